@@ -32,7 +32,7 @@ types: $(INSTALLED)
 	rm -rf $(EXAMS)
 	mkdir -p $(EXAMS)
 	for exam in checks/*/checkpoint.py; do ln -s "$(CURDIR)/$$exam" "$(EXAMS)/exam_$$(basename "$$(dirname "$$exam")").py"; done
-	$(BIN)/mypy src warpcheck/src checks tests benchmarks $(EXAMS)
+	$(BIN)/mypy src warpcheck/src warpcheck/tests checks tests benchmarks $(EXAMS)
 
 # Right submissions, graded with other seeds every day: none may be rejected.
 seeds: $(INSTALLED)

@@ -8,11 +8,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from warpcheck import pointers, reordered, simt, simulated_gpu, unwritten
+from warpcheck.schedule import Schedule
 
 if TYPE_CHECKING:
     import torch
@@ -77,15 +79,27 @@ class Device(Protocol):
 
 @dataclass
 class Checks:
-    """What launches in this process look for, beside what a single launch shows.
+    """The checks of launches in this process beside those of a single run.
 
-    reverse: run every launch a second time, with blocks and warps in the opposite order; see `reordered`.
+    extra_schedules: run every launch in these schedules as well, before the run whose results count; see `reordered`.
     """
 
-    reverse: bool = False
+    extra_schedules: tuple[Schedule, ...] = ()
 
 
 checks = Checks()
+
+_fault_observers: list[Callable[[simt.Fault | simt.TimedOut], None]] = []
+
+
+@contextlib.contextmanager
+def observe_faults(observer: Callable[[simt.Fault | simt.TimedOut], None]) -> Iterator[None]:
+    """Call `observer` with every fault of a launch in this process, before the fault is raised."""
+    _fault_observers.append(observer)
+    try:
+        yield
+    finally:
+        _fault_observers.remove(observer)
 
 
 class Local:
@@ -129,7 +143,7 @@ class _LocalModule:
         args = [value if isinstance(value, (int, float, bytes)) else value.data_ptr() for value in arguments]
         buffers = [simt.Buffer.of(key, tensor) for key, tensor in named]
 
-        def run(reverse: int) -> simt.Launch:
+        def run(schedule: Schedule) -> simt.Launch:
             return self._module.launch(
                 name,
                 grid=grid,
@@ -137,16 +151,20 @@ class _LocalModule:
                 shared=shared,
                 args=args,
                 buffers=buffers,
-                memory=unwritten.memory_of((tensor for _, tensor in named), for_trial=reverse != 0),
-                reverse=reverse,
+                memory=unwritten.memory_of((tensor for _, tensor in named), for_trial=schedule != Schedule.FORWARD),
+                reverse=schedule,
                 cooperative=cooperative,
                 cluster=cluster or (),
             )
 
-        if not checks.reverse:
-            launch = run(0)
-        else:
-            launch = reordered.in_both_orders(run, name, buffers, self._module.statics.values())
+        try:
+            launch = reordered.run_in_schedules(
+                run, name, buffers, self._module.statics.values(), checks.extra_schedules
+            )
+        except (simt.Fault, simt.TimedOut) as error:
+            for observer in _fault_observers:
+                observer(error)
+            raise
         return Ran(cost(launch), launch)
 
 

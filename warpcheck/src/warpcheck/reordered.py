@@ -1,4 +1,4 @@
-"""Launches in both orders of blocks and warps: what depends on the order is a mistake that one order may hide."""
+"""Launches in several orders of blocks and warps: one order may hide a mistake that another order shows."""
 
 from __future__ import annotations
 
@@ -11,39 +11,59 @@ import numpy.typing as npt
 from warpcheck import simt
 from warpcheck.pointers import bytes_at
 from warpcheck.runtime.symbols import source_name
+from warpcheck.schedule import Schedule
 
-__all__ = ["in_both_orders"]
+__all__ = ["run_in_schedules"]
+
+_ORDERS = {
+    Schedule.FORWARD: "in order",
+    Schedule.REVERSE: "in the opposite order",
+    Schedule.STRIDED: "in steps of a prime",
+}
 
 _ROUNDING = {"float64": (np.float64, 1e-9), "float32": (np.float32, 1e-3), "float16": (np.float16, 1e-2)}
 """Relative differences that sums of another order may have. bfloat16, which NumPy lacks, has a branch of its own."""
 
 
-def in_both_orders(
-    run: Callable[[int], simt.Launch],
+def run_in_schedules(
+    run: Callable[[Schedule], simt.Launch],
     kernel: str,
     buffers: Sequence[simt.Buffer],
     statics: Iterable[npt.NDArray[np.uint8]],
+    extra: Sequence[Schedule],
 ) -> simt.Launch:
-    """Run a launch in the opposite order, undo what it has written, and run it in order. Returns the second launch.
+    """Run a launch in extra schedules, undo what each wrote, and run it forward. Return the forward launch.
 
-    Warns where a result depends on the order by more than rounding explains. Raises what `run` raises.
+    Warns where a result depends on the schedule by more than rounding explains. A fault or timeout that `run` raises
+    gets the schedule as an attribute.
     """
-    contents = [bytes_at(buffer.address, buffer.nbytes) for buffer in buffers]
-    variables = list(statics)
+    contents = [bytes_at(buffer.address, buffer.nbytes) for buffer in buffers] if extra else []
+    variables = list(statics) if extra else []
     before = [content.copy() for content in (*contents, *variables)]
-    run(1)
-    opposite = [content.copy() for content in contents]
-    for content, kept in zip((*contents, *variables), before, strict=True):
-        content[:] = kept
-    launch = run(0)
-    for buffer, content, other in zip(buffers, contents, opposite, strict=True):
-        different = _differences(content, other, buffer)
-        if different.size:
-            place, count = int(different[0]), different.size
-            what = f"{source_name(kernel)} leaves another {buffer.name}[{place}]"
-            more = f", and {count - 1:,} more elements" * (count > 1)
-            warnings.warn(f"{what} when its blocks and warps run in the opposite order{more}", stacklevel=2)
+    results: list[tuple[Schedule, list[npt.NDArray[np.uint8]]]] = []
+    for schedule in extra:
+        _run(run, schedule)
+        results.append((schedule, [content.copy() for content in contents]))
+        for content, kept in zip((*contents, *variables), before, strict=True):
+            content[:] = kept
+    launch = _run(run, Schedule.FORWARD)
+    for schedule, outputs in results:
+        for buffer, content, output in zip(buffers, contents, outputs, strict=True):
+            different = _differences(content, output, buffer)
+            if different.size:
+                place, count = int(different[0]), different.size
+                what = f"{source_name(kernel)} leaves another {buffer.name}[{place}]"
+                more = f", and {count - 1:,} more elements" * (count > 1)
+                warnings.warn(f"{what} when its blocks and warps run {_ORDERS[schedule]}{more}", stacklevel=2)
     return launch
+
+
+def _run(run: Callable[[Schedule], simt.Launch], schedule: Schedule) -> simt.Launch:
+    try:
+        return run(schedule)
+    except (simt.Fault, simt.TimedOut) as error:
+        error.schedule = schedule
+        raise
 
 
 def _differences(

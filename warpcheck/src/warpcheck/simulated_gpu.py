@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from types import SimpleNamespace
 
+from warpcheck import patching
 from warpcheck.since import target_with
 from warpcheck.target import SM_80, SM_90A, TARGETS, Target
 
@@ -57,17 +59,24 @@ def show(told: Properties, stands_for: str | Target = SM_80.name) -> None:
 
     stand_for(told, stands_for)
     seen = SimpleNamespace(**_shown)
-    torch.cuda.get_device_properties = lambda device=None: seen  # type: ignore[assignment, return-value]
-    torch.cuda.get_device_capability = lambda device=None: (seen.major, seen.minor)
-    torch.cuda.get_device_name = lambda device=None: seen.name
-    torch.cuda.current_device = lambda: 0
+    patching.replace(torch.cuda, "get_device_properties", lambda device=None: seen)
+    patching.replace(torch.cuda, "get_device_capability", lambda device=None: (seen.major, seen.minor))
+    patching.replace(torch.cuda, "get_device_name", lambda device=None: seen.name)
+    patching.replace(torch.cuda, "current_device", lambda: 0)
 
 
 def stand_for(told: Properties, whom: str | Target) -> None:
     """Let the PTX machine stand for a target, or the one of this name, and for a GPU with such properties."""
     global _target, _shown
+    patching.on_exit(partial(_restore, _target, _shown))
     _target = TARGETS[whom] if isinstance(whom, str) else whom
     _shown = {**MODELS.get(_target.name, {}), **told}
+
+
+def _restore(target: Target, properties: Properties) -> None:
+    global _target, _shown
+    _target = target
+    _shown = properties
 
 
 def describe_choice(missing: str, choice: str = "") -> str:

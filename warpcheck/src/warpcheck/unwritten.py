@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from warpcheck import simt
+from warpcheck import patching, simt
 from warpcheck.layout import UNWRITTEN
 from warpcheck.pointers import bytes_at
 
@@ -51,9 +51,16 @@ def watch() -> None:
     if _is_watching:
         return
     _is_watching = True
+    patching.on_exit(_stop_watching)
     for owner, names in ((torch, _FUNCTIONS), (torch.Tensor, _METHODS)):
         for name in names:
-            setattr(owner, name, _marking(getattr(owner, name)))
+            patching.replace(owner, name, _marking(getattr(owner, name)))
+
+
+def _stop_watching() -> None:
+    global _is_watching
+    _is_watching = False
+    _allocations.clear()
 
 
 def _marking(allocate: Callable[..., Any]) -> Callable[..., Any]:

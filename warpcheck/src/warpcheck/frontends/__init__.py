@@ -26,6 +26,7 @@ class Launched:
 
     name: the kernel's name without template arguments. arguments: as passed, tensors included.
     cost: as the PTX machine counts it; 0 elsewhere. counted: all that it saw, where it is in this process.
+    source: the text that the kernel was compiled from, if the front end has it; else it is in the file of `counted`.
     """
 
     lane: str
@@ -34,6 +35,7 @@ class Launched:
     arguments: tuple[Any, ...]
     cost: int = 0
     counted: simt.Launch | None = None
+    source: str = ""
 
 
 _observers: list[Callable[[Launched], None]] = []
@@ -55,9 +57,10 @@ def check(*, reverse: bool = False) -> None:
     is a warning.
     """
     from warpcheck import backend, unwritten
+    from warpcheck.schedule import Schedule
 
     unwritten.watch()
-    backend.checks.reverse = reverse
+    backend.checks.extra_schedules = (Schedule.REVERSE,) * reverse
 
 
 _on_compiling: list[Callable[[bool], None]] = []

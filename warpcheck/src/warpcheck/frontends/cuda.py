@@ -50,18 +50,19 @@ CPU_ARCHITECTURE = "compute_80"
 
 
 def kernel(
-    path: str | os.PathLike[str],
+    source: str | os.PathLike[str],
     name: str,
     options: tuple[str, ...] = (),
     *,
     cooperative: bool = False,
     cluster: int | tuple[int, ...] | None = None,
 ) -> Kernel:
-    """The kernel `name` of a CUDA C++ file, to be launched as `kernel[grid, block, shared_bytes](*arguments)`.
+    """The kernel `name` of CUDA C++, to be launched as `kernel[grid, block, shared_bytes](*arguments)`.
 
-    path: a relative path starts at the directory of the calling file. name: as a C++ expression, with its template
-    arguments: "softmax<float, 4>". options: further NVRTC options. The file is read now and compiled at the first
-    launch. Calling this again is cheap: an unchanged file gives the same Kernel.
+    source: the path of a file, where a relative path starts at the directory of the calling file; or the source text
+    itself, which is whatever contains a line break. name: as a C++ expression, with its template arguments:
+    "softmax<float, 4>". options: further NVRTC options. A file is read now and compiled at the first launch. Calling
+    this again is cheap: an unchanged source gives the same Kernel.
 
     cooperative: launch as cudaLaunchCooperativeKernel does: all blocks are resident together, as grid.sync() of
     cooperative_groups needs it. A grid of more blocks than the GPU holds at once is refused (a block on each
@@ -74,13 +75,15 @@ def kernel(
 
     Raises FileNotFoundError when there is no such file, and ValueError for a cluster that no GPU has.
     """
+    together = None if cluster is None else dim3("cluster", cluster)
+    if "\n" in (text := os.fspath(source)):
+        return _kernel_of_text(text, name, tuple(options), cooperative, together)
     beside = sys._getframe(1).f_globals.get("__file__", "")
-    file = os.path.join(os.path.dirname(beside), path)
+    file = os.path.join(os.path.dirname(beside), source)
     try:
         changed_ns = os.stat(file).st_mtime_ns
     except FileNotFoundError as error:
-        raise FileNotFoundError(f"there is no {path} beside {os.path.basename(beside)}") from error
-    together = None if cluster is None else dim3("cluster", cluster)
+        raise FileNotFoundError(f"there is no {source} beside {os.path.basename(beside)}") from error
     return _kernel(file, changed_ns, name, tuple(options), cooperative, together)
 
 
@@ -95,6 +98,14 @@ def _kernel(
 ) -> Kernel:
     path = str(Path(file).resolve())
     return Kernel(path, _source(path, changed_ns), name, options, cooperative, cluster)
+
+
+@cache
+def _kernel_of_text(
+    source: str, name: str, options: tuple[str, ...], cooperative: bool, cluster: Dim3 | None
+) -> Kernel:
+    """Lines in messages count from the first line of the text, as if it were a file named for the kernel."""
+    return Kernel(f"{base_name(name)}.cu", source, name, options, cooperative, cluster)
 
 
 @cache
@@ -190,9 +201,8 @@ class Launcher:
             self.kernel.loaded(device.index).launch(self, arguments)
         else:
             ran = self._run_on_cpu(arguments)
-        frontends.record(
-            frontends.Launched("cuda", self.kernel.base_name, str(device), arguments, ran.cost, ran.launch)
-        )
+        name, source = self.kernel.base_name, self.kernel.source
+        frontends.record(frontends.Launched("cuda", name, str(device), arguments, ran.cost, ran.launch, source))
 
     def _run_on_cpu(self, arguments: tuple[Any, ...]) -> Ran:
         architecture = simulated_gpu.target().virtual

@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from warpcheck import backend, frontends, simulated_gpu
+from warpcheck import backend, frontends, patching, simulated_gpu
 from warpcheck.frontends import triton_descriptors as descriptors
 from warpcheck.frontends import tuning
 from warpcheck.frontends.cubin import resources
@@ -36,8 +36,9 @@ def activate(device: str) -> None:
 
     On "cpu" the PTX machine runs them, never Triton's interpreter. To be called before anything imports triton.
     """
-    warnings.formatwarning = _without_source
-    os.environ.pop("TRITON_INTERPRET", None)  # Triton's functions are bound to its interpreter when they are defined
+    patching.replace(warnings, "formatwarning", _without_source)
+    if interpreted := os.environ.pop("TRITON_INTERPRET", None):  # it is looked at when functions are defined
+        patching.on_exit(lambda: os.environ.setdefault("TRITON_INTERPRET", interpreted))
     _tell_compiling()
     _assemble_once()
     tuning.watch()
@@ -45,7 +46,10 @@ def activate(device: str) -> None:
         _record_gpu_launches()
     else:
         os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")  # Triton 3.9 warns where it is not set
+        choice = vars(hooks.DRIVER.get())  # to ask it for the active driver would make it look for a GPU
+        previous = dict(choice)
         hooks.ACTIVATE.get()(_Driver())
+        patching.on_exit(lambda: choice.update(previous))
         _tune_without_a_clock()
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from warpcheck import packages
+from warpcheck import packages, patching
 
 __all__ = ["Attribute", "Changed", "Hook", "declared"]
 
@@ -45,8 +45,8 @@ class Hook:
         return found
 
     def replace(self, stand_in: Any) -> None:
-        """Put something in its place, for the life of the process."""
-        setattr(self.owner(), self._last, stand_in)
+        """Put something in its place, until the scope of `warpcheck.patching` ends that is entered, if one is."""
+        patching.replace(self.owner(), self._last, stand_in)
 
     def owner(self) -> Any:
         """The module or class that it is in. Raises Changed, and ImportError where the package is not installed."""
