@@ -47,7 +47,7 @@ from kernelpath.grading.conduct import MUTATED, Evidence
 from kernelpath.lanes import Launched
 from kernelpath.lines import LineInstructions
 from kernelpath.simt.counters import LineCounters, by_access
-from kernelpath.verdict import Complaint, Verdict
+from kernelpath.verdict import Finding, Verdict
 from kernelpath.work import entries, no_gpu
 from kernelpath.work.blame import blame
 from kernelpath.work.call import plain_outputs
@@ -127,7 +127,7 @@ class Session:
             if variety is not PLAIN:
                 yield Call(2 * len(cases) + position, cases[index], variety)
 
-    def complaint(self, file: Path, call: Call) -> Complaint | None:
+    def finding(self, file: Path, call: Call) -> Finding | None:
         """Return what is wrong with a submission in one call."""
         launches: list[Launched] = []
         printed = io.StringIO()
@@ -137,14 +137,14 @@ class Session:
                 linecache.clearcache()  # the file may have been another program a moment ago
                 module = registry.import_file(file, "submission")
                 entry = entries.called(entries.find(module, self.exercise.entry), self.exercise, self._item.lane)
-                complaint = self._judged(entry, call, launches)
-                if complaint is not None and complaint.verdict in _LIMITS:
-                    complaint = self._judged(entry, call, launches)  # what a first call tries out is no cost
-                return complaint
+                finding = self._judged(entry, call, launches)
+                if finding is not None and finding.verdict in _LIMITS:
+                    finding = self._judged(entry, call, launches)  # what a first call tries out is no cost
+                return finding
         except BaseException as error:
             return blame(error, file)
 
-    def _judged(self, entry: Any, call: Call, launches: list[Launched]) -> Complaint | None:
+    def _judged(self, entry: Any, call: Call, launches: list[Launched]) -> Finding | None:
         exercise, inputs = self.exercise, self._inputs(call)
         entries.check(entry, inputs)
         launches.clear()
@@ -161,7 +161,7 @@ class Session:
         evidence = Evidence(
             inputs=self._inputs(call),
             outputs=outputs,
-            complaint=self._mutated(inputs, overwritten, call),
+            finding=self._mutated(inputs, overwritten, call),
             traffic=_traffic(counted),
             instructions=_instructions(counted),
         )
@@ -170,23 +170,23 @@ class Session:
     def _inputs(self, call: Call) -> tuple[Any, ...]:
         return truth.draw_inputs(self.exercise, call.case, truth.derive(SEED, call.index), "cpu", call.variety)
 
-    def _mutated(self, inputs: tuple[Any, ...], overwritten: Any, call: Call) -> Complaint | None:
+    def _mutated(self, inputs: tuple[Any, ...], overwritten: Any, call: Call) -> Finding | None:
         own = {id(value) for value in overwritten}
         pairs = zip(inputs, self._inputs(call), strict=True)
         kept = [pair for pair in pairs if isinstance(pair[0], torch.Tensor) and id(pair[0]) not in own]
         now, drawn = (fingerprints([whole_storage(pair[place]) for pair in kept]) for place in (0, 1))
         return None if now == drawn else MUTATED
 
-    def _beyond(self, call: Call, evidence: Evidence) -> Complaint | None:
+    def _beyond(self, call: Call, evidence: Evidence) -> Finding | None:
         """Return the first limit on counters that the call breaks, which holds for plain inputs."""
         if call.variety is not PLAIN:
             return None
         elements = sum(output.numel() for output in evidence.outputs)
         returned = sum(output.nbytes for output in evidence.outputs)
         return (
-            traffic.complaint(self.exercise, call.case, evidence.traffic, returned)
-            or divergence.complaint(self.exercise, call.case, evidence.instructions)
-            or instructions.complaint(self.exercise, call.case, evidence.traffic, evidence.instructions, elements)
+            traffic.check_case(self.exercise, call.case, evidence.traffic, returned)
+            or divergence.check_case(self.exercise, call.case, evidence.instructions)
+            or instructions.check_case(self.exercise, call.case, evidence.traffic, evidence.instructions, elements)
         )
 
 
@@ -239,9 +239,9 @@ def _ended(session: Session, file: Path, label: str | None) -> Ended:
     if not calls:
         return Ended(Verdict.UNAVAILABLE, f"there is no case {label}; python -m tests.direct --write finds another")
     for call in calls:
-        complaint = session.complaint(file, call)
-        if complaint is not None:
-            return Ended(complaint.verdict, complaint.cause, call.label)
+        finding = session.finding(file, call)
+        if finding is not None:
+            return Ended(finding.verdict, finding.cause, call.label)
     return Ended()
 
 

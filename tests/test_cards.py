@@ -107,8 +107,8 @@ exercise = registry.load(item)
 inputs = draw_inputs(exercise, case, 1, "cpu")
 made = cards.load_entry(item, exercise)(*inputs)
 outputs = made if isinstance(made, tuple) else [made]
-complaint = judge(outputs, expected_outputs(exercise, inputs), exercise.tolerance)
-print(json.dumps([complaint and complaint.cause, max(launched)]))
+finding = judge(outputs, expected_outputs(exercise, inputs), exercise.tolerance)
+print(json.dumps([finding and finding.cause, max(launched)]))
 """
 
 

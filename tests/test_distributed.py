@@ -26,7 +26,7 @@ from kernelpath.grading.kinds.distributed import Distributed
 from kernelpath.show import network as network_table
 from kernelpath.show import view
 from kernelpath.verdict import Report, Verdict
-from kernelpath.wire import Gone, Wire
+from kernelpath.wire import ConnectionClosed, Wire
 from kernelpath.work import fabric_messages as fabric
 from kernelpath.work import rank
 from kernelpath.work.exchange import Exchange, perturb
@@ -229,7 +229,7 @@ def test_a_send_is_complete_when_it_is_received() -> None:
 
     exchange = Exchange(2)
     served(exchange, 5.0, sender, receiver)
-    assert exchange.complaint is None
+    assert exchange.finding is None
     assert got[0] == "not before"
     assert fabric.Complete(b"abc") in got
     assert exchange.log().sent(0) == 3
@@ -253,7 +253,7 @@ def posts(*posts: fabric.Post) -> Callable[[Wire[fabric.ToRank]], None]:
     """A rank that posts these, and then waits for the first of them."""
 
     def rank(wire: Wire[fabric.ToRank]) -> None:
-        with contextlib.suppress(Gone, OSError):  # the group has ended, and its end of the wire is closed here, too
+        with contextlib.suppress(ConnectionClosed, OSError):  # the ended group has closed its end
             for one in posts:
                 wire.send(one)
             wire.send(fabric.Await(1))
@@ -286,9 +286,9 @@ def test_a_deadlock_says_which_message_is_missing(
 ) -> None:
     exchange = Exchange(len(ranks))
     served(exchange, 5.0, *ranks)
-    assert exchange.complaint is not None
-    assert exchange.complaint.verdict is Verdict.DEADLOCK
-    assert said in exchange.complaint.cause
+    assert exchange.finding is not None
+    assert exchange.finding.verdict is Verdict.DEADLOCK
+    assert said in exchange.finding.cause
 
 
 @pytest.mark.parametrize(
@@ -297,9 +297,9 @@ def test_a_deadlock_says_which_message_is_missing(
 def test_a_message_to_nobody_says_why(peer: int, said: str) -> None:
     exchange = Exchange(2)
     served(exchange, 5.0, posts(send(1, peer)), posts(receive(1, 0)))
-    assert exchange.complaint is not None
-    assert said in exchange.complaint.cause
-    assert exchange.complaint.line == 7
+    assert exchange.finding is not None
+    assert said in exchange.finding.cause
+    assert exchange.finding.line == 7
 
 
 def test_messages_in_a_row_are_counted() -> None:
@@ -362,8 +362,8 @@ def test_a_rank_that_forges_frames_is_told() -> None:
 
     exchange = Exchange(2)
     served(exchange, 5.0, forger, lambda wire: None)
-    assert exchange.complaint is not None
-    assert exchange.complaint.verdict is Verdict.TAMPERED
+    assert exchange.finding is not None
+    assert exchange.finding.verdict is Verdict.TAMPERED
 
 
 def test_bytes_of_a_ring() -> None:

@@ -18,7 +18,7 @@ from packaging.requirements import Requirement
 from kernelpath import cli, doctor, packages
 from kernelpath.course.registry import Item
 from kernelpath.device import gpu
-from kernelpath.doctor import Finding
+from kernelpath.doctor import Diagnosis
 from kernelpath.grading import grade
 from kernelpath.surroundings import Surroundings
 from kernelpath.verdict import Verdict
@@ -178,7 +178,7 @@ def test_a_cache_that_cannot_be_written_is_found(monkeypatch: pytest.MonkeyPatch
 def test_the_exit_status_says_whether_any_lane_works(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], works: bool, status: int
 ) -> None:
-    lanes = [Finding("CUDA C++", works, "why", "do this", lane=True), Finding("Triton", False, "why", lane=True)]
+    lanes = [Diagnosis("CUDA C++", works, "why", "do this", lane=True), Diagnosis("Triton", False, "why", lane=True)]
     monkeypatch.setattr(doctor, "examine", lambda: lanes)
     with pytest.raises(SystemExit) as exit_:
         cli.main(["doctor"])

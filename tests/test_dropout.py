@@ -76,10 +76,10 @@ def call(second_pass: torch.Tensor) -> Evidence:
 def test_any_mask_is_right_that_both_passes_have() -> None:
     exercise = registry.load(registry.find("dropout"))
     assert compare.judged(exercise, call(random_mask(2))) is None
-    complaint = compare.judged(exercise, call(random_mask(3)))
-    assert complaint is not None
-    assert complaint.verdict is Verdict.WRONG_VALUES
-    assert complaint.cause.startswith("the second layer does not have one mask")
+    finding = compare.judged(exercise, call(random_mask(3)))
+    assert finding is not None
+    assert finding.verdict is Verdict.WRONG_VALUES
+    assert finding.cause.startswith("the second layer does not have one mask")
 
 
 def test_samples_of_the_outputs_settle_their_own_truth() -> None:

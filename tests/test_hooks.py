@@ -120,11 +120,9 @@ def test_the_dsl_without_a_hook_is_unavailable_and_only_slower_without_others(mo
     monkeypatch.delattr(cute.ARCH.owner(), "Arch")
     with pytest.raises(Changed) as caught:
         lane._compile(nothing, (), "sm_80")
-    complaint = blame(caught.value, Path(__file__))
-    assert (complaint.verdict, complaint.cause) == (Verdict.UNAVAILABLE, str(caught.value))
-    assert complaint.cause.endswith(
-        "cutlass.base_dsl.enums.Arch: a kernel cannot be compiled for a GPU that is not here"
-    )
+    finding = blame(caught.value, Path(__file__))
+    assert (finding.verdict, finding.cause) == (Verdict.UNAVAILABLE, str(caught.value))
+    assert finding.cause.endswith("cutlass.base_dsl.enums.Arch: a kernel cannot be compiled for a GPU that is not here")
 
 
 def attributes(module: ModuleType) -> list[Attribute]:

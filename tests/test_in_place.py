@@ -14,7 +14,7 @@ from kernelpath.grading import grade
 from kernelpath.grading.conduct import MUTATED
 from kernelpath.grading.kinds.python import seen
 from kernelpath.grading.truth import draw_inputs
-from kernelpath.verdict import Complaint, Report, Verdict
+from kernelpath.verdict import Finding, Report, Verdict
 from kernelpath.work.call import Call
 from kernelpath.work.watch import Journal
 from kernelpath.work.witness import SubmissionThread
@@ -57,13 +57,13 @@ def test_a_process_with_a_gpu_tells_what_was_overwritten_and_what_may_not_be() -
     for output, right in zip(outputs, expected, strict=True):
         torch.testing.assert_close(output.double(), right, rtol=3e-5, atol=1e-5)
 
-    def complaint() -> Complaint | None:
+    def finding() -> Finding | None:
         told = call.returned(outputs, "", "", lambda outputs: [output[:0] for output in outputs])
         return seen(told, drawn, exercise.overwritten(drawn))
 
-    assert complaint() is None
+    assert finding() is None
     adam.lists(given[0], given[6:])[1][2].zero_()  # a gradient
-    assert complaint() == MUTATED
+    assert finding() == MUTATED
 
 
 MASK = "    mask = offsets < numel\n"

@@ -174,6 +174,6 @@ def test_a_gap_between_rows_that_was_written_is_found_in_the_submissions_process
     made = call()
     x = made.inputs[0]
     torch.as_strided(x, (1,), (1,), x.storage_offset() + 8).fill_(0.5)
-    complaint = seen(told(made), draw_inputs(exercise("matrix_add"), CASE, 3, "cpu"))
-    assert complaint is not None
-    assert complaint.verdict is Verdict.MUTATED_INPUT
+    finding = seen(told(made), draw_inputs(exercise("matrix_add"), CASE, 3, "cpu"))
+    assert finding is not None
+    assert finding.verdict is Verdict.MUTATED_INPUT

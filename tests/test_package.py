@@ -162,8 +162,8 @@ def test_what_breaks_the_contract_is_told(
 def test_the_file_to_change_is_named(tmp_path: Path, change: tuple[str, str, str], file: str, line: int) -> None:
     with pytest.raises((EntryError, WrongOperator)) as caught:
         examined(tmp_path, change)
-    complaint = blame(caught.value, tmp_path / "layer.py")
-    assert (Path(complaint.file).name, complaint.line) == (file, line)
+    finding = blame(caught.value, tmp_path / "layer.py")
+    assert (Path(finding.file).name, finding.line) == (file, line)
 
 
 def test_a_stub_in_the_project_is_named_and_not_the_file_that_calls_it(tmp_path: Path) -> None:
@@ -173,8 +173,8 @@ def test_a_stub_in_the_project_is_named_and_not_the_file_that_calls_it(tmp_path:
     importlib.reload(halves)
     with pytest.raises(NotImplementedError) as caught:
         halves.half(torch.ones(1))
-    complaint = blame(caught.value, tmp_path / "layer.py")
-    assert (complaint.verdict, Path(complaint.file).name, complaint.line) == (Verdict.NOT_STARTED, "__init__.py", 2)
+    finding = blame(caught.value, tmp_path / "layer.py")
+    assert (finding.verdict, Path(finding.file).name, finding.line) == (Verdict.NOT_STARTED, "__init__.py", 2)
 
 
 def test_a_fake_with_the_strides_of_its_argument_is_told(tmp_path: Path) -> None:

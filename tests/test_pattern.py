@@ -71,9 +71,9 @@ def test_the_line_that_reads_what_nothing_wrote_tells_more_than_an_output_that_w
         ((unwritten, 0), (race, 30), (unwritten, 0)),
         ((wrong, 0), (read, 30), (wrong, 0)),
     ):
-        complaint = most_telling([graded(Verdict.PASSED), graded(*first), graded(*second)])
-        assert complaint is not None
-        assert (complaint.verdict, complaint.line) == told
+        finding = most_telling([graded(Verdict.PASSED), graded(*first), graded(*second)])
+        assert finding is not None
+        assert (finding.verdict, finding.line) == told
 
 
 def test_a_case_in_which_an_output_has_one_element_is_told_after_larger_ones() -> None:
@@ -81,9 +81,9 @@ def test_a_case_in_which_an_output_has_one_element_is_told_after_larger_ones() -
         evidence = Evidence(inputs=(), outputs=[torch.ones(tokens, 64), torch.ones(tokens)])
         return Graded(CaseResult({"tokens": tokens}, Verdict.WRONG_VALUES, f"{tokens} are wrong"), evidence)
 
-    complaint = most_telling([graded(1), graded(63)])
-    assert complaint is not None
-    assert complaint.cause == "63 are wrong"
+    finding = most_telling([graded(1), graded(63)])
+    assert finding is not None
+    assert finding.cause == "63 are wrong"
     assert not decides(graded(1))
     assert decides(graded(63))
 
@@ -91,9 +91,9 @@ def test_a_case_in_which_an_output_has_one_element_is_told_after_larger_ones() -
 def test_what_is_slow_is_told_only_where_nothing_is_wrong() -> None:
     slow, wrong = (Graded(CaseResult({"n": 1}, verdict)) for verdict in (Verdict.TOO_SLOW, Verdict.WRONG_VALUES))
     for graded, told in (([slow, wrong], Verdict.WRONG_VALUES), ([slow, slow], Verdict.TOO_SLOW)):
-        complaint = most_telling(graded)
-        assert complaint is not None
-        assert complaint.verdict is told
+        finding = most_telling(graded)
+        assert finding is not None
+        assert finding.verdict is told
     assert decides(wrong)
     assert not decides(slow)
 
@@ -101,9 +101,9 @@ def test_what_is_slow_is_told_only_where_nothing_is_wrong() -> None:
 def test_an_assertion_of_the_submission_names_the_inputs_on_which_it_fails() -> None:
     cause = "AssertionError: assert torch.allclose(out, expected)"
     failed = Graded(CaseResult({"n": 7, "values": "extreme"}, Verdict.CRASHED, cause))
-    complaint = most_telling([Graded(CaseResult({"n": 7}, Verdict.PASSED)), failed])
-    assert complaint is not None
-    assert complaint.cause == f"{cause}; at n=7 values=extreme"
+    finding = most_telling([Graded(CaseResult({"n": 7}, Verdict.PASSED)), failed])
+    assert finding is not None
+    assert finding.cause == f"{cause}; at n=7 values=extreme"
 
 
 def test_wrong_values_say_it_and_other_complaints_do_not() -> None:
@@ -111,9 +111,9 @@ def test_wrong_values_say_it_and_other_complaints_do_not() -> None:
         return Graded(CaseResult({"n": n}, verdict, "" if verdict.passed else "all are wrong"))
 
     passed = [graded(n, Verdict.PASSED) for n in (32, 96, 4096, 64, 160, 2048)]
-    complaint = most_telling([*passed, *(graded(n, Verdict.WRONG_VALUES) for n in (33, 1009, 7, 65, 513))])
-    assert complaint is not None
-    assert complaint.cause == "all are wrong; every case with n not a multiple of 32 fails, and no other"
-    complaint = most_telling([*passed, *(graded(n, Verdict.RACE) for n in (33, 1009, 7, 65, 513))])
-    assert complaint is not None
-    assert complaint.cause == "all are wrong"
+    finding = most_telling([*passed, *(graded(n, Verdict.WRONG_VALUES) for n in (33, 1009, 7, 65, 513))])
+    assert finding is not None
+    assert finding.cause == "all are wrong; every case with n not a multiple of 32 fails, and no other"
+    finding = most_telling([*passed, *(graded(n, Verdict.RACE) for n in (33, 1009, 7, 65, 513))])
+    assert finding is not None
+    assert finding.cause == "all are wrong"

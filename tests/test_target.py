@@ -23,7 +23,7 @@ from kernelpath.grading.workers import Workers
 from kernelpath.lanes import triton
 from kernelpath.simt.target import SM_80, SM_90A, TARGETS
 from kernelpath.verdict import Verdict
-from kernelpath.work.runner import Stopped, Usage
+from kernelpath.work.runner import SubmissionFailed, Usage
 
 KERNEL = """__global__ void add(const float* x, const float* y, float* out, int n) {
   extern __shared__ float kept[];
@@ -68,23 +68,23 @@ def called(folder: Path, arch: str | None, shared: int, *, later: bool = False) 
 @NO_GPU
 def test_shared_memory_of_hopper_is_there_where_it_is_asked_for(tmp_path: Path) -> None:
     evidence = called(tmp_path, "sm_90a", 200 << 10)
-    assert evidence.complaint is None
+    assert evidence.finding is None
     x, y = (tensor for tensor in evidence.inputs if isinstance(tensor, torch.Tensor))
     assert torch.equal(evidence.outputs[0], x + y)
-    with pytest.raises(Stopped, match="204800 bytes of shared memory exceed the 166912 of a block"):
+    with pytest.raises(SubmissionFailed, match="204800 bytes of shared memory exceed the 166912 of a block"):
         called(tmp_path, None, 200 << 10)
 
 
 @NO_GPU
 def test_an_instruction_of_a_later_architecture_is_a_compile_error_with_its_line(tmp_path: Path) -> None:
-    with pytest.raises(Stopped) as stopped:
+    with pytest.raises(SubmissionFailed) as stopped:
         called(tmp_path, None, 1024, later=True)
-    complaint = stopped.value.complaint
-    assert complaint.verdict.value == "COMPILE_ERROR"
-    words, _, advice = complaint.cause.partition("; ")
+    finding = stopped.value.finding
+    assert finding.verdict.value == "COMPILE_ERROR"
+    words, _, advice = finding.cause.partition("; ")
     assert words == "Feature 'griddepcontrol' requires .target sm_90 or higher"
     assert advice.startswith("the PTX machine stands for sm_80 here, and for sm_90a with kp check --arch sm_90a")
-    assert (Path(complaint.file).name, complaint.line) == ("submission.cu", 7)
+    assert (Path(finding.file).name, finding.line) == ("submission.cu", 7)
 
 
 def test_what_is_asked_for_comes_before_what_is_declared() -> None:

@@ -272,24 +272,24 @@ def test_a_fact_is_right_within_the_tolerance(told: Any, expected: Any, right: b
 def test_a_complaint_counts_the_facts_and_names_the_mistake() -> None:
     expected: dict[str, Fact] = {"share": 0.25, "time": [2000.0], "name": "k"}
     told: dict[str, Fact] = {"share": 25.0, "time": [2.0], "name": "k"}
-    said = grading.complaint("report", told, expected, TOLERANCE)
+    said = grading.check_facts("report", told, expected, TOLERANCE)
     assert said is not None
     assert said.cause == (
         "2 of 3 facts are wrong: share is 25, expected 0.25 (a percentage where a share is asked: a factor of 100); "
         "time is [2], expected [2000] (a unit: a factor of 1,000)"
     )
     gains: dict[str, Fact] = {"gains": {"gaps": 1.25, "gelu": 1.5, "norm1": 1.1}}
-    partly = grading.complaint("report", {"gains": {"gaps": 1.25, "gelu": 1.2, "Step#3": 2.0}}, gains, TOLERANCE)
+    partly = grading.check_facts("report", {"gains": {"gaps": 1.25, "gelu": 1.2, "Step#3": 2.0}}, gains, TOLERANCE)
     assert partly is not None
     assert partly.cause == (
         "1 of 1 facts are wrong: gains has no 'norm1', has 'Step#3', which does not belong there, "
         "'gelu' is 1.2, expected 1.5"
     )
     four: dict[str, Fact] = dict.fromkeys("abcd", 1)
-    every = grading.complaint("report", dict.fromkeys("abcd", 2), four, TOLERANCE)
+    every = grading.check_facts("report", dict.fromkeys("abcd", 2), four, TOLERANCE)
     assert every is not None
     assert every.cause.endswith("c is 2, expected 1; and d")
-    lacking = grading.complaint("report", {"name": "k"}, expected, TOLERANCE)
+    lacking = grading.check_facts("report", {"name": "k"}, expected, TOLERANCE)
     assert lacking is not None
     assert lacking.verdict is Verdict.WRONG_TYPE
     assert lacking.cause == "report says nothing of share, time; None is an answer, too"

@@ -70,8 +70,8 @@ def test_what_nvrtc_makes_is_cuda() -> None:
 )
 def test_a_launch_is_judged_by_who_compiled_it(exercise: str, compiler: str, said: str | None) -> None:
     item = registry.find(exercise)
-    complaint = other_language(registry.load(item), item.lane, [note(compiler=compiler)])
-    assert (complaint is None) if said is None else (complaint is not None and said in complaint.cause)
+    finding = other_language(registry.load(item), item.lane, [note(compiler=compiler)])
+    assert (finding is None) if said is None else (finding is not None and said in finding.cause)
 
 
 # Memory
@@ -117,9 +117,9 @@ def test_one_value_over_and_over_is_no_table(content: torch.Tensor, fill: bool) 
 
 def test_a_table_is_a_complaint() -> None:
     assert written_by_the_host(Evidence((), (), notes=[note()]), "add") is None
-    complaint = written_by_the_host(Evidence((), (), notes=[note(tables=["out"])]), "add")
-    assert complaint is not None
-    assert complaint.cause.startswith("add is given bytes in out that the host wrote")
+    finding = written_by_the_host(Evidence((), (), notes=[note(tables=["out"])]), "add")
+    assert finding is not None
+    assert finding.cause.startswith("add is given bytes in out that the host wrote")
 
 
 def test_launches_are_the_same_though_products_are_negated() -> None:

@@ -14,9 +14,9 @@ from kernelpath.grading.kinds.kernel import NOTHING, Kernel
 from kernelpath.grading.subject import Subject
 from kernelpath.grading.truth import derive
 from kernelpath.lanes.tuning import Chosen
-from kernelpath.verdict import Complaint, Verdict
+from kernelpath.verdict import Finding, Verdict
 from kernelpath.work import messages
-from kernelpath.work.runner import Runner, Stopped
+from kernelpath.work.runner import Runner, SubmissionFailed
 
 FAULTS = (Verdict.OUT_OF_BOUNDS, Verdict.UNINITIALIZED, Verdict.RACE, Verdict.BARRIER)
 """Complaints of the PTX machine that hold on any GPU, also where the result came out right."""
@@ -27,7 +27,7 @@ class Found:
     """What the machine tells of a case. unable: why it could not run the submission, where that may be its own lack."""
 
     evidence: Evidence | None = None
-    complaint: Complaint | None = None
+    finding: Finding | None = None
     unable: str = ""
 
 
@@ -44,7 +44,7 @@ class Beside:
         self._runners = subject.workers.runner("cpu"), subject.workers.runner("cpu")
         self._case: Case = {}
         self._running: Future[Found] | None = None
-        self._others: Future[Complaint | None] | None = None
+        self._others: Future[Finding | None] | None = None
         self._found: Found | None = None
 
     @property
@@ -61,13 +61,13 @@ class Beside:
         self._others = pool.submit(self._each, others)
         pool.shutdown(wait=False)
 
-    def counted(self) -> tuple[Evidence | None, Complaint | None]:
-        """What has the counters, or a complaint that holds on any GPU; waits for it."""
+    def counted(self) -> tuple[Evidence | None, Finding | None]:
+        """What has the counters, or a finding that holds on any GPU; waits for it."""
         found = self._waited()
-        complaint = found.complaint
-        if complaint is None and self._others is not None:
-            complaint = self._others.result()
-        return found.evidence, complaint
+        finding = found.finding
+        if finding is None and self._others is not None:
+            finding = self._others.result()
+        return found.evidence, finding
 
     @property
     def not_counted(self) -> tuple[str, ...]:
@@ -76,12 +76,12 @@ class Beside:
         return (f"counters, and whether the PTX machine agrees: {unable}",) if unable else ()
 
     @property
-    def operators(self) -> Sequence[messages.Operator]:
+    def operators(self) -> Sequence[messages.OperatorCall]:
         """Those that the submission called on the machine; waits for it."""
         found = self._waited()
         return found.evidence.operators if found.evidence else ()
 
-    def compared(self, profiled: messages.Profiled) -> Complaint | None:
+    def compared(self, profiled: messages.ProfileResult) -> Finding | None:
         """Whether the GPU launched for this case what the machine did.
 
         The GPU had called the entry before, and decided what only time decides. So where they differ, a fresh process
@@ -93,7 +93,7 @@ class Beside:
         try:
             seen = launches.of_trace(profiled.trace)
         except launches.NoTrace:
-            return Complaint(Verdict.TAMPERED, "the submission answered in place of the worker")
+            return Finding(Verdict.TAMPERED, "the submission answered in place of the worker")
         library = {launches.readable(name) for name in profiled.library}
         seen = [one for one in seen if one.name not in library]
         different = launches.difference(seen, _own(found.evidence), self._subject.item.lane)
@@ -103,7 +103,7 @@ class Beside:
         runner.close()
         for call in ("told", "again"):
             evidence = self._call(runner, call, chosen=profiled.chosen)
-            if evidence is None or evidence.complaint is not None:
+            if evidence is None or evidence.finding is not None:
                 return different
             if launches.difference(seen, _own(evidence), self._subject.item.lane) is None:
                 self._found = Found(evidence)
@@ -125,32 +125,32 @@ class Beside:
         for runner, what in zip(self._runners, ("counting", "comparing"), strict=True):
             try:
                 evidence = self._kind.call(runner, self._case, derive(self._seed, what), order=int(first is not None))
-            except Stopped as stopped:
-                if stopped.complaint.verdict in FAULTS:
-                    return Found(complaint=stopped.complaint)
-                return Found(unable=f"{stopped.complaint.verdict.value} there: {stopped.complaint.cause}")
+            except SubmissionFailed as stopped:
+                if stopped.finding.verdict in FAULTS:
+                    return Found(finding=stopped.finding)
+                return Found(unable=f"{stopped.finding.verdict.value} there: {stopped.finding.cause}")
             exercise = self._subject.exercise
-            complaint = evidence.complaint or conduct.other_block(exercise, evidence.notes)
-            complaint = complaint or conduct.other_cores(exercise, evidence)
-            if complaint is None and first is not None:
-                complaint = conduct.difference(first, evidence, self._subject.exercise.entry)
-            if complaint is not None:
-                return Found(complaint=complaint)
+            finding = evidence.finding or conduct.other_block(exercise, evidence.notes)
+            finding = finding or conduct.other_cores(exercise, evidence)
+            if finding is None and first is not None:
+                finding = conduct.difference(first, evidence, self._subject.exercise.entry)
+            if finding is not None:
+                return Found(finding=finding)
             first = first or evidence
         return Found(first)
 
-    def _each(self, cases: Sequence[Case]) -> Complaint | None:
+    def _each(self, cases: Sequence[Case]) -> Finding | None:
         """Each of them once, in the second process, as far as it runs them; the first fault."""
         if self._waited().evidence is None:
             return None
         for case in cases:
             stops = False
             try:
-                complaint = self._kind.call(self._runners[1], case, derive(self._seed, "counting")).complaint
-            except Stopped as stopped:
-                complaint, stops = stopped.complaint, True
-            if complaint is not None and complaint.verdict in FAULTS:
-                return replace(complaint, cause=f"at {arguments(case)}: {complaint.cause}")
+                finding = self._kind.call(self._runners[1], case, derive(self._seed, "counting")).finding
+            except SubmissionFailed as stopped:
+                finding, stops = stopped.finding, True
+            if finding is not None and finding.verdict in FAULTS:
+                return replace(finding, cause=f"at {arguments(case)}: {finding.cause}")
             if stops:
                 break
         return None
@@ -158,7 +158,7 @@ class Beside:
     def _call(self, runner: Runner, what: str, chosen: Chosen = NOTHING) -> Evidence | None:
         try:
             return self._kind.call(runner, self._case, derive(self._seed, what), chosen=chosen)
-        except Stopped:
+        except SubmissionFailed:
             return None
 
 

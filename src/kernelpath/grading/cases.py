@@ -16,8 +16,8 @@ from kernelpath.grading.kinds import Kind, kind_of
 from kernelpath.grading.kinds.kernel import Kernel
 from kernelpath.grading.subject import BY_A_KERNEL, Subject
 from kernelpath.grading.truth import derive, drawn_cases, placements
-from kernelpath.verdict import CaseResult, Complaint, Verdict
-from kernelpath.work.runner import Runner, Stopped
+from kernelpath.verdict import CaseResult, Finding, Verdict
+from kernelpath.work.runner import Runner, SubmissionFailed
 
 _SYMPTOMS = (*BY_A_KERNEL, Verdict.CRASHED, Verdict.TIMED_OUT)
 """What a GPU shows of a fault whose cause and line the PTX machine can tell."""
@@ -55,10 +55,10 @@ class Graded:
         return min((output.numel() for output in outputs), default=0)
 
     @property
-    def complaint(self) -> Complaint | None:
+    def finding(self) -> Finding | None:
         if self.result.verdict.passed:
             return None
-        return Complaint(self.result.verdict, self.result.cause, self.result.file, self.result.line)
+        return Finding(self.result.verdict, self.result.cause, self.result.file, self.result.line)
 
 
 def decides(graded: Graded) -> bool:
@@ -70,31 +70,31 @@ def decides(graded: Graded) -> bool:
     return not verdict.passed and verdict not in (Verdict.NOT_WRITTEN, Verdict.TOO_SLOW) and graded.elements != 1
 
 
-def most_telling(graded: Sequence[Graded]) -> Complaint | None:
-    """The first complaint; of one about a single element, the first like it about more, where there is one.
+def most_telling(graded: Sequence[Graded]) -> Finding | None:
+    """The first finding; of one about a single element, the first like it about more, where there is one.
 
     Of an output that was not written, the line that reads what nothing wrote, where there is one. Where values are
     wrong, it says what the cases that fail have in common. What is slow comes last: it is right everywhere.
     """
-    failed = [one for one in graded if one.complaint]
+    failed = [one for one in graded if one.finding]
     failed = [one for one in failed if one.result.verdict is not Verdict.TOO_SLOW] or failed
     if not failed:
         return None
     verdict = failed[0].result.verdict
-    reads = (one.complaint for one in failed if one.result.verdict is Verdict.UNINITIALIZED and one.result.line)
+    reads = (one.finding for one in failed if one.result.verdict is Verdict.UNINITIALIZED and one.result.line)
     if verdict is Verdict.NOT_WRITTEN and (read := next(reads, None)) is not None:
         return read
     several = (one for one in failed if one.result.verdict is verdict and one.elements > 1)
     telling = failed[0] if failed[0].elements != 1 else next(several, failed[0])
-    complaint = telling.complaint
-    if complaint is not None and complaint.verdict is Verdict.CRASHED and "AssertionError" in complaint.cause:
+    finding = telling.finding
+    if finding is not None and finding.verdict is Verdict.CRASHED and "AssertionError" in finding.cause:
         # An assertion of the submission's own: on which inputs it fails is not in its text.
-        return replace(complaint, cause=f"{complaint.cause}; at {arguments(telling.result.case)}")
-    if complaint is None or verdict is not Verdict.WRONG_VALUES:
-        return complaint
-    passed = [one.result.case for one in graded if not one.complaint]
+        return replace(finding, cause=f"{finding.cause}; at {arguments(telling.result.case)}")
+    if finding is None or verdict is not Verdict.WRONG_VALUES:
+        return finding
+    passed = [one.result.case for one in graded if not one.finding]
     common = pattern.told([one.result.case for one in failed], passed)
-    return replace(complaint, cause=f"{complaint.cause}; {common}") if common else complaint
+    return replace(finding, cause=f"{finding.cause}; {common}") if common else finding
 
 
 class Cases:
@@ -159,8 +159,8 @@ class Cases:
                 return
             second.append(again.evidence)
         if self._twin is not None and (wrong := self._tables(graded, second)) is not None:
-            index, complaint = wrong
-            graded[index] = self._ended(cases[index], EXTREME, self._subject.placed(complaint), None, 0.0)
+            index, finding = wrong
+            graded[index] = self._ended(cases[index], EXTREME, self._subject.placed(finding), None, 0.0)
             return
         drawn = [one.evidence.inputs if one.evidence else () for one in graded]
         exercise = self._subject.exercise
@@ -179,7 +179,7 @@ class Cases:
         if exercise.deterministic:
             self._repeated(runner, cases, graded, second)
 
-    def _tables(self, graded: Sequence[Graded], second: Sequence[Evidence | None]) -> tuple[int, Complaint] | None:
+    def _tables(self, graded: Sequence[Graded], second: Sequence[Evidence | None]) -> tuple[int, Finding] | None:
         """The first case with a table that the host wrote, by its index, where nothing that is drawn could show it."""
         first_calls: dict[int, Evidence] = {}
         for index, (case, repeated) in enumerate(zip(graded, second, strict=True)):
@@ -189,8 +189,8 @@ class Cases:
                 return None
             first_calls[index] = case.evidence
         for index, evidence in first_calls.items():
-            if complaint := conduct.written_by_the_host(evidence, self._subject.exercise.entry):
-                return index, complaint
+            if finding := conduct.written_by_the_host(evidence, self._subject.exercise.entry):
+                return index, finding
         return None
 
     def _repeated(
@@ -242,29 +242,29 @@ class Cases:
         """
         begun = time.monotonic()
         order = 1 if like is not None else order
-        evidence, complaint = self._tried(self._kind, runner, case, index, like, variety, first, order, label)
-        if complaint is None and like is None and other_values is not None and evidence is not None:
-            complaint = self._compared(runner, case, index, evidence, other_values, variety, order, label)
-        if explain and self._explain and complaint is not None and complaint.verdict in _SYMPTOMS:
-            complaint = self._explained(case, index, complaint, variety)
-        if complaint is not None and complaint.verdict in BY_A_KERNEL:
-            complaint = self._subject.empty_kernel() or complaint
-        if complaint is not None and explain and first is None and runner in self._called:
-            complaint = self._with_state(case, index, complaint, variety, order)
+        evidence, finding = self._tried(self._kind, runner, case, index, like, variety, first, order, label)
+        if finding is None and like is None and other_values is not None and evidence is not None:
+            finding = self._compared(runner, case, index, evidence, other_values, variety, order, label)
+        if explain and self._explain and finding is not None and finding.verdict in _SYMPTOMS:
+            finding = self._explained(case, index, finding, variety)
+        if finding is not None and finding.verdict in BY_A_KERNEL:
+            finding = self._subject.empty_kernel() or finding
+        if finding is not None and explain and first is None and runner in self._called:
+            finding = self._with_state(case, index, finding, variety, order)
         self._called.add(runner)
-        return self._ended(case, variety, complaint, evidence, time.monotonic() - begun)
+        return self._ended(case, variety, finding, evidence, time.monotonic() - begun)
 
-    def negated(self, runner: Runner, case: Case, other_values: Evidence | None) -> tuple[Evidence, Complaint | None]:
-        """Call the entry on the PTX machine with the products of tensor cores negated. Raises Stopped.
+    def negated(self, runner: Runner, case: Case, other_values: Evidence | None) -> tuple[Evidence, Finding | None]:
+        """Call the entry on the PTX machine with the products of tensor cores negated. Raises SubmissionFailed.
 
         other_values: as in `one`.
         """
         kind = Kernel(self._subject.exercise, "cpu")
         evidence = kind.call(runner, case, derive(self._seed, "negated"), negated=True, label="negated")
-        if evidence.complaint is not None or self._twin is None or other_values is None:
-            return evidence, evidence.complaint
-        complaint = self._compared(runner, case, "negated", evidence, other_values, PLAIN, 0, "negated", negated=True)
-        return evidence, complaint
+        if evidence.finding is not None or self._twin is None or other_values is None:
+            return evidence, evidence.finding
+        finding = self._compared(runner, case, "negated", evidence, other_values, PLAIN, 0, "negated", negated=True)
+        return evidence, finding
 
     def _compared(
         self,
@@ -277,7 +277,7 @@ class Cases:
         order: int,
         label: str,
         negated: bool = False,
-    ) -> Complaint | None:
+    ) -> Finding | None:
         """What is wrong with a call whose launches depend on values.
 
         They do not where an earlier call of the same process launched the same for other values, which is known for
@@ -293,23 +293,23 @@ class Cases:
             other = kind.call(
                 twin, case, seed, variety=variety, order=order, negated=negated, label=label, judged=False
             )
-        except Stopped as stopped:
-            return self._subject.placed(stopped.complaint)
-        complaint = other.complaint or conduct.difference(evidence, other, self._subject.exercise.entry)
-        return self._subject.placed(complaint)
+        except SubmissionFailed as stopped:
+            return self._subject.placed(stopped.finding)
+        finding = other.finding or conduct.difference(evidence, other, self._subject.exercise.entry)
+        return self._subject.placed(finding)
 
     def _ended(
-        self, case: Case, variety: Variety, complaint: Complaint | None, evidence: Evidence | None, seconds: float
+        self, case: Case, variety: Variety, finding: Finding | None, evidence: Evidence | None, seconds: float
     ) -> Graded:
-        if complaint is None:
+        if finding is None:
             return Graded(CaseResult(case, Verdict.PASSED, seconds=seconds), evidence)
-        file, told = self._subject.shown(complaint.file), {**case, **variety.told}
+        file, told = self._subject.shown(finding.file), {**case, **variety.told}
         return Graded(
-            CaseResult(told, complaint.verdict, words.shown(complaint.cause), file, complaint.line, seconds), evidence
+            CaseResult(told, finding.verdict, words.shown(finding.cause), file, finding.line, seconds), evidence
         )
 
-    def _explained(self, case: Case, index: int, complaint: Complaint, variety: Variety) -> Complaint:
-        """The PTX machine's complaint about a case that failed on the GPU, where that says more."""
+    def _explained(self, case: Case, index: int, finding: Finding, variety: Variety) -> Finding:
+        """The PTX machine's finding about a case that failed on the GPU, where that says more."""
         self._progress("looking for the cause on the PTX machine")
         runner = self._subject.workers.runner("cpu")
         try:
@@ -317,21 +317,21 @@ class Cases:
             _, cause = self._tried(kind, runner, case, index, None, variety)
         finally:
             runner.close()
-        if cause is None or cause.verdict not in (complaint.verdict, Verdict.DEADLOCK, *FAULTS):
-            return complaint
+        if cause is None or cause.verdict not in (finding.verdict, Verdict.DEADLOCK, *FAULTS):
+            return finding
         return cause
 
-    def _with_state(self, case: Case, index: int, complaint: Complaint, variety: Variety, order: int) -> Complaint:
+    def _with_state(self, case: Case, index: int, finding: Finding, variety: Variety, order: int) -> Finding:
         """Say so where the same call is right as the first one of a process: something is kept from call to call."""
-        if complaint.verdict not in _BY_STATE or not self._kind.on_machine:
-            return complaint
+        if finding.verdict not in _BY_STATE or not self._kind.on_machine:
+            return finding
         self._progress("trying that call first in a new process")
         runner = self._subject.workers.runner(self._subject.device)
         try:
             _, alone = self._tried(self._kind, runner, case, index, None, variety, order=order)
         finally:
             runner.close()
-        return complaint if alone is not None else replace(complaint, cause=f"{complaint.cause}; {_STATE}")
+        return finding if alone is not None else replace(finding, cause=f"{finding.cause}; {_STATE}")
 
     def _tried(
         self,
@@ -344,20 +344,20 @@ class Cases:
         first: Evidence | None = None,
         order: int = 0,
         label: str = "",
-    ) -> tuple[Evidence | None, Complaint | None]:
+    ) -> tuple[Evidence | None, Finding | None]:
         """What was seen of a case, and what is wrong with it."""
         seed = derive(self._seed, index)
         try:
             evidence = kind.call(runner, case, seed, variety=variety, order=order, label=label)
-            complaint = evidence.complaint if variety.unordered else kind.judged(evidence)
-            if complaint is None:
-                complaint = conduct.other_language(self._subject.exercise, self._subject.item.lane, evidence.notes)
-            if complaint is None and like is not None:
-                complaint = conduct.difference(like, evidence, self._subject.exercise.entry)
-            if complaint is None and first is not None:
-                complaint = compare.unrepeated(first, evidence)
-            if complaint is not None and complaint.element is not None:
-                complaint = kind.with_writer(runner, evidence, complaint, self._subject.item.lane)
-        except Stopped as stopped:
-            return None, self._subject.placed(stopped.complaint)
-        return evidence, self._subject.placed(complaint)
+            finding = evidence.finding if variety.unordered else kind.judged(evidence)
+            if finding is None:
+                finding = conduct.other_language(self._subject.exercise, self._subject.item.lane, evidence.notes)
+            if finding is None and like is not None:
+                finding = conduct.difference(like, evidence, self._subject.exercise.entry)
+            if finding is None and first is not None:
+                finding = compare.unrepeated(first, evidence)
+            if finding is not None and finding.element is not None:
+                finding = kind.with_writer(runner, evidence, finding, self._subject.item.lane)
+        except SubmissionFailed as stopped:
+            return None, self._subject.placed(stopped.finding)
+        return evidence, self._subject.placed(finding)

@@ -24,11 +24,11 @@ from kernelpath.device import messages as device
 from kernelpath.files import source_text
 from kernelpath.grading import conduct
 from kernelpath.grading.cases import Graded
-from kernelpath.grading.kinds.kernel import as_inputs, complaint_of
+from kernelpath.grading.kinds.kernel import as_inputs, finding_of
 from kernelpath.grading.subject import Subject
-from kernelpath.verdict import CaseResult, Complaint, Verdict
+from kernelpath.verdict import CaseResult, Finding, Verdict
 from kernelpath.work import messages
-from kernelpath.work.runner import Runner, Stopped
+from kernelpath.work.runner import Runner, SubmissionFailed
 
 _FOUND = (Verdict.OUT_OF_BOUNDS, Verdict.RACE)
 
@@ -51,22 +51,22 @@ def graded(subject: Subject, runner: Runner | None, seed: int) -> tuple[list[Gra
     for case in subject.exercise.far:
         begun = time.monotonic()
         try:
-            complaint, unreached = _judged(subject, case, runner, seed)
-            complaint = subject.placed(complaint)
-        except Stopped as stopped:
-            unsaid.append(f"offsets past 2^31: {words.shown(stopped.complaint.cause)}")
+            finding, unreached = _judged(subject, case, runner, seed)
+            finding = subject.placed(finding)
+        except SubmissionFailed as stopped:
+            unsaid.append(f"offsets past 2^31: {words.shown(stopped.finding.cause)}")
             continue
         seconds = time.monotonic() - begun
-        if complaint is None and unreached:
+        if finding is None and unreached:
             unsaid.append(f"offsets past 2^31: {_cut(unreached)}")
             continue
-        if complaint is None:
+        if finding is None:
             found.append(Graded(CaseResult(case, Verdict.PASSED, seconds=seconds)))
             continue
-        cause = words.shown(complaint.cause)
-        if complaint.verdict in _FOUND:
-            cause += _product(Path(complaint.file))
-        result = CaseResult(case, complaint.verdict, cause, subject.shown(complaint.file), complaint.line, seconds)
+        cause = words.shown(finding.cause)
+        if finding.verdict in _FOUND:
+            cause += _product(Path(finding.file))
+        result = CaseResult(case, finding.verdict, cause, subject.shown(finding.file), finding.line, seconds)
         return [*found, Graded(result)], tuple(unsaid)
     return found, tuple(unsaid)
 
@@ -88,8 +88,8 @@ def _cut(unreached: Sequence[str]) -> str:
     return f"no block got past element 2^31 of {names} with the instructions and the memory that a launch has here"
 
 
-def _short(subject: Subject, outputs: Sequence[device.Strided], ended: device.Ended) -> Complaint | None:
-    """Return a complaint about the first output of which a whole sample of the blocks did not reach the second half.
+def _short(subject: Subject, outputs: Sequence[device.Strided], ended: device.Ended) -> Finding | None:
+    """Return a finding about the first output of which a whole sample of the blocks did not reach the second half.
 
     The very last element is not asked for: where tiles are taken in a winding order, a block that is not in the sample
     may have it. Nor is anything asked of a grid that has threads for the whole output: the blocks of the sample may
@@ -108,7 +108,7 @@ def _short(subject: Subject, outputs: Sequence[device.Strided], ended: device.En
         if math.prod((*note.grid, *note.block)) * _MOST_OF_A_THREAD >= nbytes // itemsize:
             continue
         grid = " x ".join(str(extent) for extent in note.grid)
-        return Complaint(
+        return Finding(
             Verdict.NOT_WRITTEN,
             f"of {nbytes // itemsize:,} elements of {name} no block gets past number {max(reached, 0) // itemsize:,}: "
             f"all that were tried, the last of the grid of {grid} among them, ended before. Does the grid grow with "
@@ -117,31 +117,32 @@ def _short(subject: Subject, outputs: Sequence[device.Strided], ended: device.En
     return None
 
 
-def _judged(subject: Subject, case: Case, runner: Runner, seed: int) -> tuple[Complaint | None, Sequence[str]]:
+def _judged(subject: Subject, case: Case, runner: Runner, seed: int) -> tuple[Finding | None, Sequence[str]]:
     """What is wrong with the far case, and the tensors past whose element 2**31 it has not seen any.
 
     Whatever the host of a submission does, what a kernel did before is known.
 
-    Raises Stopped where that is nothing and the host took too much memory or time, made too many launches, or died.
+    Raises:
+        SubmissionFailed: Nothing is known, and the host took too much memory or time, made too many launches, or died.
     """
     runner.ready()
     drawn = subject.exercise.inputs(torch.Generator().manual_seed(seed), **case)
     client, stopped, placed = runner.client, None, None
     runner.ask_machine(device.Begin(client, as_inputs(drawn, runner.numbers, far=True), 0), device.Done)
     try:
-        placed = runner.ask(messages.Run(case=dict(case), seed=0), messages.Placed, spare=True)
-    except Stopped as error:
-        stopped = error.complaint
+        placed = runner.ask(messages.Run(case=dict(case), seed=0), messages.OutputRefs, spare=True)
+    except SubmissionFailed as error:
+        stopped = error.finding
     ended = runner.ask_machine(device.End(client, ()), device.Ended)
     assert ended is not None
-    if ended.failed is not None and (found := complaint_of(ended.failed)).verdict in _FOUND:
+    if ended.failed is not None and (found := finding_of(ended.failed)).verdict in _FOUND:
         return replace(found, cause=f"{found.cause}; is an offset past 2^31 computed in 32 bits?"), ()
-    if complaint := conduct.other_language(subject.exercise, subject.item.lane, ended.notes):
-        return complaint, ()
+    if finding := conduct.other_language(subject.exercise, subject.item.lane, ended.notes):
+        return finding, ()
     if stopped is None:
         outputs = placed.outputs if placed is not None else ()
         nothing = conduct.launched_nothing(ended.notes, subject.exercise.entry)
         return nothing or _short(subject, outputs, ended), ended.unreached
     if not runner.pids or ended.failed or "out of memory" in stopped.cause or len(ended.notes) == far.NOTES:
-        raise Stopped(stopped)
+        raise SubmissionFailed(stopped)
     return stopped, ()

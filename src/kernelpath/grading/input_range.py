@@ -8,17 +8,17 @@ from collections.abc import Sequence
 import torch
 
 from kernelpath.grading.conduct import Evidence
-from kernelpath.verdict import Complaint
+from kernelpath.verdict import Finding
 
 
-def describe_inputs(complaint: Complaint, evidence: Evidence, expected: Sequence[torch.Tensor]) -> str:
+def describe_inputs(finding: Finding, evidence: Evidence, expected: Sequence[torch.Tensor]) -> str:
     """Say how large the inputs were, where the first wrong value is NaN or infinite and the right one is neither.
 
     Of matrices with as many rows as the output, only the row of that value counts. Empty where there is nothing to say.
     """
-    if complaint.element is None:
+    if finding.element is None:
         return ""
-    position, place = complaint.element
+    position, place = finding.element
     output, truth = evidence.outputs[position], expected[position]
     if not truth.is_floating_point() or not bool(torch.isfinite(truth.flatten()[place])):
         return ""

@@ -11,8 +11,8 @@ from kernelpath.device import messages as device_messages
 from kernelpath.grading.kinds import Kind
 from kernelpath.grading.subject import Subject
 from kernelpath.grading.truth import derive
-from kernelpath.verdict import Complaint
-from kernelpath.work.runner import Runner, Stopped
+from kernelpath.verdict import Finding
+from kernelpath.work.runner import Runner, SubmissionFailed
 
 __all__ = ["NotDrawn", "Recorded", "recorded"]
 
@@ -30,7 +30,7 @@ class Recorded:
 
     case: Case
     launch: device_messages.Drawn
-    complaint: Complaint | None = None
+    finding: Finding | None = None
 
 
 def recorded(subject: Subject, kind: Kind, runner: Runner, seed: int, progress: Callable[[str], None]) -> Recorded:
@@ -38,32 +38,32 @@ def recorded(subject: Subject, kind: Kind, runner: Runner, seed: int, progress: 
     exercise = subject.exercise
     for position, case in enumerate(exercise.cases, start=1):
         progress(f"case {position} of {len(exercise.cases)}")
-        complaint, launch = _run(kind, runner, case, derive(seed, "picture"))
-        if complaint is not None and launch is None:
-            raise NotDrawn(f"{complaint.verdict.value} in case {words.case(case)}: {complaint.cause}")
-        if complaint is not None and launch is not None:
-            return Recorded(case, launch, subject.placed(complaint))
+        finding, launch = _run(kind, runner, case, derive(seed, "picture"))
+        if finding is not None and launch is None:
+            raise NotDrawn(f"{finding.verdict.value} in case {words.case(case)}: {finding.cause}")
+        if finding is not None and launch is not None:
+            return Recorded(case, launch, subject.placed(finding))
     progress("the largest case")
-    complaint, launch = _run(kind, runner, exercise.largest, derive(seed, "picture"))
+    finding, launch = _run(kind, runner, exercise.largest, derive(seed, "picture"))
     if launch is None:
         raise NotDrawn(f"{subject.item.name} launches no kernel, so there is nothing to draw")
-    return Recorded(exercise.largest, launch, complaint and subject.placed(complaint))
+    return Recorded(exercise.largest, launch, finding and subject.placed(finding))
 
 
-def _run(kind: Kind, runner: Runner, case: Case, seed: int) -> tuple[Complaint | None, device_messages.Drawn | None]:
+def _run(kind: Kind, runner: Runner, case: Case, seed: int) -> tuple[Finding | None, device_messages.Drawn | None]:
     """Run a case. Returns what is wrong with it, and its heaviest launch, or the one that ended in a fault."""
     try:
         runner.ready()
         client = runner.client
         runner.ask_machine(device_messages.Record(client), device_messages.Done)
-    except Stopped as stopped:
-        return stopped.complaint, None
-    complaint: Complaint | None = None
+    except SubmissionFailed as stopped:
+        return stopped.finding, None
+    finding: Finding | None = None
     try:
-        complaint = kind.judged(kind.call(runner, case, seed))
-    except Stopped as stopped:
-        complaint = stopped.complaint
+        finding = kind.judged(kind.call(runner, case, seed))
+    except SubmissionFailed as stopped:
+        finding = stopped.finding
     try:
-        return complaint, runner.ask_machine(device_messages.Draw(client), device_messages.Drawn)
-    except Stopped as stopped:  # the machine is gone with what it had recorded
-        return complaint or stopped.complaint, None
+        return finding, runner.ask_machine(device_messages.Draw(client), device_messages.Drawn)
+    except SubmissionFailed as stopped:  # the machine is gone with what it had recorded
+        return finding or stopped.finding, None

@@ -36,9 +36,9 @@ from kernelpath.grading.recording import NotDrawn
 from kernelpath.grading.subject import Subject
 from kernelpath.grading.truth import derive, expected_outputs
 from kernelpath.packages import versions
-from kernelpath.verdict import Complaint, Measurement, NetworkTraffic, Report, Verdict
+from kernelpath.verdict import Finding, Measurement, NetworkTraffic, Report, Verdict
 from kernelpath.work import messages
-from kernelpath.work.runner import Runner, Stopped, Usage
+from kernelpath.work.runner import Runner, SubmissionFailed, Usage
 
 Progress = Callable[[str], None]
 
@@ -70,43 +70,43 @@ class Grading:
         self._begun = time.monotonic()
 
     def report(self, bench: bool, timed: bool = True) -> Report:
-        """Every case, then traffic, then time; the first complaint is the verdict."""
+        """Every case, then traffic, then time; the first finding is the verdict."""
         graded: list[Graded] = []
         counted: Evidence | None = None
         measurement: Measurement | None = None
         unsaid: tuple[str, ...] = ()
-        complaint = self._capability()
-        if complaint is None:
+        finding = self._capability()
+        if finding is None:
             if self._beside is not None:
                 others = [case for case in self.exercise.cases if case is not self._largest]
                 self._beside.begin(self._largest, others)
             graded = self._cases.run()
-            complaint = most_telling(graded)
-        if complaint is None and isinstance(self._kind, Operator):
+            finding = most_telling(graded)
+        if finding is None and isinstance(self._kind, Operator):
             self.progress("inspecting the operator")
-            complaint = self.subject.placed(self._kind.inspected(self._runner, self.seed))
-        if complaint is None and self.exercise.fusion is not None:
+            finding = self.subject.placed(self._kind.inspected(self._runner, self.seed))
+        if finding is None and self.exercise.fusion is not None:
             self.progress(f"compiling {self.exercise.fusion.entry}")
-            complaint = self.subject.placed(fusion.graded(self.exercise.fusion, self._runner, self.seed))
-        if complaint is None and self.device == "cuda" and self.exercise.is_kernel:
-            complaint = self._profile(graded)
-        if complaint is None:
-            counted, complaint = self._counted(graded)
-        if complaint is None and counted is not None and self.exercise.tensor_cores:
-            complaint = self._by_tensor_cores(graded)
-        if complaint is None:
-            complaint, unsaid = self._assembled()
-        if complaint is None:
+            finding = self.subject.placed(fusion.graded(self.exercise.fusion, self._runner, self.seed))
+        if finding is None and self.device == "cuda" and self.exercise.is_kernel:
+            finding = self._profile(graded)
+        if finding is None:
+            counted, finding = self._counted(graded)
+        if finding is None and counted is not None and self.exercise.tensor_cores:
+            finding = self._by_tensor_cores(graded)
+        if finding is None:
+            finding, unsaid = self._assembled()
+        if finding is None:
             self.progress("offsets past 2^31")
             found, unsaid_far = far.graded(self.subject, self._on_machine, self.seed)
             graded, unsaid = graded + found, unsaid + unsaid_far
-            complaint = most_telling(found)
-        if complaint is None and timed and self.device == "cuda" and self.exercise.baseline is not None:
-            measurement, complaint, unmeasured = self._measurement(bench)
+            finding = most_telling(found)
+        if finding is None and timed and self.device == "cuda" and self.exercise.baseline is not None:
+            measurement, finding, unmeasured = self._measurement(bench)
             unsaid += unmeasured + self._neighbors()
         self.close()
-        verdict = complaint.verdict if complaint else Verdict.PASSED
-        blamed = self.subject.shown(complaint.file) if complaint else ""
+        verdict = finding.verdict if finding else Verdict.PASSED
+        blamed = self.subject.shown(finding.file) if finding else ""
         return Report(
             exercise=self.item.stem,
             title=self.item.title,
@@ -114,11 +114,11 @@ class Grading:
             device=devices.name(self.device, self.subject.target),
             seed=self.seed,
             verdict=verdict,
-            cause=words.shown(complaint.cause) if complaint else "",
+            cause=words.shown(finding.cause) if finding else "",
             file=blamed,
-            line=complaint.line if complaint else 0,
+            line=finding.line if finding else 0,
             stars=measure.stars(measurement, verdict, self.item.stars),
-            next_step=(complaint.step if complaint else verdict.then).format(
+            next_step=(finding.step if finding else verdict.then).format(
                 file=blamed or self.subject.suspect(verdict), name=self.item.name, seed=self.seed
             ),
             not_measured=measure.not_measured(self.exercise, measurement, verdict, timed)
@@ -143,8 +143,8 @@ class Grading:
         self.progress("running on the PTX machine")
         try:
             return self._heaviest(self._runner)
-        except Stopped as stopped:
-            raise NotDrawn(f"{stopped.complaint.verdict.value}: {stopped.complaint.cause}") from None
+        except SubmissionFailed as stopped:
+            raise NotDrawn(f"{stopped.finding.verdict.value}: {stopped.finding.cause}") from None
 
     def recorded(self) -> recording.Recorded:
         """The heaviest launch of the first case that fails, up to the fault, else of the largest, with its events."""
@@ -157,10 +157,10 @@ class Grading:
             self.progress(f"case {words.case(case)}")
             try:
                 evidence = self._kind.call(self._runner, case, derive(self.seed, "picture"))
-            except Stopped as stopped:
-                raise NotDrawn(f"{stopped.complaint.verdict.value}: {stopped.complaint.cause}") from None
-            if evidence.complaint is not None:
-                raise NotDrawn(f"{evidence.complaint.verdict.value}: {evidence.complaint.cause}")
+            except SubmissionFailed as stopped:
+                raise NotDrawn(f"{stopped.finding.verdict.value}: {stopped.finding.cause}") from None
+            if evidence.finding is not None:
+                raise NotDrawn(f"{evidence.finding.verdict.value}: {evidence.finding.cause}")
             assert evidence.log is not None
             logs.append(evidence.log)
         return logs
@@ -171,7 +171,7 @@ class Grading:
         return tuple(network.traffic(case, log, self.exercise.network.links) for case, log in logs if log is not None)
 
     def _heaviest(self, runner: Runner) -> device_messages.Drawn:
-        """Raises Stopped, and Usage where nothing is launched."""
+        """Raises SubmissionFailed, and Usage where nothing is launched."""
         kind_of(self.exercise, "cpu").call(runner, self._largest, derive(self.seed, "picture"))
         drawn = runner.ask_machine(device_messages.Draw(runner.client), device_messages.Drawn)
         if drawn is None:
@@ -184,28 +184,28 @@ class Grading:
             if runner is not None:
                 runner.close()
 
-    def _capability(self) -> Complaint | None:
+    def _capability(self) -> Finding | None:
         if self._copied.unusable:
-            return Complaint(Verdict.COMPILE_ERROR, self._copied.unusable, str(self.subject.submission))
+            return Finding(Verdict.COMPILE_ERROR, self._copied.unusable, str(self.subject.submission))
         if missing := packages.lacking(self.item.lane):
-            return Complaint(Verdict.UNAVAILABLE, missing)
+            return Finding(Verdict.UNAVAILABLE, missing)
         reason = devices.lacking(self.exercise, self.device, self.subject.target)
         elsewhere = "kp check {name} --device cpu" if self.device == "cuda" else ""
-        return Complaint(Verdict.UNAVAILABLE, reason, then=elsewhere) if reason else None
+        return Finding(Verdict.UNAVAILABLE, reason, then=elsewhere) if reason else None
 
-    def _counted(self, graded: Sequence[Graded]) -> tuple[Evidence | None, Complaint | None]:
+    def _counted(self, graded: Sequence[Graded]) -> tuple[Evidence | None, Finding | None]:
         """What has the counters to show, and the first limit that a case breaks; the largest comes first."""
         if self._beside is not None:
             self.progress("counting on the PTX machine")
-            evidence, complaint = self._beside.counted()
-            if complaint is not None:
-                return None, self.subject.placed(complaint)
+            evidence, finding = self._beside.counted()
+            if finding is not None:
+                return None, self.subject.placed(finding)
             counted = [(self._largest, evidence)]
         else:
             counted = sorted(((g.result.case, g.evidence) for g in graded), key=lambda one: one[0] is not self._largest)
         for case, evidence in counted:
-            complaint = self._beyond(case, evidence)
-            if complaint is not None and self.device == "cpu":
+            finding = self._beyond(case, evidence)
+            if finding is not None and self.device == "cpu":
                 # what a first call tries out, as autotuning does, is no cost
                 again = self._cases.one(
                     self._runner,
@@ -216,14 +216,14 @@ class Grading:
                     label=f"once more {words.case(case)}",
                 )
                 if not again.result.verdict.passed:
-                    return again.evidence, again.complaint
+                    return again.evidence, again.finding
                 evidence = again.evidence or evidence
-                complaint = self._beyond(case, evidence)
-            if complaint is not None:
-                return evidence, self.subject.placed(complaint)
+                finding = self._beyond(case, evidence)
+            if finding is not None:
+                return evidence, self.subject.placed(finding)
         return counted[0][1], None
 
-    def _beyond(self, case: Case, evidence: Evidence | None) -> Complaint | None:
+    def _beyond(self, case: Case, evidence: Evidence | None) -> Finding | None:
         """The first limit on counters that a case breaks."""
         if evidence is None:
             return None
@@ -232,39 +232,39 @@ class Grading:
         elements = sum(output.numel() for output in evidence.outputs)
         returned = sum(output.nbytes for output in evidence.outputs)
         columns = min((output.shape[-1] for output in evidence.outputs if output.dim() > 1), default=sys.maxsize)
-        held = memory.complaint(self.exercise, case, evidence.workspace) if case is self._largest else None
+        held = memory.check_workspace(self.exercise, case, evidence.workspace) if case is self._largest else None
         return (
             conduct.too_many(self.exercise, evidence.notes)
             or held
-            or traffic.complaint(self.exercise, case, evidence.traffic, returned, columns)
-            or divergence.complaint(self.exercise, case, evidence.instructions)
-            or instructions.complaint(self.exercise, case, evidence.traffic, evidence.instructions, elements)
+            or traffic.check_case(self.exercise, case, evidence.traffic, returned, columns)
+            or divergence.check_case(self.exercise, case, evidence.instructions)
+            or instructions.check_case(self.exercise, case, evidence.traffic, evidence.instructions, elements)
         )
 
-    def _by_tensor_cores(self, graded: Sequence[Graded]) -> Complaint | None:
+    def _by_tensor_cores(self, graded: Sequence[Graded]) -> Finding | None:
         """Whether what tensor cores make reaches the output of the largest case: it is run with products negated."""
         if self._on_machine is None:
             return None
         self.progress("negating what tensor cores make")
         plain = next((one.evidence for one in graded if one.result.case is self._largest), None)
         try:
-            negated, complaint = self._cases.negated(self._on_machine, self._largest, plain)
-        except Stopped as stopped:
-            return self.subject.placed(stopped.complaint)
-        if complaint is not None:
-            return self.subject.placed(complaint)
+            negated, finding = self._cases.negated(self._on_machine, self._largest, plain)
+        except SubmissionFailed as stopped:
+            return self.subject.placed(stopped.finding)
+        if finding is not None:
+            return self.subject.placed(finding)
         expected = expected_outputs(self.exercise, negated.inputs)
         return self.subject.placed(conduct.idle_cores(self.exercise, negated, expected))
 
-    def _assembled(self) -> tuple[Complaint | None, tuple[str, ...]]:
+    def _assembled(self) -> tuple[Finding | None, tuple[str, ...]]:
         """What ptxas says of the largest case's heaviest kernel, where that is limited; and what it does not say."""
         if not self.exercise.instructions.registers_only or self._on_machine is None:
             return None, ()
         try:
-            complaint, unsaid = instructions.local_memory(self._heaviest(self._on_machine))
-        except Stopped as stopped:
-            return stopped.complaint, ()
-        return self.subject.placed(complaint), (unsaid,) if unsaid else ()
+            finding, unsaid = instructions.local_memory(self._heaviest(self._on_machine))
+        except SubmissionFailed as stopped:
+            return stopped.finding, ()
+        return self.subject.placed(finding), (unsaid,) if unsaid else ()
 
     def _not_counted(self, verdict: Verdict) -> tuple[str, ...]:
         """That no machine is beside the GPU which has what the exercise needs, as no target is of sm_89."""
@@ -273,22 +273,22 @@ class Grading:
         stands_for = f"the PTX machine stands for {self.subject.target.name} beside this GPU"
         return (f"counters: {stands_for}; kp check {self.item.name} --device cpu has them",)
 
-    def _profile(self, graded: Sequence[Graded]) -> Complaint | None:
+    def _profile(self, graded: Sequence[Graded]) -> Finding | None:
         """Which kernels and operators the GPU ran."""
         self.progress("checking what the GPU runs")
         called = [operator for one in graded if one.evidence for operator in one.evidence.operators]
         try:
-            return profile.complaint(self.exercise, self._runner, self._beside, self._largest, called, self.seed)
-        except Stopped as stopped:
-            return measure.beyond_memory(self.exercise, stopped) or stopped.complaint
+            return profile.check_gpu_run(self.exercise, self._runner, self._beside, self._largest, called, self.seed)
+        except SubmissionFailed as stopped:
+            return measure.beyond_memory(self.exercise, stopped) or stopped.finding
 
-    def _measurement(self, bench: bool) -> tuple[Measurement | None, Complaint | None, tuple[str, ...]]:
+    def _measurement(self, bench: bool) -> tuple[Measurement | None, Finding | None, tuple[str, ...]]:
         """With what could not be measured."""
         if isinstance(self._kind, Distributed):
             return across.measure(self.subject, self.seed, self.progress) if bench else (None, None, ())
         machine = self._beside.operators if self._beside else ()
 
-        def seen(returned: messages.Returned, inputs: tuple[object, ...]) -> Complaint | None:
+        def seen(returned: messages.CallResult, inputs: tuple[object, ...]) -> Finding | None:
             known = conduct.foreign(returned.operators, machine, self.exercise.entry)
             return known or self._kind.conduct(returned, inputs)
 
@@ -297,8 +297,8 @@ class Grading:
             found = measure.measure(
                 self.exercise, self._runner, seen, self.seed, self.progress, bench, reference=reference
             )
-        except Stopped as stopped:
-            return None, stopped.complaint, ()
+        except SubmissionFailed as stopped:
+            return None, stopped.finding, ()
         return *found, ()
 
     def _neighbors(self) -> tuple[str, ...]:

@@ -60,7 +60,7 @@ def run(
 
 def told(ran: Ran) -> str:
     """How a call ended, in a line."""
-    return f"{ran.complaint.verdict.value}: {ran.complaint.cause}" if ran.complaint else "every rank returned"
+    return f"{ran.finding.verdict.value}: {ran.finding.cause}" if ran.finding else "every rank returned"
 
 
 def draw(timelines: Mapping[str, Timeline]) -> Figure:

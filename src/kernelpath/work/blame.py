@@ -21,7 +21,7 @@ from kernelpath.files import source_text
 from kernelpath.hooks import Changed
 from kernelpath.lanes import Unavailable, compiler_advice, cute_advice, triton_advice
 from kernelpath.simt import errors
-from kernelpath.verdict import Complaint, Verdict
+from kernelpath.verdict import Finding, Verdict
 from kernelpath.work import quota
 from kernelpath.work.confine import AccessDenied, ReadyMade, is_outside
 
@@ -53,18 +53,18 @@ PROJECTS: list[Path] = []
 """Folders beside the file with sources of the learner's, as they are in this process."""
 
 
-def blame(error: BaseException, file: Path, loading: bool = False) -> Complaint:
+def blame(error: BaseException, file: Path, loading: bool = False) -> Finding:
     """Return the verdict on an exception that came out of the submission in `file`, or out of its kernel.
 
-    Call it on the submission's thread: to ask an exception for its text may run the submission's code. The complaint
+    Call it on the submission's thread: to ask an exception for its text may run the submission's code. The finding
     is ours: plain text that can be encoded, whatever the exception's text, names and attributes are.
     """
     try:
-        return _plain_complaint(_blame(error, file, loading), loading)
+        return _plain_finding(_blame(error, file, loading), loading)
     except BaseException:
         verdict = Verdict.COMPILE_ERROR if loading else Verdict.CRASHED
         kind = _plain_text(_CLASS_NAME.__get__(type(error)))
-        return Complaint(verdict, f"{kind}: (its text cannot be made)", str(file), _line_in(error, file))
+        return Finding(verdict, f"{kind}: (its text cannot be made)", str(file), _line_in(error, file))
 
 
 _TRACEBACK = vars(BaseException)["__traceback__"]
@@ -72,13 +72,13 @@ _CLASS_NAME = vars(type)["__name__"]
 """Descriptors of the interpreter, which a class or its metaclass cannot override."""
 
 
-def _plain_complaint(complaint: Complaint, loading: bool) -> Complaint:
-    """Return a complaint of plain values. Parts of it may be attributes of an exception that the submission made."""
-    verdict = complaint.verdict
+def _plain_finding(finding: Finding, loading: bool) -> Finding:
+    """Return a finding of plain values. Parts of it may be attributes of an exception that the submission made."""
+    verdict = finding.verdict
     if not isinstance(verdict, Verdict) or verdict.passed:
         verdict = Verdict.COMPILE_ERROR if loading else Verdict.CRASHED
-    line = complaint.line if type(complaint.line) is int and complaint.line >= 0 else 0
-    return Complaint(verdict, _plain_text(complaint.cause), _plain_text(complaint.file), line)
+    line = finding.line if type(finding.line) is int and finding.line >= 0 else 0
+    return Finding(verdict, _plain_text(finding.cause), _plain_text(finding.file), line)
 
 
 def _plain_text(text: object) -> str:
@@ -91,56 +91,56 @@ def _plain_text(text: object) -> str:
     return plain.encode("utf-8", "backslashreplace").decode()
 
 
-def _blame(error: BaseException, file: Path, loading: bool) -> Complaint:
+def _blame(error: BaseException, file: Path, loading: bool) -> Finding:
     line = _line_in(error, file)
     own, own_line = innermost(error, (str(file), 0))
-    if loading and (complaint := _not_text(file)):
-        return complaint
+    if loading and (finding := _not_text(file)):
+        return finding
     if isinstance(error, NotImplementedError) and not loading:
-        return Complaint(Verdict.NOT_STARTED, str(error), own, own_line)
+        return Finding(Verdict.NOT_STARTED, str(error), own, own_line)
     if isinstance(error, errors.Fault):
         verdict = FAULT_VERDICTS.get(error.kind, Verdict.CRASHED)
-        return Complaint(verdict, error.message, error.file or str(file), error.line)
+        return Finding(verdict, error.message, error.file or str(file), error.line)
     if isinstance(error, errors.Rejected):
         cause = f"{error.message}{gpu.describe_choice(error.message, _CHOICE)}"
-        return Complaint(Verdict.COMPILE_ERROR, cause, error.file or str(file), error.line)
+        return Finding(Verdict.COMPILE_ERROR, cause, error.file or str(file), error.line)
     if isinstance(error, errors.TimedOut):
         verdict = Verdict.DEADLOCK if isinstance(error, errors.Deadlock) else Verdict.TIMED_OUT
-        return Complaint(verdict, error.message, error.file or str(file), error.line)
+        return Finding(verdict, error.message, error.file or str(file), error.line)
     if isinstance(error, TensorOnHost):
-        return Complaint(Verdict.CRASHED, str(error), str(file), error.line or line)
+        return Finding(Verdict.CRASHED, str(error), str(file), error.line or line)
     if isinstance(error, (Unavailable, Withheld, Changed, errors.Unsupported)):
-        return Complaint(Verdict.UNAVAILABLE, str(error), str(file), line)
+        return Finding(Verdict.UNAVAILABLE, str(error), str(file), line)
     if "Failed to find C compiler" in str(error):
-        return Complaint(Verdict.UNAVAILABLE, "Triton needs a C compiler for its launchers, and there is none")
+        return Finding(Verdict.UNAVAILABLE, "Triton needs a C compiler for its launchers, and there is none")
     if isinstance(error, NotTheSubmission):
-        return Complaint(Verdict.UNAVAILABLE, str(error))
+        return Finding(Verdict.UNAVAILABLE, str(error))
     if isinstance(error, WrongType):
-        return Complaint(Verdict.WRONG_TYPE, str(error), str(file))
+        return Finding(Verdict.WRONG_TYPE, str(error), str(file))
     if isinstance(error, Refused):
-        return Complaint(error.verdict, str(error), str(file), line)
+        return Finding(error.verdict, str(error), str(file), line)
     if isinstance(error, WrongOperator):
-        return Complaint(Verdict.WRONG_OPERATOR, str(error), error.file or str(file), error.line or line)
+        return Finding(Verdict.WRONG_OPERATOR, str(error), error.file or str(file), error.line or line)
     if isinstance(error, ReadyMade):
-        return Complaint(Verdict.NOT_YOUR_KERNEL, str(error), str(file), line)
+        return Finding(Verdict.NOT_YOUR_KERNEL, str(error), str(file), line)
     if isinstance(error, AccessDenied):
-        return Complaint(Verdict.ACCESS_DENIED, str(error), own, own_line)
+        return Finding(Verdict.ACCESS_DENIED, str(error), own, own_line)
     if refused := _refused_by_the_system(error):
-        return Complaint(Verdict.ACCESS_DENIED, refused, own, own_line)
+        return Finding(Verdict.ACCESS_DENIED, refused, own, own_line)
     if isinstance(error, SyntaxError):
         where = error.filename or str(file)
-        return Complaint(Verdict.COMPILE_ERROR, f"SyntaxError: {error.msg}", where, error.lineno or 0)
+        return Finding(Verdict.COMPILE_ERROR, f"SyntaxError: {error.msg}", where, error.lineno or 0)
     if type(error).__name__ in _COMPILERS or "Unsupported function referenced" in str(error):
         return _compiler_said(error, file, line)
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate" in str(error):
-        return Complaint(Verdict.CRASHED, f"out of memory: {_first_line(error)}", str(file), line)
+        return Finding(Verdict.CRASHED, f"out of memory: {_first_line(error)}", str(file), line)
     if isinstance(error, OSError) and error.errno == errno.EFBIG:
         most = f"{quota.FILE_SIZE >> 20} MiB"
-        return Complaint(Verdict.CRASHED, f"printed, or wrote to a file, more than {most}", str(file), line)
+        return Finding(Verdict.CRASHED, f"printed, or wrote to a file, more than {most}", str(file), line)
     verdict = Verdict.COMPILE_ERROR if loading or isinstance(error, EntryError) else Verdict.CRASHED
     if isinstance(error, EntryError):
-        return Complaint(verdict, str(error), error.file or str(file), line)
-    return Complaint(verdict, _python_said(error, Path(own), own_line), own, own_line)
+        return Finding(verdict, str(error), error.file or str(file), line)
+    return Finding(verdict, _python_said(error, Path(own), own_line), own, own_line)
 
 
 class NotTheSubmission(Exception):
@@ -207,18 +207,18 @@ def _included_from_outside(log: str) -> str:
     return next((name for name in _NOT_OPENED.findall(log) if os.path.isabs(name) and is_outside(name)), "")
 
 
-def _compiler_said(error: BaseException, file: Path, line: int) -> Complaint:
+def _compiler_said(error: BaseException, file: Path, line: int) -> Finding:
     log = _plain(str(error).strip(), file)
     if outside := _included_from_outside(log):
         cause = f"the submission includes {outside}, which is not its own"
-        return Complaint(Verdict.ACCESS_DENIED, cause, str(file), _line_below(error, file) or line)
+        return Finding(Verdict.ACCESS_DENIED, cause, str(file), _line_below(error, file) or line)
     kernels = {path.name: source_text(path) for path in (file, file.with_suffix(".cu")) if path.is_file()}
     if said := compiler_advice.nvrtc(log, kernels):
-        return Complaint(Verdict.COMPILE_ERROR, said[0], str(file.with_name(Path(said[1]).name)), said[2])
+        return Finding(Verdict.COMPILE_ERROR, said[0], str(file.with_name(Path(said[1]).name)), said[2])
     if located := triton_advice.locate(error, kernels.get(file.name, "")) or cute_advice.said(log):
         where = located[1] or _line_below(error, file) or line
-        return Complaint(Verdict.COMPILE_ERROR, located[0], str(file), where)
-    return Complaint(Verdict.COMPILE_ERROR, log + _like(error), str(file), _line_below(error, file) or line)
+        return Finding(Verdict.COMPILE_ERROR, located[0], str(file), where)
+    return Finding(Verdict.COMPILE_ERROR, log + _like(error), str(file), _line_below(error, file) or line)
 
 
 def _plain(text: str, file: Path) -> str:
@@ -284,7 +284,7 @@ def _source_line(file: Path, line: int) -> str:
     return linecache.getline(str(file), line).strip()
 
 
-def _not_text(file: Path) -> Complaint | None:
+def _not_text(file: Path) -> Finding | None:
     """About a byte that is invalid in the encoding of a file, which is UTF-8 where the file names none."""
     try:
         with tokenize.open(file) as source:
@@ -293,7 +293,7 @@ def _not_text(file: Path) -> Complaint | None:
         content = file.read_bytes()
         number = next(at for at, line in enumerate(content.split(b"\n"), 1) if not _is_text(line, error.encoding))
         cause = f"line {number} is not {error.encoding.upper()}: save the file as UTF-8"
-        return Complaint(Verdict.COMPILE_ERROR, cause, str(file), number)
+        return Finding(Verdict.COMPILE_ERROR, cause, str(file), number)
     except (SyntaxError, OSError):
         return None
     return None

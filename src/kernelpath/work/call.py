@@ -82,17 +82,17 @@ class Call:
         secret: str,
         tampered: str,
         seen: Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]] = lambda outputs: outputs,
-    ) -> messages.Returned:
+    ) -> messages.CallResult:
         """What the grader is told. seen: what of the outputs, where it is not all."""
         contents = bytes_of(seen(outputs))
         told = [
-            messages.Output(dtype_name(one.dtype), list(one.shape), content)
+            messages.TensorData(dtype_name(one.dtype), list(one.shape), content)
             for one, content in zip(outputs, contents, strict=True)
         ]
-        return messages.Returned(
+        return messages.CallResult(
             secret=secret,
             outputs=told,
-            inputs_seen=fingerprints(self._guards.inputs),
+            input_fingerprints=fingerprints(self._guards.inputs),
             out_of_bounds=self._guards.broken(),
             operators=self._notes.operators,
             launches=self.launches,

@@ -18,8 +18,8 @@ import torch
 from kernelpath import wire
 from kernelpath.course.labs.fabric import Key, Log, Step, Transfer
 from kernelpath.course.problem import BYTES
-from kernelpath.verdict import Complaint, Verdict
-from kernelpath.wire import Garbled, Gone, Silent, Wire
+from kernelpath.verdict import Finding, Verdict
+from kernelpath.wire import ConnectionClosed, ProtocolError, ResponseTimeout, Wire
 from kernelpath.work import fabric_messages as fabric
 from kernelpath.work.tensors import from_bytes, to_bytes
 
@@ -73,7 +73,7 @@ class Exchange:
     collectives: those of the library that are allowed. parts: seconds of what ranks compute, by its number. results:
     by rank, what each of its parts gives: no rank has it before it has computed that part.
     perturbed: what a rank receives is not what was sent, so that its result shows whether it uses what it receives.
-    complaint: what went wrong between the ranks, when `serve` has returned.
+    finding: what went wrong between the ranks, when `serve` has returned.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Exchange:
     ) -> None:
         pairs = [wire.pair() for _ in range(size)]
         self.ends = [there for _, there in pairs]
-        self.complaint: Complaint | None = None
+        self.finding: Finding | None = None
         self._ranks = [_Rank(Wire(here, fabric.FromRank)) for here, _ in pairs]
         self._allowed, self._parts, self._results = collectives, parts, results
         self._perturbed = perturbed
@@ -97,15 +97,15 @@ class Exchange:
     def serve(self, seconds: float) -> None:
         """Pass messages on until every rank has left, or none can go on, or so many seconds are over."""
         end = time.monotonic() + seconds
-        while self.complaint is None and (here := [one for one in self._ranks if not one.left]):
+        while self.finding is None and (here := [one for one in self._ranks if not one.left]):
             left = end - time.monotonic()
             ready = select.select([one.wire for one in here], [], [], max(left, 0.0))[0]
             if not ready and left <= 0:
                 return self._silent(seconds)
             for rank, one in enumerate(self._ranks):
-                if one.wire in ready and self.complaint is None:
+                if one.wire in ready and self.finding is None:
                     self._take(rank)
-            if self.complaint is None:
+            if self.finding is None:
                 self._stuck()
         return None
 
@@ -139,10 +139,10 @@ class Exchange:
         one = self._ranks[rank]
         try:
             message = one.wire.receive(_FRAME_SECONDS)
-        except Gone:
+        except ConnectionClosed:
             one.left, one.raised = "its process has ended", True
             return
-        except (Garbled, Silent):
+        except (ProtocolError, ResponseTimeout):
             self._complain(Verdict.TAMPERED, f"rank {rank} does not speak as torch.distributed does")
             return
         match message:
@@ -278,7 +278,7 @@ class Exchange:
     def _answer(self, one: _Rank, message: fabric.ToRank) -> None:
         try:
             one.wire.send(message, _FRAME_SECONDS)
-        except (Gone, Silent):
+        except (ConnectionClosed, ResponseTimeout):
             one.left, one.raised = "its process has ended", True
 
     def _stuck(self) -> None:
@@ -314,7 +314,7 @@ class Exchange:
         return f"{_told(post)} (line {post.line})"
 
     def _complain(self, verdict: Verdict, cause: str, line: int = 0) -> None:
-        self.complaint = self.complaint or Complaint(verdict, cause, line=line)
+        self.finding = self.finding or Finding(verdict, cause, line=line)
 
 
 def _told(post: fabric.Post) -> str:

@@ -22,12 +22,12 @@ from kernelpath import wire, words
 from kernelpath.device import messages as device
 from kernelpath.device.gpu import Properties
 from kernelpath.device.lab_messages import LabEnded
-from kernelpath.wire import Garbled, Gone, Silent, Wire
+from kernelpath.wire import ConnectionClosed, ProtocolError, ResponseTimeout, Wire
 from kernelpath.work import forkserver, messages
 from kernelpath.work.nursery import Role
 from kernelpath.work.workspace import Workspace
 
-_Answer = TypeVar("_Answer", bound=messages.Answer)
+_Answer = TypeVar("_Answer", bound=messages.WorkerResponse)
 _Told = TypeVar("_Told", bound=device.Message)
 
 _LEAVING_SECONDS = 2.0
@@ -38,7 +38,7 @@ _LATEST_LINES = 5
 _ERROR = re.compile(r"[\w.]*(Error|Exception|Exit|Interrupt)\b")  # a traceback's last line begins so
 
 
-class WorkerGone(Exception):
+class WorkerExited(Exception):
     """The worker ended without an answer. `status` is its exit status, negative for a signal."""
 
     def __init__(self, status: int) -> None:
@@ -46,11 +46,11 @@ class WorkerGone(Exception):
         self.status = status
 
 
-class Forged(Exception):
+class UnexpectedResponse(Exception):
     """What came is not an answer that the worker's own code gives: something else wrote it."""
 
 
-class WorkerSilent(Exception):
+class WorkerTimeout(Exception):
     """The worker gave no answer within the time allowed.
 
     compiling: whether a compiler was running. lines: of the submission, in which its thread was seen last.
@@ -139,7 +139,7 @@ class Machine:
         """
         ours, theirs = wire.pair()
         with self._turn:
-            with contextlib.suppress(Gone, Silent, OSError):  # noticed by who asks it
+            with contextlib.suppress(ConnectionClosed, ResponseTimeout, OSError):  # noticed by who asks it
                 self._wire.send(device.Attach(target), _TAKING_SECONDS)
                 socket.send_fds(self._process.connection, [b"\0"], [ours.fileno()])
             ours.close()
@@ -147,16 +147,21 @@ class Machine:
             return self._attaching - 1, theirs
 
     def ask(self, message: device.Message, expected: type[_Told], seconds: float) -> _Told | None:
-        """The answer; None for a Done in its place. Raises WorkerSilent, and WorkerGone where the machine has died."""
+        """Return the answer; None where the machine answers Done instead.
+
+        Raises:
+            WorkerTimeout: The machine did not answer in time.
+            WorkerExited: The machine has died.
+        """
         try:
             with self._turn:
                 self._wire.send(message, seconds)
                 while isinstance(answer := self._wire.receive(seconds), device.Attached):
                     pass
-        except Silent:
-            raise WorkerSilent from None
-        except (Gone, Garbled):
-            raise WorkerGone(self._process.ended()) from None
+        except ResponseTimeout:
+            raise WorkerTimeout from None
+        except (ConnectionClosed, ProtocolError):
+            raise WorkerExited(self._process.ended()) from None
         return answer if isinstance(answer, expected) else None
 
     def close(self) -> None:
@@ -190,7 +195,7 @@ class Worker:
     def __init__(self, workspace: Workspace, needs: str = "", *, clean: bool = False) -> None:
         self._workspace = workspace
         self._process = _Process("worker", needs, workspace.own, clean)
-        self._wire: Wire[messages.Answer] = Wire(self._process.connection, messages.AnyAnswer)
+        self._wire: Wire[messages.WorkerResponse] = Wire(self._process.connection, messages.AnyResponse)
         self._secrets: deque[str] = deque()
         self.client = -1  # its number on a machine
         self.compile_seconds = 0.0  # of its last answer
@@ -243,28 +248,28 @@ class Worker:
         with contextlib.suppress(OSError):
             socket.send_fds(self._process.connection, [b"\0"], [descriptor])
 
-    def post(self, message: messages.Asked) -> None:
+    def post(self, message: messages.WorkerRequest) -> None:
         """Send a request. Its answer is fetched later, in turn; a worker that is gone is noticed then."""
         self._secrets.append(secrets.token_hex(16))
-        with contextlib.suppress(Gone, Silent):
+        with contextlib.suppress(ConnectionClosed, ResponseTimeout):
             self._wire.send(msgspec.structs.replace(message, secret=self._secrets[-1]), _TAKING_SECONDS)
 
-    def answer(self, seconds: float, compile_seconds: float = 0.0) -> messages.Answer:
-        """The answer to the oldest request without one. Raises WorkerSilent, WorkerGone or Forged.
+    def answer(self, seconds: float, compile_seconds: float = 0.0) -> messages.WorkerResponse:
+        """The answer to the oldest request without one. Raises WorkerTimeout, WorkerExited or UnexpectedResponse.
 
         seconds: what it may take, besides compiling. compile_seconds: what compiling may take.
         """
         try:
             answer = self._wait(seconds, compile_seconds)
-        except Gone:
-            raise WorkerGone(self._process.ended()) from None
-        except Garbled as error:
-            raise Forged(str(error)) from None
+        except ConnectionClosed:
+            raise WorkerExited(self._process.ended()) from None
+        except ProtocolError as error:
+            raise UnexpectedResponse(str(error)) from None
         if answer.secret != self._secrets.popleft():
-            raise Forged("an answer to nothing that was asked")
+            raise UnexpectedResponse("an answer to nothing that was asked")
         return answer
 
-    def _wait(self, running: float, compiling: float) -> messages.Answer:
+    def _wait(self, running: float, compiling: float) -> messages.WorkerResponse:
         """The next message that is an answer; what is left of two budgets runs down by what the worker says it does."""
         left = {False: running, True: compiling}
         doing = False
@@ -274,8 +279,8 @@ class Worker:
             begun = time.monotonic()
             try:
                 answer = self._wire.receive(max(left[doing], 0.0))
-            except Silent:
-                raise WorkerSilent(doing, lines) from None
+            except ResponseTimeout:
+                raise WorkerTimeout(doing, lines) from None
             spent = time.monotonic() - begun
             left[doing] -= spent
             self.compile_seconds += spent * doing

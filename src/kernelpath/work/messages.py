@@ -14,19 +14,19 @@ from kernelpath.course.inputs import PLAIN, Variety
 from kernelpath.course.traces import Fact, TraceFile
 from kernelpath.device.messages import Strided
 from kernelpath.lanes.tuning import Chosen
-from kernelpath.verdict import Complaint
+from kernelpath.verdict import Finding
 
 PRODUCT = "library_product"
 """The kernel that makes on the PTX machine what a statement leaves to torch.mm, and the stem of its file."""
 
 
-class Asked(Struct, frozen=True, tag=True, kw_only=True):
+class WorkerRequest(Struct, frozen=True, tag=True, kw_only=True):
     """The base of what the grader asks."""
 
     secret: str = ""
 
 
-class Start(Asked, frozen=True, tag=True, kw_only=True):
+class Start(WorkerRequest, frozen=True, tag=True, kw_only=True):
     """Import everything slow, before there is a submission, then give up what that must not reach.
 
     machine: kernels run on the PTX machine's process, whose end of a socket follows as a descriptor. source: the folder
@@ -51,7 +51,7 @@ class Start(Asked, frozen=True, tag=True, kw_only=True):
     withheld: Sequence[str] = ()
 
 
-class Load(Asked, frozen=True, tag=True, kw_only=True):
+class Load(WorkerRequest, frozen=True, tag=True, kw_only=True):
     """Load the submission.
 
     hidden: folders that it must not use, but for its own files. ready_made: files and folders that solve the exercise.
@@ -62,7 +62,7 @@ class Load(Asked, frozen=True, tag=True, kw_only=True):
     ready_made: Sequence[str] = ()
 
 
-class Run(Asked, frozen=True, tag=True, kw_only=True):
+class Run(WorkerRequest, frozen=True, tag=True, kw_only=True):
     """Call the entry on a case's inputs: drawn here from the seed, or fetched from the PTX machine.
 
     chosen: what the GPU decided, to be held to.
@@ -74,14 +74,14 @@ class Run(Asked, frozen=True, tag=True, kw_only=True):
     chosen: Chosen = Chosen()
 
 
-class Inspect(Asked, frozen=True, tag=True, kw_only=True):
+class Inspect(WorkerRequest, frozen=True, tag=True, kw_only=True):
     """Tell whether the entry is registered as an operator, by calls on a case's inputs, which come as those of Run."""
 
     case: Mapping[str, Any]
     seed: int
 
 
-class Output(Struct, frozen=True):
+class TensorData(Struct, frozen=True):
     """A tensor that is given, or said to be returned. content: its elements' bytes, or those of a sample of them."""
 
     dtype: str
@@ -89,11 +89,11 @@ class Output(Struct, frozen=True):
     content: bytes
 
 
-class Call(Asked, frozen=True, tag=True, kw_only=True):
+class Call(WorkerRequest, frozen=True, tag=True, kw_only=True):
     """Call the entry on these arguments: numbers, strings, lists and dicts. tensors: by their places among them."""
 
     arguments: Sequence[Any]
-    tensors: Mapping[int, Output]
+    tensors: Mapping[int, TensorData]
 
 
 class Join(Call, frozen=True, tag=True, kw_only=True):
@@ -109,34 +109,34 @@ class Join(Call, frozen=True, tag=True, kw_only=True):
     sizes: Sequence[int] = ()
 
 
-class Read(Asked, frozen=True, tag=True, kw_only=True):
+class ReadFiles(WorkerRequest, frozen=True, tag=True, kw_only=True):
     """Call the entry on the paths of these files, which are written first, and on what else it takes."""
 
     files: Sequence[TraceFile]
     arguments: Sequence[str]
 
 
-class Fuse(Asked, frozen=True, tag=True, kw_only=True):
+class Fuse(WorkerRequest, frozen=True, tag=True, kw_only=True):
     """Compile the submission's function of that name with torch.compile for these tensors, and run its graphs."""
 
     function: str
-    tensors: Sequence[Output]
+    tensors: Sequence[TensorData]
 
 
-class Profile(Asked, frozen=True, tag=True, kw_only=True):
+class Profile(WorkerRequest, frozen=True, tag=True, kw_only=True):
     """Call the entry on a GPU, not for the first time, and tell which kernels ran there."""
 
     case: Mapping[str, Any]
     seed: int
 
 
-class Ceilings(Asked, frozen=True, tag=True, kw_only=True):
+class MeasureCeilings(WorkerRequest, frozen=True, tag=True, kw_only=True):
     """Measure what this machine reaches; dtype: of a library's matrix product, too."""
 
     dtype: str | None
 
 
-class Contest(Asked, frozen=True, tag=True, kw_only=True):
+class StartTiming(WorkerRequest, frozen=True, tag=True, kw_only=True):
     """Get ready to time the case: submission, baseline and, unless it is withheld, the reference kernel.
 
     reference: its files by name. The submission has given all its answers by now, and cannot read them where they are.
@@ -146,7 +146,7 @@ class Contest(Asked, frozen=True, tag=True, kw_only=True):
     reference: Mapping[str, str]
 
 
-class Round(Asked, frozen=True, tag=True, kw_only=True):
+class TimeRound(WorkerRequest, frozen=True, tag=True, kw_only=True):
     """Time every contestant once, in this order, on new inputs. sample: draws the places of the outputs to send.
 
     case: of a rank of a group, whose contestants are the entry and the library's all-reduce.
@@ -158,84 +158,86 @@ class Round(Asked, frozen=True, tag=True, kw_only=True):
     case: Mapping[str, Any] = {}
 
 
-AnyAsked = Start | Load | Run | Inspect | Join | Call | Read | Fuse | Profile | Ceilings | Contest | Round
+AnyRequest = (
+    Start | Load | Run | Inspect | Join | Call | ReadFiles | Fuse | Profile | MeasureCeilings | StartTiming | TimeRound
+)
 
 
-class Answer(Struct, frozen=True, tag=True, kw_only=True):
+class WorkerResponse(Struct, frozen=True, tag=True, kw_only=True):
     """The base of what may be answered."""
 
     secret: str
 
 
-class Compiling(Answer, frozen=True, tag=True, kw_only=True):
+class Compiling(WorkerResponse, frozen=True, tag=True, kw_only=True):
     """No answer, but news: a compiler begins, or is done."""
 
     begins: bool
 
 
-class Running(Answer, frozen=True, tag=True, kw_only=True):
+class Running(WorkerResponse, frozen=True, tag=True, kw_only=True):
     """No answer, but news: the line of the submission's file that its thread is in."""
 
     line: int
 
 
-class Done(Answer, frozen=True, tag=True, kw_only=True):
+class Done(WorkerResponse, frozen=True, tag=True, kw_only=True):
     pass
 
 
-class Complained(Answer, frozen=True, tag=True, kw_only=True):
+class ReportedFinding(WorkerResponse, frozen=True, tag=True, kw_only=True):
     """The submission cannot go on."""
 
-    complaint: Complaint
+    finding: Finding
 
 
-class Operator(Struct, frozen=True):
+class OperatorCall(Struct, frozen=True):
     """An operator that computes, and the line of the submission that called it."""
 
     name: str
     line: int
 
 
-class Returned(Answer, frozen=True, tag=True, kw_only=True):
+class CallResult(WorkerResponse, frozen=True, tag=True, kw_only=True):
     """The entry's outputs, and what was seen of the call in its own process.
 
     places: where the outputs lie, by the numbers that a simulated device knows.
     """
 
-    outputs: Sequence[Output]
-    inputs_seen: Sequence[Sequence[int]]
+    outputs: Sequence[TensorData]
+    input_fingerprints: Sequence[Sequence[int]]
     out_of_bounds: str
-    operators: Sequence[Operator]
+    operators: Sequence[OperatorCall]
     launches: Sequence[str]
     tampered: str
-    places: Sequence[Strided] = ()
+    output_refs: Sequence[Strided] = ()
 
 
-class Told(Answer, frozen=True, tag=True, kw_only=True):
+class ReportedFacts(WorkerResponse, frozen=True, tag=True, kw_only=True):
     """What the entry reports of the files."""
 
     facts: Mapping[str, Fact]
     tampered: str
 
 
-class Fused(Answer, frozen=True, tag=True, kw_only=True):
+class FusedGraphs(WorkerResponse, frozen=True, tag=True, kw_only=True):
     """What the compiler wrote: a module for each graph, and what they compute. broken: why it is not one graph."""
 
     codes: Sequence[str]
-    broken: str
-    outputs: Sequence[Output]
+    graph_break: str
+    outputs: Sequence[TensorData]
     tampered: str
 
 
-class Placed(Answer, frozen=True, tag=True, kw_only=True):
+class OutputRefs(WorkerResponse, frozen=True, tag=True, kw_only=True):
     """Where the entry's outputs lie in the PTX machine's memory."""
 
     outputs: Sequence[Strided]
-    operators: Sequence[Operator]
+    operators: Sequence[OperatorCall]
     tampered: str
 
 
-class Profiled(Answer, frozen=True, tag=True, kw_only=True):
+class ProfileResult(WorkerResponse, frozen=True, tag=True, kw_only=True):
     """Seconds that each kernel took on the GPU, and the kernels that the submission launched itself.
 
     library: kernels of torch.mm, where the statement leaves products to it. trace: of the profiler, in Chrome's format.
@@ -251,25 +253,36 @@ class Profiled(Answer, frozen=True, tag=True, kw_only=True):
     workspace: int
 
 
-class Measured(Answer, frozen=True, tag=True, kw_only=True):
+class MeasuredCeilings(WorkerResponse, frozen=True, tag=True, kw_only=True):
     """Bytes or operations per second, by what they are the ceiling of."""
 
     ceilings: Mapping[str, float]
 
 
-class Ready(Answer, frozen=True, tag=True, kw_only=True):
+class TimingReady(WorkerResponse, frozen=True, tag=True, kw_only=True):
     contestants: int
 
 
-class Timed(Answer, frozen=True, tag=True, kw_only=True):
+class RoundTimes(WorkerResponse, frozen=True, tag=True, kw_only=True):
     """A round: seconds by contestant. late: an output changed after it was returned."""
 
-    returned: Returned
+    returned: CallResult
     seconds: Sequence[float]
-    late: bool
+    changed_after_return: bool
     telemetry: Mapping[str, float]
 
 
-AnyAnswer = (
-    Compiling | Running | Done | Complained | Returned | Told | Fused | Placed | Profiled | Measured | Ready | Timed
+AnyResponse = (
+    Compiling
+    | Running
+    | Done
+    | ReportedFinding
+    | CallResult
+    | ReportedFacts
+    | FusedGraphs
+    | OutputRefs
+    | ProfileResult
+    | MeasuredCeilings
+    | TimingReady
+    | RoundTimes
 )

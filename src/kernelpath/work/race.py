@@ -55,12 +55,12 @@ class Race:
 
     def answer(
         self,
-        asked: messages.Round,
+        asked: messages.TimeRound,
         prepared: Callable[[Sequence[Any]], Call],
         entry: Callable[..., Any],
         run: Callable[..., Any],
         tampered: Callable[[], str],
-    ) -> messages.Timed:
+    ) -> messages.RoundTimes:
         """Seconds of a call of the entry and of the library, and a sample of the entry's last output.
 
         asked: its case has n, dtype and what else the entry takes, by name; its seed draws this rank's vector.
@@ -80,7 +80,9 @@ class Race:
             output = result if contestant == 0 else output
         outputs = watched.outputs(output)
         returned = watched.returned(outputs, asked.secret, tampered(), lambda told: samples(told, asked.sample))
-        return messages.Timed(secret=asked.secret, returned=returned, seconds=seconds, late=False, telemetry={})
+        return messages.RoundTimes(
+            secret=asked.secret, returned=returned, seconds=seconds, changed_after_return=False, telemetry={}
+        )
 
     def _timed(self, call: Callable[[int], Any]) -> tuple[float, Any]:
         """One call, of CALLS in a row, after all ranks have met."""

@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore
 
-from kernelpath.wire import Gone, Wire
+from kernelpath.wire import ConnectionClosed, Wire
 from kernelpath.work import fabric_messages as fabric
 from kernelpath.work import messages
 from kernelpath.work.confine import SUBMISSION
@@ -142,13 +142,13 @@ class Member:
     def _tell(self, message: Any) -> None:
         try:
             self._wire.send(message)
-        except Gone:
+        except ConnectionClosed:
             raise GroupEnded("the group has ended") from None
 
     def _answer(self) -> Any:
         try:
             answer = self._wire.receive()
-        except Gone:
+        except ConnectionClosed:
             raise GroupEnded("the group has ended") from None
         if isinstance(answer, fabric.Ended):
             raise GroupEnded(answer.why)

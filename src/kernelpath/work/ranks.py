@@ -22,7 +22,7 @@ class Ranks(Runner):
         self._others: list[Runner] = []
 
     def members(self, size: int) -> list[Runner]:
-        """The runners of so many ranks, with the submission loaded in each. Raises Stopped, and Usage."""
+        """The runners of so many ranks, with the submission loaded in each. Raises SubmissionFailed, and Usage."""
         while len(self._others) < size - 1:
             start = partial(self._start_rank, len(self._others) + 1)
             self._others.append(Runner(start, *self._of_a_runner))

@@ -15,7 +15,7 @@ from kernelpath.work.blame import WrongType
 
 
 @contextmanager
-def paths(asked: messages.Read) -> Iterator[tuple[Any, ...]]:
+def paths(asked: messages.ReadFiles) -> Iterator[tuple[Any, ...]]:
     """The arguments of the entry: paths to the files, which are there inside, then what else it takes."""
     with tempfile.TemporaryDirectory() as folder:
         places = [Path(folder) / file.name for file in asked.files]

@@ -44,7 +44,7 @@ class Rounds:
         self._exercise, self._case, self._contestants = exercise, case, contestants
         self._clock, self._prepared = clock, prepared
 
-    def answer(self, asked: messages.Round, tampered: Callable[[], str]) -> messages.Timed:
+    def answer(self, asked: messages.TimeRound, tampered: Callable[[], str]) -> messages.RoundTimes:
         """Seconds of each contestant, and a sample of the submission's outputs, which is taken after the clock."""
         calls = self._calls(asked)
         turn, call = {contestant: position for position, contestant in enumerate(asked.order)}, calls[0]
@@ -54,15 +54,15 @@ class Rounds:
         early = fingerprints(outputs)
         returned = call.returned(outputs, asked.secret, tampered(), lambda told: samples(told, asked.sample))
         self._clock.wait()
-        return messages.Timed(
+        return messages.RoundTimes(
             secret=asked.secret,
             returned=returned,
             seconds=[seconds[turn[contestant]] for contestant in range(len(asked.order))],
-            late=early != fingerprints(outputs),
+            changed_after_return=early != fingerprints(outputs),
             telemetry=self._clock.telemetry(),
         )
 
-    def _calls(self, asked: messages.Round) -> dict[int, Call]:
+    def _calls(self, asked: messages.TimeRound) -> dict[int, Call]:
         """A call for each contestant; one for all of them, unless they overwrite what they are given."""
         drawn = draw_inputs(self._exercise, self._case, asked.seed, self._clock.device)
         if self._exercise.problem.in_place is None:

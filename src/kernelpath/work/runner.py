@@ -1,4 +1,4 @@
-"""A submission in its process, as the grader holds it: errors, crashes and hangs there become complaints here."""
+"""A submission in its process, as the grader holds it: errors, crashes and hangs there become findings here."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from kernelpath.device import messages as machine
-from kernelpath.verdict import Complaint, Verdict
+from kernelpath.verdict import Finding, Verdict
 from kernelpath.work import messages, quota
-from kernelpath.work.host import Forged, Machines, Worker, WorkerGone, WorkerSilent
+from kernelpath.work.host import Machines, UnexpectedResponse, Worker, WorkerExited, WorkerTimeout
 
 START_SECONDS = 180.0
 """For importing torch and the lane, which has nothing to do with the submission."""
@@ -26,7 +26,7 @@ MOST_DEATHS = 2
 
 _AGAIN = "kp check {name} --seed {seed}"
 
-_Answer = TypeVar("_Answer", bound=messages.Answer)
+_Answer = TypeVar("_Answer", bound=messages.WorkerResponse)
 _Told = TypeVar("_Told", bound=machine.Message)
 
 
@@ -34,11 +34,11 @@ class Usage(Exception):
     """The command was used wrongly; the message says what to do instead."""
 
 
-class Stopped(Exception):
+class SubmissionFailed(Exception):
     """The submission cannot go on with what was asked."""
 
-    def __init__(self, complaint: Complaint) -> None:
-        self.complaint = complaint
+    def __init__(self, finding: Finding) -> None:
+        self.finding = finding
 
 
 class Runner:
@@ -93,7 +93,7 @@ class Runner:
         self._running()
 
     def ready(self) -> None:
-        """Have the submission loaded. Raises Stopped, and Usage where its process does not start."""
+        """Have the submission loaded. Raises SubmissionFailed, and Usage where its process does not start."""
         self._running()
         self._loaded()
 
@@ -103,13 +103,18 @@ class Runner:
         return self._running().client
 
     def ask(
-        self, message: messages.Asked, expected: type[_Answer], seconds: float | None = None, *, spare: bool = False
+        self,
+        message: messages.WorkerRequest,
+        expected: type[_Answer],
+        seconds: float | None = None,
+        *,
+        spare: bool = False,
     ) -> _Answer:
         """Post and answer in one."""
         self.post(message)
         return self.answer(expected, seconds, spare=spare)
 
-    def post(self, message: messages.Asked) -> None:
+    def post(self, message: messages.WorkerRequest) -> None:
         """Ask for something whose answer is fetched later."""
         self._running().post(message)
 
@@ -118,26 +123,29 @@ class Runner:
         self._running().hand(descriptor)
 
     def answer(self, expected: type[_Answer], seconds: float | None = None, *, spare: bool = False) -> _Answer:
-        """What the worker tells of the oldest request without an answer, within so many seconds, or CASE_SECONDS.
+        """Return the worker's answer to the oldest unanswered request, within `seconds` or CASE_SECONDS.
 
-        Raises Stopped with the complaint that it ends in; after a death, a hang or a forgery the process is gone. After
-        a hang the machine goes with it, unless it is to be spared because no kernel keeps it busy.
+        After a death, a hang or an unexpected response the process is gone. After a hang the machine is ended too,
+        unless `spare` is set because no kernel keeps it busy.
+
+        Raises:
+            SubmissionFailed: The request ended in a finding.
         """
         self._loaded()
         return self._told(self._running(), expected, CASE_SECONDS if seconds is None else seconds, spare)
 
     def ask_machine(self, message: machine.Message, expected: type[_Told]) -> _Told | None:
-        """What the PTX machine tells of the submission. Raises Stopped where the machine is gone."""
+        """What the PTX machine tells of the submission. Raises SubmissionFailed where the machine is gone."""
         assert self._machines is not None
         try:
             return self._machines.take().ask(message, expected, CASE_SECONDS)
-        except WorkerSilent:
-            complaint = Complaint(Verdict.TIMED_OUT, _slow("the PTX machine", CASE_SECONDS), then=_AGAIN)
-        except WorkerGone as gone:
-            complaint = Complaint(Verdict.CRASHED, f"the PTX machine crashed on this kernel: {gone}")
+        except WorkerTimeout:
+            finding = Finding(Verdict.TIMED_OUT, _slow("the PTX machine", CASE_SECONDS), then=_AGAIN)
+        except WorkerExited as gone:
+            finding = Finding(Verdict.CRASHED, f"the PTX machine crashed on this kernel: {gone}")
         self._deaths += 1
         self._give_up()
-        raise Stopped(complaint)
+        raise SubmissionFailed(finding)
 
     def close(self) -> None:
         """End the process and keep what it printed."""
@@ -166,26 +174,26 @@ class Runner:
         worker = self._running()
         try:
             started = worker.answer(START_SECONDS)
-        except WorkerSilent:
+        except WorkerTimeout:
             self.close()
             raise Usage(_slow("the process that runs submissions", START_SECONDS)) from None
-        except (WorkerGone, Forged) as ended:
-            if isinstance(ended, WorkerGone) and ended.status in set(quota.Excess):
+        except (WorkerExited, UnexpectedResponse) as ended:
+            if isinstance(ended, WorkerExited) and ended.status in set(quota.Excess):
                 # The files of the worker before are still in the folder, and this one started too late to get further.
                 self._loadable = False
                 self.close()
-                raise Stopped(Complaint(Verdict.CRASHED, _death(ended.status))) from None
+                raise SubmissionFailed(Finding(Verdict.CRASHED, _death(ended.status))) from None
             reason = worker.reason
             self.close()
             raise Usage(f"the process that runs submissions did not start ({reason}); kp doctor says why") from None
         self._loading = False
-        if isinstance(started, messages.Complained):
+        if isinstance(started, messages.ReportedFinding):
             self._loadable = False
             self.close()
-            raise Stopped(started.complaint)
+            raise SubmissionFailed(started.finding)
         try:
             self._told(worker, messages.Done, CASE_SECONDS)
-        except Stopped:
+        except SubmissionFailed:
             self._loadable = False
             self.close()
             raise
@@ -193,39 +201,39 @@ class Runner:
     def _told(self, worker: Worker, expected: type[_Answer], seconds: float, spare: bool = False) -> _Answer:
         try:
             answer = worker.answer(seconds, COMPILE_SECONDS)
-        except WorkerSilent as silent:
+        except WorkerTimeout as silent:
             self.close() if spare else self._give_up()
             self._hung = True
-            raise Stopped(_silence(silent, seconds, self._file)) from None
-        except WorkerGone as gone:
+            raise SubmissionFailed(_silence(silent, seconds, self._file)) from None
+        except WorkerExited as gone:
             self.close()
             self._deaths += 1
-            raise Stopped(Complaint(Verdict.CRASHED, _death(gone.status))) from None
-        except Forged:
+            raise SubmissionFailed(Finding(Verdict.CRASHED, _death(gone.status))) from None
+        except UnexpectedResponse:
             answer = None
         finally:
             self.compile_seconds += worker.compile_seconds
-        if isinstance(answer, messages.Complained) and not answer.complaint.verdict.passed:
-            raise Stopped(answer.complaint)
+        if isinstance(answer, messages.ReportedFinding) and not answer.finding.verdict.passed:
+            raise SubmissionFailed(answer.finding)
         if not isinstance(answer, expected):
             self.close()
-            raise Stopped(Complaint(Verdict.TAMPERED, "the submission answered in place of the worker"))
+            raise SubmissionFailed(Finding(Verdict.TAMPERED, "the submission answered in place of the worker"))
         return answer
 
 
-def _silence(silent: WorkerSilent, seconds: float, file: str) -> Complaint:
+def _silence(silent: WorkerTimeout, seconds: float, file: str) -> Finding:
     """What to say of a submission that gave no answer."""
     if silent.compiling:
         cause = (
             f"the kernel was not compiled within {COMPILE_SECONDS:.0f} s: is a block of values, or a loop, too large?"
         )
-        return Complaint(Verdict.TIMED_OUT, cause)
+        return Finding(Verdict.TIMED_OUT, cause)
     lines = sorted(line for line in silent.lines if line > 0)
     if not lines:
-        return Complaint(Verdict.TIMED_OUT, f"no answer within {seconds:.0f} s: {_ENDLESS}")
+        return Finding(Verdict.TIMED_OUT, f"no answer within {seconds:.0f} s: {_ENDLESS}")
     first, last = lines[0], lines[-1]
     which = f"line {first} was" if first == last else f"lines {first} to {last} were"
-    return Complaint(Verdict.TIMED_OUT, f"no answer within {seconds:.0f} s, {which} running: {_ENDLESS}", file, first)
+    return Finding(Verdict.TIMED_OUT, f"no answer within {seconds:.0f} s, {which} running: {_ENDLESS}", file, first)
 
 
 _ENDLESS = "an endless loop, a grid of very many blocks, or gigabytes of tensors?"

@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from kernelpath.device.messages import POISON
 from kernelpath.device.placement import DEVICE, ChosenDevices, Placement, tensors_in
 from kernelpath.work.confine import SUBMISSION
-from kernelpath.work.messages import Operator
+from kernelpath.work.messages import OperatorCall
 from kernelpath.work.tensors import copy_each_, poison_, whole_storage
 
 GUARD = 512
@@ -49,7 +49,7 @@ class Notes:
     products: those that a library made for it on a GPU, where the statement leaves them to it.
     """
 
-    operators: list[Operator] = field(default_factory=list)
+    operators: list[OperatorCall] = field(default_factory=list)
     launches: list[str] = field(default_factory=list)
     products: list[Product] = field(default_factory=list)
 
@@ -74,7 +74,7 @@ class Journal:
         if self._notes is None:
             return
         if event == "kernelpath.operator":
-            self._notes.operators.append(Operator(*arguments))
+            self._notes.operators.append(OperatorCall(*arguments))
         elif event == "kernelpath.product":
             self._notes.products.append(arguments)
         elif event == "kernelpath.launched":

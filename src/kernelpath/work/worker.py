@@ -28,8 +28,8 @@ from kernelpath.device.client import Client, ToClient
 from kernelpath.device.placement import Placement
 from kernelpath.hooks import Changed
 from kernelpath.lanes import on_compiling, tuning
-from kernelpath.verdict import Complaint, Verdict
-from kernelpath.wire import Gone, Wire
+from kernelpath.verdict import Finding, Verdict
+from kernelpath.wire import ConnectionClosed, Wire
 from kernelpath.work import allocations, confine, entries, far, messages, no_gpu, rank, reports, seccomp
 from kernelpath.work.blame import blame
 from kernelpath.work.call import Call, arguments, memory_limit, plain_outputs, profiled
@@ -40,7 +40,7 @@ from kernelpath.work.tensors import poison_numpy, poison_storage, same_random_nu
 from kernelpath.work.watch import Journal, Notes, Watch
 from kernelpath.work.witness import Snapshot, SubmissionThread
 
-Answer = messages.Answer
+Answer = messages.WorkerResponse
 
 _PR_SET_PDEATHSIG = 1
 
@@ -48,14 +48,14 @@ _PR_SET_PDEATHSIG = 1
 def main(grader: socket.socket) -> None:
     """Serve the grader at the other end of the socket until it closes."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    wire: Wire[messages.Asked] = Wire(grader, messages.AnyAsked)
+    wire: Wire[messages.WorkerRequest] = Wire(grader, messages.AnyRequest)
     gc.disable()  # a collection runs what a submission has left, and here that would see the grader's stack
     worker = _Worker(wire)
     on_compiling(lambda begins: worker.tell(messages.Compiling(secret="", begins=begins)))
     while True:
         try:
             asked = wire.receive()
-        except Gone:
+        except ConnectionClosed:
             return
         wire.send(worker.answer(asked))
 
@@ -63,7 +63,7 @@ def main(grader: socket.socket) -> None:
 class _Worker:
     """The state between messages."""
 
-    def __init__(self, wire: Wire[messages.Asked]) -> None:
+    def __init__(self, wire: Wire[messages.WorkerRequest]) -> None:
         self._wire = wire
         self._telling = threading.Lock()
         self._journal = Journal()
@@ -75,8 +75,8 @@ class _Worker:
         with self._telling:
             self._wire.send(news)
 
-    def answer(self, asked: messages.Asked) -> Answer:
-        """The answer to one request; what the submission raises becomes a complaint."""
+    def answer(self, asked: messages.WorkerRequest) -> Answer:
+        """The answer to one request; what the submission raises becomes a finding."""
         secret = asked.secret  # known to this thread alone, which the submission's cannot see
         try:
             match asked:
@@ -92,24 +92,24 @@ class _Worker:
                     return self._join(asked, secret)
                 case messages.Call():
                     return self._call(asked, secret)
-                case messages.Read():
+                case messages.ReadFiles():
                     return self._read(asked, secret)
                 case messages.Fuse():
                     return self._fuse(asked, secret)
                 case messages.Profile():
                     return self._profile(asked, secret)
-                case messages.Ceilings(dtype=dtype):
+                case messages.MeasureCeilings(dtype=dtype):
                     return self._ceilings(dtype, secret)
-                case messages.Contest():
+                case messages.StartTiming():
                     return self._contest(asked, secret)
-                case messages.Round():
+                case messages.TimeRound():
                     return self._round(asked, secret)
         except BaseException as error:
             if isinstance(asked, messages.Start):
                 raise
             # on its own thread, as the text of an exception is code of the submission, which must not find `secret`
-            complaint = self._thread.call(blame, error, self._file, isinstance(asked, messages.Load))
-            return messages.Complained(secret=secret, complaint=complaint)
+            finding = self._thread.call(blame, error, self._file, isinstance(asked, messages.Load))
+            return messages.ReportedFinding(secret=secret, finding=finding)
         raise AssertionError(asked)
 
     def _start(self, asked: messages.Start, secret: str) -> Answer:
@@ -133,7 +133,7 @@ class _Worker:
             entries.called(main, self._exercise, self._lane)  # imports what inspects operators
         except (ImportError, Changed) as error:
             reason = f"{error}; kp doctor says what to install"
-            return messages.Complained(secret=secret, complaint=Complaint(Verdict.UNAVAILABLE, reason))
+            return messages.ReportedFinding(secret=secret, finding=Finding(Verdict.UNAVAILABLE, reason))
         if self._device.type == "cuda":
             from kernelpath.work.stopwatch import Stopwatch
 
@@ -167,7 +167,7 @@ class _Worker:
         self._module, self._defined = module, entries.find(module, self._name)
         self._entry = entries.called(self._defined, self._exercise, self._lane)
         if tampered := self._snapshot.changed():
-            return messages.Complained(secret=secret, complaint=Complaint(Verdict.TAMPERED, tampered))
+            return messages.ReportedFinding(secret=secret, finding=Finding(Verdict.TAMPERED, tampered))
         return messages.Done(secret=secret)
 
     def _run(self, asked: messages.Run, secret: str) -> Answer:
@@ -177,15 +177,15 @@ class _Worker:
             return self._run_on_the_machine(self._client, asked.chosen, secret)
         return self._returned(self._with(self._client.inputs()), secret)
 
-    def _returned(self, call: Call, secret: str) -> messages.Returned:
+    def _returned(self, call: Call, secret: str) -> messages.CallResult:
         with memory_limit(self._device):
             self._thread.call(entries.check, self._entry, call.inputs)
             result = call(self._entry)
             call.settle()
         outputs = call.outputs(result)
         returned = call.returned(outputs, secret, self._tampered())
-        places = [self._client.place(output) for output in outputs] if self._client else []
-        return msgspec.structs.replace(returned, places=places)
+        output_refs = [self._client.place(output) for output in outputs] if self._client else []
+        return msgspec.structs.replace(returned, output_refs=output_refs)
 
     def _call(self, asked: messages.Call, secret: str) -> Answer:
         return self._returned(self._with(arguments(asked, self._device)), secret)
@@ -194,17 +194,19 @@ class _Worker:
         with rank.group(self._wire.connection, asked) as member:
             return self._returned(self._with(rank.given(member, arguments(asked, self._device), asked.sizes)), secret)
 
-    def _read(self, asked: messages.Read, secret: str) -> Answer:
+    def _read(self, asked: messages.ReadFiles, secret: str) -> Answer:
         with reports.paths(asked) as inputs, memory_limit(self._device):
             self._thread.call(entries.check, self._entry, inputs)
             facts = self._thread.call(reports.facts, self._entry, inputs)
-        return messages.Told(secret=secret, facts=facts, tampered=self._tampered())
+        return messages.ReportedFacts(secret=secret, facts=facts, tampered=self._tampered())
 
     def _fuse(self, asked: messages.Fuse, secret: str) -> Answer:
         from kernelpath.work import fusion
 
         with memory_limit(self._device):
-            fused: messages.Fused = self._thread.call(fusion.written, entries.find(self._module, asked.function), asked)
+            fused: messages.FusedGraphs = self._thread.call(
+                fusion.written, entries.find(self._module, asked.function), asked
+            )
         return msgspec.structs.replace(fused, secret=secret, tampered=self._tampered())
 
     def _run_on_the_machine(self, client: Client, chosen: tuning.Chosen, secret: str) -> Answer:
@@ -230,7 +232,7 @@ class _Worker:
         outputs = self._known.overwritten(inputs) or plain_outputs(result, self._name, self._device, shares)
         client.finish()
         placed = [client.place(output) for output in outputs]
-        return messages.Placed(secret=secret, outputs=placed, operators=notes.operators, tampered=self._tampered())
+        return messages.OutputRefs(secret=secret, outputs=placed, operators=notes.operators, tampered=self._tampered())
 
     def _inspect(self, asked: messages.Inspect, secret: str) -> Answer:
         from kernelpath.work import operators
@@ -263,7 +265,7 @@ class _Worker:
         del first
         call = self._called(asked.case, asked.seed, timed=True)
         kernels, library, trace = profiled(call, self._entry)
-        return messages.Profiled(
+        return messages.ProfileResult(
             secret=secret,
             kernels=kernels,
             launches=call.launches,
@@ -276,9 +278,9 @@ class _Worker:
     def _ceilings(self, dtype: str | None, secret: str) -> Answer:
         from kernelpath.work import ceilings
 
-        return messages.Measured(secret=secret, ceilings=ceilings.measure(self._stopwatch, dtype))
+        return messages.MeasuredCeilings(secret=secret, ceilings=ceilings.measure(self._stopwatch, dtype))
 
-    def _contest(self, asked: messages.Contest, secret: str) -> Answer:
+    def _contest(self, asked: messages.StartTiming, secret: str) -> Answer:
         assert self._known.baseline is not None
         contestants = [self._entry, self._known.baseline]
         if asked.reference:
@@ -291,9 +293,9 @@ class _Worker:
                 contestants.append(reference)
         prepared = partial(self._with, timed=True)
         self._rounds = Rounds(self._known, asked.case, contestants, self._stopwatch, prepared)
-        return messages.Ready(secret=secret, contestants=len(contestants))
+        return messages.TimingReady(secret=secret, contestants=len(contestants))
 
-    def _round(self, asked: messages.Round, secret: str) -> Answer:
+    def _round(self, asked: messages.TimeRound, secret: str) -> Answer:
         if self._race is not None:
             return self._race.answer(asked, self._with, self._entry, self._thread.call, self._tampered)
         return self._rounds.answer(asked, self._tampered)

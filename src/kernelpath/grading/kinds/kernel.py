@@ -23,10 +23,10 @@ from kernelpath.grading.kinds.python import Python, seen, told_tensor
 from kernelpath.grading.traffic import line_traffic
 from kernelpath.lanes.tuning import Chosen
 from kernelpath.lines import LineInstructions
-from kernelpath.verdict import Complaint, Verdict
+from kernelpath.verdict import Finding, Verdict
 from kernelpath.work import messages
 from kernelpath.work.blame import FAULT_VERDICTS
-from kernelpath.work.runner import Runner, Stopped
+from kernelpath.work.runner import Runner, SubmissionFailed
 from kernelpath.work.tensors import dtype_name, to_bytes, whole_storage
 
 _ENDINGS = {
@@ -46,13 +46,13 @@ class Kernel(Python):
         super().__init__(exercise, on)
         self.on_machine = self.twin = on == "cpu"
 
-    def conduct(self, returned: messages.Returned, inputs: tuple[object, ...]) -> Complaint | None:
+    def conduct(self, returned: messages.CallResult, inputs: tuple[object, ...]) -> Finding | None:
         overwritten = self.exercise.overwritten(inputs)
         return seen(returned, inputs, overwritten) or borrowed(
             returned.operators, returned.launches, self.exercise.entry
         )
 
-    def _request(self, inputs: Sequence[Any], case: Case, seed: int, variety: Variety) -> messages.Asked:
+    def _request(self, inputs: Sequence[Any], case: Case, seed: int, variety: Variety) -> messages.WorkerRequest:
         """On a GPU the submission's process draws them, with their strides, and gigabytes need not be sent."""
         return messages.Run(case=dict(case), seed=seed, variety=variety)
 
@@ -79,15 +79,15 @@ class Kernel(Python):
         inputs = as_inputs(drawn, runner.numbers)
         runner.ask_machine(device.Begin(runner.client, inputs, order, negated, label), device.Done)
         try:
-            placed = runner.ask(messages.Run(case=dict(case), seed=0, chosen=chosen), messages.Placed)
-        except Stopped as stopped:
-            raise Stopped(self._machine_says(runner) or stopped.complaint) from None
+            placed = runner.ask(messages.Run(case=dict(case), seed=0, chosen=chosen), messages.OutputRefs)
+        except SubmissionFailed as stopped:
+            raise SubmissionFailed(self._machine_says(runner) or stopped.finding) from None
         overwritten = self.exercise.overwritten(inputs.arguments)
         if not judged:
             ended = runner.ask_machine(device.End(runner.client, (), counted=False), device.Ended)
             assert ended is not None
-            complaint = complaint_of(ended.failed) if ended.failed is not None else None
-            return Evidence(drawn, (), complaint, notes=ended.notes, operators=placed.operators)
+            finding = finding_of(ended.failed) if ended.failed is not None else None
+            return Evidence(drawn, (), finding, notes=ended.notes, operators=placed.operators)
         places = overwritten or placed.outputs
         asked = [_storage_of(place, inputs) for place in overwritten] or placed.outputs
         ended = runner.ask_machine(device.End(runner.client, asked), device.Ended)
@@ -95,9 +95,9 @@ class Kernel(Python):
         contents = [output.content for output in ended.outputs]
         if overwritten:
             contents, ended = _taken(overwritten, inputs, ended)
-        complaint = self._complaint(ended, placed)
+        finding = self._finding(ended, placed)
         outputs: list[torch.Tensor] = []
-        if complaint is None:
+        if finding is None:
             outputs = [
                 told_tensor(place.dtype, place.shape, content, "cpu")
                 for place, content in zip(places, contents, strict=True)
@@ -105,7 +105,7 @@ class Kernel(Python):
         return Evidence(
             inputs=drawn,
             outputs=outputs,
-            complaint=complaint,
+            finding=finding,
             traffic=line_traffic(one for one in ended.accesses if Path(one[0]).stem != messages.PRODUCT),
             instructions=tuple(starmap(LineInstructions, ended.instructions)),
             notes=ended.notes,
@@ -116,42 +116,42 @@ class Kernel(Python):
             places=places,
         )
 
-    def with_writer(self, runner: Runner, evidence: Evidence, complaint: Complaint, lane: Lane) -> Complaint:
-        if complaint.element is None or not self.on_machine:
-            return complaint
-        output, element = complaint.element
+    def with_writer(self, runner: Runner, evidence: Evidence, finding: Finding, lane: Lane) -> Finding:
+        if finding.element is None or not self.on_machine:
+            return finding
+        output, element = finding.element
         place = evidence.places[output]
         itemsize = torch.empty(0, dtype=getattr(torch, place.dtype)).element_size()
         asked = device.AskWriter(runner.client, place.storage, (place.offset + element) * itemsize)
         writer = runner.ask_machine(asked, device.Writer)
         if writer is None and lane == "triton" and evidence.notes:
-            return replace(complaint, cause=f"{complaint.cause}; {_programs(evidence.notes)}")
+            return replace(finding, cause=f"{finding.cause}; {_programs(evidence.notes)}")
         if writer is None or Path(writer.file).stem == messages.PRODUCT:
-            return complaint
+            return finding
         who = f"program {writer.block}" if lane == "triton" else f"thread {writer.thread} of block {writer.block}"
-        cause = f"{complaint.cause}; {who} wrote the first of them"
-        return replace(complaint, cause=cause, file=Path(writer.file).name, line=writer.line)
+        cause = f"{finding.cause}; {who} wrote the first of them"
+        return replace(finding, cause=cause, file=Path(writer.file).name, line=writer.line)
 
-    def _machine_says(self, runner: Runner) -> Complaint | None:
+    def _machine_says(self, runner: Runner) -> Finding | None:
         """What a kernel did wrong, whatever the submission's process made of it."""
         if not runner.pids:
             return None
         ended = runner.ask_machine(device.End(runner.client, ()), device.Ended)
-        return complaint_of(ended.failed) if ended is not None and ended.failed else None
+        return finding_of(ended.failed) if ended is not None and ended.failed else None
 
-    def _complaint(self, ended: device.Ended, placed: messages.Placed) -> Complaint | None:
+    def _finding(self, ended: device.Ended, placed: messages.OutputRefs) -> Finding | None:
         entry = self.exercise.entry
         if ended.failed is not None:
-            return complaint_of(ended.failed)
+            return finding_of(ended.failed)
         if placed.tampered:
-            return Complaint(Verdict.TAMPERED, placed.tampered)
+            return Finding(Verdict.TAMPERED, placed.tampered)
         if ended.mutated:
             return MUTATED
         if not ended.notes:
             return computed(placed.operators, entry) or launched_nothing(ended.notes, entry)
         fault = next((output.fault for output in ended.outputs if output.fault), "")
         if fault:
-            return computed(placed.operators, entry) or Complaint(Verdict.NOT_YOUR_KERNEL, fault)
+            return computed(placed.operators, entry) or Finding(Verdict.NOT_YOUR_KERNEL, fault)
         return None
 
 
@@ -218,8 +218,8 @@ def _taken(
     return contents, replace_struct(ended, mutated=sorted(mutated))
 
 
-def complaint_of(failed: device.Failed) -> Complaint:
+def finding_of(failed: device.Failed) -> Finding:
     """How a kernel ended, as a verdict."""
     if failed.kind == "FORGED":
-        return Complaint(Verdict.TAMPERED, failed.text)
-    return Complaint(_ENDINGS.get(failed.kind, Verdict.CRASHED), failed.text, failed.file, failed.line)
+        return Finding(Verdict.TAMPERED, failed.text)
+    return Finding(_ENDINGS.get(failed.kind, Verdict.CRASHED), failed.text, failed.file, failed.line)

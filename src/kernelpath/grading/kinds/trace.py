@@ -16,7 +16,7 @@ from kernelpath.course.traces import Malformed, TraceFile
 from kernelpath.grading import facts, truth
 from kernelpath.grading.conduct import Evidence
 from kernelpath.grading.kinds.python import Python
-from kernelpath.verdict import Complaint, Verdict
+from kernelpath.verdict import Finding, Verdict
 from kernelpath.work import messages
 from kernelpath.work.runner import Runner, Usage
 
@@ -34,16 +34,16 @@ class Trace(Python):
             raise Usage(str(error)) from error
         files = [value for value in inputs if isinstance(value, TraceFile)]
         others = [value for value in inputs if not isinstance(value, TraceFile)]
-        told = runner.ask(messages.Read(files=files, arguments=others), messages.Told)
+        told = runner.ask(messages.ReadFiles(files=files, arguments=others), messages.ReportedFacts)
         if told.tampered:
-            complaint: Complaint | None = Complaint(Verdict.TAMPERED, told.tampered)
+            finding: Finding | None = Finding(Verdict.TAMPERED, told.tampered)
         else:
             (tolerance,) = self.exercise.tolerance.values()
-            complaint = facts.complaint(self.exercise.entry, told.facts, expected, tolerance)
-        return Evidence(inputs=inputs, outputs=(), complaint=complaint)
+            finding = facts.check_facts(self.exercise.entry, told.facts, expected, tolerance)
+        return Evidence(inputs=inputs, outputs=(), finding=finding)
 
-    def judged(self, evidence: Evidence) -> Complaint | None:
-        return evidence.complaint
+    def judged(self, evidence: Evidence) -> Finding | None:
+        return evidence.finding
 
 
 def on_recording(exercise: Exercise, folder: Path | None) -> Exercise:
