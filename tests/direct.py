@@ -49,8 +49,8 @@ from kernelpath.lines import LineInstructions
 from kernelpath.simt.counters import LineCounters, by_access
 from kernelpath.verdict import Finding, Verdict
 from kernelpath.work import entries, no_gpu
-from kernelpath.work.blame import blame
 from kernelpath.work.call import plain_outputs
+from kernelpath.work.exception_findings import blame
 from kernelpath.work.tensors import fingerprints, whole_storage
 from tests import planted
 from tests.planted import Planted

@@ -28,7 +28,7 @@ from kernelpath.show import view
 from kernelpath.verdict import Report, Verdict
 from kernelpath.wire import ConnectionClosed, Wire
 from kernelpath.work import fabric_messages as fabric
-from kernelpath.work import rank
+from kernelpath.work import process_group
 from kernelpath.work.exchange import Exchange, perturb
 from kernelpath.work.tensors import from_bytes, to_bytes
 from kernelpath.work.workspace import Workspace
@@ -441,8 +441,8 @@ def test_no_port_is_opened_by_a_rank(tmp_path: Path) -> None:
 
 def test_a_group_sends_messages_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """From torch 2.15 on, batch_isend_irecv asks any group's backend whether it coalesces messages."""
-    monkeypatch.setattr(rank, "_current", [None])
-    backend = rank._Group(0, 1)._get_backend(torch.device("cpu"))
+    monkeypatch.setattr(process_group, "_current", [None])
+    backend = process_group._Group(0, 1)._get_backend(torch.device("cpu"))
     assert not getattr(backend, "supports_coalescing", False)
 
 

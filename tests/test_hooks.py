@@ -23,7 +23,7 @@ from kernelpath.lanes import cute as lane
 from kernelpath.lanes.cute_places import remember_places
 from kernelpath.show import cells, notebook
 from kernelpath.verdict import Verdict
-from kernelpath.work.blame import blame
+from kernelpath.work.exception_findings import blame
 
 PACKAGE = Path(hooks.__file__).parents[1]
 PLACES = {

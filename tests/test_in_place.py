@@ -16,8 +16,8 @@ from kernelpath.grading.kinds.python import seen
 from kernelpath.grading.truth import draw_inputs
 from kernelpath.verdict import Finding, Report, Verdict
 from kernelpath.work.call import Call
-from kernelpath.work.watch import Journal
-from kernelpath.work.witness import SubmissionThread
+from kernelpath.work.dispatch_monitor import Journal
+from kernelpath.work.tamper_check import SubmissionThread
 from tests import planted
 
 ROOT = Path(__file__).parents[1]

@@ -16,8 +16,8 @@ from kernelpath.grading.kinds.python import seen
 from kernelpath.grading.truth import drawn_cases, placements
 from kernelpath.verdict import Verdict
 from kernelpath.work.call import Call
-from kernelpath.work.watch import Journal
-from kernelpath.work.witness import SubmissionThread
+from kernelpath.work.dispatch_monitor import Journal
+from kernelpath.work.tamper_check import SubmissionThread
 
 JOURNAL = Journal()
 

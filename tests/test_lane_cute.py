@@ -32,7 +32,7 @@ from kernelpath.lanes import cute_host
 from kernelpath.lanes.cute_places import remember_places
 from kernelpath.simt.target import SM_90A
 from kernelpath.verdict import Verdict
-from kernelpath.work.blame import blame
+from kernelpath.work.exception_findings import blame
 
 
 @cute.kernel

@@ -15,7 +15,7 @@ from kernelpath.grading.kinds.kernel import Kernel
 from kernelpath.grading.workers import Workers
 from kernelpath.verdict import Verdict
 from kernelpath.work import allocations
-from kernelpath.work.witness import SubmissionThread
+from kernelpath.work.tamper_check import SubmissionThread
 
 HEAD = """
 import torch

@@ -15,7 +15,7 @@ import torch
 from kernelpath.course.library import Fault, Library, Promise, Refusal
 from kernelpath.verdict import Verdict
 from kernelpath.work import package
-from kernelpath.work.blame import EntryError, WrongOperator, blame
+from kernelpath.work.exception_findings import EntryError, WrongOperator, blame
 
 FILES = {
     "pyproject.toml": """

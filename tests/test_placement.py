@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from kernelpath.device.placement import DEVICE, Placement, TensorOnHost
-from kernelpath.work.watch import Watch
+from kernelpath.work.dispatch_monitor import Watch
 
 Make = Callable[[torch.Tensor], torch.Tensor]
 

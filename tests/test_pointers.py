@@ -16,7 +16,7 @@ from kernelpath.device import api, messages, pointers
 from kernelpath.device.client import Client, ToClient
 from kernelpath.lanes import cuda
 from kernelpath.wire import Wire
-from kernelpath.work.watch import Watch
+from kernelpath.work.dispatch_monitor import Watch
 from tests.machines import Served, Submission
 
 SOURCE = """

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from kernelpath.work import products
-from kernelpath.work.watch import Journal, Notes, Watch
+from kernelpath.work.dispatch_monitor import Journal, Notes, Watch
 
 JOURNAL = Journal()
 

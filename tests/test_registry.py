@@ -12,7 +12,7 @@ from kernelpath.course import registry
 from kernelpath.course.errors import DeclarationError, Withheld
 from kernelpath.course.registry import Item, LookupFailed
 from kernelpath.verdict import Verdict
-from kernelpath.work.blame import blame
+from kernelpath.work.exception_findings import blame
 
 LESSON = "".join(f"## Hint {n}\n\na\n\n" for n in (1, 2, 3))
 LESSON += "## Question\n\n?\n\nAnswer: 1\n\nWhy: so\n\n## Explanation\n\ndone\n"

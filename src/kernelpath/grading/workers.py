@@ -15,7 +15,7 @@ from kernelpath.device import gpu
 from kernelpath.grading.kinds import kind_of
 from kernelpath.lanes import cutlass
 from kernelpath.work.host import Machines, Worker
-from kernelpath.work.ranks import Ranks
+from kernelpath.work.rank_runners import Ranks
 from kernelpath.work.runner import Runner
 from kernelpath.work.workspace import Copied, Workspace
 

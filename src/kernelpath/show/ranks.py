@@ -20,7 +20,7 @@ from kernelpath.course.labs.fabric import Links, Timeline
 from kernelpath.grading.kinds.distributed import Ran, rows, together
 from kernelpath.show.palette import INK, OTHERS, ROLES, UNUSED
 from kernelpath.work.host import Worker
-from kernelpath.work.ranks import Ranks
+from kernelpath.work.rank_runners import Ranks
 from kernelpath.work.workspace import Workspace
 
 _HEAD = "import torch\nimport torch.distributed as dist\n\n\n"

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from kernelpath.work.witness import SubmissionThread
+from kernelpath.work.tamper_check import SubmissionThread
 
 _reset, _stats = torch.cuda.reset_peak_memory_stats, torch.cuda.memory_stats
 

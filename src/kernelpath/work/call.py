@@ -15,10 +15,10 @@ from kernelpath.course import labs
 from kernelpath.course.inputs import tensors_of
 from kernelpath.course.spec import Exercise
 from kernelpath.work import confine, messages
-from kernelpath.work.blame import WrongType
+from kernelpath.work.dispatch_monitor import Guards, Journal, Notes, Product, Watch
+from kernelpath.work.exception_findings import WrongType
+from kernelpath.work.tamper_check import SubmissionThread
 from kernelpath.work.tensors import bytes_of, dtype_name, fingerprints, from_bytes
-from kernelpath.work.watch import Guards, Journal, Notes, Product, Watch
-from kernelpath.work.witness import SubmissionThread
 
 _CPU_MEMORY = 6 << 30
 _COLLECT = gc.collect

@@ -16,8 +16,8 @@ from kernelpath.course import registry
 from kernelpath.course.errors import Withheld
 from kernelpath.course.registry import Item
 from kernelpath.course.spec import Exercise
-from kernelpath.work.blame import EntryError
-from kernelpath.work.witness import SubmissionThread
+from kernelpath.work.exception_findings import EntryError
+from kernelpath.work.tamper_check import SubmissionThread
 
 
 def import_lane(lane: str, device: str) -> None:

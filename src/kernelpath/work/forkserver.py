@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import IO
 
 from kernelpath.work import privileges
-from kernelpath.work.nursery import NUMBER, Role
+from kernelpath.work.forkserver_main import NUMBER, Role
 
-_BOOT = "import sys; sys.path[:] = {path!r}; from kernelpath.work.nursery import serve; serve({descriptor})"
+_BOOT = "import sys; sys.path[:] = {path!r}; from kernelpath.work.forkserver_main import serve; serve({descriptor})"
 _BURIAL_SECONDS = 10.0
 """For the server to tell the end of a process that was killed."""
 

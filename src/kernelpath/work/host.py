@@ -24,7 +24,7 @@ from kernelpath.device.gpu import Properties
 from kernelpath.device.lab_messages import LabEnded
 from kernelpath.wire import ConnectionClosed, ProtocolError, ResponseTimeout, Wire
 from kernelpath.work import forkserver, messages
-from kernelpath.work.nursery import Role
+from kernelpath.work.forkserver_main import Role
 from kernelpath.work.workspace import Workspace
 
 _Answer = TypeVar("_Answer", bound=messages.WorkerResponse)

@@ -17,8 +17,8 @@ import torch.testing._internal.optests
 from torch.library import opcheck
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from kernelpath.work.blame import WrongOperator
-from kernelpath.work.watch import is_submissions
+from kernelpath.work.dispatch_monitor import is_submissions
+from kernelpath.work.exception_findings import WrongOperator
 
 _TESTS = ("test_schema", "test_faketensor")
 _WITH_GRADIENT = ("test_autograd_registration",)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from kernelpath.course.library import Library
-from kernelpath.work.blame import WrongOperator
+from kernelpath.work.exception_findings import WrongOperator
 
 
 def tell(package: ModuleType, library: Library, project: Path) -> None:

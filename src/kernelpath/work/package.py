@@ -38,7 +38,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from kernelpath.course.library import Library, Promise, Refusal
 from kernelpath.work import own_tests
-from kernelpath.work.blame import PROJECTS, EntryError, WrongOperator, innermost
+from kernelpath.work.exception_findings import PROJECTS, EntryError, WrongOperator, innermost
 
 _TOML = "pyproject.toml"
 _BACKEND = "setuptools.build_meta"

@@ -26,7 +26,7 @@ from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
 
 from kernelpath.hooks import jax as hooks
 from kernelpath.verdict import Verdict
-from kernelpath.work.blame import Refused
+from kernelpath.work.exception_findings import Refused
 
 PLATFORMS = {"tpu": "a TPU", "cuda": "an NVIDIA GPU", "rocm": "an AMD GPU"}
 """What the kernel is lowered for: Mosaic's code for the TPU, Triton's for the GPUs."""

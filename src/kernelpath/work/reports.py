@@ -11,7 +11,7 @@ from typing import Any
 
 from kernelpath.course.traces import Fact
 from kernelpath.work import messages
-from kernelpath.work.blame import WrongType
+from kernelpath.work.exception_findings import WrongType
 
 
 @contextmanager

@@ -30,15 +30,25 @@ from kernelpath.hooks import Changed
 from kernelpath.lanes import on_compiling, tuning
 from kernelpath.verdict import Finding, Verdict
 from kernelpath.wire import ConnectionClosed, Wire
-from kernelpath.work import allocations, confine, entries, far, messages, no_gpu, rank, reports, seccomp
-from kernelpath.work.blame import blame
+from kernelpath.work import (
+    allocations,
+    confine,
+    entries,
+    large_offsets,
+    messages,
+    no_gpu,
+    process_group,
+    reports,
+    seccomp,
+)
 from kernelpath.work.call import Call, arguments, memory_limit, plain_outputs, profiled
-from kernelpath.work.far import FarWatch
-from kernelpath.work.race import Race
-from kernelpath.work.rounds import Rounds, runs
+from kernelpath.work.dispatch_monitor import Journal, Notes, Watch
+from kernelpath.work.exception_findings import blame
+from kernelpath.work.large_offsets import FarWatch
+from kernelpath.work.nccl_timing import Race
+from kernelpath.work.tamper_check import Snapshot, SubmissionThread
 from kernelpath.work.tensors import poison_numpy, poison_storage, same_random_numbers
-from kernelpath.work.watch import Journal, Notes, Watch
-from kernelpath.work.witness import Snapshot, SubmissionThread
+from kernelpath.work.timing_rounds import Rounds, runs
 
 Answer = messages.WorkerResponse
 
@@ -191,8 +201,10 @@ class _Worker:
         return self._returned(self._with(arguments(asked, self._device)), secret)
 
     def _join(self, asked: messages.Join, secret: str) -> Answer:
-        with rank.group(self._wire.connection, asked) as member:
-            return self._returned(self._with(rank.given(member, arguments(asked, self._device), asked.sizes)), secret)
+        with process_group.group(self._wire.connection, asked) as member:
+            return self._returned(
+                self._with(process_group.given(member, arguments(asked, self._device), asked.sizes)), secret
+            )
 
     def _read(self, asked: messages.ReadFiles, secret: str) -> Answer:
         with reports.paths(asked) as inputs, memory_limit(self._device):
@@ -221,7 +233,7 @@ class _Worker:
             client.fresh(fresh)
             return fresh
 
-        watch, room = (FarWatch, far.ROOM) if client.far else (Watch, 0)
+        watch, room = (FarWatch, large_offsets.ROOM) if client.far else (Watch, 0)
         with memory_limit(self._device, room), self._journal.noting(notes):
             self._thread.call(entries.check, self._entry, inputs)
             within = watch(poisoned, client.met, self._known.products, placement, aligned.copy)

@@ -23,7 +23,7 @@ from kernelpath.grading.kinds.python import Python, sent, told_tensor
 from kernelpath.verdict import Finding, Verdict
 from kernelpath.work import messages, runner
 from kernelpath.work.exchange import CONTROL, Exchange, Perturbed
-from kernelpath.work.ranks import Ranks
+from kernelpath.work.rank_runners import Ranks
 from kernelpath.work.runner import Runner, SubmissionFailed
 from kernelpath.work.tensors import to_bytes
 

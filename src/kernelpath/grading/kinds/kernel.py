@@ -25,7 +25,7 @@ from kernelpath.lanes.tuning import Chosen
 from kernelpath.lines import LineInstructions
 from kernelpath.verdict import Finding, Verdict
 from kernelpath.work import messages
-from kernelpath.work.blame import FAULT_VERDICTS
+from kernelpath.work.exception_findings import FAULT_VERDICTS
 from kernelpath.work.runner import Runner, SubmissionFailed
 from kernelpath.work.tensors import dtype_name, to_bytes, whole_storage
 

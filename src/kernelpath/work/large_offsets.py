@@ -9,7 +9,7 @@ import torch
 
 from kernelpath import simt
 from kernelpath.device.far import without_memory
-from kernelpath.work.watch import FACTORIES, FILLED, FILLS, Watch
+from kernelpath.work.dispatch_monitor import FACTORIES, FILLED, FILLS, Watch
 
 ROOM = 1 << 40
 """Bytes of addresses that the call may take, besides memory."""

@@ -20,9 +20,9 @@ from kernelpath.grading.kinds.python import seen
 from kernelpath.verdict import Finding, Verdict
 from kernelpath.work import messages
 from kernelpath.work.call import Call
-from kernelpath.work.rounds import Rounds, runs
-from kernelpath.work.watch import Journal
-from kernelpath.work.witness import SubmissionThread
+from kernelpath.work.dispatch_monitor import Journal
+from kernelpath.work.tamper_check import SubmissionThread
+from kernelpath.work.timing_rounds import Rounds, runs
 
 _Answer = TypeVar("_Answer", bound=messages.WorkerResponse)
 Entry = Callable[..., None]

@@ -15,7 +15,7 @@ from kernelpath.grading.kinds.kernel import finding_of
 from kernelpath.lanes import compiler_advice, cute_advice, triton_advice
 from kernelpath.simt import Fault, FaultKind
 from kernelpath.verdict import Verdict
-from kernelpath.work.blame import blame
+from kernelpath.work.exception_findings import blame
 
 FAULTS = {
     FaultKind.OUT_OF_BOUNDS: Verdict.OUT_OF_BOUNDS,
@@ -60,7 +60,7 @@ def test_nvrtcs_error_in_a_folder_with_a_space() -> None:
 
 TRITON = """
 from pathlib import Path
-from kernelpath.work.blame import blame
+from kernelpath.work.exception_findings import blame
 from kernelpath.lanes import triton as lane
 lane.activate("cpu")
 import torch, triton

@@ -14,7 +14,7 @@ import torch
 
 from kernelpath.grading import compare
 from kernelpath.work.confine import SUBMISSION
-from kernelpath.work.witness import Snapshot, SubmissionThread
+from kernelpath.work.tamper_check import Snapshot, SubmissionThread
 
 
 def test_the_submissions_thread_passes_results_and_exceptions() -> None:

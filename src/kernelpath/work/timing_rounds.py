@@ -10,8 +10,8 @@ import torch
 from kernelpath.course.inputs import draw_inputs
 from kernelpath.course.spec import Exercise
 from kernelpath.work import messages
-from kernelpath.work.blame import NotTheSubmission
 from kernelpath.work.call import Call
+from kernelpath.work.exception_findings import NotTheSubmission
 from kernelpath.work.tensors import fingerprints, samples
 
 

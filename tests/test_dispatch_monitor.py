@@ -11,8 +11,8 @@ import torch
 from kernelpath.device.messages import POISON
 from kernelpath.grading import compare
 from kernelpath.work import confine
+from kernelpath.work.dispatch_monitor import GUARD, Guards, Journal, Notes, Watch
 from kernelpath.work.tensors import poison_, whole_storage
-from kernelpath.work.watch import GUARD, Guards, Journal, Notes, Watch
 
 JOURNAL = Journal()
 
