@@ -42,8 +42,8 @@ from kernelpath.course.inputs import EXTREME, PLAIN, Variety
 from kernelpath.course.problem import Case
 from kernelpath.course.registry import Item
 from kernelpath.device import gpu
-from kernelpath.grading import compare, devices, divergence, instructions, traffic, truth
-from kernelpath.grading.conduct import MUTATED, Evidence
+from kernelpath.grading import compare, devices, divergence, ground_truth, instructions, traffic
+from kernelpath.grading.provenance import MUTATED, Observation
 from kernelpath.lanes import Launched
 from kernelpath.lines import LineInstructions
 from kernelpath.simt.counters import LineCounters, by_access
@@ -117,13 +117,13 @@ class Session:
     def _calls(self) -> Iterator[Call]:
         """Yield the calls of a grading in its order, each once."""
         exercise = self.exercise
-        cases = [*exercise.cases, *truth.drawn_cases(exercise, SEED), *exercise.limits]
+        cases = [*exercise.cases, *ground_truth.drawn_cases(exercise, SEED), *exercise.limits]
         for index, case in enumerate(cases):
             yield Call(index, case)
         for index, case in enumerate(cases):
             yield Call(len(cases) + index, case, EXTREME)
         drawn = [self._inputs(Call(index, case)) for index, case in enumerate(exercise.cases)]
-        for position, (index, variety) in enumerate(truth.placements(exercise, drawn)):
+        for position, (index, variety) in enumerate(ground_truth.placements(exercise, drawn)):
             if variety is not PLAIN:
                 yield Call(2 * len(cases) + position, cases[index], variety)
 
@@ -158,17 +158,19 @@ class Session:
             lambda output: output.untyped_storage().data_ptr() in taken,
         )
         counted = [launched.counted for launched in launches if launched.counted is not None]
-        evidence = Evidence(
+        observation = Observation(
             inputs=self._inputs(call),
             outputs=outputs,
             finding=self._mutated(inputs, overwritten, call),
             traffic=_traffic(counted),
             instructions=_instructions(counted),
         )
-        return compare.judged(exercise, evidence) or self._beyond(call, evidence)
+        return compare.judged(exercise, observation) or self._beyond(call, observation)
 
     def _inputs(self, call: Call) -> tuple[Any, ...]:
-        return truth.draw_inputs(self.exercise, call.case, truth.derive(SEED, call.index), "cpu", call.variety)
+        return ground_truth.draw_inputs(
+            self.exercise, call.case, ground_truth.derive(SEED, call.index), "cpu", call.variety
+        )
 
     def _mutated(self, inputs: tuple[Any, ...], overwritten: Any, call: Call) -> Finding | None:
         own = {id(value) for value in overwritten}
@@ -177,16 +179,18 @@ class Session:
         now, drawn = (fingerprints([whole_storage(pair[place]) for pair in kept]) for place in (0, 1))
         return None if now == drawn else MUTATED
 
-    def _beyond(self, call: Call, evidence: Evidence) -> Finding | None:
+    def _beyond(self, call: Call, observation: Observation) -> Finding | None:
         """Return the first limit on counters that the call breaks, which holds for plain inputs."""
         if call.variety is not PLAIN:
             return None
-        elements = sum(output.numel() for output in evidence.outputs)
-        returned = sum(output.nbytes for output in evidence.outputs)
+        elements = sum(output.numel() for output in observation.outputs)
+        returned = sum(output.nbytes for output in observation.outputs)
         return (
-            traffic.check_case(self.exercise, call.case, evidence.traffic, returned)
-            or divergence.check_case(self.exercise, call.case, evidence.instructions)
-            or instructions.check_case(self.exercise, call.case, evidence.traffic, evidence.instructions, elements)
+            traffic.check_case(self.exercise, call.case, observation.traffic, returned)
+            or divergence.check_case(self.exercise, call.case, observation.instructions)
+            or instructions.check_case(
+                self.exercise, call.case, observation.traffic, observation.instructions, elements
+            )
         )
 
 

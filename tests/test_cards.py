@@ -77,7 +77,7 @@ from kernelpath.course.inputs import draw_inputs
 from kernelpath.dev import cards
 from kernelpath.device import api, gpu
 from kernelpath.grading.compare import judge
-from kernelpath.grading.truth import expected_outputs
+from kernelpath.grading.ground_truth import expected_outputs
 from kernelpath.simt.target import SM_90A
 
 name, architecture, case = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])

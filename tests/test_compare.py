@@ -13,7 +13,7 @@ from kernelpath.course import registry
 from kernelpath.course.problem import EXACT, Tolerance
 from kernelpath.device.messages import POISON
 from kernelpath.grading import compare
-from kernelpath.grading.conduct import Evidence
+from kernelpath.grading.provenance import Observation
 from kernelpath.verdict import Finding, Verdict
 from kernelpath.work.tensors import dtype_name, fingerprint, poison_
 
@@ -264,7 +264,7 @@ def test_the_bits_of_a_call_must_come_again() -> None:
     first, nan = torch.tensor([0.0, 0.1, 0.0]), torch.tensor([math.nan])
 
     def finding(again: torch.Tensor, than: torch.Tensor = first) -> Finding | None:
-        return compare.unrepeated(Evidence((), [nan, than]), Evidence((), [nan, again]))
+        return compare.unrepeated(Observation((), [nan, than]), Observation((), [nan, again]))
 
     assert finding(first.clone()) is None
     one_bit = finding(torch.nextafter(first, torch.tensor([0.0, 1.0, 0.0])))
@@ -387,12 +387,12 @@ def test_a_nan_comes_with_the_size_of_the_inputs_of_its_row() -> None:
     x[1] = torch.tensor([-3e4, 0.0, 1e4, 2e4])
     right = exercise.reference(x).float()
     overflown = torch.stack([right[0], torch.full((4,), math.nan)])
-    finding = compare.judged(exercise, Evidence([x], [overflown]))
+    finding = compare.judged(exercise, Observation([x], [overflown]))
     assert finding is not None
     assert finding.cause.endswith(
         "; the inputs of row 1 lie between -3e+04 and 2e+04: a value on the way overflows, or 0 is divided by 0"
     )
-    finding = compare.judged(exercise, Evidence([x], [right + 1]))
+    finding = compare.judged(exercise, Observation([x], [right + 1]))
     assert finding is not None
     assert "lie between" not in finding.cause
 

@@ -11,9 +11,9 @@ from kernelpath.course import registry
 from kernelpath.course.problem import arguments
 from kernelpath.course.problems import adam
 from kernelpath.grading import grade
-from kernelpath.grading.conduct import MUTATED
+from kernelpath.grading.ground_truth import draw_inputs
 from kernelpath.grading.kinds.python import seen
-from kernelpath.grading.truth import draw_inputs
+from kernelpath.grading.provenance import MUTATED
 from kernelpath.verdict import Finding, Report, Verdict
 from kernelpath.work.call import Call
 from kernelpath.work.dispatch_monitor import Journal

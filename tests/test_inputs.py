@@ -12,8 +12,8 @@ from kernelpath.course import draw, registry
 from kernelpath.course.inputs import EXTREME, PLAIN, Variety, draw_inputs, misalignments, serves_vectors
 from kernelpath.course.spec import Exercise
 from kernelpath.grading.compare import bits
+from kernelpath.grading.ground_truth import drawn_cases, placements
 from kernelpath.grading.kinds.python import seen
-from kernelpath.grading.truth import drawn_cases, placements
 from kernelpath.verdict import Verdict
 from kernelpath.work.call import Call
 from kernelpath.work.dispatch_monitor import Journal

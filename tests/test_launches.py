@@ -15,9 +15,9 @@ from kernelpath.course.problem import Case
 from kernelpath.device import gpu
 from kernelpath.device.messages import Note
 from kernelpath.grading import launches
-from kernelpath.grading.beside import Beside
+from kernelpath.grading.cpu_shadow import CpuShadow
 from kernelpath.grading.launches import Launched, NoTrace, difference, of_trace
-from kernelpath.grading.subject import Subject
+from kernelpath.grading.submission import Submission
 from kernelpath.grading.workers import Workers
 from kernelpath.lanes.tuning import Chosen, Tuned
 from kernelpath.simt.target import SM_80
@@ -214,16 +214,16 @@ class Machine:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._open: list[tuple[Beside, Workers]] = []
+        self._open: list[tuple[CpuShadow, Workers]] = []
 
-    def run(self, source: str, *others: Case) -> Beside:
+    def run(self, source: str, *others: Case) -> CpuShadow:
         file = self._folder / "submission.py"
         file.write_text(source)
         item = registry.find("vector_add_triton")
         exercise = registry.load(item)
         workers = Workers(item, exercise, file, "cuda", "sm_80", (), keep=True)
         workers.copy()
-        beside = Beside(Subject(item, exercise, file, "cuda", SM_80, workers, item.root), seed=1)
+        beside = CpuShadow(Submission(item, exercise, file, "cuda", SM_80, workers, item.root), seed=1)
         self._open.append((beside, workers))
         beside.begin(CASE, others)
         return beside
@@ -261,11 +261,11 @@ def of_block(block: int) -> Tuned:
 def test_an_autotuned_kernel_runs_as_the_gpu_chose(machine: Machine, block: int, grid: int) -> None:
     beside = machine.run(AUTOTUNED, SMALL)
     assert beside.compared(profiled(grid, of_block(block))) is None
-    evidence, finding = beside.counted()
+    observation, finding = beside.counted()
     assert finding is None
-    assert evidence is not None
-    assert evidence.outputs[0].numel() == 10_000
-    assert evidence.traffic
+    assert observation is not None
+    assert observation.outputs[0].numel() == 10_000
+    assert observation.traffic
 
 
 def test_a_configuration_excuses_no_other_grid(machine: Machine) -> None:

@@ -13,10 +13,10 @@ import torch
 from kernelpath.course import registry
 from kernelpath.course.registry import Item
 from kernelpath.course.spec import Exercise
-from kernelpath.grading import across, grade, measure, profile, timing
-from kernelpath.grading.contest import Contest
-from kernelpath.grading.steps import Grading
-from kernelpath.grading.truth import draw_inputs
+from kernelpath.grading import grade, measure, multi_gpu, profile, timing
+from kernelpath.grading.grading_run import GradingRun
+from kernelpath.grading.ground_truth import draw_inputs
+from kernelpath.grading.timing_session import Contest
 from kernelpath.verdict import Finding, Interval, Measurement, Verdict
 from kernelpath.work import messages
 from kernelpath.work.runner import SubmissionFailed
@@ -242,7 +242,7 @@ def test_a_profile_that_a_small_gpu_does_not_hold_says_so_too(monkeypatch: pytes
     item = registry.find("vector_add")
     told = []
     with grade.Session(item, item.solution, device="cpu") as session:
-        grading = Grading(session.subject, 1, lambda _: None)
+        grading = GradingRun(session.submission, 1, lambda _: None)
         for gigabytes in (6, 141):
             seen = SimpleNamespace(total_memory=gigabytes * 10**9)
             monkeypatch.setattr(torch.cuda, "get_device_properties", lambda seen=seen: seen)
@@ -273,14 +273,14 @@ def test_a_profile_that_a_small_gpu_does_not_hold_says_so_too(monkeypatch: pytes
 def test_the_gate_beside_nccl_holds_where_it_was_measured(
     capability: tuple[int, int], verdict: Verdict, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def round_(race: across._Race, index: int) -> None:
+    def round_(race: multi_gpu._Race, index: int) -> None:
         for times, seconds in zip(race.seconds, (5e-3, 1e-3), strict=True):
             times.append(seconds)
 
-    monkeypatch.setattr(across._Race, "_round", round_)
-    monkeypatch.setattr(across, "_peer_copy", lambda: 1e11)
+    monkeypatch.setattr(multi_gpu._Race, "_round", round_)
+    monkeypatch.setattr(multi_gpu, "_peer_copy", lambda: 1e11)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
-    race = across._Race(registry.load(registry.find("all_reduce")), [None, None], seed=1)  # type: ignore[list-item]
+    race = multi_gpu._Race(registry.load(registry.find("all_reduce")), [None, None], seed=1)  # type: ignore[list-item]
     measured, finding = race.run(lambda _: None)
     assert measured is not None
     assert measured.speedup.median == pytest.approx(0.2)

@@ -14,9 +14,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from kernelpath.course import registry
 from kernelpath.course.inputs import draw_inputs
 from kernelpath.course.problems import adam
-from kernelpath.grading.conduct import MUTATED
-from kernelpath.grading.contest import Contest
 from kernelpath.grading.kinds.python import seen
+from kernelpath.grading.provenance import MUTATED
+from kernelpath.grading.timing_session import Contest
 from kernelpath.verdict import Finding, Verdict
 from kernelpath.work import messages
 from kernelpath.work.call import Call

@@ -16,7 +16,7 @@ from kernelpath.course.inputs import EXTREME, draw_inputs
 from kernelpath.course.problem import EXACT, Problem, Tolerance
 from kernelpath.course.problems import adam, all_reduce, attention, stencil, transformer_block
 from kernelpath.grading import compare
-from kernelpath.grading.truth import derive, expected_outputs, magnitudes_of, outputs_of
+from kernelpath.grading.ground_truth import derive, expected_outputs, magnitudes_of, outputs_of
 from kernelpath.verdict import Verdict
 
 TOLERANCE = {"float64": Tolerance(rtol=0.0, atol=1e-3, mtol=1e-2)}

@@ -25,7 +25,7 @@ from kernelpath.course.registry import Item
 from kernelpath.course.spec import Exercise
 from kernelpath.dev import reports
 from kernelpath.grading import compare
-from kernelpath.grading.truth import (
+from kernelpath.grading.ground_truth import (
     derive,
     draw_inputs,
     expected_outputs,

@@ -20,7 +20,7 @@ from kernelpath.course.spec import Exercise
 from kernelpath.dev import cards
 from kernelpath.device import api, gpu
 from kernelpath.grading import devices
-from kernelpath.grading.truth import placements
+from kernelpath.grading.ground_truth import placements
 from kernelpath.simt.assembler import assembled
 from kernelpath.simt.target import Target
 

@@ -13,8 +13,8 @@ from kernelpath.course.problem import EXACT, Tolerance
 from kernelpath.course.spec import Exercise
 from kernelpath.device.messages import POISON
 from kernelpath.grading import input_range
-from kernelpath.grading.conduct import Evidence, other_block, other_cores
-from kernelpath.grading.truth import Magnitudes, expected_outputs, magnitudes_of, output_dtype
+from kernelpath.grading.ground_truth import Magnitudes, expected_outputs, magnitudes_of, output_dtype
+from kernelpath.grading.provenance import Observation, other_block, other_cores
 from kernelpath.verdict import Finding, Verdict
 from kernelpath.work.tensors import dtype_name
 
@@ -39,33 +39,33 @@ _WIDE = torch.float64
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
-def judged(exercise: Exercise, evidence: Evidence) -> Finding | None:
+def judged(exercise: Exercise, observation: Observation) -> Finding | None:
     """What is wrong with a call, in the exercise's own words where it has any."""
-    if evidence.finding is not None:
-        return evidence.finding
-    if finding := other_block(exercise, evidence.notes):
+    if observation.finding is not None:
+        return observation.finding
+    if finding := other_block(exercise, observation.notes):
         return finding
-    expected = expected_outputs(exercise, evidence.inputs)
-    if len(evidence.outputs) != len(expected):
-        cause = f"{exercise.entry} returned {len(evidence.outputs)} tensors, expected {len(expected)}"
+    expected = expected_outputs(exercise, observation.inputs)
+    if len(observation.outputs) != len(expected):
+        cause = f"{exercise.entry} returned {len(observation.outputs)} tensors, expected {len(expected)}"
         return Finding(Verdict.WRONG_TYPE, cause)
-    expected = settled(exercise, expected, evidence.outputs)
-    dtype = output_dtype(exercise, evidence.inputs)
+    expected = settled(exercise, expected, observation.outputs)
+    dtype = output_dtype(exercise, observation.inputs)
     # only the stub of a kernel has names for its outputs
     names = exercise.outputs if exercise.is_kernel else (f"{exercise.entry}(…)",)
-    magnitudes = magnitudes_of(exercise, evidence.inputs)
-    finding = judge(evidence.outputs, expected, exercise.tolerance, dtype, names, magnitudes)
+    magnitudes = magnitudes_of(exercise, observation.inputs)
+    finding = judge(observation.outputs, expected, exercise.tolerance, dtype, names, magnitudes)
     if finding is not None and finding.verdict is Verdict.WRONG_VALUES:
-        cause = f"{finding.cause}{input_range.describe_inputs(finding, evidence, expected)}"
+        cause = f"{finding.cause}{input_range.describe_inputs(finding, observation, expected)}"
         finding = replace(finding, cause=cause)
     comparable = finding is None or finding.verdict is Verdict.WRONG_VALUES
-    said = checked(exercise, evidence) if comparable else None
-    return said or finding or other_cores(exercise, evidence)
+    said = checked(exercise, observation) if comparable else None
+    return said or finding or other_cores(exercise, observation)
 
 
-def checked(exercise: Exercise, evidence: Evidence) -> Finding | None:
+def checked(exercise: Exercise, observation: Observation) -> Finding | None:
     """What the exercise's own check says of a call, where it has one."""
-    said = exercise.check(evidence.inputs, evidence.outputs) if exercise.check is not None else None
+    said = exercise.check(observation.inputs, observation.outputs) if exercise.check is not None else None
     return Finding(Verdict.WRONG_VALUES, said) if isinstance(said, str) else said
 
 
@@ -79,7 +79,7 @@ def settled(
     return settle(expected, [output.to(truth.device) for truth, output in zip(expected, outputs, strict=True)])
 
 
-def unrepeated(first: Evidence, again: Evidence) -> Finding | None:
+def unrepeated(first: Observation, again: Observation) -> Finding | None:
     """Whether two calls with the same inputs gave other bits."""
     for position, (one, other) in enumerate(zip(first.outputs, again.outputs, strict=True)):
         wrong = (bits(one) != bits(other)).flatten()

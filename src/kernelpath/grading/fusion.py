@@ -13,8 +13,8 @@ from kernelpath.course.problem import arguments
 from kernelpath.course.spec import Fusion
 from kernelpath.course.traces import Malformed, inductor
 from kernelpath.grading import compare
+from kernelpath.grading.ground_truth import derive
 from kernelpath.grading.kinds.python import told_tensor
-from kernelpath.grading.truth import derive
 from kernelpath.verdict import Finding, Verdict
 from kernelpath.work import messages
 from kernelpath.work.runner import Runner, SubmissionFailed

@@ -9,8 +9,8 @@ import torch
 
 from kernelpath.course.problem import arguments
 from kernelpath.course.spec import Exercise
-from kernelpath.grading import across, gate, roofline, timing
-from kernelpath.grading.contest import Asker, Conduct, Contest
+from kernelpath.grading import gate, multi_gpu, roofline, timing
+from kernelpath.grading.timing_session import Conduct, Contest, RequestSender
 from kernelpath.verdict import Finding, Measurement, Verdict
 from kernelpath.work import confine, messages
 from kernelpath.work.runner import SubmissionFailed
@@ -32,7 +32,7 @@ _SETUP_SECONDS = 120.0
 
 def measure(
     exercise: Exercise,
-    runner: Asker,
+    runner: RequestSender,
     conduct: Conduct,
     seed: int,
     progress: Callable[[str], None],
@@ -122,7 +122,7 @@ def not_measured(
 ) -> tuple[str, ...]:
     """What keeps a pass from its second or third star, in words. timed: whether a GPU would have been timed."""
     if verdict.passed and exercise.kind == "distributed":
-        return () if measured else across.not_measured(exercise)
+        return () if measured else multi_gpu.not_measured(exercise)
     if not verdict.passed or exercise.baseline is None:
         return ()
     if not timed:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from kernelpath.course.problem import Case
 from kernelpath.course.spec import Exercise
-from kernelpath.grading import conduct, memory
-from kernelpath.grading.beside import Beside
-from kernelpath.grading.truth import derive
+from kernelpath.grading import memory, provenance
+from kernelpath.grading.cpu_shadow import CpuShadow
+from kernelpath.grading.ground_truth import derive
 from kernelpath.verdict import Finding
 from kernelpath.work import messages
 from kernelpath.work.runner import Runner
@@ -20,7 +20,7 @@ PROFILE_SECONDS = 60.0
 def check_gpu_run(
     exercise: Exercise,
     runner: Runner,
-    beside: Beside | None,
+    beside: CpuShadow | None,
     largest: Case,
     operators: Sequence[messages.OperatorCall],
     seed: int,
@@ -31,13 +31,13 @@ def check_gpu_run(
 
     operators: those that it was seen to call. Raises runner.SubmissionFailed.
     """
-    if found := conduct.foreign(operators, beside.operators if beside else (), exercise.entry):
+    if found := provenance.foreign(operators, beside.operators if beside else (), exercise.entry):
         return found
     size = exercise.bench or largest
     timed = _profiled(runner, size, seed)
     if beside is not None and (different := beside.compared(_profiled(runner, largest, seed))):
         return different
-    library = conduct.library_share(timed.kernels, (*timed.launches, *timed.library))
+    library = provenance.library_share(timed.kernels, (*timed.launches, *timed.library))
     return library or memory.check_workspace(exercise, size, timed.workspace)
 
 

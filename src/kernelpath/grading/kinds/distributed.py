@@ -17,9 +17,9 @@ import torch
 from kernelpath.course.inputs import PLAIN, Variety
 from kernelpath.course.labs.fabric import Layers, Log, timeline
 from kernelpath.course.problem import Case
-from kernelpath.grading import compare, network, truth
-from kernelpath.grading.conduct import Evidence
+from kernelpath.grading import compare, ground_truth, network
 from kernelpath.grading.kinds.python import Python, sent, told_tensor
+from kernelpath.grading.provenance import Observation
 from kernelpath.verdict import Finding, Verdict
 from kernelpath.work import messages, runner
 from kernelpath.work.exchange import CONTROL, Exchange, Perturbed
@@ -88,20 +88,20 @@ class Distributed(Python):
 
     def call(
         self, runner: Runner, case: Case, seed: int, *, variety: Variety = PLAIN, order: int = 0, label: str = ""
-    ) -> Evidence:
+    ) -> Observation:
         """Call the entry twice, once with perturbed messages: what a rank returns has to follow what it receives.
 
         Which of both calls that is depends on the seed, so that no submission can know it.
         """
         assert isinstance(runner, Ranks)
-        drawn = truth.draw_inputs(self.exercise, case, seed, "cpu", variety)
+        drawn = ground_truth.draw_inputs(self.exercise, case, seed, "cpu", variety)
         own = rows(drawn, case["world"])
         least = self.exercise.network.least
         wanted = least(**case) if least is not None and len(own) > 1 else 0
-        comes_first = bool(wanted) and bool(truth.derive(seed, "perturbed messages") & 1)
+        comes_first = bool(wanted) and bool(ground_truth.derive(seed, "perturbed messages") & 1)
         perturbed = self._perturbed(runner, own) if comes_first else None
         if perturbed is not None and perturbed.finding is not None and perturbed.finding.verdict in _BETWEEN:
-            return Evidence(inputs=drawn, outputs=[], finding=perturbed.finding, log=perturbed.log)
+            return Observation(inputs=drawn, outputs=[], finding=perturbed.finding, log=perturbed.log)
         ran = together(runner, own, self.exercise.network.collectives)
         finding = ran.finding or self._conduct(ran.returned, own)
         unmoved: Finding | None = None
@@ -110,29 +110,29 @@ class Distributed(Python):
             unmoved = _unmoved(ran, perturbed, wanted)
             if unmoved is not None and perturbed.finding is None and _sends_integers(ran.log):
                 unmoved = _unmoved(ran, self._perturbed(runner, own, "all"), wanted)
-        return Evidence(inputs=drawn, outputs=ran.outputs, finding=finding, log=ran.log, unmoved=unmoved)
+        return Observation(inputs=drawn, outputs=ran.outputs, finding=finding, log=ran.log, unmoved=unmoved)
 
     def _perturbed(self, ranks: Ranks, own: Sequence[Sequence[Any]], which: Perturbed = "floats") -> Ran:
         return together(ranks, own, self.exercise.network.collectives, which)
 
-    def judged(self, evidence: Evidence) -> Finding | None:
-        if evidence.finding is not None:
-            return evidence.finding
-        expected = truth.expected_outputs(self.exercise, evidence.inputs)
-        assert evidence.log is not None
-        size = evidence.log.size
-        if len(evidence.outputs) != len(expected):
-            counts = f"{len(evidence.outputs)} tensors on {size} ranks, expected {len(expected)}"
+    def judged(self, observation: Observation) -> Finding | None:
+        if observation.finding is not None:
+            return observation.finding
+        expected = ground_truth.expected_outputs(self.exercise, observation.inputs)
+        assert observation.log is not None
+        size = observation.log.size
+        if len(observation.outputs) != len(expected):
+            counts = f"{len(observation.outputs)} tensors on {size} ranks, expected {len(expected)}"
             return Finding(Verdict.WRONG_TYPE, f"{self.exercise.entry} returned {counts}")
-        dtype = truth.output_dtype(self.exercise, evidence.inputs)
+        dtype = ground_truth.output_dtype(self.exercise, observation.inputs)
         names = _names(size, len(expected) // size)
-        magnitudes = truth.magnitudes_of(self.exercise, evidence.inputs)
-        finding = compare.judge(evidence.outputs, expected, self.exercise.tolerance, dtype, names, magnitudes)
+        magnitudes = ground_truth.magnitudes_of(self.exercise, observation.inputs)
+        finding = compare.judge(observation.outputs, expected, self.exercise.tolerance, dtype, names, magnitudes)
         if finding is None or finding.verdict is Verdict.WRONG_VALUES:
-            finding = compare.checked(self.exercise, evidence) or finding
-        if finding is not None and any(bool(output.isnan().any()) for output in evidence.outputs):
+            finding = compare.checked(self.exercise, observation) or finding
+        if finding is not None and any(bool(output.isnan().any()) for output in observation.outputs):
             finding = replace(finding, cause=finding.cause + _NAN)
-        return finding or evidence.unmoved
+        return finding or observation.unmoved
 
     def beyond(self, case: Case, log: Log) -> Finding | None:
         """The first limit of the network that a case breaks."""

@@ -17,9 +17,9 @@ from kernelpath.course.problem import Case
 from kernelpath.course.registry import Lane
 from kernelpath.course.spec import Exercise
 from kernelpath.device import messages as device
-from kernelpath.grading import truth
-from kernelpath.grading.conduct import MUTATED, Evidence, borrowed, computed, launched_nothing
+from kernelpath.grading import ground_truth
 from kernelpath.grading.kinds.python import Python, seen, told_tensor
+from kernelpath.grading.provenance import MUTATED, Observation, borrowed, computed, launched_nothing
 from kernelpath.grading.traffic import line_traffic
 from kernelpath.lanes.tuning import Chosen
 from kernelpath.lines import LineInstructions
@@ -68,14 +68,14 @@ class Kernel(Python):
         chosen: Chosen = NOTHING,
         label: str = "",
         judged: bool = True,
-    ) -> Evidence:
+    ) -> Observation:
         """chosen: what a GPU decided about the kernels, which holds on the PTX machine. negated, label: as in
         device.Begin. judged: False where the transcript alone is of interest, so that no output is sent.
         """
         if not self.on_machine:
             return super().call(runner, case, seed, variety=variety)
         runner.ready()
-        drawn = truth.draw_inputs(self.exercise, case, seed, "cpu", variety)
+        drawn = ground_truth.draw_inputs(self.exercise, case, seed, "cpu", variety)
         inputs = as_inputs(drawn, runner.numbers)
         runner.ask_machine(device.Begin(runner.client, inputs, order, negated, label), device.Done)
         try:
@@ -87,7 +87,7 @@ class Kernel(Python):
             ended = runner.ask_machine(device.End(runner.client, (), counted=False), device.Ended)
             assert ended is not None
             finding = finding_of(ended.failed) if ended.failed is not None else None
-            return Evidence(drawn, (), finding, notes=ended.notes, operators=placed.operators)
+            return Observation(drawn, (), finding, notes=ended.notes, operators=placed.operators)
         places = overwritten or placed.outputs
         asked = [_storage_of(place, inputs) for place in overwritten] or placed.outputs
         ended = runner.ask_machine(device.End(runner.client, asked), device.Ended)
@@ -102,7 +102,7 @@ class Kernel(Python):
                 told_tensor(place.dtype, place.shape, content, "cpu")
                 for place, content in zip(places, contents, strict=True)
             ]
-        return Evidence(
+        return Observation(
             inputs=drawn,
             outputs=outputs,
             finding=finding,
@@ -116,16 +116,16 @@ class Kernel(Python):
             places=places,
         )
 
-    def with_writer(self, runner: Runner, evidence: Evidence, finding: Finding, lane: Lane) -> Finding:
+    def with_writer(self, runner: Runner, observation: Observation, finding: Finding, lane: Lane) -> Finding:
         if finding.element is None or not self.on_machine:
             return finding
         output, element = finding.element
-        place = evidence.places[output]
+        place = observation.places[output]
         itemsize = torch.empty(0, dtype=getattr(torch, place.dtype)).element_size()
         asked = device.AskWriter(runner.client, place.storage, (place.offset + element) * itemsize)
         writer = runner.ask_machine(asked, device.Writer)
-        if writer is None and lane == "triton" and evidence.notes:
-            return replace(finding, cause=f"{finding.cause}; {_programs(evidence.notes)}")
+        if writer is None and lane == "triton" and observation.notes:
+            return replace(finding, cause=f"{finding.cause}; {_programs(observation.notes)}")
         if writer is None or Path(writer.file).stem == messages.PRODUCT:
             return finding
         who = f"program {writer.block}" if lane == "triton" else f"thread {writer.thread} of block {writer.block}"

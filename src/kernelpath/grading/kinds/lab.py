@@ -20,10 +20,10 @@ from kernelpath.course.problem import Case
 from kernelpath.device import lab_messages as device
 from kernelpath.device import lab_server
 from kernelpath.device.messages import Done, LabPart
-from kernelpath.grading import compare, truth
-from kernelpath.grading.conduct import Evidence
+from kernelpath.grading import compare, ground_truth
 from kernelpath.grading.kinds.kernel import as_inputs
 from kernelpath.grading.kinds.python import Python, told_tensor
+from kernelpath.grading.provenance import Observation
 from kernelpath.verdict import Finding, Verdict
 from kernelpath.work import messages
 from kernelpath.work.runner import Runner, SubmissionFailed
@@ -37,17 +37,17 @@ class Lab(Python):
 
     def call(
         self, runner: Runner, case: Case, seed: int, *, variety: Variety = PLAIN, order: int = 0, label: str = ""
-    ) -> Evidence:
+    ) -> Observation:
         """The first call that is wrong, of that on the drawn lab and those on its variants; the last where none is."""
-        drawn = truth.draw_inputs(self.exercise, case, seed, self.device, variety)
-        evidence = self._once(runner, drawn)
+        drawn = ground_truth.draw_inputs(self.exercise, case, seed, self.device, variety)
+        observation = self._once(runner, drawn)
         for inputs in labs.varied(drawn):
-            if compare.judged(self.exercise, evidence) is not None:
+            if compare.judged(self.exercise, observation) is not None:
                 break
-            evidence = self._once(runner, inputs)
-        return evidence
+            observation = self._once(runner, inputs)
+        return observation
 
-    def _once(self, runner: Runner, inputs: tuple[Any, ...]) -> Evidence:
+    def _once(self, runner: Runner, inputs: tuple[Any, ...]) -> Observation:
         runner.ready()
         lab = next(value for value in inputs if isinstance(value, labs.Lab))
         told = as_inputs([_part(value, lab, self.device) for value in inputs], runner.numbers)
@@ -72,7 +72,7 @@ class Lab(Python):
         if finding is None:
             held = [self._held(output, content) for output, content in zip(outputs, ended.held, strict=True)]
             outputs = list(lab.graded(outputs, held))
-        return Evidence(inputs=inputs, outputs=outputs, finding=finding, operators=returned.operators)
+        return Observation(inputs=inputs, outputs=outputs, finding=finding, operators=returned.operators)
 
     def _held(self, output: torch.Tensor, content: bytes | None) -> torch.Tensor:
         """The output as it is in the lab's memory; poison where it has none."""

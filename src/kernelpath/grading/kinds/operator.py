@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kernelpath.device import messages as device
-from kernelpath.grading import truth
+from kernelpath.grading import ground_truth
 from kernelpath.grading.kinds.kernel import Kernel, as_inputs
 from kernelpath.verdict import Finding
 from kernelpath.work import messages
@@ -27,7 +27,7 @@ class Operator(Kernel):
         try:
             runner.ready()
             if self.on_machine:
-                drawn = truth.draw_inputs(self.exercise, case, seed, "cpu")
+                drawn = ground_truth.draw_inputs(self.exercise, case, seed, "cpu")
                 runner.ask_machine(device.Begin(runner.client, as_inputs(drawn, runner.numbers), 0), device.Done)
             runner.ask(messages.Inspect(case=dict(case), seed=seed), messages.Done, INSPECTION_SECONDS)
             return self._fault(runner)

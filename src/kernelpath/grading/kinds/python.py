@@ -15,8 +15,8 @@ from kernelpath.course.inputs import PLAIN, Variety
 from kernelpath.course.problem import Case
 from kernelpath.course.registry import Lane
 from kernelpath.course.spec import Exercise
-from kernelpath.grading import compare, truth
-from kernelpath.grading.conduct import MUTATED, Evidence
+from kernelpath.grading import compare, ground_truth
+from kernelpath.grading.provenance import MUTATED, Observation
 from kernelpath.verdict import Finding, Verdict
 from kernelpath.work import messages
 from kernelpath.work.runner import Runner, SubmissionFailed
@@ -33,10 +33,10 @@ class Python:
 
     def call(
         self, runner: Runner, case: Case, seed: int, *, variety: Variety = PLAIN, order: int = 0, label: str = ""
-    ) -> Evidence:
-        inputs = truth.draw_inputs(self.exercise, case, seed, self.device, variety)
+    ) -> Observation:
+        inputs = ground_truth.draw_inputs(self.exercise, case, seed, self.device, variety)
         returned = runner.ask(self._request(inputs, case, seed, variety), messages.CallResult)
-        return Evidence(
+        return Observation(
             inputs=inputs,
             outputs=[told_tensor(one.dtype, one.shape, one.content, self.device) for one in returned.outputs],
             finding=self.conduct(returned, inputs),
@@ -51,10 +51,10 @@ class Python:
         """What the submission did besides giving outputs."""
         return seen(returned, inputs, self.exercise.overwritten(inputs))
 
-    def judged(self, evidence: Evidence) -> Finding | None:
-        return compare.judged(self.exercise, evidence)
+    def judged(self, observation: Observation) -> Finding | None:
+        return compare.judged(self.exercise, observation)
 
-    def with_writer(self, runner: Runner, evidence: Evidence, finding: Finding, lane: Lane) -> Finding:
+    def with_writer(self, runner: Runner, observation: Observation, finding: Finding, lane: Lane) -> Finding:
         return finding
 
 
@@ -73,8 +73,8 @@ def sent(inputs: Sequence[Any]) -> messages.Call:
 def told_tensor(dtype: str, shape: Sequence[int], content: bytes, on: str) -> torch.Tensor:
     """An output as it was told. Raises SubmissionFailed where no worker of ours can have told it."""
     try:
-        return truth.tensor_of(dtype, shape, content, on)
-    except truth.NoTensor:
+        return ground_truth.tensor_of(dtype, shape, content, on)
+    except ground_truth.NoTensor:
         raise SubmissionFailed(Finding(Verdict.TAMPERED, "the submission answered in place of the worker")) from None
 
 

@@ -13,9 +13,9 @@ from kernelpath.course.inputs import PLAIN, Variety
 from kernelpath.course.problem import Case
 from kernelpath.course.spec import Exercise
 from kernelpath.course.traces import Malformed, TraceFile
-from kernelpath.grading import facts, truth
-from kernelpath.grading.conduct import Evidence
+from kernelpath.grading import facts, ground_truth
 from kernelpath.grading.kinds.python import Python
+from kernelpath.grading.provenance import Observation
 from kernelpath.verdict import Finding, Verdict
 from kernelpath.work import messages
 from kernelpath.work.runner import Runner, Usage
@@ -26,9 +26,9 @@ class Trace(Python):
 
     def call(
         self, runner: Runner, case: Case, seed: int, *, variety: Variety = PLAIN, order: int = 0, label: str = ""
-    ) -> Evidence:
+    ) -> Observation:
         try:
-            inputs = truth.draw_inputs(self.exercise, case, seed, "cpu", variety)
+            inputs = ground_truth.draw_inputs(self.exercise, case, seed, "cpu", variety)
             expected = self.exercise.reference(*inputs)
         except Malformed as error:
             raise Usage(str(error)) from error
@@ -40,10 +40,10 @@ class Trace(Python):
         else:
             (tolerance,) = self.exercise.tolerance.values()
             finding = facts.check_facts(self.exercise.entry, told.facts, expected, tolerance)
-        return Evidence(inputs=inputs, outputs=(), finding=finding)
+        return Observation(inputs=inputs, outputs=(), finding=finding)
 
-    def judged(self, evidence: Evidence) -> Finding | None:
-        return evidence.finding
+    def judged(self, observation: Observation) -> Finding | None:
+        return observation.finding
 
 
 def on_recording(exercise: Exercise, folder: Path | None) -> Exercise:

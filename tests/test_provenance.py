@@ -9,14 +9,14 @@ import torch
 
 from kernelpath.course import registry
 from kernelpath.device.messages import Note
-from kernelpath.grading.conduct import Evidence, computed, difference, idle_cores, library_share, other_cores
+from kernelpath.grading.provenance import Observation, computed, difference, idle_cores, library_share, other_cores
 from kernelpath.verdict import Verdict
 from kernelpath.work.messages import OperatorCall
 
 
-def call(*host: tuple[str, str], scalar: str = "7") -> Evidence:
+def call(*host: tuple[str, str], scalar: str = "7") -> Observation:
     note = Note("add", "0f", (1, 1, 1), (32, 1, 1), 0, ["storage 0 (4 bytes) + 0", scalar], host)
-    return Evidence(inputs=(), outputs=(), notes=[note])
+    return Observation(inputs=(), outputs=(), notes=[note])
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_memory_that_is_made_ready_is_no_librarys_work(kernels: dict[str, float]
 
 
 def test_an_evidence_without_a_launch_is_alike_only_with_its_like() -> None:
-    none = Evidence(inputs=(), outputs=[torch.zeros(1)])
+    none = Observation(inputs=(), outputs=[torch.zeros(1)])
     assert difference(none, none, "add") is None
     finding = difference(none, call(), "add")
     assert finding is not None
@@ -116,7 +116,7 @@ def test_tensor_cores_work_where_the_statement_asks_for_them(
     name: str, tensor: int, launches: int, verdict: Verdict | None
 ) -> None:
     exercise = registry.load(registry.find(name))
-    finding = other_cores(exercise, Evidence((), (), notes=call().notes[:launches], tensor=tensor, flops=1 << 19))
+    finding = other_cores(exercise, Observation((), (), notes=call().notes[:launches], tensor=tensor, flops=1 << 19))
     assert (finding.verdict if finding else None) is verdict
 
 
@@ -125,7 +125,7 @@ def test_tensor_cores_work_where_the_statement_asks_for_them(
 )
 def test_a_quarter_of_the_output_has_to_change_its_sign_with_the_mma(by_tensor_cores: float, told: str | None) -> None:
     right = torch.tensor([3.0, -5.0, 4.0, -4.0])
-    negated = Evidence(inputs=(), outputs=[right * (1 - 2 * by_tensor_cores)])
+    negated = Observation(inputs=(), outputs=[right * (1 - 2 * by_tensor_cores)])
     finding = idle_cores(registry.load(registry.find("tensor_cores")), negated, [right])
     assert (finding is None) == (told is None)
     if finding is not None:

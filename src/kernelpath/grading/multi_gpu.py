@@ -9,8 +9,8 @@ import torch
 
 from kernelpath.course.problem import Case
 from kernelpath.course.spec import Exercise
-from kernelpath.grading import compare, gate, timing, truth
-from kernelpath.grading.subject import Subject
+from kernelpath.grading import compare, gate, ground_truth, timing
+from kernelpath.grading.submission import Submission
 from kernelpath.verdict import Finding, Measurement, Verdict
 from kernelpath.work import messages
 from kernelpath.work.runner import Runner, SubmissionFailed, Usage
@@ -38,15 +38,15 @@ def not_measured(exercise: Exercise) -> tuple[str, ...]:
 
 
 def measure(
-    subject: Subject, seed: int, progress: Callable[[str], None]
+    submission: Submission, seed: int, progress: Callable[[str], None]
 ) -> tuple[Measurement | None, Finding | None, tuple[str, ...]]:
     """A measurement, a finding, or why there is neither."""
     if gpus() < 2:
         return None, None, ()
     progress(f"starting a rank on each of {gpus()} GPUs")
-    ranks = subject.workers.across(gpus())
+    ranks = submission.workers.across(gpus())
     try:
-        race = _Race(subject.exercise, ranks, seed)
+        race = _Race(submission.exercise, ranks, seed)
         for rank in ranks:
             rank.prepare()
         for rank in ranks:
@@ -55,7 +55,7 @@ def measure(
     except Usage as error:
         return None, None, (f"speed beside NCCL: {error}",)
     except SubmissionFailed as stopped:
-        return None, subject.placed(stopped.finding), ()
+        return None, submission.placed(stopped.finding), ()
     finally:
         for rank in ranks:
             rank.close()
@@ -84,8 +84,8 @@ class _Race:
         return measured, gate.check_speedup(measured, self.exercise.min_speedup, capability, raced="NCCL")
 
     def _round(self, index: int) -> Finding | None:
-        seeds = [truth.derive(self._seed, "round", index, rank) for rank in range(len(self._ranks))]
-        place = truth.derive(self._seed, "sample", index)
+        seeds = [ground_truth.derive(self._seed, "round", index, rank) for rank in range(len(self._ranks))]
+        place = ground_truth.derive(self._seed, "sample", index)
         asked = {name: value for name, value in self.case.items() if name != "world"}
         for rank, seed in zip(self._ranks, seeds, strict=True):
             rank.post(messages.TimeRound(seed=seed, order=timing.order(index, 2), sample=place, case=asked))
@@ -111,7 +111,7 @@ class _Race:
             if list(output.shape) != list(total.shape) or output.dtype not in self.exercise.tolerance:
                 return Finding(Verdict.WRONG_SHAPE, f"rank {rank}'s output has shape {list(output.shape)} on GPUs")
             wanted = sample(total.to(f"cuda:{rank}"), place)
-            got = truth.tensor_of(output.dtype, list(wanted.shape), output.content, str(wanted.device))
+            got = ground_truth.tensor_of(output.dtype, list(wanted.shape), output.content, str(wanted.device))
             terms = sample(magnitude.to(f"cuda:{rank}"), place)
             wrong = compare.mismatches(got, wanted, self.exercise.tolerance[output.dtype], rms, terms)
             if bool(wrong.any()):

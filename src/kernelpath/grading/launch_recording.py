@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from kernelpath import words
 from kernelpath.course.problem import Case
 from kernelpath.device import messages as device_messages
+from kernelpath.grading.ground_truth import derive
 from kernelpath.grading.kinds import Kind
-from kernelpath.grading.subject import Subject
-from kernelpath.grading.truth import derive
+from kernelpath.grading.submission import Submission
 from kernelpath.verdict import Finding
 from kernelpath.work.runner import Runner, SubmissionFailed
 
@@ -33,21 +33,23 @@ class Recorded:
     finding: Finding | None = None
 
 
-def recorded(subject: Subject, kind: Kind, runner: Runner, seed: int, progress: Callable[[str], None]) -> Recorded:
+def recorded(
+    submission: Submission, kind: Kind, runner: Runner, seed: int, progress: Callable[[str], None]
+) -> Recorded:
     """Run the cases in their order, up to the first that fails; the largest once more if none does. Raises NotDrawn."""
-    exercise = subject.exercise
+    exercise = submission.exercise
     for position, case in enumerate(exercise.cases, start=1):
         progress(f"case {position} of {len(exercise.cases)}")
         finding, launch = _run(kind, runner, case, derive(seed, "picture"))
         if finding is not None and launch is None:
             raise NotDrawn(f"{finding.verdict.value} in case {words.case(case)}: {finding.cause}")
         if finding is not None and launch is not None:
-            return Recorded(case, launch, subject.placed(finding))
+            return Recorded(case, launch, submission.placed(finding))
     progress("the largest case")
     finding, launch = _run(kind, runner, exercise.largest, derive(seed, "picture"))
     if launch is None:
-        raise NotDrawn(f"{subject.item.name} launches no kernel, so there is nothing to draw")
-    return Recorded(exercise.largest, launch, finding and subject.placed(finding))
+        raise NotDrawn(f"{submission.item.name} launches no kernel, so there is nothing to draw")
+    return Recorded(exercise.largest, launch, finding and submission.placed(finding))
 
 
 def _run(kind: Kind, runner: Runner, case: Case, seed: int) -> tuple[Finding | None, device_messages.Drawn | None]:

@@ -33,7 +33,7 @@ LEAST_BY_TENSOR_CORES = 0.25
 
 
 @dataclass(frozen=True)
-class Evidence:
+class Observation:
     """What a call gave, and what was seen of it. inputs: as the grader drew them.
 
     finding: about anything but the outputs' values. notes: the transcript of the PTX machine. tensor: operations that
@@ -127,23 +127,23 @@ _MULTIPLYING = frozenset(("mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "_int_
 """PyTorch's operators that multiply matrices: where one is called, a library does the work of the tensor cores."""
 
 
-def other_cores(exercise: Exercise, evidence: Evidence) -> Finding | None:
+def other_cores(exercise: Exercise, observation: Observation) -> Finding | None:
     """Whether a call that the machine saw did without the tensor cores that the statement asks for."""
-    if not exercise.tensor_cores or not evidence.notes:
+    if not exercise.tensor_cores or not observation.notes:
         return None
-    if evidence.tensor and evidence.tensor >= LEAST_BY_TENSOR_CORES * evidence.flops:
+    if observation.tensor and observation.tensor >= LEAST_BY_TENSOR_CORES * observation.flops:
         return None
-    multiplied = [operator for operator in evidence.operators if operator.name in _MULTIPLYING]
+    multiplied = [operator for operator in observation.operators if operator.name in _MULTIPLYING]
     if library := computed(multiplied, exercise.entry):
         return library
     cause = f"{exercise.entry} executes no mma instruction: its products are to be made by tensor cores"
-    if evidence.tensor:
-        share = f"at most {evidence.tensor / evidence.flops:.0%} of its multiply-adds"
+    if observation.tensor:
+        share = f"at most {observation.tensor / observation.flops:.0%} of its multiply-adds"
         cause = f"the mma instructions of {exercise.entry} make {share}; the others are to be made there, too"
     return Finding(Verdict.NO_TENSOR_CORES, cause)
 
 
-def idle_cores(exercise: Exercise, negated: Evidence, expected: Sequence[torch.Tensor]) -> Finding | None:
+def idle_cores(exercise: Exercise, negated: Observation, expected: Sequence[torch.Tensor]) -> Finding | None:
     """Whether too little of the output is made by tensor cores. negated: a call in which their products were negated.
 
     What they make of it has the opposite sign there. expected: the outputs of other calls.
@@ -162,7 +162,7 @@ def launched_nothing(launches: Sequence[object], entry: str) -> Finding | None:
     return None if launches else Finding(Verdict.NOT_YOUR_KERNEL, f"{entry} launched no kernel")
 
 
-def same_launches(first: Evidence, second: Evidence) -> bool:
+def same_launches(first: Observation, second: Observation) -> bool:
     """Whether two calls with equal shapes and different values launched the same: then the kernels did the work.
 
     They may be calls of one process: what is the same for other values does not depend on them.
@@ -170,7 +170,7 @@ def same_launches(first: Evidence, second: Evidence) -> bool:
     return len(first.notes) == len(second.notes) and all(map(_alike, first.notes, second.notes))
 
 
-def difference(first: Evidence, second: Evidence, entry: str) -> Finding | None:
+def difference(first: Observation, second: Observation, entry: str) -> Finding | None:
     """What is wrong where two calls with equal shapes and different values did not launch the same.
 
     They came from two processes that had been called alike before.
@@ -216,15 +216,15 @@ def same_values(first: Sequence[object], second: Sequence[object]) -> bool:
     )
 
 
-def written_by_the_host(evidence: Evidence, entry: str) -> Finding | None:
+def written_by_the_host(observation: Observation, entry: str) -> Finding | None:
     """A table that the host wrote and a kernel was given, where nothing is drawn that would show if it has results.
 
     One value over and over, as torch.zeros leaves it, is no table.
     """
-    for note in evidence.notes:
+    for note in observation.notes:
         for name in note.tables:
             cause = f"{note.kernel} is given bytes in {name} that the host wrote; your kernel has to do the work"
-            return computed(evidence.operators, entry) or Finding(Verdict.NOT_YOUR_KERNEL, cause)
+            return computed(observation.operators, entry) or Finding(Verdict.NOT_YOUR_KERNEL, cause)
     return None
 
 

@@ -13,7 +13,7 @@ import torch
 from kernelpath.course.problem import Case
 from kernelpath.course.spec import Exercise
 from kernelpath.grading import compare, roofline, timing
-from kernelpath.grading.truth import (
+from kernelpath.grading.ground_truth import (
     NoTensor,
     derive,
     draw_inputs,
@@ -36,7 +36,7 @@ FORGED = Finding(Verdict.TAMPERED, "the submission answered in place of the work
 _SUBMISSION, _BASELINE, _REFERENCE = range(3)
 
 
-class Asker(Protocol):
+class RequestSender(Protocol):
     """What asks a worker: a `work.runner.Runner`."""
 
     def ask(self, message: messages.WorkerRequest, expected: type[_Answer], seconds: float) -> _Answer: ...
@@ -52,7 +52,7 @@ class Contest:
         self,
         exercise: Exercise,
         case: Case,
-        runner: Asker,
+        runner: RequestSender,
         conduct: Conduct,
         seed: int,
         reference: Sequence[Path] = (),

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 
 from kernelpath.course.problem import Case, arguments
 from kernelpath.device.messages import Note
-from kernelpath.grading import conduct, launches
-from kernelpath.grading.conduct import Evidence
+from kernelpath.grading import launches, provenance
+from kernelpath.grading.ground_truth import derive
 from kernelpath.grading.kinds.kernel import NOTHING, Kernel
-from kernelpath.grading.subject import Subject
-from kernelpath.grading.truth import derive
+from kernelpath.grading.provenance import Observation
+from kernelpath.grading.submission import Submission
 from kernelpath.lanes.tuning import Chosen
 from kernelpath.verdict import Finding, Verdict
 from kernelpath.work import messages
@@ -23,29 +23,29 @@ FAULTS = (Verdict.OUT_OF_BOUNDS, Verdict.UNINITIALIZED, Verdict.RACE, Verdict.BA
 
 
 @dataclass(frozen=True)
-class Found:
+class ShadowResult:
     """What the machine tells of a case. unable: why it could not run the submission, where that may be its own lack."""
 
-    evidence: Evidence | None = None
+    observation: Observation | None = None
     finding: Finding | None = None
     unable: str = ""
 
 
-class Beside:
+class CpuShadow:
     """The largest case on the PTX machine, then the others for their faults, while the GPU is busy.
 
     What those may ask for of memory follows from the compiler's version where tiles are partial, and beside a GPU that
     is often an old one: limits hold on the largest case.
     """
 
-    def __init__(self, subject: Subject, seed: int) -> None:
-        self._subject, self._seed = subject, seed
-        self._kind = Kernel(subject.exercise, "cpu")
-        self._runners = subject.workers.runner("cpu"), subject.workers.runner("cpu")
+    def __init__(self, submission: Submission, seed: int) -> None:
+        self._submission, self._seed = submission, seed
+        self._kind = Kernel(submission.exercise, "cpu")
+        self._runners = submission.workers.runner("cpu"), submission.workers.runner("cpu")
         self._case: Case = {}
-        self._running: Future[Found] | None = None
+        self._running: Future[ShadowResult] | None = None
         self._others: Future[Finding | None] | None = None
-        self._found: Found | None = None
+        self._found: ShadowResult | None = None
 
     @property
     def runner(self) -> Runner:
@@ -61,13 +61,13 @@ class Beside:
         self._others = pool.submit(self._each, others)
         pool.shutdown(wait=False)
 
-    def counted(self) -> tuple[Evidence | None, Finding | None]:
+    def counted(self) -> tuple[Observation | None, Finding | None]:
         """What has the counters, or a finding that holds on any GPU; waits for it."""
         found = self._waited()
         finding = found.finding
         if finding is None and self._others is not None:
             finding = self._others.result()
-        return found.evidence, finding
+        return found.observation, finding
 
     @property
     def not_counted(self) -> tuple[str, ...]:
@@ -79,7 +79,7 @@ class Beside:
     def operators(self) -> Sequence[messages.OperatorCall]:
         """Those that the submission called on the machine; waits for it."""
         found = self._waited()
-        return found.evidence.operators if found.evidence else ()
+        return found.observation.operators if found.observation else ()
 
     def compared(self, profiled: messages.ProfileResult) -> Finding | None:
         """Whether the GPU launched for this case what the machine did.
@@ -88,7 +88,7 @@ class Beside:
         on the machine is told that, and asked once and again; its counters stand where it launches the same.
         """
         found = self._waited()
-        if found.evidence is None:
+        if found.observation is None:
             return None  # counted() complains, or there is nothing to compare with
         try:
             seen = launches.of_trace(profiled.trace)
@@ -96,17 +96,17 @@ class Beside:
             return Finding(Verdict.TAMPERED, "the submission answered in place of the worker")
         library = {launches.readable(name) for name in profiled.library}
         seen = [one for one in seen if one.name not in library]
-        different = launches.difference(seen, _own(found.evidence), self._subject.item.lane)
+        different = launches.difference(seen, _own(found.observation), self._submission.item.lane)
         if different is None:
             return None
         runner = self._runners[0]
         runner.close()
         for call in ("told", "again"):
-            evidence = self._call(runner, call, chosen=profiled.chosen)
-            if evidence is None or evidence.finding is not None:
+            observation = self._call(runner, call, chosen=profiled.chosen)
+            if observation is None or observation.finding is not None:
                 return different
-            if launches.difference(seen, _own(evidence), self._subject.item.lane) is None:
-                self._found = Found(evidence)
+            if launches.difference(seen, _own(observation), self._submission.item.lane) is None:
+                self._found = ShadowResult(observation)
                 return None
         return different
 
@@ -114,34 +114,36 @@ class Beside:
         for runner in self._runners:
             runner.close()
 
-    def _waited(self) -> Found:
+    def _waited(self) -> ShadowResult:
         if self._found is None:
             assert self._running is not None
             self._found = self._running.result()
         return self._found
 
-    def _both(self) -> Found:
-        first: Evidence | None = None
+    def _both(self) -> ShadowResult:
+        first: Observation | None = None
         for runner, what in zip(self._runners, ("counting", "comparing"), strict=True):
             try:
-                evidence = self._kind.call(runner, self._case, derive(self._seed, what), order=int(first is not None))
+                observation = self._kind.call(
+                    runner, self._case, derive(self._seed, what), order=int(first is not None)
+                )
             except SubmissionFailed as stopped:
                 if stopped.finding.verdict in FAULTS:
-                    return Found(finding=stopped.finding)
-                return Found(unable=f"{stopped.finding.verdict.value} there: {stopped.finding.cause}")
-            exercise = self._subject.exercise
-            finding = evidence.finding or conduct.other_block(exercise, evidence.notes)
-            finding = finding or conduct.other_cores(exercise, evidence)
+                    return ShadowResult(finding=stopped.finding)
+                return ShadowResult(unable=f"{stopped.finding.verdict.value} there: {stopped.finding.cause}")
+            exercise = self._submission.exercise
+            finding = observation.finding or provenance.other_block(exercise, observation.notes)
+            finding = finding or provenance.other_cores(exercise, observation)
             if finding is None and first is not None:
-                finding = conduct.difference(first, evidence, self._subject.exercise.entry)
+                finding = provenance.difference(first, observation, self._submission.exercise.entry)
             if finding is not None:
-                return Found(finding=finding)
-            first = first or evidence
-        return Found(first)
+                return ShadowResult(finding=finding)
+            first = first or observation
+        return ShadowResult(first)
 
     def _each(self, cases: Sequence[Case]) -> Finding | None:
         """Each of them once, in the second process, as far as it runs them; the first fault."""
-        if self._waited().evidence is None:
+        if self._waited().observation is None:
             return None
         for case in cases:
             stops = False
@@ -155,13 +157,13 @@ class Beside:
                 break
         return None
 
-    def _call(self, runner: Runner, what: str, chosen: Chosen = NOTHING) -> Evidence | None:
+    def _call(self, runner: Runner, what: str, chosen: Chosen = NOTHING) -> Observation | None:
         try:
             return self._kind.call(runner, self._case, derive(self._seed, what), chosen=chosen)
         except SubmissionFailed:
             return None
 
 
-def _own(evidence: Evidence) -> list[Note]:
+def _own(observation: Observation) -> list[Note]:
     """The launches there, without the products of torch.mm."""
-    return [note for note in evidence.notes if note.kernel != messages.PRODUCT]
+    return [note for note in observation.notes if note.kernel != messages.PRODUCT]
