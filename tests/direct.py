@@ -45,7 +45,7 @@ from kernelpath.device import gpu
 from kernelpath.grading import compare, devices, divergence, ground_truth, instructions, traffic
 from kernelpath.grading.provenance import MUTATED, Observation
 from kernelpath.lanes import Launched
-from kernelpath.lines import LineInstructions
+from kernelpath.line_counters import LineInstructions
 from kernelpath.simt.counters import LineCounters, by_access
 from kernelpath.verdict import Finding, Verdict
 from kernelpath.work import entries, no_gpu

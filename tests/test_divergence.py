@@ -12,7 +12,7 @@ from kernelpath.course.errors import DeclarationError
 from kernelpath.course.spec import Exercise
 from kernelpath.grading import divergence, grade
 from kernelpath.grading.divergence import check_active_lanes
-from kernelpath.lines import LineInstructions
+from kernelpath.line_counters import LineInstructions
 from kernelpath.verdict import Report, Verdict
 
 ROOT = Path(__file__).parents[1]

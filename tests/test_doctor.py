@@ -20,7 +20,7 @@ from kernelpath.course.registry import Item
 from kernelpath.device import gpu
 from kernelpath.doctor import Diagnosis
 from kernelpath.grading import grade
-from kernelpath.surroundings import Surroundings
+from kernelpath.host_info import HostInfo
 from kernelpath.verdict import Verdict
 
 ABSENT = {} if importlib.util.find_spec("jax") else {"Pallas": "jax"}
@@ -152,7 +152,7 @@ def test_why_there_is_no_gpu(
 ) -> None:
     monkeypatch.setattr(doctor, "_nvidia_card", lambda: card)
     monkeypatch.setattr(gpu, "driver", lambda: driver)
-    assert doctor._no_gpu(torch_cuda, Surroundings(tmp_path, {})).remedy == remedy
+    assert doctor._no_gpu(torch_cuda, HostInfo(tmp_path, {})).remedy == remedy
 
 
 def test_other_processes_on_the_gpu_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from kernelpath.course.errors import DeclarationError
 from kernelpath.course.spec import Exercise, Instructions
 from kernelpath.grading import grade, instructions
 from kernelpath.grading.instructions import check_local_memory, narrow, too_many_integers
-from kernelpath.lines import LineInstructions, LineTraffic
+from kernelpath.line_counters import LineInstructions, LineTraffic
 from kernelpath.simt.assembler import Assembled, Instruction
 from kernelpath.simt.classes import DIVISION
 from kernelpath.simt.counters import by_line

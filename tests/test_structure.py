@@ -31,9 +31,9 @@ LAYERS = (
     ("course",),
     ("simt",),
     ("verdict",),
-    ("lines",),
+    ("line_counters",),
     ("hooks",),
-    ("words", "files", "wire", "packages", "surroundings"),
+    ("words", "files", "wire", "packages", "host_info"),
 )
 """Packages and modules from top to bottom. A module imports from its own package and from the layers below it."""
 

@@ -20,7 +20,7 @@ from kernelpath.grading.traffic import (
     check_global_memory,
     check_shared_memory,
 )
-from kernelpath.lines import LineTraffic
+from kernelpath.line_counters import LineTraffic
 from kernelpath.verdict import Finding, Verdict
 
 

@@ -19,8 +19,8 @@ from kernelpath.course.registry import import_file
 from kernelpath.device import gpu
 from kernelpath.files import cache_root
 from kernelpath.hooks import Changed
+from kernelpath.host_info import HostInfo
 from kernelpath.lanes import Unavailable
-from kernelpath.surroundings import Surroundings
 from kernelpath.work import landlock, seccomp
 
 _THREADS = 32
@@ -115,7 +115,7 @@ def examine() -> list[Diagnosis]:
 
 def place() -> Diagnosis:
     """What this runs on."""
-    return Diagnosis("place", *Surroundings().judged)
+    return Diagnosis("place", *HostInfo().judged)
 
 
 def python() -> Diagnosis:
@@ -135,13 +135,13 @@ def gpus() -> Iterator[Diagnosis]:
     compilers = f"Triton {packages.version('triton')}, NVRTC {packages.version(*_NVRTC)}"
     yield Diagnosis("PyTorch", True, f"{torch.__version__}, {compilers}")
     if not torch.cuda.is_available():
-        yield _no_gpu(torch.version.cuda, Surroundings())
+        yield _no_gpu(torch.version.cuda, HostInfo())
     for index in range(torch.cuda.device_count()):
         major, minor = torch.cuda.get_device_capability(index)
         free, total = torch.cuda.mem_get_info(index)
         detail = f"sm_{major}{minor}, driver {gpu.driver()}, {free / _GIB:.1f} of {total / _GIB:.1f} GiB free"
         yield Diagnosis(torch.cuda.get_device_name(index), True, detail)
-    if torch.cuda.device_count() > 1 and (room := Surroundings().shared_bytes) < _GIB:
+    if torch.cuda.device_count() > 1 and (room := HostInfo().shared_bytes) < _GIB:
         detail = f"{room >> 20} MiB in /dev/shm, as containers have: NCCL may need more"
         yield Diagnosis("shared memory", False, detail, "docker run --shm-size 1g")
     for one in gpu.neighbors():
@@ -158,7 +158,7 @@ def versions() -> Diagnosis:
 _NVRTC = ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12")
 
 
-def _no_gpu(torch_cuda: str | None, here: Surroundings) -> Diagnosis:
+def _no_gpu(torch_cuda: str | None, here: HostInfo) -> Diagnosis:
     if not _nvidia_card():
         hidden = ", or Windows has no driver for it" if here.wsl else ""
         hidden = ", or none that was passed in" if here.container else hidden

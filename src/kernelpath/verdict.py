@@ -14,7 +14,7 @@ from typing import Any, NoReturn, TypeVar
 import msgspec
 
 from kernelpath import words
-from kernelpath.lines import LineInstructions, LineTraffic
+from kernelpath.line_counters import LineInstructions, LineTraffic
 
 _T = TypeVar("_T")
 _REPLAY = "fix {file}, then kp check {name} --seed {seed}"

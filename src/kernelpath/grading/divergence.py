@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from kernelpath import words
 from kernelpath.course.problem import Case, arguments
 from kernelpath.course.spec import Exercise
-from kernelpath.lines import LANES, LineInstructions
+from kernelpath.line_counters import LANES, LineInstructions
 from kernelpath.verdict import Finding, Verdict
 
 LARGE = 0.5

@@ -10,7 +10,7 @@ from kernelpath.course.problem import Case
 from kernelpath.course.spec import Exercise
 from kernelpath.device.messages import Drawn
 from kernelpath.grading.traffic import NEGLIGIBLE, SPARE
-from kernelpath.lines import LineInstructions, LineTraffic
+from kernelpath.line_counters import LineInstructions, LineTraffic
 from kernelpath.simt.assembler import Assembled, Instruction, assembled, sass_of
 from kernelpath.verdict import Finding, Verdict
 

@@ -13,7 +13,7 @@ from kernelpath.course.labs.fabric import Log
 from kernelpath.course.registry import Lane
 from kernelpath.course.spec import Exercise
 from kernelpath.device.messages import Note, Strided
-from kernelpath.lines import LineInstructions, LineTraffic
+from kernelpath.line_counters import LineInstructions, LineTraffic
 from kernelpath.simt.machine import NEGATED
 from kernelpath.verdict import Finding, Verdict
 from kernelpath.work import messages

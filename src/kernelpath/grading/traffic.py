@@ -8,7 +8,7 @@ from dataclasses import replace
 from kernelpath import words
 from kernelpath.course.problem import Case, arguments
 from kernelpath.course.spec import Exercise, Traffic
-from kernelpath.lines import LineTraffic
+from kernelpath.line_counters import LineTraffic
 from kernelpath.simt.counters import AccessCounters
 from kernelpath.simt.layout import SECTOR, Access
 from kernelpath.verdict import Finding, Verdict

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from kernelpath import lanes
-from kernelpath.lines import SECTOR_BYTES
+from kernelpath.line_counters import SECTOR_BYTES
 from kernelpath.show import assembly, cells, templates
 from kernelpath.show import source as annotated
 

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from kernelpath import words
 from kernelpath.course.registry import Item
-from kernelpath.lines import WASTE
+from kernelpath.line_counters import WASTE
 from kernelpath.show import network
 from kernelpath.verdict import Measurement, NetworkTraffic, Report, Verdict
 

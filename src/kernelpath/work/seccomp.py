@@ -14,7 +14,7 @@ import struct
 from collections.abc import Sequence
 from typing import Literal
 
-from kernelpath.surroundings import Surroundings
+from kernelpath.host_info import HostInfo
 
 Profile = Literal["machine", "gpu", "ranks"]
 """Where the kernels of a submission run: on the PTX machine, on a GPU, or on several GPUs, which NCCL connects."""
@@ -84,7 +84,7 @@ def known() -> bool:
     The kernel is asked for a filter at address 0, as seccomp(2) recommends. An emulator makes the calls of another
     machine, all of which the filter would forbid.
     """
-    if platform.machine() not in _ARCHITECTURES or Surroundings().emulated_on:
+    if platform.machine() not in _ARCHITECTURES or HostInfo().emulated_on:
         return False
     libc = ctypes.CDLL(None, use_errno=True)
     return libc.prctl(_SET_SECCOMP, _MODE_FILTER, None, 0, 0) < 0 and ctypes.get_errno() == errno.EFAULT

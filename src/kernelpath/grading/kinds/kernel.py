@@ -22,7 +22,7 @@ from kernelpath.grading.kinds.python import Python, seen, told_tensor
 from kernelpath.grading.provenance import MUTATED, Observation, borrowed, computed, launched_nothing
 from kernelpath.grading.traffic import line_traffic
 from kernelpath.lanes.tuning import Chosen
-from kernelpath.lines import LineInstructions
+from kernelpath.line_counters import LineInstructions
 from kernelpath.verdict import Finding, Verdict
 from kernelpath.work import messages
 from kernelpath.work.exception_findings import FAULT_VERDICTS

@@ -13,7 +13,7 @@ import pytest
 
 from kernelpath import doctor
 from kernelpath.device import gpu
-from kernelpath.surroundings import Surroundings
+from kernelpath.host_info import HostInfo
 from kernelpath.work import confine, landlock, seccomp
 
 MACHINE = platform.machine()
@@ -21,11 +21,11 @@ WSL2 = "6.6.87.2-microsoft-standard-WSL2"
 DOCKER, RELEASE, ARCH = ".dockerenv", "proc/sys/kernel/osrelease", "proc/sys/kernel/arch"
 
 
-def place(root: Path, files: dict[str, str], environment: dict[str, str] | None = None) -> Surroundings:
+def place(root: Path, files: dict[str, str], environment: dict[str, str] | None = None) -> HostInfo:
     for name, text in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
-    return Surroundings(root, environment or {})
+    return HostInfo(root, environment or {})
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_a_report_says_what_is_not_held(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_an_emulated_process_gets_no_filter(monkeypatch: pytest.MonkeyPatch) -> None:
     """A filter knows the calls of one machine, and the kernel sees those of another: it would forbid them all."""
-    monkeypatch.setattr(Surroundings, "emulated_on", "aarch64")
+    monkeypatch.setattr(HostInfo, "emulated_on", "aarch64")
     assert not seccomp.known()
     assert not seccomp.restrict()
     assert not seccomp.judged()[0]
