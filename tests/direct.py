@@ -49,9 +49,9 @@ from kernelpath.line_counters import LineInstructions
 from kernelpath.simt.counters import LineCounters, by_access
 from kernelpath.verdict import Finding, Verdict
 from kernelpath.work import entries, no_gpu
-from kernelpath.work.call import plain_outputs
-from kernelpath.work.exception_findings import blame
-from kernelpath.work.tensors import fingerprints, whole_storage
+from kernelpath.work.call import check_outputs
+from kernelpath.work.exception_findings import classify_exception
+from kernelpath.work.tensors import fingerprints, storage_bytes
 from tests import planted
 from tests.planted import Planted
 
@@ -136,22 +136,24 @@ class Session:
                 warnings.simplefilter("ignore")  # an order that matters is a fault, or shows in the values
                 linecache.clearcache()  # the file may have been another program a moment ago
                 module = registry.import_file(file, "submission")
-                entry = entries.called(entries.find(module, self.exercise.entry), self.exercise, self._item.lane)
+                entry = entries.adapt_entry(
+                    entries.find_entry(module, self.exercise.entry), self.exercise, self._item.lane
+                )
                 finding = self._judged(entry, call, launches)
                 if finding is not None and finding.verdict in _LIMITS:
                     finding = self._judged(entry, call, launches)  # what a first call tries out is no cost
                 return finding
         except BaseException as error:
-            return blame(error, file)
+            return classify_exception(error, file)
 
     def _judged(self, entry: Any, call: Call, launches: list[Launched]) -> Finding | None:
         exercise, inputs = self.exercise, self._inputs(call)
-        entries.check(entry, inputs)
+        entries.check_signature(entry, inputs)
         launches.clear()
         result = entry(*inputs)
         taken = {value.untyped_storage().data_ptr() for value in inputs if isinstance(value, torch.Tensor)}
         overwritten = exercise.overwritten(inputs)
-        outputs = list(overwritten) or plain_outputs(
+        outputs = list(overwritten) or check_outputs(
             result,
             exercise.entry,
             torch.device("cpu"),
@@ -176,7 +178,7 @@ class Session:
         own = {id(value) for value in overwritten}
         pairs = zip(inputs, self._inputs(call), strict=True)
         kept = [pair for pair in pairs if isinstance(pair[0], torch.Tensor) and id(pair[0]) not in own]
-        now, drawn = (fingerprints([whole_storage(pair[place]) for pair in kept]) for place in (0, 1))
+        now, drawn = (fingerprints([storage_bytes(pair[place]) for pair in kept]) for place in (0, 1))
         return None if now == drawn else MUTATED
 
     def _beyond(self, call: Call, observation: Observation) -> Finding | None:
@@ -225,7 +227,7 @@ def _serve(connection: Connection) -> None:
     """Answer requests until the other end closes: an exercise, a submission's file, and the label of a call, or none
     for all calls."""
     torch.set_num_threads(1)
-    no_gpu.stand_in()
+    no_gpu.patch_torch_cuda()
     lanes.check(reverse=True)
     sessions: dict[str, Session] = {}
     with contextlib.suppress(EOFError):

@@ -37,7 +37,7 @@ from kernelpath.work import confine, witness
 
 hidden = Path(sys.argv[1])
 os.chdir(hidden)  # where the mode of open() is no file of theirs
-confine.deny([hidden], [hidden / "mine.py", hidden / "mineä.cu"])
+confine.install_audit_hook([hidden], [hidden / "mine.py", hidden / "mineä.cu"])
 escaped = f'.file\\t1 "{hidden}/mine\\\\303\\\\244.cu"'
 ptx = f'.file\\t1 "{hidden}/theirs.cu"'
 
@@ -45,7 +45,7 @@ ptx = f'.file\\t1 "{hidden}/theirs.cu"'
 def attempt(code):
     try:
         exec(code)
-    except (confine.AccessDenied, confine.ReadyMade) as error:
+    except (confine.AccessDenied, confine.ReadyMadeWork) as error:
         return str(error)
     return ""
 

@@ -11,10 +11,10 @@ import torch
 from kernelpath.device.messages import POISON
 from kernelpath.grading import compare
 from kernelpath.work import confine
-from kernelpath.work.dispatch_monitor import GUARD, Guards, Journal, Notes, Watch
-from kernelpath.work.tensors import poison_, whole_storage
+from kernelpath.work.dispatch_monitor import GUARD, AuditLog, CallRecord, DispatchMonitor, GuardedAllocator
+from kernelpath.work.tensors import poison_, storage_bytes
 
-JOURNAL = Journal()
+JOURNAL = AuditLog()
 
 GUARDED = {
     "empty": lambda x: torch.empty(3, 5),
@@ -29,8 +29,8 @@ GUARDED = {
 def test_fresh_memory_is_poisoned_and_has_the_form_asked_for(make: Callable[[torch.Tensor], torch.Tensor]) -> None:
     x = torch.randn(3, 5).t()
     plain = make(x)
-    notes, guards = Notes(), Guards(poison=True)
-    with JOURNAL.noting(notes), Watch(guards.allocate):
+    notes, guards = CallRecord(), GuardedAllocator(poison=True)
+    with JOURNAL.noting(notes), DispatchMonitor(guards.allocate):
         guarded = make(x)
     assert (guarded.shape, guarded.stride(), guarded.dtype) == (plain.shape, plain.stride(), plain.dtype)
     assert guarded.data_ptr() % 64 == guarded.untyped_storage().data_ptr() % 64
@@ -40,8 +40,8 @@ def test_fresh_memory_is_poisoned_and_has_the_form_asked_for(make: Callable[[tor
 
 
 def test_timed_calls_are_not_slowed_by_poison() -> None:
-    guards = Guards(poison=False)
-    with Watch(guards.allocate):
+    guards = GuardedAllocator(poison=False)
+    with DispatchMonitor(guards.allocate):
         out = torch.empty(10).zero_()
     torch.as_strided(out, (1,), (1,), out.storage_offset() + 10).fill_(1.0)
     assert guards.broken() == ""
@@ -52,8 +52,8 @@ def test_timed_calls_are_not_slowed_by_poison() -> None:
     [(-1, "wrote before the start of a tensor of 40 bytes"), (10, "wrote past the end of a tensor of 40 bytes")],
 )
 def test_a_write_beside_an_allocation_is_found(place: int, said: str) -> None:
-    guards = Guards(poison=True)
-    with Watch(guards.allocate):
+    guards = GuardedAllocator(poison=True)
+    with DispatchMonitor(guards.allocate):
         out = torch.empty(10)
         torch.empty(4)
     torch.as_strided(out, (1,), (1,), out.storage_offset() + place).fill_(1.0)
@@ -63,7 +63,7 @@ def test_a_write_beside_an_allocation_is_found(place: int, said: str) -> None:
 @pytest.mark.parametrize("poison", [True, False])
 @pytest.mark.parametrize("bytes_past", [1, 2, GUARD])
 def test_a_write_past_an_input_is_found(bytes_past: int, poison: bool) -> None:
-    guards = Guards(poison)
+    guards = GuardedAllocator(poison)
     (copy,) = guards.guard([torch.randn(10)])
     assert guards.broken() == ""
     storage = torch.tensor([], dtype=torch.uint8).set_(copy.untyped_storage())
@@ -74,18 +74,18 @@ def test_a_write_past_an_input_is_found(bytes_past: int, poison: bool) -> None:
 @pytest.mark.parametrize("place", range(5))
 @pytest.mark.parametrize(("byte", "said"), [(GUARD - 1, "before the start"), (-GUARD, "past the end")])
 def test_of_many_inputs_the_one_beside_which_a_write_went_is_named(place: int, byte: int, said: str) -> None:
-    guards = Guards(poison=False)
+    guards = GuardedAllocator(poison=False)
     copies = guards.guard([torch.randn(10 * (1 + size)) for size in range(5)])
     assert guards.broken() == ""
     assert len({copy.untyped_storage().data_ptr() for copy in copies}) == 5
-    whole_storage(copies[place])[byte] ^= 1
+    storage_bytes(copies[place])[byte] ^= 1
     assert guards.broken() == f"wrote {said} of a tensor of {40 * (1 + place)} bytes"
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 7])
 def test_what_lies_behind_an_input_is_poison_from_its_last_byte_on(size: int) -> None:
-    (copy,) = Guards(poison=False).guard([torch.full((size,), 7, dtype=torch.uint8)])
-    storage = whole_storage(copy)
+    (copy,) = GuardedAllocator(poison=False).guard([torch.full((size,), 7, dtype=torch.uint8)])
+    storage = storage_bytes(copy)
     poison = poison_(torch.empty_like(storage))
     assert torch.equal(storage[:GUARD], poison[:GUARD])
     assert torch.equal(storage[GUARD + size :], poison[GUARD + size :])
@@ -97,7 +97,7 @@ def test_a_guarded_input_has_values_strides_and_a_storage_of_its_own(
     view: Callable[[torch.Tensor], torch.Tensor],
 ) -> None:
     tensor = view(torch.randn(6, 8))
-    guards = Guards(poison=True)
+    guards = GuardedAllocator(poison=True)
     (copy,) = guards.guard([tensor])
     assert torch.equal(copy, tensor)
     assert (copy.stride(), copy.dtype) == (tensor.stride(), tensor.dtype)
@@ -120,8 +120,8 @@ def test_a_guarded_input_has_values_strides_and_a_storage_of_its_own(
     ],
 )
 def test_operators_that_compute_are_noted(call: Callable[[torch.Tensor], object], noted: list[str]) -> None:
-    notes, x = Notes(), torch.ones(4)
-    with JOURNAL.noting(notes), Watch(Guards(poison=True).allocate):
+    notes, x = CallRecord(), torch.ones(4)
+    with JOURNAL.noting(notes), DispatchMonitor(GuardedAllocator(poison=True).allocate):
         call(x)
     assert [operator.name for operator in notes.operators] == [name for name in noted if name != "_unsafe_view"]
 
@@ -129,15 +129,15 @@ def test_operators_that_compute_are_noted(call: Callable[[torch.Tensor], object]
 def test_an_operator_is_told_with_the_line_of_the_submission() -> None:
     module = ModuleType(confine.SUBMISSION)
     exec("def helper(x):\n    return x.sum()\n\n\ndef entry(x):\n    return helper(x)\n", vars(module))
-    notes, x = Notes(), torch.ones(4)
-    with JOURNAL.noting(notes), Watch(Guards(poison=True).allocate):
+    notes, x = CallRecord(), torch.ones(4)
+    with JOURNAL.noting(notes), DispatchMonitor(GuardedAllocator(poison=True).allocate):
         module.entry(x)
     assert [(operator.name, operator.line) for operator in notes.operators] == [("sum", 2)]
 
 
 def test_nothing_is_noted_outside_of_a_call() -> None:
-    notes, x = Notes(), torch.ones(4)
-    with Watch(Guards(poison=True).allocate):
+    notes, x = CallRecord(), torch.ones(4)
+    with DispatchMonitor(GuardedAllocator(poison=True).allocate):
         with JOURNAL.noting(notes):
             pass
         x.sum()
@@ -153,8 +153,8 @@ def test_an_operator_of_the_submission_is_looked_into(monkeypatch: pytest.Monkey
 
     seen: list[object] = []
     twice._init_fn.__module__ = confine.SUBMISSION
-    notes, guards = Notes(), Guards(poison=True)
-    with JOURNAL.noting(notes), Watch(guards.allocate):
+    notes, guards = CallRecord(), GuardedAllocator(poison=True)
+    with JOURNAL.noting(notes), DispatchMonitor(guards.allocate):
         result = twice(torch.ones(3))
     assert result.tolist() == [2, 2, 2]
     assert seen == [True], "memory is poisoned in it, too"

@@ -217,7 +217,7 @@ def test_a_send_is_complete_when_it_is_received() -> None:
         wire.send(fabric.Post(1, "send", 1, dtype="int8", count=3, content=b"abc"))
         wire.send(fabric.Await(1))
         got.append(wire.receive())
-        wire.send(fabric.Left(False))
+        wire.send(fabric.Leave(False))
 
     def receiver(wire: Wire[fabric.ToRank]) -> None:
         time.sleep(0.05)
@@ -225,13 +225,13 @@ def test_a_send_is_complete_when_it_is_received() -> None:
         wire.send(fabric.Post(1, "recv", 0, dtype="int8", count=3))
         wire.send(fabric.Await(1))
         got.append(wire.receive())
-        wire.send(fabric.Left(False))
+        wire.send(fabric.Leave(False))
 
     exchange = Exchange(2)
     served(exchange, 5.0, sender, receiver)
     assert exchange.finding is None
     assert got[0] == "not before"
-    assert fabric.Complete(b"abc") in got
+    assert fabric.Completion(b"abc") in got
     assert exchange.log().sent(0) == 3
 
 
@@ -239,13 +239,13 @@ def test_a_part_is_answered_with_what_it_gives() -> None:
     got: list[object] = []
 
     def rank(wire: Wire[fabric.ToRank]) -> None:
-        wire.send(fabric.Computed(1))
+        wire.send(fabric.ComputePart(1))
         got.append(wire.receive())
-        wire.send(fabric.Left(False))
+        wire.send(fabric.Leave(False))
 
     exchange = Exchange(1, parts=(1.0, 2.0), results=[[b"first", b"second"]])
     served(exchange, 5.0, rank)
-    assert got == [fabric.Complete(b"second")]
+    assert got == [fabric.Completion(b"second")]
     assert exchange.computed(0) == [1]
 
 

@@ -15,7 +15,7 @@ from kernelpath.grading.kinds.kernel import finding_of
 from kernelpath.lanes import compiler_advice, cute_advice, triton_advice
 from kernelpath.simt import Fault, FaultKind
 from kernelpath.verdict import Verdict
-from kernelpath.work.exception_findings import blame
+from kernelpath.work.exception_findings import classify_exception
 
 FAULTS = {
     FaultKind.OUT_OF_BOUNDS: Verdict.OUT_OF_BOUNDS,
@@ -31,7 +31,7 @@ FAULTS = {
 @pytest.mark.parametrize(("kind", "verdict"), FAULTS.items(), ids=lambda value: value.name)
 def test_fault_of_the_ptx_machine(kind: FaultKind, verdict: Verdict) -> None:
     fault = Fault(kind, "thread 3 of block 0 did it", "kernel", "/folder/kernel.cu", 7, (0, 0, 0), (3, 0, 0), None)
-    finding = blame(fault, Path("/folder/kernel.py"))
+    finding = classify_exception(fault, Path("/folder/kernel.py"))
     assert finding.verdict is verdict
     assert (finding.cause, finding.file, finding.line) == (
         "thread 3 of block 0 did it",
@@ -43,7 +43,9 @@ def test_fault_of_the_ptx_machine(kind: FaultKind, verdict: Verdict) -> None:
 @pytest.mark.parametrize("kind", FaultKind)
 def test_a_fault_has_one_verdict_in_the_process_and_from_the_server(kind: FaultKind) -> None:
     place = "kernel", "/folder/kernel.cu", 7, (0, 0, 0), (3, 0, 0)
-    in_the_process = blame(Fault(kind, "thread 3 of block 0 did it", *place, None), Path("/folder/kernel.py"))
+    in_the_process = classify_exception(
+        Fault(kind, "thread 3 of block 0 did it", *place, None), Path("/folder/kernel.py")
+    )
     from_the_server = finding_of(Failed(kind.name, "thread 3 of block 0 did it", *place))
     assert in_the_process.verdict is from_the_server.verdict
 
@@ -53,7 +55,7 @@ def test_nvrtcs_error_in_a_folder_with_a_space() -> None:
         pass
 
     said = 'error: expected a ";"\n\n1 error detected in the compilation of "/my class/w01a.cu".'
-    finding = blame(CompileError(f"/my class/w01a.cu(11): {said}"), Path("/my class/w01a.py"))
+    finding = classify_exception(CompileError(f"/my class/w01a.cu(11): {said}"), Path("/my class/w01a.py"))
     assert finding.cause == 'expected a ";" at the end of this line'
     assert (finding.file, finding.line) == ("/my class/w01a.cu", 11)
 
@@ -444,7 +446,7 @@ def failed(line: str, folder: Path) -> str:
     try:
         exec(compile(file.read_text(), str(file), "exec"), {})
     except Exception as error:
-        finding = blame(error, file)
+        finding = classify_exception(error, file)
         assert (finding.verdict, finding.line) == (Verdict.CRASHED, 3)
         return finding.cause
     raise AssertionError(f"{line} raises nothing")
@@ -481,5 +483,5 @@ def test_a_device_that_is_not_there_is_answered_with_what_to_write(tmp_path: Pat
 def test_a_file_in_another_encoding_is_named(content: bytes, said: str, tmp_path: Path) -> None:
     file = tmp_path / "submission.py"
     file.write_bytes(content)
-    finding = blame(ValueError("from the lane"), file, loading=True)
+    finding = classify_exception(ValueError("from the lane"), file, loading=True)
     assert (finding.verdict, finding.cause) == (Verdict.COMPILE_ERROR, said)

@@ -23,7 +23,7 @@ from kernelpath.lanes import cute as lane
 from kernelpath.lanes.cute_places import remember_places
 from kernelpath.show import cells, notebook
 from kernelpath.verdict import Verdict
-from kernelpath.work.exception_findings import blame
+from kernelpath.work.exception_findings import classify_exception
 
 PACKAGE = Path(hooks.__file__).parents[1]
 PLACES = {
@@ -120,7 +120,7 @@ def test_the_dsl_without_a_hook_is_unavailable_and_only_slower_without_others(mo
     monkeypatch.delattr(cute.ARCH.owner(), "Arch")
     with pytest.raises(Changed) as caught:
         lane._compile(nothing, (), "sm_80")
-    finding = blame(caught.value, Path(__file__))
+    finding = classify_exception(caught.value, Path(__file__))
     assert (finding.verdict, finding.cause) == (Verdict.UNAVAILABLE, str(caught.value))
     assert finding.cause.endswith("cutlass.base_dsl.enums.Arch: a kernel cannot be compiled for a GPU that is not here")
 

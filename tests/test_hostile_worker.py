@@ -155,7 +155,7 @@ def graded(doubling: Item, monkeypatch: pytest.MonkeyPatch) -> Grade:
 
     def run(answers: Answers) -> Report:
         server = FakeServer(answers)
-        monkeypatch.setattr(forkserver, "running", lambda **_: server)
+        monkeypatch.setattr(forkserver, "get_server", lambda **_: server)
         tracemalloc.start()
         try:
             report = grade.grade(doubling, doubling.solution, device="cpu", seed=1)

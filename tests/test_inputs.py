@@ -16,10 +16,10 @@ from kernelpath.grading.ground_truth import drawn_cases, placements
 from kernelpath.grading.kinds.python import seen
 from kernelpath.verdict import Verdict
 from kernelpath.work.call import Call
-from kernelpath.work.dispatch_monitor import Journal
+from kernelpath.work.dispatch_monitor import AuditLog
 from kernelpath.work.tamper_check import SubmissionThread
 
-JOURNAL = Journal()
+JOURNAL = AuditLog()
 
 
 def exercise(name: str) -> Exercise:

@@ -32,7 +32,7 @@ from kernelpath.lanes import cute_host
 from kernelpath.lanes.cute_places import remember_places
 from kernelpath.simt.target import SM_90A
 from kernelpath.verdict import Verdict
-from kernelpath.work.exception_findings import blame
+from kernelpath.work.exception_findings import classify_exception
 
 
 @cute.kernel
@@ -517,7 +517,7 @@ def test_mistakes_in_traced_code_are_told_in_a_sentence_with_their_line(tmp_path
     spec.loader.exec_module(module)
     with pytest.raises(lane.CompileError) as caught:
         lane.run(module.host, torch.zeros(32, 12, dtype=torch.bfloat16))
-    said = blame(caught.value, file)
+    said = classify_exception(caught.value, file)
     assert said.verdict is Verdict.COMPILE_ERROR
     assert told in said.cause
     assert len(said.cause) < 220

@@ -115,5 +115,5 @@ def test_a_gpu_counts_the_peak_of_a_call() -> None:
 
     x = torch.zeros(1_000_003, device="cuda")
     thread = SubmissionThread()
-    assert allocations.workspace(thread, entry, [x]) == pytest.approx((3 - 2) * x.nbytes, abs=1024)
-    assert allocations.workspace(thread, lambda x: torch.empty_like(x), [x]) == 0
+    assert allocations.peak_workspace(thread, entry, [x]) == pytest.approx((3 - 2) * x.nbytes, abs=1024)
+    assert allocations.peak_workspace(thread, lambda x: torch.empty_like(x), [x]) == 0

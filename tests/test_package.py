@@ -15,7 +15,7 @@ import torch
 from kernelpath.course.library import Fault, Library, Promise, Refusal
 from kernelpath.verdict import Verdict
 from kernelpath.work import package
-from kernelpath.work.exception_findings import EntryError, WrongOperator, blame
+from kernelpath.work.exception_findings import EntryError, WrongOperator, classify_exception
 
 FILES = {
     "pyproject.toml": """
@@ -92,8 +92,8 @@ def examined(folder: Path, *changes: tuple[str, str, str]) -> None:
         place = folder / "project" / name
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(text)
-    package.install(LIBRARY, folder / "project")
-    package.examine(LIBRARY, torch.device("cpu"))
+    package.build_and_install(LIBRARY, folder / "project")
+    package.check_contract(LIBRARY, torch.device("cpu"))
 
 
 def test_a_package_is_used_from_its_wheel(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_what_breaks_the_contract_is_told(
 def test_the_file_to_change_is_named(tmp_path: Path, change: tuple[str, str, str], file: str, line: int) -> None:
     with pytest.raises((EntryError, WrongOperator)) as caught:
         examined(tmp_path, change)
-    finding = blame(caught.value, tmp_path / "layer.py")
+    finding = classify_exception(caught.value, tmp_path / "layer.py")
     assert (Path(finding.file).name, finding.line) == (file, line)
 
 
@@ -173,7 +173,7 @@ def test_a_stub_in_the_project_is_named_and_not_the_file_that_calls_it(tmp_path:
     importlib.reload(halves)
     with pytest.raises(NotImplementedError) as caught:
         halves.half(torch.ones(1))
-    finding = blame(caught.value, tmp_path / "layer.py")
+    finding = classify_exception(caught.value, tmp_path / "layer.py")
     assert (finding.verdict, Path(finding.file).name, finding.line) == (Verdict.NOT_STARTED, "__init__.py", 2)
 
 

@@ -16,7 +16,7 @@ from kernelpath.device import api, messages, pointers
 from kernelpath.device.client import Client, ToClient
 from kernelpath.lanes import cuda
 from kernelpath.wire import Wire
-from kernelpath.work.dispatch_monitor import Watch
+from kernelpath.work.dispatch_monitor import DispatchMonitor
 from tests.machines import Served, Submission
 
 SOURCE = """
@@ -52,7 +52,7 @@ def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     submission.begin()
     client = Client(Wire(submission.connection, ToClient))
     monkeypatch.setattr(api, "_device", client)
-    with Watch(lambda tensor: tensor, client.met):
+    with DispatchMonitor(lambda tensor: tensor, client.met):
         yield submission
     served.close()
 

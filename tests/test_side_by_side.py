@@ -140,10 +140,10 @@ def test_a_file_that_is_missing_ends_the_command_as_before(course: Item, capsys:
 def test_a_pool_that_was_aborted_starts_nothing(course: Item) -> None:
     threads = pool.Pool("cpu", 1)
     assert threads.submit(grade.grade, course, course.solution, device="cpu").result().verdict is Verdict.PASSED
-    server = threads.submit(forkserver.running).result()
+    server = threads.submit(forkserver.get_server).result()
     threads._servers.end()
     assert happens(lambda: not server.alive)
-    with pytest.raises(forkserver.Ended):
+    with pytest.raises(forkserver.ServersEnded):
         threads.submit(grade.grade, course, course.solution, device="cpu").result()
     threads.shutdown()
 

@@ -14,7 +14,7 @@ import torch
 
 from kernelpath.grading import compare
 from kernelpath.work.confine import SUBMISSION
-from kernelpath.work.tamper_check import Snapshot, SubmissionThread
+from kernelpath.work.tamper_check import SubmissionThread, TamperCheck
 
 
 def test_the_submissions_thread_passes_results_and_exceptions() -> None:
@@ -41,7 +41,7 @@ def test_the_submissions_thread_passes_results_and_exceptions() -> None:
 def test_a_replaced_function_is_noticed(
     owner: ModuleType | type, name: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    snapshot = Snapshot()
+    snapshot = TamperCheck()
     assert snapshot.changed() is None
     monkeypatch.setattr(owner, name, lambda *_: None)
     assert snapshot.changed() == said
@@ -66,7 +66,7 @@ def test_a_thread_that_runs_the_submission_is_noticed(
     daemon: bool, submission_that_waits: tuple[Callable[[], None], queue.SimpleQueue[None]]
 ) -> None:
     wait, end = submission_that_waits
-    snapshot = Snapshot()
+    snapshot = TamperCheck()
     thread = threading.Thread(target=lambda: wait(), daemon=daemon, name="later")
     thread.start()
     assert (snapshot.changed() or "").startswith("a thread was left running")
@@ -76,7 +76,7 @@ def test_a_thread_that_runs_the_submission_is_noticed(
 
 
 def test_a_librarys_daemon_thread_is_none_of_the_submissions() -> None:
-    snapshot, end = Snapshot(), threading.Event()
+    snapshot, end = TamperCheck(), threading.Event()
     thread = threading.Thread(target=end.wait, daemon=True)
     thread.start()
     assert snapshot.changed() is None

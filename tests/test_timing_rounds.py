@@ -20,15 +20,15 @@ from kernelpath.grading.timing_session import Contest
 from kernelpath.verdict import Finding, Verdict
 from kernelpath.work import messages
 from kernelpath.work.call import Call
-from kernelpath.work.dispatch_monitor import Journal
+from kernelpath.work.dispatch_monitor import AuditLog
 from kernelpath.work.tamper_check import SubmissionThread
-from kernelpath.work.timing_rounds import Rounds, runs
+from kernelpath.work.timing_rounds import RoundTimer, can_run
 
 _Answer = TypeVar("_Answer", bound=messages.WorkerResponse)
 Entry = Callable[..., None]
 
 EXERCISE = registry.load(registry.find("adam"))
-JOURNAL, THREAD = Journal(), SubmissionThread()
+JOURNAL, THREAD = AuditLog(), SubmissionThread()
 
 
 class Clock:
@@ -60,7 +60,9 @@ class Race:
             self.given.append(tuple(one.clone() if isinstance(one, torch.Tensor) else one for one in inputs))
             entry(*inputs)
 
-        self._rounds = Rounds(EXERCISE, case, [observed, adam.one_by_one, observed], clock or Clock(), self._prepared)
+        self._rounds = RoundTimer(
+            EXERCISE, case, [observed, adam.one_by_one, observed], clock or Clock(), self._prepared
+        )
         self.calls: list[Call] = []
         self.contest = Contest(EXERCISE, case, self, self._conduct, seed=1, device="cpu")
 
@@ -229,6 +231,6 @@ def test_a_reference_kernel_that_the_gpu_cannot_launch_does_not_race() -> None:
 
     given: list[tuple[Any, ...]] = []
     case = adam.case("vectors", 7)
-    assert runs(lambda *inputs: given.append(inputs), EXERCISE, case, Clock.device)
+    assert can_run(lambda *inputs: given.append(inputs), EXERCISE, case, Clock.device)
     assert [len(one) for one in given] == [len(draw_inputs(EXERCISE, case, 0, Clock.device))]
-    assert not runs(too_large, EXERCISE, case, Clock.device)
+    assert not can_run(too_large, EXERCISE, case, Clock.device)

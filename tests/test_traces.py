@@ -358,8 +358,8 @@ def test_the_command_says_what_is_wrong(
 @pytest.mark.skipif(torch.cuda.is_available(), reason="says so where there is none")
 def test_recording_without_a_gpu_says_so(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text("def step():\n    pass\n")
-    with pytest.raises(recording.NotRecorded, match="there is no GPU that torch can use"):
-        recording.record(tmp_path / "own.py", tmp_path / "out", lambda doing: None)
+    with pytest.raises(recording.RecordingFailed, match="there is no GPU that torch can use"):
+        recording.record_step(tmp_path / "own.py", tmp_path / "out", lambda doing: None)
 
 
 NCU: dict[str, tuple[str, str]] = {
@@ -378,7 +378,7 @@ def test_what_ncu_does_is_told(name: str, tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "ncu").chmod(0o755)
     _recorded_by(monkeypatch, lambda: (tmp_path / "out" / "trace.json").write_bytes(STEP))
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    lacking = recording.record(tmp_path / "own.py", tmp_path / "out", lambda doing: None)
+    lacking = recording.record_step(tmp_path / "own.py", tmp_path / "out", lambda doing: None)
     assert said in lacking
     assert bool(lacking) == bool(said)
     assert log.exists() == (name == "recorded")
@@ -387,7 +387,7 @@ def test_what_ncu_does_is_told(name: str, tmp_path: Path, monkeypatch: pytest.Mo
 def test_without_ncu_the_trace_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _recorded_by(monkeypatch, lambda: (tmp_path / "out" / "trace.json").write_bytes(STEP))
     monkeypatch.setenv("PATH", "")
-    assert "there is no ncu in PATH" in recording.record(tmp_path / "own.py", tmp_path / "out", lambda doing: None)
+    assert "there is no ncu in PATH" in recording.record_step(tmp_path / "own.py", tmp_path / "out", lambda doing: None)
     assert (tmp_path / "out" / "trace.json").read_bytes() == STEP
 
 

@@ -228,8 +228,8 @@ def _size(folder: Path) -> int:
 
 def confinement() -> Iterator[Diagnosis]:
     """What a submission is kept from."""
-    yield Diagnosis("confinement", *landlock.judged())
-    yield Diagnosis("disk", *seccomp.judged())
+    yield Diagnosis("confinement", *landlock.describe_support())
+    yield Diagnosis("disk", *seccomp.describe_support())
 
 
 def lanes() -> Iterator[Diagnosis]:

@@ -97,7 +97,7 @@ def start_workers() -> None:
     """Call this before anything else that needs torch: the import then overlaps with those of the workers."""
     from kernelpath.work import forkserver
 
-    forkserver.running()
+    forkserver.get_server()
     with importing():
         import kernelpath.grading.grade  # noqa: F401
 

@@ -196,8 +196,8 @@ def _record(program: Path, folder: Path | None) -> int:
 
     with errors.status(program.name) as status:
         try:
-            lacking = recording.record(program, folder, lambda doing: status.update(f"{program.name}: {doing}"))
-        except recording.NotRecorded as error:
+            lacking = recording.record_step(program, folder, lambda doing: status.update(f"{program.name}: {doing}"))
+        except recording.RecordingFailed as error:
             raise Failure(f"{program.name} was not recorded: {error}") from error
     shown = words.path(folder, Path.cwd())
     out.print(f"{shown}/trace.json: open it at ui.perfetto.dev")

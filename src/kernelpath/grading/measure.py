@@ -24,7 +24,7 @@ ENOUGH = 75 << 30
 COMPUTE_BOUND = 10.0
 """Operations per byte from which arithmetic, not memory, may bound a kernel on any GPU of the course."""
 
-UNCONFINED = confine.not_held()
+UNCONFINED = confine.missing_protections()
 """What a report says where the kernel does not hold it."""
 
 _SETUP_SECONDS = 120.0

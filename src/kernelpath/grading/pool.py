@@ -20,7 +20,7 @@ class Pool(ThreadPoolExecutor):
     """
 
     def __init__(self, device: OneDevice, jobs: int | None = None) -> None:
-        self._servers = forkserver.Group()
+        self._servers = forkserver.ServerGroup()
         count, initializer = self._one_a_gpu(jobs) if device == "cuda" else self._on_cores(jobs)
         super().__init__(count, initializer=initializer)
 

@@ -14,10 +14,10 @@ from kernelpath.course.spec import Exercise
 from kernelpath.device import gpu
 from kernelpath.grading.kinds import kind_of
 from kernelpath.lanes import cutlass
-from kernelpath.work.host import Machines, Worker
-from kernelpath.work.rank_runners import Ranks
+from kernelpath.work.host import SharedMachine, Worker
+from kernelpath.work.rank_runners import RankRunners
 from kernelpath.work.runner import Runner
-from kernelpath.work.workspace import Copied, Workspace
+from kernelpath.work.workspace import SubmissionCopy, Workspace
 
 _INSPECTS = {"operator": "kernelpath.work.operators", "library": "kernelpath.work.package"}
 _FUSES = "kernelpath.work.fusion"
@@ -55,13 +55,13 @@ class Workers:
         self._hidden, self._withheld = list(hidden), withheld(exercise)
         self._ready_made = [*self._withheld, *(cutlass.ready_made() if item.lane == "cuda" else ())]
         self._workspace = Workspace.reserve(submission)
-        self._machines = Machines()
+        self._machines = SharedMachine()
         self._waiting: list[Worker] = []
 
     def runner(self, device: OneDevice) -> Runner:
         """The submission, to be loaded on that device."""
         if self._exercise.kind == "distributed":
-            return Ranks(lambda rank: self._take("cpu", rank), self._copied.file, self._hidden)
+            return RankRunners(lambda rank: self._take("cpu", rank), self._copied.file, self._hidden)
         machines = self._machines if kind_of(self._exercise, device).on_machine else None
         return Runner(lambda: self._take(device), self._copied.file, self._hidden, machines, self._ready_made)
 
@@ -85,7 +85,7 @@ class Workers:
 
         return [Runner(partial(start, rank), self._copied.file, self._hidden) for rank in range(size)]
 
-    def copy(self) -> Copied:
+    def copy(self) -> SubmissionCopy:
         """The submission as it is graded from now on. Of the reference kernels each is alone."""
         self._copied = self._workspace.copy(alone=self._submission.is_relative_to(self._item.course / "solutions"))
         return self._copied

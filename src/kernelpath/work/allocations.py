@@ -12,7 +12,7 @@ from kernelpath.work.tamper_check import SubmissionThread
 _reset, _stats = torch.cuda.reset_peak_memory_stats, torch.cuda.memory_stats
 
 
-def workspace(thread: SubmissionThread, entry: Callable[..., Any], inputs: Sequence[Any]) -> int:
+def peak_workspace(thread: SubmissionThread, entry: Callable[..., Any], inputs: Sequence[Any]) -> int:
     """Bytes that a call holds at its peak beside its inputs and outputs. An earlier call has tuned it.
 
     Memory that kernels take by themselves, or from the driver, is not seen.

@@ -15,10 +15,10 @@ from kernelpath.course import labs
 from kernelpath.course.inputs import tensors_of
 from kernelpath.course.spec import Exercise
 from kernelpath.work import confine, messages
-from kernelpath.work.dispatch_monitor import Guards, Journal, Notes, Product, Watch
+from kernelpath.work.dispatch_monitor import AuditLog, CallRecord, DispatchMonitor, GuardedAllocator, LibraryMatmul
 from kernelpath.work.exception_findings import WrongType
 from kernelpath.work.tamper_check import SubmissionThread
-from kernelpath.work.tensors import bytes_of, dtype_name, fingerprints, from_bytes
+from kernelpath.work.tensors import dtype_name, fingerprints, from_bytes, to_bytes_each
 
 _CPU_MEMORY = 6 << 30
 _COLLECT = gc.collect
@@ -33,48 +33,48 @@ class Call:
         drawn: Sequence[Any],
         device: torch.device,
         thread: SubmissionThread,
-        journal: Journal,
+        journal: AuditLog,
         timed: bool,
         exercise: Exercise | None = None,
     ) -> None:
         self._free = exercise is not None and exercise.products
         self._device, self._entry, self._thread, self._journal = device, entry, thread, journal
         self._exercise = exercise
-        self._guards, self._notes = Guards(poison=not timed), Notes()
+        self._guards, self._notes = GuardedAllocator(poison=not timed), CallRecord()
         guarded = iter(self._guards.guard(tensors_of(drawn)))
         self.inputs = tuple(next(guarded) if isinstance(value, torch.Tensor) else value for value in drawn)
 
     def __call__(self, entry: Callable[..., Any]) -> Any:
         with self._journal.noting(self._notes):
-            within = labs.surround(Watch(self._guards.allocate, products=self._free), entry, self.inputs)
+            within = labs.surround(DispatchMonitor(self._guards.allocate, products=self._free), entry, self.inputs)
             return self._thread.call(entry, *self.inputs, within=within)
 
     def settle(self) -> None:
         """Free what the call left."""
-        self._beside(confine.settle)
+        self._beside(confine.release_leftovers)
 
     def ahead_of_the_clock(self) -> None:
         """Collect young garbage: of hundreds of tensors, Python would take milliseconds to do so in the call."""
         self._beside(_COLLECT, 1)
 
-    def _beside(self, function: Callable[..., object], *arguments: Any) -> None:
+    def _beside(self, function: Callable[..., object], *decode_arguments: Any) -> None:
         """Outside of the call, on the submission's thread and watched as the call is: this may run code of its."""
         with self._journal.noting(self._notes):
-            self._thread.call(function, *arguments, within=Watch(self._guards.allocate))
+            self._thread.call(function, *decode_arguments, within=DispatchMonitor(self._guards.allocate))
 
     @property
     def launches(self) -> list[str]:
         return list(self._notes.launches)
 
     @property
-    def products(self) -> list[Product]:
+    def products(self) -> list[LibraryMatmul]:
         return list(self._notes.products)
 
     def outputs(self, result: Any) -> list[torch.Tensor]:
         """As `plain_outputs`, or the inputs that are overwritten."""
         if self._exercise is not None and (overwritten := self._exercise.overwritten(self.inputs)):
             return list(overwritten)
-        return plain_outputs(result, self._entry, self._device, self._guards.holds)
+        return check_outputs(result, self._entry, self._device, self._guards.holds)
 
     def returned(
         self,
@@ -84,7 +84,7 @@ class Call:
         seen: Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]] = lambda outputs: outputs,
     ) -> messages.CallResult:
         """What the grader is told. seen: what of the outputs, where it is not all."""
-        contents = bytes_of(seen(outputs))
+        contents = to_bytes_each(seen(outputs))
         told = [
             messages.TensorData(dtype_name(one.dtype), list(one.shape), content)
             for one, content in zip(outputs, contents, strict=True)
@@ -100,7 +100,7 @@ class Call:
         )
 
 
-def profiled(call: Call, entry: Callable[..., Any]) -> tuple[dict[str, float], list[str], bytes]:
+def profile_call(call: Call, entry: Callable[..., Any]) -> tuple[dict[str, float], list[str], bytes]:
     """Seconds of each kernel that the GPU ran, the library's kernels for products, and the trace in Chrome's format."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA], acc_events=True) as profiler:
         call(entry)
@@ -110,10 +110,10 @@ def profiled(call: Call, entry: Callable[..., Any]) -> tuple[dict[str, float], l
         profiler.export_chrome_trace(str(path))
         trace = path.read_bytes()
     seconds = {event.key: event.device_time_total * 1e-6 for event in profiler.key_averages()}
-    return seconds, kernels_of_products(call.products) if call.products else [], trace
+    return seconds, matmul_kernels(call.products) if call.products else [], trace
 
 
-def kernels_of_products(products: Sequence[Product]) -> list[str]:
+def matmul_kernels(products: Sequence[LibraryMatmul]) -> list[str]:
     """The kernels that torch.mm runs on a GPU for operands like these, by whose shape, strides and dtype it chooses."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA], acc_events=True) as profiler:
         for sizes, strides, dtype in dict.fromkeys(products):
@@ -131,7 +131,7 @@ def memory_limit(device: torch.device, room: int = 0) -> AbstractContextManager[
     return confine.memory_limit(_CPU_MEMORY + room) if device.type == "cpu" else nullcontext()
 
 
-def arguments(asked: messages.Call, device: torch.device) -> list[Any]:
+def decode_arguments(asked: messages.Call, device: torch.device) -> list[Any]:
     """What was sent, the tensors on the device."""
     given = list(asked.arguments)
     for place, sent in asked.tensors.items():
@@ -139,7 +139,7 @@ def arguments(asked: messages.Call, device: torch.device) -> list[Any]:
     return given
 
 
-def plain_outputs(
+def check_outputs(
     result: Any, entry: str, device: torch.device, is_input: Callable[[torch.Tensor], bool]
 ) -> list[torch.Tensor]:
     """The entry's result as a list. Raises WrongType unless it is plain tensors with memory of their own."""

@@ -10,7 +10,7 @@ from kernelpath.lanes import cuda
 from kernelpath.work.stopwatch import Stopwatch
 
 
-def measure(stopwatch: Stopwatch, dtype: str | None = None) -> dict[str, float]:
+def measure_ceilings(stopwatch: Stopwatch, dtype: str | None = None) -> dict[str, float]:
     """What this machine reaches on random data: "copy" (read plus written), "read" and "fill", in bytes per second.
 
     With a `dtype` such as "bfloat16" also the library's matrix product in it, in operations per second, under

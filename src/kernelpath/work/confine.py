@@ -47,7 +47,7 @@ _SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc", "/proc", "/sys")
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "nvidia*", "dri")
 
 
-def give_up(
+def restrict_process(
     source: Path, own: Path, root: Path, withheld: Sequence[Path] = (), *, profile: seccomp.Profile = "machine"
 ) -> int:
     """Let this process, which has one thread, reach no more than a submission needs. Returns landlock.version().
@@ -69,12 +69,12 @@ def give_up(
     return landlock.restrict([Path(one) for one in readable], [own, *devices], withheld)
 
 
-def not_held() -> tuple[str, ...]:
+def missing_protections() -> tuple[str, ...]:
     """What `give_up` cannot take from a submission here, for a report to say."""
     files = () if landlock.version() else ("confinement: without Landlock it could read and write what you can",)
     calls = (
         ()
-        if seccomp.known()
+        if seccomp.is_supported()
         else ("confinement: without a seccomp filter it could use sockets and take the whole disk at once",)
     )
     return files + calls
@@ -86,7 +86,7 @@ def _compilers() -> list[Path]:
     return [prefix for one in found if one for prefix in (Path(one).parent, Path(one).resolve().parent.parent)]
 
 
-def keep_in(own: Path) -> None:
+def use_private_folders(own: Path) -> None:
     """Let compilers, and what asks for a temporary file, write below this folder."""
     for name in ("tmp", "cuda", "triton", "torch"):
         (own / name).mkdir(parents=True, exist_ok=True)
@@ -102,7 +102,7 @@ class AccessDenied(Exception):
     """The submission reached for a file, a process or an address that is not its own. The message says which."""
 
 
-class ReadyMade(Exception):
+class ReadyMadeWork(Exception):
     """The submission leaves the work to a program, a library or another language. The message says to which."""
 
 
@@ -111,7 +111,7 @@ _permitted: tuple[str, ...] = ()
 """The beginnings of the paths that a submission may not use, and of those below them that it may; `deny` sets them."""
 
 
-def deny(
+def install_audit_hook(
     hidden: Iterable[Path],
     allowed: Iterable[Path],
     answers: Iterable[Path] = (),
@@ -145,20 +145,22 @@ def deny(
         if event in _NETWORK_EVENTS:
             raise AccessDenied(f"{event} reaches for the network or for another process")
         if event in _PROGRAM_EVENTS and _is_submissions_own_doing(sys._getframe(1)):
-            raise ReadyMade("the submission starts a program, which could do the work unseen; your kernel has to do it")
+            raise ReadyMadeWork(
+                "the submission starts a program, which could do the work unseen; your kernel has to do it"
+            )
         if language and event == "kernelpath.compiled" and arguments[1] != PRODUCT:
-            raise ReadyMade(f"{arguments[1]} is a kernel in CUDA C++: this exercise is to be solved in {language}")
+            raise ReadyMadeWork(f"{arguments[1]} is a kernel in CUDA C++: this exercise is to be solved in {language}")
         for file in _files_of(event, arguments):
             path = real(file)
             if path.startswith(closed) and not path.startswith(permitted):
                 raise AccessDenied(f"the submission uses {path}, which is not its own")
             if path.startswith(solving):
-                raise ReadyMade(f"the submission uses {path}, which solves the exercise by itself")
+                raise ReadyMadeWork(f"the submission uses {path}, which solves the exercise by itself")
 
     sys.addaudithook(hook)
 
 
-def is_outside(path: str | Path) -> bool:
+def is_forbidden(path: str | Path) -> bool:
     """Return whether a path leads to a file that `deny`, or the kernel, keeps from a submission."""
     real = os.path.realpath(path)
     closed = real.startswith(_closed) and not real.startswith(_permitted)
@@ -209,7 +211,7 @@ def memory_limit(extra_bytes: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_AS, before)
 
 
-def forget_answers(but: Collection[str] = ()) -> list[Path]:
+def unload_answers(but: Collection[str] = ()) -> list[Path]:
     """Let no import find what knows the right results any more; what has imported it goes on. Returns its folders.
 
     but: packages that a submission works with, such as "labs".
@@ -226,7 +228,7 @@ def forget_answers(but: Collection[str] = ()) -> list[Path]:
     return [*folders, places.CARRIED]
 
 
-def forget_what_lies_in(folders: Collection[Path]) -> None:
+def unload_modules_in(folders: Collection[Path]) -> None:
     """Let an import find nothing of these folders and files, though this process had it loaded before."""
     paths = tuple(map(str, folders))
     below = tuple(f"{path}{os.sep}" for path in paths)
@@ -236,12 +238,12 @@ def forget_what_lies_in(folders: Collection[Path]) -> None:
             del sys.modules[name]
 
 
-def spare_what_is_loaded() -> None:
+def freeze_loaded_objects() -> None:
     """Let `settle` pass over everything that is alive now: with torch loaded that saves 0.2 s a case."""
     gc.freeze()
 
 
-def settle() -> None:
+def release_leftovers() -> None:
     """Free what the last call left, so that the next one starts from the same memory."""
     gc.collect()
     if torch.cuda.is_available() and torch.cuda.is_initialized():

@@ -18,17 +18,17 @@ from kernelpath.device.messages import POISON
 from kernelpath.device.placement import DEVICE, ChosenDevices, Placement, tensors_in
 from kernelpath.work.confine import SUBMISSION
 from kernelpath.work.messages import OperatorCall
-from kernelpath.work.tensors import copy_each_, poison_, whole_storage
+from kernelpath.work.tensors import copy_each_, poison_, storage_bytes
 
 GUARD = 512
 """Bytes of poison before and behind every buffer. A multiple of every alignment that a kernel may ask for."""
 
 FACTORIES = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
-FILLED = ("zeros", "zeros_like", "new_zeros", "ones", "ones_like", "full", "full_like", "new_full")
-FILLS = ("zero_", "fill_")
+FILLED_FACTORIES = ("zeros", "zeros_like", "new_zeros", "ones", "ones_like", "full", "full_like", "new_full")
+FILL_OPERATORS = ("zero_", "fill_")
 COPIES = ("clone", "_to_copy")
 _FREE = (
-    *(*FACTORIES, *FILLED, *FILLS),
+    *(*FACTORIES, *FILLED_FACTORIES, *FILL_OPERATORS),
     *("view", "_unsafe_view", "reshape", "as_strided", "slice", "select", "unbind", "split", "chunk", "narrow"),
     *("t", "transpose", "permute", "expand", "unsqueeze", "squeeze", "flatten", "detach", "alias", "lift_fresh"),
     *("unflatten", "is_pinned", "is_same_size", "sym_size", "sym_stride", "_reshape_alias", "view_as_real"),
@@ -38,12 +38,12 @@ _OPERATORS = frozenset(torch.library._defs)
 """The operators that were defined in Python before there was a submission."""
 
 
-Product = tuple[tuple[tuple[int, ...], tuple[int, ...]], tuple[tuple[int, ...], tuple[int, ...]], torch.dtype]
+LibraryMatmul = tuple[tuple[tuple[int, ...], tuple[int, ...]], tuple[tuple[int, ...], tuple[int, ...]], torch.dtype]
 """The sizes of both operands of a torch.mm that a statement leaves to the library, their strides, and their dtype."""
 
 
 @dataclass
-class Notes:
+class CallRecord:
     """What a submission did in a call. launches: names of kernels; what they were given may be freed meanwhile.
 
     products: those that a library made for it on a GPU, where the statement leaves them to it.
@@ -51,18 +51,18 @@ class Notes:
 
     operators: list[OperatorCall] = field(default_factory=list)
     launches: list[str] = field(default_factory=list)
-    products: list[Product] = field(default_factory=list)
+    products: list[LibraryMatmul] = field(default_factory=list)
 
 
-class Journal:
+class AuditLog:
     """Takes notes of what is told through `sys.audit`: a submission cannot reach the hook, nor the notes behind it."""
 
     def __init__(self) -> None:
-        self._notes: Notes | None = None
+        self._notes: CallRecord | None = None
         sys.addaudithook(self._hear)
 
     @contextlib.contextmanager
-    def noting(self, notes: Notes) -> Iterator[None]:
+    def noting(self, notes: CallRecord) -> Iterator[None]:
         """Take these notes inside the `with` block."""
         self._notes = notes
         try:
@@ -81,7 +81,7 @@ class Journal:
             self._notes.launches.append(arguments[0].name)
 
 
-class Watch(TorchDispatchMode):
+class DispatchMonitor(TorchDispatchMode):
     """Tells of the operators that a call dispatches, and hands out memory that shows whether it was written.
 
     allocate: makes a tensor of its own like the one given, or marks that one. met: is told of the other results.
@@ -106,7 +106,7 @@ class Watch(TorchDispatchMode):
         self._met = met
         self._products = products
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> DispatchMonitor:
         super().__enter__()  # type: ignore[no-untyped-call]
         if self._placement is not None:
             self._chosen_devices.__enter__()  # type: ignore[no-untyped-call]
@@ -137,7 +137,7 @@ class Watch(TorchDispatchMode):
     def dispatch(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Run an operator and note it."""
         name = func.overloadpacket.__name__
-        if is_submissions(func):
+        if is_defined_by_submission(func):
             return self._inside(func, args, kwargs)
         if self._products and name == "mm":
             return self._product(func, args, kwargs)
@@ -147,7 +147,7 @@ class Watch(TorchDispatchMode):
         if name in FACTORIES and not result.is_meta and result.layout is torch.strided:
             return self._allocate(result)
         if isinstance(result, torch.Tensor):
-            if self._align is not None and name in FILLED + COPIES and _has_memory_here(result):
+            if self._align is not None and name in FILLED_FACTORIES + COPIES and _has_memory_here(result):
                 result = self._align(result)
             self._met(result)
         return result
@@ -157,7 +157,7 @@ class Watch(TorchDispatchMode):
         from kernelpath.work import products
 
         a, b = args
-        if not products.made_here((a, b, *kwargs.values())):
+        if not products.runs_on_simulator((a, b, *kwargs.values())):
             if a.is_cuda and a.dtype == b.dtype and a.dtype in products.KERNELS:
                 operands = tuple(a.shape), tuple(b.shape)
                 sys.audit("kernelpath.product", operands, (a.stride(), b.stride()), a.dtype)
@@ -183,7 +183,7 @@ def _has_memory_here(tensor: torch.Tensor) -> bool:
     return type(tensor) is torch.Tensor and tensor.device.type == "cpu" and tensor.layout is torch.strided
 
 
-def is_submissions(func: Any) -> bool:
+def is_defined_by_submission(func: Any) -> bool:
     """Whether an operator was defined since this module was imported: by torch.library, in the submission."""
     name = func._schema.name
     return name in torch.library._defs and name not in _OPERATORS
@@ -213,7 +213,7 @@ def _line() -> int:
     return 0
 
 
-class Guards:
+class GuardedAllocator:
     """Allocates between guard bands. poison: fill fresh memory too; timed calls poison it before instead."""
 
     def __init__(self, poison: bool) -> None:
@@ -234,7 +234,7 @@ class Guards:
 
     def guard(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Copies of inputs, strides and storage offsets kept, each in a storage of its own between guard bands."""
-        sources = [whole_storage(tensor) for tensor in tensors]
+        sources = [storage_bytes(tensor) for tensor in tensors]
         storages = [_fresh(source.numel(), source.device) for source in sources]
         bodies = [storage[GUARD : GUARD + source.numel()] for storage, source in zip(storages, sources, strict=True)]
         for device in dict.fromkeys(source.device for source in sources):

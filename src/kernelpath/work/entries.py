@@ -32,7 +32,7 @@ def import_lane(lane: str, device: str) -> None:
         triton.activate(device)
 
 
-def language(exercise: Exercise | None, lane: str) -> str:
+def required_language(exercise: Exercise | None, lane: str) -> str:
     """What the kernels of an exercise have to be written in, where that is not CUDA C++."""
     is_kernel = exercise is not None and exercise.kind == "kernel"
     return words.LANES[lane] if is_kernel and lane in ("triton", "cute") else ""
@@ -51,7 +51,7 @@ def load_baseline(item: Item, exercise: Exercise) -> None:
         cuda.read_ahead(source)
 
 
-def find(module: ModuleType, name: str) -> Callable[..., Any]:
+def find_entry(module: ModuleType, name: str) -> Callable[..., Any]:
     """The function of that name. Raises EntryError, which names those that there are."""
     entry = getattr(module, name, None)
     if callable(entry):
@@ -63,7 +63,7 @@ def find(module: ModuleType, name: str) -> Callable[..., Any]:
     raise EntryError(f"the file defines no function {name}; {defined}")
 
 
-def called(entry: Callable[..., Any], exercise: Exercise | None, lane: str) -> Callable[..., Any]:
+def adapt_entry(entry: Callable[..., Any], exercise: Exercise | None, lane: str) -> Callable[..., Any]:
     """What takes the problem's inputs and gives its outputs: the entry, of an operator with its gradient, of JAX with
     tensors for arrays.
 
@@ -74,7 +74,7 @@ def called(entry: Callable[..., Any], exercise: Exercise | None, lane: str) -> C
     if lane == "pallas":
         from kernelpath.work import pallas
 
-        return pallas.of_torch(entry)
+        return pallas.wrap_jax_entry(entry)
     if exercise is None or exercise.kind not in ("operator", "library"):
         return entry
     from kernelpath.work import operators
@@ -84,23 +84,23 @@ def called(entry: Callable[..., Any], exercise: Exercise | None, lane: str) -> C
     return operators.with_gradient(entry, exercise.gradients_of)
 
 
-def install(thread: SubmissionThread, exercise: Exercise | None, file: Path) -> None:
+def install_package(thread: SubmissionThread, exercise: Exercise | None, file: Path) -> None:
     """Build and install the package that lies beside the file, where the exercise is one of those."""
     if exercise is not None and exercise.library is not None:
         from kernelpath.work import package
 
-        thread.call(package.install, exercise.library, file.with_suffix(""))
+        thread.call(package.build_and_install, exercise.library, file.with_suffix(""))
 
 
-def examine(thread: SubmissionThread, exercise: Exercise, device: torch.device) -> None:
+def examine_package(thread: SubmissionThread, exercise: Exercise, device: torch.device) -> None:
     """Hold what was installed against its contract, and its tests against faults."""
     if exercise.library is not None:
         from kernelpath.work import package
 
-        thread.call(package.examine, exercise.library, device)
+        thread.call(package.check_contract, exercise.library, device)
 
 
-def check(entry: Callable[..., Any], arguments: Sequence[Any]) -> None:
+def check_signature(entry: Callable[..., Any], arguments: Sequence[Any]) -> None:
     """Raise EntryError unless it can be called with these arguments."""
     try:
         inspect.signature(entry).bind(*arguments)

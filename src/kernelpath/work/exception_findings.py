@@ -23,7 +23,7 @@ from kernelpath.lanes import Unavailable, compiler_advice, cute_advice, triton_a
 from kernelpath.simt import errors
 from kernelpath.verdict import Finding, Verdict
 from kernelpath.work import quota
-from kernelpath.work.confine import AccessDenied, ReadyMade, is_outside
+from kernelpath.work.confine import AccessDenied, ReadyMadeWork, is_forbidden
 
 FAULT_VERDICTS = {
     **{kind: Verdict[kind.name] for kind in errors.FaultKind if kind.name in Verdict.__members__},
@@ -53,14 +53,14 @@ PROJECTS: list[Path] = []
 """Folders beside the file with sources of the learner's, as they are in this process."""
 
 
-def blame(error: BaseException, file: Path, loading: bool = False) -> Finding:
+def classify_exception(error: BaseException, file: Path, loading: bool = False) -> Finding:
     """Return the verdict on an exception that came out of the submission in `file`, or out of its kernel.
 
     Call it on the submission's thread: to ask an exception for its text may run the submission's code. The finding
     is ours: plain text that can be encoded, whatever the exception's text, names and attributes are.
     """
     try:
-        return _plain_finding(_blame(error, file, loading), loading)
+        return _plain_finding(_classify(error, file, loading), loading)
     except BaseException:
         verdict = Verdict.COMPILE_ERROR if loading else Verdict.CRASHED
         kind = _plain_text(_CLASS_NAME.__get__(type(error)))
@@ -91,7 +91,7 @@ def _plain_text(text: object) -> str:
     return plain.encode("utf-8", "backslashreplace").decode()
 
 
-def _blame(error: BaseException, file: Path, loading: bool) -> Finding:
+def _classify(error: BaseException, file: Path, loading: bool) -> Finding:
     line = _line_in(error, file)
     own, own_line = innermost(error, (str(file), 0))
     if loading and (finding := _not_text(file)):
@@ -113,15 +113,15 @@ def _blame(error: BaseException, file: Path, loading: bool) -> Finding:
         return Finding(Verdict.UNAVAILABLE, str(error), str(file), line)
     if "Failed to find C compiler" in str(error):
         return Finding(Verdict.UNAVAILABLE, "Triton needs a C compiler for its launchers, and there is none")
-    if isinstance(error, NotTheSubmission):
+    if isinstance(error, BaselineFailed):
         return Finding(Verdict.UNAVAILABLE, str(error))
     if isinstance(error, WrongType):
         return Finding(Verdict.WRONG_TYPE, str(error), str(file))
-    if isinstance(error, Refused):
+    if isinstance(error, RuleViolation):
         return Finding(error.verdict, str(error), str(file), line)
     if isinstance(error, WrongOperator):
         return Finding(Verdict.WRONG_OPERATOR, str(error), error.file or str(file), error.line or line)
-    if isinstance(error, ReadyMade):
+    if isinstance(error, ReadyMadeWork):
         return Finding(Verdict.NOT_YOUR_KERNEL, str(error), str(file), line)
     if isinstance(error, AccessDenied):
         return Finding(Verdict.ACCESS_DENIED, str(error), own, own_line)
@@ -143,7 +143,7 @@ def _blame(error: BaseException, file: Path, loading: bool) -> Finding:
     return Finding(verdict, _python_said(error, Path(own), own_line), own, own_line)
 
 
-class NotTheSubmission(Exception):
+class BaselineFailed(Exception):
     """A contestant of ours failed in a measurement. The message says which."""
 
 
@@ -162,7 +162,7 @@ class WrongOperator(Exception):
         self.file, self.line = file, line
 
 
-class Refused(Exception):
+class RuleViolation(Exception):
     """What a submission consists of breaks a rule of its kind. The message says which."""
 
     def __init__(self, verdict: Verdict, cause: str) -> None:
@@ -204,7 +204,7 @@ _NOT_OPENED = re.compile(r'(?:cannot|could not) open source file "([^"\n]+)"')
 
 def _included_from_outside(log: str) -> str:
     """Return the file that a compiler was to include and could not open, where it is there but not the submission's."""
-    return next((name for name in _NOT_OPENED.findall(log) if os.path.isabs(name) and is_outside(name)), "")
+    return next((name for name in _NOT_OPENED.findall(log) if os.path.isabs(name) and is_forbidden(name)), "")
 
 
 def _compiler_said(error: BaseException, file: Path, line: int) -> Finding:

@@ -28,7 +28,7 @@ _FRAME_SECONDS = 2.0
 
 _NAMES = {"send": "send to", "recv": "receive from"}
 _KINDS = {"send": "send", "recv": "receive"}
-_OPPOSITE: dict[str, fabric.Name] = {"send": "recv", "recv": "send"}
+_OPPOSITE: dict[str, fabric.OperationName] = {"send": "recv", "recv": "send"}
 
 
 def _is_float(dtype: str) -> bool:
@@ -113,7 +113,7 @@ class Exchange:
         """Tell whoever waits that it is over."""
         for one in self._ranks:
             if one.waits and not one.left:
-                self._answer(one, fabric.Ended("the group has ended"))
+                self._answer(one, fabric.GroupEnded("the group has ended"))
             one.wire.close()
         for end in self.ends:
             end.close()
@@ -150,20 +150,20 @@ class Exchange:
                 self._post(rank, message)
             case fabric.Await():
                 self._await(rank, message)
-            case fabric.Look(number=number):
-                self._answer(one, fabric.Looked(number in one.complete))
-            case fabric.Computed(part=part, line=line) if 0 <= part < len(self._parts):
+            case fabric.Poll(number=number):
+                self._answer(one, fabric.PollResult(number in one.complete))
+            case fabric.ComputePart(part=part, line=line) if 0 <= part < len(self._parts):
                 one.steps.append(Step("compute", part, self._parts[part], line))
-                self._answer(one, fabric.Complete(self._results[rank][part]))
-            case fabric.Refused(name=name, line=line):
+                self._answer(one, fabric.Completion(self._results[rank][part]))
+            case fabric.UnsupportedCollective(name=name, line=line):
                 cause = f"rank {rank} calls torch.distributed's {name}; write it with send and receive"
                 self._complain(Verdict.NOT_YOUR_KERNEL, cause, line)
-            case fabric.Left():
+            case fabric.Leave():
                 self._leave(rank, message)
             case _:
                 self._complain(Verdict.TAMPERED, f"rank {rank} computed what it was not given")
 
-    def _leave(self, rank: int, message: fabric.Left) -> None:
+    def _leave(self, rank: int, message: fabric.Leave) -> None:
         one = self._ranks[rank]
         one.left, one.raised = "it raised an exception" if message.raised else "it has returned", message.raised
         open_ = [one.posted[number] for number in message.open if number in one.posted]
@@ -273,7 +273,7 @@ class Exchange:
 
     def _answer_wait(self, one: _Rank, number: int) -> None:
         one.waits = 0
-        self._answer(one, fabric.Complete(one.complete[number]))
+        self._answer(one, fabric.Completion(one.complete[number]))
 
     def _answer(self, one: _Rank, message: fabric.ToRank) -> None:
         try:

@@ -10,14 +10,14 @@ from typing import Literal
 
 from msgspec import Struct
 
-Name = Literal["send", "recv", "all_reduce", "barrier"]
+OperationName = Literal["send", "recv", "all_reduce", "barrier"]
 
 
 class Post(Struct, frozen=True, tag=True):
     """A rank begins an operation. peer: of a message, else -1. content: of the buffer, unless it receives."""
 
     number: int
-    name: Name
+    name: OperationName
     peer: int = -1
     tag: int = 0
     dtype: str = ""
@@ -35,50 +35,50 @@ class Await(Struct, frozen=True, tag=True):
     line: int = 0
 
 
-class Look(Struct, frozen=True, tag=True):
+class Poll(Struct, frozen=True, tag=True):
     """A rank asks whether the operation is complete."""
 
     number: int
 
 
-class Computed(Struct, frozen=True, tag=True):
+class ComputePart(Struct, frozen=True, tag=True):
     """A rank computes one of the parts that the grader gave it, and is answered with what that gives."""
 
     part: int
     line: int = 0
 
 
-class Refused(Struct, frozen=True, tag=True):
+class UnsupportedCollective(Struct, frozen=True, tag=True):
     """A rank called what the group does not have: a library's collective."""
 
     name: str
     line: int = 0
 
 
-class Left(Struct, frozen=True, tag=True):
+class Leave(Struct, frozen=True, tag=True):
     """A rank has returned, or raised. open: the numbers of operations that it has not waited for."""
 
     raised: bool
     open: Sequence[int] = ()
 
 
-FromRank = Post | Await | Look | Computed | Refused | Left
+FromRank = Post | Await | Poll | ComputePart | UnsupportedCollective | Leave
 
 
-class Complete(Struct, frozen=True, tag=True):
+class Completion(Struct, frozen=True, tag=True):
     """content: what a receive or a collective puts into its buffer, or what a part gives."""
 
     content: bytes = b""
 
 
-class Looked(Struct, frozen=True, tag=True):
+class PollResult(Struct, frozen=True, tag=True):
     complete: bool
 
 
-class Ended(Struct, frozen=True, tag=True):
+class GroupEnded(Struct, frozen=True, tag=True):
     """The group cannot go on."""
 
     why: str
 
 
-ToRank = Complete | Looked | Ended
+ToRank = Completion | PollResult | GroupEnded

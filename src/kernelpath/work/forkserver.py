@@ -164,11 +164,11 @@ def _end(requests: socket.socket, process: subprocess.Popen[bytes], said: IO[byt
     said.close()
 
 
-class Ended(Exception):
+class ServersEnded(Exception):
     """No more processes are to be forked: the group of the thread's servers has been ended."""
 
 
-class Group:
+class ServerGroup:
     """The servers of several threads, which can be ended together from another thread."""
 
     def __init__(self) -> None:
@@ -180,7 +180,7 @@ class Group:
         """A server that belongs to the group. Raises Ended."""
         with self._lock:
             if self._ended:
-                raise Ended
+                raise ServersEnded
             server = ForkServer(environment)
             self._servers.add(server)
             return server
@@ -199,13 +199,13 @@ class _Thread(threading.local):
     server: ForkServer | None = None
     clean: ForkServer | None = None
     environment: Mapping[str, str] = {}
-    group: Group | None = None
+    group: ServerGroup | None = None
 
 
 _thread = _Thread()
 
 
-def running(*, clean: bool = False) -> ForkServer:
+def get_server(*, clean: bool = False) -> ForkServer:
     """This thread's server, started where there is none: call it early, and its imports run beside other work.
 
     clean: a second server, which imports nothing for any child. A child of the first one has all that was imported for
@@ -224,7 +224,7 @@ def running(*, clean: bool = False) -> ForkServer:
     return server
 
 
-def set_environment(group: Group | None = None, /, **variables: str) -> None:
+def set_environment(group: ServerGroup | None = None, /, **variables: str) -> None:
     """What this thread's next server has in its environment besides this process's, and so have its workers.
 
     group: to which that server, and all later ones of the thread, belong.

@@ -62,13 +62,13 @@ def serve(descriptor: int) -> NoReturn:
             os.read(woken, 4096)
             _bury(children)
         if woken in ready or time.monotonic() > looked + quota.LOOK_SECONDS:
-            quota.kill(quota.children() - children.keys())
+            quota.kill_trees(quota.children() - children.keys())
             _look_after(children)
             looked = time.monotonic()
         if descriptor in ready:
             asked, descriptors, _, _ = socket.recv_fds(requests, _MOST_ASKED, 3)
             if not asked:
-                quota.kill(quota.children())
+                quota.kill_trees(quota.children())
                 os._exit(0)
             channel, printed, tells = descriptors
             role, needs, folder = asked.split(b"\0")
@@ -95,9 +95,9 @@ def _prepare(needs: str) -> None:
 def _look_after(children: dict[int, _Forked]) -> None:
     for pid, one in children.items():
         if one.folder is not None and one.excess is None:
-            one.excess = quota.exceeded(pid, one.folder)
+            one.excess = quota.find_excess(pid, one.folder)
             if one.excess is not None:
-                quota.kill([pid])
+                quota.kill_trees([pid])
 
 
 def _bury(children: dict[int, _Forked]) -> None:

@@ -65,7 +65,7 @@ class _Process:
     """A child of the fork server, and the grader's end of its socket."""
 
     def __init__(self, role: Role, needs: str = "", folder: Path | None = None, clean: bool = False) -> None:
-        self._server = forkserver.running(clean=clean)
+        self._server = forkserver.get_server(clean=clean)
         self.connection, there = wire.pair()
         self._printed = tempfile.TemporaryFile()  # noqa: SIM115
         self._closing, self._closed = threading.Lock(), False
@@ -120,7 +120,7 @@ class _Process:
             self._printed.close()
 
 
-class Machine:
+class MachineProcess:
     """The PTX machine in a process of its own. It tells the grader what it saw, past the submission.
 
     Threads may share it: a question and its answer are one step.
@@ -168,15 +168,15 @@ class Machine:
         self._process.close()
 
 
-class Machines:
+class SharedMachine:
     """The machine that a session's workers share, replaced after it had to be given up."""
 
     def __init__(self) -> None:
-        self._machine: Machine | None = None
+        self._machine: MachineProcess | None = None
 
-    def take(self) -> Machine:
+    def take(self) -> MachineProcess:
         if self._machine is None:
-            self._machine = Machine()
+            self._machine = MachineProcess()
         return self._machine
 
     def drop(self) -> None:
@@ -205,7 +205,7 @@ class Worker:
         root: str,
         stem: str,
         on: str,
-        machine: Machine | None,
+        machine: MachineProcess | None,
         properties: Properties | None = None,
         entry: str = "",
         target: str = "sm_80",

@@ -44,7 +44,7 @@ def version() -> int:
     return _asked()[0]
 
 
-def judged() -> tuple[bool, str, str]:
+def describe_support() -> tuple[bool, str, str]:
     """Whether anything is held, what, and what to do about the rest."""
     known, error = _asked()
     if known:

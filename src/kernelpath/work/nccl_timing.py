@@ -17,7 +17,7 @@ CALLS = 5
 """In a row, between two events: ranks begin a few microseconds apart."""
 
 
-class Race:
+class NcclRank:
     """Made before the submission is imported, and before the process gives up what opens a connection.
 
     NCCL connects ranks when they first need it: a pair for a message, alone or in a batch, all of them for each

@@ -48,7 +48,7 @@ class CurrentStream(Stream):
         return None
 
 
-class MarkedEvent(Event):
+class CompletedEvent(Event):
     """An event that has happened once it is recorded."""
 
     def __init__(self, *_: object, **__: object) -> None:
@@ -62,7 +62,7 @@ class AnyDevice(contextlib.nullcontext[None]):
         super().__init__()
 
 
-def stand_in() -> None:
+def patch_torch_cuda() -> None:
     """Let what torch.cuda offers to wait, to time, and to choose a device with do so without a GPU."""
     for name, replacement in _REPLACED.items():
         setattr(torch.cuda, name, replacement)
@@ -80,7 +80,7 @@ _REPLACED: dict[str, Any] = {
     "default_stream": CurrentStream,
     "Stream": CurrentStream,
     "stream": contextlib.nullcontext,
-    "Event": MarkedEvent,
+    "Event": CompletedEvent,
     "device": AnyDevice,
     "device_of": AnyDevice,
 }

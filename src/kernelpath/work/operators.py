@@ -17,7 +17,7 @@ import torch.testing._internal.optests
 from torch.library import opcheck
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from kernelpath.work.dispatch_monitor import is_submissions
+from kernelpath.work.dispatch_monitor import is_defined_by_submission
 from kernelpath.work.exception_findings import WrongOperator
 
 _TESTS = ("test_schema", "test_faketensor")
@@ -54,7 +54,7 @@ def with_gradient(entry: Callable[..., Any], names: Sequence[str] = ("x",)) -> C
     return forward_and_backward
 
 
-def inspect(entry: Callable[..., Any], names: Sequence[str], *given: torch.Tensor) -> None:
+def inspect_operator(entry: Callable[..., Any], names: Sequence[str], *given: torch.Tensor) -> None:
     """Raise WrongOperator unless opcheck accepts the operators that the entry calls, and one graph holds it all.
 
     names: of the entry's arguments. given: those, and a gradient for each output. The graph is tried with other ones,
@@ -105,7 +105,7 @@ class _Recorded(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        if is_submissions(func):
+        if is_defined_by_submission(func):
             calls = self.backward if torch._C._current_autograd_node() is not None else self.forward
             calls.setdefault(func, (args, dict(kwargs or {})))
         return func(*args, **(kwargs or {}))

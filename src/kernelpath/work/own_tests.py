@@ -17,7 +17,7 @@ from kernelpath.course.library import Library
 from kernelpath.work.exception_findings import WrongOperator
 
 
-def tell(package: ModuleType, library: Library, project: Path) -> None:
+def check_own_tests(package: ModuleType, library: Library, project: Path) -> None:
     """Raise WrongOperator unless the project's tests pass, fail with each fault, and pass with equivalent functions."""
     passed, failed = _ran(project)
     if failed:

@@ -57,7 +57,7 @@ _installed: dict[str, tuple[Path, Path]] = {}
 """By the package's name: the copy of its project, and where its wheel was unpacked."""
 
 
-def install(library: Library, project: Path) -> None:
+def build_and_install(library: Library, project: Path) -> None:
     """Build the wheel of a project and put what it holds on the path; import the package once.
 
     Raises EntryError where there is no wheel, or another one than the contract says.
@@ -135,7 +135,7 @@ def _holds_no_more(library: Library, site: Path) -> None:
             raise WrongOperator(cause, _TOML)
 
 
-def examine(library: Library, device: torch.device) -> None:
+def check_contract(library: Library, device: torch.device) -> None:
     """Raise WrongOperator unless the package refuses what it must, and its tests and benchmark are worth their name."""
     copy, site = _installed[library.name]
     package = importlib.import_module(library.name)
@@ -151,7 +151,7 @@ def examine(library: Library, device: torch.device) -> None:
     for name, make in library.strided.items():
         _fake_has_strides(package, name, make(device))
     _measures(package, library)
-    own_tests.tell(package, library, copy)
+    own_tests.check_own_tests(package, library, copy)
 
 
 def _refused(package: ModuleType, refusal: Refusal, device: torch.device) -> None:

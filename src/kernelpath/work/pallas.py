@@ -26,7 +26,7 @@ from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
 
 from kernelpath.hooks import jax as hooks
 from kernelpath.verdict import Verdict
-from kernelpath.work.exception_findings import Refused
+from kernelpath.work.exception_findings import RuleViolation
 
 PLATFORMS = {"tpu": "a TPU", "cuda": "an NVIDIA GPU", "rocm": "an AMD GPU"}
 """What the kernel is lowered for: Mosaic's code for the TPU, Triton's for the GPUs."""
@@ -60,7 +60,7 @@ _TRACED_FOR = AbstractMesh((), (), abstract_device=_CARD)
 """JAX 0.11 wants to know a GPU when it lowers for one. It need not be here, and says which float8 numbers there are."""
 
 
-def of_torch(entry: Callable[..., Any]) -> Callable[..., torch.Tensor]:
+def wrap_jax_entry(entry: Callable[..., Any]) -> Callable[..., torch.Tensor]:
     """The entry, a function of arrays and the keyword `interpret`, as one of tensors that holds it to the rules.
 
     Raises blame.Refused: NOT_YOUR_KERNEL where something is computed outside of kernels, or by one of a package, RACE
@@ -74,7 +74,7 @@ def of_torch(entry: Callable[..., Any]) -> Callable[..., torch.Tensor]:
         with use_abstract_mesh(_TRACED_FOR):
             program, made = make_jaxpr(jit(lambda *given: entry(*given, interpret=False)), return_shape=True)(*shapes)
         if not isinstance(made, ShapeDtypeStruct):
-            raise Refused(Verdict.WRONG_TYPE, f"it returned a {type(made).__name__}; return one jax.Array")
+            raise RuleViolation(Verdict.WRONG_TYPE, f"it returned a {type(made).__name__}; return one jax.Array")
         _examine(program.jaxpr)
         for platform, what in PLATFORMS.items():
             _lower(program, shapes, platform, what)
@@ -91,7 +91,7 @@ def _lower(program: ClosedJaxpr, shapes: list[Any], platform: str, what: str) ->
         export(jit(jaxpr_as_fun(program)), platforms=[platform], disabled_checks=allowed)(*shapes)
     except Exception as error:
         said = " ".join(str(error).split())[:400] or type(error).__name__
-        raise Refused(Verdict.COMPILE_ERROR, f"it does not lower for {what}: {said}") from error
+        raise RuleViolation(Verdict.COMPILE_ERROR, f"it does not lower for {what}: {said}") from error
 
 
 def _examine(jaxpr: Jaxpr) -> None:
@@ -104,22 +104,22 @@ def _examine(jaxpr: Jaxpr) -> None:
             _written_once(equation.params["grid_mapping"])
         elif name not in _MOVING:
             cause = f"{name} is computed outside of the kernel, by XLA: move it into the function that pallas_call runs"
-            raise Refused(Verdict.NOT_YOUR_KERNEL, cause)
+            raise RuleViolation(Verdict.NOT_YOUR_KERNEL, cause)
     if not kernels:
-        raise Refused(Verdict.NOT_YOUR_KERNEL, "it has no pallas_call: write a kernel that pallas_call runs")
+        raise RuleViolation(Verdict.NOT_YOUR_KERNEL, "it has no pallas_call: write a kernel that pallas_call runs")
     if kernels > 1:
         cause = f"{kernels} kernels read and write the matrix one after another: one pallas_call has to do the work"
-        raise Refused(Verdict.TOO_MUCH_TRAFFIC, cause)
+        raise RuleViolation(Verdict.TOO_MUCH_TRAFFIC, cause)
 
 
 def _own(params: dict[str, Any]) -> None:
     """Whether a kernel is the submission's, and lowered where the platform has it."""
     kernel = params["jaxpr"].debug_info
     if Path(kernel.func_filename or "").is_relative_to(get_path("purelib")):
-        raise Refused(Verdict.NOT_YOUR_KERNEL, f"pallas_call runs {kernel.func_name}, a kernel of a package")
+        raise RuleViolation(Verdict.NOT_YOUR_KERNEL, f"pallas_call runs {kernel.func_name}, a kernel of a package")
     if params["interpret"]:
         cause = "its kernel is always interpreted, and compiled for no platform: pass interpret on to pallas_call"
-        raise Refused(Verdict.COMPILE_ERROR, cause)
+        raise RuleViolation(Verdict.COMPILE_ERROR, cause)
 
 
 def _interpreted(jaxpr: Jaxpr) -> Jaxpr:
@@ -159,5 +159,5 @@ def _written_once(mapping: Any) -> None:
             if place in written:
                 both = f"steps {written[place]} and {step} of the grid both write block {place} of the output"
                 when = "in order on a TPU, at the same time on a GPU"
-                raise Refused(Verdict.RACE, f"{both}: {when}; let the index map in out_specs follow the step")
+                raise RuleViolation(Verdict.RACE, f"{both}: {when}; let the index map in out_specs follow the step")
             written[place] = step

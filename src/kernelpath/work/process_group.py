@@ -50,7 +50,7 @@ class GroupEnded(RuntimeError):
 
 
 @contextlib.contextmanager
-def group(grader: socket.socket, asked: messages.Join) -> Iterator[Member]:
+def join_group(grader: socket.socket, asked: messages.Join) -> Iterator[Member]:
     """Be a rank of the default process group inside. Ends it, and tells the exchange, in any case.
 
     grader: brings the channel to the exchange.
@@ -86,7 +86,7 @@ class Member:
         self.open: dict[int, Request] = {}
 
     def post(
-        self, name: fabric.Name, tensor: torch.Tensor | None, peer: int = -1, tag: int = 0, **more: Any
+        self, name: fabric.OperationName, tensor: torch.Tensor | None, peer: int = -1, tag: int = 0, **more: Any
     ) -> Request:
         """Begin an operation on a contiguous tensor of the CPU."""
         if tensor is not None and not tensor.is_contiguous():
@@ -122,21 +122,21 @@ class Member:
         return bytes(answer.content)
 
     def look(self, number: int) -> bool:
-        self._tell(fabric.Look(number))
+        self._tell(fabric.Poll(number))
         return bool(self._answer().complete)
 
     def computed(self, part: int) -> bytes:
         """What a part gives, which this process does not hold before. Raises GroupEnded."""
-        self._tell(fabric.Computed(part, _line()))
+        self._tell(fabric.ComputePart(part, _line()))
         return bytes(self._answer().content)
 
     def refuse(self, name: str) -> NoReturn:
-        self._tell(fabric.Refused(name, _line()))
+        self._tell(fabric.UnsupportedCollective(name, _line()))
         raise GroupEnded(f"{name} is a collective of the library; write it with send and receive")
 
     def leave(self, raised: bool) -> None:
         with contextlib.suppress(GroupEnded):
-            self._tell(fabric.Left(raised, list(self.open)))
+            self._tell(fabric.Leave(raised, list(self.open)))
         self._wire.close()
 
     def _tell(self, message: Any) -> None:
@@ -150,7 +150,7 @@ class Member:
             answer = self._wire.receive()
         except ConnectionClosed:
             raise GroupEnded("the group has ended") from None
-        if isinstance(answer, fabric.Ended):
+        if isinstance(answer, fabric.GroupEnded):
             raise GroupEnded(answer.why)
         return answer
 
@@ -159,7 +159,7 @@ class Request(dist._Work):  # type: ignore[misc, name-defined]
     """What isend, irecv and asynchronous collectives return."""
 
     def __init__(
-        self, member: Member, number: int, tensor: torch.Tensor | None, content: bytes, name: fabric.Name
+        self, member: Member, number: int, tensor: torch.Tensor | None, content: bytes, name: fabric.OperationName
     ) -> None:
         super().__init__()
         self._member, self._number, self._name = member, number, name
@@ -284,7 +284,7 @@ class Layer:
         return from_bytes("float32", [self.numel], self._member.computed(self._part), "cpu")
 
 
-def given(member: Member, inputs: Sequence[Any], sizes: Sequence[int]) -> tuple[Any, ...]:
+def entry_arguments(member: Member, inputs: Sequence[Any], sizes: Sequence[int]) -> tuple[Any, ...]:
     """What the entry takes. sizes: of the gradients of layers, which come before the inputs."""
     if not sizes:
         return tuple(inputs)

@@ -57,7 +57,7 @@ KERNELS = {
 """By the dtypes whose products a statement may leave to a library."""
 
 
-def made_here(args: tuple[object, ...]) -> bool:
+def runs_on_simulator(args: tuple[object, ...]) -> bool:
     """Whether `multiply` takes them: matrices of the host, all of them bfloat16 or all of them float16."""
     found = {(one.device.type, one.dtype) if isinstance(one, torch.Tensor) else None for one in args}
     return len(found) == 1 and found <= {("cpu", dtype) for dtype in KERNELS}

@@ -72,14 +72,14 @@ def limit() -> None:
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")  # the first to go if memory runs out
 
 
-def exceeded(process: int, folder: Path) -> Excess | None:
+def find_excess(process: int, folder: Path) -> Excess | None:
     """Whether a process, with all that it has started, has taken too much. folder: where it may write."""
     tree = {process, *descendants(process)}
     if len(tree) > PROCESSES:
         return Excess.PROCESSES
     if memory_used(tree, memory_limit()) > memory_limit():
         return Excess.MEMORY
-    return taken(folder, tree)
+    return folder_excess(folder, tree)
 
 
 def memory_used(processes: Iterable[int], most: int) -> int:
@@ -114,7 +114,7 @@ def _kilobytes(path: str, *names: str) -> int:
     return values
 
 
-def taken(folder: Path, processes: Iterable[int] = ()) -> Excess | None:
+def folder_excess(folder: Path, processes: Iterable[int] = ()) -> Excess | None:
     """Whether a folder, with what these processes have removed and keep open, is too large."""
     blocks = 0
     try:
@@ -152,7 +152,7 @@ def children(process: int | str = "self") -> set[int]:
     return found
 
 
-def kill(trees: Iterable[int]) -> None:
+def kill_trees(trees: Iterable[int]) -> None:
     """Kill these processes with all below them. First all are stopped, so that none forks while others are found."""
     stopped: set[int] = set()
     roots = set(trees)

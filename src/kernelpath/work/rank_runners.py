@@ -10,7 +10,7 @@ from kernelpath.work.host import Worker
 from kernelpath.work.runner import Runner
 
 
-class Ranks(Runner):
+class RankRunners(Runner):
     """The runner of rank 0, which holds those of the others; they are started when a case needs them.
 
     start: gives a worker for a rank, with a folder that no other rank has.

@@ -41,11 +41,11 @@ METRICS = (
 _PERMISSION = "ERR_NVGPUCTRPERM"
 
 
-class NotRecorded(Exception):
+class RecordingFailed(Exception):
     """There is no trace. The message says why."""
 
 
-def record(file: Path, folder: Path, progress: Callable[[str], None]) -> str:
+def record_step(file: Path, folder: Path, progress: Callable[[str], None]) -> str:
     """Write trace.json and, where ncu can, ncu.csv into the folder. Returns why there are no counters, or "".
 
     Raises NotRecorded.
@@ -57,7 +57,7 @@ def record(file: Path, folder: Path, progress: Callable[[str], None]) -> str:
     program = [sys.executable, "-m", "kernelpath.work.recording", str(file.resolve())]
     progress("recording with torch.profiler")
     if said := _failure([*program, str(trace.resolve())]):
-        raise NotRecorded(said)
+        raise RecordingFailed(said)
     ncu = shutil.which("ncu")
     if ncu is None:
         return "there is no ncu in PATH; install Nsight Compute, or add its folder to PATH"

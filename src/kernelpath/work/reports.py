@@ -15,7 +15,7 @@ from kernelpath.work.exception_findings import WrongType
 
 
 @contextmanager
-def paths(asked: messages.ReadFiles) -> Iterator[tuple[Any, ...]]:
+def written_files(asked: messages.ReadFiles) -> Iterator[tuple[Any, ...]]:
     """The arguments of the entry: paths to the files, which are there inside, then what else it takes."""
     with tempfile.TemporaryDirectory() as folder:
         places = [Path(folder) / file.name for file in asked.files]
@@ -24,7 +24,7 @@ def paths(asked: messages.ReadFiles) -> Iterator[tuple[Any, ...]]:
         yield (*places, *asked.arguments)
 
 
-def facts(entry: Callable[..., Any], inputs: tuple[Any, ...]) -> dict[str, Fact]:
+def collect_facts(entry: Callable[..., Any], inputs: tuple[Any, ...]) -> dict[str, Fact]:
     """The entry's report, a mapping or a dataclass, as a dict of plain values. Raises WrongType."""
     report, name = entry(*inputs), entry.__name__
     if dataclasses.is_dataclass(report) and not isinstance(report, type):

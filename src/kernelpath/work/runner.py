@@ -11,7 +11,7 @@ from typing import TypeVar
 from kernelpath.device import messages as machine
 from kernelpath.verdict import Finding, Verdict
 from kernelpath.work import messages, quota
-from kernelpath.work.host import Machines, UnexpectedResponse, Worker, WorkerExited, WorkerTimeout
+from kernelpath.work.host import SharedMachine, UnexpectedResponse, Worker, WorkerExited, WorkerTimeout
 
 START_SECONDS = 180.0
 """For importing torch and the lane, which has nothing to do with the submission."""
@@ -54,7 +54,7 @@ class Runner:
         start: Callable[[], Worker],
         file: Path,
         hidden: Sequence[Path],
-        machines: Machines | None = None,
+        machines: SharedMachine | None = None,
         ready_made: Sequence[Path] = (),
     ) -> None:
         self._start, self._machines = start, machines

@@ -78,7 +78,7 @@ _Instruction = tuple[int, int, int, int]
 """The code, how many instructions to skip where a comparison holds and where it does not, and the operand."""
 
 
-def known() -> bool:
+def is_supported() -> bool:
     """Return whether this kernel has filters for this machine's calls.
 
     The kernel is asked for a filter at address 0, as seccomp(2) recommends. An emulator makes the calls of another
@@ -90,9 +90,9 @@ def known() -> bool:
     return libc.prctl(_SET_SECCOMP, _MODE_FILTER, None, 0, 0) < 0 and ctypes.get_errno() == errno.EFAULT
 
 
-def judged() -> tuple[bool, str, str]:
+def describe_support() -> tuple[bool, str, str]:
     """Return whether `restrict` holds here, what that is good for, and what to do otherwise."""
-    if known():
+    if is_supported():
         return True, "seccomp: a submission has no sockets and no memory or disk blocks past its quota", ""
     return (
         False,
@@ -117,7 +117,7 @@ def restrict(profile: Profile = "machine") -> bool:
 
     Returns whether the kernel holds it.
     """
-    if not known():
+    if not is_supported():
         return False
     architecture = _ARCHITECTURES[platform.machine()]
     body = [*_refuse(errno.ENOSYS, "io_uring_setup"), *_refuse(errno.EPERM, *_OUTLIVE_A_PROCESS)]

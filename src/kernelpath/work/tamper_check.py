@@ -91,7 +91,7 @@ def _line_of(thread: threading.Thread) -> int:
     return frame.f_lineno if frame is not None else 0
 
 
-class Snapshot:
+class TamperCheck:
     """The functions and classes that measuring rests on, as they were before the submission was loaded."""
 
     def __init__(self) -> None:

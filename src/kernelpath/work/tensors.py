@@ -72,7 +72,7 @@ def raw_bytes(tensor: torch.Tensor) -> torch.Tensor:
     return flat.view(torch.uint8)
 
 
-def whole_storage(tensor: torch.Tensor) -> torch.Tensor:
+def storage_bytes(tensor: torch.Tensor) -> torch.Tensor:
     """The bytes of a tensor's storage as a uint8 tensor, those that are none of its elements among them."""
     return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
 
@@ -89,7 +89,7 @@ def from_bytes(dtype: str, shape: Sequence[int], content: bytes, device: torch.d
     return torch.frombuffer(bytearray(content), dtype=getattr(torch, dtype)).view(tuple(shape)).to(device)
 
 
-def bytes_of(tensors: Sequence[torch.Tensor]) -> list[bytes]:
+def to_bytes_each(tensors: Sequence[torch.Tensor]) -> list[bytes]:
     """As `to_bytes` of each; small tensors cross to the host together."""
     found: list[bytes] = []
     for batch in _batches([raw_bytes(tensor) for tensor in tensors]):
@@ -174,7 +174,7 @@ def poison_storage(tensor: torch.Tensor) -> None:
     poison_(whole[: storage.nbytes() // 2 * 2])
 
 
-def same_random_numbers() -> None:
+def seed_random_generators() -> None:
     """Two processes with a submission of their own, which may draw numbers, must launch the same."""
     random.seed(0)
     np.random.seed(0)

@@ -11,7 +11,7 @@ from kernelpath.course.inputs import draw_inputs
 from kernelpath.course.spec import Exercise
 from kernelpath.work import messages
 from kernelpath.work.call import Call
-from kernelpath.work.exception_findings import NotTheSubmission
+from kernelpath.work.exception_findings import BaselineFailed
 from kernelpath.work.tensors import fingerprints, samples
 
 
@@ -27,7 +27,7 @@ class Clock(Protocol):
     def telemetry(self) -> dict[str, float]: ...
 
 
-class Rounds:
+class RoundTimer:
     """The contestants of one case: submission, baseline and, unless it is withheld, the reference kernel.
 
     prepared: a call on copies of these inputs.
@@ -79,12 +79,12 @@ class Rounds:
             try:
                 return entry(*call.inputs)
             except Exception as error:
-                raise NotTheSubmission(f"the {name} failed: {error}") from error
+                raise BaselineFailed(f"the {name} failed: {error}") from error
 
         return ours
 
 
-def runs(reference: Callable[..., Any], exercise: Exercise, case: Mapping[str, Any], device: torch.device) -> bool:
+def can_run(reference: Callable[..., Any], exercise: Exercise, case: Mapping[str, Any], device: torch.device) -> bool:
     """Whether the reference kernel runs on this GPU: it may ask for more shared memory than smaller ones have.
 
     A submission is held to its gate without it.

@@ -41,14 +41,14 @@ from kernelpath.work import (
     reports,
     seccomp,
 )
-from kernelpath.work.call import Call, arguments, memory_limit, plain_outputs, profiled
-from kernelpath.work.dispatch_monitor import Journal, Notes, Watch
-from kernelpath.work.exception_findings import blame
-from kernelpath.work.large_offsets import FarWatch
-from kernelpath.work.nccl_timing import Race
-from kernelpath.work.tamper_check import Snapshot, SubmissionThread
-from kernelpath.work.tensors import poison_numpy, poison_storage, same_random_numbers
-from kernelpath.work.timing_rounds import Rounds, runs
+from kernelpath.work.call import Call, check_outputs, decode_arguments, memory_limit, profile_call
+from kernelpath.work.dispatch_monitor import AuditLog, CallRecord, DispatchMonitor
+from kernelpath.work.exception_findings import classify_exception
+from kernelpath.work.large_offsets import LargeOffsetMonitor
+from kernelpath.work.nccl_timing import NcclRank
+from kernelpath.work.tamper_check import SubmissionThread, TamperCheck
+from kernelpath.work.tensors import poison_numpy, poison_storage, seed_random_generators
+from kernelpath.work.timing_rounds import RoundTimer, can_run
 
 Answer = messages.WorkerResponse
 
@@ -76,7 +76,7 @@ class _Worker:
     def __init__(self, wire: Wire[messages.WorkerRequest]) -> None:
         self._wire = wire
         self._telling = threading.Lock()
-        self._journal = Journal()
+        self._journal = AuditLog()
         self._client: Client | None = None
         self._placement = Placement()
 
@@ -118,7 +118,7 @@ class _Worker:
             if isinstance(asked, messages.Start):
                 raise
             # on its own thread, as the text of an exception is code of the submission, which must not find `secret`
-            finding = self._thread.call(blame, error, self._file, isinstance(asked, messages.Load))
+            finding = self._thread.call(classify_exception, error, self._file, isinstance(asked, messages.Load))
             return messages.ReportedFinding(secret=secret, finding=finding)
         raise AssertionError(asked)
 
@@ -135,12 +135,12 @@ class _Worker:
         if self._device.type == "cpu":
             gpu.show(asked.properties, asked.target)
         if self._client is not None and self._exercise is not None:
-            no_gpu.stand_in()
+            no_gpu.patch_torch_cuda()
             self._placement.prepare()
-        confine.keep_in(Path(asked.own))
+        confine.use_private_folders(Path(asked.own))
         try:
             entries.import_lane(self._lane, self._device.type)
-            entries.called(main, self._exercise, self._lane)  # imports what inspects operators
+            entries.adapt_entry(main, self._exercise, self._lane)  # imports what inspects operators
         except (ImportError, Changed) as error:
             reason = f"{error}; kp doctor says what to install"
             return messages.ReportedFinding(secret=secret, finding=Finding(Verdict.UNAVAILABLE, reason))
@@ -150,15 +150,15 @@ class _Worker:
             self._stopwatch = Stopwatch(self._device)
             if self._exercise is not None:
                 entries.load_baseline(self._item, self._exercise)
-        self._race = Race(asked) if asked.size else None
-        confine.spare_what_is_loaded()
-        same_random_numbers()
+        self._race = NcclRank(asked) if asked.size else None
+        confine.freeze_loaded_objects()
+        seed_random_generators()
         poison_numpy()
-        answers = confine.forget_answers(but=("labs",) if self._exercise is None and self._client is not None else ())
+        answers = confine.unload_answers(but=("labs",) if self._exercise is None and self._client is not None else ())
         self._answers = answers if self._exercise is None else ()
         profile: seccomp.Profile = "machine" if self._device.type == "cpu" else "ranks" if asked.size else "gpu"
         withheld = [*answers, *map(Path, asked.withheld)]
-        confine.give_up(Path(asked.source), Path(asked.own), self._item.root, withheld, profile=profile)
+        confine.restrict_process(Path(asked.source), Path(asked.own), self._item.root, withheld, profile=profile)
         self._thread = SubmissionThread(lambda line: self.tell(messages.Running(secret="", line=line)))
         return messages.Done(secret=secret)
 
@@ -169,13 +169,15 @@ class _Worker:
         kept = [place / name for place in places for name in ("solutions", ".git")]  # and their history
         hidden = (*kept, *map(Path, asked.hidden))
         ready_made = tuple(map(Path, asked.ready_made))
-        confine.forget_what_lies_in((*hidden, *ready_made))
-        confine.deny(hidden, own, self._answers, entries.language(self._exercise, self._lane), ready_made)
-        self._snapshot = Snapshot()
-        entries.install(self._thread, self._exercise, self._file)
+        confine.unload_modules_in((*hidden, *ready_made))
+        confine.install_audit_hook(
+            hidden, own, self._answers, entries.required_language(self._exercise, self._lane), ready_made
+        )
+        self._snapshot = TamperCheck()
+        entries.install_package(self._thread, self._exercise, self._file)
         module = self._thread.call(registry.import_file, self._file, confine.SUBMISSION)
-        self._module, self._defined = module, entries.find(module, self._name)
-        self._entry = entries.called(self._defined, self._exercise, self._lane)
+        self._module, self._defined = module, entries.find_entry(module, self._name)
+        self._entry = entries.adapt_entry(self._defined, self._exercise, self._lane)
         if tampered := self._snapshot.changed():
             return messages.ReportedFinding(secret=secret, finding=Finding(Verdict.TAMPERED, tampered))
         return messages.Done(secret=secret)
@@ -189,7 +191,7 @@ class _Worker:
 
     def _returned(self, call: Call, secret: str) -> messages.CallResult:
         with memory_limit(self._device):
-            self._thread.call(entries.check, self._entry, call.inputs)
+            self._thread.call(entries.check_signature, self._entry, call.inputs)
             result = call(self._entry)
             call.settle()
         outputs = call.outputs(result)
@@ -198,18 +200,19 @@ class _Worker:
         return msgspec.structs.replace(returned, output_refs=output_refs)
 
     def _call(self, asked: messages.Call, secret: str) -> Answer:
-        return self._returned(self._with(arguments(asked, self._device)), secret)
+        return self._returned(self._with(decode_arguments(asked, self._device)), secret)
 
     def _join(self, asked: messages.Join, secret: str) -> Answer:
-        with process_group.group(self._wire.connection, asked) as member:
+        with process_group.join_group(self._wire.connection, asked) as member:
             return self._returned(
-                self._with(process_group.given(member, arguments(asked, self._device), asked.sizes)), secret
+                self._with(process_group.entry_arguments(member, decode_arguments(asked, self._device), asked.sizes)),
+                secret,
             )
 
     def _read(self, asked: messages.ReadFiles, secret: str) -> Answer:
-        with reports.paths(asked) as inputs, memory_limit(self._device):
-            self._thread.call(entries.check, self._entry, inputs)
-            facts = self._thread.call(reports.facts, self._entry, inputs)
+        with reports.written_files(asked) as inputs, memory_limit(self._device):
+            self._thread.call(entries.check_signature, self._entry, inputs)
+            facts = self._thread.call(reports.collect_facts, self._entry, inputs)
         return messages.ReportedFacts(secret=secret, facts=facts, tampered=self._tampered())
 
     def _fuse(self, asked: messages.Fuse, secret: str) -> Answer:
@@ -217,13 +220,13 @@ class _Worker:
 
         with memory_limit(self._device):
             fused: messages.FusedGraphs = self._thread.call(
-                fusion.written, entries.find(self._module, asked.function), asked
+                fusion.compile_and_run, entries.find_entry(self._module, asked.function), asked
             )
         return msgspec.structs.replace(fused, secret=secret, tampered=self._tampered())
 
     def _run_on_the_machine(self, client: Client, chosen: tuning.Chosen, secret: str) -> Answer:
         tuning.take(chosen)
-        inputs, notes = client.inputs(), Notes()
+        inputs, notes = client.inputs(), CallRecord()
         placement = self._placement
         inputs = placement.inputs(inputs)
 
@@ -233,15 +236,15 @@ class _Worker:
             client.fresh(fresh)
             return fresh
 
-        watch, room = (FarWatch, large_offsets.ROOM) if client.far else (Watch, 0)
+        watch, room = (LargeOffsetMonitor, large_offsets.ADDRESS_SPACE_BYTES) if client.far else (DispatchMonitor, 0)
         with memory_limit(self._device, room), self._journal.noting(notes):
-            self._thread.call(entries.check, self._entry, inputs)
+            self._thread.call(entries.check_signature, self._entry, inputs)
             within = watch(poisoned, client.met, self._known.products, placement, aligned.copy)
             with placement:
                 result = self._thread.call(self._entry, *inputs, within=within)
         taken = {value.untyped_storage().data_ptr() for value in inputs if isinstance(value, torch.Tensor)}
         shares = lambda output: output.untyped_storage().data_ptr() in taken  # noqa: E731
-        outputs = self._known.overwritten(inputs) or plain_outputs(result, self._name, self._device, shares)
+        outputs = self._known.overwritten(inputs) or check_outputs(result, self._name, self._device, shares)
         client.finish()
         placed = [client.place(output) for output in outputs]
         return messages.OutputRefs(secret=secret, outputs=placed, operators=notes.operators, tampered=self._tampered())
@@ -252,8 +255,8 @@ class _Worker:
         known, client = self._known, self._client
         drawn = client.inputs() if client else draw_inputs(known, asked.case, asked.seed, self._device)
         with memory_limit(self._device):
-            entries.examine(self._thread, known, self._device)
-            self._thread.call(operators.inspect, self._defined, known.gradients_of, *drawn)
+            entries.examine_package(self._thread, known, self._device)
+            self._thread.call(operators.inspect_operator, self._defined, known.gradients_of, *drawn)
         return messages.Done(secret=secret)
 
     def _tampered(self) -> str:
@@ -273,10 +276,10 @@ class _Worker:
     def _profile(self, asked: messages.Profile, secret: str) -> Answer:
         first = self._called(asked.case, asked.seed + 1, timed=True)
         first(self._entry)  # tunes, and sets up what is kept
-        workspace = allocations.workspace(self._thread, self._entry, first.inputs)
+        workspace = allocations.peak_workspace(self._thread, self._entry, first.inputs)
         del first
         call = self._called(asked.case, asked.seed, timed=True)
-        kernels, library, trace = profiled(call, self._entry)
+        kernels, library, trace = profile_call(call, self._entry)
         return messages.ProfileResult(
             secret=secret,
             kernels=kernels,
@@ -290,7 +293,7 @@ class _Worker:
     def _ceilings(self, dtype: str | None, secret: str) -> Answer:
         from kernelpath.work import ceilings
 
-        return messages.MeasuredCeilings(secret=secret, ceilings=ceilings.measure(self._stopwatch, dtype))
+        return messages.MeasuredCeilings(secret=secret, ceilings=ceilings.measure_ceilings(self._stopwatch, dtype))
 
     def _contest(self, asked: messages.StartTiming, secret: str) -> Answer:
         assert self._known.baseline is not None
@@ -300,11 +303,11 @@ class _Worker:
             for name, text in asked.reference.items():
                 (folder / name).write_text(text, encoding="utf-8")
             solution = registry.import_file(folder / self._item.solution.name, "kernelpath_reference", listed=False)
-            reference = entries.called(getattr(solution, self._name), self._exercise, self._lane)
-            if runs(reference, self._known, asked.case, self._stopwatch.device):
+            reference = entries.adapt_entry(getattr(solution, self._name), self._exercise, self._lane)
+            if can_run(reference, self._known, asked.case, self._stopwatch.device):
                 contestants.append(reference)
         prepared = partial(self._with, timed=True)
-        self._rounds = Rounds(self._known, asked.case, contestants, self._stopwatch, prepared)
+        self._rounds = RoundTimer(self._known, asked.case, contestants, self._stopwatch, prepared)
         return messages.TimingReady(secret=secret, contestants=len(contestants))
 
     def _round(self, asked: messages.TimeRound, secret: str) -> Answer:

@@ -52,7 +52,7 @@ _SOURCES = (".cu", ".cuh", ".h", ".hpp")
 
 
 @dataclass(frozen=True)
-class Copied:
+class SubmissionCopy:
     """A copy that is graded: its path, and the SHA-256 of each file by its name. unusable: why it could not be made."""
 
     file: Path
@@ -138,7 +138,7 @@ class Workspace:
         """The same folders, but for what the process of a rank may write to."""
         return replace(self, rank=rank, lock=None) if rank else self
 
-    def copy(self, alone: bool) -> Copied:
+    def copy(self, alone: bool) -> SubmissionCopy:
         """Copy the submission as it is now.
 
         alone: without the other CUDA C++ sources that lie beside it.
@@ -160,7 +160,7 @@ class Workspace:
             if not known.is_file() or known.read_bytes() != content:
                 write_atomically(known, content)
         digests = {name: hashlib.sha256(content).hexdigest() for name, content in sorted(wanted.items())}
-        return Copied(copy, digests, unusable)
+        return SubmissionCopy(copy, digests, unusable)
 
     def clean(self, keep: bool = True) -> None:
         """Remove what the submission wrote, but for compilers' output; that too, if it is over its quota. Ends the
@@ -172,7 +172,7 @@ class Workspace:
             if not keep or self.slot >= KEPT_SLOTS:
                 _remove(self._root)
                 return
-            files.remove(self.own if quota.taken(self.own) else self.own / "tmp")
+            files.remove(self.own if quota.folder_excess(self.own) else self.own / "tmp")
             for folder in self._root.glob(f"{_OF_A_RANK}*"):
                 files.remove(folder)
             with contextlib.suppress(OSError):

@@ -23,7 +23,7 @@ from kernelpath.grading.provenance import Observation
 from kernelpath.verdict import Finding, Verdict
 from kernelpath.work import messages, runner
 from kernelpath.work.exchange import CONTROL, Exchange, Perturbed
-from kernelpath.work.rank_runners import Ranks
+from kernelpath.work.rank_runners import RankRunners
 from kernelpath.work.runner import Runner, SubmissionFailed
 from kernelpath.work.tensors import to_bytes
 
@@ -61,7 +61,7 @@ def rows(drawn: Sequence[Any], world: int) -> list[list[Any]]:
 
 
 def together(
-    ranks: Ranks, own: Sequence[Sequence[Any]], collectives: Sequence[str] = (), perturbed: Perturbed = ""
+    ranks: RankRunners, own: Sequence[Sequence[Any]], collectives: Sequence[str] = (), perturbed: Perturbed = ""
 ) -> Ran:
     """Call the entry on every rank, with its own inputs. Raises runner.SubmissionFailed where it cannot be loaded.
 
@@ -93,7 +93,7 @@ class Distributed(Python):
 
         Which of both calls that is depends on the seed, so that no submission can know it.
         """
-        assert isinstance(runner, Ranks)
+        assert isinstance(runner, RankRunners)
         drawn = ground_truth.draw_inputs(self.exercise, case, seed, "cpu", variety)
         own = rows(drawn, case["world"])
         least = self.exercise.network.least
@@ -112,7 +112,7 @@ class Distributed(Python):
                 unmoved = _unmoved(ran, self._perturbed(runner, own, "all"), wanted)
         return Observation(inputs=drawn, outputs=ran.outputs, finding=finding, log=ran.log, unmoved=unmoved)
 
-    def _perturbed(self, ranks: Ranks, own: Sequence[Sequence[Any]], which: Perturbed = "floats") -> Ran:
+    def _perturbed(self, ranks: RankRunners, own: Sequence[Sequence[Any]], which: Perturbed = "floats") -> Ran:
         return together(ranks, own, self.exercise.network.collectives, which)
 
     def judged(self, observation: Observation) -> Finding | None:

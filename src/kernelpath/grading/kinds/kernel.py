@@ -27,7 +27,7 @@ from kernelpath.verdict import Finding, Verdict
 from kernelpath.work import messages
 from kernelpath.work.exception_findings import FAULT_VERDICTS
 from kernelpath.work.runner import Runner, SubmissionFailed
-from kernelpath.work.tensors import dtype_name, to_bytes, whole_storage
+from kernelpath.work.tensors import dtype_name, storage_bytes, to_bytes
 
 _ENDINGS = {
     **{kind.name: verdict for kind, verdict in FAULT_VERDICTS.items()},
@@ -175,7 +175,7 @@ def as_inputs(drawn: Sequence[Any], fresh: Iterator[int], *, far: bool = False) 
                 if value.is_meta:
                     spans[number] = storage.nbytes()
                 else:
-                    storages[number] = to_bytes(whole_storage(value))
+                    storages[number] = to_bytes(storage_bytes(value))
             shape, strides, offset = list(value.shape), list(value.stride()), int(value.storage_offset())
             value = device.Strided(number, dtype_name(value.dtype), shape, strides, offset)
         arguments.append(value)

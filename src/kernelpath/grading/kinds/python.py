@@ -20,7 +20,7 @@ from kernelpath.grading.provenance import MUTATED, Observation
 from kernelpath.verdict import Finding, Verdict
 from kernelpath.work import messages
 from kernelpath.work.runner import Runner, SubmissionFailed
-from kernelpath.work.tensors import dtype_name, fingerprints, to_bytes, whole_storage
+from kernelpath.work.tensors import dtype_name, fingerprints, storage_bytes, to_bytes
 
 
 class Python:
@@ -93,5 +93,5 @@ def seen(
     kept = [
         (seen, value) for seen, value in zip(returned.input_fingerprints, tensors, strict=True) if id(value) not in mine
     ]
-    drawn = fingerprints([whole_storage(value) for _, value in kept])
+    drawn = fingerprints([storage_bytes(value) for _, value in kept])
     return None if [list(seen) for seen, _ in kept] == drawn else MUTATED
