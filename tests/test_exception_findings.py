@@ -62,7 +62,7 @@ def test_nvrtcs_error_in_a_folder_with_a_space() -> None:
 
 TRITON = """
 from pathlib import Path
-from kernelpath.work.exception_findings import blame
+from kernelpath.work.exception_findings import classify_exception
 from kernelpath.lanes import triton as lane
 lane.activate("cpu")
 import torch, triton
@@ -147,7 +147,7 @@ for kernel in (*kernels, tests_a_block, of_torch, odd, uncalled, hyperbolic, des
     try:
         kernel[(2,)](None if kernel is of_none else torch.zeros(8), torch.zeros(8), 7, BLOCK=8)
     except Exception as error:
-        finding = blame(error, Path(__file__))
+        finding = classify_exception(error, Path(__file__))
         line = Path(__file__).read_text().splitlines()[finding.line - 1]
         print(finding.verdict.value, line.partition("#")[2], finding.cause)
 """

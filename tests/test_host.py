@@ -48,16 +48,16 @@ def run(worker: Worker, item: Item, body: str, seconds: float = PATIENCE) -> mes
     """What the worker answers after calling an entry of that body."""
     item.stub.write_text(SUBMISSION.format(body))
     begin(worker, item)
-    return worker.answer(seconds)
+    return worker.receive(seconds)
 
 
 def begin(worker: Worker, item: Item) -> None:
     """Have the worker call the entry of the item's stub."""
     worker.start(str(item.root), item.stem, "cpu", None)
-    worker.post(messages.Load(file=str(Workspace(item.stub).copy(alone=True).file), hidden=[]))
-    worker.post(messages.Run(case={"n": 4}, seed=1))
-    assert isinstance(worker.answer(60.0), messages.Done)
-    assert isinstance(worker.answer(60.0), messages.Done)
+    worker.send(messages.Load(file=str(Workspace(item.stub).copy(alone=True).file), hidden=[]))
+    worker.send(messages.Run(case={"n": 4}, seed=1))
+    assert isinstance(worker.receive(60.0), messages.Done)
+    assert isinstance(worker.receive(60.0), messages.Done)
 
 
 def run_until_printed(worker: Worker, item: Item, body: str) -> int:
@@ -86,7 +86,7 @@ def test_a_silent_worker_ends_with_its_children(doubling: Item) -> None:
     worker = Worker(Workspace(doubling.stub))
     child = run_until_printed(worker, doubling, f"{START.format(program='sleep 600')}; time.sleep(600)")
     with pytest.raises(WorkerTimeout):
-        worker.answer(0.0)
+        worker.receive(0.0)
     worker.close()
     assert happens(lambda: is_gone(child))
     assert happens(lambda: is_gone(worker.pid))
@@ -115,7 +115,7 @@ def test_nothing_outlives_a_worker_whatever_group_it_is_in(doubling: Item, escap
     worker = Worker(Workspace(doubling.stub))
     child = run_until_printed(worker, doubling, f"ctypes.CDLL(None).system({escape.encode()!r}); time.sleep(600)")
     with pytest.raises(WorkerTimeout):
-        worker.answer(0.0)
+        worker.receive(0.0)
     worker.close()
     assert happens(lambda: is_gone(child))
 
@@ -129,11 +129,11 @@ def test_a_machine_that_is_slow_has_not_crashed(monkeypatch: pytest.MonkeyPatch)
         session.workers.copy()
         one = session.workers.runner("cpu")
         one.ready()
-        assert one._machines is not None
-        os.kill(one._machines.take()._process.pid, signal.SIGSTOP)
+        assert one._machine is not None
+        os.kill(one._machine.get()._process.pid, signal.SIGSTOP)
         monkeypatch.setattr(runner, "CASE_SECONDS", 0.5)
         with pytest.raises(SubmissionFailed) as stopped:
-            one.ask_machine(device.Record(one.client), device.Done)
+            one.request_machine(device.Record(one.client), device.Done)
         one.close()
     finding = stopped.value.finding
     assert finding.verdict is Verdict.TIMED_OUT
@@ -155,11 +155,11 @@ def test_a_quota_that_is_exceeded_before_the_worker_has_started_is_no_fault_of_t
 ) -> None:
     """As where the worker of the case before filled the folder, and this one starts slowly."""
 
-    def answer(self: Worker, *_: float) -> messages.WorkerResponse:
+    def receive(self: Worker, *_: float) -> messages.WorkerResponse:
         raise WorkerExited(Excess.BYTES)
 
     item = registry.find("vector_add")
-    monkeypatch.setattr(Worker, "answer", answer)
+    monkeypatch.setattr(Worker, "receive", receive)
     with grade.Session(item, item.solution, device="cpu") as session:
         session.workers.copy()
         with pytest.raises(SubmissionFailed) as stopped:
@@ -298,5 +298,5 @@ def test_a_process_that_must_not_have_a_library_comes_from_one_that_never_import
 
 def test_the_reason_of_a_process_is_its_error_and_not_the_advice_behind_it(worker: Worker) -> None:
     said = "Traceback…\ntorch.AcceleratorError: CUDA error: out of memory\nSearch for it.\nCompile with `X`.\n"
-    os.pwrite(worker._process._printed.fileno(), said.encode(), 0)
-    assert worker.reason == "torch.AcceleratorError: CUDA error: out of memory"
+    os.pwrite(worker._process._output.fileno(), said.encode(), 0)
+    assert worker.last_error == "torch.AcceleratorError: CUDA error: out of memory"

@@ -140,7 +140,8 @@ libc = ctypes.CDLL(None)
 before = landlock.version()
 libc.prctl(38, 1, 0, 0, 0)
 assert libc.prctl(22, 2, ctypes.create_string_buffer(struct.pack("HP", len(steps), ctypes.addressof(program)))) == 0
-print(before, landlock.version(), landlock.restrict(["/usr"], []), landlock.describe_support()[1], confine.missing_protections()[0], sep="|")
+held = landlock.restrict(["/usr"], [])
+print(before, landlock.version(), held, landlock.describe_support()[1], confine.missing_protections()[0], sep="|")
 """
 
 

@@ -58,7 +58,7 @@ def test_a_process_with_a_gpu_tells_what_was_overwritten_and_what_may_not_be() -
         torch.testing.assert_close(output.double(), right, rtol=3e-5, atol=1e-5)
 
     def finding() -> Finding | None:
-        told = call.returned(outputs, "", "", lambda outputs: [output[:0] for output in outputs])
+        told = call.to_result(outputs, "", "", lambda outputs: [output[:0] for output in outputs])
         return seen(told, drawn, exercise.overwritten(drawn))
 
     assert finding() is None

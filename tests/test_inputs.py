@@ -19,7 +19,7 @@ from kernelpath.work.call import Call
 from kernelpath.work.dispatch_monitor import AuditLog
 from kernelpath.work.tamper_check import SubmissionThread
 
-JOURNAL = AuditLog()
+AUDIT_LOG = AuditLog()
 
 
 def exercise(name: str) -> Exercise:
@@ -156,11 +156,11 @@ def test_without_tensors_the_small_cases_are_run_as_they_are() -> None:
 
 def call(variety: Variety = PLAIN) -> Call:
     drawn = draw_inputs(exercise("matrix_add"), CASE, 3, "cpu", variety)
-    return Call("matrix_add", drawn, torch.device("cpu"), SubmissionThread(), JOURNAL, False)
+    return Call("matrix_add", drawn, torch.device("cpu"), SubmissionThread(), AUDIT_LOG, False)
 
 
 def told(one: Call) -> Any:
-    return one.returned([], "", "")
+    return one.to_result([], "", "")
 
 
 @pytest.mark.parametrize("variety", [PLAIN, EXTREME, Variety(misaligned=1)])

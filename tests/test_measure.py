@@ -46,8 +46,8 @@ class Worker:
         self.late, self.forged = late, forged
         self.rounds: list[messages.TimeRound] = []
 
-    def ask(self, message: messages.WorkerRequest, expected: type[_Answer], seconds: float) -> _Answer:
-        answer: messages.WorkerResponse = messages.TimingReady(secret="", contestants=len(self.seconds))
+    def request(self, message: messages.WorkerRequest, expected: type[_Answer], seconds: float) -> _Answer:
+        answer: messages.WorkerResponse = messages.TimingReady(secret="", implementations=len(self.seconds))
         if isinstance(message, messages.TimeRound):
             answer = self._round(message)
         assert isinstance(answer, expected)
@@ -70,7 +70,7 @@ class Worker:
         )
         seconds = list(self.seconds)
         return messages.RoundTimes(
-            secret="", returned=returned, seconds=seconds, changed_after_return=self.late, telemetry={}
+            secret="", result=returned, seconds=seconds, changed_after_return=self.late, telemetry={}
         )
 
 
@@ -187,7 +187,7 @@ class Full:
     def __init__(self, by: BaseException) -> None:
         self.by = by
 
-    def ask(self, message: messages.WorkerRequest, expected: type[_Answer], seconds: float) -> _Answer:
+    def request(self, message: messages.WorkerRequest, expected: type[_Answer], seconds: float) -> _Answer:
         if not isinstance(message, messages.MeasureCeilings):
             raise self.by
         answer = messages.MeasuredCeilings(secret="", ceilings={"copy": 1e12})

@@ -28,7 +28,7 @@ _Answer = TypeVar("_Answer", bound=messages.WorkerResponse)
 Entry = Callable[..., None]
 
 EXERCISE = registry.load(registry.find("adam"))
-JOURNAL, THREAD = AuditLog(), SubmissionThread()
+AUDIT_LOG, THREAD = AuditLog(), SubmissionThread()
 
 
 class Clock:
@@ -67,17 +67,17 @@ class Race:
         self.contest = Contest(EXERCISE, case, self, self._conduct, seed=1, device="cpu")
 
     def _prepared(self, drawn: Sequence[Any]) -> Call:
-        self.calls.append(Call("adamw", drawn, Clock.device, THREAD, JOURNAL, True, EXERCISE))
+        self.calls.append(Call("adamw", drawn, Clock.device, THREAD, AUDIT_LOG, True, EXERCISE))
         return self.calls[-1]
 
     @staticmethod
     def _conduct(returned: messages.CallResult, inputs: tuple[object, ...]) -> Finding | None:
         return seen(returned, inputs, EXERCISE.overwritten(inputs))
 
-    def ask(self, message: messages.WorkerRequest, expected: type[_Answer], seconds: float) -> _Answer:
-        answer: messages.WorkerResponse = messages.TimingReady(secret="", contestants=3)
+    def request(self, message: messages.WorkerRequest, expected: type[_Answer], seconds: float) -> _Answer:
+        answer: messages.WorkerResponse = messages.TimingReady(secret="", implementations=3)
         if isinstance(message, messages.TimeRound):
-            answer = self._rounds.answer(message, str)
+            answer = self._rounds.time_round(message, str)
         assert isinstance(answer, expected)
         return answer
 

@@ -130,7 +130,7 @@ class CaseRunner:
             self._progress(f"{compiles}case {index + 1} of {len(cases)}")
             first_to_fail = all(earlier.result.verdict.passed for earlier in graded)
             graded.append(self.one(self._runner, case, index, explain=first_to_fail, label=f"case {index}"))
-            if graded[-1].result.verdict in _ENDS_GRADING or self._runner.hopeless:
+            if graded[-1].result.verdict in _ENDS_GRADING or self._runner.cannot_recover:
                 break
             if self._brief and first_to_fail and decides(graded[-1]):
                 break

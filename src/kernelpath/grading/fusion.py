@@ -31,7 +31,7 @@ def graded(fusion: Fusion, runner: Runner, seed: int) -> Finding | None:
         tensors = [messages.TensorData(dtype_name(one.dtype), list(one.shape), to_bytes(one)) for one in inputs]
         try:
             asked = messages.Fuse(function=fusion.entry, tensors=tensors)
-            fused = runner.ask(asked, messages.FusedGraphs, SECONDS)
+            fused = runner.request(asked, messages.FusedGraphs, SECONDS)
             outputs = [told_tensor(one.dtype, one.shape, one.content, "cpu") for one in fused.outputs]
         except SubmissionFailed as stopped:
             return stopped.finding

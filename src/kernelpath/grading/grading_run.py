@@ -175,7 +175,7 @@ class GradingRun:
     def _heaviest(self, runner: Runner) -> device_messages.Drawn:
         """Raises SubmissionFailed, and Usage where nothing is launched."""
         kind_of(self.exercise, "cpu").call(runner, self._largest, derive(self.seed, "picture"))
-        drawn = runner.ask_machine(device_messages.Draw(runner.client), device_messages.Drawn)
+        drawn = runner.request_machine(device_messages.Draw(runner.client), device_messages.Drawn)
         if drawn is None:
             raise Usage(f"{self.item.name} launches no kernel, so there is nothing to draw")
         return drawn

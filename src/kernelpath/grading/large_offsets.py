@@ -130,12 +130,12 @@ def _judged(submission: Submission, case: Case, runner: Runner, seed: int) -> tu
     runner.ready()
     drawn = submission.exercise.inputs(torch.Generator().manual_seed(seed), **case)
     client, stopped, placed = runner.client, None, None
-    runner.ask_machine(device.Begin(client, as_inputs(drawn, runner.numbers, far=True), 0), device.Done)
+    runner.request_machine(device.Begin(client, as_inputs(drawn, runner.storage_numbers, far=True), 0), device.Done)
     try:
-        placed = runner.ask(messages.Run(case=dict(case), seed=0), messages.OutputRefs, spare=True)
+        placed = runner.request(messages.Run(case=dict(case), seed=0), messages.OutputRefs, spare=True)
     except SubmissionFailed as error:
         stopped = error.finding
-    ended = runner.ask_machine(device.End(client, ()), device.Ended)
+    ended = runner.request_machine(device.End(client, ()), device.Ended)
     assert ended is not None
     if ended.failed is not None and (found := finding_of(ended.failed)).verdict in _FOUND:
         return replace(found, cause=f"{found.cause}; is an offset past 2^31 computed in 32 bits?"), ()

@@ -57,7 +57,7 @@ def _run(kind: Kind, runner: Runner, case: Case, seed: int) -> tuple[Finding | N
     try:
         runner.ready()
         client = runner.client
-        runner.ask_machine(device_messages.Record(client), device_messages.Done)
+        runner.request_machine(device_messages.Record(client), device_messages.Done)
     except SubmissionFailed as stopped:
         return stopped.finding, None
     finding: Finding | None = None
@@ -66,6 +66,6 @@ def _run(kind: Kind, runner: Runner, case: Case, seed: int) -> tuple[Finding | N
     except SubmissionFailed as stopped:
         finding = stopped.finding
     try:
-        return finding, runner.ask_machine(device_messages.Draw(client), device_messages.Drawn)
+        return finding, runner.request_machine(device_messages.Draw(client), device_messages.Drawn)
     except SubmissionFailed as stopped:  # the machine is gone with what it had recorded
         return finding or stopped.finding, None

@@ -42,7 +42,7 @@ def measure(
     """Time the bench case. bench: take every look, for the narrowest interval. Needs a GPU. Raises SubmissionFailed."""
     assert exercise.bench is not None
     dtype = _product_dtype(exercise)
-    measured_here = runner.ask(messages.MeasureCeilings(dtype=dtype), messages.MeasuredCeilings, _SETUP_SECONDS)
+    measured_here = runner.request(messages.MeasureCeilings(dtype=dtype), messages.MeasuredCeilings, _SETUP_SECONDS)
     contest = Contest(exercise, exercise.bench, runner, conduct, seed, reference)
     looks = timing.LOOKS[-1:] if bench else timing.LOOKS
     try:

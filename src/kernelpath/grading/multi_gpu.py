@@ -88,8 +88,8 @@ class _Race:
         place = ground_truth.derive(self._seed, "sample", index)
         asked = {name: value for name, value in self.case.items() if name != "world"}
         for rank, seed in zip(self._ranks, seeds, strict=True):
-            rank.post(messages.TimeRound(seed=seed, order=timing.order(index, 2), sample=place, case=asked))
-        timed = [rank.answer(messages.RoundTimes, _ROUND_SECONDS) for rank in self._ranks]
+            rank.send(messages.TimeRound(seed=seed, order=timing.order(index, 2), sample=place, case=asked))
+        timed = [rank.receive(messages.RoundTimes, _ROUND_SECONDS) for rank in self._ranks]
         for contestant in range(2):
             self.seconds[contestant].append(max(one.seconds[contestant] for one in timed))
         return self._judged(timed, seeds, place)
@@ -101,13 +101,13 @@ class _Race:
         rms = compare.root_mean_square(total)
         magnitude: torch.Tensor = sum(row.double().abs() for row in rows)  # type: ignore[assignment]
         for rank, one in enumerate(timed):
-            library = [operator for operator in one.returned.operators if operator.name in _COLLECTIVES]
+            library = [operator for operator in one.result.operators if operator.name in _COLLECTIVES]
             if library:
                 cause = f"rank {rank} calls torch.distributed's {library[0].name.strip('_')} on GPUs"
                 return Finding(Verdict.NOT_YOUR_KERNEL, cause, line=library[0].line)
-            if one.returned.tampered:
-                return Finding(Verdict.TAMPERED, one.returned.tampered)
-            (output,) = one.returned.outputs
+            if one.result.tampered:
+                return Finding(Verdict.TAMPERED, one.result.tampered)
+            (output,) = one.result.outputs
             if list(output.shape) != list(total.shape) or output.dtype not in self.exercise.tolerance:
                 return Finding(Verdict.WRONG_SHAPE, f"rank {rank}'s output has shape {list(output.shape)} on GPUs")
             wanted = sample(total.to(f"cuda:{rank}"), place)

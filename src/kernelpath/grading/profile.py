@@ -43,4 +43,4 @@ def check_gpu_run(
 
 def _profiled(runner: Runner, case: Case, seed: int) -> messages.ProfileResult:
     asked = messages.Profile(case=dict(case), seed=derive(seed, "profile"))
-    return runner.ask(asked, messages.ProfileResult, PROFILE_SECONDS)
+    return runner.request(asked, messages.ProfileResult, PROFILE_SECONDS)

@@ -39,7 +39,7 @@ _SUBMISSION, _BASELINE, _REFERENCE = range(3)
 class RequestSender(Protocol):
     """What asks a worker: a `work.runner.Runner`."""
 
-    def ask(self, message: messages.WorkerRequest, expected: type[_Answer], seconds: float) -> _Answer: ...
+    def request(self, message: messages.WorkerRequest, expected: type[_Answer], seconds: float) -> _Answer: ...
 
 
 class Contest:
@@ -66,12 +66,12 @@ class Contest:
     def run(self, until: Sequence[int], progress: Callable[[str], None]) -> Finding | None:
         """Rounds until the ratios are settled, or all the looks of `until` are taken; the first finding ends it."""
         reference = {file.name: file.read_text(encoding="utf-8") for file in self.reference}
-        ready = self._runner.ask(
+        ready = self._runner.request(
             messages.StartTiming(case=dict(self.case), reference=reference), messages.TimingReady, _SETUP_SECONDS
         )
-        if ready.contestants not in (2, 3):
+        if ready.implementations not in (2, 3):
             return FORGED
-        self.seconds = [[] for _ in range(ready.contestants)]
+        self.seconds = [[] for _ in range(ready.implementations)]
         for look in until:
             while len(self.seconds[_SUBMISSION]) < look:
                 progress(f"measuring: round {len(self.seconds[_SUBMISSION]) + 1} of at most {until[-1]}")
@@ -85,11 +85,11 @@ class Contest:
     def _round(self, index: int) -> Finding | None:
         seed, sample = derive(self._seed, "round", index), derive(self._seed, "sample", index)
         order = timing.order(index, len(self.seconds))
-        timed = self._runner.ask(
+        timed = self._runner.request(
             messages.TimeRound(seed=seed, order=order, sample=sample), messages.RoundTimes, _ROUND_SECONDS
         )
         inputs = draw_inputs(self.exercise, self.case, seed, self._device)
-        finding = self._conduct(timed.returned, inputs) or self._check(timed, inputs, sample)
+        finding = self._conduct(timed.result, inputs) or self._check(timed, inputs, sample)
         if len(timed.seconds) != len(self.seconds) or not all(map(math.isfinite, timed.seconds)):
             return FORGED
         for times, seconds in zip(self.seconds, timed.seconds, strict=True):
@@ -102,7 +102,7 @@ class Contest:
         if timed.changed_after_return:
             cause = f"the output changed after {self.exercise.entry} had returned and the GPU was idle"
             return Finding(Verdict.TAMPERED, cause)
-        outputs = timed.returned.outputs
+        outputs = timed.result.outputs
         shapes = [list(told.shape) for told in outputs]
         truths = expected_outputs(self.exercise, inputs)
         if shapes != [list(truth.shape) for truth in truths]:

@@ -55,15 +55,15 @@ class Workers:
         self._hidden, self._withheld = list(hidden), withheld(exercise)
         self._ready_made = [*self._withheld, *(cutlass.ready_made() if item.lane == "cuda" else ())]
         self._workspace = Workspace.reserve(submission)
-        self._machines = SharedMachine()
+        self._machine = SharedMachine()
         self._waiting: list[Worker] = []
 
     def runner(self, device: OneDevice) -> Runner:
         """The submission, to be loaded on that device."""
         if self._exercise.kind == "distributed":
             return RankRunners(lambda rank: self._take("cpu", rank), self._copied.file, self._hidden)
-        machines = self._machines if kind_of(self._exercise, device).on_machine else None
-        return Runner(lambda: self._take(device), self._copied.file, self._hidden, machines, self._ready_made)
+        machine = self._machine if kind_of(self._exercise, device).on_machine else None
+        return Runner(lambda: self._take(device), self._copied.file, self._hidden, machine, self._ready_made)
 
     def across(self, size: int) -> list[Runner]:
         """The submission on so many GPUs, a rank each, connected by NCCL before it is loaded."""
@@ -100,7 +100,7 @@ class Workers:
         """End the processes that no runner has, and remove what the submission wrote."""
         for worker in self._waiting:
             worker.close()
-        self._machines.drop()
+        self._machine.discard()
         self._workspace.clean(self._keep)
 
     def _needs(self) -> str:
@@ -116,7 +116,7 @@ class Workers:
 
     def _started(self, device: OneDevice, rank: int = 0) -> Worker:
         worker = Worker(self._workspace.of_rank(rank), self._needs(), clean=bool(self._exercise.without))
-        machine = self._machines.take() if kind_of(self._exercise, device).on_machine else None
+        machine = self._machine.get() if kind_of(self._exercise, device).on_machine else None
         entry = "" if self._exercise.is_kernel else self._exercise.entry
         worker.start(
             str(self._item.root),

@@ -1,4 +1,4 @@
-"""A rank with a GPU of its own: NCCL between the ranks, and the entry timed beside the library's all-reduce."""
+"""Time an entry against the library's all-reduce on a rank with a GPU of its own, with NCCL between the ranks."""
 
 from __future__ import annotations
 
@@ -14,81 +14,99 @@ from kernelpath.work.call import Call
 from kernelpath.work.tensors import samples
 
 CALLS = 5
-"""In a row, between two events: ranks begin a few microseconds apart."""
+"""Calls in a row between two events, since ranks begin a few microseconds apart."""
+
+_SUBMISSION = 0
 
 
 class NcclRank:
-    """Made before the submission is imported, and before the process gives up what opens a connection.
+    """A rank of an NCCL group, created before the submission is imported.
 
-    NCCL connects ranks when they first need it: a pair for a message, alone or in a batch, all of them for each
-    algorithm, which follows from the size. All of that happens here.
+    It is created before the process gives up the system calls that open connections. NCCL connects two ranks when they
+    first exchange a message, separately for single and for batched messages, and all ranks for each algorithm, which it
+    chooses by the size. The constructor makes all these connections.
     """
 
-    def __init__(self, asked: messages.Start) -> None:
-        self.device = torch.device("cuda", asked.rank)
+    def __init__(self, request: messages.Start) -> None:
+        self.device = torch.device("cuda", request.rank)
         torch.cuda.set_device(self.device)
-        store = FileStore(asked.store, asked.size)
-        dist.init_process_group("nccl", store=store, rank=asked.rank, world_size=asked.size, device_id=self.device)
+        store = FileStore(request.store, request.size)
+        dist.init_process_group("nccl", store=store, rank=request.rank, world_size=request.size, device_id=self.device)
         self._token = torch.ones(1, device=self.device)
-        self._library, self._synchronize = dist.all_reduce, torch.cuda.synchronize
-        self._connect(asked.rank, asked.size)
+        # References from before the submission is imported: it may replace the functions.
+        self._all_reduce = dist.all_reduce
+        self._synchronize = torch.cuda.synchronize
+        self._connect(request.rank, request.size)
         self._begin, self._end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
 
     def _connect(self, rank: int, size: int) -> None:
         for power in range(0, 27, 3):
-            self._library(torch.ones(1 << power, device=self.device))
-        there = torch.empty_like(self._token)
+            self._all_reduce(torch.ones(1 << power, device=self.device))
+        received = torch.empty_like(self._token)
         for distance in range(1, size):
             ahead, behind = (rank + distance) % size, (rank - distance) % size
-            both = [dist.P2POp(dist.isend, self._token, ahead), dist.P2POp(dist.irecv, there, behind)]
+            both = [dist.P2POp(dist.isend, self._token, ahead), dist.P2POp(dist.irecv, received, behind)]
             for request in dist.batch_isend_irecv(both):
                 request.wait()
         for low in range(size):
             for high in range(low + 1, size):
                 if rank == low:
                     dist.send(self._token, high)
-                    dist.recv(there, high)
+                    dist.recv(received, high)
                 elif rank == high:
-                    dist.recv(there, low)
+                    dist.recv(received, low)
                     dist.send(self._token, low)
         self._synchronize()
 
-    def answer(
+    def time_round(
         self,
-        asked: messages.TimeRound,
-        prepared: Callable[[Sequence[Any]], Call],
+        request: messages.TimeRound,
+        prepare_call: Callable[[Sequence[Any]], Call],
         entry: Callable[..., Any],
         run: Callable[..., Any],
-        tampered: Callable[[], str],
+        describe_tampering: Callable[[], str],
     ) -> messages.RoundTimes:
-        """Seconds of a call of the entry and of the library, and a sample of the entry's last output.
+        """Return the seconds of a call of the entry and of the library, and a sample of the entry's last output.
 
-        asked: its case has n, dtype and what else the entry takes, by name; its seed draws this rank's vector.
-        prepared: a call that is watched, on these inputs. run: calls a function on the submission's thread.
+        Args:
+            request: Its case has n, dtype and the entry's other arguments by name. Its seed generates this rank's
+                vector.
+            prepare_call: Returns a monitored call on these inputs.
+            entry: The submission's function.
+            run: Calls a function on the submission's thread.
+            describe_tampering: Describes what the submission changed in this process.
         """
-        n, dtype, *others = asked.case.values()
-        rng = torch.Generator(self.device).manual_seed(asked.seed)
+        n, dtype, *other_arguments = request.case.values()
+        rng = torch.Generator(self.device).manual_seed(request.seed)
         x = torch.randn(n, generator=rng, device=self.device).to(getattr(torch, dtype))
-        watched = prepared([x, *others])
-        watched(entry)
-        copies = [x.clone() for _ in range(CALLS)]
-        calls: list[Callable[[int], Any]] = [lambda _: entry(x, *others), lambda index: self._library(copies[index])]
-        seconds, output = [0.0, 0.0], x
-        for contestant in asked.order:
-            taken, result = run(self._timed, calls[contestant])
-            seconds[contestant] = taken
-            output = result if contestant == 0 else output
-        outputs = watched.outputs(output)
-        returned = watched.returned(outputs, asked.secret, tampered(), lambda told: samples(told, asked.sample))
+        # One monitored call first, for the operators that the entry calls. The timed calls run without the monitor.
+        monitored_call = prepare_call([x, *other_arguments])
+        monitored_call(entry)
+        copies = [x.clone() for _ in range(CALLS)]  # the library reduces in place
+        implementations: list[Callable[[int], Any]] = [
+            lambda _: entry(x, *other_arguments),
+            lambda index: self._all_reduce(copies[index]),
+        ]
+        seconds = [0.0, 0.0]
+        output = x
+        for implementation in request.order:
+            elapsed, result = run(self._time, implementations[implementation])
+            seconds[implementation] = elapsed
+            if implementation == _SUBMISSION:
+                output = result
+        outputs = monitored_call.outputs(output)
+        call_result = monitored_call.to_result(
+            outputs, request.secret, describe_tampering(), lambda tensors: samples(tensors, request.sample)
+        )
         return messages.RoundTimes(
-            secret=asked.secret, returned=returned, seconds=seconds, changed_after_return=False, telemetry={}
+            secret=request.secret, result=call_result, seconds=seconds, changed_after_return=False, telemetry={}
         )
 
-    def _timed(self, call: Callable[[int], Any]) -> tuple[float, Any]:
-        """One call, of CALLS in a row, after all ranks have met."""
+    def _time(self, call: Callable[[int], Any]) -> tuple[float, Any]:
+        """Return the mean seconds of CALLS calls in a row, and the last result. A collective aligns the ranks first."""
         result = None
         with torch.cuda.device(self.device):
-            self._library(self._token)
+            self._all_reduce(self._token)
             self._synchronize()
             self._begin.record()
             for index in range(CALLS):

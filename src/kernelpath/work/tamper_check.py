@@ -1,4 +1,4 @@
-"""What a submission may have done to the process that measures it: functions replaced, threads left running."""
+"""Detect what a submission changed in the process that measures it: replaced functions, and threads left running."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import torch
 
 from kernelpath.work.confine import SUBMISSION
 
-_Attributes = Callable[[], Mapping[str, Any]]
+_GetAttributes = Callable[[], Mapping[str, Any]]
 
 _WATCHED = {
     "time": ("time", "monotonic", "perf_counter", "perf_counter_ns", "sleep"),
@@ -29,62 +29,68 @@ _WATCHED = {
 
 
 _SAMPLE_SECONDS = 0.5
-"""How often a call that goes on says in which line it is."""
+"""The interval at which a long call reports the line that it is in."""
 
 
 class SubmissionThread:
     """Runs the submission's code on a stack of its own, which holds nothing of the grader's.
 
-    running: is told in which line of the submission's module a long call is, again and again.
+    A submission can walk up its own stack. On this thread it finds no frame with a secret of the grader's.
+
+    Args:
+        report_line: Called again and again during a long call, with the line of the submission's module that is
+            running.
     """
 
-    def __init__(self, running: Callable[[int], None] = lambda line: None) -> None:
-        self._running = running
-        self._asked: queue.SimpleQueue[tuple[Callable[..., Any], tuple[Any, ...], AbstractContextManager[Any]]]
-        self._asked = queue.SimpleQueue()
-        self._answered: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
+    def __init__(self, report_line: Callable[[int], None] = lambda line: None) -> None:
+        self._report_line = report_line
+        self._calls: queue.SimpleQueue[tuple[Callable[..., Any], tuple[Any, ...], AbstractContextManager[Any]]]
+        self._calls = queue.SimpleQueue()
+        self._results: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._loop, daemon=True)
         self._thread.start()
 
     def _loop(self) -> None:
         while True:
-            function, arguments, within = self._asked.get()
+            function, arguments, context = self._calls.get()
             try:
-                with within:
+                with context:
                     result = function(*arguments)
-                self._answered.put((result, None))
-                del result
+                self._results.put((result, None))
+                del result  # otherwise this frame would keep it alive until the next call
             except BaseException as error:
-                self._answered.put((None, error))
+                self._results.put((None, error))
 
     def call(
-        self, function: Callable[..., Any], *arguments: Any, within: AbstractContextManager[Any] | None = None
+        self, function: Callable[..., Any], *arguments: Any, context: AbstractContextManager[Any] | None = None
     ) -> Any:
-        """`function(*arguments)`, with its exceptions, `SystemExit` included, in a `with` block of `within`.
+        """Return `function(*arguments)`, called on this object's thread inside `context`.
 
-        Python collects garbage meanwhile, though this thread may have it off: then none of it is collected on this one.
+        Its exceptions, SystemExit included, are raised here. Garbage collection is on during the call even where the
+        caller has it off: the submission's garbage is then collected on the submission's thread, and none on the
+        caller's, where a destructor of the submission could see the caller's stack.
         """
-        collects = gc.isenabled()
+        was_enabled = gc.isenabled()
         gc.enable()
-        self._asked.put((function, arguments, within or nullcontext()))
-        result, error = self._answer()
-        if not collects:
+        self._calls.put((function, arguments, context or nullcontext()))
+        result, error = self._wait_for_result()
+        if not was_enabled:
             gc.disable()
         if error is not None:
             raise error
         return result
 
-    def _answer(self) -> tuple[Any, BaseException | None]:
+    def _wait_for_result(self) -> tuple[Any, BaseException | None]:
         while True:
             try:
-                return self._answered.get(timeout=_SAMPLE_SECONDS)
+                return self._results.get(timeout=_SAMPLE_SECONDS)
             except queue.Empty:
-                if line := _line_of(self._thread):
-                    self._running(line)
+                if line := _submission_line(self._thread):
+                    self._report_line(line)
 
 
-def _line_of(thread: threading.Thread) -> int:
-    """The innermost line of the submission's module that a thread is in; 0 where it is in none."""
+def _submission_line(thread: threading.Thread) -> int:
+    """Return the innermost line of the submission's module that a thread is in; 0 where it is in none."""
     frame = sys._current_frames().get(thread.ident or 0)
     while frame is not None and frame.f_globals.get("__name__") != SUBMISSION:
         frame = frame.f_back
@@ -92,44 +98,51 @@ def _line_of(thread: threading.Thread) -> int:
 
 
 class TamperCheck:
-    """The functions and classes that measuring rests on, as they were before the submission was loaded."""
+    """Compares the functions and classes that measuring relies on with those from before the submission was loaded."""
 
     def __init__(self) -> None:
         self._threads = set(threading.enumerate())
-        ours = [(name, sys.modules[name]) for name in sys.modules if _is_watched(name)]
-        kinds = [
-            (f"{name}.{kind.__name__}", kind) for name, module in ours if _is_ours(name) for kind in _classes(module)
+        modules = [(name, sys.modules[name]) for name in sys.modules if _is_watched(name)]
+        classes = [
+            (f"{name}.{cls.__name__}", cls)
+            for name, module in modules
+            if _is_kernelpath(name)
+            for cls in _classes_of(module)
         ]
-        owners: list[tuple[str, _Attributes, Iterable[str]]] = [
+        owners: list[tuple[str, _GetAttributes, Iterable[str]]] = [
             (name, partial(vars, sys.modules[name]), attributes) for name, attributes in _WATCHED.items()
         ]
         owners += [
-            (f"torch.{kind.__name__}", partial(_with_inherited, kind), dir(kind))
-            for kind in (torch.Tensor, torch.cuda.Event, torch.profiler.profile)
+            (f"torch.{cls.__name__}", partial(_with_inherited, cls), dir(cls))
+            for cls in (torch.Tensor, torch.cuda.Event, torch.profiler.profile)
         ]
-        owners += [(name, partial(vars, owner), vars(owner)) for name, owner in (*ours, *kinds)]
-        self._known = [
-            (name, attributes, {key: value for key in keys if callable(value := there.get(key))})
-            for name, attributes, keys in owners
-            for there in (attributes(),)
+        owners += [(name, partial(vars, owner), vars(owner)) for name, owner in (*modules, *classes)]
+        self._originals = [
+            (name, get_attributes, {key: value for key in keys if callable(value := attributes.get(key))})
+            for name, get_attributes, keys in owners
+            for attributes in (get_attributes(),)
         ]
 
-    def changed(self) -> str | None:
-        """In words, what was replaced, or which thread was left running; None where all is as it was."""
-        for name, attributes, known in self._known:
-            there = attributes()
-            if not all(map(is_, map(there.get, known), known.values())):
-                attribute = next((key for key, value in known.items() if there.get(key) is not value), "")
+    def describe_change(self) -> str | None:
+        """Describe what was replaced, or which thread was left running; None where nothing changed."""
+        for name, get_attributes, originals in self._originals:
+            attributes = get_attributes()
+            # One pass in C: nearly always nothing has changed.
+            if not all(map(is_, map(attributes.get, originals), originals.values())):
+                attribute = next((key for key, value in originals.items() if attributes.get(key) is not value), "")
                 return f"{name}.{attribute} was replaced"
-        left = [thread for thread in threading.enumerate() if thread not in self._threads and _is_submissions(thread)]
-        if left:
-            return f"a thread was left running: {left[0].name}"
-        return "a thread was left running" if any(map(_runs_submission, self._strangers())) else None
+        leftover = [
+            thread for thread in threading.enumerate() if thread not in self._threads and _is_of_submission(thread)
+        ]
+        if leftover:
+            return f"a thread was left running: {leftover[0].name}"
+        # A thread that was started by _thread.start_new_thread is in no list of threads: its frames show it.
+        return "a thread was left running" if any(map(_runs_submission, self._frames_of_new_threads())) else None
 
-    def _strangers(self) -> list[FrameType]:
-        """The innermost frames of the threads that were not there before."""
-        known = {thread.ident for thread in self._threads}
-        return [frame for thread, frame in sys._current_frames().items() if thread not in known]
+    def _frames_of_new_threads(self) -> list[FrameType]:
+        """Return the innermost frame of each thread that did not exist before."""
+        old_threads = {thread.ident for thread in self._threads}
+        return [frame for ident, frame in sys._current_frames().items() if ident not in old_threads]
 
 
 def _runs_submission(frame: FrameType | None) -> bool:
@@ -140,28 +153,28 @@ def _runs_submission(frame: FrameType | None) -> bool:
     return False
 
 
-def _is_ours(module: str) -> bool:
+def _is_kernelpath(module: str) -> bool:
     return module.partition(".")[0] == "kernelpath"
 
 
 def _is_watched(module: str) -> bool:
-    """Ours, and JAX, which reads and runs what is traced."""
-    return _is_ours(module) or module.partition(".")[0] == "jax"
+    """Return whether a module is checked whole: kernelpath's own, and JAX, which reads and runs the traced programs."""
+    return _is_kernelpath(module) or module.partition(".")[0] == "jax"
 
 
-def _with_inherited(kind: type) -> Mapping[str, Any]:
-    """The attributes of a class, as they stand there or in a class that it comes from."""
+def _with_inherited(cls: type) -> Mapping[str, Any]:
+    """Return the attributes of a class and of its bases, without binding any."""
     attributes: dict[str, Any] = {}
-    for place in reversed(kind.__mro__):
-        attributes.update(vars(place))
+    for base in reversed(cls.__mro__):
+        attributes.update(vars(base))
     return attributes
 
 
-def _classes(module: ModuleType) -> list[type]:
-    """The classes that a module defines."""
-    return [kind for kind in vars(module).values() if isinstance(kind, type) and kind.__module__ == module.__name__]
+def _classes_of(module: ModuleType) -> list[type]:
+    """Return the classes that a module defines."""
+    return [cls for cls in vars(module).values() if isinstance(cls, type) and cls.__module__ == module.__name__]
 
 
-def _is_submissions(thread: threading.Thread) -> bool:
+def _is_of_submission(thread: threading.Thread) -> bool:
     target = getattr(thread, "_target", None)
     return not thread.daemon or SUBMISSION in (type(thread).__module__, getattr(target, "__module__", ""))

@@ -1,4 +1,4 @@
-"""Rounds of a race in the submission's process: every contestant once, on new inputs that all of them are given."""
+"""Time rounds in the submission's process: every implementation once, on new inputs that all of them get."""
 
 from __future__ import annotations
 
@@ -14,9 +14,12 @@ from kernelpath.work.call import Call
 from kernelpath.work.exception_findings import BaselineFailed
 from kernelpath.work.tensors import fingerprints, samples
 
+_NAMES = ("submission", "baseline", "reference kernel")
+_SUBMISSION = 0
+
 
 class Clock(Protocol):
-    """What times calls on a device: a `stopwatch.Stopwatch`."""
+    """Times calls on a device, as a `stopwatch.Stopwatch` does."""
 
     device: torch.device
 
@@ -28,66 +31,84 @@ class Clock(Protocol):
 
 
 class RoundTimer:
-    """The contestants of one case: submission, baseline and, unless it is withheld, the reference kernel.
+    """Times rounds of one case.
 
-    prepared: a call on copies of these inputs.
+    Args:
+        implementations: The submission, the baseline and, unless it is withheld, the reference kernel.
+        clock: Times the calls.
+        prepare_call: Returns a call on copies of these inputs.
     """
 
     def __init__(
         self,
         exercise: Exercise,
         case: Mapping[str, Any],
-        contestants: Sequence[Callable[..., Any]],
+        implementations: Sequence[Callable[..., Any]],
         clock: Clock,
-        prepared: Callable[[Sequence[Any]], Call],
+        prepare_call: Callable[[Sequence[Any]], Call],
     ) -> None:
-        self._exercise, self._case, self._contestants = exercise, case, contestants
-        self._clock, self._prepared = clock, prepared
+        self._exercise = exercise
+        self._case = case
+        self._implementations = implementations
+        self._clock = clock
+        self._prepare_call = prepare_call
 
-    def answer(self, asked: messages.TimeRound, tampered: Callable[[], str]) -> messages.RoundTimes:
-        """Seconds of each contestant, and a sample of the submission's outputs, which is taken after the clock."""
-        calls = self._calls(asked)
-        turn, call = {contestant: position for position, contestant in enumerate(asked.order)}, calls[0]
-        call.ahead_of_the_clock()
-        seconds, results = self._clock.round([self._timed(one, calls[one]) for one in asked.order])
-        outputs = call.outputs(results[turn[0]])
-        early = fingerprints(outputs)
-        returned = call.returned(outputs, asked.secret, tampered(), lambda told: samples(told, asked.sample))
+    def time_round(self, request: messages.TimeRound, describe_tampering: Callable[[], str]) -> messages.RoundTimes:
+        """Return the seconds of each implementation, and a sample of the submission's outputs.
+
+        The sample is taken after the clock has stopped. Then the outputs are compared with themselves once more: work
+        that continues after the clock would change them.
+        """
+        calls = self._prepare_calls(request)
+        position_of = {implementation: position for position, implementation in enumerate(request.order)}
+        call = calls[_SUBMISSION]
+        call.collect_before_timing()
+        seconds, results = self._clock.round(
+            [self._bind(implementation, calls[implementation]) for implementation in request.order]
+        )
+        outputs = call.outputs(results[position_of[_SUBMISSION]])
+        first_fingerprints = fingerprints(outputs)
+        result = call.to_result(
+            outputs, request.secret, describe_tampering(), lambda tensors: samples(tensors, request.sample)
+        )
         self._clock.wait()
         return messages.RoundTimes(
-            secret=asked.secret,
-            returned=returned,
-            seconds=[seconds[turn[contestant]] for contestant in range(len(asked.order))],
-            changed_after_return=early != fingerprints(outputs),
+            secret=request.secret,
+            result=result,
+            seconds=[seconds[position_of[implementation]] for implementation in range(len(request.order))],
+            changed_after_return=first_fingerprints != fingerprints(outputs),
             telemetry=self._clock.telemetry(),
         )
 
-    def _calls(self, asked: messages.TimeRound) -> dict[int, Call]:
-        """A call for each contestant; one for all of them, unless they overwrite what they are given."""
-        drawn = draw_inputs(self._exercise, self._case, asked.seed, self._clock.device)
+    def _prepare_calls(self, request: messages.TimeRound) -> dict[int, Call]:
+        """Return a call for each implementation: the same call, unless they overwrite their inputs."""
+        inputs = draw_inputs(self._exercise, self._case, request.seed, self._clock.device)
         if self._exercise.problem.in_place is None:
-            return dict.fromkeys(asked.order, self._prepared(drawn))
-        return {contestant: self._prepared(drawn) for contestant in asked.order}
+            return dict.fromkeys(request.order, self._prepare_call(inputs))
+        return {implementation: self._prepare_call(inputs) for implementation in request.order}
 
-    def _timed(self, contestant: int, call: Call) -> Callable[[], Any]:
-        """Contestant 0 is the submission, which runs on its own thread; what the others raise is not its fault."""
-        entry, name = self._contestants[contestant], ("submission", "baseline", "reference kernel")[contestant]
-        if contestant == 0:
+    def _bind(self, implementation: int, call: Call) -> Callable[[], Any]:
+        """Return a function that makes the call.
+
+        The submission runs on its own thread. An exception of another implementation is not the submission's fault.
+        """
+        entry = self._implementations[implementation]
+        if implementation == _SUBMISSION:
             return lambda: call(entry)
 
-        def ours() -> Any:
+        def run() -> Any:
             try:
                 return entry(*call.inputs)
             except Exception as error:
-                raise BaselineFailed(f"the {name} failed: {error}") from error
+                raise BaselineFailed(f"the {_NAMES[implementation]} failed: {error}") from error
 
-        return ours
+        return run
 
 
 def can_run(reference: Callable[..., Any], exercise: Exercise, case: Mapping[str, Any], device: torch.device) -> bool:
-    """Whether the reference kernel runs on this GPU: it may ask for more shared memory than smaller ones have.
+    """Return whether the reference kernel runs on this GPU.
 
-    A submission is held to its gate without it.
+    It may require more shared memory than smaller GPUs have. The submission's gate then applies without it.
     """
     try:
         reference(*draw_inputs(exercise, case, 0, device))

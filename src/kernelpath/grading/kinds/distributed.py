@@ -73,8 +73,8 @@ def together(
     exchange = Exchange(len(members), collectives, layers.seconds, results, perturbed)
     try:
         for rank, member in enumerate(members):
-            member.post(_joining(own[rank], rank, len(members), layers, collectives))
-            member.hand(exchange.ends[rank].fileno())
+            member.send(_joining(own[rank], rank, len(members), layers, collectives))
+            member.send_descriptor(exchange.ends[rank].fileno())
             exchange.ends[rank].close()
         exchange.serve(_seconds())
     finally:
@@ -236,7 +236,7 @@ def _answers(members: Sequence[Runner], seconds: float) -> tuple[dict[int, messa
     returned, stopped = {}, {}
     for rank, member in enumerate(members):
         try:
-            returned[rank] = member.answer(messages.CallResult, max(end - time.monotonic(), 0.1))
+            returned[rank] = member.receive(messages.CallResult, max(end - time.monotonic(), 0.1))
         except SubmissionFailed as ended:
             stopped[rank] = ended.finding
     return returned, stopped

@@ -76,21 +76,21 @@ class Kernel(Python):
             return super().call(runner, case, seed, variety=variety)
         runner.ready()
         drawn = ground_truth.draw_inputs(self.exercise, case, seed, "cpu", variety)
-        inputs = as_inputs(drawn, runner.numbers)
-        runner.ask_machine(device.Begin(runner.client, inputs, order, negated, label), device.Done)
+        inputs = as_inputs(drawn, runner.storage_numbers)
+        runner.request_machine(device.Begin(runner.client, inputs, order, negated, label), device.Done)
         try:
-            placed = runner.ask(messages.Run(case=dict(case), seed=0, chosen=chosen), messages.OutputRefs)
+            placed = runner.request(messages.Run(case=dict(case), seed=0, chosen=chosen), messages.OutputRefs)
         except SubmissionFailed as stopped:
             raise SubmissionFailed(self._machine_says(runner) or stopped.finding) from None
         overwritten = self.exercise.overwritten(inputs.arguments)
         if not judged:
-            ended = runner.ask_machine(device.End(runner.client, (), counted=False), device.Ended)
+            ended = runner.request_machine(device.End(runner.client, (), counted=False), device.Ended)
             assert ended is not None
             finding = finding_of(ended.failed) if ended.failed is not None else None
             return Observation(drawn, (), finding, notes=ended.notes, operators=placed.operators)
         places = overwritten or placed.outputs
         asked = [_storage_of(place, inputs) for place in overwritten] or placed.outputs
-        ended = runner.ask_machine(device.End(runner.client, asked), device.Ended)
+        ended = runner.request_machine(device.End(runner.client, asked), device.Ended)
         assert ended is not None
         contents = [output.content for output in ended.outputs]
         if overwritten:
@@ -123,7 +123,7 @@ class Kernel(Python):
         place = observation.places[output]
         itemsize = torch.empty(0, dtype=getattr(torch, place.dtype)).element_size()
         asked = device.AskWriter(runner.client, place.storage, (place.offset + element) * itemsize)
-        writer = runner.ask_machine(asked, device.Writer)
+        writer = runner.request_machine(asked, device.Writer)
         if writer is None and lane == "triton" and observation.notes:
             return replace(finding, cause=f"{finding.cause}; {_programs(observation.notes)}")
         if writer is None or Path(writer.file).stem == messages.PRODUCT:
@@ -136,7 +136,7 @@ class Kernel(Python):
         """What a kernel did wrong, whatever the submission's process made of it."""
         if not runner.pids:
             return None
-        ended = runner.ask_machine(device.End(runner.client, ()), device.Ended)
+        ended = runner.request_machine(device.End(runner.client, ()), device.Ended)
         return finding_of(ended.failed) if ended is not None and ended.failed else None
 
     def _finding(self, ended: device.Ended, placed: messages.OutputRefs) -> Finding | None:

@@ -50,15 +50,15 @@ class Lab(Python):
     def _once(self, runner: Runner, inputs: tuple[Any, ...]) -> Observation:
         runner.ready()
         lab = next(value for value in inputs if isinstance(value, labs.Lab))
-        told = as_inputs([_part(value, lab, self.device) for value in inputs], runner.numbers)
-        runner.ask_machine(device.BeginLab(runner.client, told, lab_server.described(lab)), Done)
+        told = as_inputs([_part(value, lab, self.device) for value in inputs], runner.storage_numbers)
+        runner.request_machine(device.BeginLab(runner.client, told, lab_server.described(lab)), Done)
         try:
-            returned = runner.ask(messages.Run(case={}, seed=0), messages.CallResult)
+            returned = runner.request(messages.Run(case={}, seed=0), messages.CallResult)
         except SubmissionFailed as stopped:
             raise SubmissionFailed(_forged(runner) or stopped.finding) from None
         outputs = [told_tensor(one.dtype, one.shape, one.content, self.device) for one in returned.outputs]
         spans = [_span(output, place) for output, place in zip(outputs, returned.output_refs, strict=False)]
-        ended = runner.ask_machine(device.EndLab(runner.client, spans), device.LabEnded)
+        ended = runner.request_machine(device.EndLab(runner.client, spans), device.LabEnded)
         assert ended is not None
         if isinstance(lab, Simulated) and ended.spent is not None:
             lab.spent = ended.spent
@@ -85,7 +85,7 @@ class Lab(Python):
 
 def _forged(runner: Runner) -> Finding | None:
     """What the submission's process sent in place of a call, where that ended it."""
-    ended = runner.ask_machine(device.EndLab(runner.client, ()), device.LabEnded) if runner.pids else None
+    ended = runner.request_machine(device.EndLab(runner.client, ()), device.LabEnded) if runner.pids else None
     return Finding(Verdict.TAMPERED, ended.failed.text) if ended is not None and ended.failed else None
 
 

@@ -28,8 +28,10 @@ class Operator(Kernel):
             runner.ready()
             if self.on_machine:
                 drawn = ground_truth.draw_inputs(self.exercise, case, seed, "cpu")
-                runner.ask_machine(device.Begin(runner.client, as_inputs(drawn, runner.numbers), 0), device.Done)
-            runner.ask(messages.Inspect(case=dict(case), seed=seed), messages.Done, INSPECTION_SECONDS)
+                runner.request_machine(
+                    device.Begin(runner.client, as_inputs(drawn, runner.storage_numbers), 0), device.Done
+                )
+            runner.request(messages.Inspect(case=dict(case), seed=seed), messages.Done, INSPECTION_SECONDS)
             return self._fault(runner)
         except SubmissionFailed as stopped:
             return self._fault(runner) or stopped.finding

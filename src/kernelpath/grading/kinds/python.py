@@ -35,7 +35,7 @@ class Python:
         self, runner: Runner, case: Case, seed: int, *, variety: Variety = PLAIN, order: int = 0, label: str = ""
     ) -> Observation:
         inputs = ground_truth.draw_inputs(self.exercise, case, seed, self.device, variety)
-        returned = runner.ask(self._request(inputs, case, seed, variety), messages.CallResult)
+        returned = runner.request(self._request(inputs, case, seed, variety), messages.CallResult)
         return Observation(
             inputs=inputs,
             outputs=[told_tensor(one.dtype, one.shape, one.content, self.device) for one in returned.outputs],

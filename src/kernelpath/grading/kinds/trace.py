@@ -34,7 +34,7 @@ class Trace(Python):
             raise Usage(str(error)) from error
         files = [value for value in inputs if isinstance(value, TraceFile)]
         others = [value for value in inputs if not isinstance(value, TraceFile)]
-        told = runner.ask(messages.ReadFiles(files=files, arguments=others), messages.ReportedFacts)
+        told = runner.request(messages.ReadFiles(files=files, arguments=others), messages.ReportedFacts)
         if told.tampered:
             finding: Finding | None = Finding(Verdict.TAMPERED, told.tampered)
         else:
