@@ -43,7 +43,7 @@ class Excess(IntEnum):
 
     @property
     def description(self) -> str:
-        """What the submission did, as the rest of a sentence about it."""
+        """The sentence about the submission, without its subject."""
         return {
             Excess.BYTES: f"wrote more than its quota of {FOLDER_BYTES >> 20} MiB of files",
             Excess.FILES: f"made more files than its quota of {FOLDER_FILES:,}, or hid some",
@@ -53,7 +53,7 @@ class Excess(IntEnum):
 
 
 def memory_limit() -> int:
-    """Return the bytes of host memory that one process may allocate, and that a worker's processes may hold together."""
+    """Return the bytes of host memory that a process may allocate, and that a worker's processes may hold together."""
     return min(MEMORY, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2)
 
 

@@ -266,7 +266,7 @@ def _uncomputed(exchange: Exchange, layers: Layers) -> Finding | None:
         if (done := exchange.computed(rank)) != wanted:
             told = ", ".join(map(str, done[:4])) + (", …" if len(done) > 4 else "")
             cause = f"rank {rank} calls backward of layers {told or 'none'}; call each once, the last layer first"
-            return Finding(Verdict.WRONG_VALUES, cause, line=exchange.computed_in(rank))
+            return Finding(Verdict.WRONG_VALUES, cause, line=exchange.first_compute_line(rank))
     return None
 
 
