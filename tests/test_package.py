@@ -181,7 +181,7 @@ def test_a_fake_with_the_strides_of_its_argument_is_told(tmp_path: Path) -> None
     """x / 2 keeps the strides of x; a kernel's output has those that it is given."""
     examined(tmp_path)
     halves = importlib.import_module("halves")
-    package._fake_has_strides(halves, "half", [torch.ones(6)[::2]])
+    package._check_fake_strides(halves, "half", [torch.ones(6)[::2]])
     vars(halves)["half"] = lambda x: torch.empty_like(x) if type(x) is not torch.Tensor else x.contiguous()
     with pytest.raises(WrongOperator, match=r"strides \(1, 2\), the kernel one with \(3, 1\)"):
-        package._fake_has_strides(halves, "half", [torch.ones(3, 2).t()])
+        package._check_fake_strides(halves, "half", [torch.ones(3, 2).t()])

@@ -45,7 +45,7 @@ LibraryMatmul = tuple[tuple[tuple[int, ...], tuple[int, ...]], tuple[tuple[int, 
 
 @dataclass
 class CallRecord:
-    """What a submission did in a call.
+    """A record of the submission's activity in a call.
 
     Attributes:
         operators: The operators that compute.
@@ -243,7 +243,10 @@ class GuardedAllocator:
 
     def allocate(self, fresh: torch.Tensor) -> torch.Tensor:
         """Return a guarded tensor like `fresh`, which is dropped unused."""
-        size, stride, dtype, device = fresh.size(), fresh.stride(), fresh.dtype, fresh.device
+        size = fresh.size()
+        stride = fresh.stride()
+        dtype = fresh.dtype
+        device = fresh.device
         nbytes = fresh.untyped_storage().nbytes()
         pinned = fresh.is_pinned()
         del fresh  # its memory may serve the guarded tensor

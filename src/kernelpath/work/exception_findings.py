@@ -1,4 +1,4 @@
-"""Turns whatever a submission raised into a verdict, its cause, and the line of the learner's file."""
+"""Turn an exception of a submission into a finding: the verdict, its cause, and the line of the learner's file."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from kernelpath.work.confine import AccessDenied, ReadyMadeWork, is_forbidden
 
 FAULT_VERDICTS = {
     **{kind: Verdict[kind.name] for kind in errors.FaultKind if kind.name in Verdict.__members__},
-    # A missing proxy fence is missing order: to a learner that is a race.
+    # Without the proxy fence nothing orders the two accesses, which is a race.
     errors.FaultKind.UNFENCED: Verdict.RACE,
 }
-"""The verdict on each kind of fault that has one of its own; any other is CRASHED."""
+"""The verdict on each kind of fault that has its own verdict. Any other is CRASHED."""
 
-_CHOICE = 'kp check --arch NAME, or where the exercise declares arch="NAME"'
-"""What chooses the target of a grading."""
+_TARGET_ADVICE = 'kp check --arch NAME, or where the exercise declares arch="NAME"'
+"""How a learner chooses the target of a grading."""
 
-_COMPILERS = (
+_COMPILER_ERRORS = (
     "CompileError",
     "KernelNotFound",
     "CompilationError",
@@ -44,36 +44,37 @@ _COMPILERS = (
     "PTXASError",
     "UnsupportedLanguageConstruct",
 )
+"""Names of the exceptions that compilers raise."""
 
 
 _MOST_CAUSES = 100
 _MOST_CHARACTERS = 100_000
 
 PROJECTS: list[Path] = []
-"""Folders beside the file with sources of the learner's, as they are in this process."""
+"""Folders with sources of the learner's besides the submission's folder, as this process sees them."""
 
 
 def classify_exception(error: BaseException, file: Path, loading: bool = False) -> Finding:
-    """Return the verdict on an exception that came out of the submission in `file`, or out of its kernel.
+    """Return the finding about an exception that the submission in `file`, or its kernel, raised.
 
-    Call it on the submission's thread: to ask an exception for its text may run the submission's code. The finding
-    is ours: plain text that can be encoded, whatever the exception's text, names and attributes are.
+    Call this on the submission's thread, since the text of an exception may be computed by the submission's code. The
+    finding consists of plain text that can be encoded, whatever the exception's text, names and attributes are.
     """
     try:
         return _plain_finding(_classify(error, file, loading), loading)
     except BaseException:
         verdict = Verdict.COMPILE_ERROR if loading else Verdict.CRASHED
-        kind = _plain_text(_CLASS_NAME.__get__(type(error)))
-        return Finding(verdict, f"{kind}: (its text cannot be made)", str(file), _line_in(error, file))
+        class_name = _plain_text(_CLASS_NAME.__get__(type(error)))
+        return Finding(verdict, f"{class_name}: (its text cannot be made)", str(file), _line_in(error, file))
 
 
 _TRACEBACK = vars(BaseException)["__traceback__"]
 _CLASS_NAME = vars(type)["__name__"]
-"""Descriptors of the interpreter, which a class or its metaclass cannot override."""
+"""Descriptors of the interpreter. A class or its metaclass can override the attributes, but not these."""
 
 
 def _plain_finding(finding: Finding, loading: bool) -> Finding:
-    """Return a finding of plain values. Parts of it may be attributes of an exception that the submission made."""
+    """Return a finding with plain values. Parts of it may be attributes of an exception that the submission made."""
     verdict = finding.verdict
     if not isinstance(verdict, Verdict) or verdict.passed:
         verdict = Verdict.COMPILE_ERROR if loading else Verdict.CRASHED
@@ -82,10 +83,10 @@ def _plain_finding(finding: Finding, loading: bool) -> Finding:
 
 
 def _plain_text(text: object) -> str:
-    """Return a text of the submission's as UTF-8 can hold it; what is no text as nothing."""
+    """Return a text of the submission as UTF-8 can encode it; an empty text where it is not a string."""
     if not isinstance(text, str):
         return ""
-    plain = str.__str__(text)  # without the methods of a class of the submission's
+    plain = str.__str__(text)  # a subclass of the submission's could override its methods
     if len(plain) > _MOST_CHARACTERS:
         plain = plain[: _MOST_CHARACTERS // 2] + plain[-_MOST_CHARACTERS // 2 :]
     return plain.encode("utf-8", "backslashreplace").decode()
@@ -93,16 +94,16 @@ def _plain_text(text: object) -> str:
 
 def _classify(error: BaseException, file: Path, loading: bool) -> Finding:
     line = _line_in(error, file)
-    own, own_line = innermost(error, (str(file), 0))
-    if loading and (finding := _not_text(file)):
+    innermost_file, innermost_line = innermost(error, (str(file), 0))
+    if loading and (finding := _encoding_finding(file)):
         return finding
     if isinstance(error, NotImplementedError) and not loading:
-        return Finding(Verdict.NOT_STARTED, str(error), own, own_line)
+        return Finding(Verdict.NOT_STARTED, str(error), innermost_file, innermost_line)
     if isinstance(error, errors.Fault):
         verdict = FAULT_VERDICTS.get(error.kind, Verdict.CRASHED)
         return Finding(verdict, error.message, error.file or str(file), error.line)
     if isinstance(error, errors.Rejected):
-        cause = f"{error.message}{gpu.describe_choice(error.message, _CHOICE)}"
+        cause = f"{error.message}{gpu.describe_choice(error.message, _TARGET_ADVICE)}"
         return Finding(Verdict.COMPILE_ERROR, cause, error.file or str(file), error.line)
     if isinstance(error, errors.TimedOut):
         verdict = Verdict.DEADLOCK if isinstance(error, errors.Deadlock) else Verdict.TIMED_OUT
@@ -124,27 +125,29 @@ def _classify(error: BaseException, file: Path, loading: bool) -> Finding:
     if isinstance(error, ReadyMadeWork):
         return Finding(Verdict.NOT_YOUR_KERNEL, str(error), str(file), line)
     if isinstance(error, AccessDenied):
-        return Finding(Verdict.ACCESS_DENIED, str(error), own, own_line)
-    if refused := _refused_by_the_system(error):
-        return Finding(Verdict.ACCESS_DENIED, refused, own, own_line)
+        return Finding(Verdict.ACCESS_DENIED, str(error), innermost_file, innermost_line)
+    if denial := _describe_denial(error):
+        return Finding(Verdict.ACCESS_DENIED, denial, innermost_file, innermost_line)
     if isinstance(error, SyntaxError):
-        where = error.filename or str(file)
-        return Finding(Verdict.COMPILE_ERROR, f"SyntaxError: {error.msg}", where, error.lineno or 0)
-    if type(error).__name__ in _COMPILERS or "Unsupported function referenced" in str(error):
-        return _compiler_said(error, file, line)
+        error_file = error.filename or str(file)
+        return Finding(Verdict.COMPILE_ERROR, f"SyntaxError: {error.msg}", error_file, error.lineno or 0)
+    if type(error).__name__ in _COMPILER_ERRORS or "Unsupported function referenced" in str(error):
+        return _compiler_finding(error, file, line)
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate" in str(error):
         return Finding(Verdict.CRASHED, f"out of memory: {_first_line(error)}", str(file), line)
     if isinstance(error, OSError) and error.errno == errno.EFBIG:
-        most = f"{quota.FILE_SIZE >> 20} MiB"
-        return Finding(Verdict.CRASHED, f"printed, or wrote to a file, more than {most}", str(file), line)
+        limit_text = f"{quota.FILE_SIZE >> 20} MiB"
+        return Finding(Verdict.CRASHED, f"printed, or wrote to a file, more than {limit_text}", str(file), line)
     verdict = Verdict.COMPILE_ERROR if loading or isinstance(error, EntryError) else Verdict.CRASHED
     if isinstance(error, EntryError):
         return Finding(verdict, str(error), error.file or str(file), line)
-    return Finding(verdict, _python_said(error, Path(own), own_line), own, own_line)
+    return Finding(
+        verdict, _describe_python_error(error, Path(innermost_file), innermost_line), innermost_file, innermost_line
+    )
 
 
 class BaselineFailed(Exception):
-    """A contestant of ours failed in a measurement. The message says which."""
+    """A baseline or reference kernel failed in a measurement. The message says which."""
 
 
 class WrongType(Exception):
@@ -152,18 +155,21 @@ class WrongType(Exception):
 
 
 class WrongOperator(Exception):
-    """What is registered is not what autograd and torch.compile need. The message says what to change.
+    """A registered operator lacks what autograd and torch.compile need. The message says what to change.
 
-    file and line: where, if it is not the submission's file.
+    Attributes:
+        file: The file to change, if it is not the submission's.
+        line: The line to change.
     """
 
     def __init__(self, cause: str, file: str = "", line: int = 0) -> None:
         super().__init__(cause)
-        self.file, self.line = file, line
+        self.file = file
+        self.line = line
 
 
 class RuleViolation(Exception):
-    """What a submission consists of breaks a rule of its kind. The message says which."""
+    """A part of the submission breaks a rule of its kind of exercise. The message says which."""
 
     def __init__(self, verdict: Verdict, cause: str) -> None:
         super().__init__(cause)
@@ -171,9 +177,10 @@ class RuleViolation(Exception):
 
 
 class EntryError(Exception):
-    """The submission does not define the entry, or not with the arguments that the exercise gives it.
+    """The submission does not define the entry, or defines it with other parameters than the exercise's arguments.
 
-    file: where to change something, if it is not the submission's file.
+    Attributes:
+        file: The file to change, if it is not the submission's.
     """
 
     def __init__(self, cause: str, file: str = "") -> None:
@@ -181,15 +188,16 @@ class EntryError(Exception):
         self.file = file
 
 
-def _refused_by_the_system(error: BaseException) -> str:
-    """Return what Landlock or seccomp kept the submission from; nothing for another error.
+def _describe_denial(error: BaseException) -> str:
+    """Describe what Landlock or seccomp denied to the submission; empty for another error.
 
-    A library may have made a RuntimeError of it. Of the submission's own files the permissions are its own affair.
+    A library may have turned the error into a RuntimeError. Permissions of the submission's own files are its own
+    affair.
     """
     if isinstance(error, PermissionError):
         names = [os.fsdecode(name) for name in (error.filename, error.filename2) if isinstance(name, (str, bytes))]
-        own = Path(tempfile.gettempdir())
-        if names and all(Path(name).absolute().is_relative_to(own) for name in names):
+        own_folder = Path(tempfile.gettempdir())
+        if names and all(Path(name).absolute().is_relative_to(own_folder) for name in names):
             return ""
         if names:
             return f"the submission uses {' and '.join(names)}, which is not its own"
@@ -203,37 +211,43 @@ _NOT_OPENED = re.compile(r'(?:cannot|could not) open source file "([^"\n]+)"')
 
 
 def _included_from_outside(log: str) -> str:
-    """Return the file that a compiler was to include and could not open, where it is there but not the submission's."""
+    """Return the file that a compiler could not include because it exists but is not the submission's; else ""."""
     return next((name for name in _NOT_OPENED.findall(log) if os.path.isabs(name) and is_forbidden(name)), "")
 
 
-def _compiler_said(error: BaseException, file: Path, line: int) -> Finding:
-    log = _plain(str(error).strip(), file)
+def _compiler_finding(error: BaseException, file: Path, line: int) -> Finding:
+    log = _clean_log(str(error).strip(), file)
     if outside := _included_from_outside(log):
         cause = f"the submission includes {outside}, which is not its own"
-        return Finding(Verdict.ACCESS_DENIED, cause, str(file), _line_below(error, file) or line)
+        return Finding(Verdict.ACCESS_DENIED, cause, str(file), _line_of_causes(error, file) or line)
     kernels = {path.name: source_text(path) for path in (file, file.with_suffix(".cu")) if path.is_file()}
-    if said := compiler_advice.nvrtc(log, kernels):
-        return Finding(Verdict.COMPILE_ERROR, said[0], str(file.with_name(Path(said[1]).name)), said[2])
+    if nvrtc_error := compiler_advice.nvrtc(log, kernels):
+        cause, kernel_file, kernel_line = nvrtc_error
+        return Finding(Verdict.COMPILE_ERROR, cause, str(file.with_name(Path(kernel_file).name)), kernel_line)
     if located := triton_advice.locate(error, kernels.get(file.name, "")) or cute_advice.said(log):
-        where = located[1] or _line_below(error, file) or line
-        return Finding(Verdict.COMPILE_ERROR, located[0], str(file), where)
-    return Finding(Verdict.COMPILE_ERROR, log + _like(error), str(file), _line_below(error, file) or line)
+        error_line = located[1] or _line_of_causes(error, file) or line
+        return Finding(Verdict.COMPILE_ERROR, located[0], str(file), error_line)
+    return Finding(
+        Verdict.COMPILE_ERROR, log + _suggest_attribute(error), str(file), _line_of_causes(error, file) or line
+    )
 
 
-def _plain(text: str, file: Path) -> str:
-    """Without colors, and without the folder of the copy that is graded, which no learner knows."""
+def _clean_log(text: str, file: Path) -> str:
+    """Return a log without colors, and without the folder of the graded copy, which learners do not know."""
     return re.sub(r"\x1b\[[0-9;]*m", "", text).replace(f"{file.parent}/", "")
 
 
-def _line_below(error: BaseException, file: Path) -> int:
-    """The innermost line of the learner's file on the way to what made a compiler raise the error."""
+def _line_of_causes(error: BaseException, file: Path) -> int:
+    """Return the innermost line of the learner's file in the tracebacks of the causes of an error; 0 without any."""
     lines = [_line_in(cause, file) for cause in _causes(error)]
     return next((line for line in reversed(lines) if line), 0)
 
 
 def _causes(error: BaseException) -> list[BaseException]:
-    """Return what made an error be raised, from the latest to the first. A submission can make a circle of them."""
+    """Return the chain of exceptions that led to an error, from the latest to the first.
+
+    A submission can make the chain a circle, so its length is limited.
+    """
     causes: list[BaseException] = []
     cause = error.__cause__ or error.__context__
     while cause is not None and len(causes) < _MOST_CAUSES:
@@ -242,56 +256,62 @@ def _causes(error: BaseException) -> list[BaseException]:
     return causes
 
 
-def _like(error: BaseException) -> str:
-    """What may have been meant by an attribute that is not there."""
-    cause = next((one for one in (error, *_causes(error)) if isinstance(one, AttributeError)), None)
+def _suggest_attribute(error: BaseException) -> str:
+    """Return a suggestion for an attribute that does not exist, as the rest of a sentence; empty without any."""
+    chain = (error, *_causes(error))
+    cause = next((exception for exception in chain if isinstance(exception, AttributeError)), None)
     owner = getattr(cause, "obj", None)
     name = cause.name if cause else None
     if owner is None or name is None:
         return ""
-    inner = [
+    submodules = [
         key
         for key, value in getattr(owner, "__dict__", {}).items()
         if isinstance(value, ModuleType) and hasattr(value, name)
     ]
-    if isinstance(owner, ModuleType) and inner:
-        return f"; did you mean {inner[0]}.{name}?"
+    if isinstance(owner, ModuleType) and submodules:
+        return f"; did you mean {submodules[0]}.{name}?"
     return triton_advice.alike(name, dir(owner))
 
 
 _NO_GPU = "there is no GPU here, and tensors are on the CPU: take the device from an input, as torch.empty_like(x) does"
 
 
-def _python_said(error: BaseException, file: Path, line: int) -> str:
-    """The exception in one line, with what to do; of an assertion that says nothing, what is asserted."""
+def _describe_python_error(error: BaseException, file: Path, line: int) -> str:
+    """Return an exception in one line, with advice. An assertion without a message is described by its source."""
     source = _source_line(file, line)
     if launch := triton_advice.at_launch(error, "".join(linecache.getlines(str(file))), line):
         return launch
-    said = source if isinstance(error, AssertionError) and not str(error) else _plain(_first_line(error), file)
-    asks_for_gpu = re.search(r"not compiled with CUDA|No CUDA GPUs are available|Found no NVIDIA driver", said)
-    if asks_for_gpu or (isinstance(error, AssertionError) and re.search(r"\bis_cuda\b|cuda['\"]", source)):
-        said += f"; {_NO_GPU}"
+    is_bare_assertion = isinstance(error, AssertionError) and not str(error)
+    message = source if is_bare_assertion else _clean_log(_first_line(error), file)
+    needs_gpu = re.search(r"not compiled with CUDA|No CUDA GPUs are available|Found no NVIDIA driver", message)
+    if needs_gpu or (isinstance(error, AssertionError) and re.search(r"\bis_cuda\b|cuda['\"]", source)):
+        message += f"; {_NO_GPU}"
     elif isinstance(error, NameError) and error.name in compiler_advice.BUILT_IN:
-        said += "; only a kernel has it, and this is the launch, which runs once"
+        message += "; only a kernel has it, and this is the launch, which runs once"
     elif isinstance(error, AttributeError):
-        said += _like(error)
+        message += _suggest_attribute(error)
     elif type(error).__name__ == "DSLCudaRuntimeError":
-        said = f"{said.strip()}; lane.run(host, x, out) calls a host function of CuTe DSL, with a GPU and without"
-    return f"{type(error).__name__}: {said or '(no message)'}"
+        message = f"{message.strip()}; lane.run(host, x, out) calls a host function of CuTe DSL, with a GPU and without"
+    return f"{type(error).__name__}: {message or '(no message)'}"
 
 
 def _source_line(file: Path, line: int) -> str:
     return linecache.getline(str(file), line).strip()
 
 
-def _not_text(file: Path) -> Finding | None:
-    """About a byte that is invalid in the encoding of a file, which is UTF-8 where the file names none."""
+def _encoding_finding(file: Path) -> Finding | None:
+    """Return a finding about a byte that is invalid in the encoding of a file."""
     try:
         with tokenize.open(file) as source:
             source.read()
     except UnicodeDecodeError as error:
         content = file.read_bytes()
-        number = next(at for at, line in enumerate(content.split(b"\n"), 1) if not _is_text(line, error.encoding))
+        number = next(
+            line_number
+            for line_number, line in enumerate(content.split(b"\n"), 1)
+            if not _is_text(line, error.encoding)
+        )
         cause = f"line {number} is not {error.encoding.upper()}: save the file as UTF-8"
         return Finding(Verdict.COMPILE_ERROR, cause, str(file), number)
     except (SyntaxError, OSError):
@@ -308,13 +328,13 @@ def _is_text(line: bytes, encoding: str) -> bool:
 
 
 def _line_in(error: BaseException, file: Path) -> int:
-    """The innermost line of the learner's file on the way to the error; 0 if it is not on the way."""
+    """Return the innermost line of the learner's file in the traceback of an error; 0 if it is not there."""
     lines = [line for name, line in _frames(error) if Path(name) == file]
     return lines[-1] if lines else 0
 
 
 def _frames(error: BaseException) -> list[tuple[str, int]]:
-    """Return the file and the line of each frame on the way to an error.
+    """Return the file and the line of each frame in the traceback of an error.
 
     traceback.extract_tb would read these files for their lines, and a submission chooses their names: /dev/zero.
     """
@@ -322,11 +342,11 @@ def _frames(error: BaseException) -> list[tuple[str, int]]:
     return [(frame.f_code.co_filename, line or 0) for frame, line in stack]
 
 
-def innermost(error: BaseException, otherwise: tuple[str, int]) -> tuple[str, int]:
-    """The innermost place on the way to an error, in the file of `otherwise` or in a project: its file and its line."""
-    folders = [Path(otherwise[0]), *PROJECTS]
-    own = [frame for frame in _frames(error) if any(Path(frame[0]).is_relative_to(folder) for folder in folders)]
-    return own[-1] if own else otherwise
+def innermost(error: BaseException, default: tuple[str, int]) -> tuple[str, int]:
+    """Return the file and the line of the innermost frame of an error in the file of `default` or in a project."""
+    folders = [Path(default[0]), *PROJECTS]
+    own_frames = [frame for frame in _frames(error) if any(Path(frame[0]).is_relative_to(folder) for folder in folders)]
+    return own_frames[-1] if own_frames else default
 
 
 def _first_line(error: BaseException) -> str:

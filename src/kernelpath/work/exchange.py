@@ -76,7 +76,7 @@ class _RankState:
 
     @property
     def is_running(self) -> bool:
-        """Whether the rank computes, neither waiting nor gone."""
+        """True where the rank computes: it neither waits nor has departed."""
         return not self.departure and not self.waits_for
 
 

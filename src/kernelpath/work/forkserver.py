@@ -133,7 +133,7 @@ class ForkServer:
 
     @property
     def output(self) -> str:
-        """What the server wrote to stdout and stderr: the reason for its end, where it has ended."""
+        """The server's stdout and stderr: the reason for its end, where it has ended."""
         self._output.seek(0)
         return self._output.read().decode(errors="replace")
 

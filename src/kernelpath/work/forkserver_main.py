@@ -24,7 +24,7 @@ from kernelpath.work import privileges, quota
 
 Role = Literal["worker", "machine"]
 ROLES = {"worker": ("kernelpath.work.worker", "main"), "machine": ("kernelpath.device.server", "serve")}
-"""By role, the module and the function that a forked process calls with its socket."""
+"""The module and the function that a forked process calls with its socket, by role."""
 
 NUMBER = struct.Struct("q")
 """The format of a pid, which comes with a pidfd where the kernel has pidfds, and then of an exit status."""
@@ -117,11 +117,11 @@ def _reap(children: dict[int, _ForkedChild]) -> None:
 
     The kernel does not reuse the pid and the group of a zombie. So the group is killed before the zombie is reaped.
     """
-    while ended := _find_zombie():
+    while zombie := _find_zombie():
         with contextlib.suppress(OSError):
-            os.killpg(ended.si_pid, signal.SIGKILL)
-        _, status = os.waitpid(ended.si_pid, 0)
-        child = children.pop(ended.si_pid, None)
+            os.killpg(zombie.si_pid, signal.SIGKILL)
+        _, status = os.waitpid(zombie.si_pid, 0)
+        child = children.pop(zombie.si_pid, None)
         if child is not None:
             _send_number(child.events, child.excess or os.waitstatus_to_exitcode(status))
             child.events.close()

@@ -92,7 +92,7 @@ class _ChildProcess:
 
     @property
     def printed(self) -> str:
-        """What the process has written to stdout and stderr, cut in the middle where it is long."""
+        """The process's stdout and stderr, cut in the middle where they are long."""
         if self._is_closed:
             return ""
         descriptor = self._output.fileno()  # pread, since parent and child share the offset of the open file
@@ -334,7 +334,7 @@ class Worker:
 
     @property
     def printed(self) -> str:
-        """What the process has written to stdout and stderr."""
+        """The process's stdout and stderr."""
         return self._process.printed
 
     @property

@@ -35,7 +35,7 @@ _ABSENT = {
     errno.EPERM: ("this container forbids Landlock", "allow it in the container's seccomp profile, as Docker 23 does"),
     errno.ENOSYS: ("no Landlock in this kernel", "grade the work of others in a virtual machine or a container"),
 }
-"""By the error number of a query for the version, or EPERM of a first use: the reason, and what to do."""
+"""The reason and the remedy, by the error number of a query for the version, or EPERM of a first use."""
 
 _READ = _EXECUTE | _READ_FILE | _READ_DIR
 _FILE_RIGHTS = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL

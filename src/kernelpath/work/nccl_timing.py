@@ -45,8 +45,8 @@ class NcclRank:
         received = torch.empty_like(self._token)
         for distance in range(1, size):
             ahead, behind = (rank + distance) % size, (rank - distance) % size
-            both = [dist.P2POp(dist.isend, self._token, ahead), dist.P2POp(dist.irecv, received, behind)]
-            for request in dist.batch_isend_irecv(both):
+            operations = [dist.P2POp(dist.isend, self._token, ahead), dist.P2POp(dist.irecv, received, behind)]
+            for request in dist.batch_isend_irecv(operations):
                 request.wait()
         for low in range(size):
             for high in range(low + 1, size):

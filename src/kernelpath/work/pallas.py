@@ -149,10 +149,10 @@ def _equations(jaxpr: Any) -> Iterator[Any]:
     """Yield the equations of a program and of the functions that it calls. A kernel is one equation."""
     for equation in jaxpr.eqns:
         inner = [getattr(value, "jaxpr", value) for value in equation.params.values()]
-        called = [value for value in inner if hasattr(value, "eqns")]
-        if equation.primitive.name == "pallas_call" or not called:
+        nested = [value for value in inner if hasattr(value, "eqns")]
+        if equation.primitive.name == "pallas_call" or not nested:
             yield equation
-        for program in called if equation.primitive.name != "pallas_call" else ():
+        for program in nested if equation.primitive.name != "pallas_call" else ():
             yield from _equations(program)
 
 
@@ -167,7 +167,7 @@ def _check_blocks_written_once(mapping: Any) -> None:
         for step in itertools.product(*map(range, mapping.grid)):
             indices = tuple(map(int, jax.core.eval_jaxpr(index_map.jaxpr, index_map.consts, *step)))
             if indices in writers:
-                both = f"steps {writers[indices]} and {step} of the grid both write block {indices} of the output"
+                conflict = f"steps {writers[indices]} and {step} of the grid both write block {indices} of the output"
                 when = "in order on a TPU, at the same time on a GPU"
-                raise RuleViolation(Verdict.RACE, f"{both}: {when}; let the index map in out_specs follow the step")
+                raise RuleViolation(Verdict.RACE, f"{conflict}: {when}; let the index map in out_specs follow the step")
             writers[indices] = step

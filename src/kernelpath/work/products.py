@@ -55,7 +55,7 @@ KERNELS = {
     dtype: cuda.Kernel("library_product.cu", _SOURCE, PRODUCT, (f"-DELEMENT={name}",))
     for dtype, name in ((torch.bfloat16, "__nv_bfloat16"), (torch.float16, "__half"))
 }
-"""By the dtypes whose products a statement may leave to a library."""
+"""The kernels by dtype. These are the dtypes whose products a statement may leave to a library."""
 
 
 def runs_on_simulator(args: tuple[object, ...]) -> bool:

@@ -34,7 +34,7 @@ LOOK_SECONDS = 0.2
 
 
 class Excess(IntEnum):
-    """What a submission used too much of, as an exit status that no process has."""
+    """A quota that a submission exceeded, as an exit status that no process has."""
 
     BYTES = 1001
     FILES = 1002

@@ -80,12 +80,12 @@ class Runner:
 
     @property
     def cannot_recover(self) -> bool:
-        """Whether another request would end in the same way."""
+        """True where another request would end in the same way."""
         return self._has_hung or not self._is_loadable or self._deaths == MOST_DEATHS
 
     @property
     def printed(self) -> str:
-        """What the submission has written to stdout and stderr."""
+        """The submission's stdout and stderr, from all its processes."""
         return self._printed + (self._worker.printed if self._worker else "")
 
     @property
@@ -251,7 +251,8 @@ def _timeout_finding(timeout: WorkerTimeout, seconds: float, file: str) -> Findi
     lines = sorted(line for line in timeout.lines if line > 0)
     if not lines:
         return Finding(Verdict.TIMED_OUT, f"no answer within {seconds:.0f} s: {_ENDLESS}")
-    first, last = lines[0], lines[-1]
+    first = lines[0]
+    last = lines[-1]
     running = f"line {first} was" if first == last else f"lines {first} to {last} were"
     return Finding(Verdict.TIMED_OUT, f"no answer within {seconds:.0f} s, {running} running: {_ENDLESS}", file, first)
 

@@ -18,7 +18,7 @@ from typing import Literal
 from kernelpath.host_info import HostInfo
 
 Profile = Literal["machine", "gpu", "ranks"]
-"""Where the kernels of a submission run: on the PTX machine, on a GPU, or on several GPUs that NCCL connects."""
+"""The place where the kernels of a submission run: the PTX machine, a GPU, or several GPUs that NCCL connects."""
 
 _PR_SET_NO_NEW_PRIVS = 38
 _PR_SET_SECCOMP = 22
