@@ -20,7 +20,7 @@ import torch
 
 from kernelpath.course import registry
 from kernelpath.course.registry import Item
-from kernelpath.grading.truth import derive, draw_inputs
+from kernelpath.grading.ground_truth import derive, draw_inputs
 from kernelpath.work.stopwatch import Stopwatch
 from warpcheck.frontends import cuda
 

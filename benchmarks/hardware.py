@@ -121,7 +121,7 @@ def usual_kernels(device: str) -> Iterator[Launchable]:
 
 def reference_kernels(device: str) -> Iterator[Launchable]:
     """Every reference kernel's call on its largest declared case. It has been called before, and so is compiled."""
-    from kernelpath.grading.truth import draw_inputs
+    from kernelpath.grading.ground_truth import draw_inputs
     from warpcheck.frontends import triton
 
     triton.activate(device)

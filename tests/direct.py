@@ -41,14 +41,14 @@ from kernelpath.course import registry
 from kernelpath.course.inputs import EXTREME, PLAIN, Variety
 from kernelpath.course.problem import Case
 from kernelpath.course.registry import Item
-from kernelpath.grading import compare, devices, divergence, instructions, traffic, truth
-from kernelpath.grading.conduct import MUTATED, Evidence
-from kernelpath.lines import LineInstructions
-from kernelpath.verdict import Complaint, Verdict
+from kernelpath.grading import compare, devices, divergence, ground_truth, instructions, traffic
+from kernelpath.grading.provenance import MUTATED, Observation
+from kernelpath.line_counters import LineInstructions
+from kernelpath.verdict import Finding, Verdict
 from kernelpath.work import entries, no_gpu
-from kernelpath.work.blame import blame
-from kernelpath.work.call import plain_outputs
-from kernelpath.work.tensors import fingerprints, whole_storage
+from kernelpath.work.call import check_outputs
+from kernelpath.work.exception_findings import classify_exception
+from kernelpath.work.tensors import fingerprints, storage_bytes
 from tests import planted
 from tests.planted import Planted
 from warpcheck import frontends, simt, simulated_gpu
@@ -117,17 +117,17 @@ class Session:
     def _calls(self) -> Iterator[Call]:
         """Yield the calls of a grading in its order, each once."""
         exercise = self.exercise
-        cases = [*exercise.cases, *truth.drawn_cases(exercise, SEED), *exercise.limits]
+        cases = [*exercise.cases, *ground_truth.drawn_cases(exercise, SEED), *exercise.limits]
         for index, case in enumerate(cases):
             yield Call(index, case)
         for index, case in enumerate(cases):
             yield Call(len(cases) + index, case, EXTREME)
         drawn = [self._inputs(Call(index, case)) for index, case in enumerate(exercise.cases)]
-        for position, (index, variety) in enumerate(truth.placements(exercise, drawn)):
+        for position, (index, variety) in enumerate(ground_truth.placements(exercise, drawn)):
             if variety is not PLAIN:
                 yield Call(2 * len(cases) + position, cases[index], variety)
 
-    def complaint(self, file: Path, call: Call) -> Complaint | None:
+    def finding(self, file: Path, call: Call) -> Finding | None:
         """Return what is wrong with a submission in one call."""
         launches: list[Launched] = []
         printed = io.StringIO()
@@ -136,57 +136,63 @@ class Session:
                 warnings.simplefilter("ignore")  # an order that matters is a fault, or shows in the values
                 linecache.clearcache()  # the file may have been another program a moment ago
                 module = registry.import_file(file, "submission")
-                entry = entries.called(entries.find(module, self.exercise.entry), self.exercise, self._item.lane)
-                complaint = self._judged(entry, call, launches)
-                if complaint is not None and complaint.verdict in _LIMITS:
-                    complaint = self._judged(entry, call, launches)  # what a first call tries out is no cost
-                return complaint
+                entry = entries.adapt_entry(
+                    entries.find_entry(module, self.exercise.entry), self.exercise, self._item.lane
+                )
+                finding = self._judged(entry, call, launches)
+                if finding is not None and finding.verdict in _LIMITS:
+                    finding = self._judged(entry, call, launches)  # what a first call tries out is no cost
+                return finding
         except BaseException as error:
-            return blame(error, file)
+            return classify_exception(error, file)
 
-    def _judged(self, entry: Any, call: Call, launches: list[Launched]) -> Complaint | None:
+    def _judged(self, entry: Any, call: Call, launches: list[Launched]) -> Finding | None:
         exercise, inputs = self.exercise, self._inputs(call)
-        entries.check(entry, inputs)
+        entries.check_signature(entry, inputs)
         launches.clear()
         result = entry(*inputs)
         taken = {value.untyped_storage().data_ptr() for value in inputs if isinstance(value, torch.Tensor)}
         overwritten = exercise.overwritten(inputs)
-        outputs = list(overwritten) or plain_outputs(
+        outputs = list(overwritten) or check_outputs(
             result,
             exercise.entry,
             torch.device("cpu"),
             lambda output: output.untyped_storage().data_ptr() in taken,
         )
         counted = [launched.counted for launched in launches if launched.counted is not None]
-        evidence = Evidence(
+        observation = Observation(
             inputs=self._inputs(call),
             outputs=outputs,
-            complaint=self._mutated(inputs, overwritten, call),
+            finding=self._mutated(inputs, overwritten, call),
             traffic=_traffic(counted),
             instructions=_instructions(counted),
         )
-        return compare.judged(exercise, evidence) or self._beyond(call, evidence)
+        return compare.judged(exercise, observation) or self._beyond(call, observation)
 
     def _inputs(self, call: Call) -> tuple[Any, ...]:
-        return truth.draw_inputs(self.exercise, call.case, truth.derive(SEED, call.index), "cpu", call.variety)
+        return ground_truth.draw_inputs(
+            self.exercise, call.case, ground_truth.derive(SEED, call.index), "cpu", call.variety
+        )
 
-    def _mutated(self, inputs: tuple[Any, ...], overwritten: Any, call: Call) -> Complaint | None:
+    def _mutated(self, inputs: tuple[Any, ...], overwritten: Any, call: Call) -> Finding | None:
         own = {id(value) for value in overwritten}
         pairs = zip(inputs, self._inputs(call), strict=True)
         kept = [pair for pair in pairs if isinstance(pair[0], torch.Tensor) and id(pair[0]) not in own]
-        now, drawn = (fingerprints([whole_storage(pair[place]) for pair in kept]) for place in (0, 1))
+        now, drawn = (fingerprints([storage_bytes(pair[place]) for pair in kept]) for place in (0, 1))
         return None if now == drawn else MUTATED
 
-    def _beyond(self, call: Call, evidence: Evidence) -> Complaint | None:
+    def _beyond(self, call: Call, observation: Observation) -> Finding | None:
         """Return the first limit on counters that the call breaks, which holds for plain inputs."""
         if call.variety is not PLAIN:
             return None
-        elements = sum(output.numel() for output in evidence.outputs)
-        returned = sum(output.nbytes for output in evidence.outputs)
+        elements = sum(output.numel() for output in observation.outputs)
+        returned = sum(output.nbytes for output in observation.outputs)
         return (
-            traffic.complaint(self.exercise, call.case, evidence.traffic, returned)
-            or divergence.complaint(self.exercise, call.case, evidence.instructions)
-            or instructions.complaint(self.exercise, call.case, evidence.traffic, evidence.instructions, elements)
+            traffic.check_case(self.exercise, call.case, observation.traffic, returned)
+            or divergence.check_case(self.exercise, call.case, observation.instructions)
+            or instructions.check_case(
+                self.exercise, call.case, observation.traffic, observation.instructions, elements
+            )
         )
 
 
@@ -221,7 +227,7 @@ def _serve(connection: Connection) -> None:
     """Answer requests until the other end closes: an exercise, a submission's file, and the label of a call, or none
     for all calls."""
     torch.set_num_threads(1)
-    no_gpu.stand_in()
+    no_gpu.patch_torch_cuda()
     frontends.check(reverse=True)
     sessions: dict[str, Session] = {}
     with contextlib.suppress(EOFError):
@@ -239,9 +245,9 @@ def _ended(session: Session, file: Path, label: str | None) -> Ended:
     if not calls:
         return Ended(Verdict.UNAVAILABLE, f"there is no case {label}; python -m tests.direct --write finds another")
     for call in calls:
-        complaint = session.complaint(file, call)
-        if complaint is not None:
-            return Ended(complaint.verdict, complaint.cause, call.label)
+        finding = session.finding(file, call)
+        if finding is not None:
+            return Ended(finding.verdict, finding.cause, call.label)
     return Ended()
 
 

@@ -77,7 +77,7 @@ from kernelpath.course.inputs import draw_inputs
 from kernelpath.dev import cards
 from warpcheck import backend, simulated_gpu
 from kernelpath.grading.compare import judge
-from kernelpath.grading.truth import expected_outputs
+from kernelpath.grading.ground_truth import expected_outputs
 from warpcheck.target import SM_90A
 
 name, architecture, case = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
@@ -107,8 +107,8 @@ exercise = registry.load(item)
 inputs = draw_inputs(exercise, case, 1, "cpu")
 made = cards.load_entry(item, exercise)(*inputs)
 outputs = made if isinstance(made, tuple) else [made]
-complaint = judge(outputs, expected_outputs(exercise, inputs), exercise.tolerance)
-print(json.dumps([complaint and complaint.cause, max(launched)]))
+finding = judge(outputs, expected_outputs(exercise, inputs), exercise.tolerance)
+print(json.dumps([finding and finding.cause, max(launched)]))
 """
 
 

@@ -24,10 +24,10 @@ from kernelpath.course import registry
 from kernelpath.course.progress import Progress
 from kernelpath.course.registry import Item
 from kernelpath.grading import grade
+from kernelpath.host_info import HostInfo
 from kernelpath.school.exams import Sat
 from kernelpath.school.gradebook import Grade
 from kernelpath.show import overview
-from kernelpath.surroundings import Surroundings
 from kernelpath.verdict import Report, Verdict
 from kernelpath.work.workspace import Workspace
 from tests.waiting import happens
@@ -564,11 +564,11 @@ def test_a_container_with_too_little_memory_is_told_which_to_choose(
     kp: Run, item: Item, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (item.root / "class" / "ada").mkdir(parents=True)
-    monkeypatch.setattr(Surroundings, "free_memory", 700_000_000)
+    monkeypatch.setattr(HostInfo, "free_memory", 700_000_000)
     _, _, err = kp("grade", "class", "double", "--device", "cpu")
     assert "0.7 GB of memory are free" in err
     assert "choose a container with 2 GB" in " ".join(err.split())
-    monkeypatch.setattr(Surroundings, "free_memory", 2_000_000_000)
+    monkeypatch.setattr(HostInfo, "free_memory", 2_000_000_000)
     assert "container" not in kp("grade", "class", "double", "--device", "cpu")[2]
 
 

@@ -13,8 +13,8 @@ from kernelpath.course import registry
 from kernelpath.course.problem import EXACT, Tolerance
 from kernelpath.device.messages import POISON
 from kernelpath.grading import compare
-from kernelpath.grading.conduct import Evidence
-from kernelpath.verdict import Complaint, Verdict
+from kernelpath.grading.provenance import Observation
+from kernelpath.verdict import Finding, Verdict
 from kernelpath.work.tensors import dtype_name, fingerprint, poison_
 
 FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
@@ -51,11 +51,11 @@ def test_neither_another_nan_nor_half_of_the_pattern_is_poison() -> None:
 def test_poison_left_is_not_written_whatever_the_tolerance(dtype: torch.dtype) -> None:
     output = poisoned(1000, dtype)
     output[:990] = 1
-    complaint = compare.judge([output], [torch.ones(1000).double()], {dtype_name(dtype): LOOSE})
-    assert complaint is not None
-    assert complaint.verdict is Verdict.NOT_WRITTEN
-    assert "10 of 1,000 elements of the output" in complaint.cause
-    assert "elements 990..999 of 1000" in complaint.cause
+    finding = compare.judge([output], [torch.ones(1000).double()], {dtype_name(dtype): LOOSE})
+    assert finding is not None
+    assert finding.verdict is Verdict.NOT_WRITTEN
+    assert "10 of 1,000 elements of the output" in finding.cause
+    assert "elements 990..999 of 1000" in finding.cause
 
 
 def test_an_integer_that_looks_like_poison_passes_where_it_is_right() -> None:
@@ -63,9 +63,9 @@ def test_an_integer_that_looks_like_poison_passes_where_it_is_right() -> None:
     assert compare.judge([truth.clone()], [truth], {"int32": EXACT}) is None
     one_wrong = truth.clone()
     one_wrong[3] = 7
-    complaint = compare.judge([one_wrong], [truth], {"int32": EXACT})
-    assert complaint is not None
-    assert complaint.verdict is Verdict.WRONG_VALUES
+    finding = compare.judge([one_wrong], [truth], {"int32": EXACT})
+    assert finding is not None
+    assert finding.verdict is Verdict.WRONG_VALUES
 
 
 @pytest.mark.parametrize(
@@ -139,8 +139,8 @@ def test_the_declared_atol_decides_in_units_of_the_root_mean_square(atol: float,
 @pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30])
 def test_zeros_are_wrong_at_every_scale(scale: float) -> None:
     truth = scale * torch.randn(1000, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    complaint = compare.judge([torch.zeros(1000).double()], [truth], {"float64": Tolerance(0.5, 0.499)})
-    assert complaint is not None
+    finding = compare.judge([torch.zeros(1000).double()], [truth], {"float64": Tolerance(0.5, 0.499)})
+    assert finding is not None
 
 
 def test_integers_are_compared_exactly() -> None:
@@ -160,94 +160,94 @@ def test_integers_are_compared_exactly() -> None:
 )
 def test_the_first_fault_is_named(output: torch.Tensor, verdict: Verdict, said: str) -> None:
     tolerance = {"float32": LOOSE, "bfloat16": LOOSE}
-    complaint = compare.judge([output], [torch.ones(3, 2).double()], tolerance)
-    assert complaint is not None
-    assert complaint.verdict is verdict
-    assert said in complaint.cause
+    finding = compare.judge([output], [torch.ones(3, 2).double()], tolerance)
+    assert finding is not None
+    assert finding.verdict is verdict
+    assert said in finding.cause
 
 
 @pytest.mark.parametrize(("low", "said"), [(0, True), (1, False)])
 def test_bfloat16_that_is_cut_off_is_named(low: int, said: bool) -> None:
     truth = torch.linspace(1, 2, 1000, dtype=torch.float64)
     cut = ((compare.bits(truth.float()) >> 16) + low << 16).view(torch.float32).bfloat16()
-    complaint = compare.judge([cut], [truth], {"bfloat16": Tolerance(2.0**-9, 0.0)})
-    assert complaint is not None
-    assert ("cut off, not rounded" in complaint.cause) is said
+    finding = compare.judge([cut], [truth], {"bfloat16": Tolerance(2.0**-9, 0.0)})
+    assert finding is not None
+    assert ("cut off, not rounded" in finding.cause) is said
 
 
 def test_bfloat16_that_is_a_little_too_small_is_not_called_cut_off() -> None:
     """All that are wrong are the next lower value, as if cut off; those that are right are rounded to the nearest."""
     truth = torch.linspace(1, 2, 1000, dtype=torch.float64)
-    complaint = compare.judge([(0.9975 * truth).bfloat16()], [truth], {"bfloat16": Tolerance(2.0**-8, 0.0)})
-    assert complaint is not None
-    assert "cut off" not in complaint.cause
+    finding = compare.judge([(0.9975 * truth).bfloat16()], [truth], {"bfloat16": Tolerance(2.0**-8, 0.0)})
+    assert finding is not None
+    assert "cut off" not in finding.cause
 
 
 def test_few_values_that_happen_to_be_below_the_truth_are_not_called_cut_off() -> None:
     truth = torch.linspace(1, 2, 1000, dtype=torch.float64)
     output = truth.bfloat16()
     output[500:540] = (compare.bits(truth[500:540].float()) >> 16 << 16).view(torch.float32).bfloat16()
-    complaint = compare.judge([output], [truth], {"bfloat16": Tolerance(2.0**-8, 0.0)})
-    assert complaint is not None
-    assert "cut off" not in complaint.cause
+    finding = compare.judge([output], [truth], {"bfloat16": Tolerance(2.0**-8, 0.0)})
+    assert finding is not None
+    assert "cut off" not in finding.cause
 
 
 def test_the_first_output_may_be_held_to_one_dtype() -> None:
     ones, tolerance = torch.ones(3), {"float32": LOOSE, "bfloat16": LOOSE}
     assert compare.judge([ones, ones], [ones.double()] * 2, tolerance, "float32") is None
     assert compare.judge([ones.bfloat16(), ones], [ones.double()] * 2, tolerance, "bfloat16") is None
-    complaint = compare.judge([ones, ones], [ones.double()] * 2, tolerance, "bfloat16")
-    assert complaint is not None
-    assert complaint.cause == "output 0 has dtype float32, expected bfloat16"
+    finding = compare.judge([ones, ones], [ones.double()] * 2, tolerance, "bfloat16")
+    assert finding is not None
+    assert finding.cause == "output 0 has dtype float32, expected bfloat16"
 
 
 def test_the_type_of_every_output_comes_before_values() -> None:
     ones = torch.ones(3)
-    complaint = compare.judge([2 * ones, ones.half()], [ones.double()] * 2, {"float32": LOOSE})
-    assert complaint is not None
-    assert complaint.cause == "output 1 has dtype float16, expected float32"
+    finding = compare.judge([2 * ones, ones.half()], [ones.double()] * 2, {"float32": LOOSE})
+    assert finding is not None
+    assert finding.cause == "output 1 has dtype float16, expected float32"
 
 
 def test_outputs_have_the_names_of_the_statement() -> None:
     ones = torch.ones(3)
-    complaint = compare.judge([ones, 2 * ones], [ones.double()] * 2, {"float32": LOOSE}, names=("y", "h"))
-    assert complaint is not None
-    assert complaint.cause.startswith("3 of 3 elements of h are wrong, within elements 0..2 of 3; first: h[0] = 2")
+    finding = compare.judge([ones, 2 * ones], [ones.double()] * 2, {"float32": LOOSE}, names=("y", "h"))
+    assert finding is not None
+    assert finding.cause.startswith("3 of 3 elements of h are wrong, within elements 0..2 of 3; first: h[0] = 2")
 
 
 def test_a_case_with_the_first_outputs_alone_names_them() -> None:
     ones = torch.ones(4)
-    complaint = compare.judge([2 * ones], [ones.double()], {"float32": LOOSE}, names=("h", "dx", "dw"))
-    assert complaint is not None
-    assert "first: h[0] = 2, expected 1" in complaint.cause
+    finding = compare.judge([2 * ones], [ones.double()], {"float32": LOOSE}, names=("h", "dx", "dw"))
+    assert finding is not None
+    assert "first: h[0] = 2, expected 1" in finding.cause
 
 
 def test_wrong_values_are_placed_and_shown() -> None:
     truth = torch.arange(12.0, dtype=torch.float64).view(3, 4)
     output = truth.clone()
     output[1:, 2] = -1
-    complaint = compare.judge([output], [truth], {"float64": EXACT})
-    assert complaint is not None
-    assert "within rows 1..2, columns 2..2 of 3 x 4" in complaint.cause
-    assert "out[1, 2] = -1, expected 6; out[2, 2] = -1, expected 10" in complaint.cause
+    finding = compare.judge([output], [truth], {"float64": EXACT})
+    assert finding is not None
+    assert "within rows 1..2, columns 2..2 of 3 x 4" in finding.cause
+    assert "out[1, 2] = -1, expected 6; out[2, 2] = -1, expected 10" in finding.cause
 
 
 @pytest.mark.parametrize(("times", "said"), [(0.9, True), (-1.0, True), (2.0, True), (0.0, False), (math.nan, False)])
 def test_values_that_are_all_too_large_by_one_factor_say_it(times: float, said: bool) -> None:
     truth = torch.randn(100, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    complaint = compare.judge([(times * truth).float()], [truth], {"float32": Tolerance(1e-6, 1e-6)})
-    assert complaint is not None
-    assert (f"all are {times:.4g} times what is expected" in complaint.cause) is said
-    assert ("times what is expected" in complaint.cause) is said
+    finding = compare.judge([(times * truth).float()], [truth], {"float32": Tolerance(1e-6, 1e-6)})
+    assert finding is not None
+    assert (f"all are {times:.4g} times what is expected" in finding.cause) is said
+    assert ("times what is expected" in finding.cause) is said
 
 
 def test_no_factor_is_told_where_something_else_is_wrong() -> None:
     truth = torch.arange(1.0, 101.0, dtype=torch.float64)
     output = 2 * truth.float()
     output[50] = 51
-    complaint = compare.judge([output], [truth], {"float32": Tolerance(1e-6, 1e-6)})
-    assert complaint is not None
-    assert "times what" not in complaint.cause
+    finding = compare.judge([output], [truth], {"float32": Tolerance(1e-6, 1e-6)})
+    assert finding is not None
+    assert "times what" not in finding.cause
 
 
 def test_outputs_that_are_right_beside_a_wrong_one_are_named() -> None:
@@ -263,15 +263,15 @@ def test_outputs_that_are_right_beside_a_wrong_one_are_named() -> None:
 def test_the_bits_of_a_call_must_come_again() -> None:
     first, nan = torch.tensor([0.0, 0.1, 0.0]), torch.tensor([math.nan])
 
-    def complaint(again: torch.Tensor, than: torch.Tensor = first) -> Complaint | None:
-        return compare.unrepeated(Evidence((), [nan, than]), Evidence((), [nan, again]))
+    def finding(again: torch.Tensor, than: torch.Tensor = first) -> Finding | None:
+        return compare.unrepeated(Observation((), [nan, than]), Observation((), [nan, again]))
 
-    assert complaint(first.clone()) is None
-    one_bit = complaint(torch.nextafter(first, torch.tensor([0.0, 1.0, 0.0])))
+    assert finding(first.clone()) is None
+    one_bit = finding(torch.nextafter(first, torch.tensor([0.0, 1.0, 0.0])))
     assert one_bit is not None
     assert (one_bit.verdict, one_bit.element) == (Verdict.WRONG_VALUES, (1, 1))
     assert "gave 0.100000001 in one call and 0.100000009 in another" in one_bit.cause
-    assert complaint(torch.tensor([0.0, 0.1, -0.0])) is not None
+    assert finding(torch.tensor([0.0, 0.1, -0.0])) is not None
 
 
 # Properties, whatever the numbers
@@ -283,8 +283,8 @@ specials = st.sampled_from([math.nan, math.inf, -math.inf])
 
 
 def verdict(output: torch.Tensor, truth: torch.Tensor, tolerance: Tolerance = EXACT) -> Verdict | None:
-    complaint = compare.judge([output], [truth], {dtype_name(output.dtype): tolerance})
-    return complaint.verdict if complaint else None
+    finding = compare.judge([output], [truth], {dtype_name(output.dtype): tolerance})
+    return finding.verdict if finding else None
 
 
 @given(
@@ -376,9 +376,9 @@ def test_what_is_computed_exactly_is_compared_as_values(value: float, truth: flo
 
 def test_two_nans_are_told_apart_by_their_bits() -> None:
     truth = torch.tensor([0x7FC00001], dtype=torch.int32).view(torch.float32)
-    complaint = compare.judge([torch.tensor([math.nan])], [truth], {"float32": EXACT})
-    assert complaint is not None
-    assert "out[0] = nan (0x7fc00000), expected nan (0x7fc00001)" in complaint.cause
+    finding = compare.judge([torch.tensor([math.nan])], [truth], {"float32": EXACT})
+    assert finding is not None
+    assert "out[0] = nan (0x7fc00000), expected nan (0x7fc00001)" in finding.cause
 
 
 def test_a_nan_comes_with_the_size_of_the_inputs_of_its_row() -> None:
@@ -387,14 +387,14 @@ def test_a_nan_comes_with_the_size_of_the_inputs_of_its_row() -> None:
     x[1] = torch.tensor([-3e4, 0.0, 1e4, 2e4])
     right = exercise.reference(x).float()
     overflown = torch.stack([right[0], torch.full((4,), math.nan)])
-    complaint = compare.judged(exercise, Evidence([x], [overflown]))
-    assert complaint is not None
-    assert complaint.cause.endswith(
+    finding = compare.judged(exercise, Observation([x], [overflown]))
+    assert finding is not None
+    assert finding.cause.endswith(
         "; the inputs of row 1 lie between -3e+04 and 2e+04: a value on the way overflows, or 0 is divided by 0"
     )
-    complaint = compare.judged(exercise, Evidence([x], [right + 1]))
-    assert complaint is not None
-    assert "lie between" not in complaint.cause
+    finding = compare.judged(exercise, Observation([x], [right + 1]))
+    assert finding is not None
+    assert "lie between" not in finding.cause
 
 
 def swizzled(truth: torch.Tensor, bits: int, columns: int) -> torch.Tensor:
@@ -413,9 +413,9 @@ def swizzled(truth: torch.Tensor, bits: int, columns: int) -> torch.Tensor:
 def test_swizzle_of_the_writer_alone_is_named(bits: int, dtype: torch.dtype, rows: int, columns: int) -> None:
     truth = torch.randn(rows, -(-columns // 64) * 64, dtype=torch.float64).to(dtype)
     output = swizzled(truth, bits, columns)
-    complaint = compare.judge([output], [truth[:, :columns].double()], {dtype_name(dtype): Tolerance(1e-2, 1e-2)})
-    assert complaint is not None
-    assert "the swizzle of the writer to shared memory is not that of the reader" in complaint.cause
+    finding = compare.judge([output], [truth[:, :columns].double()], {dtype_name(dtype): Tolerance(1e-2, 1e-2)})
+    assert finding is not None
+    assert "the swizzle of the writer to shared memory is not that of the reader" in finding.cause
 
 
 @pytest.mark.parametrize("fault", ["one mask", "one mask for half of the rows", "noise", "one row", "all zero"])
@@ -429,6 +429,6 @@ def test_other_faults_are_not_called_a_swizzle(fault: str) -> None:
         "one row": torch.where(torch.arange(64)[:, None] == 5, truth.roll(4, 1), truth),
         "all zero": torch.zeros(64, 64),
     }[fault]
-    complaint = compare.judge([output], [truth.double()], {"float32": Tolerance(1e-5, 1e-5)})
-    assert complaint is not None
-    assert "swizzle" not in complaint.cause
+    finding = compare.judge([output], [truth.double()], {"float32": Tolerance(1e-5, 1e-5)})
+    assert finding is not None
+    assert "swizzle" not in finding.cause

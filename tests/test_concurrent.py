@@ -26,7 +26,7 @@ class _SharedServer:
 
     server: forkserver.ForkServer | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
-    group: forkserver.Group | None = None
+    group: forkserver.ServerGroup | None = None
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +36,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "CASE_SECONDS", 120.0)  # so that a computer under load fails no test
     monkeypatch.setattr(forkserver, "_BURIAL_SECONDS", 120.0)
     monkeypatch.setattr(forkserver, "_thread", _SharedServer())
-    forkserver.running()
+    forkserver.get_server()
 
 
 def without_times(report: Report) -> Report:

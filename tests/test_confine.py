@@ -33,11 +33,11 @@ ATTEMPTS = {
 TRY = """
 import gc, json, os, sys
 from pathlib import Path
-from kernelpath.work import confine, witness
+from kernelpath.work import confine, tamper_check
 
 hidden = Path(sys.argv[1])
 os.chdir(hidden)  # where the mode of open() is no file of theirs
-confine.deny([hidden], [hidden / "mine.py", hidden / "mineä.cu"])
+confine.install_audit_hook([hidden], [hidden / "mine.py", hidden / "mineä.cu"])
 escaped = f'.file\\t1 "{hidden}/mine\\\\303\\\\244.cu"'
 ptx = f'.file\\t1 "{hidden}/theirs.cu"'
 
@@ -45,14 +45,14 @@ ptx = f'.file\\t1 "{hidden}/theirs.cu"'
 def attempt(code):
     try:
         exec(code)
-    except (confine.AccessDenied, confine.ReadyMade) as error:
+    except (confine.AccessDenied, confine.ReadyMadeWork) as error:
         return str(error)
     return ""
 
 
 gc.get_objects(), open(hidden / "theirs.py").close()
 attempts = json.loads(sys.argv[2])
-threads = witness.SubmissionThread(), witness.SubmissionThread()
+threads = tamper_check.SubmissionThread(), tamper_check.SubmissionThread()
 print(json.dumps([[thread.call(attempt, code) for code in attempts] for thread in threads]))
 """
 
@@ -114,7 +114,7 @@ def test_a_process_that_hides_is_not_looked_into_by_another_of_its_user(how: str
 
 def test_the_grader_hides_before_a_submission_runs() -> None:
     code = (
-        "import ctypes; from kernelpath.work import forkserver; forkserver.running();"
+        "import ctypes; from kernelpath.work import forkserver; forkserver.get_server();"
         "print(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -9,7 +9,7 @@ import torch
 from kernelpath.course import draw, registry
 from kernelpath.course.problem import Case
 from kernelpath.grading import compare, grade
-from kernelpath.grading.truth import expected_outputs
+from kernelpath.grading.ground_truth import expected_outputs
 from tests import planted
 
 Round = Callable[[torch.Tensor], torch.Tensor]

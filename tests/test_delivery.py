@@ -264,7 +264,7 @@ def test_in_a_folder_that_is_no_course_the_installed_checkout_is_not_taken(
 def test_what_needs_no_learners_file_works_anywhere(
     checkout: Path, kp: Callable[..., tuple[int, str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doctor, "examine", lambda: [doctor.Finding("Python", True, "3.99", lane=True)])
+    monkeypatch.setattr(doctor, "examine", lambda: [doctor.Diagnosis("Python", True, "3.99", lane=True)])
     assert "Usage: kp check" in kp("check", "--help")[1]
     assert kp("doctor")[:2] == (0, "yes  Python  3.99\n")
     assert "there are no notebooks in book/" in kp("book")[2]  # of the installed course, which is found

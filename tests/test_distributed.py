@@ -26,9 +26,9 @@ from kernelpath.grading.kinds.distributed import Distributed
 from kernelpath.show import network as network_table
 from kernelpath.show import view
 from kernelpath.verdict import Report, Verdict
-from kernelpath.wire import Gone, Wire
+from kernelpath.wire import ConnectionClosed, Wire
 from kernelpath.work import fabric_messages as fabric
-from kernelpath.work import rank
+from kernelpath.work import process_group
 from kernelpath.work.exchange import Exchange, perturb
 from kernelpath.work.tensors import from_bytes, to_bytes
 from kernelpath.work.workspace import Workspace
@@ -217,7 +217,7 @@ def test_a_send_is_complete_when_it_is_received() -> None:
         wire.send(fabric.Post(1, "send", 1, dtype="int8", count=3, content=b"abc"))
         wire.send(fabric.Await(1))
         got.append(wire.receive())
-        wire.send(fabric.Left(False))
+        wire.send(fabric.Leave(False))
 
     def receiver(wire: Wire[fabric.ToRank]) -> None:
         time.sleep(0.05)
@@ -225,13 +225,13 @@ def test_a_send_is_complete_when_it_is_received() -> None:
         wire.send(fabric.Post(1, "recv", 0, dtype="int8", count=3))
         wire.send(fabric.Await(1))
         got.append(wire.receive())
-        wire.send(fabric.Left(False))
+        wire.send(fabric.Leave(False))
 
     exchange = Exchange(2)
     served(exchange, 5.0, sender, receiver)
-    assert exchange.complaint is None
+    assert exchange.finding is None
     assert got[0] == "not before"
-    assert fabric.Complete(b"abc") in got
+    assert fabric.Completion(b"abc") in got
     assert exchange.log().sent(0) == 3
 
 
@@ -239,13 +239,13 @@ def test_a_part_is_answered_with_what_it_gives() -> None:
     got: list[object] = []
 
     def rank(wire: Wire[fabric.ToRank]) -> None:
-        wire.send(fabric.Computed(1))
+        wire.send(fabric.ComputePart(1))
         got.append(wire.receive())
-        wire.send(fabric.Left(False))
+        wire.send(fabric.Leave(False))
 
     exchange = Exchange(1, parts=(1.0, 2.0), results=[[b"first", b"second"]])
     served(exchange, 5.0, rank)
-    assert got == [fabric.Complete(b"second")]
+    assert got == [fabric.Completion(b"second")]
     assert exchange.computed(0) == [1]
 
 
@@ -253,7 +253,7 @@ def posts(*posts: fabric.Post) -> Callable[[Wire[fabric.ToRank]], None]:
     """A rank that posts these, and then waits for the first of them."""
 
     def rank(wire: Wire[fabric.ToRank]) -> None:
-        with contextlib.suppress(Gone, OSError):  # the group has ended, and its end of the wire is closed here, too
+        with contextlib.suppress(ConnectionClosed, OSError):  # the ended group has closed its end
             for one in posts:
                 wire.send(one)
             wire.send(fabric.Await(1))
@@ -286,9 +286,9 @@ def test_a_deadlock_says_which_message_is_missing(
 ) -> None:
     exchange = Exchange(len(ranks))
     served(exchange, 5.0, *ranks)
-    assert exchange.complaint is not None
-    assert exchange.complaint.verdict is Verdict.DEADLOCK
-    assert said in exchange.complaint.cause
+    assert exchange.finding is not None
+    assert exchange.finding.verdict is Verdict.DEADLOCK
+    assert said in exchange.finding.cause
 
 
 @pytest.mark.parametrize(
@@ -297,9 +297,9 @@ def test_a_deadlock_says_which_message_is_missing(
 def test_a_message_to_nobody_says_why(peer: int, said: str) -> None:
     exchange = Exchange(2)
     served(exchange, 5.0, posts(send(1, peer)), posts(receive(1, 0)))
-    assert exchange.complaint is not None
-    assert said in exchange.complaint.cause
-    assert exchange.complaint.line == 7
+    assert exchange.finding is not None
+    assert said in exchange.finding.cause
+    assert exchange.finding.line == 7
 
 
 def test_messages_in_a_row_are_counted() -> None:
@@ -362,8 +362,8 @@ def test_a_rank_that_forges_frames_is_told() -> None:
 
     exchange = Exchange(2)
     served(exchange, 5.0, forger, lambda wire: None)
-    assert exchange.complaint is not None
-    assert exchange.complaint.verdict is Verdict.TAMPERED
+    assert exchange.finding is not None
+    assert exchange.finding.verdict is Verdict.TAMPERED
 
 
 def test_bytes_of_a_ring() -> None:
@@ -441,8 +441,8 @@ def test_no_port_is_opened_by_a_rank(tmp_path: Path) -> None:
 
 def test_a_group_sends_messages_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """From torch 2.15 on, batch_isend_irecv asks any group's backend whether it coalesces messages."""
-    monkeypatch.setattr(rank, "_current", [None])
-    backend = rank._Group(0, 1)._get_backend(torch.device("cpu"))
+    monkeypatch.setattr(process_group, "_current", [None])
+    backend = process_group._Group(0, 1)._get_backend(torch.device("cpu"))
     assert not getattr(backend, "supports_coalescing", False)
 
 

@@ -11,8 +11,8 @@ from kernelpath.course import registry
 from kernelpath.course.errors import DeclarationError
 from kernelpath.course.spec import Exercise
 from kernelpath.grading import divergence, grade
-from kernelpath.grading.divergence import divergence_complaint
-from kernelpath.lines import LineInstructions
+from kernelpath.grading.divergence import check_active_lanes
+from kernelpath.line_counters import LineInstructions
 from kernelpath.verdict import Report, Verdict
 
 ROOT = Path(__file__).parents[1]
@@ -28,30 +28,30 @@ def exercise() -> Exercise:
 
 
 def test_the_average_is_over_all_instructions_and_the_line_with_most_idle_lanes_is_named() -> None:
-    complaint = divergence_complaint(LINES, 11.7, {"n": 8})
-    assert complaint is not None
-    assert (complaint.verdict, complaint.file, complaint.line) == (Verdict.DIVERGENT, "k.cu", 5)
-    assert complaint.cause == (
+    finding = check_active_lanes(LINES, 11.7, {"n": 8})
+    assert finding is not None
+    assert (finding.verdict, finding.file, finding.line) == (Verdict.DIVERGENT, "k.cu", 5)
+    assert finding.cause == (
         "at n=8: 11.6 of 32 lanes are active in the average instruction, 11.7 are required;"
         " most are idle in line 5 (8 active), and they part in line 7"
     )
-    assert complaint.step == "kp profile {name}"
-    assert divergence_complaint(LINES, 11.6, {"n": 8}) is None
-    assert divergence_complaint((), 32, {"n": 8}) is None
+    assert finding.step == "kp profile {name}"
+    assert check_active_lanes(LINES, 11.6, {"n": 8}) is None
+    assert check_active_lanes((), 32, {"n": 8}) is None
 
 
 def test_lanes_that_never_were_part_nowhere() -> None:
-    complaint = divergence_complaint([LineInstructions("k.cu", 5, 10, 10)], 2, {"n": 8})
-    assert complaint is not None
-    assert complaint.cause.endswith("most are idle in line 5 (1 active)")
+    finding = check_active_lanes([LineInstructions("k.cu", 5, 10, 10)], 2, {"n": 8})
+    assert finding is not None
+    assert finding.cause.endswith("most are idle in line 5 (1 active)")
 
 
 def test_a_case_is_limited_from_half_the_largest_ones_bytes_on(exercise: Exercise) -> None:
     n = exercise.largest["n"]
     few = [LineInstructions("k.cu", 5, 10, 10)]
-    assert divergence.complaint(exercise, {"n": n // 2 + 1, "distribution": "mixed"}, few) is not None
-    assert divergence.complaint(exercise, {"n": n // 2 - 1, "distribution": "mixed"}, few) is None
-    assert divergence.complaint(replace(exercise, active_lanes=None), exercise.largest, few) is None
+    assert divergence.check_case(exercise, {"n": n // 2 + 1, "distribution": "mixed"}, few) is not None
+    assert divergence.check_case(exercise, {"n": n // 2 - 1, "distribution": "mixed"}, few) is None
+    assert divergence.check_case(replace(exercise, active_lanes=None), exercise.largest, few) is None
 
 
 @pytest.mark.parametrize("limit", [-1.0, 0.0, 33.0])
@@ -83,8 +83,8 @@ def test_a_report_has_the_lanes_of_every_line(tmp_path: Path) -> None:
 
 def test_instructions_that_the_work_does_not_take_hide_nothing() -> None:
     lines = [LineInstructions("k.cu", 5, 100, 400), LineInstructions("k.cu", 6, 1000, 32_000)]
-    assert divergence_complaint(lines, 16, {"n": 8}) is None
-    complaint = divergence_complaint(lines, 16, {"n": 8}, useful=400)
-    assert complaint is not None
-    assert "4 of 32 lanes" in complaint.cause
-    assert complaint.line == 5
+    assert check_active_lanes(lines, 16, {"n": 8}) is None
+    finding = check_active_lanes(lines, 16, {"n": 8}, useful=400)
+    assert finding is not None
+    assert "4 of 32 lanes" in finding.cause
+    assert finding.line == 5

@@ -18,9 +18,9 @@ from packaging.requirements import Requirement
 from kernelpath import cli, doctor, packages
 from kernelpath.course.registry import Item
 from kernelpath.device import gpu
-from kernelpath.doctor import Finding
+from kernelpath.doctor import Diagnosis
 from kernelpath.grading import grade
-from kernelpath.surroundings import Surroundings
+from kernelpath.host_info import HostInfo
 from kernelpath.verdict import Verdict
 
 ABSENT = {} if importlib.util.find_spec("jax") else {"Pallas": "jax"}
@@ -152,7 +152,7 @@ def test_why_there_is_no_gpu(
 ) -> None:
     monkeypatch.setattr(doctor, "_nvidia_card", lambda: card)
     monkeypatch.setattr(gpu, "driver", lambda: driver)
-    assert doctor._no_gpu(torch_cuda, Surroundings(tmp_path, {})).remedy == remedy
+    assert doctor._no_gpu(torch_cuda, HostInfo(tmp_path, {})).remedy == remedy
 
 
 def test_other_processes_on_the_gpu_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,7 +179,7 @@ def test_a_cache_that_cannot_be_written_is_found(monkeypatch: pytest.MonkeyPatch
 def test_the_exit_status_says_whether_any_lane_works(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], works: bool, status: int
 ) -> None:
-    lanes = [Finding("CUDA C++", works, "why", "do this", lane=True), Finding("Triton", False, "why", lane=True)]
+    lanes = [Diagnosis("CUDA C++", works, "why", "do this", lane=True), Diagnosis("Triton", False, "why", lane=True)]
     monkeypatch.setattr(doctor, "examine", lambda: lanes)
     with pytest.raises(SystemExit) as exit_:
         cli.main(["doctor"])

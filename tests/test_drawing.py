@@ -21,7 +21,7 @@ from matplotlib.transforms import Bbox
 from rich.console import Console
 
 from kernelpath.course import registry
-from kernelpath.lines import LineInstructions, LineTraffic
+from kernelpath.line_counters import LineInstructions, LineTraffic
 from kernelpath.show import assembly, plots, roofline, source, templates, timed, warp
 from kernelpath.show.palette import ROLES, WASTED
 from kernelpath.show.roofline import Mark, Roof

@@ -8,7 +8,7 @@ import torch
 from kernelpath.course import registry
 from kernelpath.course.problems import dropout
 from kernelpath.grading import compare
-from kernelpath.grading.conduct import Evidence
+from kernelpath.grading.provenance import Observation
 from kernelpath.verdict import Verdict
 
 N, P = 16_384, 0.25
@@ -62,7 +62,7 @@ def test_nothing_is_dropped_for_p_of_zero() -> None:
     assert "16,383 of 16,384" in str(judged(one_dropped, all_kept, 0.0))
 
 
-def call(second_pass: torch.Tensor) -> Evidence:
+def call(second_pass: torch.Tensor) -> Observation:
     """Two layers with masks of their own; the second layer's backward pass has the mask that is given."""
     inputs = dropout.inputs(torch.Generator().manual_seed(0), N, P, "float32", "offset")
     first, second = random_mask(1), random_mask(2)
@@ -70,16 +70,16 @@ def call(second_pass: torch.Tensor) -> Evidence:
         (output * mask).float()
         for output, mask in zip(dropout.reference(*inputs), (first, second, first, second_pass), strict=True)
     ]
-    return Evidence(inputs, kept)
+    return Observation(inputs, kept)
 
 
 def test_any_mask_is_right_that_both_passes_have() -> None:
     exercise = registry.load(registry.find("dropout"))
     assert compare.judged(exercise, call(random_mask(2))) is None
-    complaint = compare.judged(exercise, call(random_mask(3)))
-    assert complaint is not None
-    assert complaint.verdict is Verdict.WRONG_VALUES
-    assert complaint.cause.startswith("the second layer does not have one mask")
+    finding = compare.judged(exercise, call(random_mask(3)))
+    assert finding is not None
+    assert finding.verdict is Verdict.WRONG_VALUES
+    assert finding.cause.startswith("the second layer does not have one mask")
 
 
 def test_samples_of_the_outputs_settle_their_own_truth() -> None:

@@ -8,7 +8,7 @@ from dataclasses import fields
 import pytest
 
 from kernelpath.course import registry
-from kernelpath.lines import LineInstructions, LineTraffic
+from kernelpath.line_counters import LineInstructions, LineTraffic
 from kernelpath.show import book, seen, source, view, weeks
 from kernelpath.verdict import Interval, Measurement, Verdict
 from warpcheck.counters import LineCounters

@@ -20,7 +20,7 @@ from cutlass import cute as dsl
 from kernelpath import cli, packages
 from kernelpath.show import cells, notebook
 from kernelpath.verdict import Verdict
-from kernelpath.work.blame import blame
+from kernelpath.work.exception_findings import classify_exception
 from warpcheck import hooks
 from warpcheck.frontends import cute as lane
 from warpcheck.frontends.cute_places import remember_places
@@ -121,11 +121,9 @@ def test_the_dsl_without_a_hook_is_unavailable_and_only_slower_without_others(mo
     monkeypatch.delattr(cute.ARCH.owner(), "Arch")
     with pytest.raises(Changed) as caught:
         lane._compile(nothing, (), "sm_80")
-    complaint = blame(caught.value, Path(__file__))
-    assert (complaint.verdict, complaint.cause) == (Verdict.UNAVAILABLE, str(caught.value))
-    assert complaint.cause.endswith(
-        "cutlass.base_dsl.enums.Arch: a kernel cannot be compiled for a GPU that is not here"
-    )
+    finding = classify_exception(caught.value, Path(__file__))
+    assert (finding.verdict, finding.cause) == (Verdict.UNAVAILABLE, str(caught.value))
+    assert finding.cause.endswith("cutlass.base_dsl.enums.Arch: a kernel cannot be compiled for a GPU that is not here")
 
 
 def attributes(module: ModuleType) -> list[Attribute]:

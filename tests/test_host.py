@@ -17,9 +17,9 @@ from kernelpath.device import messages as device
 from kernelpath.grading import grade
 from kernelpath.verdict import Verdict
 from kernelpath.work import landlock, messages, runner
-from kernelpath.work.host import Worker, WorkerGone, WorkerSilent
+from kernelpath.work.host import Worker, WorkerExited, WorkerTimeout
 from kernelpath.work.quota import Excess
-from kernelpath.work.runner import Stopped, Usage
+from kernelpath.work.runner import SubmissionFailed, Usage
 from kernelpath.work.workspace import Workspace
 from tests.conftest import GradeText, is_gone
 from tests.waiting import PATIENCE, happens
@@ -44,20 +44,20 @@ def worker(doubling: Item) -> Iterator[Worker]:
     worker.close()
 
 
-def run(worker: Worker, item: Item, body: str, seconds: float = PATIENCE) -> messages.Answer:
+def run(worker: Worker, item: Item, body: str, seconds: float = PATIENCE) -> messages.WorkerResponse:
     """What the worker answers after calling an entry of that body."""
     item.stub.write_text(SUBMISSION.format(body))
     begin(worker, item)
-    return worker.answer(seconds)
+    return worker.receive(seconds)
 
 
 def begin(worker: Worker, item: Item) -> None:
     """Have the worker call the entry of the item's stub."""
     worker.start(str(item.root), item.stem, "cpu", None)
-    worker.post(messages.Load(file=str(Workspace(item.stub).copy(alone=True).file), hidden=[]))
-    worker.post(messages.Run(case={"n": 4}, seed=1))
-    assert isinstance(worker.answer(60.0), messages.Done)
-    assert isinstance(worker.answer(60.0), messages.Done)
+    worker.send(messages.Load(file=str(Workspace(item.stub).copy(alone=True).file), hidden=[]))
+    worker.send(messages.Run(case={"n": 4}, seed=1))
+    assert isinstance(worker.receive(60.0), messages.Done)
+    assert isinstance(worker.receive(60.0), messages.Done)
 
 
 def run_until_printed(worker: Worker, item: Item, body: str) -> int:
@@ -68,16 +68,16 @@ def run_until_printed(worker: Worker, item: Item, body: str) -> int:
     return int(worker.printed)
 
 
-def complaint_of(answer: messages.Answer) -> tuple[Verdict, str]:
-    assert isinstance(answer, messages.Complained)
-    return answer.complaint.verdict, answer.complaint.cause
+def finding_of(answer: messages.WorkerResponse) -> tuple[Verdict, str]:
+    assert isinstance(answer, messages.ReportedFinding)
+    return answer.finding.verdict, answer.finding.cause
 
 
 @pytest.mark.parametrize(
     ("body", "status"), [("os._exit(3)", 3), ("os.kill(os.getpid(), signal.SIGSEGV)", -signal.SIGSEGV)]
 )
 def test_tells_how_a_worker_ended(worker: Worker, doubling: Item, body: str, status: int) -> None:
-    with pytest.raises(WorkerGone) as gone:
+    with pytest.raises(WorkerExited) as gone:
         run(worker, doubling, body)
     assert gone.value.status == status
 
@@ -85,8 +85,8 @@ def test_tells_how_a_worker_ended(worker: Worker, doubling: Item, body: str, sta
 def test_a_silent_worker_ends_with_its_children(doubling: Item) -> None:
     worker = Worker(Workspace(doubling.stub))
     child = run_until_printed(worker, doubling, f"{START.format(program='sleep 600')}; time.sleep(600)")
-    with pytest.raises(WorkerSilent):
-        worker.answer(0.0)
+    with pytest.raises(WorkerTimeout):
+        worker.receive(0.0)
     worker.close()
     assert happens(lambda: is_gone(child))
     assert happens(lambda: is_gone(worker.pid))
@@ -94,7 +94,7 @@ def test_a_silent_worker_ends_with_its_children(doubling: Item) -> None:
 
 def test_a_worker_leaves_no_daemon(doubling: Item) -> None:
     worker = Worker(Workspace(doubling.stub))
-    with pytest.raises(WorkerGone):
+    with pytest.raises(WorkerExited):
         run(worker, doubling, f"{START.format(program='setsid sleep 600')}; os._exit(0)")
     child = int(worker.printed)
     worker.close()
@@ -114,8 +114,8 @@ def test_a_worker_leaves_no_daemon(doubling: Item) -> None:
 def test_nothing_outlives_a_worker_whatever_group_it_is_in(doubling: Item, escape: str) -> None:
     worker = Worker(Workspace(doubling.stub))
     child = run_until_printed(worker, doubling, f"ctypes.CDLL(None).system({escape.encode()!r}); time.sleep(600)")
-    with pytest.raises(WorkerSilent):
-        worker.answer(0.0)
+    with pytest.raises(WorkerTimeout):
+        worker.receive(0.0)
     worker.close()
     assert happens(lambda: is_gone(child))
 
@@ -129,16 +129,16 @@ def test_a_machine_that_is_slow_has_not_crashed(monkeypatch: pytest.MonkeyPatch)
         session.workers.copy()
         one = session.workers.runner("cpu")
         one.ready()
-        assert one._machines is not None
-        os.kill(one._machines.take()._process.pid, signal.SIGSTOP)
+        assert one._machine is not None
+        os.kill(one._machine.get()._process.pid, signal.SIGSTOP)
         monkeypatch.setattr(runner, "CASE_SECONDS", 0.5)
-        with pytest.raises(Stopped) as stopped:
-            one.ask_machine(device.Record(one.client), device.Done)
+        with pytest.raises(SubmissionFailed) as stopped:
+            one.request_machine(device.Record(one.client), device.Done)
         one.close()
-    complaint = stopped.value.complaint
-    assert complaint.verdict is Verdict.TIMED_OUT
-    assert complaint.cause == f"the PTX machine gave no answer within 0.5 s: {_SLOW}"
-    assert complaint.step == "kp check {name} --seed {seed}"
+    finding = stopped.value.finding
+    assert finding.verdict is Verdict.TIMED_OUT
+    assert finding.cause == f"the PTX machine gave no answer within 0.5 s: {_SLOW}"
+    assert finding.step == "kp check {name} --seed {seed}"
 
 
 def test_a_worker_that_starts_slowly_is_no_fault_of_the_installation(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,21 +155,21 @@ def test_a_quota_that_is_exceeded_before_the_worker_has_started_is_no_fault_of_t
 ) -> None:
     """As where the worker of the case before filled the folder, and this one starts slowly."""
 
-    def answer(self: Worker, *_: float) -> messages.Answer:
-        raise WorkerGone(Excess.BYTES)
+    def receive(self: Worker, *_: float) -> messages.WorkerResponse:
+        raise WorkerExited(Excess.BYTES)
 
     item = registry.find("vector_add")
-    monkeypatch.setattr(Worker, "answer", answer)
+    monkeypatch.setattr(Worker, "receive", receive)
     with grade.Session(item, item.solution, device="cpu") as session:
         session.workers.copy()
-        with pytest.raises(Stopped) as stopped:
+        with pytest.raises(SubmissionFailed) as stopped:
             session.workers.runner("cpu").ready()
-    assert stopped.value.complaint.verdict is Verdict.CRASHED
-    assert "wrote more than its quota" in stopped.value.complaint.cause
+    assert stopped.value.finding.verdict is Verdict.CRASHED
+    assert "wrote more than its quota" in stopped.value.finding.cause
 
 
 def test_a_server_that_is_stopped_does_not_hold_up_the_grader(worker: Worker, doubling: Item) -> None:
-    with pytest.raises(WorkerSilent):
+    with pytest.raises(WorkerTimeout):
         run(worker, doubling, "time.sleep(600)", seconds=0.5)
     server = int(Path(f"/proc/{worker.pid}/stat").read_text().rpartition(")")[2].split()[1])
     os.kill(server, signal.SIGSTOP)
@@ -195,7 +195,7 @@ TOO_MUCH = {
 def test_a_submission_has_a_quota(worker: Worker, doubling: Item, body: str) -> None:
     if "chmod" in body and os.geteuid() == 0:
         pytest.skip("root reads every folder")
-    with pytest.raises(WorkerGone) as gone:
+    with pytest.raises(WorkerExited) as gone:
         run(worker, doubling, f"{body}\n    time.sleep(600)")
     assert gone.value.status == TOO_MUCH[body]
     Workspace(doubling.stub).clean()
@@ -231,13 +231,13 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_a_submission_that_hoards_memory_is_out_of_it(worker: Worker, doubling: Item) -> None:
-    verdict, cause = complaint_of(run(worker, doubling, "hoard = [numpy.empty(1 << 25) for _ in range(1 << 20)]"))
+    verdict, cause = finding_of(run(worker, doubling, "hoard = [numpy.empty(1 << 25) for _ in range(1 << 20)]"))
     assert verdict is Verdict.CRASHED
     assert "out of memory" in cause
 
 
 def test_a_submission_cannot_fill_the_disk(worker: Worker, doubling: Item) -> None:
-    verdict, cause = complaint_of(run(worker, doubling, "while True: print('x' * 1_000_000)"))
+    verdict, cause = finding_of(run(worker, doubling, "while True: print('x' * 1_000_000)"))
     assert verdict is Verdict.CRASHED
     assert "64 MiB" in cause
     assert len(worker.printed) < 100_000
@@ -246,16 +246,16 @@ def test_a_submission_cannot_fill_the_disk(worker: Worker, doubling: Item) -> No
 def test_a_submission_that_kills_the_server_harms_itself_alone(worker: Worker, doubling: Item) -> None:
     body = "os.kill(os.getppid(), signal.SIGKILL); time.sleep(600)"
     if landlock.version() >= 6:
-        assert complaint_of(run(worker, doubling, body)) == (
+        assert finding_of(run(worker, doubling, body)) == (
             Verdict.ACCESS_DENIED,
             f"{os.strerror(1)}: the submission reaches for another process or the network",
         )
     else:
-        with pytest.raises(WorkerGone) as gone:
+        with pytest.raises(WorkerExited) as gone:
             run(worker, doubling, body)
         assert gone.value.status == -signal.SIGKILL
     after = Worker(Workspace(doubling.stub))
-    with pytest.raises(WorkerGone) as gone:
+    with pytest.raises(WorkerExited) as gone:
         run(after, doubling, "os._exit(5)")
     assert gone.value.status == 5
     after.close()
@@ -275,7 +275,7 @@ def test_workers_know_nothing_of_each_other(doubling: Item) -> None:
         "names = [os.readlink(f'/proc/self/fd/{fd}') for fd in os.listdir('/proc/self/fd') if fd.isdigit()"
         " and os.path.exists(f'/proc/self/fd/{fd}')]; print(*names, sep='\\n', flush=True); os._exit(0)"
     )
-    with pytest.raises(WorkerGone):
+    with pytest.raises(WorkerExited):
         run(waiting[-1], doubling, body)
     opened = waiting[-1].printed.splitlines()
     assert sum(name.startswith("socket:") for name in opened) == 1
@@ -290,7 +290,7 @@ def test_a_process_that_must_not_have_a_library_comes_from_one_that_never_import
     causes = []
     for clean in (False, False, True):
         worker = Worker(Workspace(doubling.stub), needs="wave", clean=clean)
-        causes.append(complaint_of(run(worker, doubling, body))[1])
+        causes.append(finding_of(run(worker, doubling, body))[1])
         worker.close()
     assert ["'Wave_read'" in cause for cause in causes] == [True, True, False]
     assert causes[-1] == "ValueError: []"
@@ -298,5 +298,5 @@ def test_a_process_that_must_not_have_a_library_comes_from_one_that_never_import
 
 def test_the_reason_of_a_process_is_its_error_and_not_the_advice_behind_it(worker: Worker) -> None:
     said = "Traceback…\ntorch.AcceleratorError: CUDA error: out of memory\nSearch for it.\nCompile with `X`.\n"
-    os.pwrite(worker._process._printed.fileno(), said.encode(), 0)
-    assert worker.reason == "torch.AcceleratorError: CUDA error: out of memory"
+    os.pwrite(worker._process._output.fileno(), said.encode(), 0)
+    assert worker.last_error == "torch.AcceleratorError: CUDA error: out of memory"

@@ -96,10 +96,10 @@ class Fake:
         x = from_bytes(sent["dtype"], sent["shape"], sent["content"], "cpu")
         out = 2 * x
         return {
-            "type": "Returned",
+            "type": "CallResult",
             "secret": request["secret"],
             "outputs": [{"dtype": "float32", "shape": list(out.shape), "content": to_bytes(out)}],
-            "inputs_seen": [fingerprint(x)],
+            "input_fingerprints": [fingerprint(x)],
             "out_of_bounds": "",
             "operators": [],
             "launches": [],
@@ -110,9 +110,9 @@ class Fake:
         self.frame(self.encoded(fields))
 
     @staticmethod
-    def complaint(fields: Fields, verdict: str, cause: str) -> Fields:
+    def reported_finding(fields: Fields, verdict: str, cause: str) -> Fields:
         told = {"verdict": verdict, "cause": cause, "file": "", "line": 0, "element": None}
-        return {"type": "Complained", "secret": fields["secret"], "complaint": told}
+        return {"type": "ReportedFinding", "secret": fields["secret"], "finding": told}
 
     @staticmethod
     def compiling(begins: bool) -> Fields:
@@ -155,7 +155,7 @@ def graded(doubling: Item, monkeypatch: pytest.MonkeyPatch) -> Grade:
 
     def run(answers: Answers) -> Report:
         server = FakeServer(answers)
-        monkeypatch.setattr(forkserver, "running", lambda **_: server)
+        monkeypatch.setattr(forkserver, "get_server", lambda **_: server)
         tracemalloc.start()
         try:
             report = grade.grade(doubling, doubling.solution, device="cpu", seed=1)
@@ -194,11 +194,11 @@ def output(**changes: Any) -> Answers:
 
 
 def complaining(verdict: str, cause: str) -> Answers:
-    return lambda fake, fields: fake.answer(fake.complaint(fields, verdict, cause))
+    return lambda fake, fields: fake.answer(fake.reported_finding(fields, verdict, cause))
 
 
 def placed(fields: Fields) -> Fields:
-    return {"type": "Placed", "secret": fields["secret"], "outputs": [], "operators": [], "tampered": ""}
+    return {"type": "OutputRefs", "secret": fields["secret"], "outputs": [], "operators": [], "tampered": ""}
 
 
 def twice(fake: Fake, fields: Fields) -> None:
@@ -245,7 +245,7 @@ TAMPERED = [
     ("a secret that is a list", changed(secret=[])),
     ("answered twice", twice),
     ("no outputs", without("outputs")),
-    ("no inputs_seen", without("inputs_seen")),
+    ("no input_fingerprints", without("input_fingerprints")),
     ("no tampered", without("tampered")),
     ("outputs that are text", changed(outputs="float32")),
     ("outputs of numbers", changed(outputs=[7])),
@@ -265,10 +265,10 @@ TAMPERED = [
     ("an answer from another exercise", lambda fake, fields: fake.answer(placed(fields))),
     ("an exabyte is announced", lambda fake, fields: fake.frame(b"", size=1 << 60)),
     ("an unknown verdict", complaining("WON", "")),
-    ("a complaint that it passed", complaining("PASSED", "")),
+    ("a finding that it passed", complaining("PASSED", "")),
     (
-        "a complaint that is text",
-        lambda fake, fields: fake.answer({"type": "Complained", "secret": fields["secret"], "complaint": "no"}),
+        "a finding that is text",
+        lambda fake, fields: fake.answer({"type": "ReportedFinding", "secret": fields["secret"], "finding": "no"}),
     ),
 ]
 
@@ -324,7 +324,9 @@ values = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
     max_leaves=8,
 )
-names = st.sampled_from(["outputs", "inputs_seen", "launches", "operators", "tampered", "complaint", "secret", "type"])
+names = st.sampled_from(
+    ["outputs", "input_fingerprints", "launches", "operators", "tampered", "finding", "secret", "type"]
+)
 quietly = settings(max_examples=share_of_examples(1 / 2), suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 

@@ -11,13 +11,13 @@ from kernelpath.course import registry
 from kernelpath.course.problem import arguments
 from kernelpath.course.problems import adam
 from kernelpath.grading import grade
-from kernelpath.grading.conduct import MUTATED
+from kernelpath.grading.ground_truth import draw_inputs
 from kernelpath.grading.kinds.python import seen
-from kernelpath.grading.truth import draw_inputs
-from kernelpath.verdict import Complaint, Report, Verdict
+from kernelpath.grading.provenance import MUTATED
+from kernelpath.verdict import Finding, Report, Verdict
 from kernelpath.work.call import Call
-from kernelpath.work.watch import Journal
-from kernelpath.work.witness import SubmissionThread
+from kernelpath.work.dispatch_monitor import AuditLog
+from kernelpath.work.tamper_check import SubmissionThread
 from tests import planted
 
 ROOT = Path(__file__).parents[1]
@@ -48,7 +48,7 @@ def test_a_process_with_a_gpu_tells_what_was_overwritten_and_what_may_not_be() -
     exercise = registry.load(registry.find("adam"))
     case = adam.case("odd", 5, begin="anywhere")
     drawn, sent = (draw_inputs(exercise, case, 3, "cpu") for _ in "ab")
-    call = Call("adamw", sent, torch.device("cpu"), SubmissionThread(), Journal(), False, exercise)
+    call = Call("adamw", sent, torch.device("cpu"), SubmissionThread(), AuditLog(), False, exercise)
     given: Any = call.inputs
     adam.one_by_one(*given)
     outputs = call.outputs(None)
@@ -57,13 +57,13 @@ def test_a_process_with_a_gpu_tells_what_was_overwritten_and_what_may_not_be() -
     for output, right in zip(outputs, expected, strict=True):
         torch.testing.assert_close(output.double(), right, rtol=3e-5, atol=1e-5)
 
-    def complaint() -> Complaint | None:
-        told = call.returned(outputs, "", "", lambda outputs: [output[:0] for output in outputs])
+    def finding() -> Finding | None:
+        told = call.to_result(outputs, "", "", lambda outputs: [output[:0] for output in outputs])
         return seen(told, drawn, exercise.overwritten(drawn))
 
-    assert complaint() is None
+    assert finding() is None
     adam.lists(given[0], given[6:])[1][2].zero_()  # a gradient
-    assert complaint() == MUTATED
+    assert finding() == MUTATED
 
 
 MASK = "    mask = offsets < numel\n"

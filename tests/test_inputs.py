@@ -12,14 +12,14 @@ from kernelpath.course import draw, registry
 from kernelpath.course.inputs import EXTREME, PLAIN, Variety, draw_inputs, misalignments, serves_vectors
 from kernelpath.course.spec import Exercise
 from kernelpath.grading.compare import bits
+from kernelpath.grading.ground_truth import drawn_cases, placements
 from kernelpath.grading.kinds.python import seen
-from kernelpath.grading.truth import drawn_cases, placements
 from kernelpath.verdict import Verdict
 from kernelpath.work.call import Call
-from kernelpath.work.watch import Journal
-from kernelpath.work.witness import SubmissionThread
+from kernelpath.work.dispatch_monitor import AuditLog
+from kernelpath.work.tamper_check import SubmissionThread
 
-JOURNAL = Journal()
+AUDIT_LOG = AuditLog()
 
 
 def exercise(name: str) -> Exercise:
@@ -156,11 +156,11 @@ def test_without_tensors_the_small_cases_are_run_as_they_are() -> None:
 
 def call(variety: Variety = PLAIN) -> Call:
     drawn = draw_inputs(exercise("matrix_add"), CASE, 3, "cpu", variety)
-    return Call("matrix_add", drawn, torch.device("cpu"), SubmissionThread(), JOURNAL, False)
+    return Call("matrix_add", drawn, torch.device("cpu"), SubmissionThread(), AUDIT_LOG, False)
 
 
 def told(one: Call) -> Any:
-    return one.returned([], "", "")
+    return one.to_result([], "", "")
 
 
 @pytest.mark.parametrize("variety", [PLAIN, EXTREME, Variety(misaligned=1)])
@@ -174,6 +174,6 @@ def test_a_gap_between_rows_that_was_written_is_found_in_the_submissions_process
     made = call()
     x = made.inputs[0]
     torch.as_strided(x, (1,), (1,), x.storage_offset() + 8).fill_(0.5)
-    complaint = seen(told(made), draw_inputs(exercise("matrix_add"), CASE, 3, "cpu"))
-    assert complaint is not None
-    assert complaint.verdict is Verdict.MUTATED_INPUT
+    finding = seen(told(made), draw_inputs(exercise("matrix_add"), CASE, 3, "cpu"))
+    assert finding is not None
+    assert finding.verdict is Verdict.MUTATED_INPUT

@@ -12,8 +12,8 @@ from kernelpath.course import registry
 from kernelpath.course.errors import DeclarationError
 from kernelpath.course.spec import Exercise, Instructions
 from kernelpath.grading import grade, instructions
-from kernelpath.grading.instructions import local_complaint, narrow, too_many_integers
-from kernelpath.lines import LineInstructions, LineTraffic
+from kernelpath.grading.instructions import check_local_memory, narrow, too_many_integers
+from kernelpath.line_counters import LineInstructions, LineTraffic
 from kernelpath.verdict import Verdict
 from warpcheck.assembler import Assembled, Instruction
 from warpcheck.classes import DIVISION
@@ -33,11 +33,11 @@ def exercise() -> Exercise:
 
 def test_the_line_with_most_needless_accesses_is_named() -> None:
     lines = [access(3, 10_000, 16), access(5, 10_000, 8), access(7, 10_000, 4, "store to")]
-    complaint = narrow(lines, 16)
-    assert complaint is not None
-    assert (complaint.verdict, complaint.file, complaint.line) == (Verdict.TOO_MANY_INSTRUCTIONS, "k.cu", 7)
-    assert complaint.cause == "line 7, store to x: 4 bytes per instruction, 16 are required"
-    assert complaint.step == "kp profile {name} --sass"
+    finding = narrow(lines, 16)
+    assert finding is not None
+    assert (finding.verdict, finding.file, finding.line) == (Verdict.TOO_MANY_INSTRUCTIONS, "k.cu", 7)
+    assert finding.cause == "line 7, store to x: 4 bytes per instruction, 16 are required"
+    assert finding.step == "kp profile {name} --sass"
     assert narrow(lines, 4) is None
 
 
@@ -55,10 +55,10 @@ def test_shared_memory_is_not_limited() -> None:
 
 def test_integers_are_counted_for_each_element() -> None:
     lines = [LineInstructions("k.cu", 0, 0, 0, integer=5000), LineInstructions("k.cu", 9, 0, 0, integer=3000)]
-    complaint = too_many_integers(lines, 7.9, 1000)
-    assert complaint is not None
-    assert (complaint.verdict, complaint.line) == (Verdict.TOO_MANY_INSTRUCTIONS, 9)
-    assert complaint.cause == (
+    finding = too_many_integers(lines, 7.9, 1000)
+    assert finding is not None
+    assert (finding.verdict, finding.line) == (Verdict.TOO_MANY_INSTRUCTIONS, 9)
+    assert finding.cause == (
         "8 integer instructions per element, at most 7.9 are allowed; most in line 9: 3 (a division is many)"
     )
     assert too_many_integers(lines, 8, 1000) is None
@@ -67,22 +67,22 @@ def test_integers_are_counted_for_each_element() -> None:
 
 def test_local_memory_is_named_by_the_line_of_its_first_access() -> None:
     sass = [Instruction(4, "STG.E [R2.64], R4"), Instruction(0, "STL [R1], R4"), Instruction(6, "@P0 LDL R4, [R1]")]
-    complaint = local_complaint(Assembled(24, 16, 20, 64, b""), sass, "/a/k.cu")
-    assert complaint is not None
-    assert (complaint.verdict, complaint.line) == (Verdict.TOO_MANY_INSTRUCTIONS, 6)
-    assert complaint.cause == (
+    finding = check_local_memory(Assembled(24, 16, 20, 64, b""), sass, "/a/k.cu")
+    assert finding is not None
+    assert (finding.verdict, finding.line) == (Verdict.TOO_MANY_INSTRUCTIONS, 6)
+    assert finding.cause == (
         "line 6: ptxas: 16 bytes stack frame, 20 bytes spill stores, 64 bytes spill loads:"
         " not everything of a thread is in its registers"
     )
-    assert local_complaint(Assembled(24, 0, 0, 0, b""), sass, "k.cu") is None
+    assert check_local_memory(Assembled(24, 0, 0, 0, b""), sass, "k.cu") is None
 
 
 def test_the_largest_case_alone_is_limited(exercise: Exercise) -> None:
     lines = [access(3, 10_000, 4)]
-    assert instructions.complaint(exercise, exercise.largest, lines, (), 1) is not None
-    assert instructions.complaint(exercise, dict(exercise.largest), lines, (), 1) is None
+    assert instructions.check_case(exercise, exercise.largest, lines, (), 1) is not None
+    assert instructions.check_case(exercise, dict(exercise.largest), lines, (), 1) is None
     assert (
-        instructions.complaint(replace(exercise, instructions=Instructions()), exercise.largest, lines, (), 1) is None
+        instructions.check_case(replace(exercise, instructions=Instructions()), exercise.largest, lines, (), 1) is None
     )
 
 

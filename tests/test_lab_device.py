@@ -20,7 +20,7 @@ from kernelpath.device import lab_client, lab_server
 from kernelpath.device import lab_messages as messages
 from kernelpath.device.elements import Refused
 from kernelpath.device.messages import Done, Failed, Inputs, LabPart, Pointer, Strided
-from kernelpath.wire import Gone
+from kernelpath.wire import ConnectionClosed
 from tests.machines import Served
 
 WORK = Workload(3e-3, 0.2, 2, 5)
@@ -217,7 +217,7 @@ def test_a_lab_begins_and_ends_with_a_call(machine: Served) -> None:
 def test_what_is_no_call_of_a_lab_is_told(machine: Served) -> None:
     submission = machine.attach()
     machine.ask(messages.BeginLab(submission.number, Inputs((), {}), messages.Bus(0, 0)), Done)
-    with pytest.raises(Gone):
+    with pytest.raises(ConnectionClosed):
         submission.ask(messages.BeginLab(submission.number, Inputs((), {}), messages.Bus(0, 0)))
     ended = machine.ask(messages.EndLab(submission.number, ()), messages.LabEnded)
     assert ended.failed is not None

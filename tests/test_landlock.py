@@ -22,7 +22,7 @@ secret, libc = outside / "secret", ctypes.CDLL(None, use_errno=True)
 listening = socket.create_server(("127.0.0.1", 0))
 privileges.drop()  # root may read another's environment in spite of Landlock
 held = pathlib.Path(torch.__file__).parent / "testing"
-confine.give_up(source, own, source, [held])
+confine.restrict_process(source, own, source, [held])
 
 
 def by_libc():

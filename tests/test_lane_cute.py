@@ -25,7 +25,7 @@ from cutlass.cute.nvgpu import cpasync
 from cutlass.memory import SmemAllocator
 
 from kernelpath.verdict import Verdict
-from kernelpath.work.blame import blame
+from kernelpath.work.exception_findings import classify_exception
 from warpcheck import backend, frontends, simt, simulated_gpu
 from warpcheck.backend import Ran
 from warpcheck.frontends import cute as lane
@@ -516,7 +516,7 @@ def test_mistakes_in_traced_code_are_told_in_a_sentence_with_their_line(tmp_path
     spec.loader.exec_module(module)
     with pytest.raises(lane.CompileError) as caught:
         lane.run(module.host, torch.zeros(32, 12, dtype=torch.bfloat16))
-    said = blame(caught.value, file)
+    said = classify_exception(caught.value, file)
     assert said.verdict is Verdict.COMPILE_ERROR
     assert told in said.cause
     assert len(said.cause) < 220

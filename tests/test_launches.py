@@ -15,9 +15,9 @@ from kernelpath.course.problem import Case
 from kernelpath.device import gpu
 from kernelpath.device.messages import Note
 from kernelpath.grading import launches
-from kernelpath.grading.beside import Beside
+from kernelpath.grading.cpu_shadow import CpuShadow
 from kernelpath.grading.launches import Launched, NoTrace, difference, of_trace
-from kernelpath.grading.subject import Subject
+from kernelpath.grading.submission import Submission
 from kernelpath.grading.workers import Workers
 from kernelpath.verdict import Verdict
 from kernelpath.work import messages
@@ -119,13 +119,13 @@ def test_what_is_no_trace_is_said_to_be_none(text: bytes) -> None:
     ],
 )
 def test_the_first_launch_that_differs_is_named(gpu: tuple[Launched, ...], said: str) -> None:
-    complaint = difference(gpu, [ADD], "cuda")
-    assert (complaint is None) == (said == "")
-    if complaint is not None:
-        assert complaint.verdict is Verdict.NOT_YOUR_KERNEL
-        assert said in complaint.cause
+    finding = difference(gpu, [ADD], "cuda")
+    assert (finding is None) == (said == "")
+    if finding is not None:
+        assert finding.verdict is Verdict.NOT_YOUR_KERNEL
+        assert said in finding.cause
         other_grid = [one for one in gpu if one.grid != ADDED.grid]
-        assert ("get_device_properties" in complaint.cause) == bool(other_grid)
+        assert ("get_device_properties" in finding.cause) == bool(other_grid)
 
 
 def test_what_torch_launches_to_fill_memory_is_left_out() -> None:
@@ -214,16 +214,16 @@ class Machine:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._open: list[tuple[Beside, Workers]] = []
+        self._open: list[tuple[CpuShadow, Workers]] = []
 
-    def run(self, source: str, *others: Case) -> Beside:
+    def run(self, source: str, *others: Case) -> CpuShadow:
         file = self._folder / "submission.py"
         file.write_text(source)
         item = registry.find("vector_add_triton")
         exercise = registry.load(item)
         workers = Workers(item, exercise, file, "cuda", "sm_80", (), keep=True)
         workers.copy()
-        beside = Beside(Subject(item, exercise, file, "cuda", SM_80, workers, item.root), seed=1)
+        beside = CpuShadow(Submission(item, exercise, file, "cuda", SM_80, workers, item.root), seed=1)
         self._open.append((beside, workers))
         beside.begin(CASE, others)
         return beside
@@ -242,11 +242,11 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine
     made.close()
 
 
-def profiled(grid: int, *tuned: Tuned) -> messages.Profiled:
+def profiled(grid: int, *tuned: Tuned) -> messages.ProfileResult:
     args = event("add", 1, (grid, 1, 1))["args"]
     assert isinstance(args, dict)
     seen = {**event("add", 1, (grid, 1, 1)), "args": {**args, "block": [128, 1, 1]}}
-    return messages.Profiled(
+    return messages.ProfileResult(
         secret="", kernels={"add": 1e-6}, launches=["add"], trace=trace(seen), chosen=Chosen(tuned), workspace=0
     )
 
@@ -261,18 +261,18 @@ def of_block(block: int) -> Tuned:
 def test_an_autotuned_kernel_runs_as_the_gpu_chose(machine: Machine, block: int, grid: int) -> None:
     beside = machine.run(AUTOTUNED, SMALL)
     assert beside.compared(profiled(grid, of_block(block))) is None
-    evidence, complaint = beside.counted()
-    assert complaint is None
-    assert evidence is not None
-    assert evidence.outputs[0].numel() == 10_000
-    assert evidence.traffic
+    observation, finding = beside.counted()
+    assert finding is None
+    assert observation is not None
+    assert observation.outputs[0].numel() == 10_000
+    assert observation.traffic
 
 
 def test_a_configuration_excuses_no_other_grid(machine: Machine) -> None:
-    complaint = machine.run(AUTOTUNED).compared(profiled(41, of_block(256)))
-    assert complaint is not None
-    assert complaint.verdict is Verdict.NOT_YOUR_KERNEL
-    assert "add with grid (41, 1, 1)" in complaint.cause
+    finding = machine.run(AUTOTUNED).compared(profiled(41, of_block(256)))
+    assert finding is not None
+    assert finding.verdict is Verdict.NOT_YOUR_KERNEL
+    assert "add with grid (41, 1, 1)" in finding.cause
 
 
 def test_a_grid_may_follow_from_the_gpus_multiprocessors(machine: Machine) -> None:
@@ -280,7 +280,7 @@ def test_a_grid_may_follow_from_the_gpus_multiprocessors(machine: Machine) -> No
 
 
 def test_a_fault_of_another_case_than_the_largest_is_told_with_it(machine: Machine) -> None:
-    _, complaint = machine.run(WITHOUT_MASK, SMALL).counted()
-    assert complaint is not None
-    assert complaint.verdict is Verdict.OUT_OF_BOUNDS
-    assert complaint.cause.startswith("at n=33 offset=1: ")
+    _, finding = machine.run(WITHOUT_MASK, SMALL).counted()
+    assert finding is not None
+    assert finding.verdict is Verdict.OUT_OF_BOUNDS
+    assert finding.cause.startswith("at n=33 offset=1: ")

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from kernelpath.device import messages
 from kernelpath.device.addresses import AddressSpace
 from kernelpath.device.case import CHANGED, NOT_GIVEN
-from kernelpath.wire import Gone
+from kernelpath.wire import ConnectionClosed
 from tests.machines import Served, Submission, floats, strided
 
 X = floats(1, 2, 3, 4)
@@ -462,7 +462,7 @@ def test_a_client_that_sends_garbage_is_told_as_forged_and_the_others_are_served
     failed = machine.ask(messages.End(hostile.number, ()), messages.Ended).failed
     assert failed is not None
     assert failed.kind == "FORGED"
-    with pytest.raises(Gone):
+    with pytest.raises(ConnectionClosed):
         hostile.ask(messages.Fetch())
 
 

@@ -13,16 +13,16 @@ import torch
 from kernelpath.course import registry
 from kernelpath.course.registry import Item
 from kernelpath.course.spec import Exercise
-from kernelpath.grading import across, grade, measure, profile, timing
-from kernelpath.grading.contest import Contest
-from kernelpath.grading.steps import Grading
-from kernelpath.grading.truth import draw_inputs
-from kernelpath.verdict import Complaint, Interval, Measurement, Verdict
+from kernelpath.grading import grade, measure, multi_gpu, profile, timing
+from kernelpath.grading.grading_run import GradingRun
+from kernelpath.grading.ground_truth import draw_inputs
+from kernelpath.grading.timing_session import Contest
+from kernelpath.verdict import Finding, Interval, Measurement, Verdict
 from kernelpath.work import messages
-from kernelpath.work.runner import Stopped
+from kernelpath.work.runner import SubmissionFailed
 from kernelpath.work.tensors import sample, to_bytes
 
-_Answer = TypeVar("_Answer", bound=messages.Answer)
+_Answer = TypeVar("_Answer", bound=messages.WorkerResponse)
 
 BENCH = {"n": 5000}
 
@@ -44,26 +44,34 @@ class Worker:
     ) -> None:
         self.exercise, self.seconds, self.factor, self.from_round = exercise, seconds, factor, from_round
         self.late, self.forged = late, forged
-        self.rounds: list[messages.Round] = []
+        self.rounds: list[messages.TimeRound] = []
 
-    def ask(self, message: messages.Asked, expected: type[_Answer], seconds: float) -> _Answer:
-        answer: messages.Answer = messages.Ready(secret="", contestants=len(self.seconds))
-        if isinstance(message, messages.Round):
+    def request(self, message: messages.WorkerRequest, expected: type[_Answer], seconds: float) -> _Answer:
+        answer: messages.WorkerResponse = messages.TimingReady(secret="", implementations=len(self.seconds))
+        if isinstance(message, messages.TimeRound):
             answer = self._round(message)
         assert isinstance(answer, expected)
         return answer
 
-    def _round(self, asked: messages.Round) -> messages.Timed:
+    def _round(self, asked: messages.TimeRound) -> messages.RoundTimes:
         self.rounds.append(asked)
         (x,) = draw_inputs(self.exercise, BENCH, asked.seed, "cpu")
         output = x * (2.0 if len(self.rounds) <= self.from_round else self.factor)
         content = to_bytes(sample(output, asked.sample))
-        told = messages.Output(**{"dtype": "float32", "shape": list(output.shape), "content": content} | self.forged)
-        returned = messages.Returned(
-            secret="", outputs=[told], inputs_seen=[], out_of_bounds="", operators=[], launches=[], tampered=""
+        fields = {"dtype": "float32", "shape": list(output.shape), "content": content} | self.forged
+        returned = messages.CallResult(
+            secret="",
+            outputs=[messages.TensorData(**fields)],
+            input_fingerprints=[],
+            out_of_bounds="",
+            operators=[],
+            launches=[],
+            tampered="",
         )
         seconds = list(self.seconds)
-        return messages.Timed(secret="", returned=returned, seconds=seconds, late=self.late, telemetry={})
+        return messages.RoundTimes(
+            secret="", result=returned, seconds=seconds, changed_after_return=self.late, telemetry={}
+        )
 
 
 @pytest.fixture
@@ -106,9 +114,9 @@ def test_without_the_reference_kernel_the_rest_is_timed(exercise: Exercise) -> N
 
 def test_an_output_that_turns_wrong_while_timed_is_noticed(exercise: Exercise) -> None:
     worker = Worker(exercise, (1e-3, 1e-3, 1e-3), factor=2.001, from_round=7)
-    complaint = contest(exercise, worker).run(timing.LOOKS, lambda _: None)
-    assert complaint is not None
-    assert complaint.verdict is Verdict.WRONG_VALUES
+    finding = contest(exercise, worker).run(timing.LOOKS, lambda _: None)
+    assert finding is not None
+    assert finding.verdict is Verdict.WRONG_VALUES
     assert len(worker.rounds) == 8
 
 
@@ -122,9 +130,9 @@ def test_an_output_that_turns_wrong_while_timed_is_noticed(exercise: Exercise) -
     ],
 )
 def test_a_timed_output_has_the_form_of_any_other(exercise: Exercise, forged: Any, verdict: Verdict) -> None:
-    complaint = contest(exercise, Worker(exercise, (1e-3, 1e-3), **forged)).run(timing.LOOKS, lambda _: None)
-    assert complaint is not None
-    assert complaint.verdict is verdict
+    finding = contest(exercise, Worker(exercise, (1e-3, 1e-3), **forged)).run(timing.LOOKS, lambda _: None)
+    assert finding is not None
+    assert finding.verdict is verdict
 
 
 def measurement(seconds: float, speedup: Interval, of_reference: float = 1.0) -> Measurement:
@@ -142,8 +150,8 @@ def measurement(seconds: float, speedup: Interval, of_reference: float = 1.0) ->
     ],
 )
 def test_the_gate(seconds: float, speedup: Interval, verdict: Verdict | None) -> None:
-    complaint = measure.time_complaint(measurement(seconds, speedup, of_reference=0.5), min_speedup=1.5)
-    assert (complaint.verdict if complaint else None) is verdict
+    finding = measure.check_time(measurement(seconds, speedup, of_reference=0.5), min_speedup=1.5)
+    assert (finding.verdict if finding else None) is verdict
 
 
 @pytest.mark.parametrize(
@@ -166,11 +174,11 @@ def test_a_gate_that_cannot_be_reached_does_not_fail_a_kernel(
         of_reference=None if share is None else Interval(share, share, share),
         reference_seconds=None if reached is None else 1.0 / reached,
     )
-    complaint = measure.time_complaint(slow, 1.5, capability)
-    assert complaint is not None
+    finding = measure.check_time(slow, 1.5, capability)
+    assert finding is not None
     found = "1.00 times the baseline's speed, 1.50 required"
     expected = (Verdict.INCONCLUSIVE, f"{found}, but {says}") if says else (Verdict.TOO_SLOW, found)
-    assert (complaint.verdict, complaint.cause) == expected
+    assert (finding.verdict, finding.cause) == expected
 
 
 class Full:
@@ -179,16 +187,16 @@ class Full:
     def __init__(self, by: BaseException) -> None:
         self.by = by
 
-    def ask(self, message: messages.Asked, expected: type[_Answer], seconds: float) -> _Answer:
-        if not isinstance(message, messages.Ceilings):
+    def request(self, message: messages.WorkerRequest, expected: type[_Answer], seconds: float) -> _Answer:
+        if not isinstance(message, messages.MeasureCeilings):
             raise self.by
-        answer = messages.Measured(secret="", ceilings={"copy": 1e12})
+        answer = messages.MeasuredCeilings(secret="", ceilings={"copy": 1e12})
         assert isinstance(answer, expected)
         return answer
 
 
-SUBMISSION = Stopped(Complaint(Verdict.CRASHED, "out of memory: CUDA out of memory. Tried to allocate 4.00 GiB"))
-BASELINE = Stopped(Complaint(Verdict.UNAVAILABLE, "the baseline failed: CUDA out of memory."))
+SUBMISSION = SubmissionFailed(Finding(Verdict.CRASHED, "out of memory: CUDA out of memory. Tried to allocate 4.00 GiB"))
+BASELINE = SubmissionFailed(Finding(Verdict.UNAVAILABLE, "the baseline failed: CUDA out of memory."))
 GRADER = torch.OutOfMemoryError("CUDA out of memory.")
 
 
@@ -209,19 +217,19 @@ def test_a_timed_case_that_a_small_gpu_does_not_hold_decides_nothing(
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda: seen)
     exercise = registry.load(registry.find("vector_add"))
 
-    def measured() -> Complaint | None:
+    def measured() -> Finding | None:
         return measure.measure(exercise, Full(by), lambda *_: None, 1, lambda _: None, False, ())[1]
 
     if held_against:
-        with pytest.raises(Stopped):
+        with pytest.raises(SubmissionFailed):
             measured()
         return
-    complaint = measured()
-    assert complaint is not None
-    assert complaint.verdict is Verdict.INCONCLUSIVE
-    assert complaint.cause.startswith("out of memory: the timed case takes 0.8 GB")
-    assert complaint.cause.endswith("this GPU has 16.0 GB")
-    assert complaint.step == "kp check {name} --device cpu"
+    finding = measured()
+    assert finding is not None
+    assert finding.verdict is Verdict.INCONCLUSIVE
+    assert finding.cause.startswith("out of memory: the timed case takes 0.8 GB")
+    assert finding.cause.endswith("this GPU has 16.0 GB")
+    assert finding.step == "kp check {name} --device cpu"
 
 
 def test_a_profile_that_a_small_gpu_does_not_hold_says_so_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,11 +238,11 @@ def test_a_profile_that_a_small_gpu_does_not_hold_says_so_too(monkeypatch: pytes
     def full(*_: object) -> None:
         raise SUBMISSION
 
-    monkeypatch.setattr(profile, "complaint", full)
+    monkeypatch.setattr(profile, "check_gpu_run", full)
     item = registry.find("vector_add")
     told = []
     with grade.Session(item, item.solution, device="cpu") as session:
-        grading = Grading(session.subject, 1, lambda _: None)
+        grading = GradingRun(session.submission, 1, lambda _: None)
         for gigabytes in (6, 141):
             seen = SimpleNamespace(total_memory=gigabytes * 10**9)
             monkeypatch.setattr(torch.cuda, "get_device_properties", lambda seen=seen: seen)
@@ -243,7 +251,7 @@ def test_a_profile_that_a_small_gpu_does_not_hold_says_so_too(monkeypatch: pytes
     small, large = told
     assert small is not None
     assert small.verdict is Verdict.INCONCLUSIVE
-    assert large is SUBMISSION.complaint
+    assert large is SUBMISSION.finding
 
 
 @pytest.mark.parametrize(
@@ -265,27 +273,27 @@ def test_a_profile_that_a_small_gpu_does_not_hold_says_so_too(monkeypatch: pytes
 def test_the_gate_beside_nccl_holds_where_it_was_measured(
     capability: tuple[int, int], verdict: Verdict, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def round_(race: across._Race, index: int) -> None:
+    def round_(race: multi_gpu._Race, index: int) -> None:
         for times, seconds in zip(race.seconds, (5e-3, 1e-3), strict=True):
             times.append(seconds)
 
-    monkeypatch.setattr(across._Race, "_round", round_)
-    monkeypatch.setattr(across, "_peer_copy", lambda: 1e11)
+    monkeypatch.setattr(multi_gpu._Race, "_round", round_)
+    monkeypatch.setattr(multi_gpu, "_peer_copy", lambda: 1e11)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
-    race = across._Race(registry.load(registry.find("all_reduce")), [None, None], seed=1)  # type: ignore[list-item]
-    measured, complaint = race.run(lambda _: None)
+    race = multi_gpu._Race(registry.load(registry.find("all_reduce")), [None, None], seed=1)  # type: ignore[list-item]
+    measured, finding = race.run(lambda _: None)
     assert measured is not None
     assert measured.speedup.median == pytest.approx(0.2)
-    assert complaint is not None
-    assert (complaint.verdict, complaint.cause) == (verdict, f"0.20 times NCCL's speed, 0.50 required{says}")
+    assert finding is not None
+    assert (finding.verdict, finding.cause) == (verdict, f"0.20 times NCCL's speed, 0.50 required{says}")
 
 
 def test_a_time_that_is_launch_overhead_decides_nothing() -> None:
     short = dataclasses.replace(measurement(15e-6, Interval(2.0, 1.9, 2.1)), light_seconds=14e-6)
-    complaint = measure.time_complaint(short, min_speedup=1.5)
-    assert complaint is not None
-    assert complaint.verdict is Verdict.INCONCLUSIVE
-    assert "launch overhead" in complaint.cause
+    finding = measure.check_time(short, min_speedup=1.5)
+    assert finding is not None
+    assert finding.verdict is Verdict.INCONCLUSIVE
+    assert "launch overhead" in finding.cause
 
 
 @pytest.mark.parametrize(

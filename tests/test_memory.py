@@ -15,7 +15,7 @@ from kernelpath.grading.kinds.kernel import Kernel
 from kernelpath.grading.workers import Workers
 from kernelpath.verdict import Verdict
 from kernelpath.work import allocations
-from kernelpath.work.witness import SubmissionThread
+from kernelpath.work.tamper_check import SubmissionThread
 
 HEAD = """
 import torch
@@ -50,7 +50,7 @@ def held(tmp_path: Path) -> Iterator[Held]:
         runner = opened[-1].runner("cpu")
         calls = [Kernel(EXERCISE, "cpu").call(runner, CASE, seed) for seed in range(2)]
         runner.close()
-        assert all(call.complaint is None for call in calls)
+        assert all(call.finding is None for call in calls)
         return [call.workspace for call in calls]
 
     yield run
@@ -96,12 +96,12 @@ def test_the_machine_counts_what_a_launch_finds(held: Held, body: str, first: in
 def test_a_call_that_holds_more_than_its_share_is_told_how_much() -> None:
     limited = replace(EXERCISE, workspace=0.5)
     allowed = EXERCISE.compulsory_bytes(**CASE) // 2
-    assert memory.complaint(limited, CASE, allowed) is None
-    assert memory.complaint(EXERCISE, CASE, 100 * allowed) is None
-    complaint = memory.complaint(limited, CASE, allowed + 1)
-    assert complaint is not None
-    assert complaint.verdict is Verdict.TOO_MUCH_MEMORY
-    assert complaint.cause.startswith(f"at n=1000 offset=0: {allowed + 1:,} bytes are held beside inputs and outputs")
+    assert memory.check_workspace(limited, CASE, allowed) is None
+    assert memory.check_workspace(EXERCISE, CASE, 100 * allowed) is None
+    finding = memory.check_workspace(limited, CASE, allowed + 1)
+    assert finding is not None
+    assert finding.verdict is Verdict.TOO_MUCH_MEMORY
+    assert finding.cause.startswith(f"at n=1000 offset=0: {allowed + 1:,} bytes are held beside inputs and outputs")
 
 
 @pytest.mark.gpu
@@ -115,5 +115,5 @@ def test_a_gpu_counts_the_peak_of_a_call() -> None:
 
     x = torch.zeros(1_000_003, device="cuda")
     thread = SubmissionThread()
-    assert allocations.workspace(thread, entry, [x]) == pytest.approx((3 - 2) * x.nbytes, abs=1024)
-    assert allocations.workspace(thread, lambda x: torch.empty_like(x), [x]) == 0
+    assert allocations.peak_workspace(thread, entry, [x]) == pytest.approx((3 - 2) * x.nbytes, abs=1024)
+    assert allocations.peak_workspace(thread, lambda x: torch.empty_like(x), [x]) == 0

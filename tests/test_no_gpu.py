@@ -42,7 +42,7 @@ def asks() -> None:
 def test_without_a_gpu_there_is_nothing_to_wait_for(body: Callable[[], None]) -> None:
     def run() -> None:
         simulated_gpu.show({})
-        no_gpu.stand_in()
+        no_gpu.patch_torch_cuda()
         body()
 
     process = multiprocessing.get_context("fork").Process(target=run)

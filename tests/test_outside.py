@@ -38,7 +38,7 @@ NEEDS = {
     "a password": landlock.version() > 0,
     "its folder's permissions": landlock.version() > 0,
     "the grader": landlock.version() >= 6,
-    "shared memory": seccomp.known(),
+    "shared memory": seccomp.is_supported(),
     "a new file": landlock.version() > 0,
 }
 

@@ -15,7 +15,7 @@ import torch
 from kernelpath.course.library import Fault, Library, Promise, Refusal
 from kernelpath.verdict import Verdict
 from kernelpath.work import package
-from kernelpath.work.blame import EntryError, WrongOperator, blame
+from kernelpath.work.exception_findings import EntryError, WrongOperator, classify_exception
 
 FILES = {
     "pyproject.toml": """
@@ -92,8 +92,8 @@ def examined(folder: Path, *changes: tuple[str, str, str]) -> None:
         place = folder / "project" / name
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(text)
-    package.install(LIBRARY, folder / "project")
-    package.examine(LIBRARY, torch.device("cpu"))
+    package.build_and_install(LIBRARY, folder / "project")
+    package.check_contract(LIBRARY, torch.device("cpu"))
 
 
 def test_a_package_is_used_from_its_wheel(tmp_path: Path) -> None:
@@ -162,8 +162,8 @@ def test_what_breaks_the_contract_is_told(
 def test_the_file_to_change_is_named(tmp_path: Path, change: tuple[str, str, str], file: str, line: int) -> None:
     with pytest.raises((EntryError, WrongOperator)) as caught:
         examined(tmp_path, change)
-    complaint = blame(caught.value, tmp_path / "layer.py")
-    assert (Path(complaint.file).name, complaint.line) == (file, line)
+    finding = classify_exception(caught.value, tmp_path / "layer.py")
+    assert (Path(finding.file).name, finding.line) == (file, line)
 
 
 def test_a_stub_in_the_project_is_named_and_not_the_file_that_calls_it(tmp_path: Path) -> None:
@@ -173,15 +173,15 @@ def test_a_stub_in_the_project_is_named_and_not_the_file_that_calls_it(tmp_path:
     importlib.reload(halves)
     with pytest.raises(NotImplementedError) as caught:
         halves.half(torch.ones(1))
-    complaint = blame(caught.value, tmp_path / "layer.py")
-    assert (complaint.verdict, Path(complaint.file).name, complaint.line) == (Verdict.NOT_STARTED, "__init__.py", 2)
+    finding = classify_exception(caught.value, tmp_path / "layer.py")
+    assert (finding.verdict, Path(finding.file).name, finding.line) == (Verdict.NOT_STARTED, "__init__.py", 2)
 
 
 def test_a_fake_with_the_strides_of_its_argument_is_told(tmp_path: Path) -> None:
     """x / 2 keeps the strides of x; a kernel's output has those that it is given."""
     examined(tmp_path)
     halves = importlib.import_module("halves")
-    package._fake_has_strides(halves, "half", [torch.ones(6)[::2]])
+    package._check_fake_strides(halves, "half", [torch.ones(6)[::2]])
     vars(halves)["half"] = lambda x: torch.empty_like(x) if type(x) is not torch.Tensor else x.contiguous()
     with pytest.raises(WrongOperator, match=r"strides \(1, 2\), the kernel one with \(3, 1\)"):
-        package._fake_has_strides(halves, "half", [torch.ones(3, 2).t()])
+        package._check_fake_strides(halves, "half", [torch.ones(3, 2).t()])

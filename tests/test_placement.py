@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from kernelpath.device.placement import DEVICE, Placement, TensorOnHost
-from kernelpath.work.watch import Watch
+from kernelpath.work.dispatch_monitor import DispatchMonitor
 
 Make = Callable[[torch.Tensor], torch.Tensor]
 
@@ -104,7 +104,7 @@ def launch(make: Make) -> torch.Tensor:
     """Give a kernel what `make` makes from an input."""
     placement = Placement()
     (x,) = placement.inputs([torch.randn(4)])
-    with placement, Watch(lambda fresh: fresh, placement=placement):
+    with placement, DispatchMonitor(lambda fresh: fresh, placement=placement):
         made = make(x)
         assert made.device == (DEVICE if placement.is_on_device(made) and made.numel() else made.device)
         placement.check_launch([("x", x), ("out", made)])
@@ -126,7 +126,7 @@ def test_memory_of_the_host_may_not(make: Make, said: str) -> None:
 def test_a_tensor_on_the_device_is_moved_there_without_a_copy() -> None:
     placement = Placement()
     (x,) = placement.inputs([torch.randn(4)])
-    with placement, Watch(lambda fresh: fresh, placement=placement):
+    with placement, DispatchMonitor(lambda fresh: fresh, placement=placement):
         assert x.to(x.device) is x
         assert x.to(x.device, copy=True).data_ptr() != x.data_ptr()
         assert x.device.type == "cpu"
@@ -154,7 +154,7 @@ def added_in_a_thread(x: torch.Tensor) -> torch.Tensor:
 def test_a_tensor_that_a_thread_made_is_not_refused() -> None:
     placement = Placement()
     (x,) = placement.inputs([torch.randn(4)])
-    with placement, Watch(lambda fresh: fresh, placement=placement):
+    with placement, DispatchMonitor(lambda fresh: fresh, placement=placement):
         placement.check_launch([("sums", added_in_a_thread(x))])
         with pytest.raises(TensorOnHost, match="by empty without the device of an input"):
             placement.check_launch([("out", torch.empty(4))])

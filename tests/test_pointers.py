@@ -14,7 +14,7 @@ import torch
 from kernelpath.device import links, messages
 from kernelpath.device.client import Client, ToClient
 from kernelpath.wire import Wire
-from kernelpath.work.watch import Watch
+from kernelpath.work.dispatch_monitor import DispatchMonitor
 from tests.machines import Served, Submission
 from warpcheck import backend, pointers, simt
 from warpcheck.frontends import cuda
@@ -52,7 +52,7 @@ def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     submission.begin()
     client = Client(Wire(submission.connection, ToClient))
     monkeypatch.setattr(backend, "_device", client)
-    with Watch(lambda tensor: tensor, client.met):
+    with DispatchMonitor(lambda tensor: tensor, client.met):
         yield submission
     served.close()
 

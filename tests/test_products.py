@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from kernelpath.work import products
-from kernelpath.work.watch import Journal, Notes, Watch
+from kernelpath.work.dispatch_monitor import AuditLog, CallRecord, DispatchMonitor
 
-JOURNAL = Journal()
+AUDIT_LOG = AuditLog()
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -23,18 +23,18 @@ def test_the_kernel_makes_the_products_of_transposed_views(m: int, k: int, n: in
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("allowed", [True, False])
 def test_a_product_is_a_launch_where_it_is_allowed(allowed: bool, dtype: torch.dtype) -> None:
-    a, notes = torch.ones(8, 8, dtype=dtype), Notes()
-    with JOURNAL.noting(notes), Watch(lambda fresh: fresh, products=allowed):
+    a, record = torch.ones(8, 8, dtype=dtype), CallRecord()
+    with AUDIT_LOG.recording(record), DispatchMonitor(lambda fresh: fresh, products=allowed):
         product, total = a @ a.t(), a + a
     assert (product == 8).all()
     assert (total == 2).all()
-    assert notes.launches == ["library_product"] * allowed
-    assert [one.name for one in notes.operators] == ["mm"] * (not allowed) + ["add"]
+    assert record.launches == ["library_product"] * allowed
+    assert [one.name for one in record.operators] == ["mm"] * (not allowed) + ["add"]
 
 
 def test_a_product_of_another_dtype_is_a_librarys() -> None:
-    a, notes = torch.ones(8, 8), Notes()
-    with JOURNAL.noting(notes), Watch(lambda fresh: fresh, products=True):
+    a, record = torch.ones(8, 8), CallRecord()
+    with AUDIT_LOG.recording(record), DispatchMonitor(lambda fresh: fresh, products=True):
         product = torch.mm(a, a)
     assert (product == 8).all()
-    assert (notes.launches, [one.name for one in notes.operators]) == ([], ["mm"])
+    assert (record.launches, [one.name for one in record.operators]) == ([], ["mm"])

@@ -50,10 +50,10 @@ class Tree:
         return {self.process.pid, *quota.descendants(self.process.pid)}
 
     def used(self) -> int:
-        return quota.memory_used(self.pids, most=0)
+        return quota.memory_used(self.pids, threshold=0)
 
     def close(self) -> None:
-        quota.kill([self.process.pid])
+        quota.kill_trees([self.process.pid])
         self.process.wait()
         if self.process.stdout is not None:
             self.process.stdout.close()
@@ -90,7 +90,7 @@ def test_a_tree_below_the_limit_is_not_added_up_page_by_page(
         return original(path, *names)
 
     monkeypatch.setattr(quota, "_kilobytes", record)
-    assert quota.memory_used(trees[0].pids, most=1 << 30) < 1 << 30
+    assert quota.memory_used(trees[0].pids, threshold=1 << 30) < 1 << 30
     assert not [path for path in read if path.endswith("smaps_rollup")]
 
 
@@ -104,7 +104,7 @@ def test_a_tree_over_the_limit_is_over_its_quota(
 ) -> None:
     trees.append(Tree(shared=200 * MEBIBYTE, private=0, children=2))
     pid = trees[0].process.pid
-    assert quota.exceeded(pid, tmp_path) is None
+    assert quota.find_excess(pid, tmp_path) is None
     monkeypatch.setattr(quota, "MEMORY", 100 * MEBIBYTE)
-    assert quota.exceeded(pid, tmp_path) is quota.Excess.MEMORY
-    assert quota.Excess.MEMORY.told == "used more memory than its quota of 100 MiB, in all its processes"
+    assert quota.find_excess(pid, tmp_path) is quota.Excess.MEMORY
+    assert quota.Excess.MEMORY.description == "used more memory than its quota of 100 MiB, in all its processes"

@@ -12,7 +12,7 @@ from kernelpath.course import registry
 from kernelpath.course.errors import DeclarationError, Withheld
 from kernelpath.course.registry import Item, LookupFailed
 from kernelpath.verdict import Verdict
-from kernelpath.work.blame import blame
+from kernelpath.work.exception_findings import classify_exception
 
 LESSON = "".join(f"## Hint {n}\n\na\n\n" for n in (1, 2, 3))
 LESSON += "## Question\n\n?\n\nAnswer: 1\n\nWhy: so\n\n## Explanation\n\ndone\n"
@@ -190,4 +190,4 @@ def test_listing_imports_neither_torch_nor_a_declaration(checkout: Path) -> None
 
 
 def test_a_withheld_baseline_is_no_fault_of_the_submission() -> None:
-    assert blame(Withheld("withheld"), Path("w07a_softmax.py")).verdict is Verdict.UNAVAILABLE
+    assert classify_exception(Withheld("withheld"), Path("w07a_softmax.py")).verdict is Verdict.UNAVAILABLE

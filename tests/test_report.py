@@ -17,7 +17,7 @@ from kernelpath.course.checkpoint import Criterion
 from kernelpath.course.progress import NOTHING, Progress, Record
 from kernelpath.course.registry import Item
 from kernelpath.exam.certificate import Answered, Certificate, Written
-from kernelpath.lines import LineTraffic
+from kernelpath.line_counters import LineTraffic
 from kernelpath.show import certificate, report, results
 from kernelpath.verdict import CaseResult, Interval, Measurement, Report, ValidationError, Verdict, encode
 from tests.browser import Browser

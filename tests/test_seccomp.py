@@ -131,7 +131,9 @@ REFUSED: dict[seccomp.Profile, dict[str, str]] = {
 IN_ANY_CASE = {"stream to another": "EISCONN", "packet to another": "EISCONN"}
 """The kernel sends what is meant for another receiver to the end that a pair is connected to, or nowhere."""
 
-pytestmark = pytest.mark.skipif(not seccomp.known(), reason="this kernel, or what emulates it, has no seccomp filters")
+pytestmark = pytest.mark.skipif(
+    not seccomp.is_supported(), reason="this kernel, or what emulates it, has no seccomp filters"
+)
 
 
 @pytest.mark.parametrize("profile", REFUSED)

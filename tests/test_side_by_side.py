@@ -19,8 +19,8 @@ from kernelpath import cli
 from kernelpath.course import registry
 from kernelpath.course.registry import Item
 from kernelpath.grading import grade, pool
+from kernelpath.host_info import JOB_BYTES, HostInfo
 from kernelpath.show import overview
-from kernelpath.surroundings import JOB_BYTES, Surroundings
 from kernelpath.verdict import Interval, Measurement, Report, Verdict
 from kernelpath.work import forkserver
 from kernelpath.work.workspace import Workspace
@@ -140,10 +140,10 @@ def test_a_file_that_is_missing_ends_the_command_as_before(course: Item, capsys:
 def test_a_pool_that_was_aborted_starts_nothing(course: Item) -> None:
     threads = pool.Pool("cpu", 1)
     assert threads.submit(grade.grade, course, course.solution, device="cpu").result().verdict is Verdict.PASSED
-    server = threads.submit(forkserver.running).result()
+    server = threads.submit(forkserver.get_server).result()
     threads._servers.end()
     assert happens(lambda: not server.alive)
-    with pytest.raises(forkserver.Ended):
+    with pytest.raises(forkserver.ServersEnded):
         threads.submit(grade.grade, course, course.solution, device="cpu").result()
     threads.shutdown()
 
@@ -153,8 +153,8 @@ def test_a_pool_that_was_aborted_starts_nothing(course: Item) -> None:
 
 def test_the_default_is_as_many_jobs_as_this_process_may_use_cores() -> None:
     code = (
-        "import os; from kernelpath.surroundings import Surroundings;"
-        "os.sched_setaffinity(0, [min(os.sched_getaffinity(0))]); print(Surroundings().default_jobs)"
+        "import os; from kernelpath.host_info import HostInfo;"
+        "os.sched_setaffinity(0, [min(os.sched_getaffinity(0))]); print(HostInfo().default_jobs)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "1\n"
@@ -222,20 +222,20 @@ def test_jobs_fit_into_cores_memory_and_the_limits_of_a_container(
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    assert Surroundings(tmp_path).default_jobs == jobs
+    assert HostInfo(tmp_path).default_jobs == jobs
 
 
 @pytest.mark.parametrize(("free", "said"), [(JOB_BYTES, ""), (JOB_BYTES - 1024, "choose a container with 2 GB")])
 def test_less_memory_than_one_grading_takes_is_said(free: int, said: str, tmp_path: Path) -> None:
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc" / "meminfo").write_text(f"MemAvailable: {free // 1024} kB\n")
-    shortage = Surroundings(tmp_path).memory_shortage
+    shortage = HostInfo(tmp_path).memory_shortage
     assert shortage.endswith(said)
     assert bool(shortage) == bool(said)
 
 
 def test_a_class_is_graded_by_as_many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Surroundings, "default_jobs", 3)
+    monkeypatch.setattr(HostInfo, "default_jobs", 3)
     with pool.Pool("cpu") as by_default, pool.Pool("cpu", 2) as by_choice:
         assert (by_default._max_workers, by_choice._max_workers) == (3, 2)
 

@@ -15,12 +15,12 @@ from kernelpath.course.registry import Item
 from kernelpath.course.spec import ARCHITECTURES
 from kernelpath.dev import cards
 from kernelpath.grading import devices, grade
-from kernelpath.grading.conduct import Evidence
+from kernelpath.grading.grading_run import GradingRun
 from kernelpath.grading.kinds import kind_of
-from kernelpath.grading.steps import Grading
+from kernelpath.grading.provenance import Observation
 from kernelpath.grading.workers import Workers
 from kernelpath.verdict import Verdict
-from kernelpath.work.runner import Stopped, Usage
+from kernelpath.work.runner import SubmissionFailed, Usage
 from warpcheck import simulated_gpu
 from warpcheck.frontends import triton
 from warpcheck.target import SM_80, SM_90A, TARGETS
@@ -51,7 +51,7 @@ def vector_add(x, y):
 NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="on a GPU the target is its")
 
 
-def called(folder: Path, arch: str | None, shared: int, *, later: bool = False) -> Evidence:
+def called(folder: Path, arch: str | None, shared: int, *, later: bool = False) -> Observation:
     (folder / "submission.cu").write_text(KERNEL)
     seen = (9, 227 << 10) if arch == "sm_90a" else (8, 163 << 10)
     (folder / "submission.py").write_text(SUBMISSION.format(seen=seen, shared=shared, later=int(later)))
@@ -67,24 +67,24 @@ def called(folder: Path, arch: str | None, shared: int, *, later: bool = False) 
 
 @NO_GPU
 def test_shared_memory_of_hopper_is_there_where_it_is_asked_for(tmp_path: Path) -> None:
-    evidence = called(tmp_path, "sm_90a", 200 << 10)
-    assert evidence.complaint is None
-    x, y = (tensor for tensor in evidence.inputs if isinstance(tensor, torch.Tensor))
-    assert torch.equal(evidence.outputs[0], x + y)
-    with pytest.raises(Stopped, match="204800 bytes of shared memory exceed the 166912 of a block"):
+    observation = called(tmp_path, "sm_90a", 200 << 10)
+    assert observation.finding is None
+    x, y = (tensor for tensor in observation.inputs if isinstance(tensor, torch.Tensor))
+    assert torch.equal(observation.outputs[0], x + y)
+    with pytest.raises(SubmissionFailed, match="204800 bytes of shared memory exceed the 166912 of a block"):
         called(tmp_path, None, 200 << 10)
 
 
 @NO_GPU
 def test_an_instruction_of_a_later_architecture_is_a_compile_error_with_its_line(tmp_path: Path) -> None:
-    with pytest.raises(Stopped) as stopped:
+    with pytest.raises(SubmissionFailed) as stopped:
         called(tmp_path, None, 1024, later=True)
-    complaint = stopped.value.complaint
-    assert complaint.verdict.value == "COMPILE_ERROR"
-    words, _, advice = complaint.cause.partition("; ")
+    finding = stopped.value.finding
+    assert finding.verdict.value == "COMPILE_ERROR"
+    words, _, advice = finding.cause.partition("; ")
     assert words == "Feature 'griddepcontrol' requires .target sm_90 or higher"
     assert advice.startswith("the PTX machine stands for sm_80 here, and for sm_90a with kp check --arch sm_90a")
-    assert (Path(complaint.file).name, complaint.line) == ("submission.cu", 7)
+    assert (Path(finding.file).name, finding.line) == ("submission.cu", 7)
 
 
 def test_what_is_asked_for_comes_before_what_is_declared() -> None:
@@ -161,7 +161,7 @@ def test_it_is_said_where_no_machine_beside_a_gpu_counts(
     as_if_on(monkeypatch, "NVIDIA GeForce RTX 4090", *capability)
     item = registry.find("fp8_matmul")
     with grade.Session(item, item.solution) as session:
-        grading = Grading(session.subject, 1, lambda _: None)
+        grading = GradingRun(session.submission, 1, lambda _: None)
         told = grading._not_counted(Verdict.PASSED)
         grading.close()
     beside = "counters: the PTX machine stands for sm_80 beside this GPU; kp check fp8_matmul --device cpu has them"

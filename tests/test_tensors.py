@@ -44,9 +44,9 @@ def test_together_each_tensor_has_the_fingerprint_and_the_bytes_that_it_has_alon
     given = many(dtype)
     alone = [(tensors.fingerprint(one), one.numpy().tobytes()) for one in given]
     monkeypatch.setattr(tensors, "TOGETHER", together)
-    assert list(zip(tensors.fingerprints(given), tensors.bytes_of(given), strict=True)) == alone
+    assert list(zip(tensors.fingerprints(given), tensors.to_bytes_each(given), strict=True)) == alone
     assert tensors.fingerprints(given[::-1]) == [seen for seen, _ in alone[::-1]]
-    assert (tensors.fingerprints([]), tensors.bytes_of([])) == ([], [])
+    assert (tensors.fingerprints([]), tensors.to_bytes_each([])) == ([], [])
 
 
 @pytest.mark.parametrize("place", range(1, len(SIZES)))

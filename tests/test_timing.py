@@ -70,8 +70,8 @@ def test_every_look_gets_its_share_of_the_confidence() -> None:
         ([], [], "0 rounds are too few"),
     ],
 )
-def test_ratio_refuses_what_is_no_measurement(baseline: list[float], submission: list[float], complaint: str) -> None:
-    with pytest.raises(ValueError, match=complaint):
+def test_ratio_refuses_what_is_no_measurement(baseline: list[float], submission: list[float], finding: str) -> None:
+    with pytest.raises(ValueError, match=finding):
         ratio(baseline, submission)
 
 

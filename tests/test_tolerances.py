@@ -16,7 +16,7 @@ from kernelpath.course.inputs import EXTREME, draw_inputs
 from kernelpath.course.problem import EXACT, Problem, Tolerance
 from kernelpath.course.problems import adam, all_reduce, attention, stencil, transformer_block
 from kernelpath.grading import compare
-from kernelpath.grading.truth import derive, expected_outputs, magnitudes_of, outputs_of
+from kernelpath.grading.ground_truth import derive, expected_outputs, magnitudes_of, outputs_of
 from kernelpath.verdict import Verdict
 
 TOLERANCE = {"float64": Tolerance(rtol=0.0, atol=1e-3, mtol=1e-2)}
@@ -30,8 +30,8 @@ def verdict(problem: Problem, inputs: Sequence[object], outputs: Sequence[torch.
         return outputs_of(problem.magnitudes, inputs)
 
     expected = outputs_of(problem.reference, inputs)
-    complaint = compare.judge(outputs, expected, problem.tolerance, magnitudes=magnitudes)
-    return complaint.verdict if complaint is not None else None
+    finding = compare.judge(outputs, expected, problem.tolerance, magnitudes=magnitudes)
+    return finding.verdict if finding is not None else None
 
 
 @pytest.mark.parametrize(("error", "right"), [(0.0099, True), (0.0101, False)])
@@ -39,8 +39,8 @@ def test_an_element_may_be_off_by_mtol_of_its_own_magnitude(error: float, right:
     truth = torch.tensor([0.0, 0.5, 0.0], dtype=torch.float64)
     magnitude = torch.tensor([0.0, 1.0, 0.0], dtype=torch.float64)
     output = truth + error * magnitude
-    complaint = compare.judge([output], [truth], TOLERANCE, magnitudes=lambda: [magnitude])
-    assert (complaint is None) is right
+    finding = compare.judge([output], [truth], TOLERANCE, magnitudes=lambda: [magnitude])
+    assert (finding is None) is right
     elsewhere = truth + error * magnitude.roll(1)
     assert compare.judge([elsewhere], [truth], TOLERANCE, magnitudes=lambda: [magnitude]) is not None
 

@@ -272,24 +272,24 @@ def test_a_fact_is_right_within_the_tolerance(told: Any, expected: Any, right: b
 def test_a_complaint_counts_the_facts_and_names_the_mistake() -> None:
     expected: dict[str, Fact] = {"share": 0.25, "time": [2000.0], "name": "k"}
     told: dict[str, Fact] = {"share": 25.0, "time": [2.0], "name": "k"}
-    said = grading.complaint("report", told, expected, TOLERANCE)
+    said = grading.check_facts("report", told, expected, TOLERANCE)
     assert said is not None
     assert said.cause == (
         "2 of 3 facts are wrong: share is 25, expected 0.25 (a percentage where a share is asked: a factor of 100); "
         "time is [2], expected [2000] (a unit: a factor of 1,000)"
     )
     gains: dict[str, Fact] = {"gains": {"gaps": 1.25, "gelu": 1.5, "norm1": 1.1}}
-    partly = grading.complaint("report", {"gains": {"gaps": 1.25, "gelu": 1.2, "Step#3": 2.0}}, gains, TOLERANCE)
+    partly = grading.check_facts("report", {"gains": {"gaps": 1.25, "gelu": 1.2, "Step#3": 2.0}}, gains, TOLERANCE)
     assert partly is not None
     assert partly.cause == (
         "1 of 1 facts are wrong: gains has no 'norm1', has 'Step#3', which does not belong there, "
         "'gelu' is 1.2, expected 1.5"
     )
     four: dict[str, Fact] = dict.fromkeys("abcd", 1)
-    every = grading.complaint("report", dict.fromkeys("abcd", 2), four, TOLERANCE)
+    every = grading.check_facts("report", dict.fromkeys("abcd", 2), four, TOLERANCE)
     assert every is not None
     assert every.cause.endswith("c is 2, expected 1; and d")
-    lacking = grading.complaint("report", {"name": "k"}, expected, TOLERANCE)
+    lacking = grading.check_facts("report", {"name": "k"}, expected, TOLERANCE)
     assert lacking is not None
     assert lacking.verdict is Verdict.WRONG_TYPE
     assert lacking.cause == "report says nothing of share, time; None is an answer, too"
@@ -358,8 +358,8 @@ def test_the_command_says_what_is_wrong(
 @pytest.mark.skipif(torch.cuda.is_available(), reason="says so where there is none")
 def test_recording_without_a_gpu_says_so(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text("def step():\n    pass\n")
-    with pytest.raises(recording.NotRecorded, match="there is no GPU that torch can use"):
-        recording.record(tmp_path / "own.py", tmp_path / "out", lambda doing: None)
+    with pytest.raises(recording.RecordingFailed, match="there is no GPU that torch can use"):
+        recording.record_step(tmp_path / "own.py", tmp_path / "out", lambda doing: None)
 
 
 NCU: dict[str, tuple[str, str]] = {
@@ -378,7 +378,7 @@ def test_what_ncu_does_is_told(name: str, tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "ncu").chmod(0o755)
     _recorded_by(monkeypatch, lambda: (tmp_path / "out" / "trace.json").write_bytes(STEP))
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    lacking = recording.record(tmp_path / "own.py", tmp_path / "out", lambda doing: None)
+    lacking = recording.record_step(tmp_path / "own.py", tmp_path / "out", lambda doing: None)
     assert said in lacking
     assert bool(lacking) == bool(said)
     assert log.exists() == (name == "recorded")
@@ -387,7 +387,7 @@ def test_what_ncu_does_is_told(name: str, tmp_path: Path, monkeypatch: pytest.Mo
 def test_without_ncu_the_trace_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _recorded_by(monkeypatch, lambda: (tmp_path / "out" / "trace.json").write_bytes(STEP))
     monkeypatch.setenv("PATH", "")
-    assert "there is no ncu in PATH" in recording.record(tmp_path / "own.py", tmp_path / "out", lambda doing: None)
+    assert "there is no ncu in PATH" in recording.record_step(tmp_path / "own.py", tmp_path / "out", lambda doing: None)
     assert (tmp_path / "out" / "trace.json").read_bytes() == STEP
 
 

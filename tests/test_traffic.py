@@ -12,26 +12,24 @@ from kernelpath.course.spec import Traffic
 from kernelpath.grading import traffic
 from kernelpath.grading.traffic import (
     SPARE,
-    asynchronous_complaint,
     beyond,
-    bulk_complaint,
-    contention_complaint,
-    edge_complaint,
-    shared_complaint,
-    traffic_complaint,
+    check_asynchronous_copies,
+    check_bulk_copies,
+    check_contention,
+    check_edge_case,
+    check_global_memory,
+    check_shared_memory,
 )
-from kernelpath.lines import LineTraffic
-from kernelpath.verdict import Complaint, Verdict
+from kernelpath.line_counters import LineTraffic
+from kernelpath.verdict import Finding, Verdict
 
 
 def load(number: int, memory: str = "a", **counts: int) -> LineTraffic:
     return LineTraffic("k.cu", number, "load from", memory, **counts)
 
 
-def complaint_of(
-    lines: Sequence[LineTraffic], limits: Traffic, compulsory: int = 1, returned: int = 0
-) -> Complaint | None:
-    return traffic_complaint(lines, limits, compulsory, {"m": 8, "n": 4}, returned)
+def finding_of(lines: Sequence[LineTraffic], limits: Traffic, compulsory: int = 1, returned: int = 0) -> Finding | None:
+    return check_global_memory(lines, limits, compulsory, {"m": 8, "n": 4}, returned)
 
 
 def test_the_worst_access_of_a_line_is_named_with_what_would_do() -> None:
@@ -40,45 +38,45 @@ def test_the_worst_access_of_a_line_is_named_with_what_would_do() -> None:
         load(4, requests=10, sectors=320, ideal_sectors=40),
         load(4, "b", requests=10, sectors=10, ideal_sectors=40),
     ]
-    complaint = complaint_of(lines, Traffic(sectors=1.5))
-    assert complaint is not None
-    assert (complaint.line, complaint.file) == (4, "k.cu")
-    assert complaint.cause == "line 4, load from a: 32 sectors per request, its bytes fit in 4"
+    finding = finding_of(lines, Traffic(sectors=1.5))
+    assert finding is not None
+    assert (finding.line, finding.file) == (4, "k.cu")
+    assert finding.cause == "line 4, load from a: 32 sectors per request, its bytes fit in 4"
 
 
 def test_a_vector_that_the_compiler_has_split_is_named() -> None:
     """Four stores of 4 bytes beside one of 16: the line says float4, and its average request looks scattered."""
     lines = [load(4, requests=5, sectors=80, ideal_sectors=32, lanes=160, bytes=1024)]
-    complaint = complaint_of(lines, Traffic(sectors=1.5))
-    assert complaint is not None
-    assert complaint.cause == (
+    finding = finding_of(lines, Traffic(sectors=1.5))
+    assert finding is not None
+    assert finding.cause == (
         "at m=8 n=4: line 4, load from a: 16 sectors per request, its bytes fit in 6.4;"
         " the compiler split this vector into accesses of several widths, 6.4 bytes per lane on average:"
         " __ldg and __stwb keep it whole"
     )
     in_python = [replace(line, file="k.py") for line in lines]
-    complaint_of_cute = complaint_of(in_python, Traffic(sectors=1.5))
+    complaint_of_cute = finding_of(in_python, Traffic(sectors=1.5))
     assert complaint_of_cute is not None
     assert complaint_of_cute.cause.endswith(
         "; the compiler made accesses of several widths of it, 6.4 bytes per lane on average"
     )
-    assert complaint.then == "kp profile {name} --sass"
+    assert finding.then == "kp profile {name} --sass"
 
 
 def atomic(memory: str = "out", **counts: int) -> LineTraffic:
     return LineTraffic("k.cu", 6, "atomic on", memory, **counts)
 
 
-def contention_of(line: LineTraffic, limit: float | None) -> Complaint | None:
-    return contention_complaint([load(3, requests=9, sectors=9), line], Traffic(same_address=limit), {"n": 8})
+def contention_of(line: LineTraffic, limit: float | None) -> Finding | None:
+    return check_contention([load(3, requests=9, sectors=9), line], Traffic(same_address=limit), {"n": 8})
 
 
 def test_atomics_that_meet_at_one_address_are_named() -> None:
     met = atomic(requests=100, sectors=3200, ideal_sectors=400, same_address=3200)
-    complaint = contention_of(met, 1.5)
-    assert complaint is not None
-    assert (complaint.file, complaint.line) == ("k.cu", 6)
-    assert complaint.cause == "at n=8: line 6, atomic on out: 32 same-address atomics per request, which take turns"
+    finding = contention_of(met, 1.5)
+    assert finding is not None
+    assert (finding.file, finding.line) == ("k.cu", 6)
+    assert finding.cause == "at n=8: line 6, atomic on out: 32 same-address atomics per request, which take turns"
     assert contention_of(met, 32.0) is None
     assert contention_of(met, None) is None
 
@@ -92,76 +90,76 @@ def test_a_few_atomics_may_meet_and_those_in_shared_memory_are_bank_conflicts() 
 def test_shared_memory_that_takes_longer_than_the_arithmetic_is_named() -> None:
     reads = load(8, "tile_a", requests=60, wavefronts=60, ideal_wavefronts=60)
     stores = LineTraffic("k.cu", 5, "store to", "tile_a", requests=41, wavefronts=41, ideal_wavefronts=41)
-    complaint = shared_complaint([stores, reads], Traffic(shared=1.0), 256 * 100, {"n": 8})
-    assert complaint is not None
-    assert (complaint.verdict, complaint.line) == (Verdict.TOO_MUCH_TRAFFIC, 8)
+    finding = check_shared_memory([stores, reads], Traffic(shared=1.0), 256 * 100, {"n": 8})
+    assert finding is not None
+    assert (finding.verdict, finding.line) == (Verdict.TOO_MUCH_TRAFFIC, 8)
     told = "at n=8: 101 wavefronts beside 100 cycles of multiply-adds, at most 100 are allowed; most in line 8, "
-    assert complaint.cause == f"{told}load from tile_a"
-    assert shared_complaint([stores, reads], Traffic(shared=1.0), 256 * 101, {"n": 8}) is None
-    assert shared_complaint([stores, reads], Traffic(bytes=1.0), 256, {"n": 8}) is None
+    assert finding.cause == f"{told}load from tile_a"
+    assert check_shared_memory([stores, reads], Traffic(shared=1.0), 256 * 101, {"n": 8}) is None
+    assert check_shared_memory([stores, reads], Traffic(bytes=1.0), 256, {"n": 8}) is None
 
 
 def test_tiles_that_go_through_registers_are_named() -> None:
     copies = LineTraffic("k.cu", 5, "store to", "tile_b", 40, wavefronts=40, ideal_wavefronts=40, asynchronous=40)
     stores = LineTraffic("k.cu", 6, "store to", "tile_a", 41, wavefronts=82, ideal_wavefronts=41)
     limits = Traffic(asynchronous=0.5)
-    complaint = asynchronous_complaint([copies, stores], limits, {"n": 8})
-    assert complaint is not None
-    assert (complaint.verdict, complaint.line) == (Verdict.TOO_MUCH_TRAFFIC, 6)
+    finding = check_asynchronous_copies([copies, stores], limits, {"n": 8})
+    assert finding is not None
+    assert (finding.verdict, finding.line) == (Verdict.TOO_MUCH_TRAFFIC, 6)
     told = "at n=8: 49% of what is stored to shared memory are asynchronous copies, at least 50% should be; "
-    assert complaint.cause == f"{told}most of the rest in line 6, store to tile_a"
-    assert asynchronous_complaint([copies, replace(stores, ideal_wavefronts=40)], limits, {"n": 8}) is None
-    assert asynchronous_complaint([load(3, requests=1, sectors=4)], limits, {"n": 8}) is not None, "no tile at all"
-    assert asynchronous_complaint([stores], Traffic(), {"n": 8}) is None
+    assert finding.cause == f"{told}most of the rest in line 6, store to tile_a"
+    assert check_asynchronous_copies([copies, replace(stores, ideal_wavefronts=40)], limits, {"n": 8}) is None
+    assert check_asynchronous_copies([load(3, requests=1, sectors=4)], limits, {"n": 8}) is not None, "no tile at all"
+    assert check_asynchronous_copies([stores], Traffic(), {"n": 8}) is None
 
 
 def test_what_threads_move_in_place_of_the_tma_unit_is_named() -> None:
     boxes = load(3, requests=2, sectors=94, bulk=94)
     stores = LineTraffic("k.py", 8, "store to", "out", 6, sectors=6)
     limits = Traffic(bulk=0.95)
-    complaint = bulk_complaint([boxes, stores], limits, {"n": 8})
-    assert complaint is not None
-    assert (complaint.verdict, complaint.line) == (Verdict.TOO_MUCH_TRAFFIC, 8)
+    finding = check_bulk_copies([boxes, stores], limits, {"n": 8})
+    assert finding is not None
+    assert (finding.verdict, finding.line) == (Verdict.TOO_MUCH_TRAFFIC, 8)
     told = "at n=8: bulk and tensor copies (TMA) move 94% of the bytes in global memory, at least 95% are theirs; "
-    assert complaint.cause == f"{told}most of the rest in line 8, store to out"
-    assert bulk_complaint([boxes, replace(stores, sectors=4)], limits, {"n": 8}) is None
-    assert bulk_complaint([stores], Traffic(), {"n": 8}) is None
+    assert finding.cause == f"{told}most of the rest in line 8, store to out"
+    assert check_bulk_copies([boxes, replace(stores, sectors=4)], limits, {"n": 8}) is None
+    assert check_bulk_copies([stores], Traffic(), {"n": 8}) is None
 
 
 def test_vector_loads_are_not_punished_for_their_width() -> None:
-    assert complaint_of([load(3, requests=10, sectors=160, ideal_sectors=160)], Traffic(sectors=1.0)) is None
+    assert finding_of([load(3, requests=10, sectors=160, ideal_sectors=160)], Traffic(sectors=1.0)) is None
 
 
 def test_a_tail_may_be_uncoalesced() -> None:
     body = load(3, requests=1000, sectors=4000, ideal_sectors=4000)
     tail = load(9, requests=3, sectors=3, ideal_sectors=1)
-    assert complaint_of([body, tail], Traffic(sectors=1.3)) is None
+    assert finding_of([body, tail], Traffic(sectors=1.3)) is None
 
 
 def test_many_small_scattered_accesses_count_together() -> None:
     lines = [load(n, requests=1, sectors=8, ideal_sectors=1) for n in range(60)]
-    assert complaint_of(lines, Traffic(sectors=1.3)) is not None
+    assert finding_of(lines, Traffic(sectors=1.3)) is not None
 
 
 def test_bank_conflicts_are_named() -> None:
     loads = load(8, requests=1, sectors=4, ideal_sectors=4)
     lines = [loads, load(9, "shared memory", requests=4, wavefronts=128, ideal_wavefronts=4)]
-    complaint = complaint_of(lines, Traffic(bank_conflicts=0.5))
-    assert complaint is not None
+    finding = finding_of(lines, Traffic(bank_conflicts=0.5))
+    assert finding is not None
     assert (
-        complaint.cause
+        finding.cause
         == "line 9, load from shared memory: 32 wavefronts per request, its bytes fit in 1: a 32-way bank conflict"
     )
-    assert complaint.step == "kp profile {name}", "the hints begin with sectors"
+    assert finding.step == "kp profile {name}", "the hints begin with sectors"
 
 
 def test_bytes_over_compulsory() -> None:
     lines = [load(1, requests=1, sectors=10, ideal_sectors=10), load(2, requests=1, sectors=90, ideal_sectors=90)]
-    assert complaint_of(lines, Traffic(bytes=1.5), compulsory=3200) is None
-    complaint = complaint_of(lines, Traffic(bytes=1.5), compulsory=1600)
-    assert complaint is not None
-    assert complaint.line == 2
-    assert complaint.cause == (
+    assert finding_of(lines, Traffic(bytes=1.5), compulsory=3200) is None
+    finding = finding_of(lines, Traffic(bytes=1.5), compulsory=1600)
+    assert finding is not None
+    assert finding.line == 2
+    assert finding.cause == (
         "at m=8 n=4: 3,200 bytes asked for, at most 2,400 are allowed (1,600 are compulsory);"
         " most in line 2, load from a"
     )
@@ -169,17 +167,17 @@ def test_bytes_over_compulsory() -> None:
 
 def edge_of(
     lines: Sequence[LineTraffic], limits: Traffic, compulsory: int | None = 1, share: float = 0.0
-) -> Complaint | None:
-    return edge_complaint(lines, limits, compulsory, {"m": 8, "n": 4}, 0, share)
+) -> Finding | None:
+    return check_edge_case(lines, limits, compulsory, {"m": 8, "n": 4}, 0, share)
 
 
 DILUTED = load(4, requests=1000, sectors=4000, ideal_sectors=4000, scattered=1000)
 
 
 def test_good_requests_of_a_line_do_not_make_up_for_scattered_ones() -> None:
-    for complaint in (complaint_of([DILUTED], Traffic(sectors=1.3)), edge_of([DILUTED], Traffic(sectors=1.3))):
-        assert complaint is not None
-        assert complaint.cause == (
+    for finding in (finding_of([DILUTED], Traffic(sectors=1.3)), edge_of([DILUTED], Traffic(sectors=1.3))):
+        assert finding is not None
+        assert finding.cause == (
             "at m=8 n=4: line 4, load from a: 1,000 of its 4,000 sectors are there because requests are scattered;"
             " on average 4 sectors per request, its bytes fit in 4"
         )
@@ -189,14 +187,14 @@ def test_good_requests_of_a_line_do_not_make_up_for_scattered_ones() -> None:
 @pytest.mark.parametrize("name", ["profile", "counters", "read_inductor"])
 def test_a_report_moves_nothing_on_any_of_its_cases(name: str) -> None:
     exercise = registry.load(registry.find(name))
-    assert [traffic.complaint(exercise, case, [], 0) for case in exercise.cases] == [None] * len(exercise.cases)
+    assert [traffic.check_case(exercise, case, [], 0) for case in exercise.cases] == [None] * len(exercise.cases)
 
 
 def test_the_declared_share_may_be_scattered_at_edges() -> None:
     assert edge_of([DILUTED], Traffic(sectors=1.3, edges=0.3)) is None
     assert edge_of([DILUTED], Traffic(sectors=1.3, edges=0.2)) is not None
     assert edge_of([DILUTED], Traffic(sectors=1.3, edges=None)) is None
-    assert complaint_of([DILUTED], Traffic(sectors=1.3, edges=None)) is not None
+    assert finding_of([DILUTED], Traffic(sectors=1.3, edges=None)) is not None
 
 
 def test_a_small_case_has_sectors_to_spare() -> None:
@@ -207,24 +205,24 @@ def test_a_small_case_has_sectors_to_spare() -> None:
 def test_pieces_that_are_not_aligned_are_no_fault_at_edges() -> None:
     lines = [load(4, requests=1000, sectors=8000, ideal_sectors=4000)]
     assert edge_of(lines, Traffic(sectors=1.3)) is None
-    assert complaint_of(lines, Traffic(sectors=1.3)) is not None
+    assert finding_of(lines, Traffic(sectors=1.3)) is not None
 
 
 def test_of_a_tensor_that_is_loaded_twice_the_second_load_is_to_blame() -> None:
     loads = [load(number, requests=1, sectors=50, ideal_sectors=50) for number in (11, 13)]
     store = LineTraffic("k.cu", 17, "store to", "out", requests=1, sectors=60, ideal_sectors=60)
-    complaint = complaint_of([*loads, store], Traffic(bytes=1.2), compulsory=3200, returned=1600)
-    assert complaint is not None
-    assert complaint.line == 13
-    assert complaint.cause.endswith("; most in lines 11 and 13, load from a: 3,200 bytes together")
+    finding = finding_of([*loads, store], Traffic(bytes=1.2), compulsory=3200, returned=1600)
+    assert finding is not None
+    assert finding.line == 13
+    assert finding.cause.endswith("; most in lines 11 and 13, load from a: 3,200 bytes together")
 
 
 def test_bytes_at_edges() -> None:
     lines = [load(4, requests=100, sectors=400, ideal_sectors=400)]
     assert edge_of(lines, Traffic(bytes=1.2), compulsory=3_574) is None
-    complaint = edge_of(lines, Traffic(bytes=1.2), compulsory=3_500)
-    assert complaint is not None
-    assert "12,800 bytes asked for, at most 12,624 are allowed (3,500 are compulsory)" in complaint.cause
+    finding = edge_of(lines, Traffic(bytes=1.2), compulsory=3_500)
+    assert finding is not None
+    assert "12,800 bytes asked for, at most 12,624 are allowed (3,500 are compulsory)" in finding.cause
     assert edge_of(lines, Traffic(bytes=1.2), compulsory=None) is None
 
 
@@ -244,12 +242,12 @@ def test_of_loads_and_stores_those_beyond_their_due_are_to_blame() -> None:
     """The output is stored once, by most of the sectors; what is loaded again is a third of that."""
     store = LineTraffic("k.cu", 9, "store to", "out", requests=75, sectors=300, ideal_sectors=300)
     lines = [load(4, requests=25, sectors=100, ideal_sectors=100), store]
-    complaint = complaint_of(lines, Traffic(bytes=1.1), compulsory=9_760, returned=9_600)
-    assert complaint is not None
-    assert complaint.line == 4
-    complaint = complaint_of(lines, Traffic(bytes=1.1), compulsory=8_000, returned=4_800)
-    assert complaint is not None
-    assert complaint.line == 9
+    finding = finding_of(lines, Traffic(bytes=1.1), compulsory=9_760, returned=9_600)
+    assert finding is not None
+    assert finding.line == 4
+    finding = finding_of(lines, Traffic(bytes=1.1), compulsory=8_000, returned=4_800)
+    assert finding is not None
+    assert finding.line == 9
 
 
 def test_one_wavefront_more_is_no_fault_at_edges() -> None:
@@ -260,7 +258,7 @@ def test_one_wavefront_more_is_no_fault_at_edges() -> None:
     assert (
         edge_of([load(9, "tile", requests=1, wavefronts=32, ideal_wavefronts=1)], Traffic(bank_conflicts=0.5)) is None
     )
-    assert complaint_of([load(1, requests=1, sectors=1), twice], Traffic(bank_conflicts=0.5)) is not None
+    assert finding_of([load(1, requests=1, sectors=1), twice], Traffic(bank_conflicts=0.5)) is not None
 
 
 def test_lines_within_the_limits_are_no_waste() -> None:
@@ -279,17 +277,17 @@ def test_bytes_are_limited_at_every_case_but_those_at_the_stated_limits() -> Non
     exercise = registry.load(registry.find("matrix_add"))
     lines = [load(4, requests=10_000, sectors=320_000, ideal_sectors=320_000)]
     for case in (exercise.cases[1], exercise.largest):
-        found = traffic.complaint(exercise, case, lines, 0)
+        found = traffic.check_case(exercise, case, lines, 0)
         assert found is not None
         assert "10,240,000 bytes asked for" in found.cause
     limit, *_ = exercise.limits
-    assert traffic.complaint(exercise, limit, lines, 0) is None
+    assert traffic.check_case(exercise, limit, lines, 0) is None
 
 
 def test_scattered_requests_are_free_where_a_row_of_the_output_is_shorter_than_a_sector() -> None:
     exercise = registry.load(registry.find("matmul_naive"))
     narrow = next(case for case in exercise.cases if case["n"] == 1 and case["m"] > 1)
     lines = [load(4, requests=242, sectors=7_747, ideal_sectors=1_000, scattered=6_747)]
-    assert traffic.complaint(exercise, narrow, lines, 0, columns=7) is None
-    assert traffic.complaint(exercise, narrow, lines, 0, columns=8) is not None
-    assert traffic.complaint(exercise, exercise.largest, lines, 0, columns=1) is not None
+    assert traffic.check_case(exercise, narrow, lines, 0, columns=7) is None
+    assert traffic.check_case(exercise, narrow, lines, 0, columns=8) is not None
+    assert traffic.check_case(exercise, exercise.largest, lines, 0, columns=1) is not None

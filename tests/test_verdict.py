@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from kernelpath.lines import LineTraffic
+from kernelpath.line_counters import LineTraffic
 from kernelpath.verdict import CaseResult, Interval, Measurement, Report, ValidationError, Verdict
 
 STORE = LineTraffic("w03c_transpose.cu", 14, "store to", "out", 100, sectors=3200, ideal_sectors=400)

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from kernelpath.course import progress, registry
 from kernelpath.course.registry import Item
-from kernelpath.lines import LineTraffic
+from kernelpath.line_counters import LineTraffic
 from kernelpath.show import overview, view
 from kernelpath.verdict import CaseResult, Report, Verdict
 

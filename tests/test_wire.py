@@ -1,4 +1,6 @@
-"""The wire: messages come through whole, and whatever else comes ends as Garbled, Gone or Silent, in time."""
+"""Test the wire: messages are received whole, and anything else raises ProtocolError, ConnectionClosed or
+ResponseTimeout.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelpath import wire
-from kernelpath.wire import Garbled, Gone, Silent, Wire
+from kernelpath.wire import ConnectionClosed, ProtocolError, ResponseTimeout, Wire
 
 SECONDS = 0.2
 """How long a message may take here. Without a deadline the tests would never end."""
@@ -66,7 +68,7 @@ def test_messages_come_through_whole_and_in_turn(sent: list[Small | Other]) -> N
         there.close()
         receiving = receiver(here)
         assert [receiving.receive(SECONDS) for _ in sent] == sent
-        with pytest.raises(Gone):
+        with pytest.raises(ConnectionClosed):
             receiving.receive(SECONDS)
 
 
@@ -102,7 +104,7 @@ def test_what_is_no_message_is_garbled(sockets: tuple[socket.socket, socket.sock
     here, there = sockets
     sending = threading.Thread(target=there.sendall, args=(frame(body),))
     sending.start()
-    with pytest.raises(Garbled) as garbled:
+    with pytest.raises(ProtocolError) as garbled:
         receiver(here).receive(5.0)
     assert str(garbled.value), "it says what is wrong"
     sending.join()
@@ -114,7 +116,7 @@ def test_random_bytes_raise_nothing_else(sent: bytes) -> None:
     with here, there:
         there.sendall(sent)
         there.close()
-        with contextlib.suppress(Garbled, Gone):
+        with contextlib.suppress(ProtocolError, ConnectionClosed):
             assert isinstance(receiver(here).receive(SECONDS), (Small, Other))
 
 
@@ -123,7 +125,7 @@ def test_random_bytes_in_a_frame_are_a_message_or_garbled(body: bytes) -> None:
     here, there = wire.pair()
     with here, there:
         there.sendall(frame(body))
-        with contextlib.suppress(Garbled):
+        with contextlib.suppress(ProtocolError):
             assert isinstance(receiver(here).receive(SECONDS), (Small, Other))
 
 
@@ -133,7 +135,7 @@ def test_more_than_the_limit_is_garbled_before_it_comes(
 ) -> None:
     here, there = sockets
     there.sendall(frame(b"", announced))
-    with pytest.raises(Garbled, match=f"{announced:,} bytes"):
+    with pytest.raises(ProtocolError, match=f"{announced:,} bytes"):
         receiver(here).receive(SECONDS)
 
 
@@ -141,7 +143,7 @@ def test_memory_is_taken_as_bytes_come_and_not_as_announced(sockets: tuple[socke
     here, there = sockets
     there.sendall(frame(b"x" * 1000, 1 << 30))
     tracemalloc.start()
-    with pytest.raises(Silent):
+    with pytest.raises(ResponseTimeout):
         receiver(here, 1 << 30).receive(SECONDS)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -152,7 +154,7 @@ def test_memory_is_taken_as_bytes_come_and_not_as_announced(sockets: tuple[socke
 def test_a_sender_that_stops_is_silent(sockets: tuple[socket.socket, socket.socket], sent: bytes) -> None:
     here, there = sockets
     there.sendall(sent)
-    with pytest.raises(Silent):
+    with pytest.raises(ResponseTimeout):
         receiver(here).receive(SECONDS)
 
 
@@ -161,7 +163,7 @@ def test_a_sender_that_closes_is_gone(sockets: tuple[socket.socket, socket.socke
     here, there = sockets
     there.sendall(sent)
     there.close()
-    with pytest.raises(Gone):
+    with pytest.raises(ConnectionClosed):
         receiver(here).receive()
 
 
@@ -180,7 +182,7 @@ def test_the_deadline_is_for_the_whole_message(sockets: tuple[socket.socket, soc
     sending = threading.Thread(target=trickle)
     sending.start()
     try:
-        with pytest.raises(Silent):
+        with pytest.raises(ResponseTimeout):
             receiver(here, 1 << 30).receive(SECONDS)
     finally:
         end.set()
@@ -196,14 +198,14 @@ def test_a_message_that_has_come_is_received_after_the_deadline(sockets: tuple[s
 
 def test_nobody_who_takes_nothing_holds_up_a_sender(sockets: tuple[socket.socket, socket.socket]) -> None:
     here, _ = sockets
-    with pytest.raises(Silent):
+    with pytest.raises(ResponseTimeout):
         receiver(here).send(Other(bytes(64 << 20)), SECONDS)
 
 
 def test_sending_to_who_has_closed_is_gone(sockets: tuple[socket.socket, socket.socket]) -> None:
     here, there = sockets
     there.close()
-    with pytest.raises(Gone):
+    with pytest.raises(ConnectionClosed):
         receiver(here).send(Small(1))
 
 

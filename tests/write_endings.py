@@ -104,10 +104,10 @@ def _bent(root: Path) -> Iterator[tuple[Verdict, Ending]]:
             fast,
         ),
     ):
-        complaint = measure.time_complaint(bent, required)
-        assert complaint is not None
-        assert complaint.verdict is verdict, complaint
-        yield verdict, _told(item, f"a recorded measurement, bent to {told}", verdict, complaint.cause)
+        finding = measure.check_time(bent, required)
+        assert finding is not None
+        assert finding.verdict is verdict, finding
+        yield verdict, _told(item, f"a recorded measurement, bent to {told}", verdict, finding.cause)
 
 
 def _at(measured: Measurement, speedup: float, noise: float) -> Measurement:

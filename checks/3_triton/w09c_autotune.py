@@ -13,16 +13,16 @@ import torch
 from kernelpath.course.labs.recorded import BUDGET_SECONDS, RecordedGpu
 from kernelpath.course.problems import autotune
 from kernelpath.course.spec import Exercise
-from kernelpath.verdict import Complaint, Verdict
+from kernelpath.verdict import Finding, Verdict
 
 
-def complaint(inputs: Sequence[Any], outputs: Sequence[torch.Tensor]) -> Complaint | None:
+def complaint(inputs: Sequence[Any], outputs: Sequence[torch.Tensor]) -> Finding | None:
     """What the ledger says, in words: results that are wrong, or right ones that took too long."""
     gpu: RecordedGpu = inputs[0]
     wrong, again, over, slower = outputs[0].tolist()
     spent = gpu.spent
     if wrong:
-        return Complaint(Verdict.WRONG_VALUES, f"{wrong} of {len(gpu.requests)} results are wrong; {spent.wrong}")
+        return Finding(Verdict.WRONG_VALUES, f"{wrong} of {len(gpu.requests)} results are wrong; {spent.wrong}")
     told = ""
     if again:
         sizes = "1 size was" if again == 1 else f"{again} sizes were"
@@ -38,7 +38,7 @@ def complaint(inputs: Sequence[Any], outputs: Sequence[torch.Tensor]) -> Complai
             f"launches take {slower}% longer than with the best configuration for each size, 5% are allowed; "
             f"{gpu.requests[worst]} took {times}, with {gpu.said(spent.chosen[worst])}"
         )
-    return Complaint(Verdict.TOO_SLOW, told) if told else None
+    return Finding(Verdict.TOO_SLOW, told) if told else None
 
 
 EXERCISE = Exercise(entry="serve", problem=autotune.PROBLEM, kind="lab", check=complaint)

@@ -18,9 +18,8 @@ from kernelpath import packages, words
 from kernelpath.course.registry import import_file
 from kernelpath.device import gpu
 from kernelpath.files import cache_root
-from kernelpath.surroundings import Surroundings
+from kernelpath.host_info import HostInfo
 from kernelpath.work import landlock, seccomp
-from warpcheck import cache as compiled
 from warpcheck.frontends import Unavailable
 from warpcheck.hooks import Changed
 
@@ -30,7 +29,7 @@ _GIB = 1 << 30
 
 
 @dataclass(frozen=True)
-class Finding:
+class Diagnosis:
     """One thing that works or not. `remedy` is the command that fixes it; `lane` marks what can run kernels."""
 
     what: str
@@ -109,70 +108,70 @@ Probe = Mapping[str, str]
 """Files of a lane by name, of which probe.py defines `run(out)`: a kernel that writes thread i's number to out[i]."""
 
 
-def examine() -> list[Finding]:
+def examine() -> list[Diagnosis]:
     """Everything there is to say about this machine. Takes seconds: the lanes are tried, not only looked for."""
     return [place(), python(), *gpus(), versions(), compiler(), headers(), cache(), *confinement(), *lanes()]
 
 
-def place() -> Finding:
+def place() -> Diagnosis:
     """What this runs on."""
-    return Finding("place", *Surroundings().judged)
+    return Diagnosis("place", *HostInfo().judged)
 
 
-def python() -> Finding:
+def python() -> Diagnosis:
     version = platform.python_version()
     where = f"{version} in {sys.prefix}, kernelpath {packages.version('kernelpath')}"
     fine = sys.version_info >= (3, 10)
-    return Finding("Python", fine, where, "" if fine else "sudo apt install python3.12")
+    return Diagnosis("Python", fine, where, "" if fine else "sudo apt install python3.12")
 
 
-def gpus() -> Iterator[Finding]:
+def gpus() -> Iterator[Diagnosis]:
     """Every GPU with its compute capability, driver and free memory, and who else is on it."""
     try:
         import torch
     except ImportError as error:
-        yield Finding("PyTorch", False, str(error), packages.install("torch"))
+        yield Diagnosis("PyTorch", False, str(error), packages.install("torch"))
         return
     compilers = f"Triton {packages.version('triton')}, NVRTC {packages.version(*_NVRTC)}"
-    yield Finding("PyTorch", True, f"{torch.__version__}, {compilers}")
+    yield Diagnosis("PyTorch", True, f"{torch.__version__}, {compilers}")
     if not torch.cuda.is_available():
-        yield _no_gpu(torch.version.cuda, Surroundings())
+        yield _no_gpu(torch.version.cuda, HostInfo())
     for index in range(torch.cuda.device_count()):
         major, minor = torch.cuda.get_device_capability(index)
         free, total = torch.cuda.mem_get_info(index)
         detail = f"sm_{major}{minor}, driver {gpu.driver()}, {free / _GIB:.1f} of {total / _GIB:.1f} GiB free"
-        yield Finding(torch.cuda.get_device_name(index), True, detail)
-    if torch.cuda.device_count() > 1 and (room := Surroundings().shared_bytes) < _GIB:
+        yield Diagnosis(torch.cuda.get_device_name(index), True, detail)
+    if torch.cuda.device_count() > 1 and (room := HostInfo().shared_bytes) < _GIB:
         detail = f"{room >> 20} MiB in /dev/shm, as containers have: NCCL may need more"
-        yield Finding("shared memory", False, detail, "docker run --shm-size 1g")
+        yield Diagnosis("shared memory", False, detail, "docker run --shm-size 1g")
     for one in gpu.neighbors():
-        yield Finding("quiet GPU", False, one.told, f"kill {one.pid}, if it is yours")
+        yield Diagnosis("quiet GPU", False, one.told, f"kill {one.pid}, if it is yours")
 
 
-def versions() -> Finding:
+def versions() -> Diagnosis:
     """Whether the course was run with what is installed."""
     if untried := "; ".join(packages.untried()):
-        return Finding("versions", False, f"untried: {untried}", packages.install_tried())
-    return Finding("versions", True, "tried, Python and every compiler")
+        return Diagnosis("versions", False, f"untried: {untried}", packages.install_tried())
+    return Diagnosis("versions", True, "tried, Python and every compiler")
 
 
 _NVRTC = ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12")
 
 
-def _no_gpu(torch_cuda: str | None, here: Surroundings) -> Finding:
+def _no_gpu(torch_cuda: str | None, here: HostInfo) -> Diagnosis:
     if not _nvidia_card():
         hidden = ", or Windows has no driver for it" if here.wsl else ""
         hidden = ", or none that was passed in" if here.container else hidden
-        return Finding("GPU", False, f"no NVIDIA GPU{hidden}: everything but speed is graded")
+        return Diagnosis("GPU", False, f"no NVIDIA GPU{hidden}: everything but speed is graded")
     if here.container and gpu.driver() == "unknown":
         passing = "podman run --device nvidia.com/gpu=all" if "Podman" in here.container else "docker run --gpus all"
-        return Finding("GPU", False, "an NVIDIA GPU that was not passed in", passing)
+        return Diagnosis("GPU", False, "an NVIDIA GPU that was not passed in", passing)
     if gpu.driver() == "unknown":
-        return Finding("GPU", False, "an NVIDIA GPU without a driver", "sudo ubuntu-drivers install")
+        return Diagnosis("GPU", False, "an NVIDIA GPU without a driver", "sudo ubuntu-drivers install")
     if torch_cuda is None:
         again = f"{sys.executable} -m pip install --force-reinstall torch"
-        return Finding("GPU", False, "an NVIDIA GPU, but this PyTorch is built without CUDA", again)
-    return Finding("GPU", False, "an NVIDIA GPU that PyTorch cannot use", "nvidia-smi")
+        return Diagnosis("GPU", False, "an NVIDIA GPU, but this PyTorch is built without CUDA", again)
+    return Diagnosis("GPU", False, "an NVIDIA GPU that PyTorch cannot use", "nvidia-smi")
 
 
 def _nvidia_card() -> bool:
@@ -180,42 +179,41 @@ def _nvidia_card() -> bool:
     return shutil.which("nvidia-smi") is not None or any(vendor.read_text().strip() == _NVIDIA for vendor in vendors)
 
 
-def compiler() -> Finding:
+def compiler() -> Diagnosis:
     """The C compiler, with which Triton builds its launchers."""
     found = next(filter(None, map(shutil.which, (os.environ.get("CC", "cc"), "gcc", "clang"))), None)
     if found is None:
-        return Finding("C compiler", False, "none: Triton needs one on a GPU", "sudo apt install build-essential")
-    return Finding("C compiler", True, found)
+        return Diagnosis("C compiler", False, "none: Triton needs one on a GPU", "sudo apt install build-essential")
+    return Diagnosis("C compiler", True, found)
 
 
-def headers() -> Finding:
+def headers() -> Diagnosis:
     """Python.h, for the same launchers."""
     header = Path(sysconfig.get_path("include")) / "Python.h"
     if not header.is_file():
-        return Finding("Python headers", False, "none: Triton needs them on a GPU", "sudo apt install python3-dev")
-    return Finding("Python headers", True, str(header.parent))
+        return Diagnosis("Python headers", False, "none: Triton needs them on a GPU", "sudo apt install python3-dev")
+    return Diagnosis("Python headers", True, str(header.parent))
 
 
-def cache() -> Finding:
-    """Examine the folders of compiled kernels and of submissions: their sizes, and whether they can be written to."""
-    folder = compiled.cache_root()
-    private = cache_root() / "submissions"
+def cache() -> Diagnosis:
+    """The folder of compiled kernels, its size, and whether it can be written."""
+    folder = cache_root()
+    private = folder / "submissions"
     size, of_submissions = _size(folder), _size(private)
-    for needed in (folder, cache_root()):
-        try:
-            needed.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=needed):
-                pass
-        except OSError as error:
-            detail = f"{needed}: {error.strerror}; nothing is cached, so every kernel is compiled again"
-            return Finding("kernel cache", False, detail, "export KERNELPATH_CACHE=/a/folder/you/can/write")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        detail = f"{folder}: {error.strerror}; nothing is cached, so every kernel is compiled again"
+        return Diagnosis("kernel cache", False, detail, "export KERNELPATH_CACHE=/a/folder/you/can/write")
     with contextlib.suppress(FileNotFoundError):
         submissions = {name.partition("-")[0] for name in os.listdir(private)}
         count = words.count(len(submissions - {"removed"}), "submission")
-        return Finding(
+        return Diagnosis(
             "kernel cache", True, f"{folder}, {size / 1e6:.1f} MB, {of_submissions / 1e6:.1f} MB from {count}"
         )
-    return Finding("kernel cache", True, f"{folder}, {size / 1e6:.1f} MB")
+    return Diagnosis("kernel cache", True, f"{folder}, {size / 1e6:.1f} MB")
 
 
 def _size(folder: Path) -> int:
@@ -228,13 +226,13 @@ def _size(folder: Path) -> int:
     return found
 
 
-def confinement() -> Iterator[Finding]:
+def confinement() -> Iterator[Diagnosis]:
     """What a submission is kept from."""
-    yield Finding("confinement", *landlock.judged())
-    yield Finding("disk", *seccomp.judged())
+    yield Diagnosis("confinement", *landlock.describe_support())
+    yield Diagnosis("disk", *seccomp.describe_support())
 
 
-def lanes() -> Iterator[Finding]:
+def lanes() -> Iterator[Diagnosis]:
     """Each lane on each device."""
     for name, probe in (("CUDA C++", _CUDA), ("Triton", _TRITON), ("CuTe DSL", _CUTE), ("CuTe in C++", _CUTLASS)):
         for device, where in (("cuda", "on a GPU"), ("cpu", "without a GPU")):
@@ -242,10 +240,10 @@ def lanes() -> Iterator[Finding]:
     yield try_lane("Pallas without a GPU", _PALLAS, "cpu")
 
 
-def try_lane(what: str, probe: Probe, device: str) -> Finding:
+def try_lane(what: str, probe: Probe, device: str) -> Diagnosis:
     """Run a kernel and say how it went."""
     if device == "cuda" and not _has_gpu():
-        return Finding(what, False, "no GPU", lane=True)
+        return Diagnosis(what, False, "no GPU", lane=True)
     begun = time.monotonic()
     try:
         _run(probe, device)
@@ -253,20 +251,20 @@ def try_lane(what: str, probe: Probe, device: str) -> Finding:
         return _lacking(what, error)
     except Unavailable as error:
         what_is_missing, _, remedy = str(error).partition(": ")
-        return Finding(what, False, what_is_missing, remedy, lane=True)
+        return Diagnosis(what, False, what_is_missing, remedy, lane=True)
     except Changed as error:
-        return Finding(what, False, str(error), packages.install_tried(), lane=True)
+        return Diagnosis(what, False, str(error), packages.install_tried(), lane=True)
     except Exception as error:
         reason = str(error).strip().partition("\n")[0]
-        return Finding(what, False, f"{type(error).__name__}: {reason}", lane=True)
-    return Finding(what, True, f"compiled and ran a kernel in {words.seconds(time.monotonic() - begun)}", lane=True)
+        return Diagnosis(what, False, f"{type(error).__name__}: {reason}", lane=True)
+    return Diagnosis(what, True, f"compiled and ran a kernel in {words.seconds(time.monotonic() - begun)}", lane=True)
 
 
-def _lacking(what: str, error: ImportError) -> Finding:
+def _lacking(what: str, error: ImportError) -> Diagnosis:
     """A lane that cannot run for lack of a package, with the command that installs it."""
     distribution = packages.distribution_of(error.name or "")
     remedy = packages.install(distribution) if distribution else ""
-    return Finding(what, False, str(error).partition("\n")[0], remedy, lane=True)
+    return Diagnosis(what, False, str(error).partition("\n")[0], remedy, lane=True)
 
 
 def _has_gpu() -> bool:

@@ -14,7 +14,7 @@ from typing import Any, NoReturn, TypeVar
 import msgspec
 
 from kernelpath import words
-from kernelpath.lines import LineInstructions, LineTraffic
+from kernelpath.line_counters import LineInstructions, LineTraffic
 
 _T = TypeVar("_T")
 _REPLAY = "fix {file}, then kp check {name} --seed {seed}"
@@ -110,7 +110,7 @@ class Verdict(str, Enum):
 
 
 @dataclass(frozen=True)
-class Complaint:
+class Finding:
     """Why a case or a submission ended as it did: a verdict, the cause, and where in the learner's file.
 
     element: which output, and which of its elements in the order of memory, the cause is about.

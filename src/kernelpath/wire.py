@@ -1,8 +1,8 @@
-"""Typed messages between two processes that do not trust each other.
+"""Exchange typed messages between two processes that do not trust each other.
 
-A frame is eight bytes of length and a msgspec Struct in MessagePack. Whoever receives says which Structs it accepts;
-anything else, a frame over the limit included, is `Garbled`. Nothing is ever unpickled. A deadline holds for a whole
-message, so a sender that stops in the middle of one is `Silent`.
+A frame is eight bytes of length and a msgspec Struct in MessagePack. The receiver declares which Structs it accepts.
+Anything else, including a frame over the limit, raises ProtocolError. Nothing is ever unpickled. A deadline covers a
+whole message, so a sender that stops in the middle of a message causes a ResponseTimeout.
 """
 
 from __future__ import annotations
@@ -24,20 +24,26 @@ _LENGTH = struct.Struct("<Q")
 _CHUNK = 1 << 20
 
 
-class Silent(Exception):
-    """No whole message came, or none was taken, within the time allowed."""
+class ResponseTimeout(Exception):
+    """Raise this where no whole message arrived, or the other end accepted none, within the time allowed."""
 
 
-class Gone(Exception):
-    """The other end has closed."""
+class ConnectionClosed(Exception):
+    """Raise this where the other end of the connection has closed."""
 
 
-class Garbled(Exception):
-    """What came is not a message that is accepted here. The text says what is wrong with it."""
+class ProtocolError(Exception):
+    """Raise this for a message that is not accepted here. The text says what is wrong with the message."""
 
 
 class Wire(Generic[Received]):
-    """One end of a Unix stream socket. accepts: the Struct, or the union of tagged Structs, that may come."""
+    """Send and receive messages at one end of a Unix stream socket.
+
+    Args:
+        connection: This end of the socket.
+        accepts: The Struct, or the union of tagged Structs, that may be received.
+        most_bytes: The longest frame that is accepted.
+    """
 
     def __init__(self, connection: socket.socket, accepts: Any, most_bytes: int = MOST_BYTES) -> None:
         self.connection = connection
@@ -49,55 +55,66 @@ class Wire(Generic[Received]):
         return self.connection.fileno()
 
     def send(self, message: msgspec.Struct, seconds: float | None = None) -> None:
-        """Raises Silent where the other end takes nothing for so long, and Gone."""
+        """Send a message.
+
+        Raises:
+            ResponseTimeout: The other end read nothing for `seconds`.
+            ConnectionClosed: The other end has closed.
+        """
         body = self._encoder.encode(message)
         self.connection.settimeout(seconds)
         try:
             self.connection.sendall(_LENGTH.pack(len(body)))
             self.connection.sendall(body)
         except TimeoutError:
-            raise Silent from None
+            raise ResponseTimeout from None
         except OSError as error:
-            raise Gone from error
+            raise ConnectionClosed from error
 
     def receive(self, seconds: float | None = None) -> Received:
-        """The next message. seconds: for the whole of it. Raises Silent, Gone and Garbled."""
-        end = None if seconds is None else time.monotonic() + seconds
-        (size,) = _LENGTH.unpack(self._exactly(_LENGTH.size, end))
+        """Return the next message. `seconds` covers the whole message.
+
+        Raises:
+            ResponseTimeout: The message was not complete in time.
+            ConnectionClosed: The other end has closed.
+            ProtocolError: The bytes are not a message that is accepted here.
+        """
+        deadline = None if seconds is None else time.monotonic() + seconds
+        (size,) = _LENGTH.unpack(self._exactly(_LENGTH.size, deadline))
         if size > self._most_bytes:
-            raise Garbled(f"a message of {size:,} bytes")
+            raise ProtocolError(f"a message of {size:,} bytes")
         try:
-            return self._decoder.decode(self._exactly(size, end))
+            return self._decoder.decode(self._exactly(size, deadline))
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-            raise Garbled(str(error)) from error
+            raise ProtocolError(str(error)) from error
 
     def waiting(self) -> bool:
-        """Whether something has come, be it the end."""
+        """Return whether data, or the end of the stream, can be read without waiting."""
         return bool(select.select([self.connection], [], [], 0)[0])
 
     def close(self) -> None:
         self.connection.close()
 
-    def _exactly(self, size: int, end: float | None) -> bytearray:
-        """So many bytes. Memory is taken as they come, not as they are announced."""
-        taken = bytearray()
-        while len(taken) < size:
-            left = None if end is None else end - time.monotonic()
-            if left is not None and left <= 0 and (taken or not self.waiting()):
-                raise Silent
-            self.connection.settimeout(None if left is None else max(left, 1e-3))
+    def _exactly(self, size: int, deadline: float | None) -> bytearray:
+        """Return exactly `size` bytes. Memory grows as bytes are received, not as they are announced."""
+        received = bytearray()
+        while len(received) < size:
+            remaining = None if deadline is None else deadline - time.monotonic()
+            if remaining is not None and remaining <= 0 and (received or not self.waiting()):
+                raise ResponseTimeout
+            self.connection.settimeout(None if remaining is None else max(remaining, 1e-3))
             try:
-                piece = self.connection.recv(min(size - len(taken), max(_CHUNK, len(taken))))
+                piece = self.connection.recv(min(size - len(received), max(_CHUNK, len(received))))
             except TimeoutError:
-                raise Silent from None
+                raise ResponseTimeout from None
             except OSError as error:
-                raise Gone from error
+                raise ConnectionClosed from error
             if not piece:
-                raise Gone
-            taken += piece
-        return taken
+                raise ConnectionClosed
+            received += piece
+        return received
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
-    """Two connected ends."""
+    """Return two connected stream sockets."""
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)

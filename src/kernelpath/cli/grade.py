@@ -15,8 +15,8 @@ from kernelpath.cli.grading import importing
 from kernelpath.course import registry
 from kernelpath.course.registry import Item
 from kernelpath.files import write_atomically
+from kernelpath.host_info import HostInfo
 from kernelpath.show import overview, view
-from kernelpath.surroundings import Surroundings
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -175,7 +175,7 @@ def _chosen(folder: Path, items: Sequence[Item], policy: Policy) -> Sequence[Ite
 
 
 def _warn_of_little_memory() -> None:
-    shortage = Surroundings().memory_shortage
+    shortage = HostInfo().memory_shortage
     if shortage:
         warn(shortage)
 

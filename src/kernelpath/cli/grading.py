@@ -17,9 +17,9 @@ from kernelpath.cli.common import Failure, errors, out
 from kernelpath.course import lesson
 from kernelpath.course.registry import Item
 from kernelpath.files import write_atomically
+from kernelpath.host_info import HostInfo
 from kernelpath.show import view
 from kernelpath.show.working import Several, working
-from kernelpath.surroundings import Surroundings
 from kernelpath.verdict import Report, encode
 
 
@@ -53,7 +53,7 @@ def grade_several(
     jobs: how many at a time. None for as many as cores and memory allow, and for one where they run on a GPU, as two
     would disturb each other's times. options: as grading.grade.grade takes them. Raises Failure.
     """
-    if len(requests) > 1 and (jobs or Surroundings().default_jobs) > 1:
+    if len(requests) > 1 and (jobs or HostInfo().default_jobs) > 1:
         yield from _grade_side_by_side(requests, jobs, **options)
     else:
         yield from _grade_in_turn(requests, **options)
@@ -97,7 +97,7 @@ def start_workers() -> None:
     """Call this before anything else that needs torch: the import then overlaps with those of the workers."""
     from kernelpath.work import forkserver
 
-    forkserver.running()
+    forkserver.get_server()
     with importing():
         import kernelpath.grading.grade  # noqa: F401
 

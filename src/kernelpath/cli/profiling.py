@@ -161,19 +161,19 @@ def _show_pipeline(item: Item, tree: Tree, picture: Path | None) -> int:
             recorded = session.recorded(report_progress=lambda doing: status.update(f"{item.name}: {doing}"))
         except grade.NotDrawn as error:
             return _not_drawn(item, tree, str(error))
-    launch, complaint = recorded.launch, recorded.complaint
+    launch, finding = recorded.launch, recorded.finding
     source = item.submission(tree).with_name(Path(launch.file).name)
     events = barriers.renamed(launch.events, launch.barriers, source_text(source))
-    chart = pipeline.chart(events, failed=complaint is not None)
-    if complaint is not None:
-        out.print(Text.assemble(view.verdict(complaint.verdict), f"  {complaint.cause}\n"))
+    chart = pipeline.chart(events, failed=finding is not None)
+    if finding is not None:
+        out.print(Text.assemble(view.verdict(finding.verdict), f"  {finding.cause}\n"))
     case = words.case(recorded.case)
     out.print(Text.assemble((source.name, "bold"), f", kernel {launch.kernel}, {case}"), soft_wrap=True)
     out.print(pipeline.text(chart))
     out.print()
     figure = pipeline_picture.draw(chart, f"{item.name}: {source.name}, {case}")
     kept = _keep(item, figure, picture or progress.folder(item.root) / f"{item.name}-pipeline.png")
-    return kept if complaint is None else NOT_YET
+    return kept if finding is None else NOT_YET
 
 
 def _show_assembly(heaviest: Drawn, source: Path) -> int:
@@ -196,8 +196,8 @@ def _record(program: Path, folder: Path | None) -> int:
 
     with errors.status(program.name) as status:
         try:
-            lacking = recording.record(program, folder, lambda doing: status.update(f"{program.name}: {doing}"))
-        except recording.NotRecorded as error:
+            lacking = recording.record_step(program, folder, lambda doing: status.update(f"{program.name}: {doing}"))
+        except recording.RecordingFailed as error:
             raise Failure(f"{program.name} was not recorded: {error}") from error
     shown = words.path(folder, Path.cwd())
     out.print(f"{shown}/trace.json: open it at ui.perfetto.dev")

@@ -13,7 +13,7 @@ from kernelpath.course.errors import require
 from kernelpath.course.labs.fabric import NVLINK, Links
 from kernelpath.course.library import Library
 from kernelpath.course.problem import Case, Problem, Tolerance, check_alike, check_cases
-from kernelpath.verdict import Complaint
+from kernelpath.verdict import Finding
 
 if TYPE_CHECKING:
     import torch
@@ -183,7 +183,7 @@ class Exercise:
         which `kp dev check` otherwise reports.
     without: modules that answer the exercise by themselves. The submission cannot import them.
     check: `check(inputs, outputs)` gives None or what is wrong in the words of the exercise, as WRONG_VALUES, or as the
-        Complaint that it is. It is asked where shapes and dtypes are right, of right values too; what it says stands in
+        Finding that it is. It is asked where shapes and dtypes are right, of right values too; what it says stands in
         place of the list of wrong elements.
 
     Raises DeclarationError for a field that breaks a rule.
@@ -220,7 +220,7 @@ class Exercise:
     library: Library | None = None
     spills: str = ""
     without: Sequence[str] = ()
-    check: Callable[[Sequence[Any], Sequence[torch.Tensor]], str | Complaint | None] | None = None
+    check: Callable[[Sequence[Any], Sequence[torch.Tensor]], str | Finding | None] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cases", self.cases or self.problem.cases)

@@ -25,7 +25,7 @@ from kernelpath.course.registry import Item
 from kernelpath.course.spec import Exercise
 from kernelpath.dev import reports
 from kernelpath.grading import compare
-from kernelpath.grading.truth import (
+from kernelpath.grading.ground_truth import (
     derive,
     draw_inputs,
     expected_outputs,
@@ -33,7 +33,7 @@ from kernelpath.grading.truth import (
     outputs_of,
     placements,
 )
-from kernelpath.verdict import Complaint
+from kernelpath.verdict import Finding
 
 Outputs = list[torch.Tensor]
 
@@ -55,7 +55,7 @@ class Call:
     right: Outputs
     earlier: Outputs
 
-    def judged(self, outputs: Outputs) -> Complaint | None:
+    def judged(self, outputs: Outputs) -> Finding | None:
         magnitudes = magnitudes_of(self.exercise, self.inputs)
         return compare.judge(outputs, self.truth, self.exercise.tolerance, magnitudes=magnitudes)
 
@@ -78,8 +78,8 @@ def admitted(item: Item) -> Iterator[str]:
 
 def _rounded_truths(calls: Sequence[Call]) -> Iterator[str]:
     for call in calls:
-        if complaint := call.judged(call.right):
-            yield f" {dict(call.case)}: the rounded truth is rejected: {complaint.cause}"
+        if finding := call.judged(call.right):
+            yield f" {dict(call.case)}: the rounded truth is rejected: {finding.cause}"
 
 
 def _passing(calls: Sequence[Call], controls: Controls, besides: Callable[[Outputs, Outputs], bool]) -> Iterator[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from kernelpath.course.inputs import draw_inputs
 from kernelpath.course.spec import Exercise
 from kernelpath.course.traces import Facts
-from kernelpath.grading.facts import alike, complaint
+from kernelpath.grading.facts import alike, check_facts
 
 
 def admitted(exercise: Exercise) -> Iterator[str]:
@@ -16,7 +16,7 @@ def admitted(exercise: Exercise) -> Iterator[str]:
     drawn = [draw_inputs(exercise, case, seed, "cpu") for seed, case in enumerate(exercise.cases)]
     found: list[Facts] = [exercise.reference(*inputs) for inputs in drawn]
     for case, facts in zip(exercise.cases, found, strict=True):
-        if said := complaint(exercise.entry, facts, facts, tolerance):
+        if said := check_facts(exercise.entry, facts, facts, tolerance):
             yield f" {dict(case)}: its own facts are rejected: {said.cause}"
     for name in found[0]:
         if all(alike(found[0][name], facts[name], tolerance) for facts in found):

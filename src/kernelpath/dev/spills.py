@@ -19,7 +19,7 @@ from kernelpath.course.registry import Item
 from kernelpath.course.spec import Exercise
 from kernelpath.dev import cards
 from kernelpath.grading import devices
-from kernelpath.grading.truth import placements
+from kernelpath.grading.ground_truth import placements
 from warpcheck import backend, simulated_gpu
 from warpcheck.assembler import assembled
 from warpcheck.target import Target

@@ -12,7 +12,7 @@ from kernelpath.course.inputs import EXTREME, draw_inputs
 from kernelpath.course.limits import describe_limits
 from kernelpath.course.problem import ANY_FINITE, BEYOND_A_BLOCK
 from kernelpath.course.registry import Item
-from kernelpath.grading.truth import derive
+from kernelpath.grading.ground_truth import derive
 
 _ANY_FINITE_VALUE = "finite values of any size"
 """The words of a statement that open the whole domain of finite floats."""

@@ -15,7 +15,7 @@ import msgspec
 from kernelpath.device import failures, lab_messages, lab_server, messages
 from kernelpath.device.case import Case
 from kernelpath.device.elements import Refused
-from kernelpath.wire import Garbled, Gone, Silent, Wire
+from kernelpath.wire import ConnectionClosed, ProtocolError, ResponseTimeout, Wire
 from warpcheck import simt
 from warpcheck.backend import cost
 
@@ -49,7 +49,7 @@ class Server:
             if self._grader.fileno() in ready:
                 try:
                     self._grader.send(self._answer(self._grader.receive()))
-                except Gone:
+                except ConnectionClosed:
                     return
 
     def _answer(self, asked: messages.Message) -> Answer:
@@ -130,8 +130,8 @@ class _Client:
         assert self.wire is not None
         try:
             self.wire.send(self._answer(self.wire.receive(TAKING_SECONDS)), TAKING_SECONDS)
-        except (Gone, Garbled, Silent) as error:
-            if not isinstance(error, Gone):
+        except (ConnectionClosed, ProtocolError, ResponseTimeout) as error:
+            if not isinstance(error, ConnectionClosed):
                 self.case.failed = messages.Failed("FORGED", f"the PTX machine was sent something else: {error}")
             self.wire.close()
             self.wire = None

@@ -18,7 +18,7 @@ from kernelpath.course.checkpoint import Checkpoint, Posed, Twist
 from kernelpath.course.registry import DELIVERABLE, Deliverable, Item
 from kernelpath.exam import NotValid, reading
 from kernelpath.exam.reading import Ran
-from kernelpath.grading.truth import derive
+from kernelpath.grading.ground_truth import derive
 
 LETTERS = "abcdefgh"
 PARTS = ("questions", "reading")

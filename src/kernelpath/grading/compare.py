@@ -13,9 +13,9 @@ from kernelpath.course.problem import EXACT, Tolerance
 from kernelpath.course.spec import Exercise
 from kernelpath.device.messages import POISON
 from kernelpath.grading import input_range
-from kernelpath.grading.conduct import Evidence, other_block, other_cores
-from kernelpath.grading.truth import Magnitudes, expected_outputs, magnitudes_of, output_dtype
-from kernelpath.verdict import Complaint, Verdict
+from kernelpath.grading.ground_truth import Magnitudes, expected_outputs, magnitudes_of, output_dtype
+from kernelpath.grading.provenance import Observation, other_block, other_cores
+from kernelpath.verdict import Finding, Verdict
 from kernelpath.work.tensors import dtype_name
 
 _SHOWN = 3
@@ -39,34 +39,34 @@ _WIDE = torch.float64
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
-def judged(exercise: Exercise, evidence: Evidence) -> Complaint | None:
+def judged(exercise: Exercise, observation: Observation) -> Finding | None:
     """What is wrong with a call, in the exercise's own words where it has any."""
-    if evidence.complaint is not None:
-        return evidence.complaint
-    if complaint := other_block(exercise, evidence.notes):
-        return complaint
-    expected = expected_outputs(exercise, evidence.inputs)
-    if len(evidence.outputs) != len(expected):
-        cause = f"{exercise.entry} returned {len(evidence.outputs)} tensors, expected {len(expected)}"
-        return Complaint(Verdict.WRONG_TYPE, cause)
-    expected = settled(exercise, expected, evidence.outputs)
-    dtype = output_dtype(exercise, evidence.inputs)
+    if observation.finding is not None:
+        return observation.finding
+    if finding := other_block(exercise, observation.notes):
+        return finding
+    expected = expected_outputs(exercise, observation.inputs)
+    if len(observation.outputs) != len(expected):
+        cause = f"{exercise.entry} returned {len(observation.outputs)} tensors, expected {len(expected)}"
+        return Finding(Verdict.WRONG_TYPE, cause)
+    expected = settled(exercise, expected, observation.outputs)
+    dtype = output_dtype(exercise, observation.inputs)
     # only the stub of a kernel has names for its outputs
     names = exercise.outputs if exercise.is_kernel else (f"{exercise.entry}(…)",)
-    magnitudes = magnitudes_of(exercise, evidence.inputs)
-    complaint = judge(evidence.outputs, expected, exercise.tolerance, dtype, names, magnitudes)
-    if complaint is not None and complaint.verdict is Verdict.WRONG_VALUES:
-        cause = f"{complaint.cause}{input_range.describe_inputs(complaint, evidence, expected)}"
-        complaint = replace(complaint, cause=cause)
-    comparable = complaint is None or complaint.verdict is Verdict.WRONG_VALUES
-    said = checked(exercise, evidence) if comparable else None
-    return said or complaint or other_cores(exercise, evidence)
+    magnitudes = magnitudes_of(exercise, observation.inputs)
+    finding = judge(observation.outputs, expected, exercise.tolerance, dtype, names, magnitudes)
+    if finding is not None and finding.verdict is Verdict.WRONG_VALUES:
+        cause = f"{finding.cause}{input_range.describe_inputs(finding, observation, expected)}"
+        finding = replace(finding, cause=cause)
+    comparable = finding is None or finding.verdict is Verdict.WRONG_VALUES
+    said = checked(exercise, observation) if comparable else None
+    return said or finding or other_cores(exercise, observation)
 
 
-def checked(exercise: Exercise, evidence: Evidence) -> Complaint | None:
+def checked(exercise: Exercise, observation: Observation) -> Finding | None:
     """What the exercise's own check says of a call, where it has one."""
-    said = exercise.check(evidence.inputs, evidence.outputs) if exercise.check is not None else None
-    return Complaint(Verdict.WRONG_VALUES, said) if isinstance(said, str) else said
+    said = exercise.check(observation.inputs, observation.outputs) if exercise.check is not None else None
+    return Finding(Verdict.WRONG_VALUES, said) if isinstance(said, str) else said
 
 
 def settled(
@@ -79,7 +79,7 @@ def settled(
     return settle(expected, [output.to(truth.device) for truth, output in zip(expected, outputs, strict=True)])
 
 
-def unrepeated(first: Evidence, again: Evidence) -> Complaint | None:
+def unrepeated(first: Observation, again: Observation) -> Finding | None:
     """Whether two calls with the same inputs gave other bits."""
     for position, (one, other) in enumerate(zip(first.outputs, again.outputs, strict=True)):
         wrong = (bits(one) != bits(other)).flatten()
@@ -87,7 +87,7 @@ def unrepeated(first: Evidence, again: Evidence) -> Complaint | None:
             place = int(wrong.nonzero()[0])
             told, then = _told(one.flatten()[place], other.flatten()[place])
             cause = f"the same inputs gave {told} in one call and {then} in another; {_ORDER}"
-            return Complaint(Verdict.WRONG_VALUES, cause, element=(position, place))
+            return Finding(Verdict.WRONG_VALUES, cause, element=(position, place))
     return None
 
 
@@ -126,7 +126,7 @@ def judge(
     dtype: str | None = None,
     names: Sequence[str] = ("out",),
     magnitudes: Magnitudes | None = None,
-) -> Complaint | None:
+) -> Finding | None:
     """The first fault of the outputs against the float64 (or exact) reference; None for right outputs.
 
     Shapes and dtypes of all outputs come before values.
@@ -149,11 +149,11 @@ def judge(
     ]
     for output in compared:
         allowed = (dtype,) if dtype and output.position == 0 else tuple(tolerance)
-        if complaint := _judge_type(output.description, output.values, output.truth, allowed):
-            return complaint
+        if finding := _judge_type(output.description, output.values, output.truth, allowed):
+            return finding
     for output in compared:
-        if complaint := _judge_values(output):
-            return replace(complaint, cause=f"{complaint.cause}{_right(compared)}")
+        if finding := _judge_values(output):
+            return replace(finding, cause=f"{finding.cause}{_right(compared)}")
     return None
 
 
@@ -170,23 +170,23 @@ def _right(outputs: Sequence[_Output]) -> str:
     return f"; {', '.join(others)} and {last} are right" if others else f"; {last} is right"
 
 
-def _judge_type(name: str, output: torch.Tensor, truth: torch.Tensor, allowed: Sequence[str]) -> Complaint | None:
+def _judge_type(name: str, output: torch.Tensor, truth: torch.Tensor, allowed: Sequence[str]) -> Finding | None:
     if output.shape != truth.shape:
-        return Complaint(Verdict.WRONG_SHAPE, f"{name} has shape {tuple(output.shape)}, expected {tuple(truth.shape)}")
+        return Finding(Verdict.WRONG_SHAPE, f"{name} has shape {tuple(output.shape)}, expected {tuple(truth.shape)}")
     dtype = dtype_name(output.dtype)
     if dtype not in allowed:
-        return Complaint(Verdict.WRONG_DTYPE, f"{name} has dtype {dtype}, expected {' or '.join(allowed)}")
+        return Finding(Verdict.WRONG_DTYPE, f"{name} has dtype {dtype}, expected {' or '.join(allowed)}")
     return None
 
 
-def _judge_values(output: _Output) -> Complaint | None:
+def _judge_values(output: _Output) -> Finding | None:
     wrong, values, truth = output.wrong, output.values, output.truth
     if not bool(wrong.any()):
         return None
     poisoned = wrong & is_poison(values)
     if bool(poisoned.any()):
         cause = f"{_count(poisoned)} of {output.description} were never written, {where(poisoned)}"
-        return Complaint(Verdict.NOT_WRITTEN, cause, element=(output.position, int(poisoned.flatten().nonzero()[0])))
+        return Finding(Verdict.NOT_WRITTEN, cause, element=(output.position, int(poisoned.flatten().nonzero()[0])))
     cause = f"{_count(wrong)} of {output.description} are wrong, {_examples(wrong, values, truth, output.name)}"
     if (times := _factor(wrong, values, truth, output.tolerance)) is not None:
         cause += f"; all are {times:.4g} times what is expected"
@@ -194,7 +194,7 @@ def _judge_values(output: _Output) -> Complaint | None:
         cause += "; they are cut off, not rounded to the nearest bfloat16"
     if is_swizzled(output):
         cause += f"; {_SWIZZLED}"
-    return Complaint(Verdict.WRONG_VALUES, cause, element=(output.position, int(wrong.flatten().nonzero()[0])))
+    return Finding(Verdict.WRONG_VALUES, cause, element=(output.position, int(wrong.flatten().nonzero()[0])))
 
 
 _SWIZZLED = (

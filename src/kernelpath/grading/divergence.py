@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from kernelpath import words
 from kernelpath.course.problem import Case, arguments
 from kernelpath.course.spec import Exercise
-from kernelpath.lines import LANES, LineInstructions
-from kernelpath.verdict import Complaint, Verdict
+from kernelpath.line_counters import LANES, LineInstructions
+from kernelpath.verdict import Finding, Verdict
 
 LARGE = 0.5
 """The share of the largest case's bytes from which on a case is limited.
@@ -25,19 +25,19 @@ Honest kernels of divergence take 0.9 to 1.8. More is no use, and hides in the a
 """
 
 
-def complaint(exercise: Exercise, case: Case, lines: Sequence[LineInstructions]) -> Complaint | None:
+def check_case(exercise: Exercise, case: Case, lines: Sequence[LineInstructions]) -> Finding | None:
     """Whether too few lanes are active in the average instruction of a case."""
     if exercise.active_lanes is None:
         return None
     if exercise.compulsory_bytes(**case) < LARGE * exercise.compulsory_bytes(**exercise.largest):
         return None
     useful = USEFUL * exercise.flops(**case) if exercise.flops else math.inf
-    return divergence_complaint(lines, exercise.active_lanes, case, useful)
+    return check_active_lanes(lines, exercise.active_lanes, case, useful)
 
 
-def divergence_complaint(
+def check_active_lanes(
     lines: Sequence[LineInstructions], limit: float, case: Case, useful: float = math.inf
-) -> Complaint | None:
+) -> Finding | None:
     """One average over all instructions of all launches, as a warp pays for each of them alike.
 
     useful: how many lanes' instructions count at most; as many fewer instructions are taken to be executed.
@@ -58,4 +58,4 @@ def divergence_complaint(
         cause += "; instructions that the work does not take are left out"
     if parted.divergent_branches:
         cause += f", and they part in {words.line(parted.line)}"
-    return Complaint(Verdict.DIVERGENT, cause, worst.file, worst.line)
+    return Finding(Verdict.DIVERGENT, cause, worst.file, worst.line)

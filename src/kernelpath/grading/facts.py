@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from kernelpath.course.problem import Tolerance
 from kernelpath.course.traces import Fact, Facts
-from kernelpath.verdict import Complaint, Verdict
+from kernelpath.verdict import Finding, Verdict
 
 _SHOWN = 3
 _MISTAKES: dict[float, str] = {
@@ -18,17 +18,17 @@ _MISTAKES: dict[float, str] = {
 """What a number is a sign of that is so many times too large or too small."""
 
 
-def complaint(entry: str, told: Facts, expected: Facts, tolerance: Tolerance) -> Complaint | None:
+def check_facts(entry: str, told: Facts, expected: Facts, tolerance: Tolerance) -> Finding | None:
     """The facts that are not there, else those that are wrong; None where all are right. Others are ignored."""
     lacking = [name for name in expected if name not in told]
     if lacking:
-        return Complaint(Verdict.WRONG_TYPE, f"{entry} says nothing of {', '.join(lacking)}; None is an answer, too")
+        return Finding(Verdict.WRONG_TYPE, f"{entry} says nothing of {', '.join(lacking)}; None is an answer, too")
     wrong = [name for name in expected if not alike(told[name], expected[name], tolerance)]
     if not wrong:
         return None
     shown = "; ".join(f"{name} {_shown(told[name], expected[name], tolerance)}" for name in wrong[:_SHOWN])
     others = f"; and {', '.join(wrong[_SHOWN:])}" if len(wrong) > _SHOWN else ""
-    return Complaint(Verdict.WRONG_VALUES, f"{len(wrong)} of {len(expected)} facts are wrong: {shown}{others}")
+    return Finding(Verdict.WRONG_VALUES, f"{len(wrong)} of {len(expected)} facts are wrong: {shown}{others}")
 
 
 def alike(told: Fact, expected: Fact, tolerance: Tolerance) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernelpath.grading import timing
-from kernelpath.verdict import Complaint, Measurement, Verdict
+from kernelpath.verdict import Finding, Measurement, Verdict
 
 THIRD_STAR = 0.9
 """The share of the reference kernel's speed, in the same run, that earns the third star."""
@@ -15,9 +15,9 @@ Elsewhere the same kernels may gain less over the same baseline, and the referen
 """
 
 
-def complaint(
+def check_speedup(
     measured: Measurement, min_speedup: float, capability: tuple[int, int], raced: str = "the baseline"
-) -> Complaint | None:
+) -> Finding | None:
     """TOO_SLOW or INCONCLUSIVE, with the numbers; None when the gate is passed.
 
     capability: of the GPU. raced: what `min_speedup` is a ratio to.
@@ -28,10 +28,10 @@ def complaint(
     found = f"{measured.speedup.median:.2f} times {raced}'s speed, {min_speedup:.2f} required"
     if side == "straddles":
         interval = f"between {measured.speedup.low:.2f} and {measured.speedup.high:.2f}"
-        return Complaint(Verdict.INCONCLUSIVE, f"{found}; after {measured.rounds} rounds it lies {interval}")
+        return Finding(Verdict.INCONCLUSIVE, f"{found}; after {measured.rounds} rounds it lies {interval}")
     if unfair := _unfair(measured, min_speedup, capability):
-        return Complaint(Verdict.INCONCLUSIVE, f"{found}, but {unfair}", then="kp bench {name}")
-    return Complaint(Verdict.TOO_SLOW, found)
+        return Finding(Verdict.INCONCLUSIVE, f"{found}, but {unfair}", then="kp bench {name}")
+    return Finding(Verdict.TOO_SLOW, found)
 
 
 def _unfair(measured: Measurement, min_speedup: float, capability: tuple[int, int]) -> str:

@@ -13,10 +13,10 @@ from kernelpath.course.registry import Item
 from kernelpath.device import messages as device_messages
 from kernelpath.grading import devices
 from kernelpath.grading.devices import Device
+from kernelpath.grading.grading_run import GradingRun, Progress
 from kernelpath.grading.kinds.trace import on_recording
-from kernelpath.grading.recording import NotDrawn, Recorded
-from kernelpath.grading.steps import Grading, Progress
-from kernelpath.grading.subject import Subject
+from kernelpath.grading.launch_recording import NotDrawn, Recorded
+from kernelpath.grading.submission import Submission
 from kernelpath.grading.workers import Workers
 from kernelpath.packages import versions
 from kernelpath.verdict import Report
@@ -72,14 +72,14 @@ class Session:
         arch: str | None = None,
     ) -> None:
         self.item = item
-        self.submission = submission.absolute()
+        self._path = submission.absolute()
         declared = on_recording(registry.load(item), recording)
         self.device = devices.resolve(device)
         target = devices.target(declared, self.device, arch)
         self.exercise, instead = devices.suited(declared, self.device, target)
-        self.workers = Workers(item, self.exercise, self.submission, self.device, target.name, hidden, keep)
+        self.workers = Workers(item, self.exercise, self._path, self.device, target.name, hidden, keep)
         home = home.absolute() if home else item.root
-        self.subject = Subject(item, self.exercise, self.submission, self.device, target, self.workers, home, instead)
+        self.submission = Submission(item, self.exercise, self._path, self.device, target, self.workers, home, instead)
         self._warm = warm
         self._prepare()
 
@@ -93,10 +93,10 @@ class Session:
         timed: bool = True,
     ) -> Report:
         """Grade the file as it is now."""
-        if not self.submission.exists():
-            raise Usage(f"there is no file {self.submission}; `kp reset {self.item.name}` restores the stub")
+        if not self._path.exists():
+            raise Usage(f"there is no file {self._path}; `kp reset {self.item.name}` restores the stub")
         seed = random.SystemRandom().randrange(1 << 32) if seed is None else seed
-        grading = Grading(self.subject, seed, report_progress or (lambda _: None), brief)
+        grading = GradingRun(self.submission, seed, report_progress or (lambda _: None), brief)
         try:
             return grading.report(bench, timed)
         finally:
@@ -109,7 +109,7 @@ class Session:
         Needs device="cpu". Raises Usage where there is nothing to draw, with the reason, and
         NotDrawn where it does not run.
         """
-        grading = Grading(self.subject, seed, report_progress or (lambda _: None))
+        grading = GradingRun(self.submission, seed, report_progress or (lambda _: None))
         try:
             return grading.heaviest()
         finally:
@@ -120,7 +120,7 @@ class Session:
 
         Needs device="cpu". Raises NotDrawn where nothing is launched.
         """
-        grading = Grading(self.subject, seed, report_progress or (lambda _: None))
+        grading = GradingRun(self.submission, seed, report_progress or (lambda _: None))
         try:
             return grading.recorded()
         finally:
@@ -128,7 +128,7 @@ class Session:
 
     def logs(self, cases: Sequence[Case], *, seed: int = 0, report_progress: Progress | None = None) -> list[Log]:
         """What the ranks of an exercise on several ranks did in each of these cases. Raises NotDrawn."""
-        grading = Grading(self.subject, seed, report_progress or (lambda _: None))
+        grading = GradingRun(self.submission, seed, report_progress or (lambda _: None))
         try:
             return grading.logs(cases)
         finally:

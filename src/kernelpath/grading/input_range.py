@@ -7,25 +7,25 @@ from collections.abc import Sequence
 
 import torch
 
-from kernelpath.grading.conduct import Evidence
-from kernelpath.verdict import Complaint
+from kernelpath.grading.provenance import Observation
+from kernelpath.verdict import Finding
 
 
-def describe_inputs(complaint: Complaint, evidence: Evidence, expected: Sequence[torch.Tensor]) -> str:
+def describe_inputs(finding: Finding, observation: Observation, expected: Sequence[torch.Tensor]) -> str:
     """Say how large the inputs were, where the first wrong value is NaN or infinite and the right one is neither.
 
     Of matrices with as many rows as the output, only the row of that value counts. Empty where there is nothing to say.
     """
-    if complaint.element is None:
+    if finding.element is None:
         return ""
-    position, place = complaint.element
-    output, truth = evidence.outputs[position], expected[position]
+    position, place = finding.element
+    output, truth = observation.outputs[position], expected[position]
     if not truth.is_floating_point() or not bool(torch.isfinite(truth.flatten()[place])):
         return ""
     if bool(torch.isfinite(output.flatten()[place])):
         return ""
     row = place // max(output[0].numel(), 1) if output.dim() else 0
-    floats = [one for one in evidence.inputs if isinstance(one, torch.Tensor) and one.is_floating_point()]
+    floats = [one for one in observation.inputs if isinstance(one, torch.Tensor) and one.is_floating_point()]
     of_row = [one[row] for one in floats if one.dim() > 1 and output.dim() and len(one) == len(output)]
     chosen = [one.double() for one in of_row or floats if one.numel()]
     if not chosen:

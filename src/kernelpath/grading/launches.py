@@ -14,7 +14,7 @@ from msgspec import Struct, field
 
 from kernelpath.course.registry import Lane
 from kernelpath.device.messages import Note
-from kernelpath.verdict import Complaint, Verdict
+from kernelpath.verdict import Finding, Verdict
 
 MOST_STATIC = 48 * 1024
 """Bytes of static shared memory that a kernel may have. The profiler adds them to the dynamic ones."""
@@ -71,7 +71,7 @@ def readable(kernel: str) -> str:
     return str(torch._C._demangle(kernel))
 
 
-def difference(gpu: Sequence[Launched], machine: Sequence[Note], lane: Lane) -> Complaint | None:
+def difference(gpu: Sequence[Launched], machine: Sequence[Note], lane: Lane) -> Finding | None:
     """The first launch that is not the same in both.
 
     What torch launches itself, to fill memory, is left out: library_share limits it. Shared memory is compared where
@@ -82,13 +82,13 @@ def difference(gpu: Sequence[Launched], machine: Sequence[Note], lane: Lane) -> 
     for number, (here, there) in enumerate(zip(gpu, machine, strict=False), 1):
         if not _alike(here, there, lane):
             advice = _GRIDS if _same_name(here, there, lane) and here.grid != tuple(there.grid) else ""
-            return _complaint(f"launch {number}: {_told(here)}", _told(there), advice)
+            return _finding(f"launch {number}: {_told(here)}", _told(there), advice)
     if len(gpu) == len(machine):
         return None
     number = min(len(gpu), len(machine)) + 1
     if len(gpu) > len(machine):
-        return _complaint(f"launch {number}: {_told(gpu[number - 1])}", "nothing more")
-    return _complaint(f"launch {number}: nothing more", _told(machine[number - 1]))
+        return _finding(f"launch {number}: {_told(gpu[number - 1])}", "nothing more")
+    return _finding(f"launch {number}: nothing more", _told(machine[number - 1]))
 
 
 def _alike(here: Launched, there: Note, lane: Lane) -> bool:
@@ -115,6 +115,6 @@ def _told(one: Launched | Note) -> str:
 _GRIDS = "; torch.cuda.get_device_properties gives this GPU's numbers on the machine, too"
 
 
-def _complaint(here: str, there: str, advice: str = "") -> Complaint:
+def _finding(here: str, there: str, advice: str = "") -> Finding:
     cause = f"the GPU ran other kernels than the PTX machine; on the GPU {here}; on the machine {there}"
-    return Complaint(Verdict.NOT_YOUR_KERNEL, f"{cause}; what is graded there must be what runs here{advice}")
+    return Finding(Verdict.NOT_YOUR_KERNEL, f"{cause}; what is graded there must be what runs here{advice}")

@@ -9,11 +9,11 @@ import torch
 
 from kernelpath.course.problem import arguments
 from kernelpath.course.spec import Exercise
-from kernelpath.grading import across, gate, roofline, timing
-from kernelpath.grading.contest import Asker, Conduct, Contest
-from kernelpath.verdict import Complaint, Measurement, Verdict
+from kernelpath.grading import gate, multi_gpu, roofline, timing
+from kernelpath.grading.timing_session import Conduct, Contest, RequestSender
+from kernelpath.verdict import Finding, Measurement, Verdict
 from kernelpath.work import confine, messages
-from kernelpath.work.runner import Stopped
+from kernelpath.work.runner import SubmissionFailed
 
 LAUNCH_BOUND_SECONDS = 20e-6
 """The time of a kernel faster than this says little about the kernel."""
@@ -24,7 +24,7 @@ ENOUGH = 75 << 30
 COMPUTE_BOUND = 10.0
 """Operations per byte from which arithmetic, not memory, may bound a kernel on any GPU of the course."""
 
-UNCONFINED = confine.not_held()
+UNCONFINED = confine.missing_protections()
 """What a report says where the kernel does not hold it."""
 
 _SETUP_SECONDS = 120.0
@@ -32,46 +32,46 @@ _SETUP_SECONDS = 120.0
 
 def measure(
     exercise: Exercise,
-    runner: Asker,
+    runner: RequestSender,
     conduct: Conduct,
     seed: int,
     progress: Callable[[str], None],
     bench: bool,
     reference: Sequence[Path],
-) -> tuple[Measurement | None, Complaint | None]:
-    """Time the bench case. bench: take every look, for the narrowest interval. Needs a GPU. Raises Stopped."""
+) -> tuple[Measurement | None, Finding | None]:
+    """Time the bench case. bench: take every look, for the narrowest interval. Needs a GPU. Raises SubmissionFailed."""
     assert exercise.bench is not None
     dtype = _product_dtype(exercise)
-    measured_here = runner.ask(messages.Ceilings(dtype=dtype), messages.Measured, _SETUP_SECONDS)
+    measured_here = runner.request(messages.MeasureCeilings(dtype=dtype), messages.MeasuredCeilings, _SETUP_SECONDS)
     contest = Contest(exercise, exercise.bench, runner, conduct, seed, reference)
     looks = timing.LOOKS[-1:] if bench else timing.LOOKS
     try:
-        complaint = contest.run(looks, progress)
+        finding = contest.run(looks, progress)
     except torch.OutOfMemoryError:
         return None, _too_large(exercise)
-    except Stopped as stopped:
-        if complaint := beyond_memory(exercise, stopped):
-            return None, complaint
+    except SubmissionFailed as stopped:
+        if finding := beyond_memory(exercise, stopped):
+            return None, finding
         raise
-    if complaint is not None:
-        return None, complaint
+    if finding is not None:
+        return None, finding
     measured = contest.measurement(measured_here.ceilings, dtype)
-    return measured, time_complaint(measured, exercise.min_speedup, torch.cuda.get_device_capability())
+    return measured, check_time(measured, exercise.min_speedup, torch.cuda.get_device_capability())
 
 
-def beyond_memory(exercise: Exercise, stopped: Stopped) -> Complaint | None:
+def beyond_memory(exercise: Exercise, stopped: SubmissionFailed) -> Finding | None:
     """What to say of an end at the timed case that a small GPU does not hold; None for any other end."""
-    lacks = exercise.bench is not None and "out of memory" in stopped.complaint.cause and _memory() < ENOUGH
+    lacks = exercise.bench is not None and "out of memory" in stopped.finding.cause and _memory() < ENOUGH
     return _too_large(exercise) if lacks else None
 
 
-def _too_large(exercise: Exercise) -> Complaint:
+def _too_large(exercise: Exercise) -> Finding:
     """Whoever asked for the memory that there is not, it says nothing about a kernel."""
     assert exercise.bench is not None
     gigabytes = exercise.compulsory_bytes(**exercise.bench) / 1e9
     beside = f"the timed case takes {gigabytes:.1f} GB, and as much again for each contestant and the grader"
     cause = f"out of memory: {beside}; this GPU has {_memory() / 1e9:.1f} GB"
-    return Complaint(Verdict.INCONCLUSIVE, cause, then="kp check {name} --device cpu")
+    return Finding(Verdict.INCONCLUSIVE, cause, then="kp check {name} --device cpu")
 
 
 def _memory() -> int:
@@ -87,20 +87,20 @@ def _product_dtype(exercise: Exercise) -> str | None:
     return str(exercise.bench.get("dtype", next(iter(exercise.tolerance))))
 
 
-def time_complaint(
+def check_time(
     measured: Measurement, min_speedup: float, capability: tuple[int, int] = gate.GATED[0]
-) -> Complaint | None:
+) -> Finding | None:
     """TOO_FAST, TOO_SLOW or INCONCLUSIVE, with the numbers; None when the gate is passed. capability: of the GPU."""
     if roofline.too_fast(measured.seconds, measured.light_seconds):
         cause = (
             f"{measured.seconds * 1e6:.1f} µs, but {measured.compulsory_bytes / 1e6:,.1f} MB take"
             f" {measured.light_seconds * 1e6:.1f} µs at this machine's ceiling"
         )
-        return Complaint(Verdict.TOO_FAST, cause)
+        return Finding(Verdict.TOO_FAST, cause)
     if measured.seconds < LAUNCH_BOUND_SECONDS:
         took = f"{measured.seconds * 1e6:.1f} µs is mostly launch overhead"
-        return Complaint(Verdict.INCONCLUSIVE, f"{took}; the declaration needs a larger bench case for this GPU")
-    return gate.complaint(measured, min_speedup, capability)
+        return Finding(Verdict.INCONCLUSIVE, f"{took}; the declaration needs a larger bench case for this GPU")
+    return gate.check_speedup(measured, min_speedup, capability)
 
 
 def stars(measured: Measurement | None, verdict: Verdict, most: int) -> int:
@@ -122,7 +122,7 @@ def not_measured(
 ) -> tuple[str, ...]:
     """What keeps a pass from its second or third star, in words. timed: whether a GPU would have been timed."""
     if verdict.passed and exercise.kind == "distributed":
-        return () if measured else across.not_measured(exercise)
+        return () if measured else multi_gpu.not_measured(exercise)
     if not verdict.passed or exercise.baseline is None:
         return ()
     if not timed:

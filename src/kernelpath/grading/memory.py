@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from kernelpath.course.problem import Case, arguments
 from kernelpath.course.spec import Exercise
-from kernelpath.verdict import Complaint, Verdict
+from kernelpath.verdict import Finding, Verdict
 
 
-def complaint(exercise: Exercise, case: Case, workspace: int) -> Complaint | None:
+def check_workspace(exercise: Exercise, case: Case, workspace: int) -> Finding | None:
     """workspace: bytes, at the peak of a call with this case."""
     if exercise.workspace is None:
         return None
@@ -16,6 +16,6 @@ def complaint(exercise: Exercise, case: Case, workspace: int) -> Complaint | Non
     if workspace <= allowed:
         return None
     told = f"at {arguments(case)}: {workspace:,} bytes are held beside inputs and outputs"
-    return Complaint(
+    return Finding(
         Verdict.TOO_MUCH_MEMORY, f"{told}, at most {allowed:,} are allowed ({compulsory:,} bytes are compulsory)"
     )

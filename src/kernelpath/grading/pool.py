@@ -9,7 +9,7 @@ import torch
 
 from kernelpath.device import gpu
 from kernelpath.grading.workers import OneDevice
-from kernelpath.surroundings import Surroundings
+from kernelpath.host_info import HostInfo
 from kernelpath.work import forkserver
 
 
@@ -20,7 +20,7 @@ class Pool(ThreadPoolExecutor):
     """
 
     def __init__(self, device: OneDevice, jobs: int | None = None) -> None:
-        self._servers = forkserver.Group()
+        self._servers = forkserver.ServerGroup()
         count, initializer = self._one_a_gpu(jobs) if device == "cuda" else self._on_cores(jobs)
         super().__init__(count, initializer=initializer)
 
@@ -31,8 +31,8 @@ class Pool(ThreadPoolExecutor):
 
     def _on_cores(self, jobs: int | None) -> tuple[int, Callable[[], None]]:
         """Each thread has its share of the cores: more threads of torch's would wait for each other, and spin."""
-        jobs = jobs or Surroundings().default_jobs
-        share = max(1, Surroundings().usable_cores // jobs)
+        jobs = jobs or HostInfo().default_jobs
+        share = max(1, HostInfo().usable_cores // jobs)
 
         def begin() -> None:
             torch.set_num_threads(share)

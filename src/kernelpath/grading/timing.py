@@ -26,14 +26,14 @@ RESOLUTION = 0.002
 Side = Literal["above", "below", "straddles"]
 
 
-def order(index: int, contestants: int) -> tuple[int, ...]:
+def order(index: int, implementations: int) -> tuple[int, ...]:
     """Who runs when in round `index`: drawn at random, the same draw in every grading.
 
     Buffers come back to the same places in memory every few rounds; a rotation can keep in step with that and favor
     one contestant. A draw cannot: of two equal kernels each is the faster one of a round with probability 1/2, and
     the sign test holds whatever drifts (Fisher, The Design of Experiments, chapter III).
     """
-    return tuple(random.Random(index).sample(range(contestants), contestants))
+    return tuple(random.Random(index).sample(range(implementations), implementations))
 
 
 def ratio(baseline: Sequence[float], submission: Sequence[float], confidence: float | None = None) -> Interval:

@@ -8,8 +8,8 @@ from dataclasses import replace
 from kernelpath import words
 from kernelpath.course.problem import Case, arguments
 from kernelpath.course.spec import Exercise, Traffic
-from kernelpath.lines import LineTraffic
-from kernelpath.verdict import Complaint, Verdict
+from kernelpath.line_counters import LineTraffic
+from kernelpath.verdict import Finding, Verdict
 from warpcheck.counters import AccessCounters
 from warpcheck.layout import SECTOR, Access
 
@@ -75,38 +75,38 @@ def beyond(limits: Traffic, lines: Iterable[LineTraffic]) -> tuple[LineTraffic, 
     )
 
 
-def complaint(
+def check_case(
     exercise: Exercise, case: Case, lines: Sequence[LineTraffic], returned: int, columns: int = COLUMNS_OF_A_SECTOR
-) -> Complaint | None:
+) -> Finding | None:
     """Return the first limit that a case breaks. On the largest they hold as declared, on others with room for edges.
 
     Same-address contention is limited on every case. returned: bytes of the outputs. columns: the length of their
     shortest rows; where it is below COLUMNS_OF_A_SECTOR, scattered requests are not limited on smaller cases.
     """
-    if found := contention_complaint(lines, exercise.traffic, case):
+    if found := check_contention(lines, exercise.traffic, case):
         return found
     compulsory = exercise.compulsory_bytes(**case)
     if case is exercise.largest:
         operations = exercise.flops(**case) if exercise.flops else 0
         return (
-            traffic_complaint(lines, exercise.traffic, compulsory, case, returned)
-            or shared_complaint(lines, exercise.traffic, operations, case)
-            or asynchronous_complaint(lines, exercise.traffic, case)
-            or bulk_complaint(lines, exercise.traffic, case)
+            check_global_memory(lines, exercise.traffic, compulsory, case, returned)
+            or check_shared_memory(lines, exercise.traffic, operations, case)
+            or check_asynchronous_copies(lines, exercise.traffic, case)
+            or check_bulk_copies(lines, exercise.traffic, case)
         )
     limits = exercise.traffic
     if columns < COLUMNS_OF_A_SECTOR:
         limits = replace(limits, sectors=None)
     if case in exercise.limits:
-        return edge_complaint(lines, limits, None, case, returned)
+        return check_edge_case(lines, limits, None, case, returned)
     most = exercise.compulsory_bytes(**exercise.largest)  # 0: a report moves nothing
     share = compulsory / most if most else 0.0
-    return edge_complaint(lines, limits, compulsory, case, returned, share)
+    return check_edge_case(lines, limits, compulsory, case, returned, share)
 
 
-def traffic_complaint(
+def check_global_memory(
     lines: Sequence[LineTraffic], limits: Traffic, compulsory: int, case: Case, returned: int
-) -> Complaint | None:
+) -> Finding | None:
     """The first limit broken, with the worst access and what it costs there. compulsory: bytes of the case.
 
     returned: bytes of its outputs.
@@ -131,10 +131,10 @@ def traffic_complaint(
     return None
 
 
-def edge_complaint(
+def check_edge_case(
     lines: Sequence[LineTraffic], limits: Traffic, compulsory: int | None, case: Case, returned: int, share: float = 0.0
-) -> Complaint | None:
-    """As `traffic_complaint`, for a case that may be all edges: small, of odd sizes, not aligned, or a row too long.
+) -> Finding | None:
+    """As `check_global_memory`, for a case that may be all edges: small, of odd sizes, not aligned, or a row too long.
 
     Each request for shared memory may take one more wavefront, as two 2-byte elements of a word do.
     compulsory: None where bytes are not limited. share: of those of the largest case.
@@ -156,7 +156,7 @@ def edge_complaint(
     return None
 
 
-def contention_complaint(lines: Sequence[LineTraffic], limits: Traffic, case: Case) -> Complaint | None:
+def check_contention(lines: Sequence[LineTraffic], limits: Traffic, case: Case) -> Finding | None:
     """Of a line whose atomics on global memory meet at one address more often than the limit, by more than SPARE."""
     if limits.same_address is None:
         return None
@@ -168,7 +168,7 @@ def contention_complaint(lines: Sequence[LineTraffic], limits: Traffic, case: Ca
     return _traffic(worst, f"at {arguments(case)}: {worst.place}: {turns}")
 
 
-def shared_complaint(lines: Sequence[LineTraffic], limits: Traffic, operations: int, case: Case) -> Complaint | None:
+def check_shared_memory(lines: Sequence[LineTraffic], limits: Traffic, operations: int, case: Case) -> Finding | None:
     """Of a kernel whose shared memory takes longer than its arithmetic; operations: of the case."""
     cycles, wavefronts = operations // OPERATIONS_PER_CYCLE, sum(line.wavefronts for line in lines)
     if limits.shared is None or wavefronts <= limits.shared * cycles:
@@ -178,7 +178,7 @@ def shared_complaint(lines: Sequence[LineTraffic], limits: Traffic, operations: 
     return _traffic(worst, f"{told}, at most {int(limits.shared * cycles):,} are allowed; most in {worst.place}")
 
 
-def asynchronous_complaint(lines: Sequence[LineTraffic], limits: Traffic, case: Case) -> Complaint | None:
+def check_asynchronous_copies(lines: Sequence[LineTraffic], limits: Traffic, case: Case) -> Finding | None:
     """Of a kernel whose tiles go through registers."""
     stores = [line for line in lines if line.wavefronts and line.access == _ACCESSES[Access.STORE]]
     total, copied = sum(one.ideal_wavefronts for one in stores), sum(one.asynchronous for one in stores)
@@ -189,12 +189,12 @@ def asynchronous_complaint(lines: Sequence[LineTraffic], limits: Traffic, case: 
     )
     least = f"at least {limits.asynchronous:.0%} should be"
     if not stores:
-        return Complaint(Verdict.TOO_MUCH_TRAFFIC, f"{told}, {least}")
+        return Finding(Verdict.TOO_MUCH_TRAFFIC, f"{told}, {least}")
     worst = max(stores, key=lambda line: line.ideal_wavefronts - line.asynchronous)
     return _traffic(worst, f"{told}, {least}; most of the rest in {worst.place}")
 
 
-def bulk_complaint(lines: Sequence[LineTraffic], limits: Traffic, case: Case) -> Complaint | None:
+def check_bulk_copies(lines: Sequence[LineTraffic], limits: Traffic, case: Case) -> Finding | None:
     """Of a kernel that moves by its threads what the TMA unit is to move."""
     total, moved = sum(line.sectors for line in lines), sum(line.bulk for line in lines)
     if limits.bulk is None or not total or moved >= limits.bulk * total:
@@ -204,7 +204,7 @@ def bulk_complaint(lines: Sequence[LineTraffic], limits: Traffic, case: Case) ->
     return _traffic(worst, f"{told}, at least {limits.bulk:.0%} are theirs; most of the rest in {worst.place}")
 
 
-def _scattered(lines: Sequence[LineTraffic], case: Case, share: float = NEGLIGIBLE) -> Complaint | None:
+def _scattered(lines: Sequence[LineTraffic], case: Case, share: float = NEGLIGIBLE) -> Finding | None:
     """Counts single requests over the whole kernel: good ones in the same line do not make up for scattered ones."""
     scattered = sum(line.scattered for line in lines)
     if scattered <= SPARE + share * sum(line.sectors for line in lines):
@@ -214,7 +214,7 @@ def _scattered(lines: Sequence[LineTraffic], case: Case, share: float = NEGLIGIB
     return _traffic(worst, f"at {arguments(case)}: {worst.place}: {saved}; on average {worst.cost}")
 
 
-def _conflicts(lines: Sequence[LineTraffic], limit: float, spare: int = 0) -> Complaint | None:
+def _conflicts(lines: Sequence[LineTraffic], limit: float, spare: int = 0) -> Finding | None:
     over = {line: line.wavefronts - line.ideal_wavefronts - limit * line.requests for line in lines}
     broken = [line for line, beyond in over.items() if beyond > spare]
     if not broken:
@@ -229,9 +229,7 @@ def _ways(line: LineTraffic) -> str:
     return f"a {ways:.0f}-way bank conflict" if ways == int(ways) else f"bank conflicts, {ways:.3g}-way on average"
 
 
-def _bytes(
-    lines: Sequence[LineTraffic], allowed: float, compulsory: int, case: Case, returned: int
-) -> Complaint | None:
+def _bytes(lines: Sequence[LineTraffic], allowed: float, compulsory: int, case: Case, returned: int) -> Finding | None:
     asked = SECTOR * sum(line.sectors for line in lines)
     if asked <= allowed:
         return None
@@ -279,5 +277,5 @@ def _widths(line: LineTraffic) -> str:
     return f"the compiler made accesses of several widths of it, {each}"
 
 
-def _traffic(line: LineTraffic, cause: str) -> Complaint:
-    return Complaint(Verdict.TOO_MUCH_TRAFFIC, cause, line.file, line.line)
+def _traffic(line: LineTraffic, cause: str) -> Finding:
+    return Finding(Verdict.TOO_MUCH_TRAFFIC, cause, line.file, line.line)

@@ -13,10 +13,10 @@ from kernelpath.course.registry import Item
 from kernelpath.course.spec import Exercise
 from kernelpath.device import gpu
 from kernelpath.grading.kinds import kind_of
-from kernelpath.work.host import Machines, Worker
-from kernelpath.work.ranks import Ranks
+from kernelpath.work.host import SharedMachine, Worker
+from kernelpath.work.rank_runners import RankRunners
 from kernelpath.work.runner import Runner
-from kernelpath.work.workspace import Copied, Workspace
+from kernelpath.work.workspace import SubmissionCopy, Workspace
 from warpcheck import simulated_gpu
 from warpcheck.frontends import cutlass
 
@@ -60,15 +60,15 @@ class Workers:
         self._hidden, self._withheld = list(hidden), withheld(exercise)
         self._ready_made = [*self._withheld, *(cutlass.ready_made() if item.lane == "cuda" else ())]
         self._workspace = Workspace.reserve(submission)
-        self._machines = Machines()
+        self._machine = SharedMachine()
         self._waiting: list[Worker] = []
 
     def runner(self, device: OneDevice) -> Runner:
         """The submission, to be loaded on that device."""
         if self._exercise.kind == "distributed":
-            return Ranks(lambda rank: self._take("cpu", rank), self._copied.file, self._hidden)
-        machines = self._machines if kind_of(self._exercise, device).on_machine else None
-        return Runner(lambda: self._take(device), self._copied.file, self._hidden, machines, self._ready_made)
+            return RankRunners(lambda rank: self._take("cpu", rank), self._copied.file, self._hidden)
+        machine = self._machine if kind_of(self._exercise, device).on_machine else None
+        return Runner(lambda: self._take(device), self._copied.file, self._hidden, machine, self._ready_made)
 
     def across(self, size: int) -> list[Runner]:
         """The submission on so many GPUs, a rank each, connected by NCCL before it is loaded."""
@@ -90,7 +90,7 @@ class Workers:
 
         return [Runner(partial(start, rank), self._copied.file, self._hidden) for rank in range(size)]
 
-    def copy(self) -> Copied:
+    def copy(self) -> SubmissionCopy:
         """The submission as it is graded from now on. Of the reference kernels each is alone."""
         self._copied = self._workspace.copy(alone=self._submission.is_relative_to(self._item.course / "solutions"))
         return self._copied
@@ -105,7 +105,7 @@ class Workers:
         """End the processes that no runner has, and remove what the submission wrote."""
         for worker in self._waiting:
             worker.close()
-        self._machines.drop()
+        self._machine.discard()
         self._workspace.clean(self._keep)
 
     def _needs(self) -> str:
@@ -121,7 +121,7 @@ class Workers:
 
     def _started(self, device: OneDevice, rank: int = 0) -> Worker:
         worker = Worker(self._workspace.of_rank(rank), self._needs(), clean=bool(self._exercise.without))
-        machine = self._machines.take() if kind_of(self._exercise, device).on_machine else None
+        machine = self._machine.get() if kind_of(self._exercise, device).on_machine else None
         entry = "" if self._exercise.is_kernel else self._exercise.entry
         worker.start(
             str(self._item.root),

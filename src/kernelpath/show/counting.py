@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rich.console import Console
 from rich.text import Text
 
-from kernelpath.lines import SECTOR_BYTES
+from kernelpath.line_counters import SECTOR_BYTES
 from kernelpath.show import assembly, cells, templates
 from kernelpath.show import source as annotated
 from warpcheck import frontends

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from matplotlib.figure import Figure
 
 from kernelpath import words
-from kernelpath.lines import SECTOR_BYTES
+from kernelpath.line_counters import SECTOR_BYTES
 from kernelpath.show import source as annotated
 from kernelpath.show import warp
 from kernelpath.show.palette import INK

@@ -20,7 +20,7 @@ from kernelpath.course.labs.fabric import Links, Timeline
 from kernelpath.grading.kinds.distributed import Ran, rows, together
 from kernelpath.show.palette import INK, OTHERS, ROLES, UNUSED
 from kernelpath.work.host import Worker
-from kernelpath.work.ranks import Ranks
+from kernelpath.work.rank_runners import RankRunners
 from kernelpath.work.workspace import Workspace
 
 _HEAD = "import torch\nimport torch.distributed as dist\n\n\n"
@@ -50,7 +50,7 @@ def run(
             worker.start(str(item.root), item.stem, "cpu", None, entry=function.__name__)
             return worker
 
-        ranks = Ranks(start, copied.file, [])
+        ranks = RankRunners(start, copied.file, [])
         try:
             return together(ranks, rows(inputs, world), collectives)
         finally:
@@ -60,7 +60,7 @@ def run(
 
 def told(ran: Ran) -> str:
     """How a call ended, in a line."""
-    return f"{ran.complaint.verdict.value}: {ran.complaint.cause}" if ran.complaint else "every rank returned"
+    return f"{ran.finding.verdict.value}: {ran.finding.cause}" if ran.finding else "every rank returned"
 
 
 def draw(timelines: Mapping[str, Timeline]) -> Figure:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from kernelpath.lines import LANES, WASTE, LineInstructions, LineTraffic
+from kernelpath.line_counters import LANES, WASTE, LineInstructions, LineTraffic
 
 if TYPE_CHECKING:
     from markupsafe import Markup

@@ -12,12 +12,12 @@ from rich.text import Text
 
 from kernelpath import words
 from kernelpath.course.registry import Item
-from kernelpath.lines import WASTE
+from kernelpath.line_counters import WASTE
 from kernelpath.show import network
 from kernelpath.verdict import Measurement, NetworkTraffic, Report, Verdict
 
 if TYPE_CHECKING:
-    from kernelpath.doctor import Finding
+    from kernelpath.doctor import Diagnosis
 
 WIDE = 200
 """Columns from which on there is room for two things side by side; also taken without a terminal."""
@@ -81,7 +81,7 @@ def step(console: Console, text: str) -> None:
     console.print(Text.assemble("\n", ("next: ", "bold cyan"), words.shown(text)), soft_wrap=True)
 
 
-def findings(console: Console, found: Sequence[Finding]) -> None:
+def findings(console: Console, found: Sequence[Diagnosis]) -> None:
     """What the doctor found: one line a thing, and under it what to do about it. Nothing is wrapped: it is copied."""
     width = max(len(one.what) for one in found)
     for one in found:

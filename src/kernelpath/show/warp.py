@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from kernelpath import words
-from kernelpath.lines import SECTOR_BYTES
+from kernelpath.line_counters import SECTOR_BYTES
 from kernelpath.show.palette import INK, UNUSED, WASTED
 
 WARP = 32

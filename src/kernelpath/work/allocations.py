@@ -1,4 +1,4 @@
-"""How much of a GPU's memory a call takes: what torch's allocator hands out while it runs."""
+"""Measure the GPU memory that a call allocates through torch's allocator."""
 
 from __future__ import annotations
 
@@ -7,25 +7,34 @@ from typing import Any
 
 import torch
 
-from kernelpath.work.witness import SubmissionThread
+from kernelpath.work.tamper_check import SubmissionThread
 
-_reset, _stats = torch.cuda.reset_peak_memory_stats, torch.cuda.memory_stats
+# References from before the submission is imported, since a submission could replace the functions of torch.cuda.
+_reset_peak_memory_stats = torch.cuda.reset_peak_memory_stats
+_memory_stats = torch.cuda.memory_stats
 
 
-def workspace(thread: SubmissionThread, entry: Callable[..., Any], inputs: Sequence[Any]) -> int:
-    """Bytes that a call holds at its peak beside its inputs and outputs. An earlier call has tuned it.
+def peak_workspace(thread: SubmissionThread, entry: Callable[..., Any], inputs: Sequence[Any]) -> int:
+    """Return the bytes that a call holds at its peak besides its inputs and outputs.
 
-    Memory that kernels take by themselves, or from the driver, is not seen.
+    An earlier call must have tuned the entry. Memory that kernels allocate themselves, or from the driver, is not
+    counted.
     """
-    before = _requested("current")
-    _reset()
+    before = _requested_bytes("current")
+    _reset_peak_memory_stats()
     result = thread.call(entry, *inputs)
-    peak = _requested("peak") - before
-    outputs = result if isinstance(result, tuple) else (result,) * (result is not None)
-    storages = {one.untyped_storage().data_ptr(): int(one.untyped_storage().nbytes()) for one in outputs}
-    return max(0, peak - sum(storages.values()))
+    peak = _requested_bytes("peak") - before
+    if result is None:
+        outputs: tuple[Any, ...] = ()
+    else:
+        outputs = result if isinstance(result, tuple) else (result,)
+    # Several outputs may be views of one storage, which counts once.
+    bytes_by_address = {
+        output.untyped_storage().data_ptr(): int(output.untyped_storage().nbytes()) for output in outputs
+    }
+    return max(0, peak - sum(bytes_by_address.values()))
 
 
-def _requested(when: str) -> int:
-    """Bytes, not those of the allocator's blocks, which may be longer."""
-    return int(_stats().get(f"requested_bytes.all.{when}", 0))
+def _requested_bytes(when: str) -> int:
+    """Return the bytes requested from the allocator, whose blocks may be longer than the requests."""
+    return int(_memory_stats().get(f"requested_bytes.all.{when}", 0))

@@ -1,4 +1,4 @@
-"""One call of an entry in the submission's own process, and what may be told of it."""
+"""Call an entry once in the submission's own process, and describe the call to the grader."""
 
 from __future__ import annotations
 
@@ -15,106 +15,144 @@ from kernelpath.course import labs
 from kernelpath.course.inputs import tensors_of
 from kernelpath.course.spec import Exercise
 from kernelpath.work import confine, messages
-from kernelpath.work.blame import WrongType
-from kernelpath.work.tensors import bytes_of, dtype_name, fingerprints, from_bytes
-from kernelpath.work.watch import Guards, Journal, Notes, Product, Watch
-from kernelpath.work.witness import SubmissionThread
+from kernelpath.work.dispatch_monitor import AuditLog, CallRecord, DispatchMonitor, GuardedAllocator, LibraryMatmul
+from kernelpath.work.exception_findings import WrongType
+from kernelpath.work.tamper_check import SubmissionThread
+from kernelpath.work.tensors import dtype_name, fingerprints, from_bytes, to_bytes_each
 
 _CPU_MEMORY = 6 << 30
-_COLLECT = gc.collect
+_collect_garbage = gc.collect  # as it is before the submission can replace it
 
 
 class Call:
-    """One call of the entry in this process: its inputs, what was seen while it ran, and what may be told of it."""
+    """One call of the entry: its guarded inputs, the record of the call, and the result for the grader.
+
+    Args:
+        entry: The name of the entry, for messages.
+        inputs: The arguments. The call gets copies of the tensors, each between guard bands.
+        device: The device of the tensors.
+        thread: The thread that runs the submission's code.
+        audit_log: Fills the record of the call.
+        timed: Whether the call is timed. Timed calls poison fresh memory before the clock starts instead of in the
+            call.
+        exercise: The exercise, where the worker has loaded its declaration.
+    """
 
     def __init__(
         self,
         entry: str,
-        drawn: Sequence[Any],
+        inputs: Sequence[Any],
         device: torch.device,
         thread: SubmissionThread,
-        journal: Journal,
+        audit_log: AuditLog,
         timed: bool,
         exercise: Exercise | None = None,
     ) -> None:
-        self._free = exercise is not None and exercise.products
-        self._device, self._entry, self._thread, self._journal = device, entry, thread, journal
+        self._entry = entry
+        self._device = device
+        self._thread = thread
+        self._audit_log = audit_log
         self._exercise = exercise
-        self._guards, self._notes = Guards(poison=not timed), Notes()
-        guarded = iter(self._guards.guard(tensors_of(drawn)))
-        self.inputs = tuple(next(guarded) if isinstance(value, torch.Tensor) else value for value in drawn)
+        self._may_call_matmul = exercise is not None and exercise.products
+        self._allocator = GuardedAllocator(poison=not timed)
+        self._record = CallRecord()
+        guarded_tensors = iter(self._allocator.copy_inputs(tensors_of(inputs)))
+        self.inputs = tuple(next(guarded_tensors) if isinstance(value, torch.Tensor) else value for value in inputs)
 
     def __call__(self, entry: Callable[..., Any]) -> Any:
-        with self._journal.noting(self._notes):
-            within = labs.surround(Watch(self._guards.allocate, products=self._free), entry, self.inputs)
-            return self._thread.call(entry, *self.inputs, within=within)
+        """Run the entry on the submission's thread, monitored and recorded, and return its result."""
+        with self._audit_log.recording(self._record):
+            monitor = DispatchMonitor(self._allocator.allocate, products=self._may_call_matmul)
+            context = labs.surround(monitor, entry, self.inputs)
+            return self._thread.call(entry, *self.inputs, context=context)
 
-    def settle(self) -> None:
-        """Free what the call left."""
-        self._beside(confine.settle)
+    def release_leftovers(self) -> None:
+        """Free what the call left behind."""
+        self._run_monitored(confine.release_leftovers)
 
-    def ahead_of_the_clock(self) -> None:
-        """Collect young garbage: of hundreds of tensors, Python would take milliseconds to do so in the call."""
-        self._beside(_COLLECT, 1)
+    def collect_before_timing(self) -> None:
+        """Collect the youngest garbage, so that Python does not spend milliseconds on it in the timed call.
 
-    def _beside(self, function: Callable[..., object], *arguments: Any) -> None:
-        """Outside of the call, on the submission's thread and watched as the call is: this may run code of its."""
-        with self._journal.noting(self._notes):
-            self._thread.call(function, *arguments, within=Watch(self._guards.allocate))
+        A submission that makes hundreds of tensors would trigger a collection there.
+        """
+        self._run_monitored(_collect_garbage, 1)
+
+    def _run_monitored(self, function: Callable[..., object], *arguments: Any) -> None:
+        """Run a function of the grader's as the call is run: it may run the submission's destructors."""
+        with self._audit_log.recording(self._record):
+            self._thread.call(function, *arguments, context=DispatchMonitor(self._allocator.allocate))
 
     @property
     def launches(self) -> list[str]:
-        return list(self._notes.launches)
+        """The names of the kernels that the call launched."""
+        return list(self._record.launches)
 
     @property
-    def products(self) -> list[Product]:
-        return list(self._notes.products)
+    def products(self) -> list[LibraryMatmul]:
+        """The matrix products that the call left to torch.mm."""
+        return list(self._record.products)
 
     def outputs(self, result: Any) -> list[torch.Tensor]:
-        """As `plain_outputs`, or the inputs that are overwritten."""
+        """Return the checked outputs of a result, or the inputs that the exercise overwrites."""
         if self._exercise is not None and (overwritten := self._exercise.overwritten(self.inputs)):
             return list(overwritten)
-        return plain_outputs(result, self._entry, self._device, self._guards.holds)
+        return check_outputs(result, self._entry, self._device, self._allocator.is_input)
 
-    def returned(
+    def to_result(
         self,
         outputs: Sequence[torch.Tensor],
         secret: str,
         tampered: str,
-        seen: Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]] = lambda outputs: outputs,
-    ) -> messages.Returned:
-        """What the grader is told. seen: what of the outputs, where it is not all."""
-        contents = bytes_of(seen(outputs))
-        told = [
-            messages.Output(dtype_name(one.dtype), list(one.shape), content)
-            for one, content in zip(outputs, contents, strict=True)
+        select: Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]] = lambda outputs: outputs,
+    ) -> messages.CallResult:
+        """Return the message to the grader.
+
+        Args:
+            outputs: The tensors of the call.
+            secret: The secret of the request.
+            tampered: How the submission changed the process; empty where it did not.
+            select: Returns the part of each output that is sent, such as a sample.
+        """
+        contents = to_bytes_each(select(outputs))
+        tensor_data = [
+            messages.TensorData(dtype_name(output.dtype), list(output.shape), content)
+            for output, content in zip(outputs, contents, strict=True)
         ]
-        return messages.Returned(
+        return messages.CallResult(
             secret=secret,
-            outputs=told,
-            inputs_seen=fingerprints(self._guards.inputs),
-            out_of_bounds=self._guards.broken(),
-            operators=self._notes.operators,
+            outputs=tensor_data,
+            input_fingerprints=fingerprints(self._allocator.input_bytes),
+            out_of_bounds=self._allocator.describe_broken_guard(),
+            operators=self._record.operators,
             launches=self.launches,
             tampered=tampered,
         )
 
 
-def profiled(call: Call, entry: Callable[..., Any]) -> tuple[dict[str, float], list[str], bytes]:
-    """Seconds of each kernel that the GPU ran, the library's kernels for products, and the trace in Chrome's format."""
+def profile_call(call: Call, entry: Callable[..., Any]) -> tuple[dict[str, float], list[str], bytes]:
+    """Run a call under torch.profiler.
+
+    Returns:
+        The seconds of each kernel that the GPU ran, the library's kernels for matrix products, and the trace in
+        Chrome's format.
+    """
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA], acc_events=True) as profiler:
         call(entry)
-        call.settle()
+        call.release_leftovers()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(path))
         trace = path.read_bytes()
     seconds = {event.key: event.device_time_total * 1e-6 for event in profiler.key_averages()}
-    return seconds, kernels_of_products(call.products) if call.products else [], trace
+    return seconds, matmul_kernels(call.products) if call.products else [], trace
 
 
-def kernels_of_products(products: Sequence[Product]) -> list[str]:
-    """The kernels that torch.mm runs on a GPU for operands like these, by whose shape, strides and dtype it chooses."""
+def matmul_kernels(products: Sequence[LibraryMatmul]) -> list[str]:
+    """Return the kernels that torch.mm runs on a GPU for such operands.
+
+    The library chooses a kernel by the operands' shapes, strides and dtype, so operands of the same kind are multiplied
+    here under the profiler.
+    """
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA], acc_events=True) as profiler:
         for sizes, strides, dtype in dict.fromkeys(products):
             a, b = (
@@ -126,28 +164,38 @@ def kernels_of_products(products: Sequence[Product]) -> list[str]:
     return sorted({event.key for event in profiler.key_averages()})
 
 
-def memory_limit(device: torch.device, room: int = 0) -> AbstractContextManager[None]:
-    """room: bytes of addresses without memory."""
-    return confine.memory_limit(_CPU_MEMORY + room) if device.type == "cpu" else nullcontext()
+def memory_limit(device: torch.device, address_space: int = 0) -> AbstractContextManager[None]:
+    """Limit the memory of a call on the CPU.
+
+    Args:
+        device: The device of the call.
+        address_space: The bytes of addresses without memory that the call may use in addition.
+    """
+    return confine.memory_limit(_CPU_MEMORY + address_space) if device.type == "cpu" else nullcontext()
 
 
-def arguments(asked: messages.Call, device: torch.device) -> list[Any]:
-    """What was sent, the tensors on the device."""
-    given = list(asked.arguments)
-    for place, sent in asked.tensors.items():
-        given[place] = from_bytes(sent.dtype, sent.shape, sent.content, device)
-    return given
+def decode_arguments(request: messages.Call, device: torch.device) -> list[Any]:
+    """Return the arguments of a request, with its tensors on the device."""
+    arguments = list(request.arguments)
+    for position, tensor in request.tensors.items():
+        arguments[position] = from_bytes(tensor.dtype, tensor.shape, tensor.content, device)
+    return arguments
 
 
-def plain_outputs(
+def check_outputs(
     result: Any, entry: str, device: torch.device, is_input: Callable[[torch.Tensor], bool]
 ) -> list[torch.Tensor]:
-    """The entry's result as a list. Raises WrongType unless it is plain tensors with memory of their own."""
+    """Return the entry's result as a list.
+
+    Raises:
+        WrongType: The result is not plain, dense tensors on the device with memory of their own.
+    """
     outputs = list(result) if isinstance(result, tuple) else [result]
     for position, output in enumerate(outputs):
         if type(output) is not torch.Tensor:
-            of = f"{_described(output)} in place {position} of its tuple" if isinstance(result, tuple) else ""
-            raise WrongType(f"{entry} returned {of or _ended(output)}")
+            if isinstance(result, tuple):
+                raise WrongType(f"{entry} returned {_describe_type(output)} in place {position} of its tuple")
+            raise WrongType(f"{entry} returned {_describe_wrong_result(output)}")
         if output.device.type != device.type:
             raise WrongType(f"the output is on {output.device}, the inputs are on {device}")
         if output.layout is not torch.strided:
@@ -162,11 +210,11 @@ def plain_outputs(
     return outputs
 
 
-def _ended(output: Any) -> str:
+def _describe_wrong_result(output: Any) -> str:
     if output is None:
         return "None; end it, or the function that it calls, with `return out`"
-    return f"{_described(output)}; return a plain torch.Tensor"
+    return f"{_describe_type(output)}; return a plain torch.Tensor"
 
 
-def _described(output: Any) -> str:
+def _describe_type(output: Any) -> str:
     return "None" if output is None else f"a {type(output).__name__}"

@@ -1,4 +1,4 @@
-"""The function that a submission defines: found, and held against what it is called with."""
+"""Find the function that a submission defines, adapt it to the grader's calls, and check its signature."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from kernelpath.course import registry
 from kernelpath.course.errors import Withheld
 from kernelpath.course.registry import Item
 from kernelpath.course.spec import Exercise
-from kernelpath.work.blame import EntryError
-from kernelpath.work.witness import SubmissionThread
+from kernelpath.work.exception_findings import EntryError
+from kernelpath.work.tamper_check import SubmissionThread
 
 
 def import_lane(lane: str, device: str) -> None:
-    """Import what compiles for a lane, before the process gives anything up. Raises ImportError."""
+    """Import the compiler of a lane, before the process gives anything up. Raises ImportError."""
     if lane == "cuda":
         from warpcheck.frontends import cuda  # noqa: F401
     if lane == "cute":
@@ -32,17 +32,17 @@ def import_lane(lane: str, device: str) -> None:
         triton.activate(device)
 
 
-def language(exercise: Exercise | None, lane: str) -> str:
-    """What the kernels of an exercise have to be written in, where that is not CUDA C++."""
+def required_language(exercise: Exercise | None, lane: str) -> str:
+    """Return the language that an exercise's kernels must be written in; empty where that is CUDA C++."""
     is_kernel = exercise is not None and exercise.kind == "kernel"
     return words.LANES[lane] if is_kernel and lane in ("triton", "cute") else ""
 
 
 def load_baseline(item: Item, exercise: Exercise) -> None:
-    """Load what the submission races, and read its CUDA C++, before the process gives up the checkout."""
+    """Load the baseline, and read its CUDA C++, before the process gives up access to the checkout."""
     sources = [item.declaration.with_suffix(".cu")]
     if isinstance(exercise.baseline, registry.Solution):
-        with suppress(Withheld):  # said when the race begins
+        with suppress(Withheld):  # reported when timing starts
             exercise.baseline.load()
             sources.append(registry.find(exercise.baseline.name, item.root).solution.with_suffix(".cu"))
     for source in filter(Path.is_file, sources):
@@ -51,30 +51,30 @@ def load_baseline(item: Item, exercise: Exercise) -> None:
         cuda.read_ahead(source)
 
 
-def find(module: ModuleType, name: str) -> Callable[..., Any]:
-    """The function of that name. Raises EntryError, which names those that there are."""
+def find_entry(module: ModuleType, name: str) -> Callable[..., Any]:
+    """Return the function of that name. Raise EntryError, which names the functions that there are."""
     entry = getattr(module, name, None)
     if callable(entry):
         return entry  # type: ignore[no-any-return]
-    others = [
+    functions = [
         key for key, value in vars(module).items() if inspect.isfunction(value) and value.__module__ == "submission"
     ]
-    defined = f"it defines {', '.join(others)}" if others else "it defines no function"
+    defined = f"it defines {', '.join(functions)}" if functions else "it defines no function"
     raise EntryError(f"the file defines no function {name}; {defined}")
 
 
-def called(entry: Callable[..., Any], exercise: Exercise | None, lane: str) -> Callable[..., Any]:
-    """What takes the problem's inputs and gives its outputs: the entry, of an operator with its gradient, of JAX with
-    tensors for arrays.
+def adapt_entry(entry: Callable[..., Any], exercise: Exercise | None, lane: str) -> Callable[..., Any]:
+    """Return a function that takes the problem's inputs and returns its outputs.
 
-    Imports what that needs, and what makes products on the PTX machine.
+    That is the entry itself, except for an operator, whose gradients are outputs as well, and for JAX, whose arrays
+    become tensors. This imports what the adapted entry needs, and the module for matrix products on the PTX machine.
     """
     if exercise is not None and exercise.products:
         from kernelpath.work import products  # noqa: F401
     if lane == "pallas":
         from kernelpath.work import pallas
 
-        return pallas.of_torch(entry)
+        return pallas.wrap_jax_entry(entry)
     if exercise is None or exercise.kind not in ("operator", "library"):
         return entry
     from kernelpath.work import operators
@@ -84,24 +84,24 @@ def called(entry: Callable[..., Any], exercise: Exercise | None, lane: str) -> C
     return operators.with_gradient(entry, exercise.gradients_of)
 
 
-def install(thread: SubmissionThread, exercise: Exercise | None, file: Path) -> None:
-    """Build and install the package that lies beside the file, where the exercise is one of those."""
+def install_package(thread: SubmissionThread, exercise: Exercise | None, file: Path) -> None:
+    """Build and install the package beside the file, if the exercise is about a package."""
     if exercise is not None and exercise.library is not None:
         from kernelpath.work import package
 
-        thread.call(package.install, exercise.library, file.with_suffix(""))
+        thread.call(package.build_and_install, exercise.library, file.with_suffix(""))
 
 
-def examine(thread: SubmissionThread, exercise: Exercise, device: torch.device) -> None:
-    """Hold what was installed against its contract, and its tests against faults."""
+def examine_package(thread: SubmissionThread, exercise: Exercise, device: torch.device) -> None:
+    """Check an installed package against its contract, and its tests against planted faults."""
     if exercise.library is not None:
         from kernelpath.work import package
 
-        thread.call(package.examine, exercise.library, device)
+        thread.call(package.check_contract, exercise.library, device)
 
 
-def check(entry: Callable[..., Any], arguments: Sequence[Any]) -> None:
-    """Raise EntryError unless it can be called with these arguments."""
+def check_signature(entry: Callable[..., Any], arguments: Sequence[Any]) -> None:
+    """Raise EntryError unless the entry can be called with these arguments."""
     try:
         inspect.signature(entry).bind(*arguments)
     except TypeError as error:

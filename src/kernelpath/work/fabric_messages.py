@@ -1,6 +1,6 @@
-"""What a rank tells the exchange of its group, and what it is answered. The exchange is the grader's.
+"""Define the messages between a rank and the exchange of its group, which is in the grader's process.
 
-An operation's number counts what the rank has posted. line: of the submission.
+An operation is named by its number: the rank's first posted operation is number 1. `line` is a line of the submission.
 """
 
 from __future__ import annotations
@@ -10,14 +10,21 @@ from typing import Literal
 
 from msgspec import Struct
 
-Name = Literal["send", "recv", "all_reduce", "barrier"]
+OperationName = Literal["send", "recv", "all_reduce", "barrier"]
 
 
 class Post(Struct, frozen=True, tag=True):
-    """A rank begins an operation. peer: of a message, else -1. content: of the buffer, unless it receives."""
+    """Begin an operation.
+
+    Attributes:
+        number: The number of the operation.
+        peer: The other rank of a message; -1 for a collective.
+        content: The bytes of the buffer, unless the operation receives.
+        mean: Whether an all-reduce computes the mean instead of the sum.
+    """
 
     number: int
-    name: Name
+    name: OperationName
     peer: int = -1
     tag: int = 0
     dtype: str = ""
@@ -28,57 +35,70 @@ class Post(Struct, frozen=True, tag=True):
 
 
 class Await(Struct, frozen=True, tag=True):
-    """A rank goes on when the operation is complete. touched: its buffer is not as it was posted."""
+    """Wait until an operation is complete. `touched` says whether its buffer differs from the buffer that was
+    posted.
+    """
 
     number: int
     touched: bool = False
     line: int = 0
 
 
-class Look(Struct, frozen=True, tag=True):
-    """A rank asks whether the operation is complete."""
+class Poll(Struct, frozen=True, tag=True):
+    """Ask whether an operation is complete."""
 
     number: int
 
 
-class Computed(Struct, frozen=True, tag=True):
-    """A rank computes one of the parts that the grader gave it, and is answered with what that gives."""
+class ComputePart(Struct, frozen=True, tag=True):
+    """Compute one of the parts that the grader gave to the rank. The response is a Completion with the part's
+    result.
+    """
 
     part: int
     line: int = 0
 
 
-class Refused(Struct, frozen=True, tag=True):
-    """A rank called what the group does not have: a library's collective."""
+class UnsupportedCollective(Struct, frozen=True, tag=True):
+    """Report a call of a library's collective that the group does not have."""
 
     name: str
     line: int = 0
 
 
-class Left(Struct, frozen=True, tag=True):
-    """A rank has returned, or raised. open: the numbers of operations that it has not waited for."""
+class Leave(Struct, frozen=True, tag=True):
+    """Report that the rank has returned, or raised.
+
+    Attributes:
+        raised: Whether it raised an exception.
+        open: The numbers of the operations that it has not waited for.
+    """
 
     raised: bool
     open: Sequence[int] = ()
 
 
-FromRank = Post | Await | Look | Computed | Refused | Left
+FromRank = Post | Await | Poll | ComputePart | UnsupportedCollective | Leave
 
 
-class Complete(Struct, frozen=True, tag=True):
-    """content: what a receive or a collective puts into its buffer, or what a part gives."""
+class Completion(Struct, frozen=True, tag=True):
+    """Answer a wait or a computation. `content` is what a receive or a collective writes to its buffer, or a part's
+    result.
+    """
 
     content: bytes = b""
 
 
-class Looked(Struct, frozen=True, tag=True):
+class PollResult(Struct, frozen=True, tag=True):
+    """Answer a Poll."""
+
     complete: bool
 
 
-class Ended(Struct, frozen=True, tag=True):
-    """The group cannot go on."""
+class GroupEnd(Struct, frozen=True, tag=True):
+    """Report that the group cannot go on."""
 
-    why: str
+    reason: str
 
 
-ToRank = Complete | Looked | Ended
+ToRank = Completion | PollResult | GroupEnd

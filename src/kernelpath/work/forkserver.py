@@ -1,9 +1,8 @@
-"""A process that has imported what every worker and every PTX machine needs, and forks them from itself: a tenth of a
-second, not two.
+"""Fork workers and PTX machines from a server process that has already imported what they need.
 
-What a worker inherits is modules and nothing else. The server never touches a GPU, runs no operator and no submission,
-and one worker cannot reach another. Python's own multiprocessing.forkserver works similarly, but has no place for the
-descriptors of a worker's output and runs pickled objects.
+A fork takes a tenth of a second, and the imports would take two. A child inherits modules and nothing else: the server
+never touches a GPU, runs no operator and no submission, and one worker cannot reach another. Python's own
+multiprocessing.forkserver works similarly, but cannot pass the descriptors of a child's output, and unpickles objects.
 """
 
 from __future__ import annotations
@@ -23,211 +22,231 @@ from pathlib import Path
 from typing import IO
 
 from kernelpath.work import privileges
-from kernelpath.work.nursery import NUMBER, Role
+from kernelpath.work.forkserver_main import NUMBER, Role
 
-_BOOT = "import sys; sys.path[:] = {path!r}; from kernelpath.work.nursery import serve; serve({descriptor})"
-_BURIAL_SECONDS = 10.0
-"""For the server to tell the end of a process that was killed."""
+_BOOT = "import sys; sys.path[:] = {path!r}; from kernelpath.work.forkserver_main import serve; serve({descriptor})"
+_REAP_SECONDS = 10.0
+"""The time for the server to report the end of a process that was killed."""
 
 
 class Child:
-    """A forked process, as the one that asked for it sees it. told: where the server writes its pid, then its end."""
+    """A forked process, as the process that requested it sees it.
 
-    def __init__(self, told: socket.socket, server: ForkServer) -> None:
-        self._told, self._server = told, server
+    Args:
+        events: The socket to which the server writes the child's pid, and then its exit status.
+        server: The server.
+    """
+
+    def __init__(self, events: socket.socket, server: ForkServer) -> None:
+        self._events = events
+        self._server = server
         self._pid: int | None = None
-        self._handle: int | None = None
+        self._pidfd: int | None = None
         self._status: int | None = None
 
     @property
     def pid(self) -> int:
-        """Waits until the server is up. Raises ProcessLookupError if it never is."""
+        """The pid. Reading it waits until the server is up. Raises ProcessLookupError if the server never is."""
         if self._pid is None:
-            self._pid, handles = self._number()
-            self._handle = next(iter(handles), None)
+            self._pid, descriptors = self._receive_number()
+            self._pidfd = next(iter(descriptors), None)
         if self._pid is None:
             raise ProcessLookupError("the fork server has ended")
         return self._pid
 
     def wait(self, seconds: float | None = None) -> int | None:
-        """The exit status, negative for a signal, or a quota.Excess; None after so many seconds.
+        """Return the exit status, negative for a signal, or a quota.Excess; None if the child still runs.
 
         Raises ProcessLookupError.
         """
         assert self.pid
-        if self._status is None and self._news(seconds):
-            status, _ = self._number()
+        if self._status is None and self._has_event(seconds):
+            status, _ = self._receive_number()
             self._status = -signal.SIGKILL if status is None else status
         return self._status
 
     def kill(self) -> int:
-        """End it and its children, wait until it is gone, and return its exit status.
+        """End the child and its children, wait until it is gone, and return its exit status.
 
-        One that has not begun will end by itself, when it finds the other end of its channel closed.
+        A child that has not been forked yet will end by itself, when it finds the other end of its channel closed.
         """
-        if self._pid is None and not self._news(0.0):
+        if self._pid is None and not self._has_event(0.0):
             return -signal.SIGKILL
         try:
-            self._kill(self.pid)
+            self._send_sigkill(self.pid)
         except ProcessLookupError:
             if self._pid is None:
                 return -signal.SIGKILL
-        self._server.go_on()
-        status = self.wait(_BURIAL_SECONDS)
+        self._server.resume()
+        status = self.wait(_REAP_SECONDS)
         if status is None:
             self._server.kill()
         return -signal.SIGKILL if status is None else status
 
     def close(self) -> None:
-        self._told.close()
-        if self._handle is not None:
-            os.close(self._handle)
-            self._handle = None
+        self._events.close()
+        if self._pidfd is not None:
+            os.close(self._pidfd)
+            self._pidfd = None
 
-    def _kill(self, pid: int) -> None:
-        """By its handle, where there is one: its number may be another process's by now."""
-        if self._handle is not None:
-            signal.pidfd_send_signal(self._handle, signal.SIGKILL)
+    def _send_sigkill(self, pid: int) -> None:
+        """Kill the child by its pidfd where there is one: its pid may belong to another process by now."""
+        if self._pidfd is not None:
+            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
         elif self._status is None:
             os.kill(pid, signal.SIGKILL)
 
-    def _news(self, seconds: float | None) -> bool:
-        return bool(select.select([self._told], [], [], seconds)[0])
+    def _has_event(self, seconds: float | None) -> bool:
+        return bool(select.select([self._events], [], [], seconds)[0])
 
-    def _number(self) -> tuple[int | None, list[int]]:
+    def _receive_number(self) -> tuple[int | None, list[int]]:
         try:
-            raw, descriptors, _, _ = socket.recv_fds(self._told, NUMBER.size, 1)
+            raw, descriptors, _, _ = socket.recv_fds(self._events, NUMBER.size, 1)
         except OSError:
             return None, []
         return (int(NUMBER.unpack(raw)[0]) if raw else None), descriptors
 
 
 class ForkServer:
-    """The server as the process sees that starts it. It ends with that process, and its workers with it."""
+    """The server, as the process that starts it sees it. It ends with that process, and its children end with it."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115
+        self._requests, server_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115
         path = [entry for entry in sys.path if entry and Path(entry).resolve() != Path.cwd()]
         self._process = subprocess.Popen(
-            [sys.executable, "-IBu", "-c", _BOOT.format(path=path, descriptor=theirs.fileno())],
-            pass_fds=[theirs.fileno()],
-            env={"OMP_WAIT_POLICY": "passive", **os.environ, **environment},  # threads that spin take others' time
+            [sys.executable, "-IBu", "-c", _BOOT.format(path=path, descriptor=server_end.fileno())],
+            pass_fds=[server_end.fileno()],
+            env={"OMP_WAIT_POLICY": "passive", **os.environ, **environment},  # spinning threads would slow the others
             stdin=subprocess.DEVNULL,
-            stdout=self._said,
-            stderr=self._said,
+            stdout=self._output,
+            stderr=self._output,
             start_new_session=True,
         )
-        theirs.close()
+        server_end.close()
         privileges.hide()
-        weakref.finalize(self, _end, self._requests, self._process, self._said)
+        weakref.finalize(self, _end, self._requests, self._process, self._output)
 
     @property
     def alive(self) -> bool:
         return self._process.poll() is None
 
     @property
-    def said(self) -> str:
-        """What it wrote to stdout and stderr: the reason why it ended, where it did."""
-        self._said.seek(0)
-        return self._said.read().decode(errors="replace")
+    def output(self) -> str:
+        """The server's stdout and stderr: the reason for its end, where it has ended."""
+        self._output.seek(0)
+        return self._output.read().decode(errors="replace")
 
-    def fork(self, role: Role, channel: int, printed: int, needs: str = "", folder: Path | None = None) -> Child:
-        """A new process that talks through the descriptor `channel` and prints to `printed`. Does not wait for it.
+    def fork(self, role: Role, channel: int, output: int, needs: str = "", folder: Path | None = None) -> Child:
+        """Request a new process, without waiting for it.
 
-        needs: a module that the server imports before, unless it cannot, for this child and all later ones.
-        folder: where it may write, within quota.FOLDER_BYTES.
+        Args:
+            role: What the process does.
+            channel: The descriptor of the socket through which it communicates.
+            output: The descriptor that it prints to.
+            needs: A module that the server imports first, unless it cannot, for this child and all later ones.
+            folder: The folder that the process may write to, within quota.FOLDER_BYTES.
         """
-        told, tells = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        asked = b"\0".join((role.encode(), needs.encode(), bytes(folder) if folder else b""))
-        with tells, contextlib.suppress(OSError):  # a server that has ended is noticed by who waits for the child
-            socket.send_fds(self._requests, [asked], [channel, printed, tells.fileno()])
-        return Child(told, self)
+        events, server_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        request = b"\0".join((role.encode(), needs.encode(), bytes(folder) if folder else b""))
+        # A server that has ended is noticed by whoever waits for the child.
+        with server_end, contextlib.suppress(OSError):
+            socket.send_fds(self._requests, [request], [channel, output, server_end.fileno()])
+        return Child(events, self)
 
-    def go_on(self) -> None:
-        """Continue, where a submission has stopped it."""
+    def resume(self) -> None:
+        """Continue the server where a submission has stopped it with SIGSTOP."""
         self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
         self._process.kill()
 
     def stop(self) -> None:
-        """Let it end with all its children, without waiting for that."""
+        """Let the server end with all its children, without waiting for that."""
         with contextlib.suppress(OSError):
             self._requests.shutdown(socket.SHUT_RDWR)
-        self.go_on()
+        self.resume()
 
 
-def _end(requests: socket.socket, process: subprocess.Popen[bytes], said: IO[bytes]) -> None:
+def _end(requests: socket.socket, process: subprocess.Popen[bytes], output: IO[bytes]) -> None:
     requests.close()
     process.wait()
-    said.close()
+    output.close()
 
 
-class Ended(Exception):
-    """No more processes are to be forked: the group of the thread's servers has been ended."""
+class ServersEnded(Exception):
+    """The servers of this thread's group have been ended, so no process can be forked."""
 
 
-class Group:
-    """The servers of several threads, which can be ended together from another thread."""
+class ServerGroup:
+    """The servers of several threads, which another thread can end together."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._servers: weakref.WeakSet[ForkServer] = weakref.WeakSet()
-        self._ended = False
+        self._has_ended = False
 
     def start(self, environment: Mapping[str, str]) -> ForkServer:
-        """A server that belongs to the group. Raises Ended."""
+        """Return a new server that belongs to the group. Raise ServersEnded where the group has been ended."""
         with self._lock:
-            if self._ended:
-                raise Ended
+            if self._has_ended:
+                raise ServersEnded
             server = ForkServer(environment)
             self._servers.add(server)
             return server
 
     def end(self) -> None:
-        """End the servers with all their children, and let no other start: who waits for a child finds it gone."""
+        """End the servers with all their children, and start no others. Threads that wait for a child find it dead."""
         with self._lock:
-            self._ended = True
+            self._has_ended = True
             for server in self._servers:
                 server.stop()
 
 
-class _Thread(threading.local):
-    """What a thread has for itself: a submission can kill the server that it came from, and all that runs beside it."""
+class _ThreadState(threading.local):
+    """The servers of one thread: a submission can kill the server that it came from, with all its other children."""
 
     server: ForkServer | None = None
-    clean: ForkServer | None = None
+    clean_server: ForkServer | None = None
     environment: Mapping[str, str] = {}
-    group: Group | None = None
+    group: ServerGroup | None = None
 
 
-_thread = _Thread()
+_thread_state = _ThreadState()
 
 
-def running(*, clean: bool = False) -> ForkServer:
-    """This thread's server, started where there is none: call it early, and its imports run beside other work.
+def get_server(*, clean: bool = False) -> ForkServer:
+    """Return this thread's server, and start it where there is none.
 
-    clean: a second server, which imports nothing for any child. A child of the first one has all that was imported for
-    earlier children: classes of a module can be found among the subclasses of object after the module was taken away.
+    Call this early: the server's imports run in parallel with other work.
 
-    Raises Ended.
+    Args:
+        clean: Whether to return a second server, which imports nothing for any child. A child of the first one has all
+            modules that were imported for earlier children, and their classes can be found among the subclasses of
+            `object` even after the modules were unloaded.
+
+    Raises:
+        ServersEnded: The thread's group has been ended.
     """
-    server = _thread.clean if clean else _thread.server
+    server = _thread_state.clean_server if clean else _thread_state.server
     if server is None or not server.alive:
-        group = _thread.group
-        server = group.start(_thread.environment) if group else ForkServer(_thread.environment)
+        group = _thread_state.group
+        server = group.start(_thread_state.environment) if group else ForkServer(_thread_state.environment)
         if clean:
-            _thread.clean = server
+            _thread_state.clean_server = server
         else:
-            _thread.server = server
+            _thread_state.server = server
     return server
 
 
-def set_environment(group: Group | None = None, /, **variables: str) -> None:
-    """What this thread's next server has in its environment besides this process's, and so have its workers.
+def set_environment(group: ServerGroup | None = None, /, **variables: str) -> None:
+    """Set the environment variables that this thread's next server and its children have in addition.
 
-    group: to which that server, and all later ones of the thread, belong.
+    Args:
+        group: The group of that server and of all later servers of the thread.
+        variables: The variables by name.
     """
-    _thread.server = _thread.clean = None
-    _thread.environment, _thread.group = variables, group
+    _thread_state.server = None
+    _thread_state.clean_server = None
+    _thread_state.environment = variables
+    _thread_state.group = group

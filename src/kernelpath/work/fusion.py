@@ -1,4 +1,4 @@
-"""A function of the submission's, compiled in its own process."""
+"""Compile a function of the submission in its own process."""
 
 from __future__ import annotations
 
@@ -8,19 +8,26 @@ from typing import Any
 import torch
 
 from kernelpath.work import messages
-from kernelpath.work.call import plain_outputs
+from kernelpath.work.call import check_outputs
 from kernelpath.work.tensors import dtype_name, from_bytes, to_bytes
 from warpcheck.frontends import inductor
 
 
-def written(function: Callable[..., Any], asked: messages.Fuse) -> messages.Fused:
-    """What torch.compile makes of it. Raises what the function raises, and WrongType for what is no tensor."""
+def compile_and_run(function: Callable[..., Any], request: messages.Fuse) -> messages.FusedGraphs:
+    """Return the code that torch.compile generates for the function, and its outputs.
+
+    Raises:
+        WrongType: The function returned something other than tensors.
+        Exception: Whatever the function raises.
+    """
     cpu = torch.device("cpu")
-    given = [from_bytes(one.dtype, one.shape, one.content, cpu) for one in asked.tensors]
+    inputs = [from_bytes(tensor.dtype, tensor.shape, tensor.content, cpu) for tensor in request.tensors]
     try:
-        found = inductor.written(function, *given, whole=True)
-    except inductor.GraphBreak as broken:
-        return messages.Fused(secret="", codes=(), broken=str(broken), outputs=(), tampered="")
-    outputs = plain_outputs(found.result, asked.function, cpu, lambda output: False)
-    told = [messages.Output(dtype_name(one.dtype), list(one.shape), to_bytes(one)) for one in outputs]
-    return messages.Fused(secret="", codes=found.codes, broken="", outputs=told, tampered="")
+        compiled = inductor.written(function, *inputs, whole=True)
+    except inductor.GraphBreak as error:
+        return messages.FusedGraphs(secret="", codes=(), graph_break=str(error), outputs=(), tampered="")
+    outputs = check_outputs(compiled.result, request.function, cpu, lambda output: False)
+    tensor_data = [
+        messages.TensorData(dtype_name(output.dtype), list(output.shape), to_bytes(output)) for output in outputs
+    ]
+    return messages.FusedGraphs(secret="", codes=compiled.codes, graph_break="", outputs=tensor_data, tampered="")

@@ -1,4 +1,7 @@
-"""A worker and a PTX machine as the grader holds them: processes with typed wires, which leave nothing behind."""
+"""Start and control the grader's child processes: workers and the PTX machine.
+
+Each has a typed wire to the grader, and `close` leaves no process behind.
+"""
 
 from __future__ import annotations
 
@@ -19,65 +22,80 @@ from typing import TypeVar
 import msgspec
 
 from kernelpath import wire, words
-from kernelpath.device import messages as device
+from kernelpath.device import messages as machine_messages
 from kernelpath.device.lab_messages import LabEnded
-from kernelpath.wire import Garbled, Gone, Silent, Wire
+from kernelpath.wire import ConnectionClosed, ProtocolError, ResponseTimeout, Wire
 from kernelpath.work import forkserver, messages
-from kernelpath.work.nursery import Role
+from kernelpath.work.forkserver_main import Role
 from kernelpath.work.workspace import Workspace
 from warpcheck.simulated_gpu import Properties
 
-_Answer = TypeVar("_Answer", bound=messages.Answer)
-_Told = TypeVar("_Told", bound=device.Message)
+_Response = TypeVar("_Response", bound=machine_messages.Message)
 
-_LEAVING_SECONDS = 2.0
-_TAKING_SECONDS = 30.0
-"""For a process to take what it is sent."""
+_EXIT_SECONDS = 2.0
+"""The time that a process has to exit by itself after it has closed its wire."""
+
+_SEND_SECONDS = 30.0
+"""The time that a process has to read a message."""
+
 _PRINTED_LIMIT = 20_000
 _LATEST_LINES = 5
-_ERROR = re.compile(r"[\w.]*(Error|Exception|Exit|Interrupt)\b")  # a traceback's last line begins so
+_ERROR = re.compile(r"[\w.]*(Error|Exception|Exit|Interrupt)\b")  # how a traceback's last line begins
 
 
-class WorkerGone(Exception):
-    """The worker ended without an answer. `status` is its exit status, negative for a signal."""
+class WorkerExited(Exception):
+    """The worker ended without a response. `status` is its exit status, negative for a signal."""
 
     def __init__(self, status: int) -> None:
         super().__init__(f"the process ended with status {status}")
         self.status = status
 
 
-class Forged(Exception):
-    """What came is not an answer that the worker's own code gives: something else wrote it."""
+class UnexpectedResponse(Exception):
+    """A message is not a response that the worker's own code gives, so something else wrote it."""
 
 
-class WorkerSilent(Exception):
-    """The worker gave no answer within the time allowed.
+class WorkerTimeout(Exception):
+    """The worker gave no response within the time allowed.
 
-    compiling: whether a compiler was running. lines: of the submission, in which its thread was seen last.
+    Attributes:
+        compiling: Whether a compiler was running.
+        lines: The lines of the submission in which its thread was seen last.
     """
 
     def __init__(self, compiling: bool = False, lines: Sequence[int] = ()) -> None:
         super().__init__("no answer")
-        self.compiling, self.lines = compiling, lines
+        self.compiling = compiling
+        self.lines = lines
 
 
-class _Process:
-    """A child of the fork server, and the grader's end of its socket."""
+class _ChildProcess:
+    """A child of the fork server, and the grader's end of its socket.
+
+    Args:
+        role: What the process does.
+        needs: A module that the fork server imports first.
+        folder: The folder that the process may write to.
+        clean: Whether the process comes from a server that has imported nothing for other children.
+    """
 
     def __init__(self, role: Role, needs: str = "", folder: Path | None = None, clean: bool = False) -> None:
-        self._server = forkserver.running(clean=clean)
-        self.connection, there = wire.pair()
-        self._printed = tempfile.TemporaryFile()  # noqa: SIM115
-        self._closing, self._closed = threading.Lock(), False
-        self._child = self._server.fork(role, there.fileno(), self._printed.fileno(), "" if clean else needs, folder)
-        there.close()
+        self._server = forkserver.get_server(clean=clean)
+        self.connection, child_connection = wire.pair()
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115
+        self._closing = threading.Lock()
+        self._is_closed = False
+        self._child = self._server.fork(
+            role, child_connection.fileno(), self._output.fileno(), "" if clean else needs, folder
+        )
+        child_connection.close()
 
     @property
     def printed(self) -> str:
-        """What it wrote to stdout and stderr so far, cut in the middle where it is long."""
-        if self._closed:
+        """The process's stdout and stderr, cut in the middle where they are long."""
+        if self._is_closed:
             return ""
-        descriptor = self._printed.fileno()  # whose offset is the child's
+        descriptor = self._output.fileno()  # pread, since parent and child share the offset of the open file
         size = os.fstat(descriptor).st_size
         if size <= 4 * _PRINTED_LIMIT:
             text = os.pread(descriptor, size, 0).decode(errors="replace")
@@ -90,117 +108,134 @@ class _Process:
         return words.shown(text, _PRINTED_LIMIT)
 
     @property
-    def reason(self) -> str:
-        """What a process that did not start said last: its error, without the lines of advice that may follow."""
-        said = (self.printed or self._server.said).strip().splitlines()
-        return next((line for line in reversed(said) if _ERROR.match(line)), said[-1] if said else "")
+    def last_error(self) -> str:
+        """The error that a process which did not start printed last, without the advice that may follow it."""
+        lines = (self.printed or self._server.output).strip().splitlines()
+        return next((line for line in reversed(lines) if _ERROR.match(line)), lines[-1] if lines else "")
 
     @property
     def pid(self) -> int:
         return self._child.pid
 
-    def ended(self) -> int:
-        """The exit status of a process that has closed its end of the wire, and now has little time to leave."""
+    def exit_status(self) -> int:
+        """Return the exit status of a process that has closed its wire, and that has little time left to exit."""
         with self._closing:
-            if self._closed:
+            if self._is_closed:
                 return -signal.SIGKILL
             with contextlib.suppress(ProcessLookupError):
-                self._child.wait(_LEAVING_SECONDS)
+                self._child.wait(_EXIT_SECONDS)
             return self._child.kill()
 
     def close(self) -> None:
-        """End the process and all its children. Another thread may wait for it, or close it too."""
+        """End the process and all its children. Another thread may wait for it, or close it as well."""
         with self._closing:
-            if self._closed:
+            if self._is_closed:
                 return
-            self._closed = True
+            self._is_closed = True
             self._child.kill()
             self._child.close()
             self.connection.close()
-            self._printed.close()
+            self._output.close()
 
 
-class Machine:
-    """The PTX machine in a process of its own. It tells the grader what it saw, past the submission.
+class MachineProcess:
+    """The PTX machine in a process of its own. It reports to the grader directly, so the submission cannot interfere.
 
-    Threads may share it: a question and its answer are one step.
+    Threads may share it: a request and its response are one critical section.
     """
 
     def __init__(self) -> None:
-        self._process = _Process("machine")
-        self._turn = threading.Lock()
-        self._wire: Wire[device.Message] = Wire(self._process.connection, device.ToGrader | LabEnded)
-        self._attaching = 0
+        self._process = _ChildProcess("machine")
+        self._lock = threading.Lock()
+        self._wire: Wire[machine_messages.Message] = Wire(
+            self._process.connection, machine_messages.ToGrader | LabEnded
+        )
+        self._attached_clients = 0
 
     def attach(self, target: str) -> tuple[int, socket.socket]:
-        """A new client by its number, and its end of a socket. Does not wait for the machine.
+        """Add a client that sees the architecture `target`. Return its number and its end of a socket.
 
-        target: what the machine stands for in its eyes.
+        This does not wait for the machine.
         """
-        ours, theirs = wire.pair()
-        with self._turn:
-            with contextlib.suppress(Gone, Silent, OSError):  # noticed by who asks it
-                self._wire.send(device.Attach(target), _TAKING_SECONDS)
-                socket.send_fds(self._process.connection, [b"\0"], [ours.fileno()])
-            ours.close()
-            self._attaching += 1
-            return self._attaching - 1, theirs
+        machine_end, client_end = wire.pair()
+        with self._lock:
+            # A machine that has died is noticed at the next request.
+            with contextlib.suppress(ConnectionClosed, ResponseTimeout, OSError):
+                self._wire.send(machine_messages.Attach(target), _SEND_SECONDS)
+                socket.send_fds(self._process.connection, [b"\0"], [machine_end.fileno()])
+            machine_end.close()
+            self._attached_clients += 1
+            return self._attached_clients - 1, client_end
 
-    def ask(self, message: device.Message, expected: type[_Told], seconds: float) -> _Told | None:
-        """The answer; None for a Done in its place. Raises WorkerSilent, and WorkerGone where the machine has died."""
+    def request(self, message: machine_messages.Message, expected: type[_Response], seconds: float) -> _Response | None:
+        """Return the response; None where the machine responds with Done instead.
+
+        Raises:
+            WorkerTimeout: The machine did not respond in time.
+            WorkerExited: The machine has died.
+        """
         try:
-            with self._turn:
+            with self._lock:
                 self._wire.send(message, seconds)
-                while isinstance(answer := self._wire.receive(seconds), device.Attached):
+                # `attach` does not read its responses: they come first.
+                while isinstance(response := self._wire.receive(seconds), machine_messages.Attached):
                     pass
-        except Silent:
-            raise WorkerSilent from None
-        except (Gone, Garbled):
-            raise WorkerGone(self._process.ended()) from None
-        return answer if isinstance(answer, expected) else None
+        except ResponseTimeout:
+            raise WorkerTimeout from None
+        except (ConnectionClosed, ProtocolError):
+            raise WorkerExited(self._process.exit_status()) from None
+        return response if isinstance(response, expected) else None
 
     def close(self) -> None:
         self._process.close()
 
 
-class Machines:
-    """The machine that a session's workers share, replaced after it had to be given up."""
+class SharedMachine:
+    """The PTX machine that a session's workers share. It is started again after it was discarded."""
 
     def __init__(self) -> None:
-        self._machine: Machine | None = None
+        self._machine: MachineProcess | None = None
 
-    def take(self) -> Machine:
+    def get(self) -> MachineProcess:
         if self._machine is None:
-            self._machine = Machine()
+            self._machine = MachineProcess()
         return self._machine
 
-    def drop(self) -> None:
+    def discard(self) -> None:
         if self._machine is not None:
             self._machine.close()
             self._machine = None
 
 
 class Worker:
-    """A child process that runs one submission, until `close`, which leaves no process behind.
+    """A child process that runs one submission until `close`, which leaves no process behind.
 
-    needs: a module that takes long to import, and may be imported before the process is forked. clean: fork the process
-    from one that has never imported such a module, as there are libraries that this one must not have.
+    Args:
+        workspace: The folders of the submission.
+        needs: A module that takes long to import, and that the fork server may import before it forks.
+        clean: Whether to fork from a server that has never imported such a module, because the submission must not have
+            some libraries.
     """
 
     def __init__(self, workspace: Workspace, needs: str = "", *, clean: bool = False) -> None:
         self._workspace = workspace
-        self._process = _Process("worker", needs, workspace.own, clean)
-        self._wire: Wire[messages.Answer] = Wire(self._process.connection, messages.AnyAnswer)
+        self._process = _ChildProcess("worker", needs, workspace.own, clean)
+        self._wire: Wire[messages.WorkerResponse] = Wire(self._process.connection, messages.AnyResponse)
         self._secrets: deque[str] = deque()
-        self.client = -1  # its number on a machine
-        self.compile_seconds = 0.0  # of its last answer
+        """The secrets of the requests without a response, oldest first."""
+
+        self.client = -1
+        """The worker's number on a PTX machine."""
+
+        self.compile_seconds = 0.0
+        """The time that compilers took before the last response."""
 
     def start(
         self,
         root: str,
         stem: str,
-        on: str,
-        machine: Machine | None,
+        device: str,
+        machine: MachineProcess | None,
         properties: Properties | None = None,
         entry: str = "",
         target: str = "sm_80",
@@ -209,18 +244,18 @@ class Worker:
         store: str = "",
         withheld: Sequence[Path] = (),
     ) -> None:
-        """Let it import what the exercise `stem` needs on the device `on`, and give up what is not the submission's.
+        """Make the worker import what an exercise needs, and give up what the submission must not reach.
 
-        machine: where its kernels run, if they run there. properties: what host code sees there of a GPU. entry: where
-        the declaration is not loaded. target: what the machine stands for. rank, size, store: of a group of GPUs.
-        withheld: files and folders of modules that it must not read.
+        Args:
+            machine: The process that runs the kernels, if they run on the PTX machine.
+            root, stem, device, properties, entry, target, rank, size, store, withheld: See messages.Start.
         """
         for folder in (self._workspace.own, self._workspace.source):
             folder.mkdir(parents=True, exist_ok=True)
-        asked = messages.Start(
+        request = messages.Start(
             root=root,
             stem=stem,
-            device=on,
+            device=device,
             machine=machine is not None,
             source=str(self._workspace.source),
             own=str(self._workspace.own),
@@ -232,67 +267,80 @@ class Worker:
             store=store,
             withheld=[str(path) for path in withheld],
         )
-        self.post(asked)
+        self.send(request)
         if machine is not None:
-            self.client, end = machine.attach(target)
-            self.hand(end.fileno())
-            end.close()
+            self.client, client_end = machine.attach(target)
+            self.send_descriptor(client_end.fileno())
+            client_end.close()
 
-    def hand(self, descriptor: int) -> None:
-        """Give it a descriptor, which follows the request that was sent last."""
+    def send_descriptor(self, descriptor: int) -> None:
+        """Send a file descriptor, which belongs to the request that was sent last."""
         with contextlib.suppress(OSError):
             socket.send_fds(self._process.connection, [b"\0"], [descriptor])
 
-    def post(self, message: messages.Asked) -> None:
-        """Send a request. Its answer is fetched later, in turn; a worker that is gone is noticed then."""
+    def send(self, message: messages.WorkerRequest) -> None:
+        """Send a request, whose response is received later, in order. A dead worker is noticed then."""
         self._secrets.append(secrets.token_hex(16))
-        with contextlib.suppress(Gone, Silent):
-            self._wire.send(msgspec.structs.replace(message, secret=self._secrets[-1]), _TAKING_SECONDS)
+        with contextlib.suppress(ConnectionClosed, ResponseTimeout):
+            self._wire.send(msgspec.structs.replace(message, secret=self._secrets[-1]), _SEND_SECONDS)
 
-    def answer(self, seconds: float, compile_seconds: float = 0.0) -> messages.Answer:
-        """The answer to the oldest request without one. Raises WorkerSilent, WorkerGone or Forged.
+    def receive(self, seconds: float, compile_seconds: float = 0.0) -> messages.WorkerResponse:
+        """Return the response to the oldest request without one.
 
-        seconds: what it may take, besides compiling. compile_seconds: what compiling may take.
+        Args:
+            seconds: The time limit, besides compiling.
+            compile_seconds: The time limit for compiling.
+
+        Raises:
+            WorkerTimeout: The worker did not respond in time.
+            WorkerExited: The worker has died.
+            UnexpectedResponse: Something other than the worker's own code wrote the response.
         """
         try:
-            answer = self._wait(seconds, compile_seconds)
-        except Gone:
-            raise WorkerGone(self._process.ended()) from None
-        except Garbled as error:
-            raise Forged(str(error)) from None
-        if answer.secret != self._secrets.popleft():
-            raise Forged("an answer to nothing that was asked")
-        return answer
+            response = self._wait(seconds, compile_seconds)
+        except ConnectionClosed:
+            raise WorkerExited(self._process.exit_status()) from None
+        except ProtocolError as error:
+            raise UnexpectedResponse(str(error)) from None
+        if response.secret != self._secrets.popleft():
+            raise UnexpectedResponse("a response to nothing that was requested")
+        return response
 
-    def _wait(self, running: float, compiling: float) -> messages.Answer:
-        """The next message that is an answer; what is left of two budgets runs down by what the worker says it does."""
-        left = {False: running, True: compiling}
-        doing = False
+    def _wait(self, run_seconds: float, compile_seconds: float) -> messages.WorkerResponse:
+        """Return the next message that is a response.
+
+        There are two time budgets, for running and for compiling. The worker's progress messages say which one the
+        waiting time counts against, so a worker that lies about it still runs out of both.
+        """
+        budgets = {False: run_seconds, True: compile_seconds}
+        is_compiling = False
         lines: deque[int] = deque(maxlen=_LATEST_LINES)
         self.compile_seconds = 0.0
         while True:
-            begun = time.monotonic()
+            start = time.monotonic()
             try:
-                answer = self._wire.receive(max(left[doing], 0.0))
-            except Silent:
-                raise WorkerSilent(doing, lines) from None
-            spent = time.monotonic() - begun
-            left[doing] -= spent
-            self.compile_seconds += spent * doing
-            if isinstance(answer, messages.Running):
-                lines.append(answer.line)
-            elif isinstance(answer, messages.Compiling):
-                doing = answer.begins
+                response = self._wire.receive(max(budgets[is_compiling], 0.0))
+            except ResponseTimeout:
+                raise WorkerTimeout(is_compiling, lines) from None
+            elapsed = time.monotonic() - start
+            budgets[is_compiling] -= elapsed
+            self.compile_seconds += elapsed * is_compiling
+            if isinstance(response, messages.Running):
+                lines.append(response.line)
+            elif isinstance(response, messages.Compiling):
+                is_compiling = response.begins
             else:
-                return answer
+                return response
 
     @property
     def printed(self) -> str:
+        """The process's stdout and stderr."""
         return self._process.printed
 
     @property
-    def reason(self) -> str:
-        return self._process.reason
+    def last_error(self) -> str:
+        """The error that a process which did not start printed last."""
+        return self._process.last_error
 
     @property
     def pid(self) -> int:

@@ -1,7 +1,8 @@
-"""Landlock: a process gives up files, TCP and signals that it does not need, for good and for all its children.
+"""Give up the files, TCP ports and signals that a process does not need, with Landlock.
 
-Every Linux kernel since 5.13 has it, unless it was built or started without; no rights are needed. Source: Linux kernel
-documentation, "Landlock: unprivileged access control".
+The process gives them up for good, and so do all its children. Every Linux kernel since 5.13 has Landlock, unless it
+was built or started without; no rights are needed. Source: Linux kernel documentation, "Landlock: unprivileged access
+control".
 """
 
 from __future__ import annotations
@@ -14,15 +15,16 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-_CREATE, _ADD, _RESTRICT = 444, 445, 446  # the same number on every architecture
-_VERSION = 1
+_SYS_CREATE_RULESET, _SYS_ADD_RULE, _SYS_RESTRICT_SELF = 444, 445, 446  # the same number on every architecture
+_CREATE_RULESET_VERSION = 1
 _PATH_BENEATH = 1
-_NO_NEW_PRIVS = 38
+_PR_SET_NO_NEW_PRIVS = 38
 
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _REFER, _TRUNCATE, _IOCTL = 1 << 13, 1 << 14, 1 << 15
 _FIRST_RIGHTS = (1 << 13) - 1
-"""Of the first version: all that changes files and folders, but to link across them, to truncate, and device ioctls."""
+"""The rights of version 1: all access to files and folders except to link across folders, to truncate, and device
+ioctls."""
 _TCP = 0b11
 _SCOPES = 0b11
 """Abstract sockets of other processes, and signals to them."""
@@ -33,111 +35,151 @@ _ABSENT = {
     errno.EPERM: ("this container forbids Landlock", "allow it in the container's seccomp profile, as Docker 23 does"),
     errno.ENOSYS: ("no Landlock in this kernel", "grade the work of others in a virtual machine or a container"),
 }
-"""By an error number, of a query for the version or EPERM of a first use: the reason, and what to do."""
+"""The reason and the remedy, by the error number of a query for the version, or EPERM of a first use."""
 
 _READ = _EXECUTE | _READ_FILE | _READ_DIR
-_OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL
+_FILE_RIGHTS = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL
 
 
 def version() -> int:
-    """What this kernel's Landlock can do, as a number that grows; 0 where it holds nothing."""
-    return _asked()[0]
+    """Return the version of this kernel's Landlock ABI; 0 where it restricts nothing."""
+    return _query_version()[0]
 
 
-def judged() -> tuple[bool, str, str]:
-    """Whether anything is held, what, and what to do about the rest."""
-    known, error = _asked()
-    if known:
-        held = {since: what for since, what in _HELD_SINCE.items() if since <= known}
-        open_ = [what for since, what in _HELD_SINCE.items() if since > known]
-        lacking = f"; too old to hold {' and '.join(open_)}" if open_ else ""
-        return True, f"Landlock {known}: {', '.join(held.values())}{lacking}", ""
+def describe_support() -> tuple[bool, str, str]:
+    """Return whether anything is restricted, a description of what is, and what to do about the rest."""
+    abi, error = _query_version()
+    if abi:
+        supported = {since: what for since, what in _HELD_SINCE.items() if since <= abi}
+        unsupported = [what for since, what in _HELD_SINCE.items() if since > abi]
+        limitation = f"; too old to hold {' and '.join(unsupported)}" if unsupported else ""
+        return True, f"Landlock {abi}: {', '.join(supported.values())}{limitation}", ""
     why, remedy = _ABSENT.get(error, _ABSENT[errno.ENOSYS])
     return False, f"{why}: a submission can read and write what you can", remedy
 
 
-def _asked() -> tuple[int, int]:
-    """The version; or 0, and an error number by which `_ABSENT` says why."""
-    found: int = _libc().syscall(_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint32(_VERSION))
-    if found <= 0:
+def _query_version() -> tuple[int, int]:
+    """Return the ABI version and 0, or 0 and an error number that `_ABSENT` explains."""
+    abi: int = _libc().syscall(_SYS_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(_CREATE_RULESET_VERSION))
+    if abi <= 0:
         return 0, ctypes.get_errno()
-    return (0, errno.EPERM) if _use_is_forbidden() else (found, 0)
+    return (0, errno.EPERM) if _use_is_forbidden() else (abi, 0)
 
 
 def _use_is_forbidden() -> bool:
-    """Whether a container's filter answers for the version and forbids the rest: a thread that ends gives files up."""
-    forbidden: list[OSError] = []
+    """Return whether a container's filter answers the version query and forbids the rest.
+
+    A thread tries it: what a thread gives up ends with the thread.
+    """
+    errors: list[OSError] = []
 
     def use() -> None:
         try:
-            _hold(struct.pack("Q", _FIRST_RIGHTS), [(Path("/"), _READ)])
+            _restrict_self(struct.pack("Q", _FIRST_RIGHTS), [(Path("/"), _READ)])
         except OSError as error:
-            forbidden.append(error)
+            errors.append(error)
 
     thread = threading.Thread(target=use)
     thread.start()
     thread.join()
-    return bool(forbidden)
+    return bool(errors)
 
 
-def restrict(readable: Iterable[Path], writable: Iterable[Path], withheld: Sequence[Path] = ()) -> int:
-    """Let this thread, and all that it starts from now on, reach nothing but what lies below these paths.
+def restrict(readable: Iterable[Path], writable: Iterable[Path], hidden: Sequence[Path] = ()) -> int:
+    """Restrict this thread, and all that it starts from now on, to these paths.
 
-    withheld: folders below the readable ones, of which only names may be read. Paths that do not exist are passed over.
-    Returns `version()`: with 0 nothing is held. Raises OSError.
+    Args:
+        readable: Folders and files that may be read and executed. Paths that do not exist are skipped.
+        writable: Folders and files that may be read and written.
+        hidden: Folders below the readable ones. Only the names of their entries may be read.
+
+    Returns:
+        `version()`: with 0 nothing is restricted.
+
+    Raises:
+        OSError: The kernel refused.
     """
-    known = version()
-    if not known:
+    abi = version()
+    if not abi:
         return 0
-    files = _FIRST_RIGHTS | (_REFER if known >= 2 else 0) | (_TRUNCATE if known >= 3 else 0)
-    files |= _IOCTL if known >= 5 else 0
-    handled = struct.pack("QQQ", files, _TCP if known >= 4 else 0, _SCOPES if known >= 6 else 0)
-    readable, closed = list(readable), [path.resolve() for path in withheld]
-    allowed = [(path, _READ | _IOCTL) for one in readable for path in _without(closed, one.resolve())]
-    allowed += [(path, _READ_DIR) for path in readable]
-    allowed += [(path, files) for path in writable]
-    size = 24 if known >= 6 else 16 if known >= 4 else 8
-    _hold(handled[:size], [(path, rights & files) for path, rights in allowed])
-    return known
+    # Each version of the ABI added rights, and fields at the end of landlock_ruleset_attr. A kernel refuses bits and
+    # fields that it does not know, so both are cut to its version.
+    file_rights = _FIRST_RIGHTS
+    if abi >= 2:
+        file_rights |= _REFER
+    if abi >= 3:
+        file_rights |= _TRUNCATE
+    if abi >= 5:
+        file_rights |= _IOCTL
+    tcp_rights = _TCP if abi >= 4 else 0
+    scopes = _SCOPES if abi >= 6 else 0
+    attributes = struct.pack("QQQ", file_rights, tcp_rights, scopes)
+    fields = 1 + (abi >= 4) + (abi >= 6)
+    readable = list(readable)
+    hidden = [path.resolve() for path in hidden]
+    # A rule grants rights below a path and cannot exclude anything there. So hidden folders are left out by granting
+    # the rights below their siblings instead.
+    rules = [(path, _READ | _IOCTL) for folder in readable for path in _without(hidden, folder.resolve())]
+    rules += [(path, _READ_DIR) for path in readable]
+    rules += [(path, file_rights) for path in writable]
+    _restrict_self(attributes[: 8 * fields], [(path, rights & file_rights) for path, rights in rules])
+    return abi
 
 
-def _hold(handled: bytes, allowed: Iterable[tuple[Path, int]]) -> None:
-    """Give up what is handled for this thread, but for these rights below these paths. Raises OSError."""
-    ruleset = _checked(_libc().syscall(_CREATE, handled, ctypes.c_size_t(len(handled)), ctypes.c_uint32(0)))
+def _restrict_self(attributes: bytes, rules: Iterable[tuple[Path, int]]) -> None:
+    """Enforce a ruleset on this thread.
+
+    Args:
+        attributes: The landlock_ruleset_attr, which names the rights that are given up.
+        rules: Paths, and the rights that are kept below each.
+
+    Raises:
+        OSError: The kernel refused.
+    """
+    ruleset = _check_status(
+        _libc().syscall(_SYS_CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), ctypes.c_uint32(0))
+    )
     try:
-        for path, rights in allowed:
-            _allow(ruleset, path, rights)
-        _checked(_libc().prctl(_NO_NEW_PRIVS, 1, 0, 0, 0))
-        _checked(_libc().syscall(_RESTRICT, ctypes.c_int(ruleset), ctypes.c_uint32(0)))
+        for path, rights in rules:
+            _add_rule(ruleset, path, rights)
+        _check_status(_libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+        _check_status(_libc().syscall(_SYS_RESTRICT_SELF, ctypes.c_int(ruleset), ctypes.c_uint32(0)))
     finally:
         os.close(ruleset)
 
 
-def _without(withheld: Sequence[Path], path: Path) -> Iterator[Path]:
-    """What is there besides: the path itself where none of them lies in it. All paths are resolved."""
-    if not any(one.is_relative_to(path) or path.is_relative_to(one) for one in withheld):
+def _without(hidden: Sequence[Path], path: Path) -> Iterator[Path]:
+    """Yield the paths that cover `path` except for the hidden paths; `path` itself where it contains none of them.
+
+    All paths are resolved.
+    """
+    if not any(folder.is_relative_to(path) or path.is_relative_to(folder) for folder in hidden):
         yield path
-    elif path not in withheld:
-        for inside in path.iterdir():
-            target = inside.resolve()
-            if inside == target or not any(one.is_relative_to(target) for one in withheld):
-                yield from _without(withheld, target)
+    elif path not in hidden:
+        for entry in path.iterdir():
+            target = entry.resolve()
+            # A link to a parent of a hidden folder could lead back here. Its target is covered where it is.
+            if entry == target or not any(folder.is_relative_to(target) for folder in hidden):
+                yield from _without(hidden, target)
 
 
-def _allow(ruleset: int, path: Path, rights: int) -> None:
+def _add_rule(ruleset: int, path: Path, rights: int) -> None:
     try:
-        beneath = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
         return
     try:
-        rights &= rights if path.is_dir() else _OF_FILES
-        rule = struct.pack("=Qi", rights, beneath)
-        _checked(_libc().syscall(_ADD, ctypes.c_int(ruleset), ctypes.c_int(_PATH_BENEATH), rule, ctypes.c_uint32(0)))
+        if not path.is_dir():
+            rights &= _FILE_RIGHTS
+        rule = struct.pack("=Qi", rights, descriptor)
+        _check_status(
+            _libc().syscall(_SYS_ADD_RULE, ctypes.c_int(ruleset), ctypes.c_int(_PATH_BENEATH), rule, ctypes.c_uint32(0))
+        )
     finally:
-        os.close(beneath)
+        os.close(descriptor)
 
 
-def _checked(status: int) -> int:
+def _check_status(status: int) -> int:
     if status < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return status

@@ -1,6 +1,7 @@
-"""What the grader asks of a submission's process, and all that it may answer.
+"""Define the requests of the grader to a submission's process, and all responses that the process may give.
 
-An answer carries the secret of its request: something other than the worker's own code wrote one without it.
+A response carries the secret of its request. A response without it was written by something other than the worker's own
+code.
 """
 
 from __future__ import annotations
@@ -13,27 +14,37 @@ from msgspec import Struct
 from kernelpath.course.inputs import PLAIN, Variety
 from kernelpath.course.traces import Fact, TraceFile
 from kernelpath.device.messages import Strided
-from kernelpath.verdict import Complaint
+from kernelpath.verdict import Finding
 from warpcheck.frontends.tuning import Chosen
 
 PRODUCT = "library_product"
-"""The kernel that makes on the PTX machine what a statement leaves to torch.mm, and the stem of its file."""
+"""The kernel that computes torch.mm on the PTX machine where a statement allows torch.mm, and the stem of its file."""
 
 
-class Asked(Struct, frozen=True, tag=True, kw_only=True):
-    """The base of what the grader asks."""
+class WorkerRequest(Struct, frozen=True, tag=True, kw_only=True):
+    """The base of all requests."""
 
     secret: str = ""
 
 
-class Start(Asked, frozen=True, tag=True, kw_only=True):
-    """Import everything slow, before there is a submission, then give up what that must not reach.
+class Start(WorkerRequest, frozen=True, tag=True, kw_only=True):
+    """Import everything slow before there is a submission, then give up what the submission must not reach.
 
-    machine: kernels run on the PTX machine's process, whose end of a socket follows as a descriptor. source: the folder
-    of the submission's copy. own: a folder that it may write to. target: what the machine stands for, and properties:
-    of the GPU that this is beside. size: of the group that it is a rank of, each with a GPU of its own, 0 for none;
-    store: the file in which they find each other. entry: of an exercise whose declaration, which knows the right
-    results, the worker does not load: inputs are sent. withheld: files and folders of modules that solve the exercise.
+    Attributes:
+        root: The checkout.
+        stem: The exercise.
+        device: "cpu", or a GPU such as "cuda".
+        machine: Whether kernels run on the PTX machine's process. Its end of a socket follows as a descriptor.
+        source: The folder of the submission's copy.
+        own: The folder that the submission may write to.
+        entry: The entry of an exercise whose declaration, which knows the right results, the worker does not load.
+            Inputs are then sent.
+        target: The architecture that the PTX machine simulates.
+        properties: Those of the GPU that host code sees on the PTX machine.
+        rank: The number of this process in a group of ranks with a GPU each.
+        size: The number of ranks in the group; 0 without a group.
+        store: The file in which the ranks find each other.
+        withheld: Files and folders of modules that solve the exercise.
     """
 
     root: str
@@ -51,10 +62,13 @@ class Start(Asked, frozen=True, tag=True, kw_only=True):
     withheld: Sequence[str] = ()
 
 
-class Load(Asked, frozen=True, tag=True, kw_only=True):
+class Load(WorkerRequest, frozen=True, tag=True, kw_only=True):
     """Load the submission.
 
-    hidden: folders that it must not use, but for its own files. ready_made: files and folders that solve the exercise.
+    Attributes:
+        file: The Python file.
+        hidden: Folders that the submission must not use, except for its own files.
+        ready_made: Files and folders that solve the exercise.
     """
 
     file: str
@@ -62,10 +76,11 @@ class Load(Asked, frozen=True, tag=True, kw_only=True):
     ready_made: Sequence[str] = ()
 
 
-class Run(Asked, frozen=True, tag=True, kw_only=True):
-    """Call the entry on a case's inputs: drawn here from the seed, or fetched from the PTX machine.
+class Run(WorkerRequest, frozen=True, tag=True, kw_only=True):
+    """Call the entry on a case's inputs, generated here from the seed, or fetched from the PTX machine.
 
-    chosen: what the GPU decided, to be held to.
+    Attributes:
+        chosen: The configurations that a GPU's autotuning chose, which the call must use.
     """
 
     case: Mapping[str, Any]
@@ -74,33 +89,40 @@ class Run(Asked, frozen=True, tag=True, kw_only=True):
     chosen: Chosen = Chosen()
 
 
-class Inspect(Asked, frozen=True, tag=True, kw_only=True):
-    """Tell whether the entry is registered as an operator, by calls on a case's inputs, which come as those of Run."""
+class Inspect(WorkerRequest, frozen=True, tag=True, kw_only=True):
+    """Check that the entry is registered as an operator, by calls on a case's inputs, which are made as for Run."""
 
     case: Mapping[str, Any]
     seed: int
 
 
-class Output(Struct, frozen=True):
-    """A tensor that is given, or said to be returned. content: its elements' bytes, or those of a sample of them."""
+class TensorData(Struct, frozen=True):
+    """A tensor that is sent. content: the bytes of its elements, or of a sample of them."""
 
     dtype: str
     shape: Sequence[int]
     content: bytes
 
 
-class Call(Asked, frozen=True, tag=True, kw_only=True):
-    """Call the entry on these arguments: numbers, strings, lists and dicts. tensors: by their places among them."""
+class Call(WorkerRequest, frozen=True, tag=True, kw_only=True):
+    """Call the entry on these arguments.
+
+    Attributes:
+        arguments: Numbers, strings, lists and dicts.
+        tensors: By their positions among the arguments.
+    """
 
     arguments: Sequence[Any]
-    tensors: Mapping[int, Output]
+    tensors: Mapping[int, TensorData]
 
 
 class Join(Call, frozen=True, tag=True, kw_only=True):
     """Call the entry as a rank of a group, whose channel to the exchange follows as a descriptor.
 
-    collectives: those of the library that it may call. sizes: of the float32 gradients of a model's layers: the entry
-    then takes the layers before its arguments.
+    Attributes:
+        collectives: The library's collectives that the entry may call.
+        sizes: The elements of the float32 gradients of a model's layers. Where there are any, the entry gets the layers
+            before its arguments.
     """
 
     rank: int
@@ -109,47 +131,53 @@ class Join(Call, frozen=True, tag=True, kw_only=True):
     sizes: Sequence[int] = ()
 
 
-class Read(Asked, frozen=True, tag=True, kw_only=True):
-    """Call the entry on the paths of these files, which are written first, and on what else it takes."""
+class ReadFiles(WorkerRequest, frozen=True, tag=True, kw_only=True):
+    """Write these files, and call the entry on their paths and on the other arguments."""
 
     files: Sequence[TraceFile]
     arguments: Sequence[str]
 
 
-class Fuse(Asked, frozen=True, tag=True, kw_only=True):
-    """Compile the submission's function of that name with torch.compile for these tensors, and run its graphs."""
+class Fuse(WorkerRequest, frozen=True, tag=True, kw_only=True):
+    """Compile a function of the submission with torch.compile for these tensors, and run its graphs."""
 
     function: str
-    tensors: Sequence[Output]
+    tensors: Sequence[TensorData]
 
 
-class Profile(Asked, frozen=True, tag=True, kw_only=True):
-    """Call the entry on a GPU, not for the first time, and tell which kernels ran there."""
+class Profile(WorkerRequest, frozen=True, tag=True, kw_only=True):
+    """Call the entry on a GPU after a first call, and report which kernels the GPU ran."""
 
     case: Mapping[str, Any]
     seed: int
 
 
-class Ceilings(Asked, frozen=True, tag=True, kw_only=True):
-    """Measure what this machine reaches; dtype: of a library's matrix product, too."""
+class MeasureCeilings(WorkerRequest, frozen=True, tag=True, kw_only=True):
+    """Measure the bandwidths of this machine, and the library's matrix product in `dtype` where there is one."""
 
     dtype: str | None
 
 
-class Contest(Asked, frozen=True, tag=True, kw_only=True):
-    """Get ready to time the case: submission, baseline and, unless it is withheld, the reference kernel.
+class StartTiming(WorkerRequest, frozen=True, tag=True, kw_only=True):
+    """Prepare to time a case: submission, baseline and, unless it is withheld, the reference kernel.
 
-    reference: its files by name. The submission has given all its answers by now, and cannot read them where they are.
+    Attributes:
+        reference: The reference kernel's files by name. They are sent only now: the submission has given all its
+            responses, and cannot read them where they are.
     """
 
     case: Mapping[str, Any]
     reference: Mapping[str, str]
 
 
-class Round(Asked, frozen=True, tag=True, kw_only=True):
-    """Time every contestant once, in this order, on new inputs. sample: draws the places of the outputs to send.
+class TimeRound(WorkerRequest, frozen=True, tag=True, kw_only=True):
+    """Time every implementation once, in this order, on new inputs.
 
-    case: of a rank of a group, whose contestants are the entry and the library's all-reduce.
+    Attributes:
+        seed: Generates the inputs.
+        order: The numbers of the implementations.
+        sample: The seed that selects the elements of the outputs to send.
+        case: Of a rank of a group only, whose implementations are the entry and the library's all-reduce.
     """
 
     seed: int
@@ -158,89 +186,107 @@ class Round(Asked, frozen=True, tag=True, kw_only=True):
     case: Mapping[str, Any] = {}
 
 
-AnyAsked = Start | Load | Run | Inspect | Join | Call | Read | Fuse | Profile | Ceilings | Contest | Round
+AnyRequest = (
+    Start | Load | Run | Inspect | Join | Call | ReadFiles | Fuse | Profile | MeasureCeilings | StartTiming | TimeRound
+)
 
 
-class Answer(Struct, frozen=True, tag=True, kw_only=True):
-    """The base of what may be answered."""
+class WorkerResponse(Struct, frozen=True, tag=True, kw_only=True):
+    """The base of all responses."""
 
     secret: str
 
 
-class Compiling(Answer, frozen=True, tag=True, kw_only=True):
-    """No answer, but news: a compiler begins, or is done."""
+class Compiling(WorkerResponse, frozen=True, tag=True, kw_only=True):
+    """Report progress before the response: a compiler begins, or has finished."""
 
     begins: bool
 
 
-class Running(Answer, frozen=True, tag=True, kw_only=True):
-    """No answer, but news: the line of the submission's file that its thread is in."""
+class Running(WorkerResponse, frozen=True, tag=True, kw_only=True):
+    """Report progress before the response: the line of the submission's file that its thread is in."""
 
     line: int
 
 
-class Done(Answer, frozen=True, tag=True, kw_only=True):
-    pass
+class Done(WorkerResponse, frozen=True, tag=True, kw_only=True):
+    """Report success where there is no result."""
 
 
-class Complained(Answer, frozen=True, tag=True, kw_only=True):
-    """The submission cannot go on."""
+class ReportedFinding(WorkerResponse, frozen=True, tag=True, kw_only=True):
+    """Report why the submission cannot go on."""
 
-    complaint: Complaint
+    finding: Finding
 
 
-class Operator(Struct, frozen=True):
+class OperatorCall(Struct, frozen=True):
     """An operator that computes, and the line of the submission that called it."""
 
     name: str
     line: int
 
 
-class Returned(Answer, frozen=True, tag=True, kw_only=True):
-    """The entry's outputs, and what was seen of the call in its own process.
+class CallResult(WorkerResponse, frozen=True, tag=True, kw_only=True):
+    """Report the entry's outputs, and what was observed of the call in its own process.
 
-    places: where the outputs lie, by the numbers that a simulated device knows.
+    Attributes:
+        outputs: The tensors, or a sample of each.
+        input_fingerprints: Those of the inputs' storages after the call.
+        out_of_bounds: A description of a guard band that was written to; empty where none was.
+        operators: The operators that compute.
+        launches: The names of the kernels that were launched.
+        tampered: A description of what was changed in the process; empty where nothing was.
+        output_refs: Where the outputs are, by the numbers of storages that a simulated device uses.
     """
 
-    outputs: Sequence[Output]
-    inputs_seen: Sequence[Sequence[int]]
+    outputs: Sequence[TensorData]
+    input_fingerprints: Sequence[Sequence[int]]
     out_of_bounds: str
-    operators: Sequence[Operator]
+    operators: Sequence[OperatorCall]
     launches: Sequence[str]
     tampered: str
-    places: Sequence[Strided] = ()
+    output_refs: Sequence[Strided] = ()
 
 
-class Told(Answer, frozen=True, tag=True, kw_only=True):
-    """What the entry reports of the files."""
+class ReportedFacts(WorkerResponse, frozen=True, tag=True, kw_only=True):
+    """Report the facts that the entry returned about the files."""
 
     facts: Mapping[str, Fact]
     tampered: str
 
 
-class Fused(Answer, frozen=True, tag=True, kw_only=True):
-    """What the compiler wrote: a module for each graph, and what they compute. broken: why it is not one graph."""
+class FusedGraphs(WorkerResponse, frozen=True, tag=True, kw_only=True):
+    """Report what the compiler generated, and its outputs.
+
+    Attributes:
+        codes: The source of a module for each graph.
+        graph_break: The reason why the function is not one graph; empty where it is.
+    """
 
     codes: Sequence[str]
-    broken: str
-    outputs: Sequence[Output]
+    graph_break: str
+    outputs: Sequence[TensorData]
     tampered: str
 
 
-class Placed(Answer, frozen=True, tag=True, kw_only=True):
-    """Where the entry's outputs lie in the PTX machine's memory."""
+class OutputRefs(WorkerResponse, frozen=True, tag=True, kw_only=True):
+    """Report where the entry's outputs are in the PTX machine's memory."""
 
     outputs: Sequence[Strided]
-    operators: Sequence[Operator]
+    operators: Sequence[OperatorCall]
     tampered: str
 
 
-class Profiled(Answer, frozen=True, tag=True, kw_only=True):
-    """Seconds that each kernel took on the GPU, and the kernels that the submission launched itself.
+class ProfileResult(WorkerResponse, frozen=True, tag=True, kw_only=True):
+    """Report the kernels of a call on a GPU.
 
-    library: kernels of torch.mm, where the statement leaves products to it. trace: of the profiler, in Chrome's format.
-    chosen: what the GPU decided. workspace: bytes that the call held beside
-    its inputs and outputs.
+    Attributes:
+        kernels: The seconds that each kernel took.
+        launches: The kernels that the submission launched itself.
+        library: The kernels of torch.mm, where the statement allows torch.mm.
+        trace: The profiler's trace, in Chrome's format.
+        chosen: The configurations that autotuning chose.
+        workspace: The bytes that the call held at its peak besides its inputs and outputs.
     """
 
     kernels: Mapping[str, float]
@@ -251,25 +297,45 @@ class Profiled(Answer, frozen=True, tag=True, kw_only=True):
     workspace: int
 
 
-class Measured(Answer, frozen=True, tag=True, kw_only=True):
-    """Bytes or operations per second, by what they are the ceiling of."""
+class MeasuredCeilings(WorkerResponse, frozen=True, tag=True, kw_only=True):
+    """Report the ceilings by name, in bytes or operations per second."""
 
     ceilings: Mapping[str, float]
 
 
-class Ready(Answer, frozen=True, tag=True, kw_only=True):
-    contestants: int
+class TimingReady(WorkerResponse, frozen=True, tag=True, kw_only=True):
+    """Report how many implementations are timed."""
+
+    implementations: int
 
 
-class Timed(Answer, frozen=True, tag=True, kw_only=True):
-    """A round: seconds by contestant. late: an output changed after it was returned."""
+class RoundTimes(WorkerResponse, frozen=True, tag=True, kw_only=True):
+    """Report a round.
 
-    returned: Returned
+    Attributes:
+        result: The sampled outputs of the submission's timed call.
+        seconds: The time of each implementation.
+        changed_after_return: Whether an output changed after the entry had returned.
+        telemetry: Clocks, power and temperature of the GPU.
+    """
+
+    result: CallResult
     seconds: Sequence[float]
-    late: bool
+    changed_after_return: bool
     telemetry: Mapping[str, float]
 
 
-AnyAnswer = (
-    Compiling | Running | Done | Complained | Returned | Told | Fused | Placed | Profiled | Measured | Ready | Timed
+AnyResponse = (
+    Compiling
+    | Running
+    | Done
+    | ReportedFinding
+    | CallResult
+    | ReportedFacts
+    | FusedGraphs
+    | OutputRefs
+    | ProfileResult
+    | MeasuredCeilings
+    | TimingReady
+    | RoundTimes
 )

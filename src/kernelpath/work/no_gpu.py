@@ -1,7 +1,8 @@
-"""What torch.cuda means where kernels run on the PTX machine: a GPU that has always finished.
+"""Replace torch.cuda where kernels run on the PTX machine, by a GPU that has always finished.
 
-Launches are over when they return, so there is nothing to wait for, all streams are one, and every device is the one
-that there is; its properties are shown by device.gpu. torch.cuda.is_available() stays False, and no tensor is on a GPU.
+A launch is complete when it returns. So there is nothing to wait for, all streams are the same stream, and every device
+is the same device; device.gpu provides its properties. torch.cuda.is_available() stays False, and no tensor is on a
+GPU.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from kernelpath.course.labs.virtual import Event, Queue, Stream
 
 
 class _Done(Queue):
-    """A queue that is always empty, in the host's time."""
+    """A queue that is always empty, on the host's clock."""
 
     def queue_reached(self) -> float:
         return time.perf_counter()
@@ -33,7 +34,7 @@ _QUEUE = _Done()
 
 
 class CurrentStream(Stream):
-    """The one stream. As a context manager it changes nothing."""
+    """The only stream. Entering it as a context manager changes nothing."""
 
     cuda_stream = 0
     """The default stream's handle."""
@@ -48,39 +49,40 @@ class CurrentStream(Stream):
         return None
 
 
-class MarkedEvent(Event):
-    """An event that has happened once it is recorded."""
+class CompletedEvent(Event):
+    """An event that has happened as soon as it is recorded."""
 
     def __init__(self, *_: object, **__: object) -> None:
         super().__init__(_QUEUE)
 
 
 class AnyDevice(contextlib.nullcontext[None]):
-    """torch.cuda.device(x.device), whatever that is."""
+    """The context manager torch.cuda.device(x.device), for any x."""
 
     def __init__(self, *_: object, **__: object) -> None:
         super().__init__()
 
 
-def stand_in() -> None:
-    """Let what torch.cuda offers to wait, to time, and to choose a device with do so without a GPU."""
-    for name, replacement in _REPLACED.items():
+def patch_torch_cuda() -> None:
+    """Replace the functions of torch.cuda that wait, take times or choose a device by functions that need no GPU."""
+    for name, replacement in _REPLACEMENTS.items():
         setattr(torch.cuda, name, replacement)
 
 
-def _gives(value: Any) -> Callable[..., Any]:
+def _constant(value: Any) -> Callable[..., Any]:
+    """Return a function that ignores its arguments and returns `value`."""
     return lambda *_, **__: value
 
 
-_REPLACED: dict[str, Any] = {
-    "synchronize": _gives(None),
-    "set_device": _gives(None),
-    "set_stream": _gives(None),
+_REPLACEMENTS: dict[str, Any] = {
+    "synchronize": _constant(None),
+    "set_device": _constant(None),
+    "set_stream": _constant(None),
     "current_stream": CurrentStream,
     "default_stream": CurrentStream,
     "Stream": CurrentStream,
     "stream": contextlib.nullcontext,
-    "Event": MarkedEvent,
+    "Event": CompletedEvent,
     "device": AnyDevice,
     "device_of": AnyDevice,
 }

@@ -1,4 +1,4 @@
-"""The tests of a package of operators: run in this process, as the project has them and with faults planted."""
+"""Run the tests of a package of operators in this process, as the project has them and with planted faults."""
 
 from __future__ import annotations
 
@@ -14,84 +14,91 @@ from typing import Any, NamedTuple
 import pytest
 
 from kernelpath.course.library import Library
-from kernelpath.work.blame import WrongOperator
+from kernelpath.work.exception_findings import WrongOperator
 
 
-def tell(package: ModuleType, library: Library, project: Path) -> None:
+def check_own_tests(package: ModuleType, library: Library, project: Path) -> None:
     """Raise WrongOperator unless the project's tests pass, fail with each fault, and pass with equivalent functions."""
-    passed, failed = _ran(project)
+    passed, failed = _run_tests(project)
     if failed:
-        raise WrongOperator(f"your test {failed[0].what}", failed[0].file, failed[0].line)
+        raise WrongOperator(f"your test {failed[0].description}", failed[0].file, failed[0].line)
     files = sorted((project / "tests").glob("*.py"))
     file = files[0].name if files else ""
     if not passed:
         raise WrongOperator("pytest finds no test in tests/", file)
-    for what, fault in library.faults.items():
-        with _planted(package, fault.function, fault.plant(getattr(package, fault.function))):
-            _, failed = _ran(project)
+    for description, fault in library.faults.items():
+        with _patched(package, fault.function, fault.plant(getattr(package, fault.function))):
+            _, failed = _run_tests(project)
         if not failed:
-            told = f"all {len(passed)} tests pass with a {package.__name__}.{fault.function} in which {what}"
-            raise WrongOperator(f"{told}; a test has to fail there", file)
+            symptom = f"all {len(passed)} tests pass with a {package.__name__}.{fault.function} in which {description}"
+            raise WrongOperator(f"{symptom}; a test has to fail there", file)
     functions = dict.fromkeys(fault.function for fault in library.faults.values())
-    with contextlib.ExitStack() as planted:
+    with contextlib.ExitStack() as patches:
         for name in functions:
-            planted.enter_context(_planted(package, name, functools.partial(getattr(package, name))))
-        _, failed = _ran(project)
+            patches.enter_context(_patched(package, name, functools.partial(getattr(package, name))))
+        _, failed = _run_tests(project)
     if failed:
         where = f"where a function that calls {' or '.join(functions)} stands in its place"
-        cause = f"your test {failed[0].what}, {where}; test what it does"
+        cause = f"your test {failed[0].description}, {where}; test what it does"
         raise WrongOperator(cause, failed[0].file, failed[0].line)
 
 
 @contextlib.contextmanager
-def _planted(package: ModuleType, name: str, other: Any) -> Iterator[None]:
-    """Another function in its place, wherever the package has it under that name, and what it looks like."""
-    real = getattr(package, name)
+def _patched(package: ModuleType, name: str, replacement: Any) -> Iterator[None]:
+    """Replace a function wherever the package has it under that name, including its name and docstring, inside the
+    block.
+    """
+    original = getattr(package, name)
 
-    @functools.wraps(real, updated=())
-    def planted(*given: Any, **named: Any) -> Any:
-        return other(*given, **named)
+    @functools.wraps(original, updated=())
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return replacement(*args, **kwargs)
 
-    modules = [one for key, one in sys.modules.items() if key.partition(".")[0] == package.__name__]
-    places = [one for one in modules if getattr(one, name, None) is real]
-    for place in places:
-        setattr(place, name, planted)
+    modules = [module for key, module in sys.modules.items() if key.partition(".")[0] == package.__name__]
+    owners = [module for module in modules if getattr(module, name, None) is original]
+    for owner in owners:
+        setattr(owner, name, wrapper)
     try:
         yield
     finally:
-        for place in places:
-            setattr(place, name, real)
+        for owner in owners:
+            setattr(owner, name, original)
 
 
-class _Failed(NamedTuple):
-    """A test, or a file of them. line: of the test, 0 of a file."""
+class _FailedTest(NamedTuple):
+    """A test, or a file of tests that cannot be imported.
 
-    what: str
+    Attributes:
+        description: What failed, as the rest of a sentence about the test.
+        line: The line of the test; 0 for a file.
+    """
+
+    description: str
     file: str
     line: int
 
 
 class _Outcomes:
-    """A plugin of pytest that keeps how each test ended."""
+    """A plugin of pytest that records how each test ended."""
 
     def __init__(self) -> None:
         self.passed: list[str] = []
-        self.failed: list[_Failed] = []
+        self.failed: list[_FailedTest] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         name = report.nodeid.rpartition("::")[2]
         if report.failed:
             crash = getattr(report.longrepr, "reprcrash", None)
-            said = crash.message.splitlines()[0] if crash else report.when
+            message = crash.message.splitlines()[0] if crash else report.when
             _, line, _ = report.location
-            self.failed.append(_Failed(f"{name} fails: {said}", Path(report.location[0]).name, (line or 0) + 1))
+            self.failed.append(_FailedTest(f"{name} fails: {message}", Path(report.location[0]).name, (line or 0) + 1))
         elif report.when == "call" and report.passed:
             self.passed.append(name)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
-            said = f"file {report.nodeid} cannot be imported: {_last_line(str(report.longrepr))}"
-            self.failed.append(_Failed(said, Path(report.nodeid).name, 0))
+            description = f"file {report.nodeid} cannot be imported: {_last_line(str(report.longrepr))}"
+            self.failed.append(_FailedTest(description, Path(report.nodeid).name, 0))
 
 
 def _last_line(text: str) -> str:
@@ -105,13 +112,14 @@ _OPTIONS: Sequence[str] = (
 )
 
 
-def _ran(project: Path) -> tuple[list[str], list[_Failed]]:
-    """The tests of a project that passed, and the first that did not."""
-    outcomes, said = _Outcomes(), io.StringIO()
-    known = set(sys.modules)
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+def _run_tests(project: Path) -> tuple[list[str], list[_FailedTest]]:
+    """Return the names of a project's tests that passed, and the first that did not."""
+    outcomes = _Outcomes()
+    output = io.StringIO()
+    modules_before = set(sys.modules)
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
         pytest.main([*_OPTIONS, "--rootdir", str(project), str(project / "tests")], plugins=[outcomes])
-    for name in set(sys.modules) - known:
+    for name in set(sys.modules) - modules_before:
         file = getattr(sys.modules[name], "__file__", None) or ""
         if file.startswith(str(project)) or name.startswith("tests"):
             del sys.modules[name]

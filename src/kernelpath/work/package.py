@@ -1,8 +1,9 @@
-"""A package of operators, in the submission's own process: built as a wheel, installed, and held against its contract.
+"""Build a package of operators as a wheel in the submission's own process, install it, and check it against its
+contract.
 
-The project is built from a copy by its backend's hooks (PEP 517), without a network, and the wheel is unpacked into a
-folder that is first on sys.path: a wheel of Python alone needs no more (PEP 427). The project itself is not there.
-Importing this imports setuptools and pytest.
+The project is built from a copy by its backend's hooks (PEP 517), without a network. The wheel is unpacked to a folder
+that is first on sys.path, which is enough for a wheel with Python files alone (PEP 427). The project itself is not on
+the path. Importing this imports setuptools and pytest.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from kernelpath.course.library import Library, Promise, Refusal
 from kernelpath.work import own_tests
-from kernelpath.work.blame import PROJECTS, EntryError, WrongOperator, innermost
+from kernelpath.work.exception_findings import PROJECTS, EntryError, WrongOperator, innermost
 
 _TOML = "pyproject.toml"
 _BACKEND = "setuptools.build_meta"
@@ -51,29 +52,32 @@ _SETTINGS: Mapping[str, Callable[[], Any]] = {
     "torch.are_deterministic_algorithms_enabled()": torch.are_deterministic_algorithms_enabled,
     "the state of torch's random numbers": lambda: hash(torch.get_rng_state().numpy().tobytes()),
 }
-"""What an import must leave as it is."""
+"""The settings that an import must not change."""
 
 _installed: dict[str, tuple[Path, Path]] = {}
-"""By the package's name: the copy of its project, and where its wheel was unpacked."""
+"""The copy of a project and the folder of its unpacked wheel, by the package's name."""
 
 
-def install(library: Library, project: Path) -> None:
-    """Build the wheel of a project and put what it holds on the path; import the package once.
+def build_and_install(library: Library, project: Path) -> None:
+    """Build the wheel of a project, put its contents on the path, and import the package once.
 
-    Raises EntryError where there is no wheel, or another one than the contract says.
+    Raises:
+        EntryError: There is no wheel, or its contents are not those of the contract.
     """
     if not (project / "pyproject.toml").is_file():
         raise EntryError(f"there is no {project.name}/pyproject.toml, which says how the wheel is built")
-    copy, built, fresh = (Path(tempfile.mkdtemp(prefix=name)) for name in ("project-", "wheel-", "fresh-"))
+    copy, wheel_folder, unpacked = (Path(tempfile.mkdtemp(prefix=name)) for name in ("project-", "wheel-", "fresh-"))
     copytree(project, copy, dirs_exist_ok=True)
-    with zipfile.ZipFile(_built(copy, built)) as wheel:
-        wheel.extractall(fresh)
-    if library.name not in _top_level(fresh):
-        installed = ", ".join(sorted(_top_level(fresh))) or "nothing"
+    with zipfile.ZipFile(_build_wheel(copy, wheel_folder)) as wheel:
+        wheel.extractall(unpacked)
+    if library.name not in _top_level(unpacked):
+        installed = ", ".join(sorted(_top_level(unpacked))) or "nothing"
         raise EntryError(f"the wheel installs {installed}, not {library.name}", _TOML)
-    site = Path(tempfile.gettempdir()) / f"site-{_digest(fresh)}"  # kernels tell the path: it is that of the twin's
+    # Kernels depend on the path of their source. The path follows from the contents, so that two processes with the
+    # same wheel launch the same kernels.
+    site = Path(tempfile.gettempdir()) / f"site-{_digest(unpacked)}"
     with contextlib.suppress(OSError):
-        fresh.rename(site)
+        unpacked.rename(site)
     _installed[library.name] = (copy, site)
     PROJECTS[:] = copy, site / library.name
     sys.path.insert(0, str(site))
@@ -86,168 +90,186 @@ def install(library: Library, project: Path) -> None:
 
 
 def _digest(folder: Path) -> str:
-    """Of the files in it, but for the wheel's own record."""
-    found = hashlib.sha256()
+    """Return a digest of the Python files below a folder, without the wheel's own metadata."""
+    digest = hashlib.sha256()
     for file in sorted(folder.rglob("*.py")):
-        found.update(str(file.relative_to(folder)).encode() + b"\0" + file.read_bytes() + b"\0")
-    return found.hexdigest()[:16]
+        digest.update(str(file.relative_to(folder)).encode() + b"\0" + file.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
 
 
-def _built(project: Path, into: Path) -> Path:
-    """The wheel. Raises EntryError with what the backend says."""
+def _build_wheel(project: Path, target: Path) -> Path:
+    """Return the wheel, built into the folder `target`. Raise EntryError with the backend's message."""
     try:
-        declared = tomlkit.parse((project / "pyproject.toml").read_text(encoding="utf-8")).unwrap()
+        declaration = tomlkit.parse((project / "pyproject.toml").read_text(encoding="utf-8")).unwrap()
     except (ValueError, OSError) as error:
         raise EntryError(f"pyproject.toml: {error}", _TOML) from error
-    backend = declared.get("build-system", {}).get("build-backend")
+    backend = declaration.get("build-system", {}).get("build-backend")
     if backend != _BACKEND:
         raise EntryError(f"pyproject.toml: the build-backend is {backend!r}; here it has to be {_BACKEND!r}", _TOML)
-    said, here, arguments = io.StringIO(), os.getcwd(), list(sys.argv)
-    os.chdir(project)
+    output = io.StringIO()
+    previous_folder = os.getcwd()
+    previous_arguments = list(sys.argv)
+    os.chdir(project)  # PEP 517: hooks are called in the project's folder
     try:
-        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-            return into / str(setuptools.build_meta.build_wheel(str(into)))
+        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+            return target / str(setuptools.build_meta.build_wheel(str(target)))
     except (Exception, SystemExit) as error:
-        last = next((line for line in reversed(str(error).splitlines()) if line.strip()), type(error).__name__)
-        raise EntryError(f"the wheel cannot be built: {last}", _TOML) from error
+        last_line = next((line for line in reversed(str(error).splitlines()) if line.strip()), type(error).__name__)
+        raise EntryError(f"the wheel cannot be built: {last_line}", _TOML) from error
     finally:
-        os.chdir(here)
-        sys.argv[:] = arguments
+        os.chdir(previous_folder)
+        sys.argv[:] = previous_arguments
 
 
 def _top_level(site: Path) -> set[str]:
-    """The packages that a wheel installs."""
+    """Return the names of the packages and modules that a wheel installs."""
     installed = (path.name for path in site.iterdir() if path.suffix != ".dist-info" and path.name != "__pycache__")
     return {name.removesuffix(".py") for name in installed}
 
 
-def _holds_no_more(library: Library, site: Path) -> None:
+def _check_wheel(library: Library, site: Path) -> None:
     """Raise WrongOperator for packages that the wheel must not install, and for metadata that lack a requirement."""
-    (metadata,) = site.glob("*.dist-info/METADATA")
-    if others := sorted(_top_level(site) - {library.name}):
-        cause = f"the wheel installs {others[0]} beside {library.name}, for everybody who installs it"
+    (metadata_file,) = site.glob("*.dist-info/METADATA")
+    if extra := sorted(_top_level(site) - {library.name}):
+        cause = f"the wheel installs {extra[0]} beside {library.name}, for everybody who installs it"
         raise WrongOperator(cause, _TOML)
-    told = Parser().parsestr(metadata.read_text(encoding="utf-8"))
-    needs = [requirement.lower() for requirement in told.get_all("Requires-Dist", [])]
-    for wanted in library.requires:
-        if not any(one.startswith(wanted) for one in needs):
-            cause = f"the wheel does not require {wanted}: add it to the dependencies in pyproject.toml"
+    metadata = Parser().parsestr(metadata_file.read_text(encoding="utf-8"))
+    declared = [requirement.lower() for requirement in metadata.get_all("Requires-Dist", [])]
+    for required in library.requires:
+        if not any(requirement.startswith(required) for requirement in declared):
+            cause = f"the wheel does not require {required}: add it to the dependencies in pyproject.toml"
             raise WrongOperator(cause, _TOML)
 
 
-def examine(library: Library, device: torch.device) -> None:
-    """Raise WrongOperator unless the package refuses what it must, and its tests and benchmark are worth their name."""
+def check_contract(library: Library, device: torch.device) -> None:
+    """Raise WrongOperator unless the package keeps its contract, and its tests and its benchmark are meaningful."""
     copy, site = _installed[library.name]
     package = importlib.import_module(library.name)
     for name in [name for name in sys.modules if name.partition(".")[0] == library.name]:
         file = getattr(sys.modules[name], "__file__", None)
         if file and not Path(file).resolve().is_relative_to(site.resolve()):
             raise WrongOperator(f"{name} was imported from {Path(file).name} of the project, not from the wheel")
-    _holds_no_more(library, site)
+    _check_wheel(library, site)
     for refusal in library.refusals:
-        _refused(package, refusal, device)
+        _check_refusal(package, refusal, device)
     for promise in library.promises:
-        _kept(package, promise, device)
+        _check_promise(package, promise, device)
     for name, make in library.strided.items():
-        _fake_has_strides(package, name, make(device))
-    _measures(package, library)
-    own_tests.tell(package, library, copy)
+        _check_fake_strides(package, name, make(device))
+    _check_benchmark(package, library)
+    own_tests.check_own_tests(package, library, copy)
 
 
-def _refused(package: ModuleType, refusal: Refusal, device: torch.device) -> None:
-    told = f"{package.__name__}.{refusal.function} with {refusal.why}"
-    wanted = f"a {refusal.error.__name__} that names {refusal.argument}"
+def _check_refusal(package: ModuleType, refusal: Refusal, device: torch.device) -> None:
+    """Raise WrongOperator unless a function raises the error that the contract requires for wrong arguments."""
+    call = f"{package.__name__}.{refusal.function} with {refusal.why}"
+    required = f"a {refusal.error.__name__} that names {refusal.argument}"
     function = getattr(package, refusal.function)
-    place = _place(function)
+    location = _location(function)
     try:
         function(*refusal.make(device))
     except Exception as error:
-        said = _first_line(error)
+        message = _first_line(error)
         if type(error) is not refusal.error:
-            cause = f"{told} raises {type(error).__name__}: {said}; it must be {wanted}"
-            raise WrongOperator(cause, *innermost(error, place)) from error
-        if refusal.argument not in said:
-            raise WrongOperator(f"{told} says {said!r}; it must be {wanted}", *innermost(error, place)) from error
+            cause = f"{call} raises {type(error).__name__}: {message}; it must be {required}"
+            raise WrongOperator(cause, *innermost(error, location)) from error
+        if refusal.argument not in message:
+            cause = f"{call} says {message!r}; it must be {required}"
+            raise WrongOperator(cause, *innermost(error, location)) from error
     else:
-        raise WrongOperator(f"{told} returns a result; it must raise {wanted}", *place)
+        raise WrongOperator(f"{call} returns a result; it must raise {required}", *location)
 
 
-def _fake_has_strides(package: ModuleType, name: str, given: Sequence[Any]) -> None:
-    """Raise WrongOperator unless the fake implementation gives the strides that outputs have for these arguments."""
+def _check_fake_strides(package: ModuleType, name: str, arguments: Sequence[Any]) -> None:
+    """Raise WrongOperator unless the fake implementation returns the strides of the real outputs."""
     function = getattr(package, name)
     try:
         with FakeTensorMode() as mode:
-            fake = function(*(mode.from_tensor(one) if isinstance(one, torch.Tensor) else one for one in given))
+            fake_arguments = (
+                mode.from_tensor(argument) if isinstance(argument, torch.Tensor) else argument for argument in arguments
+            )
+            fake_result = function(*fake_arguments)
     except Exception as error:
         cause = f"{package.__name__}.{name} with fake tensors raises {type(error).__name__}: {_first_line(error)}"
-        raise WrongOperator(cause, *innermost(error, _place(function))) from error
-    made = function(*given)
-    outputs, fakes = (list(one) if isinstance(one, tuple) else [one] for one in (made, fake))
-    for output, other in zip(outputs, fakes, strict=True):
-        if output.stride() != other.stride():
-            told = f"{package.__name__}.{name} of transposed matrices: the fake implementation gives an output with"
-            cause = f"{told} strides {other.stride()}, the kernel one with {output.stride()}; torch.empty_like keeps"
-            raise WrongOperator(f"{cause} those of its argument, torch.empty does not", *_place(function))
+        raise WrongOperator(cause, *innermost(error, _location(function))) from error
+    for output, fake in zip(_as_list(function(*arguments)), _as_list(fake_result), strict=True):
+        if output.stride() != fake.stride():
+            symptom = f"{package.__name__}.{name} of transposed matrices: the fake implementation gives an output with"
+            cause = f"{symptom} strides {fake.stride()}, the kernel one with {output.stride()}; torch.empty_like keeps"
+            raise WrongOperator(f"{cause} those of its argument, torch.empty does not", *_location(function))
 
 
-def _place(function: Any) -> tuple[str, int]:
-    """Where a function is defined: its file and its line."""
+def _as_list(result: Any) -> list[Any]:
+    return list(result) if isinstance(result, tuple) else [result]
+
+
+def _location(function: Any) -> tuple[str, int]:
+    """Return the file and the line in which a function is defined."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     return (code.co_filename, code.co_firstlineno) if code else ("", 0)
 
 
-def _kept(package: ModuleType, promise: Promise, device: torch.device) -> None:
-    given = promise.make(device)
-    wide = [one.double() if isinstance(one, torch.Tensor) else one for one in given]
-    told = f"{package.__name__}.{promise.function} with {promise.why}"
+def _check_promise(package: ModuleType, promise: Promise, device: torch.device) -> None:
+    """Raise WrongOperator unless a function returns the result that the contract promises."""
+    arguments = promise.make(device)
+    float64_arguments = [
+        argument.double() if isinstance(argument, torch.Tensor) else argument for argument in arguments
+    ]
+    call = f"{package.__name__}.{promise.function} with {promise.why}"
     function = getattr(package, promise.function)
-    place = _place(function)
+    location = _location(function)
     try:
-        made = function(*given)
+        result = function(*arguments)
     except Exception as error:
-        cause = f"{told} raises {type(error).__name__}: {_first_line(error)}"
-        raise WrongOperator(cause, *innermost(error, place)) from error
-    expected = promise.expected(*wide)
-    for one, wanted in zip(made if isinstance(made, tuple) else (made,), expected, strict=False):
-        if one.shape != wanted.shape:
-            raise WrongOperator(f"{told} gives the shape {tuple(one.shape)}, not {tuple(wanted.shape)}", *place)
-        if not torch.allclose(one.double(), wanted, rtol=1e-4, atol=1e-4):
-            raise WrongOperator(f"{told} gives wrong values", *place)
+        cause = f"{call} raises {type(error).__name__}: {_first_line(error)}"
+        raise WrongOperator(cause, *innermost(error, location)) from error
+    expected = promise.expected(*float64_arguments)
+    for output, truth in zip(_as_list(result), expected, strict=False):
+        if output.shape != truth.shape:
+            cause = f"{call} gives the shape {tuple(output.shape)}, not {tuple(truth.shape)}"
+            raise WrongOperator(cause, *location)
+        if not torch.allclose(output.double(), truth, rtol=1e-4, atol=1e-4):
+            raise WrongOperator(f"{call} gives wrong values", *location)
 
 
 def _first_line(error: Exception) -> str:
     return next(iter(str(error).splitlines()), "")
 
 
-_CLOCKED = ("seconds", "baseline_seconds")
+_TIMES = ("seconds", "baseline_seconds")
 
 
-def _measures(package: ModuleType, library: Library) -> None:
-    """Whether the package's benchmark tells seconds that a clock has shown, and the bytes that must be moved."""
+def _check_benchmark(package: ModuleType, library: Library) -> None:
+    """Raise WrongOperator unless the package's benchmark reports measured seconds and the compulsory bytes."""
     measure = getattr(importlib.import_module(f"{package.__name__}.benchmark"), "measure", None)
     if not callable(measure):
         raise WrongOperator(f"{package.__name__}.benchmark has no function measure", "benchmark.py")
-    first, again = ([_measured(package, library, measure, function) for function in library.benchmark] for _ in "12")
-    if first == again:
-        told = f"{package.__name__}.benchmark.measure gives the same seconds once more; no clock does"
-        raise WrongOperator(told, *_place(measure))
+    first_times, second_times = (
+        [_measured_seconds(package, library, measure, function) for function in library.benchmark] for _ in range(2)
+    )
+    if first_times == second_times:
+        cause = f"{package.__name__}.benchmark.measure gives the same seconds once more; no clock does"
+        raise WrongOperator(cause, *_location(measure))
 
 
-def _measured(
+def _measured_seconds(
     package: ModuleType, library: Library, measure: Callable[..., Mapping[str, float]], function: str
 ) -> list[float]:
-    """The seconds that a benchmark tells of a function."""
-    sizes, due = library.benchmark[function]
-    of = f"{package.__name__}.benchmark.measure({function!r}, {', '.join(f'{k}={v}' for k, v in sizes.items())})"
-    place = _place(measure)
-    begin = time.perf_counter()
-    told = measure(function, **sizes)
-    passed = time.perf_counter() - begin
-    if not isinstance(told, dict):
-        raise WrongOperator(f"{of} returns {told!r}; it must return a dict", *place)
-    for key in _CLOCKED:
-        if not 0 < told.get(key, math.nan) < passed:
-            raise WrongOperator(f"{of} gives {key}={told.get(key)}, and returns after {passed:.3g} s", *place)
-    if told.get("bytes") != due:
-        raise WrongOperator(f"{of} gives bytes={told.get('bytes')}; read once and written once it is {due}", *place)
-    return [told[key] for key in _CLOCKED]
+    """Return the seconds that a benchmark reports for a function. Raise WrongOperator where they cannot be true."""
+    sizes, compulsory_bytes = library.benchmark[function]
+    arguments = ", ".join(f"{name}={value}" for name, value in sizes.items())
+    call = f"{package.__name__}.benchmark.measure({function!r}, {arguments})"
+    location = _location(measure)
+    start = time.perf_counter()
+    measured = measure(function, **sizes)
+    elapsed = time.perf_counter() - start
+    if not isinstance(measured, dict):
+        raise WrongOperator(f"{call} returns {measured!r}; it must return a dict", *location)
+    for key in _TIMES:
+        if not 0 < measured.get(key, math.nan) < elapsed:
+            cause = f"{call} gives {key}={measured.get(key)}, and returns after {elapsed:.3g} s"
+            raise WrongOperator(cause, *location)
+    if measured.get("bytes") != compulsory_bytes:
+        cause = f"{call} gives bytes={measured.get('bytes')}; read once and written once it is {compulsory_bytes}"
+        raise WrongOperator(cause, *location)
+    return [measured[key] for key in _TIMES]

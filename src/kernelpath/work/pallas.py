@@ -1,12 +1,13 @@
-"""An entry of JAX whose kernel is Pallas's: traced once, and that program is read, lowered for TPUs and GPUs, and run.
+"""Run an entry of JAX whose kernel is written in Pallas.
 
-Neither is needed for that. The kernel runs on the CPU in JAX's interpreter, one step of the grid after another, with
-NaN in what a block has beyond its array. What the interpreter cannot show is read from the trace: which blocks each
-step writes, and what is computed outside of the kernel.
+The entry is traced once. That program is examined, lowered for TPUs and GPUs, and run; neither of them is needed for
+that. The kernel runs on the CPU in JAX's interpreter, one step of the grid after another, with NaN in the part of a
+block beyond its array. What the interpreter cannot show is read from the trace: which blocks each step writes, and what
+is computed outside of the kernel.
 
-JAX stays on the CPU where there is a GPU as well. Its plugin for CUDA takes most of the GPU's memory, writes where a
-submission's process may not write, and runs another program: Pallas has Triton load and store whole blocks there, also
-what lies beyond the array.
+JAX stays on the CPU where there is a GPU as well. Its plugin for CUDA allocates most of the GPU's memory, writes to
+folders where a submission's process may not write, and runs another program: there, Pallas makes Triton load and store
+whole blocks, including the part beyond the array.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
 from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
 
 from kernelpath.verdict import Verdict
-from kernelpath.work.blame import Refused
+from kernelpath.work.exception_findings import RuleViolation
 from warpcheck.hooks import jax as hooks
 
 PLATFORMS = {"tpu": "a TPU", "cuda": "an NVIDIA GPU", "rocm": "an AMD GPU"}
-"""What the kernel is lowered for: Mosaic's code for the TPU, Triton's for the GPUs."""
+"""The platforms that the kernel is lowered for: Mosaic's code for the TPU, Triton's for the GPUs."""
 
-_MOVING = frozenset(
+_DATA_MOVEMENT = frozenset(
     (
         "broadcast_in_dim",
         "concatenate",
@@ -44,7 +45,7 @@ _MOVING = frozenset(
         "transpose",
     )
 )
-"""What may be done to arrays outside of kernels."""
+"""The operations on arrays that are allowed outside of kernels."""
 
 hooks.DISCOVER_PLUGINS.get()  # jax_platforms alone does not keep JAX from importing its plugins
 hooks.DISCOVER_PLUGINS.replace(lambda: None)
@@ -55,43 +56,49 @@ _TRITON = "__gpu$xla.gpu.triton"
 if "jax_pallas_use_mosaic_gpu" in jax.config.values:  # from JAX 0.11 on a kernel is Triton's unless it asks for Mosaic
     jax.config.update("jax_pallas_use_mosaic_gpu", False)
 
-_CARD = AbstractDevice(device_kind="NVIDIA H100", num_cores=None, platform="cuda")
-_TRACED_FOR = AbstractMesh((), (), abstract_device=_CARD)
-"""JAX 0.11 wants to know a GPU when it lowers for one. It need not be here, and says which float8 numbers there are."""
+_GPU = AbstractDevice(device_kind="NVIDIA H100", num_cores=None, platform="cuda")
+_TRACED_FOR = AbstractMesh((), (), abstract_device=_GPU)
+"""The GPU that JAX 0.11 requires when it lowers for GPUs. It need not be present, and determines the float8 dtypes."""
 
 
-def of_torch(entry: Callable[..., Any]) -> Callable[..., torch.Tensor]:
-    """The entry, a function of arrays and the keyword `interpret`, as one of tensors that holds it to the rules.
+def wrap_jax_entry(entry: Callable[..., Any]) -> Callable[..., torch.Tensor]:
+    """Wrap an entry, a function of arrays and the keyword `interpret`, as a function of tensors that checks the rules.
 
-    Raises blame.Refused: NOT_YOUR_KERNEL where something is computed outside of kernels, or by one of a package, RACE
-    where two steps of a grid write one block, TOO_MUCH_TRAFFIC for more than one kernel, COMPILE_ERROR where it does
-    not lower for one of PLATFORMS, WRONG_TYPE.
+    The wrapper raises RuleViolation with these verdicts:
+
+    - NOT_YOUR_KERNEL where something is computed outside of kernels, or by a kernel of a package
+    - RACE where two steps of a grid write one block
+    - TOO_MUCH_TRAFFIC for more than one kernel
+    - COMPILE_ERROR where it does not lower for one of PLATFORMS
+    - WRONG_TYPE where it returns something other than one array
     """
 
-    def called(*tensors: torch.Tensor) -> torch.Tensor:
+    def run(*tensors: torch.Tensor) -> torch.Tensor:
         arrays = [jax.dlpack.from_dlpack(tensor.cpu().contiguous()) for tensor in tensors]
         shapes = [ShapeDtypeStruct(array.shape, array.dtype) for array in arrays]
         with use_abstract_mesh(_TRACED_FOR):
-            program, made = make_jaxpr(jit(lambda *given: entry(*given, interpret=False)), return_shape=True)(*shapes)
-        if not isinstance(made, ShapeDtypeStruct):
-            raise Refused(Verdict.WRONG_TYPE, f"it returned a {type(made).__name__}; return one jax.Array")
+            program, output = make_jaxpr(jit(lambda *arguments: entry(*arguments, interpret=False)), return_shape=True)(
+                *shapes
+            )
+        if not isinstance(output, ShapeDtypeStruct):
+            raise RuleViolation(Verdict.WRONG_TYPE, f"it returned a {type(output).__name__}; return one jax.Array")
         _examine(program.jaxpr)
-        for platform, what in PLATFORMS.items():
-            _lower(program, shapes, platform, what)
+        for platform, description in PLATFORMS.items():
+            _lower(program, shapes, platform, description)
         (out,) = jit(jaxpr_as_fun(program.replace(jaxpr=_interpreted(program.jaxpr))))(*arrays)
         device = tensors[0].device if tensors else torch.device("cpu")
         return torch.utils.dlpack.from_dlpack(out).clone().to(device)
 
-    return called
+    return run
 
 
-def _lower(program: ClosedJaxpr, shapes: list[Any], platform: str, what: str) -> None:
+def _lower(program: ClosedJaxpr, shapes: list[Any], platform: str, description: str) -> None:
     allowed = [DisabledSafetyCheck.custom_call(_TRITON)]
     try:
         export(jit(jaxpr_as_fun(program)), platforms=[platform], disabled_checks=allowed)(*shapes)
     except Exception as error:
-        said = " ".join(str(error).split())[:400] or type(error).__name__
-        raise Refused(Verdict.COMPILE_ERROR, f"it does not lower for {what}: {said}") from error
+        message = " ".join(str(error).split())[:400] or type(error).__name__
+        raise RuleViolation(Verdict.COMPILE_ERROR, f"it does not lower for {description}: {message}") from error
 
 
 def _examine(jaxpr: Jaxpr) -> None:
@@ -100,30 +107,30 @@ def _examine(jaxpr: Jaxpr) -> None:
         name = equation.primitive.name
         if name == "pallas_call":
             kernels += 1
-            _own(equation.params)
-            _written_once(equation.params["grid_mapping"])
-        elif name not in _MOVING:
+            _check_kernel(equation.params)
+            _check_blocks_written_once(equation.params["grid_mapping"])
+        elif name not in _DATA_MOVEMENT:
             cause = f"{name} is computed outside of the kernel, by XLA: move it into the function that pallas_call runs"
-            raise Refused(Verdict.NOT_YOUR_KERNEL, cause)
+            raise RuleViolation(Verdict.NOT_YOUR_KERNEL, cause)
     if not kernels:
-        raise Refused(Verdict.NOT_YOUR_KERNEL, "it has no pallas_call: write a kernel that pallas_call runs")
+        raise RuleViolation(Verdict.NOT_YOUR_KERNEL, "it has no pallas_call: write a kernel that pallas_call runs")
     if kernels > 1:
         cause = f"{kernels} kernels read and write the matrix one after another: one pallas_call has to do the work"
-        raise Refused(Verdict.TOO_MUCH_TRAFFIC, cause)
+        raise RuleViolation(Verdict.TOO_MUCH_TRAFFIC, cause)
 
 
-def _own(params: dict[str, Any]) -> None:
-    """Whether a kernel is the submission's, and lowered where the platform has it."""
+def _check_kernel(params: dict[str, Any]) -> None:
+    """Raise RuleViolation unless a kernel is the submission's own, and is lowered where the platform has Pallas."""
     kernel = params["jaxpr"].debug_info
     if Path(kernel.func_filename or "").is_relative_to(get_path("purelib")):
-        raise Refused(Verdict.NOT_YOUR_KERNEL, f"pallas_call runs {kernel.func_name}, a kernel of a package")
+        raise RuleViolation(Verdict.NOT_YOUR_KERNEL, f"pallas_call runs {kernel.func_name}, a kernel of a package")
     if params["interpret"]:
         cause = "its kernel is always interpreted, and compiled for no platform: pass interpret on to pallas_call"
-        raise Refused(Verdict.COMPILE_ERROR, cause)
+        raise RuleViolation(Verdict.COMPILE_ERROR, cause)
 
 
 def _interpreted(jaxpr: Jaxpr) -> Jaxpr:
-    """The same program, its kernels run by JAX's interpreter."""
+    """Return the same program with its kernels run by JAX's interpreter."""
 
     def changed(value: Any) -> Any:
         if isinstance(value, ClosedJaxpr):
@@ -139,25 +146,28 @@ def _interpreted(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def _equations(jaxpr: Any) -> Iterator[Any]:
-    """The equations of a program and of the functions that it calls, kernels left whole."""
+    """Yield the equations of a program and of the functions that it calls. A kernel is one equation."""
     for equation in jaxpr.eqns:
         inner = [getattr(value, "jaxpr", value) for value in equation.params.values()]
-        called = [value for value in inner if hasattr(value, "eqns")]
-        if equation.primitive.name == "pallas_call" or not called:
+        nested = [value for value in inner if hasattr(value, "eqns")]
+        if equation.primitive.name == "pallas_call" or not nested:
             yield equation
-        for one in called if equation.primitive.name != "pallas_call" else ():
-            yield from _equations(one)
+        for program in nested if equation.primitive.name != "pallas_call" else ():
+            yield from _equations(program)
 
 
-def _written_once(mapping: Any) -> None:
-    """On a TPU the steps of a grid follow one another and may share a block; on a GPU they run side by side."""
+def _check_blocks_written_once(mapping: Any) -> None:
+    """Raise RuleViolation where two steps of the grid write one block of the output.
+
+    On a TPU the steps follow one another and may share a block. On a GPU they run in parallel.
+    """
     for block in mapping.block_mappings[mapping.num_inputs : mapping.num_inputs + mapping.num_outputs]:
-        of = block.index_map_jaxpr
-        written: dict[tuple[int, ...], tuple[int, ...]] = {}
+        index_map = block.index_map_jaxpr
+        writers: dict[tuple[int, ...], tuple[int, ...]] = {}
         for step in itertools.product(*map(range, mapping.grid)):
-            place = tuple(map(int, jax.core.eval_jaxpr(of.jaxpr, of.consts, *step)))
-            if place in written:
-                both = f"steps {written[place]} and {step} of the grid both write block {place} of the output"
+            indices = tuple(map(int, jax.core.eval_jaxpr(index_map.jaxpr, index_map.consts, *step)))
+            if indices in writers:
+                conflict = f"steps {writers[indices]} and {step} of the grid both write block {indices} of the output"
                 when = "in order on a TPU, at the same time on a GPU"
-                raise Refused(Verdict.RACE, f"{both}: {when}; let the index map in out_specs follow the step")
-            written[place] = step
+                raise RuleViolation(Verdict.RACE, f"{conflict}: {when}; let the index map in out_specs follow the step")
+            writers[indices] = step

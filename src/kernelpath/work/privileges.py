@@ -1,6 +1,6 @@
-"""What a process of ours gives up: to be looked into by others of the same user, and a root's capabilities.
+"""Give up privileges of a process: that others of the same user may inspect it, and root's capabilities.
 
-Sources: prctl(2), PR_SET_DUMPABLE; proc(5), which files of /proc/PID then belong to root; capabilities(7).
+Sources: prctl(2), PR_SET_DUMPABLE; proc(5) on the files of /proc/PID that then belong to root; capabilities(7).
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ import ctypes
 import struct
 
 _PR_SET_DUMPABLE = 4
-_VERSION = 0x20080522
-_KEPT = 0b110
-"""CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH: in a container, packages and a checkout may belong to others than root."""
+_CAPABILITY_VERSION_3 = 0x20080522
+_KEPT_CAPABILITIES = 0b110
+"""CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH: in a container, packages and a checkout may belong to users other than
+root."""
 
 
 def hide() -> None:
-    """Keep this process's memory, environment and descriptors from all others but root's.
+    """Make this process undumpable: only root can read its memory, environment and descriptors.
 
     A debugger cannot attach then, and there are no core dumps.
     """
@@ -23,9 +24,12 @@ def hide() -> None:
 
 
 def drop() -> None:
-    """Give up every capability but those to read and write files, which Landlock holds. Does nothing but to root."""
+    """Give up every capability except those to read and write files, which Landlock limits. Only root has any."""
     libc = ctypes.CDLL(None)
-    header, had = struct.pack("Ii", _VERSION, 0), ctypes.create_string_buffer(24)
-    if libc.capget(header, had) == 0:
-        effective, permitted, *_ = struct.unpack("6I", had.raw)
-        libc.capset(header, struct.pack("6I", effective & _KEPT, permitted & _KEPT, 0, 0, 0, 0))
+    header = struct.pack("Ii", _CAPABILITY_VERSION_3, 0)
+    data = ctypes.create_string_buffer(24)
+    if libc.capget(header, data) == 0:
+        effective, permitted, *_ = struct.unpack("6I", data.raw)
+        libc.capset(
+            header, struct.pack("6I", effective & _KEPT_CAPABILITIES, permitted & _KEPT_CAPABILITIES, 0, 0, 0, 0)
+        )

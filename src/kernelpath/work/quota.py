@@ -1,7 +1,7 @@
-"""What a forked process and all that it starts may take, and what it has taken.
+"""Limit what a forked process and its descendants may use, and count what they have used.
 
-The kernel holds `limit`. What no rlimit counts, files in a folder and processes of a tree, the fork server counts every
-`LOOK_SECONDS`, which takes no privileges; a submission can take more until the next look.
+The kernel enforces `limit`. No rlimit counts the files of a folder or the processes of a tree. The fork server counts
+these every `LOOK_SECONDS`, which takes no privileges; a submission can exceed them until the next look.
 """
 
 from __future__ import annotations
@@ -17,25 +17,24 @@ from enum import IntEnum
 from pathlib import Path
 
 MEMORY = 8 << 30
-"""Bytes of host memory that a worker may use, with all processes that it starts, and never more than half of all there
-is."""
+"""Bytes of host memory that a worker may use with all its processes: at most half of the machine's."""
 
 FILE_SIZE = 64 << 20
-"""Bytes that a file which a worker writes may have, what it prints included."""
+"""Bytes that a file which a worker writes may have. The worker's output is such a file."""
 
 FOLDER_BYTES = 512 << 20
-"""Bytes on the disk that a submission's folder may take, files that it has removed and keeps open included."""
+"""Bytes on the disk that a submission's folder may use. Removed files that the submission keeps open are included."""
 
 FOLDER_FILES = 10_000
 PROCESSES = 256
-"""A compiler of torch's starts one for each core."""
+"""Processes of a submission. A compiler of torch's starts one for each core."""
 
 DESCRIPTORS = 4096
 LOOK_SECONDS = 0.2
 
 
 class Excess(IntEnum):
-    """What a submission took too much of, as an exit status that no process has."""
+    """A quota that a submission exceeded, as an exit status that no process has."""
 
     BYTES = 1001
     FILES = 1002
@@ -43,7 +42,8 @@ class Excess(IntEnum):
     MEMORY = 1004
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
+        """The sentence about the submission, without its subject."""
         return {
             Excess.BYTES: f"wrote more than its quota of {FOLDER_BYTES >> 20} MiB of files",
             Excess.FILES: f"made more files than its quota of {FOLDER_FILES:,}, or hid some",
@@ -53,51 +53,57 @@ class Excess(IntEnum):
 
 
 def memory_limit() -> int:
-    """Return the bytes of host memory that one process may allocate, and that all below a worker may hold together."""
+    """Return the bytes of host memory that a process may allocate, and that a worker's processes may hold together."""
     return min(MEMORY, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2)
 
 
 def limit() -> None:
-    """Let a submission that takes too much fail, and not the machine. A GPU's memory and address space do not count."""
+    """Limit this process, so that a submission that uses too much fails, and not the machine.
+
+    A GPU's memory and address space are not limited.
+    """
     memory = memory_limit()
     descriptors = min(DESCRIPTORS, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
-    for what, most in (
+    for resource_id, limit_value in (
         (resource.RLIMIT_DATA, memory),
         (resource.RLIMIT_FSIZE, FILE_SIZE),
         (resource.RLIMIT_NOFILE, descriptors),
         (resource.RLIMIT_CORE, 0),
     ):
-        resource.setrlimit(what, (most, most))
+        resource.setrlimit(resource_id, (limit_value, limit_value))
     with contextlib.suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")  # the first to go if memory runs out
+        Path("/proc/self/oom_score_adj").write_text(
+            "1000", encoding="ascii"
+        )  # the first to be killed if memory runs out
 
 
-def exceeded(process: int, folder: Path) -> Excess | None:
-    """Whether a process, with all that it has started, has taken too much. folder: where it may write."""
-    tree = {process, *descendants(process)}
+def find_excess(pid: int, folder: Path) -> Excess | None:
+    """Return what a process with all its descendants used too much of. `folder` is the folder that it may write to."""
+    tree = {pid, *descendants(pid)}
     if len(tree) > PROCESSES:
         return Excess.PROCESSES
     if memory_used(tree, memory_limit()) > memory_limit():
         return Excess.MEMORY
-    return taken(folder, tree)
+    return folder_excess(folder, tree)
 
 
-def memory_used(processes: Iterable[int], most: int) -> int:
-    """Return the bytes of memory and swap that these processes hold, at least where that is more than `most`.
+def memory_used(pids: Iterable[int], threshold: int) -> int:
+    """Return the bytes of memory and swap that these processes hold, or an upper bound of at most `threshold`.
 
-    RLIMIT_DATA counts neither shared memory nor a tree of processes. Pages that several processes share count once, in
-    parts: proc(5), Pss. What a file on the disk holds as well does not count. Adding up Pss walks all page tables, so
-    that a bound is looked at first, in which shared pages count again for each process.
+    RLIMIT_DATA counts neither shared memory nor a tree of processes. Pages that several processes share are divided
+    among them: proc(5), Pss. Pages that a file on the disk holds as well do not count. The kernel walks all page tables
+    to compute Pss, so an upper bound is computed first, in which shared pages count for each process.
     """
-    processes = list(processes)
-    bound = sum(_kilobytes(f"/proc/{process}/status", "RssAnon", "RssShmem", "VmSwap") for process in processes) << 10
-    if bound <= most:
+    pids = list(pids)
+    bound = sum(_kilobytes(f"/proc/{pid}/status", "RssAnon", "RssShmem", "VmSwap") for pid in pids) << 10
+    if bound <= threshold:
         return bound
     return (
         sum(
-            _kilobytes(f"/proc/{process}/smaps_rollup", "Pss_Anon", "Pss_Shmem", "SwapPss")
-            or _kilobytes(f"/proc/{process}/status", "RssAnon", "RssShmem", "VmSwap")  # it hides, or the kernel is old
-            for process in processes
+            _kilobytes(f"/proc/{pid}/smaps_rollup", "Pss_Anon", "Pss_Shmem", "SwapPss")
+            # smaps_rollup cannot be read where the process is not dumpable, or the kernel is old.
+            or _kilobytes(f"/proc/{pid}/status", "RssAnon", "RssShmem", "VmSwap")
+            for pid in pids
         )
         << 10
     )
@@ -114,15 +120,15 @@ def _kilobytes(path: str, *names: str) -> int:
     return values
 
 
-def taken(folder: Path, processes: Iterable[int] = ()) -> Excess | None:
-    """Whether a folder, with what these processes have removed and keep open, is too large."""
+def folder_excess(folder: Path, pids: Iterable[int] = ()) -> Excess | None:
+    """Return what a folder has too much of, counting files that these processes have removed and keep open."""
     blocks = 0
     try:
-        for number, status in enumerate(itertools.chain(_removed(processes, os.stat(folder).st_dev), _below(folder))):
+        for index, status in enumerate(itertools.chain(_removed(pids, os.stat(folder).st_dev), _below(folder))):
             blocks += status.st_blocks
             if blocks * 512 > FOLDER_BYTES:
                 return Excess.BYTES
-            if number >= FOLDER_FILES:
+            if index >= FOLDER_FILES:
                 return Excess.FILES
     except FileNotFoundError:
         return None
@@ -131,65 +137,68 @@ def taken(folder: Path, processes: Iterable[int] = ()) -> Excess | None:
     return None
 
 
-def descendants(process: int) -> set[int]:
-    """All processes below this one."""
-    found: set[int] = set()
-    left = [process]
-    while left:
-        below = children(left.pop()) - found
-        found |= below
-        left += below
-    return found
+def descendants(pid: int) -> set[int]:
+    """Return the pids of all descendants of a process."""
+    pids: set[int] = set()
+    pending = [pid]
+    while pending:
+        new_pids = children(pending.pop()) - pids
+        pids |= new_pids
+        pending += new_pids
+    return pids
 
 
-def children(process: int | str = "self") -> set[int]:
-    """A process's children, whether it forked them or inherited them."""
-    found: set[int] = set()
+def children(pid: int | str = "self") -> set[int]:
+    """Return the pids of a process's children, whether it forked them or inherited them as a subreaper."""
+    pids: set[int] = set()
     with contextlib.suppress(OSError):
-        for task in os.listdir(f"/proc/{process}/task"):
-            with contextlib.suppress(OSError), open(f"/proc/{process}/task/{task}/children", encoding="ascii") as file:
-                found.update(map(int, file.read().split()))
-    return found
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{task}/children", encoding="ascii") as file:
+                pids.update(map(int, file.read().split()))
+    return pids
 
 
-def kill(trees: Iterable[int]) -> None:
-    """Kill these processes with all below them. First all are stopped, so that none forks while others are found."""
+def kill_trees(pids: Iterable[int]) -> None:
+    """Kill these processes with all their descendants.
+
+    All are stopped first, so that none of them forks while its descendants are listed.
+    """
     stopped: set[int] = set()
-    roots = set(trees)
-    while found := roots.union(*map(descendants, roots)) - stopped:
-        for process in found:
-            _signal(process, signal.SIGSTOP)
-        stopped |= found
-    for process in stopped:
-        _signal(process, signal.SIGKILL)
+    roots = set(pids)
+    while running := roots.union(*map(descendants, roots)) - stopped:
+        for pid in running:
+            _signal(pid, signal.SIGSTOP)
+        stopped |= running
+    for pid in stopped:
+        _signal(pid, signal.SIGKILL)
 
 
-def _signal(process: int, number: signal.Signals) -> None:
+def _signal(pid: int, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.kill(process, number)
+        os.kill(pid, number)
 
 
 def _below(folder: Path) -> Iterator[os.stat_result]:
-    """All in a folder; what goes away meanwhile is passed over."""
-    left = [str(folder)]
-    while left:
-        with contextlib.suppress(FileNotFoundError), os.scandir(left.pop()) as entries:
+    """Yield the status of all entries below a folder. Entries that disappear meanwhile are skipped."""
+    pending = [str(folder)]
+    while pending:
+        with contextlib.suppress(FileNotFoundError), os.scandir(pending.pop()) as entries:
             for entry in entries:
                 with contextlib.suppress(FileNotFoundError):
                     yield entry.stat(follow_symlinks=False)
                     if entry.is_dir(follow_symlinks=False):
-                        left.append(entry.path)
+                        pending.append(entry.path)
 
 
-def _removed(processes: Iterable[int], disk: int) -> Iterator[os.stat_result]:
-    """The files on a disk that these processes have open and that have no name any more, each once."""
-    seen: set[int] = set()
-    for process in processes:
+def _removed(pids: Iterable[int], device: int) -> Iterator[os.stat_result]:
+    """Yield the status of each file of a device that these processes have open and that has no name any more, once."""
+    inodes: set[int] = set()
+    for pid in pids:
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            for descriptor in os.listdir(f"/proc/{process}/fd"):
+            for descriptor in os.listdir(f"/proc/{pid}/fd"):
                 with contextlib.suppress(OSError):
-                    status = os.stat(f"/proc/{process}/fd/{descriptor}")
-                    unnamed = status.st_nlink == 0 and stat.S_ISREG(status.st_mode) and status.st_dev == disk
-                    if unnamed and status.st_ino not in seen:
-                        seen.add(status.st_ino)
+                    status = os.stat(f"/proc/{pid}/fd/{descriptor}")
+                    unnamed = status.st_nlink == 0 and stat.S_ISREG(status.st_mode) and status.st_dev == device
+                    if unnamed and status.st_ino not in inodes:
+                        inodes.add(status.st_ino)
                         yield status

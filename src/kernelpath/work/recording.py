@@ -1,4 +1,4 @@
-"""Records one step of a program on a GPU: torch.profiler's Chrome trace, and ncu's counters of the same kernels.
+"""Record one step of a program on a GPU: torch.profiler's Chrome trace, and ncu's counters of the same kernels.
 
 The program is a Python file that defines `step()`. It runs in processes of its own (`main`), once under torch.profiler
 and once under ncu, which replays each kernel for the counters of each pass.
@@ -18,7 +18,7 @@ import kernelpath
 import warpcheck
 
 WARM_UP = 5
-"""Steps before the one that is recorded: libraries choose their kernels, and allocators keep their memory."""
+"""The steps before the recorded step: libraries choose their kernels in them, and allocators cache memory."""
 
 STALLS = (
     *("barrier", "branch_resolving", "dispatch_stall", "drain", "gmma", "imc_miss", "lg_throttle", "long_scoreboard"),
@@ -44,51 +44,55 @@ METRICS = (
 _PERMISSION = "ERR_NVGPUCTRPERM"
 
 
-class NotRecorded(Exception):
+class RecordingFailed(Exception):
     """There is no trace. The message says why."""
 
 
-def record(file: Path, folder: Path, progress: Callable[[str], None]) -> str:
-    """Write trace.json and, where ncu can, ncu.csv into the folder. Returns why there are no counters, or "".
+def record_step(file: Path, folder: Path, progress: Callable[[str], None]) -> str:
+    """Write trace.json and, where ncu can, ncu.csv to the folder. Return why there are no counters, or "".
 
-    Raises NotRecorded.
+    Raises:
+        RecordingFailed: There is no trace.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    trace, counters = folder / "trace.json", folder / "ncu.csv"
+    trace = folder / "trace.json"
+    counters = folder / "ncu.csv"
     for old in (trace, counters):
         old.unlink(missing_ok=True)
     program = [sys.executable, "-m", "kernelpath.work.recording", str(file.resolve())]
     progress("recording with torch.profiler")
-    if said := _failure([*program, str(trace.resolve())]):
-        raise NotRecorded(said)
+    if failure := _failure([*program, str(trace.resolve())]):
+        raise RecordingFailed(failure)
     ncu = shutil.which("ncu")
     if ncu is None:
         return "there is no ncu in PATH; install Nsight Compute, or add its folder to PATH"
     progress("recording with ncu, which runs each kernel many times")
     options = ("--target-processes=all", "--profile-from-start=off", "--clock-control=none")
     output = ("--csv", "--page=raw", "--print-units=base", f"--log-file={counters.resolve()}")
-    said = _failure([ncu, *options, *output, f"--metrics={','.join(METRICS)}", *program])
-    told = counters.read_text(encoding="utf-8", errors="replace") if counters.is_file() else ""
-    if not said and '"Kernel Name"' in told:
+    failure = _failure([ncu, *options, *output, f"--metrics={','.join(METRICS)}", *program])
+    csv = counters.read_text(encoding="utf-8", errors="replace") if counters.is_file() else ""
+    if not failure and '"Kernel Name"' in csv:
         return ""
     counters.unlink(missing_ok=True)
-    if _PERMISSION in told + said:
+    if _PERMISSION in csv + failure:
         return "this user may not read the GPU's counters; an administrator can allow it (search for ERR_NVGPUCTRPERM)"
-    error = next((line for line in told.splitlines() if "ERROR" in line), said or "it profiled no kernel")
+    error = next((line for line in csv.splitlines() if "ERROR" in line), failure or "it profiled no kernel")
     return f"ncu failed: {error}"
 
 
 def _failure(command: list[str]) -> str:
-    """Run it. The last line of what it said where it failed, else ""."""
+    """Run a command. Return the last line that it printed where it failed, else ""."""
     folders = [str(Path(package.__path__[0]).parent) for package in (kernelpath, warpcheck)]
     path = os.pathsep.join(filter(None, (*folders, os.environ.get("PYTHONPATH"))))
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": path})
-    lines = (done.stdout + done.stderr).strip().splitlines() or ["it said nothing"]
-    return "" if done.returncode == 0 else lines[-1]
+    process = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": path}
+    )
+    lines = (process.stdout + process.stderr).strip().splitlines() or ["it said nothing"]
+    return "" if process.returncode == 0 else lines[-1]
 
 
 def main(file: str, trace: str = "") -> None:
-    """Run the program's step, warm; under torch.profiler where there is a file for its trace."""
+    """Run the program's step after warm-up steps, under torch.profiler where a file for the trace is given."""
     import torch
 
     if not torch.cuda.is_available():
@@ -109,12 +113,14 @@ def main(file: str, trace: str = "") -> None:
     activities = [profiler.ProfilerActivity.CPU, profiler.ProfilerActivity.CUDA]
     schedule = profiler.schedule(wait=0, warmup=2, active=1, repeat=1)
     with profiler.profile(
-        activities=activities, schedule=schedule, on_trace_ready=lambda recorded: recorded.export_chrome_trace(trace)
-    ) as recorded:
+        activities=activities,
+        schedule=schedule,
+        on_trace_ready=lambda active_profiler: active_profiler.export_chrome_trace(trace),
+    ) as active_profiler:
         for _ in range(3):
             step()
             torch.cuda.synchronize()
-            recorded.step()
+            active_profiler.step()
 
 
 if __name__ == "__main__":

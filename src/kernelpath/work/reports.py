@@ -1,4 +1,4 @@
-"""A report on recorded files: the files as a submission gets them, and what it says of them as plain values."""
+"""Call an entry that reports on recorded files: write the files, and return the report as plain values."""
 
 from __future__ import annotations
 
@@ -11,40 +11,44 @@ from typing import Any
 
 from kernelpath.course.traces import Fact
 from kernelpath.work import messages
-from kernelpath.work.blame import WrongType
+from kernelpath.work.exception_findings import WrongType
 
 
 @contextmanager
-def paths(asked: messages.Read) -> Iterator[tuple[Any, ...]]:
-    """The arguments of the entry: paths to the files, which are there inside, then what else it takes."""
+def written_files(request: messages.ReadFiles) -> Iterator[tuple[Any, ...]]:
+    """Write the files of a request, and yield the arguments of the entry: the paths, then the other arguments.
+
+    The files are removed at the end of the `with` block.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        places = [Path(folder) / file.name for file in asked.files]
-        for place, file in zip(places, asked.files, strict=True):
-            place.write_bytes(file.content)
-        yield (*places, *asked.arguments)
+        paths = [Path(folder) / file.name for file in request.files]
+        for path, file in zip(paths, request.files, strict=True):
+            path.write_bytes(file.content)
+        yield (*paths, *request.arguments)
 
 
-def facts(entry: Callable[..., Any], inputs: tuple[Any, ...]) -> dict[str, Fact]:
-    """The entry's report, a mapping or a dataclass, as a dict of plain values. Raises WrongType."""
-    report, name = entry(*inputs), entry.__name__
+def collect_facts(entry: Callable[..., Any], inputs: tuple[Any, ...]) -> dict[str, Fact]:
+    """Return the entry's report, a mapping or a dataclass, as a dict of plain values. Raises WrongType."""
+    report = entry(*inputs)
+    name = entry.__name__
     if dataclasses.is_dataclass(report) and not isinstance(report, type):
         report = {field.name: getattr(report, field.name) for field in dataclasses.fields(report)}
     if not isinstance(report, Mapping):
-        told = "None; end it with `return`" if report is None else f"a {type(report).__name__}"
-        raise WrongType(f"{name} returned {told}; return a dict or a dataclass of facts")
+        returned = "None; end it with `return`" if report is None else f"a {type(report).__name__}"
+        raise WrongType(f"{name} returned {returned}; return a dict or a dataclass of facts")
     return {str(key): _plain(f"{name}(…)[{str(key)!r}]", value) for key, value in report.items()}
 
 
-def _plain(name: str, value: Any, inside: bool = False) -> Any:
-    """A number, a text, a truth value, None, or a list or dict of them; those of NumPy and torch become Python's."""
+def _plain(name: str, value: Any, is_element: bool = False) -> Any:
+    """Return a number, string, bool, None, or a list or dict of these. Values of NumPy and torch become Python's."""
     if hasattr(value, "tolist"):
         value = value.tolist()
-    if isinstance(value, (Mapping, list, tuple)) and inside:
+    if isinstance(value, (Mapping, list, tuple)) and is_element:
         raise WrongType(f"{name} holds a {type(value).__name__}; its elements are numbers, strings or None")
     if isinstance(value, Mapping):
-        return {str(key): _plain(name, one, inside=True) for key, one in value.items()}
+        return {str(key): _plain(name, element, is_element=True) for key, element in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(name, one, inside=True) for one in value]
+        return [_plain(name, element, is_element=True) for element in value]
     if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
         raise WrongType(f"{name} is an integer of more than 64 bits")
     if isinstance(value, str):

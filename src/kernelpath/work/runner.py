@@ -1,4 +1,4 @@
-"""A submission in its process, as the grader holds it: errors, crashes and hangs there become complaints here."""
+"""Run a submission in its own process, and turn its errors, crashes and hangs into findings."""
 
 from __future__ import annotations
 
@@ -9,44 +9,47 @@ from pathlib import Path
 from typing import TypeVar
 
 from kernelpath.device import messages as machine
-from kernelpath.verdict import Complaint, Verdict
+from kernelpath.verdict import Finding, Verdict
 from kernelpath.work import messages, quota
-from kernelpath.work.host import Forged, Machines, Worker, WorkerGone, WorkerSilent
+from kernelpath.work.host import SharedMachine, UnexpectedResponse, Worker, WorkerExited, WorkerTimeout
 
 START_SECONDS = 180.0
-"""For importing torch and the lane, which has nothing to do with the submission."""
+"""The time limit for importing torch and the lane, which does not depend on the submission."""
 
 CASE_SECONDS = 10.0
 
 COMPILE_SECONDS = 120.0
-"""What compilers may take on top of that."""
+"""The time that compilers may take in addition."""
 
 MOST_DEATHS = 2
-"""After so many processes that died, nothing more is tried."""
+"""The number of processes that may die before nothing more is tried."""
 
-_AGAIN = "kp check {name} --seed {seed}"
+_REPEAT = "kp check {name} --seed {seed}"
 
-_Answer = TypeVar("_Answer", bound=messages.Answer)
-_Told = TypeVar("_Told", bound=machine.Message)
+_Response = TypeVar("_Response", bound=messages.WorkerResponse)
+_MachineResponse = TypeVar("_MachineResponse", bound=machine.Message)
 
 
 class Usage(Exception):
-    """The command was used wrongly; the message says what to do instead."""
+    """The command was used wrongly. The message says what to do instead."""
 
 
-class Stopped(Exception):
-    """The submission cannot go on with what was asked."""
+class SubmissionFailed(Exception):
+    """The submission cannot go on with a request."""
 
-    def __init__(self, complaint: Complaint) -> None:
-        self.complaint = complaint
+    def __init__(self, finding: Finding) -> None:
+        self.finding = finding
 
 
 class Runner:
-    """One submission, loaded in a worker when something is asked of it, and again after a death.
+    """A submission that is loaded in a worker at the first request, and again after a death of the worker.
 
-    start: gives a worker that has been started. file: what it loads.
-    machines: where its kernels run, if they run on the PTX machine.
-    hidden: folders whose files the submission must not use. ready_made: files and folders that solve the exercise.
+    Args:
+        start: Returns a worker that has been started.
+        file: The file that the worker loads.
+        hidden: Folders whose files the submission must not use.
+        machine: The process that runs the kernels, if they run on the PTX machine.
+        ready_made: Files and folders that solve the exercise.
     """
 
     def __init__(
@@ -54,90 +57,109 @@ class Runner:
         start: Callable[[], Worker],
         file: Path,
         hidden: Sequence[Path],
-        machines: Machines | None = None,
+        machine: SharedMachine | None = None,
         ready_made: Sequence[Path] = (),
     ) -> None:
-        self._start, self._machines = start, machines
-        self.numbers = itertools.count(1)
-        """For the storages of inputs that the worker is given, one case after another."""
+        self._start = start
+        self._machine = machine
+        self.storage_numbers = itertools.count(1)
+        """The numbers for the storages of inputs that the worker is given, one case after another."""
 
         self._load = messages.Load(
             file=str(file), hidden=[str(folder) for folder in hidden], ready_made=[str(path) for path in ready_made]
         )
         self._file = str(file)
         self._worker: Worker | None = None
-        self._loading = False
+        self._is_loading = False
         self._deaths = 0
-        self._hung = False
-        self._loadable = True
+        self._has_hung = False
+        self._is_loadable = True
         self._printed = ""
         self.compile_seconds = 0.0
-        """What compiling took so far."""
+        """The time that compilers have taken so far."""
 
     @property
-    def hopeless(self) -> bool:
-        """Whether asking once more would end in the same way."""
-        return self._hung or not self._loadable or self._deaths == MOST_DEATHS
+    def cannot_recover(self) -> bool:
+        """True where another request would end in the same way."""
+        return self._has_hung or not self._is_loadable or self._deaths == MOST_DEATHS
 
     @property
     def printed(self) -> str:
-        """What the submission wrote to stdout and stderr so far."""
+        """The submission's stdout and stderr, from all its processes."""
         return self._printed + (self._worker.printed if self._worker else "")
 
     @property
     def pids(self) -> Sequence[int]:
+        """The processes of the submission."""
         return [self._worker.pid] if self._worker else []
 
     def prepare(self) -> None:
         """Begin to start a worker and to load the submission in it, without waiting for either."""
-        self._running()
+        self._get_worker()
 
     def ready(self) -> None:
-        """Have the submission loaded. Raises Stopped, and Usage where its process does not start."""
-        self._running()
-        self._loaded()
+        """Wait until the submission is loaded.
+
+        Raises:
+            SubmissionFailed: The submission cannot be loaded.
+            Usage: The process does not start.
+        """
+        self._get_worker()
+        self._wait_until_loaded()
 
     @property
     def client(self) -> int:
         """The worker's number on the PTX machine."""
-        return self._running().client
+        return self._get_worker().client
 
-    def ask(
-        self, message: messages.Asked, expected: type[_Answer], seconds: float | None = None, *, spare: bool = False
-    ) -> _Answer:
-        """Post and answer in one."""
-        self.post(message)
-        return self.answer(expected, seconds, spare=spare)
+    def request(
+        self,
+        message: messages.WorkerRequest,
+        expected: type[_Response],
+        seconds: float | None = None,
+        *,
+        spare: bool = False,
+    ) -> _Response:
+        """Send a request and return its response. See `receive`."""
+        self.send(message)
+        return self.receive(expected, seconds, spare=spare)
 
-    def post(self, message: messages.Asked) -> None:
-        """Ask for something whose answer is fetched later."""
-        self._running().post(message)
+    def send(self, message: messages.WorkerRequest) -> None:
+        """Send a request whose response is received later."""
+        self._get_worker().send(message)
 
-    def hand(self, descriptor: int) -> None:
-        """Give the worker a descriptor, which follows the request that was posted last."""
-        self._running().hand(descriptor)
+    def send_descriptor(self, descriptor: int) -> None:
+        """Send the worker a file descriptor, which belongs to the request that was sent last."""
+        self._get_worker().send_descriptor(descriptor)
 
-    def answer(self, expected: type[_Answer], seconds: float | None = None, *, spare: bool = False) -> _Answer:
-        """What the worker tells of the oldest request without an answer, within so many seconds, or CASE_SECONDS.
+    def receive(self, expected: type[_Response], seconds: float | None = None, *, spare: bool = False) -> _Response:
+        """Return the worker's response to the oldest request without one, within `seconds` or CASE_SECONDS.
 
-        Raises Stopped with the complaint that it ends in; after a death, a hang or a forgery the process is gone. After
-        a hang the machine goes with it, unless it is to be spared because no kernel keeps it busy.
+        After a death, a hang or an unexpected response the process is gone. After a hang the machine is ended too,
+        unless `spare` is set because no kernel keeps it busy.
+
+        Raises:
+            SubmissionFailed: The request ended in a finding.
         """
-        self._loaded()
-        return self._told(self._running(), expected, CASE_SECONDS if seconds is None else seconds, spare)
+        self._wait_until_loaded()
+        return self._receive(self._get_worker(), expected, CASE_SECONDS if seconds is None else seconds, spare)
 
-    def ask_machine(self, message: machine.Message, expected: type[_Told]) -> _Told | None:
-        """What the PTX machine tells of the submission. Raises Stopped where the machine is gone."""
-        assert self._machines is not None
+    def request_machine(self, message: machine.Message, expected: type[_MachineResponse]) -> _MachineResponse | None:
+        """Return the PTX machine's response about the submission.
+
+        Raises:
+            SubmissionFailed: The machine has died or hangs.
+        """
+        assert self._machine is not None
         try:
-            return self._machines.take().ask(message, expected, CASE_SECONDS)
-        except WorkerSilent:
-            complaint = Complaint(Verdict.TIMED_OUT, _slow("the PTX machine", CASE_SECONDS), then=_AGAIN)
-        except WorkerGone as gone:
-            complaint = Complaint(Verdict.CRASHED, f"the PTX machine crashed on this kernel: {gone}")
+            return self._machine.get().request(message, expected, CASE_SECONDS)
+        except WorkerTimeout:
+            finding = Finding(Verdict.TIMED_OUT, _describe_slowness("the PTX machine", CASE_SECONDS), then=_REPEAT)
+        except WorkerExited as error:
+            finding = Finding(Verdict.CRASHED, f"the PTX machine crashed on this kernel: {error}")
         self._deaths += 1
-        self._give_up()
-        raise Stopped(complaint)
+        self._end_processes()
+        raise SubmissionFailed(finding)
 
     def close(self) -> None:
         """End the process and keep what it printed."""
@@ -147,101 +169,109 @@ class Runner:
             self._worker = None
             worker.close()
 
-    def _give_up(self) -> None:
-        """End the worker, and the machine, which may still be busy with its kernel."""
+    def _end_processes(self) -> None:
+        """End the worker, and the machine, which may still be busy with the worker's kernel."""
         self.close()
-        if self._machines is not None:
-            self._machines.drop()
+        if self._machine is not None:
+            self._machine.discard()
 
-    def _running(self) -> Worker:
+    def _get_worker(self) -> Worker:
         if self._worker is None:
-            self._worker, self._loading = self._start(), True
-            self.numbers = itertools.count(1)
-            self._worker.post(self._load)
+            self._worker = self._start()
+            self._is_loading = True
+            self.storage_numbers = itertools.count(1)
+            self._worker.send(self._load)
         return self._worker
 
-    def _loaded(self) -> None:
-        if not self._loading:
+    def _wait_until_loaded(self) -> None:
+        if not self._is_loading:
             return
-        worker = self._running()
+        worker = self._get_worker()
         try:
-            started = worker.answer(START_SECONDS)
-        except WorkerSilent:
+            started = worker.receive(START_SECONDS)
+        except WorkerTimeout:
             self.close()
-            raise Usage(_slow("the process that runs submissions", START_SECONDS)) from None
-        except (WorkerGone, Forged) as ended:
-            if isinstance(ended, WorkerGone) and ended.status in set(quota.Excess):
-                # The files of the worker before are still in the folder, and this one started too late to get further.
-                self._loadable = False
+            raise Usage(_describe_slowness("the process that runs submissions", START_SECONDS)) from None
+        except (WorkerExited, UnexpectedResponse) as error:
+            if isinstance(error, WorkerExited) and error.status in set(quota.Excess):
+                # The previous worker's files are still in the folder, so this worker was over its quota as it started.
+                self._is_loadable = False
                 self.close()
-                raise Stopped(Complaint(Verdict.CRASHED, _death(ended.status))) from None
-            reason = worker.reason
+                raise SubmissionFailed(Finding(Verdict.CRASHED, _describe_death(error.status))) from None
+            reason = worker.last_error
             self.close()
             raise Usage(f"the process that runs submissions did not start ({reason}); kp doctor says why") from None
-        self._loading = False
-        if isinstance(started, messages.Complained):
-            self._loadable = False
+        self._is_loading = False
+        if isinstance(started, messages.ReportedFinding):
+            self._is_loadable = False
             self.close()
-            raise Stopped(started.complaint)
+            raise SubmissionFailed(started.finding)
         try:
-            self._told(worker, messages.Done, CASE_SECONDS)
-        except Stopped:
-            self._loadable = False
+            self._receive(worker, messages.Done, CASE_SECONDS)
+        except SubmissionFailed:
+            self._is_loadable = False
             self.close()
             raise
 
-    def _told(self, worker: Worker, expected: type[_Answer], seconds: float, spare: bool = False) -> _Answer:
+    def _receive(self, worker: Worker, expected: type[_Response], seconds: float, spare: bool = False) -> _Response:
+        response: messages.WorkerResponse | None = None
         try:
-            answer = worker.answer(seconds, COMPILE_SECONDS)
-        except WorkerSilent as silent:
-            self.close() if spare else self._give_up()
-            self._hung = True
-            raise Stopped(_silence(silent, seconds, self._file)) from None
-        except WorkerGone as gone:
+            response = worker.receive(seconds, COMPILE_SECONDS)
+        except WorkerTimeout as timeout:
+            if spare:
+                self.close()
+            else:
+                self._end_processes()
+            self._has_hung = True
+            raise SubmissionFailed(_timeout_finding(timeout, seconds, self._file)) from None
+        except WorkerExited as error:
             self.close()
             self._deaths += 1
-            raise Stopped(Complaint(Verdict.CRASHED, _death(gone.status))) from None
-        except Forged:
-            answer = None
+            raise SubmissionFailed(Finding(Verdict.CRASHED, _describe_death(error.status))) from None
+        except UnexpectedResponse:
+            pass  # reported as tampering below
         finally:
             self.compile_seconds += worker.compile_seconds
-        if isinstance(answer, messages.Complained) and not answer.complaint.verdict.passed:
-            raise Stopped(answer.complaint)
-        if not isinstance(answer, expected):
+        # A finding that passes cannot come from the worker's code.
+        if isinstance(response, messages.ReportedFinding) and not response.finding.verdict.passed:
+            raise SubmissionFailed(response.finding)
+        if not isinstance(response, expected):
             self.close()
-            raise Stopped(Complaint(Verdict.TAMPERED, "the submission answered in place of the worker"))
-        return answer
+            raise SubmissionFailed(Finding(Verdict.TAMPERED, "the submission answered in place of the worker"))
+        return response
 
 
-def _silence(silent: WorkerSilent, seconds: float, file: str) -> Complaint:
-    """What to say of a submission that gave no answer."""
-    if silent.compiling:
+def _timeout_finding(timeout: WorkerTimeout, seconds: float, file: str) -> Finding:
+    """Return the finding about a submission that gave no response in time."""
+    if timeout.compiling:
         cause = (
             f"the kernel was not compiled within {COMPILE_SECONDS:.0f} s: is a block of values, or a loop, too large?"
         )
-        return Complaint(Verdict.TIMED_OUT, cause)
-    lines = sorted(line for line in silent.lines if line > 0)
+        return Finding(Verdict.TIMED_OUT, cause)
+    lines = sorted(line for line in timeout.lines if line > 0)
     if not lines:
-        return Complaint(Verdict.TIMED_OUT, f"no answer within {seconds:.0f} s: {_ENDLESS}")
-    first, last = lines[0], lines[-1]
-    which = f"line {first} was" if first == last else f"lines {first} to {last} were"
-    return Complaint(Verdict.TIMED_OUT, f"no answer within {seconds:.0f} s, {which} running: {_ENDLESS}", file, first)
+        return Finding(Verdict.TIMED_OUT, f"no answer within {seconds:.0f} s: {_ENDLESS}")
+    first = lines[0]
+    last = lines[-1]
+    running = f"line {first} was" if first == last else f"lines {first} to {last} were"
+    return Finding(Verdict.TIMED_OUT, f"no answer within {seconds:.0f} s, {running} running: {_ENDLESS}", file, first)
 
 
 _ENDLESS = "an endless loop, a grid of very many blocks, or gigabytes of tensors?"
 
 
-def _slow(who: str, seconds: float) -> str:
-    """Of a process that is not waiting for the submission."""
-    why = "is this computer busy, or short of memory? try again when it is idle"
-    return f"{who} gave no answer within {seconds:g} s: {why}"
+def _describe_slowness(process: str, seconds: float) -> str:
+    """Describe a process that did not respond though it was not waiting for the submission."""
+    advice = "is this computer busy, or short of memory? try again when it is idle"
+    return f"{process} gave no answer within {seconds:g} s: {advice}"
 
 
-def _death(status: int) -> str:
+def _describe_death(status: int) -> str:
+    """Describe an exit status, which is negative for a signal, or a quota.Excess."""
     if status in set(quota.Excess):
-        return f"the submission {quota.Excess(status).told}"
+        return f"the submission {quota.Excess(status).description}"
     if status >= 0:
         return f"the process exited with status {status} before it answered: by os._exit(), or exit() in C"
-    known = -status in {number.value for number in signal.Signals}
-    name = signal.Signals(-status).name if known else f"signal {-status}"
+    is_named = -status in {number.value for number in signal.Signals}
+    name = signal.Signals(-status).name if is_named else f"signal {-status}"
     return f"the process was killed by {name}" + (" (out of memory?)" if -status == signal.SIGKILL else "")

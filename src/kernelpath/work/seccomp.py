@@ -1,7 +1,8 @@
-"""Seccomp: a process gives up system calls that it does not need, for good and for all its children.
+"""Forbid the system calls that a process does not need, with seccomp filters.
 
-No rights are needed once a process has given up gaining any. Sources: Linux kernel documentation, "Seccomp BPF (SECure
-COMPuting with filters)"; seccomp(2); linux/audit.h; the tables of system calls of x86-64 and of asm-generic/unistd.h.
+The process gives them up for good, and so do all its children. No rights are needed after PR_SET_NO_NEW_PRIVS. Sources:
+Linux kernel documentation, "Seccomp BPF (SECure COMPuting with filters)"; seccomp(2); linux/audit.h; the tables of
+system calls of x86-64 and of asm-generic/unistd.h.
 """
 
 from __future__ import annotations
@@ -14,17 +15,19 @@ import struct
 from collections.abc import Sequence
 from typing import Literal
 
-from kernelpath.surroundings import Surroundings
+from kernelpath.host_info import HostInfo
 
 Profile = Literal["machine", "gpu", "ranks"]
-"""Where the kernels of a submission run: on the PTX machine, on a GPU, or on several GPUs, which NCCL connects."""
+"""The place where the kernels of a submission run: the PTX machine, a GPU, or several GPUs that NCCL connects."""
 
-_SET_NO_NEW_PRIVS, _SET_SECCOMP, _MODE_FILTER = 38, 22, 2
+_PR_SET_NO_NEW_PRIVS = 38
+_PR_SET_SECCOMP = 22
+_SECCOMP_MODE_FILTER = 2
 
-# Instructions of classic BPF: load a word of the call, mask it, compare it, return.
+# Opcodes of classic BPF: BPF_LD | BPF_W | BPF_ABS and so on. The data is one struct seccomp_data.
 _LOAD, _AND, _JUMP_IF_EQUAL, _JUMP_IF_AT_LEAST, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x06
 
-# Offsets in struct seccomp_data. Arguments have 8 bytes, their lower half first on both architectures.
+# Offsets in struct seccomp_data. An argument has 8 bytes, the lower half first on both architectures.
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
 
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
@@ -63,36 +66,36 @@ _NUMBERS = {
     },
 }
 _COMMON_NUMBERS = {"io_uring_setup": 425, "memfd_secret": 447}
-"""The same on every architecture, as all calls from 424 on."""
+"""Calls with the same number on every architecture, as all calls from 424 on have."""
 
 _X32 = 1 << 30
-"""Set in the numbers of x86-64's other table, which names the same calls again."""
+"""The bit that is set in the numbers of x86-64's second table (x32), which has the same calls again."""
 
 _OUTLIVE_A_PROCESS = ("shmget", "semget", "msgget", "mq_open", "add_key", "request_key", "keyctl")
-"""System V and POSIX objects, and keys of the kernel, stay until somebody removes them."""
+"""Calls that make System V and POSIX objects, or kernel keys, which stay until somebody removes them."""
 
 _SOCKET_TYPE = 0xF
-"""The bits of a socket's type that are no flags. Source: linux/net.h, SOCK_TYPE_MASK."""
+"""The bits of a socket's type that are not flags. Source: linux/net.h, SOCK_TYPE_MASK."""
 
 _Instruction = tuple[int, int, int, int]
-"""The code, how many instructions to skip where a comparison holds and where it does not, and the operand."""
+"""The opcode, the instructions to skip where a comparison holds and where it does not, and the operand."""
 
 
-def known() -> bool:
-    """Return whether this kernel has filters for this machine's calls.
+def is_supported() -> bool:
+    """Return whether this kernel filters the calls of this machine.
 
-    The kernel is asked for a filter at address 0, as seccomp(2) recommends. An emulator makes the calls of another
-    machine, all of which the filter would forbid.
+    The kernel is tried with a filter at address 0, as seccomp(2) recommends: EFAULT means that it has filters. Under an
+    emulator, the kernel sees the calls of another machine, all of which the filter would forbid.
     """
-    if platform.machine() not in _ARCHITECTURES or Surroundings().emulated_on:
+    if platform.machine() not in _ARCHITECTURES or HostInfo().emulated_on:
         return False
     libc = ctypes.CDLL(None, use_errno=True)
-    return libc.prctl(_SET_SECCOMP, _MODE_FILTER, None, 0, 0) < 0 and ctypes.get_errno() == errno.EFAULT
+    return libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, None, 0, 0) < 0 and ctypes.get_errno() == errno.EFAULT
 
 
-def judged() -> tuple[bool, str, str]:
-    """Return whether `restrict` holds here, what that is good for, and what to do otherwise."""
-    if known():
+def describe_support() -> tuple[bool, str, str]:
+    """Return whether `restrict` works here, what that prevents, and what to do otherwise."""
+    if is_supported():
         return True, "seccomp: a submission has no sockets and no memory or disk blocks past its quota", ""
     return (
         False,
@@ -102,33 +105,35 @@ def judged() -> tuple[bool, str, str]:
 
 
 def restrict(profile: Profile = "machine") -> bool:
-    """Take from this thread, and from all that it starts from now on, the calls that reach past a quota or a process.
+    """Forbid this thread, and all that it starts from now on, the calls that exceed a quota or reach another process.
 
-    - `fallocate` takes 100 GB of disk in a second, faster than a quota that looks now and then; glibc's
+    - `fallocate` reserves 100 GB of disk in a second, faster than a quota that is checked now and then; glibc's
       posix_fallocate writes instead. NCCL cannot do without.
     - io_uring makes calls that no filter sees.
-    - `socket`, `connect` and `bind` reach other processes and other machines. Landlock holds TCP alone: UDP and the
-      named sockets of ssh-agent, Docker or Ray stay open. Pairs of connected Unix sockets, which Python's libraries
-      use between threads and children, are allowed but for datagrams, whose every message can name another receiver.
+    - `socket`, `connect` and `bind` reach other processes and other machines. Landlock restricts TCP alone: UDP and the
+      named sockets of ssh-agent, Docker or Ray stay open. Pairs of connected Unix sockets, which Python's libraries use
+      between threads and children, are allowed except for datagrams, whose every message can name another receiver.
       CUDA's driver binds and connects Unix sockets (MPS, memory shared between processes), NCCL uses all kinds.
-    - What `_OUTLIVE_A_PROCESS` is memory that stays after the grader has ended.
+    - The calls of `_OUTLIVE_A_PROCESS` make objects in memory that stay after the grader has ended.
     - `memfd_create` makes files that no quota of a folder counts. Libraries that try it (libffi) go on without; CUDA's
       driver may not.
 
-    Returns whether the kernel holds it.
+    Returns:
+        Whether the kernel has installed the filter.
     """
-    if not known():
+    if not is_supported():
         return False
     architecture = _ARCHITECTURES[platform.machine()]
-    body = [*_refuse(errno.ENOSYS, "io_uring_setup"), *_refuse(errno.EPERM, *_OUTLIVE_A_PROCESS)]
+    rules = [*_refuse(errno.ENOSYS, "io_uring_setup"), *_refuse(errno.EPERM, *_OUTLIVE_A_PROCESS)]
     if profile != "ranks":
-        body += _refuse(errno.EOPNOTSUPP, "fallocate")
+        rules += _refuse(errno.EOPNOTSUPP, "fallocate")
     if profile == "gpu":
-        body += _allow_families(socket.AF_UNIX, socket.AF_NETLINK)
+        rules += _allow_families(socket.AF_UNIX, socket.AF_NETLINK)
     if profile == "machine":
-        body += _refuse(errno.ENOSYS, "memfd_create", "memfd_secret")
-        body += _refuse(errno.EACCES, "socket", "connect", "bind")
-        body += _allow_pairs_of_streams()
+        rules += _refuse(errno.ENOSYS, "memfd_create", "memfd_secret")
+        rules += _refuse(errno.EACCES, "socket", "connect", "bind")
+        rules += _allow_pairs_of_streams()
+    # Numbers mean different calls on different architectures, so the architecture is checked first.
     program = [
         (_LOAD, 0, 0, _ARCHITECTURE),
         (_JUMP_IF_EQUAL, 1, 0, architecture),
@@ -136,14 +141,16 @@ def restrict(profile: Profile = "machine") -> bool:
         (_LOAD, 0, 0, _NUMBER),
         (_JUMP_IF_AT_LEAST, 0, 1, _X32),
         (_RETURN, 0, 0, _ERRNO | errno.ENOSYS),
-        *body,
+        *rules,
         (_RETURN, 0, 0, _ALLOW),
     ]
     return _install(program)
 
 
 def _refuse(error: int, *names: str) -> list[_Instruction]:
-    """Return instructions that end these calls with an error. The number of the call is loaded, and stays so."""
+    """Return instructions that make these calls fail with an error. They expect the call's number, and keep it
+    loaded.
+    """
     instructions: list[_Instruction] = []
     for name in names:
         instructions += [(_JUMP_IF_EQUAL, 0, 1, _number(name)), (_RETURN, 0, 0, _ERRNO | error)]
@@ -151,7 +158,7 @@ def _refuse(error: int, *names: str) -> list[_Instruction]:
 
 
 def _allow_families(*families: int) -> list[_Instruction]:
-    """Return instructions that leave of socket() these address families, none of which leaves the machine."""
+    """Return instructions that limit socket() to these address families, none of which reaches another machine."""
     decision: list[_Instruction] = [(_LOAD, 0, 0, _ARGUMENTS)]
     for family in families:
         decision += [(_JUMP_IF_EQUAL, 0, 1, family), (_RETURN, 0, 0, _ALLOW)]
@@ -160,7 +167,7 @@ def _allow_families(*families: int) -> list[_Instruction]:
 
 
 def _allow_pairs_of_streams() -> list[_Instruction]:
-    """Return instructions that leave of socketpair() Unix sockets whose two ends are connected for good."""
+    """Return instructions that limit socketpair() to Unix sockets whose two ends stay connected."""
     decision: list[_Instruction] = [
         (_LOAD, 0, 0, _ARGUMENTS),
         (_JUMP_IF_EQUAL, 0, 4, socket.AF_UNIX),
@@ -179,8 +186,10 @@ def _number(name: str) -> int:
 
 
 def _install(program: Sequence[_Instruction]) -> bool:
-    """Hand a program to the kernel, for this thread and all that it starts."""
-    steps = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in program))
-    filter = ctypes.create_string_buffer(struct.pack("HP", len(program), ctypes.addressof(steps)))
+    """Pass a program to the kernel, for this thread and all that it starts."""
+    instructions = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *instruction) for instruction in program))
+    filter = ctypes.create_string_buffer(struct.pack("HP", len(program), ctypes.addressof(instructions)))
     libc = ctypes.CDLL(None)
-    return not (libc.prctl(_SET_NO_NEW_PRIVS, 1, 0, 0, 0) or libc.prctl(_SET_SECCOMP, _MODE_FILTER, filter))
+    return not (
+        libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) or libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, filter)
+    )

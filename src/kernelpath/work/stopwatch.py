@@ -1,4 +1,4 @@
-"""Times calls on a GPU, from a cold L2. The statistics that turn rounds into a decision are `grading.timing`'s."""
+"""Time calls on a GPU with a cold L2 cache. `grading.timing` has the statistics that turn rounds into a decision."""
 
 from __future__ import annotations
 
@@ -12,21 +12,26 @@ from cuda.bindings import driver
 
 
 class Stopwatch:
-    """Times calls on one GPU. Make it before the submission is imported: it keeps its own references to what it uses.
+    """Times calls on one GPU.
 
-    Work on every stream of the device counts: all streams wait for the start event, and the end event waits for all
-    streams. The device spins before the start event, so that launches are queued by then: overhead on the host does
-    not count, as it would not in a model that runs ahead of its GPU. Raises RuntimeError where there is no GPU.
+    Create it before the submission is imported: it keeps its own references to the functions that it uses. Work on
+    every stream of the device is timed: all streams wait for the start event, and the end event waits for all streams.
+    The device spins before the start event, so that launches are queued by then. Overhead on the host therefore does
+    not count, as it would not in a model that runs ahead of its GPU.
+
+    Raises:
+        RuntimeError: There is no GPU.
     """
 
     SPIN_SECONDS = (200e-6, 6e-3)
-    """The shortest and the longest spin: twice what the slowest of the latest launches took on the host.
+    """The shortest and the longest spin. The spin lasts twice as long as the slowest of the latest launches took on the
+    host.
 
-    A dozen operators with their gradients take up to 3 ms there, since a submission's are watched.
+    A dozen operators with their gradients take up to 3 ms there, since the submission's operators are monitored.
     """
 
     SLACK_SECONDS = 200e-6
-    """How long an idle device may take to say so; later than this, work outlived the end event."""
+    """The time in which an idle device reports that it is idle. After that, work has outlived the end event."""
 
     def __init__(self, device: torch.device | str = "cuda") -> None:
         self.device = torch.empty(0, device=device).device  # with its index
@@ -34,7 +39,9 @@ class Stopwatch:
         properties = torch.cuda.get_device_properties(self.device)
         self._scrub = torch.empty(2 * properties.L2_cache_size // 4, dtype=torch.int32, device=self.device)
         self._driver = {name: getattr(driver, name) for name in _DRIVER_CALLS}
-        self._synchronize, self._sleep, self._clock = torch.cuda.synchronize, torch._C._cuda_sleep, perf_counter
+        self._synchronize = torch.cuda.synchronize
+        self._sleep = torch._C._cuda_sleep
+        self._clock = perf_counter
         clock = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_CLOCK_RATE
         self._cycles_per_second = 1e3 * self._call("cuDeviceGetAttribute", clock, self._call("cuCtxGetDevice"))
         self._spin = self.SPIN_SECONDS[0]
@@ -46,17 +53,21 @@ class Stopwatch:
         self._start, self._joined, self._end = (self._call("cuEventCreate", 0) for _ in range(3))
 
     def round(self, calls: Sequence[Callable[[], object]]) -> tuple[list[float], list[object]]:
-        """Run each call once, in the order given, each from a cold L2. Returns seconds and outputs, call by call."""
+        """Run each call once, in the order given, each with a cold L2. Return the seconds and the outputs, call by
+        call.
+        """
         timed = [self._once(call) for call in calls]
         return [seconds for seconds, _ in timed], [output for _, output in timed]
 
     def graph(self, call: Callable[[int], object], launches: int) -> Callable[[], list[object]]:
-        """For kernels under 20 µs: `call(0)` to `call(launches - 1)` captured as a CUDA graph, and what replays it.
+        """Capture `call(0)` to `call(launches - 1)` as a CUDA graph, and return a function that replays it.
 
-        Give the replay to `round` like any call and divide its seconds by `launches`. Let `call(i)` work on input set
-        i modulo the sets, which together exceed twice the L2, and copy new values into the sets between rounds: a
-        replay reads and writes the same tensors each time. Raises what the capture raises, such as RuntimeError for a
-        call that synchronizes.
+        This is for kernels under 20 µs. Pass the replay to `round` like any call, and divide its seconds by `launches`.
+        Let `call(i)` work on input set i modulo the number of sets, which together exceed twice the L2, and copy new
+        values into the sets between rounds: a replay reads and writes the same tensors each time.
+
+        Raises:
+            RuntimeError: The call cannot be captured, for example because it synchronizes.
         """
         call(0)
         self._synchronize()
@@ -71,15 +82,17 @@ class Stopwatch:
         return replay
 
     def median(self, call: Callable[[], object], rounds: int = 15) -> float:
-        """Seconds of one call: the median over `rounds`, after three that do not count."""
+        """Return the seconds of one call: the median over `rounds`, after three that do not count."""
         return statistics.median([self._once(call)[0] for _ in range(rounds + 3)][3:])
 
     def wait(self) -> None:
-        """Until the device is idle."""
+        """Wait until the device is idle."""
         self._synchronize()
 
     def telemetry(self) -> dict[str, float]:
-        """Clocks in MHz, power in W and temperature in degrees Celsius, as NVML tells them; empty without NVML."""
+        """Return clocks in MHz, power in W and temperature in degrees Celsius, as NVML reports them; empty without
+        NVML.
+        """
         if self._nvml is None:
             return {}
         nvml, gpu = self._nvml
@@ -91,28 +104,36 @@ class Stopwatch:
         }
 
     def _once(self, call: Callable[[], object]) -> tuple[float, object]:
+        """Return the seconds and the output of one call.
+
+        Work that the end event did not wait for shows as a device that is still busy after the event. That time is
+        added.
+        """
         self._synchronize()
         self._flush()
         self._sleep(int(self._spin * self._cycles_per_second))
         self._call("cuEventRecord", self._start, 0)
         self._call("cuCtxWaitEvent", self._context, self._start)
-        began = self._clock()
+        host_start = self._clock()
         output = call()
-        launching = self._clock() - began
+        host_seconds = self._clock() - host_start
         self._call("cuCtxRecordEvent", self._context, self._joined)
         self._call("cuStreamWaitEvent", 0, self._joined, 0)
         self._call("cuEventRecord", self._end, 0)
         self._call("cuEventSynchronize", self._end)
-        ended = self._clock()
+        event_time = self._clock()
         self._synchronize()
-        late = self._clock() - ended
+        excess = self._clock() - event_time
         shortest, longest = self.SPIN_SECONDS
-        self._spin = min(max(shortest, 2 * launching, 0.9 * self._spin), longest)
+        # The spin grows at once after a slow launch, and shrinks slowly.
+        self._spin = min(max(shortest, 2 * host_seconds, 0.9 * self._spin), longest)
         seconds: float = self._call("cuEventElapsedTime", self._start, self._end) * 1e-3
-        return seconds + (late if late > self.SLACK_SECONDS else 0.0), output
+        return seconds + (excess if excess > self.SLACK_SECONDS else 0.0), output
 
     def _flush(self) -> None:
-        """Leave nothing of earlier calls in L2: lines set to persist lose that status, then twice L2 is written."""
+        """Evict all data of earlier calls from L2: reset lines that are set to persist, then write twice the size of
+        L2.
+        """
         if self._caches_persist:
             self._call("cuCtxSetLimit", self._persisting, 0)
             self._call("cuCtxResetPersistingL2Cache")
@@ -143,7 +164,7 @@ _DRIVER_CALLS = (
 
 
 def _nvml(device: torch.device) -> tuple[Any, Any] | None:
-    """The NVML module and its handle of the GPU, where there are any."""
+    """Return the NVML module and its handle of the GPU, where there are any."""
     import torch
 
     try:

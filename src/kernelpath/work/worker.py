@@ -1,6 +1,6 @@
-"""The child process: loads a submission, runs it, times it, and tells what happened. It holds no expected value.
+"""Run in the child process: load a submission, call it, time it, and report to the grader.
 
-What it answers is typed in `messages`; the verdict is the grader's.
+The messages are defined in `messages`. This process holds no expected value, and decides on no verdict.
 """
 
 from __future__ import annotations
@@ -26,22 +26,30 @@ from kernelpath.course.spec import Exercise
 from kernelpath.device import aligned
 from kernelpath.device.client import Client, ToClient
 from kernelpath.device.placement import Placement
-from kernelpath.verdict import Complaint, Verdict
-from kernelpath.wire import Gone, Wire
-from kernelpath.work import allocations, confine, entries, far, messages, no_gpu, rank, reports, seccomp
-from kernelpath.work.blame import blame
-from kernelpath.work.call import Call, arguments, memory_limit, plain_outputs, profiled
-from kernelpath.work.far import FarWatch
-from kernelpath.work.race import Race
-from kernelpath.work.rounds import Rounds, runs
-from kernelpath.work.tensors import poison_numpy, poison_storage, same_random_numbers
-from kernelpath.work.watch import Journal, Notes, Watch
-from kernelpath.work.witness import Snapshot, SubmissionThread
+from kernelpath.verdict import Finding, Verdict
+from kernelpath.wire import ConnectionClosed, Wire
+from kernelpath.work import (
+    allocations,
+    confine,
+    entries,
+    large_offsets,
+    messages,
+    no_gpu,
+    process_group,
+    reports,
+    seccomp,
+)
+from kernelpath.work.call import Call, check_outputs, decode_arguments, memory_limit, profile_call
+from kernelpath.work.dispatch_monitor import AuditLog, CallRecord, DispatchMonitor
+from kernelpath.work.exception_findings import classify_exception
+from kernelpath.work.large_offsets import LargeOffsetMonitor
+from kernelpath.work.nccl_timing import NcclRank
+from kernelpath.work.tamper_check import SubmissionThread, TamperCheck
+from kernelpath.work.tensors import poison_numpy, poison_storage, seed_random_generators
+from kernelpath.work.timing_rounds import RoundTimer, can_run
 from warpcheck import backend, simulated_gpu
 from warpcheck.frontends import on_compiling, tuning
 from warpcheck.hooks import Changed
-
-Answer = messages.Answer
 
 _PR_SET_PDEATHSIG = 1
 
@@ -49,222 +57,252 @@ _PR_SET_PDEATHSIG = 1
 def main(grader: socket.socket) -> None:
     """Serve the grader at the other end of the socket until it closes."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    wire: Wire[messages.Asked] = Wire(grader, messages.AnyAsked)
-    gc.disable()  # a collection runs what a submission has left, and here that would see the grader's stack
+    wire: Wire[messages.WorkerRequest] = Wire(grader, messages.AnyRequest)
+    gc.disable()  # a collection runs destructors of the submission, and on this thread they would see its stack
     worker = _Worker(wire)
-    on_compiling(lambda begins: worker.tell(messages.Compiling(secret="", begins=begins)))
+    on_compiling(lambda begins: worker.send(messages.Compiling(secret="", begins=begins)))
     while True:
         try:
-            asked = wire.receive()
-        except Gone:
+            request = wire.receive()
+        except ConnectionClosed:
             return
-        wire.send(worker.answer(asked))
+        wire.send(worker.respond(request))
 
 
 class _Worker:
-    """The state between messages."""
+    """The state of the process between requests."""
 
-    def __init__(self, wire: Wire[messages.Asked]) -> None:
+    def __init__(self, wire: Wire[messages.WorkerRequest]) -> None:
         self._wire = wire
-        self._telling = threading.Lock()
-        self._journal = Journal()
+        self._send_lock = threading.Lock()
+        self._audit_log = AuditLog()
         self._client: Client | None = None
         self._placement = Placement()
 
-    def tell(self, news: Answer) -> None:
-        """Send news. Compilers run on the submission's thread, and this one tells how that gets on."""
-        with self._telling:
-            self._wire.send(news)
+    def send(self, message: messages.WorkerResponse) -> None:
+        """Send a progress message. Two threads do so: compilers run on the submission's thread."""
+        with self._send_lock:
+            self._wire.send(message)
 
-    def answer(self, asked: messages.Asked) -> Answer:
-        """The answer to one request; what the submission raises becomes a complaint."""
-        secret = asked.secret  # known to this thread alone, which the submission's cannot see
+    def respond(self, request: messages.WorkerRequest) -> messages.WorkerResponse:
+        """Return the response to a request. An exception of the submission becomes a finding."""
+        secret = request.secret  # known to this thread alone, whose frames the submission's thread cannot reach
         try:
-            match asked:
+            match request:
                 case messages.Start():
-                    return self._start(asked, secret)
+                    return self._start(request, secret)
                 case messages.Load():
-                    return self._load(asked, secret)
+                    return self._load(request, secret)
                 case messages.Run():
-                    return self._run(asked, secret)
+                    return self._run(request, secret)
                 case messages.Inspect():
-                    return self._inspect(asked, secret)
+                    return self._inspect(request, secret)
                 case messages.Join():
-                    return self._join(asked, secret)
+                    return self._join(request, secret)
                 case messages.Call():
-                    return self._call(asked, secret)
-                case messages.Read():
-                    return self._read(asked, secret)
+                    return self._call(request, secret)
+                case messages.ReadFiles():
+                    return self._read_files(request, secret)
                 case messages.Fuse():
-                    return self._fuse(asked, secret)
+                    return self._fuse(request, secret)
                 case messages.Profile():
-                    return self._profile(asked, secret)
-                case messages.Ceilings(dtype=dtype):
-                    return self._ceilings(dtype, secret)
-                case messages.Contest():
-                    return self._contest(asked, secret)
-                case messages.Round():
-                    return self._round(asked, secret)
+                    return self._profile(request, secret)
+                case messages.MeasureCeilings(dtype=dtype):
+                    return self._measure_ceilings(dtype, secret)
+                case messages.StartTiming():
+                    return self._start_timing(request, secret)
+                case messages.TimeRound():
+                    return self._time_round(request, secret)
         except BaseException as error:
-            if isinstance(asked, messages.Start):
+            if isinstance(request, messages.Start):
                 raise
-            # on its own thread, as the text of an exception is code of the submission, which must not find `secret`
-            complaint = self._thread.call(blame, error, self._file, isinstance(asked, messages.Load))
-            return messages.Complained(secret=secret, complaint=complaint)
-        raise AssertionError(asked)
+            # The text of an exception may be computed by the submission's code, which must not find `secret` on its
+            # stack. So the exception is classified on the submission's thread.
+            finding = self._thread.call(classify_exception, error, self._file, isinstance(request, messages.Load))
+            return messages.ReportedFinding(secret=secret, finding=finding)
+        raise AssertionError(request)
 
-    def _start(self, asked: messages.Start, secret: str) -> Answer:
-        if asked.machine:
+    def _start(self, request: messages.Start, secret: str) -> messages.WorkerResponse:
+        if request.machine:
             _, (descriptor,), _, _ = socket.recv_fds(self._wire.connection, 1, 1)
             self._client = Client(Wire(socket.socket(fileno=descriptor), ToClient))
             backend.use(self._client)
-        self._item = registry.item(Path(asked.root), asked.stem)
+        self._item = registry.item(Path(request.root), request.stem)
         self._lane = self._item.lane
-        self._exercise = None if asked.entry else registry.load(self._item)
-        self._name = asked.entry or self._known.entry
-        self._device = torch.device(asked.device)
+        self._exercise = None if request.entry else registry.load(self._item)
+        self._name = request.entry or self._declaration.entry
+        self._device = torch.device(request.device)
         if self._device.type == "cpu":
-            simulated_gpu.show(asked.properties, asked.target)
+            simulated_gpu.show(request.properties, request.target)
         if self._client is not None and self._exercise is not None:
-            no_gpu.stand_in()
+            no_gpu.patch_torch_cuda()
             self._placement.prepare()
-        confine.keep_in(Path(asked.own))
+        confine.use_private_folders(Path(request.own))
         try:
             entries.import_lane(self._lane, self._device.type)
-            entries.called(main, self._exercise, self._lane)  # imports what inspects operators
+            entries.adapt_entry(main, self._exercise, self._lane)  # for its imports, before the process is confined
         except (ImportError, Changed) as error:
             reason = f"{error}; kp doctor says what to install"
-            return messages.Complained(secret=secret, complaint=Complaint(Verdict.UNAVAILABLE, reason))
+            return messages.ReportedFinding(secret=secret, finding=Finding(Verdict.UNAVAILABLE, reason))
         if self._device.type == "cuda":
             from kernelpath.work.stopwatch import Stopwatch
 
             self._stopwatch = Stopwatch(self._device)
             if self._exercise is not None:
                 entries.load_baseline(self._item, self._exercise)
-        self._race = Race(asked) if asked.size else None
-        confine.spare_what_is_loaded()
-        same_random_numbers()
+        self._nccl_rank = NcclRank(request) if request.size else None
+        confine.freeze_loaded_objects()
+        seed_random_generators()
         poison_numpy()
-        answers = confine.forget_answers(but=("labs",) if self._exercise is None and self._client is not None else ())
+        is_lab = self._exercise is None and self._client is not None
+        answers = confine.unload_answers(keep=("labs",) if is_lab else ())
         self._answers = answers if self._exercise is None else ()
-        profile: seccomp.Profile = "machine" if self._device.type == "cpu" else "ranks" if asked.size else "gpu"
-        withheld = [*answers, *map(Path, asked.withheld)]
-        confine.give_up(Path(asked.source), Path(asked.own), self._item.root, withheld, profile=profile)
-        self._thread = SubmissionThread(lambda line: self.tell(messages.Running(secret="", line=line)))
+        confine.restrict_process(
+            Path(request.source),
+            Path(request.own),
+            self._item.root,
+            [*answers, *map(Path, request.withheld)],
+            profile=self._seccomp_profile(request.size),
+        )
+        self._thread = SubmissionThread(lambda line: self.send(messages.Running(secret="", line=line)))
         return messages.Done(secret=secret)
 
-    def _load(self, asked: messages.Load, secret: str) -> Answer:
-        self._file = Path(asked.file)
-        own = (self._file, self._file.with_suffix(".cu"), Path(cache_from_source(asked.file)))
-        places = {self._item.root, self._item.course}
-        kept = [place / name for place in places for name in ("solutions", ".git")]  # and their history
-        hidden = (*kept, *map(Path, asked.hidden))
-        ready_made = tuple(map(Path, asked.ready_made))
-        confine.forget_what_lies_in((*hidden, *ready_made))
-        confine.deny(hidden, own, self._answers, entries.language(self._exercise, self._lane), ready_made)
-        self._snapshot = Snapshot()
-        entries.install(self._thread, self._exercise, self._file)
-        module = self._thread.call(registry.import_file, self._file, confine.SUBMISSION)
-        self._module, self._defined = module, entries.find(module, self._name)
-        self._entry = entries.called(self._defined, self._exercise, self._lane)
-        if tampered := self._snapshot.changed():
-            return messages.Complained(secret=secret, complaint=Complaint(Verdict.TAMPERED, tampered))
+    def _seccomp_profile(self, group_size: int) -> seccomp.Profile:
+        if self._device.type == "cpu":
+            return "machine"
+        return "ranks" if group_size else "gpu"
+
+    def _load(self, request: messages.Load, secret: str) -> messages.WorkerResponse:
+        self._file = Path(request.file)
+        own_files = (self._file, self._file.with_suffix(".cu"), Path(cache_from_source(request.file)))
+        folders = {self._item.root, self._item.course}
+        solutions = [folder / name for folder in folders for name in ("solutions", ".git")]  # and their history
+        hidden = (*solutions, *map(Path, request.hidden))
+        ready_made = tuple(map(Path, request.ready_made))
+        confine.unload_modules_in((*hidden, *ready_made))
+        language = entries.required_language(self._exercise, self._lane)
+        confine.install_audit_hook(hidden, own_files, self._answers, language, ready_made)
+        self._tamper_check = TamperCheck()
+        entries.install_package(self._thread, self._exercise, self._file)
+        self._module = self._thread.call(registry.import_file, self._file, confine.SUBMISSION)
+        self._function = entries.find_entry(self._module, self._name)
+        self._entry = entries.adapt_entry(self._function, self._exercise, self._lane)
+        if tampered := self._tamper_check.describe_change():
+            return messages.ReportedFinding(secret=secret, finding=Finding(Verdict.TAMPERED, tampered))
         return messages.Done(secret=secret)
 
-    def _run(self, asked: messages.Run, secret: str) -> Answer:
+    def _run(self, request: messages.Run, secret: str) -> messages.WorkerResponse:
         if self._client is None:
-            return self._returned(self._called(asked.case, asked.seed, asked.variety), secret)
+            return self._run_call(self._draw_call(request.case, request.seed, request.variety), secret)
         if self._exercise is not None:
-            return self._run_on_the_machine(self._client, asked.chosen, secret)
-        return self._returned(self._with(self._client.inputs()), secret)
+            return self._run_on_machine(self._client, request.chosen, secret)
+        return self._run_call(self._prepare_call(self._client.inputs()), secret)
 
-    def _returned(self, call: Call, secret: str) -> messages.Returned:
+    def _run_call(self, call: Call, secret: str) -> messages.CallResult:
         with memory_limit(self._device):
-            self._thread.call(entries.check, self._entry, call.inputs)
+            self._thread.call(entries.check_signature, self._entry, call.inputs)
             result = call(self._entry)
-            call.settle()
+            call.release_leftovers()
         outputs = call.outputs(result)
-        returned = call.returned(outputs, secret, self._tampered())
-        places = [self._client.place(output) for output in outputs] if self._client else []
-        return msgspec.structs.replace(returned, places=places)
+        call_result = call.to_result(outputs, secret, self._describe_tampering())
+        output_refs = [self._client.place(output) for output in outputs] if self._client else []
+        return msgspec.structs.replace(call_result, output_refs=output_refs)
 
-    def _call(self, asked: messages.Call, secret: str) -> Answer:
-        return self._returned(self._with(arguments(asked, self._device)), secret)
+    def _call(self, request: messages.Call, secret: str) -> messages.WorkerResponse:
+        return self._run_call(self._prepare_call(decode_arguments(request, self._device)), secret)
 
-    def _join(self, asked: messages.Join, secret: str) -> Answer:
-        with rank.group(self._wire.connection, asked) as member:
-            return self._returned(self._with(rank.given(member, arguments(asked, self._device), asked.sizes)), secret)
+    def _join(self, request: messages.Join, secret: str) -> messages.WorkerResponse:
+        with process_group.join_group(self._wire.connection, request) as member:
+            arguments = decode_arguments(request, self._device)
+            call = self._prepare_call(process_group.entry_arguments(member, arguments, request.sizes))
+            return self._run_call(call, secret)
 
-    def _read(self, asked: messages.Read, secret: str) -> Answer:
-        with reports.paths(asked) as inputs, memory_limit(self._device):
-            self._thread.call(entries.check, self._entry, inputs)
-            facts = self._thread.call(reports.facts, self._entry, inputs)
-        return messages.Told(secret=secret, facts=facts, tampered=self._tampered())
+    def _read_files(self, request: messages.ReadFiles, secret: str) -> messages.WorkerResponse:
+        with reports.written_files(request) as inputs, memory_limit(self._device):
+            self._thread.call(entries.check_signature, self._entry, inputs)
+            facts = self._thread.call(reports.collect_facts, self._entry, inputs)
+        return messages.ReportedFacts(secret=secret, facts=facts, tampered=self._describe_tampering())
 
-    def _fuse(self, asked: messages.Fuse, secret: str) -> Answer:
+    def _fuse(self, request: messages.Fuse, secret: str) -> messages.WorkerResponse:
         from kernelpath.work import fusion
 
         with memory_limit(self._device):
-            fused: messages.Fused = self._thread.call(fusion.written, entries.find(self._module, asked.function), asked)
-        return msgspec.structs.replace(fused, secret=secret, tampered=self._tampered())
+            function = entries.find_entry(self._module, request.function)
+            graphs: messages.FusedGraphs = self._thread.call(fusion.compile_and_run, function, request)
+        return msgspec.structs.replace(graphs, secret=secret, tampered=self._describe_tampering())
 
-    def _run_on_the_machine(self, client: Client, chosen: tuning.Chosen, secret: str) -> Answer:
+    def _run_on_machine(self, client: Client, chosen: tuning.Chosen, secret: str) -> messages.WorkerResponse:
+        """Call the entry with tensors whose kernels run on the PTX machine. The outputs stay there."""
         tuning.take(chosen)
-        inputs, notes = client.inputs(), Notes()
         placement = self._placement
-        inputs = placement.inputs(inputs)
+        inputs = placement.inputs(client.inputs())
 
-        def poisoned(fresh: torch.Tensor) -> torch.Tensor:
+        def allocate_poisoned(fresh: torch.Tensor) -> torch.Tensor:
             fresh = aligned.empty(fresh)
             poison_storage(fresh)
             client.fresh(fresh)
             return fresh
 
-        watch, room = (FarWatch, far.ROOM) if client.far else (Watch, 0)
-        with memory_limit(self._device, room), self._journal.noting(notes):
-            self._thread.call(entries.check, self._entry, inputs)
-            within = watch(poisoned, client.met, self._known.products, placement, aligned.copy)
+        record = CallRecord()
+        monitor_class = LargeOffsetMonitor if client.far else DispatchMonitor
+        address_space = large_offsets.ADDRESS_SPACE_BYTES if client.far else 0
+        with memory_limit(self._device, address_space), self._audit_log.recording(record):
+            self._thread.call(entries.check_signature, self._entry, inputs)
+            monitor = monitor_class(allocate_poisoned, client.met, self._declaration.products, placement, aligned.copy)
             with placement:
-                result = self._thread.call(self._entry, *inputs, within=within)
-        taken = {value.untyped_storage().data_ptr() for value in inputs if isinstance(value, torch.Tensor)}
-        shares = lambda output: output.untyped_storage().data_ptr() in taken  # noqa: E731
-        outputs = self._known.overwritten(inputs) or plain_outputs(result, self._name, self._device, shares)
-        client.finish()
-        placed = [client.place(output) for output in outputs]
-        return messages.Placed(secret=secret, outputs=placed, operators=notes.operators, tampered=self._tampered())
+                result = self._thread.call(self._entry, *inputs, context=monitor)
+        input_addresses = {value.untyped_storage().data_ptr() for value in inputs if isinstance(value, torch.Tensor)}
 
-    def _inspect(self, asked: messages.Inspect, secret: str) -> Answer:
+        def is_input(output: torch.Tensor) -> bool:
+            return output.untyped_storage().data_ptr() in input_addresses
+
+        overwritten = self._declaration.overwritten(inputs)
+        outputs = overwritten or check_outputs(result, self._name, self._device, is_input)
+        client.finish()
+        return messages.OutputRefs(
+            secret=secret,
+            outputs=[client.place(output) for output in outputs],
+            operators=record.operators,
+            tampered=self._describe_tampering(),
+        )
+
+    def _inspect(self, request: messages.Inspect, secret: str) -> messages.WorkerResponse:
         from kernelpath.work import operators
 
-        known, client = self._known, self._client
-        drawn = client.inputs() if client else draw_inputs(known, asked.case, asked.seed, self._device)
+        declaration = self._declaration
+        if self._client:
+            inputs = self._client.inputs()
+        else:
+            inputs = draw_inputs(declaration, request.case, request.seed, self._device)
         with memory_limit(self._device):
-            entries.examine(self._thread, known, self._device)
-            self._thread.call(operators.inspect, self._defined, known.gradients_of, *drawn)
+            entries.examine_package(self._thread, declaration, self._device)
+            self._thread.call(operators.inspect_operator, self._function, declaration.gradients_of, *inputs)
         return messages.Done(secret=secret)
 
-    def _tampered(self) -> str:
-        return self._snapshot.changed() or ""
+    def _describe_tampering(self) -> str:
+        return self._tamper_check.describe_change() or ""
 
-    def _called(self, case: Mapping[str, Any], seed: int, variety: Variety = PLAIN, timed: bool = False) -> Call:
-        return self._with(draw_inputs(self._known, case, seed, self._device, variety), timed)
+    def _draw_call(self, case: Mapping[str, Any], seed: int, variety: Variety = PLAIN, timed: bool = False) -> Call:
+        """Return a call on the inputs of a case, generated from the seed."""
+        return self._prepare_call(draw_inputs(self._declaration, case, seed, self._device, variety), timed)
 
-    def _with(self, inputs: Sequence[Any], timed: bool = False) -> Call:
-        return Call(self._name, inputs, self._device, self._thread, self._journal, timed, self._exercise)
+    def _prepare_call(self, inputs: Sequence[Any], timed: bool = False) -> Call:
+        return Call(self._name, inputs, self._device, self._thread, self._audit_log, timed, self._exercise)
 
     @property
-    def _known(self) -> Exercise:
+    def _declaration(self) -> Exercise:
+        """The exercise's declaration, which this process has loaded."""
         assert self._exercise is not None
         return self._exercise
 
-    def _profile(self, asked: messages.Profile, secret: str) -> Answer:
-        first = self._called(asked.case, asked.seed + 1, timed=True)
-        first(self._entry)  # tunes, and sets up what is kept
-        workspace = allocations.workspace(self._thread, self._entry, first.inputs)
-        del first
-        call = self._called(asked.case, asked.seed, timed=True)
-        kernels, library, trace = profiled(call, self._entry)
-        return messages.Profiled(
+    def _profile(self, request: messages.Profile, secret: str) -> messages.WorkerResponse:
+        tuning_call = self._draw_call(request.case, request.seed + 1, timed=True)
+        tuning_call(self._entry)  # autotuning happens here, and tensors that are kept from call to call are made
+        workspace = allocations.peak_workspace(self._thread, self._entry, tuning_call.inputs)
+        del tuning_call
+        call = self._draw_call(request.case, request.seed, timed=True)
+        kernels, library, trace = profile_call(call, self._entry)
+        return messages.ProfileResult(
             secret=secret,
             kernels=kernels,
             launches=call.launches,
@@ -274,27 +312,29 @@ class _Worker:
             workspace=workspace,
         )
 
-    def _ceilings(self, dtype: str | None, secret: str) -> Answer:
+    def _measure_ceilings(self, dtype: str | None, secret: str) -> messages.WorkerResponse:
         from kernelpath.work import ceilings
 
-        return messages.Measured(secret=secret, ceilings=ceilings.measure(self._stopwatch, dtype))
+        return messages.MeasuredCeilings(secret=secret, ceilings=ceilings.measure_ceilings(self._stopwatch, dtype))
 
-    def _contest(self, asked: messages.Contest, secret: str) -> Answer:
-        assert self._known.baseline is not None
-        contestants = [self._entry, self._known.baseline]
-        if asked.reference:
+    def _start_timing(self, request: messages.StartTiming, secret: str) -> messages.WorkerResponse:
+        assert self._declaration.baseline is not None
+        implementations = [self._entry, self._declaration.baseline]
+        if request.reference:
             folder = Path(tempfile.mkdtemp())
-            for name, text in asked.reference.items():
+            for name, text in request.reference.items():
                 (folder / name).write_text(text, encoding="utf-8")
             solution = registry.import_file(folder / self._item.solution.name, "kernelpath_reference", listed=False)
-            reference = entries.called(getattr(solution, self._name), self._exercise, self._lane)
-            if runs(reference, self._known, asked.case, self._stopwatch.device):
-                contestants.append(reference)
-        prepared = partial(self._with, timed=True)
-        self._rounds = Rounds(self._known, asked.case, contestants, self._stopwatch, prepared)
-        return messages.Ready(secret=secret, contestants=len(contestants))
+            reference = entries.adapt_entry(getattr(solution, self._name), self._exercise, self._lane)
+            if can_run(reference, self._declaration, request.case, self._stopwatch.device):
+                implementations.append(reference)
+        prepare_call = partial(self._prepare_call, timed=True)
+        self._round_timer = RoundTimer(self._declaration, request.case, implementations, self._stopwatch, prepare_call)
+        return messages.TimingReady(secret=secret, implementations=len(implementations))
 
-    def _round(self, asked: messages.Round, secret: str) -> Answer:
-        if self._race is not None:
-            return self._race.answer(asked, self._with, self._entry, self._thread.call, self._tampered)
-        return self._rounds.answer(asked, self._tampered)
+    def _time_round(self, request: messages.TimeRound, secret: str) -> messages.WorkerResponse:
+        if self._nccl_rank is not None:
+            return self._nccl_rank.time_round(
+                request, self._prepare_call, self._entry, self._thread.call, self._describe_tampering
+            )
+        return self._round_timer.time_round(request, self._describe_tampering)

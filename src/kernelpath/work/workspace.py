@@ -1,9 +1,10 @@
-"""The folders of one grading: the copy of the submission that is graded, and what its process may write to.
+"""Manage the folders of one grading: the copy of the submission that is graded, and the folders its process may write
+to.
 
-Gradings of one file may run at the same time, as `kp watch` beside `kp check`. Each of them reserves folders of its own
-by a lock: the first one slot 0 of the file, a second one that begins meanwhile slot 1. The kernel releases the lock of
-a grader that is killed. A slot is handed over from one grading to the next with what compilers made in it; its path
-stays the same, because compilers write the path of a source into what they make, and so into the keys of their caches.
+Gradings of one file may run at the same time, as `kp watch` and `kp check` do. Each of them reserves folders of its own
+by a lock: the first grading slot 0 of the file, a second grading that begins meanwhile slot 1. The kernel releases the
+lock of a grader that is killed. The next grading takes over a slot with the compilers' output in it. The path of a slot
+stays the same, because compilers write the path of a source into their output, and so into the keys of their caches.
 """
 
 from __future__ import annotations
@@ -25,35 +26,41 @@ from kernelpath.files import cache_root, write_atomically
 from kernelpath.work import quota
 
 MOST_BYTES = files.MOST_BYTES
-"""Of a source file that is copied."""
+"""The size of a source file that is copied, at most."""
 
 MOST_BYTES_TOGETHER = 16 << 20
-"""Of all files that are copied with a submission."""
+"""The size of all files that are copied with a submission, at most."""
 
 _MOST_ENTRIES = 10_000
-"""Of a submission's folder that are looked at for sources."""
+"""The entries of a submission's folder that are searched for sources, at most."""
 
 KEPT = 200
-"""Slots whose compilers' output is kept; there are fewer exercises."""
+"""The slots whose compilers' output is kept. There are fewer exercises."""
 
 KEPT_SLOTS = 2
-"""Of one submission: one for `kp watch`, and one for what is graded beside it."""
+"""The slots of one submission that are kept: one for `kp watch`, and one for a grading at the same time."""
 
 _REMOVED = "removed-"
-"""How the name of a folder begins that is being removed, or was when its grader was killed."""
+"""The prefix of the name of a folder that is being removed, or was being removed when its grader was killed."""
 
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
-"""Errors of a file system without locks."""
+"""The errors of a file system without locks."""
 
 _OF_A_RANK = "own-of-rank-"
-"""How the name of a folder begins that the process of a rank after the first has."""
+"""The prefix of the name of a folder of a rank's process, for the ranks after the first."""
 
 _SOURCES = (".cu", ".cuh", ".h", ".hpp")
 
 
 @dataclass(frozen=True)
-class Copied:
-    """A copy that is graded: its path, and the SHA-256 of each file by its name. unusable: why it could not be made."""
+class SubmissionCopy:
+    """A copy that is graded.
+
+    Attributes:
+        file: The path of the copy.
+        digests: The SHA-256 of each file by its name.
+        unusable: Why no copy could be made; empty where it could.
+    """
 
     file: Path
     digests: Mapping[str, str]
@@ -61,14 +68,18 @@ class Copied:
 
 
 class _Lock:
-    """An exclusive lock on a folder: of this object, not of its process. It ends with the object at the latest."""
+    """An exclusive lock on a folder. This object holds it, not its process, and it ends with the object at the
+    latest.
+    """
 
     def __init__(self, descriptor: int) -> None:
         self.release = weakref.finalize(self, os.close, descriptor)
 
     @classmethod
     def acquire(cls, folder: Path) -> _Lock | None:
-        """Make the folder where there is none, and lock it. None where it is locked already. Raises OSError."""
+        """Create the folder where there is none, and lock it. Return None where it is locked already. Raises
+        OSError.
+        """
         path = folder / "lock"
         while True:
             folder.mkdir(parents=True, exist_ok=True)
@@ -95,9 +106,13 @@ class _Lock:
 class Workspace:
     """Folders that no other submission has, and that a later grading of the same file finds again.
 
-    What compilers made is kept there, so it serves this submission alone. slot: counts the gradings of one file that
-    run at the same time. lock: what keeps the others out; None where only the paths are of interest. rank: of several,
-    each of which has a folder that the others can neither read nor write.
+    Compilers' output is kept there, so it serves this submission alone.
+
+    Attributes:
+        submission: The submission's file.
+        slot: The number of this grading among the gradings of the file that run at the same time.
+        rank: The number of a rank, which has a folder that the other ranks can neither read nor write.
+        lock: Keeps other gradings out; None where only the paths are needed.
     """
 
     submission: Path
@@ -107,7 +122,7 @@ class Workspace:
 
     @classmethod
     def reserve(cls, submission: Path) -> Workspace:
-        """The first slot that no other grading has, until `clean`. Raises OSError."""
+        """Return the first slot that no other grading has reserved. `clean` ends the reservation. Raises OSError."""
         for slot in itertools.count():
             workspace = cls(submission, slot)
             try:
@@ -124,7 +139,8 @@ class Workspace:
     @property
     def _root(self) -> Path:
         digest = hashlib.sha256(bytes(self.submission)).hexdigest()[:24]
-        return _all() / (f"{digest}-{self.slot}" if self.slot else digest)
+        name = f"{digest}-{self.slot}" if self.slot else digest
+        return _submissions_folder() / name
 
     @property
     def source(self) -> Path:
@@ -135,44 +151,46 @@ class Workspace:
         return self._root / (f"{_OF_A_RANK}{self.rank}" if self.rank else "own")
 
     def of_rank(self, rank: int) -> Workspace:
-        """The same folders, but for what the process of a rank may write to."""
+        """Return the same folders, except for the folder that the process of a rank may write to."""
         return replace(self, rank=rank, lock=None) if rank else self
 
-    def copy(self, alone: bool) -> Copied:
+    def copy(self, alone: bool) -> SubmissionCopy:
         """Copy the submission as it is now.
 
-        alone: without the other CUDA C++ sources that lie beside it.
+        `alone` leaves out the other CUDA C++ sources beside it.
         """
         copy = self.source / self.submission.name
-        wanted, unusable = dict[str, bytes](), ""
+        content_by_name: dict[str, bytes] = {}
+        unusable = ""
         try:
-            wanted = contents(self.submission, alone)
+            content_by_name = contents(self.submission, alone)
         except files.Unreadable as error:
             unusable = str(error)
         self.source.mkdir(parents=True, exist_ok=True)
-        folders = {str(folder) for name in wanted for folder in Path(name).parents}
-        for stale in sorted(self.source.rglob("*"), reverse=True):
-            if str(stale.relative_to(self.source)) not in {*wanted, *folders}:
+        folders = {str(folder) for name in content_by_name for folder in Path(name).parents}
+        for stale in sorted(self.source.rglob("*"), reverse=True):  # what is in a folder comes before the folder
+            if str(stale.relative_to(self.source)) not in {*content_by_name, *folders}:
                 files.remove(stale)
-        for name, content in wanted.items():
-            known = self.source / name
-            known.parent.mkdir(parents=True, exist_ok=True)
-            if not known.is_file() or known.read_bytes() != content:
-                write_atomically(known, content)
-        digests = {name: hashlib.sha256(content).hexdigest() for name, content in sorted(wanted.items())}
-        return Copied(copy, digests, unusable)
+        for name, content in content_by_name.items():
+            target = self.source / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            # An unchanged file keeps its time of modification, on which compilers' caches depend.
+            if not target.is_file() or target.read_bytes() != content:
+                write_atomically(target, content)
+        digests = {name: hashlib.sha256(content).hexdigest() for name, content in sorted(content_by_name.items())}
+        return SubmissionCopy(copy, digests, unusable)
 
     def clean(self, keep: bool = True) -> None:
-        """Remove what the submission wrote, but for compilers' output; that too, if it is over its quota. Ends the
-        reservation.
+        """Remove what the submission wrote, except for compilers' output, and end the reservation.
 
-        keep: whether another grading of the same file is to be expected.
+        Compilers' output is removed as well where it is over its quota. `keep` says whether another grading of the same
+        file is to be expected.
         """
         try:
             if not keep or self.slot >= KEPT_SLOTS:
                 _remove(self._root)
                 return
-            files.remove(self.own if quota.taken(self.own) else self.own / "tmp")
+            files.remove(self.own if quota.folder_excess(self.own) else self.own / "tmp")
             for folder in self._root.glob(f"{_OF_A_RANK}*"):
                 files.remove(folder)
             with contextlib.suppress(OSError):
@@ -184,9 +202,9 @@ class Workspace:
 
 
 def _remove_oldest() -> None:
-    """Remove all but the last KEPT slots, and none that a grading has. Raises OSError."""
+    """Remove all but the last KEPT slots, and none that a grading has reserved. Raises OSError."""
     slots = []
-    for folder in _all().iterdir():
+    for folder in _submissions_folder().iterdir():
         if folder.name.startswith(_REMOVED):
             files.remove(folder)
         else:
@@ -199,7 +217,7 @@ def _remove_oldest() -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a slot whose lock is held, at once for everybody else: nobody finds, and locks, a part of it."""
+    """Remove a slot whose lock is held. The folder is renamed first, so that nobody can find and lock a part of it."""
     removed = folder.with_name(_REMOVED + secrets.token_hex(8))
     with contextlib.suppress(OSError):
         folder.rename(removed)
@@ -208,37 +226,44 @@ def _remove(folder: Path) -> None:
 
 
 def contents(submission: Path, alone: bool = False) -> dict[str, bytes]:
-    """What is graded: its own files and the CUDA C++ sources beside it, by their paths from its folder.
+    """Return the files that are graded: its own files and the CUDA C++ sources beside it, by their paths from its
+    folder.
 
-    alone: without those beside it. Raises files.Unreadable for one of its own, and for more than can be graded.
+    `alone` leaves out the sources beside it.
+
+    Raises:
+        files.Unreadable: One of its own files cannot be read, or there is more than can be graded.
     """
     kernel = submission.with_suffix(".cu")
     own = sorted({submission, *([kernel] if kernel.exists() else []), *files.submitted(submission)})
-    found: dict[str, bytes] = {}
+    content_by_name: dict[str, bytes] = {}
     if len(own) > files.MOST_FILES:
         raise files.Unreadable(f"{submission.stem} has more than {files.MOST_FILES:,} files")
     for file in [*own, *(() if alone else sources_beside(submission))]:
         name = str(file.relative_to(submission.parent))
-        if name in found:
+        if name in content_by_name:
             continue
         try:
-            found[name] = files.read_source(file, MOST_BYTES)
+            content_by_name[name] = files.read_source(file, MOST_BYTES)
         except files.Unreadable:
             if file in own:
                 raise
-        if sum(map(len, found.values())) > MOST_BYTES_TOGETHER:
+        if sum(map(len, content_by_name.values())) > MOST_BYTES_TOGETHER:
             most = f"{MOST_BYTES_TOGETHER >> 20} MiB"
             raise files.Unreadable(f"{submission.name} and what lies beside it have more than {most}")
-    return found
+    return content_by_name
 
 
 def sources_beside(submission: Path) -> list[Path]:
-    """The CUDA C++ sources in its folder, its own kernel included. No other is a link: it may lead to a classmate's."""
+    """Return the CUDA C++ sources in its folder, its own kernel included.
+
+    Links are left out, except for its own kernel: a link may lead to a classmate's file.
+    """
     kernel = submission.with_suffix(".cu")
-    beside = itertools.islice(submission.parent.iterdir(), _MOST_ENTRIES)
-    found = sorted(file for file in beside if file.suffix in _SOURCES)
-    return [file for file in found if file == kernel or not file.is_symlink()]
+    entries = itertools.islice(submission.parent.iterdir(), _MOST_ENTRIES)
+    sources = sorted(file for file in entries if file.suffix in _SOURCES)
+    return [file for file in sources if file == kernel or not file.is_symlink()]
 
 
-def _all() -> Path:
+def _submissions_folder() -> Path:
     return cache_root() / "submissions"

@@ -8,14 +8,14 @@ from kernelpath.course.inputs import PLAIN, Variety
 from kernelpath.course.problem import Case
 from kernelpath.course.registry import Lane
 from kernelpath.course.spec import Exercise
-from kernelpath.grading.conduct import Evidence
 from kernelpath.grading.kinds.distributed import Distributed
 from kernelpath.grading.kinds.kernel import Kernel
 from kernelpath.grading.kinds.lab import Lab
 from kernelpath.grading.kinds.operator import Operator
 from kernelpath.grading.kinds.python import Python
 from kernelpath.grading.kinds.trace import Trace
-from kernelpath.verdict import Complaint
+from kernelpath.grading.provenance import Observation
+from kernelpath.verdict import Finding
 from kernelpath.work import messages
 from kernelpath.work.runner import Runner
 
@@ -31,20 +31,20 @@ class Kind(Protocol):
 
     def call(
         self, runner: Runner, case: Case, seed: int, *, variety: Variety = PLAIN, order: int = 0, label: str = ""
-    ) -> Evidence:
+    ) -> Observation:
         """Call the entry on inputs drawn from the seed. order, label: for the PTX machine; see device.messages.Begin.
 
-        Raises runner.Stopped.
+        Raises runner.SubmissionFailed.
         """
 
-    def conduct(self, returned: messages.Returned, inputs: tuple[object, ...]) -> Complaint | None:
+    def conduct(self, returned: messages.CallResult, inputs: tuple[object, ...]) -> Finding | None:
         """What the submission did in its own process besides giving outputs."""
 
-    def judged(self, evidence: Evidence) -> Complaint | None:
+    def judged(self, observation: Observation) -> Finding | None:
         """What is wrong with a call, its outputs included."""
 
-    def with_writer(self, runner: Runner, evidence: Evidence, complaint: Complaint, lane: Lane) -> Complaint:
-        """The complaint with the thread and the line that wrote the wrong element, where that is known."""
+    def with_writer(self, runner: Runner, observation: Observation, finding: Finding, lane: Lane) -> Finding:
+        """The finding with the thread and the line that wrote the wrong element, where that is known."""
 
 
 def kind_of(exercise: Exercise, device: str) -> Kind:

@@ -17,14 +17,14 @@ import torch
 from kernelpath.course.inputs import PLAIN, Variety
 from kernelpath.course.labs.fabric import Layers, Log, timeline
 from kernelpath.course.problem import Case
-from kernelpath.grading import compare, network, truth
-from kernelpath.grading.conduct import Evidence
+from kernelpath.grading import compare, ground_truth, network
 from kernelpath.grading.kinds.python import Python, sent, told_tensor
-from kernelpath.verdict import Complaint, Verdict
+from kernelpath.grading.provenance import Observation
+from kernelpath.verdict import Finding, Verdict
 from kernelpath.work import messages, runner
 from kernelpath.work.exchange import CONTROL, Exchange, Perturbed
-from kernelpath.work.ranks import Ranks
-from kernelpath.work.runner import Runner, Stopped
+from kernelpath.work.rank_runners import RankRunners
+from kernelpath.work.runner import Runner, SubmissionFailed
 from kernelpath.work.tensors import to_bytes
 
 _OWN = (Verdict.NOT_STARTED, Verdict.COMPILE_ERROR, Verdict.UNAVAILABLE)
@@ -44,8 +44,8 @@ _ENDING_SECONDS = 1.0
 class Ran:
     """A call on every rank: what those told that returned, what is wrong with it, and what they did."""
 
-    returned: Mapping[int, messages.Returned]
-    complaint: Complaint | None
+    returned: Mapping[int, messages.CallResult]
+    finding: Finding | None
     log: Log
 
     @property
@@ -61,9 +61,9 @@ def rows(drawn: Sequence[Any], world: int) -> list[list[Any]]:
 
 
 def together(
-    ranks: Ranks, own: Sequence[Sequence[Any]], collectives: Sequence[str] = (), perturbed: Perturbed = ""
+    ranks: RankRunners, own: Sequence[Sequence[Any]], collectives: Sequence[str] = (), perturbed: Perturbed = ""
 ) -> Ran:
-    """Call the entry on every rank, with its own inputs. Raises runner.Stopped where it cannot be loaded.
+    """Call the entry on every rank, with its own inputs. Raises runner.SubmissionFailed where it cannot be loaded.
 
     perturbed: see Exchange.
     """
@@ -73,14 +73,14 @@ def together(
     exchange = Exchange(len(members), collectives, layers.seconds, results, perturbed)
     try:
         for rank, member in enumerate(members):
-            member.post(_joining(own[rank], rank, len(members), layers, collectives))
-            member.hand(exchange.ends[rank].fileno())
+            member.send(_joining(own[rank], rank, len(members), layers, collectives))
+            member.send_descriptor(exchange.ends[rank].fileno())
             exchange.ends[rank].close()
         exchange.serve(_seconds())
     finally:
         exchange.close()
-    returned, stopped = _answers(members, _ENDING_SECONDS if exchange.complaint else _seconds())
-    return Ran(returned, _complaint(exchange, stopped) or _uncomputed(exchange, layers), exchange.log())
+    returned, stopped = _answers(members, _ENDING_SECONDS if exchange.finding else _seconds())
+    return Ran(returned, _finding(exchange, stopped) or _uncomputed(exchange, layers), exchange.log())
 
 
 class Distributed(Python):
@@ -88,53 +88,53 @@ class Distributed(Python):
 
     def call(
         self, runner: Runner, case: Case, seed: int, *, variety: Variety = PLAIN, order: int = 0, label: str = ""
-    ) -> Evidence:
+    ) -> Observation:
         """Call the entry twice, once with perturbed messages: what a rank returns has to follow what it receives.
 
         Which of both calls that is depends on the seed, so that no submission can know it.
         """
-        assert isinstance(runner, Ranks)
-        drawn = truth.draw_inputs(self.exercise, case, seed, "cpu", variety)
+        assert isinstance(runner, RankRunners)
+        drawn = ground_truth.draw_inputs(self.exercise, case, seed, "cpu", variety)
         own = rows(drawn, case["world"])
         least = self.exercise.network.least
         wanted = least(**case) if least is not None and len(own) > 1 else 0
-        comes_first = bool(wanted) and bool(truth.derive(seed, "perturbed messages") & 1)
+        comes_first = bool(wanted) and bool(ground_truth.derive(seed, "perturbed messages") & 1)
         perturbed = self._perturbed(runner, own) if comes_first else None
-        if perturbed is not None and perturbed.complaint is not None and perturbed.complaint.verdict in _BETWEEN:
-            return Evidence(inputs=drawn, outputs=[], complaint=perturbed.complaint, log=perturbed.log)
+        if perturbed is not None and perturbed.finding is not None and perturbed.finding.verdict in _BETWEEN:
+            return Observation(inputs=drawn, outputs=[], finding=perturbed.finding, log=perturbed.log)
         ran = together(runner, own, self.exercise.network.collectives)
-        complaint = ran.complaint or self._conduct(ran.returned, own)
-        unmoved: Complaint | None = None
-        if complaint is None and wanted:
+        finding = ran.finding or self._conduct(ran.returned, own)
+        unmoved: Finding | None = None
+        if finding is None and wanted:
             perturbed = perturbed or self._perturbed(runner, own)
             unmoved = _unmoved(ran, perturbed, wanted)
-            if unmoved is not None and perturbed.complaint is None and _sends_integers(ran.log):
+            if unmoved is not None and perturbed.finding is None and _sends_integers(ran.log):
                 unmoved = _unmoved(ran, self._perturbed(runner, own, "all"), wanted)
-        return Evidence(inputs=drawn, outputs=ran.outputs, complaint=complaint, log=ran.log, unmoved=unmoved)
+        return Observation(inputs=drawn, outputs=ran.outputs, finding=finding, log=ran.log, unmoved=unmoved)
 
-    def _perturbed(self, ranks: Ranks, own: Sequence[Sequence[Any]], which: Perturbed = "floats") -> Ran:
+    def _perturbed(self, ranks: RankRunners, own: Sequence[Sequence[Any]], which: Perturbed = "floats") -> Ran:
         return together(ranks, own, self.exercise.network.collectives, which)
 
-    def judged(self, evidence: Evidence) -> Complaint | None:
-        if evidence.complaint is not None:
-            return evidence.complaint
-        expected = truth.expected_outputs(self.exercise, evidence.inputs)
-        assert evidence.log is not None
-        size = evidence.log.size
-        if len(evidence.outputs) != len(expected):
-            counts = f"{len(evidence.outputs)} tensors on {size} ranks, expected {len(expected)}"
-            return Complaint(Verdict.WRONG_TYPE, f"{self.exercise.entry} returned {counts}")
-        dtype = truth.output_dtype(self.exercise, evidence.inputs)
+    def judged(self, observation: Observation) -> Finding | None:
+        if observation.finding is not None:
+            return observation.finding
+        expected = ground_truth.expected_outputs(self.exercise, observation.inputs)
+        assert observation.log is not None
+        size = observation.log.size
+        if len(observation.outputs) != len(expected):
+            counts = f"{len(observation.outputs)} tensors on {size} ranks, expected {len(expected)}"
+            return Finding(Verdict.WRONG_TYPE, f"{self.exercise.entry} returned {counts}")
+        dtype = ground_truth.output_dtype(self.exercise, observation.inputs)
         names = _names(size, len(expected) // size)
-        magnitudes = truth.magnitudes_of(self.exercise, evidence.inputs)
-        complaint = compare.judge(evidence.outputs, expected, self.exercise.tolerance, dtype, names, magnitudes)
-        if complaint is None or complaint.verdict is Verdict.WRONG_VALUES:
-            complaint = compare.checked(self.exercise, evidence) or complaint
-        if complaint is not None and any(bool(output.isnan().any()) for output in evidence.outputs):
-            complaint = replace(complaint, cause=complaint.cause + _NAN)
-        return complaint or evidence.unmoved
+        magnitudes = ground_truth.magnitudes_of(self.exercise, observation.inputs)
+        finding = compare.judge(observation.outputs, expected, self.exercise.tolerance, dtype, names, magnitudes)
+        if finding is None or finding.verdict is Verdict.WRONG_VALUES:
+            finding = compare.checked(self.exercise, observation) or finding
+        if finding is not None and any(bool(output.isnan().any()) for output in observation.outputs):
+            finding = replace(finding, cause=finding.cause + _NAN)
+        return finding or observation.unmoved
 
-    def beyond(self, case: Case, log: Log) -> Complaint | None:
+    def beyond(self, case: Case, log: Log) -> Finding | None:
         """The first limit of the network that a case breaks."""
         limits = self.exercise.network
         if limits.least is not None and log.size > 1:
@@ -143,42 +143,42 @@ class Distributed(Python):
             if log.received(rank) < least:
                 cause = f"rank {rank} receives {log.received(rank):,} bytes by torch.distributed, at least {least:,}"
                 told = f"{cause} of what it returns are known to other ranks alone"
-                return Complaint(Verdict.NOT_YOUR_KERNEL, told)
+                return Finding(Verdict.NOT_YOUR_KERNEL, told)
         if limits.bytes is not None:
             most = limits.bytes(**case)
             rank = max(range(log.size), key=log.sent)
             if log.sent(rank) > most:
                 cause = f"rank {rank} sends {log.sent(rank):,} bytes in {log.messages(rank)} messages, at most {most:,}"
-                return Complaint(Verdict.TOO_MUCH_TRAFFIC, f"{_told(case)}: {cause} are needed", line=log.line_of(rank))
+                return Finding(Verdict.TOO_MUCH_TRAFFIC, f"{_told(case)}: {cause} are needed", line=log.line_of(rank))
         allowed = limits.ring_messages(**case) if limits.ring_messages is not None else None
         if allowed is not None and (wrong := network.not_a_ring(log, allowed)):
             cause, line = wrong
-            return Complaint(Verdict.WRONG_VALUES, f"{_told(case)}: {cause}", line=line)
+            return Finding(Verdict.WRONG_VALUES, f"{_told(case)}: {cause}", line=line)
         found = timeline(log, limits.links)
         if limits.seconds is not None and found.end > (most_seconds := limits.seconds(**case)):
             links = f"links of {limits.links.latency * 1e6:.0f} µs and {limits.links.bandwidth / 1e9:.0f} GB/s"
             took = f"{found.end * 1e6:.1f} µs on simulated {links}, at most {most_seconds * 1e6:.1f} are allowed"
             row = f"{network.longest_chain(log)} messages in a row, each posted after a wait for the one before"
-            return Complaint(Verdict.TOO_SLOW, f"{_told(case)}: {took}; {row}", line=network.longest_wait(log, found))
+            return Finding(Verdict.TOO_SLOW, f"{_told(case)}: {took}; {row}", line=network.longest_wait(log, found))
         if case is self.exercise.largest and found.hidden < limits.hidden:
             cause = f"{found.hidden:.0%} of the communication is behind compute, {limits.hidden:.0%} required"
             why, line = network.exposed(log, found)
             made_of = _made_of(log, found.total("all_reduce", 0))
-            return Complaint(Verdict.TOO_SLOW, f"{cause}; {made_of}; {why}", line=line)
+            return Finding(Verdict.TOO_SLOW, f"{cause}; {made_of}; {why}", line=line)
         return None
 
-    def _conduct(self, returned: Mapping[int, messages.Returned], own: Sequence[Sequence[Any]]) -> Complaint | None:
+    def _conduct(self, returned: Mapping[int, messages.CallResult], own: Sequence[Sequence[Any]]) -> Finding | None:
         for rank, told in returned.items():
             inputs = () if any(isinstance(value, Layers) for value in own[rank]) else tuple(own[rank])
-            if complaint := self.conduct(told, inputs):
-                return _by(rank, complaint)
+            if finding := self.conduct(told, inputs):
+                return _by(rank, finding)
         return None
 
 
-def _unmoved(ran: Ran, perturbed: Ran, least: int) -> Complaint | None:
+def _unmoved(ran: Ran, perturbed: Ran, least: int) -> Finding | None:
     """What is wrong where a rank returns less than `least` bytes that are others with perturbed messages."""
-    if (complaint := perturbed.complaint) is not None:
-        return replace(complaint, cause=f"with other values in its messages, {complaint.cause}")
+    if (finding := perturbed.finding) is not None:
+        return replace(finding, cause=f"with other values in its messages, {finding.cause}")
     for rank, returned in ran.returned.items():
         pairs = zip(returned.outputs, perturbed.returned[rank].outputs, strict=True)
         moved = sum(_different_bytes(one, other) for one, other in pairs)
@@ -187,11 +187,11 @@ def _unmoved(ran: Ran, perturbed: Ran, least: int) -> Complaint | None:
             if moved:
                 cause = f"{moved:,} bytes of what rank {rank} returns depend on what it receives by torch.distributed"
             told = f"{cause}; at least {least:,} are known to other ranks alone"
-            return Complaint(Verdict.NOT_YOUR_KERNEL, told)
+            return Finding(Verdict.NOT_YOUR_KERNEL, told)
     return None
 
 
-def _different_bytes(one: messages.Output, other: messages.Output) -> int:
+def _different_bytes(one: messages.TensorData, other: messages.TensorData) -> int:
     """The bytes of the elements that differ between two outputs."""
     itemsize: int = getattr(torch, one.dtype).itemsize
     if len(one.content) != len(other.content):
@@ -230,43 +230,43 @@ def _joining(inputs: Sequence[Any], rank: int, size: int, layers: Layers, collec
     )
 
 
-def _answers(members: Sequence[Runner], seconds: float) -> tuple[dict[int, messages.Returned], dict[int, Complaint]]:
+def _answers(members: Sequence[Runner], seconds: float) -> tuple[dict[int, messages.CallResult], dict[int, Finding]]:
     """What the ranks returned, and how the others ended, within so many seconds for all of them."""
     end = time.monotonic() + seconds
     returned, stopped = {}, {}
     for rank, member in enumerate(members):
         try:
-            returned[rank] = member.answer(messages.Returned, max(end - time.monotonic(), 0.1))
-        except Stopped as ended:
-            stopped[rank] = ended.complaint
+            returned[rank] = member.receive(messages.CallResult, max(end - time.monotonic(), 0.1))
+        except SubmissionFailed as ended:
+            stopped[rank] = ended.finding
     return returned, stopped
 
 
-def _complaint(exchange: Exchange, stopped: dict[int, Complaint]) -> Complaint | None:
+def _finding(exchange: Exchange, stopped: dict[int, Finding]) -> Finding | None:
     """The cause before what followed from it."""
-    between = exchange.complaint
+    between = exchange.finding
     if between is not None and between.verdict not in _BETWEEN:
         return between
     first = next((rank for rank in exchange.first_to_fail if rank in stopped), None)
     if first is not None:
         return _by(first, stopped[first])
-    return between or next((_by(rank, complaint) for rank, complaint in stopped.items()), None)
+    return between or next((_by(rank, finding) for rank, finding in stopped.items()), None)
 
 
-def _by(rank: int, complaint: Complaint) -> Complaint:
-    if complaint.verdict in _OWN:
-        return complaint
-    return Complaint(complaint.verdict, f"rank {rank}: {complaint.cause}", complaint.file, complaint.line)
+def _by(rank: int, finding: Finding) -> Finding:
+    if finding.verdict in _OWN:
+        return finding
+    return Finding(finding.verdict, f"rank {rank}: {finding.cause}", finding.file, finding.line)
 
 
-def _uncomputed(exchange: Exchange, layers: Layers) -> Complaint | None:
+def _uncomputed(exchange: Exchange, layers: Layers) -> Finding | None:
     """Whether a rank computed each part once, from the last to the first."""
     wanted = list(reversed(range(len(layers.seconds))))
     for rank in range(len(exchange.ends)):
         if (done := exchange.computed(rank)) != wanted:
             told = ", ".join(map(str, done[:4])) + (", …" if len(done) > 4 else "")
             cause = f"rank {rank} calls backward of layers {told or 'none'}; call each once, the last layer first"
-            return Complaint(Verdict.WRONG_VALUES, cause, line=exchange.computed_in(rank))
+            return Finding(Verdict.WRONG_VALUES, cause, line=exchange.first_compute_line(rank))
     return None
 
 

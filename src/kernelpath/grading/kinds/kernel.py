@@ -17,16 +17,16 @@ from kernelpath.course.problem import Case
 from kernelpath.course.registry import Lane
 from kernelpath.course.spec import Exercise
 from kernelpath.device import messages as device
-from kernelpath.grading import truth
-from kernelpath.grading.conduct import MUTATED, Evidence, borrowed, computed, launched_nothing
+from kernelpath.grading import ground_truth
 from kernelpath.grading.kinds.python import Python, seen, told_tensor
+from kernelpath.grading.provenance import MUTATED, Observation, borrowed, computed, launched_nothing
 from kernelpath.grading.traffic import line_traffic
-from kernelpath.lines import LineInstructions
-from kernelpath.verdict import Complaint, Verdict
+from kernelpath.line_counters import LineInstructions
+from kernelpath.verdict import Finding, Verdict
 from kernelpath.work import messages
-from kernelpath.work.blame import FAULT_VERDICTS
-from kernelpath.work.runner import Runner, Stopped
-from kernelpath.work.tensors import dtype_name, to_bytes, whole_storage
+from kernelpath.work.exception_findings import FAULT_VERDICTS
+from kernelpath.work.runner import Runner, SubmissionFailed
+from kernelpath.work.tensors import dtype_name, storage_bytes, to_bytes
 from warpcheck.frontends.tuning import Chosen
 
 _ENDINGS = {
@@ -46,13 +46,13 @@ class Kernel(Python):
         super().__init__(exercise, on)
         self.on_machine = self.twin = on == "cpu"
 
-    def conduct(self, returned: messages.Returned, inputs: tuple[object, ...]) -> Complaint | None:
+    def conduct(self, returned: messages.CallResult, inputs: tuple[object, ...]) -> Finding | None:
         overwritten = self.exercise.overwritten(inputs)
         return seen(returned, inputs, overwritten) or borrowed(
             returned.operators, returned.launches, self.exercise.entry
         )
 
-    def _request(self, inputs: Sequence[Any], case: Case, seed: int, variety: Variety) -> messages.Asked:
+    def _request(self, inputs: Sequence[Any], case: Case, seed: int, variety: Variety) -> messages.WorkerRequest:
         """On a GPU the submission's process draws them, with their strides, and gigabytes need not be sent."""
         return messages.Run(case=dict(case), seed=seed, variety=variety)
 
@@ -68,44 +68,44 @@ class Kernel(Python):
         chosen: Chosen = NOTHING,
         label: str = "",
         judged: bool = True,
-    ) -> Evidence:
+    ) -> Observation:
         """chosen: what a GPU decided about the kernels, which holds on the PTX machine. negated, label: as in
         device.Begin. judged: False where the transcript alone is of interest, so that no output is sent.
         """
         if not self.on_machine:
             return super().call(runner, case, seed, variety=variety)
         runner.ready()
-        drawn = truth.draw_inputs(self.exercise, case, seed, "cpu", variety)
-        inputs = as_inputs(drawn, runner.numbers)
-        runner.ask_machine(device.Begin(runner.client, inputs, order, negated, label), device.Done)
+        drawn = ground_truth.draw_inputs(self.exercise, case, seed, "cpu", variety)
+        inputs = as_inputs(drawn, runner.storage_numbers)
+        runner.request_machine(device.Begin(runner.client, inputs, order, negated, label), device.Done)
         try:
-            placed = runner.ask(messages.Run(case=dict(case), seed=0, chosen=chosen), messages.Placed)
-        except Stopped as stopped:
-            raise Stopped(self._machine_says(runner) or stopped.complaint) from None
+            placed = runner.request(messages.Run(case=dict(case), seed=0, chosen=chosen), messages.OutputRefs)
+        except SubmissionFailed as stopped:
+            raise SubmissionFailed(self._machine_says(runner) or stopped.finding) from None
         overwritten = self.exercise.overwritten(inputs.arguments)
         if not judged:
-            ended = runner.ask_machine(device.End(runner.client, (), counted=False), device.Ended)
+            ended = runner.request_machine(device.End(runner.client, (), counted=False), device.Ended)
             assert ended is not None
-            complaint = complaint_of(ended.failed) if ended.failed is not None else None
-            return Evidence(drawn, (), complaint, notes=ended.notes, operators=placed.operators)
+            finding = finding_of(ended.failed) if ended.failed is not None else None
+            return Observation(drawn, (), finding, notes=ended.notes, operators=placed.operators)
         places = overwritten or placed.outputs
         asked = [_storage_of(place, inputs) for place in overwritten] or placed.outputs
-        ended = runner.ask_machine(device.End(runner.client, asked), device.Ended)
+        ended = runner.request_machine(device.End(runner.client, asked), device.Ended)
         assert ended is not None
         contents = [output.content for output in ended.outputs]
         if overwritten:
             contents, ended = _taken(overwritten, inputs, ended)
-        complaint = self._complaint(ended, placed)
+        finding = self._finding(ended, placed)
         outputs: list[torch.Tensor] = []
-        if complaint is None:
+        if finding is None:
             outputs = [
                 told_tensor(place.dtype, place.shape, content, "cpu")
                 for place, content in zip(places, contents, strict=True)
             ]
-        return Evidence(
+        return Observation(
             inputs=drawn,
             outputs=outputs,
-            complaint=complaint,
+            finding=finding,
             traffic=line_traffic(one for one in ended.accesses if Path(one[0]).stem != messages.PRODUCT),
             instructions=tuple(starmap(LineInstructions, ended.instructions)),
             notes=ended.notes,
@@ -116,42 +116,42 @@ class Kernel(Python):
             places=places,
         )
 
-    def with_writer(self, runner: Runner, evidence: Evidence, complaint: Complaint, lane: Lane) -> Complaint:
-        if complaint.element is None or not self.on_machine:
-            return complaint
-        output, element = complaint.element
-        place = evidence.places[output]
+    def with_writer(self, runner: Runner, observation: Observation, finding: Finding, lane: Lane) -> Finding:
+        if finding.element is None or not self.on_machine:
+            return finding
+        output, element = finding.element
+        place = observation.places[output]
         itemsize = torch.empty(0, dtype=getattr(torch, place.dtype)).element_size()
         asked = device.AskWriter(runner.client, place.storage, (place.offset + element) * itemsize)
-        writer = runner.ask_machine(asked, device.Writer)
-        if writer is None and lane == "triton" and evidence.notes:
-            return replace(complaint, cause=f"{complaint.cause}; {_programs(evidence.notes)}")
+        writer = runner.request_machine(asked, device.Writer)
+        if writer is None and lane == "triton" and observation.notes:
+            return replace(finding, cause=f"{finding.cause}; {_programs(observation.notes)}")
         if writer is None or Path(writer.file).stem == messages.PRODUCT:
-            return complaint
+            return finding
         who = f"program {writer.block}" if lane == "triton" else f"thread {writer.thread} of block {writer.block}"
-        cause = f"{complaint.cause}; {who} wrote the first of them"
-        return replace(complaint, cause=cause, file=Path(writer.file).name, line=writer.line)
+        cause = f"{finding.cause}; {who} wrote the first of them"
+        return replace(finding, cause=cause, file=Path(writer.file).name, line=writer.line)
 
-    def _machine_says(self, runner: Runner) -> Complaint | None:
+    def _machine_says(self, runner: Runner) -> Finding | None:
         """What a kernel did wrong, whatever the submission's process made of it."""
         if not runner.pids:
             return None
-        ended = runner.ask_machine(device.End(runner.client, ()), device.Ended)
-        return complaint_of(ended.failed) if ended is not None and ended.failed else None
+        ended = runner.request_machine(device.End(runner.client, ()), device.Ended)
+        return finding_of(ended.failed) if ended is not None and ended.failed else None
 
-    def _complaint(self, ended: device.Ended, placed: messages.Placed) -> Complaint | None:
+    def _finding(self, ended: device.Ended, placed: messages.OutputRefs) -> Finding | None:
         entry = self.exercise.entry
         if ended.failed is not None:
-            return complaint_of(ended.failed)
+            return finding_of(ended.failed)
         if placed.tampered:
-            return Complaint(Verdict.TAMPERED, placed.tampered)
+            return Finding(Verdict.TAMPERED, placed.tampered)
         if ended.mutated:
             return MUTATED
         if not ended.notes:
             return computed(placed.operators, entry) or launched_nothing(ended.notes, entry)
         fault = next((output.fault for output in ended.outputs if output.fault), "")
         if fault:
-            return computed(placed.operators, entry) or Complaint(Verdict.NOT_YOUR_KERNEL, fault)
+            return computed(placed.operators, entry) or Finding(Verdict.NOT_YOUR_KERNEL, fault)
         return None
 
 
@@ -175,7 +175,7 @@ def as_inputs(drawn: Sequence[Any], fresh: Iterator[int], *, far: bool = False) 
                 if value.is_meta:
                     spans[number] = storage.nbytes()
                 else:
-                    storages[number] = to_bytes(whole_storage(value))
+                    storages[number] = to_bytes(storage_bytes(value))
             shape, strides, offset = list(value.shape), list(value.stride()), int(value.storage_offset())
             value = device.Strided(number, dtype_name(value.dtype), shape, strides, offset)
         arguments.append(value)
@@ -218,8 +218,8 @@ def _taken(
     return contents, replace_struct(ended, mutated=sorted(mutated))
 
 
-def complaint_of(failed: device.Failed) -> Complaint:
+def finding_of(failed: device.Failed) -> Finding:
     """How a kernel ended, as a verdict."""
     if failed.kind == "FORGED":
-        return Complaint(Verdict.TAMPERED, failed.text)
-    return Complaint(_ENDINGS.get(failed.kind, Verdict.CRASHED), failed.text, failed.file, failed.line)
+        return Finding(Verdict.TAMPERED, failed.text)
+    return Finding(_ENDINGS.get(failed.kind, Verdict.CRASHED), failed.text, failed.file, failed.line)

@@ -20,13 +20,13 @@ from kernelpath.course.problem import Case
 from kernelpath.device import lab_messages as device
 from kernelpath.device import lab_server
 from kernelpath.device.messages import Done, LabPart
-from kernelpath.grading import compare, truth
-from kernelpath.grading.conduct import Evidence
+from kernelpath.grading import compare, ground_truth
 from kernelpath.grading.kinds.kernel import as_inputs
 from kernelpath.grading.kinds.python import Python, told_tensor
-from kernelpath.verdict import Complaint, Verdict
+from kernelpath.grading.provenance import Observation
+from kernelpath.verdict import Finding, Verdict
 from kernelpath.work import messages
-from kernelpath.work.runner import Runner, Stopped
+from kernelpath.work.runner import Runner, SubmissionFailed
 from kernelpath.work.tensors import dtype_name, poison_, to_bytes
 
 
@@ -37,42 +37,42 @@ class Lab(Python):
 
     def call(
         self, runner: Runner, case: Case, seed: int, *, variety: Variety = PLAIN, order: int = 0, label: str = ""
-    ) -> Evidence:
+    ) -> Observation:
         """The first call that is wrong, of that on the drawn lab and those on its variants; the last where none is."""
-        drawn = truth.draw_inputs(self.exercise, case, seed, self.device, variety)
-        evidence = self._once(runner, drawn)
+        drawn = ground_truth.draw_inputs(self.exercise, case, seed, self.device, variety)
+        observation = self._once(runner, drawn)
         for inputs in labs.varied(drawn):
-            if compare.judged(self.exercise, evidence) is not None:
+            if compare.judged(self.exercise, observation) is not None:
                 break
-            evidence = self._once(runner, inputs)
-        return evidence
+            observation = self._once(runner, inputs)
+        return observation
 
-    def _once(self, runner: Runner, inputs: tuple[Any, ...]) -> Evidence:
+    def _once(self, runner: Runner, inputs: tuple[Any, ...]) -> Observation:
         runner.ready()
         lab = next(value for value in inputs if isinstance(value, labs.Lab))
-        told = as_inputs([_part(value, lab, self.device) for value in inputs], runner.numbers)
-        runner.ask_machine(device.BeginLab(runner.client, told, lab_server.described(lab)), Done)
+        told = as_inputs([_part(value, lab, self.device) for value in inputs], runner.storage_numbers)
+        runner.request_machine(device.BeginLab(runner.client, told, lab_server.described(lab)), Done)
         try:
-            returned = runner.ask(messages.Run(case={}, seed=0), messages.Returned)
-        except Stopped as stopped:
-            raise Stopped(_forged(runner) or stopped.complaint) from None
+            returned = runner.request(messages.Run(case={}, seed=0), messages.CallResult)
+        except SubmissionFailed as stopped:
+            raise SubmissionFailed(_forged(runner) or stopped.finding) from None
         outputs = [told_tensor(one.dtype, one.shape, one.content, self.device) for one in returned.outputs]
-        spans = [_span(output, place) for output, place in zip(outputs, returned.places, strict=False)]
-        ended = runner.ask_machine(device.EndLab(runner.client, spans), device.LabEnded)
+        spans = [_span(output, place) for output, place in zip(outputs, returned.output_refs, strict=False)]
+        ended = runner.request_machine(device.EndLab(runner.client, spans), device.LabEnded)
         assert ended is not None
         if isinstance(lab, Simulated) and ended.spent is not None:
             lab.spent = ended.spent
         if isinstance(lab, RecordedGpu) and ended.tuning is not None:
             lab.spent = ended.tuning
-        complaint = self.conduct(returned, inputs)
+        finding = self.conduct(returned, inputs)
         if ended.failed is not None:
-            complaint = Complaint(Verdict.TAMPERED, ended.failed.text)
+            finding = Finding(Verdict.TAMPERED, ended.failed.text)
         if len(spans) != len(outputs):
-            complaint = Complaint(Verdict.TAMPERED, "the submission answered in place of the worker")
-        if complaint is None:
+            finding = Finding(Verdict.TAMPERED, "the submission answered in place of the worker")
+        if finding is None:
             held = [self._held(output, content) for output, content in zip(outputs, ended.held, strict=True)]
             outputs = list(lab.graded(outputs, held))
-        return Evidence(inputs=inputs, outputs=outputs, complaint=complaint, operators=returned.operators)
+        return Observation(inputs=inputs, outputs=outputs, finding=finding, operators=returned.operators)
 
     def _held(self, output: torch.Tensor, content: bytes | None) -> torch.Tensor:
         """The output as it is in the lab's memory; poison where it has none."""
@@ -83,10 +83,10 @@ class Lab(Python):
         return told_tensor(dtype_name(output.dtype), shape, content, self.device)
 
 
-def _forged(runner: Runner) -> Complaint | None:
+def _forged(runner: Runner) -> Finding | None:
     """What the submission's process sent in place of a call, where that ended it."""
-    ended = runner.ask_machine(device.EndLab(runner.client, ()), device.LabEnded) if runner.pids else None
-    return Complaint(Verdict.TAMPERED, ended.failed.text) if ended is not None and ended.failed else None
+    ended = runner.request_machine(device.EndLab(runner.client, ()), device.LabEnded) if runner.pids else None
+    return Finding(Verdict.TAMPERED, ended.failed.text) if ended is not None and ended.failed else None
 
 
 _KINDS: Mapping[type[labs.Lab], Literal["bus", "timer", "recorded"]] = {

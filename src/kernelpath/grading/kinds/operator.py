@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kernelpath.device import messages as device
-from kernelpath.grading import truth
+from kernelpath.grading import ground_truth
 from kernelpath.grading.kinds.kernel import Kernel, as_inputs
-from kernelpath.verdict import Complaint
+from kernelpath.verdict import Finding
 from kernelpath.work import messages
-from kernelpath.work.runner import Runner, Stopped
+from kernelpath.work.runner import Runner, SubmissionFailed
 
 INSPECTION_SECONDS = 60.0
 _INSPECTED = "; opcheck calls it here, also with the gradient of y.sum(), one element with strides of 0"
@@ -21,20 +21,22 @@ _INSPECTED = "; opcheck calls it here, also with the gradient of y.sum(), one el
 class Operator(Kernel):
     """The entry is called with its gradient; the problem's inputs and outputs are those of both."""
 
-    def inspected(self, runner: Runner, seed: int) -> Complaint | None:
+    def inspected(self, runner: Runner, seed: int) -> Finding | None:
         """What opcheck, autograd or torch.compile finds wrong with the operator, on the first case."""
         case = self.exercise.cases[0]
         try:
             runner.ready()
             if self.on_machine:
-                drawn = truth.draw_inputs(self.exercise, case, seed, "cpu")
-                runner.ask_machine(device.Begin(runner.client, as_inputs(drawn, runner.numbers), 0), device.Done)
-            runner.ask(messages.Inspect(case=dict(case), seed=seed), messages.Done, INSPECTION_SECONDS)
+                drawn = ground_truth.draw_inputs(self.exercise, case, seed, "cpu")
+                runner.request_machine(
+                    device.Begin(runner.client, as_inputs(drawn, runner.storage_numbers), 0), device.Done
+                )
+            runner.request(messages.Inspect(case=dict(case), seed=seed), messages.Done, INSPECTION_SECONDS)
             return self._fault(runner)
-        except Stopped as stopped:
-            return self._fault(runner) or stopped.complaint
+        except SubmissionFailed as stopped:
+            return self._fault(runner) or stopped.finding
 
-    def _fault(self, runner: Runner) -> Complaint | None:
+    def _fault(self, runner: Runner) -> Finding | None:
         """What a kernel did wrong while the operator was inspected, and what it had not been called with before."""
         found = self._machine_says(runner) if self.on_machine else None
         return found and replace(found, cause=found.cause + _INSPECTED)

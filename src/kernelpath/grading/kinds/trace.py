@@ -13,10 +13,10 @@ from kernelpath.course.inputs import PLAIN, Variety
 from kernelpath.course.problem import Case
 from kernelpath.course.spec import Exercise
 from kernelpath.course.traces import Malformed, TraceFile
-from kernelpath.grading import facts, truth
-from kernelpath.grading.conduct import Evidence
+from kernelpath.grading import facts, ground_truth
 from kernelpath.grading.kinds.python import Python
-from kernelpath.verdict import Complaint, Verdict
+from kernelpath.grading.provenance import Observation
+from kernelpath.verdict import Finding, Verdict
 from kernelpath.work import messages
 from kernelpath.work.runner import Runner, Usage
 
@@ -26,24 +26,24 @@ class Trace(Python):
 
     def call(
         self, runner: Runner, case: Case, seed: int, *, variety: Variety = PLAIN, order: int = 0, label: str = ""
-    ) -> Evidence:
+    ) -> Observation:
         try:
-            inputs = truth.draw_inputs(self.exercise, case, seed, "cpu", variety)
+            inputs = ground_truth.draw_inputs(self.exercise, case, seed, "cpu", variety)
             expected = self.exercise.reference(*inputs)
         except Malformed as error:
             raise Usage(str(error)) from error
         files = [value for value in inputs if isinstance(value, TraceFile)]
         others = [value for value in inputs if not isinstance(value, TraceFile)]
-        told = runner.ask(messages.Read(files=files, arguments=others), messages.Told)
+        told = runner.request(messages.ReadFiles(files=files, arguments=others), messages.ReportedFacts)
         if told.tampered:
-            complaint: Complaint | None = Complaint(Verdict.TAMPERED, told.tampered)
+            finding: Finding | None = Finding(Verdict.TAMPERED, told.tampered)
         else:
             (tolerance,) = self.exercise.tolerance.values()
-            complaint = facts.complaint(self.exercise.entry, told.facts, expected, tolerance)
-        return Evidence(inputs=inputs, outputs=(), complaint=complaint)
+            finding = facts.check_facts(self.exercise.entry, told.facts, expected, tolerance)
+        return Observation(inputs=inputs, outputs=(), finding=finding)
 
-    def judged(self, evidence: Evidence) -> Complaint | None:
-        return evidence.complaint
+    def judged(self, observation: Observation) -> Finding | None:
+        return observation.finding
 
 
 def on_recording(exercise: Exercise, folder: Path | None) -> Exercise:

@@ -1,8 +1,7 @@
-"""A rank as the submission sees it: torch.distributed with a process group whose messages pass through the grader.
+"""Provide torch.distributed to a rank: a process group whose messages pass through the grader.
 
-What torch.distributed sends and receives goes over one Unix socket to the exchange, which counts it. No port is opened.
-
-Longer than 300 lines because the process group has every method that torch.distributed calls, beside its messages.
+All that torch.distributed sends and receives goes over one Unix socket to the exchange, which counts it. No port is
+opened.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore
 
-from kernelpath.wire import Gone, Wire
+from kernelpath.wire import ConnectionClosed, Wire
 from kernelpath.work import fabric_messages as fabric
 from kernelpath.work import messages
 from kernelpath.work.confine import SUBMISSION
@@ -46,23 +45,27 @@ _COLLECTIVES = (
 
 
 class GroupEnded(RuntimeError):
-    """The group cannot go on; the exchange knows why."""
+    """The group cannot go on. The exchange knows the reason."""
 
 
 @contextlib.contextmanager
-def group(grader: socket.socket, asked: messages.Join) -> Iterator[Member]:
-    """Be a rank of the default process group inside. Ends it, and tells the exchange, in any case.
+def join_group(grader: socket.socket, request: messages.Join) -> Iterator[Member]:
+    """Be a rank of the default process group inside the `with` block.
 
-    grader: brings the channel to the exchange.
+    The group is destroyed at the end, and the exchange is told, even after an exception.
+
+    Args:
+        grader: The socket over which the channel to the exchange is received.
+        request: The rank and the size of the group.
     """
     _, (descriptor,), _, _ = socket.recv_fds(grader, 1, 1)
-    member = Member(socket.socket(fileno=descriptor), asked)
+    member = Member(socket.socket(fileno=descriptor), request)
     if BACKEND not in dist.Backend.backend_list:
-        dist.Backend.register_backend(BACKEND, _made, devices=["cpu"])
+        dist.Backend.register_backend(BACKEND, _make_group, devices=["cpu"])
     _current.append(member)
     raised = True
     try:
-        dist.init_process_group(BACKEND, rank=asked.rank, world_size=asked.size, store=HashStore())
+        dist.init_process_group(BACKEND, rank=request.rank, world_size=request.size, store=HashStore())
         yield member
         raised = False
     finally:
@@ -73,20 +76,22 @@ def group(grader: socket.socket, asked: messages.Join) -> Iterator[Member]:
 
 
 _current: list[Member] = []
-"""The rank that this process is."""
+"""The rank that this process is, in a list of at most one."""
 
 
 class Member:
-    """One end of the exchange's wire."""
+    """The rank's end of the wire to the exchange."""
 
-    def __init__(self, channel: socket.socket, asked: messages.Join) -> None:
-        self.rank, self.size, self.collectives = asked.rank, asked.size, asked.collectives
+    def __init__(self, channel: socket.socket, request: messages.Join) -> None:
+        self.rank = request.rank
+        self.size = request.size
+        self.collectives = request.collectives
         self._wire: Wire[Any] = Wire(channel, fabric.ToRank)
         self._posted = 0
         self.open: dict[int, Request] = {}
 
     def post(
-        self, name: fabric.Name, tensor: torch.Tensor | None, peer: int = -1, tag: int = 0, **more: Any
+        self, name: fabric.OperationName, tensor: torch.Tensor | None, peer: int = -1, tag: int = 0, **fields: Any
     ) -> Request:
         """Begin an operation on a contiguous tensor of the CPU."""
         if tensor is not None and not tensor.is_contiguous():
@@ -98,7 +103,7 @@ class Member:
             _poison(tensor)
             content = to_bytes(tensor)
         request = Request(self, self._posted, tensor, content, name)
-        self._tell(
+        self._send(
             fabric.Post(
                 number=self._posted,
                 name=name,
@@ -107,72 +112,79 @@ class Member:
                 dtype=dtype_name(tensor.dtype) if tensor is not None else "",
                 count=tensor.numel() if tensor is not None else 0,
                 content=b"" if receives else content,
-                line=_line(),
-                **more,
+                line=_submission_line(),
+                **fields,
             )
         )
         self.open[self._posted] = request
         return request
 
     def finish(self, number: int, touched: bool) -> bytes:
-        """Wait until an operation is complete; what it brings. Raises GroupEnded."""
-        self._tell(fabric.Await(number, touched, _line()))
-        answer = self._answer()
+        """Wait until an operation is complete, and return its content. Raise GroupEnded where the group ends first."""
+        self._send(fabric.Await(number, touched, _submission_line()))
+        response = self._receive()
         self.open.pop(number, None)
-        return bytes(answer.content)
+        return bytes(response.content)
 
-    def look(self, number: int) -> bool:
-        self._tell(fabric.Look(number))
-        return bool(self._answer().complete)
+    def poll(self, number: int) -> bool:
+        """Return whether an operation is complete."""
+        self._send(fabric.Poll(number))
+        return bool(self._receive().complete)
 
-    def computed(self, part: int) -> bytes:
-        """What a part gives, which this process does not hold before. Raises GroupEnded."""
-        self._tell(fabric.Computed(part, _line()))
-        return bytes(self._answer().content)
+    def compute(self, part: int) -> bytes:
+        """Compute a part, and return its result, which this process does not have before. Raises GroupEnded."""
+        self._send(fabric.ComputePart(part, _submission_line()))
+        return bytes(self._receive().content)
 
     def refuse(self, name: str) -> NoReturn:
-        self._tell(fabric.Refused(name, _line()))
+        """Report a collective that the group does not have, and raise GroupEnded."""
+        self._send(fabric.UnsupportedCollective(name, _submission_line()))
         raise GroupEnded(f"{name} is a collective of the library; write it with send and receive")
 
     def leave(self, raised: bool) -> None:
+        """Report the end of this rank, and close the wire."""
         with contextlib.suppress(GroupEnded):
-            self._tell(fabric.Left(raised, list(self.open)))
+            self._send(fabric.Leave(raised, list(self.open)))
         self._wire.close()
 
-    def _tell(self, message: Any) -> None:
+    def _send(self, message: Any) -> None:
         try:
             self._wire.send(message)
-        except Gone:
+        except ConnectionClosed:
             raise GroupEnded("the group has ended") from None
 
-    def _answer(self) -> Any:
+    def _receive(self) -> Any:
         try:
-            answer = self._wire.receive()
-        except Gone:
+            response = self._wire.receive()
+        except ConnectionClosed:
             raise GroupEnded("the group has ended") from None
-        if isinstance(answer, fabric.Ended):
-            raise GroupEnded(answer.why)
-        return answer
+        if isinstance(response, fabric.GroupEnd):
+            raise GroupEnded(response.reason)
+        return response
 
 
 class Request(dist._Work):  # type: ignore[misc, name-defined]
-    """What isend, irecv and asynchronous collectives return."""
+    """The object that isend, irecv and asynchronous collectives return."""
 
     def __init__(
-        self, member: Member, number: int, tensor: torch.Tensor | None, content: bytes, name: fabric.Name
+        self, member: Member, number: int, tensor: torch.Tensor | None, content: bytes, name: fabric.OperationName
     ) -> None:
         super().__init__()
-        self._member, self._number, self._name = member, number, name
-        self._tensor, self._content = tensor, content
+        self._member = member
+        self._number = number
+        self._name = name
+        self._tensor = tensor
+        self._content = content
         self._complete = False
 
     def wait(self, timeout: object = None) -> bool:
+        """Wait for the operation, and copy the received content to the tensor."""
         if not self._complete:
             touched = self._tensor is not None and to_bytes(self._tensor) != self._content
-            brought = self._member.finish(self._number, touched)
-            if self._tensor is not None and brought:
+            content = self._member.finish(self._number, touched)
+            if self._tensor is not None and content:
                 shape = self._tensor.shape
-                self._tensor.copy_(from_bytes(dtype_name(self._tensor.dtype), shape, brought, "cpu"))
+                self._tensor.copy_(from_bytes(dtype_name(self._tensor.dtype), shape, content, "cpu"))
             self._complete = True
         return True
 
@@ -180,13 +192,13 @@ class Request(dist._Work):  # type: ignore[misc, name-defined]
         self.wait()
 
     def is_completed(self) -> bool:
-        return self._complete or self._member.look(self._number)
+        return self._complete or self._member.poll(self._number)
 
     def is_success(self) -> bool:
         return self.is_completed()
 
     def get_future(self) -> _Future:
-        """Its value is the tensor, in a list."""
+        """Return a future whose value is a list with the tensor."""
         return _Future(self._with_tensor, self.is_completed)
 
     def _with_tensor(self) -> list[torch.Tensor]:
@@ -195,14 +207,17 @@ class Request(dist._Work):  # type: ignore[misc, name-defined]
 
 
 class _Future(torch.futures.Future[Any]):
-    """What is complete when somebody waits for it: nothing runs in the background here.
+    """A future that completes when somebody waits for it: nothing runs in the background here.
 
-    complete: waits, and gives the value. ready: whether it would not have to wait.
+    Args:
+        complete: Waits, and returns the value.
+        ready: Returns whether the future can complete without waiting.
     """
 
     def __init__(self, complete: Callable[[], Any], ready: Callable[[], bool]) -> None:
         super().__init__()
-        self._complete, self._ready = complete, ready
+        self._complete = complete
+        self._ready = ready
 
     def done(self) -> bool:
         return super().done() or self._ready()
@@ -224,7 +239,7 @@ class _Future(torch.futures.Future[Any]):
 
 
 class _Group(dist.ProcessGroup):
-    """What torch.distributed calls."""
+    """The backend that torch.distributed calls."""
 
     def __init__(self, rank: int, size: int) -> None:
         super().__init__(rank, size)  # type: ignore[call-arg]
@@ -234,7 +249,7 @@ class _Group(dist.ProcessGroup):
         return BACKEND
 
     def _get_backend(self, device: torch.device) -> _Group:  # type: ignore[override]
-        """Return the group itself: torch 2.15 looks there for `supports_coalescing`, which this group lacks."""
+        """Return the group itself. torch 2.15 reads `supports_coalescing` of the result, which this group lacks."""
         return self
 
     def send(self, tensors: Sequence[torch.Tensor], peer: int, tag: int) -> Request:
@@ -255,7 +270,9 @@ class _Group(dist.ProcessGroup):
         return self._member.post("barrier", None)
 
 
-def _refusing(name: str) -> Callable[..., NoReturn]:
+def _unsupported(name: str) -> Callable[..., NoReturn]:
+    """Return a method that refuses a collective."""
+
     def refuse(self: _Group, *_: object, **__: object) -> NoReturn:
         self._member.refuse(name.strip("_"))
 
@@ -263,29 +280,39 @@ def _refusing(name: str) -> Callable[..., NoReturn]:
 
 
 for _name in _COLLECTIVES:
-    setattr(_Group, _name, _refusing(_name))
+    setattr(_Group, _name, _unsupported(_name))
 
 
-def _made(store: object, rank: int, size: int, timeout: object) -> _Group:
+def _make_group(store: object, rank: int, size: int, timeout: object) -> _Group:
     return _Group(rank, size)
 
 
 class Layer:
-    """A layer of a model whose backward pass takes time.
+    """A layer of a model whose backward pass takes time on the rank's simulated timeline.
 
-    numel: how many elements its gradient has. Its compute goes on the timeline of the rank.
+    Args:
+        member: The rank.
+        part: The number of the layer's computation.
+        numel: The number of elements of its gradient.
     """
 
     def __init__(self, member: Member, part: int, numel: int) -> None:
-        self._member, self._part, self.numel = member, part, numel
+        self._member = member
+        self._part = part
+        self.numel = numel
 
     def backward(self) -> torch.Tensor:
-        """The gradient of its weights, flat, computed now; layers go backward from the last to the first."""
-        return from_bytes("float32", [self.numel], self._member.computed(self._part), "cpu")
+        """Return the flat gradient of the layer's weights, computed now. Layers go backward from the last to the
+        first.
+        """
+        return from_bytes("float32", [self.numel], self._member.compute(self._part), "cpu")
 
 
-def given(member: Member, inputs: Sequence[Any], sizes: Sequence[int]) -> tuple[Any, ...]:
-    """What the entry takes. sizes: of the gradients of layers, which come before the inputs."""
+def entry_arguments(member: Member, inputs: Sequence[Any], sizes: Sequence[int]) -> tuple[Any, ...]:
+    """Return the arguments of the entry.
+
+    Where `sizes`, the elements of the layers' gradients, are given, a list of layers comes before the inputs.
+    """
     if not sizes:
         return tuple(inputs)
     return [Layer(member, part, numel) for part, numel in enumerate(sizes)], *inputs
@@ -296,8 +323,8 @@ def _poison(tensor: torch.Tensor) -> None:
     poison_(raw[: raw.numel() // 2 * 2])
 
 
-def _line() -> int:
-    """The line of the submission that is being executed."""
+def _submission_line() -> int:
+    """Return the line of the submission that is being executed; 0 where none is."""
     frame = sys._getframe(1)
     while frame is not None:
         if frame.f_globals.get("__name__") == SUBMISSION:

@@ -9,14 +9,14 @@ import torch
 
 from kernelpath.course import registry
 from kernelpath.device.messages import Note
-from kernelpath.grading.conduct import Evidence, computed, difference, idle_cores, library_share, other_cores
+from kernelpath.grading.provenance import Observation, computed, difference, idle_cores, library_share, other_cores
 from kernelpath.verdict import Verdict
-from kernelpath.work.messages import Operator
+from kernelpath.work.messages import OperatorCall
 
 
-def call(*host: tuple[str, str], scalar: str = "7") -> Evidence:
+def call(*host: tuple[str, str], scalar: str = "7") -> Observation:
     note = Note("add", "0f", (1, 1, 1), (32, 1, 1), 0, ["storage 0 (4 bytes) + 0", scalar], host)
-    return Evidence(inputs=(), outputs=(), notes=[note])
+    return Observation(inputs=(), outputs=(), notes=[note])
 
 
 @pytest.mark.parametrize(
@@ -47,26 +47,26 @@ def test_bytes_of_the_host_are_alike_where_they_or_the_storages_are(
 def test_other_bytes_of_the_host_name_their_buffer(
     first: Sequence[tuple[str, str]], second: Sequence[tuple[str, str]]
 ) -> None:
-    complaint = difference(call(*first), call(*second), "add")
-    assert complaint is not None
-    assert complaint.verdict is Verdict.NOT_YOUR_KERNEL
-    assert complaint.cause.startswith(f"add reads bytes in {first[-1][0]} that the host wrote")
+    finding = difference(call(*first), call(*second), "add")
+    assert finding is not None
+    assert finding.verdict is Verdict.NOT_YOUR_KERNEL
+    assert finding.cause.startswith(f"add reads bytes in {first[-1][0]} that the host wrote")
 
 
 @pytest.mark.parametrize(
     ("name", "written"), [("clone", "clone() or contiguous()"), ("_to_copy", "to()"), ("sum", "torch.sum")]
 )
 def test_an_operator_is_named_as_a_submission_writes_it(name: str, written: str) -> None:
-    complaint = computed([Operator(name, 7), Operator(name, 9)], "add")
-    assert complaint is not None
-    assert complaint.cause == f"add calls {written}; your kernel has to do the work"
-    assert complaint.line == 7
+    finding = computed([OperatorCall(name, 7), OperatorCall(name, 9)], "add")
+    assert finding is not None
+    assert finding.cause == f"add calls {written}; your kernel has to do the work"
+    assert finding.line == 7
 
 
 def test_another_scalar_is_a_difference_whatever_the_buffers_say() -> None:
-    complaint = difference(call(("out", "a b")), call(("out", "a b"), scalar="8"), "add")
-    assert complaint is not None
-    assert complaint.cause.startswith("argument 1 of add is 7 for some values and 8 for others")
+    finding = difference(call(("out", "a b")), call(("out", "a b"), scalar="8"), "add")
+    assert finding is not None
+    assert finding.cause.startswith("argument 1 of add is 7 for some values and 8 for others")
 
 
 ADD = "add_kernel_0d1d2d"
@@ -87,18 +87,18 @@ SUM = "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float> >"
     ],
 )
 def test_memory_that_is_made_ready_is_no_librarys_work(kernels: dict[str, float], accepted: bool) -> None:
-    complaint = library_share(kernels, ["add_kernel"])
-    assert (complaint is None) == accepted
-    if complaint is not None:
-        assert complaint.verdict is Verdict.NOT_YOUR_KERNEL
+    finding = library_share(kernels, ["add_kernel"])
+    assert (finding is None) == accepted
+    if finding is not None:
+        assert finding.verdict is Verdict.NOT_YOUR_KERNEL
 
 
 def test_an_evidence_without_a_launch_is_alike_only_with_its_like() -> None:
-    none = Evidence(inputs=(), outputs=[torch.zeros(1)])
+    none = Observation(inputs=(), outputs=[torch.zeros(1)])
     assert difference(none, none, "add") is None
-    complaint = difference(none, call(), "add")
-    assert complaint is not None
-    assert complaint.cause.startswith("0 kernels were launched for some values and 1 for others")
+    finding = difference(none, call(), "add")
+    assert finding is not None
+    assert finding.cause.startswith("0 kernels were launched for some values and 1 for others")
 
 
 @pytest.mark.parametrize(
@@ -116,8 +116,8 @@ def test_tensor_cores_work_where_the_statement_asks_for_them(
     name: str, tensor: int, launches: int, verdict: Verdict | None
 ) -> None:
     exercise = registry.load(registry.find(name))
-    complaint = other_cores(exercise, Evidence((), (), notes=call().notes[:launches], tensor=tensor, flops=1 << 19))
-    assert (complaint.verdict if complaint else None) is verdict
+    finding = other_cores(exercise, Observation((), (), notes=call().notes[:launches], tensor=tensor, flops=1 << 19))
+    assert (finding.verdict if finding else None) is verdict
 
 
 @pytest.mark.parametrize(
@@ -125,9 +125,9 @@ def test_tensor_cores_work_where_the_statement_asks_for_them(
 )
 def test_a_quarter_of_the_output_has_to_change_its_sign_with_the_mma(by_tensor_cores: float, told: str | None) -> None:
     right = torch.tensor([3.0, -5.0, 4.0, -4.0])
-    negated = Evidence(inputs=(), outputs=[right * (1 - 2 * by_tensor_cores)])
-    complaint = idle_cores(registry.load(registry.find("tensor_cores")), negated, [right])
-    assert (complaint is None) == (told is None)
-    if complaint is not None:
-        assert complaint.verdict is Verdict.NO_TENSOR_CORES
-        assert complaint.cause.startswith(str(told))
+    negated = Observation(inputs=(), outputs=[right * (1 - 2 * by_tensor_cores)])
+    finding = idle_cores(registry.load(registry.find("tensor_cores")), negated, [right])
+    assert (finding is None) == (told is None)
+    if finding is not None:
+        assert finding.verdict is Verdict.NO_TENSOR_CORES
+        assert finding.cause.startswith(str(told))

@@ -14,21 +14,21 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from kernelpath.course import registry
 from kernelpath.course.inputs import draw_inputs
 from kernelpath.course.problems import adam
-from kernelpath.grading.conduct import MUTATED
-from kernelpath.grading.contest import Contest
 from kernelpath.grading.kinds.python import seen
-from kernelpath.verdict import Complaint, Verdict
+from kernelpath.grading.provenance import MUTATED
+from kernelpath.grading.timing_session import Contest
+from kernelpath.verdict import Finding, Verdict
 from kernelpath.work import messages
 from kernelpath.work.call import Call
-from kernelpath.work.rounds import Rounds, runs
-from kernelpath.work.watch import Journal
-from kernelpath.work.witness import SubmissionThread
+from kernelpath.work.dispatch_monitor import AuditLog
+from kernelpath.work.tamper_check import SubmissionThread
+from kernelpath.work.timing_rounds import RoundTimer, can_run
 
-_Answer = TypeVar("_Answer", bound=messages.Answer)
+_Answer = TypeVar("_Answer", bound=messages.WorkerResponse)
 Entry = Callable[..., None]
 
 EXERCISE = registry.load(registry.find("adam"))
-JOURNAL, THREAD = Journal(), SubmissionThread()
+AUDIT_LOG, THREAD = AuditLog(), SubmissionThread()
 
 
 class Clock:
@@ -60,26 +60,28 @@ class Race:
             self.given.append(tuple(one.clone() if isinstance(one, torch.Tensor) else one for one in inputs))
             entry(*inputs)
 
-        self._rounds = Rounds(EXERCISE, case, [observed, adam.one_by_one, observed], clock or Clock(), self._prepared)
+        self._rounds = RoundTimer(
+            EXERCISE, case, [observed, adam.one_by_one, observed], clock or Clock(), self._prepared
+        )
         self.calls: list[Call] = []
         self.contest = Contest(EXERCISE, case, self, self._conduct, seed=1, device="cpu")
 
     def _prepared(self, drawn: Sequence[Any]) -> Call:
-        self.calls.append(Call("adamw", drawn, Clock.device, THREAD, JOURNAL, True, EXERCISE))
+        self.calls.append(Call("adamw", drawn, Clock.device, THREAD, AUDIT_LOG, True, EXERCISE))
         return self.calls[-1]
 
     @staticmethod
-    def _conduct(returned: messages.Returned, inputs: tuple[object, ...]) -> Complaint | None:
+    def _conduct(returned: messages.CallResult, inputs: tuple[object, ...]) -> Finding | None:
         return seen(returned, inputs, EXERCISE.overwritten(inputs))
 
-    def ask(self, message: messages.Asked, expected: type[_Answer], seconds: float) -> _Answer:
-        answer: messages.Answer = messages.Ready(secret="", contestants=3)
-        if isinstance(message, messages.Round):
-            answer = self._rounds.answer(message, str)
+    def request(self, message: messages.WorkerRequest, expected: type[_Answer], seconds: float) -> _Answer:
+        answer: messages.WorkerResponse = messages.TimingReady(secret="", implementations=3)
+        if isinstance(message, messages.TimeRound):
+            answer = self._rounds.time_round(message, str)
         assert isinstance(answer, expected)
         return answer
 
-    def run(self, rounds: int = 3) -> Complaint | None:
+    def run(self, rounds: int = 3) -> Finding | None:
         return self.contest.run([rounds], lambda _: None)
 
 
@@ -118,9 +120,9 @@ def skipping(index: int) -> Entry:
 
 @pytest.mark.parametrize("index", [0, 3, 6])
 def test_one_tensor_that_stays_as_it_was_is_noticed(index: int) -> None:
-    complaint = Race(skipping(index)).run()
-    assert complaint is not None
-    assert complaint.verdict is Verdict.WRONG_VALUES
+    finding = Race(skipping(index)).run()
+    assert finding is not None
+    assert finding.verdict is Verdict.WRONG_VALUES
 
 
 class Remembering:
@@ -140,9 +142,9 @@ class Remembering:
 
 def test_the_results_of_an_earlier_round_are_wrong() -> None:
     race = Race(Remembering())
-    complaint = race.run()
-    assert complaint is not None
-    assert complaint.verdict is Verdict.WRONG_VALUES
+    finding = race.run()
+    assert finding is not None
+    assert finding.verdict is Verdict.WRONG_VALUES
     assert len(race.contest.seconds[0]) == 2
 
 
@@ -163,9 +165,9 @@ def test_an_output_that_changes_after_the_clock_has_stopped_is_noticed(index: in
         adam.one_by_one(*inputs)
         kept[:] = adam.updated(*inputs)
 
-    complaint = Race(entry, clock=Clock(lambda: kept[index].add_(1.0))).run()
-    assert complaint is not None
-    assert complaint.verdict is Verdict.TAMPERED
+    finding = Race(entry, clock=Clock(lambda: kept[index].add_(1.0))).run()
+    assert finding is not None
+    assert finding.verdict is Verdict.TAMPERED
 
 
 VIEWS = {"view", "slice", "as_strided", "split", "split_with_sizes", "unbind", "select", "detach", "empty", "set_"}
@@ -229,6 +231,6 @@ def test_a_reference_kernel_that_the_gpu_cannot_launch_does_not_race() -> None:
 
     given: list[tuple[Any, ...]] = []
     case = adam.case("vectors", 7)
-    assert runs(lambda *inputs: given.append(inputs), EXERCISE, case, Clock.device)
+    assert can_run(lambda *inputs: given.append(inputs), EXERCISE, case, Clock.device)
     assert [len(one) for one in given] == [len(draw_inputs(EXERCISE, case, 0, Clock.device))]
-    assert not runs(too_large, EXERCISE, case, Clock.device)
+    assert not can_run(too_large, EXERCISE, case, Clock.device)

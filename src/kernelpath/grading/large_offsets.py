@@ -22,13 +22,13 @@ from kernelpath.course.problem import Case
 from kernelpath.device import far
 from kernelpath.device import messages as device
 from kernelpath.files import source_text
-from kernelpath.grading import conduct
-from kernelpath.grading.cases import Graded
-from kernelpath.grading.kinds.kernel import as_inputs, complaint_of
-from kernelpath.grading.subject import Subject
-from kernelpath.verdict import CaseResult, Complaint, Verdict
+from kernelpath.grading import provenance
+from kernelpath.grading.cases import GradedCase
+from kernelpath.grading.kinds.kernel import as_inputs, finding_of
+from kernelpath.grading.submission import Submission
+from kernelpath.verdict import CaseResult, Finding, Verdict
 from kernelpath.work import messages
-from kernelpath.work.runner import Runner, Stopped
+from kernelpath.work.runner import Runner, SubmissionFailed
 
 _FOUND = (Verdict.OUT_OF_BOUNDS, Verdict.RACE)
 
@@ -39,35 +39,37 @@ _PRODUCT = re.compile(r"(?:^|[^)\s])\s*\b((?:block|thread)Idx\.[xyz]|gridDim\.[x
 """Of two 32-bit numbers: the first has no cast before it, and a literal no suffix."""
 
 
-def graded(subject: Subject, runner: Runner | None, seed: int) -> tuple[list[Graded], tuple[str, ...]]:
+def grade_large_offsets(
+    submission: Submission, runner: Runner | None, seed: int
+) -> tuple[list[GradedCase], tuple[str, ...]]:
     """The far cases to the first that fails, and what could not be said of them.
 
     runner: the submission on the PTX machine, if there is one.
     """
     if runner is None:
         return [], ()
-    found: list[Graded] = []
+    found: list[GradedCase] = []
     unsaid: list[str] = []
-    for case in subject.exercise.far:
+    for case in submission.exercise.far:
         begun = time.monotonic()
         try:
-            complaint, unreached = _judged(subject, case, runner, seed)
-            complaint = subject.placed(complaint)
-        except Stopped as stopped:
-            unsaid.append(f"offsets past 2^31: {words.shown(stopped.complaint.cause)}")
+            finding, unreached = _judged(submission, case, runner, seed)
+            finding = submission.placed(finding)
+        except SubmissionFailed as stopped:
+            unsaid.append(f"offsets past 2^31: {words.shown(stopped.finding.cause)}")
             continue
         seconds = time.monotonic() - begun
-        if complaint is None and unreached:
+        if finding is None and unreached:
             unsaid.append(f"offsets past 2^31: {_cut(unreached)}")
             continue
-        if complaint is None:
-            found.append(Graded(CaseResult(case, Verdict.PASSED, seconds=seconds)))
+        if finding is None:
+            found.append(GradedCase(CaseResult(case, Verdict.PASSED, seconds=seconds)))
             continue
-        cause = words.shown(complaint.cause)
-        if complaint.verdict in _FOUND:
-            cause += _product(Path(complaint.file))
-        result = CaseResult(case, complaint.verdict, cause, subject.shown(complaint.file), complaint.line, seconds)
-        return [*found, Graded(result)], tuple(unsaid)
+        cause = words.shown(finding.cause)
+        if finding.verdict in _FOUND:
+            cause += _product(Path(finding.file))
+        result = CaseResult(case, finding.verdict, cause, submission.shown(finding.file), finding.line, seconds)
+        return [*found, GradedCase(result)], tuple(unsaid)
     return found, tuple(unsaid)
 
 
@@ -88,8 +90,8 @@ def _cut(unreached: Sequence[str]) -> str:
     return f"no block got past element 2^31 of {names} with the instructions and the memory that a launch has here"
 
 
-def _short(subject: Subject, outputs: Sequence[device.Strided], ended: device.Ended) -> Complaint | None:
-    """Return a complaint about the first output of which a whole sample of the blocks did not reach the second half.
+def _short(submission: Submission, outputs: Sequence[device.Strided], ended: device.Ended) -> Finding | None:
+    """Return a finding about the first output of which a whole sample of the blocks did not reach the second half.
 
     The very last element is not asked for: where tiles are taken in a winding order, a block that is not in the sample
     may have it. Nor is anything asked of a grid that has threads for the whole output: the blocks of the sample may
@@ -102,13 +104,13 @@ def _short(subject: Subject, outputs: Sequence[device.Strided], ended: device.En
         reached = ended.reached.get(output.storage, begin + nbytes) - begin
         if 2 * reached >= nbytes:
             continue
-        names = subject.exercise.outputs
+        names = submission.exercise.outputs
         name = names[position] if position < len(names) else f"output {position}"
         (note,) = ended.notes
         if math.prod((*note.grid, *note.block)) * _MOST_OF_A_THREAD >= nbytes // itemsize:
             continue
         grid = " x ".join(str(extent) for extent in note.grid)
-        return Complaint(
+        return Finding(
             Verdict.NOT_WRITTEN,
             f"of {nbytes // itemsize:,} elements of {name} no block gets past number {max(reached, 0) // itemsize:,}: "
             f"all that were tried, the last of the grid of {grid} among them, ended before. Does the grid grow with "
@@ -117,31 +119,32 @@ def _short(subject: Subject, outputs: Sequence[device.Strided], ended: device.En
     return None
 
 
-def _judged(subject: Subject, case: Case, runner: Runner, seed: int) -> tuple[Complaint | None, Sequence[str]]:
+def _judged(submission: Submission, case: Case, runner: Runner, seed: int) -> tuple[Finding | None, Sequence[str]]:
     """What is wrong with the far case, and the tensors past whose element 2**31 it has not seen any.
 
     Whatever the host of a submission does, what a kernel did before is known.
 
-    Raises Stopped where that is nothing and the host took too much memory or time, made too many launches, or died.
+    Raises:
+        SubmissionFailed: Nothing is known, and the host took too much memory or time, made too many launches, or died.
     """
     runner.ready()
-    drawn = subject.exercise.inputs(torch.Generator().manual_seed(seed), **case)
+    drawn = submission.exercise.inputs(torch.Generator().manual_seed(seed), **case)
     client, stopped, placed = runner.client, None, None
-    runner.ask_machine(device.Begin(client, as_inputs(drawn, runner.numbers, far=True), 0), device.Done)
+    runner.request_machine(device.Begin(client, as_inputs(drawn, runner.storage_numbers, far=True), 0), device.Done)
     try:
-        placed = runner.ask(messages.Run(case=dict(case), seed=0), messages.Placed, spare=True)
-    except Stopped as error:
-        stopped = error.complaint
-    ended = runner.ask_machine(device.End(client, ()), device.Ended)
+        placed = runner.request(messages.Run(case=dict(case), seed=0), messages.OutputRefs, spare=True)
+    except SubmissionFailed as error:
+        stopped = error.finding
+    ended = runner.request_machine(device.End(client, ()), device.Ended)
     assert ended is not None
-    if ended.failed is not None and (found := complaint_of(ended.failed)).verdict in _FOUND:
+    if ended.failed is not None and (found := finding_of(ended.failed)).verdict in _FOUND:
         return replace(found, cause=f"{found.cause}; is an offset past 2^31 computed in 32 bits?"), ()
-    if complaint := conduct.other_language(subject.exercise, subject.item.lane, ended.notes):
-        return complaint, ()
+    if finding := provenance.other_language(submission.exercise, submission.item.lane, ended.notes):
+        return finding, ()
     if stopped is None:
         outputs = placed.outputs if placed is not None else ()
-        nothing = conduct.launched_nothing(ended.notes, subject.exercise.entry)
-        return nothing or _short(subject, outputs, ended), ended.unreached
+        nothing = provenance.launched_nothing(ended.notes, submission.exercise.entry)
+        return nothing or _short(submission, outputs, ended), ended.unreached
     if not runner.pids or ended.failed or "out of memory" in stopped.cause or len(ended.notes) == far.NOTES:
-        raise Stopped(stopped)
+        raise SubmissionFailed(stopped)
     return stopped, ()

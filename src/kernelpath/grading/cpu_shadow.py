@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 
 from kernelpath.course.problem import Case, arguments
 from kernelpath.device.messages import Note
-from kernelpath.grading import conduct, launches
-from kernelpath.grading.conduct import Evidence
+from kernelpath.grading import launches, provenance
+from kernelpath.grading.ground_truth import derive
 from kernelpath.grading.kinds.kernel import NOTHING, Kernel
-from kernelpath.grading.subject import Subject
-from kernelpath.grading.truth import derive
-from kernelpath.verdict import Complaint, Verdict
+from kernelpath.grading.provenance import Observation
+from kernelpath.grading.submission import Submission
+from kernelpath.verdict import Finding, Verdict
 from kernelpath.work import messages
-from kernelpath.work.runner import Runner, Stopped
+from kernelpath.work.runner import Runner, SubmissionFailed
 from warpcheck.frontends.tuning import Chosen
 
 FAULTS = (Verdict.OUT_OF_BOUNDS, Verdict.UNINITIALIZED, Verdict.RACE, Verdict.BARRIER)
@@ -23,29 +23,29 @@ FAULTS = (Verdict.OUT_OF_BOUNDS, Verdict.UNINITIALIZED, Verdict.RACE, Verdict.BA
 
 
 @dataclass(frozen=True)
-class Found:
+class ShadowResult:
     """What the machine tells of a case. unable: why it could not run the submission, where that may be its own lack."""
 
-    evidence: Evidence | None = None
-    complaint: Complaint | None = None
+    observation: Observation | None = None
+    finding: Finding | None = None
     unable: str = ""
 
 
-class Beside:
+class CpuShadow:
     """The largest case on the PTX machine, then the others for their faults, while the GPU is busy.
 
     What those may ask for of memory follows from the compiler's version where tiles are partial, and beside a GPU that
     is often an old one: limits hold on the largest case.
     """
 
-    def __init__(self, subject: Subject, seed: int) -> None:
-        self._subject, self._seed = subject, seed
-        self._kind = Kernel(subject.exercise, "cpu")
-        self._runners = subject.workers.runner("cpu"), subject.workers.runner("cpu")
+    def __init__(self, submission: Submission, seed: int) -> None:
+        self._submission, self._seed = submission, seed
+        self._kind = Kernel(submission.exercise, "cpu")
+        self._runners = submission.workers.runner("cpu"), submission.workers.runner("cpu")
         self._case: Case = {}
-        self._running: Future[Found] | None = None
-        self._others: Future[Complaint | None] | None = None
-        self._found: Found | None = None
+        self._running: Future[ShadowResult] | None = None
+        self._others: Future[Finding | None] | None = None
+        self._found: ShadowResult | None = None
 
     @property
     def runner(self) -> Runner:
@@ -61,13 +61,13 @@ class Beside:
         self._others = pool.submit(self._each, others)
         pool.shutdown(wait=False)
 
-    def counted(self) -> tuple[Evidence | None, Complaint | None]:
-        """What has the counters, or a complaint that holds on any GPU; waits for it."""
+    def counted(self) -> tuple[Observation | None, Finding | None]:
+        """What has the counters, or a finding that holds on any GPU; waits for it."""
         found = self._waited()
-        complaint = found.complaint
-        if complaint is None and self._others is not None:
-            complaint = self._others.result()
-        return found.evidence, complaint
+        finding = found.finding
+        if finding is None and self._others is not None:
+            finding = self._others.result()
+        return found.observation, finding
 
     @property
     def not_counted(self) -> tuple[str, ...]:
@@ -76,37 +76,37 @@ class Beside:
         return (f"counters, and whether the PTX machine agrees: {unable}",) if unable else ()
 
     @property
-    def operators(self) -> Sequence[messages.Operator]:
+    def operators(self) -> Sequence[messages.OperatorCall]:
         """Those that the submission called on the machine; waits for it."""
         found = self._waited()
-        return found.evidence.operators if found.evidence else ()
+        return found.observation.operators if found.observation else ()
 
-    def compared(self, profiled: messages.Profiled) -> Complaint | None:
+    def compared(self, profiled: messages.ProfileResult) -> Finding | None:
         """Whether the GPU launched for this case what the machine did.
 
         The GPU had called the entry before, and decided what only time decides. So where they differ, a fresh process
         on the machine is told that, and asked once and again; its counters stand where it launches the same.
         """
         found = self._waited()
-        if found.evidence is None:
+        if found.observation is None:
             return None  # counted() complains, or there is nothing to compare with
         try:
             seen = launches.of_trace(profiled.trace)
         except launches.NoTrace:
-            return Complaint(Verdict.TAMPERED, "the submission answered in place of the worker")
+            return Finding(Verdict.TAMPERED, "the submission answered in place of the worker")
         library = {launches.readable(name) for name in profiled.library}
         seen = [one for one in seen if one.name not in library]
-        different = launches.difference(seen, _own(found.evidence), self._subject.item.lane)
+        different = launches.difference(seen, _own(found.observation), self._submission.item.lane)
         if different is None:
             return None
         runner = self._runners[0]
         runner.close()
         for call in ("told", "again"):
-            evidence = self._call(runner, call, chosen=profiled.chosen)
-            if evidence is None or evidence.complaint is not None:
+            observation = self._call(runner, call, chosen=profiled.chosen)
+            if observation is None or observation.finding is not None:
                 return different
-            if launches.difference(seen, _own(evidence), self._subject.item.lane) is None:
-                self._found = Found(evidence)
+            if launches.difference(seen, _own(observation), self._submission.item.lane) is None:
+                self._found = ShadowResult(observation)
                 return None
         return different
 
@@ -114,54 +114,56 @@ class Beside:
         for runner in self._runners:
             runner.close()
 
-    def _waited(self) -> Found:
+    def _waited(self) -> ShadowResult:
         if self._found is None:
             assert self._running is not None
             self._found = self._running.result()
         return self._found
 
-    def _both(self) -> Found:
-        first: Evidence | None = None
+    def _both(self) -> ShadowResult:
+        first: Observation | None = None
         for runner, what in zip(self._runners, ("counting", "comparing"), strict=True):
             try:
-                evidence = self._kind.call(runner, self._case, derive(self._seed, what), order=int(first is not None))
-            except Stopped as stopped:
-                if stopped.complaint.verdict in FAULTS:
-                    return Found(complaint=stopped.complaint)
-                return Found(unable=f"{stopped.complaint.verdict.value} there: {stopped.complaint.cause}")
-            exercise = self._subject.exercise
-            complaint = evidence.complaint or conduct.other_block(exercise, evidence.notes)
-            complaint = complaint or conduct.other_cores(exercise, evidence)
-            if complaint is None and first is not None:
-                complaint = conduct.difference(first, evidence, self._subject.exercise.entry)
-            if complaint is not None:
-                return Found(complaint=complaint)
-            first = first or evidence
-        return Found(first)
+                observation = self._kind.call(
+                    runner, self._case, derive(self._seed, what), order=int(first is not None)
+                )
+            except SubmissionFailed as stopped:
+                if stopped.finding.verdict in FAULTS:
+                    return ShadowResult(finding=stopped.finding)
+                return ShadowResult(unable=f"{stopped.finding.verdict.value} there: {stopped.finding.cause}")
+            exercise = self._submission.exercise
+            finding = observation.finding or provenance.other_block(exercise, observation.notes)
+            finding = finding or provenance.other_cores(exercise, observation)
+            if finding is None and first is not None:
+                finding = provenance.difference(first, observation, self._submission.exercise.entry)
+            if finding is not None:
+                return ShadowResult(finding=finding)
+            first = first or observation
+        return ShadowResult(first)
 
-    def _each(self, cases: Sequence[Case]) -> Complaint | None:
+    def _each(self, cases: Sequence[Case]) -> Finding | None:
         """Each of them once, in the second process, as far as it runs them; the first fault."""
-        if self._waited().evidence is None:
+        if self._waited().observation is None:
             return None
         for case in cases:
             stops = False
             try:
-                complaint = self._kind.call(self._runners[1], case, derive(self._seed, "counting")).complaint
-            except Stopped as stopped:
-                complaint, stops = stopped.complaint, True
-            if complaint is not None and complaint.verdict in FAULTS:
-                return replace(complaint, cause=f"at {arguments(case)}: {complaint.cause}")
+                finding = self._kind.call(self._runners[1], case, derive(self._seed, "counting")).finding
+            except SubmissionFailed as stopped:
+                finding, stops = stopped.finding, True
+            if finding is not None and finding.verdict in FAULTS:
+                return replace(finding, cause=f"at {arguments(case)}: {finding.cause}")
             if stops:
                 break
         return None
 
-    def _call(self, runner: Runner, what: str, chosen: Chosen = NOTHING) -> Evidence | None:
+    def _call(self, runner: Runner, what: str, chosen: Chosen = NOTHING) -> Observation | None:
         try:
             return self._kind.call(runner, self._case, derive(self._seed, what), chosen=chosen)
-        except Stopped:
+        except SubmissionFailed:
             return None
 
 
-def _own(evidence: Evidence) -> list[Note]:
+def _own(observation: Observation) -> list[Note]:
     """The launches there, without the products of torch.mm."""
-    return [note for note in evidence.notes if note.kernel != messages.PRODUCT]
+    return [note for note in observation.notes if note.kernel != messages.PRODUCT]

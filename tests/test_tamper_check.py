@@ -1,4 +1,4 @@
-"""The submission's own thread, and the snapshot that shows what a submission has replaced or left running."""
+"""The submission's own thread, and the check that shows what a submission has replaced or left running."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 
 from kernelpath.grading import compare
 from kernelpath.work.confine import SUBMISSION
-from kernelpath.work.witness import Snapshot, SubmissionThread
+from kernelpath.work.tamper_check import SubmissionThread, TamperCheck
 
 
 def test_the_submissions_thread_passes_results_and_exceptions() -> None:
@@ -41,12 +41,12 @@ def test_the_submissions_thread_passes_results_and_exceptions() -> None:
 def test_a_replaced_function_is_noticed(
     owner: ModuleType | type, name: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    snapshot = Snapshot()
-    assert snapshot.changed() is None
+    tamper_check = TamperCheck()
+    assert tamper_check.describe_change() is None
     monkeypatch.setattr(owner, name, lambda *_: None)
-    assert snapshot.changed() == said
+    assert tamper_check.describe_change() == said
     monkeypatch.undo()
-    assert snapshot.changed() is None
+    assert tamper_check.describe_change() is None
 
 
 @pytest.fixture
@@ -66,19 +66,20 @@ def test_a_thread_that_runs_the_submission_is_noticed(
     daemon: bool, submission_that_waits: tuple[Callable[[], None], queue.SimpleQueue[None]]
 ) -> None:
     wait, end = submission_that_waits
-    snapshot = Snapshot()
+    tamper_check = TamperCheck()
     thread = threading.Thread(target=lambda: wait(), daemon=daemon, name="later")
     thread.start()
-    assert (snapshot.changed() or "").startswith("a thread was left running")
+    assert (tamper_check.describe_change() or "").startswith("a thread was left running")
     end.put(None)
     thread.join()
-    assert snapshot.changed() is None
+    assert tamper_check.describe_change() is None
 
 
 def test_a_librarys_daemon_thread_is_none_of_the_submissions() -> None:
-    snapshot, end = Snapshot(), threading.Event()
+    tamper_check = TamperCheck()
+    end = threading.Event()
     thread = threading.Thread(target=end.wait, daemon=True)
     thread.start()
-    assert snapshot.changed() is None
+    assert tamper_check.describe_change() is None
     end.set()
     thread.join()

@@ -11,9 +11,9 @@ import torch
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernelpath.device.messages import Failed
-from kernelpath.grading.kinds.kernel import complaint_of
+from kernelpath.grading.kinds.kernel import finding_of
 from kernelpath.verdict import Verdict
-from kernelpath.work.blame import blame
+from kernelpath.work.exception_findings import classify_exception
 from warpcheck.frontends import compiler_advice, cute_advice, triton_advice
 from warpcheck.simt import Fault, FaultKind
 
@@ -31,9 +31,9 @@ FAULTS = {
 @pytest.mark.parametrize(("kind", "verdict"), FAULTS.items(), ids=lambda value: value.name)
 def test_fault_of_the_ptx_machine(kind: FaultKind, verdict: Verdict) -> None:
     fault = Fault(kind, "thread 3 of block 0 did it", "kernel", "/folder/kernel.cu", 7, (0, 0, 0), (3, 0, 0), None)
-    complaint = blame(fault, Path("/folder/kernel.py"))
-    assert complaint.verdict is verdict
-    assert (complaint.cause, complaint.file, complaint.line) == (
+    finding = classify_exception(fault, Path("/folder/kernel.py"))
+    assert finding.verdict is verdict
+    assert (finding.cause, finding.file, finding.line) == (
         "thread 3 of block 0 did it",
         "/folder/kernel.cu",
         7,
@@ -43,8 +43,10 @@ def test_fault_of_the_ptx_machine(kind: FaultKind, verdict: Verdict) -> None:
 @pytest.mark.parametrize("kind", FaultKind)
 def test_a_fault_has_one_verdict_in_the_process_and_from_the_server(kind: FaultKind) -> None:
     place = "kernel", "/folder/kernel.cu", 7, (0, 0, 0), (3, 0, 0)
-    in_the_process = blame(Fault(kind, "thread 3 of block 0 did it", *place, None), Path("/folder/kernel.py"))
-    from_the_server = complaint_of(Failed(kind.name, "thread 3 of block 0 did it", *place))
+    in_the_process = classify_exception(
+        Fault(kind, "thread 3 of block 0 did it", *place, None), Path("/folder/kernel.py")
+    )
+    from_the_server = finding_of(Failed(kind.name, "thread 3 of block 0 did it", *place))
     assert in_the_process.verdict is from_the_server.verdict
 
 
@@ -53,14 +55,14 @@ def test_nvrtcs_error_in_a_folder_with_a_space() -> None:
         pass
 
     said = 'error: expected a ";"\n\n1 error detected in the compilation of "/my class/w01a.cu".'
-    complaint = blame(CompileError(f"/my class/w01a.cu(11): {said}"), Path("/my class/w01a.py"))
-    assert complaint.cause == 'expected a ";" at the end of this line'
-    assert (complaint.file, complaint.line) == ("/my class/w01a.cu", 11)
+    finding = classify_exception(CompileError(f"/my class/w01a.cu(11): {said}"), Path("/my class/w01a.py"))
+    assert finding.cause == 'expected a ";" at the end of this line'
+    assert (finding.file, finding.line) == ("/my class/w01a.cu", 11)
 
 
 TRITON = """
 from pathlib import Path
-from kernelpath.work.blame import blame
+from kernelpath.work.exception_findings import classify_exception
 from warpcheck.frontends import triton as lane
 lane.activate("cpu")
 import torch, triton
@@ -145,9 +147,9 @@ for kernel in (*kernels, tests_a_block, of_torch, odd, uncalled, hyperbolic, des
     try:
         kernel[(2,)](None if kernel is of_none else torch.zeros(8), torch.zeros(8), 7, BLOCK=8)
     except Exception as error:
-        complaint = blame(error, Path(__file__))
-        line = Path(__file__).read_text().splitlines()[complaint.line - 1]
-        print(complaint.verdict.value, line.partition("#")[2], complaint.cause)
+        finding = classify_exception(error, Path(__file__))
+        line = Path(__file__).read_text().splitlines()[finding.line - 1]
+        print(finding.verdict.value, line.partition("#")[2], finding.cause)
 """
 SAID = """\
 COMPILE_ERROR  1 a pointer has no [ ]: use tl.load(x + i + n, mask=…)
@@ -444,9 +446,9 @@ def failed(line: str, folder: Path) -> str:
     try:
         exec(compile(file.read_text(), str(file), "exec"), {})
     except Exception as error:
-        complaint = blame(error, file)
-        assert (complaint.verdict, complaint.line) == (Verdict.CRASHED, 3)
-        return complaint.cause
+        finding = classify_exception(error, file)
+        assert (finding.verdict, finding.line) == (Verdict.CRASHED, 3)
+        return finding.cause
     raise AssertionError(f"{line} raises nothing")
 
 
@@ -481,5 +483,5 @@ def test_a_device_that_is_not_there_is_answered_with_what_to_write(tmp_path: Pat
 def test_a_file_in_another_encoding_is_named(content: bytes, said: str, tmp_path: Path) -> None:
     file = tmp_path / "submission.py"
     file.write_bytes(content)
-    complaint = blame(ValueError("from the lane"), file, loading=True)
-    assert (complaint.verdict, complaint.cause) == (Verdict.COMPILE_ERROR, said)
+    finding = classify_exception(ValueError("from the lane"), file, loading=True)
+    assert (finding.verdict, finding.cause) == (Verdict.COMPILE_ERROR, said)

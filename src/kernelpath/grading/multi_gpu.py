@@ -9,11 +9,11 @@ import torch
 
 from kernelpath.course.problem import Case
 from kernelpath.course.spec import Exercise
-from kernelpath.grading import compare, gate, timing, truth
-from kernelpath.grading.subject import Subject
-from kernelpath.verdict import Complaint, Measurement, Verdict
+from kernelpath.grading import compare, gate, ground_truth, timing
+from kernelpath.grading.submission import Submission
+from kernelpath.verdict import Finding, Measurement, Verdict
 from kernelpath.work import messages
-from kernelpath.work.runner import Runner, Stopped, Usage
+from kernelpath.work.runner import Runner, SubmissionFailed, Usage
 from kernelpath.work.tensors import sample
 
 MOST = 8
@@ -38,15 +38,15 @@ def not_measured(exercise: Exercise) -> tuple[str, ...]:
 
 
 def measure(
-    subject: Subject, seed: int, progress: Callable[[str], None]
-) -> tuple[Measurement | None, Complaint | None, tuple[str, ...]]:
-    """A measurement, a complaint, or why there is neither."""
+    submission: Submission, seed: int, progress: Callable[[str], None]
+) -> tuple[Measurement | None, Finding | None, tuple[str, ...]]:
+    """A measurement, a finding, or why there is neither."""
     if gpus() < 2:
         return None, None, ()
     progress(f"starting a rank on each of {gpus()} GPUs")
-    ranks = subject.workers.across(gpus())
+    ranks = submission.workers.across(gpus())
     try:
-        race = _Race(subject.exercise, ranks, seed)
+        race = _Race(submission.exercise, ranks, seed)
         for rank in ranks:
             rank.prepare()
         for rank in ranks:
@@ -54,8 +54,8 @@ def measure(
         return *race.run(progress), ()
     except Usage as error:
         return None, None, (f"speed beside NCCL: {error}",)
-    except Stopped as stopped:
-        return None, subject.placed(stopped.complaint), ()
+    except SubmissionFailed as stopped:
+        return None, submission.placed(stopped.finding), ()
     finally:
         for rank in ranks:
             rank.close()
@@ -70,53 +70,53 @@ class _Race:
         self.case: Case = {**exercise.bench, "world": len(ranks)}
         self.seconds: list[list[float]] = [[], []]
 
-    def run(self, progress: Callable[[str], None]) -> tuple[Measurement | None, Complaint | None]:
+    def run(self, progress: Callable[[str], None]) -> tuple[Measurement | None, Finding | None]:
         for look in timing.LOOKS:
             while len(self.seconds[0]) < look:
                 progress(f"on {len(self._ranks)} GPUs: round {len(self.seconds[0]) + 1} of at most {timing.LOOKS[-1]}")
-                if complaint := self._round(len(self.seconds[0])):
-                    return None, complaint
+                if finding := self._round(len(self.seconds[0])):
+                    return None, finding
             speedup = timing.ratio(self.seconds[1], self.seconds[0])
             if timing.settled(speedup, [self.exercise.min_speedup]):
                 break
         measured = self._measurement()
         capability = torch.cuda.get_device_capability()
-        return measured, gate.complaint(measured, self.exercise.min_speedup, capability, raced="NCCL")
+        return measured, gate.check_speedup(measured, self.exercise.min_speedup, capability, raced="NCCL")
 
-    def _round(self, index: int) -> Complaint | None:
-        seeds = [truth.derive(self._seed, "round", index, rank) for rank in range(len(self._ranks))]
-        place = truth.derive(self._seed, "sample", index)
+    def _round(self, index: int) -> Finding | None:
+        seeds = [ground_truth.derive(self._seed, "round", index, rank) for rank in range(len(self._ranks))]
+        place = ground_truth.derive(self._seed, "sample", index)
         asked = {name: value for name, value in self.case.items() if name != "world"}
         for rank, seed in zip(self._ranks, seeds, strict=True):
-            rank.post(messages.Round(seed=seed, order=timing.order(index, 2), sample=place, case=asked))
-        timed = [rank.answer(messages.Timed, _ROUND_SECONDS) for rank in self._ranks]
+            rank.send(messages.TimeRound(seed=seed, order=timing.order(index, 2), sample=place, case=asked))
+        timed = [rank.receive(messages.RoundTimes, _ROUND_SECONDS) for rank in self._ranks]
         for contestant in range(2):
             self.seconds[contestant].append(max(one.seconds[contestant] for one in timed))
         return self._judged(timed, seeds, place)
 
-    def _judged(self, timed: Sequence[messages.Timed], seeds: Sequence[int], place: int) -> Complaint | None:
+    def _judged(self, timed: Sequence[messages.RoundTimes], seeds: Sequence[int], place: int) -> Finding | None:
         """The samples of every rank's output against the truth, and who made them."""
         rows = [self._row(seed, rank) for rank, seed in enumerate(seeds)]
         total: torch.Tensor = sum(row.double() for row in rows)  # type: ignore[assignment]
         rms = compare.root_mean_square(total)
         magnitude: torch.Tensor = sum(row.double().abs() for row in rows)  # type: ignore[assignment]
         for rank, one in enumerate(timed):
-            library = [operator for operator in one.returned.operators if operator.name in _COLLECTIVES]
+            library = [operator for operator in one.result.operators if operator.name in _COLLECTIVES]
             if library:
                 cause = f"rank {rank} calls torch.distributed's {library[0].name.strip('_')} on GPUs"
-                return Complaint(Verdict.NOT_YOUR_KERNEL, cause, line=library[0].line)
-            if one.returned.tampered:
-                return Complaint(Verdict.TAMPERED, one.returned.tampered)
-            (output,) = one.returned.outputs
+                return Finding(Verdict.NOT_YOUR_KERNEL, cause, line=library[0].line)
+            if one.result.tampered:
+                return Finding(Verdict.TAMPERED, one.result.tampered)
+            (output,) = one.result.outputs
             if list(output.shape) != list(total.shape) or output.dtype not in self.exercise.tolerance:
-                return Complaint(Verdict.WRONG_SHAPE, f"rank {rank}'s output has shape {list(output.shape)} on GPUs")
+                return Finding(Verdict.WRONG_SHAPE, f"rank {rank}'s output has shape {list(output.shape)} on GPUs")
             wanted = sample(total.to(f"cuda:{rank}"), place)
-            got = truth.tensor_of(output.dtype, list(wanted.shape), output.content, str(wanted.device))
+            got = ground_truth.tensor_of(output.dtype, list(wanted.shape), output.content, str(wanted.device))
             terms = sample(magnitude.to(f"cuda:{rank}"), place)
             wrong = compare.mismatches(got, wanted, self.exercise.tolerance[output.dtype], rms, terms)
             if bool(wrong.any()):
                 share = float(wrong.float().mean())
-                return Complaint(Verdict.WRONG_VALUES, f"on GPUs {share:.1%} of rank {rank}'s sampled output is wrong")
+                return Finding(Verdict.WRONG_VALUES, f"on GPUs {share:.1%} of rank {rank}'s sampled output is wrong")
         return None
 
     def _row(self, seed: int, rank: int) -> torch.Tensor:

@@ -13,7 +13,7 @@ import torch
 from kernelpath.course.problem import Case
 from kernelpath.course.spec import Exercise
 from kernelpath.grading import compare, roofline, timing
-from kernelpath.grading.truth import (
+from kernelpath.grading.ground_truth import (
     NoTensor,
     derive,
     draw_inputs,
@@ -22,24 +22,24 @@ from kernelpath.grading.truth import (
     output_dtype,
     tensors_of_one_dtype,
 )
-from kernelpath.verdict import Complaint, Interval, Measurement, Verdict
+from kernelpath.verdict import Finding, Interval, Measurement, Verdict
 from kernelpath.work import messages
 from kernelpath.work.tensors import samples
 
-_Answer = TypeVar("_Answer", bound=messages.Answer)
-Conduct = Callable[[messages.Returned, tuple[object, ...]], Complaint | None]
+_Answer = TypeVar("_Answer", bound=messages.WorkerResponse)
+Conduct = Callable[[messages.CallResult, tuple[object, ...]], Finding | None]
 
 _ROUND_SECONDS = 30.0
 _SETUP_SECONDS = 120.0
-FORGED = Complaint(Verdict.TAMPERED, "the submission answered in place of the worker")
+FORGED = Finding(Verdict.TAMPERED, "the submission answered in place of the worker")
 
 _SUBMISSION, _BASELINE, _REFERENCE = range(3)
 
 
-class Asker(Protocol):
+class RequestSender(Protocol):
     """What asks a worker: a `work.runner.Runner`."""
 
-    def ask(self, message: messages.Asked, expected: type[_Answer], seconds: float) -> _Answer: ...
+    def request(self, message: messages.WorkerRequest, expected: type[_Answer], seconds: float) -> _Answer: ...
 
 
 class Contest:
@@ -52,7 +52,7 @@ class Contest:
         self,
         exercise: Exercise,
         case: Case,
-        runner: Asker,
+        runner: RequestSender,
         conduct: Conduct,
         seed: int,
         reference: Sequence[Path] = (),
@@ -63,53 +63,55 @@ class Contest:
         self.seconds: list[list[float]] = []
         self.telemetry: dict[str, float] = {}
 
-    def run(self, until: Sequence[int], progress: Callable[[str], None]) -> Complaint | None:
-        """Rounds until the ratios are settled, or all the looks of `until` are taken; the first complaint ends it."""
+    def run(self, until: Sequence[int], progress: Callable[[str], None]) -> Finding | None:
+        """Rounds until the ratios are settled, or all the looks of `until` are taken; the first finding ends it."""
         reference = {file.name: file.read_text(encoding="utf-8") for file in self.reference}
-        ready = self._runner.ask(
-            messages.Contest(case=dict(self.case), reference=reference), messages.Ready, _SETUP_SECONDS
+        ready = self._runner.request(
+            messages.StartTiming(case=dict(self.case), reference=reference), messages.TimingReady, _SETUP_SECONDS
         )
-        if ready.contestants not in (2, 3):
+        if ready.implementations not in (2, 3):
             return FORGED
-        self.seconds = [[] for _ in range(ready.contestants)]
+        self.seconds = [[] for _ in range(ready.implementations)]
         for look in until:
             while len(self.seconds[_SUBMISSION]) < look:
                 progress(f"measuring: round {len(self.seconds[_SUBMISSION]) + 1} of at most {until[-1]}")
-                complaint = self._round(len(self.seconds[_SUBMISSION]))
-                if complaint is not None:
-                    return complaint
+                finding = self._round(len(self.seconds[_SUBMISSION]))
+                if finding is not None:
+                    return finding
             if timing.settled(self.speedup, [self.exercise.min_speedup]):
                 return None
         return None
 
-    def _round(self, index: int) -> Complaint | None:
+    def _round(self, index: int) -> Finding | None:
         seed, sample = derive(self._seed, "round", index), derive(self._seed, "sample", index)
         order = timing.order(index, len(self.seconds))
-        timed = self._runner.ask(messages.Round(seed=seed, order=order, sample=sample), messages.Timed, _ROUND_SECONDS)
+        timed = self._runner.request(
+            messages.TimeRound(seed=seed, order=order, sample=sample), messages.RoundTimes, _ROUND_SECONDS
+        )
         inputs = draw_inputs(self.exercise, self.case, seed, self._device)
-        complaint = self._conduct(timed.returned, inputs) or self._check(timed, inputs, sample)
+        finding = self._conduct(timed.result, inputs) or self._check(timed, inputs, sample)
         if len(timed.seconds) != len(self.seconds) or not all(map(math.isfinite, timed.seconds)):
             return FORGED
         for times, seconds in zip(self.seconds, timed.seconds, strict=True):
             times.append(seconds)
         self.telemetry.update(timed.telemetry)
-        return complaint
+        return finding
 
-    def _check(self, timed: messages.Timed, inputs: Sequence[Any], seed: int) -> Complaint | None:
+    def _check(self, timed: messages.RoundTimes, inputs: Sequence[Any], seed: int) -> Finding | None:
         """The sample of this round's outputs against the truth for this round's inputs."""
-        if timed.late:
+        if timed.changed_after_return:
             cause = f"the output changed after {self.exercise.entry} had returned and the GPU was idle"
-            return Complaint(Verdict.TAMPERED, cause)
-        outputs = timed.returned.outputs
+            return Finding(Verdict.TAMPERED, cause)
+        outputs = timed.result.outputs
         shapes = [list(told.shape) for told in outputs]
         truths = expected_outputs(self.exercise, inputs)
         if shapes != [list(truth.shape) for truth in truths]:
-            return Complaint(Verdict.WRONG_SHAPE, f"in a timed call the outputs have shapes {shapes}")
+            return Finding(Verdict.WRONG_SHAPE, f"in a timed call the outputs have shapes {shapes}")
         dtype, first = output_dtype(self.exercise, inputs), outputs[0].dtype
         if dtype not in (None, first):
-            return Complaint(Verdict.WRONG_DTYPE, f"in a timed call the output has dtype {first}, expected {dtype}")
+            return Finding(Verdict.WRONG_DTYPE, f"in a timed call the output has dtype {first}, expected {dtype}")
         if wide := next((told.dtype for told in outputs if told.dtype not in self.exercise.tolerance), None):
-            return Complaint(Verdict.WRONG_DTYPE, f"in a timed call an output has dtype {wide}")
+            return Finding(Verdict.WRONG_DTYPE, f"in a timed call an output has dtype {wide}")
         places = samples(truths, seed)
         try:
             sampled = _samples_told(outputs, places)
@@ -125,7 +127,7 @@ class Contest:
         if wrong is None:
             return None
         share = float(wrong.float().mean())
-        return Complaint(Verdict.WRONG_VALUES, f"in a timed call {share:.1%} of the sampled outputs are wrong")
+        return Finding(Verdict.WRONG_VALUES, f"in a timed call {share:.1%} of the sampled outputs are wrong")
 
     @property
     def speedup(self) -> Interval:
@@ -154,7 +156,7 @@ class Contest:
         )
 
 
-def _samples_told(outputs: Sequence[messages.Output], places: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+def _samples_told(outputs: Sequence[messages.TensorData], places: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """What the worker told of its outputs, beside the samples of the truths. Raises NoTensor if it cannot be that."""
     found: dict[int, torch.Tensor] = {}
     for dtype in dict.fromkeys(told.dtype for told in outputs):

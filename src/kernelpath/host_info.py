@@ -26,7 +26,7 @@ JOB_BYTES = 3 << 29
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class HostInfo:
     """What a process can learn of where it runs, from files below `root` and from its environment."""
 
     root: Path = _ROOT

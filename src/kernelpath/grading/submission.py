@@ -1,4 +1,4 @@
-"""What is graded: one file as an exercise, and how a complaint names its places."""
+"""What is graded: one file as an exercise, and how a finding names its places."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kernelpath.course.registry import Item
 from kernelpath.course.spec import Exercise
 from kernelpath.files import source_text, submitted
 from kernelpath.grading.workers import OneDevice, Workers
-from kernelpath.verdict import Complaint, Verdict
+from kernelpath.verdict import Finding, Verdict
 from warpcheck.frontends import triton_advice
 from warpcheck.frontends.shared_arrays import in_the_source
 from warpcheck.simt import Target
@@ -50,7 +50,7 @@ def _outside_of_functions(node: ast.AST) -> Iterator[ast.Return]:
 
 
 @dataclass(frozen=True)
-class Subject:
+class Submission:
     """A submission, with the processes that it runs in.
 
     device: where it is graded. target: what the PTX machine stands for. home: the folder that paths are told from.
@@ -59,47 +59,47 @@ class Subject:
 
     item: Item
     exercise: Exercise
-    submission: Path
+    path: Path
     device: OneDevice
     target: Target
     workers: Workers
     home: Path
     instead: tuple[str, ...] = ()
 
-    def placed(self, complaint: Complaint | None) -> Complaint | None:
-        """The complaint about a file beside the submission, with the whole path to it, in the words of its source."""
-        if complaint is None:
+    def placed(self, finding: Finding | None) -> Finding | None:
+        """The finding about a file beside the submission, with the whole path to it, in the words of its source."""
+        if finding is None:
             return None
-        if complaint.verdict in ABOUT_WHAT_IS_RETURNED and not complaint.line:
-            line = return_line(source_text(self.submission), self.exercise.entry)
-            return replace(complaint, file=str(self.submission), line=line) if line else complaint
-        if complaint.file:
-            name = Path(complaint.file).name
-            own = (file for file in submitted(self.submission) if file.name == name)
-            path = next(own, self.submission.with_name(name))
-            cause = complaint.cause
+        if finding.verdict in ABOUT_WHAT_IS_RETURNED and not finding.line:
+            line = return_line(source_text(self.path), self.exercise.entry)
+            return replace(finding, file=str(self.path), line=line) if line else finding
+        if finding.file:
+            name = Path(finding.file).name
+            own = (file for file in submitted(self.path) if file.name == name)
+            path = next(own, self.path.with_name(name))
+            cause = finding.cause
             with suppress(Exception):  # a source that Python or we cannot read costs the advice alone
                 if path.suffix == ".cu" and path.is_file():
-                    cause = in_the_source(cause, source_text(path), complaint.line)
+                    cause = in_the_source(cause, source_text(path), finding.line)
                 elif self.item.lane == "triton" and path.is_file():
-                    cause = triton_advice.in_the_source(cause, source_text(path), complaint.line)
-            return replace(complaint, file=str(path), cause=cause)
-        return replace(complaint, file=str(self.submission)) if complaint.line else complaint
+                    cause = triton_advice.in_the_source(cause, source_text(path), finding.line)
+            return replace(finding, file=str(path), cause=cause)
+        return replace(finding, file=str(self.path)) if finding.line else finding
 
-    def empty_kernel(self) -> Complaint | None:
+    def empty_kernel(self) -> Finding | None:
         """A launch of a kernel that is still the stub's."""
-        source = self.submission.with_suffix(".cu")
+        source = self.path.with_suffix(".cu")
         line = stubs.empty_kernel(source_text(source)) if source.is_file() else 0
         if not line:
             return None
-        return Complaint(Verdict.NOT_STARTED, "the kernel is launched, but writes nothing yet", str(source), line)
+        return Finding(Verdict.NOT_STARTED, "the kernel is launched, but writes nothing yet", str(source), line)
 
     def suspect(self, verdict: Verdict) -> str:
-        """What to fix where the complaint names no file."""
-        source = self.submission.with_suffix(".cu")
+        """What to fix where the finding names no file."""
+        source = self.path.with_suffix(".cu")
         if verdict in BY_A_KERNEL and source.is_file():
             return f"{self.shown(str(source))}, or its launch in the .py"
-        return self.shown(str(self.submission))
+        return self.shown(str(self.path))
 
     def shown(self, file: str) -> str:
         """A path as the learner would type it: relative to `home` where it lies inside."""

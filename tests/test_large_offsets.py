@@ -15,7 +15,7 @@ from kernelpath.course.problem import Problem, Tolerance
 from kernelpath.course.problems import softmax, vector_add
 from kernelpath.device import far as device_far
 from kernelpath.device.far import without_memory
-from kernelpath.grading import far, grade
+from kernelpath.grading import grade, large_offsets
 from kernelpath.verdict import Verdict
 from kernelpath.work import runner
 from tests.waiting import PATIENCE
@@ -97,7 +97,7 @@ def judged(folder: Path, body: str) -> tuple[list[tuple[Verdict, str, int]], tup
         session.workers.copy()
         one = session.workers.runner("cpu")
         try:
-            graded, unsaid = far.graded(session.subject, one, 1)
+            graded, unsaid = large_offsets.grade_large_offsets(session.submission, one, 1)
         finally:
             one.close()
     failed = [one.result for one in graded if not one.result.verdict.passed]
@@ -147,8 +147,8 @@ def test_offsets_in_64_bits_pass(tmp_path: Path, body: str) -> None:
 def test_the_product_that_is_too_narrow_is_named(source: str, said: str, tmp_path: Path) -> None:
     file = tmp_path / "k.cu"
     file.write_text(source)
-    assert said in far._product(file)
-    assert bool(said) == bool(far._product(file))
+    assert said in large_offsets._product(file)
+    assert bool(said) == bool(large_offsets._product(file))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 
 from kernelpath import doctor
 from kernelpath.device import gpu
-from kernelpath.surroundings import Surroundings
+from kernelpath.host_info import HostInfo
 from kernelpath.work import confine, landlock, seccomp
 
 MACHINE = platform.machine()
@@ -21,11 +21,11 @@ WSL2 = "6.6.87.2-microsoft-standard-WSL2"
 DOCKER, RELEASE, ARCH = ".dockerenv", "proc/sys/kernel/osrelease", "proc/sys/kernel/arch"
 
 
-def place(root: Path, files: dict[str, str], environment: dict[str, str] | None = None) -> Surroundings:
+def place(root: Path, files: dict[str, str], environment: dict[str, str] | None = None) -> HostInfo:
     for name, text in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
-    return Surroundings(root, environment or {})
+    return HostInfo(root, environment or {})
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ class Kernel:
 def test_what_an_old_landlock_does_not_hold_is_said(monkeypatch: pytest.MonkeyPatch, answer: int, told: str) -> None:
     monkeypatch.setattr(landlock, "_libc", lambda: Kernel(answer))
     monkeypatch.setattr(landlock, "_use_is_forbidden", lambda: False)
-    assert landlock.judged() == (True, told, "")
+    assert landlock.describe_support() == (True, told, "")
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_what_an_old_landlock_does_not_hold_is_said(monkeypatch: pytest.MonkeyPa
 def test_why_there_is_no_landlock_is_said(monkeypatch: pytest.MonkeyPatch, error: int, why: str) -> None:
     monkeypatch.setattr(landlock, "_libc", lambda: Kernel(-1))
     monkeypatch.setattr("ctypes.get_errno", lambda: error)
-    fine, told, remedy = landlock.judged()
+    fine, told, remedy = landlock.describe_support()
     assert (fine, told) == (False, f"{why}: a submission can read and write what you can")
     assert remedy
 
@@ -140,7 +140,8 @@ libc = ctypes.CDLL(None)
 before = landlock.version()
 libc.prctl(38, 1, 0, 0, 0)
 assert libc.prctl(22, 2, ctypes.create_string_buffer(struct.pack("HP", len(steps), ctypes.addressof(program)))) == 0
-print(before, landlock.version(), landlock.restrict(["/usr"], []), landlock.judged()[1], confine.not_held()[0], sep="|")
+held = landlock.restrict(["/usr"], [])
+print(before, landlock.version(), held, landlock.describe_support()[1], confine.missing_protections()[0], sep="|")
 """
 
 
@@ -160,21 +161,21 @@ def test_a_container_that_permits_the_question_alone_holds_nothing(call: int, er
 
 def test_a_report_says_what_is_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(landlock, "version", lambda: 0)
-    monkeypatch.setattr(seccomp, "known", lambda: False)
-    files, disk = confine.not_held()
+    monkeypatch.setattr(seccomp, "is_supported", lambda: False)
+    files, disk = confine.missing_protections()
     assert "without Landlock" in files
     assert "without a seccomp filter" in disk
     monkeypatch.setattr(landlock, "version", lambda: 1)
-    monkeypatch.setattr(seccomp, "known", lambda: True)
-    assert confine.not_held() == ()
+    monkeypatch.setattr(seccomp, "is_supported", lambda: True)
+    assert confine.missing_protections() == ()
 
 
 def test_an_emulated_process_gets_no_filter(monkeypatch: pytest.MonkeyPatch) -> None:
     """A filter knows the calls of one machine, and the kernel sees those of another: it would forbid them all."""
-    monkeypatch.setattr(Surroundings, "emulated_on", "aarch64")
-    assert not seccomp.known()
+    monkeypatch.setattr(HostInfo, "emulated_on", "aarch64")
+    assert not seccomp.is_supported()
     assert not seccomp.restrict()
-    assert not seccomp.judged()[0]
+    assert not seccomp.describe_support()[0]
 
 
 def test_the_dev_container_is_built_from_the_dockerfile() -> None:

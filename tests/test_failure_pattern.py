@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from kernelpath.course.problem import Case
-from kernelpath.grading import pattern
-from kernelpath.grading.cases import Graded, decides, most_telling
-from kernelpath.grading.conduct import Evidence
+from kernelpath.grading import failure_pattern
+from kernelpath.grading.cases import GradedCase, decides, select_finding
+from kernelpath.grading.provenance import Observation
 from kernelpath.verdict import CaseResult, Verdict
 
 
@@ -45,7 +45,7 @@ def sizes(*values: int) -> list[Case]:
 def test_a_pattern_is_told_where_one_argument_tells_the_cases_apart(
     failed: list[Case], passed: list[Case], told: str
 ) -> None:
-    assert pattern.told(failed, passed) == (f"every case with {told} fails, and no other" if told else "")
+    assert failure_pattern.told(failed, passed) == (f"every case with {told} fails, and no other" if told else "")
 
 
 @pytest.mark.parametrize(
@@ -56,12 +56,12 @@ def test_a_pattern_is_told_where_one_argument_tells_the_cases_apart(
     ],
 )
 def test_a_limit_is_told_from_both_sides(failed: tuple[int, ...], passed: tuple[int, ...], told: str) -> None:
-    assert pattern.told(sizes(*failed), sizes(*passed)) == f"every case with {told}"
+    assert failure_pattern.told(sizes(*failed), sizes(*passed)) == f"every case with {told}"
 
 
 def test_the_line_that_reads_what_nothing_wrote_tells_more_than_an_output_that_was_not_written() -> None:
-    def graded(verdict: Verdict, line: int = 0) -> Graded:
-        return Graded(CaseResult({"n": 1}, verdict, "", "k.cu", line))
+    def graded(verdict: Verdict, line: int = 0) -> GradedCase:
+        return GradedCase(CaseResult({"n": 1}, verdict, "", "k.cu", line))
 
     unwritten, read, wrong, race = Verdict.NOT_WRITTEN, Verdict.UNINITIALIZED, Verdict.WRONG_VALUES, Verdict.RACE
     for first, second, told in (
@@ -71,49 +71,49 @@ def test_the_line_that_reads_what_nothing_wrote_tells_more_than_an_output_that_w
         ((unwritten, 0), (race, 30), (unwritten, 0)),
         ((wrong, 0), (read, 30), (wrong, 0)),
     ):
-        complaint = most_telling([graded(Verdict.PASSED), graded(*first), graded(*second)])
-        assert complaint is not None
-        assert (complaint.verdict, complaint.line) == told
+        finding = select_finding([graded(Verdict.PASSED), graded(*first), graded(*second)])
+        assert finding is not None
+        assert (finding.verdict, finding.line) == told
 
 
 def test_a_case_in_which_an_output_has_one_element_is_told_after_larger_ones() -> None:
-    def graded(tokens: int) -> Graded:
-        evidence = Evidence(inputs=(), outputs=[torch.ones(tokens, 64), torch.ones(tokens)])
-        return Graded(CaseResult({"tokens": tokens}, Verdict.WRONG_VALUES, f"{tokens} are wrong"), evidence)
+    def graded(tokens: int) -> GradedCase:
+        observation = Observation(inputs=(), outputs=[torch.ones(tokens, 64), torch.ones(tokens)])
+        return GradedCase(CaseResult({"tokens": tokens}, Verdict.WRONG_VALUES, f"{tokens} are wrong"), observation)
 
-    complaint = most_telling([graded(1), graded(63)])
-    assert complaint is not None
-    assert complaint.cause == "63 are wrong"
+    finding = select_finding([graded(1), graded(63)])
+    assert finding is not None
+    assert finding.cause == "63 are wrong"
     assert not decides(graded(1))
     assert decides(graded(63))
 
 
 def test_what_is_slow_is_told_only_where_nothing_is_wrong() -> None:
-    slow, wrong = (Graded(CaseResult({"n": 1}, verdict)) for verdict in (Verdict.TOO_SLOW, Verdict.WRONG_VALUES))
+    slow, wrong = (GradedCase(CaseResult({"n": 1}, verdict)) for verdict in (Verdict.TOO_SLOW, Verdict.WRONG_VALUES))
     for graded, told in (([slow, wrong], Verdict.WRONG_VALUES), ([slow, slow], Verdict.TOO_SLOW)):
-        complaint = most_telling(graded)
-        assert complaint is not None
-        assert complaint.verdict is told
+        finding = select_finding(graded)
+        assert finding is not None
+        assert finding.verdict is told
     assert decides(wrong)
     assert not decides(slow)
 
 
 def test_an_assertion_of_the_submission_names_the_inputs_on_which_it_fails() -> None:
     cause = "AssertionError: assert torch.allclose(out, expected)"
-    failed = Graded(CaseResult({"n": 7, "values": "extreme"}, Verdict.CRASHED, cause))
-    complaint = most_telling([Graded(CaseResult({"n": 7}, Verdict.PASSED)), failed])
-    assert complaint is not None
-    assert complaint.cause == f"{cause}; at n=7 values=extreme"
+    failed = GradedCase(CaseResult({"n": 7, "values": "extreme"}, Verdict.CRASHED, cause))
+    finding = select_finding([GradedCase(CaseResult({"n": 7}, Verdict.PASSED)), failed])
+    assert finding is not None
+    assert finding.cause == f"{cause}; at n=7 values=extreme"
 
 
 def test_wrong_values_say_it_and_other_complaints_do_not() -> None:
-    def graded(n: int, verdict: Verdict) -> Graded:
-        return Graded(CaseResult({"n": n}, verdict, "" if verdict.passed else "all are wrong"))
+    def graded(n: int, verdict: Verdict) -> GradedCase:
+        return GradedCase(CaseResult({"n": n}, verdict, "" if verdict.passed else "all are wrong"))
 
     passed = [graded(n, Verdict.PASSED) for n in (32, 96, 4096, 64, 160, 2048)]
-    complaint = most_telling([*passed, *(graded(n, Verdict.WRONG_VALUES) for n in (33, 1009, 7, 65, 513))])
-    assert complaint is not None
-    assert complaint.cause == "all are wrong; every case with n not a multiple of 32 fails, and no other"
-    complaint = most_telling([*passed, *(graded(n, Verdict.RACE) for n in (33, 1009, 7, 65, 513))])
-    assert complaint is not None
-    assert complaint.cause == "all are wrong"
+    finding = select_finding([*passed, *(graded(n, Verdict.WRONG_VALUES) for n in (33, 1009, 7, 65, 513))])
+    assert finding is not None
+    assert finding.cause == "all are wrong; every case with n not a multiple of 32 fails, and no other"
+    finding = select_finding([*passed, *(graded(n, Verdict.RACE) for n in (33, 1009, 7, 65, 513))])
+    assert finding is not None
+    assert finding.cause == "all are wrong"

@@ -11,10 +11,10 @@ import torch
 from kernelpath.device.messages import POISON
 from kernelpath.grading import compare
 from kernelpath.work import confine
-from kernelpath.work.tensors import poison_, whole_storage
-from kernelpath.work.watch import GUARD, Guards, Journal, Notes, Watch
+from kernelpath.work.dispatch_monitor import GUARD, AuditLog, CallRecord, DispatchMonitor, GuardedAllocator
+from kernelpath.work.tensors import poison_, storage_bytes
 
-JOURNAL = Journal()
+AUDIT_LOG = AuditLog()
 
 GUARDED = {
     "empty": lambda x: torch.empty(3, 5),
@@ -29,22 +29,23 @@ GUARDED = {
 def test_fresh_memory_is_poisoned_and_has_the_form_asked_for(make: Callable[[torch.Tensor], torch.Tensor]) -> None:
     x = torch.randn(3, 5).t()
     plain = make(x)
-    notes, guards = Notes(), Guards(poison=True)
-    with JOURNAL.noting(notes), Watch(guards.allocate):
+    record = CallRecord()
+    allocator = GuardedAllocator(poison=True)
+    with AUDIT_LOG.recording(record), DispatchMonitor(allocator.allocate):
         guarded = make(x)
     assert (guarded.shape, guarded.stride(), guarded.dtype) == (plain.shape, plain.stride(), plain.dtype)
     assert guarded.data_ptr() % 64 == guarded.untyped_storage().data_ptr() % 64
     assert compare.is_poison(guarded).all() or guarded.element_size() == 1
-    assert notes.operators == []
-    assert guards.broken() == ""
+    assert record.operators == []
+    assert allocator.describe_broken_guard() == ""
 
 
 def test_timed_calls_are_not_slowed_by_poison() -> None:
-    guards = Guards(poison=False)
-    with Watch(guards.allocate):
+    allocator = GuardedAllocator(poison=False)
+    with DispatchMonitor(allocator.allocate):
         out = torch.empty(10).zero_()
     torch.as_strided(out, (1,), (1,), out.storage_offset() + 10).fill_(1.0)
-    assert guards.broken() == ""
+    assert allocator.describe_broken_guard() == ""
 
 
 @pytest.mark.parametrize(
@@ -52,40 +53,40 @@ def test_timed_calls_are_not_slowed_by_poison() -> None:
     [(-1, "wrote before the start of a tensor of 40 bytes"), (10, "wrote past the end of a tensor of 40 bytes")],
 )
 def test_a_write_beside_an_allocation_is_found(place: int, said: str) -> None:
-    guards = Guards(poison=True)
-    with Watch(guards.allocate):
+    allocator = GuardedAllocator(poison=True)
+    with DispatchMonitor(allocator.allocate):
         out = torch.empty(10)
         torch.empty(4)
     torch.as_strided(out, (1,), (1,), out.storage_offset() + place).fill_(1.0)
-    assert guards.broken() == said
+    assert allocator.describe_broken_guard() == said
 
 
 @pytest.mark.parametrize("poison", [True, False])
 @pytest.mark.parametrize("bytes_past", [1, 2, GUARD])
 def test_a_write_past_an_input_is_found(bytes_past: int, poison: bool) -> None:
-    guards = Guards(poison)
-    (copy,) = guards.guard([torch.randn(10)])
-    assert guards.broken() == ""
+    allocator = GuardedAllocator(poison)
+    (copy,) = allocator.copy_inputs([torch.randn(10)])
+    assert allocator.describe_broken_guard() == ""
     storage = torch.tensor([], dtype=torch.uint8).set_(copy.untyped_storage())
     storage[-GUARD + bytes_past - 1] ^= 1
-    assert guards.broken() == "wrote past the end of a tensor of 40 bytes"
+    assert allocator.describe_broken_guard() == "wrote past the end of a tensor of 40 bytes"
 
 
 @pytest.mark.parametrize("place", range(5))
 @pytest.mark.parametrize(("byte", "said"), [(GUARD - 1, "before the start"), (-GUARD, "past the end")])
 def test_of_many_inputs_the_one_beside_which_a_write_went_is_named(place: int, byte: int, said: str) -> None:
-    guards = Guards(poison=False)
-    copies = guards.guard([torch.randn(10 * (1 + size)) for size in range(5)])
-    assert guards.broken() == ""
+    allocator = GuardedAllocator(poison=False)
+    copies = allocator.copy_inputs([torch.randn(10 * (1 + size)) for size in range(5)])
+    assert allocator.describe_broken_guard() == ""
     assert len({copy.untyped_storage().data_ptr() for copy in copies}) == 5
-    whole_storage(copies[place])[byte] ^= 1
-    assert guards.broken() == f"wrote {said} of a tensor of {40 * (1 + place)} bytes"
+    storage_bytes(copies[place])[byte] ^= 1
+    assert allocator.describe_broken_guard() == f"wrote {said} of a tensor of {40 * (1 + place)} bytes"
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 7])
 def test_what_lies_behind_an_input_is_poison_from_its_last_byte_on(size: int) -> None:
-    (copy,) = Guards(poison=False).guard([torch.full((size,), 7, dtype=torch.uint8)])
-    storage = whole_storage(copy)
+    (copy,) = GuardedAllocator(poison=False).copy_inputs([torch.full((size,), 7, dtype=torch.uint8)])
+    storage = storage_bytes(copy)
     poison = poison_(torch.empty_like(storage))
     assert torch.equal(storage[:GUARD], poison[:GUARD])
     assert torch.equal(storage[GUARD + size :], poison[GUARD + size :])
@@ -97,13 +98,13 @@ def test_a_guarded_input_has_values_strides_and_a_storage_of_its_own(
     view: Callable[[torch.Tensor], torch.Tensor],
 ) -> None:
     tensor = view(torch.randn(6, 8))
-    guards = Guards(poison=True)
-    (copy,) = guards.guard([tensor])
+    allocator = GuardedAllocator(poison=True)
+    (copy,) = allocator.copy_inputs([tensor])
     assert torch.equal(copy, tensor)
     assert (copy.stride(), copy.dtype) == (tensor.stride(), tensor.dtype)
     assert copy.storage_offset() * 4 == tensor.storage_offset() * 4 + GUARD
-    assert guards.holds(copy)
-    assert not guards.holds(tensor)
+    assert allocator.is_input(copy)
+    assert not allocator.is_input(tensor)
 
 
 @pytest.mark.parametrize(
@@ -120,28 +121,28 @@ def test_a_guarded_input_has_values_strides_and_a_storage_of_its_own(
     ],
 )
 def test_operators_that_compute_are_noted(call: Callable[[torch.Tensor], object], noted: list[str]) -> None:
-    notes, x = Notes(), torch.ones(4)
-    with JOURNAL.noting(notes), Watch(Guards(poison=True).allocate):
+    record, x = CallRecord(), torch.ones(4)
+    with AUDIT_LOG.recording(record), DispatchMonitor(GuardedAllocator(poison=True).allocate):
         call(x)
-    assert [operator.name for operator in notes.operators] == [name for name in noted if name != "_unsafe_view"]
+    assert [operator.name for operator in record.operators] == [name for name in noted if name != "_unsafe_view"]
 
 
 def test_an_operator_is_told_with_the_line_of_the_submission() -> None:
     module = ModuleType(confine.SUBMISSION)
     exec("def helper(x):\n    return x.sum()\n\n\ndef entry(x):\n    return helper(x)\n", vars(module))
-    notes, x = Notes(), torch.ones(4)
-    with JOURNAL.noting(notes), Watch(Guards(poison=True).allocate):
+    record, x = CallRecord(), torch.ones(4)
+    with AUDIT_LOG.recording(record), DispatchMonitor(GuardedAllocator(poison=True).allocate):
         module.entry(x)
-    assert [(operator.name, operator.line) for operator in notes.operators] == [("sum", 2)]
+    assert [(operator.name, operator.line) for operator in record.operators] == [("sum", 2)]
 
 
 def test_nothing_is_noted_outside_of_a_call() -> None:
-    notes, x = Notes(), torch.ones(4)
-    with Watch(Guards(poison=True).allocate):
-        with JOURNAL.noting(notes):
+    record, x = CallRecord(), torch.ones(4)
+    with DispatchMonitor(GuardedAllocator(poison=True).allocate):
+        with AUDIT_LOG.recording(record):
             pass
         x.sum()
-    assert notes.operators == []
+    assert record.operators == []
 
 
 def test_an_operator_of_the_submission_is_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,11 +154,12 @@ def test_an_operator_of_the_submission_is_looked_into(monkeypatch: pytest.Monkey
 
     seen: list[object] = []
     twice._init_fn.__module__ = confine.SUBMISSION
-    notes, guards = Notes(), Guards(poison=True)
-    with JOURNAL.noting(notes), Watch(guards.allocate):
+    record = CallRecord()
+    allocator = GuardedAllocator(poison=True)
+    with AUDIT_LOG.recording(record), DispatchMonitor(allocator.allocate):
         result = twice(torch.ones(3))
     assert result.tolist() == [2, 2, 2]
     assert seen == [True], "memory is poisoned in it, too"
-    names = {operator.name for operator in notes.operators}
+    names = {operator.name for operator in record.operators}
     assert "mul" in names
     assert "twice" not in names
