@@ -89,7 +89,7 @@ def main() -> None:
                 device=options.device,
                 jobs=options.jobs,
                 engine=engine,
-                tell=look,
+                on_graded=look,
             )
             took.append(time.perf_counter() - begun)
             print(f"{run} run: {took[-1]:.1f} s")

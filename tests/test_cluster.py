@@ -90,7 +90,7 @@ def test_of_two_nodes_one_is_killed(
     monkeypatch.setattr(classroom, "_grade", on_a_node)
     out = tmp_path / "out"
     engine = cluster.at(nodes.address)
-    grades = classroom.grade_class(folder, out, [doubling], device="cpu", engine=engine, tell=kill)
+    grades = classroom.grade_class(folder, out, [doubling], device="cpu", engine=engine, on_graded=kill)
 
     assert len(grades) == len(local)
     for one, here in zip(grades[:-1], local[:-1], strict=True):

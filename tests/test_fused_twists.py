@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from kernelpath.course import registry
-from kernelpath.course.checkpoint import Twist
+from kernelpath.course.checkpoint import DeliverableVariant
 from kernelpath.course.inputs import EXTREME, draw_inputs
 from kernelpath.course.problem import Tolerance
 from kernelpath.course.problems.fused_parts import LAYOUTS, OPERATORS, STATISTICS
@@ -27,7 +27,7 @@ CHOSEN = [TWISTS[place] for place in (0, 16, 26, 31)]
 """Among them all operators, all layouts and all statistics."""
 
 
-def graded(twist: Twist, file: Path) -> Report:
+def graded(twist: DeliverableVariant, file: Path) -> Report:
     item = registry.item(registry.root(), f"2_cuda/deliverable:{twist.name}")
     assert isinstance(item, Deliverable)
     return grade.grade(item, file, device="cpu", seed=3)
@@ -41,7 +41,7 @@ def test_the_chosen_ones_cover_the_axes() -> None:
 
 
 @pytest.mark.parametrize("twist", CHOSEN, ids=lambda twist: twist.name)
-def test_one_kernel_passes(twist: Twist, tmp_path: Path) -> None:
+def test_one_kernel_passes(twist: DeliverableVariant, tmp_path: Path) -> None:
     report = graded(twist, twisted_fusion.write(twist, tmp_path))
     assert (report.verdict, report.cause) == (Verdict.PASSED, "")
     assert report.exercise == f"2_cuda/deliverable:{twist.name}"
@@ -61,14 +61,14 @@ def test_a_reduction_without_its_first_barrier_races(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "twist"), [("softmax", CHOSEN[0]), ("gelu", CHOSEN[1])])
-def test_a_published_solution_fails(name: str, twist: Twist) -> None:
+def test_a_published_solution_fails(name: str, twist: DeliverableVariant) -> None:
     report = graded(twist, registry.find(name).solution)
     assert not report.verdict.passed
     assert not any(case.verdict.passed for case in report.cases)
 
 
 @pytest.mark.parametrize("twist", TWISTS, ids=lambda twist: twist.name)
-def test_the_truth_of_each_is_what_its_statement_says(twist: Twist) -> None:
+def test_the_truth_of_each_is_what_its_statement_says(twist: DeliverableVariant) -> None:
     """By loops over rows and columns, as the lines are written."""
     operator, layout, statistic = twisted_fusion.parts(twist)
     rows, columns = 3, 5
@@ -112,7 +112,7 @@ def within(outputs: Sequence[torch.Tensor], truth: Sequence[torch.Tensor], toler
 
 
 @pytest.mark.parametrize("twist", TWISTS, ids=lambda twist: twist.name)
-def test_the_formula_in_float32_is_exact_enough(twist: Twist) -> None:
+def test_the_formula_in_float32_is_exact_enough(twist: DeliverableVariant) -> None:
     """With extreme values, too, which have an answer."""
     assert twist.exercise.baseline is not None
     for case in twist.exercise.cases:

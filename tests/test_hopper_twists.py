@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from kernelpath.course import registry
-from kernelpath.course.checkpoint import Twist
+from kernelpath.course.checkpoint import DeliverableVariant
 from kernelpath.course.inputs import draw_inputs
 from kernelpath.course.problems import hopper_twists
 from kernelpath.course.registry import Deliverable
@@ -51,7 +51,7 @@ def test_what_a_gpu_forgives_is_found(cut: dict[str, str], said: str, tmp_path: 
 
 
 @pytest.mark.parametrize("twist", hopper_twists.TWISTS, ids=lambda twist: twist.name)
-def test_the_truth_of_each_by_hand(twist: Twist) -> None:
+def test_the_truth_of_each_by_hand(twist: DeliverableVariant) -> None:
     a, b, *further = draw_inputs(twist.exercise, {"m": 8, "n": 16, "k": 24}, 1, "cpu")
     sum = float(a[3].double() @ b[:, 5].double())
     drawn = [float(one[3, 5] if one.dim() == 2 else one[3 if len(one) == 8 else 5]) for one in further]
@@ -66,7 +66,7 @@ def test_the_truth_of_each_by_hand(twist: Twist) -> None:
 
 
 @pytest.mark.parametrize("twist", hopper_twists.TWISTS, ids=lambda twist: twist.name)
-def test_no_draw_overflows_the_type_of_the_output(twist: Twist) -> None:
+def test_no_draw_overflows_the_type_of_the_output(twist: DeliverableVariant) -> None:
     """A right kernel returns infinity where the truth is beyond the type, and would be graded wrong."""
     most = torch.finfo(getattr(torch, twist.name.rpartition("+")[2])).max
     for seed in range(60):

@@ -252,11 +252,11 @@ def test_a_full_disk_below_the_grades_stops_no_grading(
     monkeypatch.setattr(gradebook, "write", full)
     monkeypatch.setattr(classroom, "_SAVE_SECONDS", 0.0)
 
-    def tell(one: Grade, done: int, of: int) -> None:
+    def on_graded(one: Grade, done: int, of: int) -> None:
         told.append(one.report.verdict.value if one.report else "")
 
     with pytest.raises(OSError, match="No space left"):
-        classroom.grade_class(tmp_path / "few", tmp_path / "out", [hostile.item], device="cpu", tell=tell)
+        classroom.grade_class(tmp_path / "few", tmp_path / "out", [hostile.item], device="cpu", on_graded=on_graded)
     assert told == ["PASSED", "PASSED"]
 
 

@@ -16,7 +16,7 @@ from kernelpath import cli
 from kernelpath.course.checkpoint import Criterion
 from kernelpath.course.progress import NOTHING, Progress, Record
 from kernelpath.course.registry import Item
-from kernelpath.exam.certificate import Answered, Certificate, Written
+from kernelpath.exam.certificate import Certificate, GradedAnswer, WrittenAnswer
 from kernelpath.lines import LineTraffic
 from kernelpath.show import certificate, report, results
 from kernelpath.verdict import CaseResult, Interval, Measurement, Report, ValidationError, Verdict, encode
@@ -219,21 +219,23 @@ def test_in_a_browser(kept: Progress, browser: Browser, width: int, scheme: str)
 @pytest.mark.parametrize("width", [390, 1100])
 def test_a_certificate_in_a_browser(browser: Browser, tmp_path: Path, width: int) -> None:
     text = "transactions " * 200
-    written = tuple(Written(key, "Why?", text, (Criterion(2, "because"),), (2,)) for key in ("one", "two", "three"))
+    written = tuple(
+        WrittenAnswer(key, "Why?", text, (Criterion(2, "because"),), (2,)) for key in ("one", "two", "three")
+    )
     timed = Report("1_a/w01a_vector_add_triton", "Adding", "", "GPU", 1, Verdict.PASSED, measurement=measurement())
     told = Certificate(
         *(1, "1_a", "Ada Lovelace", "2026-11-21", "GPU", {"device": "GPU"}, {}, 5, "wide", 100, ()),
         *(
             (timed,),
             timed,
-            (Answered("reading", "fault_1", "race 9 12", True),),
+            (GradedAnswer("reading", "fault_1", "race 9 12", True),),
             written,
             "teacher",
             {"a.py": "ab" * 32},
         ),
     )
     path = tmp_path / "certificate.html"
-    path.write_text(certificate.page(told))
+    path.write_text(certificate.render_certificate(told))
     browser.open(path, width, "light")
     assert browser.run("document.querySelector('h1').textContent") == ("Ada Lovelace: passed with 100 of 100 points")
     assert browser.run("document.documentElement.scrollWidth") == width

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kernelpath.course.checkpoint import Twist
+from kernelpath.course.checkpoint import DeliverableVariant
 from kernelpath.course.problems.operator_twists import BOUND, CAP, EPS, LEAST
 
 H = {
@@ -70,7 +70,7 @@ DOTHER = {
 }
 
 
-def write(twist: Twist, folder: Path, *, slope: str = "", elements: int = 1024, warps: int = 1) -> Path:
+def write(twist: DeliverableVariant, folder: Path, *, slope: str = "", elements: int = 1024, warps: int = 1) -> Path:
     """A submission. Returns its file.
 
     slope: in place of the derivative of the activation. elements: of a block with several rows; with columns it has 16.

@@ -99,16 +99,16 @@ def grade_(
         if number:
             if items or policy_file:
                 raise click.UsageError("--checkpoint grades all of the exam: leave the NAMEs and --policy out.")
-            with overview.bar(errors) as tell:
-                return _exams(folder, to, number, again, tell=tell, **options)
+            with overview.bar(errors) as on_graded:
+                return _exams(folder, to, number, again, on_graded=on_graded, **options)
         policy = _policy(policy_file)
         skipped = _skipped(folder, policy_file)
         chosen = _chosen(folder, items, policy)
         if not address and devices.resolve(device) == "cpu":
             _warn_of_little_memory()
         engine = _Engine(options.pop("engine"))
-        with overview.bar(errors) as tell:
-            grades = classroom.grade_class(folder, to, chosen, tell=tell, engine=engine, **options)
+        with overview.bar(errors) as on_graded:
+            grades = classroom.grade_class(folder, to, chosen, on_graded=on_graded, engine=engine, **options)
         overview.school(out, grades)
         _sum_up(folder, to, chosen, grades, policy, engine.device, skipped)
     except Usage as error:
@@ -216,27 +216,29 @@ def _names(learners: Sequence[str]) -> str:
     return f"{shown} and {more} more" if more > 0 else shown
 
 
-def _exams(folder: Path, to: Path, number: int, again: str, **options: Any) -> int:
-    """The exams of a class, with a certificate for each learner. Raises Usage and OSError."""
+def _exams(folder: Path, out_folder: Path, number: int, command: str, **options: Any) -> int:
+    """Grade the exams of a class, and write a certificate for each learner. Raises Usage and OSError."""
     from kernelpath.exam import questions
     from kernelpath.exam.certificate import TEACHER
     from kernelpath.school import exams
     from kernelpath.school.gradebook import file_name
     from kernelpath.show import certificate
 
-    exam = questions.find(number)
-    sat, marks = exams.grade_exams(folder, to, exam, **options)
-    (to / "certificates").mkdir(exist_ok=True)
-    for one in sat:
-        if one.certificate is not None:
-            path = to / "certificates" / file_name(one.learner)
-            write_atomically(path.with_name(f"{path.name}.json"), one.certificate.to_json())
-            write_atomically(path.with_name(f"{path.name}.html"), certificate.page(one.certificate))
-    overview.exams(out, sat)
+    exam = questions.find_exam(number)
+    outcomes, marks = exams.grade_exams(folder, out_folder, exam, **options)
+    (out_folder / "certificates").mkdir(exist_ok=True)
+    for outcome in outcomes:
+        if outcome.certificate is not None:
+            path = out_folder / "certificates" / file_name(outcome.learner)
+            write_atomically(path.with_name(f"{path.name}.json"), outcome.certificate.to_json())
+            write_atomically(path.with_name(f"{path.name}.html"), certificate.render_certificate(outcome.certificate))
+    overview.exams(out, outcomes)
     for sentence in marks.unclear:
         warn(sentence)
-    written = to / f"checkpoint{number}-written.csv"
-    unmarked = any(one.certificate and one.certificate.marked_by != TEACHER for one in sat)
-    mark = f"mark the written answers in {written}, then {again}; the points are in"
-    view.step(out, f"{mark if unmarked and exam.declared.prompts else 'read'} {to / f'checkpoint{number}.csv'}")
+    written = out_folder / f"checkpoint{number}-written.csv"
+    unmarked = any(outcome.certificate and outcome.certificate.marked_by != TEACHER for outcome in outcomes)
+    mark = f"mark the written answers in {written}, then {command}; the points are in"
+    view.step(
+        out, f"{mark if unmarked and exam.checkpoint.prompts else 'read'} {out_folder / f'checkpoint{number}.csv'}"
+    )
     return PASSED

@@ -249,7 +249,7 @@ def import_file(path: Path, name: str, listed: bool = True) -> ModuleType:
 def load(item: Item) -> Exercise:
     """Import a declaration. Raises DeclarationError, which names the file, for whatever is wrong with it."""
     if isinstance(item, Deliverable):
-        return load_checkpoint(item.phase, item.root).twist(item.stem.partition(":")[2]).exercise
+        return load_checkpoint(item.phase, item.root).variant(item.stem.partition(":")[2]).exercise
     return _declared(item.declaration, Exercise, item.name)
 
 

@@ -152,35 +152,42 @@ def checkpoints_are_valid(root: Path) -> Iterator[str]:
     for path in sorted(root.glob("checks/*/checkpoint.py")):
         items = {item.name: item for item in registry.exercises(root) if item.phase == path.parent.name}
         weeks = {item.week for item in items.values()}
-        shown = path.relative_to(root)
+        relative_path = path.relative_to(root)
         try:
-            declared = registry.load_checkpoint(path.parent.name, root)
-            for week in sorted({one.week for one in declared.questions} - weeks):
-                told = f"it has questions of week {week}, which has no exercise in the phase; give them another week"
-                yield f"{shown}: {told}"
-            if declared.deliverable not in items:
-                yield f"{shown}: its deliverable {declared.deliverable} is not an exercise of the phase; name one"
-            for one in declared.questions:
-                for _ in one.every():
+            checkpoint = registry.load_checkpoint(path.parent.name, root)
+            for week in sorted({question.week for question in checkpoint.questions} - weeks):
+                problem = f"it has questions of week {week}, which has no exercise in the phase; give them another week"
+                yield f"{relative_path}: {problem}"
+            deliverable = checkpoint.deliverable
+            if deliverable not in items:
+                yield f"{relative_path}: its deliverable {deliverable} is not an exercise of the phase; name one"
+            for question in checkpoint.questions:
+                for _ in question.all_questions():
                     pass
-            if declared.faults or declared.pictures:
-                yield from (f"{shown}: {told}" for told in _misread(path.parent / "reading", declared))
+            if checkpoint.faults or checkpoint.pictures:
+                yield from (
+                    f"{relative_path}: {problem}" for problem in _reading_problems(path.parent / "reading", checkpoint)
+                )
         except DeclarationError as error:
             yield str(error)
 
 
-def _misread(folder: Path, declared: Checkpoint) -> Iterator[str]:
-    """What is wrong with the kernels of reading/: too few, or an answer that the order of warps and blocks decides."""
-    pool = reading.pool(folder)
-    if len(pool.faults) < declared.faults:
-        yield f"it asks for {declared.faults} faults, and reading/ has {len(pool.faults)}; add kernels with a fault"
+def _reading_problems(folder: Path, checkpoint: Checkpoint) -> Iterator[str]:
+    """Yield the problems of the kernels in reading/: too few, or an answer that depends on the order of warps."""
+    pool = reading.load_pool(folder)
+    if len(pool.faults) < checkpoint.faults:
+        yield f"it asks for {checkpoint.faults} faults, and reading/ has {len(pool.faults)}; add kernels with a fault"
     for name, family in pool.families.items():
-        if len({one.picture for one in family}) < reading.CHOICES:
-            yield f"the kernels {name}_ make fewer than {reading.CHOICES} pictures; add some"
-    for one in (*pool.faults, *(one for family in pool.families.values() for one in family)):
-        other = reading.run(one.path, reverse=True)
-        if (other.kind, other.lines, other.picture) != (one.kind, one.lines, one.picture):
-            yield f"reading/{one.path.name} has two answers, by the order of its warps: plant one fault in it"
+        if len({kernel.picture for kernel in family}) < reading.CANDIDATES:
+            yield f"the kernels {name}_ make fewer than {reading.CANDIDATES} pictures; add some"
+    for kernel in (*pool.faults, *(kernel for family in pool.families.values() for kernel in family)):
+        reversed_kernel = reading.run_kernel(kernel.path, reverse=True)
+        if (reversed_kernel.kind, reversed_kernel.lines, reversed_kernel.picture) != (
+            kernel.kind,
+            kernel.lines,
+            kernel.picture,
+        ):
+            yield f"reading/{kernel.path.name} has two answers, by the order of its warps: plant one fault in it"
 
 
 @of_each

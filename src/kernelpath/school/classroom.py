@@ -57,7 +57,7 @@ def grade_class(
     secret: str = "",
     jobs: int | None = None,
     engine: Engine = this_machine,
-    tell: Callable[[Grade, int, int], None] = lambda grade, done, of: None,
+    on_graded: Callable[[Grade, int, int], None] = lambda grade, done, of: None,
 ) -> list[Grade]:
     """Grade every learner of `folder` on `items` and write the results below `out`; returns them in order.
 
@@ -65,14 +65,14 @@ def grade_class(
     can be handed in. Without one it is that of the grades below `out`, or a new one; it is kept with the grades, and
     repeats the run. seed: in place of that, the same sizes and inputs for all. jobs: how many at a time; one on each
     GPU, where they would disturb each other's time, else as many as cores and memory allow. engine: where they run, as
-    cluster.at gives it. tell: called after each, with how many are done.
+    cluster.at gives it. on_graded: called after each, with how many are done.
     Raises grade.Usage, spec.DeclarationError, and NotWritten or OSError where the results cannot be written.
     """
     found = entries(folder, items)
     secret = secret or gradebook.secret(out) or new_secret()
     each = partial(entry_seed, secret) if seed is None else seed
     return grade_entries(
-        found, folder, out, device=device, seed=each, secret=secret, jobs=jobs, engine=engine, tell=tell
+        found, folder, out, device=device, seed=each, secret=secret, jobs=jobs, engine=engine, on_graded=on_graded
     )
 
 
@@ -106,7 +106,7 @@ def grade_entries(
     secret: str = "",
     jobs: int | None = None,
     engine: Engine = this_machine,
-    tell: Callable[[Grade, int, int], None] = lambda grade, done, of: None,
+    on_graded: Callable[[Grade, int, int], None] = lambda grade, done, of: None,
 ) -> list[Grade]:
     """As `grade_class`, for what was found in the learners' folders.
 
@@ -129,7 +129,7 @@ def grade_entries(
                 done[entry] = future.result()
             except Lost as error:
                 done[entry] = _ungraded(entry, seeds[entry], str(error))
-            tell(done[entry], len(done), len(found))
+            on_graded(done[entry], len(done), len(found))
             if time.monotonic() > saved + _SAVE_SECONDS:
                 with suppress(OSError):  # a full disk; the last time it is said
                     gradebook.write(out, [done[entry] for entry in found if entry in done], most, secret)

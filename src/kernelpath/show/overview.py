@@ -19,7 +19,7 @@ from kernelpath.show import view
 from kernelpath.verdict import Report, Verdict
 
 if TYPE_CHECKING:
-    from kernelpath.school.exams import Sat
+    from kernelpath.school.exams import ExamOutcome
     from kernelpath.school.gradebook import Grade
     from kernelpath.school.similarity import Group
 
@@ -128,19 +128,19 @@ def similar(console: Console, found: Sequence[Group], folder: Path) -> None:
         )
 
 
-def exams(console: Console, sat: Sequence[Sat]) -> None:
+def exams(console: Console, outcomes: Sequence[ExamOutcome]) -> None:
     """One row a learner: the points by part, and why there are none."""
     rows = rows_of("learner", *_POINTS, "written")
-    for one in sat:
-        found = one.certificate
+    for outcome in outcomes:
+        found = outcome.certificate
         points = [f"{found.score}", *map(str, found.points.values())] if found else ["0", *[""] * 4]
-        rows.add_row(words.escaped(one.learner), *points, found.written_points if found else "")
+        rows.add_row(words.escaped(outcome.learner), *points, found.written_points if found else "")
     console.print(rows)
-    passed = [one for one in sat if one.certificate and one.certificate.passed]
-    console.print(f"\n{len(passed)} of {len(sat)} passed")
-    for one in sat:
-        if one.certificate is None:
-            console.print(f"{words.escaped(one.learner)}: {one.cause}", soft_wrap=True)
+    passed = [outcome for outcome in outcomes if outcome.certificate and outcome.certificate.passed]
+    console.print(f"\n{len(passed)} of {len(outcomes)} passed")
+    for outcome in outcomes:
+        if outcome.certificate is None:
+            console.print(f"{words.escaped(outcome.learner)}: {outcome.cause}", soft_wrap=True)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from kernelpath.course import draw
-from kernelpath.course.checkpoint import Twist
+from kernelpath.course.checkpoint import DeliverableVariant
 from kernelpath.course.problem import Problem, Tolerance
 from kernelpath.course.problems.fused_parts import LAYOUTS, OPERATORS, STATISTICS, Layout, Operator, Scalars, Statistic
 from kernelpath.course.spec import Exercise, Traffic
@@ -24,7 +24,7 @@ LARGEST = {"rows": 64, "columns": 960}  # whole warps and whole sectors in every
 SPARE = 1.1
 
 
-def twist(operator: Operator, layout: Layout, statistic: Statistic) -> Twist:
+def twist(operator: Operator, layout: Layout, statistic: Statistic) -> DeliverableVariant:
     """One of each."""
     scalars = {**operator.scalars, **layout.scalars, **statistic.scalars}
     given = len(layout.shapes)
@@ -98,7 +98,7 @@ def twist(operator: Operator, layout: Layout, statistic: Statistic) -> Twist:
         traffic=Traffic(sectors=1.5, bank_conflicts=1.0, bytes=most, edges=0.5),
     )
     name = f"{operator.name}+{layout.name}+{statistic.name}"
-    return Twist(name, exercise, _stub(operator, layout, statistic, scalars, most))
+    return DeliverableVariant(name, exercise, _stub(operator, layout, statistic, scalars, most))
 
 
 def _stub(operator: Operator, layout: Layout, statistic: Statistic, scalars: Scalars, most: float) -> dict[str, str]:

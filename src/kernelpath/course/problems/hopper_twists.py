@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from kernelpath.course import draw
-from kernelpath.course.checkpoint import Twist
+from kernelpath.course.checkpoint import DeliverableVariant
 from kernelpath.course.problem import Problem, Tolerance
 from kernelpath.course.problems import matmul_layouts
 from kernelpath.course.spec import Exercise, Traffic
@@ -64,7 +64,7 @@ def product(a: Tensor, b: Tensor, *further: Tensor) -> Tensor:
     return a @ b
 
 
-def twist(layout: str, epilogue: Epilogue, dtype: str) -> Twist:
+def twist(layout: str, epilogue: Epilogue, dtype: str) -> DeliverableVariant:
     """One of each."""
 
     def inputs(rng: torch.Generator, m: int, n: int, k: int) -> tuple[Any, ...]:
@@ -118,7 +118,7 @@ def twist(layout: str, epilogue: Epilogue, dtype: str) -> Twist:
         traffic=Traffic(sectors=2.0, bytes=most, edges=0.5),
     )
     name = f"{layout}+{epilogue.name}+{dtype}"
-    return Twist(name, exercise, {".py": _stub(layout, epilogue, dtype, most)})
+    return DeliverableVariant(name, exercise, {".py": _stub(layout, epilogue, dtype, most)})
 
 
 def _stub(layout: str, epilogue: Epilogue, dtype: str, most: float) -> str:

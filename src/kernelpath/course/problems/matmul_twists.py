@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from kernelpath.course import draw
-from kernelpath.course.checkpoint import Twist
+from kernelpath.course.checkpoint import DeliverableVariant
 from kernelpath.course.problem import Problem
 from kernelpath.course.problems import matmul
 from kernelpath.course.spec import Exercise, Traffic
@@ -133,7 +133,7 @@ def _bytes_over_compulsory(rows: int, columns: int, further: tuple[Argument, ...
     return (120 / columns + 120 / rows + 1 + extra) / (3 + extra)
 
 
-def twist(operands: Operands, epilogue: Epilogue, tile: tuple[int, int]) -> Twist:
+def twist(operands: Operands, epilogue: Epilogue, tile: tuple[int, int]) -> DeliverableVariant:
     """One of each."""
     further = (*epilogue.further, *operands.further)
     rows, columns = tile
@@ -180,7 +180,7 @@ def twist(operands: Operands, epilogue: Epilogue, tile: tuple[int, int]) -> Twis
         traffic=replace(LIMITS, bytes=most),
     )
     name = f"{operands.name}+{epilogue.name}+{rows}x{columns}"
-    return Twist(name, exercise, _stub(operands, epilogue, further, tile, most))
+    return DeliverableVariant(name, exercise, _stub(operands, epilogue, further, tile, most))
 
 
 def _stub(

@@ -14,7 +14,7 @@ import torch
 from torch.nn import functional
 
 from kernelpath.course import draw
-from kernelpath.course.checkpoint import Twist
+from kernelpath.course.checkpoint import DeliverableVariant
 from kernelpath.course.problem import BYTES, Problem, Tolerance
 from kernelpath.course.spec import Exercise, Traffic
 
@@ -67,7 +67,7 @@ def _normed(of: Callable[..., Tensor], h: Tensor, dim: int) -> Tensor:
     return of(h, h.shape[1:], eps=EPS)
 
 
-def twist(operator: Part, activation: Part, along: str, meeting: Part | None = None) -> Twist:
+def twist(operator: Part, activation: Part, along: str, meeting: Part | None = None) -> DeliverableVariant:
     """One of each. along: which vectors are normalized, rows or columns. meeting: with another tensor, if any."""
     dim = DIMENSIONS[along]
     arguments = ("x", "other") if meeting else ("x",)
@@ -134,7 +134,7 @@ def twist(operator: Part, activation: Part, along: str, meeting: Part | None = N
         traffic=Traffic(sectors=1.5, bytes=1.15, edges=None),
     )
     name = f"{operator.name}+{activation.name}+{meeting.name if meeting else along}"
-    return Twist(name, exercise, {".py": _stub(operator, activation, along, meeting)})
+    return DeliverableVariant(name, exercise, {".py": _stub(operator, activation, along, meeting)})
 
 
 def _stub(operator: Part, activation: Part, along: str, meeting: Part | None) -> str:
