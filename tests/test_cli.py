@@ -592,7 +592,7 @@ def test_the_table_of_exams_fits_80_columns_and_cuts_nothing() -> None:
     overview.exams(Console(file=text, width=80), [ExamOutcome(name, None, "there is no sheet")])
     table = text.getvalue().partition("\n\n")[0]
     assert max(map(len, table.splitlines())) <= 80
-    assert table.split("\n")[0].split() == ["learner", *overview._POINTS, "written"]
+    assert table.split("\n")[0].split() == ["learner", *overview._POINT_COLUMNS, "written"]
     assert "…" not in table
     assert table.count("x") == 60 + 1, "the heading exercises has one"
 

@@ -118,7 +118,7 @@ def test_bars_compare_speeds_and_name_the_share_of_light() -> None:
 def test_the_roofline_shows_what_was_timed_and_names_whose_it_is(kept: Progress) -> None:
     graded = Report("1_a/w01a_x", "", "", "GPU", 1, Verdict.PASSED, measurement=measurement())
     moving = dataclasses.replace(graded, exercise="1_a/w01b_copy", measurement=measurement(flops=0))
-    roofed = report.Roofed("GPU", [graded, moving], ("baseline", "reference", "yours"))
+    roofed = report.DeviceRoofline("GPU", [graded, moving], ("baseline", "reference", "yours"))
     flops, intensity = 1 << 20, (1 << 20) / 420_000_000
     assert [(mark.label, mark.intensity, mark.rate) for mark in roofed.marks] == [
         ("baseline", intensity, flops / 5e-4),

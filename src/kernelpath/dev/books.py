@@ -54,7 +54,7 @@ def the_book_is_current(root: Path) -> Iterator[str]:
         executed = folder / name
         told = "is missing"
         if executed.is_file():
-            told = book.fault(notebook, nbformat.read(executed, as_version=4))
+            told = book.find_fault(notebook, nbformat.read(executed, as_version=4))
         if told:
             yield f"{executed.relative_to(root)} {told}; {_EXECUTE} {path.relative_to(root)}"
         elif lost := _lost(root, name, nbformat.read(executed, as_version=4)):

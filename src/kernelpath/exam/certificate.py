@@ -14,7 +14,8 @@ from kernelpath.verdict import Report, ValidationError, decode, encode
 POINTS = {"exercises": 30, "questions": 20, "reading": 20, "deliverable": 30}
 """The points that each part can give, 100 in all, in proportion to how much of it is passed or right."""
 
-SELF, TEACHER = "self-assessment", "teacher"
+SELF = "self-assessment"
+TEACHER = "teacher"
 """The possible authors of the marks of the written answers."""
 
 

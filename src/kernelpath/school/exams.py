@@ -25,7 +25,7 @@ from kernelpath.exam.sitting import certify, digest_files
 from kernelpath.files import write_atomically
 from kernelpath.grading import grade
 from kernelpath.school import classroom, gradebook, handed_in
-from kernelpath.school.gradebook import Grade, inert
+from kernelpath.school.gradebook import Grade, neutralize
 from kernelpath.verdict import Report, Verdict, encode
 
 _COLUMNS = ("answer", "learner", "words", "marks", "comment", "text", "rubric")
@@ -84,7 +84,7 @@ def grade_exams(
         sheet = sheets[learner.name]
         if isinstance(sheet, Sheet):
             entries += handed_in.entries_of(learner, [*exam.items, sheet.paper.item])
-    secret = secret or gradebook.secret(out) or classroom.new_secret()
+    secret = secret or gradebook.read_secret(out) or classroom.generate_secret()
     seeds = {name: _exam_seed(secret, sheet) if seed is None else seed for name, sheet in sheets.items()}
     grades = classroom.grade_entries(
         entries,
@@ -211,7 +211,7 @@ def _read_marks(path: Path, exam: Exam, sheets: Mapping[str, Sheet | str]) -> Ma
     entries_by_answer: dict[AnswerId, tuple[str, str]] = {}
     unclear: list[str] = []
     prompts = {prompt.name: prompt for prompt in exam.checkpoint.prompts}
-    learners = {inert(learner): learner for learner in sheets}
+    learners = {neutralize(learner): learner for learner in sheets}
     for number, row in enumerate(_read_rows(path), start=1):
         learner = learners.get(row.get("learner"), "")
         prompt = prompts.get(row.get("answer") or "")
@@ -222,7 +222,7 @@ def _read_marks(path: Path, exam: Exam, sheets: Mapping[str, Sheet | str]) -> Ma
             continue
         key = prompt.name, learner
         if _normalize_whitespace(row.get("text") or "") != _normalize_whitespace(
-            str(inert(words.shown(sheet.written(prompt))))
+            str(neutralize(words.shown(sheet.written(prompt))))
         ):
             unclear.append(f"{key[1]} has changed the answer {prompt.name}; mark it again")
             continue
@@ -258,5 +258,5 @@ def _format_csv(heading: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(heading)
-    writer.writerows([inert(cell) for cell in row] for row in rows)
+    writer.writerows([neutralize(cell) for cell in row] for row in rows)
     return text.getvalue()

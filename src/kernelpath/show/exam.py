@@ -45,7 +45,7 @@ def print_parts(console: Console, paper: Paper) -> None:
 
 def print_result(console: Console, paper: Paper, certificate: Certificate) -> None:
     """Print the exam's parts with their verdicts, the score, and what is missing."""
-    rows = overview.rows_of("week", "exercise", "verdict", "stars", "ratio")
+    rows = overview.create_table("week", "exercise", "verdict", "stars", "ratio")
     for item, report in zip(paper.exam.items, certificate.exercises, strict=True):
         ratio = words.factor(report.measurement.speedup.median) if report.measurement else ""
         rows.add_row(
