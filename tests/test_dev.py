@@ -331,12 +331,12 @@ def test_inputs_that_do_not_change_admit_the_first_output(course: Path) -> None:
 
 def test_the_lower_precision_keeps_exponents_and_drops_bits() -> None:
     values = torch.tensor([1.0 + 2**-10, 1.0 + 2**-12, -3e30, 0.0, float("inf")])
-    lowered = controls.lowered(values)
+    lowered = controls.lower_precision(values)
     assert lowered[0] == 1.0 + 2**-10
     assert lowered[1] == 1.0
     assert torch.allclose(lowered[2], values[2], rtol=2**-11)
     assert lowered[3:].tolist() == [0.0, float("inf")]
-    assert controls.lowered(torch.arange(3)).tolist() == [0, 1, 2]
+    assert controls.lower_precision(torch.arange(3)).tolist() == [0, 1, 2]
 
 
 def test_a_stub_that_passes_and_a_solution_that_fails_are_found(course: Path) -> None:

@@ -31,7 +31,7 @@ def check(names: tuple[str, ...], quick: bool) -> int:
     items = [registry.find(name) for name in names]
     finding_count = 0
     for invariant in invariants.QUICK if quick else invariants.ALL:
-        of_item = invariants.OF_ITEMS.get(invariant)
+        of_item = invariants.ITEM_CHECKS.get(invariant)
         if items and of_item is None:
             continue
         name = invariant.__name__.replace("_", " ")
@@ -62,7 +62,7 @@ def new(name: str, problem: str, lane: Lane, week: int | None, letter: str | Non
 
     try:
         written = draft.draft(name, problem, lane, week, letter)
-    except draft.NotDrafted as error:
+    except draft.DraftError as error:
         raise Failure(str(error)) from error
     for path in written:
         out.print(f"wrote {words.path(path, places.checkout())}", soft_wrap=True)

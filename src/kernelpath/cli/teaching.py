@@ -34,11 +34,11 @@ def gradescope(what: tuple[str, ...], to: Path | None, extra_index: str) -> int:
 
     It is a zip that grades the exercises of weeks, or single exercises.
     """
-    from kernelpath.dev.gradescope import GIGABYTES, NotAnIndex, NotPacked, pack
+    from kernelpath.dev.gradescope import GIGABYTES, InvalidIndex, PackingError, pack
 
     items = _find_exercises(what)
     to = to or Path(f"gradescope-{'-'.join(what)}.zip")
-    with _report_written(to, items, NotPacked, NotAnIndex), errors.status("building the wheel"):
+    with _report_written(to, items, PackingError, InvalidIndex), errors.status("building the wheel"):
         pack(items, to, items[0].root, extra_index)
     container = f"a container with {GIGABYTES} GB of memory"
     view.step(
@@ -57,11 +57,11 @@ def classroom(what: tuple[str, ...], course: str, to: Path, extra_index: str) ->
 
     It grades the exercises of weeks, or single exercises, after each push.
     """
-    from kernelpath.dev.gradescope import NotAnIndex
-    from kernelpath.dev.workflow import NotARepository, workflow
+    from kernelpath.dev.gradescope import InvalidIndex
+    from kernelpath.dev.workflow import InvalidRepository, workflow
 
     items = _find_exercises(what)
-    with _report_written(to, items, NotARepository, NotAnIndex):
+    with _report_written(to, items, InvalidRepository, InvalidIndex):
         write_atomically(to, workflow(items, course, extra_index))
     view.step(out, "commit it to the assignment's template repository as .github/workflows/classroom.yml")
     return PASSED
