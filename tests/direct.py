@@ -38,7 +38,7 @@ import torch
 
 from kernelpath import words
 from kernelpath.course import registry
-from kernelpath.course.inputs import EXTREME, PLAIN, Variety
+from kernelpath.course.inputs import EXTREME, PLAIN, InputMode
 from kernelpath.course.problem import Case
 from kernelpath.course.registry import Item
 from kernelpath.grading import compare, devices, divergence, instructions, traffic, truth
@@ -89,12 +89,12 @@ class Call:
 
     index: int
     case: Case
-    variety: Variety = PLAIN
+    variety: InputMode = PLAIN
 
     @property
     def label(self) -> str:
         """The arguments of the case and what is special about the inputs, as the option `case` has them."""
-        return words.case({**self.case, **self.variety.told})
+        return words.case({**self.case, **self.variety.label})
 
 
 class Session:
@@ -168,7 +168,7 @@ class Session:
         return compare.judged(exercise, evidence) or self._beyond(call, evidence)
 
     def _inputs(self, call: Call) -> tuple[Any, ...]:
-        return truth.draw_inputs(self.exercise, call.case, truth.derive(SEED, call.index), "cpu", call.variety)
+        return truth.generate_inputs(self.exercise, call.case, truth.derive(SEED, call.index), "cpu", call.variety)
 
     def _mutated(self, inputs: tuple[Any, ...], overwritten: Any, call: Call) -> Complaint | None:
         own = {id(value) for value in overwritten}

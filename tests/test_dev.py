@@ -165,7 +165,7 @@ KERNEL = (
     (
         "    vary",
         "    extreme=draw.any_bits_,\n"
-        '    faults={"denormals flushed": lambda x: 2 * draw.flushed(x).double()},\n    vary',
+        '    faults={"denormals flushed": lambda x: 2 * draw.flush_denormals(x).double()},\n    vary',
     ),
 )
 """What makes a kernel's declaration of the fixture's, with all that is asked of one."""
@@ -174,7 +174,7 @@ MOVED = (
     ("2 * x.double()", "x.flip(0)"),
     ("Tolerance(1e-6, 0.0)", "EXACT"),
     ("    extreme=draw.any_bits_,\n", ""),
-    ('    faults={"denormals flushed": lambda x: 2 * draw.flushed(x).double()},\n', ""),
+    ('    faults={"denormals flushed": lambda x: 2 * draw.flush_denormals(x).double()},\n', ""),
 )
 """And of that a declaration that only moves values."""
 
@@ -215,7 +215,7 @@ LACKS = {
         (
             ("2 * x.double()", "x.double().sum().reshape(1)"),
             (' limits=({"n": 65_537},),', ""),
-            ("2 * draw.flushed(x).double()", "x.double().nan_to_num().sum().reshape(1)"),
+            ("2 * draw.flush_denormals(x).double()", "x.double().nan_to_num().sum().reshape(1)"),
         ),
         [": what is right up to 65,535 rows passes; add a thin case with more to the problem's limits"],
     ),

@@ -12,7 +12,7 @@ import torch
 
 from kernelpath.course import registry
 from kernelpath.course.checkpoint import DeliverableVariant
-from kernelpath.course.inputs import EXTREME, draw_inputs
+from kernelpath.course.inputs import EXTREME, generate_inputs
 from kernelpath.course.problem import Tolerance
 from kernelpath.course.problems.fused_parts import LAYOUTS, OPERATORS, STATISTICS
 from kernelpath.course.problems.fused_twists import LARGEST, TWISTS
@@ -72,7 +72,7 @@ def test_the_truth_of_each_is_what_its_statement_says(twist: DeliverableVariant)
     """By loops over rows and columns, as the lines are written."""
     operator, layout, statistic = twisted_fusion.parts(twist)
     rows, columns = 3, 5
-    arguments = draw_inputs(twist.exercise, {"rows": rows, "columns": columns}, 1, "cpu")
+    arguments = generate_inputs(twist.exercise, {"rows": rows, "columns": columns}, 1, "cpu")
     given = [value.double() if isinstance(value, torch.Tensor) else value for value in arguments]
     names = [*layout.shapes, *operator.vectors, *operator.scalars, *layout.scalars, *statistic.scalars]
     out, per_row = torch.empty(rows, columns, dtype=torch.float64), torch.empty(rows, dtype=torch.float64)
@@ -116,7 +116,7 @@ def test_the_formula_in_float32_is_exact_enough(twist: DeliverableVariant) -> No
     """With extreme values, too, which have an answer."""
     assert twist.exercise.baseline is not None
     for case in twist.exercise.cases:
-        inputs = draw_inputs(twist.exercise, case, 1, "cpu", EXTREME)
+        inputs = generate_inputs(twist.exercise, case, 1, "cpu", EXTREME)
         truth = twist.exercise.reference(*inputs)
         assert not any(one.isnan().any() for one in truth)
         assert within(twist.exercise.baseline(*inputs), truth, 5e-5)
@@ -125,7 +125,7 @@ def test_the_formula_in_float32_is_exact_enough(twist: DeliverableVariant) -> No
 def test_a_variance_of_one_pass_fails() -> None:
     """The mean of h^2 minus the square of the mean, in rows far from 0."""
     twist = next(one for one in TWISTS if one.name == "layer_norm+side_by_side+sums")
-    inputs = draw_inputs(twist.exercise, LARGEST, 1, "cpu", EXTREME)
+    inputs = generate_inputs(twist.exercise, LARGEST, 1, "cpu", EXTREME)
     both, weight, bias = inputs
     h = both[:, : LARGEST["columns"]] + both[:, LARGEST["columns"] :]
     mean = h.mean(1, keepdim=True)

@@ -13,7 +13,7 @@ from kernelpath.course.problems import adam
 from kernelpath.grading import grade
 from kernelpath.grading.conduct import MUTATED
 from kernelpath.grading.kinds.python import seen
-from kernelpath.grading.truth import draw_inputs
+from kernelpath.grading.truth import generate_inputs
 from kernelpath.verdict import Complaint, Report, Verdict
 from kernelpath.work.call import Call
 from kernelpath.work.watch import Journal
@@ -47,7 +47,7 @@ def test_what_may_be_overwritten_is_every_tensor_but_the_gradients() -> None:
 def test_a_process_with_a_gpu_tells_what_was_overwritten_and_what_may_not_be() -> None:
     exercise = registry.load(registry.find("adam"))
     case = adam.case("odd", 5, begin="anywhere")
-    drawn, sent = (draw_inputs(exercise, case, 3, "cpu") for _ in "ab")
+    drawn, sent = (generate_inputs(exercise, case, 3, "cpu") for _ in "ab")
     call = Call("adamw", sent, torch.device("cpu"), SubmissionThread(), Journal(), False, exercise)
     given: Any = call.inputs
     adam.one_by_one(*given)

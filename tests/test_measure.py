@@ -16,7 +16,7 @@ from kernelpath.course.spec import Exercise
 from kernelpath.grading import across, grade, measure, profile, timing
 from kernelpath.grading.contest import Contest
 from kernelpath.grading.steps import Grading
-from kernelpath.grading.truth import draw_inputs
+from kernelpath.grading.truth import generate_inputs
 from kernelpath.verdict import Complaint, Interval, Measurement, Verdict
 from kernelpath.work import messages
 from kernelpath.work.runner import Stopped
@@ -55,7 +55,7 @@ class Worker:
 
     def _round(self, asked: messages.Round) -> messages.Timed:
         self.rounds.append(asked)
-        (x,) = draw_inputs(self.exercise, BENCH, asked.seed, "cpu")
+        (x,) = generate_inputs(self.exercise, BENCH, asked.seed, "cpu")
         output = x * (2.0 if len(self.rounds) <= self.from_round else self.factor)
         content = to_bytes(sample(output, asked.sample))
         told = messages.Output(**{"dtype": "float32", "shape": list(output.shape), "content": content} | self.forged)

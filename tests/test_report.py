@@ -14,7 +14,7 @@ from matplotlib.image import imread
 
 from kernelpath import cli
 from kernelpath.course.checkpoint import Criterion
-from kernelpath.course.progress import NOTHING, Progress, Record
+from kernelpath.course.progress import EMPTY_RECORD, Progress, Record
 from kernelpath.course.registry import Item
 from kernelpath.exam.certificate import Certificate, GradedAnswer, WrittenAnswer
 from kernelpath.lines import LineTraffic
@@ -73,10 +73,10 @@ def kept(doubling: Item, monkeypatch: pytest.MonkeyPatch) -> Progress:
         traffic=TRAFFIC,
         measurement=measurement(),
     )
-    progress.keep(slow, [kernel])
-    progress.keep(dataclasses.replace(slow, measurement=None, device="PTX machine"), [kernel])
+    progress.save_report(slow, [kernel])
+    progress.save_report(dataclasses.replace(slow, measurement=None, device="PTX machine"), [kernel])
     right = Report("1_architecture/w02b_treble", "Trebling", "y.py", "Fast GPU", 1, Verdict.PASSED, stars=3)
-    progress.keep(dataclasses.replace(right, measurement=measurement(1.25e-4, flops=1 << 24)), [])
+    progress.save_report(dataclasses.replace(right, measurement=measurement(1.25e-4, flops=1 << 24)), [])
     progress.update(right.exercise, lambda record: Record("2026-11-21", 3))
     return progress
 
@@ -84,11 +84,14 @@ def kept(doubling: Item, monkeypatch: pytest.MonkeyPatch) -> Progress:
 def page(kept: Progress) -> str:
     records = kept.records()
     items = [Item(kept.root, f"1_architecture/{stem}") for stem in ("w01a_double", "w02a_halve", "w02b_treble")]
-    return report.page(kept.root, [(item, records.get(item.stem, NOTHING)) for item in items], kept)
+    return report.page(kept.root, [(item, records.get(item.stem, EMPTY_RECORD)) for item in items], kept)
 
 
 def test_a_later_check_without_a_gpu_does_not_lose_the_time(kept: Progress) -> None:
-    last, timed = kept.kept("1_architecture/w01a_double"), kept.kept("1_architecture/w01a_double", "timed")
+    last, timed = (
+        kept.load_report("1_architecture/w01a_double"),
+        kept.load_report("1_architecture/w01a_double", "timed"),
+    )
     assert last is not None
     assert timed is not None
     assert (last.report.device, last.report.measurement) == ("PTX machine", None)
@@ -99,7 +102,7 @@ def test_a_later_check_without_a_gpu_does_not_lose_the_time(kept: Progress) -> N
 def test_a_broken_report_is_passed_over_and_said(kept: Progress) -> None:
     said: list[str] = []
     (kept.root / ".kernelpath" / "reports" / "w01a_double.last.json").write_text('{"report": {}}')
-    assert Progress(kept.root, said.append).kept("1_architecture/w01a_double") is None
+    assert Progress(kept.root, said.append).load_report("1_architecture/w01a_double") is None
     assert "w01a_double.last.json was not saved by this version" in said[0]
     assert "missing required field" in said[0]
 

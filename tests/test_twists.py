@@ -9,7 +9,7 @@ import torch
 
 from kernelpath.course import registry
 from kernelpath.course.checkpoint import DeliverableVariant
-from kernelpath.course.inputs import EXTREME, draw_inputs
+from kernelpath.course.inputs import EXTREME, generate_inputs
 from kernelpath.course.problems.matmul_twists import EPILOGUES, OPERANDS, TILES, TWISTS
 from kernelpath.course.registry import Deliverable
 from kernelpath.grading import grade
@@ -71,7 +71,7 @@ def test_the_truth_of_each_is_what_its_statement_says(twist: DeliverableVariant)
     """By loops over the indices, as the formula is written; the plain product is no answer, nor are its neighbors."""
     operands, epilogue, rows, columns = twisted.parts(twist)
     case = {"m": 5, "n": 7, "k": 6}
-    a, b, *others = draw_inputs(twist.exercise, case, 1, "cpu")
+    a, b, *others = generate_inputs(twist.exercise, case, 1, "cpu")
     names = [one.name for one in (*epilogue.further, *operands.further)]
     given = dict(zip(names, others, strict=True))
     truth = twist.exercise.reference(a, b, *others)
@@ -113,7 +113,7 @@ class Indexed:
 @pytest.mark.parametrize("twist", TWISTS, ids=lambda twist: twist.name)
 def test_extreme_inputs_leave_one_answer(twist: DeliverableVariant) -> None:
     """No infinity meets another, whose difference max(0, x) could turn into either NaN or 0."""
-    inputs = draw_inputs(twist.exercise, {"m": 9, "n": 8, "k": 7}, 1, "cpu", EXTREME)
+    inputs = generate_inputs(twist.exercise, {"m": 9, "n": 8, "k": 7}, 1, "cpu", EXTREME)
     truth = twist.exercise.reference(*inputs)
     assert isinstance(truth, torch.Tensor)
     assert not truth.isnan().any()

@@ -50,10 +50,10 @@ def kp(context: click.Context) -> int | None:
     """
     verb = context.invoked_subcommand
     if verb in _COMMANDS_ANYWHERE:
-        context.with_resource(places.anywhere())
+        context.with_resource(places.allow_package_course())
     elif verb is None:
         places.require_course()
-    if verb not in (folder.new.name, folder.upgrade.name) and (mismatch := places.patch_apart()):
+    if verb not in (folder.new.name, folder.upgrade.name) and (mismatch := places.describe_patch_mismatch()):
         warn(mismatch)
     return None if verb else course.show_next()
 

@@ -30,7 +30,7 @@ def book_(to: Path | None, colab: str | None) -> int:
     from kernelpath.show import site
     from kernelpath.show.colab import Address
 
-    root = places.around() or Path.cwd()
+    root = places.find_course_folder() or Path.cwd()
     course = registry.course()
     if not executed_notebooks(course):
         raise Failure(f"there are no notebooks in {FOLDER}/; python -m kernelpath.show.execute writes them")
@@ -38,7 +38,7 @@ def book_(to: Path | None, colab: str | None) -> int:
         address = Address.of(colab) if colab else None
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--colab") from error
-    default = progress.folder(root) / "book" if places.around() else root / "kernelpath-book"
+    default = progress.folder(root) / "book" if places.find_course_folder() else root / "kernelpath-book"
     with errors.status("book") as status:
         index = site.write(course, to or default, address, lambda page: status.update(f"book: {page}"))
     view.step(out, f"open {words.path(index, root)} in a browser")

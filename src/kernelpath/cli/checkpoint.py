@@ -155,7 +155,7 @@ def _grade_exam(answers: Sheet, command: str, ask: bool, device: Device, seed: i
     with errors.status(f"checkpoint {paper.exam.number}") as status:
         result = sitting.grade_exam(answers, device=device, seed=seed, report_progress=status.update)
     try:
-        Progress(paper.exam.root, warn).keep_try(paper.exam.number, result.to_json())
+        Progress(paper.exam.root, warn).save_attempt(paper.exam.number, result.to_json())
     except progress.NotSaved as error:
         warn(str(error))
     out.print()

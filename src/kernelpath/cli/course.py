@@ -103,7 +103,7 @@ def reset(item: Item) -> int:
         view.step(out, f"kp watch {item.name}")
         return PASSED
     try:
-        backup_folder = stubs.keep(item)
+        backup_folder = stubs.back_up(item)
         for path, text in texts.items():
             write_atomically(path, text)
     except OSError as error:

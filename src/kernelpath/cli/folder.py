@@ -49,7 +49,7 @@ def upgrade() -> int:
 
     A file that you changed stays as it is; its new version is put into new-VERSION/.
     """
-    folder = places.learners()
+    folder = places.find_learners_folder()
     previous_version = places.require_version(folder, older=True)
     delivered = delivery.deliver(folder, previous_version)
     for name in delivered.removed:
@@ -63,7 +63,7 @@ def upgrade() -> int:
     return PASSED
 
 
-def _print_kept_files(delivered: delivery.Delivered) -> None:
+def _print_kept_files(delivered: delivery.DeliveryResult) -> None:
     """Name the learner's own files that a delivery did not overwrite."""
     lines = [f"kept your {name}; the new version is {new_file}" for name, new_file in delivered.aside]
     lines += [f"kept your {name}, which the course no longer has" for name in delivered.left]

@@ -15,7 +15,7 @@ from kernelpath.verdict import Report
 def records() -> list[tuple[Item, Record]]:
     """Return every exercise in the order of the syllabus, with its saved record."""
     saved = Progress(registry.root(), warn).records()
-    return [(item, saved.get(item.stem, progress.NOTHING)) for item in registry.exercises()]
+    return [(item, saved.get(item.stem, progress.EMPTY_RECORD)) for item in registry.exercises()]
 
 
 def next_item() -> Item | None:
@@ -50,7 +50,7 @@ def save_result(item: Item, graded: Report) -> None:
         save(item, lambda record: progress.with_report(record, graded))
         _reveal(item)
     try:
-        Progress(item.root, warn).keep(graded, item.files("phases"))
+        Progress(item.root, warn).save_report(graded, item.files("phases"))
     except progress.NotSaved as error:
         warn(str(error))
 
@@ -65,5 +65,5 @@ def _reveal(item: Item) -> None:
 
 def seconds_of_last(item: Item) -> float | None:
     """Return the seconds of the last saved grading of the exercise; None before the first pass."""
-    saved = Progress(item.root, lambda _: None).kept(item.stem)
+    saved = Progress(item.root, lambda _: None).load_report(item.stem)
     return saved.report.seconds if saved and saved.report.verdict.passed else None

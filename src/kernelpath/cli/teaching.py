@@ -98,7 +98,7 @@ def _report_written(to: Path, items: Sequence[Item], *expected_errors: type[Exce
     out.print(f"wrote {to}: {', '.join(item.name for item in items)}", soft_wrap=True)
 
 
-@places.anywhere()
+@places.allow_package_course()
 def _find_exercises(selection: Sequence[str]) -> list[Item]:
     """Return the exercises of weeks, by their numbers, and of names. Raises Failure for a week without exercises."""
     items: dict[Item, None] = {}

@@ -94,14 +94,14 @@ class QuestionTemplate:
 
     def _fill_in(self, values: Mapping[str, Any]) -> Question:
         if self.numbers is None:
-            return lesson.question(self.section)
+            return lesson.parse_question(self.section)
         try:
             blocks = tuple(
                 (line, tuple(text.format_map(values) for text in lines)) for line, lines in self.section.blocks
             )
         except (KeyError, ValueError, IndexError) as error:
             raise self.section.error(f"{error!r} is not one of {', '.join(values)} of {self.name}") from error
-        return lesson.question(replace(self.section, blocks=blocks))
+        return lesson.parse_question(replace(self.section, blocks=blocks))
 
 
 @dataclass(frozen=True)
@@ -209,7 +209,7 @@ def _parse_prompt(name: str, section: Section) -> Prompt:
         raise section.error(expected)
     line, lines = section.blocks[-1]
     matches = [_CRITERION.fullmatch(text) for text in _list_items(lines)]
-    criteria = tuple(Criterion(int(match[1]), lesson.unescaped(match[2])) for match in matches if match)
+    criteria = tuple(Criterion(int(match[1]), lesson.remove_escapes(match[2])) for match in matches if match)
     if len(criteria) < len(matches):
         raise section.error(expected, line)
     return Prompt(name, replace(section, blocks=section.blocks[:-2]).text(), criteria)

@@ -20,7 +20,7 @@ import torch
 
 from kernelpath import packages
 from kernelpath.course import registry
-from kernelpath.course.inputs import draw_inputs
+from kernelpath.course.inputs import generate_inputs
 from kernelpath.course.problem import Case
 from kernelpath.course.registry import Item
 from kernelpath.course.spec import Exercise
@@ -152,7 +152,7 @@ def obstacles(item: Item, names: Iterable[str] = MULTIPROCESSORS, timed: bool = 
             continue
         exercise, replaced = devices.suited(declaration, "cpu", model_target)
         if replaced not in inputs_by_lanes:
-            inputs_by_lanes[replaced] = [draw_inputs(exercise, case, 1, "cpu") for case in _cases(exercise, timed)]
+            inputs_by_lanes[replaced] = [generate_inputs(exercise, case, 1, "cpu") for case in _cases(exercise, timed)]
         if failures := run_in_fork(partial(_try_cases, item, exercise, model_target, inputs_by_lanes[replaced])):
             obstacles_by_name[name] = _summarize_failures(failures)
     return obstacles_by_name

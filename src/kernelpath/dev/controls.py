@@ -14,7 +14,7 @@ from kernelpath.course.inputs import (
     ALIGNMENT,
     EXTREME,
     PLAIN,
-    Variety,
+    InputMode,
     misalignments,
     moves,
     serves_vectors,
@@ -27,8 +27,8 @@ from kernelpath.dev import reports
 from kernelpath.grading import compare
 from kernelpath.grading.truth import (
     derive,
-    draw_inputs,
     expected_outputs,
+    generate_inputs,
     magnitudes_of,
     outputs_of,
     placements,
@@ -187,9 +187,9 @@ def _zero_from_row(rows: int, output: torch.Tensor, axis: int) -> torch.Tensor:
     return wrong
 
 
-def _make_call(exercise: Exercise, case: Case, seed: int, mode: Variety = PLAIN) -> ControlCall:
+def _make_call(exercise: Exercise, case: Case, seed: int, mode: InputMode = PLAIN) -> ControlCall:
     inputs, earlier_inputs = (
-        draw_inputs(exercise, case, derive(seed, call), "cpu", mode) for call in ("this", "first")
+        generate_inputs(exercise, case, derive(seed, call), "cpu", mode) for call in ("this", "first")
     )
     truth = expected_outputs(exercise, inputs)
     right = _round_to_output_dtype(exercise, inputs, truth)
@@ -258,7 +258,7 @@ CONTROLS: Controls = {
 
 LOSSES: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "zeros without their sign": lambda output: torch.where(output == 0, torch.zeros_like(output), output),
-    "denormals flushed": lambda output: draw.flushed(output) if output.is_floating_point() else output,
+    "denormals flushed": lambda output: draw.flush_denormals(output) if output.is_floating_point() else output,
     "infinities made finite": lambda output: output.nan_to_num(nan=math.nan),
     "NaN without its payload": lambda output: torch.where(output.isnan(), math.nan, output),
 }

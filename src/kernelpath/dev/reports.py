@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kernelpath.course.inputs import draw_inputs
+from kernelpath.course.inputs import generate_inputs
 from kernelpath.course.spec import Exercise
 from kernelpath.course.traces import Facts
 from kernelpath.grading.facts import alike, complaint
@@ -13,7 +13,7 @@ from kernelpath.grading.facts import alike, complaint
 def find_violations(exercise: Exercise) -> Iterator[str]:
     """Yield the facts that are the same in every case, and the cases whose own facts are rejected."""
     (tolerance,) = exercise.tolerance.values()
-    inputs_of_cases = [draw_inputs(exercise, case, seed, "cpu") for seed, case in enumerate(exercise.cases)]
+    inputs_of_cases = [generate_inputs(exercise, case, seed, "cpu") for seed, case in enumerate(exercise.cases)]
     facts_of_cases: list[Facts] = [exercise.reference(*inputs) for inputs in inputs_of_cases]
     for case, facts in zip(exercise.cases, facts_of_cases, strict=True):
         if finding := complaint(exercise.entry, facts, facts, tolerance):

@@ -13,7 +13,7 @@ from typing import Any
 
 from kernelpath import packages, words
 from kernelpath.course import registry
-from kernelpath.course.inputs import draw_inputs
+from kernelpath.course.inputs import generate_inputs
 from kernelpath.course.problem import Case
 from kernelpath.course.registry import Item
 from kernelpath.course.spec import Exercise
@@ -71,10 +71,10 @@ def _calls(exercise: Exercise) -> Iterator[tuple[Case, Sequence[Any]]]:
     """Yield every case with inputs, then the small cases with misaligned tensors, as grading calls them."""
     drawn_inputs = []
     for case in exercise.cases:
-        drawn_inputs.append(draw_inputs(exercise, case, 1, "cpu"))
+        drawn_inputs.append(generate_inputs(exercise, case, 1, "cpu"))
         yield case, drawn_inputs[-1]
     for index, mode in placements(exercise, drawn_inputs):
-        yield exercise.cases[index], draw_inputs(exercise, exercise.cases[index], 1, "cpu", mode)
+        yield exercise.cases[index], generate_inputs(exercise, exercise.cases[index], 1, "cpu", mode)
     larger_cases = [
         *exercise.limits,
         *exercise.gpu_limits,
@@ -83,7 +83,7 @@ def _calls(exercise: Exercise) -> Iterator[tuple[Case, Sequence[Any]]]:
     ]
     for case in larger_cases:
         if exercise.compulsory_bytes(**case) <= MAX_COMPULSORY_BYTES:
-            yield case, draw_inputs(exercise, case, 1, "cpu")
+            yield case, generate_inputs(exercise, case, 1, "cpu")
 
 
 def _describe(kernel: cards.CompiledKernel, case: Case, target: Target) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import torch
 
 from kernelpath.course import registry
-from kernelpath.course.inputs import EXTREME, draw_inputs
+from kernelpath.course.inputs import EXTREME, generate_inputs
 from kernelpath.course.limits import describe_limits
 from kernelpath.course.problem import ANY_FINITE, BEYOND_A_BLOCK
 from kernelpath.course.registry import Item
@@ -55,7 +55,7 @@ def domains_are_drawn_to_both_ends(item: Item) -> Iterator[str]:
     extremes: dict[torch.dtype, tuple[float, float]] = {}
     for case in exercise.cases:
         for seed in range(_SEEDS):
-            x = draw_inputs(exercise, case, derive(seed, "ends"), "cpu", EXTREME)[0]
+            x = generate_inputs(exercise, case, derive(seed, "ends"), "cpu", EXTREME)[0]
             values = x[x.isfinite()]
             if not values.numel():
                 continue

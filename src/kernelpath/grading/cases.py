@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from kernelpath import words
-from kernelpath.course.inputs import EXTREME, PLAIN, UNORDERED, Variety
+from kernelpath.course.inputs import EXTREME, PLAIN, UNORDERED, InputMode
 from kernelpath.course.problem import Case, arguments
 from kernelpath.grading import compare, conduct, pattern
 from kernelpath.grading.beside import FAULTS
@@ -228,7 +228,7 @@ class Cases:
         index: int,
         explain: bool,
         like: Evidence | None = None,
-        variety: Variety = PLAIN,
+        variety: InputMode = PLAIN,
         first: Evidence | None = None,
         order: int = 0,
         other_values: Evidence | None = None,
@@ -273,7 +273,7 @@ class Cases:
         index: object,
         evidence: Evidence,
         other_values: Evidence,
-        variety: Variety,
+        variety: InputMode,
         order: int,
         label: str,
         negated: bool = False,
@@ -299,16 +299,16 @@ class Cases:
         return self._subject.placed(complaint)
 
     def _ended(
-        self, case: Case, variety: Variety, complaint: Complaint | None, evidence: Evidence | None, seconds: float
+        self, case: Case, variety: InputMode, complaint: Complaint | None, evidence: Evidence | None, seconds: float
     ) -> Graded:
         if complaint is None:
             return Graded(CaseResult(case, Verdict.PASSED, seconds=seconds), evidence)
-        file, told = self._subject.shown(complaint.file), {**case, **variety.told}
+        file, told = self._subject.shown(complaint.file), {**case, **variety.label}
         return Graded(
             CaseResult(told, complaint.verdict, words.shown(complaint.cause), file, complaint.line, seconds), evidence
         )
 
-    def _explained(self, case: Case, index: int, complaint: Complaint, variety: Variety) -> Complaint:
+    def _explained(self, case: Case, index: int, complaint: Complaint, variety: InputMode) -> Complaint:
         """The PTX machine's complaint about a case that failed on the GPU, where that says more."""
         self._progress("looking for the cause on the PTX machine")
         runner = self._subject.workers.runner("cpu")
@@ -321,7 +321,7 @@ class Cases:
             return complaint
         return cause
 
-    def _with_state(self, case: Case, index: int, complaint: Complaint, variety: Variety, order: int) -> Complaint:
+    def _with_state(self, case: Case, index: int, complaint: Complaint, variety: InputMode, order: int) -> Complaint:
         """Say so where the same call is right as the first one of a process: something is kept from call to call."""
         if complaint.verdict not in _BY_STATE or not self._kind.on_machine:
             return complaint
@@ -340,7 +340,7 @@ class Cases:
         case: Case,
         index: int,
         like: Evidence | None,
-        variety: Variety,
+        variety: InputMode,
         first: Evidence | None = None,
         order: int = 0,
         label: str = "",

@@ -16,8 +16,8 @@ from kernelpath.grading import compare, roofline, timing
 from kernelpath.grading.truth import (
     NoTensor,
     derive,
-    draw_inputs,
     expected_outputs,
+    generate_inputs,
     magnitudes_of,
     output_dtype,
     tensors_of_one_dtype,
@@ -86,7 +86,7 @@ class Contest:
         seed, sample = derive(self._seed, "round", index), derive(self._seed, "sample", index)
         order = timing.order(index, len(self.seconds))
         timed = self._runner.ask(messages.Round(seed=seed, order=order, sample=sample), messages.Timed, _ROUND_SECONDS)
-        inputs = draw_inputs(self.exercise, self.case, seed, self._device)
+        inputs = generate_inputs(self.exercise, self.case, seed, self._device)
         complaint = self._conduct(timed.returned, inputs) or self._check(timed, inputs, sample)
         if len(timed.seconds) != len(self.seconds) or not all(map(math.isfinite, timed.seconds)):
             return FORGED

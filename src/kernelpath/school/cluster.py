@@ -168,7 +168,7 @@ def _first_line(error: BaseException) -> str:
     return str(error).strip().partition("\n")[0]
 
 
-@places.anywhere()
+@places.allow_package_course()
 def _grade_on_node(grade_function: GradeFunction, shipped: _ShippedEntry, arguments: tuple[Any, ...]) -> Grade:
     """Grade on this node. Raises Usage if it has no GPU, no course, or different versions."""
     try:

@@ -121,7 +121,7 @@ def _remember(item: Item, report: Report) -> None:
         if report.verdict.passed:
             progress.update(item.stem, lambda record: with_report(record, report))
             delivery.reveal(item)
-        progress.keep(report, item.files("phases"))
+        progress.save_report(report, item.files("phases"))
     except NotSaved as error:
         print(error)
 

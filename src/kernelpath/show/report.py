@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from kernelpath import words
 from kernelpath.course import registry
-from kernelpath.course.progress import Kept, Progress, Record
+from kernelpath.course.progress import Progress, Record, SavedReport
 from kernelpath.course.registry import Item
 from kernelpath.grading.roofline import bandwidth
 from kernelpath.show import results, roofline, source, templates, view
@@ -60,8 +60,8 @@ class ExerciseProgress:
 
     item: Item
     record: Record
-    last: Kept | None
-    timed: Kept | None
+    last: SavedReport | None
+    timed: SavedReport | None
 
     @property
     def state(self) -> str:
@@ -98,7 +98,7 @@ def page(root: Path, records: Sequence[tuple[Item, Record]], progress: Progress)
     Raises ValidationError if a file of results/ is invalid.
     """
     exercises = [
-        ExerciseProgress(item, record, progress.kept(item.stem), progress.kept(item.stem, "timed"))
+        ExerciseProgress(item, record, progress.load_report(item.stem), progress.load_report(item.stem, "timed"))
         for item, record in records
     ]
     own_reports = _group_by_device(exercise.timed.report for exercise in exercises if exercise.timed)

@@ -14,7 +14,7 @@ from types import ModuleType
 
 import torch
 
-from kernelpath.course.errors import Withheld
+from kernelpath.course.errors import SolutionUnavailable
 from kernelpath.device.placement import TensorOnHost
 from kernelpath.files import source_text
 from kernelpath.verdict import Complaint, Verdict
@@ -108,7 +108,7 @@ def _blame(error: BaseException, file: Path, loading: bool) -> Complaint:
         return Complaint(verdict, error.message, error.file or str(file), error.line)
     if isinstance(error, TensorOnHost):
         return Complaint(Verdict.CRASHED, str(error), str(file), error.line or line)
-    if isinstance(error, (Unavailable, Withheld, Changed, errors.Unsupported)):
+    if isinstance(error, (Unavailable, SolutionUnavailable, Changed, errors.Unsupported)):
         return Complaint(Verdict.UNAVAILABLE, str(error), str(file), line)
     if "Failed to find C compiler" in str(error):
         return Complaint(Verdict.UNAVAILABLE, "Triton needs a C compiler for its launchers, and there is none")

@@ -224,7 +224,7 @@ def forget_answers(but: Collection[str] = ()) -> list[Path]:
             if hasattr(sys.modules.get(parent), last):
                 delattr(sys.modules[parent], last)
         folders.append(Path(course.__file__).parent / package.rpartition(".")[2])
-    return [*folders, places.CARRIED]
+    return [*folders, places.PACKAGE_DATA]
 
 
 def forget_what_lies_in(folders: Collection[Path]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from kernelpath.course.inputs import PLAIN, Variety
+from kernelpath.course.inputs import PLAIN, InputMode
 from kernelpath.course.traces import Fact, TraceFile
 from kernelpath.device.messages import Strided
 from kernelpath.verdict import Complaint
@@ -70,7 +70,7 @@ class Run(Asked, frozen=True, tag=True, kw_only=True):
 
     case: Mapping[str, Any]
     seed: int
-    variety: Variety = PLAIN
+    variety: InputMode = PLAIN
     chosen: Chosen = Chosen()
 
 

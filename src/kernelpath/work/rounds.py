@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import torch
 
-from kernelpath.course.inputs import draw_inputs
+from kernelpath.course.inputs import generate_inputs
 from kernelpath.course.spec import Exercise
 from kernelpath.work import messages
 from kernelpath.work.blame import NotTheSubmission
@@ -64,7 +64,7 @@ class Rounds:
 
     def _calls(self, asked: messages.Round) -> dict[int, Call]:
         """A call for each contestant; one for all of them, unless they overwrite what they are given."""
-        drawn = draw_inputs(self._exercise, self._case, asked.seed, self._clock.device)
+        drawn = generate_inputs(self._exercise, self._case, asked.seed, self._clock.device)
         if self._exercise.problem.in_place is None:
             return dict.fromkeys(asked.order, self._prepared(drawn))
         return {contestant: self._prepared(drawn) for contestant in asked.order}
@@ -90,7 +90,7 @@ def runs(reference: Callable[..., Any], exercise: Exercise, case: Mapping[str, A
     A submission is held to its gate without it.
     """
     try:
-        reference(*draw_inputs(exercise, case, 0, device))
+        reference(*generate_inputs(exercise, case, 0, device))
     except Exception:
         return False
     return True

@@ -21,7 +21,7 @@ import msgspec
 import torch
 
 from kernelpath.course import registry
-from kernelpath.course.inputs import PLAIN, Variety, draw_inputs
+from kernelpath.course.inputs import PLAIN, InputMode, generate_inputs
 from kernelpath.course.spec import Exercise
 from kernelpath.device import aligned
 from kernelpath.device.client import Client, ToClient
@@ -237,7 +237,7 @@ class _Worker:
         from kernelpath.work import operators
 
         known, client = self._known, self._client
-        drawn = client.inputs() if client else draw_inputs(known, asked.case, asked.seed, self._device)
+        drawn = client.inputs() if client else generate_inputs(known, asked.case, asked.seed, self._device)
         with memory_limit(self._device):
             entries.examine(self._thread, known, self._device)
             self._thread.call(operators.inspect, self._defined, known.gradients_of, *drawn)
@@ -246,8 +246,8 @@ class _Worker:
     def _tampered(self) -> str:
         return self._snapshot.changed() or ""
 
-    def _called(self, case: Mapping[str, Any], seed: int, variety: Variety = PLAIN, timed: bool = False) -> Call:
-        return self._with(draw_inputs(self._known, case, seed, self._device, variety), timed)
+    def _called(self, case: Mapping[str, Any], seed: int, variety: InputMode = PLAIN, timed: bool = False) -> Call:
+        return self._with(generate_inputs(self._known, case, seed, self._device, variety), timed)
 
     def _with(self, inputs: Sequence[Any], timed: bool = False) -> Call:
         return Call(self._name, inputs, self._device, self._thread, self._journal, timed, self._exercise)

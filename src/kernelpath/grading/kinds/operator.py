@@ -27,7 +27,7 @@ class Operator(Kernel):
         try:
             runner.ready()
             if self.on_machine:
-                drawn = truth.draw_inputs(self.exercise, case, seed, "cpu")
+                drawn = truth.generate_inputs(self.exercise, case, seed, "cpu")
                 runner.ask_machine(device.Begin(runner.client, as_inputs(drawn, runner.numbers), 0), device.Done)
             runner.ask(messages.Inspect(case=dict(case), seed=seed), messages.Done, INSPECTION_SECONDS)
             return self._fault(runner)
