@@ -182,7 +182,9 @@ def sections(path: Path) -> list[Section]:
             file_sections.append(Section(path, heading_line, heading, tuple(blocks)))
         elif blocks:
             raise DeclarationError(f'{path}:{blocks[0][0]}: text before the first heading, which begins with "## "')
-        heading, heading_line, blocks = text[0][3:].strip(), number, []
+        heading = text[0][3:].strip()
+        heading_line = number
+        blocks = []
     if heading_line:
         file_sections.append(Section(path, heading_line, heading, tuple(blocks)))
     return file_sections

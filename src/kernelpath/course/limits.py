@@ -22,7 +22,8 @@ def describe_limits(exercise: Exercise) -> str:
 
 
 def _describe_each(exercise: Exercise) -> Iterator[str]:
-    traffic, instructions = exercise.traffic, exercise.instructions
+    traffic = exercise.traffic
+    instructions = exercise.instructions
     if traffic.sectors is not None:
         yield f"at most {traffic.sectors:g} times the sectors that the bytes of its loads and stores need"
     if traffic.bytes is not None:

@@ -61,7 +61,8 @@ _package_serves = False
 def allow_package_course() -> Iterator[None]:
     """Let `root` return the package's own course outside of any folder, for code that edits nothing there."""
     global _package_serves
-    previous, _package_serves = _package_serves, True
+    previous = _package_serves
+    _package_serves = True
     try:
         yield
     finally:
@@ -166,7 +167,8 @@ def require_version(folder: Path, older: bool = False) -> Marker:
     Args:
         older: Accept any version that this version can upgrade.
     """
-    folder_marker, installed = marker(folder), Marker(kernelpath.__version__)
+    folder_marker = marker(folder)
+    installed = Marker(kernelpath.__version__)
     if folder_marker.number > installed.number if older else folder_marker.number[:2] != installed.number[:2]:
         raise LookupFailed(_describe_mismatch(folder, folder_marker, installed))
     return folder_marker

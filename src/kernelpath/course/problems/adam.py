@@ -55,7 +55,9 @@ def resnet50() -> Iterator[int]:
 
 def llama_block() -> Iterator[int]:
     """Of one block of Llama 3 8B with 218 million: 9 tensors."""
-    width, keys, hidden = 4096, 1024, 14_336
+    width = 4096
+    keys = 1024
+    hidden = 14_336
     yield from (width * width, width * keys, width * keys, width * width)
     yield from (width * hidden, width * hidden, hidden * width, width, width)
 
@@ -125,8 +127,10 @@ def inputs(
             found.append(piece.clone()[first : first + len(piece) - 2 * room])
         return found
 
-    params, grads = drawn(dtype, 1), drawn(dtype, 4)
-    moments, squares = drawn("float32", 0), drawn("float32", 8, square=True)
+    params = drawn(dtype, 1)
+    grads = drawn(dtype, 4)
+    moments = drawn("float32", 0)
+    squares = drawn("float32", 8, square=True)
     return (steps, *SCALARS, *params, *grads, *moments, *squares)
 
 
@@ -170,7 +174,9 @@ def dividing_by(divisor: Callable[[torch.Tensor, float], torch.Tensor]) -> Calla
         weight_decay: float,
         *tensors: torch.Tensor,
     ) -> Tensors:
-        params, moments, squares = [], [], []
+        params = []
+        moments = []
+        squares = []
         for step, one, given, first, second in zip(steps, *lists(steps, tensors), strict=True):
             grad = given.double()
             moment = beta1 * first.double() + (1 - beta1) * grad
@@ -195,7 +201,9 @@ def magnitudes(
     *tensors: torch.Tensor,
 ) -> Tensors:
     """The sums of the magnitudes that p, m and v are sums of: a step on the magnitudes, with the update added to p."""
-    params, moments, squares = [], [], []
+    params = []
+    moments = []
+    squares = []
     for step, param, grad, first, second in zip(steps, *lists(steps, tensors), strict=True):
         moment = beta1 * first.double().abs() + (1 - beta1) * grad.double().abs()
         square = beta2 * second.double() + (1 - beta2) * grad.double().square()

@@ -29,7 +29,8 @@ def inputs(rng: torch.Generator, world: int, n: int, dtype: str, algorithm: str)
 
 def reference(x: torch.Tensor, algorithm: str) -> tuple[torch.Tensor, ...]:
     """On every rank the sum of all rows, its own chunk of the sum, or every rank's own chunk of its row."""
-    total, world = x.double().sum(0), len(x)
+    total = x.double().sum(0)
+    world = len(x)
     if algorithm == "reduce_scatter":
         return total.tensor_split(world)
     if algorithm == "all_gather":

@@ -41,7 +41,10 @@ def reference(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -
     out = torch.empty(q.shape, dtype=torch.float64, device=q.device)
     lse = torch.empty(q.shape[:-1], dtype=torch.float64, device=q.device)
     hidden = torch.ones(tokens, tokens, dtype=torch.bool, device=q.device).triu(1) if causal else None
-    flat_k, flat_v, flat_out, flat_lse = k.flatten(0, 1), v.flatten(0, 1), out.flatten(0, 1), lse.flatten(0, 1)
+    flat_k = k.flatten(0, 1)
+    flat_v = v.flatten(0, 1)
+    flat_out = out.flatten(0, 1)
+    flat_lse = lse.flatten(0, 1)
     for rows in torch.arange(batch * heads, device=q.device).split(max(1, _SCORES // tokens**2)):
         scores = q.flatten(0, 1)[rows].double() @ flat_k[rows // group].double().mT * head**-0.5
         if hidden is not None:
@@ -61,9 +64,12 @@ def magnitudes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) 
 def eager(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> tuple[torch.Tensor, torch.Tensor]:
     """Attention as its formula reads, with the scores in memory: of as many heads at once as 2 GB of them allow."""
     batch, heads, tokens, head = q.shape
-    out, lse = torch.empty_like(q), q.new_empty(q.shape[:-1], dtype=torch.float32)
+    out = torch.empty_like(q)
+    lse = q.new_empty(q.shape[:-1], dtype=torch.float32)
     hidden = torch.ones(tokens, tokens, dtype=torch.bool, device=q.device).triu(1) if causal else None
-    flat_q, flat_k, flat_v = q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1)
+    flat_q = q.flatten(0, 1)
+    flat_k = k.flatten(0, 1)
+    flat_v = v.flatten(0, 1)
     for rows in torch.arange(batch * heads, device=q.device).split(max(1, (1 << 30) // tokens**2)):
         kv_rows = rows // (heads // k.shape[1])
         scores = flat_q[rows] @ flat_k[kv_rows].mT * head**-0.5
@@ -81,7 +87,8 @@ def extreme(rng: torch.Generator, q: torch.Tensor, k: torch.Tensor, v: torch.Ten
     """
     tokens, head = k.shape[2:]
     added = torch.zeros(3, tokens, device=k.device)
-    added[0, : tokens // 2], added[0, tokens // 2 :] = -100, 100
+    added[0, : tokens // 2] = -100
+    added[0, tokens // 2 :] = 100
     added[1, tokens // 3] = 400
     added[2] = -1000
     q[..., 0] = 8

@@ -70,7 +70,8 @@ def reference(
 ) -> Gradients:
     """In float64, some query heads at a time."""
     batch, heads, tokens, head = q.shape
-    group, scale = heads // k.shape[1], head**-0.5
+    group = heads // k.shape[1]
+    scale = head**-0.5
     dq, dk, dv = (torch.zeros(t.shape, dtype=torch.float64, device=t.device) for t in (q, k, v))
     hidden = torch.ones(tokens, tokens, dtype=torch.bool, device=q.device).triu(1) if causal else None
     for rows in torch.arange(batch * heads, device=q.device).split(max(1, _SCORES // tokens**2)):
@@ -97,8 +98,11 @@ def eager(
     causal: bool,
 ) -> Gradients:
     """The formulas as they read: an operator for each step, and the scores of every query with every key in memory."""
-    tokens, head, group = q.shape[2], q.shape[3], q.shape[1] // k.shape[1]
-    every_k, every_v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
+    tokens = q.shape[2]
+    head = q.shape[3]
+    group = q.shape[1] // k.shape[1]
+    every_k = k.repeat_interleave(group, 1)
+    every_v = v.repeat_interleave(group, 1)
     p = torch.exp(q @ every_k.mT * head**-0.5 - lse[..., None]).to(q.dtype)
     if causal:
         p = p.tril()

@@ -9,7 +9,7 @@ import torch
 from kernelpath.course.problem import Problem, Tolerance
 from kernelpath.course.problems.profile_report import ALL, FEW, RECORDING, most
 from kernelpath.course.traces import Facts, TraceFile, chrome, facts, nsys, recordings, rocprof
-from kernelpath.course.traces.variants import OF_A_FILE, varied
+from kernelpath.course.traces.variants import OF_A_FILE, apply_changes
 
 ORDER = "another order"
 
@@ -18,16 +18,16 @@ def inputs(rng: torch.Generator, tool: str, variant: str, kernels: int | str) ->
     """A file of at most so many launches, varied, and the name of the tool whose it is."""
     drawn = random.Random(int(torch.randint(1 << 31, (), generator=rng, device=rng.device)))
     recorded = (recordings.read(RECORDING, name) for name in (recordings.TRACE, recordings.COUNTERS))
-    trace, counters = varied(drawn, OF_A_FILE[variant], most(kernels), *recorded)
+    trace, counters = apply_changes(drawn, OF_A_FILE[variant], most(kernels), *recorded)
     if tool == "ncu":
         return TraceFile("ncu.csv", counters), tool
     if tool == "perfetto":
         return TraceFile("trace.json", trace), tool
     timeline = chrome.read(trace)
     if tool == "nsys":
-        return TraceFile("trace.sqlite", nsys.written(timeline)), tool
+        return TraceFile("trace.sqlite", nsys.export(timeline)), tool
     chosen = rocprof.PERCENT if variant == ORDER else (*rocprof.SIZES, *rocprof.PERCENT)
-    return TraceFile("counter_collection.csv", rocprof.written(drawn, timeline, chosen)), tool
+    return TraceFile("counter_collection.csv", rocprof.export(drawn, timeline, chosen)), tool
 
 
 def reference(file: TraceFile, tool: str) -> Facts:

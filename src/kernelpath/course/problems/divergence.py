@@ -47,16 +47,21 @@ def reference(x: torch.Tensor, steps: torch.Tensor, h: float = H) -> torch.Tenso
     v = torch.zeros_like(x)
     for step in range(int(steps.max())):
         after, speed = stepped(x, v, h)
-        x, v = x.where(step >= steps, after), v.where(step >= steps, speed)
+        x = x.where(step >= steps, after)
+        v = v.where(step >= steps, speed)
     return x
 
 
 def stepped(x: torch.Tensor, v: torch.Tensor, h: float) -> tuple[torch.Tensor, torch.Tensor]:
     """Position and speed one step of h later."""
-    v1, a1 = v, acceleration(x)
-    v2, a2 = v + h / 2 * a1, acceleration(x + h / 2 * v1)
-    v3, a3 = v + h / 2 * a2, acceleration(x + h / 2 * v2)
-    v4, a4 = v + h * a3, acceleration(x + h * v3)
+    v1 = v
+    a1 = acceleration(x)
+    v2 = v + h / 2 * a1
+    a2 = acceleration(x + h / 2 * v1)
+    v3 = v + h / 2 * a2
+    a3 = acceleration(x + h / 2 * v2)
+    v4 = v + h * a3
+    a4 = acceleration(x + h * v3)
     return x + h / 6 * (v1 + 2 * v2 + 2 * v3 + v4), v + h / 6 * (a1 + 2 * a2 + 2 * a3 + a4)
 
 

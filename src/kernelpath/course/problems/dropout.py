@@ -47,7 +47,8 @@ def inputs(
     for tensor in (x, dout):
         if not tensor.is_meta:
             tensor.masked_fill_(tensor == 0, 1)
-    seed, offset = (0x5EED << 32) + 2 * n + 1, (1 << 33) + 4
+    seed = (0x5EED << 32) + 2 * n + 1
+    offset = (1 << 33) + 4
     further_seed, further = NEXT[differ]
     return x, dout, p, seed, offset, seed + further_seed, offset + (-(-n // 4) * 4 if further == 1 else further)
 
@@ -56,7 +57,8 @@ def reference(
     x: Tensor, dout: Tensor, p: float, seed: int, offset: int, next_seed: int, next_offset: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The outputs of a mask that keeps all elements."""
-    out, dx = x.double() / (1 - p), dout.double() / (1 - p)
+    out = x.double() / (1 - p)
+    dx = dout.double() / (1 - p)
     return out[0], out[1], dx[0], dx[1]
 
 
@@ -85,7 +87,8 @@ def judged_masks(p: float, outputs: Sequence[Tensor]) -> str | None:
             told = f"{int(differ.sum()):,} of {differ.numel():,} elements are kept by only one of its two passes"
             return f"the {name} layer does not have one mask: {told}"
     for mask, name in zip(masks, ("first", "second"), strict=False):
-        n, kept = mask.numel(), int(mask.sum())
+        n = mask.numel()
+        kept = int(mask.sum())
         if abs(kept - n * (1 - p)) > DEVIATIONS * (n * p * (1 - p)) ** 0.5 + (DEVIATIONS if p else 0):
             told = f"the {name} layer keeps {kept:,} of {n:,} elements, a share of {kept / n:.3f}, with p = {p}"
             return told + _period(mask)

@@ -36,8 +36,10 @@ def dequantized(
     a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor, dtype: torch.dtype
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Both with their scales, which are spread over the elements that they belong to."""
-    k, n = a.shape[1], len(b)
-    of_a, of_b = scale_a.T.to(dtype), scale_b.to(dtype)
+    k = a.shape[1]
+    n = len(b)
+    of_a = scale_a.T.to(dtype)
+    of_b = scale_b.to(dtype)
     if scale_a.numel() > 1:
         of_a = of_a.repeat_interleave(BLOCK, 1)[:, :k]
     if scale_b.numel() > 1:
@@ -71,8 +73,10 @@ def extreme(
     def odd(*shape: int) -> torch.Tensor:
         return 2 * torch.randint(1, 4, shape, generator=rng, device=a.device).float() + 1
 
-    left, right = odd(len(a), half), odd(len(b), half)
-    rest_a, rest_b = odd(len(a), a.shape[1] % 2), odd(len(b), a.shape[1] % 2)
+    left = odd(len(a), half)
+    right = odd(len(b), half)
+    rest_a = odd(len(a), a.shape[1] % 2)
+    rest_b = odd(len(b), a.shape[1] % 2)
     back = -right
     if half:
         places = torch.randint(half, (len(b), 1), generator=rng, device=b.device)

@@ -31,7 +31,8 @@ OTHERS = (
 SHAPES = 2
 """So many times each was recorded, with other shapes and dtypes."""
 
-EPS, LIMIT = 1e-6, 8.0
+EPS = 1e-6
+LIMIT = 8.0
 
 
 def inputs(rng: torch.Generator, function: str, others: int) -> tuple[TraceFile]:
@@ -39,7 +40,7 @@ def inputs(rng: torch.Generator, function: str, others: int) -> tuple[TraceFile]
     drawn = random.Random(int(torch.randint(1 << 31, (), generator=rng, device=rng.device)))
     names = [function, *drawn.sample([one for one in (*GIVEN, *OTHERS) if one != function], others)]
     texts = [recordings.read(RECORDING, f"{name}{drawn.randrange(SHAPES)}.py").decode() for name in names]
-    modules = [inductor.varied(drawn, module) for text in texts for module in inductor.modules(text)]
+    modules = [inductor.renumber(drawn, module) for text in texts for module in inductor.modules(text)]
     return (TraceFile("output_code.py", inductor.joined(modules).encode()),)
 
 

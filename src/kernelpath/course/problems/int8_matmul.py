@@ -37,13 +37,16 @@ def extreme(
     half = a.shape[1] // 2
 
     left, right = (draw.integers(rng, len(x), half, least=100, most=127, dtype="int8") for x in (a, b))
-    a[:, :half], a[:, half : 2 * half] = left, left
-    b[:, :half], b[:, half : 2 * half] = right, -right
+    a[:, :half] = left
+    a[:, half : 2 * half] = left
+    b[:, :half] = right
+    b[:, half : 2 * half] = -right
     if half:
         places = torch.randint(half, 2 * half, (len(b), 1), generator=rng, device=b.device)
         b.scatter_add_(1, places, torch.ones_like(places, dtype=b.dtype))
     if a.shape[1] % 2:
-        a[:, -1], b[:, -1] = -128, -128
+        a[:, -1] = -128
+        b[:, -1] = -128
 
 
 def summed_in_float32(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor) -> torch.Tensor:
@@ -58,7 +61,8 @@ def dequantize_then_multiply(
     a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor
 ) -> torch.Tensor:
     """What needs no kernel of one's own: the matrices in bfloat16, with their scales, and the library's product."""
-    left, right = (a * scale_a[:, None]).bfloat16(), (b * scale_b[:, None]).bfloat16()
+    left = (a * scale_a[:, None]).bfloat16()
+    right = (b * scale_b[:, None]).bfloat16()
     return left @ right.T
 
 

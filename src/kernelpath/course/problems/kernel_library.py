@@ -94,9 +94,11 @@ def _with(*made: Any) -> Callable[[torch.device], list[Any]]:
     return lambda device: [one(device) if callable(one) else one for one in made]
 
 
-_X, _W = _random(3, 48), _random(48)
+_X = _random(3, 48)
+_W = _random(48)
 _WIDE = _random(3, 48, dtype=torch.float32)
-_HALF, _DOUBLE = _random(3, 48, dtype=torch.float16), _random(3, 48, dtype=torch.float64)
+_HALF = _random(3, 48, dtype=torch.float16)
+_DOUBLE = _random(3, 48, dtype=torch.float64)
 
 REFUSALS = (
     Refusal("add_rmsnorm", "x in float16", TypeError, "x", _with(_HALF, _HALF, _random(48, dtype=torch.float16))),
@@ -142,7 +144,8 @@ def _gated(gate_up: torch.Tensor) -> tuple[torch.Tensor]:
     return (F.silu(gate) * up,)
 
 
-_NO_ROWS, _WEIGHT = _random(0, 94, dtype=torch.float32), _random(94, dtype=torch.float32)
+_NO_ROWS = _random(0, 94, dtype=torch.float32)
+_WEIGHT = _random(94, dtype=torch.float32)
 
 PROMISES = (
     Promise("add_rmsnorm", "an eps of 2", _with(_PLAIN, _PLAIN, _WEIGHT, 2.0), _normed),

@@ -44,7 +44,8 @@ def cancelling(rng: torch.Generator, a: torch.Tensor, b: torch.Tensor) -> None:
     def integers(*shape: int, below: int) -> torch.Tensor:
         return torch.randint(1 - below, below, shape, generator=rng, device=rng.device).to(a.dtype)
 
-    left, right = integers(a.shape[0], k // 2, below=most + 1), integers(k // 2, b.shape[1], below=most)
+    left = integers(a.shape[0], k // 2, below=most + 1)
+    right = integers(k // 2, b.shape[1], below=most)
     order = torch.randperm(k, generator=rng, device=rng.device)
     a.copy_(torch.cat([left, left], 1)[:, order])
     b.copy_(torch.cat([right, -right])[order])

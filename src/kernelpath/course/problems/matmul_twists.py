@@ -145,7 +145,8 @@ def twist(operands: Operands, epilogue: Epilogue, tile: tuple[int, int]) -> Deli
 
     def reference(a: Tensor, b: Tensor, *others: Any) -> Tensor:
         values = [value.double() if isinstance(value, Tensor) else value for value in others]
-        of_epilogue, of_operands = values[: len(epilogue.further)], values[len(epilogue.further) :]
+        of_epilogue = values[: len(epilogue.further)]
+        of_operands = values[len(epilogue.further) :]
         left, right = operands.true(a.double(), b.double(), *of_operands)
         return epilogue.true(left @ right, *of_epilogue)
 

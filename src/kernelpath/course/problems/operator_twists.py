@@ -22,7 +22,10 @@ Tensor = torch.Tensor
 
 LONGEST = 1024
 LARGEST = {"count": 96, "length": 960, "dtype": "bfloat16"}
-CAP, BOUND, EPS, LEAST = 5.0, 1.7, 1e-5, 1e-3
+CAP = 5.0
+BOUND = 1.7
+EPS = 1e-5
+LEAST = 1e-3
 
 
 @dataclass(frozen=True)

@@ -46,8 +46,10 @@ def inputs(
     tokens = shuffled(rng, lengths, others=True) if others else declared
     counts = (tokens.long() + page - 1) // page
     if int(counts.sum()) >= pages or int(counts.max()) > width:
-        tokens, counts = declared, (declared.long() + page - 1) // page
-    used, batch = int(counts.sum()), len(tokens)
+        tokens = declared
+        counts = (declared.long() + page - 1) // page
+    used = int(counts.sum())
+    batch = len(tokens)
     shape = (pages, page, kv_heads, head)
     q = draw.normal(rng, batch, heads, head, dtype=dtype, large=0)
     k = draw.normal(rng, *shape, dtype=dtype, large=0).sub_(1)
@@ -144,7 +146,8 @@ def extreme(
     q[..., 0] = 8
     for some, column, row in _by_length(page, lengths, kv_heads * head):
         added = torch.zeros(3, len(column), device=q.device)
-        added[0, : len(column) // 2], added[0, len(column) // 2 :] = -100, 100
+        added[0, : len(column) // 2] = -100
+        added[0, len(column) // 2 :] = 100
         added[1, len(column) // 3] = 400
         added[2] = -1000
         kinds = (torch.arange(kv_heads, device=q.device) + some[:, None]) % 3

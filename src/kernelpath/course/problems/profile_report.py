@@ -10,10 +10,11 @@ import torch
 
 from kernelpath.course.problem import Case, Problem, Tolerance
 from kernelpath.course.traces import Facts, TraceFile, recordings, report
-from kernelpath.course.traces.variants import OF_A_STEP, varied
+from kernelpath.course.traces.variants import OF_A_STEP, apply_changes
 
 RECORDING = "block"
-ALL, FEW = "all", 37
+ALL = "all"
+FEW = 37
 
 
 def most(kernels: int | str) -> int:
@@ -25,7 +26,9 @@ def inputs(rng: torch.Generator, recording: str, variant: str, kernels: int | st
     """The trace, of at most so many kernels, and the counters of a recording, varied."""
     drawn = random.Random(int(torch.randint(1 << 31, (), generator=rng, device=rng.device)))
     files = (recordings.TRACE, recordings.COUNTERS)
-    contents = varied(drawn, OF_A_STEP[variant], most(kernels), *(recordings.read(recording, name) for name in files))
+    contents = apply_changes(
+        drawn, OF_A_STEP[variant], most(kernels), *(recordings.read(recording, name) for name in files)
+    )
     return tuple(TraceFile(*pair) for pair in zip(files, contents, strict=True))  # type: ignore[return-value]
 
 

@@ -107,7 +107,8 @@ def reference(wanted: list[Operator], machine: MachineModel, device: str) -> tor
 
 
 def _row(op: Operator, machine: MachineModel) -> tuple[float, ...]:
-    moved, done = compulsory_bytes(op), operations(op)
+    moved = compulsory_bytes(op)
+    done = operations(op)
     apart = seconds_apart(op, machine)
     roof = max(apart[:2])
     return moved, done, done / moved, apart.index(max(apart)), roof, roof + apart[2]
@@ -117,7 +118,7 @@ PROBLEM = Problem(
     inputs=inputs,
     cases=(
         {"machine": operators.TIMED, "count": len(operators.RECORDED)},
-        *({"machine": name, "count": 60} for name in (*operators.MACHINES, *operators.DRAWN)),
+        *({"machine": name, "count": 60} for name in (*operators.MACHINES, *operators.RANDOM_MACHINES)),
     ),
     reference=reference,
     # A few float64 operations in another order differ by 1e-15. The least that anyone can forget, the weights of a

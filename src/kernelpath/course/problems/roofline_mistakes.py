@@ -17,7 +17,9 @@ def symptom(what: str, op: Operator, machine: MachineModel, found: float) -> str
 
 
 def _bytes(op: Operator) -> Iterator[tuple[float, str]]:
-    name, right, size = op["name"], compulsory_bytes(op), BYTES[op["dtype"]]
+    name = op["name"]
+    right = compulsory_bytes(op)
+    size = BYTES[op["dtype"]]
     if name == "add_":
         yield right / 3 * 2, "what is changed in place is read and written"
     if name == "layernorm":
@@ -25,7 +27,8 @@ def _bytes(op: Operator) -> Iterator[tuple[float, str]]:
     if name == "matmul":
         yield right - op["k"] * op["n"] * size, "the second matrix is read, too"
     if name == "embedding":
-        index, width = 8 * op["tokens"], op["width"] * size
+        index = 8 * op["tokens"]
+        width = op["width"] * size
         yield right - index, "the indices are read, too"
         yield right - index / 2, "an index is an int64: 8 bytes"
         yield 2 * op["tokens"] * width + index, "a row that several tokens name is read once"

@@ -28,7 +28,8 @@ def unfused(x: torch.Tensor) -> torch.Tensor:
 def extreme(rng: torch.Generator, x: torch.Tensor) -> None:
     """In turn a row far below 0, one of the lowest values, one with the lowest and the highest, and a plain one."""
     finite = torch.finfo(x.dtype)  # a GPU before sm_80 gets float16 for bfloat16
-    lowest, highest = max(ANY_FINITE[0], finite.min), min(ANY_FINITE[1], finite.max)
+    lowest = max(ANY_FINITE[0], finite.min)
+    highest = min(ANY_FINITE[1], finite.max)
     kinds = (torch.arange(len(x), device=x.device) + int(torch.randint(4, (), generator=rng, device=rng.device))) % 4
     x[kinds == 0] -= 1000
     x[kinds == 1] = lowest

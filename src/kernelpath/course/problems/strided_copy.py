@@ -58,7 +58,8 @@ def extreme(rng: torch.Generator, x: torch.Tensor) -> None:
 
 def compulsory_bytes(view: str, planes: int, rows: int, columns: int, dtype: str) -> int:
     """The output once, and once each sector that holds an element of the view: memory moves no less."""
-    itemsize, shape = BYTES[dtype], (planes, rows, columns)
+    itemsize = BYTES[dtype]
+    shape = (planes, rows, columns)
     strides, _ = VIEWS[view](*shape)
     return itemsize * planes * rows * columns + sector_bytes(shape, strides, itemsize)
 
@@ -70,7 +71,8 @@ def sector_bytes(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int
     sector is without an element; with larger gaps each has sectors of its own. A sector that two of those share is
     counted twice.
     """
-    piece, pieces = itemsize, 1
+    piece = itemsize
+    pieces = 1
     for stride, size in sorted(zip(strides, shape, strict=True)):
         if stride == 0 or size == 1:
             continue

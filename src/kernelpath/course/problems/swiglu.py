@@ -60,7 +60,8 @@ def gated(
     h = gate * sigmoid * up
     if dh is None:
         return h
-    d_gate, d_up = dh * up * sigmoid * (1 + gate * (1 - sigmoid)), dh * gate * sigmoid
+    d_gate = dh * up * sigmoid * (1 + gate * (1 - sigmoid))
+    d_up = dh * gate * sigmoid
     both = torch.cat([d_gate, d_up], dim=1)
     return h, both @ w.double(), both.T @ x.double()
 
@@ -93,11 +94,14 @@ def rounded_once(inputs: Sequence[Any], outputs: Sequence[torch.Tensor]) -> str 
     What is wrong by more than that is listed as any wrong values are.
     """
     x, w, _ = inputs
-    h, truth = outputs[0].double().cpu(), reference(x, w, None)
+    h = outputs[0].double().cpu()
+    truth = reference(x, w, None)
     assert isinstance(truth, torch.Tensor)
     finite = truth.isfinite().cpu()
-    h, truth = h[finite], truth.cpu()[finite]
-    off, scale = (h - truth).abs(), truth.square().mean().sqrt()
+    h = h[finite]
+    truth = truth.cpu()[finite]
+    off = (h - truth).abs()
+    scale = truth.square().mean().sqrt()
     wrong = int((off > ROUNDED_ONCE.rtol * truth.abs() + ROUNDED_ONCE.atol * scale).sum())
     if not wrong or not bool((off <= 0.03 * (truth.abs() + scale)).all()):
         return None

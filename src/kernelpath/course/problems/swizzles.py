@@ -32,7 +32,7 @@ def answer(question: Question) -> list[int]:
 
 
 def _swizzled(swizzle: Swizzle, offsets: Sequence[int]) -> list[int]:
-    return [layouts.swizzled(swizzle, offset) for offset in offsets]
+    return [layouts.apply_swizzle(swizzle, offset) for offset in offsets]
 
 
 _OPERATIONS: Mapping[str, Callable[..., list[int]]] = {
@@ -90,7 +90,7 @@ def _request(rng: random.Random) -> Question:
     else:
         places = [lane * pitch for lane in range(_LANES)]
     if kind == "swizzled":
-        places = [layouts.swizzled(swizzle, place) for place in places]
+        places = [layouts.apply_swizzle(swizzle, place) for place in places]
     if width == WORD_BYTES and rng.random() < 0.3:
         shared = rng.choice((2, 4, 8))
         places = [places[lane // shared * shared] for lane in range(_LANES)]

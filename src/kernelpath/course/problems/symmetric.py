@@ -24,7 +24,8 @@ def extreme(rng: torch.Generator, x: torch.Tensor, world: int) -> None:
     x.mul_(8).round_().div_(8)
     rows = x.view(world, -1)
     if world > 2:
-        rows[0], rows[2] = LARGE, -LARGE
+        rows[0] = LARGE
+        rows[2] = -LARGE
 
 
 def rounded_at_each_step(x: torch.Tensor, world: int) -> torch.Tensor:

@@ -70,10 +70,15 @@ def inputs(
         return values.mul_(columns**-0.5).to(getattr(torch, dtype))
 
     rows = (heads + 2 * kv_heads) * head
-    x, residual, dout, ds = stream(0, 0), stream(0, 0), stream(1, 0), stream(1, 0)
+    x = stream(0, 0)
+    residual = stream(0, 0)
+    dout = stream(1, 0)
+    ds = stream(1, 0)
     norms = [draw.normal(rng, width, dtype=dtype, large=0) for _ in range(2)]
-    wqkv, wo = weight(rows, width), weight(width, heads * head)
-    wgu, wdown = weight(2 * hidden, width), weight(width, hidden)
+    wqkv = weight(rows, width)
+    wo = weight(width, heads * head)
+    wgu = weight(2 * hidden, width)
+    wdown = weight(width, hidden)
     cos, sin = angles(tokens, head, rng.device)
     return x, residual, norms[0], wqkv, wo, norms[1], wgu, wdown, cos, sin, dout, ds, heads, kv_heads
 

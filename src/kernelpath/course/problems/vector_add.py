@@ -10,7 +10,8 @@ from kernelpath.course.problem import Problem, Tolerance
 
 def inputs(rng: torch.Generator, n: int, offset: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
     """Two vectors of n elements: x begins `offset` elements into its storage, y twice as far into its own."""
-    x, y = draw.normal(rng, n + offset), draw.normal(rng, n + 2 * offset)
+    x = draw.normal(rng, n + offset)
+    y = draw.normal(rng, n + 2 * offset)
     return x[offset:], y[2 * offset :]
 
 

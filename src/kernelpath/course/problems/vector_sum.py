@@ -27,7 +27,8 @@ def extreme(rng: torch.Generator, x: torch.Tensor) -> None:
     elif n % 4 == 1:
         x[first] = -torch.inf
     elif n % 4 == 2:
-        x[second], x[first] = torch.inf, -torch.inf
+        x[second] = torch.inf
+        x[first] = -torch.inf
         x[second] = x[second] if second != first else torch.nan
     else:
         x.copy_(cancelling(rng, n))
@@ -39,7 +40,8 @@ def cancelling(rng: torch.Generator, n: int) -> torch.Tensor:
     The magnitudes sum to less than 2**24, so that float32 adds them exactly, in any order.
     """
     half = torch.randint(1, (1 << 23) // n + 2, (n // 2,), generator=rng, device=rng.device).float()
-    half[::7], half[1::7] = 0, 1e-40
+    half[::7] = 0
+    half[1::7] = 1e-40
     values = torch.cat([torch.ones(1, device=rng.device), half, -half])
     return values[torch.randperm(n, generator=rng, device=rng.device)]
 

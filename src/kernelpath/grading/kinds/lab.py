@@ -41,7 +41,7 @@ class Lab(Python):
         """The first call that is wrong, of that on the drawn lab and those on its variants; the last where none is."""
         drawn = truth.generate_inputs(self.exercise, case, seed, self.device, variety)
         evidence = self._once(runner, drawn)
-        for inputs in labs.varied(drawn):
+        for inputs in labs.inputs_with_variants(drawn):
             if compare.judged(self.exercise, evidence) is not None:
                 break
             evidence = self._once(runner, inputs)
