@@ -199,13 +199,15 @@ def test_a_variant_keeps_each_kernel_in_its_range(variant: str) -> None:
         ordered = sorted(timeline.kernels, key=lambda one: one.correlation)
         return [timeline.ranges.index(around) if (around := timeline.range_of(one)) else -1 for one in ordered]
 
-    changed, _ = apply_changes(random.Random(1), OF_A_STEP[variant], profile_report.most(profile_report.ALL), *RECORDED)
+    changed, _ = apply_changes(
+        random.Random(1), OF_A_STEP[variant], profile_report.max_kernels(profile_report.ALL), *RECORDED
+    )
     assert owners(changed) == owners(RECORDED[0])
     assert len(set(owners(changed))) > 10
 
 
 def test_as_recorded_changes_nothing_that_is_read() -> None:
-    same, table = apply_changes(random.Random(1), (), profile_report.most(profile_report.ALL), *RECORDED)
+    same, table = apply_changes(random.Random(1), (), profile_report.max_kernels(profile_report.ALL), *RECORDED)
     assert chrome.read(same) == chrome.read(RECORDED[0])
     assert ncu.read(table) == ncu.read(RECORDED[1])
 
@@ -407,5 +409,5 @@ def _recorded_by(monkeypatch: pytest.MonkeyPatch, trace: Callable[[], object]) -
 def test_a_case_that_keeps_every_kernel_says_all() -> None:
     cases = [case for problem in (profile_report.PROBLEM, counter_facts.PROBLEM) for case in problem.cases]
     assert {case["kernels"] for case in cases} == {"all", profile_report.FEW}
-    assert profile_report.most(37) == 37
-    assert profile_report.most("all") > 10_000
+    assert profile_report.max_kernels(37) == 37
+    assert profile_report.max_kernels("all") > 10_000

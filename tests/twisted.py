@@ -46,7 +46,7 @@ def write(
     further = (*epilogue.further, *operands.further)
     of_a, of_b = A[operands.a], B[operands.name]
     end = ENDS[epilogue.name]
-    parameters = ", ".join(["const float* a", "const float* b", *(one.declared for one in further)])
+    parameters = ", ".join(["const float* a", "const float* b", *(argument.declaration for argument in further)])
     head = f"""__global__ void matmul({parameters},
                        float* out, int m, int n, int k) {{
     const int row = blockIdx.y * {rows} + threadIdx.y, column = blockIdx.x * {columns} + threadIdx.x;

@@ -1,4 +1,4 @@
-"""What a wrong count or time of an operator is a sign of: each mistake by the number that it leads to."""
+"""Explain a wrong count or time of an operator: each known mistake by the number that it leads to."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from kernelpath.course.problem import BYTES
 from kernelpath.course.problems.roofline import PRODUCTS, compulsory_bytes, operations, seconds_apart
 
 
-def symptom(what: str, op: Operator, machine: MachineModel, found: float) -> str:
-    """The mistake that gives what was found, as the rest of a sentence; empty where none of ours does."""
-    known = {"compulsory bytes": _bytes(op), "operations": _operations(op)}.get(what) or _seconds(op, machine)
-    return next((f": {told}" for value, told in known if math.isclose(value, found, rel_tol=1e-6)), "")
+def symptom(what: str, op: Operator, machine: MachineModel, answer: float) -> str:
+    """Return the known mistake that gives the answer, as the rest of a sentence, or ""."""
+    known_mistakes = {"compulsory bytes": _bytes(op), "operations": _operations(op)}.get(what) or _seconds(op, machine)
+    return next(
+        (f": {explanation}" for value, explanation in known_mistakes if math.isclose(value, answer, rel_tol=1e-6)), ""
+    )
 
 
 def _bytes(op: Operator) -> Iterator[tuple[float, str]]:

@@ -9,7 +9,7 @@ from kernelpath.course.problem import Problem, Tolerance
 
 
 def inputs(rng: torch.Generator, n: int) -> tuple[torch.Tensor]:
-    """Positive values, so that the sum is the sum of the magnitudes, which the error of any order is relative to."""
+    """Generate positive values, so that the sum equals the sum of the magnitudes, which bounds any error."""
     x = draw.normal(rng, n)
     return (x if x.is_meta else x.abs_(),)
 
@@ -19,7 +19,7 @@ def reference(x: torch.Tensor) -> torch.Tensor:
 
 
 def extreme(rng: torch.Generator, x: torch.Tensor) -> None:
-    """By the length modulo 4: huge values, an infinity, infinities of both signs or a NaN, integers that cancel."""
+    """Set, by the length modulo 4: huge values, an infinity, two infinities or a NaN, integers that cancel."""
     n = x.numel()
     first, second = torch.randint(n, (2,), generator=rng, device=rng.device).tolist()
     if n % 4 == 0:
@@ -35,7 +35,7 @@ def extreme(rng: torch.Generator, x: torch.Tensor) -> None:
 
 
 def cancelling(rng: torch.Generator, n: int) -> torch.Tensor:
-    """Integers of both signs whose sum is 1, with zeros of both signs and denormals among them. n: odd.
+    """Return integers of both signs whose sum is 1, with zeros of both signs and denormals, for odd n.
 
     The magnitudes sum to less than 2**24, so that float32 adds them exactly, in any order.
     """
@@ -47,10 +47,10 @@ def cancelling(rng: torch.Generator, n: int) -> torch.Tensor:
 
 
 def unordered(rng: torch.Generator, x: torch.Tensor) -> None:
-    """Three huge values and their opposites: what a float64 sum holds when it meets one of them, it loses."""
+    """Set three huge values and their negatives, which make a float64 sum lose all other terms."""
     pairs = min(3, x.numel() // 2)
-    places = torch.randperm(x.numel(), generator=rng, device=rng.device)[: 2 * pairs]
-    x[places] = 2.0**100 * torch.tensor([1.0, -1.0], device=rng.device).repeat(pairs)
+    indices = torch.randperm(x.numel(), generator=rng, device=rng.device)[: 2 * pairs]
+    x[indices] = 2.0**100 * torch.tensor([1.0, -1.0], device=rng.device).repeat(pairs)
 
 
 PROBLEM = Problem(
