@@ -121,7 +121,7 @@ def usual_kernels(device: str) -> Iterator[Launchable]:
 
 def reference_kernels(device: str) -> Iterator[Launchable]:
     """Every reference kernel's call on its largest declared case. It has been called before, and so is compiled."""
-    from kernelpath.grading.ground_truth import draw_inputs
+    from kernelpath.grading.ground_truth import generate_inputs
     from warpcheck.frontends import triton
 
     triton.activate(device)
@@ -130,7 +130,7 @@ def reference_kernels(device: str) -> Iterator[Launchable]:
         if not exercise.is_kernel:
             continue
         case = max(exercise.cases, key=lambda case: exercise.compulsory_bytes(**case))
-        inputs = peers.moved(draw_inputs(exercise, case, 1, "cpu"), device)
+        inputs = peers.moved(generate_inputs(exercise, case, 1, "cpu"), device)
         entry = getattr(registry.import_file(item.solution, f"hardware_{item.name}"), exercise.entry)
         entry(*inputs)
         yield item.name, partial(entry, *inputs)

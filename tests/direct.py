@@ -38,7 +38,7 @@ import torch
 
 from kernelpath import words
 from kernelpath.course import registry
-from kernelpath.course.inputs import EXTREME, PLAIN, Variety
+from kernelpath.course.inputs import EXTREME, PLAIN, InputMode
 from kernelpath.course.problem import Case
 from kernelpath.course.registry import Item
 from kernelpath.grading import compare, devices, divergence, ground_truth, instructions, traffic
@@ -89,12 +89,12 @@ class Call:
 
     index: int
     case: Case
-    variety: Variety = PLAIN
+    variety: InputMode = PLAIN
 
     @property
     def label(self) -> str:
         """The arguments of the case and what is special about the inputs, as the option `case` has them."""
-        return words.case({**self.case, **self.variety.told})
+        return words.case({**self.case, **self.variety.label})
 
 
 class Session:
@@ -170,7 +170,7 @@ class Session:
         return compare.judged(exercise, observation) or self._beyond(call, observation)
 
     def _inputs(self, call: Call) -> tuple[Any, ...]:
-        return ground_truth.draw_inputs(
+        return ground_truth.generate_inputs(
             self.exercise, call.case, ground_truth.derive(SEED, call.index), "cpu", call.variety
         )
 

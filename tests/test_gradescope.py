@@ -192,7 +192,7 @@ def test_the_leaderboard_has_the_speedup_of_what_was_timed() -> None:
     interval = Interval(1.2345678, 1.2, 1.3)
     measured = Measurement({}, 1e-6, 1e-6, None, interval, None, 1, 1, 1e-6, {}, 9, "events")
     report = Report("2_cuda/w07a_softmax", "", "", "GPU", 1, Verdict.PASSED, stars=2, measurement=measured)
-    results = gradebook.gradescope([Grade("ada", report.exercise, "k", report)], {report.exercise: 3})
+    results = gradebook.gradescope_results([Grade("ada", report.exercise, "k", report)], {report.exercise: 3})
     jsonschema.validate(results, SCHEMA)
     assert results["leaderboard"][1:] == [{"name": "speedup of softmax", "value": 1.235, "order": "desc"}]
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kernelpath.course import registry
-from kernelpath.course.inputs import draw_inputs
+from kernelpath.course.inputs import generate_inputs
 from kernelpath.course.problem import Case
 from kernelpath.dev import cards
 from warpcheck import backend, simt, simulated_gpu
@@ -60,7 +60,7 @@ def spilling_kernels(name: str, cases: Sequence[Case]) -> list[str]:
     _watch_cubins(compiled)
     entry = cards.load_entry(item, exercise)
     for case in cases:
-        entry(*draw_inputs(exercise, case, 1, "cpu"))
+        entry(*generate_inputs(exercise, case, 1, "cpu"))
     if not compiled:
         return ["no kernel was compiled"]
     return [f"{kernel}: {local_bytes} bytes" for kernel, local_bytes in compiled.items() if local_bytes]

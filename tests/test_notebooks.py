@@ -37,16 +37,16 @@ def test_a_kept_report_is_that_of_the_solution_as_it_is_and_of_nothing_else(
     doubling: registry.Item, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     report = Report(doubling.stem, "title", "file", "cpu", 1, Verdict.PASSED, stars=1)
-    graded.keep(doubling, report, tmp_path)
-    assert graded.kept(doubling) is None, "the environment names no folder"
-    monkeypatch.setenv(graded.VARIABLE, str(tmp_path))
-    assert graded.kept(doubling) == report
+    graded.save_report(doubling, report, tmp_path)
+    assert graded.load_report(doubling) is None, "the environment names no folder"
+    monkeypatch.setenv(graded.REPORTS_VARIABLE, str(tmp_path))
+    assert graded.load_report(doubling) == report
     for file in (doubling.solution, doubling.declaration):
         before = file.read_text()
         file.write_text(before.replace("2", "3"))
-        assert graded.kept(doubling) is None
+        assert graded.load_report(doubling) is None
         file.write_text(before)
-    assert graded.kept(doubling) == report
+    assert graded.load_report(doubling) == report
 
 
 @pytest.mark.parametrize(("tree", "taken"), [("phases", False), ("solutions", True)])
@@ -55,8 +55,8 @@ def test_no_learners_file_is_given_a_kept_report(
 ) -> None:
     forged = Report(doubling.stem, "title", "file", "cpu", 1, Verdict.PASSED, stars=3)
     honest = Report(doubling.stem, "title", "file", "cpu", 1, Verdict.NOT_STARTED)
-    graded.keep(doubling, forged, tmp_path)
-    monkeypatch.setenv(graded.VARIABLE, str(tmp_path))
+    graded.save_report(doubling, forged, tmp_path)
+    monkeypatch.setenv(graded.REPORTS_VARIABLE, str(tmp_path))
     monkeypatch.setenv("KERNELPATH_TREE", tree)
     monkeypatch.setattr(registry, "find", lambda name: doubling)
     monkeypatch.setattr(grade, "grade", lambda item, submission: honest)
@@ -230,7 +230,7 @@ def learners(tmp_path_factory: pytest.TempPathFactory) -> tuple[nbformat.Noteboo
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(nbformat, "read", lambda *_, **__: book)
         with pytest.raises(CellExecutionError) as ended:
-            execute.execute(path, whose="phases", through=False)
+            execute.execute(path, tree="phases", through=False)
     return book, ended.value
 
 

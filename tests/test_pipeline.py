@@ -165,7 +165,7 @@ def test_a_deadlock_is_drawn_up_to_its_end(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 def test_the_last_columns_of_a_failure_are_shown() -> None:
-    marks = [pipeline.Mark(0, ">", step, "") for step in range(1000)]
+    marks = [pipeline.EventMark(0, ">", step, "") for step in range(1000)]
     long = pipeline.Chart(["warp 0"], marks, [">" * 1000], [], failed=True)
     assert pipeline.parts(long)[-1].stop == 1000
     assert pipeline.parts(long)[0].start == 960 - 3 * pipeline.COLUMNS
@@ -232,13 +232,13 @@ def numbered(lines: list[int]) -> dict[str, int]:
     ],
 )
 def test_the_source_names_what_no_variable_does(lines: list[int], landed: set[int], expected: list[str]) -> None:
-    found = barriers.names(numbered(lines), SOURCE, {f"mbarrier {number}" for number in landed})
+    found = barriers.infer_names(numbered(lines), SOURCE, {f"mbarrier {number}" for number in landed})
     assert [found.get(name, name).removeprefix("pipeline") for name in numbered(lines)] == expected
 
 
 def test_a_barrier_of_another_block_keeps_its_block() -> None:
     event = Event(Kind.ARRIVE, 0, 0, 0, 7, "mbarrier.arrive", "mbarrier 1 of block 2", 0, 0)
-    (renamed,) = barriers.renamed([event], numbered([3, 3]), SOURCE)
+    (renamed,) = barriers.rename_barriers([event], numbered([3, 3]), SOURCE)
     assert renamed.barrier == "full[1] of block 2"
 
 

@@ -10,7 +10,7 @@ import torch
 
 from kernelpath.course import registry
 from kernelpath.course.errors import DeclarationError
-from kernelpath.course.inputs import draw_inputs
+from kernelpath.course.inputs import generate_inputs
 from kernelpath.course.registry import Item
 from kernelpath.course.spec import ARCHITECTURES
 from kernelpath.dev import cards
@@ -184,7 +184,7 @@ def test_turing_gets_no_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
         had = any(case.get("dtype") == "bfloat16" for case in (*declared.cases, *declared.limits, declared.bench or {}))
         assert [one.startswith("bfloat16: ") for one in instead][:1] == [True] * had, exercise.entry
         least = min(exercise.cases, key=lambda case: exercise.compulsory_bytes(**case))
-        drawn = draw_inputs(exercise, least, 1, "cpu")
+        drawn = generate_inputs(exercise, least, 1, "cpu")
         assert torch.bfloat16 not in [one.dtype for one in drawn if isinstance(one, torch.Tensor)], exercise.entry
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from kernelpath.course import registry
-from kernelpath.course.inputs import EXTREME, Variety, draw_inputs
+from kernelpath.course.inputs import EXTREME, InputMode, generate_inputs
 from kernelpath.course.problem import Problem
 from kernelpath.course.problems import packed_attention, paged_decode
 from kernelpath.course.problems.sequences import parsed, redistributed
@@ -168,17 +168,17 @@ def test_other_lengths_have_the_same_total(lengths: str) -> None:
 @pytest.mark.parametrize("name", ["long_context", "paged_decode"])
 def test_the_second_process_is_given_other_lengths(name: str) -> None:
     exercise = loaded(name)
-    draw: Callable[[Variety], torch.Tensor] = lambda variety: draw_inputs(  # noqa: E731
+    draw: Callable[[InputMode], torch.Tensor] = lambda variety: generate_inputs(  # noqa: E731
         exercise, exercise.cases[1], 1, "cpu", variety
     )[-1]
-    assert torch.equal(draw(Variety()).sort()[0], draw(EXTREME).sort()[0])
-    assert not torch.equal(draw(EXTREME).sort()[0], draw(Variety(extreme=True, redistributed=True)).sort()[0])
+    assert torch.equal(draw(InputMode()).sort()[0], draw(EXTREME).sort()[0])
+    assert not torch.equal(draw(EXTREME).sort()[0], draw(InputMode(extreme=True, redistributed=True)).sort()[0])
 
 
 def test_other_values_have_their_tensors_at_the_same_places() -> None:
     exercise = loaded("matrix_add")
     drawn = [
-        draw_inputs(exercise, exercise.cases[-1], seed, "cpu", Variety(misaligned=3, offsets=offsets))
+        generate_inputs(exercise, exercise.cases[-1], seed, "cpu", InputMode(misaligned=3, offsets=offsets))
         for seed, offsets in ((1, 7), (2, 7))
     ]
     first, second = (

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kernelpath.course.checkpoint import Twist
+from kernelpath.course.checkpoint import DeliverableVariant
 
 EPILOGUES = {
     "none": "sum",
@@ -173,7 +173,7 @@ def source(
     )
 
 
-def write(twist: Twist, folder: Path, **cut: str) -> Path:
+def write(twist: DeliverableVariant, folder: Path, **cut: str) -> Path:
     """A submission. Returns its file. cut: as in `source`."""
     layout, epilogue, _ = twist.name.split("+")
     path = folder / "deliverable.py"

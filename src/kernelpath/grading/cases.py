@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from kernelpath import words
-from kernelpath.course.inputs import EXTREME, PLAIN, UNORDERED, Variety
+from kernelpath.course.inputs import EXTREME, PLAIN, UNORDERED, InputMode
 from kernelpath.course.problem import Case, arguments
 from kernelpath.grading import compare, failure_pattern, provenance
 from kernelpath.grading.cpu_shadow import FAULTS
@@ -228,7 +228,7 @@ class CaseRunner:
         index: int,
         explain: bool,
         like: Observation | None = None,
-        variety: Variety = PLAIN,
+        variety: InputMode = PLAIN,
         first: Observation | None = None,
         order: int = 0,
         other_values: Observation | None = None,
@@ -275,7 +275,7 @@ class CaseRunner:
         index: object,
         observation: Observation,
         other_values: Observation,
-        variety: Variety,
+        variety: InputMode,
         order: int,
         label: str,
         negated: bool = False,
@@ -301,16 +301,16 @@ class CaseRunner:
         return self._submission.placed(finding)
 
     def _ended(
-        self, case: Case, variety: Variety, finding: Finding | None, observation: Observation | None, seconds: float
+        self, case: Case, variety: InputMode, finding: Finding | None, observation: Observation | None, seconds: float
     ) -> GradedCase:
         if finding is None:
             return GradedCase(CaseResult(case, Verdict.PASSED, seconds=seconds), observation)
-        file, told = self._submission.shown(finding.file), {**case, **variety.told}
+        file, told = self._submission.shown(finding.file), {**case, **variety.label}
         return GradedCase(
             CaseResult(told, finding.verdict, words.shown(finding.cause), file, finding.line, seconds), observation
         )
 
-    def _explained(self, case: Case, index: int, finding: Finding, variety: Variety) -> Finding:
+    def _explained(self, case: Case, index: int, finding: Finding, variety: InputMode) -> Finding:
         """The PTX machine's finding about a case that failed on the GPU, where that says more."""
         self._progress("looking for the cause on the PTX machine")
         runner = self._submission.workers.runner("cpu")
@@ -323,7 +323,7 @@ class CaseRunner:
             return finding
         return cause
 
-    def _with_state(self, case: Case, index: int, finding: Finding, variety: Variety, order: int) -> Finding:
+    def _with_state(self, case: Case, index: int, finding: Finding, variety: InputMode, order: int) -> Finding:
         """Say so where the same call is right as the first one of a process: something is kept from call to call."""
         if finding.verdict not in _BY_STATE or not self._kind.on_machine:
             return finding
@@ -342,7 +342,7 @@ class CaseRunner:
         case: Case,
         index: int,
         like: Observation | None,
-        variety: Variety,
+        variety: InputMode,
         first: Observation | None = None,
         order: int = 0,
         label: str = "",

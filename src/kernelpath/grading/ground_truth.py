@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from kernelpath.course.inputs import PLAIN, Variety, misalignments, serves_vectors
-from kernelpath.course.inputs import draw_inputs as draw_inputs
+from kernelpath.course.inputs import PLAIN, InputMode, misalignments, serves_vectors
+from kernelpath.course.inputs import generate_inputs as generate_inputs
 from kernelpath.course.problem import Case
 from kernelpath.course.spec import Exercise
 from kernelpath.work import tensors
@@ -41,7 +41,7 @@ def drawn_cases(exercise: Exercise, seed: int) -> list[Case]:
     return [case]
 
 
-def placements(exercise: Exercise, drawn: Sequence[Sequence[Any]], seed: int = 0) -> list[tuple[int, Variety]]:
+def placements(exercise: Exercise, drawn: Sequence[Sequence[Any]], seed: int = 0) -> list[tuple[int, InputMode]]:
     """Which cases are run a third time, and which of their tensors are misaligned there: each alone, and all of them.
 
     They are the small ones: what is kept from a call and must not be shows at any size that comes again. The largest of

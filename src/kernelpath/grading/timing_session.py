@@ -16,8 +16,8 @@ from kernelpath.grading import compare, roofline, timing
 from kernelpath.grading.ground_truth import (
     NoTensor,
     derive,
-    draw_inputs,
     expected_outputs,
+    generate_inputs,
     magnitudes_of,
     output_dtype,
     tensors_of_one_dtype,
@@ -88,7 +88,7 @@ class Contest:
         timed = self._runner.request(
             messages.TimeRound(seed=seed, order=order, sample=sample), messages.RoundTimes, _ROUND_SECONDS
         )
-        inputs = draw_inputs(self.exercise, self.case, seed, self._device)
+        inputs = generate_inputs(self.exercise, self.case, seed, self._device)
         finding = self._conduct(timed.result, inputs) or self._check(timed, inputs, sample)
         if len(timed.seconds) != len(self.seconds) or not all(map(math.isfinite, timed.seconds)):
             return FORGED

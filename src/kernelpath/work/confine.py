@@ -265,7 +265,7 @@ def unload_answers(keep: Collection[str] = ()) -> list[Path]:
             if hasattr(sys.modules.get(parent), last):
                 delattr(sys.modules[parent], last)
         folders.append(Path(course.__file__).parent / package.rpartition(".")[2])
-    return [*folders, places.CARRIED]
+    return [*folders, places.PACKAGE_DATA]
 
 
 def unload_modules_in(folders: Collection[Path]) -> None:

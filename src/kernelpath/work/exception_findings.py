@@ -14,7 +14,7 @@ from types import ModuleType
 
 import torch
 
-from kernelpath.course.errors import Withheld
+from kernelpath.course.errors import SolutionUnavailable
 from kernelpath.device.placement import TensorOnHost
 from kernelpath.files import source_text
 from kernelpath.verdict import Finding, Verdict
@@ -109,7 +109,7 @@ def _classify(error: BaseException, file: Path, loading: bool) -> Finding:
         return Finding(verdict, error.message, error.file or str(file), error.line)
     if isinstance(error, TensorOnHost):
         return Finding(Verdict.CRASHED, str(error), str(file), error.line or line)
-    if isinstance(error, (Unavailable, Withheld, Changed, errors.Unsupported)):
+    if isinstance(error, (Unavailable, SolutionUnavailable, Changed, errors.Unsupported)):
         return Finding(Verdict.UNAVAILABLE, str(error), str(file), line)
     if "Failed to find C compiler" in str(error):
         return Finding(Verdict.UNAVAILABLE, "Triton needs a C compiler for its launchers, and there is none")

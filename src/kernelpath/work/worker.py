@@ -21,7 +21,7 @@ import msgspec
 import torch
 
 from kernelpath.course import registry
-from kernelpath.course.inputs import PLAIN, Variety, draw_inputs
+from kernelpath.course.inputs import PLAIN, InputMode, generate_inputs
 from kernelpath.course.spec import Exercise
 from kernelpath.device import aligned
 from kernelpath.device.client import Client, ToClient
@@ -273,7 +273,7 @@ class _Worker:
         if self._client:
             inputs = self._client.inputs()
         else:
-            inputs = draw_inputs(declaration, request.case, request.seed, self._device)
+            inputs = generate_inputs(declaration, request.case, request.seed, self._device)
         with memory_limit(self._device):
             entries.examine_package(self._thread, declaration, self._device)
             self._thread.call(operators.inspect_operator, self._function, declaration.gradients_of, *inputs)
@@ -282,9 +282,9 @@ class _Worker:
     def _describe_tampering(self) -> str:
         return self._tamper_check.describe_change() or ""
 
-    def _draw_call(self, case: Mapping[str, Any], seed: int, variety: Variety = PLAIN, timed: bool = False) -> Call:
+    def _draw_call(self, case: Mapping[str, Any], seed: int, variety: InputMode = PLAIN, timed: bool = False) -> Call:
         """Return a call on the inputs of a case, generated from the seed."""
-        return self._prepare_call(draw_inputs(self._declaration, case, seed, self._device, variety), timed)
+        return self._prepare_call(generate_inputs(self._declaration, case, seed, self._device, variety), timed)
 
     def _prepare_call(self, inputs: Sequence[Any], timed: bool = False) -> Call:
         return Call(self._name, inputs, self._device, self._thread, self._audit_log, timed, self._exercise)

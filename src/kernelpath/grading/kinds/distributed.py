@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from kernelpath.course.inputs import PLAIN, Variety
+from kernelpath.course.inputs import PLAIN, InputMode
 from kernelpath.course.labs.fabric import Layers, Log, timeline
 from kernelpath.course.problem import Case
 from kernelpath.grading import compare, ground_truth, network
@@ -87,14 +87,14 @@ class Distributed(Python):
     """Rank 0 is the runner that is given, which holds the others."""
 
     def call(
-        self, runner: Runner, case: Case, seed: int, *, variety: Variety = PLAIN, order: int = 0, label: str = ""
+        self, runner: Runner, case: Case, seed: int, *, variety: InputMode = PLAIN, order: int = 0, label: str = ""
     ) -> Observation:
         """Call the entry twice, once with perturbed messages: what a rank returns has to follow what it receives.
 
         Which of both calls that is depends on the seed, so that no submission can know it.
         """
         assert isinstance(runner, RankRunners)
-        drawn = ground_truth.draw_inputs(self.exercise, case, seed, "cpu", variety)
+        drawn = ground_truth.generate_inputs(self.exercise, case, seed, "cpu", variety)
         own = rows(drawn, case["world"])
         least = self.exercise.network.least
         wanted = least(**case) if least is not None and len(own) > 1 else 0

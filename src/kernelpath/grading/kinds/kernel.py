@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from msgspec.structs import replace as replace_struct
 
-from kernelpath.course.inputs import PLAIN, Variety
+from kernelpath.course.inputs import PLAIN, InputMode
 from kernelpath.course.problem import Case
 from kernelpath.course.registry import Lane
 from kernelpath.course.spec import Exercise
@@ -52,7 +52,7 @@ class Kernel(Python):
             returned.operators, returned.launches, self.exercise.entry
         )
 
-    def _request(self, inputs: Sequence[Any], case: Case, seed: int, variety: Variety) -> messages.WorkerRequest:
+    def _request(self, inputs: Sequence[Any], case: Case, seed: int, variety: InputMode) -> messages.WorkerRequest:
         """On a GPU the submission's process draws them, with their strides, and gigabytes need not be sent."""
         return messages.Run(case=dict(case), seed=seed, variety=variety)
 
@@ -62,7 +62,7 @@ class Kernel(Python):
         case: Case,
         seed: int,
         *,
-        variety: Variety = PLAIN,
+        variety: InputMode = PLAIN,
         order: int = 0,
         negated: bool = False,
         chosen: Chosen = NOTHING,
@@ -75,7 +75,7 @@ class Kernel(Python):
         if not self.on_machine:
             return super().call(runner, case, seed, variety=variety)
         runner.ready()
-        drawn = ground_truth.draw_inputs(self.exercise, case, seed, "cpu", variety)
+        drawn = ground_truth.generate_inputs(self.exercise, case, seed, "cpu", variety)
         inputs = as_inputs(drawn, runner.storage_numbers)
         runner.request_machine(device.Begin(runner.client, inputs, order, negated, label), device.Done)
         try:

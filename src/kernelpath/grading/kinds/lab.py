@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 
 from kernelpath.course import labs
-from kernelpath.course.inputs import PLAIN, Variety
+from kernelpath.course.inputs import PLAIN, InputMode
 from kernelpath.course.labs.bus import Simulated
 from kernelpath.course.labs.recorded import RecordedGpu
 from kernelpath.course.labs.timer import Device
@@ -36,12 +36,12 @@ class Lab(Python):
     on_machine = True
 
     def call(
-        self, runner: Runner, case: Case, seed: int, *, variety: Variety = PLAIN, order: int = 0, label: str = ""
+        self, runner: Runner, case: Case, seed: int, *, variety: InputMode = PLAIN, order: int = 0, label: str = ""
     ) -> Observation:
         """The first call that is wrong, of that on the drawn lab and those on its variants; the last where none is."""
-        drawn = ground_truth.draw_inputs(self.exercise, case, seed, self.device, variety)
+        drawn = ground_truth.generate_inputs(self.exercise, case, seed, self.device, variety)
         observation = self._once(runner, drawn)
-        for inputs in labs.varied(drawn):
+        for inputs in labs.inputs_with_variants(drawn):
             if compare.judged(self.exercise, observation) is not None:
                 break
             observation = self._once(runner, inputs)

@@ -27,7 +27,7 @@ class Operator(Kernel):
         try:
             runner.ready()
             if self.on_machine:
-                drawn = ground_truth.draw_inputs(self.exercise, case, seed, "cpu")
+                drawn = ground_truth.generate_inputs(self.exercise, case, seed, "cpu")
                 runner.request_machine(
                     device.Begin(runner.client, as_inputs(drawn, runner.storage_numbers), 0), device.Done
                 )

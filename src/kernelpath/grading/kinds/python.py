@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from kernelpath.course.inputs import PLAIN, Variety
+from kernelpath.course.inputs import PLAIN, InputMode
 from kernelpath.course.problem import Case
 from kernelpath.course.registry import Lane
 from kernelpath.course.spec import Exercise
@@ -32,9 +32,9 @@ class Python:
         self.exercise, self.device = exercise, device
 
     def call(
-        self, runner: Runner, case: Case, seed: int, *, variety: Variety = PLAIN, order: int = 0, label: str = ""
+        self, runner: Runner, case: Case, seed: int, *, variety: InputMode = PLAIN, order: int = 0, label: str = ""
     ) -> Observation:
-        inputs = ground_truth.draw_inputs(self.exercise, case, seed, self.device, variety)
+        inputs = ground_truth.generate_inputs(self.exercise, case, seed, self.device, variety)
         returned = runner.request(self._request(inputs, case, seed, variety), messages.CallResult)
         return Observation(
             inputs=inputs,
@@ -43,7 +43,7 @@ class Python:
             operators=returned.operators,
         )
 
-    def _request(self, inputs: Sequence[Any], case: Case, seed: int, variety: Variety) -> messages.WorkerRequest:
+    def _request(self, inputs: Sequence[Any], case: Case, seed: int, variety: InputMode) -> messages.WorkerRequest:
         """What the submission's process is asked for."""
         return sent(inputs)
 

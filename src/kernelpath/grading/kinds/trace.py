@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from kernelpath.course.inputs import PLAIN, Variety
+from kernelpath.course.inputs import PLAIN, InputMode
 from kernelpath.course.problem import Case
 from kernelpath.course.spec import Exercise
 from kernelpath.course.traces import Malformed, TraceFile
@@ -25,10 +25,10 @@ class Trace(Python):
     """The entry's own process is sent the files."""
 
     def call(
-        self, runner: Runner, case: Case, seed: int, *, variety: Variety = PLAIN, order: int = 0, label: str = ""
+        self, runner: Runner, case: Case, seed: int, *, variety: InputMode = PLAIN, order: int = 0, label: str = ""
     ) -> Observation:
         try:
-            inputs = ground_truth.draw_inputs(self.exercise, case, seed, "cpu", variety)
+            inputs = ground_truth.generate_inputs(self.exercise, case, seed, "cpu", variety)
             expected = self.exercise.reference(*inputs)
         except Malformed as error:
             raise Usage(str(error)) from error
