@@ -54,12 +54,14 @@ def test_sectors_and_wavefronts_are_those_of_all_active_lanes() -> None:
 
 
 def test_two_lanes_of_a_run_that_read_one_address_are_judged() -> None:
-    first_two = in_machine_code(memory.first_two)
+    first_two = in_machine_code(memory.first_two_readers)
     for addresses, mask in requests():
         numbers = [int(address) if mask >> lane & 1 else -1 - lane for lane, address in enumerate(addresses)]
         third = [lane >= 2 and numbers[lane - 2 : lane] == [numbers[lane]] * 2 for lane in LANES]
         expected = sum(1 << lane for lane in LANES if mask >> lane & 1 and not third[lane])
-        assert first_two(addresses.ctypes.data, mask) == memory.first_two(addresses.ctypes.data, mask) == expected
+        assert (
+            first_two(addresses.ctypes.data, mask) == memory.first_two_readers(addresses.ctypes.data, mask) == expected
+        )
 
 
 def test_what_stays_apart_is_compiled_once_and_linked() -> None:

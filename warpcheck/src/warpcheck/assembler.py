@@ -51,7 +51,8 @@ def assembled(ptx: str, kernel: str, device: str = "") -> Assembled | None:
     target = re.search(r"^\s*\.target\s+(\w+)", ptx, re.MULTILINE)
     if ptxas is None or target is None:
         return None
-    device, ptx = device or target[1], _steady(ptx)
+    device = device or target[1]
+    ptx = _steady(ptx)
     said, cubin = _assemble(ptxas, ptx, device)
     newest = re.search(r"Unsupported \.version [\d.]+; current version is '([\d.]+)'", said)
     if newest:  # NVRTC is often newer than the assembler; sm_80 has not changed since
@@ -74,7 +75,8 @@ def ptx_of(ptx: str, kernel: str, file: str) -> list[Instruction]:
     if start is None:
         return []
     body = ptx[start.end() : ptx.index("\n}", start.end())]
-    line, found = 0, []
+    line = 0
+    found = []
     for text in map(str.strip, _steady(body).splitlines()):
         if place := _LOC.match(text):
             inner, at, caller, called_at = place.groups("0")
@@ -113,7 +115,9 @@ def sass_of(cubin: bytes, kernel: str, file: str) -> tuple[Instruction, ...]:
 
 def _instructions(listing: str, kernel: str, file: str) -> Iterator[Instruction]:
     places: list[tuple[str, int]] = []
-    line, fresh, inside = 0, True, False
+    line = 0
+    fresh = True
+    inside = False
     for text in listing.splitlines():
         if section := re.match(r"\s*\.section\s+([^,\s]+)", text):
             inside = section[1] == f".text.{kernel}"
@@ -122,9 +126,11 @@ def _instructions(listing: str, kernel: str, file: str) -> Iterator[Instruction]
         elif "//## File" in text:
             places = places if not fresh else []
             places += [(name, int(at)) for name, at in re.findall(r'"([^"]*)", line (\d+)', text)]
-            line, fresh = _line(places, file), False
+            line = _line(places, file)
+            fresh = False
         elif text.startswith("$__internal"):
-            places, line = [], 0
+            places = []
+            line = 0
         elif code := re.match(r"\s*/\*[0-9a-f]{4,}\*/\s+(.*?)\s*;", text):
             fresh = True
             if code[1] != "NOP":

@@ -115,7 +115,7 @@ def _schedule() -> bytes:
 
 @cache
 def _copies() -> bytes:
-    return _native_code(bulk.carry_out, (), bulk.perform_copy.__name__)
+    return _native_code(bulk.carry_out_copy, (), bulk.perform_copy.__name__)
 
 
 @cache

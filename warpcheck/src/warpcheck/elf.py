@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 __all__ = ["Section", "line_rows", "sections"]
 
-_SECTIONS_AT, _SECTION_COUNTS_AT = 0x28, 0x3A
+_SECTIONS_AT = 0x28
+_SECTION_COUNTS_AT = 0x3A
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 """Of ELF64. Source: the ELF specification, Elf64_Ehdr and Elf64_Shdr."""
 _NO_BYTES = 8  # SHT_NOBITS: memory that begins as zeros
@@ -35,7 +36,11 @@ def sections(elf: bytes) -> list[Section]:
     return found
 
 
-_COPY, _ADVANCE_ADDRESS, _ADVANCE_LINE, _CONST_ADD_ADDRESS, _FIXED_ADVANCE_ADDRESS = 1, 2, 3, 8, 9
+_COPY = 1
+_ADVANCE_ADDRESS = 2
+_ADVANCE_LINE = 3
+_CONST_ADD_ADDRESS = 8
+_FIXED_ADVANCE_ADDRESS = 9
 _END_SEQUENCE = 1
 
 
@@ -44,14 +49,18 @@ def line_rows(table: bytes) -> Iterator[tuple[int, int, int]]:
 
     Source: the DWARF 2 specification, 6.2, whose statement programs ptxas writes.
     """
-    at, sequence = 0, 0
+    at = 0
+    sequence = 0
     while at < len(table):
         length, version, header = struct.unpack_from("<IHI", table, at)
-        end, program = at + 4 + length, at + 10 + header
+        end = at + 4 + length
+        program = at + 10 + header
         fields = at + 10 + (version >= 4)
         step, _, base, span, first = struct.unpack_from("<BBbBB", table, fields)
         operands = table[fields + 5 : fields + 5 + first - 1]
-        address, line, at = 0, 1, program
+        address = 0
+        line = 1
+        at = program
         while at < end:
             code = table[at]
             at += 1
@@ -62,7 +71,9 @@ def line_rows(table: bytes) -> Iterator[tuple[int, int, int]]:
             elif code == 0:
                 size, at = _leb128(table, at)
                 if table[at] == _END_SEQUENCE:
-                    address, line, sequence = 0, 1, sequence + 1
+                    address = 0
+                    line = 1
+                    sequence = sequence + 1
                 at += size
             elif code == _COPY:
                 yield sequence, address, line
@@ -88,6 +99,7 @@ def _leb128(data: bytes, at: int, signed: bool = False) -> tuple[int, int]:
     while True:
         byte = data[at]
         number |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
+        at = at + 1
+        shift = shift + 7
         if byte < 0x80:
             return number - (1 << shift) * (signed and byte >= 0x40), at

@@ -26,11 +26,11 @@ from warpcheck.lowered import parameter_offsets
 from warpcheck.narrow import require_reach
 from warpcheck.ptx.directives import pad
 from warpcheck.runtime.arrays import Dim, aligned
-from warpcheck.runtime.buffers import Buffer, Memory, reached
+from warpcheck.runtime.buffers import Buffer, Memory, bytes_reached
 from warpcheck.runtime.host import execute
-from warpcheck.runtime.launch import Author, Grid, place_statics
+from warpcheck.runtime.launch import AccessOrigin, Grid, place_statics
 from warpcheck.runtime.symbols import source_name
-from warpcheck.runtime.timeline import barrier_lines, events_of
+from warpcheck.runtime.timeline import barrier_lines, collect_events
 from warpcheck.target import SM_80, TARGETS, Target
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Launch:
     accesses: list[AccessSample] = field(repr=False)
     ptx: str = field(repr=False)
     states: dict[str, npt.NDArray[np.uint8]] = field(repr=False)
-    writer: Callable[[int], Author | None] = field(repr=False)
+    writer: Callable[[int], AccessOrigin | None] = field(repr=False)
     events: list[Event] = field(default_factory=list, repr=False)
     reached: dict[str, int] = field(default_factory=dict, repr=False)
     cut: bool = False
@@ -128,7 +128,9 @@ class Module:
     def negated(self) -> Module:
         """The same code with the products of tensor cores negated, and variables of its own; see ptx.negated."""
         other = self.fresh()
-        other.parsed, other.digest, other.programs = ptx.negated(self.parsed), f"{NEGATED}{self.digest}", {}
+        other.parsed = ptx.negated(self.parsed)
+        other.digest = f"{NEGATED}{self.digest}"
+        other.programs = {}
         return other
 
     @cached_property
@@ -203,7 +205,9 @@ class Module:
         Raises Fault, Unsupported, TimedOut, and KeyError or ValueError for a launch that is not possible.
         """
         self.compile(name)
-        compiled, extents, threads = self.programs[name], _dim(grid), _dim(block)
+        compiled = self.programs[name]
+        extents = _dim(grid)
+        threads = _dim(block)
         directives = self.parsed.functions[name].directives
         requested = _dim(cluster) if cluster else None
         together = requested or pad(directives.cluster)
@@ -267,7 +271,7 @@ class Module:
     def _report(self, run: Grid, buffers: Sequence[Buffer], cut: bool = False) -> Launch:
         """What a launch did that has come to its end, or was ``cut``."""
         sampled = run.blocks is not None
-        lines = by_line(run.lowered, run.block_counts.tolist(), run.counted.tolist())
+        lines = by_line(run.lowered, run.block_counts.tolist(), run.counters.tolist())
         totals = LineCounters()
         for counters in lines.values():
             totals.add(counters)
@@ -281,10 +285,10 @@ class Module:
             accesses=run.accesses(),
             ptx=self.text,
             states={buffer.name: run.state_of(buffer) for buffer in buffers},
-            writer=run.writer,
-            events=events_of(run),
+            writer=run.last_writer,
+            events=collect_events(run),
             barriers=barrier_lines(run),
-            reached={one.name: reached(run.arrays["buffers"], one.address) for one in buffers} if sampled else {},
+            reached={one.name: bytes_reached(run.arrays["buffers"], one.address) for one in buffers} if sampled else {},
             cut=cut,
         )
 

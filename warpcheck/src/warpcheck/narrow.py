@@ -62,13 +62,15 @@ def _compared(body: Mapping[str, Instruction], guard: str, params: Mapping[str, 
     wide = body.get(widened)
     if bound in body or bound not in params or wide is None or wide.opcode != "cvt":
         return None
-    bits, index = _WIDENED.get(wide.modifiers), wide.operands[1]
+    bits = _WIDENED.get(wide.modifiers)
+    index = wide.operands[1]
     return (params[bound], bits) if bits and isinstance(index, Register) and _steps(body, index.name) else None
 
 
 def _steps(body: Mapping[str, Instruction], index: str) -> bool:
     """Whether sums alone make the next index of the last one."""
-    name, seen = index, set[str]()
+    name = index
+    seen = set[str]()
     while name not in seen:
         seen.add(name)
         step = body.get(name)

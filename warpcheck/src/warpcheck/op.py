@@ -92,7 +92,8 @@ class Op(Generic[E_contra]):
         """The registers that it reads: its guard and the bases of addresses too, and results that a guard may keep."""
         if self.reads is not None:
             return registers(self.reads(instruction))
-        results, others = instruction.operands[: self.results], instruction.operands[self.results :]
+        results = instruction.operands[: self.results]
+        others = instruction.operands[self.results :]
         found = registers([*others, *filter(_is_memory, results)])
         if instruction.guard is not None:
             found += [*registers([instruction.guard]), *self.written(instruction)]

@@ -35,7 +35,8 @@ OPCODES = {
     **dict.fromkeys((0x18C, 0x18D, 0x18E, 0x1A8, 0x1A9), Access.ATOMIC),  # ATOMS, ATOMS.CAS, RED, ATOMG, ATOMG.CAS
 }
 """The low nine bits of the instructions that access memory, as ``nvdisasm -hex`` shows them."""
-INCREMENT, SWAP = 0xF8C, 0x18D
+INCREMENT = 0xF8C
+SWAP = 0x18D
 """ATOMS.POPC.INC, all twelve bits of it, and ATOMS.CAS."""
 VOTES = {0x006, 0x086, 0x1C4}
 """VOTE, VOTEU and REDUX: by these ptxas has one lane do the atomic operation of all that run it."""
@@ -46,7 +47,8 @@ ALWAYS = 7  # the predicate PT, in bits 12 to 14; bit 15 negates it
 
 def served(lowered: Lowered, blocks: Sequence[Block], text: str, kernel: str) -> list[Site]:
     """The sites of a kernel with how the hardware serves them. text: of the PTX file, whose target ptxas takes."""
-    sites, matching = lowered.sites, Matching(lowered, blocks)
+    sites = lowered.sites
+    matching = Matching(lowered, blocks)
     if not matching.may_merge or (code := assembled(text, kernel)) is None:
         return sites
     made = made_of(code.cubin)
@@ -100,7 +102,9 @@ class Matching:
     """The accesses of a kernel that ptxas may merge."""
 
     def __init__(self, lowered: Lowered, blocks: Sequence[Block]) -> None:
-        self.sites, self.shared, self.blocks = lowered.sites, lowered.shared, blocks
+        self.sites = lowered.sites
+        self.shared = lowered.shared
+        self.blocks = blocks
 
     @cached_property
     def mergers(self) -> list[Merger]:
@@ -131,7 +135,8 @@ class Matching:
     def _resolved(self, base: Operand, offset: int) -> tuple[Operand, int]:
         """An address without the constants that are added to it."""
         while isinstance(base, Register) and (found := self._definitions.get(base.name)):
-            base, offset = found[0], offset + found[1]
+            base = found[0]
+            offset = offset + found[1]
         if isinstance(base, Symbol):
             base, offset = Symbol(base.name), offset + base.offset
             if base.name in self.shared:
@@ -184,9 +189,11 @@ class Matching:
 
         A second one of a block may use what the lanes have agreed on for the first.
         """
-        found, voted = {}, set()
+        found = {}
+        voted = set()
         for one in sorted(self.mergers, key=lambda one: one.at):
-            site, here = self.sites[one.site], made.get(one.at, [])
+            site = self.sites[one.site]
+            here = made.get(one.at, [])
             done = [each for each in here if each.access == Access.ATOMIC]
             if site.access == Access.ATOMIC and done:
                 if VOTES.intersection(each.code & 0x1FF for each in here):
@@ -203,7 +210,8 @@ class Matching:
 
     def merged(self, made: Mapping[int, list[Made]]) -> dict[int, Served]:
         """How loads and stores are served, by the numbers of their sites. made: what ptxas made of lines of PTX."""
-        found, groups = {}, 0
+        found = {}
+        groups = 0
         for family in self.families.values():
             widths: dict[int, list[Merger]] = defaultdict(list)
             wide: list[tuple[Merger, int]] = []

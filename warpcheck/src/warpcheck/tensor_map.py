@@ -25,15 +25,23 @@ BYTES = 128
 READ = 60  # of them; what follows may be left as it was
 ALIGNMENT = 64
 AXES = 5
-MOST_BOX, MOST_STEP = 256, 8
+MOST_BOX = 256
+MOST_STEP = 8
 SWIZZLES = (0, 32, 64, 128)
 """The span of each swizzle mode in bytes."""
 
 _ATOMS = (16, 256, 512, 1024)
 
 _RESERVED = 0b1101
-_RANK, _TYPE, _INTERLEAVE, _SWIZZLE, _FILL, _TF32, _PROMOTION = 4, 7, 11, 13, 15, 16, 17
-_BOX, _ATOM = 64, 72  # where the driver keeps the bytes of a box, and what its place in shared memory is a multiple of
+_RANK = 4
+_TYPE = 7
+_INTERLEAVE = 11
+_SWIZZLE = 13
+_FILL = 15
+_TF32 = 16
+_PROMOTION = 17
+_BOX = 64
+_ATOM = 72  # where the driver keeps the bytes of a box, and what its place in shared memory is a multiple of
 _SHARED = 228 << 10  # bytes of a multiprocessor's shared memory, into which a box has to fit
 
 
@@ -116,9 +124,14 @@ class TensorMap:
     def decode(cls, content: bytes) -> TensorMap:
         """What a descriptor of 128 bytes says. Raises ValueError for bytes that are no descriptor."""
         address, flags, *words = struct.unpack_from("<Q13I", content)
-        low, high, extents, packed, outer = words[:4], words[4], words[5:10], words[10], words[11]
+        low = words[:4]
+        high = words[4]
+        extents = words[5:10]
+        packed = words[10]
+        outer = words[11]
         rank = (flags >> _RANK & 7) + 1
-        code, is_tf32 = flags >> _TYPE & 15, bool(flags >> _TF32 & 1)
+        code = flags >> _TYPE & 15
+        is_tf32 = bool(flags >> _TF32 & 1)
         found = [
             kind for kind in ELEMENT_TYPES if (kind.code, kind.is_tf32) == (code, is_tf32) or kind.host == code > 10
         ]
@@ -176,7 +189,8 @@ def _refusal(
     oob_fill: int,
 ) -> str:
     """The rule that arguments break; empty where they break none."""
-    rank, inner = len(extents), 0
+    rank = len(extents)
+    inner = 0
     if not 0 <= data_type < len(ELEMENT_TYPES):
         return f"tensorDataType {data_type} is none of CUtensorMapDataType"
     kind = ELEMENT_TYPES[data_type]

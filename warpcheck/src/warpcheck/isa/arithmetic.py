@@ -102,7 +102,8 @@ def divide(e: Emitter, t: Kind, x: Value, y: Value) -> tuple[Value, Value]:
         quotient = e.b.select(minus_one, e.b.neg(x), e.b.sdiv(x, by))
         rest = e.b.srem(x, by)
     else:
-        quotient, rest = e.b.udiv(x, by), e.b.urem(x, by)
+        quotient = e.b.udiv(x, by)
+        rest = e.b.urem(x, by)
     return e.b.select(zero, constant(x, -1), quotient), e.b.select(zero, x, rest)
 
 
@@ -117,7 +118,8 @@ def absolute(e: Emitter, t: Kind, x: Value) -> Value:
 
 
 def extreme(e: Emitter, t: Kind, x: Value, y: Value, *, op: str = "") -> Value:
-    b, op = e.b, op or ("<" if e.instruction.opcode == "min" else ">")
+    b = e.b
+    op = op or ("<" if e.instruction.opcode == "min" else ">")
     if not t.is_float:
         compare = b.icmp_signed if t.is_signed else b.icmp_unsigned
         return b.select(compare(op, x, y), x, y)

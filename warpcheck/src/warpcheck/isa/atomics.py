@@ -23,7 +23,8 @@ __all__ = ["OPS", "update"]
 
 def emit_atom(e: Lowering, i: Instruction) -> None:
     """atom and red: lane after lane, in their order."""
-    kind, space = Kind(i.modifiers[-1]), space_of(i)
+    kind = Kind(i.modifiers[-1])
+    space = space_of(i)
     operation = next(name for name in i.modifiers if name in ATOMIC)
     address, *sources = without_hint(i)[i.opcode == "atom" :]
     addresses = e.addresses(address, space)
@@ -54,7 +55,8 @@ def acquire(e: Lowering, i: Instruction) -> None:
 
 def update_each(e: Lowering, i: Instruction, addresses: Value, sources: Sequence[Operand]) -> None:
     """Elements that lie one behind the other: each is updated by itself."""
-    kind, operation = Kind(i.modifiers[-1]), next(name for name in i.modifiers if name in ATOMIC)
+    kind = Kind(i.modifiers[-1])
+    operation = next(name for name in i.modifiers if name in ATOMIC)
     size = kind.bits // 8
     if "acq_rel" in i.modifiers or "release" in i.modifiers:
         e.call("fence", int("cta" not in i.modifiers))

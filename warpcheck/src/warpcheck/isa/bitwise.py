@@ -67,7 +67,8 @@ def shift(e: Emitter, operation: Callable[[Value, Value], Value], x: Value, amou
 def emit_shift(e: Emitter, i: Instruction) -> None:
     """shl and shr: the amount is 32 bits wide whatever the type."""
     kind = Kind(i.modifiers[-1])
-    x, amount = e.read(i.operands[1], kind.bits), e.read(i.operands[2], 32)
+    x = e.read(i.operands[1], kind.bits)
+    amount = e.read(i.operands[2], 32)
     zero = constant(x, 0)
     if i.opcode == "shl":
         result = shift(e, e.b.shl, x, amount, zero)
@@ -92,7 +93,8 @@ def shf(e: Emitter, t: Kind, low: Value, high: Value, amount: Value) -> Value:
 
 def bfe(e: Emitter, t: Kind, x: Value, place: Value, length: Value) -> Value:
     """Extract a field of ``length`` bits at ``place``; past the top it is filled with the sign or zero."""
-    b, bits = e.b, t.bits
+    b = e.b
+    bits = t.bits
     place, length = (e.resize(b.and_(e.resize(v, 32), e.splat(255, 32)), bits) for v in (place, length))
     end = b.add(place, length)
     over = b.icmp_unsigned(">", end, constant(end, bits))
@@ -110,7 +112,8 @@ def bfi(e: Emitter, t: Kind, x: Value, y: Value, place: Value, length: Value) ->
     """Insert the low ``length`` bits of x into y at ``place``."""
     b = e.b
     place, length = (e.resize(b.and_(e.resize(v, 32), e.splat(255, 32)), t.bits) for v in (place, length))
-    one, zero = constant(x, 1), constant(x, 0)
+    one = constant(x, 1)
+    zero = constant(x, 0)
     ones = b.sub(shift(e, b.shl, one, length, zero), one)
     mask = shift(e, b.shl, ones, place, zero)
     return b.or_(b.and_(shift(e, b.shl, x, place, zero), mask), b.and_(y, b.not_(mask)))
@@ -118,10 +121,12 @@ def bfi(e: Emitter, t: Kind, x: Value, y: Value, place: Value, length: Value) ->
 
 def emit_prmt(e: Emitter, i: Instruction) -> None:
     """Choose four of the eight bytes of y:x; bit 3 of a selector replicates the byte's sign."""
-    b, mode = e.b, i.modifiers[-1]
+    b = e.b
+    mode = i.modifiers[-1]
     x, y, selector = (e.read(source, 32) for source in i.operands[1:4])
     if mode in _PERMUTATIONS:
-        choice, selector = b.and_(selector, e.splat(3, 32)), e.splat(0, 32)
+        choice = b.and_(selector, e.splat(3, 32))
+        selector = e.splat(0, 32)
         for number, permutation in enumerate(_PERMUTATIONS[mode]):
             chosen = b.icmp_unsigned("==", choice, e.splat(number, 32))
             selector = b.select(chosen, e.splat(permutation, 32), selector)
@@ -169,7 +174,8 @@ def emit_lop3(e: Emitter, i: Instruction) -> None:
             result = e.b.or_(result, e.b.and_(term[0], e.b.and_(term[1], term[2])))
     target, *predicates = items(i.operands[0])
     if predicates:
-        some, given = e.b.icmp_unsigned("!=", result, e.splat(0, 32)), e.read(i.operands[5], 1)
+        some = e.b.icmp_unsigned("!=", result, e.splat(0, 32))
+        given = e.read(i.operands[5], 1)
         e.write(predicates[0], (e.b.and_ if "and" in i.modifiers else e.b.or_)(some, given))
     e.write(target, result)
 

@@ -59,7 +59,8 @@ def emit_bulk(e: Lowering, i: Instruction) -> None:
 
 
 def issue(e: Lowering, i: Instruction) -> None:
-    tensor, direction = "tensor" in i.modifiers, _direction(i)
+    tensor = "tensor" in i.modifiers
+    direction = _direction(i)
     operands = list(without_hint(i))
     target = operands.pop(0)
     source = target if direction == Direction.PREFETCH else operands.pop(0)
@@ -172,7 +173,8 @@ def replace(e: Lowering, i: Instruction) -> None:
     elif name == "element_stride":
         bit = 3 * axis
     elif name == "box_dim" and axis:
-        offset, bit = 56, 8 * (axis - 1)
+        offset = 56
+        bit = 8 * (axis - 1)
     set_bits(e, i, address, offset, bit, bits, value)
 
 

@@ -31,10 +31,16 @@ def require_lanes(e: Lowering, i: Instruction) -> None:
 def emit_shfl(e: Lowering, i: Instruction) -> None:
     """Take another lane's value; manual, 9.7.9.6: ``c`` holds a clamp in bits 0 to 4, a segment mask in 8 to 12."""
     require_lanes(e, i)
-    target, source, b_operand, c_operand = i.operands[0], i.operands[1], i.operands[2], i.operands[3]
-    b, low_five = e.b, e.splat(31, 32)
-    step, c = b.and_(e.read(b_operand, 32), low_five), e.read(c_operand, 32)
-    lane, clamp = e.read_special("%laneid"), b.and_(c, low_five)
+    target = i.operands[0]
+    source = i.operands[1]
+    b_operand = i.operands[2]
+    c_operand = i.operands[3]
+    b = e.b
+    low_five = e.splat(31, 32)
+    step = b.and_(e.read(b_operand, 32), low_five)
+    c = e.read(c_operand, 32)
+    lane = e.read_special("%laneid")
+    clamp = b.and_(c, low_five)
     segment = b.and_(b.lshr(c, e.splat(8, 32)), low_five)
     last = b.or_(b.and_(lane, segment), b.and_(clamp, b.not_(segment)))
     first = b.and_(lane, segment)
@@ -60,7 +66,9 @@ def emit_shfl(e: Lowering, i: Instruction) -> None:
 
 def require_source(e: Lowering, i: Instruction, wanted: Value) -> None:
     """Fault where an active lane wants the value of one that the mask names and that has left: it is undefined."""
-    b, named, here = e.b, e.first_lane(e.read(i.operands[-1], 32)), e.as_bits(e.active)
+    b = e.b
+    named = e.first_lane(e.read(i.operands[-1], 32))
+    here = e.as_bits(e.active)
     gone = b.and_(named, b.not_(here))
     with b.if_then(b.icmp_unsigned("!=", gone, I32(0)), likely=False):
         asked = b.and_(b.lshr(e.broadcast(gone), wanted), e.splat(1, 32))
@@ -85,12 +93,14 @@ def row_offset(row: int) -> int:
 def emit_vote(e: Lowering, i: Instruction) -> None:
     require_lanes(e, i)
     predicate = e.b.and_(e.read(i.operands[1], 1), e.active)
-    bits, active = e.as_bits(predicate), e.as_bits(e.active)
+    bits = e.as_bits(predicate)
+    active = e.as_bits(e.active)
     mode = next(m for m in i.modifiers if m in ("ballot", "all", "any", "uni"))
     if mode == "ballot":
         e.write(i.operands[0], e.broadcast(bits))
         return
-    every, none = e.b.icmp_unsigned("==", bits, active), e.b.icmp_unsigned("==", bits, I32(0))
+    every = e.b.icmp_unsigned("==", bits, active)
+    none = e.b.icmp_unsigned("==", bits, I32(0))
     result = {"all": every, "any": e.b.not_(none), "uni": e.b.or_(every, none)}[mode]
     e.write(i.operands[0], e.broadcast(result))
 
@@ -102,7 +112,8 @@ def emit_activemask(e: Lowering, i: Instruction) -> None:
 def emit_redux(e: Lowering, i: Instruction) -> None:
     """Reduce an integer over the active lanes."""
     require_lanes(e, i)
-    name, signed = i.modifiers[1], i.modifiers[-1] == "s32"
+    name = i.modifiers[1]
+    signed = i.modifiers[-1] == "s32"
     identities = {"add": 0, "or": 0, "xor": 0, "and": -1}
     identities |= {"min": 0x7FFFFFFF, "max": -0x80000000} if signed else {"min": -1, "max": 0}
     prefix = ("s" if signed else "u") if name in ("min", "max") else ""

@@ -44,7 +44,8 @@ def emit_setp(e: Emitter, i: Instruction) -> None:
 
 def emit_set(e: Emitter, i: Instruction) -> None:
     """``set.lt.u32.f32 d, a, b``: all ones, or 1.0 for a float result, where the comparison holds."""
-    kind, result_kind = Kind(i.modifiers[-1]), Kind(i.modifiers[-2])
+    kind = Kind(i.modifiers[-1])
+    result_kind = Kind(i.modifiers[-2])
     x, y = (maybe_flushed(e, operand(e, source, kind), kind) for source in i.operands[1:3])
     holds = combined(e, i, compare(e, i.modifiers[0], kind, x, y))
     if result_kind.is_float:
@@ -73,7 +74,8 @@ def emit_selp(e: Emitter, i: Instruction) -> None:
 
 
 def emit_slct(e: Emitter, i: Instruction) -> None:
-    kind, by = Kind(i.modifiers[-2]), Kind(i.modifiers[-1])
+    kind = Kind(i.modifiers[-2])
+    by = Kind(i.modifiers[-1])
     x, y = (e.read(source, kind.bits) for source in i.operands[1:3])
     c = maybe_flushed(e, operand(e, i.operands[3], by), by)
     e.write(i.operands[0], e.b.select(compare(e, "ge", by, c, constant(c, 0)), x, y))
@@ -83,7 +85,8 @@ def emit_testp(e: Emitter, i: Instruction) -> None:
     """finite, infinite, number, notanumber, normal, subnormal."""
     kind = Kind(i.modifiers[-1])
     x = operand(e, i.operands[1], kind)
-    size, infinity = intrinsic(e, "fabs", x), constant(x, float("inf"))
+    size = intrinsic(e, "fabs", x)
+    infinity = constant(x, float("inf"))
     least = constant(x, 2.0**-126 if kind.bits == 32 else 2.0**-1022)
     finite = e.b.fcmp_ordered("<", size, infinity)
     test = {

@@ -57,7 +57,8 @@ def emit_mov(e: Emitter, i: Instruction) -> None:
 
 def emit_cvt(e: Emitter, i: Instruction) -> None:
     """``cvt.rounding.ftz.sat.to.from d, a``; with a packed target ``d, a, b``, where b goes to the low half."""
-    to, source = Kind(i.modifiers[-2]), Kind(i.modifiers[-1])
+    to = Kind(i.modifiers[-2])
+    source = Kind(i.modifiers[-1])
     if i.modifiers[0] == "pack":
         emit_pack(e, i)
         return
@@ -231,7 +232,9 @@ def clamp(e: Emitter, value: Value, to: Kind, source: Kind) -> Value:
 
 def narrow_eight(e: Emitter, value: Value, name: str) -> Value:
     """float32 to e4m3 or e5m2, to the nearest even and within what these have; NaN to the canonical 0x7f."""
-    b, fraction, bias = e.b, 3 if name.startswith("e4m3") else 2, 7 if name.startswith("e4m3") else 15
+    b = e.b
+    fraction = 3 if name.startswith("e4m3") else 2
+    bias = 7 if name.startswith("e4m3") else 15
     size = intrinsic(e, "fabs", within(e, value, LARGEST[name.removesuffix("x2")]))
     bits = b.bitcast(size, like(size, ir.IntType(32)))
     odd = b.and_(b.lshr(bits, constant(bits, 23 - fraction)), constant(bits, 1))

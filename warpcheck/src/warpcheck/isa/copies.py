@@ -41,7 +41,8 @@ def copy_async(e: Lowering, i: Instruction) -> None:
     size = i.operands[2].value  # type: ignore[union-attr]
     source = e.addresses(i.operands[1], Space.GLOBAL)
     target = e.addresses(i.operands[0], Space.SHARED)
-    everyone, given = e.active, bytes_given(e, i, size)
+    everyone = e.active
+    given = bytes_given(e, i, size)
     if given is not None:
         e.active = e.b.and_(everyone, e.b.icmp_unsigned("!=", given, e.splat(0, 32)))
     e.check(source, Space.GLOBAL, Access.LOAD, size, touched=given)

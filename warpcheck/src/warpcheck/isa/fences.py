@@ -5,7 +5,7 @@ from __future__ import annotations
 from warpcheck.lower.warp import Lowering
 from warpcheck.op import Op
 from warpcheck.ptx import Instruction
-from warpcheck.runtime.proxies import OF_GLOBAL, OF_SHARED
+from warpcheck.runtime.proxies import FENCES_GLOBAL, FENCES_SHARED
 
 __all__ = ["OPS"]
 
@@ -23,7 +23,8 @@ def emit_proxy_fence(e: Lowering, i: Instruction) -> None:
     if any(modifier.startswith("async") for modifier in i.modifiers):
         of_shared = any("shared" in modifier for modifier in i.modifiers)
         e.call(
-            "fence_proxy", OF_SHARED if of_shared else OF_GLOBAL if "global" in i.modifiers else OF_SHARED | OF_GLOBAL
+            "fence_proxy",
+            FENCES_SHARED if of_shared else FENCES_GLOBAL if "global" in i.modifiers else FENCES_SHARED | FENCES_GLOBAL,
         )
 
 

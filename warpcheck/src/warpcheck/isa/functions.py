@@ -42,7 +42,8 @@ def cos(e: Emitter, t: Kind, x: Value) -> Value:
 
 def tanh(e: Emitter, t: Kind, x: Value) -> Value:
     """1 - 2 / (e^2x + 1) on |x|; the manual allows a relative error of 2^-11, so small x is returned as it is."""
-    b, size = e.b, intrinsic(e, "fabs", x)
+    b = e.b
+    size = intrinsic(e, "fabs", x)
     power = intrinsic(e, "exp2", b.fmul(size, constant(x, 2.8853900817779268)))
     tail = b.fdiv(constant(x, 2.0), b.fadd(power, constant(x, 1.0)))
     value = b.fsub(constant(x, 1.0), tail)

@@ -34,7 +34,8 @@ def choose(e: Lowering, value: Value, lanes: list[int]) -> Value:
 
 def row_addresses(e: Lowering, i: Instruction, operand: int, count: int, access: Access) -> Value:
     """The addresses of 8 rows of 16 bytes for each of ``count`` matrices, from the first lanes; checked."""
-    addresses, space = e.addresses(i.operands[operand], space_of(i)), space_of(i)
+    addresses = e.addresses(i.operands[operand], space_of(i))
+    space = space_of(i)
     everyone = e.active
     givers = ir.Constant(ir.VectorType(ir.IntType(1), LANES), [lane < 8 * count for lane in range(LANES)])
     e.active = e.b.and_(everyone, givers)
@@ -223,7 +224,8 @@ def spread(e: Lowering, number: Value, vector: ir.VectorType) -> Value:
 def count_to(e: Lowering, end: int | Value) -> Iterator[Value]:
     """A loop; yields the number of the turn, from 0."""
     before = e.b.block
-    body, after = e.b.append_basic_block(), e.b.append_basic_block()
+    body = e.b.append_basic_block()
+    after = e.b.append_basic_block()
     e.b.branch(body)
     e.b.position_at_end(body)
     turn = e.b.phi(I32)

@@ -9,7 +9,7 @@ from warpcheck.lower.vectors import I32
 from warpcheck.lower.warp import Lowering
 from warpcheck.op import Op, Place
 from warpcheck.ptx import Instruction, Operand
-from warpcheck.runtime.mbarriers import COUNT, PHASE, TOKENS
+from warpcheck.runtime.mbarriers import ARRIVALS_MASK, PHASE_BIT, TOKENS_OFFSET
 from warpcheck.runtime.records import WARP, field_offset
 
 __all__ = ["OPS", "arrive", "complete_tx"]
@@ -37,7 +37,7 @@ def emit_arrive(e: Lowering, i: Instruction) -> None:
     token, place, *counts = i.operands
     count = e.read(counts[0], 32) if counts else e.splat(1, 32)
     arrive(e, place, count)
-    row = e.at(e.warp, field_offset(WARP, "operands") + TOKENS)
+    row = e.at(e.warp, field_offset(WARP, "operands") + TOKENS_OFFSET)
     e.write(token, e.b.load(row, typ=e.splat(0, 64).type, align=8))
     e.rejoin()
 
@@ -70,11 +70,11 @@ def emit_wait(e: Lowering, i: Instruction) -> None:
     if "parity" in i.modifiers:
         parity = e.resize(e.read(phase, 32), 64)
     else:
-        parity = e.b.lshr(e.read(phase, 64), e.splat(PHASE, 64))
+        parity = e.b.lshr(e.read(phase, 64), e.splat(PHASE_BIT, 64))
     e.put_row(0, parity)
     number = touch(e, place, Access.LOAD)
     e.call("mbarrier_wait", number, ("relaxed" in i.modifiers,))
-    failing = e.as_lanes(e.load_field(e.warp, WARP, "failing", I32))
+    failing = e.as_lanes(e.load_field(e.warp, WARP, "blocked_lanes", I32))
     e.write(done, e.b.not_(failing))
     e.suspend(gives_up=True, returns=i.modifiers[0] == "test_wait")
 
@@ -82,7 +82,7 @@ def emit_wait(e: Lowering, i: Instruction) -> None:
 def emit_pending_count(e: Lowering, i: Instruction) -> None:
     """The arrivals that a phase needed when a token was taken."""
     token = e.read(i.operands[1], 64)
-    e.write(i.operands[0], e.b.and_(token, e.splat(COUNT, 64)))
+    e.write(i.operands[0], e.b.and_(token, e.splat(ARRIVALS_MASK, 64)))
 
 
 def emit(e: Lowering, i: Instruction) -> None:

@@ -20,11 +20,14 @@ __all__ = ["OPS", "space_of", "without_hint"]
 
 
 def emit_ld(e: Lowering, i: Instruction) -> None:
-    kind, space, targets = Kind(i.modifiers[-1]), space_of(i), items(i.operands[0])
+    kind = Kind(i.modifiers[-1])
+    space = space_of(i)
+    targets = items(i.operands[0])
     addresses = e.addresses(i.operands[1], space)
     size = kind.bits // 8
     if registers(i.operands[1:]) or space != Space.PARAM:
-        given, half = (size * len(targets), len(targets)), size == 4 and e.use.half
+        given = (size * len(targets), len(targets))
+        half = size == 4 and e.use.half
         use = {"polls": e.use.polls, "spins": e.use.spins}
         e.check(addresses, space, Access.LOAD, *given, wanted=e.wanted(), half=half, **use)
     if "acquire" in i.modifiers:
@@ -37,7 +40,9 @@ def emit_ld(e: Lowering, i: Instruction) -> None:
 
 
 def emit_st(e: Lowering, i: Instruction) -> None:
-    kind, space, sources = Kind(i.modifiers[-1]), space_of(i), items(i.operands[1])
+    kind = Kind(i.modifiers[-1])
+    space = space_of(i)
+    sources = items(i.operands[1])
     addresses = e.addresses(i.operands[0], space)
     size = kind.bits // 8
     if "release" in i.modifiers:

@@ -58,7 +58,8 @@ def factors_from_shared(kind: str, major: int, sign: int) -> Emit:
         with count_to(e, depth) as k:
             first = e.b.ptrtoint(e.b.gep(rows, [e.b.mul(k, I32(4))], source_etype=I8), I64)
             places = e.b.inttoptr(e.b.add(spread(e, first, steps.type), steps), ir.VectorType(POINTER, ROWS))
-            every, none = ir.Constant(ir.VectorType(I1, ROWS), [1] * ROWS), ir.Constant(vector, [0] * ROWS)
+            every = ir.Constant(ir.VectorType(I1, ROWS), [1] * ROWS)
+            none = ir.Constant(vector, [0] * ROWS)
             name = f"llvm.masked.gather.v16{'f32' if vector.element == F32 else 'i32'}.v16p0"
             row_of_k = e.intrinsic(name, vector, places, I32(4), every, none)
             keep(e, row_of_k, kind, factors, e.b.mul(k, I32(ROW_BYTES)), EXPONENTS)
@@ -98,12 +99,14 @@ def _emit_products(
     registers = 2 if to == "f16" else 4
     with count_to(e, blocks) as block:
         if major:
-            along_n, along_k = 1, 8
+            along_n = 1
+            along_k = 8
             with count_to(e, depth) as k:
                 values = numbers(e, load_chunks(e, chunks, e.b.add(e.b.mul(k, blocks), block), 1, kind), kind)
                 keep(e, values, kind, space, e.b.mul(k, I32(32)), 32 * depth)
         else:
-            along_n, along_k = depth, 1
+            along_n = depth
+            along_k = 1
             with count_to(e, 8) as n:
                 first = e.b.add(e.b.mul(block, I32(16)), e.b.mul(n, I32(2)))
                 values = numbers(e, load_chunks(e, chunks, first, 2, kind), kind)

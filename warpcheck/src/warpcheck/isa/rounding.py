@@ -35,7 +35,8 @@ def rounded(e: Emitter, operation: Callable[..., Value], *values: Value) -> Valu
 
 def add_floats(e: Emitter, x: Value, y: Value) -> Value:
     """The sum, for ``rounded``: under a directed rounding the rest that float64 drops must still show."""
-    mode, b = directed_mode(e), e.b
+    mode = directed_mode(e)
+    b = e.b
     if mode is None:
         return b.fadd(x, y)
     total = b.fneg(b.fadd(b.fneg(x), b.fneg(y))) if mode == "rm" else b.fadd(x, y)  # subtle: 1 - 1 is -0 under rm
@@ -58,7 +59,8 @@ def directed(e: Emitter, wide: Value, element: ir.Type, mode: str) -> Value:
     value = b.fptrunc(wide, like(wide, element))
     back = b.fpext(value, wide.type)
     positive = b.fcmp_ordered(">", wide, constant(wide, 0.0))
-    too_big, too_small = b.fcmp_ordered(">", back, wide), b.fcmp_ordered("<", back, wide)
+    too_big = b.fcmp_ordered(">", back, wide)
+    too_small = b.fcmp_ordered("<", back, wide)
     overshot = {
         "rm": too_big,
         "rp": too_small,

@@ -30,8 +30,12 @@ def add_integers(
     e: Lowering, factors: Value, space: Value, depth: int, steps: tuple[int, int], sums: list[Value]
 ) -> list[Value]:
     """The sums of 8 columns, with every k added in turn."""
-    b, vector, number = e.b, sums[0].type, sums[0].type.element
-    before, body, after = b.block, b.append_basic_block(), b.append_basic_block()
+    b = e.b
+    vector = sums[0].type
+    number = sums[0].type.element
+    before = b.block
+    body = b.append_basic_block()
+    after = b.append_basic_block()
     b.branch(body)
     b.position_at_end(body)
     k, *columns = (b.phi(kind) for kind in (I32, *[vector] * 8))
@@ -65,7 +69,8 @@ def add_floats(
     columns = room(e, 8 * ROWS)
     for n, column in enumerate(given):
         b.store(column, b.gep(columns, [I32(n)], source_etype=column.type), align=4)
-    numbers_of, powers_of = ir.VectorType(F32, ROWS), ir.VectorType(I32, ROWS)
+    numbers_of = ir.VectorType(F32, ROWS)
+    powers_of = ir.VectorType(I32, ROWS)
     with count_to(e, 8) as n:
         place = b.gep(columns, [n], source_etype=numbers_of)
         column = b.load(place, typ=numbers_of, align=4)
@@ -91,11 +96,15 @@ def add_floats(
 
 def fold(e: Lowering, count: int, first: Value, step: Callable[[Value, Value], Value]) -> Value:
     """What a loop makes of ``first``: ``step`` is given the number of the turn, from 0, and what there is so far."""
-    before, body, after = e.b.block, e.b.append_basic_block(), e.b.append_basic_block()
+    before = e.b.block
+    body = e.b.append_basic_block()
+    after = e.b.append_basic_block()
     e.b.branch(body)
     e.b.position_at_end(body)
-    turn, value = e.b.phi(I32), e.b.phi(first.type)
-    result, following = step(turn, value), e.b.add(turn, I32(1))
+    turn = e.b.phi(I32)
+    value = e.b.phi(first.type)
+    result = step(turn, value)
+    following = e.b.add(turn, I32(1))
     for phi, start, again in ((turn, I32(0), following), (value, first, result)):
         phi.add_incoming(start, before)
         phi.add_incoming(again, body)

@@ -40,7 +40,9 @@ __all__ = [
 ]
 
 Value = Any  # llvmlite's IR values carry no useful types
-F16, F32, F64 = ir.HalfType(), ir.FloatType(), ir.DoubleType()
+F16 = ir.HalfType()
+F32 = ir.FloatType()
+F64 = ir.DoubleType()
 
 
 @dataclass(frozen=True)
@@ -178,7 +180,8 @@ def widen(e: Emitter, halves: Value, name: str) -> Value:
 
 def narrow(e: Emitter, value: Value, name: str) -> Value:
     """float32 to 16-bit floats, to the nearest even; NaN to the canonical 0x7fff."""
-    b, count = e.b, value.type.count
+    b = e.b
+    count = value.type.count
     if name == "f16":
         half = b.bitcast(b.fptrunc(value, like(value, ir.HalfType())), like(value, ir.IntType(16)))
     else:

@@ -66,7 +66,8 @@ def emit_mma_async(e: Lowering, i: Instruction) -> None:
     e.out.sites.append(Site(Space.SHARED, Access.LOAD, CHUNK, 1, 0, i.line, i.name))
     note_place(e)
     room = e.b.inttoptr(e.load_field(e.cta, CTA, "products", I64), POINTER)
-    factors, chunks = e.at(room, FACTORS), e.at(room, CHUNKS)
+    factors = e.at(room, FACTORS)
+    chunks = e.at(room, CHUNKS)
     if isinstance(a, Group):
         require_registers(e, a.items, 4)
         words = [e.read(item, 32) for item in a.items]
@@ -108,7 +109,7 @@ def require_registers(e: Lowering, registers: tuple[Operand, ...], count: int) -
 def note_place(e: Lowering) -> None:
     """Which instruction this is, for what is kept of it while it is in flight."""
     block, position = (e.b.zext(number, I64) for number in e.here)
-    e.store_field(e.warp, WARP, "wgmma_place", e.b.or_(e.b.shl(block, I64(POSITION)), position))
+    e.store_field(e.warp, WARP, "wgmma_position", e.b.or_(e.b.shl(block, I64(POSITION)), position))
 
 
 def read_operand(e: Lowering, number: Value, descriptor: Operand, which: int, rows: int, major: int) -> None:

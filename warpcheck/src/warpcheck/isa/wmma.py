@@ -48,7 +48,9 @@ class Matrix:
         if bits is None:
             raise e.unsupported()
         m, n, k = shape(e, i)
-        self.e, self.bits, self.is_sum = e, bits, which not in ("a", "b")
+        self.e = e
+        self.bits = bits
+        self.is_sum = which not in ("a", "b")
         self.rows, self.columns = {"a": (m, k), "b": (k, n)}.get(which, (m, n))
         self.by_row = "row" in i.modifiers
         self.base = e.addresses(i.operands[operand], space_of(i))
@@ -146,7 +148,9 @@ def emit_mma(e: Lowering, i: Instruction) -> None:
     sums_type = ir.LiteralStructType([value.type for value in c])
 
     def product(*vectors: Value) -> Value:
-        left, right, sums = vectors[: len(a)], vectors[len(a) : -len(c)], vectors[-len(c) :]
+        left = vectors[: len(a)]
+        right = vectors[len(a) : -len(c)]
+        sums = vectors[-len(c) :]
         value = ir.Constant(e.function_result, ir.Undefined)
         for number, total in enumerate(multiply(e, left, right, sums, (m, n, k))):
             value = e.b.insert_value(value, total, number)
@@ -178,7 +182,9 @@ def multiply(
     """Row after row of the result: the sum over k of one element of a times a row of b."""
     m, n, k = size
     kind = c[0].type.element
-    left, right, result = array(e, a), array(e, b), array(e, c)
+    left = array(e, a)
+    right = array(e, b)
+    result = array(e, c)
     row = ir.VectorType(kind, n)
     with count_to(e, m) as i:
         place = e.b.gep(result, [e.b.mul(i, I32(n))], source_etype=kind)

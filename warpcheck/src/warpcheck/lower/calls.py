@@ -62,7 +62,8 @@ class Inliner:
             else:
                 self.body += self._arguments_in_registers(instruction)
             if instruction.opcode in ("bar", "barrier") and "red" in instruction.modifiers:
-                kinds, target = instruction.modifiers[-1:], instruction.operands[:1]
+                kinds = instruction.modifiers[-1:]
+                target = instruction.operands[:1]
                 self.body.append(Instruction("barrier_result", kinds, target, None, instruction.line))
         self.labels |= dict.fromkeys((*at.get(len(function.body), ()), end), len(self.body))
 
@@ -100,7 +101,8 @@ class Inliner:
         self, call: Instruction, pointer: Register, arguments: list[str], results: list[str], callers: tuple[str, ...]
     ) -> None:
         """A call of a pointer: of each function in turn whose address that may be."""
-        after, line = f"after calls {len(self.body)}", call.line
+        after = f"after calls {len(self.body)}"
+        line = call.line
         sizes = [self.variables[name].size for name in (*arguments, *results)]
         for name in sorted(self.taken - set(callers)):
             function = self.module.functions[name]
@@ -108,7 +110,8 @@ class Inliner:
                 continue
             if self.calls > MOST_CALLS:
                 raise Unsupported(f"{call.name} (so many calls through pointers)", self.module.file, line)
-            other, following = Register(f"%other{len(self.body)}"), f"next {len(self.body)}"
+            other = Register(f"%other{len(self.body)}")
+            following = f"next {len(self.body)}"
             self.registers[other.name] = "pred"
             self.body.append(Instruction("setp", ("ne", "u64"), (other, pointer, Symbol(name)), None, line))
             self.body.append(Instruction("bra", (), (Symbol(following),), other, line))

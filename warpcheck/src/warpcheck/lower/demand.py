@@ -42,7 +42,8 @@ class Demand:
     """
 
     def __init__(self, flow: Flow, ops: Ops) -> None:
-        self.flow, self.ops = flow, ops
+        self.flow = flow
+        self.ops = ops
         self.loads: dict[Place, Formula] = {}
         self.early: list[Instruction] = []
         self.ahead: dict[Place, dict[str, Slice]] = {}
@@ -74,7 +75,8 @@ class Demand:
         """Pass over the kernel until nothing more is found of the registers that go round a loop."""
         demand = dict.fromkeys(self.round, NOBODY)
         for _ in range(_PASSES):
-            before, found = demand, self._pass(demand)
+            before = demand
+            found = self._pass(demand)
             demand = {name: self.predicates.lasting(found[name]) for name in before}
             if demand == before:
                 return
@@ -129,10 +131,8 @@ class Demand:
         """Add the lanes that use a register in a later round of a loop: those that go round it once more."""
         for latch, header, literals in self.predicates.latches if formula else ():
             if name in self.flow.blocks[header].live_in:
-                writer, use = (
-                    self._writer(name, latch),
-                    self._carry(name, latch, self.predicates.both(literals, formula)),
-                )
+                writer = self._writer(name, latch)
+                use = self._carry(name, latch, self.predicates.both(literals, formula))
                 demand[name, writer] = self.predicates.either(demand.get((name, writer), NOBODY), use)
 
     def _carry(self, name: str, reader: Place, formula: Formula) -> Formula:
@@ -177,8 +177,10 @@ class Demand:
         return self.arms[number]
 
     def _find_arms(self, number: int) -> Arms:
-        written, stores = set[str](), NOBODY
-        end, inner = self._last_rank(number), self.rank[number] + 1
+        written = set[str]()
+        stores = NOBODY
+        end = self._last_rank(number)
+        inner = self.rank[number] + 1
         while inner < end:
             block = self.order[inner]
             for i in self.flow.blocks[block].instructions:
@@ -189,7 +191,8 @@ class Demand:
                 written.update(self.ops[i.opcode].written(i))
             if min((self.rank[one] for one in self.flow.blocks[block].successors), default=0) <= inner:
                 return NO_ARMS
-            end, inner = max(end, self._last_rank(block)), inner + 1
+            end = max(end, self._last_rank(block))
+            inner = inner + 1
         return Arms(frozenset(written), stores)
 
     def _last_rank(self, block: int) -> int:

@@ -92,7 +92,7 @@ class Emitter(Registers):
         if touched is not None:
             self.put_row(0, self.resize(touched, 64))
         if wanted is not None:
-            self.store_field(self.warp, WARP, "wanted", self.as_bits(wanted))
+            self.store_field(self.warp, WARP, "lanes_using_load", self.as_bits(wanted))
         self.put_addresses(addresses)
         strong = UNORDERED if unordered else self._strength(polls)
         i = self.instruction

@@ -112,7 +112,8 @@ def dominators(blocks: Sequence[Block]) -> list[int]:
     """For each block the nearest that every way to it passes; Cooper, Harvey and Kennedy's algorithm."""
     nearest: list[int] = [-1] * len(blocks)
     nearest[0] = 0
-    order, before = in_order(blocks), predecessors(blocks)
+    order = in_order(blocks)
+    before = predecessors(blocks)
     rank = {block: number for number, block in enumerate(order)}
     changed = True
     while changed:
@@ -197,7 +198,8 @@ def _liveness(blocks: list[Block], ops: Ops) -> None:
         read: set[str] = set()
         written: set[str] = set()
         for instruction in block.instructions:
-            inputs, results = ops[instruction.opcode].read(instruction), ops[instruction.opcode].written(instruction)
+            inputs = ops[instruction.opcode].read(instruction)
+            results = ops[instruction.opcode].written(instruction)
             read.update(name for name in inputs if name not in written)
             written.update(results)
             block.named.append(inputs + results)

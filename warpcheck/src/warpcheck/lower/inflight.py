@@ -25,7 +25,10 @@ __all__ = ["HAZARD", "Hazard", "hazards"]
 HAZARD = "wgmma_hazard"  # the opcode, which PTX does not have, of what looks for one when the kernel runs
 OLDEST = 9  # groups begun since: more are not told apart, for wait_group allows fewer
 EVERY = ""  # stands for all registers: the first wgmma of a kernel needs a fence, whatever it reads
-SUM, COPY, FACTOR, WRITTEN = "d", "c", "a", "w"
+SUM = "d"
+COPY = "c"
+FACTOR = "a"
+WRITTEN = "w"
 """What a register is: part of D in flight, a copy of one, part of A in flight; or written and not fenced."""
 
 
@@ -116,7 +119,8 @@ def _step(place: Place, i: Instruction, ops: Ops, marks: Marks, followed: set[st
 def _step_wgmma(place: Place, i: Instruction, marks: Marks) -> Iterator[Hazard]:
     match i.modifiers[0]:
         case "mma_async":
-            shape, sums = ".".join(i.modifiers[3:]), registers(i.operands[:1])
+            shape = ".".join(i.modifiers[3:])
+            sums = registers(i.operands[:1])
             factors = registers(_factors(i))
             yield from (_hazard(UNFENCED, mark) for mark in marks.get(EVERY, ()))
             for name in sums:

@@ -45,7 +45,9 @@ class Loads(Emitter):
     use = Use()
 
     def __init__(self, module: Module, kernel: Function, flow: Flow, ops: Ops) -> None:
-        self.ops, self.demands, self.polls = ops, Demand(flow, ops), Polls(flow, ops)
+        self.ops = ops
+        self.demands = Demand(flow, ops)
+        self.polls = Polls(flow, ops)
         # Predicates that loads name, and what those follow from that is computed early, stay for the whole kernel.
         for i in self.demands.early:
             flow.blocks[0].live_in.update(ops[i.opcode].written(i))
@@ -73,7 +75,8 @@ class Loads(Emitter):
         wanted = None
         if formula != EVERYONE:
             wanted = Group(tuple(self._operand(term, place) for term in sorted(map(sorted, formula))))
-        half, is_volatile = i.operands[-1] in self.swapped, "volatile" in i.modifiers
+        half = i.operands[-1] in self.swapped
+        is_volatile = "volatile" in i.modifiers
         spins = not _STRONG.isdisjoint(i.modifiers) and self.polls.polls(place)
         return Use(wanted, half, is_volatile and self._polls(place, i), spins)
 
@@ -93,7 +96,8 @@ class Loads(Emitter):
         predicate, spread, constant = triple.items
         assert isinstance(spread, Immediate)
         assert isinstance(constant, Immediate)
-        b, lanes = self.b, self.read(predicate, 1)
+        b = self.b
+        lanes = self.read(predicate, 1)
         # A lane that is elsewhere may use what it is sent: it may have yet to compute its predicate. A constant is
         # computed for all lanes before anything else.
         if spread.value and not constant.value:
@@ -115,7 +119,8 @@ class Loads(Emitter):
         return Group(tuple(literals))
 
     def _polls(self, place: Place, i: Instruction) -> bool:
-        here, block = place.block, self.flow.blocks[place.block]
+        here = place.block
+        block = self.flow.blocks[place.block]
         behind = block.instructions[place.position + 1 :]
         held = set(self.ops[i.opcode].written(i))
         for following in behind[:-1]:

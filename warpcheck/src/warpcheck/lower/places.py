@@ -56,7 +56,8 @@ def emit_uncount(e: Shared, launch: ir.Value, lanes: ir.Value, block: ir.Value, 
 
 def emit_goto(e: Shared, warp: ir.Value, lanes: ir.Value, pc: ir.Value) -> ir.Value:
     """Let the lanes of a block go on at another. Returns that where they are all of the warp, else NOWHERE."""
-    b, live = e.b, e.load_field(warp, WARP, "live", I32)
+    b = e.b
+    live = e.load_field(warp, WARP, "live", I32)
     leaves = b.icmp_unsigned("==", pc, I32(NOWHERE))
     with b.if_then(b.and_(b.icmp_unsigned("==", lanes, live), b.not_(leaves))):
         b.ret(pc)
@@ -88,7 +89,8 @@ def emit_branch(
 
 def emit_return(e: Shared, warp: ir.Value) -> None:
     """Lanes that stepped aside are no longer behind the others."""
-    b, pcs = e.b, load_pcs(e, warp)
+    b = e.b
+    pcs = load_pcs(e, warp)
     aside = b.icmp_unsigned("==", b.and_(pcs, e.splat(WAITING | ASIDE, 32)), e.splat(ASIDE, 32))
     kept = b.select(aside, b.and_(pcs, e.splat(~ASIDE, 32)), pcs)
     b.store(kept, e.at(warp, field_offset(WARP, "pcs")), align=64)

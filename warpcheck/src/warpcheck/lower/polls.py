@@ -31,7 +31,8 @@ class Polls:
     """Tells the loads of one kernel that poll."""
 
     def __init__(self, flow: Flow, ops: Ops) -> None:
-        self.flow, self.ops = flow, ops
+        self.flow = flow
+        self.ops = ops
         self._loops: list[frozenset[int]] | None = None
 
     def polls(self, place: Place) -> bool:
@@ -61,7 +62,8 @@ class Polls:
 
         Jumps back to one block make one loop, as `continue` does.
         """
-        nearest, before = dominators(self.flow.blocks), predecessors(self.flow.blocks)
+        nearest = dominators(self.flow.blocks)
+        before = predecessors(self.flow.blocks)
         bodies: dict[int, set[int]] = {}
         for number, block in enumerate(self.flow.blocks):
             for header in block.successors:
@@ -77,7 +79,8 @@ class Polls:
 
     @staticmethod
     def _reaching(end: int, header: int, before: list[list[int]]) -> set[int]:
-        found, waiting = {header, end}, [end] * (end != header)
+        found = {header, end}
+        waiting = [end] * (end != header)
         while waiting:
             for block in before[waiting.pop()]:
                 if block not in found:

@@ -21,7 +21,9 @@ class Predicates:
     """
 
     def __init__(self, flow: Flow, ops: Ops, places: Sequence[tuple[Place, Instruction]], slices: Slices) -> None:
-        self.flow, self.ops, self.slices = flow, ops, slices
+        self.flow = flow
+        self.ops = ops
+        self.slices = slices
         self._lasts: dict[str, bool] = {}
         self._all_last: dict[Formula, bool] = {}
         self.order = in_order(flow.blocks)
@@ -71,7 +73,8 @@ class Predicates:
 
         reader: the instruction that reads them, if what a loop computes again may be named.
         """
-        found, todo = list[Holds](), list(predicates)
+        found = list[Holds]()
+        todo = list(predicates)
         while todo and len(found) < MOST:
             register, negated = _plain(todo.pop(0))
             place = self.slices.definition(register)
@@ -121,7 +124,8 @@ class Predicates:
             for successor in self.flow.blocks[number].successors:
                 if self.rank[successor] <= rank:
                     last[self.rank[successor]] = rank
-        found, end = set(), -1
+        found = set()
+        end = -1
         for rank, number in enumerate(self.order):
             end = max(end, last.get(rank, -1))
             if rank <= end:
@@ -147,7 +151,8 @@ class Predicates:
             last = Place(number, len(block.instructions) - 1)
             for header in set(block.successors):
                 if self.rank[header] <= self.rank[number]:
-                    guard, literals = self.slices.instruction(last).guard, list[Holds]()
+                    guard = self.slices.instruction(last).guard
+                    literals = list[Holds]()
                     if self.slices.instruction(last).opcode == "bra" and guard and len(set(block.successors)) == 2:
                         taken = block.successors[0] == header
                         literals = self.literals([guard if taken else negation(guard)], last)

@@ -63,7 +63,9 @@ class Registers(Vectors):
 
     def __init__(self, module: Module, kernel: Function, flow: Flow) -> None:
         super().__init__(kernel.name, I64, [POINTER] * 3)
-        self.module, self.flow, self.registers = module, flow, flow.registers
+        self.module = module
+        self.flow = flow
+        self.registers = flow.registers
         self.launch, self.cta, self.warp = self.function.args
         for argument in self.function.args:
             argument.add_attribute("noalias")
@@ -133,18 +135,24 @@ class Registers(Vectors):
         return self.values[name]
 
     def _load_slot(self, name: str) -> ir.Value:
-        pointer, bits = self._slot(name), self.width(name)
+        pointer = self._slot(name)
+        bits = self.width(name)
         if bits == 1:
             return self.as_lanes(self.b.load(pointer, typ=I32))
         return self.b.load(pointer, typ=ir.VectorType(ir.IntType(bits), LANES), align=64)
 
     def _store_slot(self, name: str) -> None:
         """Store a register in the active lanes; the others keep what they have."""
-        b, pointer, value = self.b, self._slot(name), self.values[name]
+        b = self.b
+        pointer = self._slot(name)
+        value = self.values[name]
         if value.type.element.width == 1:
-            value, kind, active = self.as_bits(value), I32, self.as_bits(self.active)
+            value = self.as_bits(value)
+            kind = I32
+            active = self.as_bits(self.active)
         else:  # subtle: LLVM makes a select into a masked store, for which a load that follows has to wait
-            kind, active = value.type, b.sext(self.active, value.type)
+            kind = value.type
+            active = b.sext(self.active, value.type)
         old = b.load(pointer, typ=kind, align=64)
         b.store(b.xor(old, b.and_(b.xor(old, value), active)), pointer, align=64)
 
@@ -161,7 +169,8 @@ class Registers(Vectors):
         """The bytes of each variable of a space, and of all of them."""
         declared = {**self.module.variables, **self.flow.variables, **more}.items()
         ours = [(name, variable) for name, variable in declared if variable.space == space]
-        spans, end = {}, 0
+        spans = {}
+        end = 0
         for name, variable in sorted(ours, key=lambda item: item[1].size == 0):
             end = -(-end // variable.align) * variable.align
             spans[name] = range(end, end + variable.size)
@@ -227,7 +236,7 @@ class Registers(Vectors):
         if stem == "cluster_nctarank":
             return self.broadcast(self.load_field(self.launch, LAUNCH, "cluster_size", I32))
         if stem == "is_explicit_cluster":
-            asked = self.load_field(self.launch, LAUNCH, "explicit", I32)
+            asked = self.load_field(self.launch, LAUNCH, "explicit_cluster", I32)
             return self.broadcast(self.b.icmp_unsigned("!=", asked, I32(0)))
         if stem == "laneid":
             return ir.Constant(ir.VectorType(I32, LANES), list(range(LANES)))

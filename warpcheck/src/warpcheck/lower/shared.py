@@ -58,7 +58,8 @@ class Shared(Loads):
 
     def emit_shared(self, instructions: Sequence[Instruction]) -> None:
         """Run the first instructions of a block."""
-        start, self.carried = len(self.numbers), False
+        start = len(self.numbers)
+        self.carried = False
         for instruction in self.demands.early if self.index == 0 else ():
             self._append_row(instruction, 0, Use())
         for position, instruction in enumerate(instructions):
@@ -122,13 +123,19 @@ class Shared(Loads):
         words = [
             e.b.load(e.at(numbers, WORD * at), typ=I64) for at in range(GIVEN + len(row.names) + len(row.constants))
         ]
-        e.first_site, e.here = words[SITE], (e.b.trunc(words[BLOCK], I32), e.b.trunc(words[POSITION], I32))
+        e.first_site = words[SITE]
+        e.here = (e.b.trunc(words[BLOCK], I32), e.b.trunc(words[POSITION], I32))
         e.registers = {_name(at, self.registers[name]): self.registers[name] for at, name in enumerate(row.names)}
         e.slots = dict(zip(e.registers, words[GIVEN:], strict=False)) | {CARRY.name: self.slots[CARRY.name]}
         e.registers[CARRY.name] = "pred"
-        e.passed, e.row = words[GIVEN + len(row.names) :], e.at(numbers, WORD * GIVEN)
-        e.values, e.written, e.mask_lanes = {}, set(), e.as_lanes(e.mask_bits)
-        e.out, e.use, e.kept = replace(self.out, sites=[], checks=set(), forms={}), use, {}
+        e.passed = words[GIVEN + len(row.names) :]
+        e.row = e.at(numbers, WORD * GIVEN)
+        e.values = {}
+        e.written = set()
+        e.mask_lanes = e.as_lanes(e.mask_bits)
+        e.out = replace(self.out, sites=[], checks=set(), forms={})
+        e.use = use
+        e.kept = {}
         e.emit(general)
         e.save()
         e.b.ret(I64(Status.READY))
@@ -202,7 +209,8 @@ class Row:
     """What an instruction has beyond its form: the registers that it names and constants, in the order of operands."""
 
     def __init__(self, kinds: dict[str, str], passes: bool) -> None:
-        self.kinds, self.passes = kinds, passes
+        self.kinds = kinds
+        self.passes = passes
         self.names: list[str] = []
         self.constants: list[int] = []
 

@@ -44,7 +44,8 @@ class Slices:
     """Knows where the registers of a kernel are written, and the slices of their values."""
 
     def __init__(self, flow: Flow, ops: Ops, places: Iterable[tuple[Place, Instruction]]) -> None:
-        self.flow, self.ops = flow, ops
+        self.flow = flow
+        self.ops = ops
         self.definitions: dict[str, list[Place]] = {}
         for place, instruction in places:
             for name in ops[instruction.opcode].written(instruction):
@@ -108,7 +109,8 @@ class Slices:
     def slice_of(self, name: str, place: Place) -> Slice | None:
         """Return what computes a register in front of an instruction that dominates all that computes it."""
         if (name, place) not in self._slices:
-            written, found = self.definition(name), list[Place]()
+            written = self.definition(name)
+            found = list[Place]()
             part = None
             if written is not None and self._collect(written, place, found):
                 part = self._moved(found, place, name)
@@ -134,7 +136,9 @@ class Slices:
 
     def _moved(self, found: list[Place], place: Place, name: str) -> Slice:
         """The instructions of a slice with results in registers of their own."""
-        instructions, kinds, new = [], dict[str, str](), ""
+        instructions = []
+        kinds = dict[str, str]()
+        new = ""
         for written in found:
             i = self.instruction(written)
             count = self.ops[i.opcode].results

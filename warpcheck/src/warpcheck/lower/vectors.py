@@ -85,7 +85,8 @@ class Vectors:
             function = ir.Function(self.unit, ir.FunctionType(result, [value.type for value in arguments]), name)
             function.linkage = "internal"
             function.attributes.add("noinline")
-            outer, self.b = self.b, ir.IRBuilder(function.append_basic_block())
+            outer = self.b
+            self.b = ir.IRBuilder(function.append_basic_block())
             self.function_result = result
             value = emit(*function.args)
             self.b.ret_void() if value is None else self.b.ret(value)
@@ -95,9 +96,12 @@ class Vectors:
     @contextmanager
     def each_lane(self, active: ir.Value) -> Iterator[ir.Value]:
         """A loop over the lanes in ``active``, in their order; yields the lane's number."""
-        b, head = self.b, self.b.append_basic_block("lanes")
-        body, after = b.append_basic_block("lane"), b.append_basic_block("done")
-        start, bits = b.block, self.as_bits(active)
+        b = self.b
+        head = self.b.append_basic_block("lanes")
+        body = b.append_basic_block("lane")
+        after = b.append_basic_block("done")
+        start = b.block
+        bits = self.as_bits(active)
         b.branch(head)
         b.position_at_end(head)
         left = b.phi(I32)

@@ -90,7 +90,10 @@ class Lowering(Shared):
     def _emit_block(self, index: int, block: Block) -> None:
         b = self.b
         b.position_at_end(self.heads[index])
-        self.values, self.block, self.index, self.here = {}, block, index, (I32(index), I32(0))
+        self.values = {}
+        self.block = block
+        self.index = index
+        self.here = (I32(index), I32(0))
         self.instruction = block.instructions[0]
         self._use_mask()
         if block.loop:
@@ -134,7 +137,8 @@ class Lowering(Shared):
 
     def _wait_for_lanes(self, instruction: Instruction) -> None:
         """Where the block begins with a collective instruction, wait until all lanes that it names are here."""
-        b, lanes = self.b, self.ops[instruction.opcode].lanes(instruction)
+        b = self.b
+        lanes = self.ops[instruction.opcode].lanes(instruction)
         alike = self._take_group(lanes) if isinstance(lanes, Register) else I32(-1)
         needed = self.lanes_needed(instruction)
         if needed is None:
@@ -158,7 +162,8 @@ class Lowering(Shared):
 
     def _take_group(self, masks: Register) -> ir.Value:
         """Lanes whose masks differ run an instruction one group after another. Returns those with the first's mask."""
-        b, value = self.b, self.read(masks, 32)
+        b = self.b
+        value = self.read(masks, 32)
         alike = self.as_bits(b.icmp_unsigned("==", value, self.broadcast(self.first_lane(value))))
         group = b.and_(self.mask_bits, alike)
         with b.if_then(b.icmp_unsigned("!=", group, self.mask_bits), likely=False):
@@ -194,7 +199,7 @@ class Lowering(Shared):
         if len(self.block.instructions) > 1 and self.index in self.behind_barriers:
             here = self.b.icmp_unsigned("!=", self.as_bits(self.active), I32(0))
             with self.b.if_then(here):
-                self.store_field(self.warp, WARP, "left_behind", I32(1))
+                self.store_field(self.warp, WARP, "exited_after_barrier", I32(1))
         self._send(self.mask_bits, self.pc(self.index + 1))
         self._leave_kernel(self.as_bits(self.active))
         self.b.branch(self.dispatch)
@@ -213,7 +218,8 @@ class Lowering(Shared):
         launch in reverse it gives up at once: who does not ask again is found.
         """
         self.save()
-        b, failing = self.b, self.load_field(self.warp, WARP, "failing", I32)
+        b = self.b
+        failing = self.load_field(self.warp, WARP, "blocked_lanes", I32)
         with b.if_then(b.icmp_unsigned("==", failing, I32(0))):
             self._goto(self.index + 1)
         self._send(self.mask_bits, self.pc(self.index + 1))

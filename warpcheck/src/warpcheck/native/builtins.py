@@ -13,7 +13,8 @@ from warpcheck.native import language
 __all__ = ["BUILTINS", "I1", "I8", "I32", "I64", "pointer"]
 
 I1, I8, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))
-WORDS, PLACES = ir.VectorType(I64, 32), ir.VectorType(I32, 32)
+WORDS = ir.VectorType(I64, 32)
+PLACES = ir.VectorType(I32, 32)
 Value = Any  # llvmlite's values have no useful types
 
 

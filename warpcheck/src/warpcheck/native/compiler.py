@@ -47,7 +47,8 @@ def _symbol(function: Callable[..., Any]) -> str:
 
 def _text(functions: Sequence[Callable[..., Any]]) -> str:
     """Return LLVM IR of native functions and of all that they call, with declarations of what stays apart."""
-    defined, waiting = dict.fromkeys(functions), [*functions]
+    defined = dict.fromkeys(functions)
+    waiting = [*functions]
     while waiting:
         new = [called for called in _compiled(waiting.pop()).calls if called not in defined]
         defined |= dict.fromkeys(new)
@@ -71,7 +72,8 @@ class _Part:
 @cache
 def _compiled(function: Callable[..., Any]) -> _Part:
     """One function by itself: a check shares most of what it calls with others."""
-    module, calls = ir.Module(), list[Callable[..., Any]]()
+    module = ir.Module()
+    calls = list[Callable[..., Any]]()
     compiled = _declare(module, function, [])
     _Compiler(compiled, function, calls).compile()
     natives = {compiled.name, *map(_symbol, calls)}
@@ -104,7 +106,9 @@ class _Compiler(ast.NodeVisitor):
     """Compiles one function. Variables are integers in memory, which LLVM puts into registers."""
 
     def __init__(self, function: ir.Function, source: Callable[..., Any], calls: list[Callable[..., Any]]) -> None:
-        self.function, self.source, self.calls = function, source, calls
+        self.function = function
+        self.source = source
+        self.calls = calls
         self.globals = source.__globals__
         self.b = ir.IRBuilder(function.append_basic_block("entry"))
         self.variables: dict[str, Value] = {}
@@ -296,11 +300,13 @@ class _Compiler(ast.NodeVisitor):
         return self.b.icmp_signed("!=", self._value(node), I64(0))
 
     def _short_circuit(self, items: list[ast.expr], every: bool) -> Value:
-        first, rest = self._test(items[0]), items[1:]
+        first = self._test(items[0])
+        rest = items[1:]
         if not rest:
             return first
         start = self.b.block
-        following, after = self.function.append_basic_block(), self.function.append_basic_block()
+        following = self.function.append_basic_block()
+        after = self.function.append_basic_block()
         self.b.cbranch(first, *((following, after) if every else (after, following)))
         self.b.position_at_end(following)
         second = self._short_circuit(rest, every)

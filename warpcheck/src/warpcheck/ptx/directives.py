@@ -52,7 +52,8 @@ def _refuse_other_block(directives: Directives, block: Extents, cluster: Extents
 
 
 def _refuse_larger_block(directives: Directives, block: Extents, cluster: Extents | None) -> str:
-    threads, most = math.prod(block), directives.maxntid
+    threads = math.prod(block)
+    most = directives.maxntid
     if not most or threads <= most:
         return ""
     return (
@@ -69,7 +70,8 @@ def _refuse_other_cluster(directives: Directives, block: Extents, cluster: Exten
 
 
 def _refuse_larger_cluster(directives: Directives, block: Extents, cluster: Extents | None) -> str:
-    blocks, most = math.prod(cluster or (1,)), directives.maxclusterrank
+    blocks = math.prod(cluster or (1,))
+    most = directives.maxclusterrank
     if not most or blocks <= most:
         return ""
     return (

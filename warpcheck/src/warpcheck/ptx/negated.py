@@ -9,7 +9,9 @@ from warpcheck.ptx.records import Function, Group, Immediate, Instruction, Modul
 __all__ = ["negated"]
 
 B, C, SCALE_B = 2, 3, 5  # places among the operands: d, a, b, c of mma and wmma.mma; d, a, b, keep, scales of wgmma
-WORD, PAIR, QUAD = 0x80000000, 0x80008000, 0x80808080  # the signs of one number of 32 bits, two of 16, four of 8
+WORD = 0x80000000
+PAIR = 0x80008000
+QUAD = 0x80808080  # the signs of one number of 32 bits, two of 16, four of 8
 _FACTORS = {"f16": PAIR, "bf16": PAIR, "tf32": WORD, "e4m3": QUAD, "e5m2": QUAD}
 
 
@@ -20,7 +22,8 @@ def negated(module: Module) -> Module:
 
 def _function(function: Function) -> Function:
     body: list[Instruction] = []
-    registers, places = dict(function.registers), []
+    registers = dict(function.registers)
+    places = []
     for instruction in function.body:
         places.append(len(body))
         if multiplies(instruction):

@@ -66,7 +66,9 @@ _INSTRUCTION = re.compile(
 
 class _Parser:
     def __init__(self, text: str, source: str | None) -> None:
-        self.given, self.text, self.of_triton = text, _IGNORED.sub(_kept, text), bool(_TRITON.match(text))
+        self.given = text
+        self.text = _IGNORED.sub(_kept, text)
+        self.of_triton = bool(_TRITON.match(text))
         self.ends = [match.start() for match in re.finditer("\n", self.text)]
         files = {int(number): path for number, path in _FILE.findall(self.text)}
         wanted = [number for number, path in files.items() if source and path.rsplit("/", 1)[-1] in source]
@@ -158,7 +160,8 @@ def _scopes(parts: list[_Part]) -> list[dict[str, str]]:
         elif match[0] == "}":
             inside.pop()
         elif pattern is _LABEL:
-            name, scope = match[1], inside[-1]
+            name = match[1]
+            scope = inside[-1]
             if name in scopes[scope]:
                 raise PtxSyntaxError(f"the label {name} is defined twice")
             scopes[scope][name] = f"{name}@{scope}" if scope else name
