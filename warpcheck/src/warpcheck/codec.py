@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Any, TypeVar
 
-from warpcheck.layout import Access, Space, Way
-from warpcheck.lowered import Check, Form, Lowered, Served, Site
+from warpcheck.layout import Access, AtomicStrategy, Space
+from warpcheck.lowered import AccessSite, Check, CompiledShape, Lowered, SassAccess
 from warpcheck.runtime.history import STRONG, UNORDERED, VOLATILE
 
 __all__ = ["decode", "decode_form", "encode", "encode_form", "seal", "unseal"]
@@ -48,20 +48,20 @@ def decode(data: bytes, functions: Mapping[str, int]) -> tuple[Lowered, list[byt
         return None
 
 
-def encode_form(form: Form) -> bytes:
+def encode_form(form: CompiledShape) -> bytes:
     """Code that kernels share, as IR."""
     fields = form.symbol, form.functions, _of_sites(form.sites), _of_checks(form.checks), form.carried
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
-def decode_form(data: bytes, functions: Mapping[str, int]) -> Form | None:
+def decode_form(data: bytes, functions: Mapping[str, int]) -> CompiledShape | None:
     """What ``encode_form`` made, or None; ``functions`` as in ``decode``."""
     try:
         symbol, code, sites, checks, carried = json.loads(data.decode())
         texts = {_text(name): _text(text) for name, text in code.items()}
         if _text(symbol) not in texts or not isinstance(carried, bool):
             raise ValueError("a form without code")
-        return Form(symbol, texts, _list(sites, _site), {_check(item, functions) for item in checks}, carried)
+        return CompiledShape(symbol, texts, _list(sites, _site), {_check(item, functions) for item in checks}, carried)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
 
@@ -78,7 +78,7 @@ def unseal(sealed: bytes | None) -> bytes | None:
     return sealed[32:]
 
 
-def _of_sites(sites: Iterable[Site]) -> list[Any]:
+def _of_sites(sites: Iterable[AccessSite]) -> list[Any]:
     return [[s.space, s.access, s.bytes, s.parts, int(s.strong), s.line, s.text, s.at, *s.served] for s in sites]
 
 
@@ -110,7 +110,7 @@ def _parts(sizes: list[int], code: bytes) -> list[bytes]:
     return [code[start:end] for start, end in pairwise(ends)]
 
 
-def _site(item: Any) -> Site:
+def _site(item: Any) -> AccessSite:
     space, access, size, parts, strong, line, text, at, *served, way = item
     width, group, chunks = map(_number, served)
     if chunks > MOST_CHUNKS or chunks & chunks - 1 or bool(chunks) != bool(group) or (group and not width):
@@ -118,7 +118,9 @@ def _site(item: Any) -> Site:
     if not 0 < _number(parts) <= _number(size) or strong not in (0, STRONG, VOLATILE, UNORDERED):
         raise ValueError("a site that cannot be")
     place = _number(line), _text(text), _number(at)
-    return Site(Space(space), Access(access), size, parts, strong, *place, Served(width, group, chunks, Way(way)))
+    return AccessSite(
+        Space(space), Access(access), size, parts, strong, *place, SassAccess(width, group, chunks, AtomicStrategy(way))
+    )
 
 
 def _named_line(item: Any) -> tuple[int, str]:

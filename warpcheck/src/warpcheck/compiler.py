@@ -18,7 +18,7 @@ from warpcheck import codec
 from warpcheck.cache import cache_read, cache_write
 from warpcheck.isa import OPS
 from warpcheck.lower.warp import Lowering
-from warpcheck.lowered import Check, Form, Lowered
+from warpcheck.lowered import Check, CompiledShape, Lowered
 from warpcheck.native import compile_apart, compile_function
 from warpcheck.ptx import Module
 from warpcheck.runtime import (
@@ -79,7 +79,10 @@ def compile_kernel(module: Module, name: str, digest: str, target: Target = SM_8
             lowering = Lowering(module, module.functions[name], OPS, target, _form)
             lowered = lowering.lower()
         lowered.sites = served(lowered, lowering.flow.blocks, module.text, name)
-        kernel = lowered, [machine_code(lowered.ir, speed=0), *(_code_of_form(*form) for form in lowered.forms.items())]
+        kernel = (
+            lowered,
+            [machine_code(lowered.ir, speed=0), *(_code_of_form(*form) for form in lowered.functions.items())],
+        )
         cache_write("simt", key, codec.seal(codec.encode(*kernel)))
     lowered, code = kernel
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _new_target_machine(1))
@@ -139,7 +142,7 @@ def _code_of_form(symbol: str, text: str) -> bytes:
     return _cached(symbol, lambda: machine_code(text, speed=1))
 
 
-def _form(name: str, emit: Callable[[], Form]) -> Form:
+def _form(name: str, emit: Callable[[], CompiledShape]) -> CompiledShape:
     """A form as it is emitted, from the cache if a kernel had it before."""
     key = _key(f"form {name}")
     kept = codec.unseal(cache_read("simt", key))

@@ -27,9 +27,9 @@ __all__ = [
     "WAITING",
     "WRITTEN",
     "Access",
+    "AtomicStrategy",
     "Space",
     "Status",
-    "Way",
 ]
 
 LANES = 32
@@ -91,7 +91,7 @@ class Access(Code):
     ATOMIC = 2
 
 
-class Way(Code):
+class AtomicStrategy(Code):
     """How the lanes of a warp come to an atomic operation."""
 
     TURNS = 0  # those that meet at a word take turns

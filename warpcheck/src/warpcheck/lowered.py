@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from warpcheck.layout import Access, Space, Way
+from warpcheck.layout import Access, AtomicStrategy, Space
 from warpcheck.ptx import Function, Variable
 
-__all__ = ["UNKNOWN", "Check", "Lowered", "Served", "Site", "parameter_offsets"]
+__all__ = ["UNKNOWN", "AccessSite", "Check", "Lowered", "SassAccess", "parameter_offsets"]
 
 
-class Served(NamedTuple):
+class SassAccess(NamedTuple):
     """How the hardware serves an access.
 
     bytes: those of a lane in the instruction that ptxas made of it and its neighbors; 0 where that is not known, and
@@ -23,14 +23,14 @@ class Served(NamedTuple):
     bytes: int = 0
     group: int = 0
     chunks: int = 0
-    way: Way = Way.TURNS
+    way: AtomicStrategy = AtomicStrategy.TURNS
 
 
-UNKNOWN = Served()
+UNKNOWN = SassAccess()
 
 
 @dataclass(frozen=True)
-class Site:
+class AccessSite:
     """One instruction that touches memory. ``bytes`` is for a lane, ``parts`` the elements of a vector access.
 
     at: its line in the PTX text. served: how ptxas serves it; see ``served``.
@@ -44,7 +44,7 @@ class Site:
     line: int
     text: str
     at: int = 0
-    served: Served = UNKNOWN
+    served: SassAccess = UNKNOWN
 
     @property
     def width(self) -> int:
@@ -85,7 +85,7 @@ class Check(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Form:
+class CompiledShape:
     """Code that instructions of one form share: the symbol of its function, with the IR of that and of what it calls.
 
     sites: of its accesses, for an instruction on line 0. checks: those that it calls. carried: whether it leaves a
@@ -94,7 +94,7 @@ class Form:
 
     symbol: str
     functions: dict[str, str]
-    sites: list[Site]
+    sites: list[AccessSite]
     checks: set[Check]
     carried: bool
 
@@ -103,7 +103,7 @@ class Form:
 class Lowered:
     """LLVM IR of a kernel, and what the host must know to launch it and to read its counters.
 
-    ``forms`` has the IR of the functions that it calls, by their symbols.
+    ``functions`` has the IR of the functions that it calls, by their symbols.
     """
 
     ir: str
@@ -111,11 +111,11 @@ class Lowered:
     shared_bytes: int
     local_bytes: int
     shared: dict[str, range]  # the bytes of each variable in shared memory; empty for dynamic shared memory
-    sites: list[Site] = field(default_factory=list)
+    sites: list[AccessSite] = field(default_factory=list)
     blocks: list[list[tuple[int, str]]] = field(default_factory=list)  # (line, name) of each block's instructions
     symbols: list[str] = field(default_factory=list)
     checks: set[Check] = field(default_factory=set)
-    forms: dict[str, str] = field(default_factory=dict)
+    functions: dict[str, str] = field(default_factory=dict)
 
 
 def parameter_offsets(kernel: Function) -> list[tuple[Variable, int]]:

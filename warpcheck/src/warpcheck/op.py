@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 from warpcheck.forms import pattern
 from warpcheck.ptx import Address, Group, Instruction, Not, Operand, Register
 
-__all__ = ["Lanes", "Op", "Place", "last_operand", "live_lanes", "no_lanes", "registers", "registry"]
+__all__ = ["Lanes", "Op", "Placement", "last_operand", "live_lanes", "no_lanes", "registers", "registry"]
 
 E_contra = TypeVar("E_contra", contravariant=True)
 
@@ -24,7 +24,7 @@ class Lanes(enum.Enum):
     LIVE = enum.auto()  # those that have not left the kernel
 
 
-class Place(enum.Enum):
+class Placement(enum.Enum):
     """Where in a basic block an instruction may stand."""
 
     ANYWHERE = enum.auto()
@@ -62,10 +62,10 @@ class Op(Generic[E_contra]):
     """
 
     opcode: str
-    forms: tuple[str, ...]
+    variants: tuple[str, ...]
     emit: Callable[[E_contra, Instruction], None]
     lanes: Callable[[Instruction], Lanes | Operand] = no_lanes
-    place: Place | Callable[[Instruction], Place] = Place.ANYWHERE
+    placement: Placement | Callable[[Instruction], Placement] = Placement.ANYWHERE
     results: int = 1
     reads: Callable[[Instruction], Sequence[Operand]] | None = None
     since: int = 0
@@ -74,15 +74,15 @@ class Op(Generic[E_contra]):
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
-        return pattern(self.opcode, self.forms)
+        return pattern(self.opcode, self.variants)
 
     def accepts(self, instruction: Instruction) -> bool:
         """Whether this is an instruction with just these modifiers."""
         return self._pattern.fullmatch(instruction.name) is not None
 
-    def place_of(self, instruction: Instruction) -> Place:
+    def placement_of(self, instruction: Instruction) -> Placement:
         """Where in a basic block an instruction may stand."""
-        return self.place if isinstance(self.place, Place) else self.place(instruction)
+        return self.placement if isinstance(self.placement, Placement) else self.placement(instruction)
 
     def written(self, instruction: Instruction) -> list[str]:
         """The registers that an instruction writes."""

@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 from warpcheck.assembler import assembled
 from warpcheck.elf import line_rows, sections
-from warpcheck.layout import Access, Space, Way
+from warpcheck.layout import Access, AtomicStrategy, Space
 from warpcheck.lower.flow import Block
-from warpcheck.lowered import Lowered, Served, Site
+from warpcheck.lowered import AccessSite, Lowered, SassAccess
 from warpcheck.ptx import Address, Immediate, Instruction, Operand, Register, Symbol
 
 __all__ = ["made_of", "served"]
@@ -45,7 +45,7 @@ SIZES = (1, 1, 2, 2, 4, 8, 16, 0)
 ALWAYS = 7  # the predicate PT, in bits 12 to 14; bit 15 negates it
 
 
-def served(lowered: Lowered, blocks: Sequence[Block], text: str, kernel: str) -> list[Site]:
+def served(lowered: Lowered, blocks: Sequence[Block], text: str, kernel: str) -> list[AccessSite]:
     """The sites of a kernel with how the hardware serves them. text: of the PTX file, whose target ptxas takes."""
     sites = lowered.sites
     matching = Matching(lowered, blocks)
@@ -184,7 +184,7 @@ class Matching:
             for one in narrow
         )
 
-    def atomic(self, made: Mapping[int, list[Made]]) -> dict[int, Served]:
+    def atomic(self, made: Mapping[int, list[Made]]) -> dict[int, SassAccess]:
         """How lanes come to atomic operations, by the numbers of their sites.
 
         A second one of a block may use what the lanes have agreed on for the first.
@@ -198,17 +198,17 @@ class Matching:
             if site.access == Access.ATOMIC and done:
                 if VOTES.intersection(each.code & 0x1FF for each in here):
                     voted.add(one.family[0])
-                way = Way.TURNS
+                way = AtomicStrategy.TURNS
                 if any(each.code & 0x1FF == SWAP for each in done):
-                    way = Way.SWAP if "cas" in site.text.split(".") else Way.SPIN
+                    way = AtomicStrategy.SWAP if "cas" in site.text.split(".") else AtomicStrategy.SPIN
                 elif any(each.code == INCREMENT for each in done):
-                    way = Way.INCREMENT
+                    way = AtomicStrategy.INCREMENT
                 elif one.family[0] in voted and all(each.guarded for each in done):
-                    way = Way.ELECTED
-                found[one.site] = Served(one.bytes, way=way)
+                    way = AtomicStrategy.ELECTED
+                found[one.site] = SassAccess(one.bytes, way=way)
         return found
 
-    def merged(self, made: Mapping[int, list[Made]]) -> dict[int, Served]:
+    def merged(self, made: Mapping[int, list[Made]]) -> dict[int, SassAccess]:
         """How loads and stores are served, by the numbers of their sites. made: what ptxas made of lines of PTX."""
         found = {}
         groups = 0
@@ -219,7 +219,7 @@ class Matching:
                 access = self.sites[one.site].access
                 if sizes := [each.bytes for each in made.get(one.at, ()) if each.access == access]:
                     (width, _), *_ = Counter(sorted(sizes, reverse=True)).most_common(1)
-                    found[one.site] = Served(width)
+                    found[one.site] = SassAccess(width)
                     if width > one.bytes:
                         wide.append((one, width))
                         widths[width].append(one)
@@ -235,7 +235,7 @@ class Matching:
                     groups += 1
                     span = group[-1].offset - group[0].offset + group[-1].bytes
                     chunks = 1 << (span // width + 1).bit_length()
-                    found |= {one.site: Served(width, groups, chunks) for one in group}
+                    found |= {one.site: SassAccess(width, groups, chunks) for one in group}
         return found
 
 

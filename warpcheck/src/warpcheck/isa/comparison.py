@@ -13,7 +13,7 @@ __all__ = ["OPS"]
 
 
 def compare(e: Emitter, name: str, kind: Kind, x: Value, y: Value) -> Value:
-    """One of PTX's comparison operators (manual, section 9.3.2)."""
+    """Apply one of PTX's comparison operators (manual, section 9.3.2)."""
     operators = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
     if kind.is_float:
         if name in ("num", "nan"):
@@ -58,7 +58,7 @@ def emit_set(e: Emitter, i: Instruction) -> None:
 
 
 def combined(e: Emitter, i: Instruction, value: Value) -> Value:
-    """Apply ``.and``, ``.or`` or ``.xor`` with the third source, where the instruction has one."""
+    """Apply ``.and``, ``.or`` or ``.xor`` with the third source, if the instruction has one."""
     operation = {"and": e.b.and_, "or": e.b.or_, "xor": e.b.xor}.get(i.modifiers[1] if len(i.modifiers) > 1 else "")
     return operation(value, e.read(i.operands[3], 1)) if operation else value
 
@@ -82,7 +82,7 @@ def emit_slct(e: Emitter, i: Instruction) -> None:
 
 
 def emit_testp(e: Emitter, i: Instruction) -> None:
-    """finite, infinite, number, notanumber, normal, subnormal."""
+    """Emit the tests finite, infinite, number, notanumber, normal, subnormal."""
     kind = Kind(i.modifiers[-1])
     x = operand(e, i.operands[1], kind)
     size = intrinsic(e, "fabs", x)

@@ -11,18 +11,18 @@ __all__ = ["OPS"]
 
 
 def emit_fence(e: Lowering, i: Instruction) -> None:
-    """What the warp did before is released, beyond its block or within."""
+    """Emit a fence of the block, or of wider scope."""
     if "proxy" in i.modifiers:
         emit_proxy_fence(e, i)
     else:
-        e.call("fence", 0 if "cta" in i.modifiers else 3)
+        e.call_check("fence", 0 if "cta" in i.modifiers else 3)
 
 
 def emit_proxy_fence(e: Lowering, i: Instruction) -> None:
-    """What threads wrote is seen by bulk copies and by tensor cores, and the other way round."""
+    """Emit a fence between the generic and the asynchronous proxy."""
     if any(modifier.startswith("async") for modifier in i.modifiers):
         of_shared = any("shared" in modifier for modifier in i.modifiers)
-        e.call(
+        e.call_check(
             "fence_proxy",
             FENCES_SHARED if of_shared else FENCES_GLOBAL if "global" in i.modifiers else FENCES_SHARED | FENCES_GLOBAL,
         )

@@ -28,11 +28,13 @@ from warpcheck.runtime.records import BufferRecord, CountsRecord, CtaRecord, Lau
 from warpcheck.runtime.reductions import reduces
 from warpcheck.runtime.spaces import find_buffer, owner_of
 
-__all__ = ["COORDINATES", "FAR", "NBYTES", "NEAR", "TARGETS", "TRACKER", "issue_bulk"]
+__all__ = ["FIRST_COORDINATE_ROW", "GLOBAL_ROW", "NBYTES_ROW", "SHARED_ROW", "TARGETS_ROW", "TRACKER_ROW", "issue_bulk"]
 
 MAP = 128
 ALIGNED = 64  # bytes of a tensor map, and what its address is a multiple of
-FAR, NEAR, TRACKER, NBYTES, TARGETS, COORDINATES = range(6)  # rows of operands, of 64 bits each
+GLOBAL_ROW, SHARED_ROW, TRACKER_ROW, NBYTES_ROW, TARGETS_ROW, FIRST_COORDINATE_ROW = range(
+    6
+)  # rows of operands, of 64 bits each
 
 
 @native
@@ -78,13 +80,13 @@ def issue_lane(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, site: int
     copy.rank = description >> 3 & 7
     copy.operation = description >> 6 & 15
     copy.kind = description >> 10 & 15
-    copy.targets = operand_of(warp, TARGETS, lane) if description >> 14 & 1 else 0
+    copy.targets = operand_of(warp, TARGETS_ROW, lane) if description >> 14 & 1 else 0
     rule = prepare(launch, warp, copy, lane)
     if not rule and copy.direction != Direction.PREFETCH:
         rule = prepare_shared(launch, cta, warp, copy, lane, description >> 3 & 7)
     if rule:
         launch.fault_detail = rule
-        return record_fault(launch, warp, BAD_COPY, site, lane, operand_of(warp, NEAR, lane))
+        return record_fault(launch, warp, BAD_COPY, site, lane, operand_of(warp, SHARED_ROW, lane))
     if copy.direction == Direction.PREFETCH:
         return 0
     measure(copy)
@@ -104,7 +106,7 @@ def issue_lane(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, site: int
     tracker = NO_BARRIER
     if copy.direction != Direction.STORE:
         kind = EventKind.LOAD
-        tracker = operand_of(warp, TRACKER, lane)
+        tracker = operand_of(warp, TRACKER_ROW, lane)
     record_barrier_event(launch, cta, warp.index, kind, site, CtaRecord(copy.owner), tracker, copy.total)
     copy.state = ISSUED
     launch.bulk_begun += 1
@@ -125,7 +127,7 @@ def prepare(launch: LaunchRecord, warp: WarpRecord, copy: BulkRecord, lane: int)
 @native
 def prepare_map(launch: LaunchRecord, warp: WarpRecord, copy: BulkRecord, lane: int) -> int:
     """Take over a tensor map and coordinates. Return a CopyRule."""
-    global_address = operand_of(warp, FAR, lane)
+    global_address = operand_of(warp, GLOBAL_ROW, lane)
     if global_address & ALIGNED - 1:
         return CopyRule.MAP_ALIGNED
     buffer = BufferRecord(find_buffer(launch, launch.buffers, global_address))
@@ -133,7 +135,7 @@ def prepare_map(launch: LaunchRecord, warp: WarpRecord, copy: BulkRecord, lane: 
     if offset < 0 or offset + MAP > buffer.bytes or unwritten(buffer.state + offset, MAP):
         return CopyRule.NO_MAP
     for axis in range(AXES):
-        store64(copy.address + START + 8 * axis, operand_of(warp, COORDINATES + axis, lane))
+        store64(copy.address + START + 8 * axis, operand_of(warp, FIRST_COORDINATE_ROW + axis, lane))
     rule = decode(copy, global_address)
     if not rule and copy.operation and not reduces(copy.operation, copy.kind):
         return CopyRule.NO_REDUCTION
@@ -143,8 +145,8 @@ def prepare_map(launch: LaunchRecord, warp: WarpRecord, copy: BulkRecord, lane: 
 @native
 def prepare_span(launch: LaunchRecord, warp: WarpRecord, copy: BulkRecord, lane: int) -> int:
     """Take over an address and a number of bytes. Return a CopyRule."""
-    global_address = operand_of(warp, FAR, lane)
-    nbytes = operand_of(warp, NBYTES, lane)
+    global_address = operand_of(warp, GLOBAL_ROW, lane)
+    nbytes = operand_of(warp, NBYTES_ROW, lane)
     if nbytes & 15:
         return CopyRule.SIZE
     if global_address & 15:
@@ -158,8 +160,8 @@ def prepare_shared(
     launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, copy: BulkRecord, lane: int, rank: int
 ) -> int:
     """Take over addresses in shared memory, of the box and of the mbarrier. Return a CopyRule."""
-    shared_address = operand_of(warp, NEAR, lane)
-    tracker = operand_of(warp, TRACKER, lane)
+    shared_address = operand_of(warp, SHARED_ROW, lane)
+    tracker = operand_of(warp, TRACKER_ROW, lane)
     owner = CtaRecord(owner_of(launch, cta, shared_address))
     if not owner.address:
         return CopyRule.NO_PEER
@@ -184,8 +186,8 @@ def is_uniform(warp: WarpRecord, mask: int, axes: int) -> int:
     while mask:
         lane = lowest_bit(mask)
         mask &= mask - 1
-        for row in range(COORDINATES + axes):
-            is_used = row < TRACKER or row >= COORDINATES or (row == NBYTES and axes == 0)
+        for row in range(FIRST_COORDINATE_ROW + axes):
+            is_used = row < TRACKER_ROW or row >= FIRST_COORDINATE_ROW or (row == NBYTES_ROW and axes == 0)
             if is_used and operand_of(warp, row, lane) != operand_of(warp, row, first):
                 return 0
     return 1

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from warpcheck.errors import FaultKind
 from warpcheck.layout import LANES, OVERWRITTEN, UNFENCED, USED, Access, Space
-from warpcheck.lowered import Site
+from warpcheck.lowered import AccessSite
 from warpcheck.runtime.buffers import ARGUMENTS, Buffer
 from warpcheck.runtime.symbols import exclude_compiler_variables, find_shared_variable, source_name
 
@@ -92,7 +92,7 @@ def describe_mbarrier_misuse(detail: int, place: str, line: int) -> str:
     return _MBARRIER_RULES[detail].format(place=place, line=line)
 
 
-def describe_access(kind: FaultKind, site: Site, place: str, programs: bool = False) -> str:
+def describe_access(kind: FaultKind, site: AccessSite, place: str, programs: bool = False) -> str:
     """Describe a faulty access; ``place`` says where it went, ``programs`` whether the kernel is in Triton."""
     if programs and kind in _PROGRAM_FAULTS:
         text = _PROGRAM_FAULTS[kind].format(verb=_VERBS[site.access], place=place)
@@ -102,10 +102,10 @@ def describe_access(kind: FaultKind, site: Site, place: str, programs: bool = Fa
 
 
 def describe_race(
-    site: Site,
+    site: AccessSite,
     place: str,
     other_thread: str,
-    other_site: Site | None,
+    other_site: AccessSite | None,
     *,
     one_block: bool,
     shared: bool = True,
@@ -164,7 +164,7 @@ def describe_race(
     return f"{text}: {'programs' if programs else 'blocks'} run in any order, {advice}"
 
 
-def describe_in_flight(site: Site, place: str, copy: Site, shared: bool, tracked: bool = False) -> str:
+def describe_in_flight(site: AccessSite, place: str, copy: AccessSite, shared: bool, tracked: bool = False) -> str:
     """Describe an access to bytes that a copy in flight still reads or writes.
 
     Args:
@@ -181,7 +181,7 @@ def describe_in_flight(site: Site, place: str, copy: Site, shared: bool, tracked
     )
 
 
-def describe_outlived_copy(site: Site, place: str, to_a_peer: bool) -> str:
+def describe_outlived_copy(site: AccessSite, place: str, to_a_peer: bool) -> str:
     """Describe a bulk copy that may still read the shared memory of a block that has exited.
 
     Args:
@@ -196,7 +196,7 @@ def describe_outlived_copy(site: Site, place: str, to_a_peer: bool) -> str:
     )
 
 
-def describe_unfenced(site: Site, place: str, thread: str, write: Site) -> str:
+def describe_unfenced(site: AccessSite, place: str, thread: str, write: AccessSite) -> str:
     """Describe a bulk copy, or a wgmma, that reads what a thread wrote, without a fence of the asynchronous proxy in
     between.
     """
@@ -206,7 +206,7 @@ def describe_unfenced(site: Site, place: str, thread: str, write: Site) -> str:
     return f"{prefix} with no fence.proxy.async between them, and may read what was there before: {advice}"
 
 
-def _wait_instruction(copy: Site, writes: bool) -> str:
+def _wait_instruction(copy: AccessSite, writes: bool) -> str:
     if not copy.is_bulk:
         return "cp.async.wait_group"
     return "cp.async.bulk.wait_group" + ".read" * (not writes)
@@ -260,12 +260,12 @@ def _lane_names(mask: int) -> str:
     return f"lane{'s' * (len(lanes) != 1)} {', '.join(runs[:3]) or 'none'}" + ", …" * (len(runs) > 3)
 
 
-def _format_access(site: Site) -> str:
+def _format_access(site: AccessSite) -> str:
     verb = "copies" if site.is_bulk else _VERBS[site.access]
     return f"{verb} {site.bytes} byte{'s' * (site.bytes > 1)}"
 
 
-def _format_access_to(site: Site, shared: bool) -> str:
+def _format_access_to(site: AccessSite, shared: bool) -> str:
     """Say what an access does, before its place: a copy has one side in shared memory and one elsewhere."""
     if not site.is_bulk:
         return f"{_format_access(site)} at"
@@ -273,7 +273,7 @@ def _format_access_to(site: Site, shared: bool) -> str:
     return "copies to" if writes else "reduces into" if site.access == Access.ATOMIC and not shared else "copies from"
 
 
-def describe_global_address(address: int, site: Site, buffers: Sequence[Buffer]) -> str:
+def describe_global_address(address: int, site: AccessSite, buffers: Sequence[Buffer]) -> str:
     """Describe an address relative to the buffer that holds it, or else to the nearest one that was meant.
 
     A kernel's arguments are a buffer as well. An instruction of the parameter space means them and nothing else; any
@@ -314,7 +314,7 @@ def mbarrier_name(offset: int, variables: dict[str, range]) -> str:
     return source_name(name) + f"[{(offset - start) // 8}]" * (len(variables[name]) != 8)
 
 
-def describe_shared_offset(offset: int, site: Site, extent: int, variables: dict[str, range]) -> str:
+def describe_shared_offset(offset: int, site: AccessSite, extent: int, variables: dict[str, range]) -> str:
     """Describe an offset in the shared memory of a block, with the variable that it belongs to."""
     offset -= (offset >= 1 << 31) << 32  # an address that wrapped around
     variables = exclude_compiler_variables(variables)
@@ -330,7 +330,7 @@ def describe_shared_offset(offset: int, site: Site, extent: int, variables: dict
     return f"{position} of {source_name(name)}" if remainder else f"{source_name(name)}[{index}] ({position})"
 
 
-def describe_local_offset(offset: int, site: Site, extent: int, has_barrier: bool) -> str:
+def describe_local_offset(offset: int, site: AccessSite, extent: int, has_barrier: bool) -> str:
     """Describe an offset in a thread's local memory. In a kernel with barriers, it may have been meant to be shared."""
     if outside := _describe_outside(offset, site, extent, "local memory"):
         return outside
@@ -338,7 +338,7 @@ def describe_local_offset(offset: int, site: Site, extent: int, has_barrier: boo
     return f"byte {offset} of an array that belongs to one thread alone (local memory{hint})"
 
 
-def _describe_outside(offset: int, site: Site, extent: int, memory: str) -> str:
+def _describe_outside(offset: int, site: AccessSite, extent: int, memory: str) -> str:
     if offset < 0:
         return f"{-offset} bytes before the beginning of {memory}"
     if offset + site.bytes > extent:

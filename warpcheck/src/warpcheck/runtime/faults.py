@@ -8,7 +8,7 @@ import numpy as np
 
 from warpcheck.errors import FAULT_KINDS, Deadlock, Fault, FaultKind, TimedOut
 from warpcheck.layout import LANES, NOWHERE, POSITION, UNFENCED, WAITING, Space, Status
-from warpcheck.lowered import Site
+from warpcheck.lowered import AccessSite
 from warpcheck.ptx import Register
 from warpcheck.runtime import complaints
 from warpcheck.runtime.arrays import Dim
@@ -208,7 +208,9 @@ class Faults:
             for record in barriers
         )
 
-    def _describe_race(self, site: Site, place: str, origin: AccessOrigin | None, address: int, alone: bool) -> str:
+    def _describe_race(
+        self, site: AccessSite, place: str, origin: AccessOrigin | None, address: int, alone: bool
+    ) -> str:
         """Describe a race of an access with another one; None if that was not kept."""
         block = self.cta.get("block_number")
         shared = self._in_cluster(address)
@@ -241,12 +243,12 @@ class Faults:
         offset = address - self.cta.get("window")
         return 0 <= offset >> RANK < len(self.cta.cluster) and offset % (1 << RANK) < self.grid.get("shared_bytes")
 
-    def _is_shared(self, address: int, site: Site) -> bool:
+    def _is_shared(self, address: int, site: AccessSite) -> bool:
         """Return whether an access is to shared memory of this block."""
         inside = 0 <= address - self.cta.get("shared") < self.grid.get("shared_bytes")
         return site.space == Space.SHARED or (site.space == Space.GENERIC and inside)
 
-    def _describe_place(self, address: int, site: Site, warp: int, lane: int) -> str:
+    def _describe_place(self, address: int, site: AccessSite, warp: int, lane: int) -> str:
         shared = self.cta.get("shared")
         extent = self.grid.get("shared_bytes")
         if self._is_shared(address, site):

@@ -14,7 +14,7 @@ from warpcheck.counters import AccessSample
 from warpcheck.errors import Fault
 from warpcheck.events import EVENTS, recording
 from warpcheck.layout import LANES, RESERVED, SCRATCH, Space
-from warpcheck.lowered import Lowered, Site
+from warpcheck.lowered import AccessSite, Lowered
 from warpcheck.ptx import Module
 from warpcheck.runtime import complaints
 from warpcheck.runtime.arrays import FAR, Dim, Records, aligned
@@ -46,7 +46,7 @@ class AccessOrigin:
     thread: str
     block: str
     block_number: int
-    site: Site
+    site: AccessSite
 
 
 class Grid(Records):

@@ -11,7 +11,7 @@ end of the block. By then it is clear whether a thread skipped the barrier, or w
 from __future__ import annotations
 
 from warpcheck.errors import FAULT_KINDS, FaultKind
-from warpcheck.layout import LANES, Access, Space, Way
+from warpcheck.layout import LANES, Access, AtomicStrategy, Space
 from warpcheck.native import apart, count_bits, load64, lowest_bit, native, store64
 from warpcheck.runtime.history import STRONG, UNORDERED, site_of, thread_of
 from warpcheck.runtime.polling import count_poll, poll, repeats_last_poll
@@ -227,7 +227,7 @@ def access(
     counts.lanes += lanes
     if kind == Access.ATOMIC and space != Space.LOCAL:
         same_address = count_same_address(warp.address + ADDRESSES, mask)
-        if counts.atomic_strategy == Way.ELECTED and same_address == lanes:
+        if counts.atomic_strategy == AtomicStrategy.ELECTED and same_address == lanes:
             mask = mask & -mask
             same_address = 1
         counts.same_address += same_address

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from warpcheck.layout import BANKS, LANES, Way
+from warpcheck.layout import BANKS, LANES, AtomicStrategy
 from warpcheck.native import View, apart, changes, load64, lowest_bit, native, store64
 from warpcheck.runtime.records import CountsRecord
 from warpcheck.runtime.spaces import RANK
@@ -169,12 +169,12 @@ def count_wavefronts(addresses: int, mask: int, size: int, atomic: int, bank_wor
 @apart
 def count_shared(counts: CountsRecord, addresses: int, mask: int, size: int, atomic: int, bank_words: int) -> None:
     """Count the wavefronts of an access to shared memory; for an atomic operation, by its AtomicStrategy."""
-    serializes = atomic and counts.atomic_strategy != Way.INCREMENT
+    serializes = atomic and counts.atomic_strategy != AtomicStrategy.INCREMENT
     wavefronts = count_wavefronts(addresses, mask, size, serializes, bank_words)
-    if atomic and counts.atomic_strategy == Way.SPIN:
+    if atomic and counts.atomic_strategy == AtomicStrategy.SPIN:
         counts.requests += wavefronts - 1
         counts.loop_wavefronts += count_loop(addresses, mask, size, bank_words)
-    is_compare_and_swap = atomic and counts.atomic_strategy >= Way.SWAP
+    is_compare_and_swap = atomic and counts.atomic_strategy >= AtomicStrategy.SWAP
     counts.wavefronts += wavefronts << is_compare_and_swap
     counts.least += least_wavefronts(addresses, mask, size) << is_compare_and_swap
 
