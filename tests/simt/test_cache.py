@@ -76,10 +76,10 @@ SOURCE = """extern "C" __global__ void kernel(float* a) { a[threadIdx.x] = threa
 
 def launch(number: int) -> None:
     """Compile and run a kernel as a new process does, from what the cache on disk has."""
-    compiler._schedule.cache_clear()
-    compiler._copies.cache_clear()
-    compiler._apart.cache_clear()
-    compiler._code_of_check.cache_clear()
+    compiler._schedule_code.cache_clear()
+    compiler._copy_code.cache_clear()
+    compiler._noinline_code.cache_clear()
+    compiler._check_code.cache_clear()
     compiled, name = compile_ptx(SOURCE % number)
     module = simt.Module(compiled.text, "kernel.cu")  # not the one that load remembers
     out = aligned(32)

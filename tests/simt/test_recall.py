@@ -23,8 +23,8 @@ class Memory:
 
     def __call__(self, name: str, emit: Callable[[], CompiledShape]) -> CompiledShape:
         if name not in self.kept:
-            self.kept[name] = codec.encode_form(emit())
-        form = codec.decode_form(self.kept[name], compiler.CONSTANTS)
+            self.kept[name] = codec.encode_shape(emit())
+        form = codec.decode_shape(self.kept[name], compiler.CONSTANTS)
         assert form is not None
         return form
 

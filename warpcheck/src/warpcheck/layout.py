@@ -52,7 +52,7 @@ SERVICES = ("vprintf", "__assertfail", "malloc", "free")  # functions that the h
 
 
 class Code(enum.IntEnum):
-    """A number that generated code holds."""
+    """A number that generated code contains."""
 
     __str__ = int.__repr__  # llvmlite writes constants with str, which gives the name before Python 3.11
 
@@ -72,7 +72,7 @@ class Status(Code):
 
 
 class Space(Code):
-    """Memory that an access names. GENERIC is resolved lane by lane."""
+    """The state space of an access. GENERIC is resolved lane by lane."""
 
     GENERIC = 0
     GLOBAL = 1
@@ -84,7 +84,7 @@ class Space(Code):
 
 
 class Access(Code):
-    """What an access does."""
+    """The kind of an access."""
 
     LOAD = 0
     STORE = 1
@@ -92,7 +92,7 @@ class Access(Code):
 
 
 class AtomicStrategy(Code):
-    """How the lanes of a warp come to an atomic operation."""
+    """How the hardware executes an atomic operation for the lanes of a warp."""
 
     TURNS = 0  # those that meet at a word take turns
     ELECTED = 1  # one lane does the operation of all: ptxas knows that the address is the same

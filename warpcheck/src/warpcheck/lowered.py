@@ -1,4 +1,4 @@
-"""What lowering a kernel gives: LLVM IR, and what the host must know to launch it and to read its counters."""
+"""The result of lowering a kernel: LLVM IR, and what the host must know to launch it and to read its counters."""
 
 from __future__ import annotations
 
@@ -12,18 +12,21 @@ __all__ = ["UNKNOWN", "AccessSite", "Check", "Lowered", "SassAccess", "parameter
 
 
 class SassAccess(NamedTuple):
-    """How the hardware serves an access.
+    """How the hardware executes an access of PTX.
 
-    bytes: those of a lane in the instruction that ptxas made of it and its neighbors; 0 where that is not known, and
-    each access counts as its PTX says. group: the number of those that are served together, from 1 on; 0 for one that
-    is served alone. chunks: how many pieces of so many bytes a group has in registers at once, a power of two.
-    way: that of an atomic operation.
+    Args:
+        bytes: Those of a lane in the instruction that ptxas made of it and its neighbors; 0 if that is not known, and
+            each
+            access counts as its PTX says.
+        group: The number of a group of accesses that are merged, from 1 on; 0 for an access that is not.
+        chunks: How many pieces of ``bytes`` bytes a group has in registers at once, a power of two.
+        strategy: That of an atomic operation.
     """
 
     bytes: int = 0
     group: int = 0
     chunks: int = 0
-    way: AtomicStrategy = AtomicStrategy.TURNS
+    strategy: AtomicStrategy = AtomicStrategy.TURNS
 
 
 UNKNOWN = SassAccess()
@@ -33,7 +36,7 @@ UNKNOWN = SassAccess()
 class AccessSite:
     """One instruction that touches memory. ``bytes`` is for a lane, ``parts`` the elements of a vector access.
 
-    at: its line in the PTX text. served: how ptxas serves it; see ``served``.
+    ``at`` is its line in the PTX text. ``sass_access`` says how ptxas implements it; see ``served``.
     """
 
     space: Space
@@ -44,31 +47,31 @@ class AccessSite:
     line: int
     text: str
     at: int = 0
-    served: SassAccess = UNKNOWN
+    sass_access: SassAccess = UNKNOWN
 
     @property
     def width(self) -> int:
-        """Bytes of a lane in one access of the hardware."""
-        return self.served.bytes or self.bytes
+        """Return the bytes of a lane in one access of the hardware."""
+        return self.sass_access.bytes or self.bytes
 
     @property
     def words(self) -> list[str]:
-        """The opcode and the modifiers."""
+        """Return the opcode and the modifiers."""
         return self.text.split(".")
 
     @property
     def is_bulk(self) -> bool:
-        """Whether it copies in bulk, and reaches memory through the asynchronous proxy."""
+        """Return whether it is a bulk copy, which reaches memory through the asynchronous proxy."""
         return "bulk" in self.words
 
     @property
     def is_copy(self) -> bool:
-        """Whether it is a cp.async of single elements."""
+        """Return whether it is a cp.async of single elements."""
         return self.words[:2] == ["cp", "async"] and not self.is_bulk
 
     @property
     def is_wgmma(self) -> bool:
-        """Whether tensor cores read the bytes."""
+        """Return whether tensor cores read the bytes."""
         return self.words[0] == "wgmma"
 
 
@@ -80,16 +83,17 @@ class Check(NamedTuple):
 
     @property
     def symbol(self) -> str:
-        """Its name in machine code."""
+        """Return its name in machine code."""
         return "_".join(("check", self.function, *map(str, self.constants)))
 
 
 @dataclass(frozen=True)
 class CompiledShape:
-    """Code that instructions of one form share: the symbol of its function, with the IR of that and of what it calls.
+    """Code that instructions of one shape share: the symbol of its function, with the IR of that and of what it
+    calls.
 
-    sites: of its accesses, for an instruction on line 0. checks: those that it calls. carried: whether it leaves a
-    carry.
+    ``sites`` are those of its accesses, for an instruction on line 0. ``checks`` are those that it calls. ``carried``
+    is whether it leaves a carry.
     """
 
     symbol: str
@@ -119,7 +123,7 @@ class Lowered:
 
 
 def parameter_offsets(kernel: Function) -> list[tuple[Variable, int]]:
-    """Each parameter of a kernel with its offset, laid out in order at its own alignment."""
+    """Return each parameter of a kernel with its offset, laid out in order at its natural alignment."""
     offsets: list[tuple[Variable, int]] = []
     end = 0
     for parameter in kernel.params:

@@ -1,8 +1,8 @@
-"""The descriptor of a tensor for tensor copies (TMA): 128 bytes, as cuTensorMapEncodeTiled makes them.
+"""The descriptor of a tensor for tensor copies (TMA): 128 bytes, as cuTensorMapEncodeTiled writes them.
 
-NVIDIA does not document the layout. It is what ptxas makes of ``tensormap.replace``, and what a driver wrote for some
-two hundred descriptors, some of which a test replays. Axes count from the innermost. CUDA driver API, "Tensor Map
-Object Management"; PTX ISA, 5.5.8.
+NVIDIA does not document the layout. It is derived from what ptxas generates for ``tensormap.replace``, and from what a
+driver wrote for some two hundred descriptors, some of which a test replays. Axes count from the innermost. CUDA driver
+API, "Tensor Map Object Management"; PTX ISA, 5.5.8.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ BYTES = 128
 READ = 60  # of them; what follows may be left as it was
 ALIGNMENT = 64
 AXES = 5
-MOST_BOX = 256
-MOST_STEP = 8
+MAX_BOX = 256
+MAX_STEP = 8
 SWIZZLES = (0, 32, 64, 128)
 """The span of each swizzle mode in bytes."""
 
@@ -76,10 +76,10 @@ ELEMENT_TYPES = (
 
 @dataclass(frozen=True)
 class TensorMap:
-    """What a descriptor says.
+    """The contents of a descriptor.
 
-    address: of the first element. extents: of the tensor in elements. strides: in bytes, of all axes but the innermost.
-    box: elements along each axis from the first that a copy takes to the last; steps: it takes each so many.
+    ``address`` is that of the first element, ``extents`` those of the tensor in elements, ``strides`` in bytes, of all
+    axes but the innermost. A copy takes every ``steps``-th element of ``box`` elements along each axis.
     """
 
     type: ElementType
@@ -99,16 +99,18 @@ class TensorMap:
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """The elements along each axis that a copy takes: the innermost has no step, whatever the map says."""
+        """Return the elements along each axis that a copy takes: the innermost has no step, whatever the map says."""
         outer = zip(self.box[1:], self.steps[1:], strict=True)
         return (self.box[0], *(-(-extent // step) for extent, step in outer))
 
     def encode(self) -> bytes:
-        """The descriptor."""
+        """Return the descriptor as bytes."""
+        # Word 2: rank - 1, type, interleave, swizzle, fill mode, tf32, promotion; see the shifts above.
         flags = self.rank - 1 << _RANK | self.type.code << _TYPE | self.interleave << _INTERLEAVE
         flags |= self.swizzle << _SWIZZLE | self.nan_fill << _FILL | self.promotion << _PROMOTION
         flags |= self.type.is_tf32 << _TF32
         strides = [stride >> 4 for stride in _padded(self.strides, AXES - 1, 0)]
+        # Strides have 36 bits in units of 16 bytes: the upper four of each are together in one word.
         high = sum((stride >> 32) << 4 * axis for axis, stride in enumerate(strides))
         extents, box, steps = (
             [value - 1 for value in _padded(values, AXES, 1)] for values in (self.extents, self.box, self.steps)
@@ -122,7 +124,7 @@ class TensorMap:
 
     @classmethod
     def decode(cls, content: bytes) -> TensorMap:
-        """What a descriptor of 128 bytes says. Raises ValueError for bytes that are no descriptor."""
+        """Decode a descriptor of 128 bytes. Raises ValueError for bytes that are not a descriptor."""
         address, flags, *words = struct.unpack_from("<Q13I", content)
         low = words[:4]
         high = words[4]
@@ -132,15 +134,15 @@ class TensorMap:
         rank = (flags >> _RANK & 7) + 1
         code = flags >> _TYPE & 15
         is_tf32 = bool(flags >> _TF32 & 1)
-        found = [
+        types = [
             kind for kind in ELEMENT_TYPES if (kind.code, kind.is_tf32) == (code, is_tf32) or kind.host == code > 10
         ]
-        if not address or flags & _RESERVED or rank > AXES or not found:
+        if not address or flags & _RESERVED or rank > AXES or not types:
             raise ValueError("no tensor map")
         strides = [(part | (high >> 4 * axis & 15) << 32) << 4 for axis, part in enumerate(low)]
         box = [packed >> 24, *(outer >> 8 * axis & 255 for axis in range(AXES - 1))]
         return cls(
-            type=found[0],
+            type=types[0],
             address=address,
             extents=tuple(extent + 1 for extent in extents[:rank]),
             strides=tuple(strides[: rank - 1]),
@@ -165,7 +167,7 @@ def encode_tiled(
     promotion: int = 0,
     oob_fill: int = 0,
 ) -> bytes:
-    """What cuTensorMapEncodeTiled writes, given what it is given: the numbers of its enumerations among them.
+    """Return what cuTensorMapEncodeTiled writes for the same arguments, including the numbers of its enumerations.
 
     Raises ValueError, with the rule, where it returns CUDA_ERROR_INVALID_VALUE.
     """
@@ -188,7 +190,7 @@ def _refusal(
     promotion: int,
     oob_fill: int,
 ) -> str:
-    """The rule that arguments break; empty where they break none."""
+    """Return the rule that the arguments break; an empty text if they break none."""
     rank = len(extents)
     inner = 0
     if not 0 <= data_type < len(ELEMENT_TYPES):
@@ -196,16 +198,16 @@ def _refusal(
     kind = ELEMENT_TYPES[data_type]
     if not 1 <= rank <= AXES:
         return f"tensorRank is {rank}, it must be 1 to {AXES}"
-    for name, values, least in (
+    for name, values, required in (
         ("globalStrides", strides, rank - 1),
         ("boxDim", box, rank),
         ("elementStrides", steps, rank),
     ):
-        if len(values) < least:
+        if len(values) < required:
             return f"{name} has {len(values)} values for a tensor of {rank} axes"
-    for name, value, most in (("interleave", interleave, 2), ("swizzle", swizzle, 3), ("l2Promotion", promotion, 3)):
-        if not 0 <= value <= most:
-            return f"{name} is {value}, it must be 0 to {most}"
+    for name, value, maximum in (("interleave", interleave, 2), ("swizzle", swizzle, 3), ("l2Promotion", promotion, 3)):
+        if not 0 <= value <= maximum:
+            return f"{name} is {value}, it must be 0 to {maximum}"
     unit = 32 if interleave == 2 else 16
     if interleave and rank < 3:
         return "an interleaved tensor has at least 3 axes"
@@ -218,11 +220,11 @@ def _refusal(
         if stride % unit or not 0 <= stride < 1 << 40:
             return f"globalStrides[{axis}] is {stride} bytes, it must be a multiple of {unit} below 2^40"
     for axis, extent in enumerate(box[:rank]):
-        if not 1 <= extent <= MOST_BOX:
-            return f"boxDim[{axis}] is {extent}, it must be 1 to {MOST_BOX}"
+        if not 1 <= extent <= MAX_BOX:
+            return f"boxDim[{axis}] is {extent}, it must be 1 to {MAX_BOX}"
     for axis, step in enumerate(steps[:rank]):
-        if not 1 <= step <= MOST_STEP:
-            return f"elementStrides[{axis}] is {step}, it must be 1 to {MOST_STEP}"
+        if not 1 <= step <= MAX_STEP:
+            return f"elementStrides[{axis}] is {step}, it must be 1 to {MAX_STEP}"
     inner = box[0] * kind.bytes
     if not interleave and inner % 16:
         return f"boxDim[0] is {box[0]} elements, {inner} bytes: it must be a multiple of 16 bytes"
@@ -237,7 +239,7 @@ def _refusal(
 
 
 def _box_bytes(kind: ElementType, box: Sequence[int], steps: Sequence[int]) -> int:
-    """Bytes of a box, as the driver counts them: it rounds down where an axis is not a multiple of its step."""
+    """Return the bytes of a box, as the driver counts them: it rounds down if an axis is not a multiple of its step."""
     return math.prod(extent // step for extent, step in zip(box, steps, strict=False)) * kind.bytes
 
 

@@ -144,6 +144,7 @@ def minimum_or_maximum(e: Emitter, t: Kind, x: Value, y: Value, *, op: str = "")
 def fma(e: Emitter, t: Kind, x: Value, y: Value, z: Value) -> Value:
     if directed_mode(e):
         return rounded(e, lambda x, y, z: add_floats(e, e.b.fmul(x, y), z), x, y, z)
+    # A product of halves is exact in float64; the sum is rounded to odd, so that rounding to 16 bits is correct.
     if t.is_half:
         return to_odd(e, intrinsic(e, "fma", *(e.b.fpext(v, like(v, F64)) for v in (x, y, z))))
     return intrinsic(e, "fma", x, y, z)

@@ -33,6 +33,7 @@ def emit_atom(e: Lowering, i: Instruction) -> None:
         return
     barrier = sources.pop() if "async" in i.modifiers else None
     values = [e.read(source, kind.bits) for source in sources]
+    # The check needs both values to see whether a 16-bit half stays as it is.
     half = operation == "cas" and kind.bits == 32
     for row, value in enumerate(values if half else ()):
         e.store_row(2 * row, e.resize(value, 64))
@@ -74,6 +75,7 @@ def update(e: Lowering, addresses: Value, kind: Kind, values: Sequence[Value], r
     vector = ir.VectorType(ir.IntType(kind.bits), LANES)
     old = e.room(vector)
     e.b.store(ir.Constant(vector, None), old)
+    # Lanes with the same address have to see each other's results, so this is a loop and no vector operation.
     with e.each_lane(e.active) as lane:
         pointer = e.b.inttoptr(e.b.extract_element(addresses, lane), ir.PointerType())
         previous = e.b.load(pointer, typ=ir.VectorType(ir.IntType(kind.bits), 1), align=kind.bits // 8)

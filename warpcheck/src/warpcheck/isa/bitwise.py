@@ -61,6 +61,7 @@ def bfind(e: Emitter, t: Kind, x: Value) -> Value:
 def shift(e: Emitter, operation: Callable[[Value, Value], Value], x: Value, amount: Value, limit: Value) -> Value:
     """Shift; amounts of the width or more give ``limit`` (PTX clamps them, LLVM leaves them undefined)."""
     bits = x.type.element.width
+    # The amount is 0 where it would be out of range, so that LLVM's shift is defined.
     big = e.b.icmp_unsigned(">=", amount, constant(amount, bits))
     amount = e.resize(e.b.select(big, constant(amount, 0), amount), bits)
     return e.b.select(big, limit, operation(x, amount))

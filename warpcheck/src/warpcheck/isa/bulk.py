@@ -1,6 +1,6 @@
 """Bulk and tensor copies, and tensor maps in memory. PTX ISA manual, "Asynchronous copy", "tensormap.replace".
 
-The description of a copy goes to ``run.bulk`` above its site's number, which has 32 bits:
+The description of a copy goes to ``runtime.bulk`` above its site's number, which has 32 bits:
 
     bits 0-2  direction     bits 3-5  axes, 0 for a range of bytes     bits 6-9  operation of a reduction
     bits 10-13  element type of a reduction                            bit 14    multicast
@@ -94,6 +94,7 @@ def issue(e: Lowering, i: Instruction) -> None:
     if "multicast::cluster" in i.modifiers:
         store_operand(e, TARGETS_ROW, e.resize(e.read(operands.pop(0), 16), 64))
     axes = next(int(m[0]) for m in i.modifiers if m in _AXES.split("|")) if tensor else 0
+    # See the module's docstring for the layout.
     operation, kind = _reduction(e, i)
     description = direction | axes << 3 | operation << 6 | kind << 10 | ("multicast::cluster" in i.modifiers) << 14
     access = Access.ATOMIC if operation else Access.STORE if direction == Direction.STORE else Access.LOAD

@@ -44,8 +44,10 @@ def emit_shfl(e: Lowering, i: Instruction) -> None:
     lane = e.read_special("%laneid")
     clamp = b.and_(c, low_five)
     segment = b.and_(b.lshr(c, e.splat(8, 32)), low_five)
+    # A segment is the lanes that agree in the bits of the segment mask; the clamp is its last lane for all others.
     last = b.or_(b.and_(lane, segment), b.and_(clamp, b.not_(segment)))
     first = b.and_(lane, segment)
+    # Lanes whose source is outside of their segment keep their own value, and get a false predicate.
     mode = next(m for m in i.modifiers if m in ("up", "down", "bfly", "idx"))
     if mode == "up":
         source_lane = b.sub(lane, step)

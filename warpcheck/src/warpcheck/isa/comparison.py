@@ -33,6 +33,7 @@ def emit_setp(e: Emitter, i: Instruction) -> None:
     x, y = (maybe_flushed(e, operand(e, source, kind), kind) for source in i.operands[1:3])
     result = compare(e, i.modifiers[0], kind, x, y)
     targets = i.operands[0].items if isinstance(i.operands[0], Group) else (i.operands[0],)
+    # A packed comparison has 64 results, two adjacent ones for each lane.
     if kind.is_packed:
         halves = e.b.bitcast(result, ir.VectorType(ir.IntType(2), result.type.count // 2))
         values = [e.resize(e.b.lshr(halves, constant(halves, n)), 1) for n in range(2)]

@@ -74,6 +74,7 @@ def emit_setmaxnreg(e: Lowering, i: Instruction) -> None:
     assert isinstance(count, Immediate)
     if count.value % 8 or not 24 <= count.value <= 256:
         raise ValueError(f"line {i.line}: {i.name} takes a multiple of 8 from 24 to 256, not {count.value}")
+    # The limits are those of the PTX ISA manual, "setmaxnreg".
     e.call_check("set_registers", count.value, ("inc" in i.modifiers,))
     e.suspend()
 

@@ -240,6 +240,7 @@ def narrow_eight(e: Emitter, value: Value, name: str) -> Value:
     odd = b.and_(b.lshr(bits, constant(bits, 23 - fraction)), constant(bits, 1))
     rounded = b.add(bits, b.add(odd, constant(bits, (1 << 22 - fraction) - 1)))
     normal = b.sub(b.lshr(rounded, constant(bits, 23 - fraction)), constant(bits, 127 - bias << fraction))
+    # Normal numbers: round in the bits of float32, then rebias. Subnormal ones are multiples of the least.
     steps = b.fmul(size, constant(size, 2.0 ** (bias - 1 + fraction)))  # of a subnormal number
     subnormal = b.fptoui(intrinsic(e, "roundeven", steps), bits.type)
     code = b.select(b.fcmp_ordered("<", size, constant(size, 2.0 ** (1 - bias))), subnormal, normal)
@@ -258,6 +259,7 @@ def widen_eight(e: Emitter, bits: Value, name: str) -> Value:
     sign = e.b.shl(e.b.and_(wide, constant(wide, 0x80)), constant(wide, 8))
     size = e.b.and_(wide, constant(wide, 0x7F))
     value = widen(e, e.b.or_(sign, e.b.shl(size, constant(wide, 7))), "f16")
+    # e4m3 has no infinity; its NaN is 0x7f with either sign. 256 = 2**(15 - 7) corrects the bias.
     is_nan = e.b.icmp_unsigned("==", size, constant(wide, 0x7F))
     return e.b.select(is_nan, constant(value, float("nan")), e.b.fmul(value, constant(value, 256.0)))
 

@@ -45,6 +45,7 @@ def copy_async(e: Lowering, i: Instruction) -> None:
     byte_counts = bytes_to_copy(e, i, size)
     if byte_counts is not None:
         e.active = e.b.and_(all_active, e.b.icmp_unsigned("!=", byte_counts, e.splat(0, 32)))
+    # Lanes that copy nothing do not read, but their destination is filled with zeros.
     e.check(source, Space.GLOBAL, Access.LOAD, size, lane_bytes=byte_counts)
     values = []
     for offset in range(0, size, 4):

@@ -183,6 +183,7 @@ class Fragment:
 def multiply(e: Lowering, a: Fragment, b: Fragment, sums: list[Value]) -> list[Value]:
     """Compute row after row of the result: the sum over k of one element of a times a row of b."""
     element_type = sums[0].type.element
+    # One vector operation for each row and k: an element of a, broadcast, times 8 columns of b.
     step = a.per_word * LANES
     matrix = array(e, a.places)
     result = array(e, [interleave(e, *sums[:2]), interleave(e, *sums[2:])])

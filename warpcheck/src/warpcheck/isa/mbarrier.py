@@ -1,4 +1,4 @@
-"""mbarrier objects. PTX ISA manual, 9.7.13.15. ``run.mbarriers`` executes them."""
+"""mbarrier objects. PTX ISA manual, 9.7.13.15. ``runtime.mbarriers`` executes them."""
 
 from __future__ import annotations
 
@@ -76,6 +76,7 @@ def emit_wait(e: Lowering, i: Instruction) -> None:
     e.call_check("mbarrier_wait", number, ("relaxed" in i.modifiers,))
     blocked = e.as_lanes(e.load_field(e.warp, WARP, "blocked_lanes", I32))
     e.write(done, e.b.not_(blocked))
+    # The result is written before the suspension: lanes that go on need it.
     e.suspend(gives_up=True, returns=i.modifiers[0] == "test_wait")
 
 

@@ -53,6 +53,7 @@ def emit_st(e: Lowering, i: Instruction) -> None:
     e.check(addresses, space, Access.STORE, size * len(sources), len(sources))
     for part, value in enumerate(values):
         e.scatter(e.b.add(addresses, e.splat(part * size, 64)), value)
+    # st.async signals the mbarrier when its bytes have landed, which is at once here.
     if "async" in i.modifiers:
         complete_tx(e, i.operands[2], e.splat(size * len(sources), 32))
 

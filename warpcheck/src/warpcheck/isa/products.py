@@ -123,6 +123,7 @@ def _emit_products(
         zeros = ir.Constant(accumulator_values[0].type, [0] * ROWS)
         accumulator_values = [e.b.select(keeps, column, zeros) for column in accumulator_values]
         steps = along_n, along_k
+        # As measured on an H200: terms are cut 13 or 25 bits below the largest, sums to 14 or 24 bits.
         if kind in LEAST:
             cut = 13 if BITS[kind] == 8 else 25
             sums = add_floats(

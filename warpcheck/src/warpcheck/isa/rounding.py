@@ -43,6 +43,7 @@ def add_floats(e: Emitter, x: Value, y: Value) -> Value:
     total = b.fneg(b.fadd(b.fneg(x), b.fneg(y))) if mode == "rm" else b.fadd(x, y)  # subtle: 1 - 1 is -0 under rm
     of_y = b.fsub(total, x)
     error = b.fadd(b.fsub(x, b.fsub(total, of_y)), b.fsub(y, of_y))  # what rounding took, exactly: Knuth's two-sum
+    # Round to odd in float64: an inexact sum with an even last bit moves one place toward the exact one.
     bits = b.bitcast(total, like(total, ir.IntType(64)))
     is_inexact = b.and_(b.fcmp_ordered("!=", error, constant(error, 0.0)), is_even(e, bits))
     is_away_from_zero = b.icmp_signed(

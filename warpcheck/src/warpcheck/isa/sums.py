@@ -82,6 +82,7 @@ def add_floats(
             return intrinsic(e, "smax", power, e.b.add(from_a, from_b))
 
         power = fold(e, depth, powers(e, column, -126), largest)
+        # Keep 2**power within the range of float64; all terms are 0 below.
         power = intrinsic(e, "smax", power, constant(power, -900))
         up, down = (power_of_two(e, number) for number in (negative(e, power, fraction), offset(e, power, -fraction)))
 

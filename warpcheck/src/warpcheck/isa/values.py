@@ -101,11 +101,13 @@ def lanewise(rule: Callable[..., Value]) -> Callable[[Emitter, Instruction], Non
         if len(i.operands) != sources + 1:
             raise e.unsupported(f"{i.name} with {len(i.operands)} operands")
         values = [operand(e, source, kind) for source in i.operands[1:]]
+        # mad.wide adds a value of twice the width of its factors.
         if i.opcode == "mad" and "wide" in i.modifiers:
             values[2] = e.read(i.operands[3], 2 * kind.bits)
         if "ftz" in i.modifiers:
             values = [flush(e, value, kind) for value in values]
         result = rule(e, kind, *values)
+        # For a result near the least normal number, flush needs it before it was rounded to a subnormal.
         if "ftz" in i.modifiers:
             larger = None
             if kind.name == "f32" and i.opcode in SCALES:
@@ -115,9 +117,8 @@ def lanewise(rule: Callable[..., Value]) -> Callable[[Emitter, Instruction], Non
             result = saturate(e, result)
         if "relu" in i.modifiers:
             result = relu(e, result)
-        if (
-            i.opcode in SIGNS and not kind.is_half and kind.is_float
-        ):  # of a NaN, too; the manual leaves its payload open
+        # The sign of a NaN changes, too; the manual leaves its payload open, so it is not made canonical.
+        if i.opcode in SIGNS and not kind.is_half and kind.is_float:
             e.write(i.operands[0], e.b.bitcast(result, like(result, ir.IntType(kind.bits))))
         else:
             put(e, i.operands[0], result, kind)

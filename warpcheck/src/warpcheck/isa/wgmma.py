@@ -1,7 +1,7 @@
 """wgmma: the four warps of a warpgroup multiply matrices in shared memory. PTX ISA manual, section 9.7.15.
 
 Of D, and of A in registers, lane 4g + t of a warp has rows g and g + 8 of the warp's 16 rows, and of 8 columns those
-from 2t on. Operands of any type take 32 bytes along k. ``run.warpgroup`` checks a warp's reads of memory;
+from 2t on. Operands of any type take 32 bytes along k. ``runtime.warpgroup`` checks a warp's reads of memory;
 ``isa.products`` multiplies.
 """
 
@@ -64,6 +64,7 @@ def emit_mma_async(e: Lowering, i: Instruction) -> None:
     require_registers(e, d, columns // (4 if to == "f16" else 2))
     if len(set(d)) != len(d):
         raise ValueError("a register of D stands in two places")
+    # Both operands count for one site.
     number = e.b.add(e.first_site, I64(len(e.out.sites)))
     e.out.sites.append(AccessSite(Space.SHARED, Access.LOAD, CHUNK, 1, 0, i.line, i.name))
     store_position(e)

@@ -71,6 +71,7 @@ class Matrix:
         Lane 4g + t takes the t-th group of adjacent elements of line g, 8 lines at a time; a line is contiguous in
         memory. Column-major accumulators are accessed one by one: two of row g, in columns 2t and 2t + 1.
         """
+        # A line is what is contiguous in memory: a row, or a column of a column-major matrix.
         lines, along = (self.rows, self.columns) if self.by_row else (self.columns, self.rows)
         takes_single = self.is_sum and not self.by_row
         parts = 1 if takes_single else 2 if self.is_sum else min(32 // self.bits, along // 4)
@@ -116,6 +117,7 @@ def emit_store(e: Lowering, i: Instruction) -> None:
         e.b.lshr(words[number // per_word], e.splat(number % per_word * matrix.bits, 32))
         for number in range(matrix.rows * matrix.columns // LANES)
     ]
+    # The elements go through the stack, because the lane that stores an element need not be the one that holds it.
     first = e.b.ptrtoint(array(e, element_words), ir.IntType(64))
     start = spread(e, first, ir.VectorType(ir.IntType(64), LANES))
     for parts in matrix.requests():

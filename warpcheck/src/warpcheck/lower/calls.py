@@ -82,6 +82,7 @@ class Inliner:
             raise Rejected(f"Unresolved extern function '{callee}'", self.module.file, call.line)
         if callee in callers:
             raise Unsupported(f"{call.name} (recursion)", self.module.file, call.line)
+        # A guarded call becomes a branch around the inlined body.
         after = self._emit_skip(call) if call.guard is not None else ""
         if function is not None:
             self._inline(function, arguments, results, callers)
@@ -133,6 +134,7 @@ class Inliner:
         return targets & self.module.functions.keys()
 
     def _inline(self, function: Function, arguments: list[str], results: list[str], callers: tuple[str, ...]) -> None:
+        # Each inlined copy has names of its own; its parameters are the caller's arguments.
         self.calls += 1
         local_names = (*function.registers, *function.variables, *function.labels, *function.tables)
         new_names = {name: f"{name}@call{self.calls}" for name in local_names}

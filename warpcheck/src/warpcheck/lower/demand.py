@@ -101,6 +101,7 @@ class Demand:
                 results = NO_LANES
                 arms = self._arms(number) if i.opcode == "bra" else NO_ARMS
                 place = ProgramPoint(number, position)
+                # A branch is used by the lanes that store in its arms, or that use what its arms compute.
                 for name in arms.written:
                     results = disjoin(results, self._total_demand(demand, name))
                 for name in op.written(i):
@@ -160,10 +161,9 @@ class Demand:
     ) -> Formula:
         """Return the lanes for which an instruction uses a register, by the demand for its results."""
         guards = [i.guard] if i.guard is not None else []
+        # The results are those of instructions after the branch, so only invariant predicates mean the same here.
         if i.opcode == "bra" and self._arms(place.block) != NO_ARMS:
-            return self.predicates.conjoin(
-                condition, self.predicates.keep_invariant(results)
-            )  # which are of instructions behind the branch
+            return self.predicates.conjoin(condition, self.predicates.keep_invariant(results))
         if name not in registers(guards):
             if self.slices.is_pure(i):
                 return self.predicates.conjoin(
@@ -171,11 +171,12 @@ class Demand:
                 )
             if i.opcode == "shfl" and name not in registers(i.operands[2:]):
                 spread = _spread(i)
-                # A lane that takes the value may be in another round of a loop when this one loads.
+                # A lane that takes the value may be in another iteration of a loop when this one loads.
                 return frozenset(
                     frozenset(literal._replace(spread=literal.spread | spread) for literal in term)
                     for term in self.predicates.keep_invariant(results)
                 )
+        # Any other instruction uses its operands wherever it is executed.
         return self.predicates.conjoin([*self.predicates.literals(guards, place), *condition], ALL_LANES)
 
     def _arms(self, number: int) -> Arms:
@@ -187,6 +188,7 @@ class Demand:
     def _find_arms(self, number: int) -> Arms:
         written = set[str]()
         stores = NO_LANES
+        # In reverse postorder the arms lie between the branch and their join; a back edge in between is too complex.
         end = self._last_rank(number)
         position_in_order = self.rank[number] + 1
         while position_in_order < end:
@@ -231,6 +233,7 @@ class Demand:
     def _move_ahead(self, load: ProgramPoint, formula: Formula) -> None:
         """Compute the predicates that a load names, and that are computed after it, in front of it."""
         for predicate in sorted({holds.predicate for term in formula for holds in term} - self.predicates.constants):
+            # is_known held for it, so it is computed either before the load or by a slice in front of it.
             if not self.slices.is_before(predicate, load):
                 computation = self.slices.slice_of(predicate, load)
                 assert computation is not None

@@ -89,7 +89,7 @@ class Emitter(Registers):
             parts: Elements of a vector access.
             lane_bytes: The bytes of each lane, if they are not all of ``nbytes``.
             using_lanes: The lanes that use what they load, if not all do.
-            half: Whether it is enough that one half of the word is allowed; see ``run.memory.access``.
+            half: Whether it is enough that one half of the word is allowed; see ``runtime.memory.access``.
             polls: Whether a volatile load polls in a loop, and so is strong.
             spins: Whether its repetitions in a polling loop are not counted.
             unordered: Whether it accesses an mbarrier object, which orders by its own rules.
@@ -122,6 +122,7 @@ class Emitter(Registers):
         """Call a check with the active lanes; a result other than 0 is a fault."""
         check = Check(function, tuple(map(int, constants)))
         self.out.checks.add(check)
+        # The check's own signature is of integers; its last parameters are compiled into it.
         records = [self.b.ptrtoint(pointer, I64) for pointer in (self.launch, self.cta, self.warp)]
         mask = self.b.zext(self.as_bits(self.active), I64)
         argument_value = I64(argument) if isinstance(argument, int) else argument
@@ -140,6 +141,7 @@ class Emitter(Registers):
         self.call_local(f"scatter{bits}", ir.VoidType(), [addresses, self.active, value], self._emit_scatter)
 
     def _emit_gather(self, addresses: ir.Value, active: ir.Value) -> ir.Value:
+        # CPUs gather elements of 32 and 64 bits: smaller ones are loaded lane after lane.
         vector = self.function_result
         bits = vector.element.width
         if bits >= 32:

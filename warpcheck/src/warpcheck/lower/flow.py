@@ -66,6 +66,7 @@ def analyze(module: Module, kernel: Function, ops: Ops, target: str) -> Flow:
             raise Unsupported(instruction.name + hint, module.file, instruction.line)
         if unknown_labels := set(_branches_to(instruction, inliner.tables)) - inliner.labels.keys():
             raise ValueError(f"line {instruction.line}: no label {unknown_labels.pop()}")
+    # From here on labels are block numbers; a label at the end of the code is the number after the last block.
     starts = _block_starts(inliner.body, inliner.labels, inliner.tables, ops)
     block_numbers = {start: index for index, start in enumerate(starts)}
     ends = [*starts[1:], len(inliner.body)]
@@ -75,6 +76,7 @@ def analyze(module: Module, kernel: Function, ops: Ops, target: str) -> Flow:
     blocks = [Block(inliner.body[start:end]) for start, end in zip(starts, ends, strict=True)]
     for index, block in enumerate(blocks):
         block.successors = _successors(block, index, len(blocks), targets, inliner.tables, ops)
+    # A back edge leads to the same or an earlier block in program order: its target may end a time slice.
     for index, block in enumerate(blocks):
         for successor in block.successors:
             blocks[successor].loop |= successor <= index

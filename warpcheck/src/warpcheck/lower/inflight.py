@@ -5,7 +5,7 @@ group. Until then only products of the same shape may use D. What a thread write
 before a wgmma.fence. ``mov`` renames: its results have the marks of its sources, because compilers copy accumulators in
 flight, and ptxas coalesces the copies into one register.
 
-This is a forward data-flow analysis over all paths. At run time ``run.warpgroup.hazard`` decides whether the wgmma
+This is a forward data-flow analysis over all paths. At run time ``runtime.warpgroup.hazard`` decides whether the wgmma
 really is in flight. PTX ISA manual, section 9.7.15.7.
 """
 
@@ -57,6 +57,7 @@ def hazards(flow: Flow, ops: Ops) -> dict[ProgramPoint, set[Hazard]]:
     if not any(_is_wgmma(i, "mma_async") for i in everything):
         return {}
     tracked = _tracked_registers(everything)
+    # At the entry every register counts as written and not fenced.
     entries: dict[int, Marks] = {0: {EVERY: frozenset([Mark(WRITTEN, ProgramPoint(0, 0))])}}
     result: dict[ProgramPoint, set[Hazard]] = {}
     worklist = [0]

@@ -76,6 +76,7 @@ class Loads(Emitter):
         lanes_using_load = None
         if formula != ALL_LANES:
             lanes_using_load = Group(tuple(self._operand(term, place) for term in sorted(map(sorted, formula))))
+        # A load whose address is also that of a 32-bit compare-and-swap belongs to a 16-bit atomic update.
         half = i.operands[-1] in self.swapped
         is_volatile = "volatile" in i.modifiers
         spins = not _STRONG.isdisjoint(i.modifiers) and self.polls.polls(place)

@@ -57,6 +57,7 @@ def emit_uncount(e: Shared, launch: ir.Value, lanes: ir.Value, block: ir.Value, 
 def emit_goto(e: Shared, warp: ir.Value, lanes: ir.Value, pc: ir.Value) -> ir.Value:
     """Move the lanes of a block to another one. Return its number if they are all of the warp, else NOWHERE."""
     b = e.b
+    # If all lanes of the warp are here, the next block follows at once, without storing program counters.
     live = e.load_field(warp, WARP, "live", I32)
     leaves = b.icmp_unsigned("==", pc, I32(NOWHERE))
     with b.if_then(b.and_(b.icmp_unsigned("==", lanes, live), b.not_(leaves))):
@@ -81,6 +82,7 @@ def emit_branch(
     for unanimous, pc in ((lanes, target), (I32(0), otherwise)):
         with b.if_then(b.icmp_unsigned("==", taken, unanimous)):
             b.ret(emit_goto(e, warp, lanes, pc))
+    # The branch diverges.
     add_to(e, e.at(counters_of(e, launch, block), 16), I64(1))
     emit_set_pcs(e, warp, lanes, otherwise)
     emit_set_pcs(e, warp, taken, target)

@@ -40,6 +40,7 @@ class Polls:
         loop = self._innermost_loop(place.block)
         if loop is None:
             return False
+        # If no exit depends on a load, the loop may go on by an inner branch that does (continue): then both decide.
         definitions = self._definitions(loop)
         exits = [point for point in self._branches(loop) if self._leaves(point, loop)]
         inner_branches = [point for point in self._branches(loop) if point not in exits]
@@ -148,4 +149,5 @@ class Polls:
         i = self._instruction(point)
         if any(clock in name for name in registers(i.operands) for clock in _CLOCKS):
             return True
+        # An instruction that is among its own sources, and changes the value, is a counter.
         return i.opcode not in (*_KEEP, "st") and point in self._sources([point], definitions)

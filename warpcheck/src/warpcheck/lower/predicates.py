@@ -37,6 +37,7 @@ class Predicates:
     def disjoin(self, left: Formula, right: Formula) -> Formula:
         """Return the lanes of either formula, with fewer literals if it would have too many terms."""
         result = disjoin(left, right)
+        # Too many terms: try again with only the literals that hold in every iteration.
         if result == ALL_LANES and ALL_LANES not in (left, right):
             result = disjoin(self.keep_invariant(left), self.keep_invariant(right))
         return result
@@ -117,11 +118,13 @@ class Predicates:
         """Return what holds where a block is reached; loop-invariant literals come first."""
         result: list[Literal] = []
         for _ in range(MAX_TERMS):
+            # Where paths join, nothing more is certain.
             if len(self.slices.predecessors[block]) != 1:
                 break
             predecessor = self.slices.predecessors[block][0]
             branch = ProgramPoint(predecessor, len(self.flow.blocks[predecessor].instructions) - 1)
             last = self.flow.blocks[predecessor].instructions[-1]
+            # A conditional branch with two different targets: its guard holds on one edge, its negation on the other.
             if (
                 last.opcode == "bra"
                 and last.guard is not None
@@ -134,6 +137,7 @@ class Predicates:
 
     def _find_loops(self) -> set[int]:
         """Return the blocks in loops: all that lie between the ends of a back edge, in order."""
+        # last[r] is the rank of the latest block that jumps back to the block of rank r.
         last: dict[int, int] = {}
         for rank, number in enumerate(self.order):
             for successor in self.flow.blocks[number].successors:

@@ -153,6 +153,7 @@ class Registers(Vectors):
         else:  # subtle: LLVM makes a select into a masked store, for which a load that follows has to wait
             kind = value.type
             active = b.sext(self.active, value.type)
+        # old ^ ((old ^ value) & active): the inactive lanes keep their values.
         old = b.load(pointer, typ=kind, align=64)
         b.store(b.xor(old, b.and_(b.xor(old, value), active)), pointer, align=64)
 

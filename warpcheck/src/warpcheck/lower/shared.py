@@ -169,6 +169,7 @@ class Shared(Loads):
 
     def _new_function(self, kind: ir.FunctionType) -> tuple[Shared, ir.Function]:
         """Return an emitter of a function in a module of its own."""
+        # A shallow copy shares the kernel's registers and operations, but emits into another module.
         e = copy.copy(self)
         e.unit = ir.Module("apart")
         function = ir.Function(e.unit, kind, "apart")

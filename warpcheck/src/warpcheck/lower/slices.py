@@ -98,6 +98,7 @@ class Slices:
         dominating = [place for place in unguarded if self.dominates(place, reader)]
         if not dominating:
             return None
+        # The nearest definition that dominates the reader, if no other one is on a path in between.
         nearest = dominating[0]
         for place in dominating[1:]:
             nearest = place if self.dominates(nearest, place) else nearest
@@ -124,6 +125,7 @@ class Slices:
         i = self.instruction(point)
         if point in needed:
             return True
+        # All inputs must be available at the target, and the instruction must be movable there.
         if len(needed) >= _LONGEST or i.guard is not None or not self.is_pure(i) or not self.dominates(target, point):
             return False
         for name in self.ops[i.opcode].read(i):

@@ -34,6 +34,7 @@ class Vectors:
 
     def broadcast(self, scalar: ir.Value) -> ir.Value:
         """Return a vector with a scalar in all lanes."""
+        # LLVM's idiom for a splat: insert into lane 0, then shuffle it to all lanes.
         vector = ir.VectorType(scalar.type, LANES)
         first = self.b.insert_element(ir.Constant(vector, ir.Undefined), scalar, I32(0))
         return self.b.shuffle_vector(first, ir.Constant(vector, ir.Undefined), FIRST)

@@ -90,6 +90,7 @@ class Lowering(Shared):
         lowest_pc = self.intrinsic("llvm.vector.reduce.umin.v32i32", I32, pcs)
         with b.if_then(b.icmp_unsigned("==", lowest_pc, I32(NOWHERE)), likely=False):
             b.ret(I64(Status.EXITED))
+        # Only lanes that stepped aside are left: their turn begins again.
         if self.suspends:
             is_aside = b.icmp_unsigned("==", b.and_(lowest_pc, I32(WAITING | ASIDE)), I32(ASIDE))
             with b.if_then(is_aside, likely=False):
@@ -119,6 +120,7 @@ class Lowering(Shared):
         self._count(block)
         self.out.blocks.append([(i.line, "@" * (i.guard is not None) + i.name) for i in block.instructions])
         last = block.instructions[-1]
+        # The last instruction may end the block (branches, barriers): its code is part of the kernel's function.
         count = len(block.instructions) - (self.ops[last.opcode].placement_of(last) is not Placement.ANYWHERE)
         self.emit_shared(block.instructions[:count])
         for last in block.instructions[count:]:
@@ -186,6 +188,7 @@ class Lowering(Shared):
         value = self.read(masks, 32)
         same_mask = self.as_bits(b.icmp_unsigned("==", value, self.broadcast(self.first_lane(value))))
         group = b.and_(self.mask_bits, same_mask)
+        # The other lanes stay at this block and run next; this group goes on alone.
         with b.if_then(b.icmp_unsigned("!=", group, self.mask_bits), likely=False):
             self._set_pcs(self.mask_bits, self.index)
             self.store_field(self.warp, WARP, "mask", group)

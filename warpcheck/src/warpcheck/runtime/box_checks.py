@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from warpcheck.errors import FAULT_KINDS, FaultKind
 from warpcheck.layout import PENDING, WRITTEN, Access
-from warpcheck.native import apart, fill_bytes, load8, load64, native, store64
+from warpcheck.native import fill_bytes, load8, load64, native, noinline, store64
 from warpcheck.runtime.boxes import PIECE, BulkRecord, Direction, row_address, shared_offset
 from warpcheck.runtime.history import ASYNCHRONOUS, ENTRY_BYTES, id_of, set_conflict, site_of, thread_of, time_of
 from warpcheck.runtime.memory import record_fault
@@ -242,7 +242,7 @@ def unwritten(state: int, size: int) -> int:
     return 0
 
 
-@apart
+@noinline
 def check_granules(
     launch: LaunchRecord,
     cta: CtaRecord,
@@ -261,6 +261,7 @@ def check_granules(
 
     A granule that is only partly covered is left out.
     """
+    # Only granules that lie within the bytes: a partly covered one may hold a neighbor's access as well.
     for granule_index in range((offset - 1 >> granule) + 1, offset + size >> granule):
         entry = history + ENTRY_BYTES * granule_index
         address = start + (granule_index << granule)

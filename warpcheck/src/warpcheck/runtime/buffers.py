@@ -146,6 +146,7 @@ def merge_overlapping(buffers: Sequence[Buffer]) -> list[Buffer]:
         if last is None or buffer.address >= last.address + last.nbytes:
             joined.append(buffer)
             continue
+        # Views of one tensor: their union may be read if one of them may.
         nbytes = max(last.nbytes, buffer.address + buffer.nbytes - last.address)
         names = last.name if nbytes == last.nbytes else f"{last.name} and {buffer.name}"
         joined[-1] = replace(last, name=names, nbytes=nbytes, initialised=last.initialised or buffer.initialised)

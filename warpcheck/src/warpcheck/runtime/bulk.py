@@ -13,7 +13,7 @@ from __future__ import annotations
 from warpcheck.errors import FAULT_KINDS, FaultKind
 from warpcheck.events import EventKind
 from warpcheck.layout import Status
-from warpcheck.native import external, load32, load64, lowest_bit, native, store32
+from warpcheck.native import extern, load32, load64, lowest_bit, native, store32
 from warpcheck.runtime.box_checks import land_global_side, land_shared_side, mark_global_written
 from warpcheck.runtime.boxes import PIECE, BulkRecord, Direction, move_row, row_address
 from warpcheck.runtime.copy_rules import CopyRule
@@ -50,7 +50,7 @@ READ = 1 << 32  # beside the argument of a wait
 LOW_WORD = 0xFFFFFFFF
 
 
-@external
+@extern
 def perform_copy(launch: int, copy: int) -> int:
     """Run ``carry_out_copy``, compiled once for all callers."""
     raise NotImplementedError
@@ -74,6 +74,7 @@ def carry_out_copy(launch: LaunchRecord, copy: BulkRecord) -> int:
             if not store and not complete_tx(launch, owner, tracker, copy.total, cta, warp.index):
                 launch.fault_detail = CopyRule.NO_MBARRIER
                 defer_fault(launch, cta, warp, BAD_COPY, copy.site, copy.lane, tracker, 8)
+    # A load is visible once its mbarrier is signaled; a store only after a wait, or at the end of its block.
     copy.state = MOVED if store else FREE
     return 0
 
@@ -98,6 +99,7 @@ def finish_one_bulk(launch: LaunchRecord, cta: CtaRecord) -> int:
     """
     best_priority = 0
     best_copy = 0
+    # Priority 2 for a copy that a warp waits for, 1 for any other one.
     for number in range(launch.bulk_ended, launch.bulk_begun):
         copy = BulkRecord(bulk_slot(launch, number))
         if copy.state == ISSUED and copy.cta == cta.address and copy.direction != Direction.STORE:

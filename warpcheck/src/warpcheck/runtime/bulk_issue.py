@@ -62,6 +62,7 @@ def issue_bulk(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, number: i
 @native
 def issue_lane(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, site: int, description: int, lane: int) -> int:
     """Issue the copy of one lane. Return whether it is a fault."""
+    # The ring is full.
     if launch.bulk_begun - launch.bulk_ended == BULKS:
         oldest = BulkRecord(bulk_slot(launch, launch.bulk_ended))
         finish_bulk(launch, oldest)
@@ -110,6 +111,7 @@ def issue_lane(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, site: int
     record_barrier_event(launch, cta, warp.index, kind, site, CtaRecord(copy.owner), tracker, copy.total)
     copy.state = ISSUED
     launch.bulk_begun += 1
+    # In a strided order a copy completes at once: this finds kernels that rely on its being late.
     if launch.reverse > 1:
         perform_copy(launch.address, copy.address)
         retire_bulk(launch)

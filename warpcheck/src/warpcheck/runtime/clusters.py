@@ -82,6 +82,7 @@ def cluster_wait(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, argumen
 @native
 def open_cluster_barrier(launch: LaunchRecord, cta: CtaRecord) -> int:
     """Open the barrier of the cluster if all threads that have not exited have arrived. Return whether it opens."""
+    # Blocks that have exited count as arrived; warps without live lanes do too.
     arrived = 0
     for rank in range(launch.cluster_size):
         peer = CtaRecord(load64(cta.peers + 8 * rank))
@@ -92,6 +93,7 @@ def open_cluster_barrier(launch: LaunchRecord, cta: CtaRecord) -> int:
             arrived |= warp.cluster_arrived
     if not arrived:
         return 0
+    # As with an mbarrier, the clock of the arrivals becomes that of the open barrier, in the first block's records.
     launch.time += 1
     first = CtaRecord(load64(cta.peers))
     for word in range(32 * launch.cluster_size):

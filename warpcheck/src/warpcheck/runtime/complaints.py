@@ -135,6 +135,7 @@ def describe_race(
             f"{_format_access_to(site, shared)} {place}, which the {reader} in line {other_site.line} may still read: "
         )
         return prefix + (_ONE_BUFFER_SHORT if programs else _WAIT_GROUP_MISSING)
+
     both_store = site.access == other_site.access == Access.STORE and not site.is_bulk
     line = "the same line" if other_site.line == site.line else f"line {other_site.line}"
     verb = _VERBS[site.access] if programs and not site.is_bulk else _format_access_to(site, shared)

@@ -44,6 +44,7 @@ class Cta(Records):
         self.cluster = [self]
         threads = block[0] * block[1] * block[2]
         local = lowered.local_bytes * threads
+        # One granule more for a size that is not a multiple of it, and one to spare.
         history, self.replaced = empty_history((shared_bytes >> shared_granule) + 2)
         shared = aligned(shared_bytes) if window is None else window[rank << RANK :][:shared_bytes]
         self.point(shared=shared, shared_state=np.empty(shared_bytes + 1, np.uint8))

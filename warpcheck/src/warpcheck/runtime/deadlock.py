@@ -70,7 +70,8 @@ def _describe_block(grid: Grid, cta: Cta) -> Iterator[str]:
         if record["live"]:
             block_number = int(record["pcs"].min()) % WAITING
             basic_blocks = grid.lowered.blocks
-            if record["status"] == Status.BARRIER:  # it goes on behind the barrier, which ends a block
+            # The program counter of a warp at a barrier is the block after it; the barrier ended the block before.
+            if record["status"] == Status.BARRIER:
                 line = basic_blocks[block_number - 1][-1][0]
             else:
                 line = basic_blocks[block_number][0][0] if block_number < len(basic_blocks) else 0
@@ -140,7 +141,7 @@ def _find_wrong_arrival_count(
     lacking = [
         address for address in awaited if address in states and 0 < states[address].pending < states[address].expected
     ]
-    # a warp that waits for something else, registers say, may be one that was to arrive
+    # A warp that waits for something else, for registers perhaps, may be one that has yet to arrive.
     if not lacking or any(record["live"] and int(record["awaited_mbarrier"]) not in states for record in cta.warps):
         return "", 0
     address = min(lacking, key=lambda address: states[address].pending)
@@ -225,7 +226,7 @@ def _mbarrier_states(grid: Grid, cta: Cta) -> dict[int, MbarrierState]:
             offset = address - cta.get("shared")
             word = int.from_bytes(cta.arrays["shared"][offset : offset + 8].tobytes(), "little")
             pending_bytes = word >> PENDING_SHIFT & PENDING_MASK
-            pending_bytes -= (pending_bytes >> 20) << 21
+            pending_bytes -= (pending_bytes >> 20) << 21  # sign-extend 21 bits
             line = grid.lowered.sites[record["expect_site"] - 1].line if record["expect_site"] else 0
             counts = word & ARRIVALS_MASK, word >> EXPECTED_SHIFT & ARRIVALS_MASK
             states[address] = MbarrierState(

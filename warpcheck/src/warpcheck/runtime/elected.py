@@ -25,6 +25,7 @@ def note_partial_arrival(
     launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, barrier: MbarrierRecord, mask: int
 ) -> None:
     """Record which lanes of a warp have arrived in this phase: the others may have written without releasing it."""
+    # The first arrival of this warp in this phase: every live lane has yet to arrive.
     if barrier.partial_warp != warp.index or barrier.partial_phase != barrier.completed_phases:
         barrier.partial_warp = warp.index
         barrier.partial_phase = barrier.completed_phases
@@ -50,6 +51,8 @@ def is_unreleased(launch: LaunchRecord, cta: CtaRecord, warp: int, thread: int, 
     reader = WarpRecord(cta.warps + warp * cta.warp_stride)
     if reader.partial_mbarrier == 0 or not is_by_own_block(launch, cta, time):
         return 0
+    # The order comes from the arrival alone if the clock entry is exactly its time: any later synchronization of the
+    # two warps would have raised it.
     barrier = MbarrierRecord(reader.partial_mbarrier)
     is_unreleased_lane = thread >> 5 == barrier.partial_warp and barrier.unreleased_lanes >> (thread & 31) & 1
     return (

@@ -49,6 +49,8 @@ class Faults:
         deferred = self._deferred_fault()
         if deferred is not None and not (kind in _CERTAIN and deferred.kind == FaultKind.UNINITIALIZED):
             raise deferred
+        # Not an access: generated code recorded ~(number of the instruction) and its basic block. A race there is about
+        # a register of wgmma; see lower.inflight.
         if launch_field("fault_site") < 0:
             line, name = self.lowered.blocks[launch_field("fault_block")][-1 - launch_field("fault_site")]
             text = self._describe_trap() if kind == FaultKind.TRAP else self._describe_bad_mask(name)

@@ -19,7 +19,7 @@ only kernels with atomic operations touch.
 from __future__ import annotations
 
 from warpcheck.layout import Access
-from warpcheck.native import apart, load64, native, store64
+from warpcheck.native import load64, native, noinline, store64
 from warpcheck.runtime.elected import is_unreleased
 from warpcheck.runtime.happens_before import WARPS, is_by_own_block, is_unordered, raise_to
 from warpcheck.runtime.records import CtaRecord, LaunchRecord, SampleRecord
@@ -133,6 +133,7 @@ def observe_write(cta: CtaRecord, warp: int, writer_warp: int, is_atomic: int) -
 
     One lane may act for its warp, as in the headers of cuda::pipeline: its fence counts for the other lanes too.
     """
+    # An atomic operation acquires, for all lanes of its warp: what its warp released itself counts as known, too.
     if is_atomic:
         diagonal = 8 * (WARPS * warp + warp)
         raise_to(cta.vector_clock + diagonal, load64(cta.vc_released + diagonal))
@@ -174,7 +175,7 @@ def races_with_write(launch: LaunchRecord, cta: CtaRecord, floor: int, warp: int
     return 0
 
 
-@apart
+@noinline
 def races_behind_atomic(
     launch: LaunchRecord,
     cta: CtaRecord,
@@ -198,6 +199,8 @@ def races_behind_atomic(
     in_shared = floor == cta.block_began
     if time_of(write_word) < floor:
         return 0
+    # An atomic access is compatible with any last write, because that was atomic or strong, or volatile and polled. A
+    # plain load is the guess of a compare-and-swap loop, or finds a flag; only after a volatile write it is a conflict.
     is_compatible = is_atomic or (kind == LOAD and not write_word & WAS_VOLATILE)
     acquires = ordering != UNORDERED and (ordering or kind == ATOMIC)
     if (
@@ -207,6 +210,7 @@ def races_behind_atomic(
         and is_by_own_block(launch, cta, time_of(write_word))
     ):
         observe_write(cta, warp, warp_of(write_word), kind == ATOMIC)
+    # In shared memory a plain read races with an atomic write of another warp, unless it is speculative.
     is_plain_read = (
         is_compatible and not is_atomic and not ordering and in_shared and not is_speculative_read(launch, site)
     )
@@ -215,6 +219,7 @@ def races_behind_atomic(
         return 1
     replaced_plain = load64(replaced_writes(history, granule_index))
     replaced_atomic = load64(replaced_writes(history, granule_index) + 8)
+    # The plain write before the atomic ones: compatibility does not excuse it.
     if replaced_plain and races_with_write(launch, cta, floor, warp, thread, replaced_plain):
         return 1
     if (

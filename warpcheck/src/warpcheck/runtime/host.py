@@ -51,6 +51,7 @@ def execute(grid: Grid, run_grid: RunGrid, limit: int) -> bool:
                 if stopped in (schedule.YIELDS_IDLE, schedule.HOST)
                 else 0
             )
+            # Blocks that only poll or wait make no progress; idle_turns counts such turns over all resident blocks.
             match stopped:
                 case schedule.DONE:
                     if not grid.residents.retire():

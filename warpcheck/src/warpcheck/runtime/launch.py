@@ -138,9 +138,11 @@ class Grid(Records):
 
     def _set_sass_accesses(self) -> None:
         """Set how the hardware executes each site; for merged accesses, also where they keep what they have loaded."""
-        self.counts["atomic_strategy"][: len(self.lowered.sites)] = [site.served.way for site in self.lowered.sites]
+        self.counts["atomic_strategy"][: len(self.lowered.sites)] = [
+            site.sass_access.strategy for site in self.lowered.sites
+        ]
         self.counts["is_cp_async"][: len(self.lowered.sites)] = [site.is_copy for site in self.lowered.sites]
-        served = {number: site.served for number, site in enumerate(self.lowered.sites) if site.served.group}
+        served = {number: site.sass_access for number, site in enumerate(self.lowered.sites) if site.sass_access.group}
         groups = {access.group: access.chunks for access in served.values()}
         starts = dict(zip(groups, accumulate(groups.values(), initial=0), strict=False))
         self.chunks = np.full(sum(groups.values()), -1, CHUNK)
@@ -175,6 +177,7 @@ class Grid(Records):
         self.point(symbols=np.array([*symbols, 0], np.int64))
 
     def _set_buffers(self) -> None:
+        # A sample's races are not looked for in small buffers: their blocks ran in full launches before.
         rows = buffer_table(self.shadows)
         if self.blocks is not None:  # the others have been looked at in full launches
             rows["history"][rows["bytes"] < FAR] = 0
@@ -256,6 +259,7 @@ class Grid(Records):
 
     def origin_of(self, access_id: int, time: int) -> AccessOrigin:
         """Return the origin of an access in the history."""
+        # The block is the one whose turn it was; see happens_before.block_at_time.
         turn = int(np.searchsorted(self.arrays["turns"][: self.get("turn_count")], time, side="right")) - 1
         block_number = int(self.arrays["turn_blocks"][turn])
         position = scheduled_block(block_number, self.get("block_count"), self.get("cluster_size"), self.get("reverse"))
@@ -277,6 +281,7 @@ class Grid(Records):
 
     def _block_at(self, position: int) -> Dim:
         """Return the coordinates of a block by its position; the blocks of a cluster are consecutive."""
+        # Positions count clusters with x fastest, and the blocks within one with x fastest.
         cluster, rank = divmod(position, math.prod(self.cluster))
         columns, rows = (
             count // cluster_extent for count, cluster_extent in zip(self.grid[:2], self.cluster, strict=False)
@@ -324,6 +329,7 @@ def place_statics(
 
     They are in one allocation with a gap after each, so that no access past the end of one hits another.
     """
+    # Each variable at a multiple of 256 bytes, with at least 256 unused bytes after it.
     variables = {name: v for name, v in module.variables.items() if v.space in ("global", "const") and v.size}
     sizes = [-(-variable.size // 256) * 256 + 256 for variable in variables.values()]
     memory = allocate(sum(sizes)) if sizes else aligned(0)

@@ -134,6 +134,7 @@ def mbarrier_arrive(
         mask &= mask - 1
         address = load64(warp.address + ADDRESSES + 8 * lane)
         count = load64(warp.address + OPERANDS + 8 * lane)
+        # Lanes usually arrive at one barrier: it is looked up, and the warp's clock joined into it, once.
         if address != last_address:
             last_address = address
             arrived_lanes = 0
@@ -160,6 +161,7 @@ def mbarrier_arrive(
             store64(warp.address + OPERANDS + TOKENS_OFFSET + 8 * lane, state)
             if expects_bytes and pending_overflows(state, count):
                 return record_mbarrier_fault(launch, warp, TOO_MANY_BYTES, site, lane, address)
+            # arrive.expect_tx is an expect_tx followed by one arrival (PTX ISA, mbarrier.arrive).
             if expects_bytes:
                 state = expect_bytes(record_address, site, state, count)
                 count = 1
@@ -172,6 +174,7 @@ def mbarrier_arrive(
                 record = MbarrierRecord(record_address)
                 record.last_arrival_id = access_id_of(site, warp.index * LANES + lane)
             state -= count
+            # arrive_drop also lowers the count of all later phases.
             if drops_expected:
                 state -= count << EXPECTED_SHIFT
             store_object(launch, owner, record_address, state)
@@ -237,6 +240,7 @@ def complete_tx(launch: LaunchRecord, owner: CtaRecord, address: int, count: int
         return 0
     launch.time += 1
     clock = clock_address(launch, owner, record_address)
+    # The writes of the copy are dated before this time, so whoever acquires it is ordered behind them.
     raise_to(clock + ROW_BYTES * (writer.block_number % launch.cluster_size) + 8 * warp, launch.time)
     store_object(launch, owner, record_address, add_pending_bytes(load64(address), 0 - count))
     return 1
@@ -294,6 +298,8 @@ def store_object(launch: LaunchRecord, owner: CtaRecord, record_address: int, st
     launch.time += 1
     if state & ARRIVALS_MASK == 0 and state >> PENDING_SHIFT & PENDING_MASK == 0:
         state = state ^ 1 << PHASE_BIT | state >> EXPECTED_SHIFT & ARRIVALS_MASK
+        # The parity flips, and the next phase's arrivals are pending. The clock of the arrivals becomes the clock of
+        # the last complete phase, which waiting warps acquire.
         record.completed_phases += 1
         record.expected_bytes = 0
         clock = clock_address(launch, owner, record_address)

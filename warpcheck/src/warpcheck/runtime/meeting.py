@@ -104,6 +104,8 @@ def open_barrier(launch: LaunchRecord, cta: CtaRecord, waiting: int) -> None:
     value = reduce_predicates(cta, waiting, first.barrier_reduces)
     arrived = waiting | exited_warps(cta, first.barrier_threads)
     all_arrived = arrived | barrier.arrived_warps
+    # Join: component by component the maximum over all that have arrived. A warp that arrived without waiting
+    # (bar.arrive) is known up to its arrival, a waiting or exited one up to now.
     for plane in range(launch.cluster_size):
         for other_warp in range(cta.warp_count):
             time = 0

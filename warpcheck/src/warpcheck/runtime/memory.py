@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from warpcheck.errors import FAULT_KINDS, FaultKind
 from warpcheck.layout import LANES, Access, AtomicStrategy, Space
-from warpcheck.native import apart, count_bits, load64, lowest_bit, native, store64
+from warpcheck.native import count_bits, load64, lowest_bit, native, noinline, store64
 from warpcheck.runtime.history import STRONG, UNORDERED, site_of, thread_of
 from warpcheck.runtime.polling import count_poll, poll, repeats_last_poll
 from warpcheck.runtime.races import check_race
@@ -98,6 +98,7 @@ def access(
     is_in_registers_already = is_in_registers(counts, warp.address + ADDRESSES, mask, size)
     if counts.requests == 0 and not is_in_registers_already:
         record_sample(launch, warp, site, mask, max(counts.width, 1))
+    # What the previous lane's address resolved to; nothing yet.
     space = named
     buffer = launch.buffers
     touched_bytes = size
@@ -108,6 +109,7 @@ def access(
     state = 0
     history = 0
     granule = 0
+    # Plain loads of one address by many lanes are common (broadcasts), and checking two of them is enough.
     if kind == Access.LOAD and not (ordering or partial or drops or half):
         remaining = first_two_readers(warp.address + ADDRESSES, mask)
     while remaining:
@@ -183,6 +185,7 @@ def access(
                         granule = span.granule
             if offset < 0 or offset + touched_bytes > extent:
                 return record_fault(launch, warp, OUT_OF_BOUNDS, site, lane, address)
+        # PTX ISA, "Addresses as operands": an access is aligned to its size, a vector access to that of the vector.
         if address & (size - 1):
             return record_fault(launch, warp, MISALIGNED, site, lane, address)
         # The state of the bytes: may they be read, or is a copy to them in flight.
@@ -190,6 +193,8 @@ def access(
             if kind == Access.STORE and history and is_pending(state + offset, touched_bytes):
                 find_pending_copy(launch, state + offset, touched_bytes, history, offset >> granule)
                 defer_fault(launch, cta, warp, RACE, site, lane, address, touched_bytes)
+            # A read of unwritten global memory is a fault at once. In shared memory the writer may still come, and
+            # then it is a race: the fault is deferred. Several reductions in flight may write the same bytes.
             written = check_states(state + offset, touched_bytes, kind)
             in_flight = 0
             if not written:
@@ -199,6 +204,7 @@ def access(
                     in_flight = 0
             if not written and space != Space.SHARED:
                 return record_fault(launch, warp, UNINITIALIZED, site, lane, address)
+            # A wgmma in flight reads shared memory until it is waited for, whatever the history says.
             if kind != Access.LOAD and space == Space.SHARED and cta.reads_in_flight:
                 launch.conflict_id = find_wgmma_read(cta, address, touched_bytes)
                 launch.conflict_time = launch.time
@@ -222,11 +228,13 @@ def access(
         record_reach(launch, warp.address + ADDRESSES, mask, size)
     if is_in_registers_already or (ordering == UNORDERED and kind == Access.LOAD):  # a wait is counted when it is over
         return 0
+    # From here on the access is counted, as ncu would.
     lanes = count_bits(mask)
     counts.requests += 1
     counts.lanes += lanes
     if kind == Access.ATOMIC and space != Space.LOCAL:
         same_address = count_same_address(warp.address + ADDRESSES, mask)
+        # ptxas has combined the operation of all lanes: one lane executes it.
         if counts.atomic_strategy == AtomicStrategy.ELECTED and same_address == lanes:
             mask = mask & -mask
             same_address = 1
@@ -234,6 +242,7 @@ def access(
     if space == Space.SHARED:
         if ordering == STRONG and kind == Access.LOAD:
             count_poll(launch, cta, warp, warp.address + ADDRESSES, mask)
+            # How often a poll is repeated depends on the schedule, so repetitions are not counted.
             if spins and repeats_last_poll(warp, site, warp.address + ADDRESSES, mask):
                 counts.requests -= 1
                 counts.lanes -= lanes
@@ -276,7 +285,7 @@ def first_two_readers(addresses: int, mask: int) -> int:
     return mask & (first | first << 1)
 
 
-@apart
+@noinline
 def record_sample(launch: LaunchRecord, warp: WarpRecord, site: int, mask: int, width: int) -> None:
     """Keep the addresses of one request, for pictures: where the ``width`` bytes of a lane begin."""
     sample = SampleRecord(launch.samples + site * SampleRecord.size)
@@ -292,7 +301,7 @@ def leaves_half_unchanged(warp: WarpRecord, kind: int, lane: int, bit: int) -> i
     return kind == Access.LOAD or not (load64(row) ^ load64(row + 256)) >> bit & 0xFFFF
 
 
-@apart
+@noinline
 def is_harmless_store(
     launch: LaunchRecord,
     cta: CtaRecord,

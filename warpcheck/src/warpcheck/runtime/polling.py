@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from warpcheck.layout import LANES
-from warpcheck.native import apart, load64, lowest_bit, native, store64
+from warpcheck.native import load64, lowest_bit, native, noinline, store64
 from warpcheck.runtime.records import WARP, CtaRecord, LaunchRecord, WarpRecord, field_offset
 
 __all__ = ["count_poll", "poll", "repeats_last_poll"]
@@ -25,7 +25,7 @@ def poll(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, addresses: int,
     count_poll(launch, cta, warp, addresses, mask)
 
 
-@apart
+@noinline
 def count_poll(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, addresses: int, mask: int) -> None:
     """Count a strong access. After several in a row to one address, the warp's slice ends with the next iteration of
     its loop.
@@ -40,13 +40,14 @@ def count_poll(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, addresses
     if warp.polls >= POLLS_PER_SLICE and launch.budget >= 0:
         warp.polls = 1
         cta.poll_timeouts += 1
+        # A negative budget preempts the warp at its next loop; the rest of the slice is not charged.
         unused = launch.budget + 1
         launch.unused_budget += unused
         launch.clock -= unused
         launch.budget = -1
 
 
-@apart
+@noinline
 def repeats_last_poll(warp: WarpRecord, site: int, addresses: int, mask: int) -> int:
     """Return whether every lane of a strong load repeats its last one, by the same instruction. How often depends on
     timing.

@@ -70,6 +70,8 @@ def is_visible_to_async_proxy(launch: LaunchRecord, cta: CtaRecord, warp: int, w
         writer = block_at_time(launch, time_of(write_word))
         if writer // size != cta.block_number // size:
             return 1
+    # Every warp of the cluster may have issued the fence. It counts if the fencing warp was ordered behind the write,
+    # and this warp is ordered behind the fence.
     for rank in range(size):
         peer = CtaRecord(load64(cta.peers + 8 * rank))
         ahead = (peer.block_number - cta.block_number + size) % size

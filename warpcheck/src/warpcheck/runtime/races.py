@@ -30,7 +30,7 @@ it in a loop. A volatile load outside of a polling loop is as weak as a plain lo
 
 from __future__ import annotations
 
-from warpcheck.native import apart, load64, native, store64
+from warpcheck.native import load64, native, noinline, store64
 from warpcheck.runtime.happens_before import (
     ROW_BYTES,
     WARPS,
@@ -135,7 +135,7 @@ def check_race(
     return 0
 
 
-@apart
+@noinline
 def races_with_plain_read(launch: LaunchRecord, cta: CtaRecord, floor: int, entry: int, warp: int, thread: int) -> int:
     """Return whether an atomic operation in shared memory races with a plain read of another warp that was not
     speculative.
@@ -234,7 +234,7 @@ def are_superseded(cta: CtaRecord, warp: int, warp_mask: int, time: int) -> int:
     return (own_release > time and any_released_since(cta, warp_mask, time)) or knows_all(cta, warp, warp_mask, time)
 
 
-@apart
+@noinline
 def races_with_reader(launch: LaunchRecord, cta: CtaRecord, floor: int, entry: int, warp: int, thread: int) -> int:
     """Return whether a write of ``thread`` is unordered with a read in the history."""
     reader_word = load64(entry + 8)

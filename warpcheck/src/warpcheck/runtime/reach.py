@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from warpcheck.native import apart, load64, lowest_bit
+from warpcheck.native import load64, lowest_bit, noinline
 from warpcheck.runtime.records import BufferRecord, LaunchRecord
 from warpcheck.runtime.spaces import find_buffer
 
 __all__ = ["record_reach"]
 
 
-@apart
+@noinline
 def record_reach(launch: LaunchRecord, addresses: int, mask: int, size: int) -> None:
     """Record how far into their buffers lanes access ``size`` bytes."""
     buffer = launch.buffers

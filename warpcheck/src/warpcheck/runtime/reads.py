@@ -16,7 +16,7 @@ A swizzle permutes chunks within ``span`` bytes: it XORs bits 4 to 6 of an addre
 from __future__ import annotations
 
 from warpcheck.layout import READS
-from warpcheck.native import apart, native
+from warpcheck.native import native, noinline
 from warpcheck.runtime.history import access_id_of
 from warpcheck.runtime.records import CtaRecord, LaunchRecord, ReadRecord, WarpRecord
 
@@ -42,6 +42,7 @@ def chunk_at(
     else:
         row = (chunk >> 1) + first
         relative = row % 8 * span + row // 8 * stride + (chunk & 1) * (lead if span == CHUNK else CHUNK)
+    # The swizzle works on the address in shared memory, not on the position in the matrix.
     offset = start + relative
     return offset ^ ((offset >> 7) - base & span // CHUNK - 1) << 4
 
@@ -77,7 +78,7 @@ def end_reads(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord) -> None:
         cta.reads_in_flight -= 1
 
 
-@apart
+@noinline
 def find_wgmma_read(cta: CtaRecord, address: int, size: int) -> int:
     """Return the access id of a wgmma in flight that reads any of ``size`` bytes of shared memory at ``address``, or
     0.

@@ -1,4 +1,4 @@
-"""Record what the warps of a launch's first block, or cluster, do, if events are recorded; see ``simt.events``."""
+"""Record what the warps of a launch's first block, or cluster, do, if events are recorded; see ``events``."""
 
 from __future__ import annotations
 
@@ -65,6 +65,7 @@ def record_event(
         if launch.event_count < EVENTS:
             event = EventRecord(launch.events + launch.event_count * EventRecord.size)
             event.kind = kind
+            # While a warp runs, launch.clock is that of the end of its slice.
             event.clock = launch.clock - launch.budget * launch.running
             event.block = cta.rank
             event.warp = warp

@@ -82,6 +82,7 @@ def canonical(bits: int, infinity: int, nan: int) -> int:
 @native
 def of_integers(operation: int, kind: int, old: int, new: int) -> int:
     """Reduce integers; those of 32 bits come zero-extended."""
+    # The language compares signed 64-bit integers: flipping the sign bit maps other types to that order.
     flipped = HIGH if kind == ElementKind.U64 else 1 << 31 if kind == ElementKind.S32 else 0
     if operation == Operation.ADD:
         return old + new
@@ -126,6 +127,7 @@ def add_bf16(old: int, new: int) -> int:
     total = add_f32(old << 16, new << 16)
     if total & 0x7FFFFFFF > 0x7F800000:
         return 0x7FFF
+    # Round to nearest, ties to even: add half of the last place, less one if the last bit is even.
     return total + 0x7FFF + (total >> 16 & 1) >> 16
 
 

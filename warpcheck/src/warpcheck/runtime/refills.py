@@ -60,6 +60,7 @@ def is_read_waited_for(
     """Return whether a warp of the block ``cta`` is ordered behind a wait for this read by any warp of the
     warpgroup.
     """
+    # The plane of this warp's clocks that is about the block whose memory is written; see clusters.
     plane = (owner.block_number - cta.block_number + launch.cluster_size) % launch.cluster_size
     for warp_index in range(reader.index & ~3, (reader.index | 3) + 1):
         peer_warp = WarpRecord(owner.warps + warp_index * owner.warp_stride)

@@ -52,6 +52,7 @@ class Residents:
 
     def retire(self) -> bool:
         """Remove the block whose turn it was, which has exited. Return whether other blocks are resident."""
+        # The blocks of a cluster may still access each other's shared memory: its records are reused together.
         cluster = self.resident.pop(self._current_index).cluster
         self._current_index -= 1
         if not any(cta in self.resident for cta in cluster):
@@ -85,6 +86,7 @@ class Residents:
             self._free.append(self._make_group())
             self.all_ctas += self._free[-1]
         cluster = self._free.pop()
+        # The last one in the list has its turn first, as blocks run from the end of it.
         self.resident += cluster if self._launch.get("reverse") else reversed(cluster)
         self._current_index = len(self.resident) - 1
 
@@ -96,6 +98,7 @@ class Residents:
 
     def _make_room_for_turns(self) -> None:
         launch = self._launch
+        # At most two turns for each block to come, for its beginning and that of its cluster, and one for this call.
         needed = launch.get("turn_count") + 2 * (launch.get("block_count") - launch.get("block_next")) + 2
         if needed > launch.arrays["turns"].size:
             launch.point(**{name: _extend(launch.arrays[name], 2 * needed) for name in ("turns", "turn_blocks")})

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from warpcheck.events import EventKind
 from warpcheck.layout import LANES, NOWHERE, UNWRITTEN, WRITTEN, Status
-from warpcheck.native import external, load64, native, store8, store32, store64
+from warpcheck.native import extern, load64, native, store8, store32, store64
 from warpcheck.runtime.bulk import finish_all_bulk, finish_one_bulk
 from warpcheck.runtime.clusters import open_cluster_barrier
 from warpcheck.runtime.happens_before import PLANE_BYTES, ROW_BYTES, WARPS
@@ -53,7 +53,7 @@ YIELDS_IDLE = -4  # the same, and all that this block did was poll, sleep or wai
 PCS = field_offset(WARP, "pcs")
 
 
-@external
+@extern
 def run(launch: int, cta: int, warp: int) -> int:
     """Run a warp until it stops, and return its Status: the kernel's machine code."""
     raise NotImplementedError
@@ -196,6 +196,7 @@ def run_block(launch: LaunchRecord, cta: CtaRecord) -> int:
         for turn in range(cta.warp_count):
             warp_index = scheduled_index(turn, cta.warp_count, launch.reverse)
             warp = WarpRecord(cta.warps + warp_index * cta.warp_stride)
+            # A suspended warp tries again only if anything was signaled since, so waiting costs no instructions.
             may_retry = warp.status == Status.SUSPENDED and (warp.expired or warp.suspended_at != launch.time)
             if may_retry or warp.status == Status.READY or warp.status == Status.PREEMPTED:
                 running += run_slice(launch, cta, warp) != 0
@@ -226,12 +227,12 @@ def run_block(launch: LaunchRecord, cta: CtaRecord) -> int:
                 expired = 1
                 expire_waits(cta)
         elif waiting:
+            # The barrier is where deferred faults are reported; the host also decides about threads that have exited.
             if cta.deferred_address or not all_wait_together(cta):
                 return HOST
             open_for_all(launch, cta)
-            if (
-                cta.poll_timeouts >= IDLE_ROUNDS
-            ):  # a loop around a poll and a barrier: the one polled may have yet to run
+            # A loop around a poll and a barrier: the block that has to set the flag may have yet to run.
+            if cta.poll_timeouts >= IDLE_ROUNDS:
                 cta.poll_timeouts = 0
                 return YIELDS
         else:

@@ -8,7 +8,7 @@ history, at the issue.
 from __future__ import annotations
 
 from warpcheck.layout import COPIES, LANES
-from warpcheck.native import apart, load64, lowest_bit, native, store64
+from warpcheck.native import load64, lowest_bit, native, noinline, store64
 from warpcheck.runtime.history import ASYNCHRONOUS, access_id_of, set_conflict
 from warpcheck.runtime.records import COPY, WARP, CopyRecord, CtaRecord, LaunchRecord, WarpRecord, field_offset
 from warpcheck.runtime.suspects import RACE, defer_fault
@@ -43,12 +43,13 @@ def record_sources(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, copy:
         remaining &= remaining - 1
         source = load64(warp.address + OPERANDS + 8 * lane)
         store64(copy.address + SOURCES + 8 * lane, source)
+        # A lane that is predicated off, or copies no bytes, has no source.
         if source:
             cta.source_low = min(cta.source_low, source)
             cta.source_high = max(cta.source_high, source + copy.bytes)
 
 
-@apart
+@noinline
 def check_source_overwrite(
     launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, site: int, mask: int, size: int
 ) -> None:

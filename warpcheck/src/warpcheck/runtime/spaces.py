@@ -29,6 +29,7 @@ def owner_of(launch: LaunchRecord, cta: CtaRecord, address: int) -> int:
     offset = address - cta.shared
     if offset >= 0 and offset < launch.shared_bytes:
         return cta.address
+    # The window of the cluster: the rank of the block is in the bits from RANK on.
     offset = address - cta.window
     if launch.cluster_size == 1 or offset < 0 or offset >> RANK >= launch.cluster_size:
         return 0

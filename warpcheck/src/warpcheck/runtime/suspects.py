@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from warpcheck.errors import FAULT_KINDS, FaultKind
 from warpcheck.layout import LANES, PENDING
-from warpcheck.native import apart, load8, load64, native
+from warpcheck.native import load8, load64, native, noinline
 from warpcheck.runtime.happens_before import is_unordered
 from warpcheck.runtime.history import (
     ASYNCHRONOUS,
@@ -38,7 +38,7 @@ RACE = FAULT_KINDS.index(FaultKind.RACE)
 NO_FENCE = FAULT_KINDS.index(FaultKind.UNFENCED)
 
 
-@apart
+@noinline
 def defer_fault(
     launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, kind: int, site: int, lane: int, address: int, size: int
 ) -> None:
@@ -62,11 +62,12 @@ def defer_fault_of_thread(
         cta.deferred_conflict_time = launch.conflict_time
 
 
-@apart
+@noinline
 def find_pending_copy(launch: LaunchRecord, state: int, size: int, history: int, granule_index: int) -> int:
     """Return whether an asynchronous copy has yet to write some of these bytes, and set it as the conflicting
     access.
     """
+    # No conflict unless a byte is pending.
     launch.conflict_id = 0
     for byte in range(size):
         if history and load8(state + byte) == PENDING:
@@ -83,7 +84,7 @@ def is_reduction(launch: LaunchRecord) -> int:
     return launch.conflict_id & WAS_ATOMIC
 
 
-@apart
+@noinline
 def turn_into_race(
     launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, site: int, lane: int, address: int, size: int
 ) -> None:
@@ -94,6 +95,7 @@ def turn_into_race(
     reader = cta.deferred_thread
     if cta.deferred_kind != UNINITIALIZED or not touches_deferred_read(cta, address, size):
         return
+    # Without order the read might have come after this write as well: a missing barrier, and not a missing write.
     if is_unordered(launch, cta, cta.block_began, warp.index, reader, cta.deferred_time, thread):
         cta.deferred_kind = RACE
         cta.deferred_conflict_id = access_id_of(site, thread)

@@ -138,6 +138,7 @@ def track_async(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, argument
         copy = CopyRecord(copy_slot(cta, warp, copy_number))
         if copy.tracker == 0 and copy.mask & ~mask:
             is_uniform = 0
+    # Only a uniform arrival of all lanes of all copies can be attributed to one phase of one barrier.
     last = CopyRecord(copy_slot(cta, warp, warp.copies_begun - 1))
     record_address = find_mbarrier(cta, tracker)
     if last.tracker or not is_uniform or not record_address:
@@ -201,5 +202,6 @@ def date_write(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, lane: int
     for granule in range(offset >> launch.shared_granule, (offset + size - 1 >> launch.shared_granule) + 1):
         entry = cta.shared_history + ENTRY_BYTES * granule
         write = load64(entry)
+        # If another thread has written since, its own race with this copy was found then.
         if thread_of(write) == thread:
             store64(entry, launch.time << 32 | write & LOW_WORD)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from warpcheck.layout import BANKS, LANES, AtomicStrategy
-from warpcheck.native import View, apart, changes, load64, lowest_bit, native, store64
+from warpcheck.native import View, load64, lowest_bit, native, noinline, run_heads, store64
 from warpcheck.runtime.records import CountsRecord
 from warpcheck.runtime.spaces import RANK
 
@@ -70,6 +70,7 @@ def count_sectors(addresses: int, mask: int) -> int:
     while remaining:
         lane = lowest_bit(remaining)
         remaining &= remaining - 1
+        # Ascending addresses, the common case, need no search.
         sector = load64(addresses + 8 * lane) >> 5
         if sector > highest:
             highest = sector
@@ -84,7 +85,7 @@ def run_starts(addresses: int, mask: int, shift: int) -> int:
     """Return the active lanes without those whose address, less ``shift`` low bits, equals that of an active lane
     just before.
     """
-    return mask & (changes(addresses, shift) | ~(mask << 1))
+    return mask & (run_heads(addresses, shift) | ~(mask << 1))
 
 
 @native
@@ -105,7 +106,7 @@ def is_new_sector(addresses: int, mask: int, lane: int, sector: int) -> int:
     return 1
 
 
-@apart
+@noinline
 def count_atomic_sectors(addresses: int, mask: int) -> int:
     """Return the sectors of an atomic operation: lanes at one address take turns, each with its sector."""
     sectors = 0
@@ -116,7 +117,7 @@ def count_atomic_sectors(addresses: int, mask: int) -> int:
     return sectors
 
 
-@apart
+@noinline
 def count_same_address(addresses: int, mask: int) -> int:
     """Return the most active lanes at one address: the turns that an atomic operation takes."""
     turns = 0
@@ -152,6 +153,7 @@ def count_wavefronts(addresses: int, mask: int, size: int, atomic: int, bank_wor
     """
     first = 0
     wavefronts = 0
+    # A group takes as many wavefronts as its most contended bank has different words.
     while first < LANES:
         lanes = group_lanes(addresses, mask, size, first)
         remaining = mask & ((1 << lanes) - 1) << first
@@ -166,7 +168,7 @@ def count_wavefronts(addresses: int, mask: int, size: int, atomic: int, bank_wor
     return wavefronts
 
 
-@apart
+@noinline
 def count_shared(counts: CountsRecord, addresses: int, mask: int, size: int, atomic: int, bank_words: int) -> None:
     """Count the wavefronts of an access to shared memory; for an atomic operation, by its AtomicStrategy."""
     serializes = atomic and counts.atomic_strategy != AtomicStrategy.INCREMENT

@@ -10,7 +10,7 @@ from __future__ import annotations
 from warpcheck.errors import FAULT_KINDS, FaultKind
 from warpcheck.events import EventKind
 from warpcheck.layout import LANES, POSITION, READS, UNFENCED, Access
-from warpcheck.native import apart, load64, native, store64
+from warpcheck.native import load64, native, noinline, store64
 from warpcheck.runtime.happens_before import WARPS, raise_to
 from warpcheck.runtime.history import ENTRY_BYTES, id_of, set_conflict, time_of
 from warpcheck.runtime.memory import OPERANDS, OUT_OF_BOUNDS, SAMPLED, record_fault
@@ -46,14 +46,17 @@ def wgmma_operand(
             return record_descriptor_fault(launch, warp, site, lane, load64(row + 8 * lane), 1)
     if descriptor & RESERVED:
         return record_descriptor_fault(launch, warp, site, 0, descriptor, 2)
+    # A warpgroup is four consecutive warps, the first with a number that is a multiple of 4.
     if (warp.index | 3) >= cta.warp_count:
         return record_descriptor_fault(launch, warp, site, 0, descriptor, 3)
     read = ReadRecord(read_slot(cta, warp, warp.reads_begun))
+    # The ring is full: the oldest read is forgotten, and can no longer conflict.
     if warp.reads_begun - warp.reads_ended == READS:
         warp.reads_ended += 1
     else:
         cta.reads_in_flight += 1
     warp.reads_begun += 1
+    # PTX ISA, "Matrix-descriptor": addresses and offsets are in units of 16 bytes, bits 62-63 have the swizzle mode.
     mode = descriptor >> 62 & 3
     read.waited_at = 0
     read.group = warp.wgmma_groups
@@ -91,7 +94,7 @@ def sample_chunks(launch: LaunchRecord, site: int, table: int, count: int) -> No
         store64(sample.address + SAMPLED + 8 * chunk, load64(table + 8 * chunk))
 
 
-@apart
+@noinline
 def read_chunks(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, read: ReadRecord, site: int, table: int) -> int:
     """Check each chunk of an operand as a read. Return whether all of them are in shared memory."""
     start = read.start
