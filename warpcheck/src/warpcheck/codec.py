@@ -48,9 +48,9 @@ def decode(data: bytes, functions: Mapping[str, int]) -> tuple[Lowered, list[byt
         return None
 
 
-def encode_shape(form: CompiledShape) -> bytes:
+def encode_shape(shape: CompiledShape) -> bytes:
     """Encode the IR of a compiled shape."""
-    fields = form.symbol, form.functions, _encode_sites(form.sites), _encode_checks(form.checks), form.carried
+    fields = shape.symbol, shape.functions, _encode_sites(shape.sites), _encode_checks(shape.checks), shape.carried
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
@@ -60,7 +60,7 @@ def decode_shape(data: bytes, functions: Mapping[str, int]) -> CompiledShape | N
         symbol, functions_by_name, sites, checks, carried = json.loads(data.decode())
         texts = {_require_text(name): _require_text(text) for name, text in functions_by_name.items()}
         if _require_text(symbol) not in texts or not isinstance(carried, bool):
-            raise ValueError("a form without code")
+            raise ValueError("a shape without code")
         return CompiledShape(
             symbol,
             texts,

@@ -42,6 +42,7 @@ __all__ = ["Program", "compile_kernel", "warm_up"]
 
 SCHEDULE = "schedule_run_grid"
 FREQUENT = {memory.access}  # what most lane-instructions of a kernel call
+# The native functions that generated code calls. Each is compiled for the constants that a site passes.
 CHECKS = (
     memory.access,
     *(getattr(sync, name) for name in sync.__all__),
@@ -81,7 +82,7 @@ def compile_kernel(module: Module, name: str, digest: str, target: Target = SM_8
         lowered.sites = match_sass(lowered, lowering.flow.blocks, module.text, name)
         kernel = (
             lowered,
-            [machine_code(lowered.ir, speed=0), *(_shape_code(*form) for form in lowered.functions.items())],
+            [machine_code(lowered.ir, speed=0), *(_shape_code(*shape) for shape in lowered.functions.items())],
         )
         cache_write("simt", key, codec.seal(codec.encode(*kernel)))
     lowered, objects = kernel
@@ -145,13 +146,13 @@ def _shape_code(symbol: str, text: str) -> bytes:
 
 def _look_up_shape(name: str, emit: Callable[[], CompiledShape]) -> CompiledShape:
     """Return a compiled shape, from the cache if it is there."""
-    key = _key(f"form {name}")
+    key = _key(f"shape {name}")
     cached = codec.unseal(cache_read("simt", key))
-    form = codec.decode_shape(cached, CONSTANTS) if cached else None
-    if form is None:
-        form = emit()
-        cache_write("simt", key, codec.seal(codec.encode_shape(form)))
-    return form
+    shape = codec.decode_shape(cached, CONSTANTS) if cached else None
+    if shape is None:
+        shape = emit()
+        cache_write("simt", key, codec.seal(codec.encode_shape(shape)))
+    return shape
 
 
 def _cached(name: str, make: Callable[[], bytes]) -> bytes:

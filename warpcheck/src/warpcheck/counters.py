@@ -105,7 +105,7 @@ class LineCounters:
         lanes: int,
         sectors: int,
         wavefronts: int,
-        least: int,
+        least_wavefronts: int,
         scattered: int,
         same_address: int,
     ) -> None:
@@ -117,7 +117,12 @@ class LineCounters:
         if sectors:
             amounts = {"requests": requests, "sectors": sectors, "bytes": lanes * size}
         elif wavefronts:
-            amounts = {"requests": requests, "wavefronts": wavefronts, "least_wavefronts": least, "bytes": lanes * size}
+            amounts = {
+                "requests": requests,
+                "wavefronts": wavefronts,
+                "least_wavefronts": least_wavefronts,
+                "bytes": lanes * size,
+            }
         else:
             return
         for name, amount in amounts.items():
@@ -133,12 +138,12 @@ class LineCounters:
                 setattr(self, name, getattr(self, name) + amount)
             self.multicast_sectors += multicast
 
-    def add(self, other: LineCounters) -> None:
+    def add(self, counters: LineCounters) -> None:
         """Add another line's counts to these."""
         for item in fields(self):
             if item.name != "instructions":
-                setattr(self, item.name, getattr(self, item.name) + getattr(other, item.name))
-        for name, count in other.instructions.items():
+                setattr(self, item.name, getattr(self, item.name) + getattr(counters, item.name))
+        for name, count in counters.instructions.items():
             self.instructions[name] = self.instructions.get(name, 0) + count
 
 

@@ -55,6 +55,7 @@ def line_rows(table: bytes) -> Iterator[tuple[int, int, int]]:
         length, version, header = struct.unpack_from("<IHI", table, position)
         end = position + 4 + length
         program = position + 10 + header
+        # From version 4 on the header has one field more, maximum_operations_per_instruction.
         fields = position + 10 + (version >= 4)
         step, _, base, span, first = struct.unpack_from("<BBbBB", table, fields)
         operands = table[fields + 5 : fields + 5 + first - 1]

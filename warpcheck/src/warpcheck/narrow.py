@@ -60,11 +60,11 @@ def _find_bound(body: Mapping[str, Instruction], guard: str, params: Mapping[str
     if test is None or test.opcode != "setp" or test.modifiers not in (("lt", "s64"), ("lt", "u64")):
         return None
     widened, bound = (operand.name if isinstance(operand, Register) else "" for operand in test.operands[1:3])
-    wide = body.get(widened)
-    if bound in body or bound not in params or wide is None or wide.opcode != "cvt":
+    conversion = body.get(widened)
+    if bound in body or bound not in params or conversion is None or conversion.opcode != "cvt":
         return None
-    bits = _WIDENED.get(wide.modifiers)
-    index = wide.operands[1]
+    bits = _WIDENED.get(conversion.modifiers)
+    index = conversion.operands[1]
     return (params[bound], bits) if bits and isinstance(index, Register) and _is_incremented(body, index.name) else None
 
 

@@ -35,6 +35,7 @@ def occupancy(threads: int, registers: int, shared: int, device: str = "sm_80") 
     warps = -(-threads // LANES)
     registers_of_warp = _round_up(registers * LANES, 256)
     shared_of_block = _round_up(shared + unit.shared_reserved, unit.shared_unit)
+    # The blocks that each resource alone would allow; the scarcest one decides.
     blocks_by = {
         "warps": unit.warps // warps,
         "blocks": unit.blocks,

@@ -80,7 +80,9 @@ def instructions_by_line(cubin: bytes) -> dict[int, list[SassInstruction]]:
     parts = sections(cubin)
     content = {part.name: part.content for part in parts}
     symbols = [number for *_, number, _, _ in struct.iter_unpack("<IBBHQQ", content[".symtab"])]
-    relocations = sorted(row for name, form in ADDRESSES.items() for row in form.iter_unpack(content.get(name, b"")))
+    relocations = sorted(
+        row for name, layout in ADDRESSES.items() for row in layout.iter_unpack(content.get(name, b""))
+    )
     functions = [symbols[info >> 32] for _, info in relocations]
     rows: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for sequence, address, line in line_rows(content.get(LINES, b"")):
@@ -255,6 +257,7 @@ class Matching:
                 for group in _runs_within(members, width):
                     groups += 1
                     span = group[-1].offset - group[0].offset + group[-1].bytes
+                    # A power of two with room for what the group touches in one iteration, and for the next ones.
                     chunks = 1 << (span // width + 1).bit_length()
                     accesses |= {candidate.site: SassAccess(width, groups, chunks) for candidate in group}
         return accesses

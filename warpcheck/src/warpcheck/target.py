@@ -86,6 +86,7 @@ class Target:
         """Return whether the driver loads PTX of a target such as "sm_80": none that is later, or specific to
         another one.
         """
+        # "sm_90a" PTX runs on that architecture only; "sm_80" PTX on any later one.
         return capability(target) <= self.capability and (target == self.name or target[-1].isdigit())
 
     def refusal(self, grid: Dim, block: Dim, declared: int, dynamic: int, cluster: Dim = (1, 1, 1)) -> str:

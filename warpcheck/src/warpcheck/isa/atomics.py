@@ -167,5 +167,10 @@ _ASYNC_UPDATES = ("add|min|max u32|s32", "add u64", "inc|dec u32", "LOGIC b32")
 
 OPS = (
     Op("atom", (*_variants(*_UPDATES, *_SWAPS), *_vectors()), emit_atom),
-    Op("red", (*_variants(*_UPDATES), *_vectors(), *(_ASYNC + one for one in _ASYNC_UPDATES)), emit_atom, results=0),
+    Op(
+        "red",
+        (*_variants(*_UPDATES), *_vectors(), *(_ASYNC + update for update in _ASYNC_UPDATES)),
+        emit_atom,
+        results=0,
+    ),
 )

@@ -115,9 +115,9 @@ def bfi(e: Emitter, t: Kind, x: Value, y: Value, position: Value, length: Value)
     """Insert the low ``length`` bits of x into y at ``position``."""
     b = e.b
     position, length = (e.resize(b.and_(e.resize(v, 32), e.splat(255, 32)), t.bits) for v in (position, length))
-    one = constant(x, 1)
+    single_bit = constant(x, 1)
     zero = constant(x, 0)
-    ones = b.sub(shift(e, b.shl, one, length, zero), one)
+    ones = b.sub(shift(e, b.shl, single_bit, length, zero), single_bit)
     mask = shift(e, b.shl, ones, position, zero)
     return b.or_(b.and_(shift(e, b.shl, x, position, zero), mask), b.and_(y, b.not_(mask)))
 

@@ -184,6 +184,7 @@ def replace(e: Lowering, i: Instruction) -> None:
         set_bits(e, i, address, 8, 16, 1, e.b.zext(is_tf32, value.type))
     if name in ("global_dim", "element_stride", "box_dim"):
         value = e.b.sub(value, e.splat(1, 32))
+    # Strides have 36 bits: the upper four are in the word at 28, four for each axis.
     if name == "global_stride":
         units = e.b.lshr(value, e.splat(4, 64))
         set_bits(e, i, address, 28, 4 * axis, 4, e.resize(e.b.lshr(units, e.splat(32, 64)), 32))

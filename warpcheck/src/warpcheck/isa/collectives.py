@@ -134,8 +134,8 @@ def emit_match(e: Lowering, i: Instruction) -> None:
     result = e.room(ir.VectorType(I32, LANES))
     e.b.store(e.splat(0, 32), result)
     with e.each_lane(e.active) as lane:
-        same = e.b.icmp_unsigned("==", value, e.broadcast(e.b.extract_element(value, lane)))
-        matching = e.as_bits(e.b.and_(same, e.active))
+        is_equal = e.b.icmp_unsigned("==", value, e.broadcast(e.b.extract_element(value, lane)))
+        matching = e.as_bits(e.b.and_(is_equal, e.active))
         lanes = e.b.load(result, typ=ir.VectorType(I32, LANES))
         e.b.store(e.b.insert_element(lanes, matching, lane), result)
     matched = e.b.load(result, typ=ir.VectorType(I32, LANES))

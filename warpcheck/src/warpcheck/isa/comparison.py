@@ -88,15 +88,15 @@ def emit_testp(e: Emitter, i: Instruction) -> None:
     x = operand(e, i.operands[1], kind)
     size = intrinsic(e, "fabs", x)
     infinity = constant(x, float("inf"))
-    least = constant(x, 2.0**-126 if kind.bits == 32 else 2.0**-1022)
+    least_normal = constant(x, 2.0**-126 if kind.bits == 32 else 2.0**-1022)
     finite = e.b.fcmp_ordered("<", size, infinity)
     test = {
         "finite": finite,
         "infinite": e.b.fcmp_ordered("==", size, infinity),
         "number": e.b.fcmp_ordered("ord", x, x),
         "notanumber": e.b.fcmp_unordered("uno", x, x),
-        "normal": e.b.and_(finite, e.b.fcmp_ordered(">=", size, least)),
-        "subnormal": e.b.and_(e.b.fcmp_ordered("<", size, least), e.b.fcmp_ordered(">", size, constant(x, 0.0))),
+        "normal": e.b.and_(finite, e.b.fcmp_ordered(">=", size, least_normal)),
+        "subnormal": e.b.and_(e.b.fcmp_ordered("<", size, least_normal), e.b.fcmp_ordered(">", size, constant(x, 0.0))),
     }[i.modifiers[0]]
     e.write(i.operands[0], test)
 

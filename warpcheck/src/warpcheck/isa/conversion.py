@@ -82,7 +82,7 @@ def emit_cvt(e: Emitter, i: Instruction) -> None:
         e.write(i.operands[0], e.b.bitcast(pairs, ir.VectorType(ir.IntType(16), LANES)))
         return
     if "satfinite" in i.modifiers and to.name != "f32":
-        value = within(e, value, LARGEST[to.element.name])
+        value = clamp_to_finite(e, value, LARGEST[to.element.name])
     put(e, i.operands[0], convert(e, value, to, source), to)
 
 
@@ -113,8 +113,8 @@ def convert(e: Emitter, value: Value, to: Kind, source: Kind) -> Value:
     else:
         return integer_to_integer(e, value, to, source)
     if "ftz" in modifiers and to.name == "f32":
-        wide = source.bits == 64 and source.is_float
-        larger = float_to_float(e, scale(e, value, 64), to, source) if wide else None
+        is_double = source.bits == 64 and source.is_float
+        larger = float_to_float(e, scale(e, value, 64), to, source) if is_double else None
         result = flush(e, result, to, larger)
     result = saturate(e, result) if "sat" in modifiers else result
     return relu(e, result) if "relu" in modifiers else result
@@ -125,10 +125,10 @@ def float_to_float(e: Emitter, value: Value, to: Kind, source: Kind) -> Value:
     for rounding, name in _INTEGRAL.items():
         if rounding in modifiers:
             value = intrinsic(e, name, value)
-    wide = like(value, F64)
+    float64_type = like(value, F64)
     mode = directed_mode(e)
     if to.bits == 64:
-        return value if source.bits == 64 else e.b.fpext(value, wide)
+        return value if source.bits == 64 else e.b.fpext(value, float64_type)
     if to.is_half and mode and not source.is_half:
         return directed_half(e, value, to, mode)
     if source.bits == 64:
@@ -156,8 +156,8 @@ def round_to_tf32(e: Emitter, value: Value) -> Value:
     bits = e.b.bitcast(value, like(value, ir.IntType(32)))
     half = constant(bits, 0x1000 if "rna" in e.instruction.modifiers else 0)
     if "rn" in e.instruction.modifiers:
-        odd = e.b.and_(e.b.lshr(bits, constant(bits, 13)), constant(bits, 1))
-        half = e.b.add(constant(bits, 0xFFF), odd)
+        last_bit = e.b.and_(e.b.lshr(bits, constant(bits, 13)), constant(bits, 1))
+        half = e.b.add(constant(bits, 0xFFF), last_bit)
     truncated = e.b.and_(e.b.add(bits, half), constant(bits, -1 << 13))
     finite = e.b.fcmp_ordered("<", intrinsic(e, "fabs", value), constant(value, float("inf")))
     modifiers = e.instruction.modifiers
@@ -168,10 +168,10 @@ def round_to_tf32(e: Emitter, value: Value) -> Value:
         is_nan = e.b.fcmp_unordered("uno", value, value)
         not_finite = e.b.select(is_nan, constant(bits, 0x7FFFE000), bits)
     rounded = e.b.bitcast(e.b.select(finite, truncated, not_finite), value.type)
-    return within(e, rounded, LARGEST["tf32"]) if "satfinite" in modifiers else rounded
+    return clamp_to_finite(e, rounded, LARGEST["tf32"]) if "satfinite" in modifiers else rounded
 
 
-def within(e: Emitter, value: Value, largest: float) -> Value:
+def clamp_to_finite(e: Emitter, value: Value, largest: float) -> Value:
     """Replace numbers beyond the largest one by it; NaN stays (``.satfinite``)."""
     size = intrinsic(e, "fabs", value)
     exceeds = e.b.fcmp_ordered(">", size, constant(value, largest))
@@ -235,10 +235,10 @@ def narrow_eight(e: Emitter, value: Value, name: str) -> Value:
     b = e.b
     fraction = 3 if name.startswith("e4m3") else 2
     bias = 7 if name.startswith("e4m3") else 15
-    size = intrinsic(e, "fabs", within(e, value, LARGEST[name.removesuffix("x2")]))
+    size = intrinsic(e, "fabs", clamp_to_finite(e, value, LARGEST[name.removesuffix("x2")]))
     bits = b.bitcast(size, like(size, ir.IntType(32)))
-    odd = b.and_(b.lshr(bits, constant(bits, 23 - fraction)), constant(bits, 1))
-    rounded = b.add(bits, b.add(odd, constant(bits, (1 << 22 - fraction) - 1)))
+    last_bit = b.and_(b.lshr(bits, constant(bits, 23 - fraction)), constant(bits, 1))
+    rounded = b.add(bits, b.add(last_bit, constant(bits, (1 << 22 - fraction) - 1)))
     normal = b.sub(b.lshr(rounded, constant(bits, 23 - fraction)), constant(bits, 127 - bias << fraction))
     # Normal numbers: round in the bits of float32, then rebias. Subnormal ones are multiples of the least.
     steps = b.fmul(size, constant(size, 2.0 ** (bias - 1 + fraction)))  # of a subnormal number
@@ -253,14 +253,14 @@ def widen_eight(e: Emitter, bits: Value, name: str) -> Value:
     """Convert e5m2 or e4m3 to float32, exactly. An e5m2 is the upper half of an f16; an e4m3, shifted, is an f16
     times 2**-8.
     """
-    wide = e.resize(bits, 16)
+    halves = e.resize(bits, 16)
     if name.startswith("e5m2"):
-        return widen(e, e.b.shl(wide, constant(wide, 8)), "f16")
-    sign = e.b.shl(e.b.and_(wide, constant(wide, 0x80)), constant(wide, 8))
-    size = e.b.and_(wide, constant(wide, 0x7F))
-    value = widen(e, e.b.or_(sign, e.b.shl(size, constant(wide, 7))), "f16")
+        return widen(e, e.b.shl(halves, constant(halves, 8)), "f16")
+    sign = e.b.shl(e.b.and_(halves, constant(halves, 0x80)), constant(halves, 8))
+    size = e.b.and_(halves, constant(halves, 0x7F))
+    value = widen(e, e.b.or_(sign, e.b.shl(size, constant(halves, 7))), "f16")
     # e4m3 has no infinity; its NaN is 0x7f with either sign. 256 = 2**(15 - 7) corrects the bias.
-    is_nan = e.b.icmp_unsigned("==", size, constant(wide, 0x7F))
+    is_nan = e.b.icmp_unsigned("==", size, constant(halves, 0x7F))
     return e.b.select(is_nan, constant(value, float("nan")), e.b.fmul(value, constant(value, 256.0)))
 
 

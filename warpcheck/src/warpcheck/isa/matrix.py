@@ -101,6 +101,7 @@ def emit_mma(e: Lowering, i: Instruction) -> None:
     """Emit ``mma.sync.aligned.m16n8kK.row.col.d.a.b.c {d}, {a}, {b}, {c}``: d = a b + c."""
     require_lanes(e, i)
     shape = i.modifiers[2]
+    # float64 has a layout and a rounding (fma) of its own.
     if i.modifiers[-1] == "f64":
         multiply_doubles(e, i, int(shape.partition("k")[2]))
         return

@@ -13,7 +13,7 @@ from llvmlite import ir
 
 from warpcheck.isa.conversion import widen_eight
 from warpcheck.isa.matrix import accumulators, count_loop, pack, shuffle, spread
-from warpcheck.isa.sums import EXPONENTS, LEAST, ROW_BYTES, ROWS, add_floats, add_integers, room, store_numbers
+from warpcheck.isa.sums import EXPONENTS, LEAST_EXPONENT, ROW_BYTES, ROWS, add_floats, add_integers, room, store_numbers
 from warpcheck.isa.values import F32, Kind, Value, constant, intrinsic, widen
 from warpcheck.lower.vectors import I1, I8, I32, I64, POINTER
 from warpcheck.lower.warp import Lowering
@@ -101,6 +101,7 @@ def _emit_products(
     b_numbers = room(e, 2 * 8 * depth)  # B as numbers, and behind them their powers of two
     registers = 2 if to == "f16" else 4
     with count_loop(e, blocks) as block:
+        # B becomes 8 columns of numbers: adjacent along k if it is K-major, along n if it is MN-major.
         if major:
             along_n = 1
             along_k = 8
@@ -124,7 +125,7 @@ def _emit_products(
         accumulator_values = [e.b.select(keeps, column, zeros) for column in accumulator_values]
         steps = along_n, along_k
         # As measured on an H200: terms are cut 13 or 25 bits below the largest, sums to 14 or 24 bits.
-        if kind in LEAST:
+        if kind in LEAST_EXPONENT:
             cut = 13 if BITS[kind] == 8 else 25
             sums = add_floats(
                 e, factors, b_numbers, depth, steps, accumulator_values, cut, 13 if cut == 13 and to == "f32" else 23

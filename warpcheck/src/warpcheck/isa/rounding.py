@@ -49,22 +49,22 @@ def add_floats(e: Emitter, x: Value, y: Value) -> Value:
     is_away_from_zero = b.icmp_signed(
         ">=", b.xor(b.bitcast(error, bits.type), bits), constant(bits, 0)
     )  # from zero: of one sign
-    odd = b.add(bits, b.select(is_away_from_zero, constant(bits, 1), constant(bits, -1)))
-    return b.bitcast(b.select(is_inexact, odd, bits), total.type)
+    rounded_to_odd = b.add(bits, b.select(is_away_from_zero, constant(bits, 1), constant(bits, -1)))
+    return b.bitcast(b.select(is_inexact, rounded_to_odd, bits), total.type)
 
 
 def is_even(e: Emitter, bits: Value) -> Value:
     return e.b.icmp_unsigned("==", e.b.and_(bits, constant(bits, 1)), constant(bits, 0))
 
 
-def directed(e: Emitter, wide: Value, element: ir.Type, mode: str) -> Value:
+def directed(e: Emitter, value_to_narrow: Value, element: ir.Type, mode: str) -> Value:
     """Narrow floats toward zero (rz), down (rm) or up (rp): round to nearest, then step back if it overshot."""
     b = e.b
-    value = b.fptrunc(wide, like(wide, element))
-    back = b.fpext(value, wide.type)
-    positive = b.fcmp_ordered(">", wide, constant(wide, 0.0))
-    too_big = b.fcmp_ordered(">", back, wide)
-    too_small = b.fcmp_ordered("<", back, wide)
+    value = b.fptrunc(value_to_narrow, like(value_to_narrow, element))
+    back = b.fpext(value, value_to_narrow.type)
+    positive = b.fcmp_ordered(">", value_to_narrow, constant(value_to_narrow, 0.0))
+    too_big = b.fcmp_ordered(">", back, value_to_narrow)
+    too_small = b.fcmp_ordered("<", back, value_to_narrow)
     overshot = {
         "rm": too_big,
         "rp": too_small,
@@ -77,11 +77,11 @@ def directed(e: Emitter, wide: Value, element: ir.Type, mode: str) -> Value:
     return b.select(overshot, b.bitcast(b.add(bits, step), value.type), value)
 
 
-def to_odd(e: Emitter, wide: Value) -> Value:
+def to_odd(e: Emitter, value_to_narrow: Value) -> Value:
     """Narrow float64 to float32, rounding to odd, so that a second rounding to half precision gives the same as one."""
     b = e.b
-    bits = b.bitcast(wide, like(wide, ir.IntType(64)))
+    bits = b.bitcast(value_to_narrow, like(value_to_narrow, ir.IntType(64)))
     low = b.and_(bits, constant(bits, (1 << 29) - 1))
     sticky = b.select(b.icmp_unsigned("!=", low, constant(low, 0)), constant(bits, 1 << 29), constant(bits, 0))
     sticky_bits = b.or_(b.and_(bits, constant(bits, -1 << 29)), sticky)
-    return b.fptrunc(b.bitcast(sticky_bits, wide.type), like(wide, F32))
+    return b.fptrunc(b.bitcast(sticky_bits, value_to_narrow.type), like(value_to_narrow, F32))

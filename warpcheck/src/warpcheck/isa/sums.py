@@ -17,12 +17,18 @@ from warpcheck.isa.values import F32, F64, Value, constant, intrinsic
 from warpcheck.lower.vectors import I8, I32, I64, POINTER
 from warpcheck.lower.warp import Lowering
 
-__all__ = ["EXPONENTS", "LEAST", "ROWS", "ROW_BYTES", "add_floats", "add_integers", "room", "store_numbers"]
+__all__ = ["EXPONENTS", "LEAST_EXPONENT", "ROWS", "ROW_BYTES", "add_floats", "add_integers", "room", "store_numbers"]
 
 ROWS = 16  # that a warp has of D and A
 ROW_BYTES = 4 * ROWS
 EXPONENTS = 2048  # bytes from A as numbers to their powers of two
-LEAST = {"f16": -14, "bf16": -126, "tf32": -126, "e4m3": -6, "e5m2": -14}  # power of two of a number that is not 0
+LEAST_EXPONENT = {
+    "f16": -14,
+    "bf16": -126,
+    "tf32": -126,
+    "e4m3": -6,
+    "e5m2": -14,
+}  # power of two of a number that is not 0
 NOUGHT = -2000  # that of 0: no sum is less
 
 
@@ -87,10 +93,10 @@ def add_floats(
         up, down = (power_of_two(e, number) for number in (negative(e, power, fraction), offset(e, power, -fraction)))
 
         def add(k: Value, total: Value) -> Value:
-            from_a, from_b = (wide(e, v) for v in pair(e, factors, 0, b_numbers, 0, steps, n, k, numbers_of))
+            from_a, from_b = (to_float64(e, v) for v in pair(e, factors, 0, b_numbers, 0, steps, n, k, numbers_of))
             return e.b.fadd(total, intrinsic(e, "trunc", e.b.fmul(e.b.fmul(from_a, from_b), up)))
 
-        total = fold(e, depth, intrinsic(e, "trunc", b.fmul(wide(e, column), up)), add)
+        total = fold(e, depth, intrinsic(e, "trunc", b.fmul(to_float64(e, column), up)), add)
         bits = b.bitcast(b.fmul(total, down), ir.VectorType(I64, ROWS))
         bits = b.and_(bits, constant(bits, -1 << 52 - kept_bits))
         b.store(b.fptrunc(b.bitcast(bits, total.type), numbers_of), column_pointer, align=4)
@@ -139,16 +145,16 @@ def pair(
 def store_numbers(e: Lowering, values: Value, kind: str, memory: Value, offset: Value, exponent_offset: int) -> None:
     """Store numbers, and their powers of two ``exponent_offset`` bytes after them."""
     e.b.store(values, e.b.gep(memory, [offset], source_etype=I8), align=4)
-    if kind in LEAST:
-        exponents = powers(e, values, LEAST[kind])
+    if kind in LEAST_EXPONENT:
+        exponents = powers(e, values, LEAST_EXPONENT[kind])
         e.b.store(exponents, e.b.gep(e.at(memory, exponent_offset), [offset], source_etype=I8), align=4)
 
 
-def powers(e: Lowering, values: Value, least: int) -> Value:
+def powers(e: Lowering, values: Value, least_power: int) -> Value:
     """Return the power of two of each float32; for a subnormal number of its own type the least one."""
     bits = e.b.bitcast(values, ir.VectorType(I32, values.type.count))
     field = e.b.and_(e.b.lshr(bits, constant(bits, 23)), constant(bits, 255))
-    power = intrinsic(e, "smax", offset(e, field, -127), constant(bits, least))
+    power = intrinsic(e, "smax", offset(e, field, -127), constant(bits, least_power))
     is_zero = e.b.fcmp_ordered("==", values, constant(values, 0.0))
     return e.b.select(is_zero, constant(bits, NOUGHT), power)
 
@@ -167,7 +173,7 @@ def negative(e: Lowering, power: Value, minuend: int) -> Value:
     return e.b.sub(constant(power, minuend), power)
 
 
-def wide(e: Lowering, values: Value) -> Value:
+def to_float64(e: Lowering, values: Value) -> Value:
     return e.b.fpext(values, ir.VectorType(F64, values.type.count))
 
 

@@ -187,8 +187,8 @@ def narrow(e: Emitter, value: Value, name: str) -> Value:
         half = b.bitcast(b.fptrunc(value, like(value, ir.HalfType())), like(value, ir.IntType(16)))
     else:
         bits = b.bitcast(value, like(value, ir.IntType(32)))
-        odd = b.and_(b.lshr(bits, e.splat(16, 32, count)), e.splat(1, 32, count))
-        rounded = b.add(bits, b.add(odd, e.splat(0x7FFF, 32, count)))
+        last_bit = b.and_(b.lshr(bits, e.splat(16, 32, count)), e.splat(1, 32, count))
+        rounded = b.add(bits, b.add(last_bit, e.splat(0x7FFF, 32, count)))
         half = e.resize(b.lshr(rounded, e.splat(16, 32, count)), 16)
     return b.select(b.fcmp_unordered("uno", value, value), e.splat(0x7FFF, 16, count), half)
 
@@ -225,9 +225,9 @@ def flush(e: Emitter, value: Value, kind: Kind, larger: Value | None = None) -> 
     """
     if value.type.element != F32:
         return value
-    least = LEAST_HALF if kind.element.name == "f16" else 2.0**-126
-    compared, least = (value, least) if larger is None else (larger, least * 2.0**64)
-    small = e.b.fcmp_ordered("<", intrinsic(e, "fabs", compared), constant(value, least))
+    least_normal = LEAST_HALF if kind.element.name == "f16" else 2.0**-126
+    compared, least_normal = (value, least_normal) if larger is None else (larger, least_normal * 2.0**64)
+    small = e.b.fcmp_ordered("<", intrinsic(e, "fabs", compared), constant(value, least_normal))
     return e.b.select(small, intrinsic(e, "copysign", constant(value, 0.0), value), value)
 
 

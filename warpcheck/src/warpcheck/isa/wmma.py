@@ -95,6 +95,7 @@ class Matrix:
 def emit_load(e: Lowering, i: Instruction) -> None:
     """Emit ``wmma.load.a.sync.aligned.row.m16n16k16.global.f16 {r}, [address], stride``."""
     matrix = Matrix(e, i, i.modifiers[1], 1)
+    # The accesses are checked and counted as the hardware makes them; the values are loaded separately below.
     for parts in matrix.requests():
         e.check(matrix.addresses(parts[0]), space_of(i), Access.LOAD, len(parts) * matrix.bits // 8, len(parts))
     per_word = 32 // matrix.bits
@@ -150,11 +151,11 @@ def emit_mma(e: Lowering, i: Instruction) -> None:
     sums_type = ir.LiteralStructType([value.type for value in c])
 
     def product(*vectors: Value) -> Value:
-        left = vectors[: len(a)]
-        right = vectors[len(a) : -len(c)]
+        a_vectors = vectors[: len(a)]
+        b_vectors = vectors[len(a) : -len(c)]
         sums = vectors[-len(c) :]
         value = ir.Constant(e.function_result, ir.Undefined)
-        for number, total in enumerate(multiply(e, left, right, sums, (m, n, k))):
+        for number, total in enumerate(multiply(e, a_vectors, b_vectors, sums, (m, n, k))):
             value = e.b.insert_value(value, total, number)
         return value
 
@@ -184,17 +185,17 @@ def multiply(
     """Compute row after row of the result: the sum over k of one element of a times a row of b."""
     m, n, k = size
     kind = c[0].type.element
-    left = array(e, a)
-    right = array(e, b)
+    left_matrix = array(e, a)
+    right_matrix = array(e, b)
     result = array(e, c)
     row = ir.VectorType(kind, n)
     with count_loop(e, m) as i:
         result_row = e.b.gep(result, [e.b.mul(i, I32(n))], source_etype=kind)
-        left_row = e.b.gep(left, [e.b.mul(i, I32(k))], source_etype=kind)
+        left_row = e.b.gep(left_matrix, [e.b.mul(i, I32(k))], source_etype=kind)
         total = e.b.load(result_row, typ=row, align=4)
         for inner in range(k):
             number = e.b.load(e.b.gep(left_row, [I32(inner)], source_etype=kind), typ=kind)
-            right_row = e.b.load(e.b.gep(right, [I32(inner * n)], source_etype=kind), typ=row, align=4)
+            right_row = e.b.load(e.b.gep(right_matrix, [I32(inner * n)], source_etype=kind), typ=row, align=4)
             total = multiply_add(e, spread(e, number, row), right_row, total)
         e.b.store(total, result_row, align=4)
     vector = c[0].type

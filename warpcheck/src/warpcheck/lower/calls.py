@@ -119,6 +119,7 @@ class Inliner:
             self._inline(function, arguments, results, callers)
             self.body.append(Instruction("bra", (), (Symbol(after),), None, line))
             self.labels[following] = len(self.body)
+        # A pointer to none of the functions: on a GPU, too, the call goes wrong.
         self.body.append(Instruction("trap", (), (), None, line))
         self.labels[after] = len(self.body)
 

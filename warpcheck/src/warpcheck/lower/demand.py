@@ -224,11 +224,11 @@ class Demand:
             return formula
         guard = self.slices.instruction(load).guard
         certain = {*condition, *self.predicates.literals([guard] if guard is not None else [], load)}
-        known = NO_LANES
+        restricted = NO_LANES
         for term in formula:
             uncertain = (holds for holds in term - certain if self.predicates.is_known(holds.predicate, load))
-            known = disjoin(known, frozenset([frozenset(uncertain)]))
-        return known
+            restricted = disjoin(restricted, frozenset([frozenset(uncertain)]))
+        return restricted
 
     def _move_ahead(self, load: ProgramPoint, formula: Formula) -> None:
         """Compute the predicates that a load names, and that are computed after it, in front of it."""

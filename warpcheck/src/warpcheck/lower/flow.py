@@ -218,6 +218,7 @@ def _liveness(blocks: list[Block], ops: Ops) -> None:
             block.operand_names.append(inputs + results)
         reads.append(read)
         writes.append(written)
+    # To a fixed point; blocks in reverse order need few passes.
     changed = True
     while changed:
         changed = False

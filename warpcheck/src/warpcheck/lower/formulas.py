@@ -39,15 +39,15 @@ class Arms(NamedTuple):
 NO_ARMS = Arms()
 
 
-def disjoin(left: Formula, right: Formula) -> Formula:
+def disjoin(first: Formula, second: Formula) -> Formula:
     """Return the lanes of either formula; all lanes if it would have too many terms."""
-    if left == right or not right:
-        return left
-    if not left or right == ALL_LANES:
-        return right
+    if first == second or not second:
+        return first
+    if not first or second == ALL_LANES:
+        return second
     # Absorption keeps the result small: a term that another one covers adds no lanes.
-    minimal = left
-    for term in right:
+    minimal = first
+    for term in second:
         if not any(_covers(term_of_result, term) for term_of_result in minimal):
             minimal = frozenset(
                 [term, *(term_of_result for term_of_result in minimal if not _covers(term, term_of_result))]

@@ -22,9 +22,9 @@ from warpcheck.ptx import Group, Immediate, Instruction
 
 __all__ = ["HAZARD", "Hazard", "hazards"]
 
-HAZARD = "wgmma_hazard"  # the opcode, which PTX does not have, of what looks for one when the kernel runs
-OLDEST = 9  # groups begun since: more are not told apart, for wait_group allows fewer
-EVERY = ""  # stands for all registers: the first wgmma of a kernel needs a fence, whatever it reads
+HAZARD = "wgmma_hazard"  # an opcode of our own: the check for a hazard at run time
+OLDEST = 9  # the age at which groups are no longer distinguished: wait_group allows fewer
+EVERY = ""  # the mark of all registers: the first wgmma of a kernel needs a fence, whatever it reads
 SUM = "d"
 COPY = "c"
 FACTOR = "a"
@@ -45,7 +45,7 @@ class Hazard(NamedTuple):
     """What may be wrong with an instruction, and the packed position of the wgmma it conflicts with."""
 
     kind: int
-    other: int
+    position: int
 
 
 Marks = dict[str, frozenset[Mark]]

@@ -34,12 +34,12 @@ class Predicates:
         self.constants = self._find_constants(places)
         self.latches = self._find_latches()
 
-    def disjoin(self, left: Formula, right: Formula) -> Formula:
+    def disjoin(self, first: Formula, second: Formula) -> Formula:
         """Return the lanes of either formula, with fewer literals if it would have too many terms."""
-        result = disjoin(left, right)
+        result = disjoin(first, second)
         # Too many terms: try again with only the literals that hold in every iteration.
-        if result == ALL_LANES and ALL_LANES not in (left, right):
-            result = disjoin(self.keep_invariant(left), self.keep_invariant(right))
+        if result == ALL_LANES and ALL_LANES not in (first, second):
+            result = disjoin(self.keep_invariant(first), self.keep_invariant(second))
         return result
 
     def conjoin(self, literals: list[Literal], formula: Formula) -> Formula:
@@ -130,8 +130,8 @@ class Predicates:
                 and last.guard is not None
                 and len(set(self.flow.blocks[predecessor].successors)) == 2
             ):
-                taken = self.flow.blocks[predecessor].successors[0] == block
-                result += self.literals([last.guard if taken else negate(last.guard)], branch)
+                is_taken = self.flow.blocks[predecessor].successors[0] == block
+                result += self.literals([last.guard if is_taken else negate(last.guard)], branch)
             block = predecessor
         return sorted(result, key=lambda holds: not self.is_invariant(holds.predicate))[:MAX_TERMS]
 
@@ -175,8 +175,8 @@ class Predicates:
                     guard = self.slices.instruction(last).guard
                     literals = list[Literal]()
                     if self.slices.instruction(last).opcode == "bra" and guard and len(set(block.successors)) == 2:
-                        taken = block.successors[0] == header
-                        literals = self.literals([guard if taken else negate(guard)], last)
+                        is_taken = block.successors[0] == header
+                        literals = self.literals([guard if is_taken else negate(guard)], last)
                     latches.append((last, header, literals))
         return latches
 

@@ -170,8 +170,8 @@ class Registers(Vectors):
         self, space: str, extra: Mapping[str, Variable] = MappingProxyType({})
     ) -> tuple[dict[str, range], int]:
         """Return the bytes of each variable of a space, and the size of all of them."""
-        declared = {**self.module.variables, **self.flow.variables, **extra}.items()
-        in_space = [(name, variable) for name, variable in declared if variable.space == space]
+        variables = {**self.module.variables, **self.flow.variables, **extra}.items()
+        in_space = [(name, variable) for name, variable in variables if variable.space == space]
         spans = {}
         end = 0
         for name, variable in sorted(in_space, key=lambda item: item[1].size == 0):

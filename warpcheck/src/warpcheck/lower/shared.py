@@ -73,8 +73,8 @@ class Shared(Loads):
         for instruction in self.demands.early if self.index == 0 else ():
             self._append_row(instruction, 0, LoadUse())
         for position, instruction in enumerate(instructions):
-            for kind, other in sorted(self.hazards.get(ProgramPoint(self.index, position), ()), reverse=True):
-                row = Instruction(HAZARD, (str(kind),), (Immediate(other, 0),), None, instruction.line)
+            for kind, wgmma_position in sorted(self.hazards.get(ProgramPoint(self.index, position), ()), reverse=True):
+                row = Instruction(HAZARD, (str(kind),), (Immediate(wgmma_position, 0),), None, instruction.line)
                 self._append_row(row, position, LoadUse())
             for computation in self.demands.ahead.get(ProgramPoint(self.index, position), {}).values():
                 for computed in computation.instructions:
@@ -103,30 +103,31 @@ class Shared(Loads):
         row = OperandRow(self.registers, self.ops[instruction.opcode].passes)
         operands = tuple(map(row.generalize, instruction.operands))
         guard = row.generalize(instruction.guard) if instruction.guard else None
-        generalize = Instruction(instruction.opcode, instruction.modifiers, operands, guard)  # type: ignore[arg-type]
+        generalized = Instruction(instruction.opcode, instruction.modifiers, operands, guard)  # type: ignore[arg-type]
         use = replace(use, using_lanes=row.generalize(use.using_lanes) if use.using_lanes else None)  # type: ignore[arg-type]
-        form = self.shapes.get((generalize, use, self.carried))
-        if form is None:
-            form = self._look_up_shape(generalize, use, row, instruction.line)
-            self.shapes[generalize, use, self.carried] = form
+        shape = self.shapes.get((generalized, use, self.carried))
+        if shape is None:
+            shape = self._look_up_shape(generalized, use, row, instruction.line)
+            self.shapes[generalized, use, self.carried] = shape
         operand_words = [*(self.slots[name] for name in row.names), *row.constants]
         header = (WORD * (HEADER_WORDS + len(operand_words)), len(self.out.sites), self.index, position)
-        self.numbers.append(f"i64 ptrtoint (ptr @{form.symbol} to i64)")
+        self.numbers.append(f"i64 ptrtoint (ptr @{shape.symbol} to i64)")
         self.numbers += [f"i64 {number}" for number in (*header, *operand_words)]
-        self.out.sites += [replace(site, line=instruction.line, at=instruction.at) for site in form.sites]
-        self.carried = form.carried
+        self.out.sites += [replace(site, line=instruction.line, at=instruction.at) for site in shape.sites]
+        self.carried = shape.carried
 
-    def _look_up_shape(self, generalize: Instruction, use: LoadUse, row: OperandRow, line: int) -> CompiledShape:
+    def _look_up_shape(self, generalized: Instruction, use: LoadUse, row: OperandRow, line: int) -> CompiledShape:
         """Return the shape of an instruction with the registers and constants of ``row``."""
-        symbols = [self.symbol_place(name) for name in _symbols(generalize.operands)]
-        name = repr((generalize, use, self.carried, symbols, self.in_cluster, self.slots[CARRY.name]))
-        form = self.look_up(name, lambda: self._emit_shape(replace(generalize, line=line), use, row))
-        self.out.checks |= form.checks
-        self.out.functions |= form.functions
-        self._declare(form.symbol, SHAPE_FUNCTION)
-        return form
+        symbols = [self.symbol_place(name) for name in _symbols(generalized.operands)]
+        # Whatever the code of a shape depends on has to be in its name, or a cached one would be wrong.
+        name = repr((generalized, use, self.carried, symbols, self.in_cluster, self.slots[CARRY.name]))
+        shape = self.look_up(name, lambda: self._emit_shape(replace(generalized, line=line), use, row))
+        self.out.checks |= shape.checks
+        self.out.functions |= shape.functions
+        self._declare(shape.symbol, SHAPE_FUNCTION)
+        return shape
 
-    def _emit_shape(self, generalize: Instruction, use: LoadUse, row: OperandRow) -> CompiledShape:
+    def _emit_shape(self, generalized: Instruction, use: LoadUse, row: OperandRow) -> CompiledShape:
         """Emit the function of a shape: it reads slots and constants from its row."""
         e, function = self._new_function(SHAPE_FUNCTION)
         e.launch, e.cta, e.warp, e.mask_bits, numbers = function.args
@@ -149,7 +150,7 @@ class Shared(Loads):
         e.out = replace(self.out, sites=[], checks=set(), functions={})
         e.use = use
         e.common_symbols = {}
-        e.emit(generalize)
+        e.emit(generalized)
         e.save()
         e.b.ret(I64(Status.READY))
         symbol, text = _named(e.unit)
@@ -159,6 +160,7 @@ class Shared(Loads):
     def call_common(self, result: ir.Type, arguments: list[ir.Value], emit: Callable[..., ir.Value | None]) -> ir.Value:
         """Call a function that kernels have in common. ``emit`` depends on nothing but its arguments."""
         kind = ir.FunctionType(result, [value.type for value in arguments])
+        # Emitted once for a kernel; equal texts have equal symbols, so kernels share the compiled code.
         if emit not in self.common_symbols:
             e, function = self._new_function(kind)
             value = emit(e, *function.args)
@@ -186,7 +188,7 @@ def _named(unit: ir.Module) -> tuple[str, str]:
     coincide.
     """
     text = str(unit)
-    symbol = f"form_{hashlib.sha256(text.encode()).hexdigest()}"
+    symbol = f"shape_{hashlib.sha256(text.encode()).hexdigest()}"
     return symbol, text.replace('@"apart"', f"@{symbol}")
 
 

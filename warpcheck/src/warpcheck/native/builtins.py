@@ -46,9 +46,9 @@ def fill_bytes(b: ir.IRBuilder, target: Value, value: Value, count: Value) -> Va
     return I64(0)
 
 
-def add(kind: Any, bits: ir.IntType, b: ir.IRBuilder, left: Value, right: Value) -> Value:
+def add(kind: Any, bits: ir.IntType, b: ir.IRBuilder, first: Value, second: Value) -> Value:
     """Return the sum of two floats, as bits in the low end of an integer."""
-    numbers = [b.bitcast(b.trunc(value, bits) if bits.width < 64 else value, kind) for value in (left, right)]
+    numbers = [b.bitcast(b.trunc(value, bits) if bits.width < 64 else value, kind) for value in (first, second)]
     sum_bits = b.bitcast(b.fadd(*numbers), bits)
     return b.zext(sum_bits, I64) if bits.width < 64 else sum_bits
 

@@ -57,10 +57,10 @@ def _module_text(functions: Sequence[Callable[..., Any]]) -> str:
         worklist += new
     parts = [_compile_function(function) for function in defined]
     # A function that is defined here must not be declared as well, as a noinline one is by its callers.
-    declared = {name: line for part in parts for name, line in part.declarations.items()}
+    declarations = {name: line for part in parts for name, line in part.declarations.items()}
     for function in defined:
-        declared.pop(_symbol(function), None)
-    return "\n".join([*declared.values(), *(part.text for part in parts)])
+        declarations.pop(_symbol(function), None)
+    return "\n".join([*declarations.values(), *(part.text for part in parts)])
 
 
 @dataclass(frozen=True)
@@ -251,8 +251,8 @@ class _Compiler(ast.NodeVisitor):
             case ast.Name() | ast.Attribute():
                 return I64(int(self._constant(node)))
             case ast.BinOp():
-                left, right = self._value(node.left), self._value(node.right)
-                return getattr(self.b, _ARITHMETIC[type(node.op)])(left, right)
+                left_value, right_value = self._value(node.left), self._value(node.right)
+                return getattr(self.b, _ARITHMETIC[type(node.op)])(left_value, right_value)
             case ast.UnaryOp(op=ast.USub()):
                 return self.b.neg(self._value(node.operand))
             case ast.UnaryOp(op=ast.Invert()):

@@ -57,6 +57,7 @@ def variables(text: str) -> Iterator[Variable]:
         if not match or match["type"] not in SIZES:
             raise PtxSyntaxError(f"cannot read {declaration!r}")
         names, _, value = match["rest"].partition("=")
+        # A vector variable is aligned to all of its elements.
         step = SIZES[match["type"]] * int(match["vector"] or 1)
         align = int(match["align"] or step)
         if align < 1 or align & (align - 1):

@@ -27,6 +27,7 @@ class Records:
     """One record, and the arrays that it points to."""
 
     def __init__(self, kind: np.dtype[np.void]) -> None:
+        # One element, so that the record has an address that generated code can use.
         self.record = np.zeros(1, kind)
         self.address = int(self.record.ctypes.data)
         self.arrays: dict[str, npt.NDArray[Any]] = {}

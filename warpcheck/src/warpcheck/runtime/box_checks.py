@@ -317,6 +317,7 @@ def sectors_of(copy: BulkRecord) -> int:
         address = row_address(copy, row)
         if address:
             address += copy.first * copy.element
+            # (size >= LINE or ...): a thin row in the sector of the row before it costs nothing more.
             for begin in range(address, address + size, LINE):
                 end = min(begin + LINE, address + size) - 1 >> 5
                 sectors += end - (begin >> 5) + (size >= LINE or begin >> 5 != last)

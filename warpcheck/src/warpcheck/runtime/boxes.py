@@ -239,6 +239,7 @@ def move_row(copy: BulkRecord, shared_base: int, row: int, address: int) -> None
                     elif store:
                         copy_bytes(global_element, shared_element, size)
                     elif copy.rounds:
+                        # Round to tf32, ties away from zero: 13 of the 23 bits of the fraction are dropped.
                         store32(shared_element, load32(global_element) + 0x1000 & ~0x1FFF)
                     else:
                         copy_bytes(shared_element, global_element, size)

@@ -46,7 +46,7 @@ BULKS = 1024  # copies of a launch in flight; one more carries out the oldest
 FREE, ISSUED, MOVED = 0, 1, 2  # the state of a copy; MOVED once its source was read: others see the result later
 BAD_COPY = FAULT_KINDS.index(FaultKind.BAD_COPY)
 GROUPS = field_offset(WARP, "bulk_groups")
-READ = 1 << 32  # beside the argument of a wait
+READ = 1 << 32  # a flag in the argument of a wait: until the sources are read
 LOW_WORD = 0xFFFFFFFF
 
 

@@ -118,10 +118,10 @@ class Faults:
         """Return the fault of lanes that have left the kernel without the barrier of a basic block."""
         return self.fault_at_block(FaultKind.BARRIER, _SKIPPED, block, warp, _lowest_lane(lanes))
 
-    def other_barrier(self, warp: int, other: int) -> Fault:
+    def other_barrier(self, warp: int, other_warp: int) -> Fault:
         """Return the fault of a warp that waits at a barrier of the whole block while another warp waits elsewhere."""
-        block = int(self.cta.warps[other]["barrier_block"])
-        return self.barrier(warp, self._describe_other_barrier(other, 0, block))
+        block = int(self.cta.warps[other_warp]["barrier_block"])
+        return self.barrier(warp, self._describe_other_barrier(other_warp, 0, block))
 
     def barrier(self, warp: int, text: str) -> Fault:
         """Return a fault of the barrier that a warp waits at."""

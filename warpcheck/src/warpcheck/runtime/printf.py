@@ -21,6 +21,7 @@ def formatted(text: int, arguments: int) -> str:
 
     def read_argument(kind: type[ctypes._SimpleCData[int]] | type[ctypes.c_double]) -> int | float:
         nonlocal position
+        # Arguments are packed like the members of a struct.
         size = ctypes.sizeof(kind)
         position = -(-position // size) * size
         value: int | float = kind.from_address(position).value

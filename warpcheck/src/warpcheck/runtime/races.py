@@ -157,6 +157,7 @@ def forgive_cas_guess(launch: LaunchRecord, cta: CtaRecord, reader_ids: int, tim
 
     The guess may be stale: the compare-and-swap checks it. A fault that was deferred for the same site is dropped.
     """
+    # The guess and its compare-and-swap are in one iteration of a loop, without a barrier of the block in between.
     if time < cta.last_barrier_time:
         return
     for slot in range(2):
@@ -248,6 +249,7 @@ def races_with_reader(launch: LaunchRecord, cta: CtaRecord, floor: int, entry: i
         launch, cta, floor, warp, thread_of(other_block_reader), time_of(other_block_reader), thread
     ):
         return set_conflict(launch, id_of(other_block_reader), time_of(other_block_reader))
+    # Where lanes converge, a warp's reads by one instruction precede the store of one of its lanes.
     if (
         launch.converges
         and reader_warps == 1 << warp

@@ -266,6 +266,7 @@ def run_slice(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord) -> int:
     launch.running = 0
     warp.expired = 0
     warp.suspended_at = launch.time
+    # What is left of the slice was not used. A polling warp pays for at least MIN_POLL_COST, so that polling ends.
     launch.clock -= launch.budget
     used = granted - launch.budget - launch.unused_budget
     launch.host_budget -= max(used, MIN_POLL_COST) if launch.unused_budget else used

@@ -27,6 +27,7 @@ def is_pending(state: int, size: int) -> int:
     """Return whether an asynchronous copy has yet to write some of these bytes: only PENDING has both low bits set."""
     for part in range(0, size, 8):
         states = load_bytes(state + part, min(size - part, 8))
+        # Eight states at once: a byte of PENDING (3) has bits 0 and 1 set.
         if states & states >> 1 & UNREADABLE_BITS:
             return 1
     return 0

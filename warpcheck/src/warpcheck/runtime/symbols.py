@@ -30,6 +30,7 @@ def source_name(symbol: str) -> str:
     if not symbol.startswith("_Z"):
         return symbol
     declaration = demangle(symbol)
+    # No demangler: a name outside of namespaces follows its length, _Z7softmax...; a local variable's is last.
     if declaration == symbol:
         match = re.fullmatch(r"_ZZ.*E(\d+)(\w+)", symbol) or re.fullmatch(r"_Z(\d+)(\w+)", symbol)
         return match[2][: int(match[1])] if match else symbol

@@ -50,6 +50,7 @@ def is_in_registers(counts: CountsRecord, addresses: int, mask: int, size: int) 
     offset = address % counts.width
     chunk = ChunkRecord(counts.chunks + (chunk_number & counts.chunk_mask) * ChunkRecord.size)
     byte_mask = ((1 << size) - 1) << offset
+    # A byte that was used before is loaded again: a second pass over the same memory is a new request.
     if chunk.number == chunk_number and not chunk.used_bytes & byte_mask:
         chunk.used_bytes |= byte_mask
         return 1
@@ -258,6 +259,7 @@ def serve_wavefront(addresses: int, mask: int, size: int, atomic: int, bank_word
         lane = lowest_bit(mask)
         mask &= mask - 1
         word = load64(addresses + 8 * lane) // size
+        # A word of 8 or 16 bytes takes 2 or 4 adjacent banks, so there are fewer of them.
         bank = word % (4 * BANKS // size)
         if not busy >> bank & 1:
             busy |= 1 << bank
