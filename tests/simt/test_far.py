@@ -88,7 +88,7 @@ def test_a_sample_ends_at_its_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     }"""
     module, name = compile_ptx(source)
     for limit, touched in ((1 << 17, 1 << 40), (1 << 40, 1 << 24)):
-        monkeypatch.setattr(host, "TOUCHED", touched)
+        monkeypatch.setattr(host, "MAX_SAMPLE_BYTES", touched)
         launch = module.launch(
             name,
             grid=(4,),

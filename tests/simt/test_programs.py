@@ -62,7 +62,7 @@ class Step:
 def names() -> Iterator[tuple[str, str]]:
     """Opcode and name of every form that is modelled."""
     for op in OPS.values():
-        for form in op.forms:
+        for form in op.variants:
             for modifiers in itertools.product(*map(choices, form.split())):
                 present = tuple(filter(None, modifiers))
                 if rule(op.opcode, present):

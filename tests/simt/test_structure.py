@@ -12,7 +12,7 @@ def test_every_instruction_has_one_record() -> None:
     assert len(OPS) >= 85
     for opcode, op in OPS.items():
         assert opcode == op.opcode
-        assert op.forms
+        assert op.variants
         assert op.since in (0, 90)
 
 

@@ -193,7 +193,7 @@ class Exercise:
             exception, which `kp dev check` otherwise reports.
         without: modules that answer the exercise by themselves. The submission cannot import them.
         check: `check(inputs, outputs)` gives None or what is wrong in the words of the exercise, as WRONG_VALUES, or as
-            the Complaint that it is. It is asked where shapes and dtypes are right, of right values too; what it says
+            the Finding that it is. It is asked where shapes and dtypes are right, of right values too; what it says
             stands in place of the list of wrong elements.
 
     Raises DeclarationError for a field that breaks a rule.

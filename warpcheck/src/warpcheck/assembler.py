@@ -1,4 +1,4 @@
-"""What ptxas makes of PTX: registers, local memory and SASS, by source line. ptxas and nvdisasm come with Triton."""
+"""Run ptxas and nvdisasm: registers, local memory and SASS, by source line. Both tools come with Triton."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pathlib import Path
 
 __all__ = ["Assembled", "Instruction", "assembled", "ptx_of", "sass_of"]
 
-SECONDS = 60.0
-"""For one run of a tool."""
+TIMEOUT_SECONDS = 60.0
+"""The time limit of one run of a tool."""
 
 
 @dataclass(frozen=True)
 class Instruction:
-    """One instruction of PTX or SASS as text, and the source line that it stands for; 0 where none is known."""
+    """One instruction of PTX or SASS as text, and its source line; 0 if none is known."""
 
     line: int
     text: str
@@ -28,7 +28,9 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Assembled:
-    """What ``ptxas -v`` says of a kernel. The bytes are of a thread; ``stack`` holds its arrays and what is spilled."""
+    """The result of ``ptxas -v`` for a kernel. The bytes are of a thread; ``stack`` holds its arrays and spilled
+    registers.
+    """
 
     registers: int
     stack: int
@@ -43,24 +45,27 @@ class Assembled:
 
 @cache
 def assembled(ptx: str, kernel: str, device: str = "") -> Assembled | None:
-    """A kernel of ``ptx`` as ptxas assembles it; None if there is no ptxas or it rejects the PTX.
+    """Assemble a kernel of ``ptx``; None if there is no ptxas or it rejects the PTX.
 
-    device: "sm_90a", for example; the target that the PTX names if it is empty.
+    Args:
+        device: "sm_90a", for example; the target that the PTX names if it is empty.
     """
     ptxas = _tool("ptxas-blackwell", "ptxas")
     target = re.search(r"^\s*\.target\s+(\w+)", ptx, re.MULTILINE)
     if ptxas is None or target is None:
         return None
-    device, ptx = device or target[1], _steady(ptx)
-    said, cubin = _assemble(ptxas, ptx, device)
-    newest = re.search(r"Unsupported \.version [\d.]+; current version is '([\d.]+)'", said)
-    if newest:  # NVRTC is often newer than the assembler; sm_80 has not changed since
-        said, cubin = _assemble(ptxas, re.sub(r"\.version [\d.]+", f".version {newest[1]}", ptx, count=1), device)
+    device = device or target[1]
+    ptx = _fix_inline_lines(ptx)
+    log, cubin = _assemble(ptxas, ptx, device)
+    newest = re.search(r"Unsupported \.version [\d.]+; current version is '([\d.]+)'", log)
+    # NVRTC is often newer than the assembler, but its PTX for these targets does not use what is new.
+    if newest:
+        log, cubin = _assemble(ptxas, re.sub(r"\.version [\d.]+", f".version {newest[1]}", ptx, count=1), device)
     pattern = (
         rf"Compiling entry function '{re.escape(kernel)}'.*?(\d+) bytes stack frame, (\d+) bytes spill stores,"
         r" (\d+) bytes spill loads.*?Used (\d+) registers"
     )
-    match = re.search(pattern, said, re.DOTALL)
+    match = re.search(pattern, log, re.DOTALL)
     if match is None:
         return None
     stack, stores, loads, registers = map(int, match.groups())
@@ -68,25 +73,31 @@ def assembled(ptx: str, kernel: str, device: str = "") -> Assembled | None:
 
 
 def ptx_of(ptx: str, kernel: str, file: str) -> list[Instruction]:
-    """The instructions of a kernel in PTX. file: the source that lines are of; inlined code has the innermost there."""
+    """Return the instructions of a kernel in PTX. Lines are those of ``file``; inlined code has the innermost line
+    there.
+    """
     numbers = {int(number): name for number, name in re.findall(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', ptx, re.MULTILINE)}
     start = re.search(rf"\.entry\s+{re.escape(kernel)}\(.*?^{{", ptx, re.DOTALL | re.MULTILINE)
     if start is None:
         return []
     body = ptx[start.end() : ptx.index("\n}", start.end())]
-    line, found = 0, []
-    for text in map(str.strip, _steady(body).splitlines()):
-        if place := _LOC.match(text):
-            inner, at, caller, called_at = place.groups("0")
-            places = [(numbers.get(int(inner), ""), int(at)), (numbers.get(int(caller), ""), int(called_at))]
+    line = 0
+    instructions = []
+    for text in map(str.strip, _fix_inline_lines(body).splitlines()):
+        if location := _LOC.match(text):
+            file_number, line_number, caller, called_at = location.groups("0")
+            places = [
+                (numbers.get(int(file_number), ""), int(line_number)),
+                (numbers.get(int(caller), ""), int(called_at)),
+            ]
             line = _line(places, file) or line
         elif text and not text.startswith((".", "//", "{", "}")) and not text.endswith(":"):
-            found.append(Instruction(line, " ".join(text.rstrip(";").split())))
-    return found
+            instructions.append(Instruction(line, " ".join(text.rstrip(";").split())))
+    return instructions
 
 
-def _steady(ptx: str) -> str:
-    """PTX whose inline assembly stands at one line: Triton counts its lines as if they were the source's."""
+def _fix_inline_lines(ptx: str) -> str:
+    """Give inline assembly one line: Triton counts its lines as if they were the source's."""
     return _ASM.sub(lambda block: _LOC_LINE.sub("", block[0]), ptx)
 
 
@@ -97,65 +108,71 @@ _LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)\s+\d+(?:.*?inlined_at\s+(\d+)\s+(\d+))
 
 @cache
 def sass_of(cubin: bytes, kernel: str, file: str) -> tuple[Instruction, ...]:
-    """The instructions of a kernel in SASS, but for what pads its end; none if there is no nvdisasm.
+    """Return the instructions of a kernel in SASS without the padding at its end; none if there is no nvdisasm.
 
-    file: the source that lines are of. A subroutine that ptxas adds, such as a 64-bit division, has line 0.
+    Lines are those of ``file``. A subroutine that ptxas adds, such as a 64-bit division, has line 0.
     """
     nvdisasm = _tool("nvdisasm")
     if nvdisasm is None:
         return ()
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "kernel.cubin").write_bytes(cubin)
-        said, _ = _run([nvdisasm, "-c", "-gi", "kernel.cubin"], folder)
-    found = list(_instructions(said, kernel, file))
-    return tuple(found[:-1] if found and found[-1].text.startswith("BRA") else found)
+        listing, _ = _run([nvdisasm, "-c", "-gi", "kernel.cubin"], folder)
+    instructions = list(_instructions(listing, kernel, file))
+    return tuple(instructions[:-1] if instructions and instructions[-1].text.startswith("BRA") else instructions)
 
 
 def _instructions(listing: str, kernel: str, file: str) -> Iterator[Instruction]:
     places: list[tuple[str, int]] = []
-    line, fresh, inside = 0, True, False
+    line = 0
+    new_location = True
+    inside = False
     for text in listing.splitlines():
         if section := re.match(r"\s*\.section\s+([^,\s]+)", text):
             inside = section[1] == f".text.{kernel}"
         elif not inside:
             continue
         elif "//## File" in text:
-            places = places if not fresh else []
-            places += [(name, int(at)) for name, at in re.findall(r'"([^"]*)", line (\d+)', text)]
-            line, fresh = _line(places, file), False
+            places = places if not new_location else []
+            places += [(name, int(number)) for name, number in re.findall(r'"([^"]*)", line (\d+)', text)]
+            line = _line(places, file)
+            new_location = False
         elif text.startswith("$__internal"):
-            places, line = [], 0
+            places = []
+            line = 0
         elif code := re.match(r"\s*/\*[0-9a-f]{4,}\*/\s+(.*?)\s*;", text):
-            fresh = True
+            new_location = True
             if code[1] != "NOP":
                 yield Instruction(line, code[1])
 
 
 def _line(places: list[tuple[str, int]], file: str) -> int:
-    """The first of these places, from the innermost on, that is in the file."""
+    """Return the line of the first location, from the innermost on, that is in the file."""
     return next((line for name, line in places if Path(name).name == Path(file).name), 0)
 
 
 def _assemble(ptxas: str, ptx: str, device: str) -> tuple[str, bytes]:
-    """What ptxas says about a source, and the cubin."""
+    """Return what ptxas prints about a source, and the cubin."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "kernel.ptx").write_text(ptx)
         command = [ptxas, "-v", "-lineinfo", f"-arch={device}", "kernel.ptx", "-o", "kernel.cubin"]
-        said, done = _run(command, folder)
-        return said, (Path(folder) / "kernel.cubin").read_bytes() if done else b""
+        log, succeeded = _run(command, folder)
+        return log, (Path(folder) / "kernel.cubin").read_bytes() if succeeded else b""
 
 
 def _run(command: list[str], folder: str) -> tuple[str, bool]:
-    """What a tool says, and whether it did what it was asked."""
+    """Return what a tool prints, and whether it succeeded."""
     try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=SECONDS)
+        process = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, check=False, timeout=TIMEOUT_SECONDS
+        )
     except subprocess.TimeoutExpired:
         return "", False
-    return done.stdout + done.stderr, done.returncode == 0
+    return process.stdout + process.stderr, process.returncode == 0
 
 
 def _tool(*names: str) -> str | None:
-    """The first of these tools that comes with Triton, else the last one of an installed toolkit."""
+    """Return the first of these tools that comes with Triton, else the last one of an installed toolkit."""
     triton = find_spec("triton")  # importing it would take a second
     if triton is None or triton.origin is None:
         return shutil.which(names[-1])

@@ -1,4 +1,4 @@
-"""Classes of PTX instructions, as a profiler counts them, and how many machine instructions one of them takes."""
+"""Classes of PTX instructions, as a profiler counts them, and how many machine instructions they take."""
 
 from __future__ import annotations
 
@@ -6,23 +6,25 @@ __all__ = ["DIVISION", "instruction_class", "machine_instructions"]
 
 
 def instruction_class(name: str) -> str:
-    """The class of an instruction by its PTX name: what a profiler would call its pipeline."""
+    """Return the class of an instruction by its PTX name, which a profiler calls its pipeline."""
     opcode, *modifiers = name.lstrip("@").split(".")
-    for kind, opcodes in _CLASSES.items():
+    for instruction_type, opcodes in _CLASSES.items():
         if opcode in opcodes:
-            return kind
-    kind = modifiers[-1] if modifiers else ""
-    if "f16" in kind:
+            return instruction_type
+    instruction_type = modifiers[-1] if modifiers else ""
+    if "f16" in instruction_type:
         return "float16"
-    return {"f32": "float32", "f64": "float64"}.get(kind, "integer")
+    return {"f32": "float32", "f64": "float64"}.get(instruction_type, "integer")
 
 
 DIVISION = {"32": 18, "64": 80}
-"""Instructions into which ptxas expands an integer division or remainder, by its bits; 16 bits take as many as 32."""
+"""The instructions that ptxas expands an integer division or remainder into, by its bits; 16 bits take as many as
+32.
+"""
 
 
 def machine_instructions(name: str) -> int:
-    """Into how many a PTX instruction of integers is expanded, where that is far from one."""
+    """Return how many machine instructions an integer instruction of PTX takes, if that is far from one."""
     opcode, *modifiers = name.lstrip("@").split(".")
     return DIVISION["64" if modifiers[-1:] and modifiers[-1].endswith("64") else "32"] if opcode in _DIVIDE else 1
 

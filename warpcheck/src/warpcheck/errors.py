@@ -1,4 +1,4 @@
-"""What can end a launch early."""
+"""The exceptions that end a launch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 
 
 class FaultKind(enum.Enum):
-    """What a kernel did wrong."""
+    """The kind of a fault."""
 
     OUT_OF_BOUNDS = "out of bounds"
     MISALIGNED = "misaligned"
@@ -148,7 +148,7 @@ _SUBCLASSES: dict[FaultKind, type[Fault]] = {
 
 
 class Unsupported(Exception):
-    """An instruction that the machine does not know. ``line`` is the source line, 0 where the PTX names none."""
+    """An instruction that the machine does not have. ``line`` is the source line, 0 if the PTX names none."""
 
     def __init__(self, instruction: str, file: str, line: int) -> None:
         super().__init__(f"line {line}: the PTX machine has no {instruction}")
@@ -158,7 +158,7 @@ class Unsupported(Exception):
 
 
 class Rejected(Exception):
-    """What ptxas does not assemble, in its words: an instruction, say, that the PTX's target does not have."""
+    """ptxas does not assemble this, in its words: an instruction, for example, that the PTX's target does not have."""
 
     def __init__(self, message: str, file: str, line: int) -> None:
         super().__init__(f"line {line}: {message}")
@@ -168,9 +168,10 @@ class Rejected(Exception):
 
 
 class TimedOut(Exception):
-    """The launch used up its instructions, or its threads wait for each other. ``line`` is where one was running.
+    """The launch used up its instructions, or its threads wait for each other. ``line`` is where a thread was
+    running.
 
-    ``launch``, here and of a Fault, is what the launch did up to there, a Launch, where its events are recorded.
+    ``launch``, here and of a Fault, is the Launch up to that point, if its events are recorded.
     """
 
     def __init__(self, message: str, kernel: str, file: str, line: int) -> None:
@@ -184,4 +185,4 @@ class TimedOut(Exception):
 
 
 class Deadlock(TimedOut):
-    """Every thread that remains waits for another one, so the launch would never end."""
+    """All remaining threads wait for each other, so the launch would never end."""

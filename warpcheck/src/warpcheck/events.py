@@ -1,6 +1,6 @@
-"""What the warps of one thread block, or of one cluster, did in their order: copies, arrivals, products and waits.
+"""The events of the warps of one thread block, or of one cluster, in order: copies, arrivals, products and waits.
 
-Launches made inside ``recorded`` keep these events of the block or cluster that runs first; others keep none.
+Launches inside ``recorded`` keep the events of the block or cluster that runs first; other launches keep none.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from warpcheck.layout import Code
 __all__ = ["EVENTS", "Event", "EventKind", "recorded", "recording"]
 
 EVENTS = 1 << 15
-"""Of a launch as many are kept."""
+"""The most events of a launch that are kept."""
 
 recording: ContextVar[bool] = ContextVar("recording", default=False)
 
 
 class EventKind(Code):
-    """What happened."""
+    """The kind of an event."""
 
     RUN = 0  # a warp begins, or goes on
     WAIT = 1  # it cannot go on
@@ -40,12 +40,12 @@ class EventKind(Code):
 class Event:
     """One event of a warp.
 
-    ``step`` counts the instructions of the launch before it, 32 lanes for one: it orders events and is no time.
+    ``step`` counts the instructions of the launch before it, one for 32 lanes: it orders events and is not a time.
     ``block`` is a rank in the cluster: that of the warp, or of the shared memory where a copy lands. ``barrier`` names
-    what is waited for, arrived at, or told of a copy: an mbarrier ("full[1]"; "mbarrier 1" where no variable names
-    it, in the order of their addresses; "full[1] of block 2" where that is another one), or a barrier of the block
-    ("barrier 1"); else it is empty. ``phase`` is that of
-    the mbarrier, and ``bytes`` are those of a copy, or of what an arrival expects. ``line`` is 0 where it is not known.
+    the barrier of a wait, an arrival or a copy: an mbarrier ("full[1]"; "mbarrier 1", numbered by address, if no
+    variable names it; "full[1] of block 2" if it is in another block), or a barrier of the block ("barrier 1");
+    otherwise it is empty. ``phase`` is that of the mbarrier, and ``bytes`` are those of a copy, or those that an
+    arrival expects. ``line`` is 0 if it is not known.
     """
 
     kind: EventKind
@@ -60,9 +60,9 @@ class Event:
 
 
 @contextmanager
-def recorded(wanted: bool = True) -> Iterator[None]:
-    """Whether launches inside the ``with`` block record their events."""
-    token = recording.set(wanted)
+def recorded(enabled: bool = True) -> Iterator[None]:
+    """Record the events of launches inside the ``with`` block, if ``enabled``."""
+    token = recording.set(enabled)
     try:
         yield
     finally:

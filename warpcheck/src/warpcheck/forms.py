@@ -1,7 +1,7 @@
-"""The forms of an instruction: which modifiers may follow its opcode.
+"""The variants of an instruction: which modifiers may follow its opcode.
 
-A form lists what follows the opcode, as the syntax sections of the PTX ISA manual do: ``a|b`` is a choice, ``a?`` may
-be left out, capitals stand for a choice below.
+A variant lists what follows the opcode, as the syntax sections of the PTX ISA manual do: ``a|b`` is a choice, ``a?`` is
+optional, capitals stand for a choice below.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-__all__ = ["CHOICES", "pattern"]
+__all__ = ["CHOICES", "variant_pattern"]
 
 CHOICES = {
     "INTEGER": "u16|s16|u32|s32|u64|s64",
@@ -35,12 +35,12 @@ CHOICES = {
 }
 
 
-def pattern(opcode: str, forms: Iterable[str]) -> re.Pattern[str]:
-    """What matches the names of an opcode's forms."""
-    return re.compile(opcode + "(?:" + "|".join("".join(map(_slot, form.split())) for form in forms) + ")")
+def variant_pattern(opcode: str, variants: Iterable[str]) -> re.Pattern[str]:
+    """Return a pattern that matches the names of an opcode's variants."""
+    return re.compile(opcode + "(?:" + "|".join("".join(map(_slot, variant.split())) for variant in variants) + ")")
 
 
 def _slot(choice: str) -> str:
-    """One place of a form as a regular expression: ``ftz?`` becomes ``(?:\\.(?:ftz))?``."""
+    r"""Return one item of a variant as a regular expression: ``ftz?`` becomes ``(?:\.(?:ftz))?``."""
     names = re.sub(r"\b[A-Z][A-Z0-9]*\b", lambda match: CHOICES.get(match[0], match[0]), choice.removesuffix("?"))
     return rf"(?:\.(?:{names}))" + "?" * choice.endswith("?")

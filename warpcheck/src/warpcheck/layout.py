@@ -27,32 +27,36 @@ __all__ = [
     "WAITING",
     "WRITTEN",
     "Access",
+    "AtomicStrategy",
     "Space",
     "Status",
-    "Way",
 ]
 
 LANES = 32
 SECTOR = 32  # bytes that global memory moves at once
 BANKS = 32  # of shared memory, 4 bytes wide
-ROWS = 40  # of a warp's operands: 32 bits of each lane
-COPIES = 512  # asynchronous copies that a warp may have in flight
-READS = 256  # operands of wgmma that a warp may have in flight
-FENCES = 16  # of the asynchronous proxy that a warp remembers
-POSITION = 20  # bits of the number of an instruction in its block, where one number says which block it is, too
-UNFENCED, USED, OVERWRITTEN = range(3)  # what is wrong with a register of wgmma; see inflight
-EVERYTHING = 1 << 20  # as the argument of a wait: no copy may be left in flight
-ASIDE = 1 << 29  # added to the block number of a lane that lets the other lanes of its warp run first
-WAITING = 1 << 30  # added to the block number of a lane that waits there for other lanes
-NOWHERE = (1 << 31) - 1  # the block number of a lane that has left the kernel
-UNWRITTEN, WRITTEN, PENDING = 1, 2, 3  # the state of a byte; 0 was set before the launch, PENDING is being copied
-RESERVED = "reserved_smem_offset_1"  # a special register: shared memory of the system's, which begins as zeros
-SCRATCH = "global_smem"  # Triton's shared memory, which its compiler alone lays out and writes
+ROWS = 40  # rows of a warp's operands; a row has 32 bits of each lane
+COPIES = 512  # the most cp.async of a warp in flight
+READS = 256  # the most operands of wgmma of a warp in flight
+FENCES = 16  # fences of the asynchronous proxy that are remembered for a warp
+POSITION = 20  # bits of an instruction's number in its block, where it is packed with the block's number
+UNFENCED, USED, OVERWRITTEN = range(3)  # hazards of a register of wgmma; see inflight
+EVERYTHING = 1 << 20  # the argument of a wait after which no copy is in flight
+# Program counters of lanes; see lower.warp. ASIDE and WAITING are flags beside the number of a basic block.
+ASIDE = 1 << 29  # lets the other lanes of the warp run first
+WAITING = 1 << 30  # waits for other lanes
+NOWHERE = (1 << 31) - 1  # has left the kernel
+# The state of a byte; 0 was written before the launch. The low bit means that it may not be read, see runtime.states.
+UNWRITTEN = 1
+WRITTEN = 2  # by a kernel
+PENDING = 3  # an asynchronous copy has yet to write it
+RESERVED = "reserved_smem_offset_1"  # a special register: the offset of shared memory of the system, initially zeros
+SCRATCH = "global_smem"  # Triton's shared memory, which only its compiler lays out and writes
 SERVICES = ("vprintf", "__assertfail", "malloc", "free")  # functions that the host provides
 
 
 class Code(enum.IntEnum):
-    """A number that generated code holds."""
+    """A number that generated code contains."""
 
     __str__ = int.__repr__  # llvmlite writes constants with str, which gives the name before Python 3.11
 
@@ -72,7 +76,7 @@ class Status(Code):
 
 
 class Space(Code):
-    """Memory that an access names. GENERIC is resolved lane by lane."""
+    """The state space of an access. GENERIC is resolved lane by lane."""
 
     GENERIC = 0
     GLOBAL = 1
@@ -84,15 +88,15 @@ class Space(Code):
 
 
 class Access(Code):
-    """What an access does."""
+    """The kind of an access."""
 
     LOAD = 0
     STORE = 1
     ATOMIC = 2
 
 
-class Way(Code):
-    """How the lanes of a warp come to an atomic operation."""
+class AtomicStrategy(Code):
+    """How the hardware executes an atomic operation for the lanes of a warp."""
 
     TURNS = 0  # those that meet at a word take turns
     ELECTED = 1  # one lane does the operation of all: ptxas knows that the address is the same

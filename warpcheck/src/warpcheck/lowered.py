@@ -1,39 +1,42 @@
-"""What lowering a kernel gives: LLVM IR, and what the host must know to launch it and to read its counters."""
+"""The result of lowering a kernel: LLVM IR, and what the host must know to launch it and to read its counters."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from warpcheck.layout import Access, Space, Way
+from warpcheck.layout import Access, AtomicStrategy, Space
 from warpcheck.ptx import Function, Variable
 
-__all__ = ["UNKNOWN", "Check", "Lowered", "Served", "Site", "parameter_offsets"]
+__all__ = ["UNKNOWN", "AccessSite", "Check", "Lowered", "SassAccess", "parameter_offsets"]
 
 
-class Served(NamedTuple):
-    """How the hardware serves an access.
+class SassAccess(NamedTuple):
+    """How the hardware executes an access of PTX.
 
-    bytes: those of a lane in the instruction that ptxas made of it and its neighbors; 0 where that is not known, and
-    each access counts as its PTX says. group: the number of those that are served together, from 1 on; 0 for one that
-    is served alone. chunks: how many pieces of so many bytes a group has in registers at once, a power of two.
-    way: that of an atomic operation.
+    Args:
+        bytes: Those of a lane in the instruction that ptxas made of it and its neighbors; 0 if that is not known, and
+            each
+            access counts as its PTX says.
+        group: The number of a group of accesses that are merged, from 1 on; 0 for an access that is not.
+        chunks: How many pieces of ``bytes`` bytes a group has in registers at once, a power of two.
+        strategy: That of an atomic operation.
     """
 
     bytes: int = 0
     group: int = 0
     chunks: int = 0
-    way: Way = Way.TURNS
+    strategy: AtomicStrategy = AtomicStrategy.TURNS
 
 
-UNKNOWN = Served()
+UNKNOWN = SassAccess()
 
 
 @dataclass(frozen=True)
-class Site:
+class AccessSite:
     """One instruction that touches memory. ``bytes`` is for a lane, ``parts`` the elements of a vector access.
 
-    at: its line in the PTX text. served: how ptxas serves it; see ``served``.
+    ``at`` is its line in the PTX text. ``sass_access`` says how ptxas implements it; see ``served``.
     """
 
     space: Space
@@ -44,31 +47,31 @@ class Site:
     line: int
     text: str
     at: int = 0
-    served: Served = UNKNOWN
+    sass_access: SassAccess = UNKNOWN
 
     @property
     def width(self) -> int:
-        """Bytes of a lane in one access of the hardware."""
-        return self.served.bytes or self.bytes
+        """Return the bytes of a lane in one access of the hardware."""
+        return self.sass_access.bytes or self.bytes
 
     @property
     def words(self) -> list[str]:
-        """The opcode and the modifiers."""
+        """Return the opcode and the modifiers."""
         return self.text.split(".")
 
     @property
     def is_bulk(self) -> bool:
-        """Whether it copies in bulk, and reaches memory through the asynchronous proxy."""
+        """Return whether it is a bulk copy, which reaches memory through the asynchronous proxy."""
         return "bulk" in self.words
 
     @property
     def is_copy(self) -> bool:
-        """Whether it is a cp.async of single elements."""
+        """Return whether it is a cp.async of single elements."""
         return self.words[:2] == ["cp", "async"] and not self.is_bulk
 
     @property
     def is_wgmma(self) -> bool:
-        """Whether tensor cores read the bytes."""
+        """Return whether tensor cores read the bytes."""
         return self.words[0] == "wgmma"
 
 
@@ -80,21 +83,22 @@ class Check(NamedTuple):
 
     @property
     def symbol(self) -> str:
-        """Its name in machine code."""
+        """Return its name in machine code."""
         return "_".join(("check", self.function, *map(str, self.constants)))
 
 
 @dataclass(frozen=True)
-class Form:
-    """Code that instructions of one form share: the symbol of its function, with the IR of that and of what it calls.
+class CompiledShape:
+    """Code that instructions of one shape share: the symbol of its function, with the IR of that and of what it
+    calls.
 
-    sites: of its accesses, for an instruction on line 0. checks: those that it calls. carried: whether it leaves a
-    carry.
+    ``sites`` are those of its accesses, for an instruction on line 0. ``checks`` are those that it calls. ``carried``
+    is whether it leaves a carry.
     """
 
     symbol: str
     functions: dict[str, str]
-    sites: list[Site]
+    sites: list[AccessSite]
     checks: set[Check]
     carried: bool
 
@@ -103,7 +107,7 @@ class Form:
 class Lowered:
     """LLVM IR of a kernel, and what the host must know to launch it and to read its counters.
 
-    ``forms`` has the IR of the functions that it calls, by their symbols.
+    ``functions`` has the IR of the functions that it calls, by their symbols.
     """
 
     ir: str
@@ -111,15 +115,15 @@ class Lowered:
     shared_bytes: int
     local_bytes: int
     shared: dict[str, range]  # the bytes of each variable in shared memory; empty for dynamic shared memory
-    sites: list[Site] = field(default_factory=list)
+    sites: list[AccessSite] = field(default_factory=list)
     blocks: list[list[tuple[int, str]]] = field(default_factory=list)  # (line, name) of each block's instructions
     symbols: list[str] = field(default_factory=list)
     checks: set[Check] = field(default_factory=set)
-    forms: dict[str, str] = field(default_factory=dict)
+    functions: dict[str, str] = field(default_factory=dict)
 
 
 def parameter_offsets(kernel: Function) -> list[tuple[Variable, int]]:
-    """Each parameter of a kernel with its offset, laid out in order at its own alignment."""
+    """Return each parameter of a kernel with its offset, laid out in order at its natural alignment."""
     offsets: list[tuple[Variable, int]] = []
     end = 0
     for parameter in kernel.params:

@@ -1,4 +1,4 @@
-"""Loading PTX and launching its kernels: the interface of the PTX machine.
+"""Load PTX and launch its kernels: the interface of the PTX machine.
 
 Longer than 300 lines because a launch and what it reports belong together. One file has both.
 """
@@ -26,11 +26,11 @@ from warpcheck.lowered import parameter_offsets
 from warpcheck.narrow import require_reach
 from warpcheck.ptx.directives import pad
 from warpcheck.runtime.arrays import Dim, aligned
-from warpcheck.runtime.buffers import Buffer, Memory, reached
+from warpcheck.runtime.buffers import Buffer, Memory, bytes_reached
 from warpcheck.runtime.host import execute
-from warpcheck.runtime.launch import Author, Grid, place_statics
+from warpcheck.runtime.launch import AccessOrigin, Grid, place_statics
 from warpcheck.runtime.symbols import source_name
-from warpcheck.runtime.timeline import barrier_lines, events_of
+from warpcheck.runtime.timeline import barrier_lines, collect_events
 from warpcheck.target import SM_80, TARGETS, Target
 
 if TYPE_CHECKING:
@@ -52,15 +52,15 @@ class Param:
     align: int
 
     @classmethod
-    def of(cls, declared: ptx.Variable) -> Param:
-        return cls(declared.name, declared.type, declared.size, declared.align)
+    def of(cls, variable: ptx.Variable) -> Param:
+        return cls(variable.name, variable.type, variable.size, variable.align)
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """What is known of a kernel before it is launched.
+    """A kernel before it is launched.
 
-    ``reqntid`` and ``cluster`` are empty where the PTX does not fix the threads of a block, the blocks of a cluster.
+    ``reqntid`` and ``cluster`` are empty if the PTX does not fix the threads of a block, or the blocks of a cluster.
     """
 
     name: str
@@ -71,13 +71,14 @@ class Kernel:
 
 @dataclass
 class Launch:
-    """What a launch did: counters by source line of ``file``, and the text it printed. ``ptx`` is the whole module.
+    """The results of a launch: counters by source line of ``file``, and the text it printed. ``ptx`` is the whole
+    module.
 
     ``instructions`` counts lane-instructions; ``accesses`` has one request of each instruction that touches memory;
-    ``writer`` tells who wrote last to an address, or None. ``events`` is empty unless ``recorded``; see events.
-    ``reached`` has how far, in bytes, a sample of the blocks accessed each buffer; it is ``cut`` where the launch ended
-    at its limit of instructions, before all blocks of the sample had come to their end.
-    ``barriers`` has the line that initializes each mbarrier of ``events`` that no variable gives a name.
+    ``writer`` returns the origin of the last write to an address, or None. ``events`` is empty unless ``recorded``; see
+    ``events``. ``reached`` has how far, in bytes, a sample of the blocks accessed each buffer; ``cut`` is whether the
+    launch ended at its limit of instructions, before all blocks of the sample had finished. ``barriers`` has the line
+    that initializes each mbarrier of ``events`` that no variable names.
     """
 
     kernel: str
@@ -89,7 +90,7 @@ class Launch:
     accesses: list[AccessSample] = field(repr=False)
     ptx: str = field(repr=False)
     states: dict[str, npt.NDArray[np.uint8]] = field(repr=False)
-    writer: Callable[[int], Author | None] = field(repr=False)
+    writer: Callable[[int], AccessOrigin | None] = field(repr=False)
     events: list[Event] = field(default_factory=list, repr=False)
     reached: dict[str, int] = field(default_factory=dict, repr=False)
     cut: bool = False
@@ -97,12 +98,12 @@ class Launch:
 
     @property
     def buffers_written(self) -> dict[str, npt.NDArray[np.bool_]]:
-        """For each buffer's name, which of its bytes kernels have stored to: one bool per byte."""
+        """Return for each buffer, by name, which of its bytes kernels have stored to: one bool per byte."""
         return {name: np.equal(state, WRITTEN) for name, state in self.states.items()}
 
 
 class Module:
-    """A loaded PTX file on the device that ``target`` stands for. A kernel is compiled when it is first launched."""
+    """A loaded PTX file on the device ``target``. A kernel is compiled when it is first launched."""
 
     def __init__(self, text: str, source: str | None, target: Target | None = None) -> None:
         self.text = text
@@ -116,29 +117,32 @@ class Module:
         self.allocate: Callable[[int], npt.NDArray[np.uint8]] = aligned
 
     def fresh(self, allocate: Callable[[int], npt.NDArray[np.uint8]] | None = None) -> Module:
-        """The same code, with variables that hold what they begin with: as another process loads it.
+        """Return the same code with variables at their initial values, as another process loads it.
 
-        allocate: gives the variables zeroed bytes, at a multiple of 256.
+        Args:
+            allocate: Returns zeroed bytes for the variables, at a multiple of 256.
         """
-        other = copy.copy(self)
-        other.allocate = allocate or self.allocate
-        other.__dict__.pop("statics", None)
-        return other
+        module = copy.copy(self)
+        module.allocate = allocate or self.allocate
+        module.__dict__.pop("statics", None)
+        return module
 
     def negated(self) -> Module:
-        """The same code with the products of tensor cores negated, and variables of its own; see ptx.negated."""
-        other = self.fresh()
-        other.parsed, other.digest, other.programs = ptx.negated(self.parsed), f"{NEGATED}{self.digest}", {}
-        return other
+        """Return the same code with the products of tensor cores negated, and its own variables; see ptx.negated."""
+        module = self.fresh()
+        module.parsed = ptx.negated(self.parsed)
+        module.digest = f"{NEGATED}{self.digest}"
+        module.programs = {}
+        return module
 
     @cached_property
     def statics(self) -> dict[str, npt.NDArray[np.uint8]]:
-        """The variables of the file that outlive a launch: their bytes by name."""
+        """Return the variables of the file that outlive a launch: their bytes by name."""
         return place_statics(self.parsed, self.allocate)
 
     @cached_property
     def kernels(self) -> dict[str, Kernel]:
-        """The kernels of the file by name."""
+        """Return the kernels of the file by name."""
         return {
             name: Kernel(
                 name=name,
@@ -158,20 +162,21 @@ class Module:
     def occupancy(
         self, name: str, block: Sequence[int], shared: int = 0, device: str = ""
     ) -> occupancy.Occupancy | None:
-        """Occupancy of a kernel in blocks of ``block`` threads with ``shared`` dynamic bytes; None without ptxas.
+        """Return the occupancy of a kernel in blocks of ``block`` threads with ``shared`` dynamic bytes; None
+        without ptxas.
 
-        ``device`` is a target by its name, that of the module if it is empty. Raises ValueError where a block does not
-        fit a multiprocessor.
+        ``device`` is a target by its name, that of the module if it is empty. Raises ValueError if a block does not fit
+        on a multiprocessor.
         """
         from warpcheck import occupancy  # which solves an exercise: the process of a submission has none
 
         self.compile(name)
         device = device or self.target.name
-        used = occupancy.registers(self.text, name, device)
-        if used is None:
+        registers = occupancy.registers(self.text, name, device)
+        if registers is None:
             return None
         x, y, z = _dim(block)
-        return occupancy.occupancy(x * y * z, used, self.programs[name].lowered.shared_bytes + shared, device)
+        return occupancy.occupancy(x * y * z, registers, self.programs[name].lowered.shared_bytes + shared, device)
 
     def launch(
         self,
@@ -191,24 +196,31 @@ class Module:
     ) -> Launch:
         """Run a kernel to its end.
 
-        ``shared`` is dynamic shared memory in bytes; ``args`` are packed by the parameters' types, pointers are ints;
-        ``memory`` keeps what is known of the buffers' bytes from one launch to the next; with ``reverse`` the last
-        block and the last warp run first, with a prime in its place they run in steps; see run.order. ``blocks`` are
-        the numbers of those to run, x fastest, in this order, where a sample is enough: then the limit is no fault, and
-        blocks that are not neighbors must not write to one element of a buffer of 4 GiB and more, be it the same value.
-        Of smaller buffers their races are not looked for; a loop whose index would overflow is a fault (narrow). All
-        blocks of a ``cooperative`` launch are resident together, and there can be no more of them than the GPU holds.
-        ``cluster`` are the blocks of a cluster along each axis, as the kernel asks for them if it is left out.
+        Args:
+            shared: Dynamic shared memory in bytes.
+            args: Packed by the parameters' types; pointers are ints.
+            memory: Keeps the shadow memory of the buffers from one launch to the next.
+            reverse: The order of blocks and warps: 0 ascending, 1 descending, a prime for a stride; see runtime.order.
+            blocks: The numbers of the blocks to run, x fastest, in this order, if a sample is enough: then the limit is
+                no fault,
+                and blocks that are not neighbors must not write to one element of a buffer of 4 GiB and more, not even
+                the same
+                value. Races in smaller buffers are not looked for; a loop whose index would overflow is a fault
+                (narrow).
+            cooperative: Whether all blocks are resident together; there can be no more of them than the GPU holds.
+            cluster: The blocks of a cluster along each axis; by default as the kernel declares them.
 
         Raises Fault, Unsupported, TimedOut, and KeyError or ValueError for a launch that is not possible.
         """
         self.compile(name)
-        compiled, extents, threads = self.programs[name], _dim(grid), _dim(block)
+        compiled = self.programs[name]
+        extents = _dim(grid)
+        threads = _dim(block)
         directives = self.parsed.functions[name].directives
         requested = _dim(cluster) if cluster else None
-        together = requested or pad(directives.cluster)
-        declared = compiled.lowered.shared_bytes
-        if refusal := self.target.refusal(extents, threads, declared, shared, together or (1, 1, 1)):
+        cluster_extents = requested or pad(directives.cluster)
+        static_bytes = compiled.lowered.shared_bytes
+        if refusal := self.target.refusal(extents, threads, static_bytes, shared, cluster_extents or (1, 1, 1)):
             raise ValueError(refusal)
         if refusal := directives.refusal(source_name(name), threads, requested):
             raise ValueError(refusal)
@@ -230,44 +242,47 @@ class Module:
             blocks=blocks,
             room=room,
             cooperative=cooperative,
-            cluster=together,
+            cluster=cluster_extents,
         )
         try:
             cut = execute(run, compiled.run_grid, max_instructions or LIMIT)
         except (Fault, TimedOut) as error:
-            if "events" in run.arrays:  # whoever records what warps do wants to see how it came to this
+            # The events up to the fault show how it came about.
+            if "events" in run.arrays:
                 error.launch = self._report(run, buffers)
             raise
         report = self._report(run, buffers, cut)
         if blocks is not None:
-            taken = {line for line, counters in report.lines.items() if counters.branches}
-            require_reach(self.parsed.functions[name], args, taken, report.file)
+            branched_lines = {line for line, counters in report.lines.items() if counters.branches}
+            require_reach(self.parsed.functions[name], args, branched_lines, report.file)
         return report
 
     def _blocks(self, name: str, grid: Dim, block: Dim, shared: int, cooperative: bool) -> int:
-        """Blocks that a multiprocessor holds at once. ptxas is asked for registers where a launch depends on it.
+        """Return the blocks that fit on a multiprocessor. ptxas provides the registers if a launch depends on them.
 
-        Raises ValueError where not one block fits, or not all of a cooperative launch.
+        Raises ValueError if not one block fits, or not all of a cooperative launch.
         """
         from warpcheck import occupancy  # as above
 
         threads, blocks = (x * y * z for x, y, z in (block, grid))
         registers = 0
-        fixed = self.parsed.functions[name].directives.reqntid  # for which ptxas has to find registers
-        scarce = not fixed and threads * self.target.registers > self.target.multiprocessor.registers
-        if scarce or (cooperative and blocks > self.target.multiprocessors):
+        has_fixed_block = self.parsed.functions[name].directives.reqntid  # for which ptxas has to find registers
+        is_register_limited = (
+            not has_fixed_block and threads * self.target.registers > self.target.multiprocessor.registers
+        )
+        if is_register_limited or (cooperative and blocks > self.target.multiprocessors):
             registers = occupancy.registers(self.text, name, self.target.name) or 0
-        used = self.programs[name].lowered.shared_bytes + shared
-        each = occupancy.occupancy(threads, registers, used, self.target.name).blocks
-        if cooperative and blocks > (most := each * self.target.multiprocessors):
-            held = f"{most} fit, {each} on each of {self.target.multiprocessors} SMs"
-            raise ValueError(f"too many blocks in cooperative launch: {blocks}, and {held}")
-        return each
+        shared_bytes = self.programs[name].lowered.shared_bytes + shared
+        blocks_per_sm = occupancy.occupancy(threads, registers, shared_bytes, self.target.name).blocks
+        if cooperative and blocks > (capacity := blocks_per_sm * self.target.multiprocessors):
+            limits = f"{capacity} fit, {blocks_per_sm} on each of {self.target.multiprocessors} SMs"
+            raise ValueError(f"too many blocks in cooperative launch: {blocks}, and {limits}")
+        return blocks_per_sm
 
     def _report(self, run: Grid, buffers: Sequence[Buffer], cut: bool = False) -> Launch:
-        """What a launch did that has come to its end, or was ``cut``."""
+        """Return the results of a launch that has ended, or was ``cut``."""
         sampled = run.blocks is not None
-        lines = by_line(run.lowered, run.block_counts.tolist(), run.counted.tolist())
+        lines = by_line(run.lowered, run.block_counts.tolist(), run.counters.tolist())
         totals = LineCounters()
         for counters in lines.values():
             totals.add(counters)
@@ -281,16 +296,21 @@ class Module:
             accesses=run.accesses(),
             ptx=self.text,
             states={buffer.name: run.state_of(buffer) for buffer in buffers},
-            writer=run.writer,
-            events=events_of(run),
+            writer=run.last_writer,
+            events=collect_events(run),
             barriers=barrier_lines(run),
-            reached={one.name: reached(run.arrays["buffers"], one.address) for one in buffers} if sampled else {},
+            reached={
+                sampled_buffer.name: bytes_reached(run.arrays["buffers"], sampled_buffer.address)
+                for sampled_buffer in buffers
+            }
+            if sampled
+            else {},
             cut=cut,
         )
 
 
 def load(text: str, source: str | None = None, target: Target | None = None) -> Module:
-    """Load PTX ``text`` on a device of ``target``, or of that which the PTX is for.
+    """Load PTX ``text`` on a device of ``target``, by default the target of the PTX.
 
     Line numbers refer to ``source``, else to the first file that the PTX names. Equal texts give the same Module.
     Raises ValueError for text that is not PTX, and for PTX that the device does not load.
@@ -306,7 +326,7 @@ _CODES = {"f32": "f", "f64": "d", "f16": "e"}
 
 
 def pack(kernel: ptx.Function, args: Sequence[int | float | bytes]) -> bytes:
-    """Kernel arguments as the bytes of its parameter space."""
+    """Return kernel arguments as the bytes of its parameter space."""
     if len(args) != len(kernel.params):
         raise ValueError(f"{kernel.name} takes {len(kernel.params)} arguments, {len(args)} were given")
     packed = bytearray()

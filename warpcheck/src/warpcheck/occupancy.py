@@ -1,8 +1,8 @@
-"""How many warps a multiprocessor holds at once, from what a thread block needs.
+"""How many warps a multiprocessor holds at once, by what a thread block needs.
 
-The limits are those of ``target``. Registers are handed out to warps in units of 256, from one of four partitions with
-a quarter of the registers each; shared memory to blocks in units of 128 bytes (256 before sm_80), with 1 KiB of each
-block's kept for the system since sm_80.
+The limits are those of ``target``. Registers are allocated to warps in units of 256, from one of four partitions with a
+quarter of the registers each; shared memory to blocks in units of 128 bytes (256 before sm_80), with 1 KiB of each
+block's reserved for the system since sm_80.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ class Occupancy:
 
 
 def occupancy(threads: int, registers: int, shared: int, device: str = "sm_80") -> Occupancy:
-    """Occupancy of a kernel: ``threads`` per block, ``registers`` per thread, ``shared`` bytes per block.
+    """Return the occupancy of a kernel: ``threads`` per block, ``registers`` per thread, ``shared`` bytes per block.
 
-    ``limit`` is "warps", "blocks", "registers" or "shared memory". Raises ValueError where not even one block fits.
+    ``limit`` is "warps", "blocks", "registers" or "shared memory". Raises ValueError if not even one block fits.
     """
     unit = MULTIPROCESSORS[device.rstrip("a")]
     warps = -(-threads // LANES)
     registers_of_warp = _round_up(registers * LANES, 256)
     shared_of_block = _round_up(shared + unit.shared_reserved, unit.shared_unit)
+    # The blocks that each resource alone would allow; the scarcest one decides.
     blocks_by = {
         "warps": unit.warps // warps,
         "blocks": unit.blocks,
@@ -54,11 +55,13 @@ def _round_up(amount: int, unit: int) -> int:
 
 
 def _warps_by_registers(unit: Multiprocessor, registers_of_warp: int) -> int:
-    """A warp has all its registers in one partition: what is left over in each of them is lost."""
+    """Return the warps for which there are registers: a warp has all of them in one partition."""
     return unit.registers // PARTITIONS // registers_of_warp * PARTITIONS
 
 
 def registers(ptx: str, kernel: str, device: str = "sm_80") -> int | None:
-    """Registers per thread of ``kernel``, as ptxas assigns them; None if there is no ptxas or it rejects the PTX."""
+    """Return the registers per thread of ``kernel``, as ptxas assigns them; None if there is no ptxas or it rejects
+    the PTX.
+    """
     code = assembled(ptx, kernel, device)
     return code.registers if code is not None else None

@@ -1,4 +1,4 @@
-"""What is known of an instruction, in one record: its forms, its operands, what it waits for, what emits it."""
+"""The record of an instruction: its variants, its operands, the lanes it waits for, and what emits it."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Generic, TypeVar
 
-from warpcheck.forms import pattern
+from warpcheck.forms import variant_pattern
 from warpcheck.ptx import Address, Group, Instruction, Not, Operand, Register
 
-__all__ = ["Lanes", "Op", "Place", "last_operand", "live_lanes", "no_lanes", "registers", "registry"]
+__all__ = ["Lanes", "Op", "Placement", "last_operand", "live_lanes", "no_lanes", "registers", "registry"]
 
 E_contra = TypeVar("E_contra", contravariant=True)
 
 
 class Lanes(enum.Enum):
-    """Lanes of a warp that an instruction waits for."""
+    """The lanes of a warp that an instruction waits for."""
 
     NONE = enum.auto()
     LIVE = enum.auto()  # those that have not left the kernel
 
 
-class Place(enum.Enum):
-    """Where in a basic block an instruction may stand."""
+class Placement(enum.Enum):
+    """Where in a basic block an instruction may be."""
 
     ANYWHERE = enum.auto()
     LAST = enum.auto()  # it ends its block
@@ -41,7 +41,7 @@ def live_lanes(instruction: Instruction) -> Lanes | Operand:
 
 
 def last_operand(instruction: Instruction) -> Lanes | Operand:
-    """The mask that an instruction with ``.sync`` ends in; those without it wait for nobody."""
+    """Return the mask in which an instruction with ``.sync`` ends; an instruction without it does not wait."""
     return instruction.operands[-1] if "sync" in instruction.modifiers else Lanes.NONE
 
 
@@ -49,23 +49,25 @@ def last_operand(instruction: Instruction) -> Lanes | Operand:
 class Op(Generic[E_contra]):
     """One instruction of PTX, by its opcode.
 
-    forms: what may follow the opcode; see ``forms``. Anything else is refused by name, never half understood.
-    emit: emits what the instruction does to a warp; ``E_contra`` is what it emits with.
-    lanes: the lanes that must be here before it runs: an operand is the mask that names them.
-    place: where it may stand, for all of its forms or by the instruction; see ``place_of``.
-    results: how many of its first operands it writes, unless they are addresses.
-    reads: the operands that it reads, where those are not all the others.
-    since: the first compute capability that has it, as in sm_90, or 0; ``since`` knows the forms that came later.
-    passes: whether its integer constants are read as registers are, and may then differ from one place to another in
-    code that these share; else each constant has code of its own.
-    pure: whether each lane's results follow from its own operands, and nothing else happens.
+    Args:
+        variants: What may follow the opcode; see ``forms``. Anything else is refused by name, never half understood.
+        emit: Emits what the instruction does to a warp; ``E_contra`` is the type of the emitter.
+        lanes: The lanes that must be here before it runs: an operand is the mask that names them.
+        placement: Where in a block it may be, for all of its variants or by the instruction; see ``placement_of``.
+        results: How many of its first operands it writes, unless they are addresses.
+        reads: The operands that it reads, if these are not all the others.
+        since: The first compute capability that has it, as in sm_90, or 0; ``since`` knows the variants that came
+            later.
+        passes: Whether its integer constants are operands of a row, so that instructions that differ by them share a
+            compiled shape; otherwise each constant has code of its own.
+        pure: Whether each lane's results follow from its own operands, and nothing else happens.
     """
 
     opcode: str
-    forms: tuple[str, ...]
+    variants: tuple[str, ...]
     emit: Callable[[E_contra, Instruction], None]
     lanes: Callable[[Instruction], Lanes | Operand] = no_lanes
-    place: Place | Callable[[Instruction], Place] = Place.ANYWHERE
+    placement: Placement | Callable[[Instruction], Placement] = Placement.ANYWHERE
     results: int = 1
     reads: Callable[[Instruction], Sequence[Operand]] | None = None
     since: int = 0
@@ -74,33 +76,37 @@ class Op(Generic[E_contra]):
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
-        return pattern(self.opcode, self.forms)
+        return variant_pattern(self.opcode, self.variants)
 
     def accepts(self, instruction: Instruction) -> bool:
-        """Whether this is an instruction with just these modifiers."""
+        """Return whether this is an instruction with exactly these modifiers."""
         return self._pattern.fullmatch(instruction.name) is not None
 
-    def place_of(self, instruction: Instruction) -> Place:
-        """Where in a basic block an instruction may stand."""
-        return self.place if isinstance(self.place, Place) else self.place(instruction)
+    def placement_of(self, instruction: Instruction) -> Placement:
+        """Return where in a basic block an instruction may be."""
+        return self.placement if isinstance(self.placement, Placement) else self.placement(instruction)
 
     def written(self, instruction: Instruction) -> list[str]:
-        """The registers that an instruction writes."""
+        """Return the registers that an instruction writes."""
         return registers(operand for operand in instruction.operands[: self.results] if not _is_memory(operand))
 
     def read(self, instruction: Instruction) -> list[str]:
-        """The registers that it reads: its guard and the bases of addresses too, and results that a guard may keep."""
+        """Return the registers that it reads: its guard and the bases of addresses too, and results that a guard may
+        preserve.
+        """
         if self.reads is not None:
             return registers(self.reads(instruction))
-        results, others = instruction.operands[: self.results], instruction.operands[self.results :]
-        found = registers([*others, *filter(_is_memory, results)])
+        results = instruction.operands[: self.results]
+        sources = instruction.operands[self.results :]
+        names = registers([*sources, *filter(_is_memory, results)])
+        # Where its guard is false an instruction preserves its results, so it reads them.
         if instruction.guard is not None:
-            found += [*registers([instruction.guard]), *self.written(instruction)]
-        return found
+            names += [*registers([instruction.guard]), *self.written(instruction)]
+        return names
 
 
 def registry(*families: Iterable[Op[E_contra]]) -> dict[str, Op[E_contra]]:
-    """Instructions by their opcodes. Raises ValueError where two have one opcode."""
+    """Return instructions by their opcodes. Raises ValueError if two have the same opcode."""
     ops: dict[str, Op[E_contra]] = {}
     for family in families:
         for op in family:
@@ -111,15 +117,15 @@ def registry(*families: Iterable[Op[E_contra]]) -> dict[str, Op[E_contra]]:
 
 
 def registers(operands: Iterable[Operand]) -> list[str]:
-    """The names of the registers in operands."""
-    found: list[str] = []
+    """Return the names of the registers in operands."""
+    names: list[str] = []
     for operand in operands:
         match operand:
             case Register(name) | Not(Register(name)) | Address(Register(name)):
-                found.append(name)
+                names.append(name)
             case Group(items):
-                found += registers(items)
-    return found
+                names += registers(items)
+    return names
 
 
 def _is_memory(operand: Operand) -> bool:

@@ -1,8 +1,8 @@
-"""Which accesses of the hardware serve those of PTX, by what ptxas decided.
+"""How the hardware executes the accesses of PTX, by what ptxas has decided.
 
 ptxas merges loads and stores of neighboring words into accesses of 8 and 16 bytes, across the iterations of loops that
-it unrolls, too. Its line table tells for each machine instruction which line of PTX it stands for: a load of the first
-that is merged, a store of the last, none of the others. What cannot be matched so counts as its PTX says.
+it unrolls, too. Its line table maps each machine instruction to a line of PTX: a merged load to its first one, a merged
+store to its last one. An access that cannot be matched in this way counts as its PTX says.
 """
 
 from __future__ import annotations
@@ -17,17 +17,19 @@ from typing import NamedTuple
 
 from warpcheck.assembler import assembled
 from warpcheck.elf import line_rows, sections
-from warpcheck.layout import Access, Space, Way
+from warpcheck.layout import Access, AtomicStrategy, Space
 from warpcheck.lower.flow import Block
-from warpcheck.lowered import Lowered, Served, Site
+from warpcheck.lowered import AccessSite, Lowered, SassAccess
 from warpcheck.ptx import Address, Immediate, Instruction, Operand, Register, Symbol
 
-__all__ = ["made_of", "served"]
+__all__ = ["instructions_by_line", "match_sass"]
 
 WIDEST = 16  # bytes of a lane in one access
 LINES = ".nv_debug_line_sass"  # of the PTX text, by address of the machine code
 ADDRESSES = {".rel" + LINES: struct.Struct("<QQ"), ".rela" + LINES: struct.Struct("<QQ8x")}
-"""Which function each sequence of it is of: offsets and symbols of its relocations, with addends from sm_90 on."""
+"""The relocations of the line table, which give the function of each sequence: offsets and symbols, with addends
+from sm_90 on.
+"""
 
 OPCODES = {
     **dict.fromkeys((0x180, 0x181, 0x184), Access.LOAD),  # LD, LDG, LDS
@@ -35,7 +37,8 @@ OPCODES = {
     **dict.fromkeys((0x18C, 0x18D, 0x18E, 0x1A8, 0x1A9), Access.ATOMIC),  # ATOMS, ATOMS.CAS, RED, ATOMG, ATOMG.CAS
 }
 """The low nine bits of the instructions that access memory, as ``nvdisasm -hex`` shows them."""
-INCREMENT, SWAP = 0xF8C, 0x18D
+INCREMENT = 0xF8C
+SWAP = 0x18D
 """ATOMS.POPC.INC, all twelve bits of it, and ATOMS.CAS."""
 VOTES = {0x006, 0x086, 0x1C4}
 """VOTE, VOTEU and REDUX: by these ptxas has one lane do the atomic operation of all that run it."""
@@ -44,17 +47,22 @@ SIZES = (1, 1, 2, 2, 4, 8, 16, 0)
 ALWAYS = 7  # the predicate PT, in bits 12 to 14; bit 15 negates it
 
 
-def served(lowered: Lowered, blocks: Sequence[Block], text: str, kernel: str) -> list[Site]:
-    """The sites of a kernel with how the hardware serves them. text: of the PTX file, whose target ptxas takes."""
-    sites, matching = lowered.sites, Matching(lowered, blocks)
+def match_sass(lowered: Lowered, blocks: Sequence[Block], text: str, kernel: str) -> list[AccessSite]:
+    """Return the sites of a kernel with their SassAccess. ``text`` is the PTX file, which ptxas assembles for its
+    target.
+    """
+    sites = lowered.sites
+    matching = Matching(lowered, blocks)
     if not matching.may_merge or (code := assembled(text, kernel)) is None:
         return sites
-    made = made_of(code.cubin)
-    found = matching.merged(made) | matching.atomic(made)
-    return [replace(site, served=found[n]) if n in found else site for n, site in enumerate(sites)]
+    by_line = instructions_by_line(code.cubin)
+    accesses = matching.merged(by_line) | matching.atomic(by_line)
+    return [
+        replace(site, sass_access=accesses[number]) if number in accesses else site for number, site in enumerate(sites)
+    ]
 
 
-class Made(NamedTuple):
+class SassInstruction(NamedTuple):
     """A machine instruction: its opcode, whether it has a predicate, the bytes of a lane if it loads or stores."""
 
     code: int
@@ -66,27 +74,29 @@ class Made(NamedTuple):
         return OPCODES.get(self.code & 0x1FF)
 
 
-def made_of(cubin: bytes) -> dict[int, list[Made]]:
-    """The machine instructions of a cubin by the line of PTX that each stands for."""
-    found = defaultdict(list)
+def instructions_by_line(cubin: bytes) -> dict[int, list[SassInstruction]]:
+    """Return the machine instructions of a cubin by the line of PTX that each stands for."""
+    by_line = defaultdict(list)
     parts = sections(cubin)
     content = {part.name: part.content for part in parts}
     symbols = [number for *_, number, _, _ in struct.iter_unpack("<IBBHQQ", content[".symtab"])]
-    relocations = sorted(row for name, form in ADDRESSES.items() for row in form.iter_unpack(content.get(name, b"")))
+    relocations = sorted(
+        row for name, layout in ADDRESSES.items() for row in layout.iter_unpack(content.get(name, b""))
+    )
     functions = [symbols[info >> 32] for _, info in relocations]
     rows: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for sequence, address, line in line_rows(content.get(LINES, b"")):
         rows[functions[sequence]].append((address, line))
     for function, lines in rows.items():
-        for place, (low, high) in enumerate(struct.iter_unpack("<QQ", parts[function].content)):
-            if row := bisect(lines, (16 * place, 1 << 40)):
-                made = Made(low & 0xFFF, low >> 12 & 15 != ALWAYS, SIZES[high >> 9 & 7])
-                found[lines[row - 1][1]].append(made)
-    return found
+        for index, (low, high) in enumerate(struct.iter_unpack("<QQ", parts[function].content)):
+            if row := bisect(lines, (16 * index, 1 << 40)):
+                instruction = SassInstruction(low & 0xFFF, low >> 12 & 15 != ALWAYS, SIZES[high >> 9 & 7])
+                by_line[lines[row - 1][1]].append(instruction)
+    return by_line
 
 
 @dataclass(frozen=True)
-class Merger:
+class MergeCandidate:
     """An access of a basic block that may be merged with others whose addresses have the same base."""
 
     site: int
@@ -100,11 +110,13 @@ class Matching:
     """The accesses of a kernel that ptxas may merge."""
 
     def __init__(self, lowered: Lowered, blocks: Sequence[Block]) -> None:
-        self.sites, self.shared, self.blocks = lowered.sites, lowered.shared, blocks
+        self.sites = lowered.sites
+        self.shared = lowered.shared
+        self.blocks = blocks
 
     @cached_property
-    def mergers(self) -> list[Merger]:
-        """Accesses that stand on a line of PTX alone, each in its block."""
+    def candidates(self) -> list[MergeCandidate]:
+        """Return the accesses that are alone on a line of PTX, each in its block."""
         numbers = defaultdict(list)
         for number, site in enumerate(self.sites):
             if site.at:
@@ -115,23 +127,25 @@ class Matching:
                 if instruction.at in numbers:
                     places[instruction.at].append((number, instruction))
         return [
-            self._merger(number, *place)
-            for at, found in numbers.items()
-            if len(found) == len(places[at])
-            for number, place in zip(found, places[at], strict=True)
-            if any(isinstance(operand, Address) for operand in place[1].operands)
+            self._candidate(number, *occurrence)
+            for at, site_numbers in numbers.items()
+            if len(site_numbers) == len(places[at])
+            for number, occurrence in zip(site_numbers, places[at], strict=True)
+            if any(isinstance(operand, Address) for operand in occurrence[1].operands)
         ]
 
-    def _merger(self, number: int, block: int, instruction: Instruction) -> Merger:
+    def _candidate(self, number: int, block: int, instruction: Instruction) -> MergeCandidate:
         site = self.sites[number]
         address = next(operand for operand in instruction.operands if isinstance(operand, Address))
         base, offset = self._resolved(address.base, address.offset)
-        return Merger(number, site.at, site.bytes, (block, base, site.access, site.space), offset)
+        return MergeCandidate(number, site.at, site.bytes, (block, base, site.access, site.space), offset)
 
     def _resolved(self, base: Operand, offset: int) -> tuple[Operand, int]:
-        """An address without the constants that are added to it."""
-        while isinstance(base, Register) and (found := self._definitions.get(base.name)):
-            base, offset = found[0], offset + found[1]
+        """Return an address as a base and the sum of the constants that are added to it."""
+        while isinstance(base, Register) and (definition := self._definitions.get(base.name)):
+            base = definition[0]
+            offset = offset + definition[1]
+        # Variables in shared memory are neighbors in one window, so ptxas may merge accesses to two of them.
         if isinstance(base, Symbol):
             base, offset = Symbol(base.name), offset + base.offset
             if base.name in self.shared:
@@ -140,7 +154,7 @@ class Matching:
 
     @cached_property
     def _definitions(self) -> dict[str, tuple[Operand, int]]:
-        """Registers that are another one, or a variable's address, plus a constant; each is written once."""
+        """Return registers that are another one, or a variable's address, plus a constant; each is written once."""
         written = Counter(
             operand.name
             for block in self.blocks
@@ -148,96 +162,114 @@ class Matching:
             for operand in i.operands[:1]
             if isinstance(operand, Register)
         )
-        found = {}
+        definitions = {}
         for i in (i for block in self.blocks for i in block.instructions if i.guard is None):
             match i.opcode, i.operands:
                 case "add", (Register(name), base, Immediate(value)) if written[name] == 1:
-                    found[name] = base, value
+                    definitions[name] = base, value
                 case "mov", (Register(name), Register() | Symbol() as base) if written[name] == 1:
-                    found[name] = base, 0
-        return found
+                    definitions[name] = base, 0
+        return definitions
 
     @cached_property
-    def families(self) -> dict[tuple[int, Operand, Access, Space], list[Merger]]:
-        """The loads and the stores that differ by constants alone, by their offsets."""
-        found = defaultdict(list)
-        for one in sorted(self.mergers, key=lambda one: one.offset):
-            if self.sites[one.site].access != Access.ATOMIC:
-                found[one.family].append(one)
-        return found
+    def families(self) -> dict[tuple[int, Operand, Access, Space], list[MergeCandidate]]:
+        """Return the loads and the stores that differ only by constants, ordered by their offsets."""
+        by_family = defaultdict(list)
+        for candidate in sorted(self.candidates, key=lambda candidate: candidate.offset):
+            if self.sites[candidate.site].access != Access.ATOMIC:
+                by_family[candidate.family].append(candidate)
+        return by_family
 
     @property
     def may_merge(self) -> bool:
-        """Whether there is any atomic, or two neighbors in shared memory, or one in a loop that ptxas may unroll."""
+        """Return whether there is an atomic, or two neighbors in shared memory, or one in a loop that ptxas may
+        unroll.
+        """
         if any(site.access == Access.ATOMIC for site in self.sites):
             return True
-        narrow = [one for one in self.mergers if one.bytes < WIDEST and self.sites[one.site].space == Space.SHARED]
-        seen = {(one.family, one.offset) for one in narrow}
+        narrow = [
+            candidate
+            for candidate in self.candidates
+            if candidate.bytes < WIDEST and self.sites[candidate.site].space == Space.SHARED
+        ]
+        positions = {(candidate.family, candidate.offset) for candidate in narrow}
         return any(
-            one.family[0] in self.blocks[one.family[0]].successors
-            or any((one.family, one.offset + step) in seen for step in (one.bytes, WIDEST - one.bytes))
-            for one in narrow
+            candidate.family[0] in self.blocks[candidate.family[0]].successors
+            or any(
+                (candidate.family, candidate.offset + step) in positions
+                for step in (candidate.bytes, WIDEST - candidate.bytes)
+            )
+            for candidate in narrow
         )
 
-    def atomic(self, made: Mapping[int, list[Made]]) -> dict[int, Served]:
-        """How lanes come to atomic operations, by the numbers of their sites.
+    def atomic(self, by_line: Mapping[int, list[SassInstruction]]) -> dict[int, SassAccess]:
+        """Return how the hardware executes atomic operations, by the numbers of their sites.
 
         A second one of a block may use what the lanes have agreed on for the first.
         """
-        found, voted = {}, set()
-        for one in sorted(self.mergers, key=lambda one: one.at):
-            site, here = self.sites[one.site], made.get(one.at, [])
-            done = [each for each in here if each.access == Access.ATOMIC]
-            if site.access == Access.ATOMIC and done:
-                if VOTES.intersection(each.code & 0x1FF for each in here):
-                    voted.add(one.family[0])
-                way = Way.TURNS
-                if any(each.code & 0x1FF == SWAP for each in done):
-                    way = Way.SWAP if "cas" in site.text.split(".") else Way.SPIN
-                elif any(each.code == INCREMENT for each in done):
-                    way = Way.INCREMENT
-                elif one.family[0] in voted and all(each.guarded for each in done):
-                    way = Way.ELECTED
-                found[one.site] = Served(one.bytes, way=way)
-        return found
+        accesses = {}
+        voted = set()
+        for candidate in sorted(self.candidates, key=lambda candidate: candidate.at):
+            site = self.sites[candidate.site]
+            instructions = by_line.get(candidate.at, [])
+            atomics = [instruction for instruction in instructions if instruction.access == Access.ATOMIC]
+            if site.access == Access.ATOMIC and atomics:
+                if VOTES.intersection(instruction.code & 0x1FF for instruction in instructions):
+                    voted.add(candidate.family[0])
+                # ATOMS.CAS for another operation is a loop; a vote before a guarded atomic elects one lane.
+                strategy = AtomicStrategy.TURNS
+                if any(instruction.code & 0x1FF == SWAP for instruction in atomics):
+                    strategy = AtomicStrategy.SWAP if "cas" in site.text.split(".") else AtomicStrategy.SPIN
+                elif any(instruction.code == INCREMENT for instruction in atomics):
+                    strategy = AtomicStrategy.INCREMENT
+                elif candidate.family[0] in voted and all(instruction.guarded for instruction in atomics):
+                    strategy = AtomicStrategy.ELECTED
+                accesses[candidate.site] = SassAccess(candidate.bytes, strategy=strategy)
+        return accesses
 
-    def merged(self, made: Mapping[int, list[Made]]) -> dict[int, Served]:
-        """How loads and stores are served, by the numbers of their sites. made: what ptxas made of lines of PTX."""
-        found, groups = {}, 0
+    def merged(self, by_line: Mapping[int, list[SassInstruction]]) -> dict[int, SassAccess]:
+        """Return how the hardware executes loads and stores, by the numbers of their sites."""
+        accesses = {}
+        groups = 0
         for family in self.families.values():
-            widths: dict[int, list[Merger]] = defaultdict(list)
-            wide: list[tuple[Merger, int]] = []
-            for one in family:
-                access = self.sites[one.site].access
-                if sizes := [each.bytes for each in made.get(one.at, ()) if each.access == access]:
+            widths: dict[int, list[MergeCandidate]] = defaultdict(list)
+            wide: list[tuple[MergeCandidate, int]] = []
+            for candidate in family:
+                access = self.sites[candidate.site].access
+                if sizes := [
+                    instruction.bytes for instruction in by_line.get(candidate.at, ()) if instruction.access == access
+                ]:
                     (width, _), *_ = Counter(sorted(sizes, reverse=True)).most_common(1)
-                    found[one.site] = Served(width)
-                    if width > one.bytes:
-                        wide.append((one, width))
-                        widths[width].append(one)
-            for one in family:
-                if one.site not in found:
-                    near = [
-                        (width, -abs(one.offset - p.offset)) for p, width in wide if abs(one.offset - p.offset) < width
+                    accesses[candidate.site] = SassAccess(width)
+                    if width > candidate.bytes:
+                        wide.append((candidate, width))
+                        widths[width].append(candidate)
+            for candidate in family:
+                if candidate.site not in accesses:
+                    overlapping = [
+                        (width, -abs(candidate.offset - wider.offset))
+                        for wider, width in wide
+                        if abs(candidate.offset - wider.offset) < width
                     ]
-                    if near:
-                        widths[max(near)[0]].append(one)
+                    if overlapping:
+                        widths[max(overlapping)[0]].append(candidate)
             for width, members in widths.items():
-                for group in _neighbors(members, width):
+                for group in _runs_within(members, width):
                     groups += 1
                     span = group[-1].offset - group[0].offset + group[-1].bytes
+                    # A power of two with room for what the group touches in one iteration, and for the next ones.
                     chunks = 1 << (span // width + 1).bit_length()
-                    found |= {one.site: Served(width, groups, chunks) for one in group}
-        return found
+                    accesses |= {candidate.site: SassAccess(width, groups, chunks) for candidate in group}
+        return accesses
 
 
-def _neighbors(members: Sequence[Merger], width: int) -> Iterator[list[Merger]]:
-    """The runs of accesses whose offsets lie closer than a width."""
-    group: list[Merger] = []
-    for one in sorted(members, key=lambda one: one.offset):
-        if group and one.offset - group[-1].offset >= width:
-            yield group
-            group = []
-        group.append(one)
-    if group:
-        yield group
+def _runs_within(members: Sequence[MergeCandidate], width: int) -> Iterator[list[MergeCandidate]]:
+    """Yield the runs of accesses whose offsets differ by less than a width."""
+    run: list[MergeCandidate] = []
+    for candidate in sorted(members, key=lambda candidate: candidate.offset):
+        if run and candidate.offset - run[-1].offset >= width:
+            yield run
+            run = []
+        run.append(candidate)
+    if run:
+        yield run

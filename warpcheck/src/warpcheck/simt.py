@@ -1,38 +1,42 @@
-"""The PTX machine: runs the PTX that real compilers emit, on a CPU, and counts what a GPU would have done.
+"""The PTX machine: run the PTX that compilers emit on a CPU, and count what a GPU would have done.
 
     module = simt.load(ptx)
     launch = module.launch("softmax", grid=(8,), block=(128,), args=[x.data_ptr(), 1000], buffers=[simt.Buffer(...)])
     launch.lines[14].sectors_per_request
 
-Read it in this order; a module imports only from lines above its own, which a test holds to:
+It is a direct-threaded interpreter whose opcodes are compiled per shape: each instruction becomes a row with the
+address of a compiled function, which executes it for the 32 lanes of a warp. Memory accesses call checks that are
+compiled from Python: bounds, initialization, races by vector clocks, sectors and wavefronts.
 
-    errors       what ends a launch early
-    target       what an architecture can do
+Read it in this order; a module imports only from lines above its own, as import-linter enforces:
+
+    errors       the exceptions that end a launch
+    target       the limits of an architecture
     layout       the numbers that generated code, checks and host share
     ptx          the text of a kernel as records
     narrow       loops whose index is too narrow for their bound
-    native       Python functions that become machine code
+    native       the subset of Python that is compiled to machine code
     forms        which modifiers an opcode may have
-    op           what is known of an instruction: its forms, operands, what it waits for
+    op           the record of an instruction: its variants, operands, and the lanes it waits for
     tensor_map   the descriptor of a tensor for tensor copies
     since        which architecture has an instruction first
-    lowered      what lowering a kernel gives
-    classes      what kind of instruction one is
-    counters     what a launch did, by source line
-    events       what the warps of one block did, in their order
-    run          a launch while it runs: records, checks, races, counts, schedule, faults
+    lowered      the result of lowering a kernel
+    classes      the class of an instruction
+    counters     the counters of a launch, by source line
+    events       the events of the warps of one block, in order
+    runtime      a launch while it runs: records, checks, races, counters, schedule, faults
     lower        from a kernel's records to LLVM IR: blocks, registers, divergence
-    isa          the instructions, a family a file
-    elf          what is read in a cubin
+    isa          the instructions, one family in a file
+    elf          reading a cubin
     assembler    ptxas and nvdisasm: what a kernel becomes on a GPU
-    served       which accesses of the hardware serve those of PTX
+    served       how the hardware executes the accesses of PTX
     codec        a compiled kernel as bytes
     compiler     machine code and its cache
     occupancy    warps on a multiprocessor
     machine      the interface: load, launch
 
-What it does not do: recursion is refused; caches, and so hit rates and times, do not exist. Loads and stores count as
-ptxas merges them; what it moves or predicates still counts as the PTX says.
+Limits: recursion is refused; there are no caches, so no hit rates and no times. Loads and stores count as ptxas merges
+them; what ptxas moves or predicates still counts as the PTX says.
 """
 
 from warpcheck.compiler import warm_up

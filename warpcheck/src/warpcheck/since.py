@@ -1,4 +1,4 @@
-"""What older architectures lack of the instructions, in ptxas's words. PTX ISA manual, "Target ISA Notes"."""
+"""Which instructions older architectures lack, in ptxas's words. PTX ISA manual, "Target ISA Notes"."""
 
 from __future__ import annotations
 
@@ -52,12 +52,13 @@ _FEATURES = (
     (80, r".*(\.L2::(?:cache_hint|256B))\b"),
     (80, r"prefetch\b.*(\.L2::evict_\w+)"),
 )
-"""The first compute capability with a form, and what matches its name; the groups hold what it is called.
+"""The first compute capability with a variant, and a pattern that matches its name; the groups are what ptxas calls
+it.
 
-Nothing older than sm_75 is told apart: the compilers of CUDA 13 do not know it.
+Targets before sm_75 are not distinguished: the compilers of CUDA 13 do not support them.
 """
 
-_WIDE = re.compile(r"(?:ld|st)\b.*\.(?:v8\.\w32|v4\.\w64)")
+_WIDE_ACCESS = re.compile(r"(?:ld|st)\b.*\.(?:v8\.\w32|v4\.\w64)")
 
 _BLACKWELL = (
     (r"(tcgen05\.(?!ld\b|st\b)\w+)", "Instruction"),
@@ -70,50 +71,52 @@ _BLACKWELL = (
     (r"(?:ld|st)matrix\b.*(\.m16n16|\.m8n16|\.m16n8)\b", "Feature"),
     (r"cp\b.*(\.cta_group::\d)", "Feature"),
 )
-"""What only architecture-specific targets from sm_100a on have."""
+"""Variants that only architecture-specific targets from sm_100a on have."""
 
 _SPECIFIC = re.compile(r"(wgmma\.\w+|setmaxnreg\.\w+|tensormap\.replace)\b")
-"""What only the architecture-specific target sm_90a has."""
+"""Instructions that only the architecture-specific target sm_90a has."""
 
 _REGISTERS = re.compile(r"%(?:is_explicit_cluster|n?clusterid|cluster_n?cta(?:id|rank)|aggr_smem_size)\b")
 
 
 def refusal(instruction: Instruction, target: str, since: int) -> str:
-    """Why ptxas refuses an instruction, whose opcode exists ``since`` a compute capability, for a target: "sm_80".
+    """Return why ptxas refuses an instruction for a target, or an empty text.
 
-    Empty where it does not.
+    Args:
+        target: Such as "sm_80".
+        since: The first compute capability that has the opcode.
     """
-    has = capability(target)
+    available = capability(target)
     if target != "sm_90a" and (specific := _SPECIFIC.match(instruction.name)):
         return f"Instruction '{specific[1]}' not supported on .target '{target}'"
-    if has < 100 and (unsupported := _only_on_blackwell(instruction.name)):
+    if available < 100 and (unsupported := _only_on_blackwell(instruction.name)):
         return f"{unsupported} not supported on .target '{target}'"
-    special = ((90, name.partition(".")[0]) for name in _special(registers(instruction.operands)))
-    needed = (*_features(instruction.name), *_by_operands(instruction), *special, (since, instruction.opcode))
-    later = [(first, name) for first, name in needed if first > has]
-    return f"Feature '{later[0][1]}' requires .target sm_{later[0][0]} or higher" if later else ""
+    special = ((90, name.partition(".")[0]) for name in _special_registers(registers(instruction.operands)))
+    requirements = (*_features(instruction.name), *_by_operands(instruction), *special, (since, instruction.opcode))
+    missing = [(first, name) for first, name in requirements if first > available]
+    return f"Feature '{missing[0][1]}' requires .target sm_{missing[0][0]} or higher" if missing else ""
 
 
-def target_with(missing: str) -> str:
+def target_with(refused: str) -> str:
     """Return the first of the machine's targets that has what ``refusal`` says is missing; empty where none has it."""
-    feature = re.fullmatch(r"Feature '.*' requires \.target (sm_\d+) or higher", missing)
-    instruction = re.fullmatch(r"Instruction '(.*)' not supported on \.target '\w+'", missing)
+    feature = re.fullmatch(r"Feature '.*' requires \.target (sm_\d+) or higher", refused)
+    instruction = re.fullmatch(r"Instruction '(.*)' not supported on \.target '\w+'", refused)
     if instruction and _SPECIFIC.match(instruction[1]):
         return "sm_90a"
-    later = (name for name in TARGETS if feature and capability(name) >= capability(feature[1]))
-    return min(later, key=capability, default="")
+    candidates = (name for name in TARGETS if feature and capability(name) >= capability(feature[1]))
+    return min(candidates, key=capability, default="")
 
 
 @cache
 def _features(name: str) -> tuple[tuple[int, str], ...]:
-    """What a form needs by its name: the first compute capability, and what ptxas calls it."""
-    found = ((first, re.match(form, name)) for first, form in _FEATURES)
-    return tuple((first, "".join(filter(None, match.groups()))) for first, match in found if match)
+    """Return what a variant needs by its name: the first compute capability, and what ptxas calls it."""
+    matches = ((first, re.match(variant, name)) for first, variant in _FEATURES)
+    return tuple((first, "".join(filter(None, match.groups()))) for first, match in matches if match)
 
 
 def _by_operands(instruction: Instruction) -> Iterator[tuple[int, str]]:
-    """The same where the operands make the difference, or ptxas has a name of its own."""
-    if _WIDE.match(instruction.name):
+    """Yield the same for what the operands decide, or what ptxas has a name of its own for."""
+    if _WIDE_ACCESS.match(instruction.name):
         yield 100, "256 bit wide load/store"
     if instruction.opcode in ("min", "max") and len(instruction.operands) == 4:
         yield 100, f"{instruction.opcode}.{instruction.modifiers[-1]} with 3 input operands"
@@ -121,10 +124,10 @@ def _by_operands(instruction: Instruction) -> Iterator[tuple[int, str]]:
 
 @cache
 def _only_on_blackwell(name: str) -> str:
-    """What ptxas calls a form that targets before sm_100a lack; empty for all others."""
-    found = ((kind, re.match(form, name)) for form, kind in _BLACKWELL)
-    return next((f"{kind} '{''.join(filter(None, match.groups()))}'" for kind, match in found if match), "")
+    """Return what ptxas calls a variant that targets before sm_100a lack; an empty text for all others."""
+    matches = ((kind, re.match(variant, name)) for variant, kind in _BLACKWELL)
+    return next((f"{kind} '{''.join(filter(None, match.groups()))}'" for kind, match in matches if match), "")
 
 
-def _special(names: Iterable[str]) -> Iterator[str]:
+def _special_registers(names: Iterable[str]) -> Iterator[str]:
     return (name for name in names if _REGISTERS.match(name))

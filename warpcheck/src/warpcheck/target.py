@@ -1,4 +1,4 @@
-"""What an architecture can do: the limits of a launch, and what an SM holds.
+"""The limits of an architecture: those of a launch, and those of an SM.
 
 CUDA C++ programming guide, "Technical Specifications per Compute Capability".
 """
@@ -17,10 +17,10 @@ Dim = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Multiprocessor:
-    """What a multiprocessor has: warps and blocks at once, 32-bit registers, bytes of shared memory.
+    """The limits of a multiprocessor: warps and blocks at once, 32-bit registers, bytes of shared memory.
 
-    shared_unit: bytes of shared memory are handed out in multiples of it. shared_reserved: bytes that the system takes
-    of each block's.
+    ``shared_unit`` is the granularity of shared memory in bytes; ``shared_reserved`` the bytes that the system takes of
+    each block's.
     """
 
     warps: int
@@ -32,7 +32,7 @@ class Multiprocessor:
 
 
 PARTITIONS = 4
-"""Of a multiprocessor: each has its own scheduler and a quarter of the registers."""
+"""Partitions of a multiprocessor: each has its own scheduler and a quarter of the registers."""
 
 MULTIPROCESSORS = {
     "sm_75": Multiprocessor(32, 16, 65536, 64 * KIB, shared_unit=256, shared_reserved=0),
@@ -49,11 +49,16 @@ MULTIPROCESSORS = {
 class Target:
     """An architecture that the PTX machine stands for.
 
-    capability: as in sm_80. multiprocessors: of the GPU that it stands for. threads, block: the most threads of a
-    thread block, and along each axis of it. grid: the most blocks along each axis. shared_static, shared: the most
-    bytes of shared memory of a block, declared in the source and with what a launch adds. cluster, cluster_most: the
-    most blocks of a cluster that every GPU of the architecture takes, and that a kernel may ask for all the same; 0
-    where there are none.
+    Args:
+        capability: The compute capability, as in sm_80.
+        multiprocessors: Those of the GPU that it stands for.
+        threads: The most threads of a thread block; ``block``: the most along each axis.
+        grid: The most blocks along each axis.
+        shared_static: The most bytes of shared memory that the source may declare for a block; ``shared``: with what a
+            launch adds.
+        cluster: The most blocks of a cluster that every GPU of the architecture supports; ``cluster_most``: that a
+            kernel
+            may request all the same; both 0 without clusters.
     """
 
     name: str
@@ -74,25 +79,28 @@ class Target:
 
     @property
     def virtual(self) -> str:
-        """As NVRTC names it where PTX is all that is wanted."""
+        """Return its name for NVRTC if only PTX is wanted."""
         return self.name.replace("sm", "compute")
 
     def loads(self, target: str) -> bool:
-        """Whether the driver loads PTX of a target such as "sm_80": none that is later, or specific to another one."""
+        """Return whether the driver loads PTX of a target such as "sm_80": none that is later, or specific to
+        another one.
+        """
+        # "sm_90a" PTX runs on that architecture only; "sm_80" PTX on any later one.
         return capability(target) <= self.capability and (target == self.name or target[-1].isdigit())
 
     def refusal(self, grid: Dim, block: Dim, declared: int, dynamic: int, cluster: Dim = (1, 1, 1)) -> str:
-        """Why compiler or driver refuse a launch with so many bytes of shared memory; empty where they do not."""
+        """Return why compiler or driver refuse a launch with this much shared memory; an empty text if they do not."""
         threads = block[0] * block[1] * block[2]
         if threads > self.threads:
             return f"a block of {threads} threads is larger than {self.threads}"
-        for what, extents, most in (("block", block, self.block), ("grid", grid, self.grid)):
-            for axis, extent, limit in zip("xyz", extents, most, strict=True):
+        for extent_name, extents, limits in (("block", block, self.block), ("grid", grid, self.grid)):
+            for axis, extent, limit in zip("xyz", extents, limits, strict=True):
                 if extent > limit:
-                    along_x = what == "grid" and axis != "x"
-                    room = f"; number blocks along x, which has room for {most[0]}" if along_x else ""
+                    along_x = extent_name == "grid" and axis != "x"
+                    hint = f"; number blocks along x, which has room for {limits[0]}" if along_x else ""
                     overflow = f"; an int32 that overflowed to {extent - WRAP}?" if WRAP // 2 <= extent < WRAP else ""
-                    return f"a {what} of {extent} along {axis} is larger than {limit}{room}{overflow}"
+                    return f"a {extent_name} of {extent} along {axis} is larger than {limit}{hint}{overflow}"
         if declared > self.shared_static:
             allowed = f"more than the {self.shared_static:,} that {self.name} allows"
             return f"{declared:,} bytes of shared memory are declared, {allowed}; take extern __shared__ at the launch"
@@ -140,15 +148,15 @@ TARGETS = {target.name: target for target in (SM_80, SM_90A)}
 
 
 def capability(target: str) -> int:
-    """The compute capability of a target by its name, such as 90 of "sm_90a". Raises ValueError for a name of none."""
-    found = re.fullmatch(r"(?:sm|compute)_(\d+)[af]?", target)
-    if not found:
+    """Return the compute capability of a target, such as 90 of "sm_90a". Raises ValueError for an unknown name."""
+    match = re.fullmatch(r"(?:sm|compute)_(\d+)[af]?", target)
+    if not match:
         raise ValueError(f"Unsupported .target '{target}'")
-    return int(found[1])
+    return int(match[1])
 
 
 def of_gpu(major: int, minor: int) -> Target:
-    """The target that stands for a GPU of this compute capability: the last one that is not later."""
+    """Return the target that stands for a GPU of this compute capability: the last one that is not later."""
     return max(
         (target for target in TARGETS.values() if target.capability <= 10 * major + minor),
         key=lambda target: target.capability,

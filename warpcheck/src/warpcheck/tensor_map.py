@@ -1,8 +1,8 @@
-"""The descriptor of a tensor for tensor copies (TMA): 128 bytes, as cuTensorMapEncodeTiled makes them.
+"""The descriptor of a tensor for tensor copies (TMA): 128 bytes, as cuTensorMapEncodeTiled writes them.
 
-NVIDIA does not document the layout. It is what ptxas makes of ``tensormap.replace``, and what a driver wrote for some
-two hundred descriptors, some of which a test replays. Axes count from the innermost. CUDA driver API, "Tensor Map
-Object Management"; PTX ISA, 5.5.8.
+NVIDIA does not document the layout. It is derived from what ptxas generates for ``tensormap.replace``, and from what a
+driver wrote for some two hundred descriptors, some of which a test replays. Axes count from the innermost. CUDA driver
+API, "Tensor Map Object Management"; PTX ISA, 5.5.8.
 """
 
 from __future__ import annotations
@@ -25,15 +25,23 @@ BYTES = 128
 READ = 60  # of them; what follows may be left as it was
 ALIGNMENT = 64
 AXES = 5
-MOST_BOX, MOST_STEP = 256, 8
+MAX_BOX = 256
+MAX_STEP = 8
 SWIZZLES = (0, 32, 64, 128)
 """The span of each swizzle mode in bytes."""
 
 _ATOMS = (16, 256, 512, 1024)
 
 _RESERVED = 0b1101
-_RANK, _TYPE, _INTERLEAVE, _SWIZZLE, _FILL, _TF32, _PROMOTION = 4, 7, 11, 13, 15, 16, 17
-_BOX, _ATOM = 64, 72  # where the driver keeps the bytes of a box, and what its place in shared memory is a multiple of
+_RANK = 4
+_TYPE = 7
+_INTERLEAVE = 11
+_SWIZZLE = 13
+_FILL = 15
+_TF32 = 16
+_PROMOTION = 17
+_BOX = 64
+_ATOM = 72  # where the driver keeps the bytes of a box, and what its place in shared memory is a multiple of
 _SHARED = 228 << 10  # bytes of a multiprocessor's shared memory, into which a box has to fit
 
 
@@ -68,10 +76,10 @@ ELEMENT_TYPES = (
 
 @dataclass(frozen=True)
 class TensorMap:
-    """What a descriptor says.
+    """The contents of a descriptor.
 
-    address: of the first element. extents: of the tensor in elements. strides: in bytes, of all axes but the innermost.
-    box: elements along each axis from the first that a copy takes to the last; steps: it takes each so many.
+    ``address`` is that of the first element, ``extents`` those of the tensor in elements, ``strides`` in bytes, of all
+    axes but the innermost. A copy takes every ``steps``-th element of ``box`` elements along each axis.
     """
 
     type: ElementType
@@ -91,16 +99,18 @@ class TensorMap:
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """The elements along each axis that a copy takes: the innermost has no step, whatever the map says."""
+        """Return the elements along each axis that a copy takes: the innermost has no step, whatever the map says."""
         outer = zip(self.box[1:], self.steps[1:], strict=True)
         return (self.box[0], *(-(-extent // step) for extent, step in outer))
 
     def encode(self) -> bytes:
-        """The descriptor."""
+        """Return the descriptor as bytes."""
+        # Word 2: rank - 1, type, interleave, swizzle, fill mode, tf32, promotion; see the shifts above.
         flags = self.rank - 1 << _RANK | self.type.code << _TYPE | self.interleave << _INTERLEAVE
         flags |= self.swizzle << _SWIZZLE | self.nan_fill << _FILL | self.promotion << _PROMOTION
         flags |= self.type.is_tf32 << _TF32
         strides = [stride >> 4 for stride in _padded(self.strides, AXES - 1, 0)]
+        # Strides have 36 bits in units of 16 bytes: the upper four of each are together in one word.
         high = sum((stride >> 32) << 4 * axis for axis, stride in enumerate(strides))
         extents, box, steps = (
             [value - 1 for value in _padded(values, AXES, 1)] for values in (self.extents, self.box, self.steps)
@@ -114,20 +124,25 @@ class TensorMap:
 
     @classmethod
     def decode(cls, content: bytes) -> TensorMap:
-        """What a descriptor of 128 bytes says. Raises ValueError for bytes that are no descriptor."""
+        """Decode a descriptor of 128 bytes. Raises ValueError for bytes that are not a descriptor."""
         address, flags, *words = struct.unpack_from("<Q13I", content)
-        low, high, extents, packed, outer = words[:4], words[4], words[5:10], words[10], words[11]
+        low = words[:4]
+        high = words[4]
+        extents = words[5:10]
+        packed = words[10]
+        outer = words[11]
         rank = (flags >> _RANK & 7) + 1
-        code, is_tf32 = flags >> _TYPE & 15, bool(flags >> _TF32 & 1)
-        found = [
+        code = flags >> _TYPE & 15
+        is_tf32 = bool(flags >> _TF32 & 1)
+        types = [
             kind for kind in ELEMENT_TYPES if (kind.code, kind.is_tf32) == (code, is_tf32) or kind.host == code > 10
         ]
-        if not address or flags & _RESERVED or rank > AXES or not found:
+        if not address or flags & _RESERVED or rank > AXES or not types:
             raise ValueError("no tensor map")
         strides = [(part | (high >> 4 * axis & 15) << 32) << 4 for axis, part in enumerate(low)]
         box = [packed >> 24, *(outer >> 8 * axis & 255 for axis in range(AXES - 1))]
         return cls(
-            type=found[0],
+            type=types[0],
             address=address,
             extents=tuple(extent + 1 for extent in extents[:rank]),
             strides=tuple(strides[: rank - 1]),
@@ -152,7 +167,7 @@ def encode_tiled(
     promotion: int = 0,
     oob_fill: int = 0,
 ) -> bytes:
-    """What cuTensorMapEncodeTiled writes, given what it is given: the numbers of its enumerations among them.
+    """Return what cuTensorMapEncodeTiled writes for the same arguments, including the numbers of its enumerations.
 
     Raises ValueError, with the rule, where it returns CUDA_ERROR_INVALID_VALUE.
     """
@@ -175,23 +190,24 @@ def _refusal(
     promotion: int,
     oob_fill: int,
 ) -> str:
-    """The rule that arguments break; empty where they break none."""
-    rank, inner = len(extents), 0
+    """Return the rule that the arguments break; an empty text if they break none."""
+    rank = len(extents)
+    inner = 0
     if not 0 <= data_type < len(ELEMENT_TYPES):
         return f"tensorDataType {data_type} is none of CUtensorMapDataType"
     kind = ELEMENT_TYPES[data_type]
     if not 1 <= rank <= AXES:
         return f"tensorRank is {rank}, it must be 1 to {AXES}"
-    for name, values, least in (
+    for name, values, required in (
         ("globalStrides", strides, rank - 1),
         ("boxDim", box, rank),
         ("elementStrides", steps, rank),
     ):
-        if len(values) < least:
+        if len(values) < required:
             return f"{name} has {len(values)} values for a tensor of {rank} axes"
-    for name, value, most in (("interleave", interleave, 2), ("swizzle", swizzle, 3), ("l2Promotion", promotion, 3)):
-        if not 0 <= value <= most:
-            return f"{name} is {value}, it must be 0 to {most}"
+    for name, value, maximum in (("interleave", interleave, 2), ("swizzle", swizzle, 3), ("l2Promotion", promotion, 3)):
+        if not 0 <= value <= maximum:
+            return f"{name} is {value}, it must be 0 to {maximum}"
     unit = 32 if interleave == 2 else 16
     if interleave and rank < 3:
         return "an interleaved tensor has at least 3 axes"
@@ -204,11 +220,11 @@ def _refusal(
         if stride % unit or not 0 <= stride < 1 << 40:
             return f"globalStrides[{axis}] is {stride} bytes, it must be a multiple of {unit} below 2^40"
     for axis, extent in enumerate(box[:rank]):
-        if not 1 <= extent <= MOST_BOX:
-            return f"boxDim[{axis}] is {extent}, it must be 1 to {MOST_BOX}"
+        if not 1 <= extent <= MAX_BOX:
+            return f"boxDim[{axis}] is {extent}, it must be 1 to {MAX_BOX}"
     for axis, step in enumerate(steps[:rank]):
-        if not 1 <= step <= MOST_STEP:
-            return f"elementStrides[{axis}] is {step}, it must be 1 to {MOST_STEP}"
+        if not 1 <= step <= MAX_STEP:
+            return f"elementStrides[{axis}] is {step}, it must be 1 to {MAX_STEP}"
     inner = box[0] * kind.bytes
     if not interleave and inner % 16:
         return f"boxDim[0] is {box[0]} elements, {inner} bytes: it must be a multiple of 16 bytes"
@@ -223,7 +239,7 @@ def _refusal(
 
 
 def _box_bytes(kind: ElementType, box: Sequence[int], steps: Sequence[int]) -> int:
-    """Bytes of a box, as the driver counts them: it rounds down where an axis is not a multiple of its step."""
+    """Return the bytes of a box, as the driver counts them: it rounds down if an axis is not a multiple of its step."""
     return math.prod(extent // step for extent, step in zip(box, steps, strict=False)) * kind.bytes
 
 

@@ -1,13 +1,12 @@
-"""The instructions of PTX, a family a file. Each has one ``Op``.
+"""The instructions of PTX, one family in a file. Each opcode has one ``Op``.
 
-values       types, registers as numbers, lane-wise rules
-rounding     directed rounding
-arithmetic, functions, bitwise, comparison, conversion
-             what a lane does by itself
+values       types, registers as numbers, lane-wise rules rounding     directed rounding arithmetic, functions, bitwise,
+comparison, conversion
+             instructions of a single lane
 spaces, mbarrier, memory, atomics, bulk, copies, fences, cluster
-             loads and stores, barriers in memory, asynchronous copies, the shared memory of other blocks
+             loads and stores, mbarriers, asynchronous copies, the shared memory of other blocks
 collectives, matrix, wmma, sums, products, wgmma
-             what the lanes of a warp, or the warps of a block, do together
+             instructions of several lanes of a warp, or of several warps of a block
 control      branches
 """
 
@@ -68,6 +67,6 @@ OPS: Mapping[str, Op[Lowering]] = registry(
 
 
 def is_known(instruction: Instruction) -> bool:
-    """Whether the machine knows an instruction with just these modifiers."""
+    """Return whether the machine has an instruction with exactly these modifiers."""
     op = OPS.get(instruction.opcode)
     return op is not None and op.accepts(instruction)

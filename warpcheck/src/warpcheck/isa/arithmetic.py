@@ -13,7 +13,7 @@ from warpcheck.lower.slots import CARRY
 from warpcheck.op import Op
 from warpcheck.ptx import Instruction
 
-__all__ = ["OPS", "extreme"]
+__all__ = ["OPS", "minimum_or_maximum"]
 
 
 def add(e: Emitter, t: Kind, x: Value, y: Value) -> Value:
@@ -37,9 +37,9 @@ def subc(e: Emitter, t: Kind, x: Value, y: Value) -> Value:
 
 
 def carry(e: Emitter, t: Kind) -> Value:
-    """What the last instruction with ``.cc`` carried; after a difference 1 where it did not borrow.
+    """Return the carry of the last instruction with ``.cc``; after a subtraction 1 if it did not borrow.
 
-    The manual leaves open what an addition makes of a borrow. NVRTC's division of 128 bits asks for this.
+    The manual leaves open what an addition makes of a borrow. NVRTC's division of 128 bits relies on this.
     """
     if not e.carried:
         raise e.unsupported(f"{e.instruction.name} without .cc before it in its basic block")
@@ -47,7 +47,7 @@ def carry(e: Emitter, t: Kind) -> Value:
 
 
 def set_carry(e: Emitter, *overflows: Value, borrows: bool = False) -> None:
-    """Keep the carry for the next instruction that takes it, from whether a sum or difference went round."""
+    """Keep the carry for the next instruction that takes it, from whether a sum or difference overflowed."""
     if e.instruction.guard is not None:
         raise e.unsupported("predicated " + e.instruction.name)
     wrapped = reduce(e.b.or_, overflows)
@@ -56,21 +56,21 @@ def set_carry(e: Emitter, *overflows: Value, borrows: bool = False) -> None:
 
 
 def with_carry(e: Emitter, x: Value, y: Value, carry_in: Value | None = None) -> Value:
-    """The sum; with ``.cc`` its carry is kept."""
-    both = e.b.add(x, y)
-    total = both if carry_in is None else e.b.add(both, carry_in)
+    """Return the sum; with ``.cc`` its carry is kept."""
+    partial = e.b.add(x, y)
+    total = partial if carry_in is None else e.b.add(partial, carry_in)
     if "cc" in e.instruction.modifiers:
-        set_carry(e, e.b.icmp_unsigned("<", both, x), e.b.icmp_unsigned("<", total, both))
+        set_carry(e, e.b.icmp_unsigned("<", partial, x), e.b.icmp_unsigned("<", total, partial))
     return total
 
 
 def with_borrow(e: Emitter, x: Value, y: Value, borrow_in: Value | None = None) -> Value:
-    """The difference; with ``.cc`` its borrow is kept."""
-    both = e.b.sub(x, y)
-    rest = both if borrow_in is None else e.b.sub(both, borrow_in)
+    """Return the difference; with ``.cc`` its borrow is kept."""
+    partial = e.b.sub(x, y)
+    difference = partial if borrow_in is None else e.b.sub(partial, borrow_in)
     if "cc" in e.instruction.modifiers:
-        set_carry(e, e.b.icmp_unsigned(">", both, x), e.b.icmp_unsigned(">", rest, both), borrows=True)
-    return rest
+        set_carry(e, e.b.icmp_unsigned(">", partial, x), e.b.icmp_unsigned(">", difference, partial), borrows=True)
+    return difference
 
 
 def mul(e: Emitter, t: Kind, x: Value, y: Value) -> Value:
@@ -93,17 +93,18 @@ def rem(e: Emitter, t: Kind, x: Value, y: Value) -> Value:
 
 
 def divide(e: Emitter, t: Kind, x: Value, y: Value) -> tuple[Value, Value]:
-    """Quotient and remainder. Dividing by zero gives all ones and x, as GPUs do; the manual leaves it open."""
+    """Return quotient and remainder. Division by zero gives all ones and x, as on GPUs; the manual leaves it open."""
     zero = e.b.icmp_unsigned("==", y, constant(y, 0))
-    by = e.b.select(zero, constant(y, 1), y)
+    divisor = e.b.select(zero, constant(y, 1), y)
     if t.is_signed:
         minus_one = e.b.icmp_unsigned("==", y, constant(y, -1))
-        by = e.b.select(minus_one, constant(y, 1), by)  # subtle: the least integer over -1 traps on a CPU
-        quotient = e.b.select(minus_one, e.b.neg(x), e.b.sdiv(x, by))
-        rest = e.b.srem(x, by)
+        divisor = e.b.select(minus_one, constant(y, 1), divisor)  # subtle: the least integer over -1 traps on a CPU
+        quotient = e.b.select(minus_one, e.b.neg(x), e.b.sdiv(x, divisor))
+        remainder = e.b.srem(x, divisor)
     else:
-        quotient, rest = e.b.udiv(x, by), e.b.urem(x, by)
-    return e.b.select(zero, constant(x, -1), quotient), e.b.select(zero, x, rest)
+        quotient = e.b.udiv(x, divisor)
+        remainder = e.b.urem(x, divisor)
+    return e.b.select(zero, constant(x, -1), quotient), e.b.select(zero, x, remainder)
 
 
 def neg(e: Emitter, t: Kind, x: Value) -> Value:
@@ -116,8 +117,10 @@ def absolute(e: Emitter, t: Kind, x: Value) -> Value:
     return e.b.select(e.b.icmp_signed("<", x, constant(x, 0)), e.b.neg(x), x)
 
 
-def extreme(e: Emitter, t: Kind, x: Value, y: Value, *, op: str = "") -> Value:
-    b, op = e.b, op or ("<" if e.instruction.opcode == "min" else ">")
+def minimum_or_maximum(e: Emitter, t: Kind, x: Value, y: Value, *, op: str = "") -> Value:
+    """Return the lesser or the greater operand, for the comparison ``op``, or that of min or max."""
+    b = e.b
+    op = op or ("<" if e.instruction.opcode == "min" else ">")
     if not t.is_float:
         compare = b.icmp_signed if t.is_signed else b.icmp_unsigned
         return b.select(compare(op, x, y), x, y)
@@ -127,20 +130,21 @@ def extreme(e: Emitter, t: Kind, x: Value, y: Value, *, op: str = "") -> Value:
         x, y = (intrinsic(e, "fabs", v) for v in (x, y))
         bits = [b.bitcast(v, bits[0].type) for v in (x, y)]
     # Equal numbers differ only where they are zeros: -0 is less than +0.
-    same = b.bitcast((b.or_ if op == "<" else b.and_)(*bits), x.type)
-    chosen = b.select(b.fcmp_ordered(op, x, y), x, y)
-    chosen = b.select(b.fcmp_ordered("==", x, y), same, chosen)
+    equal_result = b.bitcast((b.or_ if op == "<" else b.and_)(*bits), x.type)
+    result = b.select(b.fcmp_ordered(op, x, y), x, y)
+    result = b.select(b.fcmp_ordered("==", x, y), equal_result, result)
     x_is_nan, y_is_nan = (b.fcmp_unordered("uno", v, v) for v in (x, y))
     if "NaN" in e.instruction.modifiers:
-        chosen = b.select(x_is_nan, x, b.select(y_is_nan, y, chosen))
+        result = b.select(x_is_nan, x, b.select(y_is_nan, y, result))
     else:
-        chosen = b.select(x_is_nan, y, b.select(y_is_nan, x, chosen))
-    return intrinsic(e, "copysign", chosen, sign) if "xorsign" in e.instruction.modifiers else chosen
+        result = b.select(x_is_nan, y, b.select(y_is_nan, x, result))
+    return intrinsic(e, "copysign", result, sign) if "xorsign" in e.instruction.modifiers else result
 
 
 def fma(e: Emitter, t: Kind, x: Value, y: Value, z: Value) -> Value:
     if directed_mode(e):
         return rounded(e, lambda x, y, z: add_floats(e, e.b.fmul(x, y), z), x, y, z)
+    # A product of halves is exact in float64; the sum is rounded to odd, so that rounding to 16 bits is correct.
     if t.is_half:
         return to_odd(e, intrinsic(e, "fma", *(e.b.fpext(v, like(v, F64)) for v in (x, y, z))))
     return intrinsic(e, "fma", x, y, z)
@@ -157,7 +161,7 @@ def madc(e: Emitter, t: Kind, x: Value, y: Value, z: Value) -> Value:
 
 
 def mul24(e: Emitter, t: Kind, x: Value, y: Value) -> Value:
-    """The product of the low 24 bits of two words: its bits 0 to 31, or with ``.hi`` 16 to 47."""
+    """Return the product of the low 24 bits of two words: its bits 0 to 31, or with ``.hi`` 16 to 47."""
     move = e.b.ashr if t.is_signed else e.b.lshr
     x, y = (e.resize(move(e.b.shl(v, constant(v, 8)), constant(v, 8)), 64, t.is_signed) for v in (x, y))
     product = e.b.mul(x, y)
@@ -182,36 +186,36 @@ def dp4a(e: Emitter, t: Kind, x: Value, y: Value, z: Value) -> Value:
 
 
 def dp2a(e: Emitter, t: Kind, x: Value, y: Value, z: Value) -> Value:
-    """Two halves of x times two bytes of y, the lower or the higher ones."""
+    """Add the products of the two halves of x with the two lower bytes of y, or with ``.hi`` the two upper ones."""
     signed = [name == "s32" for name in e.instruction.modifiers[-2:]]
-    first = 2 * ("hi" in e.instruction.modifiers)
-    for which in range(2):
-        half = e.resize(e.resize(e.b.lshr(x, constant(x, 16 * which)), 16), 32, signed[0])
-        z = e.b.add(z, e.b.mul(half, e.resize(byte_of(e, y, first + which), 32, signed[1])))
+    first_byte = 2 * ("hi" in e.instruction.modifiers)
+    for half_index in range(2):
+        half = e.resize(e.resize(e.b.lshr(x, constant(x, 16 * half_index)), 16), 32, signed[0])
+        z = e.b.add(z, e.b.mul(half, e.resize(byte_of(e, y, first_byte + half_index), 32, signed[1])))
     return z
 
 
 def absolute_differences(e: Emitter, i: Instruction) -> None:
-    """vabsdiff2 and vabsdiff4: of the parts of two words; with ``.add`` their sum is added to a third."""
+    """Emit vabsdiff2 and vabsdiff4, of the parts of two words; with ``.add`` their sum is added to a third."""
     bits = 32 // int(i.opcode[-1])
     parts = []
-    for place in range(0, 32, bits):
+    for bit in range(0, 32, bits):
         x, y = (
-            e.resize(e.resize(e.b.lshr(v, constant(v, place)), bits), 32, kind == "s32")
+            e.resize(e.resize(e.b.lshr(v, constant(v, bit)), bits), 32, kind == "s32")
             for v, kind in zip((e.read(o, 32) for o in i.operands[1:3]), i.modifiers[1:3], strict=True)
         )
         parts.append(absolute(e, Kind("s32"), e.b.sub(x, y)))
-    given = e.read(i.operands[3], 32)
+    addend = e.read(i.operands[3], 32)
     if "add" in i.modifiers:
-        e.write(i.operands[0], reduce(e.b.add, parts, given))
+        e.write(i.operands[0], reduce(e.b.add, parts, addend))
         return
-    most = constant(given, (1 << bits) - 1)
-    moved = (e.b.shl(e.b.and_(part, most), constant(part, bits * n)) for n, part in enumerate(parts))
-    e.write(i.operands[0], reduce(e.b.or_, moved))
+    part_mask = constant(addend, (1 << bits) - 1)
+    placed_parts = (e.b.shl(e.b.and_(part, part_mask), constant(part, bits * n)) for n, part in enumerate(parts))
+    e.write(i.operands[0], reduce(e.b.or_, placed_parts))
 
 
-def byte_of(e: Emitter, value: Value, which: int) -> Value:
-    return e.resize(e.b.lshr(value, constant(value, 8 * which)), 8)
+def byte_of(e: Emitter, value: Value, index: int) -> Value:
+    return e.resize(e.b.lshr(value, constant(value, 8 * index)), 8)
 
 
 def copysign(e: Emitter, t: Kind, sign: Value, size: Value) -> Value:
@@ -250,7 +254,7 @@ OPS = (
     Op("rem", ("INTEGER",), lanewise(rem)),
     Op("neg", _SIGN, lanewise(neg)),
     Op("abs", _SIGN, lanewise(absolute)),
-    Op("min", _EXTREME, lanewise(extreme), passes=True),
-    Op("max", _EXTREME, lanewise(extreme), passes=True),
+    Op("min", _EXTREME, lanewise(minimum_or_maximum), passes=True),
+    Op("max", _EXTREME, lanewise(minimum_or_maximum), passes=True),
     Op("copysign", ("FLOAT",), lanewise(copysign)),
 )

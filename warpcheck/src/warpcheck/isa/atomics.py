@@ -1,4 +1,4 @@
-"""Atomic operations: lane after lane, in their order. PTX ISA manual, 9.7.13."""
+"""Atomic operations: lane after lane, in ascending order. PTX ISA manual, 9.7.13."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import partial
 from llvmlite import ir
 
 from warpcheck.isa import bitwise
-from warpcheck.isa.arithmetic import extreme
+from warpcheck.isa.arithmetic import minimum_or_maximum
 from warpcheck.isa.mbarrier import complete_tx
 from warpcheck.isa.spaces import space_of, without_hint
 from warpcheck.isa.values import Kind, Value, constant, from_bits, items, to_bits
@@ -22,8 +22,9 @@ __all__ = ["OPS", "update"]
 
 
 def emit_atom(e: Lowering, i: Instruction) -> None:
-    """atom and red: lane after lane, in their order."""
-    kind, space = Kind(i.modifiers[-1]), space_of(i)
+    """Emit atom and red."""
+    kind = Kind(i.modifiers[-1])
+    space = space_of(i)
     operation = next(name for name in i.modifiers if name in ATOMIC)
     address, *sources = without_hint(i)[i.opcode == "atom" :]
     addresses = e.addresses(address, space)
@@ -32,11 +33,12 @@ def emit_atom(e: Lowering, i: Instruction) -> None:
         return
     barrier = sources.pop() if "async" in i.modifiers else None
     values = [e.read(source, kind.bits) for source in sources]
+    # The check needs both values to see whether a 16-bit half stays as it is.
     half = operation == "cas" and kind.bits == 32
     for row, value in enumerate(values if half else ()):
-        e.put_row(2 * row, e.resize(value, 64))
+        e.store_row(2 * row, e.resize(value, 64))
     if "acq_rel" in i.modifiers or "release" in i.modifiers:
-        e.call("fence", int("cta" not in i.modifiers))
+        e.call_check("fence", int("cta" not in i.modifiers))
     e.check(addresses, space, Access.ATOMIC, kind.bits // 8, half=half)
     acquire(e, i)
     old = update(e, addresses, kind, values, ATOMIC[operation])
@@ -47,49 +49,51 @@ def emit_atom(e: Lowering, i: Instruction) -> None:
 
 
 def acquire(e: Lowering, i: Instruction) -> None:
-    """What others released before they wrote what is found here is known from now on."""
+    """Order the warp behind what the writers of the values found here had released."""
     if "acq_rel" in i.modifiers or "acquire" in i.modifiers:
-        e.call("acquire", int("cta" not in i.modifiers))
+        e.call_check("acquire", int("cta" not in i.modifiers))
 
 
 def update_each(e: Lowering, i: Instruction, addresses: Value, sources: Sequence[Operand]) -> None:
-    """Elements that lie one behind the other: each is updated by itself."""
-    kind, operation = Kind(i.modifiers[-1]), next(name for name in i.modifiers if name in ATOMIC)
+    """Emit a vector operation on contiguous elements: each is updated by itself."""
+    kind = Kind(i.modifiers[-1])
+    operation = next(name for name in i.modifiers if name in ATOMIC)
     size = kind.bits // 8
     if "acq_rel" in i.modifiers or "release" in i.modifiers:
-        e.call("fence", int("cta" not in i.modifiers))
+        e.call_check("fence", int("cta" not in i.modifiers))
     e.check(addresses, space_of(i), Access.ATOMIC, size * len(sources), len(sources))
     acquire(e, i)
-    for place, source in enumerate(sources):
-        places = e.b.add(addresses, e.splat(place * size, 64))
-        old = update(e, places, kind, [e.read(source, kind.bits)], ATOMIC[operation])
+    for index, source in enumerate(sources):
+        element_addresses = e.b.add(addresses, e.splat(index * size, 64))
+        old = update(e, element_addresses, kind, [e.read(source, kind.bits)], ATOMIC[operation])
         if i.opcode == "atom":
-            e.write(items(i.operands[0])[place], old)
+            e.write(items(i.operands[0])[index], old)
 
 
 def update(e: Lowering, addresses: Value, kind: Kind, values: Sequence[Value], rule: Callable[..., Value]) -> Value:
-    """Store ``rule(e, kind, old, *values)``, lane after lane. Returns what was there before."""
+    """Store ``rule(e, kind, old, *values)``, lane after lane. Return the previous values."""
     vector = ir.VectorType(ir.IntType(kind.bits), LANES)
     old = e.room(vector)
     e.b.store(ir.Constant(vector, None), old)
+    # Lanes with the same address have to see each other's results, so this is a loop and no vector operation.
     with e.each_lane(e.active) as lane:
-        place = e.b.inttoptr(e.b.extract_element(addresses, lane), ir.PointerType())
-        before = e.b.load(place, typ=ir.VectorType(ir.IntType(kind.bits), 1), align=kind.bits // 8)
-        mine = [single(e, value, lane) for value in values]
-        e.b.store(rule(e, kind, before, *mine), place, align=kind.bits // 8)
-        updated = e.b.insert_element(e.b.load(old, typ=vector), e.b.extract_element(before, I32(0)), lane)
+        pointer = e.b.inttoptr(e.b.extract_element(addresses, lane), ir.PointerType())
+        previous = e.b.load(pointer, typ=ir.VectorType(ir.IntType(kind.bits), 1), align=kind.bits // 8)
+        operands = [single(e, value, lane) for value in values]
+        e.b.store(rule(e, kind, previous, *operands), pointer, align=kind.bits // 8)
+        updated = e.b.insert_element(e.b.load(old, typ=vector), e.b.extract_element(previous, I32(0)), lane)
         e.b.store(updated, old)
     return e.b.load(old, typ=vector)
 
 
 def single(e: Lowering, value: Value, lane: Value) -> Value:
-    """One lane as a vector of one, so that lane-wise rules apply to it."""
-    one = ir.VectorType(value.type.element, 1)
-    return e.b.insert_element(ir.Constant(one, ir.Undefined), e.b.extract_element(value, lane), I32(0))
+    """Return one lane as a vector of length one, so that lane-wise rules apply to it."""
+    vector = ir.VectorType(value.type.element, 1)
+    return e.b.insert_element(ir.Constant(vector, ir.Undefined), e.b.extract_element(value, lane), I32(0))
 
 
 def _arithmetic(name: str) -> Callable[..., Value]:
-    """An atomic operation that is a lane-wise instruction of the same name."""
+    """Return the rule of an atomic operation that is the lane-wise instruction of the same name."""
 
     def apply(e: Lowering, kind: Kind, old: Value, value: Value) -> Value:
         numbers = (from_bits(e, v, kind) for v in (old, value))
@@ -119,8 +123,8 @@ def _sum(e: Lowering, kind: Kind, x: Value, y: Value) -> Value:
 
 RULES: dict[str, Callable[..., Value]] = {
     "add": _sum,
-    "min": partial(extreme, op="<"),
-    "max": partial(extreme, op=">"),
+    "min": partial(minimum_or_maximum, op="<"),
+    "max": partial(minimum_or_maximum, op=">"),
     "and": bitwise.and_,
     "or": bitwise.or_,
     "xor": bitwise.xor,
@@ -148,20 +152,25 @@ _ORDER = "relaxed|acquire|release|acq_rel?"
 _ORDERS = (f"{_ORDER} SCOPE? SPACE?", f"SPACE? SCOPE? {_ORDER}", f"SPACE? {_ORDER} SCOPE?")
 
 
-def _forms(*operations: str) -> tuple[str, ...]:
-    """The orders before an operation, or behind its name, as the headers of cuda::atomic have them."""
+def _variants(*operations: str) -> tuple[str, ...]:
+    """Return the memory order before an operation, or after its name, as in the headers of cuda::atomic."""
     before = [f"{order} {operation}" for order in _ORDERS for operation in operations]
     return (*before, *(operation.replace(" ", f" {_ORDER} SCOPE? SPACE? ", 1) for operation in operations))
 
 
 def _vectors() -> list[str]:
-    return [form.replace("SPACE", "global") for form in _forms(*_VECTORS)]
+    return [variant.replace("SPACE", "global") for variant in _variants(*_VECTORS)]
 
 
 _ASYNC = "async relaxed? cluster? CLUSTER? mbarrier::complete_tx::bytes "
 _ASYNC_UPDATES = ("add|min|max u32|s32", "add u64", "inc|dec u32", "LOGIC b32")
 
 OPS = (
-    Op("atom", (*_forms(*_UPDATES, *_SWAPS), *_vectors()), emit_atom),
-    Op("red", (*_forms(*_UPDATES), *_vectors(), *(_ASYNC + one for one in _ASYNC_UPDATES)), emit_atom, results=0),
+    Op("atom", (*_variants(*_UPDATES, *_SWAPS), *_vectors()), emit_atom),
+    Op(
+        "red",
+        (*_variants(*_UPDATES), *_vectors(), *(_ASYNC + update for update in _ASYNC_UPDATES)),
+        emit_atom,
+        results=0,
+    ),
 )

@@ -1,4 +1,6 @@
-"""Instructions that lanes or warps execute together: shuffles, votes, barriers. PTX ISA manual, 9.7.9 and 9.7.13."""
+"""Instructions that several lanes or warps execute together: shuffles, votes, barriers. PTX ISA manual, 9.7.9,
+9.7.13.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from warpcheck.isa.values import Kind, Value, items
 from warpcheck.layout import LANES, Status
 from warpcheck.lower.vectors import I32, I64
 from warpcheck.lower.warp import Lowering
-from warpcheck.op import Lanes, Op, Place, last_operand
+from warpcheck.op import Lanes, Op, Placement, last_operand
 from warpcheck.ptx import Instruction, Operand
 from warpcheck.runtime.meeting import REDUCTIONS
 from warpcheck.runtime.records import WARP, field_offset
@@ -24,58 +26,68 @@ def require_lanes(e: Lowering, i: Instruction) -> None:
     if needed is not None:
         here = e.as_bits(e.active)
         with e.b.if_then(e.b.icmp_unsigned("!=", needed, here), likely=False):
-            e.note_lanes(needed, here)
+            e.record_lanes(needed, here)
             e.fault(FAULT_KINDS.index(FaultKind.BAD_MASK))
 
 
 def emit_shfl(e: Lowering, i: Instruction) -> None:
-    """Take another lane's value; manual, 9.7.9.6: ``c`` holds a clamp in bits 0 to 4, a segment mask in 8 to 12."""
+    """Take another lane's value. ``c`` holds a clamp in bits 0 to 4, a segment mask in 8 to 12 (manual, 9.7.9.6)."""
     require_lanes(e, i)
-    target, source, b_operand, c_operand = i.operands[0], i.operands[1], i.operands[2], i.operands[3]
-    b, low_five = e.b, e.splat(31, 32)
-    step, c = b.and_(e.read(b_operand, 32), low_five), e.read(c_operand, 32)
-    lane, clamp = e.read_special("%laneid"), b.and_(c, low_five)
+    target = i.operands[0]
+    source = i.operands[1]
+    b_operand = i.operands[2]
+    c_operand = i.operands[3]
+    b = e.b
+    low_five = e.splat(31, 32)
+    step = b.and_(e.read(b_operand, 32), low_five)
+    c = e.read(c_operand, 32)
+    lane = e.read_special("%laneid")
+    clamp = b.and_(c, low_five)
     segment = b.and_(b.lshr(c, e.splat(8, 32)), low_five)
+    # A segment is the lanes that agree in the bits of the segment mask; the clamp is its last lane for all others.
     last = b.or_(b.and_(lane, segment), b.and_(clamp, b.not_(segment)))
     first = b.and_(lane, segment)
+    # Lanes whose source is outside of their segment keep their own value, and get a false predicate.
     mode = next(m for m in i.modifiers if m in ("up", "down", "bfly", "idx"))
     if mode == "up":
-        wanted = b.sub(lane, step)
-        inside = b.icmp_signed(">=", wanted, last)
+        source_lane = b.sub(lane, step)
+        inside = b.icmp_signed(">=", source_lane, last)
     else:
-        wanted = {
+        source_lane = {
             "down": lambda: b.add(lane, step),
             "bfly": lambda: b.xor(lane, step),
             "idx": lambda: b.or_(first, b.and_(step, b.not_(segment))),
         }[mode]()
-        inside = b.icmp_signed("<=", wanted, last)
-    wanted = b.select(inside, wanted, lane)
-    require_source(e, i, wanted)
-    values = permute(e, e.read(source, 32), wanted)
+        inside = b.icmp_signed("<=", source_lane, last)
+    source_lane = b.select(inside, source_lane, lane)
+    require_source(e, i, source_lane)
+    values = permute(e, e.read(source, 32), source_lane)
     targets = items(target)
     if len(targets) > 1:
         e.write(targets[1], inside)
     e.write(targets[0], values)
 
 
-def require_source(e: Lowering, i: Instruction, wanted: Value) -> None:
-    """Fault where an active lane wants the value of one that the mask names and that has left: it is undefined."""
-    b, named, here = e.b, e.first_lane(e.read(i.operands[-1], 32)), e.as_bits(e.active)
-    gone = b.and_(named, b.not_(here))
-    with b.if_then(b.icmp_unsigned("!=", gone, I32(0)), likely=False):
-        asked = b.and_(b.lshr(e.broadcast(gone), wanted), e.splat(1, 32))
-        of_the_gone = b.and_(e.active, b.icmp_unsigned("!=", asked, e.splat(0, 32)))
-        with b.if_then(b.icmp_unsigned("!=", e.as_bits(of_the_gone), I32(0))):
-            e.note_lanes(named, here)
+def require_source(e: Lowering, i: Instruction, source_lane: Value) -> None:
+    """Fault if an active lane reads from a lane that the mask names and that is not active: it is undefined."""
+    b = e.b
+    named = e.first_lane(e.read(i.operands[-1], 32))
+    here = e.as_bits(e.active)
+    absent = b.and_(named, b.not_(here))
+    with b.if_then(b.icmp_unsigned("!=", absent, I32(0)), likely=False):
+        reads_absent = b.and_(b.lshr(e.broadcast(absent), source_lane), e.splat(1, 32))
+        faulting = b.and_(e.active, b.icmp_unsigned("!=", reads_absent, e.splat(0, 32)))
+        with b.if_then(b.icmp_unsigned("!=", e.as_bits(faulting), I32(0))):
+            e.record_lanes(named, here)
             e.fault(FAULT_KINDS.index(FaultKind.BAD_MASK))
 
 
 def permute(e: Lowering, value: Value, lanes: Value) -> Value:
-    """``value`` of the lane that each lane names."""
-    e.put_row(0, value)
+    """Return ``value`` of the lane that each lane names."""
+    e.store_row(0, value)
     row = e.b.ptrtoint(e.at(e.warp, row_offset(0)), I64)
-    places = e.b.add(e.broadcast(row), e.resize(e.b.shl(lanes, e.splat(2, 32)), 64))
-    return e.gather(places, 32)
+    addresses = e.b.add(e.broadcast(row), e.resize(e.b.shl(lanes, e.splat(2, 32)), 64))
+    return e.gather(addresses, 32)
 
 
 def row_offset(row: int) -> int:
@@ -85,13 +97,15 @@ def row_offset(row: int) -> int:
 def emit_vote(e: Lowering, i: Instruction) -> None:
     require_lanes(e, i)
     predicate = e.b.and_(e.read(i.operands[1], 1), e.active)
-    bits, active = e.as_bits(predicate), e.as_bits(e.active)
+    bits = e.as_bits(predicate)
+    active = e.as_bits(e.active)
     mode = next(m for m in i.modifiers if m in ("ballot", "all", "any", "uni"))
     if mode == "ballot":
         e.write(i.operands[0], e.broadcast(bits))
         return
-    every, none = e.b.icmp_unsigned("==", bits, active), e.b.icmp_unsigned("==", bits, I32(0))
-    result = {"all": every, "any": e.b.not_(none), "uni": e.b.or_(every, none)}[mode]
+    all_true = e.b.icmp_unsigned("==", bits, active)
+    none_true = e.b.icmp_unsigned("==", bits, I32(0))
+    result = {"all": all_true, "any": e.b.not_(none_true), "uni": e.b.or_(all_true, none_true)}[mode]
     e.write(i.operands[0], e.broadcast(result))
 
 
@@ -102,7 +116,8 @@ def emit_activemask(e: Lowering, i: Instruction) -> None:
 def emit_redux(e: Lowering, i: Instruction) -> None:
     """Reduce an integer over the active lanes."""
     require_lanes(e, i)
-    name, signed = i.modifiers[1], i.modifiers[-1] == "s32"
+    name = i.modifiers[1]
+    signed = i.modifiers[-1] == "s32"
     identities = {"add": 0, "or": 0, "xor": 0, "and": -1}
     identities |= {"min": 0x7FFFFFFF, "max": -0x80000000} if signed else {"min": -1, "max": 0}
     prefix = ("s" if signed else "u") if name in ("min", "max") else ""
@@ -111,7 +126,7 @@ def emit_redux(e: Lowering, i: Instruction) -> None:
 
 
 def emit_match(e: Lowering, i: Instruction) -> None:
-    """match.any: the lanes that hold the same value; match.all: all lanes, where they agree."""
+    """match.any: return the lanes that hold the same value; match.all: return all lanes, if they agree."""
     require_lanes(e, i)
     bits = Kind(i.modifiers[-1]).bits
     value = e.read(i.operands[1], bits)
@@ -119,22 +134,22 @@ def emit_match(e: Lowering, i: Instruction) -> None:
     result = e.room(ir.VectorType(I32, LANES))
     e.b.store(e.splat(0, 32), result)
     with e.each_lane(e.active) as lane:
-        same = e.b.icmp_unsigned("==", value, e.broadcast(e.b.extract_element(value, lane)))
-        bits_here = e.as_bits(e.b.and_(same, e.active))
+        is_equal = e.b.icmp_unsigned("==", value, e.broadcast(e.b.extract_element(value, lane)))
+        matching = e.as_bits(e.b.and_(is_equal, e.active))
         lanes = e.b.load(result, typ=ir.VectorType(I32, LANES))
-        e.b.store(e.b.insert_element(lanes, bits_here, lane), result)
+        e.b.store(e.b.insert_element(lanes, matching, lane), result)
     matched = e.b.load(result, typ=ir.VectorType(I32, LANES))
     if "all" in i.modifiers:
-        everyone = e.broadcast(e.as_bits(e.active))
-        agree = e.b.icmp_unsigned("==", matched, everyone)
-        matched = e.b.select(agree, everyone, e.splat(0, 32))
+        all_lanes = e.broadcast(e.as_bits(e.active))
+        agree = e.b.icmp_unsigned("==", matched, all_lanes)
+        matched = e.b.select(agree, all_lanes, e.splat(0, 32))
         if len(targets) > 1:
             e.write(targets[1], agree)
     e.write(targets[0], matched)
 
 
 def emit_elect(e: Lowering, i: Instruction) -> None:
-    """The least of the lanes is their leader."""
+    """Elect the lowest lane as the leader."""
     require_lanes(e, i)
     leader, elected = items(i.operands[0])
     first = e.broadcast(e.first_active())
@@ -143,11 +158,11 @@ def emit_elect(e: Lowering, i: Instruction) -> None:
 
 
 def emit_bar(e: Lowering, i: Instruction) -> None:
-    """Barriers of the warp, or of the thread block: those are left to the scheduler."""
+    """Emit barriers of the warp, or of the thread block: the latter return to the scheduler."""
     if "warp" in i.modifiers:
         require_lanes(e, i)
-        e.call("warp_sync")
-        e.leave(e.index + 1)
+        e.call_check("warp_sync")
+        e.jump(e.index + 1)
         return
     if "cluster" in i.modifiers:
         emit_cluster_barrier(e, i)
@@ -171,14 +186,14 @@ def emit_bar(e: Lowering, i: Instruction) -> None:
 
 
 def emit_barrier_result(e: Lowering, i: Instruction) -> None:
-    """What bar.red gives, once the scheduler has reduced it over the block."""
+    """Return the result of bar.red, which the scheduler has reduced over the block."""
     value = e.broadcast(e.load_field(e.warp, WARP, "barrier_value", I32))
     bits = 1 if i.modifiers[-1] == "pred" else 32
     e.write(i.operands[0], e.b.icmp_unsigned("!=", value, e.splat(0, 32)) if bits == 1 else value)
 
 
 def lanes_of_barrier(i: Instruction) -> Lanes | Operand:
-    """``bar.warp.sync`` names its lanes; the barriers of a block wait for whole warps, that of a cluster may not."""
+    """Return the lanes of a barrier: ``bar.warp.sync`` names them, barriers of a block wait for whole warps."""
     if "cluster" in i.modifiers and "aligned" not in i.modifiers:
         return Lanes.NONE
     return i.operands[0] if "warp" in i.modifiers else Lanes.LIVE
@@ -196,7 +211,7 @@ OPS = (
         ("cta? sync|arrive", "cta? red popc u32", "cta? red and|or pred", "warp sync"),
         emit_bar,
         lanes=lanes_of_barrier,
-        place=Place.ALONE,
+        placement=Placement.ALONE,
         results=0,
     ),
     Op(
@@ -210,7 +225,7 @@ OPS = (
         ),
         emit_bar,
         lanes=lanes_of_barrier,
-        place=Place.ALONE,
+        placement=Placement.ALONE,
         results=0,
     ),
     Op("barrier_result", ("u32|pred",), emit_barrier_result),

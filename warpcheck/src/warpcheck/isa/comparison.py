@@ -13,7 +13,7 @@ __all__ = ["OPS"]
 
 
 def compare(e: Emitter, name: str, kind: Kind, x: Value, y: Value) -> Value:
-    """One of PTX's comparison operators (manual, section 9.3.2)."""
+    """Apply one of PTX's comparison operators (manual, section 9.3.2)."""
     operators = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
     if kind.is_float:
         if name in ("num", "nan"):
@@ -33,6 +33,7 @@ def emit_setp(e: Emitter, i: Instruction) -> None:
     x, y = (maybe_flushed(e, operand(e, source, kind), kind) for source in i.operands[1:3])
     result = compare(e, i.modifiers[0], kind, x, y)
     targets = i.operands[0].items if isinstance(i.operands[0], Group) else (i.operands[0],)
+    # A packed comparison has 64 results, two adjacent ones for each lane.
     if kind.is_packed:
         halves = e.b.bitcast(result, ir.VectorType(ir.IntType(2), result.type.count // 2))
         values = [e.resize(e.b.lshr(halves, constant(halves, n)), 1) for n in range(2)]
@@ -44,7 +45,8 @@ def emit_setp(e: Emitter, i: Instruction) -> None:
 
 def emit_set(e: Emitter, i: Instruction) -> None:
     """``set.lt.u32.f32 d, a, b``: all ones, or 1.0 for a float result, where the comparison holds."""
-    kind, result_kind = Kind(i.modifiers[-1]), Kind(i.modifiers[-2])
+    kind = Kind(i.modifiers[-1])
+    result_kind = Kind(i.modifiers[-2])
     x, y = (maybe_flushed(e, operand(e, source, kind), kind) for source in i.operands[1:3])
     holds = combined(e, i, compare(e, i.modifiers[0], kind, x, y))
     if result_kind.is_float:
@@ -57,7 +59,7 @@ def emit_set(e: Emitter, i: Instruction) -> None:
 
 
 def combined(e: Emitter, i: Instruction, value: Value) -> Value:
-    """Apply ``.and``, ``.or`` or ``.xor`` with the third source, where the instruction has one."""
+    """Apply ``.and``, ``.or`` or ``.xor`` with the third source, if the instruction has one."""
     operation = {"and": e.b.and_, "or": e.b.or_, "xor": e.b.xor}.get(i.modifiers[1] if len(i.modifiers) > 1 else "")
     return operation(value, e.read(i.operands[3], 1)) if operation else value
 
@@ -73,26 +75,28 @@ def emit_selp(e: Emitter, i: Instruction) -> None:
 
 
 def emit_slct(e: Emitter, i: Instruction) -> None:
-    kind, by = Kind(i.modifiers[-2]), Kind(i.modifiers[-1])
+    kind = Kind(i.modifiers[-2])
+    by = Kind(i.modifiers[-1])
     x, y = (e.read(source, kind.bits) for source in i.operands[1:3])
     c = maybe_flushed(e, operand(e, i.operands[3], by), by)
     e.write(i.operands[0], e.b.select(compare(e, "ge", by, c, constant(c, 0)), x, y))
 
 
 def emit_testp(e: Emitter, i: Instruction) -> None:
-    """finite, infinite, number, notanumber, normal, subnormal."""
+    """Emit the tests finite, infinite, number, notanumber, normal, subnormal."""
     kind = Kind(i.modifiers[-1])
     x = operand(e, i.operands[1], kind)
-    size, infinity = intrinsic(e, "fabs", x), constant(x, float("inf"))
-    least = constant(x, 2.0**-126 if kind.bits == 32 else 2.0**-1022)
+    size = intrinsic(e, "fabs", x)
+    infinity = constant(x, float("inf"))
+    least_normal = constant(x, 2.0**-126 if kind.bits == 32 else 2.0**-1022)
     finite = e.b.fcmp_ordered("<", size, infinity)
     test = {
         "finite": finite,
         "infinite": e.b.fcmp_ordered("==", size, infinity),
         "number": e.b.fcmp_ordered("ord", x, x),
         "notanumber": e.b.fcmp_unordered("uno", x, x),
-        "normal": e.b.and_(finite, e.b.fcmp_ordered(">=", size, least)),
-        "subnormal": e.b.and_(e.b.fcmp_ordered("<", size, least), e.b.fcmp_ordered(">", size, constant(x, 0.0))),
+        "normal": e.b.and_(finite, e.b.fcmp_ordered(">=", size, least_normal)),
+        "subnormal": e.b.and_(e.b.fcmp_ordered("<", size, least_normal), e.b.fcmp_ordered(">", size, constant(x, 0.0))),
     }[i.modifiers[0]]
     e.write(i.operands[0], test)
 

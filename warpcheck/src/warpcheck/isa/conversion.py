@@ -1,4 +1,4 @@
-"""``cvt`` and ``mov``: between types, and between words and their parts. PTX ISA manual, section 9.7.9."""
+"""``cvt`` and ``mov``: conversion of types, packing and unpacking. PTX ISA manual, section 9.7.9."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from warpcheck.isa.values import (
     put,
     relu,
     saturate,
-    scaled,
+    scale,
     suffix,
     widen,
 )
@@ -42,22 +42,23 @@ def emit_mov(e: Emitter, i: Instruction) -> None:
     if isinstance(source, Group):
         part = bits // len(source.items)
         word = e.splat(0, bits)
-        for place, item in enumerate(source.items):
+        for index, item in enumerate(source.items):
             lanes = e.resize(e.read(item, part), bits)
-            word = e.b.or_(word, e.b.shl(lanes, e.splat(place * part, bits)))
+            word = e.b.or_(word, e.b.shl(lanes, e.splat(index * part, bits)))
         e.write(target, word)
     elif isinstance(target, Group):
         part = bits // len(target.items)
         word = e.read(source, bits)
-        for place, item in enumerate(target.items):
-            e.write(item, e.resize(e.b.lshr(word, e.splat(place * part, bits)), part))
+        for index, item in enumerate(target.items):
+            e.write(item, e.resize(e.b.lshr(word, e.splat(index * part, bits)), part))
     else:
         e.write(target, e.read(source, bits))
 
 
 def emit_cvt(e: Emitter, i: Instruction) -> None:
-    """``cvt.rounding.ftz.sat.to.from d, a``; with a packed target ``d, a, b``, where b goes to the low half."""
-    to, source = Kind(i.modifiers[-2]), Kind(i.modifiers[-1])
+    """Emit ``cvt.rounding.ftz.sat.to.from d, a``; with a packed target ``d, a, b``, where b is the low half."""
+    to = Kind(i.modifiers[-2])
+    source = Kind(i.modifiers[-1])
     if i.modifiers[0] == "pack":
         emit_pack(e, i)
         return
@@ -81,12 +82,12 @@ def emit_cvt(e: Emitter, i: Instruction) -> None:
         e.write(i.operands[0], e.b.bitcast(pairs, ir.VectorType(ir.IntType(16), LANES)))
         return
     if "satfinite" in i.modifiers and to.name != "f32":
-        value = within(e, value, LARGEST[to.element.name])
+        value = clamp_to_finite(e, value, LARGEST[to.element.name])
     put(e, i.operands[0], convert(e, value, to, source), to)
 
 
 def emit_pack(e: Emitter, i: Instruction) -> None:
-    """``cvt.pack.sat.to.s32 d, a, b``, or ``cvt.pack.sat.to.s32.b32 d, a, b, c``: a and b, saturated, below c."""
+    """Emit ``cvt.pack.sat.to.s32 d, a, b``, or ``cvt.pack.sat.to.s32.b32 d, a, b, c``: a and b, saturated, below c."""
     to = i.modifiers[2]
     bits = int(to[1:])
     low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if to[0] == "s" else (0, (1 << bits) - 1)
@@ -96,8 +97,8 @@ def emit_pack(e: Emitter, i: Instruction) -> None:
         value = intrinsic(e, "smin", intrinsic(e, "smax", value, constant(value, low)), constant(value, high))
         parts.append(e.b.and_(value, constant(value, (1 << bits) - 1)))
     result = e.b.or_(e.b.shl(parts[0], constant(parts[0], bits)), parts[1])
-    for above in i.operands[3:]:
-        result = e.b.or_(result, e.b.shl(e.read(above, 32), constant(result, 2 * bits)))
+    for upper in i.operands[3:]:
+        result = e.b.or_(result, e.b.shl(e.read(upper, 32), constant(result, 2 * bits)))
     e.write(i.operands[0], result)
 
 
@@ -112,8 +113,8 @@ def convert(e: Emitter, value: Value, to: Kind, source: Kind) -> Value:
     else:
         return integer_to_integer(e, value, to, source)
     if "ftz" in modifiers and to.name == "f32":
-        wide = source.bits == 64 and source.is_float
-        larger = float_to_float(e, scaled(e, value, 64), to, source) if wide else None
+        is_double = source.bits == 64 and source.is_float
+        larger = float_to_float(e, scale(e, value, 64), to, source) if is_double else None
         result = flush(e, result, to, larger)
     result = saturate(e, result) if "sat" in modifiers else result
     return relu(e, result) if "relu" in modifiers else result
@@ -124,10 +125,10 @@ def float_to_float(e: Emitter, value: Value, to: Kind, source: Kind) -> Value:
     for rounding, name in _INTEGRAL.items():
         if rounding in modifiers:
             value = intrinsic(e, name, value)
-    wide = like(value, F64)
+    float64_type = like(value, F64)
     mode = directed_mode(e)
     if to.bits == 64:
-        return value if source.bits == 64 else e.b.fpext(value, wide)
+        return value if source.bits == 64 else e.b.fpext(value, float64_type)
     if to.is_half and mode and not source.is_half:
         return directed_half(e, value, to, mode)
     if source.bits == 64:
@@ -138,7 +139,7 @@ def float_to_float(e: Emitter, value: Value, to: Kind, source: Kind) -> Value:
 
 
 def directed_half(e: Emitter, value: Value, to: Kind, mode: str) -> Value:
-    """A float in a directed rounding to 16 bits, widened again: the rounding that follows is then exact."""
+    """Round a float to 16 bits in a direction, and widen it again: the rounding that follows is then exact."""
     if value.type.element == F64:
         value = to_odd(e, value)
     if to.element.name == "f16":
@@ -151,30 +152,30 @@ def directed_half(e: Emitter, value: Value, to: Kind, mode: str) -> Value:
 
 
 def round_to_tf32(e: Emitter, value: Value) -> Value:
-    """float32 to the 10-bit significand of TF32: to nearest, ties away from zero (rna) or to even (rn)."""
+    """Round float32 to the 10-bit significand of TF32: to nearest, ties away from zero (rna) or to even (rn)."""
     bits = e.b.bitcast(value, like(value, ir.IntType(32)))
     half = constant(bits, 0x1000 if "rna" in e.instruction.modifiers else 0)
     if "rn" in e.instruction.modifiers:
-        odd = e.b.and_(e.b.lshr(bits, constant(bits, 13)), constant(bits, 1))
-        half = e.b.add(constant(bits, 0xFFF), odd)
-    kept = e.b.and_(e.b.add(bits, half), constant(bits, -1 << 13))
+        last_bit = e.b.and_(e.b.lshr(bits, constant(bits, 13)), constant(bits, 1))
+        half = e.b.add(constant(bits, 0xFFF), last_bit)
+    truncated = e.b.and_(e.b.add(bits, half), constant(bits, -1 << 13))
     finite = e.b.fcmp_ordered("<", intrinsic(e, "fabs", value), constant(value, float("inf")))
     modifiers = e.instruction.modifiers
     if "rna" in modifiers:  # as an H200 does it, which cuts NaN as if it were a number
-        other = e.b.and_(bits, constant(bits, -1 << 13))
-        other = e.b.sub(other, constant(bits, 1 << 13)) if "satfinite" in modifiers else other
+        not_finite = e.b.and_(bits, constant(bits, -1 << 13))
+        not_finite = e.b.sub(not_finite, constant(bits, 1 << 13)) if "satfinite" in modifiers else not_finite
     else:
         is_nan = e.b.fcmp_unordered("uno", value, value)
-        other = e.b.select(is_nan, constant(bits, 0x7FFFE000), bits)
-    rounded = e.b.bitcast(e.b.select(finite, kept, other), value.type)
-    return within(e, rounded, LARGEST["tf32"]) if "satfinite" in modifiers else rounded
+        not_finite = e.b.select(is_nan, constant(bits, 0x7FFFE000), bits)
+    rounded = e.b.bitcast(e.b.select(finite, truncated, not_finite), value.type)
+    return clamp_to_finite(e, rounded, LARGEST["tf32"]) if "satfinite" in modifiers else rounded
 
 
-def within(e: Emitter, value: Value, most: float) -> Value:
-    """Numbers beyond the largest one become that; NaN stays (``.satfinite``)."""
+def clamp_to_finite(e: Emitter, value: Value, largest: float) -> Value:
+    """Replace numbers beyond the largest one by it; NaN stays (``.satfinite``)."""
     size = intrinsic(e, "fabs", value)
-    beyond = e.b.fcmp_ordered(">", size, constant(value, most))
-    return e.b.select(beyond, intrinsic(e, "copysign", constant(value, most), value), value)
+    exceeds = e.b.fcmp_ordered(">", size, constant(value, largest))
+    return e.b.select(exceeds, intrinsic(e, "copysign", constant(value, largest), value), value)
 
 
 def float_to_integer(e: Emitter, value: Value, to: Kind, source: Kind) -> Value:
@@ -214,51 +215,57 @@ def integer_to_integer(e: Emitter, value: Value, to: Kind, source: Kind) -> Valu
 
 
 def clamp(e: Emitter, value: Value, to: Kind, source: Kind) -> Value:
-    """To the range of ``to``, as far as ``source`` can leave it."""
+    """Clamp to the range of ``to``, as far as ``source`` exceeds it."""
     low, high = (-(1 << to.bits - 1), (1 << to.bits - 1) - 1) if to.is_signed else (0, (1 << to.bits) - 1)
-    least, most = (
+    source_low, source_high = (
         (-(1 << source.bits - 1), (1 << source.bits - 1) - 1) if source.is_signed else (0, (1 << source.bits) - 1)
     )
-    if low <= least and high >= most:
+    if low <= source_low and high >= source_high:
         raise e.unsupported()  # as ptxas does
     compare = e.b.icmp_signed if source.is_signed else e.b.icmp_unsigned
-    if low > least:
+    if low > source_low:
         value = e.b.select(compare("<", value, constant(value, low)), constant(value, low), value)
-    if high < most:
+    if high < source_high:
         value = e.b.select(compare(">", value, constant(value, high)), constant(value, high), value)
     return value
 
 
 def narrow_eight(e: Emitter, value: Value, name: str) -> Value:
-    """float32 to e4m3 or e5m2, to the nearest even and within what these have; NaN to the canonical 0x7f."""
-    b, fraction, bias = e.b, 3 if name.startswith("e4m3") else 2, 7 if name.startswith("e4m3") else 15
-    size = intrinsic(e, "fabs", within(e, value, LARGEST[name.removesuffix("x2")]))
+    """Round float32 to e4m3 or e5m2, to nearest even, clamped to their range; NaN to the canonical 0x7f."""
+    b = e.b
+    fraction = 3 if name.startswith("e4m3") else 2
+    bias = 7 if name.startswith("e4m3") else 15
+    size = intrinsic(e, "fabs", clamp_to_finite(e, value, LARGEST[name.removesuffix("x2")]))
     bits = b.bitcast(size, like(size, ir.IntType(32)))
-    odd = b.and_(b.lshr(bits, constant(bits, 23 - fraction)), constant(bits, 1))
-    rounded = b.add(bits, b.add(odd, constant(bits, (1 << 22 - fraction) - 1)))
+    last_bit = b.and_(b.lshr(bits, constant(bits, 23 - fraction)), constant(bits, 1))
+    rounded = b.add(bits, b.add(last_bit, constant(bits, (1 << 22 - fraction) - 1)))
     normal = b.sub(b.lshr(rounded, constant(bits, 23 - fraction)), constant(bits, 127 - bias << fraction))
+    # Normal numbers: round in the bits of float32, then rebias. Subnormal ones are multiples of the least.
     steps = b.fmul(size, constant(size, 2.0 ** (bias - 1 + fraction)))  # of a subnormal number
-    few = b.fptoui(intrinsic(e, "roundeven", steps), bits.type)
-    code = b.select(b.fcmp_ordered("<", size, constant(size, 2.0 ** (1 - bias))), few, normal)
+    subnormal = b.fptoui(intrinsic(e, "roundeven", steps), bits.type)
+    code = b.select(b.fcmp_ordered("<", size, constant(size, 2.0 ** (1 - bias))), subnormal, normal)
     sign = b.lshr(b.bitcast(value, bits.type), constant(bits, 31))
     code = b.or_(code, b.shl(sign, constant(bits, 7)))
     return e.resize(b.select(b.fcmp_unordered("uno", value, value), constant(code, 0x7F), code), 8)
 
 
 def widen_eight(e: Emitter, bits: Value, name: str) -> Value:
-    """e5m2 and e4m3 to float32; exact. The upper half of an f16 is an e5m2; shifted, an e4m3 is an f16 but for 2**8."""
-    wide = e.resize(bits, 16)
+    """Convert e5m2 or e4m3 to float32, exactly. An e5m2 is the upper half of an f16; an e4m3, shifted, is an f16
+    times 2**-8.
+    """
+    halves = e.resize(bits, 16)
     if name.startswith("e5m2"):
-        return widen(e, e.b.shl(wide, constant(wide, 8)), "f16")
-    sign = e.b.shl(e.b.and_(wide, constant(wide, 0x80)), constant(wide, 8))
-    size = e.b.and_(wide, constant(wide, 0x7F))
-    value = widen(e, e.b.or_(sign, e.b.shl(size, constant(wide, 7))), "f16")
-    is_nan = e.b.icmp_unsigned("==", size, constant(wide, 0x7F))
+        return widen(e, e.b.shl(halves, constant(halves, 8)), "f16")
+    sign = e.b.shl(e.b.and_(halves, constant(halves, 0x80)), constant(halves, 8))
+    size = e.b.and_(halves, constant(halves, 0x7F))
+    value = widen(e, e.b.or_(sign, e.b.shl(size, constant(halves, 7))), "f16")
+    # e4m3 has no infinity; its NaN is 0x7f with either sign. 256 = 2**(15 - 7) corrects the bias.
+    is_nan = e.b.icmp_unsigned("==", size, constant(halves, 0x7F))
     return e.b.select(is_nan, constant(value, float("nan")), e.b.fmul(value, constant(value, 256.0)))
 
 
 def interleave(e: Emitter, low: Value, high: Value) -> Value:
-    """Two vectors of 32 as one of 64 pairs."""
+    """Return two vectors of 32 as one of 64, interleaved."""
     count = low.type.count
     order = [lane // 2 + count * (lane % 2) for lane in range(2 * count)]
     return e.b.shuffle_vector(low, high, ir.Constant(ir.VectorType(ir.IntType(32), 2 * count), order))

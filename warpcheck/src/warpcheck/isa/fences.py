@@ -5,25 +5,26 @@ from __future__ import annotations
 from warpcheck.lower.warp import Lowering
 from warpcheck.op import Op
 from warpcheck.ptx import Instruction
-from warpcheck.runtime.proxies import OF_GLOBAL, OF_SHARED
+from warpcheck.runtime.proxies import FENCES_GLOBAL, FENCES_SHARED
 
 __all__ = ["OPS"]
 
 
 def emit_fence(e: Lowering, i: Instruction) -> None:
-    """What the warp did before is released, beyond its block or within."""
+    """Emit a fence of the block, or of wider scope."""
     if "proxy" in i.modifiers:
         emit_proxy_fence(e, i)
     else:
-        e.call("fence", 0 if "cta" in i.modifiers else 3)
+        e.call_check("fence", 0 if "cta" in i.modifiers else 3)
 
 
 def emit_proxy_fence(e: Lowering, i: Instruction) -> None:
-    """What threads wrote is seen by bulk copies and by tensor cores, and the other way round."""
+    """Emit a fence between the generic and the asynchronous proxy."""
     if any(modifier.startswith("async") for modifier in i.modifiers):
         of_shared = any("shared" in modifier for modifier in i.modifiers)
-        e.call(
-            "fence_proxy", OF_SHARED if of_shared else OF_GLOBAL if "global" in i.modifiers else OF_SHARED | OF_GLOBAL
+        e.call_check(
+            "fence_proxy",
+            FENCES_SHARED if of_shared else FENCES_GLOBAL if "global" in i.modifiers else FENCES_SHARED | FENCES_GLOBAL,
         )
 
 

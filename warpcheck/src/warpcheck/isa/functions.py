@@ -1,4 +1,4 @@
-"""Approximations: each within the error that the manual allows, computed in float32. PTX ISA manual, 9.7.3."""
+"""Approximate functions, computed in float32 within the error that the manual allows. PTX ISA manual, 9.7.3."""
 
 from __future__ import annotations
 
@@ -41,8 +41,11 @@ def cos(e: Emitter, t: Kind, x: Value) -> Value:
 
 
 def tanh(e: Emitter, t: Kind, x: Value) -> Value:
-    """1 - 2 / (e^2x + 1) on |x|; the manual allows a relative error of 2^-11, so small x is returned as it is."""
-    b, size = e.b, intrinsic(e, "fabs", x)
+    """Return 1 - 2 / (e^2x + 1) of |x|; small x are returned unchanged, within the relative error of 2^-11 that is
+    allowed.
+    """
+    b = e.b
+    size = intrinsic(e, "fabs", x)
     power = intrinsic(e, "exp2", b.fmul(size, constant(x, 2.8853900817779268)))
     tail = b.fdiv(constant(x, 2.0), b.fadd(power, constant(x, 1.0)))
     value = b.fsub(constant(x, 1.0), tail)

@@ -11,7 +11,7 @@ from warpcheck.layout import Access, Space, Status
 from warpcheck.lower.emitter import WINDOWS
 from warpcheck.lower.vectors import I32, I64
 from warpcheck.lower.warp import Lowering
-from warpcheck.op import Op, Place, registers
+from warpcheck.op import Op, Placement, registers
 from warpcheck.ptx import Instruction
 from warpcheck.runtime.records import CTA, LAUNCH
 from warpcheck.runtime.spaces import RANK
@@ -20,40 +20,46 @@ __all__ = ["OPS", "space_of", "without_hint"]
 
 
 def emit_ld(e: Lowering, i: Instruction) -> None:
-    kind, space, targets = Kind(i.modifiers[-1]), space_of(i), items(i.operands[0])
+    kind = Kind(i.modifiers[-1])
+    space = space_of(i)
+    targets = items(i.operands[0])
     addresses = e.addresses(i.operands[1], space)
     size = kind.bits // 8
     if registers(i.operands[1:]) or space != Space.PARAM:
-        given, half = (size * len(targets), len(targets)), size == 4 and e.use.half
+        shape_of_access = (size * len(targets), len(targets))
+        half = size == 4 and e.use.half
         use = {"polls": e.use.polls, "spins": e.use.spins}
-        e.check(addresses, space, Access.LOAD, *given, wanted=e.wanted(), half=half, **use)
+        e.check(addresses, space, Access.LOAD, *shape_of_access, using_lanes=e.lanes_using_load(), half=half, **use)
     if "acquire" in i.modifiers:
-        e.call("acquire", int("cta" not in i.modifiers))
+        e.call_check("acquire", int("cta" not in i.modifiers))
     elif e.use.polls:
-        e.call("acquire_polled")
+        e.call_check("acquire_polled")
     for part, target in enumerate(targets):
         value = e.gather(e.b.add(addresses, e.splat(part * size, 64)), kind.bits)
         e.write(target, value, signed=kind.is_signed)
 
 
 def emit_st(e: Lowering, i: Instruction) -> None:
-    kind, space, sources = Kind(i.modifiers[-1]), space_of(i), items(i.operands[1])
+    kind = Kind(i.modifiers[-1])
+    space = space_of(i)
+    sources = items(i.operands[1])
     addresses = e.addresses(i.operands[0], space)
     size = kind.bits // 8
     if "release" in i.modifiers:
-        e.call("fence", int("cta" not in i.modifiers))
+        e.call_check("fence", int("cta" not in i.modifiers))
     values = [e.read(source, kind.bits) for source in sources]
     for part, value in enumerate(values):
-        e.put_row(2 * part, e.resize(value, 64))
+        e.store_row(2 * part, e.resize(value, 64))
     e.check(addresses, space, Access.STORE, size * len(sources), len(sources))
     for part, value in enumerate(values):
         e.scatter(e.b.add(addresses, e.splat(part * size, 64)), value)
+    # st.async signals the mbarrier when its bytes have landed, which is at once here.
     if "async" in i.modifiers:
         complete_tx(e, i.operands[2], e.splat(size * len(sources), 32))
 
 
 def emit_cvta(e: Lowering, i: Instruction) -> None:
-    """To a generic address, which is an address of this process, or back to the window of a space."""
+    """Convert to a generic address, which is an address of this process, or back to the window of a space."""
     space = space_of(i)
     value = e.read(i.operands[1], 64)
     if "to" not in i.modifiers:
@@ -64,7 +70,7 @@ def emit_cvta(e: Lowering, i: Instruction) -> None:
 
 
 def emit_isspacep(e: Lowering, i: Instruction) -> None:
-    """Whether a generic address lies in a space."""
+    """Test whether a generic address is in a space."""
     address = e.read(i.operands[1], 64)
 
     def lies_in(window: str, extent: ir.Value) -> Value:
@@ -87,12 +93,12 @@ def emit_createpolicy(e: Lowering, i: Instruction) -> None:
 
 
 def emit_nanosleep(e: Lowering, i: Instruction) -> None:
-    """The other warps have their turn: this one waits for them."""
+    """End the warp's slice: the other warps run first."""
     e.stop(Status.PREEMPTED, e.index + 1)
 
 
 def emit_nothing(e: Lowering, i: Instruction) -> None:
-    """Hints: prefetches, cache policies."""
+    """Ignore a hint: prefetches, cache policies."""
 
 
 _MEMORY = "CACHE? nc? EVICT1? EVICT2? HINT? PREFETCH? v2|v4? b8|u8|s8|BITS|INTEGER|FLOAT"
@@ -124,6 +130,6 @@ OPS = (
     Op("prefetch", ("global|local? L1|L2", "global EVICT2", "SPACE? tensormap"), emit_nothing, results=0),
     Op("prefetchu", ("L1",), emit_nothing, results=0),
     Op("applypriority", ("global? EVICT2",), emit_nothing, results=0),
-    Op("nanosleep", ("u32",), emit_nanosleep, place=Place.ALONE, results=0),
+    Op("nanosleep", ("u32",), emit_nanosleep, placement=Placement.ALONE, results=0),
     Op("pmevent", ("mask?",), emit_nothing, results=0),
 )

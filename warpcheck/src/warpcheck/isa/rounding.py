@@ -1,6 +1,6 @@
 """Directed rounding, which no CPU instruction has for a single operation. PTX ISA manual, 9.7.3.
 
-Directed roundings go through float64 and narrow it in the direction asked for.
+An operation is computed in float64, and the result narrowed in the direction required.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ __all__ = ["add_floats", "directed", "directed_mode", "rounded", "to_odd"]
 
 
 def directed_mode(e: Emitter) -> str | None:
-    """The rounding that the instruction asks for, where that is not to nearest."""
+    """Return the rounding of the instruction, if it is not to nearest."""
     return next((modifier for modifier in e.instruction.modifiers if modifier in ("rz", "rm", "rp")), None)
 
 
 def rounded(e: Emitter, operation: Callable[..., Value], *values: Value) -> Value:
-    """Apply a float operation under the instruction's rounding; the directed ones through float64.
+    """Apply a float operation under the instruction's rounding; a directed one goes through float64.
 
-    There a product of float32 is exact, and a quotient or root that is not lies too far from any float32 to reach it.
+    There a product of float32 is exact, and an inexact quotient or root is too far from any float32 to be rounded to
+    one.
     """
     mode = directed_mode(e)
     if mode is None:
@@ -34,31 +35,36 @@ def rounded(e: Emitter, operation: Callable[..., Value], *values: Value) -> Valu
 
 
 def add_floats(e: Emitter, x: Value, y: Value) -> Value:
-    """The sum, for ``rounded``: under a directed rounding the rest that float64 drops must still show."""
-    mode, b = directed_mode(e), e.b
+    """Return the sum, for ``rounded``: under a directed rounding the error of the float64 sum must still count."""
+    mode = directed_mode(e)
+    b = e.b
     if mode is None:
         return b.fadd(x, y)
     total = b.fneg(b.fadd(b.fneg(x), b.fneg(y))) if mode == "rm" else b.fadd(x, y)  # subtle: 1 - 1 is -0 under rm
     of_y = b.fsub(total, x)
-    rest = b.fadd(b.fsub(x, b.fsub(total, of_y)), b.fsub(y, of_y))  # what rounding took, exactly: Knuth's two-sum
+    error = b.fadd(b.fsub(x, b.fsub(total, of_y)), b.fsub(y, of_y))  # what rounding took, exactly: Knuth's two-sum
+    # Round to odd in float64: an inexact sum with an even last bit moves one place toward the exact one.
     bits = b.bitcast(total, like(total, ir.IntType(64)))
-    lost = b.and_(b.fcmp_ordered("!=", rest, constant(rest, 0.0)), is_even(e, bits))
-    away = b.icmp_signed(">=", b.xor(b.bitcast(rest, bits.type), bits), constant(bits, 0))  # from zero: of one sign
-    odd = b.add(bits, b.select(away, constant(bits, 1), constant(bits, -1)))
-    return b.bitcast(b.select(lost, odd, bits), total.type)
+    is_inexact = b.and_(b.fcmp_ordered("!=", error, constant(error, 0.0)), is_even(e, bits))
+    is_away_from_zero = b.icmp_signed(
+        ">=", b.xor(b.bitcast(error, bits.type), bits), constant(bits, 0)
+    )  # from zero: of one sign
+    rounded_to_odd = b.add(bits, b.select(is_away_from_zero, constant(bits, 1), constant(bits, -1)))
+    return b.bitcast(b.select(is_inexact, rounded_to_odd, bits), total.type)
 
 
 def is_even(e: Emitter, bits: Value) -> Value:
     return e.b.icmp_unsigned("==", e.b.and_(bits, constant(bits, 1)), constant(bits, 0))
 
 
-def directed(e: Emitter, wide: Value, element: ir.Type, mode: str) -> Value:
-    """Narrow floats toward zero (rz), down (rm) or up (rp): round to nearest, then step back where it overshot."""
+def directed(e: Emitter, value_to_narrow: Value, element: ir.Type, mode: str) -> Value:
+    """Narrow floats toward zero (rz), down (rm) or up (rp): round to nearest, then step back if it overshot."""
     b = e.b
-    value = b.fptrunc(wide, like(wide, element))
-    back = b.fpext(value, wide.type)
-    positive = b.fcmp_ordered(">", wide, constant(wide, 0.0))
-    too_big, too_small = b.fcmp_ordered(">", back, wide), b.fcmp_ordered("<", back, wide)
+    value = b.fptrunc(value_to_narrow, like(value_to_narrow, element))
+    back = b.fpext(value, value_to_narrow.type)
+    positive = b.fcmp_ordered(">", value_to_narrow, constant(value_to_narrow, 0.0))
+    too_big = b.fcmp_ordered(">", back, value_to_narrow)
+    too_small = b.fcmp_ordered("<", back, value_to_narrow)
     overshot = {
         "rm": too_big,
         "rp": too_small,
@@ -71,11 +77,11 @@ def directed(e: Emitter, wide: Value, element: ir.Type, mode: str) -> Value:
     return b.select(overshot, b.bitcast(b.add(bits, step), value.type), value)
 
 
-def to_odd(e: Emitter, wide: Value) -> Value:
-    """Narrow float64 to float32 so that rounding once more, to half precision, is as rounding once."""
+def to_odd(e: Emitter, value_to_narrow: Value) -> Value:
+    """Narrow float64 to float32, rounding to odd, so that a second rounding to half precision gives the same as one."""
     b = e.b
-    bits = b.bitcast(wide, like(wide, ir.IntType(64)))
+    bits = b.bitcast(value_to_narrow, like(value_to_narrow, ir.IntType(64)))
     low = b.and_(bits, constant(bits, (1 << 29) - 1))
     sticky = b.select(b.icmp_unsigned("!=", low, constant(low, 0)), constant(bits, 1 << 29), constant(bits, 0))
-    kept = b.or_(b.and_(bits, constant(bits, -1 << 29)), sticky)
-    return b.fptrunc(b.bitcast(kept, wide.type), like(wide, F32))
+    sticky_bits = b.or_(b.and_(bits, constant(bits, -1 << 29)), sticky)
+    return b.fptrunc(b.bitcast(sticky_bits, value_to_narrow.type), like(value_to_narrow, F32))

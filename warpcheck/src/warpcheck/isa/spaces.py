@@ -1,4 +1,4 @@
-"""The memory that an instruction names, and its cache policy. PTX ISA manual, 5.1 and 9.7.9."""
+"""The state space and the cache policy of an instruction. PTX ISA manual, 5.1 and 9.7.9."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ def space_of(i: Instruction) -> Space:
 
 
 def without_hint(i: Instruction) -> tuple[Operand, ...]:
-    """The operands but for a cache policy, which is the last."""
+    """Return the operands without a cache policy, which is the last one."""
     return i.operands[:-1] if "L2::cache_hint" in i.modifiers else i.operands

@@ -34,13 +34,15 @@ __all__ = [
     "put",
     "relu",
     "saturate",
-    "scaled",
+    "scale",
     "suffix",
     "to_bits",
 ]
 
 Value = Any  # llvmlite's IR values carry no useful types
-F16, F32, F64 = ir.HalfType(), ir.FloatType(), ir.DoubleType()
+F16 = ir.HalfType()
+F32 = ir.FloatType()
+F64 = ir.DoubleType()
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ class Kind:
 
 
 SIGNS = ("neg", "abs", "copysign")
-"""That change the sign of a number and none of its other bits."""
+"""Opcodes that change the sign of a number and no other bit."""
 
 
 SCALES = {"mul": (64, 0), "fma": (64, 0, 64), "mad": (64, 0, 64), "div": (64, 0), "rcp": (-64,)}
@@ -83,15 +85,15 @@ SCALES = {"mul": (64, 0), "fma": (64, 0, 64), "mad": (64, 0, 64), "div": (64, 0)
 
 
 LEAST_HALF = 2.0**-14 * (1 - 2.0**-12)
-"""The least number that the 11 bits of a normal f16 round up to the least normal one."""
+"""The least number that rounds, to the 11 bits of a normal f16, to the least normal one."""
 
 
-def scaled(e: Emitter, value: Value, power: int) -> Value:
+def scale(e: Emitter, value: Value, power: int) -> Value:
     return e.b.fmul(value, constant(value, 2.0**power)) if power else value
 
 
 def lanewise(rule: Callable[..., Value]) -> Callable[[Emitter, Instruction], None]:
-    """What emits an instruction that applies ``rule`` in every lane."""
+    """Return the emitter of an instruction that applies ``rule`` in every lane."""
     sources = rule.__code__.co_argcount - 2  # but for the emitter and the type
 
     def emit(e: Emitter, i: Instruction) -> None:
@@ -99,23 +101,24 @@ def lanewise(rule: Callable[..., Value]) -> Callable[[Emitter, Instruction], Non
         if len(i.operands) != sources + 1:
             raise e.unsupported(f"{i.name} with {len(i.operands)} operands")
         values = [operand(e, source, kind) for source in i.operands[1:]]
+        # mad.wide adds a value of twice the width of its factors.
         if i.opcode == "mad" and "wide" in i.modifiers:
             values[2] = e.read(i.operands[3], 2 * kind.bits)
         if "ftz" in i.modifiers:
             values = [flush(e, value, kind) for value in values]
         result = rule(e, kind, *values)
+        # For a result near the least normal number, flush needs it before it was rounded to a subnormal.
         if "ftz" in i.modifiers:
             larger = None
             if kind.name == "f32" and i.opcode in SCALES:
-                larger = rule(e, kind, *(scaled(e, v, n) for v, n in zip(values, SCALES[i.opcode], strict=True)))
+                larger = rule(e, kind, *(scale(e, v, n) for v, n in zip(values, SCALES[i.opcode], strict=True)))
             result = flush(e, result, kind, larger)
         if "sat" in i.modifiers and kind.is_float:
             result = saturate(e, result)
         if "relu" in i.modifiers:
             result = relu(e, result)
-        if (
-            i.opcode in SIGNS and not kind.is_half and kind.is_float
-        ):  # of a NaN, too; the manual leaves its payload open
+        # The sign of a NaN changes, too; the manual leaves its payload open, so it is not made canonical.
+        if i.opcode in SIGNS and not kind.is_half and kind.is_float:
             e.write(i.operands[0], e.b.bitcast(result, like(result, ir.IntType(kind.bits))))
         else:
             put(e, i.operands[0], result, kind)
@@ -124,12 +127,12 @@ def lanewise(rule: Callable[..., Value]) -> Callable[[Emitter, Instruction], Non
 
 
 def items(operand: Operand) -> tuple[Operand, ...]:
-    """The operands that stand in place of one: ``{a, b}``, ``a|b``."""
+    """Return the operands of a group: ``{a, b}``, ``a|b``; or a single operand."""
     return operand.items if isinstance(operand, Group) else (operand,)
 
 
 def operand(e: Emitter, source: Operand, kind: Kind) -> Value:
-    """The lanes of an operand as numbers of ``kind``."""
+    """Return the lanes of an operand as numbers of ``kind``."""
     return from_bits(e, e.read(source, kind.bits), kind)
 
 
@@ -160,7 +163,7 @@ def to_bits(e: Emitter, value: Value, kind: Kind) -> Value:
 
 
 def canonical(e: Emitter, value: Value, bits: Value) -> Value:
-    """The bits of float32 results: every NaN is 0x7fffffff. Results in f64 keep the payload of an operand.
+    """Return the bits of float32 results: every NaN is 0x7fffffff. Results in f64 keep the payload of an operand.
 
     CUDA C++ Programming Guide, "Floating-Point Standard". A CPU keeps the payload of an operand, and makes a negative
     NaN of 0 / 0.
@@ -169,7 +172,7 @@ def canonical(e: Emitter, value: Value, bits: Value) -> Value:
 
 
 def widen(e: Emitter, halves: Value, name: str) -> Value:
-    """16-bit floats to float32; exact."""
+    """Convert 16-bit floats to float32, exactly."""
     if name == "bf16":
         shifted = e.b.shl(e.resize(halves, 32), e.splat(16, 32, halves.type.count))
         return e.b.bitcast(shifted, like(halves, F32))
@@ -177,14 +180,15 @@ def widen(e: Emitter, halves: Value, name: str) -> Value:
 
 
 def narrow(e: Emitter, value: Value, name: str) -> Value:
-    """float32 to 16-bit floats, to the nearest even; NaN to the canonical 0x7fff."""
-    b, count = e.b, value.type.count
+    """Round float32 to 16-bit floats, to nearest even; NaN to the canonical 0x7fff."""
+    b = e.b
+    count = value.type.count
     if name == "f16":
         half = b.bitcast(b.fptrunc(value, like(value, ir.HalfType())), like(value, ir.IntType(16)))
     else:
         bits = b.bitcast(value, like(value, ir.IntType(32)))
-        odd = b.and_(b.lshr(bits, e.splat(16, 32, count)), e.splat(1, 32, count))
-        rounded = b.add(bits, b.add(odd, e.splat(0x7FFF, 32, count)))
+        last_bit = b.and_(b.lshr(bits, e.splat(16, 32, count)), e.splat(1, 32, count))
+        rounded = b.add(bits, b.add(last_bit, e.splat(0x7FFF, 32, count)))
         half = e.resize(b.lshr(rounded, e.splat(16, 32, count)), 16)
     return b.select(b.fcmp_unordered("uno", value, value), e.splat(0x7FFF, 16, count), half)
 
@@ -194,12 +198,12 @@ def like(value: Value, element: ir.Type) -> ir.VectorType:
 
 
 def constant(value: Value, number: float) -> ir.Constant:
-    """``number`` in every lane, in the type of ``value``."""
+    """Return ``number`` in every lane, in the type of ``value``."""
     return splat(value.type.element(number), value.type.count)
 
 
 def suffix(value: Value) -> str:
-    """The name that LLVM gives a vector type in intrinsics: v32f32."""
+    """Return LLVM's name of a vector type in intrinsics: v32f32."""
     element = value.type.element
     names = {ir.FloatType: "f32", ir.DoubleType: "f64"}
     return f"v{value.type.count}{names.get(type(element)) or f'i{element.width}'}"
@@ -210,19 +214,20 @@ def intrinsic(e: Emitter, name: str, *values: Value) -> Value:
 
 
 def flush(e: Emitter, value: Value, kind: Kind, larger: Value | None = None) -> Value:
-    """Numbers of ``kind`` that are subnormal to zero of the same sign (``.ftz``).
+    """Replace numbers that are subnormal in ``kind`` by zero of the same sign (``.ftz``).
 
-    A GPU rounds a result to the bits of a normal number, however small it is, and then looks whether it is one. On an
-    H200, f32 has 0 for (1 - 2**-24) times the least normal number, but not for (1 - 2**-46) times it.
+    A GPU rounds a result to the bits of a normal number, however small it is, and then tests whether it is one. On an
+    H200, f32 gives 0 for (1 - 2**-24) times the least normal number, but not for (1 - 2**-46) times it.
 
-    larger: 2**64 times the result, rounded by itself, because a subnormal in f32 was rounded to fewer bits. Results
-    in f16 are not rounded yet.
+    Args:
+        larger: 2**64 times the result, rounded by itself, because a subnormal in f32 was rounded to fewer bits. Results
+            in f16 are not rounded yet.
     """
     if value.type.element != F32:
         return value
-    least = LEAST_HALF if kind.element.name == "f16" else 2.0**-126
-    judged, least = (value, least) if larger is None else (larger, least * 2.0**64)
-    small = e.b.fcmp_ordered("<", intrinsic(e, "fabs", judged), constant(value, least))
+    least_normal = LEAST_HALF if kind.element.name == "f16" else 2.0**-126
+    compared, least_normal = (value, least_normal) if larger is None else (larger, least_normal * 2.0**64)
+    small = e.b.fcmp_ordered("<", intrinsic(e, "fabs", compared), constant(value, least_normal))
     return e.b.select(small, intrinsic(e, "copysign", constant(value, 0.0), value), value)
 
 

@@ -1,8 +1,8 @@
 """wgmma: the four warps of a warpgroup multiply matrices in shared memory. PTX ISA manual, section 9.7.15.
 
-Of D, and of A in registers, lane 4g + t of a warp has rows g and g + 8 of the warp's 16, and of 8 columns those from 2t
-on. Operands of any type take 32 bytes along k. ``run.warpgroup`` says what a warp does to memory; ``isa.products``
-multiplies.
+Of D, and of A in registers, lane 4g + t of a warp has rows g and g + 8 of the warp's 16 rows, and of 8 columns those
+from 2t on. Operands of any type take 32 bytes along k. ``runtime.warpgroup`` checks a warp's reads of memory;
+``isa.products`` multiplies.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from warpcheck.layout import POSITION, Access, Space
 from warpcheck.lower.inflight import HAZARD
 from warpcheck.lower.vectors import I32, I64, POINTER
 from warpcheck.lower.warp import Lowering
-from warpcheck.lowered import Site
-from warpcheck.op import Op, Place, live_lanes
+from warpcheck.lowered import AccessSite
+from warpcheck.op import Op, Placement, live_lanes
 from warpcheck.ptx import Group, Immediate, Instruction, Operand, Register
 from warpcheck.runtime.reads import CHUNK
 from warpcheck.runtime.records import CTA, WARP
@@ -38,52 +38,56 @@ def emit_wgmma(e: Lowering, i: Instruction) -> None:
             here = e.as_bits(e.active)
             with e.b.if_then(e.b.icmp_unsigned("!=", here, I32(0))):  # not where a guard forbids it
                 with e.b.if_then(e.b.icmp_unsigned("!=", here, EVERY_LANE), likely=False):
-                    e.note_lanes(EVERY_LANE, here)
+                    e.record_lanes(EVERY_LANE, here)
                     e.fault(FAULT_KINDS.index(FaultKind.BAD_MASK))
                 emit_mma_async(e, i)
         case "wait_group":
             require_lanes(e, i)
-            e.call("wgmma_wait", i.operands[0].value)  # type: ignore[union-attr]
+            e.call_check("wgmma_wait", i.operands[0].value)  # type: ignore[union-attr]
             e.suspend()
         case "commit_group":
             require_lanes(e, i)
-            e.call("wgmma_commit")
+            e.call_check("wgmma_commit")
         case _:
             require_lanes(e, i)
 
 
 def emit_mma_async(e: Lowering, i: Instruction) -> None:
-    """``wgmma.mma_async.sync.aligned.m64nNkK.d.a.b d, a, b, scale-d, scaleA, scaleB, transA, transB``: d = a b + d."""
+    """Emit ``wgmma.mma_async.sync.aligned.m64nNkK.d.a.b d, a, b, scale-d, scaleA, scaleB, transA, transB``: d = a b
+    + d.
+    """
     to, a_kind, b_kind = i.modifiers[-3:]
     columns = int(i.modifiers[3][4:].partition("k")[0])
-    a, b, keep, *constants = i.operands[1:]
-    signs, (a_major, b_major) = given(i, constants, isinstance(a, Group))
+    a, b, scale_d, *constants = i.operands[1:]
+    signs, (a_major, b_major) = parse_constants(i, constants, isinstance(a, Group))
     d = items(i.operands[0])
     require_registers(e, d, columns // (4 if to == "f16" else 2))
     if len(set(d)) != len(d):
         raise ValueError("a register of D stands in two places")
+    # Both operands count for one site.
     number = e.b.add(e.first_site, I64(len(e.out.sites)))
-    e.out.sites.append(Site(Space.SHARED, Access.LOAD, CHUNK, 1, 0, i.line, i.name))
-    note_place(e)
+    e.out.sites.append(AccessSite(Space.SHARED, Access.LOAD, CHUNK, 1, 0, i.line, i.name))
+    store_position(e)
     room = e.b.inttoptr(e.load_field(e.cta, CTA, "products", I64), POINTER)
-    factors, chunks = e.at(room, FACTORS), e.at(room, CHUNKS)
+    factors = e.at(room, FACTORS)
+    chunks = e.at(room, CHUNKS)
     if isinstance(a, Group):
         require_registers(e, a.items, 4)
         words = [e.read(item, 32) for item in a.items]
-        e.call_kept(ir.VoidType(), [factors, *words], factors_from_registers(a_kind, signs))
+        e.call_common(ir.VoidType(), [factors, *words], factors_from_registers(a_kind, signs))
     else:
         read_operand(e, number, a, 0, ROWS, a_major)
-        e.call_kept(ir.VoidType(), [room, factors], factors_from_shared(a_kind, a_major, signs))
+        e.call_common(ir.VoidType(), [room, factors], factors_from_shared(a_kind, a_major, signs))
     read_operand(e, number, b, 1, columns, b_major)
-    keeps = e.b.extract_element(e.read(keep, 1), I32(0))
+    adds_to_d = e.b.extract_element(e.read(scale_d, 1), I32(0))
     multiply = products(b_kind, b_major, to, "satfinite" in i.modifiers)
-    e.call_kept(ir.VoidType(), [e.row, e.warp, factors, chunks, I32(columns // 8), keeps], multiply)
+    e.call_common(ir.VoidType(), [e.row, e.warp, factors, chunks, I32(columns // 8), adds_to_d], multiply)
 
 
-def given(i: Instruction, constants: list[Operand], from_registers: bool) -> tuple[int, tuple[int, int]]:
-    """What the constants say: the sign of the products, and whether A and B are MN-major.
+def parse_constants(i: Instruction, constants: list[Operand], from_registers: bool) -> tuple[int, tuple[int, int]]:
+    """Return the sign of the products, and whether A and B are MN-major.
 
-    Integers have none of these, and one scale where ptx.negated gave it; 8-bit floats and tf32 have no majors, and A in
+    Integers have none of these, except one scale that ptx.negated adds; 8-bit floats and tf32 have no majors, and A in
     registers has none of its own.
     """
     values = [constant.value for constant in constants if isinstance(constant, Immediate)]
@@ -99,37 +103,37 @@ def given(i: Instruction, constants: list[Operand], from_registers: bool) -> tup
 
 
 def require_registers(e: Lowering, registers: tuple[Operand, ...], count: int) -> None:
-    """Raises ValueError unless these are so many registers of 32 bits."""
+    """Raise ValueError unless these are ``count`` registers of 32 bits."""
     fit = [isinstance(item, Register) and e.width(item.name) == 32 for item in registers]
     if len(fit) != count or not all(fit):
         raise ValueError(f"{len(registers)} registers, not {count} of 32 bits")
 
 
-def note_place(e: Lowering) -> None:
-    """Which instruction this is, for what is kept of it while it is in flight."""
-    block, position = (e.b.zext(number, I64) for number in e.here)
-    e.store_field(e.warp, WARP, "wgmma_place", e.b.or_(e.b.shl(block, I64(POSITION)), position))
+def store_position(e: Lowering) -> None:
+    """Store which instruction this is, for the record of its reads while it is in flight."""
+    block, position = (e.b.zext(number, I64) for number in e.location)
+    e.store_field(e.warp, WARP, "wgmma_position", e.b.or_(e.b.shl(block, I64(POSITION)), position))
 
 
 def read_operand(e: Lowering, number: Value, descriptor: Operand, which: int, rows: int, major: int) -> None:
-    e.put_row(2 * which, e.read(descriptor, 64))
-    e.call("wgmma_operand", number, (which, rows, major))
+    e.store_row(2 * which, e.read(descriptor, 64))
+    e.call_check("wgmma_operand", number, (which, rows, major))
 
 
-def place_of(i: Instruction) -> Place:
-    """A wait may have to be repeated, and so begins a block."""
-    return Place.ALONE if i.modifiers[0] == "wait_group" else Place.ANYWHERE
+def placement_of(i: Instruction) -> Placement:
+    """Return where it may stand: a wait may have to be repeated, so it begins a block."""
+    return Placement.ALONE if i.modifiers[0] == "wait_group" else Placement.ANYWHERE
 
 
-def read_by(i: Instruction) -> tuple[Operand, ...]:
-    """D is read, too."""
+def registers_read(i: Instruction) -> tuple[Operand, ...]:
+    """Return the operands that are read: D is one of them."""
     return i.operands if i.guard is None else (*i.operands, i.guard)
 
 
 def emit_hazard(e: Lowering, i: Instruction) -> None:
-    """A register of the instruction that follows may be one that a wgmma has in flight; see ``inflight``."""
-    note_place(e)
-    e.call("hazard", e.passed[0], (int(i.modifiers[0]),))
+    """Check whether the next instruction uses a register that a wgmma has in flight; see ``inflight``."""
+    store_position(e)
+    e.call_check("hazard", e.passed[0], (int(i.modifiers[0]),))
 
 
 def shapes(depth: int, columns: range | list[int]) -> str:
@@ -152,8 +156,8 @@ OPS = (
         ),
         emit_wgmma,
         lanes=live_lanes,
-        place=place_of,
-        reads=read_by,
+        placement=placement_of,
+        reads=registers_read,
     ),
     Op(HAZARD, ("0|1|2",), emit_hazard, results=0, passes=True),
 )

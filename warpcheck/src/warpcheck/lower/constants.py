@@ -9,7 +9,7 @@ __all__ = ["splat"]
 
 
 def splat(number: ir.Constant, lanes: int) -> ir.Constant:
-    """A constant vector with one number in all lanes."""
+    """Return a constant vector with one number in all lanes."""
     constant = FormattedConstant(ir.VectorType(number.type, lanes), "")
-    constant.constant = f"splat ({number})"  # llvmlite takes what it is given for the list of elements
+    constant.constant = f"splat ({number})"  # llvmlite prints this text where it would print the list of elements
     return constant

@@ -1,16 +1,16 @@
-"""Formulas of predicates: which lanes use a value."""
+"""Formulas over predicates, in disjunctive normal form: they say which lanes use a value."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["EVERYONE", "MOST", "NOBODY", "NO_ARMS", "Arms", "Formula", "Holds", "both", "either"]
+__all__ = ["ALL_LANES", "MAX_TERMS", "NO_ARMS", "NO_LANES", "Arms", "Formula", "Literal", "conjoin", "disjoin"]
 
-MOST = 16  # terms of a formula, and predicates of a term
+MAX_TERMS = 16  # terms of a formula, and predicates of a term
 
 
-class Holds(NamedTuple):
-    """The lanes in which a predicate holds, or does not; and their partners, by shuffles.
+class Literal(NamedTuple):
+    """The lanes in which a predicate holds, or does not; and their partners in shuffles.
 
     The number of a partner differs from theirs in bits of ``spread``.
     """
@@ -20,54 +20,60 @@ class Holds(NamedTuple):
     spread: int = 0
 
 
-Term = frozenset[Holds]
+Term = frozenset[Literal]
 Formula = frozenset[Term]
-NOBODY: Formula = frozenset()
-EVERYONE: Formula = frozenset([frozenset()])
+NO_LANES: Formula = frozenset()
+ALL_LANES: Formula = frozenset([frozenset()])
 
 
 class Arms(NamedTuple):
-    """What the two ways from a branch do until they meet: the registers written, and the lanes that store.
+    """What the two arms of a branch do until they join: the registers they write, and the lanes that store.
 
-    Which way a lane goes is of no consequence where it neither stores nor uses one of these registers.
+    Which arm a lane takes does not matter if it neither stores nor uses one of these registers.
     """
 
     written: frozenset[str] = frozenset()
-    stores: Formula = NOBODY
+    stores: Formula = NO_LANES
 
 
 NO_ARMS = Arms()
 
 
-def either(one: Formula, other: Formula) -> Formula:
-    """The lanes of one formula or of the other; all lanes, where the terms grow many."""
-    if one == other or not other:
-        return one
-    if not one or other == EVERYONE:
-        return other
-    least = one
-    for term in other:
-        if not any(_covers(known, term) for known in least):
-            least = frozenset([term, *(known for known in least if not _covers(term, known))])
-    return least if len(least) <= MOST else EVERYONE
+def disjoin(first: Formula, second: Formula) -> Formula:
+    """Return the lanes of either formula; all lanes if it would have too many terms."""
+    if first == second or not second:
+        return first
+    if not first or second == ALL_LANES:
+        return second
+    # Absorption keeps the result small: a term that another one covers adds no lanes.
+    minimal = first
+    for term in second:
+        if not any(_covers(term_of_result, term) for term_of_result in minimal):
+            minimal = frozenset(
+                [term, *(term_of_result for term_of_result in minimal if not _covers(term, term_of_result))]
+            )
+    return minimal if len(minimal) <= MAX_TERMS else ALL_LANES
 
 
-def _covers(one: Term, other: Term) -> bool:
-    """Whether a term names all lanes that the other names: each of its predicates, or a narrower one, is there."""
-    return all(any(_is_narrower(there, wanted) for there in other) for wanted in one)
+def _covers(wider: Term, narrower: Term) -> bool:
+    """Return whether a term holds for all lanes of a narrower one: that one implies each of its literals."""
+    return all(any(_is_narrower(literal_there, literal) for literal_there in narrower) for literal in wider)
 
 
-def _is_narrower(one: Holds, other: Holds) -> bool:
-    return (one.predicate, one.negated) == (other.predicate, other.negated) and not one.spread & ~other.spread
+def _is_narrower(literal: Literal, wider: Literal) -> bool:
+    return (literal.predicate, literal.negated) == (
+        wider.predicate,
+        wider.negated,
+    ) and not literal.spread & ~wider.spread
 
 
-def both(literals: list[Holds], formula: Formula) -> Formula:
-    """The lanes of a formula in which predicates hold too, as far as a term has room for them."""
-    more = frozenset(literals)
-    if not more:
+def conjoin(literals: list[Literal], formula: Formula) -> Formula:
+    """Return the lanes of a formula in which literals hold too, as far as the size of a term permits."""
+    added = frozenset(literals)
+    if not added:
         return formula
-    grown = NOBODY
+    result = NO_LANES
     for term in formula:
-        whole = term | more
-        grown = either(grown, frozenset([whole if len(whole) <= MOST else term]))
-    return grown
+        extended = term | added
+        result = disjoin(result, frozenset([extended if len(extended) <= MAX_TERMS else term]))
+    return result

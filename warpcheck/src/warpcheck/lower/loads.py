@@ -1,4 +1,4 @@
-"""What a load must be held to, by what the other instructions of its kernel make of it."""
+"""Attach to each load how its result is used: this decides what the load is checked for."""
 
 from __future__ import annotations
 
@@ -8,44 +8,47 @@ from functools import reduce
 from llvmlite import ir
 
 from warpcheck.layout import LANES
-from warpcheck.lower.demand import EVERYONE, Demand, Holds, Place
+from warpcheck.lower.demand import ALL_LANES, Demand, Literal, ProgramPoint
 from warpcheck.lower.emitter import Emitter
-from warpcheck.lower.flow import Flow, Ops, reached
+from warpcheck.lower.flow import Flow, Ops, reachable
 from warpcheck.lower.polls import Polls
 from warpcheck.lower.vectors import I32
 from warpcheck.op import registers
 from warpcheck.ptx import Function, Group, Immediate, Instruction, Module, Not, Operand, Register
 from warpcheck.runtime.records import WARP
 
-__all__ = ["Loads", "Use"]
+__all__ = ["LoadUse", "Loads"]
 
 _STRONG = frozenset(("volatile", "relaxed", "acquire"))
 
 
 @dataclass(frozen=True)
-class Use:
-    """What is made of a load.
+class LoadUse:
+    """How the result of a load is used.
 
-    wanted: the lanes that use what it gives, as a Group of the Demand's terms: each a Group of triples, a predicate,
-    its spread, and whether it is constant. None for all lanes.
-    half: whether a compare-and-swap of a word takes its address: compilers update half a word by one.
-    polls: whether it is repeated until its value says to go on, and is for nothing else.
-    spins: whether its loop goes on until its value says so, whatever else the value is for; see ``polls``.
+    Args:
+        using_lanes: The lanes that use the result, as a Group of the Demand's terms: each is a Group of triples of a
+            predicate, its spread, and whether it is constant. None for all lanes.
+        half: Whether a compare-and-swap of a word has the same address: compilers update half a word by one.
+        polls: Whether the load is repeated until its value ends the loop, and has no other use.
+        spins: Whether its loop ends by its value alone, whatever else the value is used for; see ``polls``.
     """
 
-    wanted: Operand | None = None
+    using_lanes: Operand | None = None
     half: bool = False
     polls: bool = False
     spins: bool = False
 
 
 class Loads(Emitter):
-    """Knows the uses of loads. ``use`` is that of the load that is emitted."""
+    """Knows the uses of loads. ``use`` is that of the load that is being emitted."""
 
-    use = Use()
+    use = LoadUse()
 
     def __init__(self, module: Module, kernel: Function, flow: Flow, ops: Ops) -> None:
-        self.ops, self.demands, self.polls = ops, Demand(flow, ops), Polls(flow, ops)
+        self.ops = ops
+        self.demands = Demand(flow, ops)
+        self.polls = Polls(flow, ops)
         # Predicates that loads name, and what those follow from that is computed early, stay for the whole kernel.
         for i in self.demands.early:
             flow.blocks[0].live_in.update(ops[i.opcode].written(i))
@@ -64,36 +67,39 @@ class Loads(Emitter):
             if i.opcode == "atom" and "cas" in i.modifiers and i.modifiers[-1] == "b32"
         }
 
-    def use_of(self, place: Place) -> Use:
-        """The use of what the instruction at a place gives, where that is a load."""
+    def use_of(self, place: ProgramPoint) -> LoadUse:
+        """Return the use of the result of the instruction at a place, if it is a load."""
         i = self.flow.blocks[place.block].instructions[place.position]
         if i.opcode != "ld" or i.modifiers[0] == "param":
-            return Use()
-        formula = self.demands.loads.get(place, EVERYONE)
-        wanted = None
-        if formula != EVERYONE:
-            wanted = Group(tuple(self._operand(term, place) for term in sorted(map(sorted, formula))))
-        half, is_volatile = i.operands[-1] in self.swapped, "volatile" in i.modifiers
+            return LoadUse()
+        formula = self.demands.loads.get(place, ALL_LANES)
+        lanes_using_load = None
+        if formula != ALL_LANES:
+            lanes_using_load = Group(tuple(self._operand(term, place) for term in sorted(map(sorted, formula))))
+        # A load whose address is also that of a 32-bit compare-and-swap belongs to a 16-bit atomic update.
+        half = i.operands[-1] in self.swapped
+        is_volatile = "volatile" in i.modifiers
         spins = not _STRONG.isdisjoint(i.modifiers) and self.polls.polls(place)
-        return Use(wanted, half, is_volatile and self._polls(place, i), spins)
+        return LoadUse(lanes_using_load, half, is_volatile and self._polls(place, i), spins)
 
-    def wanted(self) -> ir.Value | None:
-        """The lanes that use what this load gives; None for all of them."""
-        if self.use.wanted is None:
+    def lanes_using_load(self) -> ir.Value | None:
+        """Return the lanes that use the result of this load; None for all of them."""
+        if self.use.using_lanes is None:
             return None
-        assert isinstance(self.use.wanted, Group)
-        return reduce(self.b.or_, map(self._lanes_of, self.use.wanted.items), self.splat(0, 1))
+        assert isinstance(self.use.using_lanes, Group)
+        return reduce(self.b.or_, map(self._lanes_of_term, self.use.using_lanes.items), self.splat(0, 1))
 
-    def _lanes_of(self, term: Operand) -> ir.Value:
+    def _lanes_of_term(self, term: Operand) -> ir.Value:
         assert isinstance(term, Group)
-        return reduce(self.b.and_, map(self._lanes_where, term.items))
+        return reduce(self.b.and_, map(self._lanes_of_literal, term.items))
 
-    def _lanes_where(self, triple: Operand) -> ir.Value:
+    def _lanes_of_literal(self, triple: Operand) -> ir.Value:
         assert isinstance(triple, Group)
         predicate, spread, constant = triple.items
         assert isinstance(spread, Immediate)
         assert isinstance(constant, Immediate)
-        b, lanes = self.b, self.read(predicate, 1)
+        b = self.b
+        lanes = self.read(predicate, 1)
         # A lane that is elsewhere may use what it is sent: it may have yet to compute its predicate. A constant is
         # computed for all lanes before anything else.
         if spread.value and not constant.value:
@@ -105,32 +111,40 @@ class Loads(Emitter):
                 lanes = b.or_(lanes, b.shuffle_vector(lanes, ir.Constant(lanes.type, ir.Undefined), partners))
         return lanes
 
-    def _operand(self, term: list[Holds], place: Place) -> Group:
-        ahead = self.demands.ahead.get(place, {})
+    def _operand(self, term: list[Literal], place: ProgramPoint) -> Group:
+        computed_ahead = self.demands.ahead.get(place, {})
         literals = []
         for holds in term:
             is_constant = holds.predicate in self.demands.predicates.constants
-            name = ahead[holds.predicate].register if holds.predicate in ahead else holds.predicate
+            name = computed_ahead[holds.predicate].register if holds.predicate in computed_ahead else holds.predicate
             literals.append(Group((_predicate(name, holds.negated), *map(Immediate, (holds.spread, int(is_constant))))))
         return Group(tuple(literals))
 
-    def _polls(self, place: Place, i: Instruction) -> bool:
-        here, block = place.block, self.flow.blocks[place.block]
-        behind = block.instructions[place.position + 1 :]
-        held = set(self.ops[i.opcode].written(i))
-        for following in behind[:-1]:
-            if held.intersection(self.ops[following.opcode].read(following)):
-                held.update(self.ops[following.opcode].written(following))
-        bases = [at for name in registers(i.operands[1:]) if (at := self.demands.slices.definition(name))]
-        repeated = [block for block in reached(self.flow.blocks, [here]) if here in reached(self.flow.blocks, [block])]
+    def _polls(self, place: ProgramPoint, i: Instruction) -> bool:
+        """Return whether a load is repeated for the branch of its own block alone."""
+        block_number = place.block
+        block = self.flow.blocks[place.block]
+        later = block.instructions[place.position + 1 :]
+        derived = set(self.ops[i.opcode].written(i))
+        for following in later[:-1]:
+            if derived.intersection(self.ops[following.opcode].read(following)):
+                derived.update(self.ops[following.opcode].written(following))
+        bases = [
+            definition for name in registers(i.operands[1:]) if (definition := self.demands.slices.definition(name))
+        ]
+        loop_blocks = [
+            block
+            for block in reachable(self.flow.blocks, [block_number])
+            if block_number in reachable(self.flow.blocks, [block])
+        ]
         return (
-            here in repeated
-            and bool(behind)
-            and behind[-1].opcode == "bra"
-            and held.issuperset(registers([behind[-1].guard] if behind[-1].guard else []))
-            and not held & block.live_out
+            block_number in loop_blocks
+            and bool(later)
+            and later[-1].opcode == "bra"
+            and derived.issuperset(registers([later[-1].guard] if later[-1].guard else []))
+            and not derived & block.live_out
             and len(bases) == len(registers(i.operands[1:]))
-            and not {at.block for at in bases}.intersection(repeated)
+            and not {definition.block for definition in bases}.intersection(loop_blocks)
         )
 
 

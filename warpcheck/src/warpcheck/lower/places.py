@@ -1,4 +1,4 @@
-"""Where the lanes of a warp are, and what their steps cost: functions that all kernels have in common."""
+"""The program counters of a warp's lanes, and the counters of basic blocks: functions that all kernels share."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from warpcheck.runtime.records import LAUNCH, WARP, field_offset
 __all__ = [
     "emit_branch",
     "emit_count",
+    "emit_end_aside",
     "emit_goto",
-    "emit_return",
-    "emit_send",
+    "emit_lanes_at",
+    "emit_set_pcs",
     "emit_uncount",
-    "emit_waiting",
     "is_barrier",
     "load_pcs",
     "suspends",
@@ -33,13 +33,13 @@ def load_pcs(e: Shared, warp: ir.Value) -> ir.Value:
 
 
 def counters_of(e: Shared, launch: ir.Value, block: ir.Value) -> ir.Value:
-    """The address of the three counters of a block."""
+    """Return the address of the three counters of a block."""
     table = e.b.inttoptr(e.load_field(launch, LAUNCH, "blocks", I64), POINTER)
     return e.b.gep(table, [e.b.mul(e.b.zext(block, I64), I64(3))], source_etype=I64)
 
 
 def emit_count(e: Shared, launch: ir.Value, mask: ir.Value, block: ir.Value, spent: ir.Value) -> None:
-    """Count that a block is run by the lanes in ``mask``."""
+    """Count one execution of a block by the lanes in ``mask``."""
     counter = counters_of(e, launch, block)
     add_to(e, counter, I64(1))
     add_to(e, e.at(counter, 8), e.b.zext(e.intrinsic("llvm.ctpop.i32", I32, mask), I64))
@@ -47,7 +47,7 @@ def emit_count(e: Shared, launch: ir.Value, mask: ir.Value, block: ir.Value, spe
 
 
 def emit_uncount(e: Shared, launch: ir.Value, lanes: ir.Value, block: ir.Value, executions: ir.Value) -> None:
-    """Take back the count of a block of one instruction for lanes that will run it again."""
+    """Undo the count of a block of one instruction for lanes that will run it again."""
     counter = counters_of(e, launch, block)
     add_to(e, counter, e.b.neg(executions))
     add_to(e, e.at(counter, 8), e.b.neg(e.b.zext(e.intrinsic("llvm.ctpop.i32", I32, lanes), I64)))
@@ -55,13 +55,15 @@ def emit_uncount(e: Shared, launch: ir.Value, lanes: ir.Value, block: ir.Value, 
 
 
 def emit_goto(e: Shared, warp: ir.Value, lanes: ir.Value, pc: ir.Value) -> ir.Value:
-    """Let the lanes of a block go on at another. Returns that where they are all of the warp, else NOWHERE."""
-    b, live = e.b, e.load_field(warp, WARP, "live", I32)
+    """Move the lanes of a block to another one. Return its number if they are all of the warp, else NOWHERE."""
+    b = e.b
+    # If all lanes of the warp are here, the next block follows at once, without storing program counters.
+    live = e.load_field(warp, WARP, "live", I32)
     leaves = b.icmp_unsigned("==", pc, I32(NOWHERE))
     with b.if_then(b.and_(b.icmp_unsigned("==", lanes, live), b.not_(leaves))):
         b.ret(pc)
     e.store_field(warp, WARP, "live", b.select(leaves, b.and_(live, b.not_(lanes)), live))
-    emit_send(e, warp, lanes, pc)
+    emit_set_pcs(e, warp, lanes, pc)
     return I32(NOWHERE)
 
 
@@ -75,42 +77,44 @@ def emit_branch(
     target: ir.Value,
     otherwise: ir.Value,
 ) -> ir.Value:
-    """End a block of these lanes: those that have ``taken`` the branch go to its target. Returns as emit_goto does."""
+    """End a block: the lanes that have ``taken`` the branch go to its target. Return as emit_goto does."""
     b = e.b
-    for agreed, pc in ((lanes, target), (I32(0), otherwise)):
-        with b.if_then(b.icmp_unsigned("==", taken, agreed)):
+    for unanimous, pc in ((lanes, target), (I32(0), otherwise)):
+        with b.if_then(b.icmp_unsigned("==", taken, unanimous)):
             b.ret(emit_goto(e, warp, lanes, pc))
+    # The branch diverges.
     add_to(e, e.at(counters_of(e, launch, block), 16), I64(1))
-    emit_send(e, warp, lanes, otherwise)
-    emit_send(e, warp, taken, target)
+    emit_set_pcs(e, warp, lanes, otherwise)
+    emit_set_pcs(e, warp, taken, target)
     return I32(NOWHERE)
 
 
-def emit_return(e: Shared, warp: ir.Value) -> None:
-    """Lanes that stepped aside are no longer behind the others."""
-    b, pcs = e.b, load_pcs(e, warp)
+def emit_end_aside(e: Shared, warp: ir.Value) -> None:
+    """Give lanes that stepped aside their normal program counters back."""
+    b = e.b
+    pcs = load_pcs(e, warp)
     aside = b.icmp_unsigned("==", b.and_(pcs, e.splat(WAITING | ASIDE, 32)), e.splat(ASIDE, 32))
-    kept = b.select(aside, b.and_(pcs, e.splat(~ASIDE, 32)), pcs)
-    b.store(kept, e.at(warp, field_offset(WARP, "pcs")), align=64)
+    rejoined = b.select(aside, b.and_(pcs, e.splat(~ASIDE, 32)), pcs)
+    b.store(rejoined, e.at(warp, field_offset(WARP, "pcs")), align=64)
 
 
-def emit_waiting(e: Shared, warp: ir.Value, pc: ir.Value) -> ir.Value:
-    """The lanes that have this program counter."""
+def emit_lanes_at(e: Shared, warp: ir.Value, pc: ir.Value) -> ir.Value:
+    """Return the lanes that have this program counter."""
     return e.as_bits(e.b.icmp_unsigned("==", load_pcs(e, warp), e.broadcast(pc)))
 
 
-def emit_send(e: Shared, warp: ir.Value, lanes: ir.Value, pc: ir.Value) -> None:
+def emit_set_pcs(e: Shared, warp: ir.Value, lanes: ir.Value, pc: ir.Value) -> None:
     """Set the program counters of ``lanes``."""
     merged = e.b.select(e.as_lanes(lanes), e.broadcast(pc), load_pcs(e, warp))
     e.b.store(merged, e.at(warp, field_offset(WARP, "pcs")), align=64)
 
 
 def suspends(i: Instruction) -> bool:
-    """Whether a warp may have to wait in an instruction for something other than its lanes or a barrier."""
+    """Return whether a warp may have to wait in an instruction for something other than its lanes or a barrier."""
     waits = {"test_wait", "try_wait", "wait", "wait_group"}.intersection(i.modifiers)
     return i.opcode == "setmaxnreg" or (i.opcode in ("mbarrier", "barrier", "cp", "wgmma") and bool(waits))
 
 
 def is_barrier(i: Instruction) -> bool:
-    """Whether an instruction is a barrier of the whole block."""
+    """Return whether an instruction is a barrier of the whole block."""
     return i.opcode in ("bar", "barrier") and not {"warp", "cluster"}.intersection(i.modifiers)

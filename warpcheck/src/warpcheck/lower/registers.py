@@ -1,7 +1,7 @@
 """Registers, operands and special registers as vectors of 32 lanes.
 
-Inside a basic block registers are SSA values; between blocks the live ones rest in the warp's record, merged under the
-mask of the lanes that ran.
+Within an instruction registers are SSA values. Between instructions they are in the warp's record, where a result is
+merged under the mask of the active lanes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from llvmlite import ir
 from warpcheck.errors import Unsupported
 from warpcheck.layout import LANES, RESERVED
 from warpcheck.lower.flow import Flow
-from warpcheck.lower.slots import CARRY, place_registers
+from warpcheck.lower.slots import CARRY, assign_slots
 from warpcheck.lower.vectors import I8, I32, I64, POINTER, Vectors
 from warpcheck.lowered import Lowered, parameter_offsets
 from warpcheck.op import registers
@@ -35,53 +35,55 @@ from warpcheck.ptx import (
 from warpcheck.runtime.records import CTA, LAUNCH, WARP, field_offset
 from warpcheck.runtime.spaces import RANK
 
-__all__ = ["Passed", "Registers"]
+__all__ = ["PassedConstant", "Registers"]
 
 
-class Passed(NamedTuple):
-    """A constant operand that the code is given when it runs, by its place among them."""
+class PassedConstant(NamedTuple):
+    """A constant operand that compiled code gets from its row, by its number among them."""
 
-    place: int
+    number: int
 
 
 class Registers(Vectors):
     """Reads and writes the operands of ``run(launch, cta, warp)``, and of the functions that it calls.
 
-    ``active`` has the lanes that the instruction is for, ``values`` the registers that it has read or written,
-    ``written`` those that ``save`` is to store. ``here`` is the number of the block and of the instruction in it, and
-    ``row`` the address of the places of the instruction's registers, in the order in which it names them first.
+    ``active`` are the lanes that the instruction is for, ``values`` the registers that it has read or written,
+    ``written`` those that ``save`` has to store. ``location`` is the number of the block and of the instruction in it,
+    and ``row`` the address of the slots of the instruction's registers, in the order in which it names them first.
     """
 
     instruction: Instruction
     active: ir.Value
     mask_bits: ir.Value
     mask_lanes: ir.Value
-    here: tuple[ir.Value, ir.Value]
+    location: tuple[ir.Value, ir.Value]
     carried: bool
     passed: list[ir.Value]
     row: ir.Value
 
     def __init__(self, module: Module, kernel: Function, flow: Flow) -> None:
         super().__init__(kernel.name, I64, [POINTER] * 3)
-        self.module, self.flow, self.registers = module, flow, flow.registers
+        self.module = module
+        self.flow = flow
+        self.registers = flow.registers
         self.launch, self.cta, self.warp = self.function.args
         for argument in self.function.args:
             argument.add_attribute("noalias")
         self.registers[CARRY.name] = "pred"
         self.slots: Mapping[str, int | ir.Value]
-        self.slots, warp_bytes = place_registers(flow, -(-WARP.itemsize // 64) * 64)
-        self.in_cluster = any(map(_of_clusters, (i for block in flow.blocks for i in block.instructions)))
+        self.slots, warp_bytes = assign_slots(flow, -(-WARP.itemsize // 64) * 64)
+        self.in_cluster = any(map(_names_cluster, (i for block in flow.blocks for i in block.instructions)))
         self.params = {parameter.name: offset for parameter, offset in parameter_offsets(kernel)}
-        self.shared, shared_bytes = self._place("shared", self._reserved())
-        self.local, local_bytes = self._place("local")
+        self.shared, shared_bytes = self._lay_out("shared", self._reserved())
+        self.local, local_bytes = self._lay_out("local")
         self.out = Lowered("", warp_bytes, shared_bytes, local_bytes, self.shared)
         self.values: dict[str, ir.Value] = {}
         self.written: set[str] = set()
 
-    def read(self, operand: Operand | Passed, bits: int) -> ir.Value:
-        """The lanes of ``operand`` as integers of ``bits`` bits (1 for a predicate)."""
+    def read(self, operand: Operand | PassedConstant, bits: int) -> ir.Value:
+        """Return the lanes of ``operand`` as integers of ``bits`` bits (1 for a predicate)."""
         match operand:
-            case Passed():
+            case PassedConstant():
                 return self._constant(operand, bits)
             case Immediate(value, width):
                 return self.splat(_immediate_bits(value, width, bits), bits)
@@ -96,13 +98,13 @@ class Registers(Vectors):
                 return self.resize(value, bits)
         raise self.unsupported()
 
-    def _constant(self, constant: int | Passed, bits: int) -> ir.Value:
+    def _constant(self, constant: int | PassedConstant, bits: int) -> ir.Value:
         if isinstance(constant, int):
             return self.splat(constant, bits)
-        return self.resize(self.broadcast(self.passed[constant.place]), bits, signed=True)
+        return self.resize(self.broadcast(self.passed[constant.number]), bits, signed=True)
 
     def write(self, operand: Operand, value: ir.Value, signed: bool = False) -> None:
-        """Set a register, in the lanes that the instruction's guard lets through."""
+        """Set a register, in the lanes where the instruction's guard holds."""
         assert isinstance(operand, Register)
         if operand.name == "_":
             return
@@ -121,8 +123,8 @@ class Registers(Vectors):
             raise self.unsupported(name)
         return 1 if kind == "pred" else 8 * SIZES[kind]
 
-    def unsupported(self, what: str = "") -> Unsupported:
-        return Unsupported(what or self.instruction.name, self.module.file, self.instruction.line)
+    def unsupported(self, name: str = "") -> Unsupported:
+        return Unsupported(name or self.instruction.name, self.module.file, self.instruction.line)
 
     def read_register(self, name: str) -> ir.Value:
         if "clock" in name or "timer" in name:
@@ -133,47 +135,57 @@ class Registers(Vectors):
         return self.values[name]
 
     def _load_slot(self, name: str) -> ir.Value:
-        pointer, bits = self._slot(name), self.width(name)
+        pointer = self._slot(name)
+        bits = self.width(name)
         if bits == 1:
             return self.as_lanes(self.b.load(pointer, typ=I32))
         return self.b.load(pointer, typ=ir.VectorType(ir.IntType(bits), LANES), align=64)
 
     def _store_slot(self, name: str) -> None:
-        """Store a register in the active lanes; the others keep what they have."""
-        b, pointer, value = self.b, self._slot(name), self.values[name]
+        """Store a register in the active lanes; the other lanes keep their values."""
+        b = self.b
+        pointer = self._slot(name)
+        value = self.values[name]
         if value.type.element.width == 1:
-            value, kind, active = self.as_bits(value), I32, self.as_bits(self.active)
+            value = self.as_bits(value)
+            kind = I32
+            active = self.as_bits(self.active)
         else:  # subtle: LLVM makes a select into a masked store, for which a load that follows has to wait
-            kind, active = value.type, b.sext(self.active, value.type)
+            kind = value.type
+            active = b.sext(self.active, value.type)
+        # old ^ ((old ^ value) & active): the inactive lanes keep their values.
         old = b.load(pointer, typ=kind, align=64)
         b.store(b.xor(old, b.and_(b.xor(old, value), active)), pointer, align=64)
 
     def _slot(self, name: str) -> ir.Value:
-        place = self.slots[name]
-        return self.b.gep(self.warp, [I64(place) if isinstance(place, int) else place], source_etype=I8)
+        slot = self.slots[name]
+        return self.b.gep(self.warp, [I64(slot) if isinstance(slot, int) else slot], source_etype=I8)
 
     def _reserved(self) -> dict[str, Variable]:
-        """Shared memory that the system keeps for cooperative groups, where a kernel asks for it."""
-        asked = any(f"%{RESERVED}" in registers(i.operands) for block in self.flow.blocks for i in block.instructions)
-        return {RESERVED: Variable(RESERVED, "shared", "b8", 1024, 128)} if asked else {}
+        """Return the shared memory that the system reserves for cooperative groups, if the kernel uses it."""
+        is_used = any(f"%{RESERVED}" in registers(i.operands) for block in self.flow.blocks for i in block.instructions)
+        return {RESERVED: Variable(RESERVED, "shared", "b8", 1024, 128)} if is_used else {}
 
-    def _place(self, space: str, more: Mapping[str, Variable] = MappingProxyType({})) -> tuple[dict[str, range], int]:
-        """The bytes of each variable of a space, and of all of them."""
-        declared = {**self.module.variables, **self.flow.variables, **more}.items()
-        ours = [(name, variable) for name, variable in declared if variable.space == space]
-        spans, end = {}, 0
-        for name, variable in sorted(ours, key=lambda item: item[1].size == 0):
+    def _lay_out(
+        self, space: str, extra: Mapping[str, Variable] = MappingProxyType({})
+    ) -> tuple[dict[str, range], int]:
+        """Return the bytes of each variable of a space, and the size of all of them."""
+        variables = {**self.module.variables, **self.flow.variables, **extra}.items()
+        in_space = [(name, variable) for name, variable in variables if variable.space == space]
+        spans = {}
+        end = 0
+        for name, variable in sorted(in_space, key=lambda item: item[1].size == 0):
             end = -(-end // variable.align) * variable.align
             spans[name] = range(end, end + variable.size)
             end += variable.size
         return spans, end
 
     def _symbol(self, name: str) -> ir.Value:
-        """Address of a variable or parameter: an offset in its window, a real address of global and constant memory."""
-        place = self.symbol_place(name)
-        if place is None:
+        """Return the address of a variable or parameter: an offset in its window, or an address in global memory."""
+        location = self.symbol_place(name)
+        if location is None:
             raise self.unsupported(name)
-        space, number = place
+        space, number = location
         if space == "shared":
             return self._in_window(self.splat(number, 64))
         if space != "global":
@@ -182,9 +194,9 @@ class Registers(Vectors):
         return self.broadcast(self.b.load(self.at(table, 8 * number), typ=I64))
 
     def symbol_place(self, name: str) -> tuple[str, int] | None:
-        """Where a symbol is: its address in a window or as code, or its number in the table of those in memory.
+        """Return a symbol's space and its offset there; for global memory, its number in the table of symbols.
 
-        None where there is none of that name.
+        Return None if there is no such symbol.
         """
         for space, spans in (("shared", self.shared), ("local", self.local)):
             if name in spans:
@@ -200,56 +212,56 @@ class Registers(Vectors):
         return "global", self.out.symbols.index(name)
 
     def _in_window(self, offset: ir.Value) -> ir.Value:
-        """An offset in shared memory as an address of the cluster, which has the block's rank above it."""
+        """Turn an offset in shared memory into an address of the cluster, with the block's rank above it."""
         if not self.in_cluster:
             return offset
         rank = self.b.zext(self.load_field(self.cta, CTA, "rank", I32), I64)
         return self.b.add(offset, self.broadcast(self.b.shl(rank, I64(RANK))))
 
     def read_special(self, name: str) -> ir.Value:
-        stem, _, axis = name.lstrip("%").partition(".")
-        step = "xyz".find(axis or "x")
-        if stem == "tid":
-            offset = field_offset(WARP, "tid") + 4 * LANES * step
+        base_name, _, axis = name.lstrip("%").partition(".")
+        axis_number = "xyz".find(axis or "x")
+        if base_name == "tid":
+            offset = field_offset(WARP, "tid") + 4 * LANES * axis_number
             return self.b.load(self.at(self.warp, offset), typ=ir.VectorType(I32, LANES), align=4)
-        if stem in ("ntid", "nctaid", "cluster_nctaid"):
-            field = f"{stem.replace('cluster_nctaid', 'cluster')}_{'xyz'[step]}"
+        if base_name in ("ntid", "nctaid", "cluster_nctaid"):
+            field = f"{base_name.replace('cluster_nctaid', 'cluster')}_{'xyz'[axis_number]}"
             return self.broadcast(self.load_field(self.launch, LAUNCH, field, I32))
-        if stem in ("ctaid", "clusterid", "cluster_ctaid"):
-            return self.broadcast(self.load_field(self.cta, CTA, f"{stem}_{'xyz'[step]}", I32))
-        if stem == "nclusterid":
+        if base_name in ("ctaid", "clusterid", "cluster_ctaid"):
+            return self.broadcast(self.load_field(self.cta, CTA, f"{base_name}_{'xyz'[axis_number]}", I32))
+        if base_name == "nclusterid":
             blocks, size = (
-                self.load_field(self.launch, LAUNCH, f"{n}_{'xyz'[step]}", I32) for n in ("nctaid", "cluster")
+                self.load_field(self.launch, LAUNCH, f"{n}_{'xyz'[axis_number]}", I32) for n in ("nctaid", "cluster")
             )
             return self.broadcast(self.b.udiv(blocks, size))
-        if stem == "cluster_ctarank":
+        if base_name == "cluster_ctarank":
             return self.broadcast(self.load_field(self.cta, CTA, "rank", I32))
-        if stem == "cluster_nctarank":
+        if base_name == "cluster_nctarank":
             return self.broadcast(self.load_field(self.launch, LAUNCH, "cluster_size", I32))
-        if stem == "is_explicit_cluster":
-            asked = self.load_field(self.launch, LAUNCH, "explicit", I32)
-            return self.broadcast(self.b.icmp_unsigned("!=", asked, I32(0)))
-        if stem == "laneid":
+        if base_name == "is_explicit_cluster":
+            is_explicit = self.load_field(self.launch, LAUNCH, "explicit_cluster", I32)
+            return self.broadcast(self.b.icmp_unsigned("!=", is_explicit, I32(0)))
+        if base_name == "laneid":
             return ir.Constant(ir.VectorType(I32, LANES), list(range(LANES)))
-        if stem.startswith("lanemask_"):
-            return ir.Constant(ir.VectorType(I32, LANES), [_lane_mask(stem[-2:], lane) for lane in range(LANES)])
-        if stem == "warpid":
+        if base_name.startswith("lanemask_"):
+            return ir.Constant(ir.VectorType(I32, LANES), [_lane_mask(base_name[-2:], lane) for lane in range(LANES)])
+        if base_name == "warpid":
             return self.broadcast(self.load_field(self.warp, WARP, "index", I32))
-        if stem in ("clock", "clock64", "globaltimer"):
-            end, left = (self.load_field(self.launch, LAUNCH, name, I64) for name in ("clock", "budget"))
-            return self.broadcast(self.b.add(self.b.sub(end, left), self.b.zext(self.here[1], I64)))
-        if stem in ("smid", "gridid", "nsmid"):
-            return self.splat(int(stem == "nsmid"), 32)
-        if stem == RESERVED:
+        if base_name in ("clock", "clock64", "globaltimer"):
+            end, remaining = (self.load_field(self.launch, LAUNCH, name, I64) for name in ("clock", "budget"))
+            return self.broadcast(self.b.add(self.b.sub(end, remaining), self.b.zext(self.location[1], I64)))
+        if base_name in ("smid", "gridid", "nsmid"):
+            return self.splat(int(base_name == "nsmid"), 32)
+        if base_name == RESERVED:
             return self.resize(self._symbol(RESERVED), 32)
-        if stem in ("dynamic_smem_size", "total_smem_size"):
-            return self.broadcast(self.load_field(self.launch, LAUNCH, _SHARED_SIZES[stem], I32))
-        if stem in (
+        if base_name in ("dynamic_smem_size", "total_smem_size"):
+            return self.broadcast(self.load_field(self.launch, LAUNCH, _SHARED_SIZES[base_name], I32))
+        if base_name in (
             "envreg1",
             "envreg2",
         ):  # the upper and the lower half of an address; 0 where there is no such barrier
             workspace = self.load_field(self.launch, LAUNCH, "workspace", I64)
-            half = self.b.lshr(workspace, I64(32)) if stem == "envreg1" else workspace
+            half = self.b.lshr(workspace, I64(32)) if base_name == "envreg1" else workspace
             return self.broadcast(self.b.trunc(half, I32))
         raise self.unsupported(name)
 
@@ -257,21 +269,21 @@ class Registers(Vectors):
 _SHARED_SIZES = {"dynamic_smem_size": "dynamic_bytes", "total_smem_size": "shared_bytes"}
 
 
-def _of_clusters(i: Instruction) -> bool:
-    """Whether an instruction can tell a block's shared memory from that of another block of its cluster."""
+def _names_cluster(i: Instruction) -> bool:
+    """Return whether an instruction distinguishes a block's shared memory from another block's."""
     names = (*i.modifiers, i.opcode, *(name.lstrip("%") for name in registers(i.operands)))
     return any(name == "mapa" or name.split("::")[-1].startswith(("cluster", "getctarank")) for name in names)
 
 
 def _lane_mask(relation: str, lane: int) -> int:
-    """The lanes that are eq, lt, le, gt or ge a lane, as bits."""
-    least = {"gt": lane + 1, "ge": lane, "eq": lane}.get(relation, 0)
+    """Return the lanes that are eq, lt, le, gt or ge a lane, as bits."""
+    first_lane = {"gt": lane + 1, "ge": lane, "eq": lane}.get(relation, 0)
     end = {"lt": lane, "le": lane + 1, "eq": lane + 1}.get(relation, LANES)
-    return (1 << end) - (1 << least)
+    return (1 << end) - (1 << first_lane)
 
 
 def _immediate_bits(value: int, width: int, bits: int) -> int:
-    """The bits of an immediate in an instruction of ``bits`` bits: decimal literals are doubles in the text."""
+    """Return the bits of an immediate in an instruction of ``bits`` bits: decimal literals are doubles."""
     if width in (0, bits) or bits not in (16, 32):
         return value
     number = struct.unpack("<d", struct.pack("<Q", value))[0]

@@ -1,4 +1,4 @@
-"""Where a warp keeps its registers: bytes of its record."""
+"""The slots of registers: their offsets in a warp's record."""
 
 from __future__ import annotations
 
@@ -8,49 +8,54 @@ from warpcheck.layout import LANES
 from warpcheck.lower.flow import Block, Flow
 from warpcheck.ptx import SIZES, Register
 
-__all__ = ["CARRY", "place_registers"]
+__all__ = ["CARRY", "assign_slots"]
 
 CARRY = Register("%cc")  # the register of carries, which has no name in PTX
 
 
-def place_registers(flow: Flow, begin: int) -> tuple[dict[str, int], int]:
-    """The offset of every register, from ``begin`` on, and the end of them all.
+def assign_slots(flow: Flow, start: int) -> tuple[dict[str, int], int]:
+    """Return the offset of every register, from ``start`` on, and the end of all of them.
 
-    Registers that live between blocks, or that several name, have places of their own. The others share what comes
-    after those, each from the instruction that writes it first to the last that names it: a row of registers that is
-    short stays in the cache.
+    Registers that live between blocks, or that several blocks name, have slots of their own. The other registers share
+    the slots after those, each from its first to its last use in its block: a short record of a warp stays in the
+    cache.
     """
+    # A slot that is freed at a register's last use is given to the next register of the same size (linear scan).
     slots: dict[str, int] = {}
-    end = begin
-    blocks = Counter(name for block in flow.blocks for name in {name for names in block.named for name in names})
-    own = {name for name, count in blocks.items() if count > 1}.union(*(block.live_in for block in flow.blocks))
-    for name in [CARRY.name, *sorted(own & flow.registers.keys())]:
+    end = start
+    blocks = Counter(
+        name for block in flow.blocks for name in {name for names in block.operand_names for name in names}
+    )
+    long_lived = {name for name, count in blocks.items() if count > 1}.union(*(block.live_in for block in flow.blocks))
+    for name in [CARRY.name, *sorted(long_lived & flow.registers.keys())]:
         slots[name] = end
         end += _bytes(flow.registers[name])
-    return slots, max(_place_own(flow, block, slots, end) for block in flow.blocks)
+    return slots, max(_assign_block_slots(flow, block, slots, end) for block in flow.blocks)
 
 
-def _place_own(flow: Flow, block: Block, slots: dict[str, int], end: int) -> int:
-    own = [[name for name in names if name in flow.registers and name not in slots] for names in block.named]
-    last = {name: at for at, names in enumerate(own) for name in names}
+def _assign_block_slots(flow: Flow, block: Block, slots: dict[str, int], end: int) -> int:
+    local_names = [
+        [name for name in names if name in flow.registers and name not in slots] for names in block.operand_names
+    ]
+    last_use = {name: position for position, names in enumerate(local_names) for name in names}
     free: dict[int, list[int]] = {}
-    mine: dict[str, int] = {}
-    for at, names in enumerate(own):
+    assigned: dict[str, int] = {}
+    for position, names in enumerate(local_names):
         for name in names:
-            if name not in mine:
+            if name not in assigned:
                 size = _bytes(flow.registers[name])
-                room = free.setdefault(size, [])
-                if not room:
-                    room.append(end)
+                free_slots = free.setdefault(size, [])
+                if not free_slots:
+                    free_slots.append(end)
                     end += size
-                mine[name] = room.pop()
+                assigned[name] = free_slots.pop()
         for name in set(names):
-            if last[name] == at:
-                free[_bytes(flow.registers[name])].append(mine[name])
-    slots |= mine
+            if last_use[name] == position:
+                free[_bytes(flow.registers[name])].append(assigned[name])
+    slots |= assigned
     return end
 
 
 def _bytes(kind: str) -> int:
-    """The room of 32 lanes: predicates are a bit each; every register begins at a multiple of 64."""
+    """Return the size of a slot for 32 lanes: predicates take one bit each; every slot begins at a multiple of 64."""
     return 64 if kind == "pred" else max(64, LANES * SIZES[kind])

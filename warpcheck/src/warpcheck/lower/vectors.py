@@ -33,20 +33,21 @@ class Vectors:
         return splat(ir.IntType(bits)(value & (1 << bits) - 1), lanes)
 
     def broadcast(self, scalar: ir.Value) -> ir.Value:
-        """All lanes equal to a scalar."""
+        """Return a vector with a scalar in all lanes."""
+        # LLVM's idiom for a splat: insert into lane 0, then shuffle it to all lanes.
         vector = ir.VectorType(scalar.type, LANES)
         first = self.b.insert_element(ir.Constant(vector, ir.Undefined), scalar, I32(0))
         return self.b.shuffle_vector(first, ir.Constant(vector, ir.Undefined), FIRST)
 
     def resize(self, value: ir.Value, bits: int, signed: bool = False) -> ir.Value:
         """Truncate or extend the lanes of an integer vector."""
-        have = value.type.element.width
-        to = ir.VectorType(ir.IntType(bits), value.type.count)
-        if have == bits:
+        width = value.type.element.width
+        target = ir.VectorType(ir.IntType(bits), value.type.count)
+        if width == bits:
             return value
-        if have > bits:
-            return self.b.trunc(value, to)
-        return self.b.sext(value, to) if signed else self.b.zext(value, to)
+        if width > bits:
+            return self.b.trunc(value, target)
+        return self.b.sext(value, target) if signed else self.b.zext(value, target)
 
     def intrinsic(self, name: str, result: ir.Type, *arguments: ir.Value) -> ir.Value:
         """Call an LLVM intrinsic or library function by its full name."""
@@ -56,7 +57,7 @@ class Vectors:
         return self.b.call(function, arguments)
 
     def as_bits(self, lanes: ir.Value) -> ir.Value:
-        """A predicate of 32 lanes as one 32-bit word."""
+        """Return a predicate of 32 lanes as one 32-bit word."""
         return self.b.bitcast(lanes, I32)
 
     def as_lanes(self, bits: ir.Value) -> ir.Value:
@@ -72,20 +73,21 @@ class Vectors:
         self.b.store(value, self.at(base, field_offset(record, name)))
 
     def room(self, kind: ir.Type) -> ir.Value:
-        """Space on the stack: of the function, for a loop that made its own at every turn would fill the stack."""
+        """Allocate stack space in the entry block: an alloca in a loop would fill the stack."""
         with self.b.goto_entry_block():
             return self.b.alloca(kind)
 
-    def call_own(
+    def call_local(
         self, name: str, result: ir.Type, arguments: list[ir.Value], emit: Callable[..., ir.Value | None]
     ) -> ir.Value:
-        """Call a function of this module, which ``emit`` fills when it is first called: code that many places share."""
+        """Call an internal function of this module, which ``emit`` fills at its first call."""
         function = self.unit.globals.get(name)
         if function is None:
             function = ir.Function(self.unit, ir.FunctionType(result, [value.type for value in arguments]), name)
             function.linkage = "internal"
             function.attributes.add("noinline")
-            outer, self.b = self.b, ir.IRBuilder(function.append_basic_block())
+            outer = self.b
+            self.b = ir.IRBuilder(function.append_basic_block())
             self.function_result = result
             value = emit(*function.args)
             self.b.ret_void() if value is None else self.b.ret(value)
@@ -94,17 +96,20 @@ class Vectors:
 
     @contextmanager
     def each_lane(self, active: ir.Value) -> Iterator[ir.Value]:
-        """A loop over the lanes in ``active``, in their order; yields the lane's number."""
-        b, head = self.b, self.b.append_basic_block("lanes")
-        body, after = b.append_basic_block("lane"), b.append_basic_block("done")
-        start, bits = b.block, self.as_bits(active)
+        """Emit a loop over the lanes in ``active``, in ascending order; yield the lane's number."""
+        b = self.b
+        head = self.b.append_basic_block("lanes")
+        body = b.append_basic_block("lane")
+        after = b.append_basic_block("done")
+        start = b.block
+        bits = self.as_bits(active)
         b.branch(head)
         b.position_at_end(head)
-        left = b.phi(I32)
-        left.add_incoming(bits, start)
-        b.cbranch(b.icmp_unsigned("==", left, I32(0)), after, body)
+        remaining = b.phi(I32)
+        remaining.add_incoming(bits, start)
+        b.cbranch(b.icmp_unsigned("==", remaining, I32(0)), after, body)
         b.position_at_end(body)
-        yield self.intrinsic("llvm.cttz.i32", I32, left, I1(1))
-        left.add_incoming(b.and_(left, b.sub(left, I32(1))), b.block)
+        yield self.intrinsic("llvm.cttz.i32", I32, remaining, I1(1))
+        remaining.add_incoming(b.and_(remaining, b.sub(remaining, I32(1))), b.block)
         b.branch(head)
         b.position_at_end(after)

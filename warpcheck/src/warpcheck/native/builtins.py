@@ -1,4 +1,4 @@
-"""LLVM IR of what the language has for memory and for bits."""
+"""LLVM IR of the memory and bit functions of the language."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from warpcheck.native import language
 __all__ = ["BUILTINS", "I1", "I8", "I32", "I64", "pointer"]
 
 I1, I8, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))
-WORDS, PLACES = ir.VectorType(I64, 32), ir.VectorType(I32, 32)
+WORDS = ir.VectorType(I64, 32)
+INDICES = ir.VectorType(I32, 32)
 Value = Any  # llvmlite's values have no useful types
 
 
@@ -45,11 +46,11 @@ def fill_bytes(b: ir.IRBuilder, target: Value, value: Value, count: Value) -> Va
     return I64(0)
 
 
-def add(kind: Any, bits: ir.IntType, b: ir.IRBuilder, left: Value, right: Value) -> Value:
-    """The sum of two floats, as bits in the low end of an integer."""
-    numbers = [b.bitcast(b.trunc(value, bits) if bits.width < 64 else value, kind) for value in (left, right)]
-    total = b.bitcast(b.fadd(*numbers), bits)
-    return b.zext(total, I64) if bits.width < 64 else total
+def add(kind: Any, bits: ir.IntType, b: ir.IRBuilder, first: Value, second: Value) -> Value:
+    """Return the sum of two floats, as bits in the low end of an integer."""
+    numbers = [b.bitcast(b.trunc(value, bits) if bits.width < 64 else value, kind) for value in (first, second)]
+    sum_bits = b.bitcast(b.fadd(*numbers), bits)
+    return b.zext(sum_bits, I64) if bits.width < 64 else sum_bits
 
 
 def lowest_bit(b: ir.IRBuilder, number: Value) -> Value:
@@ -60,16 +61,17 @@ def count_bits(b: ir.IRBuilder, number: Value) -> Value:
     return b.ctpop(number)
 
 
-def changes(b: ir.IRBuilder, address: Value, shift: Value) -> Value:
+def run_heads(b: ir.IRBuilder, address: Value, shift: Value) -> Value:
+    # Compare each word with the one before it: their exclusive or has a bit at or above ``shift``.
     words = b.load(pointer(b, address), typ=WORDS, align=8)
-    differ = b.xor(words, _shuffled(b, words, [0, *range(31)]))
-    least = _shuffled(b, b.insert_element(ir.Constant(WORDS, ir.Undefined), b.shl(I64(1), shift), I32(0)), [0] * 32)
-    bits = b.bitcast(b.icmp_unsigned(">=", differ, least), I32)
+    differ = b.xor(words, _shuffle(b, words, [0, *range(31)]))
+    threshold = _shuffle(b, b.insert_element(ir.Constant(WORDS, ir.Undefined), b.shl(I64(1), shift), I32(0)), [0] * 32)
+    bits = b.bitcast(b.icmp_unsigned(">=", differ, threshold), I32)
     return b.zext(b.or_(bits, I32(1)), I64)
 
 
-def _shuffled(b: ir.IRBuilder, words: Value, places: list[int]) -> Value:
-    return b.shuffle_vector(words, ir.Constant(WORDS, ir.Undefined), ir.Constant(PLACES, places))
+def _shuffle(b: ir.IRBuilder, words: Value, indices: list[int]) -> Value:
+    return b.shuffle_vector(words, ir.Constant(WORDS, ir.Undefined), ir.Constant(INDICES, indices))
 
 
 BUILTINS: dict[Any, Callable[..., Value]] = {
@@ -86,5 +88,5 @@ BUILTINS: dict[Any, Callable[..., Value]] = {
     language.store64: partial(store, I64),
     language.lowest_bit: lowest_bit,
     language.count_bits: count_bits,
-    language.changes: changes,
+    language.run_heads: run_heads,
 }

@@ -1,4 +1,4 @@
-"""From native functions to LLVM IR.
+"""Compile native functions to LLVM IR.
 
 Longer than 300 lines because statements and expressions of a function are one visitor. One file has it.
 """
@@ -16,9 +16,9 @@ from typing import Any
 from llvmlite import ir
 
 from warpcheck.native.builtins import BUILTINS, I1, I64, pointer
-from warpcheck.native.language import APART, EXTERNAL, FUNCTIONS, View, field_of
+from warpcheck.native.language import EXTERN, FUNCTIONS, NOINLINE, View, field_of
 
-__all__ = ["compile_apart", "compile_function"]
+__all__ = ["compile_function", "compile_noinline"]
 
 Value = Any  # llvmlite's values have no useful types
 
@@ -26,42 +26,46 @@ Value = Any  # llvmlite's values have no useful types
 def compile_function(function: Callable[..., Any], constants: Sequence[int], symbol: str) -> str:
     """Return LLVM IR of a native function as ``symbol``; its last parameters are ``constants``.
 
-    The module holds every function that this one calls, but for those of ``compile_apart``, which it declares.
+    The module holds every function that this one calls, except noinline ones, which it declares.
     """
-    given = range(len(inspect.signature(function).parameters) - len(constants))
-    parameters = ", ".join(f"i64 %a{place}" for place in given)
-    arguments = ", ".join([*(f"i64 %a{place}" for place in given), *(f"i64 {int(number)}" for number in constants)])
+    parameters_given = range(len(inspect.signature(function).parameters) - len(constants))
+    parameters = ", ".join(f"i64 %a{index}" for index in parameters_given)
+    arguments = ", ".join(
+        [*(f"i64 %a{index}" for index in parameters_given), *(f"i64 {int(number)}" for number in constants)]
+    )
     call = f"%r = call i64 @{_symbol(function)}({arguments})"
-    return f"{_text([function])}\ndefine i64 @{symbol}({parameters}) {{\n{call}\nret i64 %r\n}}\n"
+    return f"{_module_text([function])}\ndefine i64 @{symbol}({parameters}) {{\n{call}\nret i64 %r\n}}\n"
 
 
-def compile_apart() -> str:
-    """Return LLVM IR of all native functions that stay apart, for the others to be linked with."""
-    return _text(sorted(APART, key=_symbol))
+def compile_noinline() -> str:
+    """Return LLVM IR of all noinline functions, for the others to be linked with."""
+    return _module_text(sorted(NOINLINE, key=_symbol))
 
 
 def _symbol(function: Callable[..., Any]) -> str:
-    """Return the name of a function in LLVM IR. One that stays apart must not be mistaken for the C library's."""
-    return f"apart_{function.__name__}" if function in APART else function.__name__
+    """Return the name of a function in LLVM IR. A prefix keeps noinline functions apart from the C library's."""
+    return f"noinline_{function.__name__}" if function in NOINLINE else function.__name__
 
 
-def _text(functions: Sequence[Callable[..., Any]]) -> str:
-    """Return LLVM IR of native functions and of all that they call, with declarations of what stays apart."""
-    defined, waiting = dict.fromkeys(functions), [*functions]
-    while waiting:
-        new = [called for called in _compiled(waiting.pop()).calls if called not in defined]
+def _module_text(functions: Sequence[Callable[..., Any]]) -> str:
+    """Return LLVM IR of native functions and of all that they call, with declarations of noinline functions."""
+    defined = dict.fromkeys(functions)
+    worklist = [*functions]
+    while worklist:
+        new = [callee for callee in _compile_function(worklist.pop()).calls if callee not in defined]
         defined |= dict.fromkeys(new)
-        waiting += new
-    parts = [_compiled(function) for function in defined]
-    declared = {name: line for part in parts for name, line in part.declarations.items()}
+        worklist += new
+    parts = [_compile_function(function) for function in defined]
+    # A function that is defined here must not be declared as well, as a noinline one is by its callers.
+    declarations = {name: line for part in parts for name, line in part.declarations.items()}
     for function in defined:
-        declared.pop(_symbol(function), None)
-    return "\n".join([*declared.values(), *(part.text for part in parts)])
+        declarations.pop(_symbol(function), None)
+    return "\n".join([*declarations.values(), *(part.text for part in parts)])
 
 
 @dataclass(frozen=True)
-class _Part:
-    """LLVM IR of one native function, the native functions that it takes in, and what it declares, by name."""
+class _CompiledFunction:
+    """LLVM IR of one native function, the native functions that are inlined in it, and its declarations by name."""
 
     text: str
     calls: tuple[Callable[..., Any], ...]
@@ -69,30 +73,34 @@ class _Part:
 
 
 @cache
-def _compiled(function: Callable[..., Any]) -> _Part:
-    """One function by itself: a check shares most of what it calls with others."""
-    module, calls = ir.Module(), list[Callable[..., Any]]()
+def _compile_function(function: Callable[..., Any]) -> _CompiledFunction:
+    """Compile one function by itself: checks share most of the functions that they call."""
+    module = ir.Module()
+    calls = list[Callable[..., Any]]()
     compiled = _declare(module, function, [])
     _Compiler(compiled, function, calls).compile()
     natives = {compiled.name, *map(_symbol, calls)}
-    return _Part(
-        str(compiled), tuple(calls), {name: str(one) for name, one in module.globals.items() if name not in natives}
+    return _CompiledFunction(
+        str(compiled),
+        tuple(calls),
+        {name: str(declaration) for name, declaration in module.globals.items() if name not in natives},
     )
 
 
 def _declare(module: ir.Module, function: Callable[..., Any], calls: list[Callable[..., Any]]) -> ir.Function:
-    """The function in ``module``; one that is new there, and no other module's, is appended to ``calls``."""
-    declared = module.globals.get(_symbol(function))
-    if declared is None:
-        kinds = [I64] * len(inspect.signature(function).parameters)
-        declared = ir.Function(module, ir.FunctionType(I64, kinds), _symbol(function))
-        if function not in EXTERNAL and function not in APART:
-            declared.linkage = "internal"
-            declared.attributes.add("alwaysinline")
+    """Return the function in ``module``; a function that is new there, and inlined, is appended to ``calls``."""
+    llvm_function = module.globals.get(_symbol(function))
+    if llvm_function is None:
+        parameter_types = [I64] * len(inspect.signature(function).parameters)
+        llvm_function = ir.Function(module, ir.FunctionType(I64, parameter_types), _symbol(function))
+        if function not in EXTERN and function not in NOINLINE:
+            llvm_function.linkage = "internal"
+            llvm_function.attributes.add("alwaysinline")
             calls.append(function)
-    return declared
+    return llvm_function
 
 
+# The methods of llvmlite's IRBuilder. Division and remainder are unsigned, the right shift keeps the sign.
 _ARITHMETIC: dict[type[ast.operator], str] = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.FloorDiv: "udiv"}
 _ARITHMETIC |= {ast.Mod: "urem", ast.LShift: "shl", ast.RShift: "ashr"}
 _ARITHMETIC |= {ast.BitAnd: "and_", ast.BitOr: "or_", ast.BitXor: "xor"}
@@ -101,10 +109,12 @@ _COMPARISONS |= {ast.GtE: ">="}
 
 
 class _Compiler(ast.NodeVisitor):
-    """Compiles one function. Variables are integers in memory, which LLVM puts into registers."""
+    """Compiles one function. Variables are integers in memory, which LLVM promotes to registers."""
 
     def __init__(self, function: ir.Function, source: Callable[..., Any], calls: list[Callable[..., Any]]) -> None:
-        self.function, self.source, self.calls = function, source, calls
+        self.function = function
+        self.source = source
+        self.calls = calls
         self.globals = source.__globals__
         self.b = ir.IRBuilder(function.append_basic_block("entry"))
         self.variables: dict[str, Value] = {}
@@ -113,6 +123,7 @@ class _Compiler(ast.NodeVisitor):
     def compile(self) -> None:
         tree = ast.parse(textwrap.dedent(inspect.getsource(self.source))).body[0]
         assert isinstance(tree, ast.FunctionDef)
+        # A parameter is a view if its annotation names one; anything else is an integer.
         for argument, value in zip(tree.args.args, self.function.args, strict=True):
             kind = self.globals.get(argument.annotation.id) if isinstance(argument.annotation, ast.Name) else None
             if isinstance(kind, type) and issubclass(kind, View):
@@ -219,7 +230,7 @@ class _Compiler(ast.NodeVisitor):
     # Expressions
 
     def _constant(self, node: ast.expr) -> Any:
-        """What a global name, or an attribute of one, stands for; None for anything else."""
+        """Return the value of a global name, or of an attribute of one; None for anything else."""
         if isinstance(node, ast.Name):
             return None if node.id in self.variables else self.globals.get(node.id)
         if isinstance(node, ast.Attribute) and self._constant(node.value) is not None:
@@ -227,7 +238,7 @@ class _Compiler(ast.NodeVisitor):
         return None
 
     def _value(self, node: ast.expr) -> Value:
-        """An expression as an integer."""
+        """Return the value of an expression as an integer."""
         match node:
             case ast.Constant(value=int(number)):
                 return I64(int(number))
@@ -240,8 +251,8 @@ class _Compiler(ast.NodeVisitor):
             case ast.Name() | ast.Attribute():
                 return I64(int(self._constant(node)))
             case ast.BinOp():
-                left, right = self._value(node.left), self._value(node.right)
-                return getattr(self.b, _ARITHMETIC[type(node.op)])(left, right)
+                left_value, right_value = self._value(node.left), self._value(node.right)
+                return getattr(self.b, _ARITHMETIC[type(node.op)])(left_value, right_value)
             case ast.UnaryOp(op=ast.USub()):
                 return self.b.neg(self._value(node.operand))
             case ast.UnaryOp(op=ast.Invert()):
@@ -265,22 +276,22 @@ class _Compiler(ast.NodeVisitor):
         return self.b.zext(value, I64) if unsigned else self.b.sext(value, I64)
 
     def _call(self, node: ast.Call) -> Value:
-        called = self._constant(node.func)
+        callee = self._constant(node.func)
         name = node.func.id if isinstance(node.func, ast.Name) else ""
         values = [self._value(argument) for argument in node.args]
-        if isinstance(called, type) and issubclass(called, View):
+        if isinstance(callee, type) and issubclass(callee, View):
             return values[0]
-        if called in BUILTINS:
-            return BUILTINS[called](self.b, *values)
+        if callee in BUILTINS:
+            return BUILTINS[callee](self.b, *values)
         if name in ("min", "max"):
-            keep = self.b.icmp_signed("<" if name == "min" else ">", values[0], values[1])
-            return self.b.select(keep, values[0], values[1])
-        if called not in FUNCTIONS | EXTERNAL:
+            is_chosen = self.b.icmp_signed("<" if name == "min" else ">", values[0], values[1])
+            return self.b.select(is_chosen, values[0], values[1])
+        if callee not in FUNCTIONS | EXTERN:
             self.generic_visit(node)
-        return self.b.call(_declare(self.function.module, called, self.calls), values)
+        return self.b.call(_declare(self.function.module, callee, self.calls), values)
 
     def _test(self, node: ast.expr) -> Value:
-        """An expression as a condition. ``and`` and ``or`` evaluate what follows only where it matters."""
+        """Return the value of an expression as a condition. ``and`` and ``or`` short-circuit."""
         if isinstance(node, ast.BoolOp):
             return self._short_circuit(node.values, isinstance(node.op, ast.And))
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
@@ -295,19 +306,21 @@ class _Compiler(ast.NodeVisitor):
             return result
         return self.b.icmp_signed("!=", self._value(node), I64(0))
 
-    def _short_circuit(self, items: list[ast.expr], every: bool) -> Value:
-        first, rest = self._test(items[0]), items[1:]
-        if not rest:
+    def _short_circuit(self, items: list[ast.expr], is_and: bool) -> Value:
+        first = self._test(items[0])
+        remaining = items[1:]
+        if not remaining:
             return first
         start = self.b.block
-        following, after = self.function.append_basic_block(), self.function.append_basic_block()
-        self.b.cbranch(first, *((following, after) if every else (after, following)))
+        following = self.function.append_basic_block()
+        after = self.function.append_basic_block()
+        self.b.cbranch(first, *((following, after) if is_and else (after, following)))
         self.b.position_at_end(following)
-        second = self._short_circuit(rest, every)
+        second = self._short_circuit(remaining, is_and)
         end = self.b.block
         self.b.branch(after)
         self.b.position_at_end(after)
         result = self.b.phi(I1)
-        result.add_incoming(I1(not every), start)
+        result.add_incoming(I1(not is_and), start)
         result.add_incoming(second, end)
         return result

@@ -1,4 +1,4 @@
-"""What native functions are written in: the marks, memory by address, and views of records."""
+"""The language of native functions: decorators, memory by address, and views of records."""
 
 from __future__ import annotations
 
@@ -9,18 +9,16 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 __all__ = [
-    "APART",
-    "EXTERNAL",
+    "EXTERN",
     "FUNCTIONS",
+    "NOINLINE",
     "View",
     "add_f16",
     "add_f32",
     "add_f64",
-    "apart",
-    "changes",
     "copy_bytes",
     "count_bits",
-    "external",
+    "extern",
     "field_of",
     "fill_bytes",
     "load8",
@@ -28,6 +26,8 @@ __all__ = [
     "load64",
     "lowest_bit",
     "native",
+    "noinline",
+    "run_heads",
     "store8",
     "store32",
     "store64",
@@ -35,45 +35,45 @@ __all__ = [
 
 F = TypeVar("F", bound=Callable[..., Any])
 FUNCTIONS: set[Callable[..., Any]] = set()
-EXTERNAL: set[Callable[..., Any]] = set()
-APART: set[Callable[..., Any]] = set()
-_ONES = (1 << 64) - 1
+EXTERN: set[Callable[..., Any]] = set()
+NOINLINE: set[Callable[..., Any]] = set()
+_WORD_MASK = (1 << 64) - 1
 
 
 def native(function: F) -> F:
-    """Mark a function for compilation. Functions that call each other have different names."""
+    """Mark a function for compilation. Functions that call each other need different names."""
     FUNCTIONS.add(function)
     return function
 
 
-def apart(function: F) -> F:
-    """Mark a native function that is compiled once and linked, where all others become part of those that call them.
+def noinline(function: F) -> F:
+    """Mark a native function that is compiled once and linked, while all others are inlined in their callers.
 
-    This is for what runs seldom or is long: every check, of which a kernel may need ten, would be compiled with a copy
-    of it, and compilers take longer for that than for the kernel.
+    This is for functions that run seldom or are long: every check, of which a kernel may need ten, would be compiled
+    with a copy of them, which takes longer than compiling the kernel.
     """
-    APART.add(function)
+    NOINLINE.add(function)
     return native(function)
 
 
-def external(function: F) -> F:
+def extern(function: F) -> F:
     """Declare a function that is machine code of another module, under the same name."""
-    EXTERNAL.add(function)
+    EXTERN.add(function)
     return function
 
 
 def load8(address: int) -> int:
-    """The unsigned byte at an address."""
+    """Return the unsigned byte at an address."""
     return ctypes.c_uint8.from_address(address).value
 
 
 def load32(address: int) -> int:
-    """The unsigned 32-bit integer at an address."""
+    """Return the unsigned 32-bit integer at an address."""
     return ctypes.c_uint32.from_address(address).value
 
 
 def load64(address: int) -> int:
-    """The signed 64-bit integer at an address."""
+    """Return the signed 64-bit integer at an address."""
     return ctypes.c_int64.from_address(address).value
 
 
@@ -103,44 +103,44 @@ def fill_bytes(target: int, value: int, count: int) -> None:
 
 
 def add_f16(left: int, right: int) -> int:
-    """The bits of the sum of two float16 numbers, given by their bits and rounded to nearest even."""
-    return _added("e", left, right)
+    """Return the bits of the sum of two float16 numbers, given by their bits and rounded to nearest even."""
+    return _add_floats("e", left, right)
 
 
 def add_f32(left: int, right: int) -> int:
-    """The same of float32 numbers."""
-    return _added("f", left, right)
+    """Return the bits of the sum of two float32 numbers."""
+    return _add_floats("f", left, right)
 
 
 def add_f64(left: int, right: int) -> int:
-    """The same of float64 numbers."""
-    return _added("d", left, right)
+    """Return the bits of the sum of two float64 numbers."""
+    return _add_floats("d", left, right)
 
 
-def _added(code: str, left: int, right: int) -> int:
+def _add_floats(code: str, left: int, right: int) -> int:
     kind = np.dtype(code)
-    words = np.array([left & _ONES, right & _ONES], np.uint64).astype(f"u{kind.itemsize}").view(kind)
+    operands = np.array([left & _WORD_MASK, right & _WORD_MASK], np.uint64).astype(f"u{kind.itemsize}").view(kind)
     with np.errstate(all="ignore"):
-        return int((words[:1] + words[1:]).view(f"i{kind.itemsize}")[0]) & (1 << 8 * kind.itemsize) - 1
+        return int((operands[:1] + operands[1:]).view(f"i{kind.itemsize}")[0]) & (1 << 8 * kind.itemsize) - 1
 
 
 def lowest_bit(number: int) -> int:
-    """The place of the lowest bit that is set, in a number other than 0."""
+    """Return the position of the lowest bit that is set, in a number other than 0."""
     return (number & -number).bit_length() - 1
 
 
 def count_bits(number: int) -> int:
-    """How many bits are set, in a number that is not negative."""
+    """Return how many bits are set, in a number that is not negative."""
     return number.bit_count()
 
 
-def changes(address: int, shift: int) -> int:
-    """The places, as bits, of those of 32 words that differ from the one before in more than ``shift`` low bits.
+def run_heads(address: int, shift: int) -> int:
+    """Return, as bits, which of 32 words differ from the word before in more than ``shift`` low bits.
 
-    The first is always among them.
+    The first word always counts.
     """
-    words = [load64(address + 8 * place) >> shift for place in range(32)]
-    return 1 | sum((words[place] != words[place - 1]) << place for place in range(1, 32))
+    words = [load64(address + 8 * index) >> shift for index in range(32)]
+    return 1 | sum((words[index] != words[index - 1]) << index for index in range(1, 32))
 
 
 class View:
@@ -168,7 +168,7 @@ class View:
 
 
 def field_of(view: View | type[View], name: str) -> tuple[np.dtype[Any], int]:
-    """Type and offset of a field of a view's record."""
+    """Return type and offset of a field of a view's record."""
     fields = view.record.fields
     assert fields is not None
     return fields[name][0], int(fields[name][1])

@@ -52,11 +52,12 @@ def _refuse_other_block(directives: Directives, block: Extents, cluster: Extents
 
 
 def _refuse_larger_block(directives: Directives, block: Extents, cluster: Extents | None) -> str:
-    threads, most = math.prod(block), directives.maxntid
-    if not most or threads <= most:
+    threads = math.prod(block)
+    limit = directives.maxntid
+    if not limit or threads <= limit:
         return ""
     return (
-        f"invalid argument: a block of {threads} threads, and {{kernel}} is compiled for {most} at most "
+        f"invalid argument: a block of {threads} threads, and {{kernel}} is compiled for {limit} at most "
         "(__launch_bounds__, .maxntid)"
     )
 
@@ -69,11 +70,12 @@ def _refuse_other_cluster(directives: Directives, block: Extents, cluster: Exten
 
 
 def _refuse_larger_cluster(directives: Directives, block: Extents, cluster: Extents | None) -> str:
-    blocks, most = math.prod(cluster or (1,)), directives.maxclusterrank
-    if not most or blocks <= most:
+    blocks = math.prod(cluster or (1,))
+    limit = directives.maxclusterrank
+    if not limit or blocks <= limit:
         return ""
     return (
-        f"invalid cluster size: {blocks} blocks, and {{kernel}} is compiled for {most} at most "
+        f"invalid cluster size: {blocks} blocks, and {{kernel}} is compiled for {limit} at most "
         "(the third number of __launch_bounds__, .maxclusterrank)"
     )
 
@@ -91,7 +93,9 @@ _LAUNCH_RULES: Mapping[str, Callable[[Directives, Extents, Extents | None], str]
     "maxclusterrank": _refuse_larger_cluster,
     "explicitcluster": _refuse_implicit_cluster,
 }
-"""For each directive that limits a launch, a function that returns the driver's reason to refuse it, or nothing."""
+"""For each directive that limits a launch, a function that returns the driver's reason to refuse it, or an empty
+text.
+"""
 
 
 def pad(extents: tuple[int, ...]) -> Extents | None:
@@ -115,7 +119,7 @@ def parse_directives(text: str) -> Directives:
 
 
 def _numbers(directive: str, text: str) -> tuple[int, ...]:
-    """Return the numbers behind a directive, none where the text does not have it."""
+    """Return the numbers after a directive, none if the text does not have it."""
     match = re.search(rf"\.{directive}\s+(\d+(?:\s*,\s*\d+)*)", text, re.ASCII)
     return tuple(map(int, match[1].split(","))) if match else ()
 

@@ -1,4 +1,4 @@
-"""The same code with the products of tensor cores negated, to see whether what they make reaches a kernel's output."""
+"""Negate the products of tensor cores, to test whether their results reach a kernel's output."""
 
 from __future__ import annotations
 
@@ -9,48 +9,54 @@ from warpcheck.ptx.records import Function, Group, Immediate, Instruction, Modul
 __all__ = ["negated"]
 
 B, C, SCALE_B = 2, 3, 5  # places among the operands: d, a, b, c of mma and wmma.mma; d, a, b, keep, scales of wgmma
-WORD, PAIR, QUAD = 0x80000000, 0x80008000, 0x80808080  # the signs of one number of 32 bits, two of 16, four of 8
+WORD = 0x80000000
+PAIR = 0x80008000
+QUAD = 0x80808080  # the signs of one number of 32 bits, two of 16, four of 8
 _FACTORS = {"f16": PAIR, "bf16": PAIR, "tf32": WORD, "e4m3": QUAD, "e5m2": QUAD}
 
 
 def negated(module: Module) -> Module:
-    """``module`` with every d = a b + c of mma, wmma.mma and wgmma as d = c - a b."""
+    """Return ``module`` with every d = a b + c of mma, wmma.mma and wgmma as d = c - a b."""
     return replace(module, functions={name: _function(function) for name, function in module.functions.items()})
 
 
 def _function(function: Function) -> Function:
     body: list[Instruction] = []
-    registers, places = dict(function.registers), []
+    registers = dict(function.registers)
+    new_indices = []
     for instruction in function.body:
-        places.append(len(body))
+        new_indices.append(len(body))
         if multiplies(instruction):
-            before, instruction, after = _with_opposite(instruction)
+            before, instruction, after = _negate_product(instruction)
             registers |= {
-                one.operands[0].name: one.modifiers[0] for one in before if isinstance(one.operands[0], Register)
+                instruction_before.operands[0].name: instruction_before.modifiers[0]
+                for instruction_before in before
+                if isinstance(instruction_before.operands[0], Register)
             }
             body += [*before, instruction, *after]
         else:
             body.append(instruction)
-    places.append(len(body))
-    labels = {label: places[at] for label, at in function.labels.items()}
+    new_indices.append(len(body))
+    labels = {label: new_indices[index] for label, index in function.labels.items()}
     return replace(function, registers=registers, body=tuple(body), labels=labels)
 
 
 def multiplies(instruction: Instruction) -> bool:
-    what = instruction.modifiers[0] if instruction.opcode in ("wmma", "wgmma") else instruction.opcode
-    return what in ("mma", "mma_async")
+    operation = instruction.modifiers[0] if instruction.opcode in ("wmma", "wgmma") else instruction.opcode
+    return operation in ("mma", "mma_async")
 
 
-def _with_opposite(i: Instruction) -> tuple[list[Instruction], Instruction, list[Instruction]]:
-    """What comes before the product, the product, and what comes behind it."""
+def _negate_product(i: Instruction) -> tuple[list[Instruction], Instruction, list[Instruction]]:
+    """Return the instructions before a product, the product, and the instructions after it."""
     if i.opcode == "wgmma":
-        return [], _scaled(i), []
-    exact = {"s32", "f64"}.intersection(i.modifiers)
-    if not exact:
-        before, product = _with(i, B, "xor", "b32", Immediate(_sign(i)))
+        return [], _negate_scale(i), []
+    # Integers and float64 have no sign bit to flip in packed factors: negate c and d instead, d = -(a b - c).
+    exact_types = {"s32", "f64"}.intersection(i.modifiers)
+    if not exact_types:
+        before, product = _transform_operand(i, B, "xor", "b32", Immediate(_sign(i)))
         return before, product, []
-    kind = exact.pop()
-    before, product = _with(i, C, "neg", kind)
+    kind = exact_types.pop()
+    before, product = _transform_operand(i, C, "neg", kind)
     after = [Instruction("neg", (kind,), (item, item), i.guard, i.line) for item in _items(i.operands[0])]
     return before, product, after
 
@@ -59,8 +65,8 @@ def _sign(i: Instruction) -> int:
     return next((_FACTORS[kind] for kind in reversed(i.modifiers) if kind in _FACTORS), PAIR)
 
 
-def _scaled(i: Instruction) -> Instruction:
-    """wgmma with the opposite scale of B; integers, which PTX gives no scale, get this one alone."""
+def _negate_scale(i: Instruction) -> Instruction:
+    """Return wgmma with the opposite scale of B; integers, which have no scale in PTX, get this one alone."""
     if "s32" in i.modifiers:
         return replace(i, operands=(*i.operands, Immediate(-1)))
     scale = i.operands[SCALE_B]
@@ -70,20 +76,24 @@ def _scaled(i: Instruction) -> Instruction:
     )
 
 
-def _with(i: Instruction, place: int, opcode: str, kind: str, *more: Operand) -> tuple[list[Instruction], Instruction]:
-    """What changes the registers of an operand into others, and the instruction with those."""
-    factor = i.operands[place]
-    others = [Register(_name(at, kind)) for at in range(len(_items(factor)))]
+def _transform_operand(
+    i: Instruction, position: int, opcode: str, kind: str, *other_operands: Operand
+) -> tuple[list[Instruction], Instruction]:
+    """Return instructions that transform the registers of an operand, and the instruction with the new registers."""
+    factor = i.operands[position]
+    new_registers = [Register(_name(index, kind)) for index in range(len(_items(factor)))]
     changes = [
-        Instruction(opcode, (kind,), (target, item, *more), i.guard, i.line)
-        for target, item in zip(others, _items(factor), strict=True)
+        Instruction(opcode, (kind,), (target, item, *other_operands), i.guard, i.line)
+        for target, item in zip(new_registers, _items(factor), strict=True)
     ]
-    return changes, replace(i, operands=(*i.operands[:place], Group(tuple(others)), *i.operands[place + 1 :]))
+    return changes, replace(
+        i, operands=(*i.operands[:position], Group(tuple(new_registers)), *i.operands[position + 1 :])
+    )
 
 
 def _items(operand: Operand) -> tuple[Operand, ...]:
     return operand.items if isinstance(operand, Group) else (operand,)
 
 
-def _name(at: int, kind: str) -> str:
-    return f"%negated_{kind}_{at}"
+def _name(index: int, kind: str) -> str:
+    return f"%negated_{kind}_{index}"

@@ -10,8 +10,8 @@ from warpcheck.ptx.records import Address, Group, Immediate, Not, Operand, PtxSy
 
 __all__ = ["number", "parse_operands"]
 
-_DEEPEST = 8
-"""Brackets within brackets, or signs before a number: a tensor copy needs three."""
+_MAX_DEPTH = 8
+"""The deepest nesting of brackets and signs: a tensor copy needs three."""
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<float>0[fF][0-9a-fA-F]{8}\b|0[dD][0-9a-fA-F]{16}\b)"
@@ -23,12 +23,12 @@ _TOKEN = re.compile(
 
 
 def parse_operands(text: str, name: Callable[[str], Register | Symbol]) -> tuple[Operand, ...]:
-    """The operands that ``text`` lists; ``name`` says what an identifier stands for. Raises PtxSyntaxError."""
+    """Parse the operands in ``text``; ``name`` resolves an identifier. Raises PtxSyntaxError."""
     return _Operands(text, name).list()
 
 
 def number(text: str) -> Immediate:
-    """A constant. Raises PtxSyntaxError."""
+    """Parse a constant. Raises PtxSyntaxError."""
     sign, digits = (-1, text[1:]) if text.startswith("-") else (1, text)
     match = _TOKEN.fullmatch(digits)
     if match is None:
@@ -47,7 +47,7 @@ class _Operands:
         self.depth = 0
 
     def list(self, end: str = "") -> tuple[Operand, ...]:
-        """Operands between commas, up to the mark ``end``, which is taken too."""
+        """Parse operands between commas, up to and including the mark ``end``."""
         items: list[Operand] = []
         while items or self._peek() != end:
             items.append(self._operand())
@@ -63,7 +63,7 @@ class _Operands:
 
     def _operand(self) -> Operand:
         self.depth += 1
-        if self.depth > _DEEPEST:
+        if self.depth > _MAX_DEPTH:
             raise PtxSyntaxError("operands nested too deep")
         operand = self._alternatives(*self._take())
         self.depth -= 1
@@ -78,6 +78,7 @@ class _Operands:
             return Group(self.list("}"))
         if token == "(":
             return Group(self.list(")"))
+        # [base + offset], or [base, {coordinates}] of a tensor copy.
         if token == "[":
             return self._address()
         if token == "!":
@@ -93,8 +94,8 @@ class _Operands:
         raise PtxSyntaxError(f"unexpected {token!r}")
 
     def _named(self, token: str) -> Operand:
-        named = self.name(token)
-        return named if isinstance(named, Register) else Symbol(named.name, self._offset())
+        meaning = self.name(token)
+        return meaning if isinstance(meaning, Register) else Symbol(meaning.name, self._offset())
 
     def _address(self) -> Address | Group:
         base = self._operand()
@@ -129,9 +130,9 @@ class _Operands:
         return self.tokens[self.at - 1]
 
     def _expect(self, mark: str) -> None:
-        found = self._peek()
-        if found != mark:
-            raise PtxSyntaxError(f"{found!r} where {mark!r} should be" if found else f"{mark!r} is missing")
+        token = self._peek()
+        if token != mark:
+            raise PtxSyntaxError(f"{token!r} where {mark!r} should be" if token else f"{mark!r} is missing")
         self.at += 1
 
 

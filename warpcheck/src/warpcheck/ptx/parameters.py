@@ -1,4 +1,6 @@
-"""Which bytes of its parameters a kernel never reads: a struct's padding, in which the host leaves what was there."""
+"""Find the bytes of its parameters that a kernel never reads, such as a struct's padding, which the host may leave
+undefined.
+"""
 
 from __future__ import annotations
 
@@ -10,23 +12,25 @@ __all__ = ["unread"]
 
 
 def unread(kernel: Function) -> list[frozenset[int]]:
-    """For each parameter the offsets of bytes that no load takes; none where its address is used in another way."""
-    left = {parameter.name: set(range(parameter.size)) for parameter in kernel.params}
+    """Return for each parameter the offsets of bytes that no load reads; none if its address is used in another way."""
+    unread_bytes = {parameter.name: set(range(parameter.size)) for parameter in kernel.params}
     for instruction in kernel.body:
-        for operand in _flat(instruction.operands):
+        for operand in _flatten(instruction.operands):
             match operand:
-                case Address(Symbol(name, start), offset) if name in left and instruction.opcode == "ld":
-                    parts = next((int(one[1:]) for one in instruction.modifiers if one in ("v2", "v4", "v8")), 1)
+                case Address(Symbol(name, start), offset) if name in unread_bytes and instruction.opcode == "ld":
+                    parts = next(
+                        (int(modifier[1:]) for modifier in instruction.modifiers if modifier in ("v2", "v4", "v8")), 1
+                    )
                     size = parts * SIZES[instruction.modifiers[-1]]
-                    left[name] -= set(range(start + offset, start + offset + size))
-                case Address(Symbol(name)) | Symbol(name) if name in left:
-                    left[name].clear()
-    return [frozenset(left[parameter.name]) for parameter in kernel.params]
+                    unread_bytes[name] -= set(range(start + offset, start + offset + size))
+                case Address(Symbol(name)) | Symbol(name) if name in unread_bytes:
+                    unread_bytes[name].clear()
+    return [frozenset(unread_bytes[parameter.name]) for parameter in kernel.params]
 
 
-def _flat(operands: Iterable[Operand]) -> Iterator[Operand]:
+def _flatten(operands: Iterable[Operand]) -> Iterator[Operand]:
     for operand in operands:
         if isinstance(operand, Group):
-            yield from _flat(operand.items)
+            yield from _flatten(operand.items)
         else:
             yield operand

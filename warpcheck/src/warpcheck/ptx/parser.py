@@ -1,4 +1,4 @@
-"""A PTX file: its functions, their statements, source lines and scopes."""
+"""Parse a PTX file: its functions, their statements, source lines and scopes."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ _IGNORED = re.compile(r'("[^"\n]*")|//[^\n]*|/\*.*?\*/|\.section\s+\S+\s*\{[^}]*
 _ASM = {"// begin inline asm": ".asm_begins;", "// end inline asm": ".asm_ends;"}
 
 
-def _kept(match: re.Match[str]) -> str:
-    """What stays of text that is ignored: strings, the ends of lines, and where inline assembly begins and ends."""
+def _replace_ignored(match: re.Match[str]) -> str:
+    """Return what remains of ignored text: strings, line ends, and where inline assembly begins and ends."""
     return match[1] or _ASM.get(match[0].strip(), " ") + "\n" * match[0].count("\n")
 
 
@@ -66,17 +66,19 @@ _INSTRUCTION = re.compile(
 
 class _Parser:
     def __init__(self, text: str, source: str | None) -> None:
-        self.given, self.text, self.of_triton = text, _IGNORED.sub(_kept, text), bool(_TRITON.match(text))
+        self.original_text = text
+        self.text = _IGNORED.sub(_replace_ignored, text)
+        self.of_triton = bool(_TRITON.match(text))
         self.ends = [match.start() for match in re.finditer("\n", self.text)]
         files = {int(number): path for number, path in _FILE.findall(self.text)}
-        wanted = [number for number, path in files.items() if source and path.rsplit("/", 1)[-1] in source]
-        self.main = min(wanted or files or [1])
+        matching_files = [number for number, path in files.items() if source and path.rsplit("/", 1)[-1] in source]
+        self.main = min(matching_files or files or [1])
         self.file = source or files.get(self.main, "")
         self.at = 0
 
     def module(self) -> Module:
         functions: dict[str, Function] = {}
-        declared: dict[str, Variable] = {}
+        variables_by_name: dict[str, Variable] = {}
         target = _TARGET.search(self.text)
         while self._skip_space():
             if match := self._match(_FUNCTION):
@@ -85,13 +87,16 @@ class _Parser:
             elif self._match(_FILE) or self._match(_HEADER):
                 continue
             elif match := self._match(_STATEMENT):
-                declared |= {variable.name: variable for variable in variables.variables(match[1])}
+                variables_by_name |= {variable.name: variable for variable in variables.variables(match[1])}
             else:
-                raise PtxSyntaxError(f"cannot read {self._here()!r}")
-        return Module(functions, declared, self.file, target[1] if target else "", self.of_triton, self.given)
+                raise PtxSyntaxError(f"cannot read {self._excerpt()!r}")
+        return Module(
+            functions, variables_by_name, self.file, target[1] if target else "", self.of_triton, self.original_text
+        )
 
     def _function(self, head: re.Match[str]) -> Function:
-        """A function whose text goes on after its ``{``."""
+        """Parse a function, after its ``{``."""
+        # Two passes, because a branch may name a label of an inner scope that comes later.
         parts = self._parts(head["name"])
         body = _Body(self.main, _scopes(parts))
         for pattern, match in parts:
@@ -110,9 +115,9 @@ class _Parser:
             directives=parse_directives(head["directives"]),
         )
 
-    def _parts(self, name: str) -> list[_Part]:
-        """What stands in a function, each with the pattern that it matches, without its last brace."""
-        parts: list[_Part] = []
+    def _parts(self, name: str) -> list[_Statement]:
+        """Return the statements of a function, each with the pattern that it matches, without its last brace."""
+        parts: list[_Statement] = []
         depth = 1
         while True:
             if not self._skip_space():
@@ -121,7 +126,7 @@ class _Parser:
                 if match := self._match(pattern):
                     break
             else:
-                raise PtxSyntaxError(f"cannot read {self._here()!r}")
+                raise PtxSyntaxError(f"cannot read {self._excerpt()!r}")
             depth += {"{": 1, "}": -1}.get(match[0], 0)
             if not depth:
                 return parts
@@ -137,17 +142,17 @@ class _Parser:
             self.at = match.end()
         return match
 
-    def _here(self) -> str:
+    def _excerpt(self) -> str:
         return self.text[self.at : self.at + 60]
 
 
-_Part = tuple[re.Pattern[str], re.Match[str]]
+_Statement = tuple[re.Pattern[str], re.Match[str]]
 
 
-def _scopes(parts: list[_Part]) -> list[dict[str, str]]:
-    """For each scope of a function, in their order, the new names of its labels.
+def _scopes(parts: list[_Statement]) -> list[dict[str, str]]:
+    """Return the new names of the labels in each scope of a function, in order.
 
-    Found before anything else, for a branch may go forward. The function itself is scope 0 and keeps its names.
+    They are collected first, because a branch may go forward. The function itself is scope 0 and keeps its names.
     """
     scopes: list[dict[str, str]] = [{}]
     inside = [0]
@@ -158,7 +163,8 @@ def _scopes(parts: list[_Part]) -> list[dict[str, str]]:
         elif match[0] == "}":
             inside.pop()
         elif pattern is _LABEL:
-            name, scope = match[1], inside[-1]
+            name = match[1]
+            scope = inside[-1]
             if name in scopes[scope]:
                 raise PtxSyntaxError(f"the label {name} is defined twice")
             scopes[scope][name] = f"{name}@{scope}" if scope else name
@@ -167,7 +173,7 @@ def _scopes(parts: list[_Part]) -> list[dict[str, str]]:
 
 @dataclass
 class _Body:
-    """The statements of one function, with nested scopes flattened by renaming what they declare."""
+    """The statements of one function, with nested scopes flattened by renaming their declarations."""
 
     main: int
     scopes: list[dict[str, str]]
@@ -201,18 +207,19 @@ class _Body:
             self.instructions.append(self._instruction(match[1].strip()))
 
     def _locate(self, match: re.Match[str]) -> None:
-        """Take the line of a ``.loc``; inlined code from another file takes the line of its caller."""
+        """Take the line of a ``.loc``; inlined code from another file has the line of its caller."""
         if self.in_asm:  # subtle: Triton counts the lines of inline assembly as if they were the source's
             return
-        place = (int(match[1]), int(match[2]), int(match[3]))
+        location = (int(match[1]), int(match[2]), int(match[3]))
         if match[4]:
-            self.callers[place] = (int(match[4]), int(match[5]), int(match[6]))
-        seen = set()
-        while place[0] != self.main and place in self.callers and place not in seen:
-            seen.add(place)
-            place = self.callers[place]
-        if place[0] == self.main and place[1]:
-            self.line = place[1]
+            self.callers[location] = (int(match[4]), int(match[5]), int(match[6]))
+        # Follow inlined_at from the innermost location to the first one in the main file.
+        visited = set()
+        while location[0] != self.main and location in self.callers and location not in visited:
+            visited.add(location)
+            location = self.callers[location]
+        if location[0] == self.main and location[1]:
+            self.line = location[1]
 
     def _directive(self, text: str) -> None:
         if text.startswith(".branchtargets"):

@@ -1,4 +1,4 @@
-"""The records that PTX text becomes: modules, functions, instructions with their source lines, operands."""
+"""The records of PTX text: modules, functions, instructions with their source lines, operands."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Symbol(NamedTuple):
 
 
 class Address(NamedTuple):
-    """A memory operand: ``[base + offset]``. Other kinds of address are a Group of what stands between the brackets."""
+    """A memory operand: ``[base + offset]``. Other kinds of address are a Group of the items in the brackets."""
 
     base: Register | Symbol | Immediate
     offset: int = 0
@@ -71,9 +71,9 @@ Operand = Register | Not | Immediate | Symbol | Address | Group
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One instruction, as ``@guard opcode.modifiers operands``, the source line that it stands for, and its own line.
+    """One instruction, ``@guard opcode.modifiers operands``, with its source line and its own line.
 
-    at: its line in the PTX text, from 1 on; 0 for what is in no text.
+    ``at`` is its line in the PTX text, from 1 on; 0 for an instruction that is in no text.
     """
 
     opcode: str
@@ -125,8 +125,8 @@ class Function:
 class Module:
     """A PTX file: its functions, its module-level variables, and the source file that line numbers refer to.
 
-    of_triton: made by Triton's compiler, by the back end that no other compiler of the course uses.
-    text: of the whole file.
+    ``of_triton`` is whether Triton's compiler made it, by the back end that no other compiler of the course uses.
+    ``text`` is the whole file.
     """
 
     functions: dict[str, Function]
@@ -137,7 +137,7 @@ class Module:
     text: str = field(default="", repr=False)
 
     def code_address(self, name: str) -> int:
-        """The address of a function, for calls through pointers: no memory lies there."""
+        """Return the address of a function, for calls through pointers: no memory has such an address."""
         return 16 * (1 + list(self.functions).index(name))
 
 

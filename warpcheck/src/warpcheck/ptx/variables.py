@@ -10,8 +10,8 @@ from warpcheck.ptx.records import SIZES, PtxSyntaxError, Variable
 
 __all__ = ["parameters", "registers", "variables"]
 
-_MOST_REGISTERS = 1 << 20
-"""In one directive: a hundred times what compilers declare, and little enough to hold."""
+_MAX_REGISTERS = 1 << 20
+"""The most registers in one directive: a hundred times what compilers declare, and little enough to hold."""
 
 _SPACES = (".global", ".const", ".shared", ".local", ".param", ".visible", ".extern", ".weak", ".common", ".reg")
 _VARIABLE = re.compile(
@@ -24,15 +24,15 @@ _REGISTER = re.compile(r"([%\w$]+)\s*(?:<\s*(\d+)\s*>)?", re.ASCII)
 
 
 def registers(text: str) -> Iterator[tuple[str, str]]:
-    """The (name, type) of each register in a ``.reg`` directive; ``%r<3>`` stands for %r0, %r1 and %r2."""
+    """Yield the (name, type) of each register in a ``.reg`` directive; ``%r<3>`` stands for %r0, %r1 and %r2."""
     match = re.match(r"\.reg\s*(?:\.v[24]\s*)?\.(\w+)\s+(.*)", text, re.DOTALL)
     if not match or (match[1] != "pred" and match[1] not in SIZES):
         raise PtxSyntaxError(f"cannot read {text!r}")
     for item in match[2].split(","):
-        declared = _REGISTER.fullmatch(item.strip())
-        if not declared or int(declared[2] or 0) > _MOST_REGISTERS:
+        declaration = _REGISTER.fullmatch(item.strip())
+        if not declaration or int(declaration[2] or 0) > _MAX_REGISTERS:
             raise PtxSyntaxError(f"cannot read {item!r} in {text!r}")
-        name, count = declared.groups()
+        name, count = declaration.groups()
         if count:
             yield from ((f"{name}{index}", match[1]) for index in range(int(count)))
         else:
@@ -40,14 +40,14 @@ def registers(text: str) -> Iterator[tuple[str, str]]:
 
 
 def parameters(text: str | None) -> Iterator[Variable]:
-    """The variables of a list of parameters, which may be empty."""
+    """Return the variables of a list of parameters, which may be empty."""
     return variables(text) if text and text.strip() else iter(())
 
 
 def variables(text: str) -> Iterator[Variable]:
-    """The variables of one or several comma-separated declarations, each perhaps with an initial value.
+    """Yield the variables of one or several comma-separated declarations, each perhaps with an initial value.
 
-    Directives that declare nothing give none. Raises PtxSyntaxError.
+    Directives that declare nothing yield none. Raises PtxSyntaxError.
     """
     text = text.strip()
     if not text.startswith(_SPACES):
@@ -57,6 +57,7 @@ def variables(text: str) -> Iterator[Variable]:
         if not match or match["type"] not in SIZES:
             raise PtxSyntaxError(f"cannot read {declaration!r}")
         names, _, value = match["rest"].partition("=")
+        # A vector variable is aligned to all of its elements.
         step = SIZES[match["type"]] * int(match["vector"] or 1)
         align = int(match["align"] or step)
         if align < 1 or align & (align - 1):
@@ -70,7 +71,7 @@ def variables(text: str) -> Iterator[Variable]:
 
 
 def _initial(text: str, step: int, size: int) -> tuple[bytes, tuple[tuple[int, str], ...]]:
-    """The bytes of an initial value, and the (offset, symbol) of each address in it."""
+    """Return the bytes of an initial value, and the (offset, symbol) of each address in it."""
     data = bytearray()
     pointers: list[tuple[int, str]] = []
     for item in re.findall(r"[^\s,{}]+", text):

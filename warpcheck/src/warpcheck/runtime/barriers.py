@@ -1,4 +1,4 @@
-"""Barriers of a thread block that are at fault, or that the guide does not promise to work."""
+"""Barriers of a thread block that fail, or that CUDA's programming guide does not promise to work."""
 
 from __future__ import annotations
 
@@ -15,42 +15,47 @@ __all__ = ["settle_barrier"]
 
 
 def settle_barrier(grid: Grid, cta: Cta, faults: Faults) -> None:
-    """No warp can run: let those go on that wait for the whole block. Raises Fault where that cannot be."""
+    """Open the barrier that all warps wait at, or raise the Fault that keeps them from running."""
     waiting = np.flatnonzero(cta.warps["status"] == Status.BARRIER).tolist()
-    whole = [warp for warp in waiting if not cta.warps[warp]["barrier_threads"]]
-    if waiting and not whole:
+    for_whole_block = [warp for warp in waiting if not cta.warps[warp]["barrier_threads"]]
+    if waiting and not for_whole_block:
         raise faults.barrier(waiting[0], "waits at a barrier that too few threads of its block reach")
-    first = min((int(cta.warps[warp]["barrier"]) for warp in whole), default=0)
-    here = [warp for warp in whole if cta.warps[warp]["barrier"] == first]
-    if here:
-        _require_all(grid, cta, here, faults)
-    faults.raise_suspect()
-    open_barrier(LaunchRecord(grid.address), CtaRecord(cta.address), sum(1 << warp for warp in here))
+    first = min((int(cta.warps[warp]["barrier"]) for warp in for_whole_block), default=0)
+    arrived = [warp for warp in for_whole_block if cta.warps[warp]["barrier"] == first]
+    if arrived:
+        _require_all(grid, cta, arrived, faults)
+    faults.raise_deferred()
+    open_barrier(LaunchRecord(grid.address), CtaRecord(cta.address), sum(1 << warp for warp in arrived))
 
 
-def _require_all(grid: Grid, cta: Cta, here: list[int], faults: Faults) -> None:
-    """A barrier without a count is for the whole block; one for aligned threads is at one place in the source.
+def _require_all(grid: Grid, cta: Cta, arrived: list[int], faults: Faults) -> None:
+    """Require that all threads of the block wait at one barrier; for aligned threads, at one place in the program.
 
-    A GPU does not wait for warps that have left. They may leave before it, which the guide does not promise to work,
-    but not behind it.
+    A GPU does not wait for warps that have exited. An exit before the first barrier only gives a warning, because the
+    programming guide does not promise it to work; an exit after a barrier is a fault.
     """
     warps = cta.warps
-    gone = warps["threads"] & ~warps["live"]
-    block = int(warps[here[0]]["barrier_block"])
-    skipped = (gone != 0) & ((warps["live"] != 0) | (warps["left_behind"] != 0))
+    exited = warps["threads"] & ~warps["live"]
+    block = int(warps[arrived[0]]["barrier_block"])
+    skipped = (exited != 0) & ((warps["live"] != 0) | (warps["exited_after_barrier"] != 0))
     if skipped.any():
         warp = int(skipped.argmax())
-        raise faults.skipped_barrier(block, warp, int(gone[warp]))
-    if gone.any():
-        warp = int((gone != 0).argmax())
-        grid.warn(faults.skipped_barrier(block, warp, int(gone[warp])))
-    places = [int(warps[warp]["barrier_block"]) for warp in here]
-    apart = len(set(places)) > 1 and any(_is_aligned(grid.lowered.blocks[place][0][1]) for place in places)
-    if len(here) < (warps["live"] != 0).sum() or apart:
-        absent = (warp for warp in range(len(warps)) if warp not in here and warps["live"][warp])
-        raise faults.other_barrier(here[places.index(min(places))], next(absent, here[places.index(max(places))]))
+        raise faults.skipped_barrier(block, warp, int(exited[warp]))
+    if exited.any():
+        warp = int((exited != 0).argmax())
+        grid.warn(faults.skipped_barrier(block, warp, int(exited[warp])))
+    basic_blocks = [int(warps[warp]["barrier_block"]) for warp in arrived]
+    is_divergent = len(set(basic_blocks)) > 1 and any(
+        _is_aligned(grid.lowered.blocks[basic_block][0][1]) for basic_block in basic_blocks
+    )
+    if len(arrived) < (warps["live"] != 0).sum() or is_divergent:
+        absent_warps = (warp for warp in range(len(warps)) if warp not in arrived and warps["live"][warp])
+        raise faults.other_barrier(
+            arrived[basic_blocks.index(min(basic_blocks))],
+            next(absent_warps, arrived[basic_blocks.index(max(basic_blocks))]),
+        )
 
 
 def _is_aligned(name: str) -> bool:
-    """Whether all threads of a warp have to execute a barrier together, as those of __syncthreads have to."""
+    """Return whether all threads of a warp have to execute a barrier together, as with __syncthreads."""
     return name.lstrip("@").startswith("bar.") or "aligned" in name

@@ -1,10 +1,10 @@
-"""The box of a bulk or tensor copy: which bytes of a tensor, or of a span, go where in shared memory.
+"""The box of a bulk or tensor copy: which bytes of a tensor, or of a contiguous range, go where in shared memory.
 
-A box is rows of elements. In shared memory they follow each other; with a swizzle each has a span of its own, and
-pieces of 16 bytes change places: bits 4 to 6 of an offset are changed by as many of bits 7 to 9 as the span has.
-Elements outside of the tensor are filled on the way in, and left alone on the way out. The innermost axis has no
-element stride, whatever the map says. A span without a tensor map is a box of one row. What no manual says was asked of
-an H200; a test replays the answers.
+A box consists of rows of elements, which are contiguous in shared memory. With a swizzle each row takes a span of its
+own, and pieces of 16 bytes are permuted: bits 4 to 6 of an offset are XORed with as many of bits 7 to 9 as the span
+has. Elements outside of the tensor are filled by a load, and skipped by a store. The innermost axis has no element
+stride, whatever the map says. A contiguous range without a tensor map is a box of one row. What no manual says was
+measured on an H200; a test replays the measurements.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ __all__ = [
     "BulkRecord",
     "Direction",
     "decode",
+    "element_bytes",
     "measure",
     "move_row",
-    "near_of",
-    "row_of",
-    "size_of",
+    "row_address",
+    "shared_offset",
     "span",
 ]
 
@@ -44,7 +44,7 @@ NAN = 0x7FF77FF77FF77FF7  # what fills elements outside, whatever their type
 
 
 class Direction(Code):
-    """Where a copy goes."""
+    """The direction of a copy."""
 
     LOAD = 0  # to shared memory, from global memory
     STORE = 1  # the other way
@@ -61,9 +61,9 @@ _NUMBERS = (
     "lane",
     "group",  # of that thread
     "time",  # after which it was issued, and the trace of its writes; see races
-    "trace",
+    "access_id",
     "base",  # address of the tensor's first element
-    "home",  # the record of the block whose shared memory it copies to or from, and the offset there
+    "owner",  # the record of the block whose shared memory it copies to or from, and the offset there
     "offset",
     "targets",  # the blocks of the cluster that it copies to, as bits; 0 where it is only that one
     "barrier",  # the offset in shared memory of the mbarrier that tracks it
@@ -94,17 +94,17 @@ class BulkRecord(View):
 
 
 @native
-def size_of(kind: int) -> int:
-    """The bytes of an element of a type; 0 for no type."""
+def element_bytes(kind: int) -> int:
+    """Return the bytes of an element of a type; 0 for an invalid type."""
     return SIZES >> 4 * kind & 15
 
 
 @native
 def decode(copy: BulkRecord, address: int) -> int:
-    """Take over what the tensor map at an address says. Returns a CopyRule."""
+    """Take over the tensor map at an address. Return a CopyRule."""
     flags = load32(address + 8)
     kind = flags >> 7 & 15
-    size = size_of(kind)
+    size = element_bytes(kind)
     if flags & RESERVED or size == 0 or load64(address) == 0:
         return CopyRule.NO_MAP
     if (flags >> 4 & 7) + 1 != copy.rank:
@@ -119,10 +119,13 @@ def decode(copy: BulkRecord, address: int) -> int:
     copy.rounds = flags >> 16 & 1 or kind >= TF32
     if flags >> 15 & 1:
         copy.filler = NAN
-    packed, outer, high = load32(address + 52), load32(address + 56), load32(address + 28)
+    packed = load32(address + 52)
+    outer = load32(address + 56)
+    high = load32(address + 28)
     store64(copy.address + STRIDES, size)
     for axis in range(AXES):
-        box, step = packed >> 24, 1
+        box = packed >> 24
+        step = 1
         if axis:
             step = (packed >> 3 * axis & 7) + 1
             box = outer >> 8 * (axis - 1) & 255
@@ -150,7 +153,7 @@ def decode(copy: BulkRecord, address: int) -> int:
 
 @native
 def span(copy: BulkRecord, address: int, size: int, nbytes: int) -> None:
-    """A box of one row: so many bytes from an address on, in elements of ``size`` bytes."""
+    """Describe a contiguous range as a box of one row, in elements of ``size`` bytes."""
     copy.base = address
     copy.element = size
     copy.rank = 1
@@ -164,8 +167,12 @@ def span(copy: BulkRecord, address: int, size: int, nbytes: int) -> None:
 
 @native
 def measure(copy: BulkRecord) -> None:
-    """Work out the rows of a box, and which of their elements lie inside. A row's elements are neighbors in memory."""
-    start, extent, count = load64(copy.address + START), load64(copy.address + EXTENTS), load64(copy.address + COUNTS)
+    """Compute the rows of a box, and which of their elements are inside. The elements of a row are contiguous in
+    memory.
+    """
+    start = load64(copy.address + START)
+    extent = load64(copy.address + EXTENTS)
+    count = load64(copy.address + COUNTS)
     copy.rows = 1
     for axis in range(1, copy.rank):
         copy.rows *= load64(copy.address + COUNTS + 8 * axis)
@@ -177,51 +184,64 @@ def measure(copy: BulkRecord) -> None:
 
 
 @native
-def row_of(copy: BulkRecord, row: int) -> int:
-    """Where the first element of a row would lie in memory; 0 for a row that has none inside the tensor."""
+def row_address(copy: BulkRecord, row: int) -> int:
+    """Return the address of a row's first element; 0 for a row that has no element inside the tensor."""
     address = copy.base + load64(copy.address + START) * copy.element
-    left = row
+    remaining = row
     for axis in range(1, copy.rank):
         count = load64(copy.address + COUNTS + 8 * axis)
-        place = load64(copy.address + START + 8 * axis) + left % count * load64(copy.address + STEPS + 8 * axis)
-        left = left // count
-        if place < 0 or place >= load64(copy.address + EXTENTS + 8 * axis):
+        coordinate = load64(copy.address + START + 8 * axis) + remaining % count * load64(
+            copy.address + STEPS + 8 * axis
+        )
+        remaining = remaining // count
+        if coordinate < 0 or coordinate >= load64(copy.address + EXTENTS + 8 * axis):
             return 0
-        address += place * load64(copy.address + STRIDES + 8 * axis)
+        address += coordinate * load64(copy.address + STRIDES + 8 * axis)
     return address if copy.first < copy.last else 0
 
 
 @native
-def near_of(copy: BulkRecord, row: int, place: int) -> int:
-    """The offset in shared memory of what is ``place`` bytes behind the beginning of a row."""
-    offset = copy.offset + row * copy.pitch + place
+def shared_offset(copy: BulkRecord, row: int, column: int) -> int:
+    """Return the offset in shared memory of byte ``column`` of a row, after the swizzle."""
+    offset = copy.offset + row * copy.pitch + column
     return offset ^ (offset >> 7 & copy.swizzle) << 4
 
 
 @native
-def move_row(copy: BulkRecord, window: int, row: int, address: int) -> None:
-    """Copy a row between memory, where it begins at ``address``, and shared memory, which begins at ``window``."""
-    size, store, operation = copy.element, copy.direction == Direction.STORE, copy.operation
-    first, last = copy.first * size, copy.last * size if address else 0
-    whole = not operation and (store or not copy.rounds)
-    for place in range(0, copy.width, PIECE):
-        near = window + near_of(copy, row, place)
-        if first <= place and place + PIECE <= last and whole:
+def move_row(copy: BulkRecord, shared_base: int, row: int, address: int) -> None:
+    """Copy a row between memory, where it begins at ``address``, and shared memory, which begins at ``shared_base``."""
+    size = copy.element
+    store = copy.direction == Direction.STORE
+    operation = copy.operation
+    first = copy.first * size
+    last = copy.last * size if address else 0
+    is_plain_copy = not operation and (store or not copy.rounds)
+    for column in range(0, copy.width, PIECE):
+        shared_address = shared_base + shared_offset(copy, row, column)
+        if first <= column and column + PIECE <= last and is_plain_copy:
             if store:
-                copy_bytes(address + place, near, PIECE)
+                copy_bytes(address + column, shared_address, PIECE)
             else:
-                copy_bytes(near, address + place, PIECE)
+                copy_bytes(shared_address, address + column, PIECE)
         else:
             for part in range(0, PIECE, size):
-                here, there = near + part, address + place + part
-                if first <= place + part and place + part < last:
+                shared_element = shared_address + part
+                global_element = address + column + part
+                if first <= column + part and column + part < last:
                     if operation:
-                        combine(operation, copy.kind, size, there if store else here, here if store else there)
+                        combine(
+                            operation,
+                            copy.kind,
+                            size,
+                            global_element if store else shared_element,
+                            shared_element if store else global_element,
+                        )
                     elif store:
-                        copy_bytes(there, here, size)
+                        copy_bytes(global_element, shared_element, size)
                     elif copy.rounds:
-                        store32(here, load32(there) + 0x1000 & ~0x1FFF)
+                        # Round to tf32, ties away from zero: 13 of the 23 bits of the fraction are dropped.
+                        store32(shared_element, load32(global_element) + 0x1000 & ~0x1FFF)
                     else:
-                        copy_bytes(here, there, size)
+                        copy_bytes(shared_element, global_element, size)
                 elif not store:
-                    copy_bytes(here, copy.address + FILLER, size)
+                    copy_bytes(shared_element, copy.address + FILLER, size)

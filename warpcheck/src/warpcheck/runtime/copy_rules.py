@@ -1,4 +1,4 @@
-"""The rules of bulk and tensor copies that the hardware faults on. PTX ISA manual, "Data Movement ... Bulk copy"."""
+"""The rules of bulk and tensor copies that the hardware enforces. PTX ISA manual, "Data Movement ... Bulk copy"."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["RULES", "CopyRule"]
 
 
 class CopyRule(Code):
-    """Which rule a copy breaks."""
+    """The rule that a copy breaks."""
 
     NONE = 0
     SIZE = 1
@@ -53,4 +53,4 @@ RULES = {
     CopyRule.COORDINATE_STORE: "stores a box at a negative coordinate, which only a load may have",
     CopyRule.MBARRIER_ELSEWHERE: "names an mbarrier in the shared memory of another block than the one it copies to",
 }
-"""What a thread does that breaks each rule."""
+"""The message for each rule."""

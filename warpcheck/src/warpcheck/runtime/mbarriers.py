@@ -1,14 +1,17 @@
-"""Barriers in shared memory, with transactions. PTX ISA manual, "Parallel Synchronization ... mbarrier".
+"""mbarrier objects, with transactions. PTX ISA manual, "Parallel Synchronization ... mbarrier".
 
-The object is opaque there. Here it holds the arrivals that its phase still needs, those that a phase needs, the bytes
-of transactions that it still expects, as a signed number, and the parity of the phase. A phase is over when it needs
-neither. Tokens are the object as it was before the arrival.
+PTX calls the object opaque. Here its 64 bits are:
 
-The object is 8 bytes of shared memory that any store may change; what happens before what is kept apart, in a record
-and two clocks for each barrier: of the arrivals so far, and of those of the last phase that is over. An arrival adds
-what its warp knows to the first, who waits with success learns the second.
+    63 62   61   60            40 39           20 19            0
+    [ 0 | parity | pending bytes | arrival count | pending arrivals ]
 
-One file: nothing else reads or changes the bits of the object.
+Pending bytes are signed (21 bits): more bytes may have landed than were announced so far. The arrival count is the
+number that each phase needs. A phase is complete when neither arrivals nor bytes are pending. The token of an arrival
+is the object before it.
+
+The object is 8 bytes of shared memory, which any store may change. What it orders is kept apart: a record and two
+vector clocks for each mbarrier, of the arrivals so far, and of the last phase that is complete. An arrival joins its
+warp's clock into the first; a successful wait acquires the second.
 """
 
 from __future__ import annotations
@@ -17,23 +20,23 @@ from warpcheck.errors import FAULT_KINDS, FaultKind
 from warpcheck.events import EventKind
 from warpcheck.layout import LANES
 from warpcheck.native import count_bits, load64, lowest_bit, native, store64
-from warpcheck.runtime.clusters import join, publish, publish_released
-from warpcheck.runtime.elected import arrived_alone, note_arrival
-from warpcheck.runtime.happens_before import ROW, raise_to, unordered
-from warpcheck.runtime.history import SITE, THREAD, accuse
-from warpcheck.runtime.memory import ADDRESSES, OPERANDS, fault
-from warpcheck.runtime.pending import BYTES, TRANSACTIONS, overflows, promised, transacted
-from warpcheck.runtime.recorder import MBARRIERS, find_mbarrier, note_at
+from warpcheck.runtime.clusters import acquire_clock, release_fenced_to_clock, release_to_clock
+from warpcheck.runtime.elected import note_partial_arrival, note_partial_wait
+from warpcheck.runtime.happens_before import ROW_BYTES, is_unordered, raise_to
+from warpcheck.runtime.history import access_id_of, set_conflict, thread_of, warp_of
+from warpcheck.runtime.memory import ADDRESSES, OPERANDS, record_fault
+from warpcheck.runtime.pending import PENDING_MASK, PENDING_SHIFT, add_pending_bytes, expect_bytes, pending_overflows
+from warpcheck.runtime.recorder import MBARRIERS, find_mbarrier, record_barrier_event
 from warpcheck.runtime.records import CountsRecord, CtaRecord, LaunchRecord, MbarrierRecord, WarpRecord
 from warpcheck.runtime.spaces import owner_of
-from warpcheck.runtime.suspects import RACE, suspect
+from warpcheck.runtime.suspects import RACE, defer_fault
 from warpcheck.runtime.sync import end_tracked
 
 __all__ = [
-    "COUNT",
-    "EXPECTED",
+    "ARRIVALS_MASK",
+    "EXPECTED_SHIFT",
     "MBARRIERS",
-    "PHASE",
+    "PHASE_BIT",
     "complete_tx",
     "mbarrier_arrive",
     "mbarrier_init",
@@ -43,56 +46,63 @@ __all__ = [
     "require_init",
 ]
 
-COUNT = (1 << 20) - 1  # of arrivals still needed, in the low bits
-EXPECTED = 20  # where the number of those begins that a phase needs
-PHASE = 61
-BARRIER = FAULT_KINDS.index(FaultKind.BARRIER)
-NO_BARRIER, TOO_OFTEN, NO_ARRIVALS, TOO_MANY, TOO_LONG, SEVERAL_LANES, AGAIN = 1, 2, 3, 4, 5, 6, 7
-TOKENS = 512  # behind the operands: where arrivals leave the objects as they were
+ARRIVALS_MASK = (1 << 20) - 1  # the pending arrivals
+EXPECTED_SHIFT = 20  # first bit of the arrival count of a phase
+PHASE_BIT = 61
+BARRIER_FAULT = FAULT_KINDS.index(FaultKind.BARRIER)
+NOT_INITIALIZED = 1
+EXCESS_ARRIVAL = 2
+NO_ARRIVALS = 3
+TOO_MANY_BARRIERS = 4
+TOO_MANY_BYTES = 5
+SEVERAL_LANES = 6
+ARRIVES_AGAIN = 7
+TOKENS_OFFSET = 512  # offset from the operands at which arrivals leave the previous objects, as tokens
 
 
 @native
-def mbarrier_init(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, number: int, mask: int) -> int:
-    """Begin barriers: the first row of operands has their arrivals."""
-    while mask:
-        lane = lowest_bit(mask)
-        mask &= mask - 1
-        address, count = load64(warp.address + ADDRESSES + 8 * lane), load64(warp.address + OPERANDS + 8 * lane)
-        if count < 1 or count > COUNT:
-            return complain(launch, warp, NO_ARRIVALS, number, lane, address)
-        place = find_mbarrier(cta, address)
-        if not place:
-            place = find_mbarrier(cta, 0)
-        if not place:
-            return complain(launch, warp, TOO_MANY, number, lane, address)
-        record = MbarrierRecord(place)
-        record.place = address
-        record.phases = 0
-        record.promised = 0
-        record.arrival = 0
-        record.loose_lanes = 0
-        record.loose_phase = -1
-        record.trace = number + 1 << SITE | warp.index * LANES + lane
-        record.began = launch.time
-        clock = clock_of(launch, cta, place)
-        for word in range(2 * 32 * launch.cluster_size):
-            store64(clock + 8 * word, 0)
-        store64(address, count | count << EXPECTED)
-    return 0
-
-
-@native
-def mbarrier_inval(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, number: int, mask: int) -> int:
-    """The memory of barriers is free for something else."""
+def mbarrier_init(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, site: int, mask: int) -> int:
+    """Initialize mbarriers: the first row of operands has their arrival counts."""
     while mask:
         lane = lowest_bit(mask)
         mask &= mask - 1
         address = load64(warp.address + ADDRESSES + 8 * lane)
-        place = find_mbarrier(cta, address)
-        if not place:
-            return missing(launch, cta, warp, number, lane, address)
-        record = MbarrierRecord(place)
-        record.place = 0
+        count = load64(warp.address + OPERANDS + 8 * lane)
+        if count < 1 or count > ARRIVALS_MASK:
+            return record_mbarrier_fault(launch, warp, NO_ARRIVALS, site, lane, address)
+        record_address = find_mbarrier(cta, address)
+        if not record_address:
+            record_address = find_mbarrier(cta, 0)
+        if not record_address:
+            return record_mbarrier_fault(launch, warp, TOO_MANY_BARRIERS, site, lane, address)
+        record = MbarrierRecord(record_address)
+        record.object_address = address
+        record.completed_phases = 0
+        record.expected_bytes = 0
+        record.last_arrival_id = 0
+        record.unreleased_lanes = 0
+        record.partial_phase = -1
+        record.init_id = access_id_of(site, warp.index * LANES + lane)
+        record.init_time = launch.time
+        clock = clock_address(launch, cta, record_address)
+        for word in range(2 * 32 * launch.cluster_size):
+            store64(clock + 8 * word, 0)
+        store64(address, count | count << EXPECTED_SHIFT)
+    return 0
+
+
+@native
+def mbarrier_inval(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, site: int, mask: int) -> int:
+    """Forget the mbarriers at these addresses."""
+    while mask:
+        lane = lowest_bit(mask)
+        mask &= mask - 1
+        address = load64(warp.address + ADDRESSES + 8 * lane)
+        record_address = find_mbarrier(cta, address)
+        if not record_address:
+            return report_missing(launch, cta, warp, site, lane, address)
+        record = MbarrierRecord(record_address)
+        record.object_address = 0
         store64(address, 0)
     return 0
 
@@ -102,207 +112,236 @@ def mbarrier_arrive(
     launch: LaunchRecord,
     cta: CtaRecord,
     warp: WarpRecord,
-    number: int,
+    site: int,
     mask: int,
-    drops: int,
-    expects: int,
+    drops_expected: int,
+    expects_bytes: int,
     relaxed: int,
 ) -> int:
-    """Arrive at barriers, lane after lane: the first row of operands has how often, or what bytes to expect before.
+    """Arrive at mbarriers, lane after lane, and leave the objects before the arrival as tokens.
 
-    The objects as they were are left as tokens.
+    The first row of operands has the number of arrivals, or with ``expects_bytes`` the bytes that the arrival
+    announces.
     """
-    last, place, arriving, together = 0, 0, mask, 0
+    last_address = 0
+    record_address = 0
+    arriving = mask
+    arrived_lanes = 0
     launch.time += 1
     owner = CtaRecord(cta.address)
     while mask:
         lane = lowest_bit(mask)
         mask &= mask - 1
-        address, count = load64(warp.address + ADDRESSES + 8 * lane), load64(warp.address + OPERANDS + 8 * lane)
-        if address != last:
-            last, together = address, 0
+        address = load64(warp.address + ADDRESSES + 8 * lane)
+        count = load64(warp.address + OPERANDS + 8 * lane)
+        # Lanes usually arrive at one barrier: it is looked up, and the warp's clock joined into it, once.
+        if address != last_address:
+            last_address = address
+            arrived_lanes = 0
             owner = CtaRecord(owner_of(launch, cta, address))
-            place = 0
+            record_address = 0
             if owner.address:
-                place = find_mbarrier(owner, address)
-            if place:
-                require_init(launch, cta, warp, owner, place, number, lane)
-            if place and relaxed:
-                publish_released(launch, cta, warp, clock_of(launch, owner, place))
-            elif place:
-                publish(launch, cta, warp, clock_of(launch, owner, place))
+                record_address = find_mbarrier(owner, address)
+            if record_address:
+                require_init(launch, cta, warp, owner, record_address, site, lane)
+            if record_address and relaxed:
+                release_fenced_to_clock(launch, cta, warp, clock_address(launch, owner, record_address))
+            elif record_address:
+                release_to_clock(launch, cta, warp, clock_address(launch, owner, record_address))
                 if owner.address == cta.address:
-                    note_arrival(launch, cta, warp, MbarrierRecord(place), arriving)
-            if place:
-                bytes_expected = count if expects else 0
-                note_at(launch, cta, warp.index, EventKind.ARRIVE, number, owner, address, bytes_expected)
-        if not place:
-            if missing(launch, cta, warp, number, lane, address):
+                    note_partial_arrival(launch, cta, warp, MbarrierRecord(record_address), arriving)
+            if record_address:
+                bytes_expected = count if expects_bytes else 0
+                record_barrier_event(launch, cta, warp.index, EventKind.ARRIVE, site, owner, address, bytes_expected)
+        if not record_address:
+            if report_missing(launch, cta, warp, site, lane, address):
                 return 1
         else:
             state = load64(address)
-            store64(warp.address + OPERANDS + TOKENS + 8 * lane, state)
-            if expects and overflows(state, count):
-                return complain(launch, warp, TOO_LONG, number, lane, address)
-            if expects:
-                state = promised(place, number, state, count)
+            store64(warp.address + OPERANDS + TOKENS_OFFSET + 8 * lane, state)
+            if expects_bytes and pending_overflows(state, count):
+                return record_mbarrier_fault(launch, warp, TOO_MANY_BYTES, site, lane, address)
+            # arrive.expect_tx is an expect_tx followed by one arrival (PTX ISA, mbarrier.arrive).
+            if expects_bytes:
+                state = expect_bytes(record_address, site, state, count)
                 count = 1
-            if count > state & COUNT:
-                has_all = owner.address == cta.address and state & COUNT == 0
-                detail = too_often(launch, warp, MbarrierRecord(place), has_all, together)
-                return complain(launch, warp, detail, number, lane, address)
-            together += 1
+            if count > state & ARRIVALS_MASK:
+                has_all = owner.address == cta.address and state & ARRIVALS_MASK == 0
+                detail = classify_excess_arrival(launch, warp, MbarrierRecord(record_address), has_all, arrived_lanes)
+                return record_mbarrier_fault(launch, warp, detail, site, lane, address)
+            arrived_lanes += 1
             if owner.address == cta.address:
-                record = MbarrierRecord(place)
-                record.arrival = number + 1 << SITE | warp.index * LANES + lane
+                record = MbarrierRecord(record_address)
+                record.last_arrival_id = access_id_of(site, warp.index * LANES + lane)
             state -= count
-            if drops:
-                state -= count << EXPECTED
-            settle(launch, owner, place, state)
+            # arrive_drop also lowers the count of all later phases.
+            if drops_expected:
+                state -= count << EXPECTED_SHIFT
+            store_object(launch, owner, record_address, state)
     return 0
 
 
 @native
-def too_often(launch: LaunchRecord, warp: WarpRecord, record: MbarrierRecord, has_all: int, together: int) -> int:
-    """Say why a warp arrives more often than a phase needs, as far as that shows.
+def classify_excess_arrival(
+    launch: LaunchRecord, warp: WarpRecord, record: MbarrierRecord, has_all: int, arrived_lanes: int
+) -> int:
+    """Return why a warp arrives more often than a phase needs, as far as that can be told.
 
-    has_all: whether the phase of a barrier of the warp's own block lacks bytes alone. together: lanes that have arrived
-    by the same instruction.
+    Args:
+        has_all: Whether only bytes are pending at an mbarrier of the warp's own block.
+        arrived_lanes: Lanes that have arrived by the same instruction.
     """
-    if together:
+    if arrived_lanes:
         return SEVERAL_LANES
-    if has_all and record.arrival and (record.arrival & THREAD) >> 5 == warp.index:
-        accuse(launch, record.arrival, record.began)
-        return AGAIN
-    return TOO_OFTEN
+    if has_all and record.last_arrival_id and warp_of(record.last_arrival_id) == warp.index:
+        set_conflict(launch, record.last_arrival_id, record.init_time)
+        return ARRIVES_AGAIN
+    return EXCESS_ARRIVAL
 
 
 @native
 def mbarrier_transact(
-    launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, number: int, mask: int, completes: int
+    launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, site: int, mask: int, completes: int
 ) -> int:
-    """expect_tx and complete_tx: the first row of operands has the bytes."""
+    """Execute expect_tx or complete_tx: the first row of operands has the bytes."""
     while mask:
         lane = lowest_bit(mask)
         mask &= mask - 1
-        address, count = load64(warp.address + ADDRESSES + 8 * lane), load64(warp.address + OPERANDS + 8 * lane)
+        address = load64(warp.address + ADDRESSES + 8 * lane)
+        count = load64(warp.address + OPERANDS + 8 * lane)
         owner = CtaRecord(owner_of(launch, cta, address))
-        place = 0
+        record_address = 0
         if owner.address:
-            place = find_mbarrier(owner, address)
-        if place:
-            require_init(launch, cta, warp, owner, place, number, lane)
-        if not place:
-            if missing(launch, cta, warp, number, lane, address):
+            record_address = find_mbarrier(owner, address)
+        if record_address:
+            require_init(launch, cta, warp, owner, record_address, site, lane)
+        if not record_address:
+            if report_missing(launch, cta, warp, site, lane, address):
                 return 1
-        elif not completes and overflows(load64(address), count):
-            return complain(launch, warp, TOO_LONG, number, lane, address)
+        elif not completes and pending_overflows(load64(address), count):
+            return record_mbarrier_fault(launch, warp, TOO_MANY_BYTES, site, lane, address)
         elif completes:
             complete_tx(launch, owner, address, count, cta, warp.index)
         else:
-            settle(launch, owner, place, promised(place, number, load64(address), count))
+            store_object(launch, owner, record_address, expect_bytes(record_address, site, load64(address), count))
     return 0
 
 
 @native
 def complete_tx(launch: LaunchRecord, owner: CtaRecord, address: int, count: int, writer: CtaRecord, warp: int) -> int:
-    """Bytes of a copy have landed that a barrier in the shared memory of ``owner`` tracks; call it after the last one.
+    """Complete the transaction of a copy at an mbarrier in the shared memory of ``owner``, after its last byte was
+    written.
 
-    The copy is the work of a warp of the block ``writer``: who waits for the barrier knows what that one has written
-    until now. Returns 0 where no barrier is at the address.
+    The copy counts as work of a warp of the block ``writer``: a thread that waits for the mbarrier is ordered behind
+    what that warp has written until now. Return 0 if there is no mbarrier at the address.
     """
-    place = find_mbarrier(owner, address)
-    if not place:
+    record_address = find_mbarrier(owner, address)
+    if not record_address:
         return 0
     launch.time += 1
-    clock = clock_of(launch, owner, place)
-    raise_to(clock + ROW * (writer.block_number % launch.cluster_size) + 8 * warp, launch.time)
-    settle(launch, owner, place, transacted(load64(address), 0 - count))
+    clock = clock_address(launch, owner, record_address)
+    # The writes of the copy are dated before this time, so whoever acquires it is ordered behind them.
+    raise_to(clock + ROW_BYTES * (writer.block_number % launch.cluster_size) + 8 * warp, launch.time)
+    store_object(launch, owner, record_address, add_pending_bytes(load64(address), 0 - count))
     return 1
 
 
 @native
-def mbarrier_wait(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, number: int, mask: int, relaxed: int) -> int:
-    """Leave the lanes as failing whose phase is not over: the first row of operands has its parity."""
-    failing, last, joined, place, left = 0, 0, 0, 0, mask
-    while left:
-        lane = lowest_bit(left)
-        left &= left - 1
+def mbarrier_wait(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, site: int, mask: int, relaxed: int) -> int:
+    """Block the lanes whose phase is not complete: the first row of operands has its parity."""
+    blocked = 0
+    last_address = 0
+    joined_record = 0
+    record_address = 0
+    remaining = mask
+    while remaining:
+        lane = lowest_bit(remaining)
+        remaining &= remaining - 1
         address = load64(warp.address + ADDRESSES + 8 * lane)
-        if address != last:
-            last = address
-            place = find_mbarrier(cta, address)
-            if place:
-                require_init(launch, cta, warp, cta, place, number, lane)
-        if not place:
-            if missing(launch, cta, warp, number, lane, address):
+        if address != last_address:
+            last_address = address
+            record_address = find_mbarrier(cta, address)
+            if record_address:
+                require_init(launch, cta, warp, cta, record_address, site, lane)
+        if not record_address:
+            if report_missing(launch, cta, warp, site, lane, address):
                 return 1
-            failing |= 1 << lane
-        elif (load64(address) >> PHASE ^ load64(warp.address + OPERANDS + 8 * lane)) & 1 == 0:
-            failing |= 1 << lane
-            warp.waits_at = address
-        elif place != joined:
+            blocked |= 1 << lane
+        elif (load64(address) >> PHASE_BIT ^ load64(warp.address + OPERANDS + 8 * lane)) & 1 == 0:
+            blocked |= 1 << lane
+            warp.awaited_mbarrier = address
+        elif record_address != joined_record:
             if not relaxed:
-                join(launch, cta, warp, clock_of(launch, cta, place) + ROW * launch.cluster_size)
-                arrived_alone(warp, MbarrierRecord(place))
-            end_tracked(launch, cta, MbarrierRecord(place))
-            joined = place
-    warp.failing = failing
-    if failing != mask:
-        passed = load64(warp.address + ADDRESSES + 8 * lowest_bit(mask & ~failing))
-        note_at(launch, cta, warp.index, EventKind.PASS, number, cta, passed, 0)
-        counts = CountsRecord(launch.counts + number * CountsRecord.size)
+                acquire_clock(
+                    launch, cta, warp, clock_address(launch, cta, record_address) + ROW_BYTES * launch.cluster_size
+                )
+                note_partial_wait(warp, MbarrierRecord(record_address))
+            end_tracked(launch, cta, MbarrierRecord(record_address))
+            joined_record = record_address
+    warp.blocked_lanes = blocked
+    if blocked != mask:
+        passed = load64(warp.address + ADDRESSES + 8 * lowest_bit(mask & ~blocked))
+        record_barrier_event(launch, cta, warp.index, EventKind.PASS, site, cta, passed, 0)
+        counts = CountsRecord(launch.counts + site * CountsRecord.size)
         counts.requests += 1
-        counts.lanes += count_bits(mask & ~failing)
+        counts.lanes += count_bits(mask & ~blocked)
         counts.wavefronts += 1
         counts.least += 1
     return 0
 
 
 @native
-def settle(launch: LaunchRecord, owner: CtaRecord, place: int, state: int) -> None:
-    """Store a barrier's object; where it needs nothing more, its next phase begins."""
-    record = MbarrierRecord(place)
+def store_object(launch: LaunchRecord, owner: CtaRecord, record_address: int, state: int) -> None:
+    """Store the object of an mbarrier, and begin its next phase if nothing is pending."""
+    record = MbarrierRecord(record_address)
+    # The time advances even within a phase: suspended warps try again when it has changed.
     launch.time += 1
-    if state & COUNT == 0 and state >> TRANSACTIONS & BYTES == 0:
-        state = state ^ 1 << PHASE | state >> EXPECTED & COUNT
-        record.phases += 1
-        record.promised = 0
-        clock, words = clock_of(launch, owner, place), 32 * launch.cluster_size
+    if state & ARRIVALS_MASK == 0 and state >> PENDING_SHIFT & PENDING_MASK == 0:
+        state = state ^ 1 << PHASE_BIT | state >> EXPECTED_SHIFT & ARRIVALS_MASK
+        # The parity flips, and the next phase's arrivals are pending. The clock of the arrivals becomes the clock of
+        # the last complete phase, which waiting warps acquire.
+        record.completed_phases += 1
+        record.expected_bytes = 0
+        clock = clock_address(launch, owner, record_address)
+        words = 32 * launch.cluster_size
         for word in range(words):
             store64(clock + 8 * (words + word), load64(clock + 8 * word))
-    store64(record.place, state)
+    store64(record.object_address, state)
 
 
 @native
 def require_init(
-    launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, owner: CtaRecord, place: int, number: int, lane: int
+    launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, owner: CtaRecord, record_address: int, site: int, lane: int
 ) -> None:
-    """Suspect a use of a barrier that its initialization does not happen before; arrivals since hide that otherwise."""
-    record = MbarrierRecord(place)
+    """Defer a race if this use of an mbarrier is not ordered behind its initialization: arrivals since would hide
+    it.
+    """
+    record = MbarrierRecord(record_address)
     thread = warp.index * LANES + lane
-    if unordered(launch, cta, owner.block_began, warp.index, record.trace & THREAD, record.began, thread):
-        accuse(launch, record.trace, record.began)
-        suspect(launch, cta, warp, RACE, number, lane, record.place, 8)
+    if is_unordered(launch, cta, owner.block_began, warp.index, thread_of(record.init_id), record.init_time, thread):
+        set_conflict(launch, record.init_id, record.init_time)
+        defer_fault(launch, cta, warp, RACE, site, lane, record.object_address, 8)
 
 
 @native
-def clock_of(launch: LaunchRecord, cta: CtaRecord, place: int) -> int:
-    """The clocks of a barrier, by the address of its record: they follow that of the cluster's barrier."""
-    number = (place - cta.mbarriers) // MbarrierRecord.size
-    return cta.clocks + 2 * ROW * launch.cluster_size * (number + 1)
+def clock_address(launch: LaunchRecord, cta: CtaRecord, record_address: int) -> int:
+    """Return the address of an mbarrier's two vector clocks: they follow those of the cluster's barrier."""
+    record_index = (record_address - cta.mbarriers) // MbarrierRecord.size
+    return cta.barrier_clocks + 2 * ROW_BYTES * launch.cluster_size * (record_index + 1)
 
 
 @native
-def missing(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, number: int, lane: int, address: int) -> int:
-    """A barrier that is none: a fault, unless a read of unwritten memory is on record that says more."""
-    if cta.suspect_address:
+def report_missing(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, site: int, lane: int, address: int) -> int:
+    """Fault on an address that holds no mbarrier, unless a deferred fault explains it."""
+    if cta.deferred_address:
         return 0
-    return complain(launch, warp, NO_BARRIER, number, lane, address)
+    return record_mbarrier_fault(launch, warp, NOT_INITIALIZED, site, lane, address)
 
 
 @native
-def complain(launch: LaunchRecord, warp: WarpRecord, detail: int, number: int, lane: int, address: int) -> int:
-    """Write down which rule of barriers is broken."""
+def record_mbarrier_fault(
+    launch: LaunchRecord, warp: WarpRecord, detail: int, site: int, lane: int, address: int
+) -> int:
+    """Record which rule of mbarriers is broken. Return 1."""
     launch.fault_detail = detail
-    return fault(launch, warp, BARRIER, number, lane, address)
+    return record_fault(launch, warp, BARRIER_FAULT, site, lane, address)

@@ -1,27 +1,27 @@
-"""The order of the blocks of a grid, and of the warps of a block: a kernel that depends on it gives other results.
+"""The order of the blocks of a grid, and of the warps of a block. A kernel that depends on it gives other results.
 
-0: from the first to the last. 1: from the last to the first. A prime above all counts: in steps of so many.
+Order 0 is ascending, 1 descending. A prime above all counts is a stride: consecutive turns are that many indices apart.
 """
 
 from __future__ import annotations
 
 from warpcheck.native import native
 
-__all__ = ["place_at", "whose_turn"]
+__all__ = ["scheduled_block", "scheduled_index"]
 
 
 @native
-def whose_turn(before: int, count: int, order: int) -> int:
-    """Which of ``count`` has its turn after so many others."""
+def scheduled_index(position: int, count: int, order: int) -> int:
+    """Return which of ``count`` indices comes at a position."""
     if order == 0:
-        return before
+        return position
     if order == 1:
-        return count - 1 - before
-    return (before * order + order // 4) % count
+        return count - 1 - position
+    return (position * order + order // 4) % count
 
 
 @native
-def place_at(number: int, blocks: int, size: int, order: int) -> int:
-    """Which of the blocks has its turn after ``number`` others; those of a cluster of ``size`` come together."""
-    rank = size - 1 - number % size if order == 1 else number % size
-    return whose_turn(number // size, blocks // size, order) * size + rank
+def scheduled_block(position: int, blocks: int, cluster_size: int, order: int) -> int:
+    """Return which block of the grid comes at a position; the blocks of a cluster stay together."""
+    rank = cluster_size - 1 - position % cluster_size if order == 1 else position % cluster_size
+    return scheduled_index(position // cluster_size, blocks // cluster_size, order) * cluster_size + rank

@@ -1,35 +1,35 @@
-"""The bytes that a phase of an mbarrier still expects: bits of its object; see ``mbarriers``."""
+"""The bytes that a phase of an mbarrier still expects: bits 40 to 60 of its object; see ``mbarriers``."""
 
 from __future__ import annotations
 
 from warpcheck.native import native
 from warpcheck.runtime.records import MbarrierRecord
 
-__all__ = ["BYTES", "TRANSACTIONS", "overflows", "promised", "transacted"]
+__all__ = ["PENDING_MASK", "PENDING_SHIFT", "add_pending_bytes", "expect_bytes", "pending_overflows"]
 
-TRANSACTIONS = 40  # where they begin: 21 bits, signed
-BYTES = (1 << 21) - 1
-MOST = (1 << 20) - 1  # bytes that a phase may have pending
-
-
-@native
-def promised(place: int, number: int, state: int, count: int) -> int:
-    """An object that is told to expect so many bytes more, by the instruction of this number."""
-    record = MbarrierRecord(place)
-    record.promised += count
-    record.promise = number + 1
-    return transacted(state, count)
+PENDING_SHIFT = 40  # first of 21 bits, signed
+PENDING_MASK = (1 << 21) - 1
+MAX_PENDING_BYTES = (1 << 20) - 1  # bytes that a phase may have pending
 
 
 @native
-def transacted(state: int, count: int) -> int:
-    """An object that expects so many bytes more."""
-    left = (state >> TRANSACTIONS) + count & BYTES
-    return state & ~(BYTES << TRANSACTIONS) | left << TRANSACTIONS
+def expect_bytes(record_address: int, site: int, state: int, count: int) -> int:
+    """Return an object that expects ``count`` more bytes, and record which instruction announced them."""
+    record = MbarrierRecord(record_address)
+    record.expected_bytes += count
+    record.expect_site = site + 1
+    return add_pending_bytes(state, count)
 
 
 @native
-def overflows(state: int, count: int) -> int:
-    """Whether an object cannot expect so many bytes more."""
-    left = state >> TRANSACTIONS & BYTES
-    return left <= MOST and left + count > MOST
+def add_pending_bytes(state: int, count: int) -> int:
+    """Return an object that expects ``count`` more bytes."""
+    pending = (state >> PENDING_SHIFT) + count & PENDING_MASK
+    return state & ~(PENDING_MASK << PENDING_SHIFT) | pending << PENDING_SHIFT
+
+
+@native
+def pending_overflows(state: int, count: int) -> int:
+    """Return whether an object cannot expect ``count`` more bytes."""
+    pending = state >> PENDING_SHIFT & PENDING_MASK
+    return pending <= MAX_PENDING_BYTES and pending + count > MAX_PENDING_BYTES

@@ -1,61 +1,65 @@
-"""Waiting for another thread by asking again and again: the warp's turn ends, so that the other one has its own."""
+"""End the slice of a warp that polls, so that the thread that it waits for can run."""
 
 from __future__ import annotations
 
 from warpcheck.layout import LANES
-from warpcheck.native import apart, load64, lowest_bit, native, store64
+from warpcheck.native import load64, lowest_bit, native, noinline, store64
 from warpcheck.runtime.records import WARP, CtaRecord, LaunchRecord, WarpRecord, field_offset
 
-__all__ = ["ask", "poll", "repeats"]
+__all__ = ["count_poll", "poll", "repeats_last_poll"]
 
-ASKED = field_offset(WARP, "asked")
+POLLED_ADDRESSES = field_offset(WARP, "polled_addresses")
 
-PATIENCE = 32  # strong accesses to one address in a row, before the warp gives up its slice
+POLLS_PER_SLICE = 32  # consecutive strong accesses to one address after which a warp gives up its slice
 
 
 @native
 def poll(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, addresses: int, mask: int) -> None:
-    """A strong access to global memory.
+    """Count a strong access to global memory, which acquires what other blocks have published.
 
-    It acquires what others have published, even if it is relaxed: programs in CUDA C++ leave out the fence behind it,
-    as NVIDIA's guide does. Triton has no fences, and its operations say whether they acquire.
+    Even a relaxed access acquires: programs in CUDA C++ leave out the fence after it, as NVIDIA's guide does. Triton
+    has no fences, and its operations say whether they acquire.
     """
     if not launch.converges:
-        cta.acquired = launch.time
-    ask(launch, cta, warp, addresses, mask)
+        cta.acquired_at = launch.time
+    count_poll(launch, cta, warp, addresses, mask)
 
 
-@apart
-def ask(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, addresses: int, mask: int) -> None:
-    """A strong access. Some repetitions on, the warp's slice ends with the next round of its loop.
+@noinline
+def count_poll(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, addresses: int, mask: int) -> None:
+    """Count a strong access. After several in a row to one address, the warp's slice ends with the next iteration of
+    its loop.
 
-    Where that loop has a barrier of the block, the block gives way at one; see ``schedule``.
+    If that loop contains a barrier of the block, the block yields at that barrier; see ``schedule``.
     """
     address = load64(addresses + 8 * lowest_bit(mask))
-    if warp.polled != address:
-        warp.polled = address
+    if warp.polled_address != address:
+        warp.polled_address = address
         warp.polls = 0
     warp.polls += 1
-    if warp.polls >= PATIENCE and launch.budget >= 0:
+    if warp.polls >= POLLS_PER_SLICE and launch.budget >= 0:
         warp.polls = 1
-        cta.vain_polls += 1
-        spare = launch.budget + 1
-        launch.spared += spare
-        launch.clock -= spare
+        cta.poll_timeouts += 1
+        # A negative budget preempts the warp at its next loop; the rest of the slice is not charged.
+        unused = launch.budget + 1
+        launch.unused_budget += unused
+        launch.clock -= unused
         launch.budget = -1
 
 
-@apart
-def repeats(warp: WarpRecord, number: int, addresses: int, mask: int) -> int:
-    """Whether every lane of a strong load asks what it asked last, by the same instruction: how often is up to time."""
-    again = warp.asking == number + 1
-    for lane in range(LANES * (not again)):
-        store64(warp.address + ASKED + 8 * lane, 0)
+@noinline
+def repeats_last_poll(warp: WarpRecord, site: int, addresses: int, mask: int) -> int:
+    """Return whether every lane of a strong load repeats its last one, by the same instruction. How often depends on
+    timing.
+    """
+    is_repeated = warp.poll_site == site + 1
+    for lane in range(LANES * (not is_repeated)):
+        store64(warp.address + POLLED_ADDRESSES + 8 * lane, 0)
     while mask:
         lane = lowest_bit(mask)
         mask &= mask - 1
         address = load64(addresses + 8 * lane)
-        again = again and load64(warp.address + ASKED + 8 * lane) == address
-        store64(warp.address + ASKED + 8 * lane, address)
-    warp.asking = number + 1
-    return again
+        is_repeated = is_repeated and load64(warp.address + POLLED_ADDRESSES + 8 * lane) == address
+        store64(warp.address + POLLED_ADDRESSES + 8 * lane, address)
+    warp.poll_site = site + 1
+    return is_repeated

@@ -1,4 +1,4 @@
-"""Writes down what the warps of a launch's first block, or cluster, do, if that is asked for; see ``simt.events``."""
+"""Record what the warps of a launch's first block, or cluster, do, if events are recorded; see ``events``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,17 @@ from warpcheck.runtime.records import (
     field_offset,
 )
 
-__all__ = ["EVENT", "MBARRIERS", "NO_BARRIER", "NO_SITE", "at_block", "find_mbarrier", "note", "note_at", "note_stop"]
+__all__ = [
+    "EVENT",
+    "MBARRIERS",
+    "NO_BARRIER",
+    "NO_SITE",
+    "block_site",
+    "find_mbarrier",
+    "record_barrier_event",
+    "record_event",
+    "record_stop",
+]
 
 PCS = field_offset(WARP, "pcs")
 MBARRIERS = 256  # of a block at once
@@ -36,23 +46,26 @@ class EventRecord(View):
 
 
 @native
-def records(launch: LaunchRecord, cta: CtaRecord) -> int:
-    """Whether events of this block are wanted."""
+def is_recorded(launch: LaunchRecord, cta: CtaRecord) -> int:
+    """Return whether events of this block are recorded."""
     return launch.events != 0 and cta.block_number < launch.cluster_size
 
 
 @native
-def note(
+def record_event(
     launch: LaunchRecord, cta: CtaRecord, warp: int, kind: int, site: int, barrier: int, phase: int, nbytes: int
 ) -> None:
-    """Add an event. ``site`` is that of an instruction, or ``at_block``, or NO_SITE.
+    """Record an event.
 
-    ``barrier`` is an address in shared memory, the number of a barrier of the block, or NO_BARRIER.
+    Args:
+        site: The site of an instruction, the result of ``block_site``, or NO_SITE.
+        barrier: The address of an mbarrier, the number of a barrier of the block, or NO_BARRIER.
     """
-    if records(launch, cta):
+    if is_recorded(launch, cta):
         if launch.event_count < EVENTS:
             event = EventRecord(launch.events + launch.event_count * EventRecord.size)
             event.kind = kind
+            # While a warp runs, launch.clock is that of the end of its slice.
             event.clock = launch.clock - launch.budget * launch.running
             event.block = cta.rank
             event.warp = warp
@@ -64,50 +77,55 @@ def note(
 
 
 @native
-def note_at(
+def record_barrier_event(
     launch: LaunchRecord, cta: CtaRecord, warp: int, kind: int, site: int, owner: CtaRecord, barrier: int, nbytes: int
 ) -> None:
-    """Add an event at a barrier, which may be an mbarrier of the block ``owner``."""
-    if records(launch, cta):
+    """Record an event at a barrier, which may be an mbarrier of the block ``owner``."""
+    if is_recorded(launch, cta):
         phase = 0
         if owner.mbarriers and barrier >= BARRIERS:
-            place = find_mbarrier(owner, barrier)
-            if place:
-                record = MbarrierRecord(place)
-                phase = record.phases
-        note(launch, cta, warp, kind, site, barrier, phase, nbytes)
+            record_address = find_mbarrier(owner, barrier)
+            if record_address:
+                record = MbarrierRecord(record_address)
+                phase = record.completed_phases
+        record_event(launch, cta, warp, kind, site, barrier, phase, nbytes)
 
 
 @native
-def note_stop(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord) -> None:
-    """A warp has stopped to run."""
-    if records(launch, cta):
-        kind, barrier, block = EventKind.WAIT, NO_BARRIER, NOWHERE
+def record_stop(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord) -> None:
+    """Record that a warp has stopped running, and why."""
+    if is_recorded(launch, cta):
+        kind = EventKind.WAIT
+        barrier = NO_BARRIER
+        block = NOWHERE
         for lane in range(LANES):
             block = min(block, load32(warp.address + PCS + 4 * lane))
         if warp.status == Status.BARRIER:
-            barrier, block = warp.barrier, warp.barrier_block
+            barrier = warp.barrier
+            block = warp.barrier_block
         elif warp.status == Status.ARRIVED:
-            kind, barrier, block = EventKind.ARRIVE, warp.barrier, warp.barrier_block
-        elif warp.status == Status.SUSPENDED and warp.waits_at:
-            barrier = warp.waits_at
+            kind = EventKind.ARRIVE
+            barrier = warp.barrier
+            block = warp.barrier_block
+        elif warp.status == Status.SUSPENDED and warp.awaited_mbarrier:
+            barrier = warp.awaited_mbarrier
         elif warp.status == Status.EXITED:
             kind = EventKind.EXIT
         elif warp.status != Status.SUSPENDED:
             kind = EventKind.PREEMPTED
-        note_at(launch, cta, warp.index, kind, at_block(block), cta, barrier, 0)
+        record_barrier_event(launch, cta, warp.index, kind, block_site(block), cta, barrier, 0)
 
 
 @native
-def at_block(block: int) -> int:
-    """The site that stands for the first instruction of a basic block."""
+def block_site(block: int) -> int:
+    """Return the site that stands for the first instruction of a basic block."""
     return NO_SITE + 1 + block
 
 
 @native
 def find_mbarrier(cta: CtaRecord, address: int) -> int:
-    """The record of the barrier at an address; 0 without a barrier there."""
-    for place in range(cta.mbarriers, cta.mbarriers + MBARRIERS * MbarrierRecord.size, MbarrierRecord.size):
-        if load64(place) == address:
-            return place
+    """Return the address of the record of the mbarrier at an address; 0 if there is none."""
+    for record_address in range(cta.mbarriers, cta.mbarriers + MBARRIERS * MbarrierRecord.size, MbarrierRecord.size):
+        if load64(record_address) == address:
+            return record_address
     return 0

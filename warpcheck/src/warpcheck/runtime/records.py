@@ -1,10 +1,10 @@
-"""The records that generated code, the memory checks and the scheduler share, as numpy dtypes.
+"""The records that generated code, checks and scheduler share, as numpy dtypes.
 
-``LAUNCH`` exists once per launch; ``CTA`` once for each thread block that is resident; ``WARP`` once for each of its
-warps, followed by the warp's registers; ``COUNTS`` and ``SAMPLE`` once for each instruction that touches memory. A
-record is one span of bytes; generated code reads a field at its offset. Fields that hold an address say of what.
+``LAUNCH`` exists once per launch; ``CTA`` once for each resident thread block; ``WARP`` once for each of its warps,
+followed by the warp's registers; ``COUNTS`` and ``SAMPLE`` once for each instruction that touches memory. Generated
+code accesses a field at its offset. Fields that hold an address say of what.
 
-One file: a table of fields that several layers name.
+They are in one file because several layers name their fields.
 """
 
 from __future__ import annotations
@@ -40,37 +40,45 @@ __all__ = [
     "field_offset",
 ]
 
-# The first request of a site, and whether it reads what an atomic operation then begins with; see races.
-SAMPLE = np.dtype([("mask", "i8"), ("guesses", "i8"), ("addresses", "i8", LANES)])
+# The first request of an access site, kept for pictures. is_speculative: whether the site's plain reads are the first
+# step of a compare-and-swap loop, which checks them itself; see races.
+SAMPLE = np.dtype([("mask", "i8"), ("is_speculative", "i8"), ("addresses", "i8", LANES)])
 
-# One row of counters for each site. Shared-memory rows use wavefronts and least; the others sectors and scattered;
-# atomics same_address, too, and the wavefronts of a loop's loads; bulk and tensor copies requests and three others.
+# One row of counters for each access site. Sites in shared memory count wavefronts and least (wavefronts without bank
+# conflicts), other sites count sectors and scattered. Atomics count same_address too, and the wavefronts of the loads
+# in a loop that ptxas makes of them. Bulk and tensor copies count requests and the three columns behind same_address.
 _ACCESSES = ("requests", "lanes", "sectors", "wavefronts", "least", "scattered", "same_address")
 ACCESS_COUNTS = len(_ACCESSES)
 COUNTED = (*_ACCESSES, "bulk_bytes", "bulk_sectors", "multicast_sectors", "loop_wavefronts")
-# How the hardware serves a site. Neighbors together: the bytes of such an access, where the group keeps the chunks that
-# it has in registers, and the mask of their numbers. Atomic operations: their way. copies: it is a cp.async.
-COUNTS = np.dtype([(name, "i8") for name in (*COUNTED, "width", "chunks", "chunk_mask", "way", "copies")])
+# How the hardware executes a site. width: bytes of a lane, where ptxas merged neighboring accesses. chunks, chunk_mask:
+# the ring in which such a group remembers the bytes that it has in registers. atomic_strategy: see AtomicStrategy.
+COUNTS = np.dtype(
+    [(name, "i8") for name in (*COUNTED, "width", "chunks", "chunk_mask", "atomic_strategy", "is_cp_async")]
+)
 
-# tracker: the address of the mbarrier that tracks it, or 0, with the number of its phase. site, issued: by which
-# instruction and when. sources: what each lane reads; see sources.
-_COPY = ("group", "mask", "bytes", "tracker", "phase", "site", "issued")
+# One cp.async of a warp. tracker: the address of the mbarrier that tracks it, or 0, with the number of its phase. site,
+# issued_at: by which instruction and when. addresses, sources: what each lane writes and reads; see sources.
+_COPY = ("group", "mask", "bytes", "tracker", "phase", "site", "issued_at")
 COPY = np.dtype([*((name, "i8") for name in _COPY), ("addresses", "i8", LANES), ("sources", "i8", LANES)])
 
-# An operand of wgmma that a warp reads from shared memory: its group, place and site; the window of its bytes, as
-# offsets in shared memory; what its descriptor says; and the time of the wait behind it, or 0. See reads.
-_PLACE = ("low", "high", "start", "lead", "stride", "span", "base", "major", "first", "rows")
-_READ = ("group", "place", "site", *_PLACE, "until")
+# One operand of wgmma that a warp reads from shared memory: its commit group, its instruction's position in the block
+# and its site; the window of its bytes, as offsets in shared memory; the fields of its descriptor; and the time at
+# which a warp of the warpgroup waited for it, or 0. See reads.
+_DESCRIPTOR = ("low", "high", "start", "lead", "stride", "span", "base", "major", "first", "rows")
+_READ = ("group", "position", "site", *_DESCRIPTOR, "waited_at")
 READ = np.dtype([(name, "i8") for name in _READ])
 
-# A named barrier of a block: the warps that have arrived without waiting, as bits, how often, and when.
-BARRIER = np.dtype([("arrived", "i8"), ("arrivals", "i8"), ("times", "i8", LANES)])
-# A barrier in shared memory: its address, or 0; how many of its phases are over; who initialized it, and when; the
-# bytes that its phase was told to expect, and the number of the last instruction that did, counted from 1; the trace of
-# the last arrival by a thread of its own block; see elected.
-_LOOSE = tuple(f"loose_{name}" for name in ("warp", "lanes", "since", "time", "phase"))
-_PHASE = ("place", "phases", "trace", "began", "promised", "promise", "arrival")
-MBARRIER = np.dtype([(name, "i8") for name in (*_PHASE, *_LOOSE)])
+# A named barrier of a block (bar.sync, bar.arrive): the warps that have arrived without waiting, as bits, how many
+# such arrivals there were, and the time of each.
+BARRIER = np.dtype([("arrived_warps", "i8"), ("arrivals", "i8"), ("arrival_times", "i8", LANES)])
+# What is remembered of an mbarrier beside its object. object_address: 0 for a free record; find_mbarrier relies on it
+# being the first field. init_id, init_time: the access id and the time of mbarrier.init. expected_bytes: all bytes that
+# the current phase was told to expect, expect_site: the last instruction that did so, counted from 1. last_arrival_id:
+# the access id of the last arrival by a thread of the barrier's own block.
+_MBARRIER = ("object_address", "completed_phases", "init_id", "init_time", "expected_bytes", "expect_site")
+# A warp of which only some lanes have arrived in this phase, those that have not, and when; see elected.
+_PARTIAL_ARRIVAL = ("partial_warp", "unreleased_lanes", "unreleased_since", "partial_time", "partial_phase")
+MBARRIER = np.dtype([(name, "i8") for name in (*_MBARRIER, "last_arrival_id", *_PARTIAL_ARRIVAL)])
 
 BUFFER = np.dtype(
     [
@@ -89,9 +97,9 @@ LAUNCH = np.dtype(
         *((f"{name}_{axis}", "u4") for name in ("ntid", "nctaid", "cluster") for axis in "xyz"),
         ("shared_bytes", "u4"),  # of a block, its dynamic ones among them
         ("dynamic_bytes", "u4"),
-        ("reserved", "u4"),  # where the system's own shared memory begins, and its bytes
+        ("reserved", "u4"),  # offset of the system's own shared memory
         ("reserved_bytes", "u4"),
-        ("scratch", "u4"),  # whether the compiler alone writes shared memory
+        ("compiler_scratch", "u4"),  # whether only Triton's compiler lays out and writes shared memory
         ("local_bytes", "i8"),  # of a thread, and of a whole block
         ("local_total", "i8"),
         ("params", "i8"),
@@ -103,45 +111,45 @@ LAUNCH = np.dtype(
         ("buffer_count", "i8"),
         ("symbols", "i8"),  # addresses of module-level variables
         ("shared_granule", "i8"),  # as of a buffer
-        ("time", "i8"),  # counts synchronisations
+        ("time", "i8"),  # the logical clock: counts synchronisations; see happens_before
         ("launch_began", "i8"),  # the time at which this launch began
         ("block_next", "i8"),  # the next block of the grid to become resident, and how many there are
         ("block_count", "i8"),
         ("cluster_size", "i8"),  # blocks of a cluster
-        ("explicit", "u4"),  # whether the launch, or the kernel, asks for clusters
+        ("explicit_cluster", "u4"),  # whether the launch, or the kernel, asks for clusters, even of one block
         ("registers", "i4"),  # of each thread, as it begins; see setmaxnreg
-        ("expires", "i8"),  # whether all blocks wait for each other: time is up for whoever asks again and again
-        ("places", "i8"),  # which blocks of the grid these are, where they are a sample; 0 where they are all
+        ("timeouts_expire", "i8"),  # whether all blocks wait for each other, so that suspended waits time out
+        ("sampled_blocks", "i8"),  # the numbers in the grid of the blocks of a sample; 0 where all blocks run
         ("stretch_began", "i8"),  # of a sample: the time at which its last run of neighboring blocks began
         ("reverse", "i8"),  # the order of blocks, and of the warps of each; see order
-        ("converges", "i8"),  # whether the lanes of a warp stay together, for the compiler sees to it
-        ("turns", "i8"),  # when each turn of a block began, and whose it was: as many as turn_count
+        ("converges", "i8"),  # whether the compiler keeps the lanes of a warp converged, as Triton's does
+        ("turns", "i8"),  # the start of each turn, in order; turn_blocks: its block
         ("turn_blocks", "i8"),
         ("turn_count", "i8"),
-        ("published", "i8"),  # for each block: when it last published its writes
-        ("bulk", "i8"),  # a ring of BULKS records: copies that were issued, and how many of them are done
+        ("published_at", "i8"),  # for each block: the time of its last fence of device scope
+        ("bulk", "i8"),  # a ring of BULKS records; bulk_begun copies were issued, bulk_ended of them are done
         ("bulk_begun", "i8"),
         ("bulk_ended", "i8"),
         ("cooperative", "i8"),  # whether all blocks are resident, and take turns
         ("workspace", "i8"),  # of the barrier of a cooperative grid
-        ("budget", "i8"),  # lane-instructions left of a warp's slice, and until the host wants to look
-        ("left", "i8"),
-        ("spared", "i8"),  # lane-instructions of its slice that a warp gave up, for it polls
+        ("budget", "i8"),  # lane-instructions left of the running warp's slice
+        ("host_budget", "i8"),  # lane-instructions until control returns to the host
+        ("unused_budget", "i8"),  # lane-instructions of its slice that a polling warp gave up
         ("clock", "i8"),  # lane-instructions of the launch so far; while a warp runs, as at the end of its slice
         ("running", "i8"),  # whether a warp runs
-        ("events", "i8"),  # EVENTS records, or 0 where nobody asks for them, and how many there would be
+        ("events", "i8"),  # EVENTS records, or 0 where events are not recorded; event_count may exceed EVENTS
         ("event_count", "i8"),
         ("fault_kind", "i4"),
-        ("fault_site", "i4"),  # below 0 where it is no access: -1 less the instruction's place in fault_block
+        ("fault_site", "i4"),  # an access site; or, below 0, ~(number of an instruction in basic block fault_block)
         ("fault_lane", "i4"),
         ("fault_warp", "i4"),
         ("fault_block", "i4"),
         ("fault_address", "i8"),
-        ("fault_detail", "i8"),  # what else the complaint has to say, by kind
-        ("lanes_needed", "u4"),  # by an instruction whose mask is wrong, and those that run it
+        ("fault_detail", "i8"),  # depends on fault_kind
+        ("lanes_needed", "u4"),  # the mask of an instruction of several lanes; lanes_here: the lanes that execute it
         ("lanes_here", "u4"),
-        ("other", "i8"),  # trace and time of the access that the last race was with; see races
-        ("other_time", "i8"),
+        ("conflict_id", "i8"),  # access id and time of the access that the last race was with; see history
+        ("conflict_time", "i8"),
     ],
     align=True,
 )
@@ -155,12 +163,12 @@ CTA = np.dtype(
         ("window", "i8"),  # where the shared memory of its cluster's first block begins, or would
         ("barriers", "i8"),  # BARRIERS records
         ("mbarriers", "i8"),  # MBARRIERS records; see mbarriers
-        ("clocks", "i8"),
+        ("barrier_clocks", "i8"),
         ("block_number", "i8"),  # in the grid
         ("block_began", "i8"),  # the time at which this block began; 0 before that
         ("clock_began", "i8"),  # launch.clock when this block began
         ("turn_began", "i8"),  # the time at which its present turn began
-        ("acquired", "i8"),  # when this block last used an atomic, and so may have seen what others published; or 0
+        ("acquired_at", "i8"),  # when this block last used an atomic, and so acquired what other blocks published; or 0
         ("shared", "i8"),
         ("shared_state", "i8"),
         ("shared_history", "i8"),
@@ -170,28 +178,28 @@ CTA = np.dtype(
         ("warp_count", "i8"),
         ("warp_stride", "i8"),
         ("copies", "i8"),  # a ring of COPIES records for each warp
-        ("in_flight", "i8"),  # how many of those copies nobody has waited for, and what encloses their sources
+        ("copies_in_flight", "i8"),  # those that no thread has waited for; source_low, source_high: bounds
         ("source_low", "i8"),
         ("source_high", "i8"),
-        ("reads", "i8"),  # a ring of READS records for each warp, and room for the products of wgmma
+        ("operand_reads", "i8"),  # a ring of READS records for each warp, and scratch memory for the products of wgmma
         ("products", "i8"),
-        ("unwaited", "i8"),  # how many of those reads no warp has waited for
-        # known[0][w][v]: accesses of warp v before this time happen before what warp w does now; known[p]: those of the
-        # block whose number is p further in the cluster
-        ("known", "i8"),
-        ("released", "i8"),  # like known: what each warp knew at its last fence, and has seen of others since its own
-        ("seen", "i8"),
-        ("fences", "i8"),  # a ring of FENCES for each warp, see proxies
-        ("met", "i8"),  # the time of the last barrier of the whole block
-        ("vain_polls", "i8"),  # how often a warp has lost patience with an address that it polls
-        ("suspect_kind", "i4"),  # the first race, or the first read of shared memory that nothing had written
-        ("suspect_site", "i4"),
-        ("suspect_thread", "i4"),
-        ("suspect_bytes", "i4"),
-        ("suspect_address", "i8"),  # 0 while there is none
-        ("suspect_time", "i8"),
-        ("suspect_other", "i8"),
-        ("suspect_other_time", "i8"),
+        ("reads_in_flight", "i8"),  # how many of those reads no warp has waited for
+        # vector_clock[0][w][v]: accesses of warp v before this time happen before what warp w does now; plane p has the
+        # same for the warps of the block whose number is p further, around the cluster. See happens_before.
+        ("vector_clock", "i8"),
+        ("vc_released", "i8"),  # vector clocks, too: of each warp at its last fence (release)
+        ("vc_observed", "i8"),  # and those that its strong reads have found since, which its next fence acquires
+        ("fence_ring", "i8"),  # FENCES records for each warp; see proxies
+        ("last_barrier_time", "i8"),  # of the whole block
+        ("poll_timeouts", "i8"),  # how often a warp has given up its slice because a poll did not succeed
+        ("deferred_kind", "i4"),  # the first race, or the first read of unwritten memory; see suspects
+        ("deferred_site", "i4"),
+        ("deferred_thread", "i4"),
+        ("deferred_bytes", "i4"),
+        ("deferred_address", "i8"),  # 0 while no fault is deferred
+        ("deferred_time", "i8"),
+        ("deferred_conflict_id", "i8"),
+        ("deferred_conflict_time", "i8"),
     ],
     align=True,
 )
@@ -200,42 +208,42 @@ WARP = np.dtype(
     [
         ("pcs", "i4", LANES),
         ("addresses", "i8", LANES),
-        ("served", "i8", LANES),  # what each bank of shared memory serves while wavefronts are counted
-        ("asked", "i8", LANES),  # the addresses of its last strong load, and the number of that instruction
-        ("asking", "i8"),
+        ("bank_words", "i8", LANES),  # the word that each bank of shared memory serves while wavefronts are counted
+        ("polled_addresses", "i8", LANES),  # of its last strong load; poll_site: that instruction, counted from 1
+        ("poll_site", "i8"),
         ("tid", "u4", (3, LANES)),
         ("mask", "u4"),
-        ("threads", "u4"),  # lanes that exist, and those that have not left the kernel
+        ("threads", "u4"),  # lanes that exist; live: those of them that have not left the kernel
         ("live", "u4"),
         ("index", "u4"),
-        ("polls", "u4"),  # how often in a row it has polled this address
-        ("polled", "i8"),
+        ("polls", "u4"),  # how often in a row the warp has polled polled_address
+        ("polled_address", "i8"),
         ("status", "i4"),
-        ("wanted", "u4"),  # the lanes that use what they load
-        ("failing", "u4"),  # the lanes that an instruction cannot let go on yet
-        ("expired", "i4"),  # whether such lanes let the others run first, and then go on as if they had waited long
-        ("suspended_at", "i8"),  # the time at which they had to wait
-        ("waits_at", "i8"),  # the address of the barrier that they wait for; 0 where it is none
+        ("lanes_using_load", "u4"),  # the lanes that use the value they load; see demand
+        ("blocked_lanes", "u4"),  # the lanes that have to wait in the instruction that is being executed
+        ("expired", "i4"),  # whether blocked lanes are to go on as if their try_wait had timed out
+        ("suspended_at", "i8"),  # launch.time when they had to wait
+        ("awaited_mbarrier", "i8"),  # the address of the mbarrier that they wait for, or 0
         ("cluster_arrived", "u4"),  # the lanes that have arrived at the barrier of the cluster
-        ("registers", "i4"),  # that each of its threads has
-        ("only_waiting", "i4"),  # not 0 when every live lane waits for another one
-        ("left_behind", "i4"),  # whether lanes have left the kernel behind a barrier
-        ("group", "i4"),  # groups of asynchronous copies that the warp has committed
+        ("registers", "i4"),  # of each of its threads; see setmaxnreg
+        ("only_waiting", "i4"),  # not 0 when every live lane waits for another lane of the warp
+        ("exited_after_barrier", "i4"),  # whether lanes have left the kernel after a barrier of the block
+        ("copy_group", "i4"),  # groups of asynchronous copies that the warp has committed
         ("copies_begun", "i4"),
         ("copies_ended", "i4"),
-        ("fences", "i8"),  # of the asynchronous proxy
-        ("wgmma_place", "i8"),  # of the wgmma that it issues: its block and its number there
+        ("fence_count", "i8"),  # fences of the asynchronous proxy that the warp has issued
+        ("wgmma_position", "i8"),  # of the wgmma that it issues: basic block << POSITION | number in the block
         ("wgmma_time", "i8"),  # when it last committed a group of wgmma
         ("wgmma_groups", "i4"),  # those groups: committed, waited for by itself, and by a warp of its warpgroup
         *((name, "i4") for name in ("wgmma_waited", "wgmma_released", "reads_begun", "reads_ended")),
-        ("loose", "i8"),  # the record of the mbarrier that it last waited for, if lanes have not arrived; see elected
+        ("partial_mbarrier", "i8"),  # the record of an mbarrier at which not all lanes of a warp arrived; see elected
         ("bulk_groups", "i4", LANES),  # groups of bulk copies that each lane has committed
-        ("barrier", "i4"),  # or the number of the host's service
+        ("barrier", "i4"),  # the number of the barrier it waits at, or of the host's service that it calls
         ("barrier_threads", "i4"),
         ("barrier_block", "i4"),
         ("barrier_reduces", "i4"),
         ("barrier_value", "u4"),
-        ("operands", "u4", (ROWS, LANES)),  # what warp-level functions take and give, a row for 32 bits of each lane
+        ("operands", "u4", (ROWS, LANES)),  # of warp-level functions: a row has 32 bits of each lane
     ],
     align=True,
 )
@@ -302,7 +310,7 @@ class CopyRecord(View):
 
 
 def field_offset(record: np.dtype[np.void], name: str) -> int:
-    """Offset in bytes of a field of one of the records."""
+    """Return the offset in bytes of a field of a record."""
     fields = record.fields
     assert fields is not None
     return int(fields[name][1])

@@ -1,4 +1,4 @@
-"""What bulk and tensor copies do to elements that they reduce. PTX ISA manual, cp.reduce.async.bulk."""
+"""The reductions of bulk and tensor copies. PTX ISA manual, cp.reduce.async.bulk."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Operation(Code):
 
 
 class ElementKind(Code):
-    """The types of elements, as a tensor map has them."""
+    """The types of elements, as a tensor map encodes them."""
 
     U8 = 0
     U16 = 1
@@ -43,7 +43,7 @@ class ElementKind(Code):
 
 @native
 def reduces(operation: int, kind: int) -> int:
-    """Whether elements of a type have a reduction."""
+    """Return whether a reduction exists for elements of a type."""
     if kind == ElementKind.F16 or kind == ElementKind.BF16:
         return operation <= Operation.MAX
     if kind >= ElementKind.F16:
@@ -73,13 +73,16 @@ def combine(operation: int, kind: int, size: int, target: int, source: int) -> N
 
 @native
 def canonical(bits: int, infinity: int, nan: int) -> int:
-    """A float by its bits; ``nan``, all of them but the sign, in place of any other NaN. float64 keeps what it has."""
+    """Return a float by its bits, with every NaN replaced by ``nan``, which has all bits but the sign. float64 keeps
+    its NaN.
+    """
     return nan if bits & nan > infinity else bits
 
 
 @native
 def of_integers(operation: int, kind: int, old: int, new: int) -> int:
-    """Of integers: those of 32 bits come without a sign."""
+    """Reduce integers; those of 32 bits come zero-extended."""
+    # The language compares signed 64-bit integers: flipping the sign bit maps other types to that order.
     flipped = HIGH if kind == ElementKind.U64 else 1 << 31 if kind == ElementKind.S32 else 0
     if operation == Operation.ADD:
         return old + new
@@ -100,7 +103,7 @@ def of_integers(operation: int, kind: int, old: int, new: int) -> int:
 
 @native
 def of_halves(operation: int, kind: int, old: int, new: int) -> int:
-    """Of float16 and bfloat16 numbers, by their bits; a number wins against NaN."""
+    """Reduce float16 or bfloat16 numbers, by their bits; a number wins against NaN."""
     infinity = 0x7C00 if kind == ElementKind.F16 else 0x7F80
     if operation == Operation.ADD:
         return canonical(add_f16(old, new), infinity, 0x7FFF) if kind == ElementKind.F16 else add_bf16(old, new)
@@ -114,22 +117,23 @@ def of_halves(operation: int, kind: int, old: int, new: int) -> int:
 
 @native
 def ordered(bits: int) -> int:
-    """A number of 16 bits that grows with the float16 or bfloat16 number of these bits."""
+    """Return 16 bits that grow with the float16 or bfloat16 number of these bits."""
     return 0x7FFF - (bits & 0x7FFF) if bits & 0x8000 else bits | 0x8000
 
 
 @native
 def add_bf16(old: int, new: int) -> int:
-    """The sum of two bfloat16 numbers, rounded to nearest even."""
+    """Return the sum of two bfloat16 numbers, rounded to nearest even."""
     total = add_f32(old << 16, new << 16)
     if total & 0x7FFFFFFF > 0x7F800000:
         return 0x7FFF
+    # Round to nearest, ties to even: add half of the last place, less one if the last bit is even.
     return total + 0x7FFF + (total >> 16 & 1) >> 16
 
 
 @native
 def element_at(address: int, size: int) -> int:
-    """The bits of an element."""
+    """Return the bits of an element."""
     value = 0
     for byte in range(size):
         value |= load8(address + byte) << 8 * byte

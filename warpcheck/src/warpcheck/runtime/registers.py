@@ -1,4 +1,4 @@
-"""Registers that warps hand back and ask for. PTX ISA manual, "setmaxnreg"."""
+"""Registers that warps release and request. PTX ISA manual, "setmaxnreg"."""
 
 from __future__ import annotations
 
@@ -9,25 +9,27 @@ from warpcheck.target import MULTIPROCESSORS
 
 __all__ = ["registers_at_launch", "set_registers"]
 
-LARGEST, UNIT = 256, 8  # registers of a thread: the most, and what they come in
+LARGEST = 256  # registers of a thread
+UNIT = 8  # their allocation granularity
 
 
 @native
 def set_registers(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, count: int, mask: int, grows: int) -> int:
-    """A warp wants ``count`` registers for each thread: it waits until the pool of its block has them."""
-    more = count - warp.registers
-    warp.failing, warp.waits_at = 0, 0
-    if grows and more > cta.registers_left:
-        warp.failing = mask
-    elif grows == (more > 0):
-        cta.registers_left -= more
+    """Set a warp's registers to ``count`` for each thread; an increase blocks until the block's pool has them."""
+    additional = count - warp.registers
+    warp.blocked_lanes = 0
+    warp.awaited_mbarrier = 0
+    if grows and additional > cta.registers_left:
+        warp.blocked_lanes = mask
+    elif grows == (additional > 0):
+        cta.registers_left -= additional
         warp.registers = count
         launch.time += 1
     return 0
 
 
-def registers_at_launch(most: int, block: Dim) -> int:
-    """Registers of each thread as a block begins: as many as it is compiled for at ``most``, or as an SM has for it."""
+def registers_at_launch(compiled_for: int, block: Dim) -> int:
+    """Return the registers of each thread as a block begins: as many as compiled for, or as an SM has for it."""
     threads = block[0] * block[1] * block[2]
     share = MULTIPROCESSORS["sm_90"].registers // threads
-    return min(most or LARGEST, share // UNIT * UNIT)
+    return min(compiled_for or LARGEST, share // UNIT * UNIT)

@@ -1,4 +1,4 @@
-"""The memory that an address lies in."""
+"""Find the memory that an address belongs to."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from warpcheck.layout import LANES, Space
 from warpcheck.native import load64, native
 from warpcheck.runtime.records import BufferRecord, CtaRecord, LaunchRecord, WarpRecord
 
-__all__ = ["RANK", "find", "local_of", "owner_of", "space_of"]
+__all__ = ["RANK", "find_buffer", "local_base", "owner_of", "space_of"]
 
 RANK = 24  # where the rank of a block begins in an address of its cluster's shared memory
 
 
 @native
 def space_of(launch: LaunchRecord, cta: CtaRecord, address: int) -> int:
-    """Which space a generic address lies in."""
+    """Return the state space that a generic address belongs to."""
     if cta.shared <= address and address < cta.shared + launch.shared_bytes:
         return Space.SHARED
     if cta.local <= address and address < cta.local + launch.local_total:
@@ -25,10 +25,11 @@ def space_of(launch: LaunchRecord, cta: CtaRecord, address: int) -> int:
 
 @native
 def owner_of(launch: LaunchRecord, cta: CtaRecord, address: int) -> int:
-    """The record of the block in whose shared memory an address lies; 0 where it lies in none, or that has exited."""
+    """Return the record of the block whose shared memory holds an address; 0 if there is none, or it has exited."""
     offset = address - cta.shared
     if offset >= 0 and offset < launch.shared_bytes:
         return cta.address
+    # The window of the cluster: the rank of the block is in the bits from RANK on.
     offset = address - cta.window
     if launch.cluster_size == 1 or offset < 0 or offset >> RANK >= launch.cluster_size:
         return 0
@@ -39,22 +40,23 @@ def owner_of(launch: LaunchRecord, cta: CtaRecord, address: int) -> int:
 
 
 @native
-def local_of(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, lane: int) -> int:
-    """Where the local memory of one thread begins."""
+def local_base(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, lane: int) -> int:
+    """Return the address of a thread's local memory."""
     return cta.local + (warp.index * LANES + lane) * launch.local_bytes
 
 
 @native
-def find(launch: LaunchRecord, guess: int, address: int) -> int:
-    """The last buffer that begins at or before an address; ``guess`` is tried first."""
-    span = BufferRecord(guess)
-    if span.start <= address and address < span.start + span.bytes:
+def find_buffer(launch: LaunchRecord, guess: int, address: int) -> int:
+    """Return the record of the last buffer that begins at or before an address; ``guess`` is tried first."""
+    record = BufferRecord(guess)
+    if record.start <= address and address < record.start + record.bytes:
         return guess
-    low, high = 0, launch.buffer_count
+    low = 0
+    high = launch.buffer_count
     while high - low > 1:
         middle = low + high >> 1
-        span = BufferRecord(launch.buffers + middle * BufferRecord.size)
-        if span.start <= address:
+        record = BufferRecord(launch.buffers + middle * BufferRecord.size)
+        if record.start <= address:
             low = middle
         else:
             high = middle

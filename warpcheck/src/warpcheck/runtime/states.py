@@ -1,20 +1,20 @@
-"""The states of bytes: whether they may be read, and whether an asynchronous copy has yet to write them."""
+"""The states of bytes: may they be read, and has an asynchronous copy yet to write them."""
 
 from __future__ import annotations
 
 from warpcheck.layout import WRITTEN, Access
 from warpcheck.native import load8, native, store8
 
-__all__ = ["ODD", "initialised", "is_pending", "number_at"]
+__all__ = ["UNREADABLE_BITS", "check_states", "is_pending", "load_bytes"]
 
-ODD = 0x0101010101010101  # UNWRITTEN and PENDING are odd
+UNREADABLE_BITS = 0x0101010101010101  # UNWRITTEN and PENDING are odd
 
 
 @native
-def initialised(state: int, size: int, kind: int) -> int:
-    """Whether bytes may be read; a store makes them so. ``state`` is the address of their states."""
+def check_states(state: int, size: int, kind: int) -> int:
+    """Return whether bytes may be accessed; a write marks them as written. ``state`` is the address of their states."""
     for part in range(0, size, 8):
-        if kind != Access.STORE and number_at(state + part, min(size - part, 8)) & ODD:
+        if kind != Access.STORE and load_bytes(state + part, min(size - part, 8)) & UNREADABLE_BITS:
             return 0
     if kind != Access.LOAD:
         for byte in range(size):
@@ -24,17 +24,18 @@ def initialised(state: int, size: int, kind: int) -> int:
 
 @native
 def is_pending(state: int, size: int) -> int:
-    """Whether an asynchronous copy has yet to write some of these bytes: PENDING alone has both low bits."""
+    """Return whether an asynchronous copy has yet to write some of these bytes: only PENDING has both low bits set."""
     for part in range(0, size, 8):
-        states = number_at(state + part, min(size - part, 8))
-        if states & states >> 1 & ODD:
+        states = load_bytes(state + part, min(size - part, 8))
+        # Eight states at once: a byte of PENDING (3) has bits 0 and 1 set.
+        if states & states >> 1 & UNREADABLE_BITS:
             return 1
     return 0
 
 
 @native
-def number_at(address: int, size: int) -> int:
-    """``size`` bytes as an unsigned number."""
+def load_bytes(address: int, size: int) -> int:
+    """Return ``size`` bytes as an unsigned number."""
     number = 0
     for byte in range(size):
         number |= load8(address + byte) << 8 * byte

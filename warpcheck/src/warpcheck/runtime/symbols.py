@@ -1,7 +1,7 @@
-"""The names that the symbols of PTX have in the source: C++ mangles them with namespaces, template arguments and types.
+"""Map PTX symbols to the names in the source: C++ mangles them with namespaces, template arguments and types.
 
-The C++ runtime library, which numpy, llvmlite and torch need anyhow, brings a demangler. Where it cannot be loaded,
-only names outside of namespaces are read.
+The C++ runtime library, which numpy, llvmlite and torch load anyway, has a demangler. Where it cannot be loaded, only
+names outside of namespaces are read.
 """
 
 from __future__ import annotations
@@ -12,23 +12,25 @@ from functools import cache
 
 from warpcheck.layout import SCRATCH
 
-__all__ = ["demangled", "of_the_source", "shared_variable", "source_name"]
+__all__ = ["demangle", "exclude_compiler_variables", "find_shared_variable", "source_name"]
 
 _NAMED_BY_COMPILERS = rf"{SCRATCH}|__dynamic_shmem__\d+"
 
-_OPENING, _CLOSING = "<(", ">)"
+_OPENING = "<("
+_CLOSING = ">)"
 _ANONYMOUS = "(anonymous namespace)::"
 
 
 @cache
 def source_name(symbol: str) -> str:
-    """The name that a kernel, or a variable of one, has in the source: ``_ZZ7softmaxIfEvPfE3red`` is ``red``.
+    """Return the source name of a kernel, or of a variable of one: ``_ZZ7softmaxIfEvPfE3red`` is ``red``.
 
     A kernel in a namespace is named with it, and without template arguments: ``_ZN1n1kILi3EEEvPf`` is ``n::k``.
     """
     if not symbol.startswith("_Z"):
         return symbol
-    declaration = demangled(symbol)
+    declaration = demangle(symbol)
+    # No demangler: a name outside of namespaces follows its length, _Z7softmax...; a local variable's is last.
     if declaration == symbol:
         match = re.fullmatch(r"_ZZ.*E(\d+)(\w+)", symbol) or re.fullmatch(r"_Z(\d+)(\w+)", symbol)
         return match[2][: int(match[1])] if match else symbol
@@ -37,8 +39,8 @@ def source_name(symbol: str) -> str:
     return name.rpartition("::")[2] if is_local else name
 
 
-def demangled(symbol: str) -> str:
-    """The declaration that a mangled symbol stands for; the symbol itself where it cannot be read."""
+def demangle(symbol: str) -> str:
+    """Return the declaration of a mangled symbol, or the symbol itself if it cannot be demangled."""
     library = _runtime()
     if library is None:
         return symbol
@@ -63,21 +65,22 @@ def _runtime() -> ctypes.CDLL | None:
 
 
 def _without_brackets(declaration: str) -> str:
-    """A declaration without the arguments of templates and the parameters of functions, and what stands behind."""
-    kept, depth = [], 0
+    """Return a declaration without template arguments, function parameters, and what comes after them."""
+    characters = []
+    depth = 0
     for character in declaration.partition(" [clone")[0]:
         depth += character in _OPENING
         if depth == 0:
-            kept.append(character)
+            characters.append(character)
         depth -= character in _CLOSING
-    return "".join(kept)
+    return "".join(characters)
 
 
-def of_the_source(variables: dict[str, range]) -> dict[str, range]:
-    """The variables in shared memory without those that Triton or the CuTe DSL has named."""
+def exclude_compiler_variables(variables: dict[str, range]) -> dict[str, range]:
+    """Return the variables in shared memory without those that Triton or the CuTe DSL has named."""
     return {name: span for name, span in variables.items() if not re.fullmatch(_NAMED_BY_COMPILERS, name)}
 
 
-def shared_variable(offset: int, variables: dict[str, range]) -> tuple[int, str]:
-    """Where the variable that an offset in shared memory lies in begins, and its symbol; empty outside of any."""
+def find_shared_variable(offset: int, variables: dict[str, range]) -> tuple[int, str]:
+    """Return the start and the symbol of the variable that holds an offset in shared memory; (0, "") if none does."""
     return max(((span.start, name) for name, span in variables.items() if span.start <= offset), default=(0, ""))
