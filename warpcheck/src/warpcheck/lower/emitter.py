@@ -101,7 +101,7 @@ class Emitter(Registers):
         self.store_addresses(addresses)
         strong = UNORDERED if unordered else self._strength(polls)
         i = self.instruction
-        site = AccessSite(space, access, nbytes, parts, strong, i.line, i.name, i.at)
+        site = AccessSite(space, access, nbytes, parts, strong, i.line, i.name, i.ptx_line)
         number = self.b.add(self.first_site, I64(len(self.out.sites)))
         self.out.sites.append(site)
         constants = space, access, nbytes, parts, strong, lane_bytes is not None, using_lanes is not None, half, spins
@@ -148,7 +148,7 @@ class Emitter(Registers):
             pointers = self.b.inttoptr(addresses, ir.VectorType(POINTER, LANES))
             name = f"llvm.masked.gather.v32i{bits}.v32p0"
             return self.intrinsic(name, vector, pointers, I32(bits // 8), active, self.splat(0, bits))
-        buffer = self.room(vector)
+        buffer = self.alloca(vector)
         self.b.store(self.splat(0, bits), buffer)
         with self.each_lane(active) as lane:
             pointer = self.b.inttoptr(self.b.extract_element(addresses, lane), POINTER)

@@ -1,7 +1,4 @@
-"""Compile native functions to LLVM IR.
-
-Longer than 300 lines because statements and expressions of a function are one visitor. One file has it.
-"""
+"""Compile native functions to LLVM IR."""
 
 from __future__ import annotations
 

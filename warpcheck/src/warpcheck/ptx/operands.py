@@ -43,7 +43,7 @@ class _Operands:
     def __init__(self, text: str, name: Callable[[str], Register | Symbol]) -> None:
         self.tokens = [(match.lastgroup or "", match[match.lastgroup or 0]) for match in _TOKEN.finditer(text.rstrip())]
         self.name = name
-        self.at = 0
+        self.position = 0
         self.depth = 0
 
     def list(self, end: str = "") -> tuple[Operand, ...]:
@@ -121,19 +121,19 @@ class _Operands:
         return offset
 
     def _peek(self) -> str:
-        return self.tokens[self.at][1] if self.at < len(self.tokens) else ""
+        return self.tokens[self.position][1] if self.position < len(self.tokens) else ""
 
     def _take(self) -> tuple[str, str]:
-        if self.at == len(self.tokens):
+        if self.position == len(self.tokens):
             raise PtxSyntaxError("an operand is missing")
-        self.at += 1
-        return self.tokens[self.at - 1]
+        self.position += 1
+        return self.tokens[self.position - 1]
 
     def _expect(self, mark: str) -> None:
         token = self._peek()
         if token != mark:
             raise PtxSyntaxError(f"{token!r} where {mark!r} should be" if token else f"{mark!r} is missing")
-        self.at += 1
+        self.position += 1
 
 
 def _constant(kind: str, token: str) -> Immediate:

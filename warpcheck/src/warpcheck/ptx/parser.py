@@ -74,7 +74,7 @@ class _Parser:
         matching_files = [number for number, path in files.items() if source and path.rsplit("/", 1)[-1] in source]
         self.main = min(matching_files or files or [1])
         self.file = source or files.get(self.main, "")
-        self.at = 0
+        self.position = 0
 
     def module(self) -> Module:
         functions: dict[str, Function] = {}
@@ -100,7 +100,7 @@ class _Parser:
         parts = self._parts(head["name"])
         body = _Body(self.main, _scopes(parts))
         for pattern, match in parts:
-            body.at = 1 + bisect(self.ends, match.start())
+            body.ptx_line = 1 + bisect(self.ends, match.start())
             body.take(pattern, match)
         return Function(
             name=head["name"],
@@ -134,16 +134,16 @@ class _Parser:
 
     def _skip_space(self) -> bool:
         self._match(_SPACE)
-        return self.at < len(self.text)
+        return self.position < len(self.text)
 
     def _match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
-        match = pattern.match(self.text, self.at)
+        match = pattern.match(self.text, self.position)
         if match:
-            self.at = match.end()
+            self.position = match.end()
         return match
 
     def _excerpt(self) -> str:
-        return self.text[self.at : self.at + 60]
+        return self.text[self.position : self.position + 60]
 
 
 _Statement = tuple[re.Pattern[str], re.Match[str]]
@@ -183,7 +183,7 @@ class _Body:
     labels: dict[str, int] = field(default_factory=dict)
     tables: dict[str, tuple[str, ...]] = field(default_factory=dict)
     line: int = 0
-    at: int = 0
+    ptx_line: int = 0
     callers: dict[tuple[int, int, int], tuple[int, int, int]] = field(default_factory=dict)
     inside: list[int] = field(default_factory=lambda: [0])
     opened: int = 0
@@ -265,4 +265,4 @@ class _Body:
             operands = parse_operands(match["operands"] or "", self._name)
         except PtxSyntaxError as error:
             raise PtxSyntaxError(f"line {self.line}: {error} in {text!r}") from error
-        return Instruction(match["opcode"], modifiers, operands, guard, self.line, self.at)
+        return Instruction(match["opcode"], modifiers, operands, guard, self.line, self.ptx_line)
