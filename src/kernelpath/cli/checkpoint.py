@@ -133,7 +133,7 @@ def _deliverable(answers: Sheet, device: Device, seed: int | None) -> int:
     answers.paper.require_files(answers.path.parent)
     with errors.status("deliverable") as status:
         report = sitting.graded(answers, item, device, seed, status.update)
-    wasted = traffic.beyond(answers.paper.twist.exercise.traffic, report.traffic)
+    wasted = traffic.lines_beyond_limits(answers.paper.twist.exercise.traffic, report.traffic)
     view.report(out, item, dataclasses.replace(report, traffic=wasted), explain="")
     return PASSED if report.verdict.passed else NOT_YET
 

@@ -134,7 +134,7 @@ def obstacles(item: Item, names: Iterable[str] = MULTIPROCESSORS, timed: bool = 
         if lacking := _required(declared, card):
             found[name] = lacking
             continue
-        exercise, instead = devices.suited(declared, "cpu", card)
+        exercise, instead = devices.adapt_exercise(declared, "cpu", card)
         if instead not in drawn:
             drawn[instead] = [draw_inputs(exercise, case, 1, "cpu") for case in _cases(exercise, timed)]
         if failed := run_in_fork(partial(_tried, item, exercise, card, drawn[instead])):
@@ -161,7 +161,7 @@ def _cases(exercise: Exercise, timed: bool) -> list[Case]:
 
 def _required(exercise: Exercise, card: Target) -> str:
     """What the declaration requires, where the architecture has less or is another one."""
-    if not devices.lacking(exercise, "cpu", card):
+    if not devices.missing_capability(exercise, "cpu", card):
         return ""
     assert exercise.requires is not None
     major, minor = exercise.requires

@@ -26,12 +26,12 @@ from kernelpath.course.spec import Exercise
 from kernelpath.dev import reports
 from kernelpath.grading import compare
 from kernelpath.grading.ground_truth import (
-    derive,
+    derive_seed,
     draw_inputs,
     expected_outputs,
+    list_outputs,
     magnitudes_of,
-    outputs_of,
-    placements,
+    placement_runs,
 )
 from kernelpath.verdict import Finding
 
@@ -57,7 +57,7 @@ class Call:
 
     def judged(self, outputs: Outputs) -> Finding | None:
         magnitudes = magnitudes_of(self.exercise, self.inputs)
-        return compare.judge(outputs, self.truth, self.exercise.tolerance, magnitudes=magnitudes)
+        return compare.check_outputs(outputs, self.truth, self.exercise.tolerance, magnitudes=magnitudes)
 
 
 Controls = Mapping[str, Callable[[Call], Outputs | None]]
@@ -108,7 +108,7 @@ def _extremes(exercise: Exercise) -> Iterator[str]:
     elif not exercise.problem.faults:
         yield ": no extreme values; declare the problem's extreme, and its faults that show with them alone"
     for name, fault in exercise.problem.faults.items():
-        wrong = ((call, _rounded(exercise, call.inputs, outputs_of(fault, call.inputs))) for call in calls)
+        wrong = ((call, _rounded(exercise, call.inputs, list_outputs(fault, call.inputs))) for call in calls)
         if not any(call.judged(outputs) for call, outputs in wrong):
             yield f": the fault {name!r} passes on every case; give the problem's extreme the values that show it"
 
@@ -118,7 +118,7 @@ def _misaligned(exercise: Exercise, calls: Sequence[Call]) -> Iterator[str]:
     drawn = [call.inputs for call in calls]
     if not misalignments(exercise, drawn[0]):
         return
-    runs = placements(exercise, drawn)
+    runs = placement_runs(exercise, drawn)
     floats = any(tensor.is_floating_point() for tensor in tensors_of(drawn[0]))
     if floats and not any(serves_vectors(drawn[index]) for index, _ in runs):
         yield ": no small case allows 16-byte accesses; add one whose rows are a multiple of 16 bytes"
@@ -153,7 +153,7 @@ def _cut_off(call: Call, axis: int | None) -> Outputs:
     if axis is not None:
         return [_up_to(MOST_BLOCKS, output, axis) for output in call.right]
     inputs = tuple(value[:MOST_BLOCKS] if isinstance(value, torch.Tensor) else value for value in call.inputs)
-    return _rounded(call.exercise, call.inputs, outputs_of(call.exercise.reference, inputs))
+    return _rounded(call.exercise, call.inputs, list_outputs(call.exercise.reference, inputs))
 
 
 def _up_to(rows: int, output: torch.Tensor, axis: int) -> torch.Tensor:
@@ -163,7 +163,9 @@ def _up_to(rows: int, output: torch.Tensor, axis: int) -> torch.Tensor:
 
 
 def _call(exercise: Exercise, case: Case, seed: int, variety: Variety = PLAIN) -> Call:
-    inputs, before = (draw_inputs(exercise, case, derive(seed, call), "cpu", variety) for call in ("this", "first"))
+    inputs, before = (
+        draw_inputs(exercise, case, derive_seed(seed, call), "cpu", variety) for call in ("this", "first")
+    )
     truth = expected_outputs(exercise, inputs)
     right = _rounded(exercise, inputs, truth)
     return Call(exercise, case, inputs, truth, right, _rounded(exercise, before, expected_outputs(exercise, before)))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from kernelpath.course.inputs import draw_inputs
 from kernelpath.course.spec import Exercise
 from kernelpath.course.traces import Facts
-from kernelpath.grading.facts import alike, check_facts
+from kernelpath.grading.facts import check_facts, facts_match
 
 
 def admitted(exercise: Exercise) -> Iterator[str]:
@@ -19,5 +19,5 @@ def admitted(exercise: Exercise) -> Iterator[str]:
         if said := check_facts(exercise.entry, facts, facts, tolerance):
             yield f" {dict(case)}: its own facts are rejected: {said.cause}"
     for name in found[0]:
-        if all(alike(found[0][name], facts[name], tolerance) for facts in found):
+        if all(facts_match(found[0][name], facts[name], tolerance) for facts in found):
             yield f": {name} is the same in every case; add one that varies it"

@@ -20,7 +20,7 @@ from kernelpath.course.spec import Exercise
 from kernelpath.dev import cards
 from kernelpath.device import api, gpu
 from kernelpath.grading import devices
-from kernelpath.grading.ground_truth import placements
+from kernelpath.grading.ground_truth import placement_runs
 from kernelpath.simt.assembler import assembled
 from kernelpath.simt.target import Target
 
@@ -45,7 +45,7 @@ def spills(item: Item) -> list[str]:
     exercise = registry.load(item)
     if not exercise.is_kernel or packages.lacking(item.lane):
         return []
-    return cards.run_in_fork(partial(_describe_all, item, exercise, devices.target(exercise, "cpu", None)))
+    return cards.run_in_fork(partial(_describe_all, item, exercise, devices.choose_target(exercise, "cpu", None)))
 
 
 def _describe_all(item: Item, exercise: Exercise, target: Target) -> list[str]:
@@ -73,7 +73,7 @@ def _calls(exercise: Exercise) -> Iterator[tuple[Case, Sequence[Any]]]:
     for case in exercise.cases:
         drawn.append(draw_inputs(exercise, case, 1, "cpu"))
         yield case, drawn[-1]
-    for index, variety in placements(exercise, drawn):
+    for index, variety in placement_runs(exercise, drawn):
         yield exercise.cases[index], draw_inputs(exercise, exercise.cases[index], 1, "cpu", variety)
     others = [*exercise.limits, *exercise.gpu_limits, *exercise.sweep, *([exercise.bench] if exercise.bench else [])]
     for case in others:

@@ -18,7 +18,7 @@ from kernelpath.course.checkpoint import Checkpoint, Posed, Twist
 from kernelpath.course.registry import DELIVERABLE, Deliverable, Item
 from kernelpath.exam import NotValid, reading
 from kernelpath.exam.reading import Ran
-from kernelpath.grading.ground_truth import derive
+from kernelpath.grading.ground_truth import derive_seed
 
 LETTERS = "abcdefgh"
 PARTS = ("questions", "reading")
@@ -185,11 +185,11 @@ class Paper:
     @cached_property
     def seed(self) -> int:
         """The same however the name is written."""
-        return derive(self.exam.number, "paper", " ".join(sorted(words_of(self.name))))
+        return derive_seed(self.exam.number, "paper", " ".join(sorted(words_of(self.name))))
 
     @cached_property
     def twist(self) -> Twist:
-        return random.Random(derive(self.seed, "twist")).choice(self.exam.declared.twists)
+        return random.Random(derive_seed(self.seed, "twist")).choice(self.exam.declared.twists)
 
     @property
     def item(self) -> Deliverable:
@@ -218,7 +218,7 @@ class Paper:
         raise NotValid(f"{folder} lacks {lacks}; {remedy}")
 
     def _question(self, posed: Posed) -> Asked:
-        seed = derive(self.seed, posed.name)
+        seed = derive_seed(self.seed, posed.name)
         question = posed.drawn(seed)
         notebook = next((item.notebook for item in self.exam.items if item.week == posed.week), None)
         read = str(notebook.relative_to(self.exam.root)) if notebook else ""
@@ -236,7 +236,7 @@ class Paper:
 
     def _faults(self) -> Iterator[Asked]:
         count = self.exam.declared.faults
-        found = self.exam.pool.draw_faults(count, derive(self.seed, "faults")) if count else []
+        found = self.exam.pool.draw_faults(count, derive_seed(self.seed, "faults")) if count else []
         for number, one in enumerate(found, start=1):
             ask = (
                 "This launch has one fault. Name it and its line; for a race, name both lines, "
@@ -249,7 +249,7 @@ class Paper:
 
     def _pictures(self) -> Iterator[Asked]:
         count = self.exam.declared.pictures
-        found = self.exam.pool.draw_pictures(count, derive(self.seed, "pictures")) if count else []
+        found = self.exam.pool.draw_pictures(count, derive_seed(self.seed, "pictures")) if count else []
         for number, (right, four) in enumerate(found, start=1):
             answer = Letter(len(four), four.index(right))
             why = f"the kernel is {right.path.stem}; kp profile shows such counters for your own"
