@@ -245,7 +245,7 @@ def test_a_reference_passes_with_what_is_put_in_place_of_bfloat16(
 ) -> None:
     """On the PTX machine as it is beside a T4: it has the instructions of sm_80, and host code sees the T4."""
     monkeypatch.setattr(devices, "BFLOAT16", (8, 1))
-    monkeypatch.setattr(Workers, "_seen", lambda *_: cards.properties(cards.target("sm_75")))
+    monkeypatch.setattr(Workers, "_visible_properties", lambda *_: cards.properties(cards.target("sm_75")))
     item = registry.find(name)
     report = grade.grade(item, item.solution, device="cpu", seed=1)
     assert (report.verdict, report.cause) == (Verdict.PASSED, "")

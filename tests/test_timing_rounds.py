@@ -88,7 +88,7 @@ class Race:
 @pytest.fixture(autouse=True)
 def _few_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three of them have no interval."""
-    monkeypatch.setattr("kernelpath.grading.timing.settled", lambda *_: True)
+    monkeypatch.setattr("kernelpath.grading.timing.is_settled", lambda *_: True)
     monkeypatch.setattr(TimingSession, "speedup", None)
 
 
