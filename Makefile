@@ -79,7 +79,7 @@ tried = PYTHONPATH=src:warpcheck/src python3 -c 'from kernelpath import packages
 
 test-oldest: VERSIONS := lowest
 test-newest: VERSIONS := newest
-test-oldest test-newest: PYTHON = python$(shell $(call tried,packages.TRIED["python"].$(VERSIONS)))
+test-oldest test-newest: PYTHON = python$(shell $(call tried,packages.TRIED_VERSIONS["python"].$(VERSIONS)))
 
 test-oldest test-newest: test-%:
 	$(PYTHON) -m venv .venv-$*

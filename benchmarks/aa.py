@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from peers import machine
 
-from kernelpath.grading.timing import LOOKS, order, ratio, settled
+from kernelpath.grading.timing import LOOKS, implementation_order, is_settled, paired_ratio
 from kernelpath.work.stopwatch import Stopwatch
 
 Kernel = Callable[[torch.Tensor], object]
@@ -58,12 +58,12 @@ def contest(stopwatch: Stopwatch, kernel: Kernel, shape: tuple[int, ...], graph:
     seconds: list[tuple[float, float]] = []
     for look in LOOKS:
         for index in range(len(seconds), look):
-            turn = order(index, 2)
+            turn = implementation_order(index, 2)
             timed, _ = stopwatch.round([partial(pair[who], sets[index % len(sets)]) for who in turn])
             seconds.append((timed[turn.index(0)], timed[turn.index(1)]))
         baseline, submission = map(list, zip(*seconds, strict=True))
-        found = ratio(baseline, submission)
-        if settled(found, [1.0]):
+        found = paired_ratio(baseline, submission)
+        if is_settled(found, [1.0]):
             break
     logs = np.log(np.divide(baseline, submission))
     return {

@@ -20,7 +20,7 @@ import torch
 
 from kernelpath.course import registry
 from kernelpath.course.registry import Item
-from kernelpath.grading.ground_truth import derive, generate_inputs
+from kernelpath.grading.ground_truth import derive_seed, generate_inputs
 from kernelpath.work.stopwatch import Stopwatch
 from warpcheck.frontends import cuda
 
@@ -51,7 +51,7 @@ def outputs(device: str) -> Outputs:
             continue
         entry = _entry(item, exercise.entry, device)
         for index, case in enumerate(exercise.cases):
-            inputs = generate_inputs(exercise, case, derive(1, index), "cpu")
+            inputs = generate_inputs(exercise, case, derive_seed(1, index), "cpu")
             result = entry(*peers.moved(inputs, device))
             tensors = result if isinstance(result, tuple) else (result,)
             found[f"{item.name} {dict(case)}"] = [tensor.cpu() for tensor in tensors]

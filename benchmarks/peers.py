@@ -27,7 +27,7 @@ import torch
 from kernelpath.course import registry
 from kernelpath.course.problems import histogram, layernorm, layernorm_backward, vector_sum
 from kernelpath.grading.grade import versions
-from kernelpath.grading.timing import CONFIDENCE, order, ratio
+from kernelpath.grading.timing import CONFIDENCE, implementation_order, paired_ratio
 from kernelpath.work import ceilings
 from kernelpath.work.stopwatch import Stopwatch
 
@@ -205,7 +205,7 @@ def run(race: Race, stopwatch: Stopwatch, rounds: int) -> list[Result]:
     names = list(contestants)
     seconds: dict[str, list[float]] = {name: [] for name in names}
     for index in range(WARM_UP + rounds):
-        turns = [names[turn] for turn in order(index, len(names))]
+        turns = [names[turn] for turn in implementation_order(index, len(names))]
         timed, _ = stopwatch.round([partial(contestants[name], *sets[index % len(sets)]) for name in turns])
         for name, took in zip(turns, timed, strict=True):
             seconds[name].append(took)
@@ -226,7 +226,7 @@ def _agree(race: Race, contestants: Mapping[str, Kernel], inputs: tuple[torch.Te
 
 def _result(race: Race, name: str, seconds: Mapping[str, list[float]]) -> Result:
     against = [peer for peer in seconds if peer not in race.goals]
-    found = {peer: ratio(seconds[peer], seconds[name], CONFIDENCE) for peer in against}
+    found = {peer: paired_ratio(seconds[peer], seconds[name], CONFIDENCE) for peer in against}
     kind, least = race.goals[name]
     told, rivals = RIVALS[kind]
     took = statistics.median(seconds[name])

@@ -102,8 +102,8 @@ class Session:
 
     def __init__(self, item: Item) -> None:
         declared = registry.load(item)
-        target = devices.target(declared, "cpu", None)
-        self.exercise, _ = devices.suited(declared, "cpu", target)
+        target = devices.choose_target(declared, "cpu", None)
+        self.exercise, _ = devices.adapt_exercise(declared, "cpu", target)
         self._item = item
         self._target = target.name
         self.calls = list(self._calls())
@@ -117,13 +117,13 @@ class Session:
     def _calls(self) -> Iterator[Call]:
         """Yield the calls of a grading in its order, each once."""
         exercise = self.exercise
-        cases = [*exercise.cases, *ground_truth.drawn_cases(exercise, SEED), *exercise.limits]
+        cases = [*exercise.cases, *ground_truth.generate_cases(exercise, SEED), *exercise.limits]
         for index, case in enumerate(cases):
             yield Call(index, case)
         for index, case in enumerate(cases):
             yield Call(len(cases) + index, case, EXTREME)
         drawn = [self._inputs(Call(index, case)) for index, case in enumerate(exercise.cases)]
-        for position, (index, variety) in enumerate(ground_truth.placements(exercise, drawn)):
+        for position, (index, variety) in enumerate(ground_truth.placement_runs(exercise, drawn)):
             if variety is not PLAIN:
                 yield Call(2 * len(cases) + position, cases[index], variety)
 
@@ -167,11 +167,11 @@ class Session:
             traffic=_traffic(counted),
             instructions=_instructions(counted),
         )
-        return compare.judged(exercise, observation) or self._beyond(call, observation)
+        return compare.check_observation(exercise, observation) or self._beyond(call, observation)
 
     def _inputs(self, call: Call) -> tuple[Any, ...]:
         return ground_truth.generate_inputs(
-            self.exercise, call.case, ground_truth.derive(SEED, call.index), "cpu", call.variety
+            self.exercise, call.case, ground_truth.derive_seed(SEED, call.index), "cpu", call.variety
         )
 
     def _mutated(self, inputs: tuple[Any, ...], overwritten: Any, call: Call) -> Finding | None:

@@ -40,7 +40,7 @@ def _make_two_steps(send: Any) -> None:
     torch.set_num_threads(1)
     item = registry.find("adam")
     exercise = registry.load(item)
-    simulated_gpu.show({}, devices.target(exercise, "cpu", None))
+    simulated_gpu.show({}, devices.choose_target(exercise, "cpu", None))
     adamw = cards.load_entry(item, exercise)
     sent: list[int] = []
     from_numpy = torch.from_numpy

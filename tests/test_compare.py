@@ -51,7 +51,7 @@ def test_neither_another_nan_nor_half_of_the_pattern_is_poison() -> None:
 def test_poison_left_is_not_written_whatever_the_tolerance(dtype: torch.dtype) -> None:
     output = poisoned(1000, dtype)
     output[:990] = 1
-    finding = compare.judge([output], [torch.ones(1000).double()], {dtype_name(dtype): LOOSE})
+    finding = compare.check_outputs([output], [torch.ones(1000).double()], {dtype_name(dtype): LOOSE})
     assert finding is not None
     assert finding.verdict is Verdict.NOT_WRITTEN
     assert "10 of 1,000 elements of the output" in finding.cause
@@ -60,10 +60,10 @@ def test_poison_left_is_not_written_whatever_the_tolerance(dtype: torch.dtype) -
 
 def test_an_integer_that_looks_like_poison_passes_where_it_is_right() -> None:
     truth = poisoned(4, torch.int32)
-    assert compare.judge([truth.clone()], [truth], {"int32": EXACT}) is None
+    assert compare.check_outputs([truth.clone()], [truth], {"int32": EXACT}) is None
     one_wrong = truth.clone()
     one_wrong[3] = 7
-    finding = compare.judge([one_wrong], [truth], {"int32": EXACT})
+    finding = compare.check_outputs([one_wrong], [truth], {"int32": EXACT})
     assert finding is not None
     assert finding.verdict is Verdict.WRONG_VALUES
 
@@ -117,7 +117,7 @@ def test_each_sample_is_judged_by_its_own_dtype_and_scale(wrong: int | None) -> 
     outputs = [places[0].float(), places[1].float() + 0.5, places[2].bfloat16() + 0.0625]
     if wrong is not None:
         outputs[wrong][3] += 2.0
-    found = compare.wrong_sample(outputs, places, tolerance, [1.0, 1000.0, 1.0])
+    found = compare.find_wrong_sample(outputs, places, tolerance, [1.0, 1000.0, 1.0])
     assert (None if found is None else found.tolist()) == (None if wrong is None else [False, False, False, True])
 
 
@@ -125,7 +125,7 @@ def test_each_sample_is_judged_by_its_own_dtype_and_scale(wrong: int | None) -> 
 def test_the_declared_rtol_decides(rtol: float, right: bool) -> None:
     truth = torch.tensor([1000.0, 2000.0], dtype=torch.float64)
     output = torch.tensor([1000.0, 2001.95], dtype=torch.float64)
-    assert (compare.judge([output], [truth], {"float64": Tolerance(rtol, 0.0)}) is None) is right
+    assert (compare.check_outputs([output], [truth], {"float64": Tolerance(rtol, 0.0)}) is None) is right
 
 
 @pytest.mark.parametrize(("atol", "right"), [(0.02, True), (0.019, False)])
@@ -133,20 +133,20 @@ def test_the_declared_atol_decides_in_units_of_the_root_mean_square(atol: float,
     truth = torch.tensor([5.0, -5.0, 5.0, 0.0], dtype=torch.float64)
     truth[3] = 5.0
     output = truth - 0.0999
-    assert (compare.judge([output], [truth], {"float64": Tolerance(0.0, atol)}) is None) is right
+    assert (compare.check_outputs([output], [truth], {"float64": Tolerance(0.0, atol)}) is None) is right
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30])
 def test_zeros_are_wrong_at_every_scale(scale: float) -> None:
     truth = scale * torch.randn(1000, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    finding = compare.judge([torch.zeros(1000).double()], [truth], {"float64": Tolerance(0.5, 0.499)})
+    finding = compare.check_outputs([torch.zeros(1000).double()], [truth], {"float64": Tolerance(0.5, 0.499)})
     assert finding is not None
 
 
 def test_integers_are_compared_exactly() -> None:
     truth = torch.tensor([1 << 53, (1 << 53) + 1])
-    assert compare.judge([truth.clone()], [truth], {"int64": EXACT}) is None
-    assert compare.judge([truth - 1], [truth], {"int64": LOOSE}) is not None
+    assert compare.check_outputs([truth.clone()], [truth], {"int64": EXACT}) is None
+    assert compare.check_outputs([truth - 1], [truth], {"int64": LOOSE}) is not None
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_integers_are_compared_exactly() -> None:
 )
 def test_the_first_fault_is_named(output: torch.Tensor, verdict: Verdict, said: str) -> None:
     tolerance = {"float32": LOOSE, "bfloat16": LOOSE}
-    finding = compare.judge([output], [torch.ones(3, 2).double()], tolerance)
+    finding = compare.check_outputs([output], [torch.ones(3, 2).double()], tolerance)
     assert finding is not None
     assert finding.verdict is verdict
     assert said in finding.cause
@@ -170,7 +170,7 @@ def test_the_first_fault_is_named(output: torch.Tensor, verdict: Verdict, said: 
 def test_bfloat16_that_is_cut_off_is_named(low: int, said: bool) -> None:
     truth = torch.linspace(1, 2, 1000, dtype=torch.float64)
     cut = ((compare.bits(truth.float()) >> 16) + low << 16).view(torch.float32).bfloat16()
-    finding = compare.judge([cut], [truth], {"bfloat16": Tolerance(2.0**-9, 0.0)})
+    finding = compare.check_outputs([cut], [truth], {"bfloat16": Tolerance(2.0**-9, 0.0)})
     assert finding is not None
     assert ("cut off, not rounded" in finding.cause) is said
 
@@ -178,7 +178,7 @@ def test_bfloat16_that_is_cut_off_is_named(low: int, said: bool) -> None:
 def test_bfloat16_that_is_a_little_too_small_is_not_called_cut_off() -> None:
     """All that are wrong are the next lower value, as if cut off; those that are right are rounded to the nearest."""
     truth = torch.linspace(1, 2, 1000, dtype=torch.float64)
-    finding = compare.judge([(0.9975 * truth).bfloat16()], [truth], {"bfloat16": Tolerance(2.0**-8, 0.0)})
+    finding = compare.check_outputs([(0.9975 * truth).bfloat16()], [truth], {"bfloat16": Tolerance(2.0**-8, 0.0)})
     assert finding is not None
     assert "cut off" not in finding.cause
 
@@ -187,37 +187,37 @@ def test_few_values_that_happen_to_be_below_the_truth_are_not_called_cut_off() -
     truth = torch.linspace(1, 2, 1000, dtype=torch.float64)
     output = truth.bfloat16()
     output[500:540] = (compare.bits(truth[500:540].float()) >> 16 << 16).view(torch.float32).bfloat16()
-    finding = compare.judge([output], [truth], {"bfloat16": Tolerance(2.0**-8, 0.0)})
+    finding = compare.check_outputs([output], [truth], {"bfloat16": Tolerance(2.0**-8, 0.0)})
     assert finding is not None
     assert "cut off" not in finding.cause
 
 
 def test_the_first_output_may_be_held_to_one_dtype() -> None:
     ones, tolerance = torch.ones(3), {"float32": LOOSE, "bfloat16": LOOSE}
-    assert compare.judge([ones, ones], [ones.double()] * 2, tolerance, "float32") is None
-    assert compare.judge([ones.bfloat16(), ones], [ones.double()] * 2, tolerance, "bfloat16") is None
-    finding = compare.judge([ones, ones], [ones.double()] * 2, tolerance, "bfloat16")
+    assert compare.check_outputs([ones, ones], [ones.double()] * 2, tolerance, "float32") is None
+    assert compare.check_outputs([ones.bfloat16(), ones], [ones.double()] * 2, tolerance, "bfloat16") is None
+    finding = compare.check_outputs([ones, ones], [ones.double()] * 2, tolerance, "bfloat16")
     assert finding is not None
     assert finding.cause == "output 0 has dtype float32, expected bfloat16"
 
 
 def test_the_type_of_every_output_comes_before_values() -> None:
     ones = torch.ones(3)
-    finding = compare.judge([2 * ones, ones.half()], [ones.double()] * 2, {"float32": LOOSE})
+    finding = compare.check_outputs([2 * ones, ones.half()], [ones.double()] * 2, {"float32": LOOSE})
     assert finding is not None
     assert finding.cause == "output 1 has dtype float16, expected float32"
 
 
 def test_outputs_have_the_names_of_the_statement() -> None:
     ones = torch.ones(3)
-    finding = compare.judge([ones, 2 * ones], [ones.double()] * 2, {"float32": LOOSE}, names=("y", "h"))
+    finding = compare.check_outputs([ones, 2 * ones], [ones.double()] * 2, {"float32": LOOSE}, names=("y", "h"))
     assert finding is not None
     assert finding.cause.startswith("3 of 3 elements of h are wrong, within elements 0..2 of 3; first: h[0] = 2")
 
 
 def test_a_case_with_the_first_outputs_alone_names_them() -> None:
     ones = torch.ones(4)
-    finding = compare.judge([2 * ones], [ones.double()], {"float32": LOOSE}, names=("h", "dx", "dw"))
+    finding = compare.check_outputs([2 * ones], [ones.double()], {"float32": LOOSE}, names=("h", "dx", "dw"))
     assert finding is not None
     assert "first: h[0] = 2, expected 1" in finding.cause
 
@@ -226,7 +226,7 @@ def test_wrong_values_are_placed_and_shown() -> None:
     truth = torch.arange(12.0, dtype=torch.float64).view(3, 4)
     output = truth.clone()
     output[1:, 2] = -1
-    finding = compare.judge([output], [truth], {"float64": EXACT})
+    finding = compare.check_outputs([output], [truth], {"float64": EXACT})
     assert finding is not None
     assert "within rows 1..2, columns 2..2 of 3 x 4" in finding.cause
     assert "out[1, 2] = -1, expected 6; out[2, 2] = -1, expected 10" in finding.cause
@@ -235,7 +235,7 @@ def test_wrong_values_are_placed_and_shown() -> None:
 @pytest.mark.parametrize(("times", "said"), [(0.9, True), (-1.0, True), (2.0, True), (0.0, False), (math.nan, False)])
 def test_values_that_are_all_too_large_by_one_factor_say_it(times: float, said: bool) -> None:
     truth = torch.randn(100, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    finding = compare.judge([(times * truth).float()], [truth], {"float32": Tolerance(1e-6, 1e-6)})
+    finding = compare.check_outputs([(times * truth).float()], [truth], {"float32": Tolerance(1e-6, 1e-6)})
     assert finding is not None
     assert (f"all are {times:.4g} times what is expected" in finding.cause) is said
     assert ("times what is expected" in finding.cause) is said
@@ -245,7 +245,7 @@ def test_no_factor_is_told_where_something_else_is_wrong() -> None:
     truth = torch.arange(1.0, 101.0, dtype=torch.float64)
     output = 2 * truth.float()
     output[50] = 51
-    finding = compare.judge([output], [truth], {"float32": Tolerance(1e-6, 1e-6)})
+    finding = compare.check_outputs([output], [truth], {"float32": Tolerance(1e-6, 1e-6)})
     assert finding is not None
     assert "times what" not in finding.cause
 
@@ -253,7 +253,7 @@ def test_no_factor_is_told_where_something_else_is_wrong() -> None:
 def test_outputs_that_are_right_beside_a_wrong_one_are_named() -> None:
     ones = torch.ones(3, dtype=torch.float64)
     outputs = [2 * ones, ones, ones, ones, ones, 2 * ones]
-    said = compare.judge(outputs, [ones] * 6, {"float64": LOOSE}, names=("p", "m", "v"))
+    said = compare.check_outputs(outputs, [ones] * 6, {"float64": LOOSE}, names=("p", "m", "v"))
     assert said is not None
     assert said.cause.endswith(
         "first: p[0][0] = 2, expected 1; p[0][1] = 2, expected 1; p[0][2] = 2, expected 1; m is right"
@@ -264,7 +264,7 @@ def test_the_bits_of_a_call_must_come_again() -> None:
     first, nan = torch.tensor([0.0, 0.1, 0.0]), torch.tensor([math.nan])
 
     def finding(again: torch.Tensor, than: torch.Tensor = first) -> Finding | None:
-        return compare.unrepeated(Observation((), [nan, than]), Observation((), [nan, again]))
+        return compare.check_repeatability(Observation((), [nan, than]), Observation((), [nan, again]))
 
     assert finding(first.clone()) is None
     one_bit = finding(torch.nextafter(first, torch.tensor([0.0, 1.0, 0.0])))
@@ -283,7 +283,7 @@ specials = st.sampled_from([math.nan, math.inf, -math.inf])
 
 
 def verdict(output: torch.Tensor, truth: torch.Tensor, tolerance: Tolerance = EXACT) -> Verdict | None:
-    finding = compare.judge([output], [truth], {dtype_name(output.dtype): tolerance})
+    finding = compare.check_outputs([output], [truth], {dtype_name(output.dtype): tolerance})
     return finding.verdict if finding else None
 
 
@@ -340,7 +340,7 @@ def test_two_elements_that_changed_places_are_found(
     truth = torch.tensor(values, dtype=dtype)
     output = truth.clone()
     output[first], output[second] = truth[second], truth[first]
-    told = compare.judge([output], [truth], {dtype_name(dtype): EXACT})
+    told = compare.check_outputs([output], [truth], {dtype_name(dtype): EXACT})
     assert told is not None
     assert (told.verdict, told.element) == (Verdict.WRONG_VALUES, (0, min(first, second)))
 
@@ -376,7 +376,7 @@ def test_what_is_computed_exactly_is_compared_as_values(value: float, truth: flo
 
 def test_two_nans_are_told_apart_by_their_bits() -> None:
     truth = torch.tensor([0x7FC00001], dtype=torch.int32).view(torch.float32)
-    finding = compare.judge([torch.tensor([math.nan])], [truth], {"float32": EXACT})
+    finding = compare.check_outputs([torch.tensor([math.nan])], [truth], {"float32": EXACT})
     assert finding is not None
     assert "out[0] = nan (0x7fc00000), expected nan (0x7fc00001)" in finding.cause
 
@@ -387,12 +387,12 @@ def test_a_nan_comes_with_the_size_of_the_inputs_of_its_row() -> None:
     x[1] = torch.tensor([-3e4, 0.0, 1e4, 2e4])
     right = exercise.reference(x).float()
     overflown = torch.stack([right[0], torch.full((4,), math.nan)])
-    finding = compare.judged(exercise, Observation([x], [overflown]))
+    finding = compare.check_observation(exercise, Observation([x], [overflown]))
     assert finding is not None
     assert finding.cause.endswith(
         "; the inputs of row 1 lie between -3e+04 and 2e+04: a value on the way overflows, or 0 is divided by 0"
     )
-    finding = compare.judged(exercise, Observation([x], [right + 1]))
+    finding = compare.check_observation(exercise, Observation([x], [right + 1]))
     assert finding is not None
     assert "lie between" not in finding.cause
 
@@ -413,7 +413,7 @@ def swizzled(truth: torch.Tensor, bits: int, columns: int) -> torch.Tensor:
 def test_swizzle_of_the_writer_alone_is_named(bits: int, dtype: torch.dtype, rows: int, columns: int) -> None:
     truth = torch.randn(rows, -(-columns // 64) * 64, dtype=torch.float64).to(dtype)
     output = swizzled(truth, bits, columns)
-    finding = compare.judge([output], [truth[:, :columns].double()], {dtype_name(dtype): Tolerance(1e-2, 1e-2)})
+    finding = compare.check_outputs([output], [truth[:, :columns].double()], {dtype_name(dtype): Tolerance(1e-2, 1e-2)})
     assert finding is not None
     assert "the swizzle of the writer to shared memory is not that of the reader" in finding.cause
 
@@ -429,6 +429,6 @@ def test_other_faults_are_not_called_a_swizzle(fault: str) -> None:
         "one row": torch.where(torch.arange(64)[:, None] == 5, truth.roll(4, 1), truth),
         "all zero": torch.zeros(64, 64),
     }[fault]
-    finding = compare.judge([output], [truth.double()], {"float32": Tolerance(1e-5, 1e-5)})
+    finding = compare.check_outputs([output], [truth.double()], {"float32": Tolerance(1e-5, 1e-5)})
     assert finding is not None
     assert "swizzle" not in finding.cause

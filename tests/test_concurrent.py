@@ -34,7 +34,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty cache: every grading compiles, and none finds what an earlier test made."""
     monkeypatch.setenv("KERNELPATH_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(runner, "CASE_SECONDS", 120.0)  # so that a computer under load fails no test
-    monkeypatch.setattr(forkserver, "_BURIAL_SECONDS", 120.0)
+    monkeypatch.setattr(forkserver, "_REAP_SECONDS", 120.0)
     monkeypatch.setattr(forkserver, "_thread", _SharedServer())
     forkserver.get_server()
 

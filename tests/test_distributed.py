@@ -119,7 +119,7 @@ def test_what_other_ranks_alone_know_has_to_be_received(sent: list[Transfer], ve
     """Four float32 on each of two ranks: whatever memory they share, half of the bytes of two shots have to arrive."""
     rank = [post(1), post(2), wait(1), wait(2)]
     kind = Distributed(registry.load(registry.find("all_reduce")), "cpu")
-    found = kind.beyond(all_reduce.case(2, 4, "float32", "two_shot"), Log([rank, rank], sent))
+    found = kind.check_network(all_reduce.case(2, 4, "float32", "two_shot"), Log([rank, rank], sent))
     assert (found.verdict if found else None) is verdict
     if found:
         assert "at least 16 of what it returns are known to other ranks alone" in found.cause
@@ -151,7 +151,7 @@ def ring_of(size: int, steps: int, reach: int = 1) -> Log:
 def test_a_ring_sends_to_neighbors_once_a_step(log: Log, cause: str | None) -> None:
     allowed = all_reduce.ring_messages(4, 8, "float32", "ring")
     assert allowed is not None
-    wrong = network.not_a_ring(log, allowed)
+    wrong = network.check_ring(log, allowed)
     assert (wrong[0] if wrong else None) == cause
     if wrong:
         assert wrong[1] == 31
@@ -161,8 +161,8 @@ def test_a_ring_sends_to_neighbors_once_a_step(log: Log, cause: str | None) -> N
 def test_a_message_of_an_empty_chunk_may_be_left_out() -> None:
     allowed = all_reduce.ring_messages(4, 3, "float32", "ring")
     assert allowed is not None
-    assert network.not_a_ring(ring_of(4, 5), allowed) is None
-    assert network.not_a_ring(ring_of(4, 7), allowed) is not None
+    assert network.check_ring(ring_of(4, 5), allowed) is None
+    assert network.check_ring(ring_of(4, 7), allowed) is not None
 
 
 def test_the_report_counts_messages_and_bytes_and_times_them() -> None:
@@ -331,7 +331,7 @@ def test_exposed_communication_has_a_cause(rank: Sequence[Step], said: str, line
     count = sum(step.kind == "post" for step in rank)
     reduced = [Transfer("all_reduce", ((0, number), (1, number)), 50) for number in range(1, count + 1)]
     log = Log([rank, rank], reduced)
-    cause, where = network.exposed(log, timeline(log, LINKS))
+    cause, where = network.explain_exposed_communication(log, timeline(log, LINKS))
     assert said in cause
     assert where == line
 

@@ -150,7 +150,7 @@ def test_a_missing_compiler_is_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None
 def test_why_there_is_no_gpu(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, card: bool, driver: str, torch_cuda: str | None, remedy: str
 ) -> None:
-    monkeypatch.setattr(doctor, "_nvidia_card", lambda: card)
+    monkeypatch.setattr(doctor, "_has_nvidia_gpu", lambda: card)
     monkeypatch.setattr(gpu, "driver", lambda: driver)
     assert doctor._no_gpu(torch_cuda, HostInfo(tmp_path, {})).remedy == remedy
 
@@ -193,7 +193,7 @@ def test_the_exit_status_says_whether_any_lane_works(
         ({"triton": "3.9.4", "torch": "2.13.0+cpu", "python": "3.11.7"}, ""),
         ({"triton": "3.10.0"}, "triton 3.10.0 (tried: 3.6.0 to 3.9.0)"),
         ({"triton": "4"}, "triton 4 (tried: 3.6.0 to 3.9.0)"),
-        ({"torch": "2.9.1"}, f"torch 2.9.1 (tried: {packages.TRIED['torch'].lowest} to 2.15.0)"),
+        ({"torch": "2.9.1"}, f"torch 2.9.1 (tried: {packages.TRIED_VERSIONS['torch'].lowest} to 2.15.0)"),
         ({"python": "3.15.0", "nvidia-cutlass-dsl": "4.8.1"}, "python 3.15.0 (tried: 3.10 to 3.13)"),
     ],
 )
@@ -207,7 +207,7 @@ def test_a_version_that_was_not_tried_is_told_with_those_that_were(
 
 
 RANGES = (
-    f"'torch>={packages.TRIED['torch'].lowest},<2.16' 'triton>=3.6.0,<3.10' 'cuda-bindings>=13.3.1,<13.6' "
+    f"'torch>={packages.TRIED_VERSIONS['torch'].lowest},<2.16' 'triton>=3.6.0,<3.10' 'cuda-bindings>=13.3.1,<13.6' "
     "'nvidia-cuda-nvrtc>=13.0.88,<13.6' 'nvidia-cutlass-dsl>=4.8.1,<4.9'"
 )
 
@@ -216,7 +216,7 @@ def test_the_versions_that_were_tried_are_installed_with_a_python_that_was(monke
     monkeypatch.setattr("platform.python_version", lambda: "3.12.3")
     assert packages.install_tried() == f"{sys.executable} -m pip install {RANGES}"
     monkeypatch.setattr("platform.python_version", lambda: "3.15.0")
-    monkeypatch.setattr(packages, "_ourselves", lambda: "kernelpath")
+    monkeypatch.setattr(packages, "_kernelpath_requirement", lambda: "kernelpath")
     env = "kernelpath-env"
     assert packages.install_tried() == f"python3.13 -m venv {env} && {env}/bin/pip install kernelpath {RANGES}"
     monkeypatch.setattr("platform.python_version", lambda: "3.10.13")
@@ -236,7 +236,7 @@ def test_kernelpath_is_installed_again_from_where_it_came(
     monkeypatch: pytest.MonkeyPatch, origin: str | None, named: str
 ) -> None:
     monkeypatch.setattr("importlib.metadata.distribution", lambda _: SimpleNamespace(read_text=lambda _: origin))
-    assert packages._ourselves() == named
+    assert packages._kernelpath_requirement() == named
 
 
 def test_what_was_tried_is_what_pip_may_install() -> None:
@@ -246,20 +246,20 @@ def test_what_was_tried_is_what_pip_may_install() -> None:
     required = map(Requirement, metadata.requires("warpcheck") or [])
     here = [one for one in required if one.marker and any(one.marker.evaluate({"extra": x}) for x in machine.extras)]
     specified = {one.name: one.specifier for one in here}
-    for package, tried in packages.TRIED.items():
+    for package, tried in packages.TRIED_VERSIONS.items():
         if package != "python":
             major, minor = packages._minor(tried.lowest)
             assert tried.lowest in specified[package]
             assert tried.newest in specified[package]
             assert f"{major}.{minor - 1}.99" not in specified[package]
     python = (metadata.metadata("kernelpath")["Requires-Python"] or "").removeprefix(">=")
-    assert python == packages.TRIED["python"].lowest
+    assert python == packages.TRIED_VERSIONS["python"].lowest
 
 
 def test_the_constraints_name_one_version_or_a_range() -> None:
     """torch's builds for CUDA pin Triton and NVRTC, so that only a range can be met with any build."""
     assert packages.constraints("lowest").splitlines() == [
-        f"torch=={packages.TRIED['torch'].lowest}",
+        f"torch=={packages.TRIED_VERSIONS['torch'].lowest}",
         "triton==3.6.0",
         "cuda-bindings==13.3.1",
         "nvidia-cuda-nvrtc==13.0.88",
@@ -292,7 +292,7 @@ def test_a_newer_version_than_was_tried_is_told_and_refuses_nothing(tmp_path: Pa
         env={**os.environ, "XDG_STATE_HOME": str(tmp_path)},
     )
     told, _, graded = done.stdout.partition("\n")
-    oldest = packages.TRIED["torch"].lowest
+    oldest = packages.TRIED_VERSIONS["torch"].lowest
     untried = f"untried: torch 2.19.0 (tried: {oldest} to 2.15.0); triton 3.11.0 (tried: 3.6.0 to 3.9.0)"
     assert told == f"{untried} {packages.install_tried()}"
     assert done.returncode == 0, done.stdout + done.stderr

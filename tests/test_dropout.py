@@ -75,8 +75,8 @@ def call(second_pass: torch.Tensor) -> Observation:
 
 def test_any_mask_is_right_that_both_passes_have() -> None:
     exercise = registry.load(registry.find("dropout"))
-    assert compare.judged(exercise, call(random_mask(2))) is None
-    finding = compare.judged(exercise, call(random_mask(3)))
+    assert compare.check_observation(exercise, call(random_mask(2))) is None
+    finding = compare.check_observation(exercise, call(random_mask(3)))
     assert finding is not None
     assert finding.verdict is Verdict.WRONG_VALUES
     assert finding.cause.startswith("the second layer does not have one mask")
@@ -88,7 +88,7 @@ def test_samples_of_the_outputs_settle_their_own_truth() -> None:
     places = torch.tensor([3, 5, 8, 13, 21, 34])
     truth = [output[places] for output in dropout.reference(*inputs)]
     sampled = [output[places] for output in call(random_mask(2)).outputs]
-    settled = compare.settled(exercise, truth, sampled)
+    settled = compare.resolve_choices(exercise, truth, sampled)
     assert all(torch.allclose(one.float(), other) for one, other in zip(settled, sampled, strict=True))
     sampled[1] *= 1 - P
     assert not torch.allclose(settled[1].float(), sampled[1])

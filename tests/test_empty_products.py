@@ -93,7 +93,7 @@ def _put_failures(name: str, failures: Any) -> None:
     torch.set_num_threads(1)
     item = registry.find(name)
     exercise = registry.load(item)
-    simulated_gpu.show({"multi_processor_count": 132}, devices.target(exercise, "cpu", None))
+    simulated_gpu.show({"multi_processor_count": 132}, devices.choose_target(exercise, "cpu", None))
     backend.use(_StrictAboutGrids())
     entry = cards.load_entry(item, exercise)
     failed = []

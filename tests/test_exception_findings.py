@@ -11,7 +11,7 @@ import torch
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernelpath.device.messages import Failed
-from kernelpath.grading.kinds.kernel import finding_of
+from kernelpath.grading.kinds.kernel import machine_finding
 from kernelpath.verdict import Verdict
 from kernelpath.work.exception_findings import classify_exception
 from warpcheck.frontends import compiler_advice, cute_advice, triton_advice
@@ -46,7 +46,7 @@ def test_a_fault_has_one_verdict_in_the_process_and_from_the_server(kind: FaultK
     in_the_process = classify_exception(
         Fault(kind, "thread 3 of block 0 did it", *place, None), Path("/folder/kernel.py")
     )
-    from_the_server = finding_of(Failed(kind.name, "thread 3 of block 0 did it", *place))
+    from_the_server = machine_finding(Failed(kind.name, "thread 3 of block 0 did it", *place))
     assert in_the_process.verdict is from_the_server.verdict
 
 

@@ -18,7 +18,7 @@ from kernelpath.course.problems.fused_parts import LAYOUTS, OPERATORS, STATISTIC
 from kernelpath.course.problems.fused_twists import LARGEST, TWISTS
 from kernelpath.course.registry import Deliverable
 from kernelpath.grading import grade
-from kernelpath.grading.compare import judge
+from kernelpath.grading.compare import check_outputs
 from kernelpath.verdict import Report, Verdict
 
 from . import twisted_fusion
@@ -108,7 +108,7 @@ def value(line: str, scope: dict[str, Any]) -> float:
 
 
 def within(outputs: Sequence[torch.Tensor], truth: Sequence[torch.Tensor], tolerance: float) -> bool:
-    return judge(list(outputs), list(truth), {"float32": Tolerance(tolerance, tolerance)}) is None
+    return check_outputs(list(outputs), list(truth), {"float32": Tolerance(tolerance, tolerance)}) is None
 
 
 @pytest.mark.parametrize("twist", TWISTS, ids=lambda twist: twist.name)

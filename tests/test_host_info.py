@@ -44,23 +44,23 @@ def place(root: Path, files: dict[str, str], environment: dict[str, str] | None 
 def test_a_place_is_known_by_what_it_leaves(
     tmp_path: Path, files: dict[str, str], environment: dict[str, str], told: str
 ) -> None:
-    assert place(tmp_path, files, environment).judged == (True, f"{told}, {MACHINE}", "")
+    assert place(tmp_path, files, environment).assessment == (True, f"{told}, {MACHINE}", "")
 
 
 def test_an_emulated_machine_is_told_with_the_image_that_runs_natively(tmp_path: Path) -> None:
     """The kernel's own machine is not what uname says there."""
     here = place(tmp_path, {ARCH: "riscv64\n", DOCKER: ""})
-    fine, told, remedy = here.judged
+    fine, told, remedy = here.assessment
     assert not fine
     assert told.startswith(f"Docker container, {MACHINE} emulated on riscv64: some 10 times slower")
-    assert place(tmp_path, {ARCH: "aarch64" if MACHINE == "x86_64" else "x86_64"}).judged[2] == (
+    assert place(tmp_path, {ARCH: "aarch64" if MACHINE == "x86_64" else "x86_64"}).assessment[2] == (
         f"build and run the image with --platform linux/{'arm64' if MACHINE == 'x86_64' else 'amd64'}"
     )
     assert "linux/" in remedy
 
 
 def test_the_first_windows_subsystem_is_not_linux(tmp_path: Path) -> None:
-    fine, told, remedy = place(tmp_path, {RELEASE: "4.4.0-19041-Microsoft"}).judged
+    fine, told, remedy = place(tmp_path, {RELEASE: "4.4.0-19041-Microsoft"}).assessment
     assert (fine, remedy) == (False, "in Windows: wsl --set-version NAME 2")
     assert told.startswith("WSL1")
 

@@ -12,7 +12,7 @@ from kernelpath.course.problem import arguments
 from kernelpath.course.problems import adam
 from kernelpath.grading import grade
 from kernelpath.grading.ground_truth import generate_inputs
-from kernelpath.grading.kinds.python import seen
+from kernelpath.grading.kinds.python import process_finding
 from kernelpath.grading.provenance import MUTATED
 from kernelpath.verdict import Finding, Report, Verdict
 from kernelpath.work.call import Call
@@ -59,7 +59,7 @@ def test_a_process_with_a_gpu_tells_what_was_overwritten_and_what_may_not_be() -
 
     def finding() -> Finding | None:
         told = call.to_result(outputs, "", "", lambda outputs: [output[:0] for output in outputs])
-        return seen(told, drawn, exercise.overwritten(drawn))
+        return process_finding(told, drawn, exercise.overwritten(drawn))
 
     assert finding() is None
     adam.lists(given[0], given[6:])[1][2].zero_()  # a gradient

@@ -12,8 +12,8 @@ from kernelpath.course import draw, registry
 from kernelpath.course.inputs import EXTREME, PLAIN, InputMode, generate_inputs, misalignments, serves_vectors
 from kernelpath.course.spec import Exercise
 from kernelpath.grading.compare import bits
-from kernelpath.grading.ground_truth import drawn_cases, placements
-from kernelpath.grading.kinds.python import seen
+from kernelpath.grading.ground_truth import generate_cases, placement_runs
+from kernelpath.grading.kinds.python import process_finding
 from kernelpath.verdict import Verdict
 from kernelpath.work.call import Call
 from kernelpath.work.dispatch_monitor import AuditLog
@@ -128,7 +128,7 @@ def test_each_tensor_is_misaligned_alone_and_then_all_of_them() -> None:
 def test_a_case_that_vectors_serve_has_every_tensor_misaligned_in_turn() -> None:
     tiled = exercise("matmul_tiled")
     drawn = [generate_inputs(tiled, case, 1, "cpu") for case in tiled.cases]
-    runs = placements(tiled, drawn)
+    runs = placement_runs(tiled, drawn)
     served = [index for index in range(len(drawn)) if serves_vectors(drawn[index])]
     assert tiled.cases[served[-1]] == tiled.largest
     assert {one.misaligned for index, one in runs if index == served[0]} == {1, 2, 3}
@@ -139,19 +139,19 @@ def test_a_case_that_vectors_serve_has_every_tensor_misaligned_in_turn() -> None
 def test_the_drawn_case_is_between_a_half_and_the_whole_of_the_largest() -> None:
     added = exercise("matrix_add")
     (largest,) = (case for case in added.cases if case == added.largest)
-    drawn = [case for seed in range(40) for case in drawn_cases(added, seed)]
+    drawn = [case for seed in range(40) for case in generate_cases(added, seed)]
     for name in ("rows", "columns"):
         sizes = {case[name] for case in drawn}
         assert min(sizes) >= largest[name] // 2
         assert max(sizes) <= largest[name]
         assert len(sizes) > 20, "another one with each seed"
     assert {case["pad"] for case in drawn} == {largest["pad"]}
-    assert drawn_cases(added, 7) == drawn[7:8], "and the same with the same"
+    assert generate_cases(added, 7) == drawn[7:8], "and the same with the same"
 
 
 def test_without_tensors_the_small_cases_are_run_as_they_are() -> None:
     grid = exercise("hello_grid")
-    assert {one for _, one in placements(grid, [generate_inputs(grid, case, 1, "cpu") for case in grid.cases])} == {
+    assert {one for _, one in placement_runs(grid, [generate_inputs(grid, case, 1, "cpu") for case in grid.cases])} == {
         PLAIN
     }
 
@@ -168,14 +168,17 @@ def told(one: Call) -> Any:
 @pytest.mark.parametrize("variety", [PLAIN, EXTREME, InputMode(misaligned=1)])
 def test_grader_and_worker_draw_the_same(variety: InputMode) -> None:
     drawn = generate_inputs(exercise("matrix_add"), CASE, 3, "cpu", variety)
-    assert seen(told(call(variety)), drawn) is None
-    assert seen(told(call(variety)), generate_inputs(exercise("matrix_add"), CASE, 4, "cpu", variety)) is not None
+    assert process_finding(told(call(variety)), drawn) is None
+    assert (
+        process_finding(told(call(variety)), generate_inputs(exercise("matrix_add"), CASE, 4, "cpu", variety))
+        is not None
+    )
 
 
 def test_a_gap_between_rows_that_was_written_is_found_in_the_submissions_process() -> None:
     made = call()
     x = made.inputs[0]
     torch.as_strided(x, (1,), (1,), x.storage_offset() + 8).fill_(0.5)
-    finding = seen(told(made), generate_inputs(exercise("matrix_add"), CASE, 3, "cpu"))
+    finding = process_finding(told(made), generate_inputs(exercise("matrix_add"), CASE, 3, "cpu"))
     assert finding is not None
     assert finding.verdict is Verdict.MUTATED_INPUT

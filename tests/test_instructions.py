@@ -12,7 +12,7 @@ from kernelpath.course import registry
 from kernelpath.course.errors import DeclarationError
 from kernelpath.course.spec import Exercise, Instructions
 from kernelpath.grading import grade, instructions
-from kernelpath.grading.instructions import check_local_memory, narrow, too_many_integers
+from kernelpath.grading.instructions import check_access_width, check_integer_instructions, check_local_memory
 from kernelpath.line_counters import LineInstructions, LineTraffic
 from kernelpath.verdict import Verdict
 from warpcheck.assembler import Assembled, Instruction
@@ -33,36 +33,36 @@ def exercise() -> Exercise:
 
 def test_the_line_with_most_needless_accesses_is_named() -> None:
     lines = [access(3, 10_000, 16), access(5, 10_000, 8), access(7, 10_000, 4, "store to")]
-    finding = narrow(lines, 16)
+    finding = check_access_width(lines, 16)
     assert finding is not None
     assert (finding.verdict, finding.file, finding.line) == (Verdict.TOO_MANY_INSTRUCTIONS, "k.cu", 7)
     assert finding.cause == "line 7, store to x: 4 bytes per instruction, 16 are required"
     assert finding.step == "kp profile {name} --sass"
-    assert narrow(lines, 4) is None
+    assert check_access_width(lines, 4) is None
 
 
 def test_edges_may_be_narrow() -> None:
     """32 accesses, and 2 in a hundred, more than the bytes need: 233 of 10,077, and 308 have 231."""
     wide = access(3, 10_000, 16)
-    assert narrow([wide, access(4, 308, 4)], 16) is None
-    assert narrow([wide, access(4, 316, 4)], 16) is not None
-    assert narrow([access(4, 32, 4)], 16) is None
+    assert check_access_width([wide, access(4, 308, 4)], 16) is None
+    assert check_access_width([wide, access(4, 316, 4)], 16) is not None
+    assert check_access_width([access(4, 32, 4)], 16) is None
 
 
 def test_shared_memory_is_not_limited() -> None:
-    assert narrow([access(4, 10_000, 4, sectors=0)], 16) is None
+    assert check_access_width([access(4, 10_000, 4, sectors=0)], 16) is None
 
 
 def test_integers_are_counted_for_each_element() -> None:
     lines = [LineInstructions("k.cu", 0, 0, 0, integer=5000), LineInstructions("k.cu", 9, 0, 0, integer=3000)]
-    finding = too_many_integers(lines, 7.9, 1000)
+    finding = check_integer_instructions(lines, 7.9, 1000)
     assert finding is not None
     assert (finding.verdict, finding.line) == (Verdict.TOO_MANY_INSTRUCTIONS, 9)
     assert finding.cause == (
         "8 integer instructions per element, at most 7.9 are allowed; most in line 9: 3 (a division is many)"
     )
-    assert too_many_integers(lines, 8, 1000) is None
-    assert too_many_integers([], 8, 0) is None
+    assert check_integer_instructions(lines, 8, 1000) is None
+    assert check_integer_instructions([], 8, 0) is None
 
 
 def test_local_memory_is_named_by_the_line_of_its_first_access() -> None:

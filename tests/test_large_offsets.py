@@ -147,8 +147,8 @@ def test_offsets_in_64_bits_pass(tmp_path: Path, body: str) -> None:
 def test_the_product_that_is_too_narrow_is_named(source: str, said: str, tmp_path: Path) -> None:
     file = tmp_path / "k.cu"
     file.write_text(source)
-    assert said in large_offsets._product(file)
-    assert bool(said) == bool(large_offsets._product(file))
+    assert said in large_offsets._advise(file)
+    assert bool(said) == bool(large_offsets._advise(file))
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from kernelpath.device import gpu
 from kernelpath.device.messages import Note
 from kernelpath.grading import launches
 from kernelpath.grading.cpu_shadow import CpuShadow
-from kernelpath.grading.launches import Launched, NoTrace, difference, of_trace
+from kernelpath.grading.launches import GpuLaunch, InvalidTrace, compare_with_machine, parse_trace
 from kernelpath.grading.submission import Submission
 from kernelpath.grading.workers import Workers
 from kernelpath.verdict import Verdict
@@ -33,7 +33,7 @@ ADD = Note(
     arguments=(),
     host=(),
 )
-ADDED = Launched("void vector_add<float>(float const*, float const*, float*, int)", (132, 1, 1), (256, 1, 1), 1024)
+ADDED = GpuLaunch("void vector_add<float>(float const*, float const*, float*, int)", (132, 1, 1), (256, 1, 1), 1024)
 
 
 def event(name: str, correlation: int, grid: tuple[int, ...] = (132, 1, 1), shared: int = 1024) -> dict[str, object]:
@@ -76,15 +76,15 @@ def trace(*events: dict[str, object]) -> bytes:
 
 def test_a_trace_tells_kernels_in_the_order_of_their_launches() -> None:
     fill = "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>>(int)"
-    found = of_trace(trace(event("second", 9), event(fill, 2), event(ADDED.name, 5)))
+    found = parse_trace(trace(event("second", 9), event(fill, 2), event(ADDED.name, 5)))
     assert [one.name for one in found] == [fill, ADDED.name, "second"]
     assert found[1] == ADDED
 
 
 def test_names_are_the_same_mangled_and_read() -> None:
-    assert launches.readable(ADD.kernel) == ADDED.name
-    assert launches.readable(ADDED.name) == ADDED.name
-    assert launches.readable("add_kernel") == "add_kernel"
+    assert launches.demangle(ADD.kernel) == ADDED.name
+    assert launches.demangle(ADDED.name) == ADDED.name
+    assert launches.demangle("add_kernel") == "add_kernel"
 
 
 @pytest.mark.parametrize(
@@ -100,8 +100,8 @@ def test_names_are_the_same_mangled_and_read() -> None:
     ],
 )
 def test_what_is_no_trace_is_said_to_be_none(text: bytes) -> None:
-    with pytest.raises(NoTrace):
-        of_trace(text)
+    with pytest.raises(InvalidTrace):
+        parse_trace(text)
 
 
 @pytest.mark.parametrize(
@@ -118,8 +118,8 @@ def test_what_is_no_trace_is_said_to_be_none(text: bytes) -> None:
         ((msgspec.structs.replace(ADDED, name="void vector_add<double>(double const*)"),), "vector_add<double>"),
     ],
 )
-def test_the_first_launch_that_differs_is_named(gpu: tuple[Launched, ...], said: str) -> None:
-    finding = difference(gpu, [ADD], "cuda")
+def test_the_first_launch_that_differs_is_named(gpu: tuple[GpuLaunch, ...], said: str) -> None:
+    finding = compare_with_machine(gpu, [ADD], "cuda")
     assert (finding is None) == (said == "")
     if finding is not None:
         assert finding.verdict is Verdict.NOT_YOUR_KERNEL
@@ -130,24 +130,24 @@ def test_the_first_launch_that_differs_is_named(gpu: tuple[Launched, ...], said:
 
 def test_what_torch_launches_to_fill_memory_is_left_out() -> None:
     fill = msgspec.structs.replace(ADDED, name="void at::native::vectorized_elementwise_kernel<4>(int)")
-    assert difference([fill, ADDED], [ADD], "cuda") is None
+    assert compare_with_machine([fill, ADDED], [ADD], "cuda") is None
 
 
 def test_a_kernel_may_stand_in_a_namespace_of_torchs() -> None:
     here = msgspec.structs.replace(ADDED, name="at::add(float*)")
-    assert difference([here], [msgspec.structs.replace(ADD, kernel="_ZN2at3addEPf")], "cuda") is None
+    assert compare_with_machine([here], [msgspec.structs.replace(ADD, kernel="_ZN2at3addEPf")], "cuda") is None
 
 
 def test_a_python_compiler_makes_more_of_a_name() -> None:
     here = msgspec.structs.replace(ADDED, name="kernel_cutlass_copy_kernel_tensorptrf32_0")
     note = msgspec.structs.replace(ADD, kernel="copy_kernel")
-    assert difference([here], [note], "cute") is None
-    assert difference([here], [note], "cuda") is not None
-    assert difference([here], [msgspec.structs.replace(note, kernel="add_kernel")], "cute") is not None
+    assert compare_with_machine([here], [note], "cute") is None
+    assert compare_with_machine([here], [note], "cuda") is not None
+    assert compare_with_machine([here], [msgspec.structs.replace(note, kernel="add_kernel")], "cute") is not None
 
 
 def test_a_compilers_shared_memory_is_its_own() -> None:
-    assert difference([msgspec.structs.replace(ADDED, shared=0)], [ADD], "triton") is None
+    assert compare_with_machine([msgspec.structs.replace(ADDED, shared=0)], [ADD], "triton") is None
 
 
 # Against the machine itself: a submission whose configuration, or whose grid, follows from what a GPU has decided
@@ -225,7 +225,7 @@ class Machine:
         workers.copy()
         beside = CpuShadow(Submission(item, exercise, file, "cuda", SM_80, workers, item.root), seed=1)
         self._open.append((beside, workers))
-        beside.begin(CASE, others)
+        beside.start(CASE, others)
         return beside
 
     def close(self) -> None:
@@ -260,8 +260,8 @@ def of_block(block: int) -> Tuned:
 @pytest.mark.parametrize(("block", "grid"), [(256, 40), (512, 20), (1024, 10)])
 def test_an_autotuned_kernel_runs_as_the_gpu_chose(machine: Machine, block: int, grid: int) -> None:
     beside = machine.run(AUTOTUNED, SMALL)
-    assert beside.compared(profiled(grid, of_block(block))) is None
-    observation, finding = beside.counted()
+    assert beside.check_gpu_launches(profiled(grid, of_block(block))) is None
+    observation, finding = beside.wait_for_counters()
     assert finding is None
     assert observation is not None
     assert observation.outputs[0].numel() == 10_000
@@ -269,18 +269,18 @@ def test_an_autotuned_kernel_runs_as_the_gpu_chose(machine: Machine, block: int,
 
 
 def test_a_configuration_excuses_no_other_grid(machine: Machine) -> None:
-    finding = machine.run(AUTOTUNED).compared(profiled(41, of_block(256)))
+    finding = machine.run(AUTOTUNED).check_gpu_launches(profiled(41, of_block(256)))
     assert finding is not None
     assert finding.verdict is Verdict.NOT_YOUR_KERNEL
     assert "add with grid (41, 1, 1)" in finding.cause
 
 
 def test_a_grid_may_follow_from_the_gpus_multiprocessors(machine: Machine) -> None:
-    assert machine.run(PERSISTENT).compared(profiled(2 * 132)) is None
+    assert machine.run(PERSISTENT).check_gpu_launches(profiled(2 * 132)) is None
 
 
 def test_a_fault_of_another_case_than_the_largest_is_told_with_it(machine: Machine) -> None:
-    _, finding = machine.run(WITHOUT_MASK, SMALL).counted()
+    _, finding = machine.run(WITHOUT_MASK, SMALL).wait_for_counters()
     assert finding is not None
     assert finding.verdict is Verdict.OUT_OF_BOUNDS
     assert finding.cause.startswith("at n=33 offset=1: ")

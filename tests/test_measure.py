@@ -16,7 +16,7 @@ from kernelpath.course.spec import Exercise
 from kernelpath.grading import grade, measure, multi_gpu, profile, timing
 from kernelpath.grading.grading_run import GradingRun
 from kernelpath.grading.ground_truth import generate_inputs
-from kernelpath.grading.timing_session import Contest
+from kernelpath.grading.timing_session import TimingSession
 from kernelpath.verdict import Finding, Interval, Measurement, Verdict
 from kernelpath.work import messages
 from kernelpath.work.runner import SubmissionFailed
@@ -79,8 +79,8 @@ def exercise(doubling: Item) -> Exercise:
     return registry.load(doubling)
 
 
-def contest(exercise: Exercise, worker: Worker) -> Contest:
-    return Contest(exercise, BENCH, worker, lambda answer, inputs: None, seed=1, device="cpu")
+def contest(exercise: Exercise, worker: Worker) -> TimingSession:
+    return TimingSession(exercise, BENCH, worker, lambda answer, inputs: None, seed=1, device="cpu")
 
 
 def test_every_round_has_new_inputs_a_new_sample_and_another_order(exercise: Exercise) -> None:
@@ -246,7 +246,7 @@ def test_a_profile_that_a_small_gpu_does_not_hold_says_so_too(monkeypatch: pytes
         for gigabytes in (6, 141):
             seen = SimpleNamespace(total_memory=gigabytes * 10**9)
             monkeypatch.setattr(torch.cuda, "get_device_properties", lambda seen=seen: seen)
-            told.append(grading._profile(()))
+            told.append(grading._check_gpu_run(()))
         grading.close()
     small, large = told
     assert small is not None
@@ -273,14 +273,14 @@ def test_a_profile_that_a_small_gpu_does_not_hold_says_so_too(monkeypatch: pytes
 def test_the_gate_beside_nccl_holds_where_it_was_measured(
     capability: tuple[int, int], verdict: Verdict, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def round_(race: multi_gpu._Race, index: int) -> None:
+    def round_(race: multi_gpu._RankTiming, index: int) -> None:
         for times, seconds in zip(race.seconds, (5e-3, 1e-3), strict=True):
             times.append(seconds)
 
-    monkeypatch.setattr(multi_gpu._Race, "_round", round_)
-    monkeypatch.setattr(multi_gpu, "_peer_copy", lambda: 1e11)
+    monkeypatch.setattr(multi_gpu._RankTiming, "_time_round", round_)
+    monkeypatch.setattr(multi_gpu, "_peer_bandwidth", lambda: 1e11)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
-    race = multi_gpu._Race(registry.load(registry.find("all_reduce")), [None, None], seed=1)  # type: ignore[list-item]
+    race = multi_gpu._RankTiming(registry.load(registry.find("all_reduce")), [None, None], seed=1)  # type: ignore[list-item]
     measured, finding = race.run(lambda _: None)
     assert measured is not None
     assert measured.speedup.median == pytest.approx(0.2)

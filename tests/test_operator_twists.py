@@ -15,7 +15,7 @@ from kernelpath.course.inputs import EXTREME, PLAIN, generate_inputs
 from kernelpath.course.problems.operator_twists import ACTIVATIONS, FUSED_TWISTS, MEETINGS, OPERATORS, TWISTS
 from kernelpath.course.registry import Deliverable
 from kernelpath.grading import grade
-from kernelpath.grading.compare import judge
+from kernelpath.grading.compare import check_outputs
 from kernelpath.verdict import Report, Verdict
 
 from . import twisted_operators
@@ -68,7 +68,7 @@ def test_float32_is_exact_enough_and_bfloat16_is_not(twist: DeliverableVariant) 
                 assert ((out - right).abs() <= within).all(), (case, variety)
     given = generate_inputs(exercise, exercise.largest, 1, "cpu")
     low = exercise.baseline(*(one.bfloat16() for one in given))
-    assert judge([one.float() for one in low], list(exercise.reference(*given)), exercise.tolerance) is not None
+    assert check_outputs([one.float() for one in low], list(exercise.reference(*given)), exercise.tolerance) is not None
 
 
 @pytest.mark.parametrize("last", ["rows", "columns", *(one.name for one in MEETINGS)])

@@ -9,14 +9,21 @@ import torch
 
 from kernelpath.course import registry
 from kernelpath.device.messages import Note
-from kernelpath.grading.provenance import Observation, computed, difference, idle_cores, library_share, other_cores
+from kernelpath.grading.provenance import (
+    Observation,
+    check_library_share,
+    check_tensor_core_output,
+    check_tensor_cores,
+    compare_launches,
+    operators_finding,
+)
 from kernelpath.verdict import Verdict
 from kernelpath.work.messages import OperatorCall
 
 
 def call(*host: tuple[str, str], scalar: str = "7") -> Observation:
     note = Note("add", "0f", (1, 1, 1), (32, 1, 1), 0, ["storage 0 (4 bytes) + 0", scalar], host)
-    return Observation(inputs=(), outputs=(), notes=[note])
+    return Observation(inputs=(), outputs=(), transcript=[note])
 
 
 @pytest.mark.parametrize(
@@ -32,7 +39,7 @@ def call(*host: tuple[str, str], scalar: str = "7") -> Observation:
 def test_bytes_of_the_host_are_alike_where_they_or_the_storages_are(
     first: Sequence[tuple[str, str]], second: Sequence[tuple[str, str]]
 ) -> None:
-    assert difference(call(*first), call(*second), "add") is None
+    assert compare_launches(call(*first), call(*second), "add") is None
 
 
 @pytest.mark.parametrize(
@@ -47,7 +54,7 @@ def test_bytes_of_the_host_are_alike_where_they_or_the_storages_are(
 def test_other_bytes_of_the_host_name_their_buffer(
     first: Sequence[tuple[str, str]], second: Sequence[tuple[str, str]]
 ) -> None:
-    finding = difference(call(*first), call(*second), "add")
+    finding = compare_launches(call(*first), call(*second), "add")
     assert finding is not None
     assert finding.verdict is Verdict.NOT_YOUR_KERNEL
     assert finding.cause.startswith(f"add reads bytes in {first[-1][0]} that the host wrote")
@@ -57,14 +64,14 @@ def test_other_bytes_of_the_host_name_their_buffer(
     ("name", "written"), [("clone", "clone() or contiguous()"), ("_to_copy", "to()"), ("sum", "torch.sum")]
 )
 def test_an_operator_is_named_as_a_submission_writes_it(name: str, written: str) -> None:
-    finding = computed([OperatorCall(name, 7), OperatorCall(name, 9)], "add")
+    finding = operators_finding([OperatorCall(name, 7), OperatorCall(name, 9)], "add")
     assert finding is not None
     assert finding.cause == f"add calls {written}; your kernel has to do the work"
     assert finding.line == 7
 
 
 def test_another_scalar_is_a_difference_whatever_the_buffers_say() -> None:
-    finding = difference(call(("out", "a b")), call(("out", "a b"), scalar="8"), "add")
+    finding = compare_launches(call(("out", "a b")), call(("out", "a b"), scalar="8"), "add")
     assert finding is not None
     assert finding.cause.startswith("argument 1 of add is 7 for some values and 8 for others")
 
@@ -87,7 +94,7 @@ SUM = "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float> >"
     ],
 )
 def test_memory_that_is_made_ready_is_no_librarys_work(kernels: dict[str, float], accepted: bool) -> None:
-    finding = library_share(kernels, ["add_kernel"])
+    finding = check_library_share(kernels, ["add_kernel"])
     assert (finding is None) == accepted
     if finding is not None:
         assert finding.verdict is Verdict.NOT_YOUR_KERNEL
@@ -95,8 +102,8 @@ def test_memory_that_is_made_ready_is_no_librarys_work(kernels: dict[str, float]
 
 def test_an_evidence_without_a_launch_is_alike_only_with_its_like() -> None:
     none = Observation(inputs=(), outputs=[torch.zeros(1)])
-    assert difference(none, none, "add") is None
-    finding = difference(none, call(), "add")
+    assert compare_launches(none, none, "add") is None
+    finding = compare_launches(none, call(), "add")
     assert finding is not None
     assert finding.cause.startswith("0 kernels were launched for some values and 1 for others")
 
@@ -116,7 +123,10 @@ def test_tensor_cores_work_where_the_statement_asks_for_them(
     name: str, tensor: int, launches: int, verdict: Verdict | None
 ) -> None:
     exercise = registry.load(registry.find(name))
-    finding = other_cores(exercise, Observation((), (), notes=call().notes[:launches], tensor=tensor, flops=1 << 19))
+    finding = check_tensor_cores(
+        exercise,
+        Observation((), (), transcript=call().transcript[:launches], tensor_core_operations=tensor, flops=1 << 19),
+    )
     assert (finding.verdict if finding else None) is verdict
 
 
@@ -126,7 +136,7 @@ def test_tensor_cores_work_where_the_statement_asks_for_them(
 def test_a_quarter_of_the_output_has_to_change_its_sign_with_the_mma(by_tensor_cores: float, told: str | None) -> None:
     right = torch.tensor([3.0, -5.0, 4.0, -4.0])
     negated = Observation(inputs=(), outputs=[right * (1 - 2 * by_tensor_cores)])
-    finding = idle_cores(registry.load(registry.find("tensor_cores")), negated, [right])
+    finding = check_tensor_core_output(registry.load(registry.find("tensor_cores")), negated, [right])
     assert (finding is None) == (told is None)
     if finding is not None:
         assert finding.verdict is Verdict.NO_TENSOR_CORES

@@ -89,18 +89,18 @@ def test_an_instruction_of_a_later_architecture_is_a_compile_error_with_its_line
 
 def test_what_is_asked_for_comes_before_what_is_declared() -> None:
     exercise = registry.load(registry.find("vector_add"))
-    assert devices.target(exercise, "cpu", None) is SM_80
-    assert devices.target(exercise, "cpu", "sm_90a") is SM_90A
-    assert devices.target(replace(exercise, arch="sm_90a"), "cpu", None) is SM_90A
-    assert devices.target(replace(exercise, arch="sm_90a"), "cpu", "sm_80") is SM_80
+    assert devices.choose_target(exercise, "cpu", None) is SM_80
+    assert devices.choose_target(exercise, "cpu", "sm_90a") is SM_90A
+    assert devices.choose_target(replace(exercise, arch="sm_90a"), "cpu", None) is SM_90A
+    assert devices.choose_target(replace(exercise, arch="sm_90a"), "cpu", "sm_80") is SM_80
     with pytest.raises(Usage, match="--arch goes with --device cpu"):
-        devices.target(exercise, "cuda", "sm_90a")
+        devices.choose_target(exercise, "cuda", "sm_90a")
 
 
 def test_what_needs_hopper_is_not_run_for_what_is_before_it() -> None:
     exercise = replace(registry.load(registry.find("vector_add")), arch="sm_90a", requires=(9, 0))
-    assert devices.lacking(exercise, "cpu", SM_90A) == ""
-    assert devices.lacking(exercise, "cpu", SM_80) == "needs sm_90, the PTX machine has sm_80; not run"
+    assert devices.missing_capability(exercise, "cpu", SM_90A) == ""
+    assert devices.missing_capability(exercise, "cpu", SM_80) == "needs sm_90, the PTX machine has sm_80; not run"
 
 
 _NEEDS_HOPPER = "needs sm_90a, whose instructions later GPUs do not all have, this GPU has sm_100; not run"
@@ -123,9 +123,9 @@ def test_what_asks_for_wgmma_is_not_run_on_a_later_gpu(name: str, later: str, mo
     """PTX ISA manual, section 9.7.15: wgmma is of sm_90a alone."""
     exercise = registry.load(registry.find(name))
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
-    assert devices.lacking(exercise, "cuda", SM_90A) == ""
+    assert devices.missing_capability(exercise, "cuda", SM_90A) == ""
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (10, 0))
-    assert devices.lacking(exercise, "cuda", SM_90A) == later
+    assert devices.missing_capability(exercise, "cuda", SM_90A) == later
 
 
 @pytest.mark.parametrize(("capability", "has"), [((7, 5), "sm_75"), ((8, 6), "sm_86"), ((8, 9), "sm_89")])
@@ -133,7 +133,7 @@ def test_an_earlier_gpu_is_not_told_of_later_ones(
     capability: tuple[int, int], has: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
-    told = devices.lacking(registry.load(registry.find("wgmma_gemm")), "cuda", SM_80)
+    told = devices.missing_capability(registry.load(registry.find("wgmma_gemm")), "cuda", SM_80)
     assert told == f"needs sm_90a, this GPU has {has}; not run"
 
 
@@ -162,7 +162,7 @@ def test_it_is_said_where_no_machine_beside_a_gpu_counts(
     item = registry.find("fp8_matmul")
     with grade.Session(item, item.solution) as session:
         grading = GradingRun(session.submission, 1, lambda _: None)
-        told = grading._not_counted(Verdict.PASSED)
+        told = grading._describe_missing_counters(Verdict.PASSED)
         grading.close()
     beside = "counters: the PTX machine stands for sm_80 beside this GPU; kp check fp8_matmul --device cpu has them"
     assert told == (() if counted else (beside,))
@@ -178,7 +178,7 @@ def test_turing_gets_no_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
     as_if_on(monkeypatch, "Tesla T4", *TURING)
     assert len(ON_TURING) == 39
     for declared in ON_TURING:
-        exercise, instead = devices.suited(declared, "cuda", SM_80)
+        exercise, instead = devices.adapt_exercise(declared, "cuda", SM_80)
         cases = (*exercise.cases, *exercise.limits, *exercise.sweep, *([exercise.bench] if exercise.bench else []))
         assert not [case for case in cases if case.get("dtype") == "bfloat16"], exercise.entry
         had = any(case.get("dtype") == "bfloat16" for case in (*declared.cases, *declared.limits, declared.bench or {}))
@@ -192,26 +192,26 @@ def test_what_the_gpu_does_not_run_keeps_its_bfloat16(monkeypatch: pytest.Monkey
     """Pallas is interpreted on the CPU."""
     as_if_on(monkeypatch, "Tesla T4", *TURING)
     declared = registry.load(registry.find("portability"))
-    assert devices.suited(declared, "cuda", SM_80) == (declared, ())
+    assert devices.adapt_exercise(declared, "cuda", SM_80) == (declared, ())
 
 
 def test_a_case_in_place_of_another_is_there_once(monkeypatch: pytest.MonkeyPatch) -> None:
     declared = registry.load(registry.find("gelu"))
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: TURING)
-    exercise, instead = devices.suited(declared, "cuda", SM_80)
+    exercise, instead = devices.adapt_exercise(declared, "cuda", SM_80)
     assert instead == ("bfloat16: this GPU (sm_75) does not have it, float32 was taken instead",)
     told = [tuple(case.items()) for case in exercise.cases]
     assert len(told) == len(set(told)) <= len(declared.cases)
     assert {tuple({**case, "dtype": "float32"}.items()) for case in declared.cases} == set(told)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (8, 0))
-    assert devices.suited(declared, "cuda", SM_80) == (declared, ())
+    assert devices.adapt_exercise(declared, "cuda", SM_80) == (declared, ())
 
 
 def test_beside_turing_the_machine_runs_what_is_compiled_for_the_first_architecture_that_it_knows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     as_if_on(monkeypatch, "Tesla T4", *TURING)
-    assert devices.target(registry.load(registry.find("softmax")), "cuda", None) is SM_80
+    assert devices.choose_target(registry.load(registry.find("softmax")), "cuda", None) is SM_80
 
 
 def test_triton_compiles_for_the_target_whatever_gpu_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,7 +227,7 @@ def test_triton_compiles_for_the_target_whatever_gpu_is_seen(monkeypatch: pytest
 )
 def test_what_needs_more_than_turing_is_not_run_there(name: str, needs: str, monkeypatch: pytest.MonkeyPatch) -> None:
     as_if_on(monkeypatch, "Tesla T4", *TURING)
-    told = devices.lacking(registry.load(registry.find(name)), "cuda", SM_80)
+    told = devices.missing_capability(registry.load(registry.find(name)), "cuda", SM_80)
     assert told == (f"needs {needs}, this GPU has sm_75; not run" if needs else "")
 
 
@@ -245,7 +245,7 @@ def test_a_reference_passes_with_what_is_put_in_place_of_bfloat16(
 ) -> None:
     """On the PTX machine as it is beside a T4: it has the instructions of sm_80, and host code sees the T4."""
     monkeypatch.setattr(devices, "BFLOAT16", (8, 1))
-    monkeypatch.setattr(Workers, "_seen", lambda *_: cards.properties(cards.target("sm_75")))
+    monkeypatch.setattr(Workers, "_visible_properties", lambda *_: cards.properties(cards.target("sm_75")))
     item = registry.find(name)
     report = grade.grade(item, item.solution, device="cpu", seed=1)
     assert (report.verdict, report.cause) == (Verdict.PASSED, "")
@@ -257,9 +257,9 @@ def test_a_reference_passes_with_what_is_put_in_place_of_bfloat16(
 def test_on_turing_it_is_said_that_triton_uses_no_tensor_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     """triton-lang/triton, pull request 5066: before sm_80, products are made of multiply-adds."""
     as_if_on(monkeypatch, "Tesla T4", *TURING)
-    _, told = devices.suited(registry.load(registry.find("matmul")), "cuda", SM_80)
+    _, told = devices.adapt_exercise(registry.load(registry.find("matmul")), "cuda", SM_80)
     assert told[1:] == ("tensor cores: Triton uses none on this GPU (sm_75)",)
-    assert len(devices.suited(registry.load(registry.find("transformer_block")), "cuda", SM_80)[1]) == 1
+    assert len(devices.adapt_exercise(registry.load(registry.find("transformer_block")), "cuda", SM_80)[1]) == 1
 
 
 def test_what_is_solved_with_wgmma_is_declared_so() -> None:

@@ -13,7 +13,14 @@ import numpy as np
 import pytest
 import torch
 
-from kernelpath.grading.timing import LOOKS, RESOLUTION, judge, order, ratio, settled
+from kernelpath.grading.timing import (
+    LOOKS,
+    RESOLUTION,
+    compare_with_gate,
+    implementation_order,
+    is_settled,
+    paired_ratio,
+)
 from kernelpath.verdict import Interval
 from kernelpath.work.stopwatch import Stopwatch
 
@@ -24,7 +31,7 @@ Noise = Callable[[np.random.Generator, int], np.ndarray]
 
 @pytest.mark.parametrize("contestants", [2, 3])
 def test_order_gives_every_contestant_every_place_equally_often(contestants: int) -> None:
-    rounds = [order(index, contestants) for index in range(600)]
+    rounds = [implementation_order(index, contestants) for index in range(600)]
     places = Counter((place, who) for turn in rounds for place, who in enumerate(turn))
     assert len(places) == contestants**2
     assert max(places.values()) < 1.15 * 600 / contestants
@@ -32,7 +39,7 @@ def test_order_gives_every_contestant_every_place_equally_often(contestants: int
 
 
 def test_order_keeps_in_step_with_no_cycle() -> None:
-    first = [order(index, 2)[0] for index in range(1920)]
+    first = [implementation_order(index, 2)[0] for index in range(1920)]
     assert all(abs(np.mean(first[phase::period]) - 0.5) < 0.15 for period in range(2, 17) for phase in range(period))
 
 
@@ -40,7 +47,7 @@ def test_order_keeps_in_step_with_no_cycle() -> None:
 @pytest.mark.parametrize(("count", "rank"), [(6, 1), (9, 2), (20, 6), (25, 8), (50, 18)])
 def test_interval_takes_the_ranks_of_the_sign_test(count: int, rank: int) -> None:
     ratios = np.random.default_rng(count).permutation(np.arange(1.0, count + 1))
-    found = ratio(list(ratios), [1.0] * count, confidence=0.95)
+    found = paired_ratio(list(ratios), [1.0] * count, confidence=0.95)
     assert found.median == (count + 1) / 2
     assert found.low * (1 + RESOLUTION) == pytest.approx(rank)
     assert found.high / (1 + RESOLUTION) == pytest.approx(count + 1 - rank)
@@ -48,20 +55,20 @@ def test_interval_takes_the_ranks_of_the_sign_test(count: int, rank: int) -> Non
 
 def test_ratio_pairs_the_times_of_one_round() -> None:
     drift = [1.0 + index for index in range(24)]
-    found = ratio([3 * seconds for seconds in drift], [2 * seconds for seconds in drift])
+    found = paired_ratio([3 * seconds for seconds in drift], [2 * seconds for seconds in drift])
     assert found.median == 1.5
     assert [found.low, found.high] == pytest.approx([1.497, 1.503], abs=1e-4)
 
 
 def test_every_look_gets_its_share_of_the_confidence() -> None:
     times = list(np.random.default_rng(3).lognormal(0, 0.1, 96))
-    corrected = ratio(times, [1.0] * 96)
-    assert corrected == ratio(times, [1.0] * 96, confidence=1 - 0.01 / len(LOOKS))
-    assert corrected.low < ratio(times, [1.0] * 96, confidence=0.95).low
+    corrected = paired_ratio(times, [1.0] * 96)
+    assert corrected == paired_ratio(times, [1.0] * 96, confidence=1 - 0.01 / len(LOOKS))
+    assert corrected.low < paired_ratio(times, [1.0] * 96, confidence=0.95).low
 
 
 @pytest.mark.parametrize(
-    ("baseline", "submission", "complaint"),
+    ("baseline", "submission", "finding"),
     [
         ([1.0] * 24, [1.0] * 23, "24 baseline times are paired with 23"),
         ([1.0] * 24, [1.0] * 23 + [0.0], "not a positive"),
@@ -72,25 +79,25 @@ def test_every_look_gets_its_share_of_the_confidence() -> None:
 )
 def test_ratio_refuses_what_is_no_measurement(baseline: list[float], submission: list[float], finding: str) -> None:
     with pytest.raises(ValueError, match=finding):
-        ratio(baseline, submission)
+        paired_ratio(baseline, submission)
 
 
 def test_the_least_number_of_rounds_has_an_interval() -> None:
-    found = ratio([1.0 + index for index in range(LOOKS[0])], [1.0] * LOOKS[0])
+    found = paired_ratio([1.0 + index for index in range(LOOKS[0])], [1.0] * LOOKS[0])
     assert 1.0 < found.low < found.median < found.high < LOOKS[0]
 
 
 def test_judge_counts_the_gate_itself_as_reached() -> None:
-    assert judge(Interval(1.1, 1.0, 1.2), 1.0) == "above"
-    assert judge(Interval(1.1, 1.0, 1.2), 1.2) == "straddles"
-    assert judge(Interval(1.1, 1.0, 1.2), 1.3) == "below"
+    assert compare_with_gate(Interval(1.1, 1.0, 1.2), 1.0) == "above"
+    assert compare_with_gate(Interval(1.1, 1.0, 1.2), 1.2) == "straddles"
+    assert compare_with_gate(Interval(1.1, 1.0, 1.2), 1.3) == "below"
 
 
 def test_settled_wants_every_gate_decided_and_a_narrow_interval() -> None:
     narrow = Interval(1.10, 1.095, 1.105)
-    assert settled(narrow, [0.9, 1.2])
-    assert not settled(narrow, [0.9, 1.1])
-    assert not settled(Interval(1.1, 1.0, 1.2), [0.9])
+    assert is_settled(narrow, [0.9, 1.2])
+    assert not is_settled(narrow, [0.9, 1.1])
+    assert not is_settled(Interval(1.1, 1.0, 1.2), [0.9])
 
 
 def independent(rng: np.random.Generator, calls: int) -> np.ndarray:
@@ -124,7 +131,7 @@ def recurring(rng: np.random.Generator, calls: int) -> np.ndarray:
 @lru_cache
 def places() -> np.ndarray:
     """The submission's and the baseline's place in every round."""
-    return np.argsort([order(index, 2) for index in range(LOOKS[-1])], axis=1)
+    return np.argsort([implementation_order(index, 2) for index in range(LOOKS[-1])], axis=1)
 
 
 def contest(rng: np.random.Generator, noise: Noise, speedup: float, gate: float) -> tuple[Interval, int]:
@@ -132,8 +139,8 @@ def contest(rng: np.random.Generator, noise: Noise, speedup: float, gate: float)
     calls = np.exp(noise(rng, 2 * LOOKS[-1])).reshape(-1, 2)
     submission, baseline = np.take_along_axis(calls, places(), axis=1).T
     for look in LOOKS:
-        found = ratio(list(speedup * baseline[:look]), list(submission[:look]))
-        if settled(found, [gate]):
+        found = paired_ratio(list(speedup * baseline[:look]), list(submission[:look]))
+        if is_settled(found, [gate]):
             break
     return found, look
 
@@ -148,7 +155,7 @@ def test_the_same_kernel_twice_is_called_faster_or_slower_in_at_most_one_run_of_
 @pytest.mark.parametrize("noise", [independent, heavy_tailed])
 def test_a_kernel_two_percent_faster_is_found_so(noise: Noise) -> None:
     rng = np.random.default_rng(12)
-    sides = Counter(judge(contest(rng, noise, speedup=1.02, gate=1.0)[0], 1.0) for _ in range(100))
+    sides = Counter(compare_with_gate(contest(rng, noise, speedup=1.02, gate=1.0)[0], 1.0) for _ in range(100))
     assert sides["above"] >= 95
 
 

@@ -14,9 +14,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from kernelpath.course import registry
 from kernelpath.course.inputs import generate_inputs
 from kernelpath.course.problems import adam
-from kernelpath.grading.kinds.python import seen
+from kernelpath.grading.kinds.python import process_finding
 from kernelpath.grading.provenance import MUTATED
-from kernelpath.grading.timing_session import Contest
+from kernelpath.grading.timing_session import TimingSession
 from kernelpath.verdict import Finding, Verdict
 from kernelpath.work import messages
 from kernelpath.work.call import Call
@@ -64,7 +64,7 @@ class Race:
             EXERCISE, case, [observed, adam.one_by_one, observed], clock or Clock(), self._prepared
         )
         self.calls: list[Call] = []
-        self.contest = Contest(EXERCISE, case, self, self._conduct, seed=1, device="cpu")
+        self.contest = TimingSession(EXERCISE, case, self, self._conduct, seed=1, device="cpu")
 
     def _prepared(self, drawn: Sequence[Any]) -> Call:
         self.calls.append(Call("adamw", drawn, Clock.device, THREAD, AUDIT_LOG, True, EXERCISE))
@@ -72,7 +72,7 @@ class Race:
 
     @staticmethod
     def _conduct(returned: messages.CallResult, inputs: tuple[object, ...]) -> Finding | None:
-        return seen(returned, inputs, EXERCISE.overwritten(inputs))
+        return process_finding(returned, inputs, EXERCISE.overwritten(inputs))
 
     def request(self, message: messages.WorkerRequest, expected: type[_Answer], seconds: float) -> _Answer:
         answer: messages.WorkerResponse = messages.TimingReady(secret="", implementations=3)
@@ -88,8 +88,8 @@ class Race:
 @pytest.fixture(autouse=True)
 def _few_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three of them have no interval."""
-    monkeypatch.setattr("kernelpath.grading.timing.settled", lambda *_: True)
-    monkeypatch.setattr(Contest, "speedup", None)
+    monkeypatch.setattr("kernelpath.grading.timing.is_settled", lambda *_: True)
+    monkeypatch.setattr(TimingSession, "speedup", None)
 
 
 def bits(inputs: Sequence[Any]) -> list[object]:
@@ -175,9 +175,9 @@ VIEWS = {"view", "slice", "as_strided", "split", "split_with_sizes", "unbind", "
 
 
 class Counting(TorchDispatchMode):
-    def __init__(self, seen: Counter[str]) -> None:
+    def __init__(self, counts: Counter[str]) -> None:
         TorchDispatchMode.__init__(self)
-        self._seen = seen
+        self._seen = counts
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
@@ -190,14 +190,17 @@ def test_a_round_waits_as_often_for_many_tensors_as_for_few_and_launches_little_
     """They were 100 launches and 9 waits for each tensor, of which GPT-2 has 592 with gradients and moments."""
 
     def counted(tensors: int) -> Counter[str]:
-        race, seen = Race(adam.one_by_one, tensors), Counter[str]()  # right, so that no magnitudes are computed
-        with Counting(seen):
+        race, counts = (
+            Race(adam.one_by_one, tensors),
+            Counter[str](),
+        )  # right, so that no magnitudes are computed
+        with Counting(counts):
             assert race.run(1) is None
-        return seen
+        return counts
 
     few, many = counted(8), counted(24)
     assert few["_local_scalar_dense"] == many["_local_scalar_dense"] <= 8
-    launches = [sum(count for name, count in seen.items() if name not in VIEWS) for seen in (few, many)]
+    launches = [sum(count for name, count in counts.items() if name not in VIEWS) for counts in (few, many)]
     contestants = 3  # each launches _fused_adamw_
     assert (launches[1] - launches[0]) / (4 * 16) < 20 + contestants
 

@@ -16,7 +16,7 @@ from kernelpath.course.inputs import EXTREME, generate_inputs
 from kernelpath.course.problem import EXACT, Problem, Tolerance
 from kernelpath.course.problems import adam, all_reduce, attention, stencil, transformer_block
 from kernelpath.grading import compare
-from kernelpath.grading.ground_truth import derive, expected_outputs, magnitudes_of, outputs_of
+from kernelpath.grading.ground_truth import derive_seed, expected_outputs, list_outputs, magnitudes_of
 from kernelpath.verdict import Verdict
 
 TOLERANCE = {"float64": Tolerance(rtol=0.0, atol=1e-3, mtol=1e-2)}
@@ -27,10 +27,10 @@ def verdict(problem: Problem, inputs: Sequence[object], outputs: Sequence[torch.
 
     def magnitudes() -> list[torch.Tensor]:
         assert problem.magnitudes is not None
-        return outputs_of(problem.magnitudes, inputs)
+        return list_outputs(problem.magnitudes, inputs)
 
-    expected = outputs_of(problem.reference, inputs)
-    finding = compare.judge(outputs, expected, problem.tolerance, magnitudes=magnitudes)
+    expected = list_outputs(problem.reference, inputs)
+    finding = compare.check_outputs(outputs, expected, problem.tolerance, magnitudes=magnitudes)
     return finding.verdict if finding is not None else None
 
 
@@ -39,17 +39,17 @@ def test_an_element_may_be_off_by_mtol_of_its_own_magnitude(error: float, right:
     truth = torch.tensor([0.0, 0.5, 0.0], dtype=torch.float64)
     magnitude = torch.tensor([0.0, 1.0, 0.0], dtype=torch.float64)
     output = truth + error * magnitude
-    finding = compare.judge([output], [truth], TOLERANCE, magnitudes=lambda: [magnitude])
+    finding = compare.check_outputs([output], [truth], TOLERANCE, magnitudes=lambda: [magnitude])
     assert (finding is None) is right
     elsewhere = truth + error * magnitude.roll(1)
-    assert compare.judge([elsewhere], [truth], TOLERANCE, magnitudes=lambda: [magnitude]) is not None
+    assert compare.check_outputs([elsewhere], [truth], TOLERANCE, magnitudes=lambda: [magnitude]) is not None
 
 
 @pytest.mark.parametrize("magnitude", [math.inf, math.nan])
 def test_a_magnitude_that_is_not_finite_excuses_nothing(magnitude: float) -> None:
     truth = torch.ones(2, dtype=torch.float64)
     wide = torch.full((2,), magnitude, dtype=torch.float64)
-    assert compare.judge([truth + 1], [truth], TOLERANCE, magnitudes=lambda: [wide]) is not None
+    assert compare.check_outputs([truth + 1], [truth], TOLERANCE, magnitudes=lambda: [wide]) is not None
 
 
 def test_magnitudes_are_not_computed_for_outputs_within_the_plain_tolerance() -> None:
@@ -57,7 +57,7 @@ def test_magnitudes_are_not_computed_for_outputs_within_the_plain_tolerance() ->
         raise AssertionError
 
     truth = torch.ones(2, dtype=torch.float64)
-    assert compare.judge([truth + 1e-4], [truth], TOLERANCE, magnitudes=never) is None
+    assert compare.check_outputs([truth + 1e-4], [truth], TOLERANCE, magnitudes=never) is None
 
 
 def test_mtol_and_magnitudes_are_declared_together() -> None:
@@ -137,7 +137,7 @@ def test_the_transformer_block_is_conditioned_well_but_for_single_elements() -> 
     """
     exercise = registry.load(registry.find("transformer_block"))
     case = exercise.cases[1]
-    inputs = generate_inputs(exercise, case, derive(5, len(exercise.cases) + 1 + 1), "cpu", EXTREME)
+    inputs = generate_inputs(exercise, case, derive_seed(5, len(exercise.cases) + 1 + 1), "cpu", EXTREME)
     tolerance = exercise.tolerance["bfloat16"]
     outputs, truths = transformer_block.step(*inputs), expected_outputs(exercise, inputs)
     magnitudes = magnitudes_of(exercise, inputs)

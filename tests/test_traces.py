@@ -268,7 +268,7 @@ TOLERANCE = Tolerance(rtol=1e-3, atol=0.0)
     ],
 )
 def test_a_fact_is_right_within_the_tolerance(told: Any, expected: Any, right: bool) -> None:
-    assert grading.alike(told, expected, TOLERANCE) == right
+    assert grading.facts_match(told, expected, TOLERANCE) == right
 
 
 def test_a_complaint_counts_the_facts_and_names_the_mistake() -> None:

@@ -12,13 +12,13 @@ from kernelpath.course.spec import Traffic
 from kernelpath.grading import traffic
 from kernelpath.grading.traffic import (
     SPARE,
-    beyond,
     check_asynchronous_copies,
     check_bulk_copies,
     check_contention,
     check_edge_case,
     check_global_memory,
     check_shared_memory,
+    lines_beyond_limits,
 )
 from kernelpath.line_counters import LineTraffic
 from kernelpath.verdict import Finding, Verdict
@@ -269,8 +269,8 @@ def test_lines_within_the_limits_are_no_waste() -> None:
         )
 
     lines = [line(8, 0), line(9, 0), line(0, 2), line(0, 3)]
-    assert beyond(Traffic(sectors=2.0, bank_conflicts=1.5), lines) == (lines[1], lines[3])
-    assert beyond(Traffic(bytes=2.0), lines) == ()
+    assert lines_beyond_limits(Traffic(sectors=2.0, bank_conflicts=1.5), lines) == (lines[1], lines[3])
+    assert lines_beyond_limits(Traffic(bytes=2.0), lines) == ()
 
 
 def test_bytes_are_limited_at_every_case_but_those_at_the_stated_limits() -> None:

@@ -17,7 +17,7 @@ from kernelpath.device import aligned
 from kernelpath.device.case import _is_fill
 from kernelpath.device.compilers import CUTE_DSL, NVRTC, TRITON, compiler_of
 from kernelpath.device.messages import Note
-from kernelpath.grading.provenance import Observation, other_language, same_launches, same_values, written_by_the_host
+from kernelpath.grading.provenance import Observation, check_host_tables, check_language, same_launches, same_values
 from kernelpath.work.tensors import raw_bytes
 from warpcheck.frontends import cuda
 
@@ -70,7 +70,7 @@ def test_what_nvrtc_makes_is_cuda() -> None:
 )
 def test_a_launch_is_judged_by_who_compiled_it(exercise: str, compiler: str, said: str | None) -> None:
     item = registry.find(exercise)
-    finding = other_language(registry.load(item), item.lane, [note(compiler=compiler)])
+    finding = check_language(registry.load(item), item.lane, [note(compiler=compiler)])
     assert (finding is None) if said is None else (finding is not None and said in finding.cause)
 
 
@@ -116,17 +116,17 @@ def test_one_value_over_and_over_is_no_table(content: torch.Tensor, fill: bool) 
 
 
 def test_a_table_is_a_complaint() -> None:
-    assert written_by_the_host(Observation((), (), notes=[note()]), "add") is None
-    finding = written_by_the_host(Observation((), (), notes=[note(tables=["out"])]), "add")
+    assert check_host_tables(Observation((), (), transcript=[note()]), "add") is None
+    finding = check_host_tables(Observation((), (), transcript=[note(tables=["out"])]), "add")
     assert finding is not None
     assert finding.cause.startswith("add is given bytes in out that the host wrote")
 
 
 def test_launches_are_the_same_though_products_are_negated() -> None:
-    plain, negated = (Observation((), (), notes=[note()]) for _ in range(2))
-    negated.notes[0] = Note("add", "negated 0f", *[getattr(note(), name) for name in note().__struct_fields__[2:]])  # type: ignore[index]
+    plain, negated = (Observation((), (), transcript=[note()]) for _ in range(2))
+    negated.transcript[0] = Note("add", "negated 0f", *[getattr(note(), name) for name in note().__struct_fields__[2:]])  # type: ignore[index]
     assert same_launches(plain, negated)
-    assert not same_launches(plain, Observation((), (), notes=[note(buffers=["tensor 0"])]))
+    assert not same_launches(plain, Observation((), (), transcript=[note(buffers=["tensor 0"])]))
 
 
 def test_values_are_the_same_bit_for_bit() -> None:

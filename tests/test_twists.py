@@ -13,7 +13,7 @@ from kernelpath.course.inputs import EXTREME, generate_inputs
 from kernelpath.course.problems.matmul_twists import EPILOGUES, OPERANDS, TILES, TWISTS
 from kernelpath.course.registry import Deliverable
 from kernelpath.grading import grade
-from kernelpath.grading.compare import judge
+from kernelpath.grading.compare import check_outputs
 from kernelpath.verdict import Report, Verdict
 
 from . import twisted
@@ -92,8 +92,8 @@ def test_the_truth_of_each_is_what_its_statement_says(twist: DeliverableVariant)
     torch.testing.assert_close(truth, wanted)
     published = (a if operands.a == "mk" else a.T).double() @ (b if operands.b == "kn" else b.T).double()
     tolerance = twist.exercise.tolerance
-    assert judge([truth.float()], [truth], tolerance) is None
-    assert judge([published.float()], [truth], tolerance) is not None
+    assert check_outputs([truth.float()], [truth], tolerance) is None
+    assert check_outputs([published.float()], [truth], tolerance) is not None
     assert twist.exercise.block == (columns, rows, 1)
     for text in (f"{columns} x {rows} threads", operands.term, *names):
         assert text in twist.stub[".py"]

@@ -87,7 +87,7 @@ def test_the_jobs_of_a_change_run_all_that_make_test_runs() -> None:
 
 def test_the_oldest_and_newest_versions_are_tried_with_their_python() -> None:
     ends = jobs("weekly")["versions"]["strategy"]["matrix"]["include"]
-    tried = packages.TRIED["python"]
+    tried = packages.TRIED_VERSIONS["python"]
     assert {end["end"]: end["python"] for end in ends} == {"oldest": tried.lowest, "newest": tried.newest}
 
 

@@ -1,4 +1,4 @@
-"""What this machine can do, lane by lane, tested by doing it, and the command that fixes what is missing."""
+"""Test what this machine can do, lane by lane, by running kernels, and name the command that fixes what is missing."""
 
 from __future__ import annotations
 
@@ -24,13 +24,18 @@ from warpcheck.frontends import Unavailable
 from warpcheck.hooks import Changed
 
 _THREADS = 32
-_NVIDIA = "0x10de"
+_NVIDIA_VENDOR = "0x10de"
 _GIB = 1 << 30
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """One thing that works or not. `remedy` is the command that fixes it; `lane` marks what can run kernels."""
+    """A thing that works or does not.
+
+    Attributes:
+        remedy: The command that fixes it.
+        lane: Whether it is a lane, which can run kernels.
+    """
 
     what: str
     works: bool
@@ -105,28 +110,30 @@ def run(out):
 }
 
 Probe = Mapping[str, str]
-"""Files of a lane by name, of which probe.py defines `run(out)`: a kernel that writes thread i's number to out[i]."""
+"""The files of a probe of a lane, by name. probe.py defines `run(out)`: a kernel that writes i to out[i] in thread
+i."""
 
 
 def examine() -> list[Diagnosis]:
-    """Everything there is to say about this machine. Takes seconds: the lanes are tried, not only looked for."""
+    """Return all diagnoses of this machine. This takes seconds, since kernels are compiled and run."""
     return [place(), python(), *gpus(), versions(), compiler(), headers(), cache(), *confinement(), *lanes()]
 
 
 def place() -> Diagnosis:
-    """What this runs on."""
-    return Diagnosis("place", *HostInfo().judged)
+    """Return a diagnosis of the host."""
+    return Diagnosis("place", *HostInfo().assessment)
 
 
 def python() -> Diagnosis:
+    """Return a diagnosis of Python."""
     version = platform.python_version()
-    where = f"{version} in {sys.prefix}, kernelpath {packages.version('kernelpath')}"
-    fine = sys.version_info >= (3, 10)
-    return Diagnosis("Python", fine, where, "" if fine else "sudo apt install python3.12")
+    description = f"{version} in {sys.prefix}, kernelpath {packages.version('kernelpath')}"
+    is_supported = sys.version_info >= (3, 10)
+    return Diagnosis("Python", is_supported, description, "" if is_supported else "sudo apt install python3.12")
 
 
 def gpus() -> Iterator[Diagnosis]:
-    """Every GPU with its compute capability, driver and free memory, and who else is on it."""
+    """Yield a diagnosis for each GPU: its compute capability, driver, free memory, and other processes on it."""
     try:
         import torch
     except ImportError as error:
@@ -144,12 +151,12 @@ def gpus() -> Iterator[Diagnosis]:
     if torch.cuda.device_count() > 1 and (room := HostInfo().shared_bytes) < _GIB:
         detail = f"{room >> 20} MiB in /dev/shm, as containers have: NCCL may need more"
         yield Diagnosis("shared memory", False, detail, "docker run --shm-size 1g")
-    for one in gpu.neighbors():
-        yield Diagnosis("quiet GPU", False, one.told, f"kill {one.pid}, if it is yours")
+    for neighbor in gpu.neighbors():
+        yield Diagnosis("quiet GPU", False, neighbor.told, f"kill {neighbor.pid}, if it is yours")
 
 
 def versions() -> Diagnosis:
-    """Whether the course was run with what is installed."""
+    """Return a diagnosis of the installed versions: whether the course was run with them."""
     if untried := "; ".join(packages.untried()):
         return Diagnosis("versions", False, f"untried: {untried}", packages.install_tried())
     return Diagnosis("versions", True, "tried, Python and every compiler")
@@ -158,37 +165,39 @@ def versions() -> Diagnosis:
 _NVRTC = ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12")
 
 
-def _no_gpu(torch_cuda: str | None, here: HostInfo) -> Diagnosis:
-    if not _nvidia_card():
-        hidden = ", or Windows has no driver for it" if here.wsl else ""
-        hidden = ", or none that was passed in" if here.container else hidden
-        return Diagnosis("GPU", False, f"no NVIDIA GPU{hidden}: everything but speed is graded")
-    if here.container and gpu.driver() == "unknown":
-        passing = "podman run --device nvidia.com/gpu=all" if "Podman" in here.container else "docker run --gpus all"
+def _no_gpu(torch_cuda: str | None, host: HostInfo) -> Diagnosis:
+    if not _has_nvidia_gpu():
+        hint = ", or Windows has no driver for it" if host.wsl else ""
+        hint = ", or none that was passed in" if host.container else hint
+        return Diagnosis("GPU", False, f"no NVIDIA GPU{hint}: everything but speed is graded")
+    if host.container and gpu.driver() == "unknown":
+        passing = "podman run --device nvidia.com/gpu=all" if "Podman" in host.container else "docker run --gpus all"
         return Diagnosis("GPU", False, "an NVIDIA GPU that was not passed in", passing)
     if gpu.driver() == "unknown":
         return Diagnosis("GPU", False, "an NVIDIA GPU without a driver", "sudo ubuntu-drivers install")
     if torch_cuda is None:
-        again = f"{sys.executable} -m pip install --force-reinstall torch"
-        return Diagnosis("GPU", False, "an NVIDIA GPU, but this PyTorch is built without CUDA", again)
+        reinstall = f"{sys.executable} -m pip install --force-reinstall torch"
+        return Diagnosis("GPU", False, "an NVIDIA GPU, but this PyTorch is built without CUDA", reinstall)
     return Diagnosis("GPU", False, "an NVIDIA GPU that PyTorch cannot use", "nvidia-smi")
 
 
-def _nvidia_card() -> bool:
+def _has_nvidia_gpu() -> bool:
     vendors = Path("/sys/bus/pci/devices").glob("*/vendor")
-    return shutil.which("nvidia-smi") is not None or any(vendor.read_text().strip() == _NVIDIA for vendor in vendors)
+    return shutil.which("nvidia-smi") is not None or any(
+        vendor.read_text().strip() == _NVIDIA_VENDOR for vendor in vendors
+    )
 
 
 def compiler() -> Diagnosis:
-    """The C compiler, with which Triton builds its launchers."""
-    found = next(filter(None, map(shutil.which, (os.environ.get("CC", "cc"), "gcc", "clang"))), None)
-    if found is None:
+    """Return a diagnosis of the C compiler, with which Triton builds its launchers."""
+    path = next(filter(None, map(shutil.which, (os.environ.get("CC", "cc"), "gcc", "clang"))), None)
+    if path is None:
         return Diagnosis("C compiler", False, "none: Triton needs one on a GPU", "sudo apt install build-essential")
-    return Diagnosis("C compiler", True, found)
+    return Diagnosis("C compiler", True, path)
 
 
 def headers() -> Diagnosis:
-    """Python.h, for the same launchers."""
+    """Return a diagnosis of Python.h, which the same launchers need."""
     header = Path(sysconfig.get_path("include")) / "Python.h"
     if not header.is_file():
         return Diagnosis("Python headers", False, "none: Triton needs them on a GPU", "sudo apt install python3-dev")
@@ -196,10 +205,11 @@ def headers() -> Diagnosis:
 
 
 def cache() -> Diagnosis:
-    """The folder of compiled kernels, its size, and whether it can be written."""
+    """Return a diagnosis of the folder of compiled kernels: its size, and whether it can be written."""
     folder = cache_root()
     private = folder / "submissions"
-    size, of_submissions = _size(folder), _size(private)
+    size = _size(folder)
+    submissions_size = _size(private)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -211,60 +221,60 @@ def cache() -> Diagnosis:
         submissions = {name.partition("-")[0] for name in os.listdir(private)}
         count = words.count(len(submissions - {"removed"}), "submission")
         return Diagnosis(
-            "kernel cache", True, f"{folder}, {size / 1e6:.1f} MB, {of_submissions / 1e6:.1f} MB from {count}"
+            "kernel cache", True, f"{folder}, {size / 1e6:.1f} MB, {submissions_size / 1e6:.1f} MB from {count}"
         )
     return Diagnosis("kernel cache", True, f"{folder}, {size / 1e6:.1f} MB")
 
 
 def _size(folder: Path) -> int:
-    """Bytes of the files below it, of which some may go away meanwhile."""
-    found = 0
-    for place, _, names in os.walk(folder):
+    """Return the bytes of the files below a folder. Files may disappear meanwhile."""
+    size = 0
+    for path, _, names in os.walk(folder):
         for name in names:
             with contextlib.suppress(OSError):
-                found += os.lstat(os.path.join(place, name)).st_size
-    return found
+                size += os.lstat(os.path.join(path, name)).st_size
+    return size
 
 
 def confinement() -> Iterator[Diagnosis]:
-    """What a submission is kept from."""
+    """Yield diagnoses of the mechanisms that confine a submission."""
     yield Diagnosis("confinement", *landlock.describe_support())
     yield Diagnosis("disk", *seccomp.describe_support())
 
 
 def lanes() -> Iterator[Diagnosis]:
-    """Each lane on each device."""
+    """Yield a diagnosis for each lane on each device."""
     for name, probe in (("CUDA C++", _CUDA), ("Triton", _TRITON), ("CuTe DSL", _CUTE), ("CuTe in C++", _CUTLASS)):
-        for device, where in (("cuda", "on a GPU"), ("cpu", "without a GPU")):
-            yield try_lane(f"{name} {where}", probe, device)
+        for device, suffix in (("cuda", "on a GPU"), ("cpu", "without a GPU")):
+            yield try_lane(f"{name} {suffix}", probe, device)
     yield try_lane("Pallas without a GPU", _PALLAS, "cpu")
 
 
-def try_lane(what: str, probe: Probe, device: str) -> Diagnosis:
-    """Run a kernel and say how it went."""
+def try_lane(name: str, probe: Probe, device: str) -> Diagnosis:
+    """Run a kernel and return a diagnosis."""
     if device == "cuda" and not _has_gpu():
-        return Diagnosis(what, False, "no GPU", lane=True)
-    begun = time.monotonic()
+        return Diagnosis(name, False, "no GPU", lane=True)
+    start = time.monotonic()
     try:
         _run(probe, device)
     except ImportError as error:
-        return _lacking(what, error)
+        return _missing_package(name, error)
     except Unavailable as error:
-        what_is_missing, _, remedy = str(error).partition(": ")
-        return Diagnosis(what, False, what_is_missing, remedy, lane=True)
+        missing_part, _, remedy = str(error).partition(": ")
+        return Diagnosis(name, False, missing_part, remedy, lane=True)
     except Changed as error:
-        return Diagnosis(what, False, str(error), packages.install_tried(), lane=True)
+        return Diagnosis(name, False, str(error), packages.install_tried(), lane=True)
     except Exception as error:
         reason = str(error).strip().partition("\n")[0]
-        return Diagnosis(what, False, f"{type(error).__name__}: {reason}", lane=True)
-    return Diagnosis(what, True, f"compiled and ran a kernel in {words.seconds(time.monotonic() - begun)}", lane=True)
+        return Diagnosis(name, False, f"{type(error).__name__}: {reason}", lane=True)
+    return Diagnosis(name, True, f"compiled and ran a kernel in {words.seconds(time.monotonic() - start)}", lane=True)
 
 
-def _lacking(what: str, error: ImportError) -> Diagnosis:
-    """A lane that cannot run for lack of a package, with the command that installs it."""
+def _missing_package(name: str, error: ImportError) -> Diagnosis:
+    """Return a diagnosis of a lane that lacks a package, with the command that installs it."""
     distribution = packages.distribution_of(error.name or "")
     remedy = packages.install(distribution) if distribution else ""
-    return Diagnosis(what, False, str(error).partition("\n")[0], remedy, lane=True)
+    return Diagnosis(name, False, str(error).partition("\n")[0], remedy, lane=True)
 
 
 def _has_gpu() -> bool:

@@ -39,10 +39,10 @@ __all__ = [
 ]
 
 MOST_FILES = 1000
-"""Of the project that is handed in with a Python file."""
+"""The files of the project that is handed in with a Python file, at most."""
 
 _MOST_ENTRIES = 20_000
-"""Of a project's folders that are looked at."""
+"""The entries of a project's folders that are examined, at most."""
 
 
 def cache_root() -> Path:
@@ -57,17 +57,17 @@ def grader_sources() -> list[Path]:
     return [path for folder in folders for path in sorted(folder.rglob("*.py"))]
 
 
-def digest_source(path: Path, most: int) -> str:
-    """Return the SHA-256 of a file that was handed in; of one that cannot be read, of the reason."""
+def digest_source(path: Path, max_bytes: int) -> str:
+    """Return the SHA-256 of a file that was handed in, or of the reason why it cannot be read."""
     try:
-        content = read_source(path, most)
+        content = read_source(path, max_bytes)
     except Unreadable as error:
         content = str(error).encode("utf-8", "backslashreplace")
     return hashlib.sha256(content).hexdigest()
 
 
 def remove(path: Path) -> None:
-    """Remove a file, or a folder with all below it, whatever its depth and its permissions; as far as it can be."""
+    """Remove a file, or a folder with everything in it, whatever its depth and its permissions, as far as possible."""
     with contextlib.suppress(OSError):
         if path.is_symlink() or not path.is_dir():
             path.unlink()
@@ -76,11 +76,12 @@ def remove(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
     with contextlib.suppress(OSError):
         while path.is_dir():
-            _lift(path)
+            _flatten_folder(path)
 
 
-def _lift(folder: Path) -> None:
-    """Remove the files of a folder, and move what lies in its folders up, so that no path gets long; then itself.
+def _flatten_folder(folder: Path) -> None:
+    """Remove the files of a folder and move the contents of its folders up, so that no path gets long; then remove the
+    folder.
 
     Raises OSError.
     """
@@ -89,8 +90,8 @@ def _lift(folder: Path) -> None:
     for entry in entries:
         if entry.is_dir(follow_symlinks=False):
             os.chmod(entry.path, 0o700)
-            for below in os.listdir(entry.path):
-                os.rename(os.path.join(entry.path, below), folder / secrets.token_hex(8))
+            for name in os.listdir(entry.path):
+                os.rename(os.path.join(entry.path, name), folder / secrets.token_hex(8))
             os.rmdir(entry.path)
         else:
             os.unlink(entry.path)
@@ -98,30 +99,32 @@ def _lift(folder: Path) -> None:
         folder.rmdir()
 
 
-_MADE = re.compile(r"__pycache__|build|dist|.*\.egg-info|\..*")
-"""Folders that builds and tests leave in a project."""
+_GENERATED = re.compile(r"__pycache__|build|dist|.*\.egg-info|\..*")
+"""Matches folders that builds and tests leave in a project."""
 
 
 def submitted(python: Path) -> tuple[Path, ...]:
-    """The files that are handed in with a Python file: a .cu of its stem, itself, and those of a folder of its stem.
+    """Return the files that are handed in with a Python file: its .cu file, itself, and those of a folder with its
+    stem.
 
-    Of a folder with more than MOST_FILES files there is one more than that.
+    Of a folder with more than MOST_FILES files, one more than that is returned.
     """
     project = python.with_suffix("")
-    own = [] if project.is_symlink() else sorted(itertools.islice(_files_below(project), MOST_FILES + 1))
-    return *(path for path in (python.with_suffix(".cu"), python) if path.is_file()), *own
+    project_files = [] if project.is_symlink() else sorted(itertools.islice(_files_below(project), MOST_FILES + 1))
+    return *(path for path in (python.with_suffix(".cu"), python) if path.is_file()), *project_files
 
 
 def _files_below(project: Path) -> Iterator[Path]:
-    """Yield the regular files of a project, but for what builds and tests leave there. No link is followed."""
-    folders, looked = [project], 0
+    """Yield the regular files of a project, except for what builds and tests generate there. No link is followed."""
+    folders = [project]
+    examined = 0
     while folders:
         with contextlib.suppress(OSError), os.scandir(folders.pop()) as entries:
             for entry in entries:
-                looked += 1
-                if looked > _MOST_ENTRIES:
+                examined += 1
+                if examined > _MOST_ENTRIES:
                     return
-                if _MADE.fullmatch(entry.name):
+                if _GENERATED.fullmatch(entry.name):
                     continue
                 if entry.is_dir(follow_symlinks=False):
                     folders.append(Path(entry.path))

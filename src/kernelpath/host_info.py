@@ -1,4 +1,4 @@
-"""Where this process runs: on Linux itself, or on a Linux that something else provides, and what that leaves out."""
+"""Determine where this process runs: on Linux itself, or in a container, a virtual machine or an emulator."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 _ROOT = Path("/")
 _CONTAINERS = {".dockerenv": "Docker container", "run/.containerenv": "Podman container"}
-"""By the file that each leaves at its root."""
+"""The kinds of containers, by the file that each leaves at its root."""
 
 _SERVICES = {
     "CODESPACES": "Codespaces",
@@ -19,22 +19,22 @@ _SERVICES = {
     "KAGGLE_KERNEL_RUN_TYPE": "Kaggle",
     "KUBERNETES_SERVICE_HOST": "Kubernetes",
 }
-"""The variable that each sets."""
+"""The cloud services, by the variable that each sets."""
 
 JOB_BYTES = 3 << 29
-"""Host memory that one grading takes: fork server, PTX machine and two workers with a compiler each."""
+"""Host memory of one grading: fork server, PTX machine and two workers with a compiler each."""
 
 
 @dataclass(frozen=True)
 class HostInfo:
-    """What a process can learn of where it runs, from files below `root` and from its environment."""
+    """Reads facts about the host from files below `root` and from the environment."""
 
     root: Path = _ROOT
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
 
     @property
     def container(self) -> str:
-        """The kind of container that this is; empty outside of one."""
+        """The kind of container that this is; empty outside of a container."""
         for mark, name in _CONTAINERS.items():
             if (self.root / mark).exists():
                 return name
@@ -46,12 +46,12 @@ class HostInfo:
 
     @property
     def default_jobs(self) -> int:
-        """How many gradings run side by side where nobody says how many."""
+        """The number of gradings that run at the same time by default."""
         return max(1, min(self.usable_cores, self.free_memory // JOB_BYTES))
 
     @property
     def memory_shortage(self) -> str:
-        """Say that less memory is free than one grading takes; nothing where there is enough."""
+        """A warning that less memory is free than one grading uses; empty where there is enough."""
         free = self.free_memory
         if free >= JOB_BYTES:
             return ""
@@ -65,7 +65,7 @@ class HostInfo:
         """The cores that this process may use: by its affinity, and by the quota of its control groups (cpu.max)."""
         cores = float(len(os.sched_getaffinity(0)))
         for group in self._control_groups("cpu"):
-            with contextlib.suppress(OSError, ValueError):  # "max" is no number: there is no quota
+            with contextlib.suppress(OSError, ValueError):  # "max" is not a number: there is no quota
                 microseconds, period = (group / "cpu.max").read_text().split()
                 cores = min(cores, int(microseconds) / int(period))
             with contextlib.suppress(OSError, ValueError):
@@ -76,9 +76,9 @@ class HostInfo:
 
     @property
     def free_memory(self) -> int:
-        """Bytes that this process may still take: of the computer, and within the limits of its control groups.
+        """Bytes that this process may still allocate: of the computer, and within the limits of its control groups.
 
-        What the kernel can drop at once counts as free: pages of files that nobody used lately.
+        Memory that the kernel can reclaim at once counts as free: pages of files that nobody used lately.
         """
         available = (self.root / "proc/meminfo").read_text(encoding="ascii")
         free = 1024 * _field(available, "MemAvailable:")
@@ -89,12 +89,12 @@ class HostInfo:
         for group in self._control_groups("memory"):
             for limit, usage, droppable in names:
                 with contextlib.suppress(OSError, ValueError):
-                    left = int((group / limit).read_text()) - int((group / usage).read_text())
-                    free = min(free, left + _field((group / "memory.stat").read_text(), droppable))
+                    unused = int((group / limit).read_text()) - int((group / usage).read_text())
+                    free = min(free, unused + _field((group / "memory.stat").read_text(), droppable))
         return max(0, free)
 
     def _control_groups(self, controller: str) -> Iterator[Path]:
-        """The folders of the groups that limit this process, innermost first, in version 2 and in version 1."""
+        """Yield the folders of the groups that limit this process, innermost first, of version 2 and version 1."""
         mounted = self.root / "sys/fs/cgroup"
         with contextlib.suppress(OSError):
             for line in (self.root / "proc/self/cgroup").read_text().splitlines():
@@ -103,33 +103,37 @@ class HostInfo:
                     continue
                 top = mounted / controller if controllers else mounted
                 group = top / path.lstrip("/")
-                while group.is_relative_to(top):  # in a container some of them have no folder
+                while group.is_relative_to(top):  # inside a container some of these folders do not exist
                     yield group
                     group = group.parent
 
     @property
     def wsl(self) -> int:
-        """The version of the Windows Subsystem for Linux; 0 outside of it. A container of Docker for Windows is in it.
+        """The version of the Windows Subsystem for Linux; 0 outside of it. A container of Docker for Windows is inside
+        it.
 
-        Its kernels carry the name: 4.4.0-19041-Microsoft in the first version, which has no Linux underneath,
-        6.6.87.2-microsoft-standard-WSL2 in the second.
+        Its kernels carry the name: 4.4.0-19041-Microsoft in version 1, which has no Linux kernel, and
+        6.6.87.2-microsoft-standard-WSL2 in version 2.
         """
         release = self._kernel("osrelease")
-        return 0 if "microsoft" not in release.lower() else 2 if "wsl2" in release.lower() else 1
+        if "microsoft" not in release.lower():
+            return 0
+        return 2 if "wsl2" in release.lower() else 1
 
     @property
     def machine(self) -> str:
-        """What programs are compiled for, as x86_64."""
+        """The architecture that programs are compiled for, such as x86_64."""
         return platform.machine()
 
     @property
     def emulated_on(self) -> str:
-        """The machine that emulates this one; empty where programs run natively.
+        """The architecture of the machine that emulates this one; empty where programs run natively.
 
-        Emulators of one process (qemu-user, Rosetta) answer uname, but not this file, which the kernel has since 6.1.
+        Emulators of one process (qemu-user, Rosetta) intercept uname, but not this file, which the kernel has since
+        6.1.
         """
-        beneath = self._kernel("arch")
-        return beneath if beneath not in ("", self.machine) else ""
+        host_architecture = self._kernel("arch")
+        return host_architecture if host_architecture not in ("", self.machine) else ""
 
     @property
     def shared_bytes(self) -> int:
@@ -141,23 +145,23 @@ class HostInfo:
         return status.f_blocks * status.f_frsize
 
     @property
-    def told(self) -> str:
-        """All of it in one phrase: "Docker container in WSL2, aarch64"."""
+    def description(self) -> str:
+        """A phrase with all of this: "Docker container in WSL2, aarch64"."""
         windows = f"WSL{self.wsl}" if self.wsl else ""
-        place = " in ".join(filter(None, (self.container, self.service or windows))) or "Linux"
+        location = " in ".join(filter(None, (self.container, self.service or windows))) or "Linux"
         machine = f"{self.machine} emulated on {self.emulated_on}" if self.emulated_on else self.machine
-        return f"{place}, {machine}"
+        return f"{location}, {machine}"
 
     @property
-    def judged(self) -> tuple[bool, str, str]:
-        """Whether checks run here as they should, what this is, and what to do about it."""
+    def assessment(self) -> tuple[bool, str, str]:
+        """The assessment: whether checks run here as they should, a description of the host, and a remedy."""
         if self.emulated_on:
             native = "arm64" if self.emulated_on == "aarch64" else "amd64"
-            slow = f"{self.told}: some 10 times slower, so that a check may run out of time"
+            slow = f"{self.description}: some 10 times slower, so that a check may run out of time"
             return False, slow, f"build and run the image with --platform linux/{native}"
         if self.wsl == 1:
-            return False, f"{self.told}: not a Linux kernel", "in Windows: wsl --set-version NAME 2"
-        return True, self.told, ""
+            return False, f"{self.description}: not a Linux kernel", "in Windows: wsl --set-version NAME 2"
+        return True, self.description, ""
 
     def _kernel(self, name: str) -> str:
         try:
@@ -167,7 +171,9 @@ class HostInfo:
 
 
 def _field(text: str, name: str) -> int:
-    """The number behind a name in a file of a name and a number a line. Raises ValueError where there is none."""
+    """Return the number after a name in a file with a name and a number in each line. Raise ValueError without the
+    name.
+    """
     for line in text.splitlines():
         if line.startswith(f"{name} "):
             return int(line.split()[1])

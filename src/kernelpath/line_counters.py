@@ -1,4 +1,4 @@
-"""What each source line did on the PTX machine, as a report keeps it. Plain data."""
+"""Store what each source line did on the PTX machine, as plain data of a report."""
 
 from __future__ import annotations
 
@@ -7,29 +7,36 @@ from dataclasses import dataclass
 from kernelpath import words
 
 LANES = 32
-"""Of a warp."""
+"""The lanes of a warp."""
 
 SECTOR_BYTES = 32
-"""Bytes of a sector, the unit in which global memory moves."""
+"""The bytes of a sector, the unit in which global memory is accessed."""
 
 WIDTHS = (1, 2, 4, 8, 16)
-"""Bytes that an instruction can load or store for a lane."""
+"""The bytes that an instruction can load or store for a lane."""
 
 WASTE = 1.05
-"""An access that costs more than this many times the minimum is wasteful."""
+"""An access that costs more than this factor times the minimum is wasteful."""
 
 
 @dataclass(frozen=True)
 class LineTraffic:
-    """What one source line's loads, stores or atomics asked of one tensor, summed over all launches of one case.
+    """The accesses of one source line to one tensor, summed over all launches of one case.
 
-    access: "load from", "store to" or "atomic on". memory: the name of the tensor, or of the variable in shared memory.
-    requests: accesses of whole warps. Global memory is counted in sectors, shared memory in wavefronts; the ideal is
-    the least that the bytes asked for need. scattered: sectors of single requests that neither the bytes they ask for
-    nor their alignment explain. same_address: the most lanes that met at one address, summed over atomic requests.
-    asynchronous: the part of ideal_wavefronts that copies from global memory need, which pass by the registers.
-    bulk: the part of sectors that bulk and tensor copies move (TMA).
-    lanes: those that took part, summed over the requests. bytes: what they asked for.
+    Attributes:
+        access: "load from", "store to" or "atomic on".
+        memory: The name of the tensor, or of the variable in shared memory.
+        requests: The accesses of whole warps.
+        sectors: The cost in global memory.
+        ideal_sectors: The fewest sectors that hold the requested bytes.
+        wavefronts: The cost in shared memory.
+        ideal_wavefronts: The fewest wavefronts that move the requested bytes.
+        scattered: Sectors of single requests that neither the requested bytes nor their alignment explain.
+        same_address: The most lanes that contend for one address, summed over atomic requests.
+        asynchronous: The part of ideal_wavefronts of copies from global memory that bypass the registers.
+        bulk: The part of sectors that bulk and tensor copies move (TMA).
+        lanes: The lanes that took part, summed over the requests.
+        bytes: The bytes that they requested.
     """
 
     file: str
@@ -50,12 +57,12 @@ class LineTraffic:
 
     @property
     def bytes_per_access(self) -> float:
-        """What an instruction loads or stores for each lane, on average: 1 to 16."""
+        """The bytes that an instruction loads or stores for each lane, on average: 1 to 16."""
         return self.bytes / self.lanes if self.lanes else 0.0
 
     @property
     def mixed(self) -> bool:
-        """Whether its instructions have several widths: the compiler may split a vector that the line names."""
+        """True where its instructions have several widths: the compiler may split a vector that the line names."""
         return self.lanes > 0 and self.bytes_per_access not in WIDTHS
 
     @property
@@ -68,17 +75,19 @@ class LineTraffic:
 
     @property
     def same_address_per_request(self) -> float:
-        """1 where the lanes of every atomic request meet nowhere, 32 where all meet at one address."""
+        """The average contention: 1 where all lanes of every atomic request have different addresses, 32 where all have
+        one.
+        """
         return self.same_address / self.requests if self.requests else 0.0
 
     @property
     def waste(self) -> float:
-        """How many times the minimum this access costs."""
+        """The cost of this access, as a multiple of the minimum."""
         return max(self.sectors_over_ideal, 1.0 + self.bank_conflicts_per_request, self.same_address_per_request)
 
     @property
     def at_the_least(self) -> bool:
-        """Whether its lanes are few and each request moves a sector, the least that a request can move."""
+        """True where its lanes are few and each request moves a single sector, the least that a request can move."""
         return self.sectors <= self.requests and self.ideal_sectors < self.requests and not self.wavefronts
 
     @property
@@ -87,12 +96,13 @@ class LineTraffic:
 
     @property
     def cost(self) -> str:
-        """What a request costs, and the least for its bytes: "32 sectors per request, its bytes fit in 4"."""
+        """The cost of a request, and the minimum for its bytes: "32 sectors per request, its bytes fit in 4"."""
         if self.same_address_per_request > 1 and self.same_address_per_request >= self.waste:
             return words.taking_turns(self.same_address_per_request)
         if self.ideal_sectors and self.ideal_sectors < self.requests:  # few lanes: no request needs less than a sector
-            asked, moved = (SECTOR_BYTES * sectors / self.requests for sectors in (self.ideal_sectors, self.sectors))
-            return f"each request moves {moved:.3g} bytes for the {asked:.3g} that its lanes ask for"
+            requested = SECTOR_BYTES * self.ideal_sectors / self.requests
+            moved = SECTOR_BYTES * self.sectors / self.requests
+            return f"each request moves {moved:.3g} bytes for the {requested:.3g} that its lanes ask for"
         if self.wavefronts:
             return words.per_request(
                 self.wavefronts / self.requests, "wavefront", self.ideal_wavefronts / self.requests
@@ -102,11 +112,14 @@ class LineTraffic:
 
 @dataclass(frozen=True)
 class LineInstructions:
-    """What one source line executed, summed over all launches of one case.
+    """The instructions of one source line, summed over all launches of one case.
 
-    instructions: those that warps executed. active_lanes: the lanes active in each, summed over them; a lane whose
-    predicate is false is active. divergent_branches: how often the lanes of a warp went different ways.
-    integer: instructions of integers, indices mostly, summed over the lanes; a division is the many that it takes.
+    Attributes:
+        instructions: The instructions that warps executed.
+        active_lanes: The active lanes of each instruction, summed. A lane whose predicate is false is active.
+        divergent_branches: How often the lanes of a warp took different branches.
+        integer: Integer instructions, for indices mostly, summed over the lanes. A division counts as all its
+            instructions.
     """
 
     file: str
@@ -118,7 +131,7 @@ class LineInstructions:
 
     @property
     def active(self) -> float:
-        """Active lanes of the average instruction, at most 32."""
+        """The active lanes of the average instruction, at most 32."""
         return self.active_lanes / self.instructions if self.instructions else 0.0
 
     @property

@@ -1,6 +1,6 @@
-"""The packages that lanes need: whether they are there, and the one command that installs what is missing.
+"""Determine whether the packages that lanes need are installed, and the one command that installs a missing package.
 
-A missing package costs its lane, never the others.
+A missing package disables its lane, never the others.
 """
 
 from __future__ import annotations
@@ -22,56 +22,63 @@ from warpcheck.packages import version as version
 
 
 @dataclass(frozen=True)
-class Tried:
-    """The lowest and the newest version that the course was run with. Those between them are not all tried."""
+class TriedVersions:
+    """The lowest and the newest version with which the course was run. The versions between them were not all tried."""
 
     lowest: str
     newest: str
 
     def covers(self, version: str) -> bool:
-        """Whether it lies between them, as far as major and minor version go."""
+        """Return whether a version is between them, as far as major and minor version go."""
         return _minor(self.lowest) <= _minor(version) <= _minor(self.newest)
 
     @property
     def range(self) -> str:
-        """The versions that it covers from the lowest on, for pip: ">=2.11.0,<2.16"."""
+        """The versions from the lowest to the newest minor version, for pip: ">=2.11.0,<2.16"."""
         major, minor = _minor(self.newest)
         return f">={self.lowest},<{major}.{minor + 1}"
 
 
-TRIED: Mapping[str, Tried] = {
-    "python": Tried("3.10", "3.13"),
-    "torch": Tried("2.10.0" if platform.machine() == "aarch64" else "2.11.0", "2.15.0"),
-    "triton": Tried("3.6.0", "3.9.0"),
-    "cuda-bindings": Tried("13.3.1", "13.5.0"),
-    "nvidia-cuda-nvrtc": Tried("13.0.88", "13.5.37"),
-    "nvidia-cutlass-dsl": Tried("4.8.1", "4.8.1"),
+TRIED_VERSIONS: Mapping[str, TriedVersions] = {
+    "python": TriedVersions("3.10", "3.13"),
+    "torch": TriedVersions("2.10.0" if platform.machine() == "aarch64" else "2.11.0", "2.15.0"),
+    "triton": TriedVersions("3.6.0", "3.9.0"),
+    "cuda-bindings": TriedVersions("13.3.1", "13.5.0"),
+    "nvidia-cuda-nvrtc": TriedVersions("13.0.88", "13.5.37"),
+    "nvidia-cutlass-dsl": TriedVersions("4.8.1", "4.8.1"),
 }
-"""By package. `make test-oldest` and `make test-newest` try a set again; pyproject.toml says what is installed."""
+"""The tried versions by package.
+
+`make test-oldest` and `make test-newest` try a set again; pyproject.toml says what is installed.
+"""
 
 LANES = {"cuda": ("cuda.bindings",), "triton": ("triton",), "cute": ("cutlass", "cuda.bindings"), "pallas": ("jax",)}
 """The modules that each lane imports besides torch, numpy and the PTX machine's."""
 
 _PYTHON = re.compile(r"python_version\s*>=\s*['\"]([\d.]+)")
-"""The lowest Python of a requirement."""
+"""Matches the lowest Python version of a requirement."""
 
-_MACHINE = re.compile(r"platform_machine\s*([!=]=)\s*['\"](\w+)")
+_PLATFORM_MACHINE = re.compile(r"platform_machine\s*([!=]=)\s*['\"](\w+)")
 
 
 def lacking(lane: str) -> str:
-    """Why a lane cannot run, with the command that installs what it lacks; empty where nothing is missing."""
+    """Return why a lane cannot run, with the command that installs the missing package; empty where nothing is
+    missing.
+    """
     return next((missing(module) for module in LANES.get(lane, ()) if not _installed(module)), "")
 
 
 def _installed(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # of the package around it
+    except ModuleNotFoundError:  # its parent package is missing
         return False
 
 
 def sources(module: str) -> list[Path]:
-    """Return where a module is installed: its folders, or its file and the bytecode of it. Nothing if it is not."""
+    """Return the folders in which a module is installed, or its file and the file's bytecode; empty if it is not
+    installed.
+    """
     spec = importlib.util.find_spec(module) if _installed(module) else None
     if spec is None:
         return []
@@ -82,27 +89,32 @@ def sources(module: str) -> list[Path]:
 
 
 def missing(module: str) -> str:
-    """The reason why something that needs a module cannot run: "triton is not installed: python -m pip install ..."."""
+    """Return why a module cannot be used: "triton is not installed: python -m pip install ..."."""
     distribution = distribution_of(module)
     return f"{distribution} is not installed: {install(distribution)}"
 
 
 def install(distribution: str) -> str:
-    """The command that installs a package, in the versions that kernelpath requires where it requires it."""
+    """Return the command that installs a package, in the versions that kernelpath requires, if it requires the
+    package.
+    """
     required = [*_required_by("kernelpath"), *_required_by("warpcheck")]
-    named = re.compile(rf"{re.escape(distribution)}(?![\w.-])")
-    found = [one for one in required if named.match(one) and _for_this_machine(one)]
-    wanted = next((one.partition(";")[0].strip() for one in found), distribution)
-    needs = next((bound[1] for one in found if (bound := _PYTHON.search(one))), TRIED["python"].lowest)
-    return _pip([wanted], _minor(platform.python_version()) >= _minor(needs))
+    pattern = re.compile(rf"{re.escape(distribution)}(?![\w.-])")
+    matching = [
+        requirement for requirement in required if pattern.match(requirement) and _is_for_this_machine(requirement)
+    ]
+    to_install = next((requirement.partition(";")[0].strip() for requirement in matching), distribution)
+    bounds = (bound[1] for requirement in matching if (bound := _PYTHON.search(requirement)))
+    lowest_python = next(bounds, TRIED_VERSIONS["python"].lowest)
+    return _pip_command([to_install], _minor(platform.python_version()) >= _minor(lowest_python))
 
 
 def untried() -> Iterator[str]:
-    """What is installed in a version that the course was not run with, beside the versions that it was."""
-    found = versions()
-    for package, tried in TRIED.items():
-        if package in found and not tried.covers(found[package]):
-            yield f"{package} {found[package]} (tried: {tried.lowest} to {tried.newest})"
+    """Yield each package in a version with which the course was not run, with the tried versions."""
+    installed = versions()
+    for package, tried in TRIED_VERSIONS.items():
+        if package in installed and not tried.covers(installed[package]):
+            yield f"{package} {installed[package]} (tried: {tried.lowest} to {tried.newest})"
 
 
 def _required_by(distribution: str) -> list[str]:
@@ -113,31 +125,31 @@ def _required_by(distribution: str) -> list[str]:
         return []
 
 
-def _for_this_machine(requirement: str) -> bool:
-    found = _MACHINE.search(requirement)
-    return found is None or (found[1] == "==") == (found[2] == platform.machine())
+def _is_for_this_machine(requirement: str) -> bool:
+    marker = _PLATFORM_MACHINE.search(requirement)
+    return marker is None or (marker[1] == "==") == (marker[2] == platform.machine())
 
 
 def install_tried() -> str:
-    """The command that installs versions that were tried, Python too where it was not.
+    """Return the command that installs tried versions, and a tried Python where this one was not tried.
 
-    It names ranges: torch's builds for CUDA ask for one version of Triton and of NVRTC each.
+    It names ranges, since each build of torch for CUDA requires one version of Triton and of NVRTC.
     """
-    wanted = [f"{package}{tried.range}" for package, tried in TRIED.items() if package != "python"]
-    return _pip(wanted, TRIED["python"].covers(platform.python_version()))
+    requirements = [f"{package}{tried.range}" for package, tried in TRIED_VERSIONS.items() if package != "python"]
+    return _pip_command(requirements, TRIED_VERSIONS["python"].covers(platform.python_version()))
 
 
-def _pip(wanted: Iterable[str], here: bool) -> str:
-    """The command that installs these, here or with kernelpath in a new environment of a Python that was tried."""
-    quoted = " ".join(f"'{one}'" for one in wanted)
-    if here:
+def _pip_command(requirements: Iterable[str], in_this_environment: bool) -> str:
+    """Return the command that installs requirements, here or with kernelpath in a new environment of a tried Python."""
+    quoted = " ".join(f"'{requirement}'" for requirement in requirements)
+    if in_this_environment:
         return f"{sys.executable} -m pip install {quoted}"
-    python = f"python{TRIED['python'].newest}"
-    return f"{python} -m venv kernelpath-env && kernelpath-env/bin/pip install {_ourselves()} {quoted}"
+    python = f"python{TRIED_VERSIONS['python'].newest}"
+    return f"{python} -m venv kernelpath-env && kernelpath-env/bin/pip install {_kernelpath_requirement()} {quoted}"
 
 
-def _ourselves() -> str:
-    """What pip takes to install kernelpath again from where it came from."""
+def _kernelpath_requirement() -> str:
+    """Return the argument for pip that installs kernelpath again from its origin."""
     try:
         origin = json.loads(metadata.distribution("kernelpath").read_text("direct_url.json") or "{}")
     except metadata.PackageNotFoundError:
@@ -147,9 +159,13 @@ def _ourselves() -> str:
 
 
 def constraints(which: Literal["lowest", "newest"]) -> str:
-    """A constraints file for pip, with which it installs the lowest or the newest versions that were tried."""
+    """Return a constraints file for pip that selects the lowest or the newest tried versions."""
     exact = which == "lowest"
-    pinned = {name: f"=={tried.lowest}" if exact else tried.range for name, tried in TRIED.items() if name != "python"}
+    pinned = {
+        name: f"=={tried.lowest}" if exact else tried.range
+        for name, tried in TRIED_VERSIONS.items()
+        if name != "python"
+    }
     return "".join(f"{name}{versions}\n" for name, versions in pinned.items())
 
 
@@ -160,11 +176,11 @@ def _minor(version: str) -> tuple[int, int]:
 
 @cache
 def versions() -> dict[str, str]:
-    """Of Python and of the packages that a verdict may depend on; those that are installed."""
-    found = {"python": platform.python_version()}
+    """Return the versions of Python and of the installed packages that a verdict may depend on."""
+    installed = {"python": platform.python_version()}
     for package in ("kernelpath", "torch", "triton", "cuda-bindings", "nvidia-cuda-nvrtc", "nvidia-cutlass-dsl"):
         try:
-            found[package] = metadata.version(package)
+            installed[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return installed

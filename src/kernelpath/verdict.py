@@ -21,13 +21,17 @@ _REPLAY = "fix {file}, then kp check {name} --seed {seed}"
 
 
 class ValidationError(ValueError):
-    """A text is not what this version of kernelpath saves. The message says what is wrong with it, and where."""
+    """A text is not a report that this version of kernelpath saves. The message says what is wrong with it, and
+    where.
+    """
 
 
 class Verdict(str, Enum):
-    """One ending. `meaning` is the sentence that a learner reads beside it, `then` the one next step.
+    """The result of grading a submission.
 
-    `then` has places for {file}, {name} and {seed}.
+    Attributes:
+        meaning: The sentence that a learner reads beside it.
+        then: The next step, with the placeholders {file}, {name} and {seed}.
     """
 
     meaning: str
@@ -111,10 +115,11 @@ class Verdict(str, Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    """Why a case or a submission ended as it did: a verdict, the cause, and where in the learner's file.
+    """The reason why a case or a submission failed: a verdict, the cause, and the line in the learner's file.
 
-    element: which output, and which of its elements in the order of memory, the cause is about.
-    then: the next step where the cause has one of its own, in the form of Verdict.then.
+    Attributes:
+        element: The number of an output, and of one of its elements in the order of memory, that the cause is about.
+        then: The next step, where the cause has its own, in the format of Verdict.then.
     """
 
     verdict: Verdict
@@ -126,12 +131,13 @@ class Finding:
 
     @property
     def step(self) -> str:
+        """The next step, with placeholders."""
         return self.then or self.verdict.then
 
 
 @dataclass(frozen=True)
 class CaseResult:
-    """The end of one case. `seconds` is the time from asking the worker to its answer."""
+    """The result of one case. `seconds` is the time from the request to the worker's response."""
 
     case: Mapping[str, Any]
     verdict: Verdict
@@ -143,10 +149,13 @@ class CaseResult:
 
 @dataclass(frozen=True)
 class NetworkTraffic:
-    """What the ranks of one case exchanged.
+    """The traffic between the ranks of one case.
 
-    messages, bytes: those of the rank that sends most; a collective counts as one message. seconds: of the whole call
-    on the simulated links. hidden: the share of the communication that passes behind compute; None without compute.
+    Attributes:
+        messages: The messages of the rank that sends most. A collective counts as one message.
+        bytes: The bytes of the rank that sends most.
+        seconds: The time of the whole call on the simulated links.
+        hidden: The share of the communication that overlaps with compute; None without compute.
     """
 
     case: Mapping[str, Any]
@@ -158,7 +167,7 @@ class NetworkTraffic:
 
 @dataclass(frozen=True)
 class Interval:
-    """A median of paired ratios with its confidence interval, as `timing.ratio` gives it."""
+    """A median of paired ratios with its confidence interval, as `timing.paired_ratio` computes it."""
 
     median: float
     low: float
@@ -170,12 +179,14 @@ class Interval:
 
 @dataclass(frozen=True)
 class Measurement:
-    """A timed run: seconds are medians of cold-L2 calls, ratios are paired within each round.
+    """A timed run. Seconds are medians of calls with a cold L2, ratios are paired within each round.
 
-    speedup: baseline's time over the submission's; of_reference: reference kernel's time over the submission's.
-    light_seconds: the measured ceiling of the case on this machine, from ceilings measured in the same process.
-    ceilings: bytes or operations per second by name ("copy", "read", ...).
-    telemetry: clocks in MHz, power in W and temperature in degrees Celsius, as seen.
+    Attributes:
+        speedup: The baseline's time over the submission's.
+        of_reference: The reference kernel's time over the submission's.
+        light_seconds: The least time of the case on this machine, from ceilings measured in the same process.
+        ceilings: Bytes or operations per second by name ("copy", "read", ...).
+        telemetry: Clocks in MHz, power in W and temperature in degrees Celsius, as NVML reports them.
     """
 
     case: Mapping[str, Any]
@@ -203,11 +214,14 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Report:
-    """All that is known after grading one submission.
+    """The result of grading one submission.
 
-    stars: 0 to 3. not_measured: what this machine could not say, in words. next_step: one command or one sentence.
-    graded: the SHA-256 of each file that was graded, by its name. compile_seconds: of `seconds`, what the lane's
-    compiler took in the process that ran the cases.
+    Attributes:
+        stars: 0 to 3.
+        not_measured: Sentences about what this machine could not measure.
+        next_step: A command or a sentence.
+        graded: The SHA-256 of each file that was graded, by its name.
+        compile_seconds: The part of `seconds` that the lane's compiler took in the process that ran the cases.
     """
 
     exercise: str
@@ -238,42 +252,48 @@ class Report:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Report:
-        """The inverse of `to_json`. Raises ValidationError on anything else."""
+        """Return the report that `to_json` has written. Raise ValidationError for anything else."""
         return decode(text, cls)
 
 
 def encode(value: object, indent: int | None = None) -> str:
-    """The JSON of a dataclass, or of lists and dictionaries of them. Raises ValueError for a NaN or an infinity."""
+    """Return the JSON of a dataclass, or of lists and dictionaries of them. Raise ValueError for a NaN or an
+    infinity.
+    """
     return json.dumps(msgspec.to_builtins(value), indent=indent, allow_nan=False)  # msgspec would write them as null
 
 
-def decode(text: str | bytes, kind: type[_T]) -> _T:
-    """The inverse of `encode`: every field has the type that `kind` declares, and there is no other field.
+def decode(text: str | bytes, expected: type[_T]) -> _T:
+    """Return the value that `encode` has written as the type `expected`.
 
-    A field that is left out takes its default, so that what an older version saved is still read where it can be.
-    Raises ValidationError on anything else.
+    Every field must have its declared type, and there must be no other field. A field that is missing gets its default,
+    so that reports of older versions can be read where possible.
+
+    Raises:
+        ValidationError: The text is anything else.
     """
     try:
-        data = json.loads(text, parse_constant=_refuse)
-        value = msgspec.convert(data, kind)
+        data = json.loads(text, parse_constant=_reject_constant)
+        value = msgspec.convert(data, expected)
     except (ValueError, RecursionError) as error:
         raise ValidationError(str(error)) from error
-    unknown = next(_unknown(data, msgspec.to_builtins(value), "$"), None)
+    unknown = next(_unknown_fields(data, msgspec.to_builtins(value), "$"), None)
     if unknown is not None:
         raise ValidationError(f"Object contains unknown field `{unknown}`")
     return value
 
 
-def _refuse(constant: str) -> NoReturn:
+def _reject_constant(constant: str) -> NoReturn:
+    """Raise ValueError for NaN and infinities, which Python's parser accepts though JSON has none."""
     raise ValueError(f"{constant} is not JSON")
 
 
-def _unknown(data: Any, known: Any, path: str) -> Iterator[str]:
-    """The paths of all that was left out when `data` became `known`."""
+def _unknown_fields(data: Any, known: Any, path: str) -> Iterator[str]:
+    """Yield the paths of the fields of `data` that are missing in `known`, the data that was converted and back."""
     if isinstance(data, dict):
         for key, value in data.items():
-            below = f"{path}.{key}"
-            yield from _unknown(value, known[key], below) if key in known else (below,)
+            field_path = f"{path}.{key}"
+            yield from _unknown_fields(value, known[key], field_path) if key in known else (field_path,)
     elif isinstance(data, list):
-        for index, (value, other) in enumerate(zip(data, known, strict=True)):
-            yield from _unknown(value, other, f"{path}[{index}]")
+        for index, (value, known_value) in enumerate(zip(data, known, strict=True)):
+            yield from _unknown_fields(value, known_value, f"{path}[{index}]")

@@ -135,7 +135,7 @@ def _grade_deliverable(answers: Sheet, device: Device, seed: int | None) -> int:
     answers.paper.require_files(answers.path.parent)
     with errors.status("deliverable") as status:
         report = sitting.grade_item(answers, item, device, seed, status.update)
-    wasted = traffic.beyond(answers.paper.variant.exercise.traffic, report.traffic)
+    wasted = traffic.lines_beyond_limits(answers.paper.variant.exercise.traffic, report.traffic)
     view.report(out, item, dataclasses.replace(report, traffic=wasted), explain="")
     return PASSED if report.verdict.passed else NOT_YET
 

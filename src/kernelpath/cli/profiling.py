@@ -87,8 +87,8 @@ def profile(
         return _show_pipeline(item, tree, picture)
     with errors.status(item.name), grade.Session(item, item.submission(tree), device="cpu") as session:
         try:
-            heaviest = session.heaviest()
-        except grade.NotDrawn as error:
+            heaviest = session.heaviest_launch()
+        except grade.NothingToDraw as error:
             return _print_no_picture(item, tree, str(error))
         except grade.Usage as error:
             raise Failure(str(error)) from error
@@ -125,17 +125,17 @@ def _show_ranks(item: Item, exercise: Exercise, tree: Tree, picture: Path | None
     grading.start_workers()
     from kernelpath.course.labs.fabric import timeline
     from kernelpath.grading import grade
-    from kernelpath.grading.network import traffic
+    from kernelpath.grading.network import measure_traffic
     from kernelpath.show import network, ranks
 
     cases = network.largest((case, exercise.compulsory_bytes(**case), case) for case in exercise.cases)
     with errors.status(item.name) as status, grade.Session(item, item.submission(tree), device="cpu") as session:
         try:
             logs = session.logs(cases, report_progress=lambda step: status.update(f"{item.name}: {step}"))
-        except grade.NotDrawn as error:
+        except grade.NothingToDraw as error:
             return _print_no_picture(item, tree, str(error))
     links = exercise.network.links
-    out.print(view.network_table([traffic(case, log, links) for case, log in zip(cases, logs, strict=True)]))
+    out.print(view.network_table([measure_traffic(case, log, links) for case, log in zip(cases, logs, strict=True)]))
     timelines = {words.case(case): timeline(log, links) for case, log in zip(cases, logs, strict=True)}
     figure = ranks.draw(timelines)
     return _write_picture(item, figure, picture or progress.folder(item.root) / f"{item.name}-ranks.png")
@@ -163,8 +163,8 @@ def _show_pipeline(item: Item, tree: Tree, picture: Path | None) -> int:
 
     with errors.status(item.name) as status, grade.Session(item, item.submission(tree), device="cpu") as session:
         try:
-            recorded = session.recorded(report_progress=lambda step: status.update(f"{item.name}: {step}"))
-        except grade.NotDrawn as error:
+            recorded = session.record_launch(report_progress=lambda step: status.update(f"{item.name}: {step}"))
+        except grade.NothingToDraw as error:
             return _print_no_picture(item, tree, str(error))
     launch = recorded.launch
     finding = recorded.finding

@@ -69,8 +69,8 @@ def _show_counters(item: Item, title: str, file: Path) -> None:
 
     with errors.status(f"{item.name}: counting {title}"), grade.Session(item, file, device="cpu") as session:
         try:
-            heaviest = session.heaviest()
-        except (grade.NotDrawn, grade.Usage) as error:
+            heaviest = session.heaviest_launch()
+        except (grade.NothingToDraw, grade.Usage) as error:
             out.print(Text(f"{title}: no counters: {error}\n", "dim"), soft_wrap=True)
             return
     show_lines(title, heaviest, file.with_name(Path(heaviest.file).name))

@@ -150,7 +150,7 @@ def obstacles(item: Item, names: Iterable[str] = MULTIPROCESSORS, timed: bool = 
         if requirement := _missing_requirement(declaration, model_target):
             obstacles_by_name[name] = requirement
             continue
-        exercise, replaced = devices.suited(declaration, "cpu", model_target)
+        exercise, replaced = devices.adapt_exercise(declaration, "cpu", model_target)
         if replaced not in inputs_by_lanes:
             inputs_by_lanes[replaced] = [generate_inputs(exercise, case, 1, "cpu") for case in _cases(exercise, timed)]
         if failures := run_in_fork(partial(_try_cases, item, exercise, model_target, inputs_by_lanes[replaced])):
@@ -177,7 +177,7 @@ def _cases(exercise: Exercise, timed: bool) -> list[Case]:
 
 def _missing_requirement(exercise: Exercise, model_target: Target) -> str:
     """Return the declaration's requirement if the architecture does not meet it, else ""."""
-    if not devices.lacking(exercise, "cpu", model_target):
+    if not devices.missing_capability(exercise, "cpu", model_target):
         return ""
     assert exercise.requires is not None
     major, minor = exercise.requires

@@ -15,6 +15,7 @@ from kernelpath.course.inputs import (
     EXTREME,
     PLAIN,
     InputMode,
+    generate_inputs,
     misalignments,
     moves,
     serves_vectors,
@@ -26,12 +27,11 @@ from kernelpath.course.spec import Exercise
 from kernelpath.dev import reports
 from kernelpath.grading import compare
 from kernelpath.grading.ground_truth import (
-    derive,
+    derive_seed,
     expected_outputs,
-    generate_inputs,
+    list_outputs,
     magnitudes_of,
-    outputs_of,
-    placements,
+    placement_runs,
 )
 from kernelpath.verdict import Finding
 
@@ -63,7 +63,7 @@ class ControlCall:
 
     def judge(self, outputs: Outputs) -> Finding | None:
         magnitudes = magnitudes_of(self.exercise, self.inputs)
-        return compare.judge(outputs, self.truth, self.exercise.tolerance, magnitudes=magnitudes)
+        return compare.check_outputs(outputs, self.truth, self.exercise.tolerance, magnitudes=magnitudes)
 
 
 Controls = Mapping[str, Callable[[ControlCall], Outputs | None]]
@@ -125,7 +125,7 @@ def _extreme_value_violations(exercise: Exercise) -> Iterator[str]:
         yield ": no extreme values; declare the problem's extreme, and its faults that show with them alone"
     for name, fault in exercise.problem.faults.items():
         wrong = (
-            (call, _round_to_output_dtype(exercise, call.inputs, outputs_of(fault, call.inputs))) for call in calls
+            (call, _round_to_output_dtype(exercise, call.inputs, list_outputs(fault, call.inputs))) for call in calls
         )
         if not any(call.judge(outputs) for call, outputs in wrong):
             yield f": the fault {name!r} passes on every case; give the problem's extreme the values that show it"
@@ -136,7 +136,7 @@ def _alignment_violations(exercise: Exercise, calls: Sequence[ControlCall]) -> I
     inputs_of_cases = [call.inputs for call in calls]
     if not misalignments(exercise, inputs_of_cases[0]):
         return
-    runs = placements(exercise, inputs_of_cases)
+    runs = placement_runs(exercise, inputs_of_cases)
     floats = any(tensor.is_floating_point() for tensor in tensors_of(inputs_of_cases[0]))
     if floats and not any(serves_vectors(inputs_of_cases[index]) for index, _ in runs):
         yield ": no small case allows 16-byte accesses; add one whose rows are a multiple of 16 bytes"
@@ -178,7 +178,7 @@ def _truncate_to_grid(call: ControlCall, axis: int | None) -> Outputs:
     if axis is not None:
         return [_zero_from_row(MAX_GRID_YZ, output, axis) for output in call.right]
     inputs = tuple(value[:MAX_GRID_YZ] if isinstance(value, torch.Tensor) else value for value in call.inputs)
-    return _round_to_output_dtype(call.exercise, call.inputs, outputs_of(call.exercise.reference, inputs))
+    return _round_to_output_dtype(call.exercise, call.inputs, list_outputs(call.exercise.reference, inputs))
 
 
 def _zero_from_row(rows: int, output: torch.Tensor, axis: int) -> torch.Tensor:
@@ -189,7 +189,7 @@ def _zero_from_row(rows: int, output: torch.Tensor, axis: int) -> torch.Tensor:
 
 def _make_call(exercise: Exercise, case: Case, seed: int, mode: InputMode = PLAIN) -> ControlCall:
     inputs, earlier_inputs = (
-        generate_inputs(exercise, case, derive(seed, call), "cpu", mode) for call in ("this", "first")
+        generate_inputs(exercise, case, derive_seed(seed, call), "cpu", mode) for call in ("this", "first")
     )
     truth = expected_outputs(exercise, inputs)
     right = _round_to_output_dtype(exercise, inputs, truth)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from kernelpath.course.inputs import generate_inputs
 from kernelpath.course.spec import Exercise
 from kernelpath.course.traces import Facts
-from kernelpath.grading.facts import alike, check_facts
+from kernelpath.grading.facts import check_facts, facts_match
 
 
 def find_violations(exercise: Exercise) -> Iterator[str]:
@@ -19,5 +19,5 @@ def find_violations(exercise: Exercise) -> Iterator[str]:
         if finding := check_facts(exercise.entry, facts, facts, tolerance):
             yield f" {dict(case)}: its own facts are rejected: {finding.cause}"
     for name in facts_of_cases[0]:
-        if all(alike(facts_of_cases[0][name], facts[name], tolerance) for facts in facts_of_cases):
+        if all(facts_match(facts_of_cases[0][name], facts[name], tolerance) for facts in facts_of_cases):
             yield f": {name} is the same in every case; add one that varies it"

@@ -19,8 +19,7 @@ from kernelpath.course.registry import Item
 from kernelpath.course.spec import Exercise
 from kernelpath.dev import cards
 from kernelpath.grading import devices
-from kernelpath.grading.ground_truth import placements
-from warpcheck import backend, simulated_gpu
+from warpcheck import backend, placement_runs, simulated_gpu
 from warpcheck.assembler import assembled
 from warpcheck.target import Target
 
@@ -45,7 +44,7 @@ def spills(item: Item) -> list[str]:
     exercise = registry.load(item)
     if not exercise.is_kernel or packages.lacking(item.lane):
         return []
-    return cards.run_in_fork(partial(_describe_all, item, exercise, devices.target(exercise, "cpu", None)))
+    return cards.run_in_fork(partial(_describe_all, item, exercise, devices.choose_target(exercise, "cpu", None)))
 
 
 def _describe_all(item: Item, exercise: Exercise, target: Target) -> list[str]:
@@ -73,7 +72,7 @@ def _calls(exercise: Exercise) -> Iterator[tuple[Case, Sequence[Any]]]:
     for case in exercise.cases:
         drawn_inputs.append(generate_inputs(exercise, case, 1, "cpu"))
         yield case, drawn_inputs[-1]
-    for index, mode in placements(exercise, drawn_inputs):
+    for index, mode in placement_runs(exercise, drawn_inputs):
         yield exercise.cases[index], generate_inputs(exercise, exercise.cases[index], 1, "cpu", mode)
     larger_cases = [
         *exercise.limits,

@@ -12,7 +12,7 @@ from kernelpath.course.inputs import EXTREME, generate_inputs
 from kernelpath.course.limits import describe_limits
 from kernelpath.course.problem import ANY_FINITE, BEYOND_A_BLOCK
 from kernelpath.course.registry import Item
-from kernelpath.grading.ground_truth import derive
+from kernelpath.grading.ground_truth import derive_seed
 
 _ANY_FINITE_VALUE = "finite values of any size"
 """The words of a statement that allow the whole domain of finite floats."""
@@ -55,7 +55,7 @@ def domains_are_drawn_to_both_ends(item: Item) -> Iterator[str]:
     extremes: dict[torch.dtype, tuple[float, float]] = {}
     for case in exercise.cases:
         for seed in range(_SEEDS):
-            x = generate_inputs(exercise, case, derive(seed, "ends"), "cpu", EXTREME)[0]
+            x = generate_inputs(exercise, case, derive_seed(seed, "ends"), "cpu", EXTREME)[0]
             values = x[x.isfinite()]
             if not values.numel():
                 continue

@@ -18,7 +18,7 @@ from kernelpath.course.checkpoint import Checkpoint, DeliverableVariant, Questio
 from kernelpath.course.registry import DELIVERABLE, Deliverable, Item
 from kernelpath.exam import ExamError, reading
 from kernelpath.exam.reading import ExecutedKernel
-from kernelpath.grading.ground_truth import derive
+from kernelpath.grading.ground_truth import derive_seed
 
 LETTERS = "abcdefgh"
 PARTS = ("questions", "reading")
@@ -199,11 +199,11 @@ class Paper:
     @cached_property
     def seed(self) -> int:
         """Return the seed of the paper, which does not depend on the spelling of the name."""
-        return derive(self.exam.number, "paper", " ".join(sorted(name_words(self.name))))
+        return derive_seed(self.exam.number, "paper", " ".join(sorted(name_words(self.name))))
 
     @cached_property
     def variant(self) -> DeliverableVariant:
-        return random.Random(derive(self.seed, "twist")).choice(self.exam.checkpoint.variants)
+        return random.Random(derive_seed(self.seed, "twist")).choice(self.exam.checkpoint.variants)
 
     @property
     def item(self) -> Deliverable:
@@ -239,7 +239,7 @@ class Paper:
         raise ExamError(f"{folder} lacks {lacks}; {remedy}")
 
     def _question(self, template: QuestionTemplate) -> ExamQuestion:
-        seed = derive(self.seed, template.name)
+        seed = derive_seed(self.seed, template.name)
         question = template.generate(seed)
         notebook = next((item.notebook for item in self.exam.items if item.week == template.week), None)
         notebook_path = str(notebook.relative_to(self.exam.root)) if notebook else ""
@@ -264,7 +264,7 @@ class Paper:
 
     def _faults(self) -> Iterator[ExamQuestion]:
         count = self.exam.checkpoint.faults
-        kernels = self.exam.pool.sample_faults(count, derive(self.seed, "faults")) if count else []
+        kernels = self.exam.pool.sample_faults(count, derive_seed(self.seed, "faults")) if count else []
         for number, kernel in enumerate(kernels, start=1):
             ask = (
                 "This launch has one fault. Name it and its line; for a race, name both lines, "
@@ -285,7 +285,7 @@ class Paper:
 
     def _pictures(self) -> Iterator[ExamQuestion]:
         count = self.exam.checkpoint.pictures
-        tasks = self.exam.pool.sample_pictures(count, derive(self.seed, "pictures")) if count else []
+        tasks = self.exam.pool.sample_pictures(count, derive_seed(self.seed, "pictures")) if count else []
         for number, (kernel, candidates) in enumerate(tasks, start=1):
             answer = ChoiceAnswer(len(candidates), candidates.index(kernel))
             why = f"the kernel is {kernel.path.stem}; kp profile shows such counters for your own"

@@ -1,4 +1,7 @@
-"""The PTX machine beside a GPU: it counts, finds faults that hold on any GPU, and checks what the GPU ran."""
+"""Run a submission on the PTX machine while a GPU grades it.
+
+The machine counts, detects faults that hold on any GPU, and confirms what the GPU ran.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,8 @@ from dataclasses import dataclass, replace
 from kernelpath.course.problem import Case, arguments
 from kernelpath.device.messages import Note
 from kernelpath.grading import launches, provenance
-from kernelpath.grading.ground_truth import derive
-from kernelpath.grading.kinds.kernel import NOTHING, Kernel
+from kernelpath.grading.ground_truth import derive_seed
+from kernelpath.grading.kinds.kernel import NO_CHOICES, Kernel
 from kernelpath.grading.provenance import Observation
 from kernelpath.grading.submission import Submission
 from kernelpath.verdict import Finding, Verdict
@@ -19,12 +22,18 @@ from kernelpath.work.runner import Runner, SubmissionFailed
 from warpcheck.frontends.tuning import Chosen
 
 FAULTS = (Verdict.OUT_OF_BOUNDS, Verdict.UNINITIALIZED, Verdict.RACE, Verdict.BARRIER)
-"""Complaints of the PTX machine that hold on any GPU, also where the result came out right."""
+"""Verdicts of the PTX machine that hold on any GPU, even where the result is right."""
 
 
 @dataclass(frozen=True)
 class ShadowResult:
-    """What the machine tells of a case. unable: why it could not run the submission, where that may be its own lack."""
+    """The result of a case on the machine.
+
+    Attributes:
+        observation: The observation, where the machine could run the submission.
+        finding: What is wrong with it.
+        unable: Why the machine could not run the submission, where the machine itself may be to blame.
+    """
 
     observation: Observation | None = None
     finding: Finding | None = None
@@ -32,138 +41,146 @@ class ShadowResult:
 
 
 class CpuShadow:
-    """The largest case on the PTX machine, then the others for their faults, while the GPU is busy.
+    """Runs the largest case on the PTX machine, then the other cases for their faults, while the GPU is busy.
 
-    What those may ask for of memory follows from the compiler's version where tiles are partial, and beside a GPU that
-    is often an old one: limits hold on the largest case.
+    Limits on memory accesses hold on the largest case alone. In other cases tiles are partial, and their accesses
+    depend on the compiler's version, which beside a GPU is often an old one.
     """
 
     def __init__(self, submission: Submission, seed: int) -> None:
-        self._submission, self._seed = submission, seed
+        self._submission = submission
+        self._seed = seed
         self._kind = Kernel(submission.exercise, "cpu")
         self._runners = submission.workers.runner("cpu"), submission.workers.runner("cpu")
         self._case: Case = {}
-        self._running: Future[ShadowResult] | None = None
-        self._others: Future[Finding | None] | None = None
-        self._found: ShadowResult | None = None
+        self._largest_case: Future[ShadowResult] | None = None
+        self._other_cases: Future[Finding | None] | None = None
+        self._result: ShadowResult | None = None
 
     @property
     def runner(self) -> Runner:
         """The submission on the PTX machine."""
         return self._runners[0]
 
-    def begin(self, case: Case, others: Sequence[Case] = ()) -> None:
+    def start(self, case: Case, other_cases: Sequence[Case] = ()) -> None:
+        """Start to run the largest case and then the other cases, in a thread."""
         for runner in self._runners:
             runner.prepare()
         self._case = case
         pool = ThreadPoolExecutor(1)
-        self._running = pool.submit(self._both)
-        self._others = pool.submit(self._each, others)
+        self._largest_case = pool.submit(self._run_largest_case)
+        self._other_cases = pool.submit(self._run_other_cases, other_cases)
         pool.shutdown(wait=False)
 
-    def counted(self) -> tuple[Observation | None, Finding | None]:
-        """What has the counters, or a finding that holds on any GPU; waits for it."""
-        found = self._waited()
-        finding = found.finding
-        if finding is None and self._others is not None:
-            finding = self._others.result()
-        return found.observation, finding
+    def wait_for_counters(self) -> tuple[Observation | None, Finding | None]:
+        """Wait for all cases, and return the observation with the counters, and a finding that holds on any GPU."""
+        result = self._wait()
+        finding = result.finding
+        if finding is None and self._other_cases is not None:
+            finding = self._other_cases.result()
+        return result.observation, finding
 
     @property
-    def not_counted(self) -> tuple[str, ...]:
-        """What a report says where the machine could not run the submission."""
-        unable = self._found.unable if self._found else ""
+    def not_measured(self) -> tuple[str, ...]:
+        """Sentences for the report, where the machine could not run the submission."""
+        unable = self._result.unable if self._result else ""
         return (f"counters, and whether the PTX machine agrees: {unable}",) if unable else ()
 
     @property
     def operators(self) -> Sequence[messages.OperatorCall]:
-        """Those that the submission called on the machine; waits for it."""
-        found = self._waited()
-        return found.observation.operators if found.observation else ()
+        """The operators that the submission called on the machine. Reading this waits for the largest case."""
+        result = self._wait()
+        return result.observation.operators if result.observation else ()
 
-    def compared(self, profiled: messages.ProfileResult) -> Finding | None:
-        """Whether the GPU launched for this case what the machine did.
+    def check_gpu_launches(self, profile: messages.ProfileResult) -> Finding | None:
+        """Return a finding where the GPU's launches for this case differ from the machine's.
 
-        The GPU had called the entry before, and decided what only time decides. So where they differ, a fresh process
-        on the machine is told that, and asked once and again; its counters stand where it launches the same.
+        The GPU had called the entry before, and had made choices that depend on time alone. So where the launches
+        differ, a fresh process on the machine gets these choices, and is called twice. Where it then launches the same
+        as the GPU, its counters count.
         """
-        found = self._waited()
-        if found.observation is None:
-            return None  # counted() complains, or there is nothing to compare with
+        result = self._wait()
+        if result.observation is None:
+            return None  # wait_for_counters() returns the finding, or there is nothing to compare with
         try:
-            seen = launches.of_trace(profiled.trace)
-        except launches.NoTrace:
+            gpu_launches = launches.parse_trace(profile.trace)
+        except launches.InvalidTrace:
             return Finding(Verdict.TAMPERED, "the submission answered in place of the worker")
-        library = {launches.readable(name) for name in profiled.library}
-        seen = [one for one in seen if one.name not in library]
-        different = launches.difference(seen, _own(found.observation), self._submission.item.lane)
-        if different is None:
+        library = {launches.demangle(name) for name in profile.library}
+        gpu_launches = [launch for launch in gpu_launches if launch.name not in library]
+        lane = self._submission.item.lane
+        difference = launches.compare_with_machine(gpu_launches, _own_launches(result.observation), lane)
+        if difference is None:
             return None
         runner = self._runners[0]
         runner.close()
-        for call in ("told", "again"):
-            observation = self._call(runner, call, chosen=profiled.chosen)
+        for purpose in ("told", "again"):
+            observation = self._call(runner, purpose, chosen=profile.chosen)
             if observation is None or observation.finding is not None:
-                return different
-            if launches.difference(seen, _own(observation), self._submission.item.lane) is None:
-                self._found = ShadowResult(observation)
+                return difference
+            if launches.compare_with_machine(gpu_launches, _own_launches(observation), lane) is None:
+                self._result = ShadowResult(observation)
                 return None
-        return different
+        return difference
 
     def close(self) -> None:
         for runner in self._runners:
             runner.close()
 
-    def _waited(self) -> ShadowResult:
-        if self._found is None:
-            assert self._running is not None
-            self._found = self._running.result()
-        return self._found
+    def _wait(self) -> ShadowResult:
+        if self._result is None:
+            assert self._largest_case is not None
+            self._result = self._largest_case.result()
+        return self._result
 
-    def _both(self) -> ShadowResult:
+    def _run_largest_case(self) -> ShadowResult:
+        """Run the largest case in two processes with different values, and compare their launches."""
+        exercise = self._submission.exercise
         first: Observation | None = None
-        for runner, what in zip(self._runners, ("counting", "comparing"), strict=True):
+        for runner, purpose in zip(self._runners, ("counting", "comparing"), strict=True):
+            seed = derive_seed(self._seed, purpose)
             try:
-                observation = self._kind.call(
-                    runner, self._case, derive(self._seed, what), order=int(first is not None)
-                )
-            except SubmissionFailed as stopped:
-                if stopped.finding.verdict in FAULTS:
-                    return ShadowResult(finding=stopped.finding)
-                return ShadowResult(unable=f"{stopped.finding.verdict.value} there: {stopped.finding.cause}")
-            exercise = self._submission.exercise
-            finding = observation.finding or provenance.other_block(exercise, observation.notes)
-            finding = finding or provenance.other_cores(exercise, observation)
+                observation = self._kind.call(runner, self._case, seed, order=int(first is not None))
+            except SubmissionFailed as error:
+                if error.finding.verdict in FAULTS:
+                    return ShadowResult(finding=error.finding)
+                return ShadowResult(unable=f"{error.finding.verdict.value} there: {error.finding.cause}")
+            finding = observation.finding or provenance.check_block_size(exercise, observation.transcript)
+            finding = finding or provenance.check_tensor_cores(exercise, observation)
             if finding is None and first is not None:
-                finding = provenance.difference(first, observation, self._submission.exercise.entry)
+                finding = provenance.compare_launches(first, observation, exercise.entry)
             if finding is not None:
                 return ShadowResult(finding=finding)
             first = first or observation
         return ShadowResult(first)
 
-    def _each(self, cases: Sequence[Case]) -> Finding | None:
-        """Each of them once, in the second process, as far as it runs them; the first fault."""
-        if self._waited().observation is None:
+    def _run_other_cases(self, cases: Sequence[Case]) -> Finding | None:
+        """Run each of these cases once, in the second process, and return the first fault.
+
+        Stop at the first case that the machine cannot run.
+        """
+        if self._wait().observation is None:
             return None
         for case in cases:
-            stops = False
+            has_ended = False
             try:
-                finding = self._kind.call(self._runners[1], case, derive(self._seed, "counting")).finding
-            except SubmissionFailed as stopped:
-                finding, stops = stopped.finding, True
+                finding = self._kind.call(self._runners[1], case, derive_seed(self._seed, "counting")).finding
+            except SubmissionFailed as error:
+                finding = error.finding
+                has_ended = True
             if finding is not None and finding.verdict in FAULTS:
                 return replace(finding, cause=f"at {arguments(case)}: {finding.cause}")
-            if stops:
+            if has_ended:
                 break
         return None
 
-    def _call(self, runner: Runner, what: str, chosen: Chosen = NOTHING) -> Observation | None:
+    def _call(self, runner: Runner, purpose: str, chosen: Chosen = NO_CHOICES) -> Observation | None:
         try:
-            return self._kind.call(runner, self._case, derive(self._seed, what), chosen=chosen)
+            return self._kind.call(runner, self._case, derive_seed(self._seed, purpose), chosen=chosen)
         except SubmissionFailed:
             return None
 
 
-def _own(observation: Observation) -> list[Note]:
-    """The launches there, without the products of torch.mm."""
-    return [note for note in observation.notes if note.kernel != messages.PRODUCT]
+def _own_launches(observation: Observation) -> list[Note]:
+    """Return the launches of the submission's kernels, without the grader's kernels for torch.mm."""
+    return [launch for launch in observation.transcript if launch.kernel != messages.PRODUCT]

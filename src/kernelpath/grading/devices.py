@@ -1,4 +1,4 @@
-"""What grades a submission: a GPU, or without one the PTX machine."""
+"""Choose the device that grades a submission: a GPU, or the PTX machine where there is no GPU."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from warpcheck.target import TARGETS, Target, of_gpu
 Device = Literal["auto", "cpu", "cuda"]
 
 OLDEST = (7, 5)
-"""The least compute capability that the compilers of CUDA 13 still know."""
+"""The lowest compute capability that the compilers of CUDA 13 support."""
 
 BFLOAT16 = (8, 0)
 """The first compute capability with instructions for bfloat16. PTX ISA manual, "cvt" and "mma"."""
 
 
 def resolve(device: Device) -> OneDevice:
-    """ "cpu" or "cuda". Raises Usage where a GPU is asked for on a machine without one."""
+    """Return "cpu" or "cuda". Raise Usage where "cuda" is requested on a machine without a GPU."""
     if device != "cpu" and torch.cuda.is_available():
         return "cuda"
     if device == "cuda":
@@ -33,10 +33,13 @@ def resolve(device: Device) -> OneDevice:
     return "cpu"
 
 
-def target(exercise: Exercise, device: OneDevice, arch: str | None) -> Target:
-    """What the PTX machine stands for: the GPU that it is beside, else what is asked for, else what is declared.
+def choose_target(exercise: Exercise, device: OneDevice, arch: str | None) -> Target:
+    """Return the architecture that the PTX machine simulates.
 
-    Raises Usage where something is asked for beside a GPU.
+    That is the GPU's where there is a GPU, else `arch`, else the exercise's.
+
+    Raises:
+        Usage: `arch` is given though there is a GPU.
     """
     if device == "cuda":
         if arch is not None:
@@ -45,56 +48,64 @@ def target(exercise: Exercise, device: OneDevice, arch: str | None) -> Target:
     return TARGETS[arch or exercise.arch]
 
 
-def name(device: OneDevice, target: Target) -> str:
+def device_name(device: OneDevice, target: Target) -> str:
+    """Return the name of the device for a report."""
     if device == "cuda":
         return torch.cuda.get_device_name()
     return f"PTX machine for {target.name} on {platform.machine()}, no GPU"
 
 
-def lacking(exercise: Exercise, device: OneDevice, target: Target) -> str:
-    """Why the device cannot run the exercise; empty where it can."""
-    needed = max(exercise.requires or OLDEST, OLDEST)
-    found = _capability(device, target)
-    if found == needed or (found > needed and not exercise.specific):
+def missing_capability(exercise: Exercise, device: OneDevice, target: Target) -> str:
+    """Return the reason why the device cannot run the exercise; empty where it can."""
+    required = max(exercise.requires or OLDEST, OLDEST)
+    capability = _capability(device, target)
+    if capability == required or (capability > required and not exercise.specific):
         return ""
-    wanted = f"sm_{needed[0]}{needed[1]}"
+    requirement = f"sm_{required[0]}{required[1]}"
     if exercise.specific:
-        wanted += "a, whose instructions later GPUs do not all have" if found > needed else "a"
-    has = f"{'this GPU' if device == 'cuda' else 'the PTX machine'} has sm_{found[0]}{found[1]}"
-    return f"needs {wanted}, {has}; not run"
+        requirement += "a, whose instructions later GPUs do not all have" if capability > required else "a"
+    name = "this GPU" if device == "cuda" else "the PTX machine"
+    return f"needs {requirement}, {name} has sm_{capability[0]}{capability[1]}; not run"
 
 
-def suited(exercise: Exercise, device: OneDevice, target: Target) -> tuple[Exercise, tuple[str, ...]]:
-    """The exercise with another dtype for bfloat16 where the device does not have it, and what a learner has to know.
+def adapt_exercise(exercise: Exercise, device: OneDevice, target: Target) -> tuple[Exercise, tuple[str, ...]]:
+    """Replace bfloat16 in the cases where the device has no bfloat16.
 
-    float16 where the exercise takes it, else float32. What takes neither is as it was; it has to require bfloat16.
+    The replacement is float16 where the exercise accepts float16, else float32. An exercise that accepts neither is not
+    changed; it has to require bfloat16.
+
+    Returns:
+        The exercise, and sentences about the replacement for the report.
     """
-    other = next((dtype for dtype in ("float16", "float32") if dtype in exercise.tolerance), "")
+    dtype = next((dtype for dtype in ("float16", "float32") if dtype in exercise.tolerance), "")
     cases = (*exercise.cases, *exercise.limits, *([exercise.bench] if exercise.bench else []))
-    interpreted = exercise.kind == "python"
-    if interpreted or _capability(device, target) >= BFLOAT16 or not other or not any(map(_has_bfloat16, cases)):
+    is_interpreted = exercise.kind == "python"
+    has_bfloat16 = is_interpreted or _capability(device, target) >= BFLOAT16
+    if has_bfloat16 or not dtype or not any(map(_uses_bfloat16, cases)):
         return exercise, ()
-    fewer = replace(
+    adapted = replace(
         exercise,
-        problem=replace(exercise.problem, far=_without_bfloat16(exercise.problem.far, other)),
-        cases=_without_bfloat16(exercise.cases, other),
-        limits=_without_bfloat16(exercise.limits, other),
-        gpu_limits=_without_bfloat16(exercise.gpu_limits, other),
-        bench=exercise.bench and _without_bfloat16([exercise.bench], other)[0],
-        sweep=_without_bfloat16(exercise.sweep, other),
+        problem=replace(exercise.problem, far=_without_bfloat16(exercise.problem.far, dtype)),
+        cases=_without_bfloat16(exercise.cases, dtype),
+        limits=_without_bfloat16(exercise.limits, dtype),
+        gpu_limits=_without_bfloat16(exercise.gpu_limits, dtype),
+        bench=exercise.bench and _without_bfloat16([exercise.bench], dtype)[0],
+        sweep=_without_bfloat16(exercise.sweep, dtype),
     )
-    found = _found(device, target)
-    told = (f"bfloat16: {found} does not have it, {other} was taken instead",)
-    return fewer, (*told, f"tensor cores: Triton uses none on {found}") if exercise.tensor_cores else told
+    name = _describe(device, target)
+    notices = [f"bfloat16: {name} does not have it, {dtype} was taken instead"]
+    if exercise.tensor_cores:
+        notices.append(f"tensor cores: Triton uses none on {name}")
+    return adapted, tuple(notices)
 
 
-def _without_bfloat16(cases: Sequence[Case], other: str) -> Sequence[Case]:
-    """Each case once."""
-    found = [{**case, "dtype": other} if _has_bfloat16(case) else case for case in cases]
-    return [case for number, case in enumerate(found) if case not in found[:number]]
+def _without_bfloat16(cases: Sequence[Case], dtype: str) -> Sequence[Case]:
+    """Return the cases with `dtype` instead of bfloat16. Cases that become equal are returned once."""
+    replaced = [{**case, "dtype": dtype} if _uses_bfloat16(case) else case for case in cases]
+    return [case for index, case in enumerate(replaced) if case not in replaced[:index]]
 
 
-def _has_bfloat16(case: Case) -> bool:
+def _uses_bfloat16(case: Case) -> bool:
     return case.get("dtype") == "bfloat16"
 
 
@@ -102,6 +113,6 @@ def _capability(device: OneDevice, target: Target) -> tuple[int, int]:
     return torch.cuda.get_device_capability() if device == "cuda" else divmod(target.capability, 10)
 
 
-def _found(device: OneDevice, target: Target) -> str:
+def _describe(device: OneDevice, target: Target) -> str:
     major, minor = _capability(device, target)
     return f"{'this GPU' if device == 'cuda' else 'the PTX machine'} (sm_{major}{minor})"

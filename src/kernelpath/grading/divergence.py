@@ -1,4 +1,4 @@
-"""How many lanes of a warp have to be active, and the line where most are idle."""
+"""Limit the idle lanes of warps, and name the line where most lanes are idle."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from kernelpath.verdict import Finding, Verdict
 LARGE = 0.5
 """The share of the largest case's bytes from which on a case is limited.
 
-In a smaller one the last lanes at work, which no other work is left to join, may be most of it.
+In a smaller case, the last lanes that still work may be most of it, since no other work is left to join.
 """
 
 
 USEFUL = 2.0
-"""The most lanes' instructions that an operation of the case takes, with all that surrounds it.
+"""The most lane instructions that an operation of the case takes, with all overhead.
 
-Honest kernels of divergence take 0.9 to 1.8. More is no use, and hides in the average what is idle.
+Honest kernels of divergence take 0.9 to 1.8. More are of no use, and would hide idle lanes in the average.
 """
 
 
 def check_case(exercise: Exercise, case: Case, lines: Sequence[LineInstructions]) -> Finding | None:
-    """Whether too few lanes are active in the average instruction of a case."""
+    """Return a finding where too few lanes are active in the average instruction of a case."""
     if exercise.active_lanes is None:
         return None
     if exercise.compulsory_bytes(**case) < LARGE * exercise.compulsory_bytes(**exercise.largest):
@@ -38,24 +38,32 @@ def check_case(exercise: Exercise, case: Case, lines: Sequence[LineInstructions]
 def check_active_lanes(
     lines: Sequence[LineInstructions], limit: float, case: Case, useful: float = math.inf
 ) -> Finding | None:
-    """One average over all instructions of all launches, as a warp pays for each of them alike.
+    """Return a finding where the average over all instructions of all launches is below the limit.
 
-    useful: how many lanes' instructions count at most; as many fewer instructions are taken to be executed.
+    It is one average, since a warp pays for each instruction alike.
+
+    Args:
+        lines: The counters by line.
+        limit: The average number of active lanes that is required.
+        case: The case, for the message.
+        useful: The lane instructions that count, at most. The excess is subtracted as if full warps had executed it.
     """
     instructions: float = sum(line.instructions for line in lines)
     active: float = sum(line.active_lanes for line in lines)
-    useless = max(0.0, active - useful)
-    active, instructions = active - useless, instructions - useless / LANES
+    excess = max(0.0, active - useful)
+    active -= excess
+    instructions -= excess / LANES
     if active >= limit * instructions:
         return None
-    worst = max(lines, key=lambda line: line.idle)
-    parted = max(lines, key=lambda line: line.divergent_branches)
+    most_idle_line = max(lines, key=lambda line: line.idle)
+    most_divergent_line = max(lines, key=lambda line: line.divergent_branches)
+    where = f"{words.line(most_idle_line.line)} ({most_idle_line.active:.3g} active)"
     cause = (
         f"at {arguments(case)}: {active / instructions:.3g} of {LANES} lanes are active in the average instruction,"
-        f" {limit:.3g} are required; most are idle in {words.line(worst.line)} ({worst.active:.3g} active)"
+        f" {limit:.3g} are required; most are idle in {where}"
     )
-    if useless:
+    if excess:
         cause += "; instructions that the work does not take are left out"
-    if parted.divergent_branches:
-        cause += f", and they part in {words.line(parted.line)}"
-    return Finding(Verdict.DIVERGENT, cause, worst.file, worst.line)
+    if most_divergent_line.divergent_branches:
+        cause += f", and they part in {words.line(most_divergent_line.line)}"
+    return Finding(Verdict.DIVERGENT, cause, most_idle_line.file, most_idle_line.line)

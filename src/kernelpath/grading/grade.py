@@ -1,4 +1,4 @@
-"""The orchestrator: holds the worker and the clock, compares, and decides. It never imports a submission."""
+"""Grade submissions. This process holds the worker and the clock, compares and decides, and imports no submission."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from kernelpath.grading import devices
 from kernelpath.grading.devices import Device
 from kernelpath.grading.grading_run import GradingRun, Progress
 from kernelpath.grading.kinds.trace import on_recording
-from kernelpath.grading.launch_recording import NotDrawn, Recorded
+from kernelpath.grading.launch_recording import NothingToDraw, RecordedLaunch
 from kernelpath.grading.submission import Submission
 from kernelpath.grading.workers import Workers
 from kernelpath.packages import versions
 from kernelpath.verdict import Report
 from kernelpath.work.runner import Usage
 
-__all__ = ["Device", "NotDrawn", "Progress", "Session", "Usage", "grade", "versions"]
+__all__ = ["Device", "NothingToDraw", "Progress", "Session", "Usage", "grade", "versions"]
 
 
 def grade(
@@ -40,22 +40,37 @@ def grade(
 ) -> Report:
     """Grade the Python file `submission` as the exercise `item`.
 
-    device: "auto" takes the GPU where there is one. seed: draws sizes and inputs; a fresh one if None.
-    bench: take every round of a measurement. brief: after a case that decides on the verdict, run no others for what
-    they have in common with it. timed: measure the speed, on a GPU. recording: a folder in place of ours, for a trace.
-    arch: what the PTX machine stands for, one of simt.TARGETS, where that is not what the exercise declares.
-    Raises Usage and spec.DeclarationError.
+    Args:
+        item: The exercise.
+        submission: The file.
+        device: "cpu", "cuda", or "auto" for a GPU where there is one.
+        seed: Generates sizes and inputs. None stands for a fresh seed.
+        report_progress: Called with a description of each step.
+        bench: Whether to take every round of a measurement.
+        brief: Whether to stop at the case that decides on the verdict, and not to search for what the failing cases
+            have
+            in common.
+        timed: Whether to measure the speed, on a GPU.
+        recording: A folder with a recording of the learner's, for an exercise about recordings.
+        arch: The architecture that the PTX machine simulates, one of simt.TARGETS. None stands for the exercise's.
+
+    Raises:
+        Usage: The device or the recording does not fit the exercise, or there is no file.
+        spec.DeclarationError: The exercise's declaration is wrong.
     """
-    with Session(item, submission, device=device, recording=recording, arch=arch) as check:
-        return check(seed=seed, report_progress=report_progress, bench=bench, brief=brief, timed=timed)
+    with Session(item, submission, device=device, recording=recording, arch=arch) as session:
+        return session(seed=seed, report_progress=report_progress, bench=bench, brief=brief, timed=timed)
 
 
 class Session:
-    """Grades one file as often as it is called, each time in a fresh worker.
+    """Grades one file as often as it is called, each time in a fresh worker. It is a context manager.
 
-    warm: start the next worker before it is needed. hidden: folders whose files the submission must not use, besides
-    solutions/. keep: leave what compilers made for the next session. home: the folder that the report's paths are told
-    from, in place of the checkout. recording, arch: as in `grade`. A context manager.
+    Args:
+        item, submission, device, recording, arch: See `grade`.
+        warm: Whether to start the next worker before it is needed.
+        hidden: Folders whose files the submission must not use, besides solutions/.
+        keep: Whether to keep compilers' output for the next session.
+        home: The folder that the report's paths are relative to, instead of the checkout.
     """
 
     def __init__(
@@ -72,14 +87,14 @@ class Session:
         arch: str | None = None,
     ) -> None:
         self.item = item
-        self._path = submission.absolute()
-        declared = on_recording(registry.load(item), recording)
+        path = submission.absolute()
+        declaration = on_recording(registry.load(item), recording)
         self.device = devices.resolve(device)
-        target = devices.target(declared, self.device, arch)
-        self.exercise, instead = devices.suited(declared, self.device, target)
-        self.workers = Workers(item, self.exercise, self._path, self.device, target.name, hidden, keep)
+        target = devices.choose_target(declaration, self.device, arch)
+        self.exercise, substitutions = devices.adapt_exercise(declaration, self.device, target)
+        self.workers = Workers(item, self.exercise, path, self.device, target.name, hidden, keep)
         home = home.absolute() if home else item.root
-        self.submission = Submission(item, self.exercise, self._path, self.device, target, self.workers, home, instead)
+        self.submission = Submission(item, self.exercise, path, self.device, target, self.workers, home, substitutions)
         self._warm = warm
         self._prepare()
 
@@ -92,9 +107,9 @@ class Session:
         brief: bool = False,
         timed: bool = True,
     ) -> Report:
-        """Grade the file as it is now."""
-        if not self._path.exists():
-            raise Usage(f"there is no file {self._path}; `kp reset {self.item.name}` restores the stub")
+        """Grade the file as it is now. See `grade`."""
+        if not self.submission.path.exists():
+            raise Usage(f"there is no file {self.submission.path}; `kp reset {self.item.name}` restores the stub")
         seed = random.SystemRandom().randrange(1 << 32) if seed is None else seed
         grading = GradingRun(self.submission, seed, report_progress or (lambda _: None), brief)
         try:
@@ -103,31 +118,41 @@ class Session:
             grading.close()
             self._prepare()
 
-    def heaviest(self, *, seed: int = 0, report_progress: Progress | None = None) -> device_messages.Drawn:
-        """The launch of the largest case that executed most, with its counters by line and one warp's addresses.
+    def heaviest_launch(self, *, seed: int = 0, report_progress: Progress | None = None) -> device_messages.Drawn:
+        """Return the launch of the largest case that executed most instructions.
 
-        Needs device="cpu". Raises Usage where there is nothing to draw, with the reason, and
-        NotDrawn where it does not run.
+        It has the counters by line, and the addresses of one warp. This needs device="cpu".
+
+        Raises:
+            Usage: The submission launches nothing.
+            NothingToDraw: The submission fails.
         """
         grading = GradingRun(self.submission, seed, report_progress or (lambda _: None))
         try:
-            return grading.heaviest()
+            return grading.heaviest_launch()
         finally:
             grading.close()
 
-    def recorded(self, *, seed: int = 0, report_progress: Progress | None = None) -> Recorded:
-        """A launch with what the warps of its first block did, of the first case that fails, else of the largest.
+    def record_launch(self, *, seed: int = 0, report_progress: Progress | None = None) -> RecordedLaunch:
+        """Return a launch with the events of the warps of its first block.
 
-        Needs device="cpu". Raises NotDrawn where nothing is launched.
+        The launch is of the first case that fails, or of the largest case if none does. This needs device="cpu".
+
+        Raises:
+            NothingToDraw: Nothing is launched.
         """
         grading = GradingRun(self.submission, seed, report_progress or (lambda _: None))
         try:
-            return grading.recorded()
+            return grading.record_launch()
         finally:
             grading.close()
 
     def logs(self, cases: Sequence[Case], *, seed: int = 0, report_progress: Progress | None = None) -> list[Log]:
-        """What the ranks of an exercise on several ranks did in each of these cases. Raises NotDrawn."""
+        """Return the steps of the ranks of an exercise on several ranks in each of these cases.
+
+        Raises:
+            NothingToDraw: A case fails.
+        """
         grading = GradingRun(self.submission, seed, report_progress or (lambda _: None))
         try:
             return grading.logs(cases)

@@ -1,4 +1,6 @@
-"""What the grader knows and the worker does not: the drawn sizes, the same inputs again, and the expected outputs."""
+"""Compute what the grader knows and the worker does not: random sizes, the same inputs again, and the expected
+outputs.
+"""
 
 from __future__ import annotations
 
@@ -25,50 +27,58 @@ SMALL = 0.25
 """The share of the largest case's bytes up to which a case is run a third time."""
 
 
-def derive(seed: int, *path: object) -> int:
-    """A seed for one purpose, fixed by the run's seed."""
+def derive_seed(seed: int, *path: object) -> int:
+    """Return a seed for one purpose, which follows from the run's seed."""
     return int.from_bytes(hashlib.blake2b(repr((seed, path)).encode(), digest_size=6).digest(), "big")
 
 
-def drawn_cases(exercise: Exercise, seed: int) -> list[Case]:
-    """One further case: the largest declared one with every size of `vary` drawn between a half and the whole of it."""
+def generate_cases(exercise: Exercise, seed: int) -> list[Case]:
+    """Return an additional case: the largest one with every size of `vary` drawn between half of it and all of it."""
     if not exercise.vary:
         return []
-    rng = random.Random(derive(seed, "sizes"))
+    rng = random.Random(derive_seed(seed, "sizes"))
     case = dict(exercise.largest)
     for name in exercise.vary:
         case[name] = rng.randint(max(1, case[name] // 2), case[name])
     return [case]
 
 
-def placements(exercise: Exercise, drawn: Sequence[Sequence[Any]], seed: int = 0) -> list[tuple[int, InputMode]]:
-    """Which cases are run a third time, and which of their tensors are misaligned there: each alone, and all of them.
+def placement_runs(exercise: Exercise, inputs: Sequence[Sequence[Any]], seed: int = 0) -> list[tuple[int, InputMode]]:
+    """Return the cases that are run a third time, by index, and the alignment of their tensors.
 
-    They are the small ones: what is kept from a call and must not be shows at any size that comes again. The largest of
-    them that 16-byte accesses can serve is run with every tensor misaligned in turn.
-    drawn: the inputs of each case, of those that are declared first. seed: of how many bytes they are misaligned by.
+    These are the small cases: what a submission wrongly keeps from a call shows at any size that comes again. In each,
+    a tensor or all tensors are misaligned. The largest of them that 16-byte accesses can serve is run with every tensor
+    misaligned in turn.
+
+    Args:
+        exercise: The exercise.
+        inputs: The inputs of each declared case.
+        seed: Determines by how many bytes tensors are misaligned.
     """
     sizes = [exercise.compulsory_bytes(**case) for case in exercise.cases]
     small = [index for index, size in enumerate(sizes) if size <= SMALL * max(sizes)]
     small.sort(key=lambda index: -sizes[index])
-    varieties = misalignments(exercise, drawn[0]) or [PLAIN]
+    varieties = misalignments(exercise, inputs[0]) or [PLAIN]
     runs = [(index, varieties[position % len(varieties)]) for position, index in enumerate(small)]
-    served = next((index for index in small if serves_vectors(drawn[index])), None)
-    runs += [(served, one) for one in varieties if served is not None and (served, one) not in runs]
+    vectorizable = next((index for index in small if serves_vectors(inputs[index])), None)
+    if vectorizable is not None:
+        runs += [(vectorizable, variety) for variety in varieties if (vectorizable, variety) not in runs]
     return [
-        (index, replace(variety, offsets=derive(seed, "offsets", position)) if variety.misaligned else variety)
+        (index, replace(variety, offsets=derive_seed(seed, "offsets", position)) if variety.misaligned else variety)
         for position, (index, variety) in enumerate(runs)
     ]
 
 
 def expected_outputs(exercise: Exercise, inputs: Sequence[Any]) -> list[torch.Tensor]:
-    """The reference's outputs for these inputs; on the CPU where the GPU's memory does not hold them."""
+    """Return the reference's outputs for these inputs. They are on the CPU where the GPU's memory does not hold
+    them.
+    """
     try:
-        return outputs_of(exercise.reference, inputs)
+        return list_outputs(exercise.reference, inputs)
     except torch.OutOfMemoryError:
         torch.cuda.empty_cache()
-        held = [value.cpu() if isinstance(value, torch.Tensor) else value for value in inputs]
-        return outputs_of(exercise.reference, held)
+        cpu_inputs = [value.cpu() if isinstance(value, torch.Tensor) else value for value in inputs]
+        return list_outputs(exercise.reference, cpu_inputs)
 
 
 def magnitudes_of(exercise: Exercise, inputs: Sequence[Any]) -> Magnitudes | None:
@@ -76,44 +86,45 @@ def magnitudes_of(exercise: Exercise, inputs: Sequence[Any]) -> Magnitudes | Non
     if exercise.problem.magnitudes is None:
         return None
     compute = exercise.problem.magnitudes
-    return functools.cache(lambda: outputs_of(compute, inputs))
+    return functools.cache(lambda: list_outputs(compute, inputs))
 
 
-def outputs_of(reference: Callable[..., Any], inputs: Sequence[Any]) -> list[torch.Tensor]:
+def list_outputs(reference: Callable[..., Any], inputs: Sequence[Any]) -> list[torch.Tensor]:
+    """Return the outputs of a reference as a list."""
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Attempting to run cuBLAS")  # in autograd's thread, where PyTorch then can
+        warnings.filterwarnings("ignore", "Attempting to run cuBLAS")  # a harmless warning from autograd's thread
         truth = reference(*inputs)
     return list(truth) if isinstance(truth, tuple) else [truth]
 
 
 def output_dtype(exercise: Exercise, inputs: Sequence[Any]) -> str | None:
-    """The dtype that the first output must have: that of the first input, where the exercise does not say otherwise."""
+    """Return the dtype that the first output must have: the first input's, unless the exercise declares another."""
     if exercise.problem.first_dtype:
         return exercise.problem.first_dtype
     first = next((tensors.dtype_name(value.dtype) for value in inputs if isinstance(value, torch.Tensor)), None)
     return first if first in exercise.tolerance else None
 
 
-class NoTensor(Exception):
-    """What was sent as a tensor cannot be one: something other than the worker's own code sent it."""
+class InvalidTensor(Exception):
+    """The parts of a tensor that was sent do not fit together, so something other than the worker's code sent them."""
 
 
-def tensor_of(dtype: str, shape: Sequence[int], content: bytes, device: str) -> torch.Tensor:
-    """The tensor that was sent as dtype, shape and bytes. Raises NoTensor if they do not fit together."""
-    (tensor,) = tensors_of_one_dtype(dtype, [shape], [content], device)
+def decode_tensor(dtype: str, shape: Sequence[int], content: bytes, device: str) -> torch.Tensor:
+    """Return the tensor that was sent as dtype, shape and bytes. Raises InvalidTensor."""
+    (tensor,) = decode_tensors(dtype, [shape], [content], device)
     return tensor
 
 
-def tensors_of_one_dtype(
+def decode_tensors(
     dtype: str, shapes: Sequence[Sequence[int]], contents: Sequence[bytes], device: str
 ) -> list[torch.Tensor]:
-    """As `tensor_of` for each, with one transfer. They are views of one tensor."""
-    kind = getattr(torch, dtype, None)
+    """Return several tensors of one dtype as views of one tensor, with one transfer. Raises InvalidTensor."""
+    torch_dtype = getattr(torch, dtype, None)
     for shape, content in zip(shapes, contents, strict=True):
-        if not isinstance(kind, torch.dtype) or len(shape) > 64 or min(shape, default=0) < 0:
-            raise NoTensor(dtype)
-        if math.prod(shape) * kind.itemsize != len(content):
-            raise NoTensor(f"{shape} in {len(content)} bytes")
+        if not isinstance(torch_dtype, torch.dtype) or len(shape) > 64 or min(shape, default=0) < 0:
+            raise InvalidTensor(dtype)
+        if math.prod(shape) * torch_dtype.itemsize != len(content):
+            raise InvalidTensor(f"{shape} in {len(content)} bytes")
     sizes = [math.prod(shape) for shape in shapes]
-    whole = tensors.from_bytes(dtype, [sum(sizes)], b"".join(contents), device)
-    return [piece.view(tuple(shape)) for piece, shape in zip(whole.split(sizes), shapes, strict=True)]
+    joined = tensors.from_bytes(dtype, [sum(sizes)], b"".join(contents), device)
+    return [piece.view(tuple(shape)) for piece, shape in zip(joined.split(sizes), shapes, strict=True)]

@@ -1,4 +1,4 @@
-"""Which inputs led to a NaN or an infinity that is wrong."""
+"""Describe the inputs that led to a wrong NaN or infinity."""
 
 from __future__ import annotations
 
@@ -14,24 +14,26 @@ from kernelpath.verdict import Finding
 def describe_inputs(finding: Finding, observation: Observation, expected: Sequence[torch.Tensor]) -> str:
     """Say how large the inputs were, where the first wrong value is NaN or infinite and the right one is neither.
 
-    Of matrices with as many rows as the output, only the row of that value counts. Empty where there is nothing to say.
+    Of matrices with as many rows as the output, only the row of that value counts. The text is empty where there is
+    nothing to say.
     """
     if finding.element is None:
         return ""
-    position, place = finding.element
+    position, index = finding.element
     output, truth = observation.outputs[position], expected[position]
-    if not truth.is_floating_point() or not bool(torch.isfinite(truth.flatten()[place])):
+    if not truth.is_floating_point() or not bool(torch.isfinite(truth.flatten()[index])):
         return ""
-    if bool(torch.isfinite(output.flatten()[place])):
+    if bool(torch.isfinite(output.flatten()[index])):
         return ""
-    row = place // max(output[0].numel(), 1) if output.dim() else 0
-    floats = [one for one in observation.inputs if isinstance(one, torch.Tensor) and one.is_floating_point()]
-    of_row = [one[row] for one in floats if one.dim() > 1 and output.dim() and len(one) == len(output)]
-    chosen = [one.double() for one in of_row or floats if one.numel()]
-    if not chosen:
+    row = index // max(output[0].numel(), 1) if output.dim() else 0
+    floats = [value for value in observation.inputs if isinstance(value, torch.Tensor) and value.is_floating_point()]
+    rows = [tensor[row] for tensor in floats if tensor.dim() > 1 and output.dim() and len(tensor) == len(output)]
+    selected = [tensor.double() for tensor in rows or floats if tensor.numel()]
+    if not selected:
         return ""
-    low, high = min(float(one.min()) for one in chosen), max(float(one.max()) for one in chosen)
+    low = min(float(tensor.min()) for tensor in selected)
+    high = max(float(tensor.max()) for tensor in selected)
     if math.isnan(low) or math.isnan(high):
         return ""
-    which = f"the inputs of row {row}" if of_row else "the inputs"
-    return f"; {which} lie between {low:.3g} and {high:.3g}: a value on the way overflows, or 0 is divided by 0"
+    subject = f"the inputs of row {row}" if rows else "the inputs"
+    return f"; {subject} lie between {low:.3g} and {high:.3g}: a value on the way overflows, or 0 is divided by 0"

@@ -1,4 +1,4 @@
-"""Limits on the instructions of a kernel: how wide they load, what indices cost, and what registers do not hold."""
+"""Limit the instructions of a kernel: the width of accesses, index arithmetic, and spills to local memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kernelpath.verdict import Finding, Verdict
 from warpcheck.assembler import Assembled, Instruction, assembled, sass_of
 
 _LOCAL = re.compile(r"\b(LDL|STL)\b")
-"""SASS that loads from local memory, or stores to it."""
+"""Matches SASS that loads from local memory, or stores to it."""
 
 NO_PTXAS = "local memory: ptxas, which comes with Triton, is not here, or refuses the PTX"
 
@@ -27,27 +27,35 @@ def check_case(
     lines: Sequence[LineInstructions],
     elements: int,
 ) -> Finding | None:
-    """The first limit on what was executed that the largest case breaks. elements: of its outputs."""
+    """Return the first limit on executed instructions that the largest case exceeds. `elements` is the size of its
+    outputs.
+    """
     limits = exercise.instructions
     if case is not exercise.largest:
         return None
-    if limits.access_bytes is not None and (found := narrow(traffic, limits.access_bytes)):
-        return found
-    return too_many_integers(lines, limits.integer, elements) if limits.integer is not None else None
+    if limits.access_bytes is not None and (finding := check_access_width(traffic, limits.access_bytes)):
+        return finding
+    return check_integer_instructions(lines, limits.integer, elements) if limits.integer is not None else None
 
 
-def narrow(lines: Sequence[LineTraffic], wanted: int) -> Finding | None:
-    """Whether global memory is accessed by more lanes than the bytes need, and the line that does so most."""
-    least = {line: -(-line.bytes // wanted) for line in lines if line.sectors}
-    if sum(line.lanes - needed for line, needed in least.items()) <= SPARE + NEGLIGIBLE * sum(least.values()):
+def check_access_width(lines: Sequence[LineTraffic], access_bytes: int) -> Finding | None:
+    """Return a finding where lanes access global memory more often than the bytes need, with the line that does so
+    most.
+    """
+    needed_accesses = {line: -(-line.bytes // access_bytes) for line in lines if line.sectors}
+    if sum(line.lanes - needed for line, needed in needed_accesses.items()) <= SPARE + NEGLIGIBLE * sum(
+        needed_accesses.values()
+    ):
         return None
-    worst = max(least, key=lambda line: line.lanes - least[line])
-    cause = f"{worst.place}: {words.number(worst.bytes_per_access, 3)} bytes per instruction, {wanted} are required"
+    worst = max(needed_accesses, key=lambda line: line.lanes - needed_accesses[line])
+    cause = (
+        f"{worst.place}: {words.number(worst.bytes_per_access, 3)} bytes per instruction, {access_bytes} are required"
+    )
     return _finding(cause, worst.file, worst.line)
 
 
-def too_many_integers(lines: Sequence[LineInstructions], limit: float, elements: int) -> Finding | None:
-    """Whether more instructions than the limit compute integers for each element, and the line with most of them."""
+def check_integer_instructions(lines: Sequence[LineInstructions], limit: float, elements: int) -> Finding | None:
+    """Return a finding where there are too many integer instructions for each element, with the line that has most."""
     executed = sum(line.integer for line in lines)
     if executed <= limit * elements:
         return None
@@ -59,19 +67,19 @@ def too_many_integers(lines: Sequence[LineInstructions], limit: float, elements:
     return _finding(cause, worst.file, worst.line)
 
 
-def local_memory(drawn: Drawn) -> tuple[Finding | None, str]:
-    """Whether the heaviest kernel of a case needs local memory; else why that is not known."""
-    code = assembled(drawn.ptx, drawn.kernel)
+def check_registers(launch: Drawn) -> tuple[Finding | None, str]:
+    """Return a finding where a kernel uses local memory, or why that is not known."""
+    code = assembled(launch.ptx, launch.kernel)
     if code is None:
         return None, NO_PTXAS
-    return check_local_memory(code, sass_of(code.cubin, drawn.kernel, drawn.file), drawn.file), ""
+    return check_local_memory(code, sass_of(code.cubin, launch.kernel, launch.file), launch.file), ""
 
 
 def check_local_memory(code: Assembled, sass: Sequence[Instruction], file: str) -> Finding | None:
-    """The line is that of the first access to local memory, where SASS says it."""
+    """Return a finding where a kernel uses local memory. Its line is the first access, where SASS has lines."""
     if not code.uses_local_memory:
         return None
-    line = next((one.line for one in sass if one.line and _LOCAL.search(one.text)), 0)
+    line = next((instruction.line for instruction in sass if instruction.line and _LOCAL.search(instruction.text)), 0)
     spilled = f"{code.spill_stores} bytes spill stores, {code.spill_loads} bytes spill loads"
     cause = f"ptxas: {code.stack} bytes stack frame, {spilled}: not everything of a thread is in its registers"
     return _finding(f"{words.line(line)}: {cause}" if line else cause, file, line)

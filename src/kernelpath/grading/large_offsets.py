@@ -1,9 +1,9 @@
-"""Offsets past 2**31 and 2**32: a case on address spans without memory, where a sample of the blocks runs.
+"""Check offsets past 2**31 and 2**32, with a case on address spans without memory, where a sample of the blocks runs.
 
-No values are compared. Of an int the offset comes out negative, which is out of bounds; of an unsigned int it begins
-again at 0, where another block writes too, which is a race. Where all blocks of the sample ran to their end, the last
-of the grid among them, they have to have reached the second half of each output, unless the grid has threads for all
-of it: a grid of constant size does not.
+No values are compared. An int offset becomes negative, which is out of bounds. An unsigned offset wraps to 0, where
+another block writes as well, which is a race. Where all blocks of the sample ran to their end, the last block of the
+grid among them, they must have reached the second half of each output, unless the grid has threads for the whole
+output, as a grid of constant size has not.
 """
 
 from __future__ import annotations
@@ -24,92 +24,95 @@ from kernelpath.device import messages as device
 from kernelpath.files import source_text
 from kernelpath.grading import provenance
 from kernelpath.grading.cases import GradedCase
-from kernelpath.grading.kinds.kernel import as_inputs, finding_of
+from kernelpath.grading.kinds.kernel import encode_inputs, machine_finding
 from kernelpath.grading.submission import Submission
 from kernelpath.verdict import CaseResult, Finding, Verdict
 from kernelpath.work import messages
 from kernelpath.work.runner import Runner, SubmissionFailed
 
-_FOUND = (Verdict.OUT_OF_BOUNDS, Verdict.RACE)
+_OFFSET_FAULTS = (Verdict.OUT_OF_BOUNDS, Verdict.RACE)
 
-_MOST_OF_A_THREAD = 256
-"""Elements of an output that a thread may write. A grid with fewer threads than this needs cannot fill the output."""
+_MAX_ELEMENTS_PER_THREAD = 256
+"""Elements of an output that a thread may write. A grid with fewer threads than this requires cannot fill the output.
+"""
 
 _PRODUCT = re.compile(r"(?:^|[^)\s])\s*\b((?:block|thread)Idx\.[xyz]|gridDim\.[xyz]) ?\* ?(blockDim\.[xyz]|\d+\b)")
-"""Of two 32-bit numbers: the first has no cast before it, and a literal no suffix."""
+"""Matches a product of two 32-bit numbers: the first has no cast before it, and a literal no suffix."""
 
 
 def grade_large_offsets(
     submission: Submission, runner: Runner | None, seed: int
 ) -> tuple[list[GradedCase], tuple[str, ...]]:
-    """The far cases to the first that fails, and what could not be said of them.
+    """Return the large cases up to the first that fails, and sentences about what was not checked.
 
-    runner: the submission on the PTX machine, if there is one.
+    `runner` is the submission on the PTX machine, if there is one.
     """
     if runner is None:
         return [], ()
-    found: list[GradedCase] = []
-    unsaid: list[str] = []
+    graded: list[GradedCase] = []
+    not_checked: list[str] = []
     for case in submission.exercise.far:
-        begun = time.monotonic()
+        start = time.monotonic()
         try:
-            finding, unreached = _judged(submission, case, runner, seed)
-            finding = submission.placed(finding)
-        except SubmissionFailed as stopped:
-            unsaid.append(f"offsets past 2^31: {words.shown(stopped.finding.cause)}")
+            finding, unreached = _check_case(submission, case, runner, seed)
+            finding = submission.locate(finding)
+        except SubmissionFailed as error:
+            not_checked.append(f"offsets past 2^31: {words.shown(error.finding.cause)}")
             continue
-        seconds = time.monotonic() - begun
+        seconds = time.monotonic() - start
         if finding is None and unreached:
-            unsaid.append(f"offsets past 2^31: {_cut(unreached)}")
+            not_checked.append(f"offsets past 2^31: {_describe_unreached(unreached)}")
             continue
         if finding is None:
-            found.append(GradedCase(CaseResult(case, Verdict.PASSED, seconds=seconds)))
+            graded.append(GradedCase(CaseResult(case, Verdict.PASSED, seconds=seconds)))
             continue
         cause = words.shown(finding.cause)
-        if finding.verdict in _FOUND:
-            cause += _product(Path(finding.file))
-        result = CaseResult(case, finding.verdict, cause, submission.shown(finding.file), finding.line, seconds)
-        return [*found, GradedCase(result)], tuple(unsaid)
-    return found, tuple(unsaid)
+        if finding.verdict in _OFFSET_FAULTS:
+            cause += _advise(Path(finding.file))
+        file = submission.display_path(finding.file)
+        result = CaseResult(case, finding.verdict, cause, file, finding.line, seconds)
+        return [*graded, GradedCase(result)], tuple(not_checked)
+    return graded, tuple(not_checked)
 
 
-def _product(file: Path) -> str:
-    """What to write in place of the products of the source that are computed in 32 bits, whatever takes them."""
+def _advise(file: Path) -> str:
+    """Return advice about products in the source that are computed in 32 bits, whatever type receives them."""
     source = source_text(file) if file.is_file() else ""
-    if found := _PRODUCT.search(source):
-        narrow = f"{found[1]} * {found[2]}"
+    if match := _PRODUCT.search(source):
+        narrow = f"{match[1]} * {match[2]}"
         return f" {narrow} is multiplied in 32 bits before it reaches a long long: write (long long){narrow}"
     if "tl.program_id" in source and "int64" not in source:
         return " tl.program_id is an int32: write tl.program_id(0).to(tl.int64) * …"
     return ""
 
 
-def _cut(unreached: Sequence[str]) -> str:
-    """What is said of tensors past whose element 2**31 no block of the sample got."""
-    names = ", ".join(unreached)
-    return f"no block got past element 2^31 of {names} with the instructions and the memory that a launch has here"
+def _describe_unreached(names: Sequence[str]) -> str:
+    """Say that no block of the sample accessed an element past 2**31 of these tensors."""
+    joined = ", ".join(names)
+    return f"no block got past element 2^31 of {joined} with the instructions and the memory that a launch has here"
 
 
-def _short(submission: Submission, outputs: Sequence[device.Strided], ended: device.Ended) -> Finding | None:
-    """Return a finding about the first output of which a whole sample of the blocks did not reach the second half.
+def _check_reached(submission: Submission, outputs: Sequence[device.Strided], call_end: device.Ended) -> Finding | None:
+    """Return a finding about the first output whose second half no block of a whole sample reached.
 
-    The very last element is not asked for: where tiles are taken in a winding order, a block that is not in the sample
-    may have it. Nor is anything asked of a grid that has threads for the whole output: the blocks of the sample may
-    have nothing to do, as where each sequence of a batch gets as many blocks as the longest.
+    The very last element is not required: where tiles are taken in a swizzled order, a block that is not in the sample
+    may write it. Nothing is required of a grid that has threads for the whole output: the blocks of the sample may have
+    nothing to do, for example where each sequence of a batch gets as many blocks as the longest.
     """
     for position, output in enumerate(outputs):
         itemsize = getattr(torch, output.dtype).itemsize
         last = sum((extent - 1) * stride for extent, stride in zip(output.shape, output.strides, strict=True))
-        begin, nbytes = output.offset * itemsize, (last + 1) * itemsize
-        reached = ended.reached.get(output.storage, begin + nbytes) - begin
+        begin = output.offset * itemsize
+        nbytes = (last + 1) * itemsize
+        reached = call_end.reached.get(output.storage, begin + nbytes) - begin
         if 2 * reached >= nbytes:
             continue
         names = submission.exercise.outputs
         name = names[position] if position < len(names) else f"output {position}"
-        (note,) = ended.notes
-        if math.prod((*note.grid, *note.block)) * _MOST_OF_A_THREAD >= nbytes // itemsize:
+        (launch,) = call_end.notes
+        if math.prod((*launch.grid, *launch.block)) * _MAX_ELEMENTS_PER_THREAD >= nbytes // itemsize:
             continue
-        grid = " x ".join(str(extent) for extent in note.grid)
+        grid = " x ".join(str(extent) for extent in launch.grid)
         return Finding(
             Verdict.NOT_WRITTEN,
             f"of {nbytes // itemsize:,} elements of {name} no block gets past number {max(reached, 0) // itemsize:,}: "
@@ -119,32 +122,36 @@ def _short(submission: Submission, outputs: Sequence[device.Strided], ended: dev
     return None
 
 
-def _judged(submission: Submission, case: Case, runner: Runner, seed: int) -> tuple[Finding | None, Sequence[str]]:
-    """What is wrong with the far case, and the tensors past whose element 2**31 it has not seen any.
+def _check_case(submission: Submission, case: Case, runner: Runner, seed: int) -> tuple[Finding | None, Sequence[str]]:
+    """Return a finding about the large case, and the names of the tensors with no access past element 2**31.
 
-    Whatever the host of a submission does, what a kernel did before is known.
+    Whatever the submission's host code does, the launches before are known.
 
     Raises:
         SubmissionFailed: Nothing is known, and the host took too much memory or time, made too many launches, or died.
     """
     runner.ready()
-    drawn = submission.exercise.inputs(torch.Generator().manual_seed(seed), **case)
-    client, stopped, placed = runner.client, None, None
-    runner.request_machine(device.Begin(client, as_inputs(drawn, runner.storage_numbers, far=True), 0), device.Done)
+    inputs = submission.exercise.inputs(torch.Generator().manual_seed(seed), **case)
+    client = runner.client
+    encoded = encode_inputs(inputs, runner.storage_numbers, large_offsets=True)
+    runner.request_machine(device.Begin(client, encoded, 0), device.Done)
+    output_refs: messages.OutputRefs | None = None
+    host_finding: Finding | None = None
     try:
-        placed = runner.request(messages.Run(case=dict(case), seed=0), messages.OutputRefs, spare=True)
+        output_refs = runner.request(messages.Run(case=dict(case), seed=0), messages.OutputRefs, spare=True)
     except SubmissionFailed as error:
-        stopped = error.finding
-    ended = runner.request_machine(device.End(client, ()), device.Ended)
-    assert ended is not None
-    if ended.failed is not None and (found := finding_of(ended.failed)).verdict in _FOUND:
-        return replace(found, cause=f"{found.cause}; is an offset past 2^31 computed in 32 bits?"), ()
-    if finding := provenance.other_language(submission.exercise, submission.item.lane, ended.notes):
+        host_finding = error.finding
+    call_end = runner.request_machine(device.End(client, ()), device.Ended)
+    assert call_end is not None
+    if call_end.failed is not None and (fault := machine_finding(call_end.failed)).verdict in _OFFSET_FAULTS:
+        return replace(fault, cause=f"{fault.cause}; is an offset past 2^31 computed in 32 bits?"), ()
+    if finding := provenance.check_language(submission.exercise, submission.item.lane, call_end.notes):
         return finding, ()
-    if stopped is None:
-        outputs = placed.outputs if placed is not None else ()
-        nothing = provenance.launched_nothing(ended.notes, submission.exercise.entry)
-        return nothing or _short(submission, outputs, ended), ended.unreached
-    if not runner.pids or ended.failed or "out of memory" in stopped.cause or len(ended.notes) == far.NOTES:
-        raise SubmissionFailed(stopped)
-    return stopped, ()
+    if host_finding is None:
+        outputs = output_refs.outputs if output_refs is not None else ()
+        no_launch = provenance.no_launch_finding(call_end.notes, submission.exercise.entry)
+        return no_launch or _check_reached(submission, outputs, call_end), call_end.unreached
+    has_limits = "out of memory" in host_finding.cause or len(call_end.notes) == far.NOTES
+    if not runner.pids or call_end.failed or has_limits:
+        raise SubmissionFailed(host_finding)
+    return host_finding, ()

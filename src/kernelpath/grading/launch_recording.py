@@ -1,4 +1,7 @@
-"""A launch with what its warps did, in their order, for a chart: of the first case that fails, else of the largest."""
+"""Record a launch with the events of its warps in order, for a chart.
+
+The launch is of the first case that fails, or of the largest case if none does.
+"""
 
 from __future__ import annotations
 
@@ -8,24 +11,24 @@ from dataclasses import dataclass
 from kernelpath import words
 from kernelpath.course.problem import Case
 from kernelpath.device import messages as device_messages
-from kernelpath.grading.ground_truth import derive
+from kernelpath.grading.ground_truth import derive_seed
 from kernelpath.grading.kinds import Kind
 from kernelpath.grading.submission import Submission
 from kernelpath.verdict import Finding
 from kernelpath.work.runner import Runner, SubmissionFailed
 
-__all__ = ["NotDrawn", "Recorded", "recorded"]
+__all__ = ["NothingToDraw", "RecordedLaunch", "record_launch"]
 
 
-class NotDrawn(Exception):
-    """The submission does not run, so there is no picture of it. The message says how it ended."""
+class NothingToDraw(Exception):
+    """The submission does not run or launches nothing, so there is no picture. The message says why."""
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedLaunch:
     """A launch, the case that made it, and what is wrong with that case, if anything is.
 
-    A launch that a fault or a deadlock ended is recorded up to there.
+    A launch that a fault or a deadlock ended is recorded up to its end.
     """
 
     case: Case
@@ -33,39 +36,46 @@ class Recorded:
     finding: Finding | None = None
 
 
-def recorded(
+def record_launch(
     submission: Submission, kind: Kind, runner: Runner, seed: int, progress: Callable[[str], None]
-) -> Recorded:
-    """Run the cases in their order, up to the first that fails; the largest once more if none does. Raises NotDrawn."""
+) -> RecordedLaunch:
+    """Run the cases in order up to the first that fails; run the largest again if none does.
+
+    Raises:
+        NothingToDraw: The case that fails launched nothing.
+    """
     exercise = submission.exercise
-    for position, case in enumerate(exercise.cases, start=1):
-        progress(f"case {position} of {len(exercise.cases)}")
-        finding, launch = _run(kind, runner, case, derive(seed, "picture"))
+    seed = derive_seed(seed, "picture")
+    for number, case in enumerate(exercise.cases, start=1):
+        progress(f"case {number} of {len(exercise.cases)}")
+        finding, launch = _run_recorded(kind, runner, case, seed)
         if finding is not None and launch is None:
-            raise NotDrawn(f"{finding.verdict.value} in case {words.case(case)}: {finding.cause}")
+            raise NothingToDraw(f"{finding.verdict.value} in case {words.case(case)}: {finding.cause}")
         if finding is not None and launch is not None:
-            return Recorded(case, launch, submission.placed(finding))
+            return RecordedLaunch(case, launch, submission.locate(finding))
     progress("the largest case")
-    finding, launch = _run(kind, runner, exercise.largest, derive(seed, "picture"))
+    finding, launch = _run_recorded(kind, runner, exercise.largest, seed)
     if launch is None:
-        raise NotDrawn(f"{submission.item.name} launches no kernel, so there is nothing to draw")
-    return Recorded(exercise.largest, launch, finding and submission.placed(finding))
+        raise NothingToDraw(f"{submission.item.name} launches no kernel, so there is nothing to draw")
+    return RecordedLaunch(exercise.largest, launch, finding and submission.locate(finding))
 
 
-def _run(kind: Kind, runner: Runner, case: Case, seed: int) -> tuple[Finding | None, device_messages.Drawn | None]:
-    """Run a case. Returns what is wrong with it, and its heaviest launch, or the one that ended in a fault."""
+def _run_recorded(
+    kind: Kind, runner: Runner, case: Case, seed: int
+) -> tuple[Finding | None, device_messages.Drawn | None]:
+    """Run a case. Return what is wrong with it, and its heaviest launch, or the launch that ended in a fault."""
     try:
         runner.ready()
         client = runner.client
         runner.request_machine(device_messages.Record(client), device_messages.Done)
-    except SubmissionFailed as stopped:
-        return stopped.finding, None
+    except SubmissionFailed as error:
+        return error.finding, None
     finding: Finding | None = None
     try:
-        finding = kind.judged(kind.call(runner, case, seed))
-    except SubmissionFailed as stopped:
-        finding = stopped.finding
+        finding = kind.check(kind.call(runner, case, seed))
+    except SubmissionFailed as error:
+        finding = error.finding
     try:
         return finding, runner.request_machine(device_messages.Draw(client), device_messages.Drawn)
-    except SubmissionFailed as stopped:  # the machine is gone with what it had recorded
-        return finding or stopped.finding, None
+    except SubmissionFailed as error:  # the machine is gone with the events that it had recorded
+        return finding or error.finding, None

@@ -1,7 +1,7 @@
-"""What the GPU ran compared with what the PTX machine ran: the same kernels, in the same order, on the same grids.
+"""Compare the launches on a GPU with those on the PTX machine: the same kernels, in the same order, on the same grids.
 
-The GPU's side is the profiler's trace, which the driver's records fill (CUPTI); the other is the machine's transcript.
-Code is not compared: it is compiled for another architecture.
+The GPU's launches come from the profiler's trace, which the driver's records fill (CUPTI), and the machine's from its
+transcript. Code is not compared, since it is compiled for another architecture.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from kernelpath.device.messages import Note
 from kernelpath.verdict import Finding, Verdict
 
 MOST_STATIC = 48 * 1024
-"""Bytes of static shared memory that a kernel may have. The profiler adds them to the dynamic ones."""
+"""Bytes of static shared memory that a kernel may have. The profiler adds them to the dynamic bytes."""
 
-_SHOWN = 120
+_SHOWN_CHARACTERS = 120
 
 
-class Launched(Struct, frozen=True):
-    """A launch on the GPU. shared: static and dynamic, in bytes."""
+class GpuLaunch(Struct, frozen=True):
+    """A launch on the GPU. shared: static and dynamic shared memory, in bytes."""
 
     name: str
     grid: tuple[int, int, int]
@@ -48,73 +48,83 @@ class _Trace(Struct, frozen=True):
     events: Sequence[_Event] = field(name="traceEvents")
 
 
-class NoTrace(Exception):
-    """What was told is not a profiler's trace."""
+class InvalidTrace(Exception):
+    """A text is not a profiler's trace."""
 
 
-def of_trace(text: bytes) -> list[Launched]:
-    """The kernels of a trace in Chrome's format, as torch.profiler writes it, in the order of their launches.
+def parse_trace(text: bytes) -> list[GpuLaunch]:
+    """Return the kernels of a trace of torch.profiler, in the order of their launches.
 
-    Raises NoTrace.
+    The trace is in Chrome's format. Its events are in the order of execution; CUPTI's correlation ids count launches.
+
+    Raises:
+        InvalidTrace: The text is not such a trace.
     """
     try:
         events = msgspec.json.decode(text, type=_Trace).events
-        kernels = [(one.name, msgspec.json.decode(one.args, type=_Arguments)) for one in events if one.cat == "kernel"]
+        kernels = [
+            (event.name, msgspec.json.decode(event.args, type=_Arguments)) for event in events if event.cat == "kernel"
+        ]
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise NoTrace(str(error)) from error
+        raise InvalidTrace(str(error)) from error
     kernels.sort(key=lambda kernel: kernel[1].correlation)
-    return [Launched(readable(name), args.grid, args.block, args.shared) for name, args in kernels]
+    return [GpuLaunch(demangle(name), args.grid, args.block, args.shared) for name, args in kernels]
 
 
-def readable(kernel: str) -> str:
-    """A kernel's name as C++ spells it; the profiler gives it so, PTX does not."""
+def demangle(kernel: str) -> str:
+    """Return a kernel's name as C++ spells it. The profiler reports such names, and PTX has mangled ones."""
     return str(torch._C._demangle(kernel))
 
 
-def difference(gpu: Sequence[Launched], machine: Sequence[Note], lane: Lane) -> Finding | None:
-    """The first launch that is not the same in both.
+def compare_with_machine(gpu: Sequence[GpuLaunch], machine: Sequence[Note], lane: Lane) -> Finding | None:
+    """Return a finding about the first launch that differs between the GPU and the PTX machine.
 
-    What torch launches itself, to fill memory, is left out: library_share limits it. Shared memory is compared where
-    the submission chooses it, in the lane "cuda"; elsewhere it is the compiler's.
+    Kernels that torch launches itself, to fill memory, are left out: check_library_share limits them. Shared memory is
+    compared where the submission chooses it, in the lane "cuda"; elsewhere it is the compiler's.
     """
-    own = [readable(one.kernel) for one in machine]
-    gpu = [one for one in gpu if not _is_torchs(one.name) or one.name in own]
-    for number, (here, there) in enumerate(zip(gpu, machine, strict=False), 1):
-        if not _alike(here, there, lane):
-            advice = _GRIDS if _same_name(here, there, lane) and here.grid != tuple(there.grid) else ""
-            return _finding(f"launch {number}: {_told(here)}", _told(there), advice)
+    own_names = [demangle(launch.kernel) for launch in machine]
+    gpu = [launch for launch in gpu if not _is_torchs(launch.name) or launch.name in own_names]
+    for number, (gpu_launch, machine_launch) in enumerate(zip(gpu, machine, strict=False), 1):
+        if not _is_same_launch(gpu_launch, machine_launch, lane):
+            has_same_name = _has_same_name(gpu_launch, machine_launch, lane)
+            advice = _GRID_ADVICE if has_same_name and gpu_launch.grid != tuple(machine_launch.grid) else ""
+            return _difference_finding(f"launch {number}: {_describe(gpu_launch)}", _describe(machine_launch), advice)
     if len(gpu) == len(machine):
         return None
     number = min(len(gpu), len(machine)) + 1
     if len(gpu) > len(machine):
-        return _finding(f"launch {number}: {_told(gpu[number - 1])}", "nothing more")
-    return _finding(f"launch {number}: nothing more", _told(machine[number - 1]))
+        return _difference_finding(f"launch {number}: {_describe(gpu[number - 1])}", "nothing more")
+    return _difference_finding(f"launch {number}: nothing more", _describe(machine[number - 1]))
 
 
-def _alike(here: Launched, there: Note, lane: Lane) -> bool:
-    same = (here.grid, here.block) == (tuple(there.grid), tuple(there.block)) and _same_name(here, there, lane)
-    return same and (lane != "cuda" or 0 <= here.shared - there.shared <= MOST_STATIC)
+def _is_same_launch(gpu_launch: GpuLaunch, machine_launch: Note, lane: Lane) -> bool:
+    has_same_shape = (gpu_launch.grid, gpu_launch.block) == (tuple(machine_launch.grid), tuple(machine_launch.block))
+    is_same = has_same_shape and _has_same_name(gpu_launch, machine_launch, lane)
+    # The machine records the dynamic shared memory alone. The difference is the kernel's static shared memory.
+    return is_same and (lane != "cuda" or 0 <= gpu_launch.shared - machine_launch.shared <= MOST_STATIC)
 
 
-def _same_name(here: Launched, there: Note, lane: Lane) -> bool:
-    """The CUDA C++ name, or what the profiler and a Python compiler's lane make of a function's name."""
-    one, other = here.name.casefold(), readable(there.kernel).casefold()
-    return one == other or (lane != "cuda" and other in one)
+def _has_same_name(gpu_launch: GpuLaunch, machine_launch: Note, lane: Lane) -> bool:
+    """Compare the names in CUDA C++. In other lanes, profiler and compiler add to the name of a function."""
+    gpu_name = gpu_launch.name.casefold()
+    machine_name = demangle(machine_launch.kernel).casefold()
+    return gpu_name == machine_name or (lane != "cuda" and machine_name in gpu_name)
 
 
 def _is_torchs(name: str) -> bool:
     return "at::" in name
 
 
-def _told(one: Launched | Note) -> str:
-    name = readable(one.kernel) if isinstance(one, Note) else one.name
-    name = name if len(name) <= _SHOWN else f"{name[:_SHOWN]}…"
-    return f"{name} with grid {tuple(one.grid)}, block {tuple(one.block)} and {one.shared} bytes of shared memory"
+def _describe(launch: GpuLaunch | Note) -> str:
+    name = demangle(launch.kernel) if isinstance(launch, Note) else launch.name
+    name = name if len(name) <= _SHOWN_CHARACTERS else f"{name[:_SHOWN_CHARACTERS]}…"
+    shape = f"grid {tuple(launch.grid)}, block {tuple(launch.block)}"
+    return f"{name} with {shape} and {launch.shared} bytes of shared memory"
 
 
-_GRIDS = "; torch.cuda.get_device_properties gives this GPU's numbers on the machine, too"
+_GRID_ADVICE = "; torch.cuda.get_device_properties gives this GPU's numbers on the machine, too"
 
 
-def _finding(here: str, there: str, advice: str = "") -> Finding:
-    cause = f"the GPU ran other kernels than the PTX machine; on the GPU {here}; on the machine {there}"
+def _difference_finding(on_gpu: str, on_machine: str, advice: str = "") -> Finding:
+    cause = f"the GPU ran other kernels than the PTX machine; on the GPU {on_gpu}; on the machine {on_machine}"
     return Finding(Verdict.NOT_YOUR_KERNEL, f"{cause}; what is graded there must be what runs here{advice}")

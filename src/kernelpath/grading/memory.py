@@ -1,4 +1,4 @@
-"""The limit on device memory: what a call holds beside its inputs and outputs."""
+"""Limit the device memory that a call holds besides its inputs and outputs."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from kernelpath.verdict import Finding, Verdict
 
 
 def check_workspace(exercise: Exercise, case: Case, workspace: int) -> Finding | None:
-    """workspace: bytes, at the peak of a call with this case."""
+    """Return a finding where a call of this case held more than the exercise allows. `workspace` is its peak in
+    bytes.
+    """
     if exercise.workspace is None:
         return None
     compulsory = exercise.compulsory_bytes(**case)
     allowed = int(exercise.workspace * compulsory)
     if workspace <= allowed:
         return None
-    told = f"at {arguments(case)}: {workspace:,} bytes are held beside inputs and outputs"
+    symptom = f"at {arguments(case)}: {workspace:,} bytes are held beside inputs and outputs"
     return Finding(
-        Verdict.TOO_MUCH_MEMORY, f"{told}, at most {allowed:,} are allowed ({compulsory:,} bytes are compulsory)"
+        Verdict.TOO_MUCH_MEMORY, f"{symptom}, at most {allowed:,} are allowed ({compulsory:,} bytes are compulsory)"
     )

@@ -1,4 +1,4 @@
-"""Ranks with a GPU each: the entry on NCCL's messages, right there too, and beside the library's own all-reduce."""
+"""Time an entry on ranks with a GPU each, over NCCL, against the library's own all-reduce."""
 
 from __future__ import annotations
 
@@ -11,143 +11,161 @@ from kernelpath.course.problem import Case
 from kernelpath.course.spec import Exercise
 from kernelpath.grading import compare, gate, ground_truth, timing
 from kernelpath.grading.submission import Submission
-from kernelpath.verdict import Finding, Measurement, Verdict
+from kernelpath.verdict import Finding, Interval, Measurement, Verdict
 from kernelpath.work import messages
 from kernelpath.work.runner import Runner, SubmissionFailed, Usage
 from kernelpath.work.tensors import sample
 
-MOST = 8
-"""GPUs that are used; one host has no more."""
+MAX_GPUS = 8
+"""The GPUs that are used, at most: the GPUs of one host."""
 
 _ROUND_SECONDS = 60.0
 _PEER_BYTES = 1 << 28
 _COLLECTIVES = ("allreduce_", "allgather_", "_allgather_base_", "reduce_scatter_", "_reduce_scatter_base_", "reduce_")
+_SUBMISSION, _LIBRARY = range(2)
 
 
-def gpus() -> int:
-    return min(torch.cuda.device_count(), MOST)
+def gpu_count() -> int:
+    """Return the number of GPUs that are used."""
+    return min(torch.cuda.device_count(), MAX_GPUS)
 
 
 def not_measured(exercise: Exercise) -> tuple[str, ...]:
-    """What needs a second GPU and was not measured."""
+    """Say what was not measured because it needs a second GPU."""
     simulated = "messages passed through the grader, and links were simulated"
     if exercise.baseline is None:
         return (f"the share that is hidden on GPUs: {simulated}; week 16's notebook measures it",)
-    enough = "kp bench measures it" if gpus() > 1 else f"it needs two GPUs, {gpus()} here"
-    return (f"speed beside NCCL: {enough}; {simulated}",)
+    advice = "kp bench measures it" if gpu_count() > 1 else f"it needs two GPUs, {gpu_count()} here"
+    return (f"speed beside NCCL: {advice}; {simulated}",)
 
 
 def measure(
     submission: Submission, seed: int, progress: Callable[[str], None]
 ) -> tuple[Measurement | None, Finding | None, tuple[str, ...]]:
-    """A measurement, a finding, or why there is neither."""
-    if gpus() < 2:
+    """Return a measurement, a finding about it, and sentences about why there is neither."""
+    if gpu_count() < 2:
         return None, None, ()
-    progress(f"starting a rank on each of {gpus()} GPUs")
-    ranks = submission.workers.across(gpus())
+    progress(f"starting a rank on each of {gpu_count()} GPUs")
+    ranks = submission.workers.gpu_ranks(gpu_count())
     try:
-        race = _Race(submission.exercise, ranks, seed)
+        rank_timing = _RankTiming(submission.exercise, ranks, seed)
         for rank in ranks:
             rank.prepare()
         for rank in ranks:
             rank.ready()
-        return *race.run(progress), ()
+        return *rank_timing.run(progress), ()
     except Usage as error:
         return None, None, (f"speed beside NCCL: {error}",)
-    except SubmissionFailed as stopped:
-        return None, submission.placed(stopped.finding), ()
+    except SubmissionFailed as error:
+        return None, submission.locate(error.finding), ()
     finally:
         for rank in ranks:
             rank.close()
 
 
-class _Race:
+class _RankTiming:
     """Rounds of the bench case on all GPUs."""
 
     def __init__(self, exercise: Exercise, ranks: Sequence[Runner], seed: int) -> None:
         assert exercise.bench is not None
-        self.exercise, self._ranks, self._seed = exercise, ranks, seed
+        self.exercise = exercise
+        self._ranks = ranks
+        self._seed = seed
         self.case: Case = {**exercise.bench, "world": len(ranks)}
         self.seconds: list[list[float]] = [[], []]
+        """The times of the submission and of the library, one of each for a round."""
 
     def run(self, progress: Callable[[str], None]) -> tuple[Measurement | None, Finding | None]:
+        """Time rounds until the ratio is settled. Return a measurement and a finding about it."""
         for look in timing.LOOKS:
-            while len(self.seconds[0]) < look:
-                progress(f"on {len(self._ranks)} GPUs: round {len(self.seconds[0]) + 1} of at most {timing.LOOKS[-1]}")
-                if finding := self._round(len(self.seconds[0])):
+            while len(self.seconds[_SUBMISSION]) < look:
+                number = len(self.seconds[_SUBMISSION]) + 1
+                progress(f"on {len(self._ranks)} GPUs: round {number} of at most {timing.LOOKS[-1]}")
+                if finding := self._time_round(len(self.seconds[_SUBMISSION])):
                     return None, finding
-            speedup = timing.ratio(self.seconds[1], self.seconds[0])
-            if timing.settled(speedup, [self.exercise.min_speedup]):
+            if timing.is_settled(self._speedup(), [self.exercise.min_speedup]):
                 break
-        measured = self._measurement()
+        measurement = self._measurement()
         capability = torch.cuda.get_device_capability()
-        return measured, gate.check_speedup(measured, self.exercise.min_speedup, capability, raced="NCCL")
+        return measurement, gate.check_speedup(measurement, self.exercise.min_speedup, capability, baseline="NCCL")
 
-    def _round(self, index: int) -> Finding | None:
-        seeds = [ground_truth.derive(self._seed, "round", index, rank) for rank in range(len(self._ranks))]
-        place = ground_truth.derive(self._seed, "sample", index)
-        asked = {name: value for name, value in self.case.items() if name != "world"}
+    def _speedup(self) -> Interval:
+        return timing.paired_ratio(self.seconds[_LIBRARY], self.seconds[_SUBMISSION])
+
+    def _time_round(self, index: int) -> Finding | None:
+        seeds = [ground_truth.derive_seed(self._seed, "round", index, rank) for rank in range(len(self._ranks))]
+        sample_seed = ground_truth.derive_seed(self._seed, "sample", index)
+        order = timing.implementation_order(index, 2)
+        case = {name: value for name, value in self.case.items() if name != "world"}
         for rank, seed in zip(self._ranks, seeds, strict=True):
-            rank.send(messages.TimeRound(seed=seed, order=timing.order(index, 2), sample=place, case=asked))
-        timed = [rank.receive(messages.RoundTimes, _ROUND_SECONDS) for rank in self._ranks]
-        for contestant in range(2):
-            self.seconds[contestant].append(max(one.seconds[contestant] for one in timed))
-        return self._judged(timed, seeds, place)
+            rank.send(messages.TimeRound(seed=seed, order=order, sample=sample_seed, case=case))
+        times = [rank.receive(messages.RoundTimes, _ROUND_SECONDS) for rank in self._ranks]
+        # A collective ends when its slowest rank has ended.
+        for implementation in (_SUBMISSION, _LIBRARY):
+            self.seconds[implementation].append(max(rank_times.seconds[implementation] for rank_times in times))
+        return self._check_outputs(times, seeds, sample_seed)
 
-    def _judged(self, timed: Sequence[messages.RoundTimes], seeds: Sequence[int], place: int) -> Finding | None:
-        """The samples of every rank's output against the truth, and who made them."""
+    def _check_outputs(
+        self, times: Sequence[messages.RoundTimes], seeds: Sequence[int], sample_seed: int
+    ) -> Finding | None:
+        """Compare the sample of every rank's output with the truth, and check who computed it."""
         rows = [self._row(seed, rank) for rank, seed in enumerate(seeds)]
         total: torch.Tensor = sum(row.double() for row in rows)  # type: ignore[assignment]
         rms = compare.root_mean_square(total)
         magnitude: torch.Tensor = sum(row.double().abs() for row in rows)  # type: ignore[assignment]
-        for rank, one in enumerate(timed):
-            library = [operator for operator in one.result.operators if operator.name in _COLLECTIVES]
-            if library:
-                cause = f"rank {rank} calls torch.distributed's {library[0].name.strip('_')} on GPUs"
-                return Finding(Verdict.NOT_YOUR_KERNEL, cause, line=library[0].line)
-            if one.result.tampered:
-                return Finding(Verdict.TAMPERED, one.result.tampered)
-            (output,) = one.result.outputs
+        for rank, rank_times in enumerate(times):
+            result = rank_times.result
+            collectives = [operator for operator in result.operators if operator.name in _COLLECTIVES]
+            if collectives:
+                cause = f"rank {rank} calls torch.distributed's {collectives[0].name.strip('_')} on GPUs"
+                return Finding(Verdict.NOT_YOUR_KERNEL, cause, line=collectives[0].line)
+            if result.tampered:
+                return Finding(Verdict.TAMPERED, result.tampered)
+            (output,) = result.outputs
             if list(output.shape) != list(total.shape) or output.dtype not in self.exercise.tolerance:
                 return Finding(Verdict.WRONG_SHAPE, f"rank {rank}'s output has shape {list(output.shape)} on GPUs")
-            wanted = sample(total.to(f"cuda:{rank}"), place)
-            got = ground_truth.tensor_of(output.dtype, list(wanted.shape), output.content, str(wanted.device))
-            terms = sample(magnitude.to(f"cuda:{rank}"), place)
-            wrong = compare.mismatches(got, wanted, self.exercise.tolerance[output.dtype], rms, terms)
+            truth = sample(total.to(f"cuda:{rank}"), sample_seed)
+            values = ground_truth.decode_tensor(output.dtype, list(truth.shape), output.content, str(truth.device))
+            magnitudes = sample(magnitude.to(f"cuda:{rank}"), sample_seed)
+            wrong = compare.mismatches(values, truth, self.exercise.tolerance[output.dtype], rms, magnitudes)
             if bool(wrong.any()):
                 share = float(wrong.float().mean())
                 return Finding(Verdict.WRONG_VALUES, f"on GPUs {share:.1%} of rank {rank}'s sampled output is wrong")
         return None
 
     def _row(self, seed: int, rank: int) -> torch.Tensor:
+        """Return the vector of a rank, generated as the rank does."""
         rng = torch.Generator(f"cuda:{rank}").manual_seed(seed)
-        drawn = torch.randn(self.case["n"], generator=rng, device=rng.device)
-        return drawn.to(getattr(torch, self.case["dtype"])).to("cuda:0")
+        row = torch.randn(self.case["n"], generator=rng, device=rng.device)
+        return row.to(getattr(torch, self.case["dtype"])).to("cuda:0")
 
     def _measurement(self) -> Measurement:
-        """bus: bytes that have to leave each rank, over the time, beside what a copy to a peer reaches."""
-        size, case = len(self._ranks), self.case
-        ceiling = _peer_copy()
-        moved = int(2 * (size - 1) / size * case["n"] * getattr(torch, case["dtype"]).itemsize)
-        own, library = (statistics.median(times) for times in self.seconds)
+        """Return the measurement. Its bytes are those that have to leave each rank ("bus bandwidth" of nccl-tests).
+
+        Their ceiling is the bandwidth of a copy to a peer.
+        """
+        size = len(self._ranks)
+        ceiling = _peer_bandwidth()
+        bytes_sent = int(2 * (size - 1) / size * self.case["n"] * getattr(torch, self.case["dtype"]).itemsize)
+        own_seconds, library_seconds = (statistics.median(seconds) for seconds in self.seconds)
         return Measurement(
-            case=case,
-            seconds=own,
-            baseline_seconds=library,
+            case=self.case,
+            seconds=own_seconds,
+            baseline_seconds=library_seconds,
             reference_seconds=None,
-            speedup=timing.ratio(self.seconds[1], self.seconds[0]),
+            speedup=self._speedup(),
             of_reference=None,
-            compulsory_bytes=moved,
+            compulsory_bytes=bytes_sent,
             flops=0,
-            light_seconds=moved / ceiling,
+            light_seconds=bytes_sent / ceiling,
             ceilings={"copy to a peer": ceiling},
-            rounds=len(self.seconds[0]),
+            rounds=len(self.seconds[_SUBMISSION]),
             method=f"paired rounds on {size} GPUs, the slowest rank's time; bytes: those that leave a rank",
         )
 
 
-def _peer_copy() -> float:
-    """Bytes per second of a copy from one GPU's memory to another's."""
+def _peer_bandwidth() -> float:
+    """Return the bytes per second of a copy from one GPU's memory to another's."""
     source = torch.empty(_PEER_BYTES, dtype=torch.uint8, device="cuda:0")
     target = torch.empty_like(source, device="cuda:1")
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))

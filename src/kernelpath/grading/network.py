@@ -1,4 +1,4 @@
-"""Why ranks take longer on simulated links than they may: what their log shows beside its times."""
+"""Explain why ranks take longer on simulated links than they may, from the log of their steps."""
 
 from __future__ import annotations
 
@@ -11,41 +11,51 @@ from kernelpath.verdict import NetworkTraffic
 
 
 def longest_chain(log: Log) -> int:
-    """How many messages follow each other: each is posted by a rank that has waited for the one before."""
-    of: Mapping[Key, Transfer] = {key: one for one in log.transfers for key in one.keys if one.is_message}
-    before: dict[Key, int] = {}
-    behind, at = [0] * log.size, [0] * log.size
+    """Return the length of the longest chain of messages, in which each is posted after a wait for the previous one.
+
+    The ranks' steps are replayed. A message has depth d + 1, where d is the largest depth of the messages that its two
+    ends had waited for when they were posted.
+    """
+    message_of: Mapping[Key, Transfer] = {
+        key: transfer for transfer in log.transfers for key in transfer.keys if transfer.is_message
+    }
+    depth_at_post: dict[Key, int] = {}
+    waited_depth = [0] * log.size
+    next_step = [0] * log.size
 
     def depth(key: Key) -> int | None:
-        """Of the message of an operation: 0 of none, None where one of its ends is still to come."""
-        ends = of[key].keys if key in of else ()
-        if any(end not in before for end in ends):
+        """Return the depth of an operation's message: 0 for a collective, None where one end is not yet posted."""
+        ends = message_of[key].keys if key in message_of else ()
+        if any(end not in depth_at_post for end in ends):
             return None
-        return max((before[end] for end in ends), default=-1) + 1
+        return max((depth_at_post[end] for end in ends), default=-1) + 1
 
-    def step(rank: int) -> bool:
-        """Whether a rank can go on."""
-        now = log.steps[rank][at[rank]]
-        key = (rank, now.number)
-        if now.kind == "post":
-            before[key] = behind[rank]
-        if now.kind == "wait":
-            reached = depth(key)
-            if reached is None:
+    def advance(rank: int) -> bool:
+        """Replay the next step of a rank. Return False where it has to wait for a message that is not yet posted."""
+        step = log.steps[rank][next_step[rank]]
+        key = (rank, step.number)
+        if step.kind == "post":
+            depth_at_post[key] = waited_depth[rank]
+        if step.kind == "wait":
+            message_depth = depth(key)
+            if message_depth is None:
                 return False
-            behind[rank] = max(behind[rank], reached)
-        at[rank] += 1
+            waited_depth[rank] = max(waited_depth[rank], message_depth)
+        next_step[rank] += 1
         return True
 
-    while any(at[rank] < len(steps) and step(rank) for rank, steps in enumerate(log.steps)):
+    while any(next_step[rank] < len(steps) and advance(rank) for rank, steps in enumerate(log.steps)):
         pass
-    return max((found for key in of if (found := depth(key)) is not None), default=0)
+    depths = (depth(key) for key in message_of)
+    return max((message_depth for message_depth in depths if message_depth is not None), default=0)
 
 
-def not_a_ring(log: Log, allowed: range) -> tuple[str, int] | None:
-    """Say why the messages are not those of a ring, with the line that sends the first wrong one.
+def check_ring(log: Log, allowed: range) -> tuple[str, int] | None:
+    """Return why the messages are not those of a ring, and the line that sends the first wrong message; None for a
+    ring.
 
-    Every rank sends to a neighbor alone, rank 0 and the last rank being neighbors; `allowed` numbers of messages.
+    In a ring every rank sends to its neighbors alone, where rank 0 and the last rank are neighbors. `allowed` has the
+    numbers of messages that a rank may send.
     """
     for transfer in log.transfers:
         if not transfer.is_message:
@@ -53,7 +63,9 @@ def not_a_ring(log: Log, allowed: range) -> tuple[str, int] | None:
         (source, number), (target, _) = transfer.keys
         if (target - source) % log.size not in (1, log.size - 1):
             cause = f"rank {source} sends a message to rank {target}; in a ring a rank sends to a neighbor alone"
-            return cause, _line([step for step in log.steps[source] if (step.kind, step.number) == ("post", number)])
+            return cause, _first_line(
+                [step for step in log.steps[source] if (step.kind, step.number) == ("post", number)]
+            )
     for rank in range(log.size):
         if (sent := log.messages(rank)) not in allowed:
             steps = f"a ring of {log.size} takes {allowed.stop - 1}, one for each step"
@@ -61,7 +73,7 @@ def not_a_ring(log: Log, allowed: range) -> tuple[str, int] | None:
     return None
 
 
-def traffic(case: Case, log: Log, links: Links) -> NetworkTraffic:
+def measure_traffic(case: Case, log: Log, links: Links) -> NetworkTraffic:
     """Count what the ranks of a case sent, and time it on simulated links."""
     simulated = timeline(log, links)
     computes = any(step.kind == "compute" for steps in log.steps for step in steps)
@@ -74,44 +86,48 @@ def traffic(case: Case, log: Log, links: Links) -> NetworkTraffic:
     )
 
 
-def longest_wait(log: Log, found: Timeline) -> int:
-    """The line in which rank 0 waits longest in all; 0 where it waits nowhere."""
+def longest_wait(log: Log, simulated: Timeline) -> int:
+    """Return the line in which rank 0 waits longest in total; 0 where it never waits."""
     lines = {step.number: step.line for step in log.steps[0] if step.kind == "wait"}
     seconds = dict.fromkeys(lines.values(), 0.0)
-    for span in found.spans:
+    for span in simulated.spans:
         if _is(span, "wait", 0):
             seconds[lines[int(span.label)]] += span.end - span.begin
     return max(seconds, key=lambda line: seconds[line], default=0)
 
 
-def exposed(log: Log, found: Timeline) -> tuple[str, int]:
-    """What keeps all-reduces from passing behind compute, with what to do, and the line of it."""
-    rank = max(range(log.size), key=lambda one: found.end - found.total("compute", one))
+def explain_exposed_communication(log: Log, simulated: Timeline) -> tuple[str, int]:
+    """Return the reason why all-reduces do not overlap with compute, with advice, and the line to change."""
+    rank = max(range(log.size), key=lambda rank: simulated.end - simulated.total("compute", rank))
     steps = log.steps[rank]
-    last = max((place for place, step in enumerate(steps) if step.kind == "compute"), default=0)
+    last_compute = max((place for place, step in enumerate(steps) if step.kind == "compute"), default=0)
     posts = [step for step in steps if step.kind == "post"]
-    early = [step for step in steps[:last] if step.kind == "wait"]
-    begun = max((span.begin for span in found.spans if _is(span, "compute", rank)), default=0.0)
-    waited = sum(span.end - span.begin for span in found.spans if _is(span, "wait", rank) and span.begin < begun)
-    if early and waited > 0:
-        told = f"rank {rank} waits {_micro(waited)} for them before its last layer"
-        told += ": begin with async_op=True, and wait after the last backward()"
-        return told, early[0].line
-    if posts and not any(step.kind == "post" for step in steps[:last]):
+    early_waits = [step for step in steps[:last_compute] if step.kind == "wait"]
+    last_compute_start = max((span.begin for span in simulated.spans if _is(span, "compute", rank)), default=0.0)
+    waited_seconds = sum(
+        span.end - span.begin for span in simulated.spans if _is(span, "wait", rank) and span.begin < last_compute_start
+    )
+    if early_waits and waited_seconds > 0:
+        symptom = f"rank {rank} waits {_format_microseconds(waited_seconds)} for them before its last layer"
+        return f"{symptom}: begin with async_op=True, and wait after the last backward()", early_waits[0].line
+    if posts and not any(step.kind == "post" for step in steps[:last_compute]):
         return "none begins before the last backward() has returned: begin one when a bucket is full", posts[0].line
-    computed = found.total("compute", rank)
-    if found.total("all_reduce", rank) > computed:
-        return f"the layers take {_micro(computed)}: fewer and larger all-reduces cost less latency", _line(posts)
-    return "the last one begins after all layers: make its bucket smaller", _line(posts[-1:])
+    compute_seconds = simulated.total("compute", rank)
+    if simulated.total("all_reduce", rank) > compute_seconds:
+        return (
+            f"the layers take {_format_microseconds(compute_seconds)}: fewer and larger all-reduces cost less latency",
+            _first_line(posts),
+        )
+    return "the last one begins after all layers: make its bucket smaller", _first_line(posts[-1:])
 
 
 def _is(span: Span, kind: str, rank: int) -> bool:
     return span.kind == kind and span.rank == rank
 
 
-def _line(steps: list[Step]) -> int:
+def _first_line(steps: list[Step]) -> int:
     return steps[0].line if steps else 0
 
 
-def _micro(seconds: float) -> str:
+def _format_microseconds(seconds: float) -> str:
     return f"{seconds * 1e6:.0f} µs"

@@ -1,4 +1,4 @@
-"""Threads that grade side by side: each has a fork server and its share of the cores, or a GPU, for itself."""
+"""Grade in several threads at once: each has a fork server, and a share of the cores or a GPU, of its own."""
 
 from __future__ import annotations
 
@@ -14,23 +14,31 @@ from kernelpath.work import forkserver
 
 
 class Pool(ThreadPoolExecutor):
-    """Runs gradings, each in a thread. jobs: how many side by side; where it is None, as many as there is room for.
+    """Runs gradings in threads.
 
-    On GPUs there is one on each, which is the only one that its workers see: two would disturb each other's time.
+    On GPUs there is one thread for each GPU, which is the only GPU that its workers see: two gradings on one GPU would
+    disturb each other's times.
+
+    Args:
+        device: Where submissions are graded.
+        jobs: The number of threads. None stands for as many as cores and memory allow.
     """
 
     def __init__(self, device: OneDevice, jobs: int | None = None) -> None:
         self._servers = forkserver.ServerGroup()
-        count, initializer = self._one_a_gpu(jobs) if device == "cuda" else self._on_cores(jobs)
+        count, initializer = self._plan_gpus(jobs) if device == "cuda" else self._plan_cores(jobs)
         super().__init__(count, initializer=initializer)
 
     def abort(self) -> None:
-        """End all processes, let the gradings that run fail for that, and wait until they have cleaned up."""
+        """End all processes, so that running gradings fail, and wait until the gradings have cleaned up."""
         self._servers.end()
         self.shutdown(cancel_futures=True)
 
-    def _on_cores(self, jobs: int | None) -> tuple[int, Callable[[], None]]:
-        """Each thread has its share of the cores: more threads of torch's would wait for each other, and spin."""
+    def _plan_cores(self, jobs: int | None) -> tuple[int, Callable[[], None]]:
+        """Return the number of threads, and the initializer of a thread, which gives it a share of the cores.
+
+        With more threads of torch than cores, they would wait for each other, and spin.
+        """
         jobs = jobs or HostInfo().default_jobs
         share = max(1, HostInfo().usable_cores // jobs)
 
@@ -40,7 +48,8 @@ class Pool(ThreadPoolExecutor):
 
         return jobs, begin
 
-    def _one_a_gpu(self, jobs: int | None) -> tuple[int, Callable[[], None]]:
+    def _plan_gpus(self, jobs: int | None) -> tuple[int, Callable[[], None]]:
+        """Return the number of threads, and the initializer of a thread, which gives it a GPU."""
         indices = list(range(torch.cuda.device_count()))[:jobs]
         count = len(indices)
 

@@ -1,4 +1,4 @@
-"""Who did the work: what is known about a call besides its values."""
+"""Check who did the work of a call: the submission's kernels, or a library, the host, or another language."""
 
 from __future__ import annotations
 
@@ -23,23 +23,37 @@ LIBRARY_SHARE = 0.1
 """The share of GPU time that kernels which are not the submission's own may take."""
 
 _FILLS = ("Memset", "FillFunctor", "Memcpy HtoD")
-"""In the names of what torch.zeros and torch.full run on a GPU, and of what brings a table there: no computation."""
+"""Parts of the names of kernels that torch.zeros and torch.full run, and that copy a table to the GPU: no computation.
+"""
 
 MUTATED = Finding(Verdict.MUTATED_INPUT, "an input is not bit for bit what it was before the call")
 
 
 LEAST_BY_TENSOR_CORES = 0.25
-"""The share of a case's operations: at its edges threads may make the rest, and a small case is all edges."""
+"""The share of a case's operations that tensor cores must do.
+
+Threads may do the rest at the edges, and a small case is all edges.
+"""
 
 
 @dataclass(frozen=True)
 class Observation:
-    """What a call gave, and what was seen of it. inputs: as the grader drew them.
+    """The result of a call, and what was observed of it.
 
-    finding: about anything but the outputs' values. notes: the transcript of the PTX machine. tensor: operations that
-    tensor cores can have made there, at most. workspace: the most bytes beside inputs and outputs that a launch found
-    there. flops: of the case. places: where the outputs lie there. log: what ranks did.
-    unmoved: a finding about ranks whose right results do not follow their messages.
+    Attributes:
+        inputs: The arguments, as the grader generated them.
+        outputs: The tensors that the call returned.
+        finding: What is wrong, except for the outputs' values.
+        traffic: The PTX machine's memory counters by line.
+        instructions: The PTX machine's instruction counters by line.
+        transcript: The PTX machine's records of the launches.
+        tensor_core_operations: The operations that tensor cores can have done on the PTX machine, at most.
+        workspace: The most bytes besides inputs and outputs that a launch found on the PTX machine.
+        flops: The operations of the case.
+        operators: The operators that the submission called on the host.
+        places: Where the outputs are in the PTX machine's memory.
+        log: The steps of the ranks, for a group of ranks.
+        ignored_messages: A finding about ranks with right results that do not depend on their messages.
     """
 
     inputs: Sequence[object]
@@ -47,157 +61,188 @@ class Observation:
     finding: Finding | None = None
     traffic: tuple[LineTraffic, ...] = ()
     instructions: tuple[LineInstructions, ...] = ()
-    notes: Sequence[Note] = ()
-    tensor: int = 0
+    transcript: Sequence[Note] = ()
+    tensor_core_operations: int = 0
     workspace: int = 0
     flops: int = 0
     operators: Sequence[messages.OperatorCall] = ()
     places: Sequence[Strided] = field(default=(), repr=False)
     log: Log | None = None
-    unmoved: Finding | None = None
+    ignored_messages: Finding | None = None
 
 
-def foreign(
-    operators: Sequence[messages.OperatorCall], machine: Sequence[messages.OperatorCall], entry: str
+def check_gpu_operators(
+    on_gpu: Sequence[messages.OperatorCall], on_machine: Sequence[messages.OperatorCall], entry: str
 ) -> Finding | None:
-    """The operators that the entry called on a GPU and not on the PTX machine, whose transcript says what they are for.
+    """Return a finding about operators that the entry called on a GPU but not on the PTX machine.
 
-    machine: those called there for the same case; none where it could not run the submission.
+    On the PTX machine the transcript shows whether an operator did a kernel's work.
+
+    Args:
+        on_gpu: The operators that were called on the GPU.
+        on_machine: The operators that were called on the PTX machine for the same case; none where the machine could
+            not run the submission.
+        entry: The name of the entry.
     """
-    names = {one.name for one in machine}
-    return computed([one for one in operators if one.name not in names], entry)
+    names = {operator.name for operator in on_machine}
+    return operators_finding([operator for operator in on_gpu if operator.name not in names], entry)
 
 
-def borrowed(operators: Sequence[messages.OperatorCall], launches: Sequence[object], entry: str) -> Finding | None:
-    """Whether operators stand in place of kernels."""
-    return None if launches else computed(operators, entry) or launched_nothing(launches, entry)
+def check_launches(
+    operators: Sequence[messages.OperatorCall], launches: Sequence[object], entry: str
+) -> Finding | None:
+    """Return a finding where no kernel was launched."""
+    return None if launches else operators_finding(operators, entry) or no_launch_finding(launches, entry)
 
 
-_WRITTEN = {"clone": "clone() or contiguous()", "_to_copy": "to()", "copy_": "copy_()"}
-"""How a submission calls operators whose names it does not know."""
+_SPELLINGS = {"clone": "clone() or contiguous()", "_to_copy": "to()", "copy_": "copy_()"}
+"""How a submission's code spells a call of an operator whose name it does not contain."""
 
 
-def computed(operators: Sequence[messages.OperatorCall], entry: str) -> Finding | None:
-    """The operators that the entry called."""
+def operators_finding(operators: Sequence[messages.OperatorCall], entry: str) -> Finding | None:
+    """Return a finding about the operators that the entry called; None without any."""
     if not operators:
         return None
-    names = ", ".join(dict.fromkeys(_WRITTEN.get(one.name, f"torch.{one.name}") for one in operators))
+    names = ", ".join(dict.fromkeys(_SPELLINGS.get(call.name, f"torch.{call.name}") for call in operators))
     cause = f"{entry} calls {names}; your kernel has to do the work"
     return Finding(Verdict.NOT_YOUR_KERNEL, cause, line=operators[0].line)
 
 
-def other_language(exercise: Exercise, lane: Lane, notes: Sequence[Note]) -> Finding | None:
-    """A launch of a kernel that was not compiled from the language of the exercise.
+def check_language(exercise: Exercise, lane: Lane, transcript: Sequence[Note]) -> Finding | None:
+    """Return a finding about a launched kernel that was not compiled from the language of the exercise.
 
-    What the host of a submission says of its kernels does not count: the device has the text of each.
+    The submission's host code may lie about its kernels, but the device has the text of each kernel.
     """
     language = words.LANES[lane]
     if exercise.kind != "kernel" or lane not in ("cuda", "triton", "cute"):
         return None
-    for note in notes:
-        if exercise.products and note.kernel == messages.PRODUCT:
+    for launch in transcript:
+        if exercise.products and launch.kernel == messages.PRODUCT:
             continue
-        if not note.compiler:
-            cause = f"{note.kernel} is PTX that no compiler made: this exercise is to be solved in {language}"
+        if not launch.compiler:
+            cause = f"{launch.kernel} is PTX that no compiler made: this exercise is to be solved in {language}"
             return Finding(Verdict.NOT_YOUR_KERNEL, cause)
-        if lane != "cuda" and note.compiler != language:
-            cause = f"{note.kernel} is a kernel in {note.compiler}: this exercise is to be solved in {language}"
+        if lane != "cuda" and launch.compiler != language:
+            cause = f"{launch.kernel} is a kernel in {launch.compiler}: this exercise is to be solved in {language}"
             return Finding(Verdict.NOT_YOUR_KERNEL, cause)
     return None
 
 
-def other_block(exercise: Exercise, notes: Sequence[Note]) -> Finding | None:
-    """A launch in blocks that the statement does not allow."""
-    for note in notes:
-        if exercise.block not in (None, tuple(note.block)):
-            cause = f"{exercise.entry} launches blocks of {tuple(note.block)} threads, {exercise.block} are required"
+def check_block_size(exercise: Exercise, transcript: Sequence[Note]) -> Finding | None:
+    """Return a finding about a launch with another block size than the statement requires."""
+    for launch in transcript:
+        if exercise.block not in (None, tuple(launch.block)):
+            cause = f"{exercise.entry} launches blocks of {tuple(launch.block)} threads, {exercise.block} are required"
             return Finding(Verdict.WRONG_VALUES, cause)
     return None
 
 
-def too_many(exercise: Exercise, notes: Sequence[Note]) -> Finding | None:
-    """More launches than the statement allows."""
-    if exercise.launches is None or len(notes) <= exercise.launches:
+def check_launch_count(exercise: Exercise, transcript: Sequence[Note]) -> Finding | None:
+    """Return a finding where there are more launches than the statement allows."""
+    if exercise.launches is None or len(transcript) <= exercise.launches:
         return None
-    cause = f"{exercise.entry} launches {len(notes)} kernels for this call; at most {exercise.launches} are allowed"
+    cause = (
+        f"{exercise.entry} launches {len(transcript)} kernels for this call; at most {exercise.launches} are allowed"
+    )
     return Finding(Verdict.WRONG_VALUES, cause)
 
 
-_MULTIPLYING = frozenset(("mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "_int_mm", "_scaled_mm", "convolution"))
+_MATMUL_OPERATORS = frozenset(("mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "_int_mm", "_scaled_mm", "convolution"))
 """PyTorch's operators that multiply matrices: where one is called, a library does the work of the tensor cores."""
 
 
-def other_cores(exercise: Exercise, observation: Observation) -> Finding | None:
-    """Whether a call that the machine saw did without the tensor cores that the statement asks for."""
-    if not exercise.tensor_cores or not observation.notes:
+def check_tensor_cores(exercise: Exercise, observation: Observation) -> Finding | None:
+    """Return a finding where a call on the PTX machine did not use the tensor cores that the statement requires."""
+    if not exercise.tensor_cores or not observation.transcript:
         return None
-    if observation.tensor and observation.tensor >= LEAST_BY_TENSOR_CORES * observation.flops:
+    operations = observation.tensor_core_operations
+    if operations and operations >= LEAST_BY_TENSOR_CORES * observation.flops:
         return None
-    multiplied = [operator for operator in observation.operators if operator.name in _MULTIPLYING]
-    if library := computed(multiplied, exercise.entry):
+    matmul_calls = [operator for operator in observation.operators if operator.name in _MATMUL_OPERATORS]
+    if library := operators_finding(matmul_calls, exercise.entry):
         return library
     cause = f"{exercise.entry} executes no mma instruction: its products are to be made by tensor cores"
-    if observation.tensor:
-        share = f"at most {observation.tensor / observation.flops:.0%} of its multiply-adds"
+    if operations:
+        share = f"at most {operations / observation.flops:.0%} of its multiply-adds"
         cause = f"the mma instructions of {exercise.entry} make {share}; the others are to be made there, too"
     return Finding(Verdict.NO_TENSOR_CORES, cause)
 
 
-def idle_cores(exercise: Exercise, negated: Observation, expected: Sequence[torch.Tensor]) -> Finding | None:
-    """Whether too little of the output is made by tensor cores. negated: a call in which their products were negated.
+def check_tensor_core_output(
+    exercise: Exercise, negated: Observation, expected: Sequence[torch.Tensor]
+) -> Finding | None:
+    """Return a finding where tensor cores compute too little of the output.
 
-    What they make of it has the opposite sign there. expected: the outputs of other calls.
+    In the call `negated` the machine negated the results of every mma instruction. With the plain output p + t, where t
+    comes from tensor cores, that call returns p - t. So half of the difference is t.
+
+    Args:
+        negated: The call with negated results.
+        expected: The right outputs.
     """
-    pairs = [(out.double(), right.double()) for out, right in zip(negated.outputs, expected, strict=True)]
-    follows = sum(float((right - out).abs().sum()) for out, right in pairs) / 2
-    share = follows / sum(float(right.abs().sum()) for _, right in pairs)
+    pairs = [(out.double(), truth.double()) for out, truth in zip(negated.outputs, expected, strict=True)]
+    by_tensor_cores = sum(float((truth - out).abs().sum()) for out, truth in pairs) / 2
+    share = by_tensor_cores / sum(float(truth.abs().sum()) for _, truth in pairs)
     if share >= LEAST_BY_TENSOR_CORES:
         return None
-    made = f"{share:.0%} of what {exercise.entry} returns was made by its mma instructions"
-    cause = f"{made}: their results have to reach the output"
+    symptom = f"{share:.0%} of what {exercise.entry} returns was made by its mma instructions"
+    cause = f"{symptom}: their results have to reach the output"
     return Finding(Verdict.NO_TENSOR_CORES, cause)
 
 
-def launched_nothing(launches: Sequence[object], entry: str) -> Finding | None:
+def no_launch_finding(launches: Sequence[object], entry: str) -> Finding | None:
+    """Return a finding where there is no launch."""
     return None if launches else Finding(Verdict.NOT_YOUR_KERNEL, f"{entry} launched no kernel")
 
 
 def same_launches(first: Observation, second: Observation) -> bool:
-    """Whether two calls with equal shapes and different values launched the same: then the kernels did the work.
+    """Return whether two calls with equal shapes and different values launched the same.
 
-    They may be calls of one process: what is the same for other values does not depend on them.
+    Then the kernels did the work: what is the same for other values does not depend on them. The calls may be of one
+    process or of two.
     """
-    return len(first.notes) == len(second.notes) and all(map(_alike, first.notes, second.notes))
+    return len(first.transcript) == len(second.transcript) and all(
+        map(_is_same_launch, first.transcript, second.transcript)
+    )
 
 
-def difference(first: Observation, second: Observation, entry: str) -> Finding | None:
-    """What is wrong where two calls with equal shapes and different values did not launch the same.
+def compare_launches(first: Observation, second: Observation, entry: str) -> Finding | None:
+    """Return a finding where two calls with equal shapes and different values did not launch the same.
 
-    They came from two processes that had been called alike before.
+    The calls are of two processes with the same earlier calls.
     """
     if same_launches(first, second):
         return None
-    if finding := computed(second.operators, entry):
+    if finding := operators_finding(second.operators, entry):
         return finding
-    return Finding(Verdict.NOT_YOUR_KERNEL, f"{_first_difference(first.notes, second.notes)}; {_HOST}")
+    return Finding(Verdict.NOT_YOUR_KERNEL, f"{_first_difference(first.transcript, second.transcript)}; {_HOST}")
 
 
-def _alike(one: Note, other: Note) -> bool:
-    first, second = (replace(note, host=(), tables=(), code=note.code.removeprefix(NEGATED)) for note in (one, other))
-    return first == second and not _unlike_buffers(one, other)
+def _is_same_launch(first: Note, second: Note) -> bool:
+    # Host writes are compared by _unlike_buffers. NEGATED marks the code of a call with negated tensor cores.
+    first_plain, second_plain = (
+        replace(launch, host=(), tables=(), code=launch.code.removeprefix(NEGATED)) for launch in (first, second)
+    )
+    return first_plain == second_plain and not _unlike_buffers(first, second)
 
 
-def _unlike_buffers(one: Note, other: Note) -> list[str]:
-    """The buffers into which the host wrote other bytes.
+def _unlike_buffers(first: Note, second: Note) -> list[str]:
+    """Return the names of the buffers to which the host wrote other bytes in the second launch.
 
-    What it overwrites with the same byte is not seen, and where that happens by chance, as with zeros over a kernel's
-    results, depends on values. Then the whole storages are the same.
+    A byte that the host overwrites with the same byte is not seen as written. Where that happens by chance, as with
+    zeros over a kernel's results, the set of written bytes depends on values. Then the whole storages are equal, whose
+    digest is also recorded: one common digest is enough.
     """
-    mine, theirs = ([name for name, _ in note.host] for note in (one, other))
-    if mine != theirs:
-        return sorted({*mine} ^ {*theirs}) or mine
-    pairs = zip(one.host, other.host, strict=True)
-    return [name for (name, first), (_, second) in pairs if not {*first.split()} & {*second.split()}]
+    first_names = [name for name, _ in first.host]
+    second_names = [name for name, _ in second.host]
+    if first_names != second_names:
+        return sorted({*first_names} ^ {*second_names}) or first_names
+    pairs = zip(first.host, second.host, strict=True)
+    return [
+        name
+        for (name, first_digests), (_, second_digests) in pairs
+        if not {*first_digests.split()} & {*second_digests.split()}
+    ]
 
 
 _HOST = (
@@ -207,51 +252,59 @@ _HOST = (
 
 
 def same_values(first: Sequence[object], second: Sequence[object]) -> bool:
-    """Whether the arguments of two calls are the same, bit for bit, so that neither shows what depends on values."""
+    """Return whether the arguments of two calls are equal, bit for bit, so that neither shows dependence on values."""
     return all(
-        torch.equal(raw_bytes(one), raw_bytes(other))
-        if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor)
-        else one == other
-        for one, other in zip(first, second, strict=True)
+        torch.equal(raw_bytes(argument), raw_bytes(other_argument))
+        if isinstance(argument, torch.Tensor) and isinstance(other_argument, torch.Tensor)
+        else argument == other_argument
+        for argument, other_argument in zip(first, second, strict=True)
     )
 
 
-def written_by_the_host(observation: Observation, entry: str) -> Finding | None:
-    """A table that the host wrote and a kernel was given, where nothing is drawn that would show if it has results.
+def check_host_tables(observation: Observation, entry: str) -> Finding | None:
+    """Return a finding about a table that the host wrote and that a kernel was given.
 
-    One value over and over, as torch.zeros leaves it, is no table.
+    This is for exercises in which nothing is random, so that no second call would show whether the table has results.
+    One value over and over, as torch.zeros writes it, is not a table.
     """
-    for note in observation.notes:
-        for name in note.tables:
-            cause = f"{note.kernel} is given bytes in {name} that the host wrote; your kernel has to do the work"
-            return computed(observation.operators, entry) or Finding(Verdict.NOT_YOUR_KERNEL, cause)
+    for launch in observation.transcript:
+        for name in launch.tables:
+            cause = f"{launch.kernel} is given bytes in {name} that the host wrote; your kernel has to do the work"
+            return operators_finding(observation.operators, entry) or Finding(Verdict.NOT_YOUR_KERNEL, cause)
     return None
 
 
 def _first_difference(first: Sequence[Note], second: Sequence[Note]) -> str:
     if len(first) != len(second):
         return f"{len(first)} kernels were launched for some values and {len(second)} for others"
-    one, other = next((one, other) for one, other in zip(first, second, strict=True) if not _alike(one, other))
-    if one.kernel != other.kernel or one.code != other.code:
-        return f"the kernel that is launched depends on the values ({one.kernel}, {other.kernel})"
-    if unlike := _unlike_buffers(one, other):
-        name = unlike[0]
-        return f"{one.kernel} reads bytes in {name} that the host wrote, different ones for different values"
-    for position, (mine, theirs) in enumerate(zip(one.arguments, other.arguments, strict=False)):
-        if mine != theirs:
-            return f"argument {position} of {one.kernel} is {mine} for some values and {theirs} for others"
-    if one.buffers != other.buffers:
-        return f"the tensors that {one.kernel} is given differ for different values, or in their sizes"
-    return f"the grid or the block of {one.kernel} depends on the values"
+    launch, other_launch = next(
+        (launch, other_launch)
+        for launch, other_launch in zip(first, second, strict=True)
+        if not _is_same_launch(launch, other_launch)
+    )
+    if launch.kernel != other_launch.kernel or launch.code != other_launch.code:
+        return f"the kernel that is launched depends on the values ({launch.kernel}, {other_launch.kernel})"
+    if buffers := _unlike_buffers(launch, other_launch):
+        return f"{launch.kernel} reads bytes in {buffers[0]} that the host wrote, different ones for different values"
+    for position, (argument, other_argument) in enumerate(zip(launch.arguments, other_launch.arguments, strict=False)):
+        if argument != other_argument:
+            difference = f"is {argument} for some values and {other_argument} for others"
+            return f"argument {position} of {launch.kernel} {difference}"
+    if launch.buffers != other_launch.buffers:
+        return f"the tensors that {launch.kernel} is given differ for different values, or in their sizes"
+    return f"the grid or the block of {launch.kernel} depends on the values"
 
 
-def library_share(kernels: Mapping[str, float], launches: Sequence[str]) -> Finding | None:
-    """Whether kernels that the submission did not launch itself took a share of the GPU's time. kernels: seconds."""
-    foreign = {
+def check_library_share(kernels: Mapping[str, float], launches: Sequence[str]) -> Finding | None:
+    """Return a finding where kernels that the submission did not launch took too large a share of the GPU's time.
+
+    `kernels` has the seconds of each kernel. A profiler's name of a kernel contains the name of its function.
+    """
+    library_kernels = {
         name: seconds for name, seconds in kernels.items() if not any(own in name for own in (*launches, *_FILLS))
     }
-    if sum(foreign.values()) <= LIBRARY_SHARE * sum(kernels.values()):
+    if sum(library_kernels.values()) <= LIBRARY_SHARE * sum(kernels.values()):
         return None
-    slowest = max(foreign, key=lambda name: foreign[name])
-    share = sum(foreign.values()) / sum(kernels.values())
+    slowest = max(library_kernels, key=lambda name: library_kernels[name])
+    share = sum(library_kernels.values()) / sum(kernels.values())
     return Finding(Verdict.NOT_YOUR_KERNEL, f"{share:.0%} of the GPU's time went to other kernels, such as {slowest}")

@@ -1,7 +1,7 @@
-"""Paired, interleaved timing with a cold L2, and the statistics that turn rounds into a decision.
+"""Compute statistics of paired, interleaved timing with a cold L2, and decide when there are enough rounds.
 
-The worker holds a `work.stopwatch.Stopwatch`, made before the submission is imported. The parent holds everything
-else: it asks for `LOOKS[0]` rounds, then doubles them until the interval of the ratio is `settled`.
+The worker holds a `work.stopwatch.Stopwatch`, which it makes before the submission is imported. The grader holds
+everything else: it requests `LOOKS[0]` rounds, then doubles them until the interval of the ratio is settled.
 """
 
 from __future__ import annotations
@@ -15,34 +15,38 @@ from typing import Literal
 from kernelpath.verdict import Interval
 
 LOOKS = (24, 48, 96, 192)
-"""Rounds after which the parent may stop. Fixed in advance, so that neither luck nor a slow clock shortens a run."""
+"""The numbers of rounds after which a session may stop. They are fixed in advance, so that neither luck nor a slow
+clock shortens a run."""
 
 CONFIDENCE = 0.99
-"""Probability that the intervals at all of LOOKS cover the true median together."""
+"""The probability that the intervals at all of LOOKS together cover the true median."""
 
 RESOLUTION = 0.002
-"""Relative difference that the placement of buffers in memory alone can make. Every interval is wider by this much."""
+"""The relative difference that the placement of buffers in memory alone can make. Every interval is wider by this
+much."""
 
 Side = Literal["above", "below", "straddles"]
 
 
-def order(index: int, implementations: int) -> tuple[int, ...]:
-    """Who runs when in round `index`: drawn at random, the same draw in every grading.
+def implementation_order(index: int, implementations: int) -> tuple[int, ...]:
+    """Return the order of the implementations in a round: drawn at random, the same draw in every grading.
 
-    Buffers come back to the same places in memory every few rounds; a rotation can keep in step with that and favor
-    one contestant. A draw cannot: of two equal kernels each is the faster one of a round with probability 1/2, and
-    the sign test holds whatever drifts (Fisher, The Design of Experiments, chapter III).
+    Buffers return to the same addresses every few rounds. A rotation could keep in step with that and favor one
+    implementation. A draw cannot: of two equal kernels each is the faster one of a round with probability 1/2, and the
+    sign test holds whatever drifts (Fisher, The Design of Experiments, chapter III).
     """
     return tuple(random.Random(index).sample(range(implementations), implementations))
 
 
-def ratio(baseline: Sequence[float], submission: Sequence[float], confidence: float | None = None) -> Interval:
-    """Median of the paired ratios baseline over submission, with a distribution-free confidence interval.
+def paired_ratio(baseline: Sequence[float], submission: Sequence[float], confidence: float | None = None) -> Interval:
+    """Return the median of the paired ratios baseline / submission, with a distribution-free confidence interval.
 
     The interval lies between two order statistics, as the sign test gives it (Thompson 1936; Conover, Practical
-    Nonparametric Statistics, section 3.2): it assumes no shape of the noise. Without `confidence` each look gets
-    its share of CONFIDENCE (Bonferroni), so that stopping at any of LOOKS is legitimate. RESOLUTION comes on top.
-    Raises ValueError for lists of different lengths, for times that are not positive, and for too few of them.
+    Nonparametric Statistics, section 3.2): it assumes no shape of the noise. Without `confidence` each look gets its
+    share of CONFIDENCE (Bonferroni), so that stopping at any of LOOKS is legitimate. RESOLUTION is added.
+
+    Raises:
+        ValueError: The lists have different lengths, a time is not positive, or there are too few.
     """
     if len(baseline) != len(submission):
         raise ValueError(f"{len(baseline)} baseline times are paired with {len(submission)} submission times")
@@ -57,8 +61,11 @@ def ratio(baseline: Sequence[float], submission: Sequence[float], confidence: fl
 
 @lru_cache
 def _rank(count: int, confidence: float) -> int:
-    """Largest r for which the r-th least and the r-th greatest of `count` values (from 0) bracket the median."""
-    tail, rank = 0.0, -1
+    """Return the largest r for which the r-th least and the r-th greatest of `count` values (from 0) bracket the
+    median.
+    """
+    tail = 0.0
+    rank = -1
     for successes in range(count // 2):
         tail += math.comb(count, successes) / 2**count
         if 2 * tail > 1 - confidence:
@@ -69,14 +76,14 @@ def _rank(count: int, confidence: float) -> int:
     return rank
 
 
-def judge(interval: Interval, gate: float) -> Side:
-    """Where the ratio lies: "above" means at or above the gate, "straddles" that the noise is wider than the margin."""
+def compare_with_gate(interval: Interval, gate: float) -> Side:
+    """Return the side of the ratio: "above" at or above the gate, "straddles" where the interval contains the gate."""
     if interval.low >= gate:
         return "above"
     return "below" if interval.high < gate else "straddles"
 
 
-def settled(interval: Interval, gates: Sequence[float], width: float = 0.02) -> bool:
-    """Whether more rounds would tell nothing new: every gate is decided and the interval's relative width is small."""
-    decided = all(judge(interval, gate) != "straddles" for gate in gates)
-    return decided and interval.high <= interval.low * (1 + width)
+def is_settled(interval: Interval, gates: Sequence[float], width: float = 0.02) -> bool:
+    """Return whether more rounds would change nothing: every gate is decided, and the relative width is small."""
+    is_decided = all(compare_with_gate(interval, gate) != "straddles" for gate in gates)
+    return is_decided and interval.high <= interval.low * (1 + width)

@@ -1,4 +1,4 @@
-"""The processes for grading one file: workers, some of them waiting, and the PTX machine that they share."""
+"""Start and end the processes for grading one file: workers, some in advance, and the PTX machine they share."""
 
 from __future__ import annotations
 
@@ -20,58 +20,69 @@ from kernelpath.work.workspace import SubmissionCopy, Workspace
 from warpcheck import simulated_gpu
 from warpcheck.frontends import cutlass
 
-_INSPECTS = {"operator": "kernelpath.work.operators", "library": "kernelpath.work.package"}
-_FUSES = "kernelpath.work.fusion"
+_INSPECTION_IMPORTS = {"operator": "kernelpath.work.operators", "library": "kernelpath.work.package"}
+_FUSION_IMPORT = "kernelpath.work.fusion"
 
-READY = {
+SLOW_IMPORTS = {
     "cuda": "warpcheck.frontends.cuda",
     "triton": "warpcheck.frontends.triton_ready",
     "cute": "warpcheck.frontends.cute",
 }
-"""What takes long to import, by lane."""
+"""The module of each lane that takes long to import."""
 
 OneDevice = Literal["cpu", "cuda"]
 
 
-def withheld(exercise: Exercise) -> list[Path]:
+def solving_modules(exercise: Exercise) -> list[Path]:
     """Return the files and folders of the modules that solve an exercise by themselves, as it declares."""
     return [path for module in exercise.without for path in packages.sources(module)]
 
 
 class Workers:
-    """Of one submission. device: where it is graded. target: what the PTX machine stands for. hidden: folders that it
-    must not use, besides solutions/ and what is ready-made.
+    """The processes of one submission.
 
-    keep: leave what compilers made for the next grading of the same file.
+    Args:
+        item: The exercise by name.
+        exercise: Its declaration.
+        path: The submission's file.
+        device: Where the submission is graded.
+        target: The architecture that the PTX machine simulates.
+        hidden: Folders that the submission must not use, besides solutions/ and ready-made solutions.
+        keep: Whether to keep compilers' output for the next grading of the same file.
     """
 
     def __init__(
         self,
         item: Item,
         exercise: Exercise,
-        submission: Path,
+        path: Path,
         device: OneDevice,
         target: str,
         hidden: Sequence[Path],
         keep: bool,
     ) -> None:
-        self._item, self._exercise, self._submission = item, exercise, submission
-        self._device, self._target, self._keep = device, target, keep
-        self._hidden, self._withheld = list(hidden), withheld(exercise)
+        self._item = item
+        self._exercise = exercise
+        self._path = path
+        self._device = device
+        self._target = target
+        self._keep = keep
+        self._hidden = list(hidden)
+        self._withheld = solving_modules(exercise)
         self._ready_made = [*self._withheld, *(cutlass.ready_made() if item.lane == "cuda" else ())]
-        self._workspace = Workspace.reserve(submission)
+        self._workspace = Workspace.reserve(path)
         self._machine = SharedMachine()
         self._waiting: list[Worker] = []
 
     def runner(self, device: OneDevice) -> Runner:
-        """The submission, to be loaded on that device."""
+        """Return a runner that loads the submission on that device."""
         if self._exercise.kind == "distributed":
-            return RankRunners(lambda rank: self._take("cpu", rank), self._copied.file, self._hidden)
+            return RankRunners(lambda rank: self._take_worker("cpu", rank), self._copy.file, self._hidden)
         machine = self._machine if kind_of(self._exercise, device).on_machine else None
-        return Runner(lambda: self._take(device), self._copied.file, self._hidden, machine, self._ready_made)
+        return Runner(lambda: self._take_worker(device), self._copy.file, self._hidden, machine, self._ready_made)
 
-    def across(self, size: int) -> list[Runner]:
-        """The submission on so many GPUs, a rank each, connected by NCCL before it is loaded."""
+    def gpu_ranks(self, size: int) -> list[Runner]:
+        """Return runners of the submission on `size` GPUs, connected by NCCL before the submission is loaded."""
         store = self._workspace.own / f"ranks-{secrets.token_hex(8)}"
 
         def start(rank: int) -> Worker:
@@ -88,39 +99,44 @@ class Workers:
             )
             return worker
 
-        return [Runner(partial(start, rank), self._copied.file, self._hidden) for rank in range(size)]
+        return [Runner(partial(start, rank), self._copy.file, self._hidden) for rank in range(size)]
 
     def copy(self) -> SubmissionCopy:
-        """The submission as it is graded from now on. Of the reference kernels each is alone."""
-        self._copied = self._workspace.copy(alone=self._submission.is_relative_to(self._item.course / "solutions"))
-        return self._copied
+        """Copy the submission. The copy is graded from now on.
+
+        A reference kernel is copied without the other kernels beside it.
+        """
+        self._copy = self._workspace.copy(alone=self._path.is_relative_to(self._item.course / "solutions"))
+        return self._copy
 
     def prepare(self) -> None:
-        """Start as many workers as a grading takes, so that it finds them ready."""
-        wanted = 2 if kind_of(self._exercise, self._device).twin else 1
-        while len(self._waiting) < wanted:
-            self._waiting.append(self._started(self._device))
+        """Start the workers that a grading needs in advance."""
+        needed = 2 if kind_of(self._exercise, self._device).needs_shadow_run else 1
+        while len(self._waiting) < needed:
+            self._waiting.append(self._start_worker(self._device))
 
     def close(self) -> None:
-        """End the processes that no runner has, and remove what the submission wrote."""
+        """End the processes that no runner owns, and remove what the submission wrote."""
         for worker in self._waiting:
             worker.close()
         self._machine.discard()
         self._workspace.clean(self._keep)
 
-    def _needs(self) -> str:
-        if self._exercise.fusion is not None:  # Inductor asks a GPU for its properties as it is imported
-            return _FUSES if self._device == "cpu" else ""
-        return _INSPECTS.get(self._exercise.kind) or READY.get(self._item.lane, "")
+    def _slow_import(self) -> str:
+        """Return the module that the fork server imports for the workers."""
+        if self._exercise.fusion is not None:
+            # Importing Inductor queries a GPU for its properties, and the fork server must not touch a GPU.
+            return _FUSION_IMPORT if self._device == "cpu" else ""
+        return _INSPECTION_IMPORTS.get(self._exercise.kind) or SLOW_IMPORTS.get(self._item.lane, "")
 
-    def _take(self, device: OneDevice, rank: int = 0) -> Worker:
-        """A worker without a submission: one that waits, where it was started for this device and for rank 0."""
+    def _take_worker(self, device: OneDevice, rank: int = 0) -> Worker:
+        """Return a worker without a submission: one started in advance if it fits, else a new one."""
         if device == self._device and rank == 0 and self._waiting:
             return self._waiting.pop(0)
-        return self._started(device, rank)
+        return self._start_worker(device, rank)
 
-    def _started(self, device: OneDevice, rank: int = 0) -> Worker:
-        worker = Worker(self._workspace.of_rank(rank), self._needs(), clean=bool(self._exercise.without))
+    def _start_worker(self, device: OneDevice, rank: int = 0) -> Worker:
+        worker = Worker(self._workspace.of_rank(rank), self._slow_import(), clean=bool(self._exercise.without))
         machine = self._machine.get() if kind_of(self._exercise, device).on_machine else None
         entry = "" if self._exercise.is_kernel else self._exercise.entry
         worker.start(
@@ -128,15 +144,18 @@ class Workers:
             self._item.stem,
             device,
             machine,
-            self._seen(device),
+            self._visible_properties(device),
             entry,
             self._target,
             withheld=self._withheld,
         )
         return worker
 
-    def _seen(self, device: OneDevice) -> simulated_gpu.Properties:
-        """What host code sees of a GPU where the machine runs kernels: of that beside it, else what is declared."""
+    def _visible_properties(self, device: OneDevice) -> simulated_gpu.Properties:
+        """Return the properties of a GPU that host code sees where the PTX machine runs its kernels.
+
+        They are the GPU's where there is a GPU, else the exercise's.
+        """
         if (device, self._device) == ("cpu", "cuda"):
             return gpu.properties()
         count = self._exercise.multiprocessors

@@ -17,7 +17,7 @@ from matplotlib.patches import Patch
 
 from kernelpath.course import registry
 from kernelpath.course.labs.fabric import Links, Timeline
-from kernelpath.grading.kinds.distributed import Ran, rows, together
+from kernelpath.grading.kinds.distributed import GroupResult, run_group, split_rows
 from kernelpath.show.palette import INK, OTHERS, ROLES, UNUSED
 from kernelpath.work.host import Worker
 from kernelpath.work.rank_runners import RankRunners
@@ -32,7 +32,7 @@ def run(
     *inputs: Any,
     world: int,
     collectives: Sequence[str] = (),
-) -> Ran:
+) -> GroupResult:
     """Call a function of the notebook on `world` ranks, each in a process of its own.
 
     Errors are reported as the result's complaint.
@@ -55,13 +55,13 @@ def run(
 
         ranks = RankRunners(start, copied.file, [])
         try:
-            return together(ranks, rows(inputs, world), collectives)
+            return run_group(ranks, split_rows(inputs, world), collectives)
         finally:
             ranks.close()
             workspace.clean(keep=False)
 
 
-def told(ran: Ran) -> str:
+def told(ran: GroupResult) -> str:
     """Return the outcome of a call as one line."""
     return f"{ran.finding.verdict.value}: {ran.finding.cause}" if ran.finding else "every rank returned"
 

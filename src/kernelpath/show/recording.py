@@ -73,7 +73,7 @@ def seconds(calls: Mapping[str, Callable[[], Any]], rounds: int = ROUNDS) -> dic
     labels = list(calls)
     durations_by_label: dict[str, list[float]] = {label: [] for label in labels}
     for index in range(rounds):
-        order = [labels[place] for place in timing.order(index, len(labels))]
+        order = [labels[place] for place in timing.implementation_order(index, len(labels))]
         for label, duration in zip(order, watch.round([calls[label] for label in order])[0], strict=True):
             durations_by_label[label].append(duration)
     return {label: statistics.median(durations) for label, durations in durations_by_label.items()}

@@ -1,4 +1,4 @@
-"""How a call of each kind of exercise is made and observed: a module per kind."""
+"""Call and observe a submission's entry, with one module for each kind of exercise."""
 
 from __future__ import annotations
 
@@ -21,34 +21,43 @@ from kernelpath.work.runner import Runner
 
 
 class Kind(Protocol):
-    """Calls an entry on a case and gathers the evidence."""
+    """Calls an entry on a case, observes the call, and checks the observation."""
 
     on_machine: bool
-    """Whether the device is a process of ours, which sees what a submission has it do."""
+    """True where kernels run in a process of the grader's, which sees everything that a submission launches."""
 
-    twin: bool
-    """Whether a second process with other values must launch the same there."""
+    needs_shadow_run: bool
+    """True where a second process with other values must launch the same."""
 
     def call(
         self, runner: Runner, case: Case, seed: int, *, variety: InputMode = PLAIN, order: int = 0, label: str = ""
     ) -> Observation:
-        """Call the entry on inputs drawn from the seed. order, label: for the PTX machine; see device.messages.Begin.
+        """Call the entry on inputs generated from the seed.
 
-        Raises runner.SubmissionFailed.
+        Args:
+            runner: The submission.
+            case: The arguments of the exercise's generator of inputs.
+            seed: Generates the inputs.
+            variety: The mode of the inputs.
+            order: The order of warps and blocks on the PTX machine; see device.messages.Begin.
+            label: Names the call on the PTX machine; see device.messages.Begin.
+
+        Raises:
+            SubmissionFailed: The call did not return.
         """
 
-    def conduct(self, returned: messages.CallResult, inputs: tuple[object, ...]) -> Finding | None:
-        """What the submission did in its own process besides giving outputs."""
+    def check_process(self, result: messages.CallResult, inputs: tuple[object, ...]) -> Finding | None:
+        """Return a finding about what the submission did in its own process besides returning outputs."""
 
-    def judged(self, observation: Observation) -> Finding | None:
-        """What is wrong with a call, its outputs included."""
+    def check(self, observation: Observation) -> Finding | None:
+        """Return a finding about a call, its outputs included."""
 
-    def with_writer(self, runner: Runner, observation: Observation, finding: Finding, lane: Lane) -> Finding:
-        """The finding with the thread and the line that wrote the wrong element, where that is known."""
+    def add_writer(self, runner: Runner, observation: Observation, finding: Finding, lane: Lane) -> Finding:
+        """Return the finding with the thread and the line that wrote the wrong element, where these are known."""
 
 
 def kind_of(exercise: Exercise, device: str) -> Kind:
-    """How to call this exercise's entry on "cpu" or "cuda". Raises NotImplementedError for a kind without grader."""
+    """Return the kind of an exercise on "cpu" or "cuda". Raise NotImplementedError for a kind without a grader."""
     if exercise.kind == "kernel":
         return Kernel(exercise, device)
     if exercise.kind in ("operator", "library"):

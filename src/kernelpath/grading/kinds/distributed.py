@@ -1,7 +1,7 @@
-"""Exercises of several ranks: a process each, whose messages pass through an exchange of the grader's.
+"""Grade exercises with several ranks: a process for each rank, whose messages pass through the grader's exchange.
 
-Bytes and messages are counted there, and what the ranks did is timed on simulated links: the same numbers on every
-machine. Nothing here needs a GPU.
+The exchange counts bytes and messages, and the steps of the ranks are timed on simulated links: the numbers are the
+same on every machine. Nothing here needs a GPU.
 """
 
 from __future__ import annotations
@@ -14,108 +14,137 @@ from typing import Any
 import numpy as np
 import torch
 
+from kernelpath import words
 from kernelpath.course.inputs import PLAIN, InputMode
 from kernelpath.course.labs.fabric import Layers, Log, timeline
 from kernelpath.course.problem import Case
 from kernelpath.grading import compare, ground_truth, network
-from kernelpath.grading.kinds.python import Python, sent, told_tensor
+from kernelpath.grading.kinds.python import Python, call_request, decode_output
 from kernelpath.grading.provenance import Observation
 from kernelpath.verdict import Finding, Verdict
-from kernelpath.work import messages, runner
+from kernelpath.work import messages
+from kernelpath.work import runner as runner_module
 from kernelpath.work.exchange import CONTROL, Exchange, Perturbed
 from kernelpath.work.rank_runners import RankRunners
 from kernelpath.work.runner import Runner, SubmissionFailed
 from kernelpath.work.tensors import to_bytes
 
-_OWN = (Verdict.NOT_STARTED, Verdict.COMPILE_ERROR, Verdict.UNAVAILABLE)
-"""What is true of the file, whichever rank says it."""
+_INDEPENDENT_OF_RANK = (Verdict.NOT_STARTED, Verdict.COMPILE_ERROR, Verdict.UNAVAILABLE)
+"""Verdicts on the file, whichever rank reports them."""
 
-_BETWEEN = (Verdict.DEADLOCK, Verdict.TIMED_OUT)
-"""What may follow from the end of a rank."""
+_CONSEQUENCES = (Verdict.DEADLOCK, Verdict.TIMED_OUT)
+"""Verdicts that may follow from the end of a rank."""
 
 _NAN = "; NaN is what a new tensor holds until it is written, and a receive's until wait() has returned"
-"""Inputs have none."""
+"""An explanation of NaN in outputs, since inputs have none."""
 
 _ENDING_SECONDS = 1.0
-"""For ranks to answer after the group has ended."""
+"""The time for ranks to respond after the group has ended."""
 
 
 @dataclass(frozen=True)
-class Ran:
-    """A call on every rank: what those told that returned, what is wrong with it, and what they did."""
+class GroupResult:
+    """A call on every rank.
 
-    returned: Mapping[int, messages.CallResult]
+    Attributes:
+        results: The results of the ranks that returned, by rank.
+        finding: What is wrong with the call.
+        log: The steps of the ranks.
+    """
+
+    results: Mapping[int, messages.CallResult]
     finding: Finding | None
     log: Log
 
     @property
     def outputs(self) -> list[torch.Tensor]:
-        """Those of rank 0, rank 1 and so on."""
-        told = (one for answer in self.returned.values() for one in answer.outputs)
-        return [told_tensor(one.dtype, one.shape, one.content, "cpu") for one in told]
+        """The outputs of rank 0, rank 1 and so on."""
+        return [decode_output(output, "cpu") for result in self.results.values() for output in result.outputs]
 
 
-def rows(drawn: Sequence[Any], world: int) -> list[list[Any]]:
-    """What each rank is given: its row of every tensor."""
-    return [[_row(value, rank) for value in drawn] for rank in range(world)]
+def split_rows(inputs: Sequence[Any], world: int) -> list[list[Any]]:
+    """Return the arguments of each rank: its row of every tensor."""
+    return [[_row(value, rank) for value in inputs] for rank in range(world)]
 
 
-def together(
-    ranks: RankRunners, own: Sequence[Sequence[Any]], collectives: Sequence[str] = (), perturbed: Perturbed = ""
-) -> Ran:
-    """Call the entry on every rank, with its own inputs. Raises runner.SubmissionFailed where it cannot be loaded.
+def run_group(
+    ranks: RankRunners,
+    inputs_by_rank: Sequence[Sequence[Any]],
+    collectives: Sequence[str] = (),
+    perturbed: Perturbed = "",
+) -> GroupResult:
+    """Call the entry on every rank, with its own inputs.
 
-    perturbed: see Exchange.
+    Args:
+        ranks: The submission in a process for each rank.
+        inputs_by_rank: The arguments of each rank.
+        collectives: The library's collectives that the entry may call.
+        perturbed: See Exchange.
+
+    Raises:
+        SubmissionFailed: The submission cannot be loaded.
     """
-    layers = next((value for value in own[0] if isinstance(value, Layers)), Layers((), ()))
-    members = ranks.members(len(own))
-    results = [_gradients(inputs, layers) for inputs in own]
+    layers = next((value for value in inputs_by_rank[0] if isinstance(value, Layers)), Layers((), ()))
+    members = ranks.members(len(inputs_by_rank))
+    results = [_gradients(inputs, layers) for inputs in inputs_by_rank]
     exchange = Exchange(len(members), collectives, layers.seconds, results, perturbed)
     try:
         for rank, member in enumerate(members):
-            member.send(_joining(own[rank], rank, len(members), layers, collectives))
+            member.send(_join_request(inputs_by_rank[rank], rank, len(members), layers, collectives))
             member.send_descriptor(exchange.ends[rank].fileno())
             exchange.ends[rank].close()
-        exchange.serve(_seconds())
+        exchange.serve(_time_limit())
     finally:
         exchange.close()
-    returned, stopped = _answers(members, _ENDING_SECONDS if exchange.finding else _seconds())
-    return Ran(returned, _finding(exchange, stopped) or _uncomputed(exchange, layers), exchange.log())
+    seconds = _ENDING_SECONDS if exchange.finding else _time_limit()
+    results_by_rank, findings_by_rank = _receive_results(members, seconds)
+    finding = _select_cause(exchange, findings_by_rank) or _check_computed_parts(exchange, layers)
+    return GroupResult(results_by_rank, finding, exchange.log())
 
 
 class Distributed(Python):
-    """Rank 0 is the runner that is given, which holds the others."""
+    """Calls an entry on several ranks. The runner of a call is that of rank 0, which owns the others."""
 
     def call(
         self, runner: Runner, case: Case, seed: int, *, variety: InputMode = PLAIN, order: int = 0, label: str = ""
     ) -> Observation:
-        """Call the entry twice, once with perturbed messages: what a rank returns has to follow what it receives.
+        """Call the entry twice, once with perturbed messages: a rank's result has to depend on what it receives.
 
-        Which of both calls that is depends on the seed, so that no submission can know it.
+        The seed decides which of the two calls comes first, so that no submission can know it.
         """
         assert isinstance(runner, RankRunners)
-        drawn = ground_truth.generate_inputs(self.exercise, case, seed, "cpu", variety)
-        own = rows(drawn, case["world"])
-        least = self.exercise.network.least
-        wanted = least(**case) if least is not None and len(own) > 1 else 0
-        comes_first = bool(wanted) and bool(ground_truth.derive(seed, "perturbed messages") & 1)
-        perturbed = self._perturbed(runner, own) if comes_first else None
-        if perturbed is not None and perturbed.finding is not None and perturbed.finding.verdict in _BETWEEN:
-            return Observation(inputs=drawn, outputs=[], finding=perturbed.finding, log=perturbed.log)
-        ran = together(runner, own, self.exercise.network.collectives)
-        finding = ran.finding or self._conduct(ran.returned, own)
-        unmoved: Finding | None = None
-        if finding is None and wanted:
-            perturbed = perturbed or self._perturbed(runner, own)
-            unmoved = _unmoved(ran, perturbed, wanted)
-            if unmoved is not None and perturbed.finding is None and _sends_integers(ran.log):
-                unmoved = _unmoved(ran, self._perturbed(runner, own, "all"), wanted)
-        return Observation(inputs=drawn, outputs=ran.outputs, finding=finding, log=ran.log, unmoved=unmoved)
+        inputs = ground_truth.generate_inputs(self.exercise, case, seed, "cpu", variety)
+        inputs_by_rank = split_rows(inputs, case["world"])
+        min_bytes = self.exercise.network.least
+        needed_bytes = min_bytes(**case) if min_bytes is not None and len(inputs_by_rank) > 1 else 0
+        comes_first = bool(needed_bytes) and bool(ground_truth.derive_seed(seed, "perturbed messages") & 1)
+        perturbed = self._run_perturbed(runner, inputs_by_rank) if comes_first else None
+        # A program that hangs would hang again.
+        if perturbed is not None and perturbed.finding is not None and perturbed.finding.verdict in _CONSEQUENCES:
+            return Observation(inputs=inputs, outputs=[], finding=perturbed.finding, log=perturbed.log)
+        plain = run_group(runner, inputs_by_rank, self.exercise.network.collectives)
+        finding = plain.finding or self._check_processes(plain.results, inputs_by_rank)
+        ignored_messages: Finding | None = None
+        if finding is None and needed_bytes:
+            perturbed = perturbed or self._run_perturbed(runner, inputs_by_rank)
+            ignored_messages = _check_dependence(plain, perturbed, needed_bytes)
+            if ignored_messages is not None and perturbed.finding is None and _sends_integers(plain.log):
+                all_perturbed = self._run_perturbed(runner, inputs_by_rank, "all")
+                ignored_messages = _check_dependence(plain, all_perturbed, needed_bytes)
+        return Observation(
+            inputs=inputs,
+            outputs=plain.outputs,
+            finding=finding,
+            log=plain.log,
+            ignored_messages=ignored_messages,
+        )
 
-    def _perturbed(self, ranks: RankRunners, own: Sequence[Sequence[Any]], which: Perturbed = "floats") -> Ran:
-        return together(ranks, own, self.exercise.network.collectives, which)
+    def _run_perturbed(
+        self, ranks: RankRunners, inputs_by_rank: Sequence[Sequence[Any]], which: Perturbed = "floats"
+    ) -> GroupResult:
+        return run_group(ranks, inputs_by_rank, self.exercise.network.collectives, which)
 
-    def judged(self, observation: Observation) -> Finding | None:
+    def check(self, observation: Observation) -> Finding | None:
         if observation.finding is not None:
             return observation.finding
         expected = ground_truth.expected_outputs(self.exercise, observation.inputs)
@@ -125,92 +154,126 @@ class Distributed(Python):
             counts = f"{len(observation.outputs)} tensors on {size} ranks, expected {len(expected)}"
             return Finding(Verdict.WRONG_TYPE, f"{self.exercise.entry} returned {counts}")
         dtype = ground_truth.output_dtype(self.exercise, observation.inputs)
-        names = _names(size, len(expected) // size)
+        names = _output_names(size, len(expected) // size)
         magnitudes = ground_truth.magnitudes_of(self.exercise, observation.inputs)
-        finding = compare.judge(observation.outputs, expected, self.exercise.tolerance, dtype, names, magnitudes)
+        finding = compare.check_outputs(
+            observation.outputs, expected, self.exercise.tolerance, dtype, names, magnitudes
+        )
         if finding is None or finding.verdict is Verdict.WRONG_VALUES:
-            finding = compare.checked(self.exercise, observation) or finding
+            finding = compare.run_own_check(self.exercise, observation) or finding
         if finding is not None and any(bool(output.isnan().any()) for output in observation.outputs):
             finding = replace(finding, cause=finding.cause + _NAN)
-        return finding or observation.unmoved
+        return finding or observation.ignored_messages
 
-    def beyond(self, case: Case, log: Log) -> Finding | None:
-        """The first limit of the network that a case breaks."""
+    def check_network(self, case: Case, log: Log) -> Finding | None:
+        """Return the first limit of the network that a case exceeds."""
+        return (
+            self._check_received_bytes(case, log)
+            or self._check_sent_bytes(case, log)
+            or self._check_ring(case, log)
+            or self._check_time(case, log)
+        )
+
+    def _check_received_bytes(self, case: Case, log: Log) -> Finding | None:
+        min_bytes = self.exercise.network.least
+        if min_bytes is None or log.size <= 1:
+            return None
+        needed_bytes = min_bytes(**case)
+        rank = min(range(log.size), key=log.received)
+        if log.received(rank) >= needed_bytes:
+            return None
+        symptom = f"rank {rank} receives {log.received(rank):,} bytes by torch.distributed, at least {needed_bytes:,}"
+        cause = f"{symptom} of what it returns are known to other ranks alone"
+        return Finding(Verdict.NOT_YOUR_KERNEL, cause)
+
+    def _check_sent_bytes(self, case: Case, log: Log) -> Finding | None:
+        max_bytes = self.exercise.network.bytes
+        if max_bytes is None:
+            return None
+        limit = max_bytes(**case)
+        rank = max(range(log.size), key=log.sent)
+        if log.sent(rank) <= limit:
+            return None
+        sent = f"rank {rank} sends {log.sent(rank):,} bytes in {log.messages(rank)} messages"
+        cause = f"{words.case(case)}: {sent}, at most {limit:,} are needed"
+        return Finding(Verdict.TOO_MUCH_TRAFFIC, cause, line=log.line_of(rank))
+
+    def _check_ring(self, case: Case, log: Log) -> Finding | None:
+        ring_messages = self.exercise.network.ring_messages
+        allowed = ring_messages(**case) if ring_messages is not None else None
+        if allowed is None or (mistake := network.check_ring(log, allowed)) is None:
+            return None
+        cause, line = mistake
+        return Finding(Verdict.WRONG_VALUES, f"{words.case(case)}: {cause}", line=line)
+
+    def _check_time(self, case: Case, log: Log) -> Finding | None:
         limits = self.exercise.network
-        if limits.least is not None and log.size > 1:
-            least = limits.least(**case)
-            rank = min(range(log.size), key=log.received)
-            if log.received(rank) < least:
-                cause = f"rank {rank} receives {log.received(rank):,} bytes by torch.distributed, at least {least:,}"
-                told = f"{cause} of what it returns are known to other ranks alone"
-                return Finding(Verdict.NOT_YOUR_KERNEL, told)
-        if limits.bytes is not None:
-            most = limits.bytes(**case)
-            rank = max(range(log.size), key=log.sent)
-            if log.sent(rank) > most:
-                cause = f"rank {rank} sends {log.sent(rank):,} bytes in {log.messages(rank)} messages, at most {most:,}"
-                return Finding(Verdict.TOO_MUCH_TRAFFIC, f"{_told(case)}: {cause} are needed", line=log.line_of(rank))
-        allowed = limits.ring_messages(**case) if limits.ring_messages is not None else None
-        if allowed is not None and (wrong := network.not_a_ring(log, allowed)):
-            cause, line = wrong
-            return Finding(Verdict.WRONG_VALUES, f"{_told(case)}: {cause}", line=line)
-        found = timeline(log, limits.links)
-        if limits.seconds is not None and found.end > (most_seconds := limits.seconds(**case)):
+        simulated = timeline(log, limits.links)
+        if limits.seconds is not None and simulated.end > (most_seconds := limits.seconds(**case)):
             links = f"links of {limits.links.latency * 1e6:.0f} µs and {limits.links.bandwidth / 1e9:.0f} GB/s"
-            took = f"{found.end * 1e6:.1f} µs on simulated {links}, at most {most_seconds * 1e6:.1f} are allowed"
-            row = f"{network.longest_chain(log)} messages in a row, each posted after a wait for the one before"
-            return Finding(Verdict.TOO_SLOW, f"{_told(case)}: {took}; {row}", line=network.longest_wait(log, found))
-        if case is self.exercise.largest and found.hidden < limits.hidden:
-            cause = f"{found.hidden:.0%} of the communication is behind compute, {limits.hidden:.0%} required"
-            why, line = network.exposed(log, found)
-            made_of = _made_of(log, found.total("all_reduce", 0))
-            return Finding(Verdict.TOO_SLOW, f"{cause}; {made_of}; {why}", line=line)
+            time_taken = f"{simulated.end * 1e6:.1f} µs on simulated {links}"
+            limit = f"at most {most_seconds * 1e6:.1f} are allowed"
+            chain = f"{network.longest_chain(log)} messages in a row, each posted after a wait for the one before"
+            cause = f"{words.case(case)}: {time_taken}, {limit}; {chain}"
+            return Finding(Verdict.TOO_SLOW, cause, line=network.longest_wait(log, simulated))
+        if case is self.exercise.largest and simulated.hidden < limits.hidden:
+            share = f"{simulated.hidden:.0%} of the communication is behind compute, {limits.hidden:.0%} required"
+            reason, line = network.explain_exposed_communication(log, simulated)
+            all_reduces = _describe_all_reduces(log, simulated.total("all_reduce", 0))
+            return Finding(Verdict.TOO_SLOW, f"{share}; {all_reduces}; {reason}", line=line)
         return None
 
-    def _conduct(self, returned: Mapping[int, messages.CallResult], own: Sequence[Sequence[Any]]) -> Finding | None:
-        for rank, told in returned.items():
-            inputs = () if any(isinstance(value, Layers) for value in own[rank]) else tuple(own[rank])
-            if finding := self.conduct(told, inputs):
-                return _by(rank, finding)
+    def _check_processes(
+        self, results: Mapping[int, messages.CallResult], inputs_by_rank: Sequence[Sequence[Any]]
+    ) -> Finding | None:
+        for rank, result in results.items():
+            rank_inputs = inputs_by_rank[rank]
+            # With layers, the gradients in the inputs are sent by the exchange, and the rank gets none of them.
+            has_layers = any(isinstance(value, Layers) for value in rank_inputs)
+            if finding := self.check_process(result, () if has_layers else tuple(rank_inputs)):
+                return _name_rank(rank, finding)
         return None
 
 
-def _unmoved(ran: Ran, perturbed: Ran, least: int) -> Finding | None:
-    """What is wrong where a rank returns less than `least` bytes that are others with perturbed messages."""
+def _check_dependence(plain: GroupResult, perturbed: GroupResult, min_bytes: int) -> Finding | None:
+    """Return a finding where fewer than `least` bytes of a rank's result change with perturbed messages."""
     if (finding := perturbed.finding) is not None:
         return replace(finding, cause=f"with other values in its messages, {finding.cause}")
-    for rank, returned in ran.returned.items():
-        pairs = zip(returned.outputs, perturbed.returned[rank].outputs, strict=True)
-        moved = sum(_different_bytes(one, other) for one, other in pairs)
-        if moved < least:
-            cause = f"rank {rank} returns the same whatever it receives by torch.distributed"
-            if moved:
-                cause = f"{moved:,} bytes of what rank {rank} returns depend on what it receives by torch.distributed"
-            told = f"{cause}; at least {least:,} are known to other ranks alone"
-            return Finding(Verdict.NOT_YOUR_KERNEL, told)
+    for rank, result in plain.results.items():
+        pairs = zip(result.outputs, perturbed.results[rank].outputs, strict=True)
+        changed_bytes = sum(_different_bytes(output, perturbed_output) for output, perturbed_output in pairs)
+        if changed_bytes < min_bytes:
+            symptom = f"rank {rank} returns the same whatever it receives by torch.distributed"
+            if changed_bytes:
+                part = f"{changed_bytes:,} bytes of what rank {rank} returns"
+                symptom = f"{part} depend on what it receives by torch.distributed"
+            cause = f"{symptom}; at least {min_bytes:,} are known to other ranks alone"
+            return Finding(Verdict.NOT_YOUR_KERNEL, cause)
     return None
 
 
-def _different_bytes(one: messages.TensorData, other: messages.TensorData) -> int:
-    """The bytes of the elements that differ between two outputs."""
-    itemsize: int = getattr(torch, one.dtype).itemsize
-    if len(one.content) != len(other.content):
-        return len(one.content)
-    first, second = (np.frombuffer(output.content, np.uint8).reshape(-1, itemsize) for output in (one, other))
-    return int((first != second).any(1).sum()) * itemsize
+def _different_bytes(first: messages.TensorData, second: messages.TensorData) -> int:
+    """Return the bytes of the elements that differ between two outputs."""
+    itemsize: int = getattr(torch, first.dtype).itemsize
+    if len(first.content) != len(second.content):
+        return len(first.content)
+    first_elements, second_elements = (
+        np.frombuffer(output.content, np.uint8).reshape(-1, itemsize) for output in (first, second)
+    )
+    return int((first_elements != second_elements).any(1).sum()) * itemsize
 
 
 def _sends_integers(log: Log) -> bool:
     return any(transfer.bytes > CONTROL and not transfer.floats for transfer in log.transfers)
 
 
-def _seconds() -> float:
-    """For the ranks of a case, so that the verdict comes within CASE_SECONDS."""
-    return runner.CASE_SECONDS - 2.0
+def _time_limit() -> float:
+    """Return the seconds that the ranks of a case have, so that the exchange's verdict comes within CASE_SECONDS."""
+    return runner_module.CASE_SECONDS - 2.0
 
 
 def _gradients(inputs: Sequence[Any], layers: Layers) -> list[bytes]:
-    """What the layers of a rank compute."""
+    """Return the gradients that the layers of a rank compute."""
     return [to_bytes(gradient) for gradient in inputs[0].split(list(layers.sizes))] if layers.sizes else []
 
 
@@ -218,11 +281,16 @@ def _row(value: Any, rank: int) -> Any:
     return value[rank].clone() if isinstance(value, torch.Tensor) else value
 
 
-def _joining(inputs: Sequence[Any], rank: int, size: int, layers: Layers, collectives: Sequence[str]) -> messages.Join:
-    given = sent([value for value in inputs[1:] if not isinstance(value, Layers)] if layers.sizes else inputs)
+def _join_request(
+    inputs: Sequence[Any], rank: int, size: int, layers: Layers, collectives: Sequence[str]
+) -> messages.Join:
+    # With layers, input 0 has the gradients: a rank gets each of them when it computes the layer.
+    if layers.sizes:
+        inputs = [value for value in inputs[1:] if not isinstance(value, Layers)]
+    request = call_request(inputs)
     return messages.Join(
-        arguments=given.arguments,
-        tensors=given.tensors,
+        arguments=request.arguments,
+        tensors=request.tensors,
         rank=rank,
         size=size,
         collectives=collectives,
@@ -230,59 +298,62 @@ def _joining(inputs: Sequence[Any], rank: int, size: int, layers: Layers, collec
     )
 
 
-def _answers(members: Sequence[Runner], seconds: float) -> tuple[dict[int, messages.CallResult], dict[int, Finding]]:
-    """What the ranks returned, and how the others ended, within so many seconds for all of them."""
-    end = time.monotonic() + seconds
-    returned, stopped = {}, {}
+def _receive_results(
+    members: Sequence[Runner], seconds: float
+) -> tuple[dict[int, messages.CallResult], dict[int, Finding]]:
+    """Return the results of the ranks that returned and the findings about the others, by rank.
+
+    `seconds` is the time limit for all of them together.
+    """
+    deadline = time.monotonic() + seconds
+    results: dict[int, messages.CallResult] = {}
+    findings: dict[int, Finding] = {}
     for rank, member in enumerate(members):
         try:
-            returned[rank] = member.receive(messages.CallResult, max(end - time.monotonic(), 0.1))
-        except SubmissionFailed as ended:
-            stopped[rank] = ended.finding
-    return returned, stopped
+            results[rank] = member.receive(messages.CallResult, max(deadline - time.monotonic(), 0.1))
+        except SubmissionFailed as error:
+            findings[rank] = error.finding
+    return results, findings
 
 
-def _finding(exchange: Exchange, stopped: dict[int, Finding]) -> Finding | None:
-    """The cause before what followed from it."""
-    between = exchange.finding
-    if between is not None and between.verdict not in _BETWEEN:
-        return between
-    first = next((rank for rank in exchange.first_to_fail if rank in stopped), None)
+def _select_cause(exchange: Exchange, findings_by_rank: dict[int, Finding]) -> Finding | None:
+    """Return the finding about the cause, and not about what followed from it."""
+    between_ranks = exchange.finding
+    if between_ranks is not None and between_ranks.verdict not in _CONSEQUENCES:
+        return between_ranks
+    first = next((rank for rank in exchange.first_to_fail if rank in findings_by_rank), None)
     if first is not None:
-        return _by(first, stopped[first])
-    return between or next((_by(rank, finding) for rank, finding in stopped.items()), None)
+        return _name_rank(first, findings_by_rank[first])
+    return between_ranks or next((_name_rank(rank, finding) for rank, finding in findings_by_rank.items()), None)
 
 
-def _by(rank: int, finding: Finding) -> Finding:
-    if finding.verdict in _OWN:
+def _name_rank(rank: int, finding: Finding) -> Finding:
+    """Return the finding with the rank in its cause, where the rank matters."""
+    if finding.verdict in _INDEPENDENT_OF_RANK:
         return finding
     return Finding(finding.verdict, f"rank {rank}: {finding.cause}", finding.file, finding.line)
 
 
-def _uncomputed(exchange: Exchange, layers: Layers) -> Finding | None:
-    """Whether a rank computed each part once, from the last to the first."""
-    wanted = list(reversed(range(len(layers.seconds))))
+def _check_computed_parts(exchange: Exchange, layers: Layers) -> Finding | None:
+    """Return a finding unless every rank computed each part once, from the last part to the first."""
+    expected = list(reversed(range(len(layers.seconds))))
     for rank in range(len(exchange.ends)):
-        if (done := exchange.computed(rank)) != wanted:
-            told = ", ".join(map(str, done[:4])) + (", …" if len(done) > 4 else "")
-            cause = f"rank {rank} calls backward of layers {told or 'none'}; call each once, the last layer first"
+        if (computed := exchange.computed(rank)) != expected:
+            numbers = ", ".join(map(str, computed[:4])) + (", …" if len(computed) > 4 else "")
+            cause = f"rank {rank} calls backward of layers {numbers or 'none'}; call each once, the last layer first"
             return Finding(Verdict.WRONG_VALUES, cause, line=exchange.first_compute_line(rank))
     return None
 
 
-def _names(size: int, each: int) -> list[str]:
-    if each == 1:
+def _output_names(size: int, outputs_of_rank: int) -> list[str]:
+    if outputs_of_rank == 1:
         return [f"rank {rank}'s output" for rank in range(size)]
-    return [f"rank {rank}'s output {number}" for rank in range(size) for number in range(each)]
+    return [f"rank {rank}'s output {number}" for rank in range(size) for number in range(outputs_of_rank)]
 
 
-def _told(case: Case) -> str:
-    return " ".join(f"{name}={value}" for name, value in case.items())
-
-
-def _made_of(log: Log, seconds: float) -> str:
-    found = sorted(one.bytes for one in log.transfers if one.name == "all_reduce")
-    if len(found) == 1:
-        return f"one all-reduce of {found[0]:,} bytes takes {seconds * 1e6:.0f} µs"
-    sizes = f"{found[0]:,} to {found[-1]:,} bytes" if found else "nothing"
-    return f"{len(found)} all-reduces of {sizes} take {seconds * 1e6:.0f} µs"
+def _describe_all_reduces(log: Log, seconds: float) -> str:
+    sizes = sorted(transfer.bytes for transfer in log.transfers if transfer.name == "all_reduce")
+    if len(sizes) == 1:
+        return f"one all-reduce of {sizes[0]:,} bytes takes {seconds * 1e6:.0f} µs"
+    extent = f"{sizes[0]:,} to {sizes[-1]:,} bytes" if sizes else "nothing"
+    return f"{len(sizes)} all-reduces of {extent} take {seconds * 1e6:.0f} µs"

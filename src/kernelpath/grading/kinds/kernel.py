@@ -1,4 +1,4 @@
-"""Exercises whose kernels do the work: on a GPU, or on the PTX machine, which sees who did."""
+"""Grade exercises whose kernels do the work: on a GPU, or on the PTX machine, which sees who did the work."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from kernelpath.course.registry import Lane
 from kernelpath.course.spec import Exercise
 from kernelpath.device import messages as device
 from kernelpath.grading import ground_truth
-from kernelpath.grading.kinds.python import Python, seen, told_tensor
-from kernelpath.grading.provenance import MUTATED, Observation, borrowed, computed, launched_nothing
+from kernelpath.grading.kinds.python import Python, decode_tensor, process_finding
+from kernelpath.grading.provenance import MUTATED, Observation, check_launches, no_launch_finding, operators_finding
 from kernelpath.grading.traffic import line_traffic
 from kernelpath.line_counters import LineInstructions
 from kernelpath.verdict import Finding, Verdict
@@ -36,24 +36,28 @@ _ENDINGS = {
 }
 
 
-NOTHING = Chosen()
+NO_CHOICES = Chosen()
 
 
 class Kernel(Python):
-    """On the CPU inputs and outputs are the PTX machine's, and so is the word on what happened."""
+    """Calls an entry that launches kernels.
 
-    def __init__(self, exercise: Exercise, on: str) -> None:
-        super().__init__(exercise, on)
-        self.on_machine = self.twin = on == "cpu"
+    On the CPU, inputs and outputs are in the PTX machine's memory, and the machine reports what happened.
+    """
 
-    def conduct(self, returned: messages.CallResult, inputs: tuple[object, ...]) -> Finding | None:
+    def __init__(self, exercise: Exercise, device: str) -> None:
+        super().__init__(exercise, device)
+        self.on_machine = device == "cpu"
+        self.needs_shadow_run = device == "cpu"
+
+    def check_process(self, result: messages.CallResult, inputs: tuple[object, ...]) -> Finding | None:
         overwritten = self.exercise.overwritten(inputs)
-        return seen(returned, inputs, overwritten) or borrowed(
-            returned.operators, returned.launches, self.exercise.entry
+        return process_finding(result, inputs, overwritten) or check_launches(
+            result.operators, result.launches, self.exercise.entry
         )
 
-    def _request(self, inputs: Sequence[Any], case: Case, seed: int, variety: InputMode) -> messages.WorkerRequest:
-        """On a GPU the submission's process draws them, with their strides, and gigabytes need not be sent."""
+    def _make_request(self, inputs: Sequence[Any], case: Case, seed: int, variety: InputMode) -> messages.WorkerRequest:
+        """Return a request whose inputs the submission's process generates, so that gigabytes need not be sent."""
         return messages.Run(case=dict(case), seed=seed, variety=variety)
 
     def call(
@@ -65,113 +69,126 @@ class Kernel(Python):
         variety: InputMode = PLAIN,
         order: int = 0,
         negated: bool = False,
-        chosen: Chosen = NOTHING,
+        chosen: Chosen = NO_CHOICES,
         label: str = "",
-        judged: bool = True,
+        with_outputs: bool = True,
     ) -> Observation:
-        """chosen: what a GPU decided about the kernels, which holds on the PTX machine. negated, label: as in
-        device.Begin. judged: False where the transcript alone is of interest, so that no output is sent.
+        """Call the entry on inputs generated from the seed. See Kind.call.
+
+        Args:
+            negated: Whether the PTX machine negates the results of tensor cores; see device.messages.Begin.
+            chosen: The configurations that a GPU's autotuning chose, which the call on the PTX machine must use.
+            with_outputs: Whether the outputs are fetched. Otherwise the observation has the transcript alone.
         """
         if not self.on_machine:
             return super().call(runner, case, seed, variety=variety)
         runner.ready()
-        drawn = ground_truth.generate_inputs(self.exercise, case, seed, "cpu", variety)
-        inputs = as_inputs(drawn, runner.storage_numbers)
-        runner.request_machine(device.Begin(runner.client, inputs, order, negated, label), device.Done)
+        inputs = ground_truth.generate_inputs(self.exercise, case, seed, "cpu", variety)
+        encoded = encode_inputs(inputs, runner.storage_numbers)
+        runner.request_machine(device.Begin(runner.client, encoded, order, negated, label), device.Done)
         try:
-            placed = runner.request(messages.Run(case=dict(case), seed=0, chosen=chosen), messages.OutputRefs)
-        except SubmissionFailed as stopped:
-            raise SubmissionFailed(self._machine_says(runner) or stopped.finding) from None
-        overwritten = self.exercise.overwritten(inputs.arguments)
-        if not judged:
-            ended = runner.request_machine(device.End(runner.client, (), counted=False), device.Ended)
-            assert ended is not None
-            finding = finding_of(ended.failed) if ended.failed is not None else None
-            return Observation(drawn, (), finding, notes=ended.notes, operators=placed.operators)
-        places = overwritten or placed.outputs
-        asked = [_storage_of(place, inputs) for place in overwritten] or placed.outputs
-        ended = runner.request_machine(device.End(runner.client, asked), device.Ended)
-        assert ended is not None
-        contents = [output.content for output in ended.outputs]
+            output_refs = runner.request(messages.Run(case=dict(case), seed=0, chosen=chosen), messages.OutputRefs)
+        except SubmissionFailed as error:
+            raise SubmissionFailed(self._fault_on_machine(runner) or error.finding) from None
+        overwritten = self.exercise.overwritten(encoded.arguments)
+        if not with_outputs:
+            call_end = runner.request_machine(device.End(runner.client, (), counted=False), device.Ended)
+            assert call_end is not None
+            finding = machine_finding(call_end.failed) if call_end.failed is not None else None
+            return Observation(inputs, (), finding, transcript=call_end.notes, operators=output_refs.operators)
+        places = overwritten or output_refs.outputs
+        # Of an overwritten input the whole storage is fetched: what surrounds it must not have changed.
+        fetched = [_whole_storage(place, encoded) for place in overwritten] or output_refs.outputs
+        call_end = runner.request_machine(device.End(runner.client, fetched), device.Ended)
+        assert call_end is not None
+        contents = [output.content for output in call_end.outputs]
         if overwritten:
-            contents, ended = _taken(overwritten, inputs, ended)
-        finding = self._finding(ended, placed)
+            contents, call_end = _extract_overwritten(overwritten, encoded, call_end)
+        finding = self._call_finding(call_end, output_refs)
         outputs: list[torch.Tensor] = []
         if finding is None:
             outputs = [
-                told_tensor(place.dtype, place.shape, content, "cpu")
+                decode_tensor(place.dtype, place.shape, content, "cpu")
                 for place, content in zip(places, contents, strict=True)
             ]
+        # The kernels of torch.mm are the grader's own: their accesses are nothing to grade.
+        accesses = (access for access in call_end.accesses if Path(access[0]).stem != messages.PRODUCT)
         return Observation(
-            inputs=drawn,
+            inputs=inputs,
             outputs=outputs,
             finding=finding,
-            traffic=line_traffic(one for one in ended.accesses if Path(one[0]).stem != messages.PRODUCT),
-            instructions=tuple(starmap(LineInstructions, ended.instructions)),
-            notes=ended.notes,
-            tensor=ended.tensor,
-            workspace=ended.workspace,
+            traffic=line_traffic(accesses),
+            instructions=tuple(starmap(LineInstructions, call_end.instructions)),
+            transcript=call_end.notes,
+            tensor_core_operations=call_end.tensor,
+            workspace=call_end.workspace,
             flops=self.exercise.flops(**case) if self.exercise.flops else 0,
-            operators=placed.operators,
+            operators=output_refs.operators,
             places=places,
         )
 
-    def with_writer(self, runner: Runner, observation: Observation, finding: Finding, lane: Lane) -> Finding:
+    def add_writer(self, runner: Runner, observation: Observation, finding: Finding, lane: Lane) -> Finding:
         if finding.element is None or not self.on_machine:
             return finding
         output, element = finding.element
         place = observation.places[output]
         itemsize = torch.empty(0, dtype=getattr(torch, place.dtype)).element_size()
-        asked = device.AskWriter(runner.client, place.storage, (place.offset + element) * itemsize)
-        writer = runner.request_machine(asked, device.Writer)
-        if writer is None and lane == "triton" and observation.notes:
-            return replace(finding, cause=f"{finding.cause}; {_programs(observation.notes)}")
+        question = device.AskWriter(runner.client, place.storage, (place.offset + element) * itemsize)
+        writer = runner.request_machine(question, device.Writer)
+        if writer is None and lane == "triton" and observation.transcript:
+            return replace(finding, cause=f"{finding.cause}; {_describe_programs(observation.transcript)}")
         if writer is None or Path(writer.file).stem == messages.PRODUCT:
             return finding
-        who = f"program {writer.block}" if lane == "triton" else f"thread {writer.thread} of block {writer.block}"
-        cause = f"{finding.cause}; {who} wrote the first of them"
+        thread = f"program {writer.block}" if lane == "triton" else f"thread {writer.thread} of block {writer.block}"
+        cause = f"{finding.cause}; {thread} wrote the first of them"
         return replace(finding, cause=cause, file=Path(writer.file).name, line=writer.line)
 
-    def _machine_says(self, runner: Runner) -> Finding | None:
-        """What a kernel did wrong, whatever the submission's process made of it."""
+    def _fault_on_machine(self, runner: Runner) -> Finding | None:
+        """Return a kernel's fault, however the submission's process ended because of it."""
         if not runner.pids:
             return None
-        ended = runner.request_machine(device.End(runner.client, ()), device.Ended)
-        return finding_of(ended.failed) if ended is not None and ended.failed else None
+        call_end = runner.request_machine(device.End(runner.client, ()), device.Ended)
+        return machine_finding(call_end.failed) if call_end is not None and call_end.failed else None
 
-    def _finding(self, ended: device.Ended, placed: messages.OutputRefs) -> Finding | None:
+    def _call_finding(self, call_end: device.Ended, output_refs: messages.OutputRefs) -> Finding | None:
         entry = self.exercise.entry
-        if ended.failed is not None:
-            return finding_of(ended.failed)
-        if placed.tampered:
-            return Finding(Verdict.TAMPERED, placed.tampered)
-        if ended.mutated:
+        if call_end.failed is not None:
+            return machine_finding(call_end.failed)
+        if output_refs.tampered:
+            return Finding(Verdict.TAMPERED, output_refs.tampered)
+        if call_end.mutated:
             return MUTATED
-        if not ended.notes:
-            return computed(placed.operators, entry) or launched_nothing(ended.notes, entry)
-        fault = next((output.fault for output in ended.outputs if output.fault), "")
+        if not call_end.notes:
+            return operators_finding(output_refs.operators, entry) or no_launch_finding(call_end.notes, entry)
+        fault = next((output.fault for output in call_end.outputs if output.fault), "")
         if fault:
-            return computed(placed.operators, entry) or Finding(Verdict.NOT_YOUR_KERNEL, fault)
+            return operators_finding(output_refs.operators, entry) or Finding(Verdict.NOT_YOUR_KERNEL, fault)
         return None
 
 
-def as_inputs(drawn: Sequence[Any], fresh: Iterator[int], *, far: bool = False) -> device.Inputs:
-    """The drawn arguments for the machine; tensors on torch's meta device get address spans.
+def encode_inputs(inputs: Sequence[Any], fresh_numbers: Iterator[int], *, large_offsets: bool = False) -> device.Inputs:
+    """Return the arguments for the PTX machine.
 
-    fresh: numbers for their storages, which are negative there.
+    Tensors become references to storages. Tensors on torch's meta device get address spans without memory.
+
+    Args:
+        inputs: The arguments.
+        fresh_numbers: Numbers for the storages. On the machine they are negative, unlike those of the submission's own
+            storages.
+        large_offsets: Whether offsets may exceed 2**31; see device/far.
     """
     numbers: dict[int, int] = {}
     storages: dict[int, bytes] = {}
     spans: dict[int, int] = {}
     arguments: list[Any] = []
-    for value in drawn:
+    for value in inputs:
         if isinstance(value, torch.device):
             value = device.TorchDevice(str(value))
         elif isinstance(value, torch.Tensor):
             storage = value.untyped_storage()
-            number = numbers.get(storage._cdata)
+            number = numbers.get(storage._cdata)  # tensors that share a storage share it on the machine as well
             if number is None:
-                number = numbers[storage._cdata] = -next(fresh)
+                number = numbers[storage._cdata] = -next(fresh_numbers)
                 if value.is_meta:
                     spans[number] = storage.nbytes()
                 else:
@@ -179,47 +196,57 @@ def as_inputs(drawn: Sequence[Any], fresh: Iterator[int], *, far: bool = False) 
             shape, strides, offset = list(value.shape), list(value.stride()), int(value.storage_offset())
             value = device.Strided(number, dtype_name(value.dtype), shape, strides, offset)
         arguments.append(value)
-    return device.Inputs(arguments, storages, far, spans)
+    return device.Inputs(arguments, storages, large_offsets, spans)
 
 
-_SHOWN = 3
-"""Launches that a message tells of."""
+_MAX_DESCRIBED = 3
+"""The launches that a message describes."""
 
 
-def _programs(notes: Sequence[device.Note]) -> str:
-    """How many programs each of Triton's kernels had: "softmax_rows ran in 3 x 2 programs"."""
-    told = []
-    for note in notes[:_SHOWN]:
-        x, y, z = (count // wide for count, wide in zip(note.grid, note.cluster or (1, 1, 1), strict=True))
-        extents = (x, y, z)[: 3 if z > 1 else 2 if y > 1 else 1]
+def _describe_programs(transcript: Sequence[device.Note]) -> str:
+    """Say how many programs each of Triton's kernels had: "softmax_rows ran in 3 x 2 programs"."""
+    descriptions = []
+    for launch in transcript[:_MAX_DESCRIBED]:
+        # A cluster of blocks runs one program of Triton.
+        cluster = launch.cluster or (1, 1, 1)
+        x, y, z = (blocks // size for blocks, size in zip(launch.grid, cluster, strict=True))
+        if z > 1:
+            extents: tuple[int, ...] = (x, y, z)
+        else:
+            extents = (x, y) if y > 1 else (x,)
         programs = "program" if extents == (1,) else "programs"
-        told.append(f"{note.kernel} ran in {' x '.join(f'{extent:,}' for extent in extents)} {programs}")
-    return ", ".join(told) + ", …" * (len(notes) > _SHOWN)
+        shape = " x ".join(f"{extent:,}" for extent in extents)
+        descriptions.append(f"{launch.kernel} ran in {shape} {programs}")
+    return ", ".join(descriptions) + ", …" * (len(transcript) > _MAX_DESCRIBED)
 
 
-def _storage_of(place: device.Strided, inputs: device.Inputs) -> device.Strided:
-    """All bytes of the storage that a tensor is in."""
+def _whole_storage(place: device.Strided, inputs: device.Inputs) -> device.Strided:
+    """Return a reference to all bytes of the storage that a tensor is in."""
     return device.Strided(place.storage, "uint8", [len(inputs.storages[place.storage])], [1], 0)
 
 
-def _taken(
-    overwritten: Sequence[device.Strided], inputs: device.Inputs, ended: device.Ended
+def _extract_overwritten(
+    overwritten: Sequence[device.Strided], inputs: device.Inputs, call_end: device.Ended
 ) -> tuple[list[bytes], device.Ended]:
-    """The bytes of inputs that a call overwrites, out of their storages; those are mutated where others differ."""
-    mutated = {*ended.mutated} - {place.storage for place in overwritten}
+    """Return the bytes of overwritten inputs, out of the bytes of their storages.
+
+    A storage counts as mutated where bytes outside of the overwritten input differ.
+    """
+    mutated = {*call_end.mutated} - {place.storage for place in overwritten}
     contents = []
-    for place, output in zip(overwritten, ended.outputs, strict=True):
+    for place, output in zip(overwritten, call_end.outputs, strict=True):
         itemsize = getattr(torch, place.dtype).itemsize
-        start, drawn = place.offset * itemsize, inputs.storages[place.storage]
+        start = place.offset * itemsize
         end = start + math.prod(place.shape) * itemsize
+        original = inputs.storages[place.storage]
         contents.append(output.content[start:end])
-        if (drawn[:start], drawn[end:]) != (output.content[:start], output.content[end:]) and not output.fault:
+        if (original[:start], original[end:]) != (output.content[:start], output.content[end:]) and not output.fault:
             mutated.add(place.storage)
-    return contents, replace_struct(ended, mutated=sorted(mutated))
+    return contents, replace_struct(call_end, mutated=sorted(mutated))
 
 
-def finding_of(failed: device.Failed) -> Finding:
-    """How a kernel ended, as a verdict."""
+def machine_finding(failed: device.Failed) -> Finding:
+    """Return the finding about a kernel that the PTX machine ended."""
     if failed.kind == "FORGED":
         return Finding(Verdict.TAMPERED, failed.text)
     return Finding(_ENDINGS.get(failed.kind, Verdict.CRASHED), failed.text, failed.file, failed.line)

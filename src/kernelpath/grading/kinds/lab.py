@@ -1,12 +1,12 @@
-"""Exercises on a simulated device, which is in the device's process, with a GPU and without one.
+"""Grade exercises on a simulated device, which is in the device's process, with a GPU and without a GPU.
 
-The submission has a proxy that it can call. What the device knows and counts, and the memory that it owns, are read
-there; the drawn lab of the grader's inputs takes over what was spent.
+The submission has a proxy of the device that it can call. What the device knows and counts, and the memory that it
+owns, are read from its process. The lab in the grader's inputs takes over the costs that the device counted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import torch
@@ -21,8 +21,8 @@ from kernelpath.device import lab_messages as device
 from kernelpath.device import lab_server
 from kernelpath.device.messages import Done, LabPart
 from kernelpath.grading import compare, ground_truth
-from kernelpath.grading.kinds.kernel import as_inputs
-from kernelpath.grading.kinds.python import Python, told_tensor
+from kernelpath.grading.kinds.kernel import encode_inputs
+from kernelpath.grading.kinds.python import Python, decode_output, decode_tensor
 from kernelpath.grading.provenance import Observation
 from kernelpath.verdict import Finding, Verdict
 from kernelpath.work import messages
@@ -31,62 +31,61 @@ from kernelpath.work.tensors import dtype_name, poison_, to_bytes
 
 
 class Lab(Python):
-    """The entry's own process holds no seed and no lab."""
+    """Calls an entry whose own process holds no seed and no lab."""
 
     on_machine = True
 
     def call(
         self, runner: Runner, case: Case, seed: int, *, variety: InputMode = PLAIN, order: int = 0, label: str = ""
     ) -> Observation:
-        """The first call that is wrong, of that on the drawn lab and those on its variants; the last where none is."""
-        drawn = ground_truth.generate_inputs(self.exercise, case, seed, self.device, variety)
-        observation = self._once(runner, drawn)
-        for inputs in labs.inputs_with_variants(drawn):
-            if compare.judged(self.exercise, observation) is not None:
+        """Call the entry on a lab and its variants, and return the first wrong call, or the last call if none is."""
+        inputs = ground_truth.generate_inputs(self.exercise, case, seed, self.device, variety)
+        observation = self._call_once(runner, inputs)
+        for variant in labs.inputs_with_variants(inputs):
+            if compare.check_observation(self.exercise, observation) is not None:
                 break
-            observation = self._once(runner, inputs)
+            observation = self._call_once(runner, variant)
         return observation
 
-    def _once(self, runner: Runner, inputs: tuple[Any, ...]) -> Observation:
+    def _call_once(self, runner: Runner, inputs: tuple[Any, ...]) -> Observation:
         runner.ready()
         lab = next(value for value in inputs if isinstance(value, labs.Lab))
-        told = as_inputs([_part(value, lab, self.device) for value in inputs], runner.storage_numbers)
-        runner.request_machine(device.BeginLab(runner.client, told, lab_server.described(lab)), Done)
+        encoded = encode_inputs([_encode_lab(value, lab, self.device) for value in inputs], runner.storage_numbers)
+        runner.request_machine(device.BeginLab(runner.client, encoded, lab_server.described(lab)), Done)
         try:
-            returned = runner.request(messages.Run(case={}, seed=0), messages.CallResult)
-        except SubmissionFailed as stopped:
-            raise SubmissionFailed(_forged(runner) or stopped.finding) from None
-        outputs = [told_tensor(one.dtype, one.shape, one.content, self.device) for one in returned.outputs]
-        spans = [_span(output, place) for output, place in zip(outputs, returned.output_refs, strict=False)]
-        ended = runner.request_machine(device.EndLab(runner.client, spans), device.LabEnded)
-        assert ended is not None
-        if isinstance(lab, Simulated) and ended.spent is not None:
-            lab.spent = ended.spent
-        if isinstance(lab, RecordedGpu) and ended.tuning is not None:
-            lab.spent = ended.tuning
-        finding = self.conduct(returned, inputs)
-        if ended.failed is not None:
-            finding = Finding(Verdict.TAMPERED, ended.failed.text)
+            result = runner.request(messages.Run(case={}, seed=0), messages.CallResult)
+        except SubmissionFailed as error:
+            raise SubmissionFailed(_forgery_finding(runner) or error.finding) from None
+        outputs = [decode_output(output, self.device) for output in result.outputs]
+        spans = [_span(output, place) for output, place in zip(outputs, result.output_refs, strict=False)]
+        call_end = runner.request_machine(device.EndLab(runner.client, spans), device.LabEnded)
+        assert call_end is not None
+        if isinstance(lab, Simulated) and call_end.spent is not None:
+            lab.spent = call_end.spent
+        if isinstance(lab, RecordedGpu) and call_end.tuning is not None:
+            lab.spent = call_end.tuning
+        finding = self.check_process(result, inputs)
+        if call_end.failed is not None:
+            finding = Finding(Verdict.TAMPERED, call_end.failed.text)
         if len(spans) != len(outputs):
             finding = Finding(Verdict.TAMPERED, "the submission answered in place of the worker")
         if finding is None:
-            held = [self._held(output, content) for output, content in zip(outputs, ended.held, strict=True)]
-            outputs = list(lab.graded(outputs, held))
-        return Observation(inputs=inputs, outputs=outputs, finding=finding, operators=returned.operators)
+            in_lab = [self._decode(output, content) for output, content in zip(outputs, call_end.held, strict=True)]
+            outputs = list(lab.graded(outputs, in_lab))
+        return Observation(inputs=inputs, outputs=outputs, finding=finding, operators=result.operators)
 
-    def _held(self, output: torch.Tensor, content: bytes | None) -> torch.Tensor:
-        """The output as it is in the lab's memory; poison where it has none."""
-        shape: Sequence[int] = output.shape
+    def _decode(self, output: torch.Tensor, content: bytes | None) -> torch.Tensor:
+        """Return the output as it is in the lab's memory; poison where the lab's memory does not have it."""
         if content is None:
             halves = torch.empty(output.nbytes // 2 * 2, dtype=torch.uint8)
             content = to_bytes(poison_(halves)) + bytes(output.nbytes % 2)
-        return told_tensor(dtype_name(output.dtype), shape, content, self.device)
+        return decode_tensor(dtype_name(output.dtype), output.shape, content, self.device)
 
 
-def _forged(runner: Runner) -> Finding | None:
-    """What the submission's process sent in place of a call, where that ended it."""
-    ended = runner.request_machine(device.EndLab(runner.client, ()), device.LabEnded) if runner.pids else None
-    return Finding(Verdict.TAMPERED, ended.failed.text) if ended is not None and ended.failed else None
+def _forgery_finding(runner: Runner) -> Finding | None:
+    """Return a finding about a message that no proxy sends, if such a message ended the call."""
+    call_end = runner.request_machine(device.EndLab(runner.client, ()), device.LabEnded) if runner.pids else None
+    return Finding(Verdict.TAMPERED, call_end.failed.text) if call_end is not None and call_end.failed else None
 
 
 _KINDS: Mapping[type[labs.Lab], Literal["bus", "timer", "recorded"]] = {
@@ -96,12 +95,12 @@ _KINDS: Mapping[type[labs.Lab], Literal["bus", "timer", "recorded"]] = {
 }
 
 
-def _part(value: Any, lab: labs.Lab, on: str) -> Any:
-    """An input for the wire: the lab and its methods by name."""
+def _encode_lab(value: Any, lab: labs.Lab, device_name: str) -> Any:
+    """Return an input for the wire, where the lab is a LabPart, and a method of the lab a LabPart with its name."""
     kind = _KINDS[type(lab)]
     if value is lab:
-        return LabPart(kind, on)
-    return LabPart(kind, on, value.__name__) if getattr(value, "__self__", None) is lab else value
+        return LabPart(kind, device_name)
+    return LabPart(kind, device_name, value.__name__) if getattr(value, "__self__", None) is lab else value
 
 
 def _span(output: torch.Tensor, place: Any) -> device.Span:

@@ -1,7 +1,7 @@
-"""Exercises that launch nothing that is graded: layouts, formulas. The result alone counts.
+"""Grade exercises without kernels, such as layouts and formulas, by their results alone.
 
-The submission's process is sent the inputs: what draws them stands beside what knows the right results. An exercise
-with a simulated device is of the kind lab.
+The submission's process is sent the inputs, since the code that generates them is beside the code that knows the right
+results. An exercise with a simulated device is of the kind lab.
 """
 
 from __future__ import annotations
@@ -24,74 +24,92 @@ from kernelpath.work.tensors import dtype_name, fingerprints, storage_bytes, to_
 
 
 class Python:
-    """Runs in the submission's process."""
+    """Calls an entry in the submission's process."""
 
-    on_machine = twin = False
+    on_machine = False
+    needs_shadow_run = False
 
     def __init__(self, exercise: Exercise, device: str) -> None:
-        self.exercise, self.device = exercise, device
+        self.exercise = exercise
+        self.device = device
 
     def call(
         self, runner: Runner, case: Case, seed: int, *, variety: InputMode = PLAIN, order: int = 0, label: str = ""
     ) -> Observation:
+        """Call the entry on inputs generated from the seed. See Kind.call."""
         inputs = ground_truth.generate_inputs(self.exercise, case, seed, self.device, variety)
-        returned = runner.request(self._request(inputs, case, seed, variety), messages.CallResult)
+        result = runner.request(self._make_request(inputs, case, seed, variety), messages.CallResult)
         return Observation(
             inputs=inputs,
-            outputs=[told_tensor(one.dtype, one.shape, one.content, self.device) for one in returned.outputs],
-            finding=self.conduct(returned, inputs),
-            operators=returned.operators,
+            outputs=[decode_output(output, self.device) for output in result.outputs],
+            finding=self.check_process(result, inputs),
+            operators=result.operators,
         )
 
-    def _request(self, inputs: Sequence[Any], case: Case, seed: int, variety: InputMode) -> messages.WorkerRequest:
-        """What the submission's process is asked for."""
-        return sent(inputs)
+    def _make_request(self, inputs: Sequence[Any], case: Case, seed: int, variety: InputMode) -> messages.WorkerRequest:
+        """Return the request to the submission's process."""
+        return call_request(inputs)
 
-    def conduct(self, returned: messages.CallResult, inputs: tuple[object, ...]) -> Finding | None:
-        """What the submission did besides giving outputs."""
-        return seen(returned, inputs, self.exercise.overwritten(inputs))
+    def check_process(self, result: messages.CallResult, inputs: tuple[object, ...]) -> Finding | None:
+        """Return a finding about what the submission did in its process besides returning outputs."""
+        return process_finding(result, inputs, self.exercise.overwritten(inputs))
 
-    def judged(self, observation: Observation) -> Finding | None:
-        return compare.judged(self.exercise, observation)
+    def check(self, observation: Observation) -> Finding | None:
+        """Return a finding about a call, its outputs included."""
+        return compare.check_observation(self.exercise, observation)
 
-    def with_writer(self, runner: Runner, observation: Observation, finding: Finding, lane: Lane) -> Finding:
+    def add_writer(self, runner: Runner, observation: Observation, finding: Finding, lane: Lane) -> Finding:
+        """Return the finding as it is: there is no kernel whose thread wrote the wrong element."""
         return finding
 
 
-def sent(inputs: Sequence[Any]) -> messages.Call:
-    """The request to call the entry on these inputs."""
+def call_request(inputs: Sequence[Any]) -> messages.Call:
+    """Return the request to call the entry on these inputs."""
     tensors = {
-        place: messages.TensorData(dtype_name(value.dtype), list(value.shape), to_bytes(value))
-        for place, value in enumerate(inputs)
+        position: messages.TensorData(dtype_name(value.dtype), list(value.shape), to_bytes(value))
+        for position, value in enumerate(inputs)
         if isinstance(value, torch.Tensor)
     }
     return messages.Call(
-        arguments=[None if place in tensors else one for place, one in enumerate(inputs)], tensors=tensors
+        arguments=[None if position in tensors else value for position, value in enumerate(inputs)], tensors=tensors
     )
 
 
-def told_tensor(dtype: str, shape: Sequence[int], content: bytes, on: str) -> torch.Tensor:
-    """An output as it was told. Raises SubmissionFailed where no worker of ours can have told it."""
+def decode_output(output: messages.TensorData, device: str) -> torch.Tensor:
+    """Return an output as a tensor. Raise SubmissionFailed where the worker's code cannot have sent it."""
+    return decode_tensor(output.dtype, output.shape, output.content, device)
+
+
+def decode_tensor(dtype: str, shape: Sequence[int], content: bytes, device: str) -> torch.Tensor:
+    """Return a tensor that was sent. Raise SubmissionFailed where its parts do not fit together."""
     try:
-        return ground_truth.tensor_of(dtype, shape, content, on)
-    except ground_truth.NoTensor:
+        return ground_truth.decode_tensor(dtype, shape, content, device)
+    except ground_truth.InvalidTensor:
         raise SubmissionFailed(Finding(Verdict.TAMPERED, "the submission answered in place of the worker")) from None
 
 
-def seen(
-    returned: messages.CallResult, inputs: tuple[object, ...], overwritten: Sequence[object] = ()
+def process_finding(
+    result: messages.CallResult, inputs: tuple[object, ...], overwritten: Sequence[object] = ()
 ) -> Finding | None:
-    """Tampering, guard bands and inputs, as the submission's process tells of them. overwritten: inputs that it may."""
-    if returned.tampered:
-        return Finding(Verdict.TAMPERED, returned.tampered)
-    if returned.out_of_bounds:
-        return Finding(Verdict.OUT_OF_BOUNDS, f"a kernel {returned.out_of_bounds}")
+    """Return a finding about tampering, guard bands or changed inputs, as the submission's process reports them.
+
+    Args:
+        result: The report.
+        inputs: The inputs as the grader generated them.
+        overwritten: The inputs that the call may change.
+    """
+    if result.tampered:
+        return Finding(Verdict.TAMPERED, result.tampered)
+    if result.out_of_bounds:
+        return Finding(Verdict.OUT_OF_BOUNDS, f"a kernel {result.out_of_bounds}")
     tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
-    if len(returned.input_fingerprints) != len(tensors):
+    if len(result.input_fingerprints) != len(tensors):
         return MUTATED
-    mine = {id(value) for value in overwritten}
-    kept = [
-        (seen, value) for seen, value in zip(returned.input_fingerprints, tensors, strict=True) if id(value) not in mine
+    overwritten_ids = {id(value) for value in overwritten}
+    constant = [
+        (fingerprint, value)
+        for fingerprint, value in zip(result.input_fingerprints, tensors, strict=True)
+        if id(value) not in overwritten_ids
     ]
-    drawn = fingerprints([storage_bytes(value) for _, value in kept])
-    return None if [list(seen) for seen, _ in kept] == drawn else MUTATED
+    expected = fingerprints([storage_bytes(value) for _, value in constant])
+    return None if [list(fingerprint) for fingerprint, _ in constant] == expected else MUTATED

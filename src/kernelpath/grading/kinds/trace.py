@@ -1,7 +1,8 @@
-"""Exercises that read recordings of profilers. The grader varies a recording, and the submission reports on it.
+"""Grade exercises that read recordings of profilers.
 
-The reference's facts are found in the grader's process, in the same bytes. A submission has files in a folder of its
-own, and neither the seed nor the recording that they were made from.
+The grader varies a recording, and the submission reports on it. The reference's facts are computed in the grader's
+process from the same bytes. A submission has files in a folder of its own, and neither the seed nor the recording that
+they were made from.
 """
 
 from __future__ import annotations
@@ -22,32 +23,37 @@ from kernelpath.work.runner import Runner, Usage
 
 
 class Trace(Python):
-    """The entry's own process is sent the files."""
+    """Calls an entry on files that are sent to its process."""
 
     def call(
         self, runner: Runner, case: Case, seed: int, *, variety: InputMode = PLAIN, order: int = 0, label: str = ""
     ) -> Observation:
+        """Call the entry on a variation of the recording, and compare its facts. See Kind.call."""
         try:
             inputs = ground_truth.generate_inputs(self.exercise, case, seed, "cpu", variety)
             expected = self.exercise.reference(*inputs)
         except Malformed as error:
             raise Usage(str(error)) from error
         files = [value for value in inputs if isinstance(value, TraceFile)]
-        others = [value for value in inputs if not isinstance(value, TraceFile)]
-        told = runner.request(messages.ReadFiles(files=files, arguments=others), messages.ReportedFacts)
-        if told.tampered:
-            finding: Finding | None = Finding(Verdict.TAMPERED, told.tampered)
+        arguments = [value for value in inputs if not isinstance(value, TraceFile)]
+        report = runner.request(messages.ReadFiles(files=files, arguments=arguments), messages.ReportedFacts)
+        if report.tampered:
+            finding: Finding | None = Finding(Verdict.TAMPERED, report.tampered)
         else:
             (tolerance,) = self.exercise.tolerance.values()
-            finding = facts.check_facts(self.exercise.entry, told.facts, expected, tolerance)
+            finding = facts.check_facts(self.exercise.entry, report.facts, expected, tolerance)
         return Observation(inputs=inputs, outputs=(), finding=finding)
 
-    def judged(self, observation: Observation) -> Finding | None:
+    def check(self, observation: Observation) -> Finding | None:
         return observation.finding
 
 
 def on_recording(exercise: Exercise, folder: Path | None) -> Exercise:
-    """The exercise with the cases of a learner's recording in place of ours. Raises Usage where it takes none."""
+    """Return the exercise with the cases of a learner's recording instead of its own.
+
+    Raises:
+        Usage: The exercise accepts no recording.
+    """
     if folder is None:
         return exercise
     if any("recording" not in case for case in exercise.cases):
