@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from kernelpath import packages, words
 from kernelpath.course.labs.fabric import Log
 from kernelpath.course.problem import Case
+from kernelpath.course.spec import Exercise
 from kernelpath.device import gpu
 from kernelpath.device import messages as device_messages
 from kernelpath.grading import (
@@ -44,6 +45,18 @@ Progress = Callable[[str], None]
 
 _ONCE_MORE = -1
 """In place of a case's index, to draw other values."""
+
+
+def check_counters(exercise: Exercise, case: Case, observation: Observation) -> Finding | None:
+    """Return the first limit on traffic, divergence, and instructions that a case breaks."""
+    elements = sum(output.numel() for output in observation.outputs)
+    returned = sum(output.nbytes for output in observation.outputs)
+    columns = min((output.shape[-1] for output in observation.outputs if output.dim() > 1), default=sys.maxsize)
+    return (
+        traffic.check_case(exercise, case, observation.traffic, returned, columns)
+        or divergence.check_case(exercise, case, observation.instructions)
+        or instructions.check_case(exercise, case, observation.traffic, observation.instructions, elements)
+    )
 
 
 class GradingRun:
@@ -233,16 +246,11 @@ class GradingRun:
             return None
         if isinstance(self._kind, Distributed) and observation.log is not None:
             return self._kind.beyond(case, observation.log)
-        elements = sum(output.numel() for output in observation.outputs)
-        returned = sum(output.nbytes for output in observation.outputs)
-        columns = min((output.shape[-1] for output in observation.outputs if output.dim() > 1), default=sys.maxsize)
         held = memory.check_workspace(self.exercise, case, observation.workspace) if case is self._largest else None
         return (
             provenance.too_many(self.exercise, observation.notes)
             or held
-            or traffic.check_case(self.exercise, case, observation.traffic, returned, columns)
-            or divergence.check_case(self.exercise, case, observation.instructions)
-            or instructions.check_case(self.exercise, case, observation.traffic, observation.instructions, elements)
+            or check_counters(self.exercise, case, observation)
         )
 
     def _by_tensor_cores(self, graded: Sequence[GradedCase]) -> Finding | None:
