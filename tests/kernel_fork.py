@@ -30,9 +30,6 @@ PRELOADED = (
     "kernelpath.show.notebook",
     "kernelpath.show.plots",
     "kernelpath.show.answers",
-    "kernelpath.lanes.cuda",
-    "kernelpath.lanes.triton_ready",
-    "kernelpath.lanes.cute",
 )
 
 _INTERRUPT = b"i"
@@ -74,7 +71,8 @@ def serve(address: str, package: str) -> NoReturn:
     sys.path.insert(0, package)
     os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"  # as ipykernel sets it before any import
     gc.disable()  # nothing that an import makes is garbage
-    for module in PRELOADED:
+    workers = importlib.import_module("kernelpath.grading.workers")
+    for module in (*PRELOADED, *workers.READY.values()):
         importlib.import_module(module)
     gc.freeze()
     signal.signal(signal.SIGCHLD, _reap)
