@@ -22,9 +22,10 @@ ARG TORCH_ON_AARCH64="torch<2.11"
 ARG PIP_EXTRA_INDEX_URL
 COPY --chown=learner pyproject.toml setup.py README.md LICENSE ./
 COPY --chown=learner src src
+COPY --chown=learner warpcheck warpcheck
 RUN python3 -m venv "$VIRTUAL_ENV" \
     && if [ "$(uname -m)" = aarch64 ]; then echo "$TORCH_ON_AARCH64"; fi > /tmp/constraints.txt \
-    && pip install --no-cache-dir --constraint /tmp/constraints.txt --editable '.[cutlass,pallas]'
+    && pip install --no-cache-dir --constraint /tmp/constraints.txt --editable ./warpcheck --editable '.[cutlass,pallas]'
 
 COPY --chown=learner . .
 EXPOSE 8888

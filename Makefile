@@ -23,6 +23,7 @@ quick: lint
 lint: $(INSTALLED)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/lint-imports --no-logo
 
 # One process checks all files. The exams are modules of one name, so each gets a link under a name of its own.
 EXAMS := .mypy_cache/exams
@@ -31,7 +32,7 @@ types: $(INSTALLED)
 	rm -rf $(EXAMS)
 	mkdir -p $(EXAMS)
 	for exam in checks/*/checkpoint.py; do ln -s "$(CURDIR)/$$exam" "$(EXAMS)/exam_$$(basename "$$(dirname "$$exam")").py"; done
-	$(BIN)/mypy src checks tests benchmarks $(EXAMS)
+	$(BIN)/mypy src warpcheck/src warpcheck/tests checks tests benchmarks $(EXAMS)
 
 # Right submissions, graded with other seeds every day: none may be rejected.
 seeds: $(INSTALLED)
@@ -74,7 +75,7 @@ examples: $(INSTALLED)
 # newest versions that were tried, Python's too where PYTHON names no other. Of torch pip takes the build that it is set
 # up for: the one for CPUs is 0.2 GB, the one for CUDA brings 2 GB of libraries along.
 SMOKE := tests/test_hooks.py tests/test_doctor.py tests/test_exception_findings.py tests/simt/test_kernels.py tests/simt/test_triton.py
-tried = PYTHONPATH=src python3 -c 'from kernelpath import packages; print($(1))'
+tried = PYTHONPATH=src:warpcheck/src python3 -c 'from kernelpath import packages; print($(1))'
 
 test-oldest: VERSIONS := lowest
 test-newest: VERSIONS := newest
@@ -83,7 +84,7 @@ test-oldest test-newest: PYTHON = python$(shell $(call tried,packages.TRIED_VERS
 test-oldest test-newest: test-%:
 	$(PYTHON) -m venv .venv-$*
 	$(call tried,packages.constraints("$(VERSIONS)")) > .venv-$*/constraints.txt
-	.venv-$*/bin/pip install --quiet --constraint .venv-$*/constraints.txt --editable '.[test]'
+	.venv-$*/bin/pip install --quiet --constraint .venv-$*/constraints.txt --editable ./warpcheck --editable '.[test]'
 	.venv-$*/bin/kp doctor
 	.venv-$*/bin/kp check --all --tree solutions --device cpu
 	.venv-$*/bin/kp dev spills
@@ -93,18 +94,18 @@ test-oldest test-newest: test-%:
 test-wheel:
 	$(PYTHON) -m venv .venv-wheel
 	echo '$(TORCH)' > .venv-wheel/constraints.txt
-	.venv-wheel/bin/pip wheel --quiet --no-deps --wheel-dir .venv-wheel/dist .
-	.venv-wheel/bin/pip install --quiet --constraint .venv-wheel/constraints.txt .venv-wheel/dist/kernelpath-*.whl
+	.venv-wheel/bin/pip wheel --quiet --no-deps --wheel-dir .venv-wheel/dist ./warpcheck .
+	.venv-wheel/bin/pip install --quiet --constraint .venv-wheel/constraints.txt .venv-wheel/dist/*.whl
 	rm -rf .venv-wheel/learn
 	cd .venv-wheel && bin/kp new learn
 	cd .venv-wheel/learn && ../bin/kp check vector_add --device cpu | grep NOT_STARTED
 	cp solutions/1_architecture/w01b_vector_add.* .venv-wheel/learn/phases/1_architecture
 	cd .venv-wheel/learn && ../bin/kp check vector_add --device cpu
 
-$(INSTALLED): pyproject.toml
+$(INSTALLED): pyproject.toml warpcheck/pyproject.toml
 	$(PYTHON) -m venv .venv
 	echo '$(TORCH)' > .venv/constraints.txt
-	$(BIN)/pip install --quiet --constraint .venv/constraints.txt --editable '.[test]'
+	$(BIN)/pip install --quiet --constraint .venv/constraints.txt --editable ./warpcheck --editable '.[test]'
 	touch $@
 
 .PHONY: grade test quick lint types seeds gpu-tests tests unit gradings portable verdicts examples test-oldest test-newest test-wheel

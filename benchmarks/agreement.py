@@ -20,9 +20,9 @@ import torch
 
 from kernelpath.course import registry
 from kernelpath.course.registry import Item
-from kernelpath.grading.ground_truth import derive_seed, draw_inputs
-from kernelpath.lanes import cuda
+from kernelpath.grading.ground_truth import derive_seed, generate_inputs
 from kernelpath.work.stopwatch import Stopwatch
+from warpcheck.frontends import cuda
 
 Outputs = dict[str, list[torch.Tensor]]
 
@@ -51,7 +51,7 @@ def outputs(device: str) -> Outputs:
             continue
         entry = _entry(item, exercise.entry, device)
         for index, case in enumerate(exercise.cases):
-            inputs = draw_inputs(exercise, case, derive_seed(1, index), "cpu")
+            inputs = generate_inputs(exercise, case, derive_seed(1, index), "cpu")
             result = entry(*peers.moved(inputs, device))
             tensors = result if isinstance(result, tuple) else (result,)
             found[f"{item.name} {dict(case)}"] = [tensor.cpu() for tensor in tensors]
@@ -90,7 +90,7 @@ def difference(ours: torch.Tensor, theirs: torch.Tensor, measure: str) -> dict[s
 
 def _entry(item: Item, name: str, device: str) -> Any:
     if item.lane == "triton":
-        from kernelpath.lanes import triton
+        from warpcheck.frontends import triton
 
         triton.activate(device)
     return getattr(registry.import_file(item.solution, f"agreement_{item.name}"), name)

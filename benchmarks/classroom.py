@@ -67,7 +67,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, help="how many at a time; default: one for each processor or GPU")
     parser.add_argument("--ray", metavar="ADDRESS", help='grade on this Ray cluster; "auto" is that of this machine')
     options = parser.parse_args()
-    engine = cluster.at(options.ray) if options.ray else classroom.this_machine
+    engine = cluster.engine_at(options.ray) if options.ray else classroom.this_machine
     item = registry.find("w01b_vector_add")
     print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f} at the start")
     with tempfile.TemporaryDirectory() as name, overview.bar(Console(stderr=True)) as tell:
@@ -89,7 +89,7 @@ def main() -> None:
                 device=options.device,
                 jobs=options.jobs,
                 engine=engine,
-                tell=look,
+                on_graded=look,
             )
             took.append(time.perf_counter() - begun)
             print(f"{run} run: {took[-1]:.1f} s")

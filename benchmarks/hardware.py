@@ -23,8 +23,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from kernelpath import lanes
 from kernelpath.course import registry
+from warpcheck import frontends
 
 HERE = registry.root()
 sys.path.insert(0, str(HERE))
@@ -85,7 +85,7 @@ def patterns(device: str) -> Iterator[Launchable]:
     """Every access pattern's launch."""
     import torch
 
-    from kernelpath.lanes import cuda
+    from warpcheck.frontends import cuda
 
     a, b = torch.zeros(2, FLOATS, device=device)
     for pattern in PATTERNS:
@@ -97,7 +97,7 @@ def hopper_patterns(device: str) -> Iterator[Launchable]:
     """Every pattern of sm_90a."""
     import torch
 
-    from kernelpath.lanes import cuda
+    from warpcheck.frontends import cuda
 
     for pattern in hopper.PATTERNS:
         given, read, out = torch.zeros(3, hopper.SIDE, hopper.SIDE, device=device)
@@ -111,7 +111,7 @@ def usual_kernels(device: str) -> Iterator[Launchable]:
     """Every launch of the corpus."""
     import torch
 
-    from kernelpath.lanes import cuda
+    from warpcheck.frontends import cuda
 
     for one in corpus.KERNELS:
         a, c, b = (torch.from_numpy(array).to(device) for array in corpus.inputs())
@@ -121,8 +121,8 @@ def usual_kernels(device: str) -> Iterator[Launchable]:
 
 def reference_kernels(device: str) -> Iterator[Launchable]:
     """Every reference kernel's call on its largest declared case. It has been called before, and so is compiled."""
-    from kernelpath.grading.ground_truth import draw_inputs
-    from kernelpath.lanes import triton
+    from kernelpath.grading.ground_truth import generate_inputs
+    from warpcheck.frontends import triton
 
     triton.activate(device)
     for item in registry.exercises():
@@ -130,7 +130,7 @@ def reference_kernels(device: str) -> Iterator[Launchable]:
         if not exercise.is_kernel:
             continue
         case = max(exercise.cases, key=lambda case: exercise.compulsory_bytes(**case))
-        inputs = peers.moved(draw_inputs(exercise, case, 1, "cpu"), device)
+        inputs = peers.moved(generate_inputs(exercise, case, 1, "cpu"), device)
         entry = getattr(registry.import_file(item.solution, f"hardware_{item.name}"), exercise.entry)
         entry(*inputs)
         yield item.name, partial(entry, *inputs)
@@ -147,8 +147,8 @@ def launch(part: str, log: Path) -> None:
     for name, call in PARTS[part]("cuda"):
         torch.cuda.synchronize()
         torch.cuda.profiler.start()
-        seen: list[lanes.Launched] = []
-        with lanes.observe(seen.append):
+        seen: list[frontends.Launched] = []
+        with frontends.observe(seen.append):
             call()
         launches += [(name, launched.name) for launched in seen]
         torch.cuda.synchronize()
@@ -185,8 +185,8 @@ def machine(part: str) -> dict[str, dict[str, int]]:
     """What the PTX machine counts for the same launches."""
     found: dict[str, dict[str, int]] = {}
     for name, call in PARTS[part]("cpu"):
-        launched: list[lanes.Launched] = []
-        with lanes.observe(launched.append):
+        launched: list[frontends.Launched] = []
+        with frontends.observe(launched.append):
             call()
         totals = [one.counted.totals for one in launched if one.counted is not None]
         found[name] = {ours: sum(getattr(counted, ours) for counted in totals) for ours in SUMS.get(part, METRICS)}

@@ -40,7 +40,7 @@ def call_of(name: str) -> tuple[Callable[[], Any], Any]:
     """What runs a kernel on its operands, and what it should give."""
     import torch
 
-    from kernelpath.lanes import cuda
+    from warpcheck.frontends import cuda
 
     draw = torch.Generator().manual_seed(1)
     if name == "product":
@@ -68,10 +68,10 @@ def run(name: str) -> None:
     """Run a kernel here and print what it took."""
     import torch
 
-    from kernelpath.device import gpu
-    from kernelpath.simt import Module
+    from warpcheck import simulated_gpu
+    from warpcheck.simt import Module
 
-    gpu.show({}, "sm_90a")
+    simulated_gpu.show({}, "sm_90a")
     spent = [0.0, 0.0]
 
     def timed(method: Callable[..., Any]) -> Callable[..., Any]:

@@ -12,7 +12,7 @@ Copies: each reference kernel with other names, no comments, and a new statement
 Prints, for each threshold on the share of shared passages, the honest pairs above it with the upper end of the 95 %
 confidence interval of their rate (Clopper and Pearson, "The Use of Confidence or Fiducial Limits Illustrated in the
 Case of the Binomial", Biometrika 26, 1934), and the share of the copies above it. The constant is
-`kernelpath.school.similarity.LEAST_SHARE`.
+`kernelpath.school.similarity.MIN_SHARE`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from kernelpath import files
 from kernelpath.course import registry
 from kernelpath.course.registry import Item
 from kernelpath.school import similarity
-from kernelpath.school.similarity import LEAST_PASSAGES, Pair
+from kernelpath.school.similarity import MIN_PASSAGES, Pair
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests import planted
@@ -66,7 +66,7 @@ def main() -> None:
 
 
 def count_above(pairs: list[Pair], threshold: float) -> int:
-    return sum(pair.share >= threshold and pair.passages >= LEAST_PASSAGES for pair in pairs)
+    return sum(pair.share >= threshold and pair.passages >= MIN_PASSAGES for pair in pairs)
 
 
 def honest_pairs() -> tuple[list[Pair], list[Pair], int]:
@@ -90,21 +90,21 @@ def honest_pairs() -> tuple[list[Pair], list[Pair], int]:
 
 
 def own_passages(item: Item, python_file: Path) -> set[int]:
-    return similarity.passages_of(files.submitted(python_file)) - similarity.passages_provided(item)
+    return similarity.passages_of_files(files.submitted(python_file)) - similarity.provided_passages(item)
 
 
 def copy_shares(every: int) -> Iterator[float]:
     """Yield, for each reference kernel that is long enough, the share that a disguised copy has in common with it."""
     for item in registry.exercises(ROOT):
-        provided = similarity.passages_provided(item)
+        provided = similarity.provided_passages(item)
         sources = [(path.suffix, files.source_text(path)) for path in item.files("solutions")]
         original, copy = (
-            {passage for suffix, text in texts for passage in similarity.passages_in(suffix, text)} - provided
+            {passage for suffix, text in texts for passage in similarity.passages_of_text(suffix, text)} - provided
             for texts in (sources, [(suffix, disguise(suffix, text, every)) for suffix, text in sources])
         )
-        if len(original) >= LEAST_PASSAGES:
+        if len(original) >= MIN_PASSAGES:
             shared = len(original & copy)
-            yield shared / min(len(original), len(copy)) if shared >= LEAST_PASSAGES else 0.0
+            yield shared / min(len(original), len(copy)) if shared >= MIN_PASSAGES else 0.0
 
 
 def disguise(suffix: str, text: str, every: int) -> str:

@@ -21,10 +21,10 @@ from pathlib import Path
 
 import numpy as np
 
-from kernelpath import files, simt
-from kernelpath.lanes import nvrtc
-from kernelpath.simt import ptx
-from kernelpath.simt.compiler import compile_kernel
+from warpcheck import ptx, simt
+from warpcheck.cache import use_root
+from warpcheck.compiler import compile_kernel
+from warpcheck.frontends import nvrtc
 
 os.environ["NUMBA_ENABLE_CUDASIM"] = "1"
 warnings.simplefilter("ignore")
@@ -153,7 +153,7 @@ def print_rates() -> None:
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        files.use_root(Path(folder))
+        use_root(Path(folder))
         print_compiling()
         print_rates()
 

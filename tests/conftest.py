@@ -168,10 +168,10 @@ class Solutions:
     def report(self, item: Item) -> Report:
         with (self.folder / f"{item.name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            report = graded.kept(item, self.folder)
+            report = graded.load_report(item, self.folder)
             if report is None:
                 report = grade.grade(item, item.solution, device="cpu")
-                graded.keep(item, report, self.folder)
+                graded.save_report(item, report, self.folder)
         return report
 
 

@@ -2,8 +2,8 @@
 
 A grading starts processes, runs every case and then runs them again in another process. A submission whose verdict
 states a fact of one call (a race, a wrong value, too many sectors) needs none of that: the entry is called here as a
-notebook calls it, with the checks of `lanes.check`, and the grader's own functions judge what it returns. A section of
-tests/rejects says by its option `case` in which case the fault shows first; this module finds it:
+notebook calls it, with the checks of `frontends.check`, and the grader's own functions judge what it returns. A section
+of tests/rejects says by its option `case` in which case the fault shows first; this module finds it:
 
     python -m tests.direct [--write] [w04b_matmul_tiled ...]
 
@@ -36,17 +36,14 @@ from typing import Any
 
 import torch
 
-from kernelpath import lanes, simt, words
+from kernelpath import words
 from kernelpath.course import registry
-from kernelpath.course.inputs import EXTREME, PLAIN, Variety
+from kernelpath.course.inputs import EXTREME, PLAIN, InputMode
 from kernelpath.course.problem import Case
 from kernelpath.course.registry import Item
-from kernelpath.device import gpu
 from kernelpath.grading import compare, devices, divergence, ground_truth, instructions, traffic
 from kernelpath.grading.provenance import MUTATED, Observation
-from kernelpath.lanes import Launched
 from kernelpath.line_counters import LineInstructions
-from kernelpath.simt.counters import LineCounters, by_access
 from kernelpath.verdict import Finding, Verdict
 from kernelpath.work import entries, no_gpu
 from kernelpath.work.call import check_outputs
@@ -54,6 +51,9 @@ from kernelpath.work.exception_findings import classify_exception
 from kernelpath.work.tensors import fingerprints, storage_bytes
 from tests import planted
 from tests.planted import Planted
+from warpcheck import frontends, simt, simulated_gpu
+from warpcheck.counters import LineCounters, by_access
+from warpcheck.frontends import Launched
 
 SEED = 1
 PROCESSOR_SECONDS = 60.0
@@ -89,12 +89,12 @@ class Call:
 
     index: int
     case: Case
-    variety: Variety = PLAIN
+    variety: InputMode = PLAIN
 
     @property
     def label(self) -> str:
         """The arguments of the case and what is special about the inputs, as the option `case` has them."""
-        return words.case({**self.case, **self.variety.told})
+        return words.case({**self.case, **self.variety.label})
 
 
 class Session:
@@ -111,7 +111,7 @@ class Session:
     def prepare(self) -> None:
         """Let the process be what the exercise declares, whatever it was before."""
         count = self.exercise.multiprocessors
-        gpu.show({"multi_processor_count": count} if count else {}, self._target)
+        simulated_gpu.show({"multi_processor_count": count} if count else {}, self._target)
         entries.import_lane(self._item.lane, "cpu")
 
     def _calls(self) -> Iterator[Call]:
@@ -132,7 +132,7 @@ class Session:
         launches: list[Launched] = []
         printed = io.StringIO()
         try:
-            with lanes.observe(launches.append), contextlib.redirect_stdout(printed), warnings.catch_warnings():
+            with frontends.observe(launches.append), contextlib.redirect_stdout(printed), warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # an order that matters is a fault, or shows in the values
                 linecache.clearcache()  # the file may have been another program a moment ago
                 module = registry.import_file(file, "submission")
@@ -170,7 +170,7 @@ class Session:
         return compare.check_observation(exercise, observation) or self._beyond(call, observation)
 
     def _inputs(self, call: Call) -> tuple[Any, ...]:
-        return ground_truth.draw_inputs(
+        return ground_truth.generate_inputs(
             self.exercise, call.case, ground_truth.derive_seed(SEED, call.index), "cpu", call.variety
         )
 
@@ -228,7 +228,7 @@ def _serve(connection: Connection) -> None:
     for all calls."""
     torch.set_num_threads(1)
     no_gpu.patch_torch_cuda()
-    lanes.check(reverse=True)
+    frontends.check(reverse=True)
     sessions: dict[str, Session] = {}
     with contextlib.suppress(EOFError):
         while True:

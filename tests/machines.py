@@ -15,8 +15,8 @@ from kernelpath.device import messages
 from kernelpath.device.client import ToClient
 from kernelpath.device.lab_messages import LabEnded
 from kernelpath.device.server import Server
-from kernelpath.lanes import cuda
 from kernelpath.wire import Wire
+from warpcheck.frontends import cuda
 
 __all__ = ["KERNELS", "Served", "Submission", "floats", "strided"]
 

@@ -8,8 +8,8 @@ import torch
 
 from kernelpath.course import registry
 from kernelpath.dev import cards
-from kernelpath.device import gpu
 from kernelpath.grading import devices
+from warpcheck import simulated_gpu
 
 LENGTHS = (70_000, 3, 0, 5000)
 ROW_BYTES = 64
@@ -40,7 +40,7 @@ def _make_two_steps(send: Any) -> None:
     torch.set_num_threads(1)
     item = registry.find("adam")
     exercise = registry.load(item)
-    gpu.show({}, devices.choose_target(exercise, "cpu", None))
+    simulated_gpu.show({}, devices.choose_target(exercise, "cpu", None))
     adamw = cards.load_entry(item, exercise)
     sent: list[int] = []
     from_numpy = torch.from_numpy

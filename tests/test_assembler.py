@@ -11,10 +11,10 @@ from markupsafe import Markup
 from rich.console import Console
 
 from kernelpath.cli.app import _status
-from kernelpath.lanes.nvrtc import compile_kernel
 from kernelpath.show import assembly, templates
-from kernelpath.simt.assembler import Assembled, Instruction, assembled, ptx_of, sass_of
-from kernelpath.simt.classes import DIVISION
+from warpcheck.assembler import Assembled, Instruction, assembled, ptx_of, sass_of
+from warpcheck.classes import DIVISION
+from warpcheck.frontends.nvrtc import compile_kernel
 
 pytest.importorskip("triton", reason="ptxas comes with Triton")
 
@@ -157,10 +157,10 @@ def test_profile_shows_it_for_an_exercise(capsys: pytest.CaptureFixture[str], mo
 
 
 def test_a_long_line_says_how_much_is_left_out() -> None:
-    line = assembly.Line(1, "x", [f"p{n}" for n in range(46)], ["s"])
+    line = assembly.CompiledLine(1, "x", [f"p{n}" for n in range(46)], ["s"])
     assert line.rows[0] == ("p0", "s")
     assert line.rows[-1] == ("… and 7 more", "")
-    assert len(line.rows) == assembly.MOST
+    assert len(line.rows) == assembly.MAX_INSTRUCTIONS_PER_LINE
 
 
 def test_inline_assembly_of_several_lines_stands_at_the_line_of_its_statement() -> None:

@@ -19,7 +19,7 @@ from kernelpath import cli
 from kernelpath.course.registry import Item
 from kernelpath.dev import books
 from kernelpath.show import book, colab, execute, results, site
-from kernelpath.show.results import Collection, Finding, Published
+from kernelpath.show.results import Collection, Published, PublishedFault
 from kernelpath.verdict import encode
 from tests.browser import LOW_CONTRAST, Browser
 
@@ -39,7 +39,9 @@ PUBLISHED = Published(
     compilers={"Triton": "3.9.0", "the CuTe DSL": "4.8.1"},
     collections=(Collection("owner/name", 40 * "c", "2026-01-01", 9, "Triton"),),
     findings=tuple(
-        Finding(kind, "owner/name", "src/add.cu", 7, ("add", "copy"), "grid 1, block 32", f"<{kind}>", "Not `x < n`.")
+        PublishedFault(
+            kind, "owner/name", "src/add.cu", 7, ("add", "copy"), "grid 1, block 32", f"<{kind}>", "Not `x < n`."
+        )
         for kind in ("race", "wrong values")
     ),
 )
@@ -122,7 +124,7 @@ def course(doubling: Item, monkeypatch: pytest.MonkeyPatch) -> Path:
         ),
     ]
     for name, made in (("week01_threads", first), ("week02_memory", second)):
-        write(doubling.root / f"book/1_architecture/{name}.ipynb", book.finished(executed(made)))
+        write(doubling.root / f"book/1_architecture/{name}.ipynb", book.clean_executed(executed(made)))
     (doubling.root / "results").mkdir(exist_ok=True)
     (doubling.root / "results/published.json").write_text(encode(PUBLISHED))
     (doubling.root / book.GLOSSARY).write_text(
@@ -217,7 +219,7 @@ def test_what_is_not_in_order_is_found(
 
 
 def test_no_cell_of_the_book_shows_a_report_twice() -> None:
-    copies = book.copies(Path(__file__).parents[1])
+    copies = book.executed_notebooks(Path(__file__).parents[1])
     assert [path.name for path in copies if '"Report(exercise=' in path.read_text(encoding="utf-8")] == []
 
 
@@ -228,7 +230,7 @@ def test_an_error_in_the_book_is_found(course: Path) -> None:
 
 
 def test_without_a_book_nothing_is_held_against_it(course: Path) -> None:
-    for path in book.copies(course):
+    for path in book.executed_notebooks(course):
         path.unlink()
     for folder in (course / "book/1_architecture", course / "book"):
         folder.rmdir()
@@ -291,10 +293,12 @@ def test_the_first_cell_installs_the_course_on_colab_and_nowhere_else(
     if on_colab:
         monkeypatch.setitem(sys.modules, "google.colab", ModuleType("google.colab"))
     cell = TransformerManager().transform_cell(  # type: ignore[no-untyped-call]
-        colab.installing(colab.Address("owner/name"))
+        colab.install_cell(colab.Address("owner/name"))
     )
     exec(cell, {"get_ipython": Shell})
-    wanted = ["pip install -q git+https://github.com/owner/name", f"kp new {colab.FOLDER}", f"cd -q {colab.FOLDER}"]
+    repository = "git+https://github.com/owner/name"
+    packages = f"'warpcheck @ {repository}#subdirectory=warpcheck' {repository}"
+    wanted = [f"pip install -q {packages}", f"kp new {colab.FOLDER}", f"cd -q {colab.FOLDER}"]
     assert done == (wanted if on_colab else [])
 
 
@@ -471,12 +475,12 @@ def test_the_text_around_unchanged_code_is_renewed_without_a_run() -> None:
     after = notebook(markdown("New."), code("1 + 1"), markdown(FOLDED), code("x = 3"))
     for cell, name in zip(after.cells, ("cell-0", "cell-1", "cell-9", "cell-2"), strict=True):
         cell["id"] = name
-    found = book.retold(after, executed(before))
+    found = book.update_text(after, executed(before))
     assert found is not None
-    assert book.fault(after, found) == ""
+    assert book.find_fault(after, found) == ""
     assert [output.data["text/plain"] for output in found.cells[1].outputs] == ["2"]
     after.cells[1].source = "1 + 2"
-    assert book.retold(after, executed(before)) is None
+    assert book.update_text(after, executed(before)) is None
 
 
 H200 = "NVIDIA H200"
@@ -485,9 +489,9 @@ H200 = "NVIDIA H200"
 @pytest.fixture
 def recorded(course: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The course with pages that an H200 made, and a run without a GPU that shows something else in every cell."""
-    for path in book.copies(course):
+    for path in book.executed_notebooks(course):
         page = nbformat.read(path, as_version=4)
-        write(path, book.finished(page, H200))
+        write(path, book.clean_executed(page, H200))
     entry = results.Recording(H200, "2026-01-01", {"sectors": 4})
     (course / "results/notebooks.json").write_text(encode({"week01/sectors": entry}))
 
@@ -540,7 +544,7 @@ def test_on_a_gpu_everything_is_new(recorded: Path, monkeypatch: pytest.MonkeyPa
 def test_a_page_that_lost_what_a_gpu_showed_is_found(recorded: Path, gpu: str, shows: str) -> None:
     assert findings(recorded) == []
     page = nbformat.read(recorded / BOOK, as_version=4)
-    write(recorded / BOOK, book.finished(page, gpu))
+    write(recorded / BOOK, book.clean_executed(page, gpu))
     (finding,) = findings(recorded)
     assert finding.startswith(
         f"{BOOK} was executed with {shows}, and notebooks.json has its week's numbers of {H200}; "
@@ -550,5 +554,5 @@ def test_a_page_that_lost_what_a_gpu_showed_is_found(recorded: Path, gpu: str, s
 
 def test_the_pages_of_the_course_say_what_made_them() -> None:
     root = Path(__file__).parents[1]
-    machines = {path.name: book.machine(nbformat.read(path, as_version=4)) for path in book.copies(root)}
+    machines = {path.name: book.machine(nbformat.read(path, as_version=4)) for path in book.executed_notebooks(root)}
     assert {name for name, gpu in machines.items() if gpu != H200} == {"week17_layouts.ipynb"}

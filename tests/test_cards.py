@@ -14,8 +14,8 @@ from kernelpath.course import registry
 from kernelpath.course.registry import Item
 from kernelpath.dev import cards
 from kernelpath.show import docs, results
-from kernelpath.simt.target import MULTIPROCESSORS
 from kernelpath.verdict import encode
+from warpcheck.target import MULTIPROCESSORS
 
 ROOT = registry.root()
 DECLARED = {item.name: registry.load(item) for item in registry.exercises()}
@@ -75,20 +75,20 @@ import dataclasses, json, sys
 from kernelpath.course import registry
 from kernelpath.course.inputs import draw_inputs
 from kernelpath.dev import cards
-from kernelpath.device import api, gpu
+from warpcheck import backend, simulated_gpu
 from kernelpath.grading.compare import judge
 from kernelpath.grading.ground_truth import expected_outputs
-from kernelpath.simt.target import SM_90A
+from warpcheck.target import SM_90A
 
 name, architecture, case = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
 card = cards.target(architecture)
 if architecture == "sm_90":  # with the shared memory of sm_120, which has TMA as well
     card = dataclasses.replace(SM_90A, shared=99 << 10)
-gpu.show({**cards.properties(card), "multi_processor_count": 1}, card)  # one takes the larger tiles
+simulated_gpu.show({**cards.properties(card), "multi_processor_count": 1}, card)  # one takes the larger tiles
 launched = []
 
 
-class Device(api.Local):
+class Device(backend.Local):
     def load(self, *text):
         module = super().load(*text)
         launch = module.launch
@@ -101,7 +101,7 @@ class Device(api.Local):
         return module
 
 
-api.use(Device())
+backend.use(Device())
 item = registry.find(name)
 exercise = registry.load(item)
 inputs = draw_inputs(exercise, case, 1, "cpu")

@@ -16,10 +16,10 @@ from kernelpath.course.errors import DeclarationError
 from kernelpath.course.progress import Progress
 from kernelpath.course.registry import Item
 from kernelpath.dev import invariants
-from kernelpath.exam import NotValid, course, questions, sitting, verification
+from kernelpath.exam import ExamError, course, questions, sitting, verification
 from kernelpath.exam.certificate import Certificate
-from kernelpath.exam.course import Course
-from kernelpath.exam.questions import Exam, Number, Place
+from kernelpath.exam.course import CourseCertificate
+from kernelpath.exam.questions import Exam, FaultAnswer, NumericAnswer
 from kernelpath.exam.sheet import ANSWERS, Sheet
 from kernelpath.grading import grade
 from kernelpath.show import certificate
@@ -28,7 +28,7 @@ from kernelpath.verdict import Interval, Measurement, Report, Verdict
 EXAM = '''"""Checkpoint 1."""
 import dataclasses
 from kernelpath.course import registry
-from kernelpath.course.checkpoint import Checkpoint, Numbers, Twist
+from kernelpath.course.checkpoint import Checkpoint, Numbers, DeliverableVariant
 from kernelpath.course.problem import Problem, Tolerance
 from kernelpath.course.spec import Exercise
 
@@ -42,12 +42,12 @@ def twist(by):
         compulsory_bytes=lambda n: 8 * n,
     )
     exercise = Exercise(entry="double", problem=problem, kind="python")
-    return Twist(f"times_{by}", exercise, {".py": "def double(x):\\n    raise NotImplementedError\\n"})
+    return DeliverableVariant(f"times_{by}", exercise, {".py": "def double(x):\\n    raise NotImplementedError\\n"})
 
 
 CHECKPOINT = Checkpoint(
     deliverable="double",
-    twists=[twist(3), twist(5), twist(7)],
+    variants=[twist(3), twist(5), twist(7)],
     numbers={"threads": Numbers({"warps": range(2, 30)}, lambda warps: {"all": 32 * warps})},
     pass_mark=0.6,
 )
@@ -102,7 +102,7 @@ def exam(doubling: Item, monkeypatch: pytest.MonkeyPatch) -> Exam:
     (doubling.root / "checks" / "1_architecture" / "checkpoint.md").write_text(QUESTIONS)
     doubling.stub.write_text(RIGHT)
     monkeypatch.chdir(doubling.root)
-    return questions.find(1, doubling.root)
+    return questions.find_exam(1, doubling.root)
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ def graded(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 def solve(sheet: Sheet) -> None:
     """Hand in the deliverable that the name asks for."""
-    by = sheet.paper.twist.name.partition("_")[2]
+    by = sheet.paper.variant.name.partition("_")[2]
     sheet.path.with_name("deliverable.py").write_text(f"def double(x):\n    return {by} * x\n")
 
 
@@ -130,10 +130,10 @@ def fill(exam: Exam, colour: str = "green", threads: str = "right", one: str = "
     """A sheet with these answers and a deliverable."""
     sheet = Sheet(exam, exam.folder / ANSWERS, ADA)
     solve(sheet)
-    asked = {question.key: question for question in sheet.paper.asked}
+    asked = {question.key: question for question in sheet.paper.questions}
     letters = {choice: letter for letter, choice in asked["colour"].lettered}
     answer = asked["threads"].answer
-    assert isinstance(answer, Number)
+    assert isinstance(answer, NumericAnswer)
     sheet.answer(asked["colour"], letters.get(colour, colour))
     sheet.answer(asked["threads"], f"{answer.correct:g}" if threads == "right" else threads)
     sheet.answer(asked["one"], one)
@@ -157,12 +157,12 @@ def test_the_sheet_has_every_question_and_no_answer(exam: Exam) -> None:
 
 def test_a_name_draws_the_paper_and_stays_the_same_paper(exam: Exam) -> None:
     papers = [exam.paper(f"learner {number}") for number in range(40)]
-    assert len({paper.twist.name for paper in papers}) == 3
-    assert len({paper.asked[0].choices for paper in papers}) > 8
-    assert len({paper.asked[1].ask for paper in papers}) > 10
-    assert {frozenset(paper.asked[0].choices) for paper in papers} == {frozenset(("red", "green", "blue", "grey"))}
+    assert len({paper.variant.name for paper in papers}) == 3
+    assert len({paper.questions[0].choices for paper in papers}) > 8
+    assert len({paper.questions[1].ask for paper in papers}) > 10
+    assert {frozenset(paper.questions[0].choices) for paper in papers} == {frozenset(("red", "green", "blue", "grey"))}
     ada, again = exam.paper(ADA), exam.paper("  ada\tLOVELACE ")
-    assert (ada.asked, ada.twist) == (again.asked, again.twist)
+    assert (ada.questions, ada.variant) == (again.questions, again.variant)
     assert again.name == "ada LOVELACE"
 
 
@@ -175,7 +175,7 @@ def test_no_spelling_of_a_name_draws_another_paper(exam: Exam, name: str) -> Non
 
 @pytest.mark.parametrize("name", ["", "  ", "...", "_", "x" * 101, "Ada\x1b[2J", "Ada\u202e"])
 def test_what_is_no_name_is_refused(exam: Exam, name: str) -> None:
-    with pytest.raises(NotValid, match="a name has 1 to 100 printable characters, and letters among them"):
+    with pytest.raises(ExamError, match="a name has 1 to 100 printable characters, and letters among them"):
         exam.paper(name)
 
 
@@ -199,22 +199,22 @@ def test_what_is_no_name_is_refused(exam: Exam, name: str) -> None:
     ],
 )
 def test_numbers_are_taken_within_their_tolerance(text: str, right: bool | None) -> None:
-    assert Number(1024, 0.1).right(text) is right
+    assert NumericAnswer(1024, 0.1).is_correct(text) is right
 
 
 @pytest.mark.parametrize(
     ("text", "slip"), [("2", True), ("2e6", True), ("1.953", True), ("2000", False), ("0", False), ("3e6", False)]
 )
 def test_a_slip_of_the_unit_is_named(text: str, slip: bool) -> None:
-    assert Number(2000, 0.01).in_another_unit(text) is slip
+    assert NumericAnswer(2000, 0.01).in_another_unit(text) is slip
 
 
 def test_a_choice_is_answered_by_its_letter_alone(exam: Exam) -> None:
-    asked = exam.paper(ADA).asked[0]
+    asked = exam.paper(ADA).questions[0]
     right = [choice == "green" for _, choice in asked.lettered]
     for form in ("{}", "{})", " {}. "):
-        assert [asked.right(form.format(letter)) for letter, _ in asked.lettered] == right
-        assert [asked.right(form.format(letter.upper())) for letter, _ in asked.lettered] == right
+        assert [asked.is_correct(form.format(letter)) for letter, _ in asked.lettered] == right
+        assert [asked.is_correct(form.format(letter.upper())) for letter, _ in asked.lettered] == right
     for text in ("green", "e", "ab", ""):
         assert not asked.understands(text)
 
@@ -235,7 +235,7 @@ def test_a_choice_is_answered_by_its_letter_alone(exam: Exam) -> None:
     ],
 )
 def test_a_fault_is_its_kind_and_its_lines(text: str, right: bool | None) -> None:
-    assert Place("race", frozenset({9, 12})).right(text) is right
+    assert FaultAnswer("race", frozenset({9, 12})).is_correct(text) is right
 
 
 def test_what_the_learner_wrote_outlives_a_change_of_the_course(exam: Exam) -> None:
@@ -243,9 +243,9 @@ def test_what_the_learner_wrote_outlives_a_change_of_the_course(exam: Exam) -> N
     sheet.path.write_text(sheet.path.read_text().replace("[answers]", "# my own note\n[answers]"))
     declaration = exam.root / "checks" / exam.phase / "checkpoint.py"
     declaration.with_suffix(".md").write_text(QUESTIONS.replace("Week 1: one", "Week 1: another"))
-    newer = Sheet(questions.find(1, exam.root), sheet.path)
+    newer = Sheet(questions.find_exam(1, exam.root), sheet.path)
     newer.save()
-    assert newer.right == {"colour": True, "threads": True, "another": False}
+    assert newer.is_correct == {"colour": True, "threads": True, "another": False}
     assert "# my own note" in newer.path.read_text()
     assert newer.path.read_text().count(' = ""\n') == 1
 
@@ -255,14 +255,14 @@ def test_what_a_sheet_says_in_vain_is_named(exam: Exam) -> None:
     text = sheet.path.read_text().replace("colour = ", "color = ").replace("essay", "assay")
     sheet.path.write_text(text.replace("[marks]", "[marks]\nessay = [3, 0]\nother = 1"))
     broken = Sheet(exam, sheet.path)
-    assert broken.complaints() == [
+    assert broken.warnings() == [
         "unknown key color; ignored",
         "unknown key assay; ignored",
         "marks of essay are not 2 points in the rubric's range; ignored",
         "unknown key other; ignored",
         "one: '4,5' is not a number, such as 1800 or 2^20",
     ]
-    assert broken.right == {"colour": False, "threads": True, "one": False}
+    assert broken.is_correct == {"colour": False, "threads": True, "one": False}
 
 
 def test_a_folder_without_the_kernels_is_named_and_left_empty(
@@ -273,11 +273,11 @@ def test_a_folder_without_the_kernels_is_named_and_left_empty(
     assert run(capsys, "--no-ask", "--from", str(elsewhere))[0] == 2
     assert list(elsewhere.iterdir()) == []
     paper = exam.paper(ADA)
-    with pytest.raises(NotValid, match=r"lacks 2 of the exam's 2 files, .* w01a_double\.py; give --from a folder"):
+    with pytest.raises(ExamError, match=r"lacks 2 of the exam's 2 files, .* w01a_double\.py; give --from a folder"):
         paper.require_files(elsewhere)
     solve(fill(exam))
     exam.items[0].stub.unlink()
-    with pytest.raises(NotValid, match="kp reset double restores the stub"):
+    with pytest.raises(ExamError, match="kp reset double restores the stub"):
         paper.require_files(exam.folder)
 
 
@@ -298,7 +298,7 @@ def test_a_folder_without_the_kernels_is_named_and_left_empty(
 def test_a_broken_sheet_is_named_and_left_alone(exam: Exam, text: str) -> None:
     content = text.encode("latin-1")
     (exam.folder / ANSWERS).write_bytes(content)
-    with pytest.raises(NotValid, match=r"answers\.toml cannot be read.* fix it, or remove it to start over$"):
+    with pytest.raises(ExamError, match=r"answers\.toml cannot be read.* fix it, or remove it to start over$"):
         Sheet(exam, exam.folder / ANSWERS)
     assert (exam.folder / ANSWERS).read_bytes() == content
 
@@ -306,14 +306,14 @@ def test_a_broken_sheet_is_named_and_left_alone(exam: Exam, text: str) -> None:
 def test_a_sheet_of_ten_megabytes_is_not_read(exam: Exam) -> None:
     path = exam.folder / ANSWERS
     path.write_text("checkpoint = 1\nname = 'Ada'\n[written]\nessay = '" + "x" * 10_000_000 + "'\n")
-    with pytest.raises(NotValid, match=r"10,000,0\d\d bytes; at most 1,048,576 are .* a sheet is text of a few pages"):
+    with pytest.raises(ExamError, match=r"10,000,0\d\d bytes; at most 1,048,576 are .* a sheet is text of a few pages"):
         Sheet(exam, path)
 
 
 def test_a_sheet_belongs_to_one_name(exam: Exam) -> None:
     path = fill(exam).path
     assert Sheet(exam, path, "ADA  lovelace").paper.name == ADA
-    with pytest.raises(NotValid, match="is the sheet of Ada Lovelace, not of Grace Hopper; give --from"):
+    with pytest.raises(ExamError, match="is the sheet of Ada Lovelace, not of Grace Hopper; give --from"):
         Sheet(exam, path, "Grace Hopper")
 
 
@@ -339,7 +339,7 @@ def test_score_and_what_is_missing(
     missing: list[str],
 ) -> None:
     graded(Verdict(delivered), verdict=Verdict(verdict))
-    result = sitting.sit(fill(exam, **answers), seed=5)
+    result = sitting.grade_exam(fill(exam, **answers), seed=5)
     assert result.score == score
     assert len(result.missing) == len(missing)
     assert all(part in sentence for part, sentence in zip(missing, result.missing, strict=True))
@@ -348,9 +348,9 @@ def test_score_and_what_is_missing(
 
 def test_no_program_counts_the_written_answer(exam: Exam, graded: Callable[..., None]) -> None:
     sheet = fill(exam)
-    unmarked = sitting.sit(sheet, seed=5)
+    unmarked = sitting.grade_exam(sheet, seed=5)
     sheet.mark(sheet.prompts[0], [2, 0])
-    own = sitting.sit(sheet, seed=5)
+    own = sitting.grade_exam(sheet, seed=5)
     taught = sitting.certify(
         sheet, own.exercises, own.deliverable, 5, own.files, {"essay": ((1, 1), "good")}, "teacher"
     )
@@ -370,9 +370,9 @@ def test_a_certificate_survives_json_and_shows_what_it_must(exam: Exam, graded: 
     )
     graded(Verdict.PASSED, measurement=measured)
     sheet = fill(exam, essay=f"{ESSAY} <script>alert(1)</script>")
-    result = sitting.sit(sheet, seed=5)
+    result = sitting.grade_exam(sheet, seed=5)
     assert Certificate.from_json(result.to_json()) == result
-    page = certificate.page(result)
+    page = certificate.render_certificate(result)
     shown = (
         ADA,
         "2.125",
@@ -402,32 +402,32 @@ def test_the_course_has_a_certificate_when_every_phase_is_passed(
     second.mkdir(parents=True, exist_ok=True)
     (second / "checkpoint.py").write_text("")
     graded(Verdict.PASSED)
-    first = sitting.sit(fill(exam), seed=5)
+    first = sitting.grade_exam(fill(exam), seed=5)
     later = dataclasses.replace(first, checkpoint=2, phase="2_cuda", score=91, date="2999-01-02")
     folder = tmp_path / "kept"
     folder.mkdir()
 
-    def course_with(other: Certificate) -> Course | None:
+    def course_with(other: Certificate) -> CourseCertificate | None:
         for one in (first, other):
             (folder / f"checkpoint{one.checkpoint}.json").write_text(one.to_json())
-        return course.whole(folder, exam.root)
+        return course.certify_course(folder, exam.root)
 
     assert course_with(first) is None
     passed = course_with(later)
     assert passed is not None
     assert (passed.name, passed.score, passed.date) == (ADA, 95, "2999-01-02")
     assert [one.digest for one in passed.phases] == [first.digest, later.digest]
-    page = certificate.course(passed)
+    page = certificate.render_course(passed)
     assert [part for part in (ADA, "95 of 100", "2 cuda", first.digest, later.digest) if part not in page] == []
     assert course_with(dataclasses.replace(later, name="Somebody Else")) is None
     assert course_with(dataclasses.replace(later, missing=("a question",))) is None
     (folder / "checkpoint2.json").write_text(later.to_json().replace("91", "99", 1))
-    assert course.whole(folder, exam.root) is None
+    assert course.certify_course(folder, exam.root) is None
 
 
 def test_a_certificate_holds_for_the_same_submission_only(exam: Exam, graded: Callable[..., None]) -> None:
     sheet = fill(exam)
-    old = sitting.sit(sheet, seed=5)
+    old = sitting.grade_exam(sheet, seed=5)
     assert verification.verify(sheet, old).differences == ()
     (exam.folder / "w01a_double.py").write_text(RIGHT + "#")
     assert verification.verify(sheet, old).differences == ("w01a_double.py is not the file that was certified",)
@@ -436,8 +436,8 @@ def test_a_certificate_holds_for_the_same_submission_only(exam: Exam, graded: Ca
 
 
 def test_an_edited_certificate_is_refused(exam: Exam, graded: Callable[..., None]) -> None:
-    text = sitting.sit(fill(exam, colour="red", one=""), seed=5).to_json()
-    with pytest.raises(NotValid, match="was changed"):
+    text = sitting.grade_exam(fill(exam, colour="red", one=""), seed=5).to_json()
+    with pytest.raises(ExamError, match="was changed"):
         Certificate.from_json(text.replace('"score": 86', '"score": 100'))
 
 
@@ -445,13 +445,13 @@ def test_an_edited_certificate_is_refused(exam: Exam, graded: Callable[..., None
     "text", ["", "{}", "[]", '{"certificate": {}, "digest": ""}', '{"certificate": 1, "digest": 2}']
 )
 def test_something_else_is_no_certificate(text: str) -> None:
-    with pytest.raises(NotValid, match="not a certificate"):
+    with pytest.raises(ExamError, match="not a certificate"):
         Certificate.from_json(text)
 
 
 def test_a_forged_certificate_does_not_survive_grading(exam: Exam, graded: Callable[..., None]) -> None:
     sheet = fill(exam, colour="red", one="")
-    honest = sitting.sit(sheet, seed=5)
+    honest = sitting.grade_exam(sheet, seed=5)
     answers = tuple(dataclasses.replace(one, right=True) for one in honest.answers)
     forged = dataclasses.replace(honest, score=100, missing=(), answers=answers, marked_by="self-assessment")
     forged = dataclasses.replace(forged, written=(dataclasses.replace(forged.written[0], marks=(2, 1)),))
@@ -471,7 +471,7 @@ def test_a_forged_certificate_does_not_survive_grading(exam: Exam, graded: Calla
 def test_what_a_forger_leaves_out_or_adds_is_told(exam: Exam, graded: Callable[..., None]) -> None:
     """The digest is right: anybody can write one."""
     sheet = fill(exam, essay="too short")
-    honest = sitting.sit(sheet, seed=5)
+    honest = sitting.grade_exam(sheet, seed=5)
 
     def found(**changes: Any) -> tuple[str, ...]:
         forged = dataclasses.replace(honest, **changes)
@@ -490,11 +490,11 @@ def test_what_a_forger_leaves_out_or_adds_is_told(exam: Exam, graded: Callable[.
 
 def test_what_grading_again_cannot_find_is_named(exam: Exam, graded: Callable[..., None]) -> None:
     sheet = fill(exam)
-    honest = sitting.sit(sheet, seed=5)
-    assert verification.verify(sheet, honest).trusted == ("the date", "the machine", "times")
+    honest = sitting.grade_exam(sheet, seed=5)
+    assert verification.verify(sheet, honest).unverified == ("the date", "the machine", "times")
     elsewhere = dataclasses.replace(honest, device="NVIDIA H200", marked_by="teacher")
     times = "times and stars, which were measured on NVIDIA H200"
-    assert verification.verify(sheet, elsewhere).trusted == ("the date", "the machine", "a teacher's marks", times)
+    assert verification.verify(sheet, elsewhere).unverified == ("the date", "the machine", "a teacher's marks", times)
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
@@ -524,7 +524,7 @@ def test_the_exam_in_a_terminal(
     sheet = Sheet(exam, exam.folder / ANSWERS)
     solve(sheet)
     assert kp("--no-ask", "--deliverable")[0] == 0
-    green = {choice: letter for letter, choice in sheet.paper.asked[0].lettered}["green"]
+    green = {choice: letter for letter, choice in sheet.paper.questions[0].lettered}["green"]
     status, out = kp("--ask", "--seed", "5", typed=f"perhaps\n{green}\n7\n\n")
     assert status == 1
     assert "no answer yet: one\n" in out
@@ -558,7 +558,7 @@ def test_a_certificate_without_its_submission(
 ) -> None:
     sheet = fill(exam)
     file = tmp_path / "c.json"
-    file.write_text(sitting.sit(sheet, seed=5).to_json())
+    file.write_text(sitting.grade_exam(sheet, seed=5).to_json())
     sheet.path.unlink()
     status, out = run(capsys, "--verify", str(file))
     assert status == 0
@@ -596,7 +596,7 @@ def test_the_questions_of_one_week(
     notebook.parent.mkdir(parents=True)
     cells = [{"cell_type": "markdown", "source": ["# Week 1\n", "## 3 · The `end`\n", "of it"]}]
     notebook.write_text(json.dumps({"cells": cells}))
-    fill(questions.find(1, exam.root), one="")
+    fill(questions.find_exam(1, exam.root), one="")
     typed = iter(["2", ""])
     monkeypatch.setattr("click.termui.visible_prompt_func", lambda _: next(typed))
     status, out = run(capsys, "--week", "1", "--ask")
@@ -604,7 +604,7 @@ def test_the_questions_of_one_week(
     assert "question 1 of 1, week 1, one" in out
     assert "1 of 1 questions of week 1 have an answer" in out
     assert out.endswith("next: kp checkpoint 1\n")
-    fill(questions.find(1, exam.root), one="")
+    fill(questions.find_exam(1, exam.root), one="")
     status, out = run(capsys, "--week", "1", "--ask")
     assert status == 1
     read = f'week 1, section "3 · The end", notebooks/{exam.phase}/week01_x.ipynb'
@@ -627,21 +627,21 @@ def test_ctrl_c_keeps_what_was_answered_and_says_so(
     status, out = run(capsys, "--ask")
     assert status == 130
     assert out.endswith("\nkept; go on with kp checkpoint 1\n")
-    assert Sheet(exam, sheet.path).given(sheet.paper.asked[0]) == "a"
+    assert Sheet(exam, sheet.path).answer_text(sheet.paper.questions[0]) == "a"
 
 
 def test_a_phase_without_exam_is_wrong_use(doubling: Item, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(registry.LookupFailed, match="no checkpoint yet"):
-        questions.find(1, doubling.root)
+        questions.find_exam(1, doubling.root)
     with pytest.raises(registry.LookupFailed, match="no phase 9"):
-        questions.find(9, doubling.root)
+        questions.find_exam(9, doubling.root)
 
 
 def test_a_broken_exam_is_named(exam: Exam) -> None:
     path = exam.root / "checks" / "1_architecture" / "checkpoint.py"
     path.write_text(EXAM.replace("pass_mark=0.6", "pass_mark=60"))
     with pytest.raises(DeclarationError, match=r"checkpoint\.py.*pass_mark"):
-        questions.find(1, exam.root)
+        questions.find_exam(1, exam.root)
 
 
 def test_the_deliverable_must_be_an_exercise_of_the_phase(exam: Exam) -> None:
@@ -669,8 +669,8 @@ def test_after_a_pass_wrong_answers_are_named_with_their_why(exam: Exam, capsys:
 def test_one_text_answers_one_question(exam: Exam, graded: Callable[..., None]) -> None:
     declared = exam.root / "checks" / exam.phase / "checkpoint.md"
     declared.write_text(f"{QUESTIONS}\n{QUESTIONS[QUESTIONS.index('## Written') :].replace('essay', 'second')}")
-    sheet = fill(questions.find(1, exam.root))
+    sheet = fill(questions.find_exam(1, exam.root))
     sheet._table("written")["second"] = ESSAY.replace(" ", "  ").upper()
-    assert sitting.sit(sheet, seed=1).missing == (
+    assert sitting.grade_exam(sheet, seed=1).missing == (
         "the written answer second repeats an earlier one; each question needs its own",
     )

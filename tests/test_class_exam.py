@@ -30,7 +30,7 @@ def hand_in(exam: Exam, tmp_path: Path) -> Callable[..., Sheet]:  # noqa: F811
         (own / "w01a_double.py").write_text(RIGHT)
         sheet = Sheet(exam, own / ANSWERS, name)
         solve(sheet)
-        for asked in sheet.paper.asked:
+        for asked in sheet.paper.questions:
             right = getattr(asked.answer, "correct")  # noqa: B009
             sheet.answer(asked, "abcd"[right] if asked.choices else f"{right:g}")
         sheet._table("written")["essay"] = essay
@@ -169,6 +169,6 @@ def test_exercises_cannot_be_chosen_in_an_exam(tmp_path: Path, exam: Exam) -> No
 
 
 def test_a_name_is_found_in_a_folders_name() -> None:
-    assert questions.words_of("José Núñez") <= questions.words_of("nunez_JOSE-12 (late)")
-    assert not questions.words_of("Ada Lovelace") <= questions.words_of("ada")
-    assert questions.words_of("...") == set()
+    assert questions.name_words("José Núñez") <= questions.name_words("nunez_JOSE-12 (late)")
+    assert not questions.name_words("Ada Lovelace") <= questions.name_words("ada")
+    assert questions.name_words("...") == set()

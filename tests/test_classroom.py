@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 
 import kernelpath
+import warpcheck
 from kernelpath.course.registry import Item
 from kernelpath.grading import grade
 from kernelpath.school import classroom, cluster, gradebook
 from kernelpath.school.gradebook import Grade
-from kernelpath.school.handed_in import entries
+from kernelpath.school.handed_in import all_entries
 from kernelpath.verdict import Report, Verdict
 
 RIGHT = "def double(x):\n    return 2 * x\n"
@@ -61,33 +62,36 @@ def test_a_second_run_does_only_what_changed(folder: Path, doubling: Item, tmp_p
 def test_a_grader_that_was_fixed_grades_anew(
     folder: Path, doubling: Item, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (late,) = (entry for entry in entries(folder, [doubling]) if entry.learner == "late")
-    before = classroom._key(late, "cpu", 0)
-    assert classroom._key(late, "cpu", 0) == before
-    monkeypatch.setattr(classroom, "_grader", lambda: "fixed")
-    assert classroom._key(late, "cpu", 0) != before
+    (late,) = (entry for entry in all_entries(folder, [doubling]) if entry.learner == "late")
+    before = classroom._grade_key(late, "cpu", 0)
+    assert classroom._grade_key(late, "cpu", 0) == before
+    monkeypatch.setattr(classroom, "_grader_digest", lambda: "fixed")
+    assert classroom._grade_key(late, "cpu", 0) != before
 
 
-@pytest.mark.parametrize("changed", ["verdict.py", "grading/compare.py", "simt/run/races.py"])
+@pytest.mark.parametrize(
+    "changed", ["kernelpath/verdict.py", "kernelpath/grading/compare.py", "warpcheck/runtime/races.py"]
+)
 def test_every_source_of_the_grader_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: str) -> None:
-    package = tmp_path / "kernelpath"
-    shutil.copytree(Path(kernelpath.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(kernelpath, "__file__", str(package / "__init__.py"))
-    before = classroom._grader.__wrapped__()
-    assert classroom._grader.__wrapped__() == before
-    (package / changed).write_text((package / changed).read_text() + "#")
-    assert classroom._grader.__wrapped__() != before
+    for package in (kernelpath, warpcheck):
+        copy = tmp_path / package.__name__
+        shutil.copytree(package.__path__[0], copy, ignore=shutil.ignore_patterns("__pycache__"))
+        monkeypatch.setattr(package, "__path__", [str(copy)])
+    before = classroom._grader_digest.__wrapped__()
+    assert classroom._grader_digest.__wrapped__() == before
+    (tmp_path / changed).write_text((tmp_path / changed).read_text() + "#")
+    assert classroom._grader_digest.__wrapped__() != before
 
 
 def test_a_file_of_a_project_that_changed_is_graded_again(folder: Path, doubling: Item) -> None:
     part = folder / "late" / "deep" / "down" / "w01a_double" / "src" / "part.py"
     part.parent.mkdir(parents=True)
     part.write_text("TWO = 3\n")
-    (late,) = (entry for entry in entries(folder, [doubling]) if entry.learner == "late")
-    before = classroom._key(late, "cpu", 0)
-    assert classroom._key(late, "cpu", 0) == before
+    (late,) = (entry for entry in all_entries(folder, [doubling]) if entry.learner == "late")
+    before = classroom._grade_key(late, "cpu", 0)
+    assert classroom._grade_key(late, "cpu", 0) == before
     part.write_text("TWO = 2\n")
-    assert classroom._key(late, "cpu", 0) != before
+    assert classroom._grade_key(late, "cpu", 0) != before
 
 
 def test_a_cluster_without_ray_says_what_to_install(
@@ -95,13 +99,13 @@ def test_a_cluster_without_ray_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(grade.Usage, match=r"^ray is not installed: .* -m pip install 'ray"):
-        classroom.grade_class(folder, tmp_path / "out", [doubling], engine=cluster.at("auto"))
+        classroom.grade_class(folder, tmp_path / "out", [doubling], engine=cluster.engine_at("auto"))
     assert not (tmp_path / "out").exists()
 
 
 def test_a_cluster_decides_how_many_run_in_parallel(folder: Path, doubling: Item, tmp_path: Path) -> None:
     with pytest.raises(grade.Usage, match="leave --jobs out"):
-        classroom.grade_class(folder, tmp_path / "out", [doubling], jobs=4, engine=cluster.at("auto"))
+        classroom.grade_class(folder, tmp_path / "out", [doubling], jobs=4, engine=cluster.engine_at("auto"))
 
 
 def test_what_another_version_saved_is_graded_again(folder: Path, doubling: Item, tmp_path: Path) -> None:
@@ -126,7 +130,7 @@ def test_a_folder_without_learners_is_a_usage_error(tmp_path: Path, doubling: It
 
 def test_a_link_out_of_the_learners_folder_is_not_followed(folder: Path, doubling: Item) -> None:
     (folder / "idle" / "w01a_double.py").symlink_to(folder / "right" / "w01a_double.py")
-    handed_in = {entry.learner: entry.file for entry in entries(folder, [doubling])}
+    handed_in = {entry.learner: entry.file for entry in all_entries(folder, [doubling])}
     assert handed_in["idle"] is None
     assert handed_in["right"] is not None
 
@@ -135,7 +139,7 @@ def test_a_kernel_that_links_out_of_the_learners_folder_is_not_followed(folder: 
     (folder / "right" / "w01a_double.cu").write_text("//")
     (folder / "idle" / "w01a_double.py").write_text(RIGHT)
     (folder / "idle" / "w01a_double.cu").symlink_to(folder / "right" / "w01a_double.cu")
-    handed_in = {entry.learner: entry.file for entry in entries(folder, [doubling])}
+    handed_in = {entry.learner: entry.file for entry in all_entries(folder, [doubling])}
     assert handed_in["idle"] is None
     assert handed_in["right"] is not None
 
@@ -145,7 +149,7 @@ def test_of_a_whole_checkout_the_file_below_phases_counts(folder: Path, doubling
     for tree in ("checks", "phases", "solutions"):
         (checkout / tree / "1_architecture").mkdir(parents=True)
         (checkout / tree / "1_architecture" / "w01a_double.py").write_text(RIGHT)
-    handed_in = {entry.learner: entry.file for entry in entries(folder, [doubling])}
+    handed_in = {entry.learner: entry.file for entry in all_entries(folder, [doubling])}
     assert handed_in["idle"] == checkout / "phases" / "1_architecture" / "w01a_double.py"
 
 
@@ -170,7 +174,7 @@ def test_what_could_not_be_graded_is_said_and_tried_again(
 def test_every_learner_is_marked_out_of_the_same_score(doubling: Item) -> None:
     wrong = Report(doubling.stem, "", "", "GPU", 1, Verdict.WRONG_VALUES, "3 of 4 are wrong")
     for report, status, said in ((wrong, "failed", "WRONG_VALUES: 3 of 4 are wrong"), (None, "failed", "nothing was")):
-        marked = gradebook.gradescope([gradebook.Grade("ada", doubling.stem, "k", report)], {doubling.stem: 3})
+        marked = gradebook.gradescope_results([gradebook.Grade("ada", doubling.stem, "k", report)], {doubling.stem: 3})
         (test,) = marked["tests"]
         assert (marked["score"], test["max_score"], test["status"]) == (0, 3, status)
         assert test["output"].startswith(said)
@@ -242,12 +246,12 @@ def test_nobody_is_graded_on_sizes_and_inputs_that_are_known(folder: Path, doubl
 def test_the_secret_of_a_run_repeats_it(folder: Path, doubling: Item, tmp_path: Path) -> None:
     (folder / "late/deep/down/w01a_double.py").write_text("def double(x):\n    return 3 * x\n")
     first = graded_with(folder, tmp_path / "one", doubling)
-    secret = gradebook.secret(tmp_path / "one")
+    secret = gradebook.read_secret(tmp_path / "one")
     assert len(secret) == 32
     shutil.rmtree(folder / "right")
     again = graded_with(folder, tmp_path / "two", doubling, secret=secret)
     assert without_times(again["late"]) == without_times(first["late"])
-    assert gradebook.secret(tmp_path / "two") == secret
+    assert gradebook.read_secret(tmp_path / "two") == secret
     own = json.loads((tmp_path / "two" / "gradescope" / "late.json").read_text())
     assert own["extra_data"] == {"secret": secret}
     assert secret not in json.dumps({**own, "extra_data": {}})

@@ -25,7 +25,7 @@ from kernelpath.course.progress import Progress
 from kernelpath.course.registry import Item
 from kernelpath.grading import grade
 from kernelpath.host_info import HostInfo
-from kernelpath.school.exams import Sat
+from kernelpath.school.exams import ExamOutcome
 from kernelpath.school.gradebook import Grade
 from kernelpath.show import overview
 from kernelpath.verdict import Report, Verdict
@@ -589,10 +589,10 @@ def test_the_table_of_a_class_fits_80_columns(longest: str) -> None:
 def test_the_table_of_exams_fits_80_columns_and_cuts_nothing() -> None:
     name = "Wolfgang Amadeus Mozart, 1234567 (handed in late)" + "x" * 60
     text = io.StringIO()
-    overview.exams(Console(file=text, width=80), [Sat(name, None, "there is no sheet")])
+    overview.exams(Console(file=text, width=80), [ExamOutcome(name, None, "there is no sheet")])
     table = text.getvalue().partition("\n\n")[0]
     assert max(map(len, table.splitlines())) <= 80
-    assert table.split("\n")[0].split() == ["learner", *overview._POINTS, "written"]
+    assert table.split("\n")[0].split() == ["learner", *overview._POINT_COLUMNS, "written"]
     assert "…" not in table
     assert table.count("x") == 60 + 1, "the heading exercises has one"
 

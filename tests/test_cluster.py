@@ -18,7 +18,7 @@ from kernelpath.course.registry import Item
 from kernelpath.grading import grade
 from kernelpath.school import classroom, cluster, gradebook
 from kernelpath.school.gradebook import UNFINISHED, Grade
-from kernelpath.school.handed_in import Entry, entries
+from kernelpath.school.handed_in import Entry, all_entries
 from kernelpath.verdict import Report, Verdict
 from tests.waiting import happens
 
@@ -89,8 +89,8 @@ def test_of_two_nodes_one_is_killed(
     log.write_text("")
     monkeypatch.setattr(classroom, "_grade", on_a_node)
     out = tmp_path / "out"
-    engine = cluster.at(nodes.address)
-    grades = classroom.grade_class(folder, out, [doubling], device="cpu", engine=engine, tell=kill)
+    engine = cluster.engine_at(nodes.address)
+    grades = classroom.grade_class(folder, out, [doubling], device="cpu", engine=engine, on_graded=kill)
 
     assert len(grades) == len(local)
     for one, here in zip(grades[:-1], local[:-1], strict=True):
@@ -117,8 +117,8 @@ def test_of_two_nodes_one_is_killed(
 def test_another_version_on_a_node_ends_the_run_and_keeps_what_is_graded(
     nodes: Any, folder: Path, doubling: Item, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    idle = [entry for entry in entries(folder, [doubling]) if entry.learner == "fay"]
-    engine = cluster.at(nodes.address)
+    idle = [entry for entry in all_entries(folder, [doubling]) if entry.learner == "fay"]
+    engine = cluster.engine_at(nodes.address)
     classroom.grade_entries(idle, folder, tmp_path / "out", device="cpu", engine=engine)
     with monkeypatch.context() as patch:
         patch.setattr(grade, "versions", lambda: {"python": "3.99.0"})
@@ -129,17 +129,17 @@ def test_another_version_on_a_node_ends_the_run_and_keeps_what_is_graded(
     kept = json.loads((tmp_path / "out" / "grades.json").read_text())["grades"]
     assert {one["learner"] for one in kept} >= {"fay", "gus"}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(classroom, "_grader", lambda: "fixed")
-        cluster._course.cache_clear()
+        patch.setattr(classroom, "_grader_digest", lambda: "fixed")
+        cluster._exercise_digest.cache_clear()
         with pytest.raises(grade.Usage, match="its kernelpath or its course is another one"):
             classroom.grade_class(folder, tmp_path / "out", [doubling], device="cpu", engine=engine)
-    cluster._course.cache_clear()
+    cluster._exercise_digest.cache_clear()
 
 
 def test_no_gpu_in_the_cluster(nodes: Any) -> None:
     with pytest.raises(grade.Usage, match="no node of the Ray cluster has a GPU; --device cpu"):
-        cluster.at(nodes.address)("cuda", None)
-    where, pool = cluster.at(nodes.address)("auto", None)
+        cluster.engine_at(nodes.address)("cuda", None)
+    where, pool = cluster.engine_at(nodes.address)("auto", None)
     pool.shutdown()
     assert where == "cpu"
 
@@ -172,7 +172,7 @@ def test_a_machine_of_no_cluster(folder: Path, doubling: Item, tmp_path: Path) -
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ray, "init", refuse)
         with pytest.raises(grade.Usage, match=r"^this machine belongs to no Ray cluster; `ray start` joins one"):
-            classroom.grade_class(folder, tmp_path / "out", [doubling], engine=cluster.at(cluster.RUNNING))
+            classroom.grade_class(folder, tmp_path / "out", [doubling], engine=cluster.engine_at(cluster.RUNNING))
     assert not (tmp_path / "out").exists()
 
 
@@ -183,7 +183,7 @@ def test_a_task_has_a_gpu_of_its_own(
     log = tmp_path / "log"
     log.write_text("")
 
-    def record(run: object, sent: cluster._Sent, rest: tuple[Any, ...]) -> Grade:
+    def record(run: object, sent: cluster._ShippedEntry, rest: tuple[Any, ...]) -> Grade:
         (own,) = ray.get_runtime_context().get_accelerator_ids()["GPU"]
         for event in ("begins", "ends"):
             with log.open("a") as file:
@@ -193,10 +193,10 @@ def test_a_task_has_a_gpu_of_its_own(
 
     many = nodes.add_node(num_cpus=4, num_gpus=2)
     try:
-        engine = cluster.at(nodes.address)
+        engine = cluster.engine_at(nodes.address)
         with pytest.raises(grade.Usage, match=r"the node \S+ cannot grade: .*GPU"):
             classroom.grade_class(folder, tmp_path / "out", [doubling], device="cuda", engine=engine)
-        assert {"fay", "gus"} <= {one.learner for one in gradebook.saved(tmp_path / "out")}
+        assert {"fay", "gus"} <= {one.learner for one in gradebook.read_all(tmp_path / "out")}
         monkeypatch.setattr(cluster, "_on_a_node", record)
         grades = classroom.grade_class(folder, tmp_path / "all", [doubling], engine=engine)
     finally:
@@ -215,9 +215,9 @@ def test_a_task_that_is_lost_for_good_is_tried_by_the_next_run(
     def ends(entry: Entry, *rest: Any) -> Grade:
         os._exit(1)
 
-    ada = [entry for entry in entries(folder, [doubling]) if entry.learner == "ada"]
+    ada = [entry for entry in all_entries(folder, [doubling]) if entry.learner == "ada"]
     monkeypatch.setattr(classroom, "_grade", ends)
-    engine = cluster.at(nodes.address)
+    engine = cluster.engine_at(nodes.address)
     (lost,) = classroom.grade_entries(ada, folder, tmp_path / "out", device="cpu", seed=7, engine=engine)
     assert isinstance(lost.report, Report)
     assert (lost.key, lost.report.verdict, lost.report.seed) == (UNFINISHED, Verdict.UNAVAILABLE, 7)

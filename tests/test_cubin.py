@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import triton
 
-from kernelpath.lanes.cubin import Resources, resources
+from warpcheck.frontends.cubin import Resources, resources
 
 PTXAS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "ptxas"
 

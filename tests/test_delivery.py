@@ -27,7 +27,7 @@ def course(doubling: Item, monkeypatch: pytest.MonkeyPatch) -> Path:
     notebook.parent.mkdir(parents=True)
     notebook.write_text("{}")
     carried = doubling.root.rename(doubling.root.with_name(f"{doubling.root.name}-data"))
-    monkeypatch.setattr(places, "CARRIED", carried)
+    monkeypatch.setattr(places, "PACKAGE_DATA", carried)
     monkeypatch.setattr(kernelpath, "__version__", "1.2.3")
     return carried
 
@@ -52,7 +52,7 @@ def kp(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]
     return run
 
 
-def upgraded(folder: Path) -> delivery.Delivered:
+def upgraded(folder: Path) -> delivery.DeliveryResult:
     return delivery.deliver(folder, places.marker(folder))
 
 
@@ -79,7 +79,7 @@ def test_an_upgrade_replaces_what_is_unchanged_and_adds_what_is_new(folder: Path
     assert done.written == (KERNEL, "notebooks/1_architecture/week02_memory.ipynb")
     assert (folder / KERNEL).read_text() == "# newer\n"
     assert done.aside == ()
-    assert upgraded(folder) == delivery.Delivered("1.2.3"), "a second one has nothing to do"
+    assert upgraded(folder) == delivery.DeliveryResult("1.2.3"), "a second one has nothing to do"
 
 
 def test_an_upgrade_keeps_what_the_learner_changed(folder: Path, course: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,22 +225,22 @@ def test_outside_of_any_folder_one_sentence_says_how_to_get_one(
 ) -> None:
     tmp_path.mkdir()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(places, "_source", lambda: tmp_path)
+    monkeypatch.setattr(places, "_source_checkout", lambda: tmp_path)
     with pytest.raises(LookupFailed, match="or make one: kp new FOLDER"):
         registry.root()
-    with places.anywhere():
+    with places.allow_package_course():
         assert registry.root() == course
     with pytest.raises(LookupFailed, match="or make one: kp new FOLDER"):
         registry.root()
     with pytest.raises(LookupFailed, match="or make one: kp new FOLDER"):
-        places.learners()
+        places.find_learners_folder()
 
 
 @pytest.fixture
 def checkout(course: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The course as an editable install has it: a checkout, while the current folder is an empty one elsewhere."""
-    monkeypatch.setattr(places, "CARRIED", tmp_path / "no-data")
-    monkeypatch.setattr(places, "_source", lambda: course)
+    monkeypatch.setattr(places, "PACKAGE_DATA", tmp_path / "no-data")
+    monkeypatch.setattr(places, "_source_checkout", lambda: course)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir(parents=True)
     monkeypatch.chdir(elsewhere)

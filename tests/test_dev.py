@@ -165,7 +165,7 @@ KERNEL = (
     (
         "    vary",
         "    extreme=draw.any_bits_,\n"
-        '    faults={"denormals flushed": lambda x: 2 * draw.flushed(x).double()},\n    vary',
+        '    faults={"denormals flushed": lambda x: 2 * draw.flush_denormals(x).double()},\n    vary',
     ),
 )
 """What makes a kernel's declaration of the fixture's, with all that is asked of one."""
@@ -174,7 +174,7 @@ MOVED = (
     ("2 * x.double()", "x.flip(0)"),
     ("Tolerance(1e-6, 0.0)", "EXACT"),
     ("    extreme=draw.any_bits_,\n", ""),
-    ('    faults={"denormals flushed": lambda x: 2 * draw.flushed(x).double()},\n', ""),
+    ('    faults={"denormals flushed": lambda x: 2 * draw.flush_denormals(x).double()},\n', ""),
 )
 """And of that a declaration that only moves values."""
 
@@ -215,7 +215,7 @@ LACKS = {
         (
             ("2 * x.double()", "x.double().sum().reshape(1)"),
             (' limits=({"n": 65_537},),', ""),
-            ("2 * draw.flushed(x).double()", "x.double().nan_to_num().sum().reshape(1)"),
+            ("2 * draw.flush_denormals(x).double()", "x.double().nan_to_num().sum().reshape(1)"),
         ),
         [": what is right up to 65,535 rows passes; add a thin case with more to the problem's limits"],
     ),
@@ -331,12 +331,12 @@ def test_inputs_that_do_not_change_admit_the_first_output(course: Path) -> None:
 
 def test_the_lower_precision_keeps_exponents_and_drops_bits() -> None:
     values = torch.tensor([1.0 + 2**-10, 1.0 + 2**-12, -3e30, 0.0, float("inf")])
-    lowered = controls.lowered(values)
+    lowered = controls.lower_precision(values)
     assert lowered[0] == 1.0 + 2**-10
     assert lowered[1] == 1.0
     assert torch.allclose(lowered[2], values[2], rtol=2**-11)
     assert lowered[3:].tolist() == [0.0, float("inf")]
-    assert controls.lowered(torch.arange(3)).tolist() == [0, 1, 2]
+    assert controls.lower_precision(torch.arange(3)).tolist() == [0, 1, 2]
 
 
 def test_a_stub_that_passes_and_a_solution_that_fails_are_found(course: Path) -> None:

@@ -7,7 +7,7 @@ import io
 from rich.console import Console
 
 from kernelpath.show import difference
-from kernelpath.show.difference import Row
+from kernelpath.show.difference import LinePair
 
 YOURS = "a\nb\nc\nd\ne\nf\ng\nh\n"
 THEIRS = "a\nb\nc\nD\nDD\ne\nf\ng\nh\n"
@@ -23,12 +23,12 @@ def shown(width: int, theirs: str = THEIRS) -> list[str]:
 def test_a_hunk_has_both_numbers_and_two_lines_around() -> None:
     (rows,) = difference.hunks(YOURS, THEIRS)
     assert rows == [
-        Row((2, "b"), (2, "b"), same=True),
-        Row((3, "c"), (3, "c"), same=True),
-        Row((4, "d"), (4, "D")),
-        Row(None, (5, "DD")),
-        Row((5, "e"), (6, "e"), same=True),
-        Row((6, "f"), (7, "f"), same=True),
+        LinePair((2, "b"), (2, "b"), same=True),
+        LinePair((3, "c"), (3, "c"), same=True),
+        LinePair((4, "d"), (4, "D")),
+        LinePair(None, (5, "DD")),
+        LinePair((5, "e"), (6, "e"), same=True),
+        LinePair((6, "f"), (7, "f"), same=True),
     ]
 
 

@@ -345,13 +345,13 @@ def test_exposed_communication_has_a_cause(rank: Sequence[Step], said: str, line
 )
 def test_a_wrong_chunk_is_recognized(outputs: Callable[[torch.Tensor], Sequence[torch.Tensor]], said: str) -> None:
     x = torch.randn(2, 6, generator=torch.Generator().manual_seed(0))
-    assert (all_reduce.found((x, "reduce_scatter"), outputs(x)) or "").startswith(said)
-    assert all_reduce.found((x, "reduce_scatter"), x.sum(0).tensor_split(2)) is None
+    assert (all_reduce.explain_output((x, "reduce_scatter"), outputs(x)) or "").startswith(said)
+    assert all_reduce.explain_output((x, "reduce_scatter"), x.sum(0).tensor_split(2)) is None
 
 
 def test_a_rank_that_is_left_out_is_named() -> None:
     x = torch.randn(3, 6, generator=torch.Generator().manual_seed(0))
-    said = all_reduce.found((x, "ring"), [x[:2].sum(0)] * 3)
+    said = all_reduce.explain_output((x, "ring"), [x[:2].sum(0)] * 3)
     assert said is not None
     assert said.startswith("chunk 0 of rank 0's output is chunk 0 of the sum of ranks 0 and 1 alone")
 

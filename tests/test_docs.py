@@ -36,11 +36,11 @@ def test_tables_of_results_hold_what_was_measured(tmp_path: Path) -> None:
     )
     timed = Report("1_architecture/w03c_transpose", "", "", "GPU", 1, Verdict.PASSED, measurement=measured)
     ratios = {"copy": (0.98, 0.97, 0.99), "Liger": (1.456, 1.4, 1.5)}
-    race = results.Race("softmax", "16 rows", 1e-3, 8, 4.2e12, ratios, "1.2 times Liger", True)
+    race = results.PeerComparison("softmax", "16 rows", 1e-3, 8, 4.2e12, ratios, "1.2 times Liger", True)
     zero = dict.fromkeys(f"{space}_{way}" for space in ("global", "shared") for way in ("load", "store"))
     none = {f"{key}_{unit}": 0 for key in zero for unit in ("requests", "sectors", "wavefronts")}
     ncu = {**none, "global_load_requests": 8, "global_load_sectors": 36}
-    counted = {"strided": results.Counted(ncu, {**ncu, "global_load_sectors": 1040})}
+    counted = {"strided": results.CounterPair(ncu, {**ncu, "global_load_sectors": 1040})}
     machine = results.Machine("GPU", reports=(timed,), peers=(race,), counters=counted)
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "gpu.json").write_text(encode(machine))
@@ -88,10 +88,10 @@ def test_a_table_names_the_versions_that_were_recorded(
     records: list[dict[str, str]], needs: tuple[str, ...], sentence: str
 ) -> None:
     machine = results.Machine("NVIDIA H200", driver="580.159.04")
-    lines = list(provenance.measured(machine, records, needs))
+    lines = list(provenance.measured_lines(machine, records, needs))
     assert lines == ["", f"Measured on NVIDIA H200 (driver 580.159.04) {sentence}"]
     if len(records) == 1:
-        assert list(provenance.measured(replace(machine, versions=records[0]), needs=needs)) == lines
+        assert list(provenance.measured_lines(replace(machine, versions=records[0]), needs=needs)) == lines
 
 
 def test_every_published_table_of_measurements_names_its_versions() -> None:

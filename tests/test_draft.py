@@ -11,7 +11,7 @@ from kernelpath import cli
 from kernelpath.course import registry
 from kernelpath.course.registry import Item, Lane
 from kernelpath.dev import invariants
-from kernelpath.dev.draft import NotDrafted, draft
+from kernelpath.dev.draft import DraftError, draft
 from kernelpath.grading import grade
 from kernelpath.verdict import Verdict
 
@@ -91,7 +91,7 @@ def test_the_week_and_its_letter_may_be_chosen(course: Path) -> None:
 def test_what_cannot_be_drafted_writes_nothing(course: Path, changes: dict[str, object], said: str) -> None:
     before = sorted(course.rglob("*"))
     wanted: dict[str, object] = {"name": "sum_of_two", "problem": "vector_add", "lane": "cuda", "root": course}
-    with pytest.raises(NotDrafted, match=said):
+    with pytest.raises(DraftError, match=said):
         draft(**{**wanted, **changes})  # type: ignore[arg-type]
     assert sorted(course.rglob("*")) == before
 
@@ -99,7 +99,7 @@ def test_what_cannot_be_drafted_writes_nothing(course: Path, changes: dict[str, 
 def test_no_file_is_overwritten(course: Path) -> None:
     there = course / "solutions/1_architecture/w01b_sum_of_two.cu"
     there.write_text("mine")
-    with pytest.raises(NotDrafted, match=r"w01b_sum_of_two\.cu already exists"):
+    with pytest.raises(DraftError, match=r"w01b_sum_of_two\.cu already exists"):
         draft("sum_of_two", "vector_add", "cuda", root=course)
     assert there.read_text() == "mine"
     assert not (course / "checks/1_architecture/w01b_sum_of_two.py").exists()

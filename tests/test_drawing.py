@@ -263,20 +263,20 @@ def test_costs_stand_beside_their_line_each_access_for_itself() -> None:
     assert (first.cell(wavefronts_load), first.cell(wavefronts_store)) == (("10/1", True), ("", False))
     assert [line.share for line in (first, second, third)] == [0.2, 0.0, 0.8]
     assert [line.wasteful for line in (first, second, third)] == [True, False, True]
-    assert source.executed([second, first, second, third, second]) == [first, second, third]
+    assert source.trim_to_executed([second, first, second, third, second]) == [first, second, third]
 
 
 def test_many_idle_lanes_are_shown_where_there_is_no_branch() -> None:
     instructions = (LineInstructions("k.cu", 1, 100, 800), LineInstructions("k.cu", 3, 900, 28_600))
     first, second, third = source.of_report(TRAFFIC, instructions, {"k.cu": SOURCE})["k.cu"]
-    assert first.cell(source.ACTIVE) == ("8", True)
-    assert third.cell(source.ACTIVE) == ("", False), "200 of 32,000 are idle"
-    assert second.active is None
+    assert first.cell(source.ACTIVE_LANES) == ("8", True)
+    assert third.cell(source.ACTIVE_LANES) == ("", False), "200 of 32,000 are idle"
+    assert second.active_lanes is None
 
 
 def test_a_source_looks_the_same_in_a_terminal_and_in_a_picture() -> None:
     lines = source.of_report(TRAFFIC, (), {"k.cu": SOURCE})["k.cu"]
-    lines = [dataclasses.replace(lines[0], active=28.4), *lines[1:]]
+    lines = [dataclasses.replace(lines[0], active_lanes=28.4), *lines[1:]]
     printed = [line.split() for line in in_a_terminal(lines, 120)][-len(lines) :]
     assert printed[0] == ["1", "10/1", "28.4", *lines[0].text.split()]
     assert printed[2] == ["3", "4", "+", "32/4", "4", "2.5/1", *lines[2].text.split()]
@@ -289,7 +289,7 @@ def test_a_source_looks_the_same_in_a_terminal_and_in_a_picture() -> None:
 
 def test_a_source_with_every_column_fits_into_80() -> None:
     costs = {column: [source.Cost(32, 4)] for column in (*source.COLUMNS, source.SAME_ADDRESS)}
-    line = source.Line(7, "    if (steps[i] > 0) one.step();  // and so on", costs, active=8.25, ran=True)
+    line = source.Line(7, "    if (steps[i] > 0) one.step();  // and so on", costs, active_lanes=8.25, ran=True)
     printed = in_a_terminal([line], 80)
     assert max(map(len, printed)) <= 80
     assert printed[-1].startswith("   7 ")

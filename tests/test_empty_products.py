@@ -10,8 +10,8 @@ import torch
 
 from kernelpath.course import registry
 from kernelpath.dev import cards
-from kernelpath.device import api, gpu
 from kernelpath.grading import devices
+from warpcheck import backend, simulated_gpu
 
 SIZES = {"no rows": (0, 16, 32), "no columns": (8, 0, 32), "no terms": (8, 16, 0)}
 """m, n and k."""
@@ -93,8 +93,8 @@ def _put_failures(name: str, failures: Any) -> None:
     torch.set_num_threads(1)
     item = registry.find(name)
     exercise = registry.load(item)
-    gpu.show({"multi_processor_count": 132}, devices.choose_target(exercise, "cpu", None))
-    api.use(_StrictAboutGrids())
+    simulated_gpu.show({"multi_processor_count": 132}, devices.choose_target(exercise, "cpu", None))
+    backend.use(_StrictAboutGrids())
     entry = cards.load_entry(item, exercise)
     failed = []
     for label, size in SIZES.items():
@@ -109,7 +109,7 @@ def _put_failures(name: str, failures: Any) -> None:
     failures.put(failed)
 
 
-class _StrictAboutGrids(api.Local):
+class _StrictAboutGrids(backend.Local):
     """Refuses an empty grid, as a GPU does."""
 
     def load(self, text: str, source: str | None = None) -> Any:
@@ -123,8 +123,8 @@ class _Module:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.module, name)
 
-    def launch(self, name: str, *, grid: api.Dim3, **options: Any) -> api.Ran:
+    def launch(self, name: str, *, grid: backend.Dim3, **options: Any) -> backend.Ran:
         if 0 in grid:
             raise ValueError(f"invalid configuration: {name} has a grid of {grid}")
-        ran: api.Ran = self.module.launch(name, grid=grid, **options)
+        ran: backend.Ran = self.module.launch(name, grid=grid, **options)
         return ran

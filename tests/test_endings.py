@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kernelpath.show.endings import endings
+from kernelpath.show.endings import read_endings
 from kernelpath.verdict import Verdict
 from tests import planted, write_endings
 
@@ -12,11 +12,11 @@ ROOT = Path(__file__).parents[1]
 
 
 def test_every_verdict_has_an_example() -> None:
-    assert list(endings(ROOT)) == list(Verdict), "python -m tests.write_endings writes them"
+    assert list(read_endings(ROOT)) == list(Verdict), "python -m tests.write_endings writes them"
 
 
 def test_no_example_names_a_file_that_a_learner_does_not_have() -> None:
-    files = [one.where.partition(":")[0] for one in endings(ROOT).values() if one.where]
+    files = [one.where.partition(":")[0] for one in read_endings(ROOT).values() if one.where]
     assert [name for name in files if not (ROOT / name).is_file()] == []
     assert len(files) > len(Verdict) // 2
 
@@ -24,4 +24,4 @@ def test_no_example_names_a_file_that_a_learner_does_not_have() -> None:
 def test_an_example_is_what_the_grader_says_today(tmp_path: Path) -> None:
     reject = planted.named(ROOT, "w01b_vector_add/OUT_OF_BOUNDS_no_guard")
     assert reject.name in write_endings.PLANTED
-    assert write_endings.of_reject(reject, tmp_path) == endings(ROOT)[Verdict.OUT_OF_BOUNDS]
+    assert write_endings.of_reject(reject, tmp_path) == read_endings(ROOT)[Verdict.OUT_OF_BOUNDS]

@@ -7,14 +7,16 @@ from pathlib import Path
 import pytest
 
 from kernelpath.course import checkpoint, registry
-from kernelpath.course.checkpoint import Checkpoint, Numbers, Posed, Twist
+from kernelpath.course.checkpoint import Checkpoint, DeliverableVariant, Numbers, QuestionTemplate
 from kernelpath.course.errors import DeclarationError
 from kernelpath.dev import invariants
 from kernelpath.exam import questions, reading
-from kernelpath.exam.reading import Ran
+from kernelpath.exam.reading import ExecutedKernel
 
-EXAMS = [questions.find(int(path.parent.name[0])) for path in sorted(registry.root().glob("checks/*/checkpoint.py"))]
-POSED = [pytest.param(one, id=one.name) for exam in EXAMS for one in exam.declared.questions]
+EXAMS = [
+    questions.find_exam(int(path.parent.name[0])) for path in sorted(registry.root().glob("checks/*/checkpoint.py"))
+]
+POSED = [pytest.param(one, id=one.name) for exam in EXAMS for one in exam.checkpoint.questions]
 
 ASKED = """\
 ## Week 1: lanes
@@ -36,7 +38,7 @@ Rubric:
 - 1 point: the line.
 """
 NUMBERS = Numbers({"warps": (2, 3, 4)}, lambda warps: {"lanes": 32 * warps}, unless=lambda warps: warps == 3)
-TWISTS = (Twist("one", registry.load(registry.find("matmul_tiled")), {}),)
+TWISTS = (DeliverableVariant("one", registry.load(registry.find("matmul_tiled")), {}),)
 
 
 def declared(path: Path, text: str, **fields: object) -> Checkpoint:
@@ -47,11 +49,11 @@ def declared(path: Path, text: str, **fields: object) -> Checkpoint:
 def test_a_question_is_read_with_its_numbers(tmp_path: Path) -> None:
     found = declared(tmp_path / "checkpoint.md", ASKED, numbers={"lanes": NUMBERS})
     (posed,) = found.questions
-    assert [(one.ask, one.answer) for one in posed.every()] == [
+    assert [(one.ask, one.answer) for one in posed.all_questions()] == [
         ("How many lanes have 2 warps?", 64),
         ("How many lanes have 4 warps?", 128),
     ]
-    assert {posed.drawn(seed).answer for seed in range(20)} == {64, 128}
+    assert {posed.generate(seed).answer for seed in range(20)} == {64, 128}
     (prompt,) = found.prompts
     assert (prompt.ask, prompt.points) == ("Say why.", 3)
     assert [one.text for one in prompt.rubric] == ["the cause, and its test.", "the line."]
@@ -80,17 +82,17 @@ def test_a_distractor_that_is_the_answer_is_refused(tmp_path: Path) -> None:
     text = ASKED.replace("Answer: {lanes} within 1 %", "- [x] {lanes}\n- [ ] {sum}\n")
     numbers = Numbers({"warps": (2, 32)}, lambda warps: {"lanes": 32 * warps, "sum": 32 + warps})
     (posed,) = declared(tmp_path / "checkpoint.md", text, numbers={"lanes": numbers}).questions
-    assert len(list(posed.every())) == 2
+    assert len(list(posed.all_questions())) == 2
     again = Numbers({"warps": (2, 32)}, lambda warps: {"lanes": 32 * warps, "sum": 1056 - warps})
     (posed,) = declared(tmp_path / "checkpoint.md", text, numbers={"lanes": again}).questions
     with pytest.raises(DeclarationError, match="different choices"):
-        list(posed.every())
+        list(posed.all_questions())
 
 
 @pytest.mark.parametrize("posed", POSED)
-def test_every_draw_is_a_question_with_a_sensible_answer(posed: Posed) -> None:
+def test_every_draw_is_a_question_with_a_sensible_answer(posed: QuestionTemplate) -> None:
     """No braces are left, no answer is negative or absurd, and a close guess is not taken for it."""
-    drawn = list(posed.every())
+    drawn = list(posed.all_questions())
     for question in drawn:
         text = " ".join((question.ask, question.why, *question.choices))
         assert "{" not in text
@@ -105,7 +107,7 @@ def test_every_draw_is_a_question_with_a_sensible_answer(posed: Posed) -> None:
 
 def test_answers_by_hand() -> None:
     """One draw of each template, worked out on paper."""
-    by_name = {one.name: one for exam in EXAMS for one in exam.declared.questions}
+    by_name = {one.name: one for exam in EXAMS for one in exam.checkpoint.questions}
 
     def near(value: float) -> object:
         return pytest.approx(value, rel=1e-4)
@@ -113,8 +115,10 @@ def test_answers_by_hand() -> None:
     def answer(name: str, **drawn: float) -> object:
         posed = by_name[name]
         assert posed.numbers is not None
-        values = next(one for one in posed.numbers.draws() if all(one[key] == value for key, value in drawn.items()))
-        return posed._with(values).answer
+        values = next(
+            one for one in posed.numbers.all_values() if all(one[key] == value for key, value in drawn.items())
+        )
+        return posed._fill_in(values).answer
 
     assert answer("idle_threads", n=10_100, block=256) == 140  # 40 blocks, 10,240 threads
     assert answer("grid_stride", n=100_003, blocks=32, threads=256) == 13  # 12.2 steps of 8,192
@@ -200,7 +204,7 @@ def pool(request: pytest.FixtureRequest) -> reading.Pool:
     return exam.pool
 
 
-def lines_of(one: Ran, *texts: str) -> set[int]:
+def lines_of(one: ExecutedKernel, *texts: str) -> set[int]:
     """The numbers of the lines that hold these texts."""
     return {number for number, line in enumerate(one.source.splitlines(), 1) if any(text in line for text in texts)}
 
@@ -279,7 +283,7 @@ def test_faults_are_found_by_the_machine(pool: reading.Pool) -> None:
 
 
 def test_no_kernel_comes_twice() -> None:
-    files = [path for exam in EXAMS for path in reading.files(exam.root / "checks" / exam.phase / "reading")]
+    files = [path for exam in EXAMS for path in reading.kernel_files(exam.root / "checks" / exam.phase / "reading")]
     assert len({path.stem for path in files}) == len({path.read_text() for path in files}) == len(files)
     assert {one.path.stem for exam in EXAMS for one in exam.pool.faults} == set(PLANTED)
 
@@ -290,7 +294,7 @@ def test_pictures_are_counted_by_the_machine(pool: reading.Pool) -> None:
 
 def test_pictures_by_hand() -> None:
     by_name = {one.path.stem: one for exam in EXAMS for family in exam.pool.families.values() for one in family}
-    assert reading.table(by_name["tile_padded"].picture).splitlines() == [
+    assert reading.format_picture(by_name["tile_padded"].picture).splitlines() == [
         "  memory         access  requests  per request",
         "  out            store         32  4 sectors",
         "  x              load          32  4 sectors",
@@ -312,7 +316,7 @@ def test_pictures_by_hand() -> None:
 def test_every_learner_gets_one_right_picture_of_four(pool: reading.Pool) -> None:
     rights = set()
     for seed in range(50):
-        drawn = pool.draw_pictures(2, seed)
+        drawn = pool.sample_pictures(2, seed)
         assert drawn[0][0] is not drawn[1][0]
         for right, four in drawn:
             rights.add(right.path.stem)
@@ -320,24 +324,24 @@ def test_every_learner_gets_one_right_picture_of_four(pool: reading.Pool) -> Non
             assert four.count(right) == 1
             assert {one.family for one in four} == {right.family}
     assert len(rights) > 12
-    assert len({tuple(one.path.stem for one in pool.draw_faults(3, seed)) for seed in range(50)}) > 30
+    assert len({tuple(one.path.stem for one in pool.sample_faults(3, seed)) for seed in range(50)}) > 30
 
 
 def test_a_launch_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     file = tmp_path / "a.cu"
     file.write_text("__global__ void kernel(float* x) {}\n")
     with pytest.raises(DeclarationError, match=r"a\.cu:1: begin with a line such as // Launch"):
-        reading.run(file)
+        reading.run_kernel(file)
     file.write_text("// Launch: <<<1, 32>>> half x[3]\n__global__ void kernel(float* x) {}\n")
     with pytest.raises(DeclarationError, match=r"a\.cu:1: 'half x\[3\]' is neither like float"):
-        reading.run(file)
+        reading.run_kernel(file)
     file.write_text("// Launch: <<<1, 32>>> float x[3]\n__global__ void kernel(float* x) { y = 1; }\n")
     with pytest.raises(DeclarationError, match=r"a\.cu cannot be run"):
-        reading.run(file)
+        reading.run_kernel(file)
     file = tmp_path / "a.py"
     file.write_text("# Launch: <<<1, 32>>> float x[3]\n")
     with pytest.raises(DeclarationError, match=r"a\.py:1: begin with a line such as # Launch: \[2\]"):
-        reading.run(file)
+        reading.run_kernel(file)
     file.write_text("# Launch: [1] float x[32], SIZE = 32\nimport triton\n\n@triton.jit\ndef kernel(x, n):\n    pass\n")
     with pytest.raises(DeclarationError, match=r"takes x, n, and the launch gives x, SIZE"):
-        reading.run(file)
+        reading.run_kernel(file)

@@ -13,7 +13,7 @@ from kernelpath import cli
 from kernelpath.course import delivery, registry
 from kernelpath.course.registry import DELIVERABLE, Item
 from kernelpath.exam import questions
-from kernelpath.exam.questions import Asked, Letter, Number, Place
+from kernelpath.exam.questions import ChoiceAnswer, ExamQuestion, FaultAnswer, NumericAnswer
 from kernelpath.exam.sheet import ANSWERS, Sheet
 from kernelpath.grading import grade
 from kernelpath.verdict import Report, Verdict
@@ -63,13 +63,13 @@ def verdicts(monkeypatch: pytest.MonkeyPatch) -> dict[str, Verdict]:
     return verdict_of
 
 
-def right_answer(asked: Asked) -> str:
+def right_answer(asked: ExamQuestion) -> str:
     answer = asked.answer
-    if isinstance(answer, Letter):
+    if isinstance(answer, ChoiceAnswer):
         return questions.LETTERS[answer.correct]
-    if isinstance(answer, Number):
+    if isinstance(answer, NumericAnswer):
         return repr(answer.correct)
-    assert isinstance(answer, Place)
+    assert isinstance(answer, FaultAnswer)
     return " ".join([answer.kind, *map(str, answer.lines)])
 
 
@@ -81,7 +81,7 @@ def test_every_phase_can_be_examined_from_its_stubs_to_a_certificate(
     shutil.copytree(delivered, folder)
     monkeypatch.chdir(folder)
     number = phase.partition("_")[0]
-    exam = questions.find(int(number))
+    exam = questions.find_exam(int(number))
     names = [*(item.name for item in exam.items), DELIVERABLE]
 
     if phase != PHASES[0]:  # the stubs of one phase are really graded
@@ -103,7 +103,7 @@ def test_every_phase_can_be_examined_from_its_stubs_to_a_certificate(
             stub.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(solution, stub)
     sheet = Sheet(exam, exam.folder / ANSWERS)
-    for asked in sheet.paper.asked:
+    for asked in sheet.paper.questions:
         sheet.answer(asked, right_answer(asked))
     for prompt in sheet.prompts:
         sheet._table("written")[prompt.name] = f"{prompt.name} " * 60

@@ -12,10 +12,10 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernelpath.device.messages import Failed
 from kernelpath.grading.kinds.kernel import machine_finding
-from kernelpath.lanes import compiler_advice, cute_advice, triton_advice
-from kernelpath.simt import Fault, FaultKind
 from kernelpath.verdict import Verdict
 from kernelpath.work.exception_findings import classify_exception
+from warpcheck.frontends import compiler_advice, cute_advice, triton_advice
+from warpcheck.simt import Fault, FaultKind
 
 FAULTS = {
     FaultKind.OUT_OF_BOUNDS: Verdict.OUT_OF_BOUNDS,
@@ -63,7 +63,7 @@ def test_nvrtcs_error_in_a_folder_with_a_space() -> None:
 TRITON = """
 from pathlib import Path
 from kernelpath.work.exception_findings import classify_exception
-from kernelpath.lanes import triton as lane
+from warpcheck.frontends import triton as lane
 lane.activate("cpu")
 import torch, triton
 import triton.language as tl

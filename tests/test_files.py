@@ -9,14 +9,15 @@ from pathlib import Path
 import pytest
 
 from kernelpath import files
-from kernelpath.files import cache_read, cache_root, cache_write, use_root, write_atomically
+from warpcheck import cache
+from warpcheck.cache import cache_read, cache_root, cache_write, use_root, write_atomically
 
 KEY = "ab12"
 
 
 @pytest.fixture(autouse=True)
 def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("KERNELPATH_CACHE", str(tmp_path / "shared"))
+    monkeypatch.setenv("WARPCHECK_CACHE", str(tmp_path / "shared"))
     return tmp_path / "shared"
 
 
@@ -33,7 +34,7 @@ def test_a_process_with_a_folder_of_its_own_does_not_look_elsewhere(
     shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache_write("simt", KEY, b"shared")
-    monkeypatch.setattr(files, "_root", None)  # restores it
+    monkeypatch.setattr(cache, "_root", None)  # restores it
     use_root(tmp_path / "own")
     assert cache_read("simt", KEY) is None
     cache_write("simt", KEY, b"own")

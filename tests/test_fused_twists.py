@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from kernelpath.course import registry
-from kernelpath.course.checkpoint import Twist
-from kernelpath.course.inputs import EXTREME, draw_inputs
+from kernelpath.course.checkpoint import DeliverableVariant
+from kernelpath.course.inputs import EXTREME, generate_inputs
 from kernelpath.course.problem import Tolerance
 from kernelpath.course.problems.fused_parts import LAYOUTS, OPERATORS, STATISTICS
 from kernelpath.course.problems.fused_twists import LARGEST, TWISTS
@@ -27,7 +27,7 @@ CHOSEN = [TWISTS[place] for place in (0, 16, 26, 31)]
 """Among them all operators, all layouts and all statistics."""
 
 
-def graded(twist: Twist, file: Path) -> Report:
+def graded(twist: DeliverableVariant, file: Path) -> Report:
     item = registry.item(registry.root(), f"2_cuda/deliverable:{twist.name}")
     assert isinstance(item, Deliverable)
     return grade.grade(item, file, device="cpu", seed=3)
@@ -41,7 +41,7 @@ def test_the_chosen_ones_cover_the_axes() -> None:
 
 
 @pytest.mark.parametrize("twist", CHOSEN, ids=lambda twist: twist.name)
-def test_one_kernel_passes(twist: Twist, tmp_path: Path) -> None:
+def test_one_kernel_passes(twist: DeliverableVariant, tmp_path: Path) -> None:
     report = graded(twist, twisted_fusion.write(twist, tmp_path))
     assert (report.verdict, report.cause) == (Verdict.PASSED, "")
     assert report.exercise == f"2_cuda/deliverable:{twist.name}"
@@ -61,18 +61,18 @@ def test_a_reduction_without_its_first_barrier_races(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "twist"), [("softmax", CHOSEN[0]), ("gelu", CHOSEN[1])])
-def test_a_published_solution_fails(name: str, twist: Twist) -> None:
+def test_a_published_solution_fails(name: str, twist: DeliverableVariant) -> None:
     report = graded(twist, registry.find(name).solution)
     assert not report.verdict.passed
     assert not any(case.verdict.passed for case in report.cases)
 
 
 @pytest.mark.parametrize("twist", TWISTS, ids=lambda twist: twist.name)
-def test_the_truth_of_each_is_what_its_statement_says(twist: Twist) -> None:
+def test_the_truth_of_each_is_what_its_statement_says(twist: DeliverableVariant) -> None:
     """By loops over rows and columns, as the lines are written."""
     operator, layout, statistic = twisted_fusion.parts(twist)
     rows, columns = 3, 5
-    arguments = draw_inputs(twist.exercise, {"rows": rows, "columns": columns}, 1, "cpu")
+    arguments = generate_inputs(twist.exercise, {"rows": rows, "columns": columns}, 1, "cpu")
     given = [value.double() if isinstance(value, torch.Tensor) else value for value in arguments]
     names = [*layout.shapes, *operator.vectors, *operator.scalars, *layout.scalars, *statistic.scalars]
     out, per_row = torch.empty(rows, columns, dtype=torch.float64), torch.empty(rows, dtype=torch.float64)
@@ -112,11 +112,11 @@ def within(outputs: Sequence[torch.Tensor], truth: Sequence[torch.Tensor], toler
 
 
 @pytest.mark.parametrize("twist", TWISTS, ids=lambda twist: twist.name)
-def test_the_formula_in_float32_is_exact_enough(twist: Twist) -> None:
+def test_the_formula_in_float32_is_exact_enough(twist: DeliverableVariant) -> None:
     """With extreme values, too, which have an answer."""
     assert twist.exercise.baseline is not None
     for case in twist.exercise.cases:
-        inputs = draw_inputs(twist.exercise, case, 1, "cpu", EXTREME)
+        inputs = generate_inputs(twist.exercise, case, 1, "cpu", EXTREME)
         truth = twist.exercise.reference(*inputs)
         assert not any(one.isnan().any() for one in truth)
         assert within(twist.exercise.baseline(*inputs), truth, 5e-5)
@@ -125,7 +125,7 @@ def test_the_formula_in_float32_is_exact_enough(twist: Twist) -> None:
 def test_a_variance_of_one_pass_fails() -> None:
     """The mean of h^2 minus the square of the mean, in rows far from 0."""
     twist = next(one for one in TWISTS if one.name == "layer_norm+side_by_side+sums")
-    inputs = draw_inputs(twist.exercise, LARGEST, 1, "cpu", EXTREME)
+    inputs = generate_inputs(twist.exercise, LARGEST, 1, "cpu", EXTREME)
     both, weight, bias = inputs
     h = both[:, : LARGEST["columns"]] + both[:, LARGEST["columns"] :]
     mean = h.mean(1, keepdim=True)

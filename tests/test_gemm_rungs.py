@@ -7,17 +7,17 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from kernelpath.device import gpu
 from kernelpath.show import gemm_rungs
 from kernelpath.show.counting import count
-from kernelpath.simt.target import SM_90A
+from warpcheck import simulated_gpu
+from warpcheck.target import SM_90A
 
 M, N, K = 256, 512, 320  # five steps in rings of four stages; four or eight tiles of two blocks
 
 
 @pytest.fixture
 def hopper(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu, "_target", SM_90A)
+    monkeypatch.setattr(simulated_gpu, "_target", SM_90A)
     few = SimpleNamespace(multi_processor_count=2)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device=None: few)
 

@@ -10,9 +10,9 @@ import pytest
 from kernelpath.course import registry
 from kernelpath.line_counters import LineInstructions, LineTraffic
 from kernelpath.show import book, seen, source, view, weeks
-from kernelpath.simt.counters import LineCounters
-from kernelpath.simt.errors import FaultKind
 from kernelpath.verdict import Interval, Measurement, Verdict
+from warpcheck.counters import LineCounters
+from warpcheck.errors import FaultKind
 
 SAID_BY_ITSELF = {"timed", "yours", "GPU", "line", "file", "access", "memory"}
 """Labels that are plain English or name what stands beside them."""
@@ -64,11 +64,11 @@ def test_metrics_are_spelled_as_ncu_spells_them(glossary: str) -> None:
 def test_every_term_is_shown_by_the_course() -> None:
     """Most by a picture, the others by what a cell printed, measured or graded."""
     entries, course = book.glossary(registry.root()), weeks.weeks(registry.root())
-    places = seen.seen(entries, course)
+    places = seen.find_examples(entries, course)
     assert [entry.term for entry in entries if entry.anchor not in places] == []
     assert sum(bool(place.png) for place in places.values()) > 0.9 * len(entries)
-    chosen = {entry.term: places[entry.anchor] for entry in entries if entry.term in seen.PLACES}
-    assert {term: (place.week.number, place.passage.number) for term, place in chosen.items()} == seen.PLACES
+    chosen = {entry.term: places[entry.anchor] for entry in entries if entry.term in seen.FIXED_PLACES}
+    assert {term: (place.week.number, place.passage.number) for term, place in chosen.items()} == seen.FIXED_PLACES
     told = {term: (places[term].where, places[term].how) for term in ("wave", "throughput")}
     assert told == {
         "wave": ("Week 11 · Matrix products: 3 · The order of the programs", "a picture"),

@@ -214,7 +214,7 @@ def test_json_of_a_report_has_no_nan(grade_text: GradeText) -> None:
     assert data["versions"]["torch"] == torch.__version__.split("+")[0] or data["versions"]["torch"]
 
 
-@pytest.mark.parametrize(("within", "verdict"), [("lanes.compiling()", "PASSED"), ("nullcontext()", "TIMED_OUT")])
+@pytest.mark.parametrize(("within", "verdict"), [("frontends.compiling()", "PASSED"), ("nullcontext()", "TIMED_OUT")])
 def test_compiling_has_a_time_budget_of_its_own(
     within: str, verdict: str, grade_text: GradeText, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,7 +252,7 @@ def test_what_autotuning_tries_out_is_no_traffic(tmp_path: Path) -> None:
 
 HOST_FILLED = """
 import torch
-from kernelpath.lanes import cuda
+from warpcheck.frontends import cuda
 
 def vector_add(x, y):
     print(x.cpu().numpy()[:2])

@@ -192,7 +192,7 @@ def test_the_leaderboard_has_the_speedup_of_what_was_timed() -> None:
     interval = Interval(1.2345678, 1.2, 1.3)
     measured = Measurement({}, 1e-6, 1e-6, None, interval, None, 1, 1, 1e-6, {}, 9, "events")
     report = Report("2_cuda/w07a_softmax", "", "", "GPU", 1, Verdict.PASSED, stars=2, measurement=measured)
-    results = gradebook.gradescope([Grade("ada", report.exercise, "k", report)], {report.exercise: 3})
+    results = gradebook.gradescope_results([Grade("ada", report.exercise, "k", report)], {report.exercise: 3})
     jsonschema.validate(results, SCHEMA)
     assert results["leaderboard"][1:] == [{"name": "speedup of softmax", "value": 1.235, "order": "desc"}]
 
@@ -208,12 +208,12 @@ def test_the_wheels_for_cpus_come_from_an_index_of_the_teachers(
         (tmp_path / name).write_text('#!/bin/sh\necho "$0 $* from $PIP_EXTRA_INDEX_URL"\n')
         (tmp_path / name).chmod(0o755)
     (tmp_path / "g++").symlink_to("python3")
-    (tmp_path / "setup.sh").write_text(gradescope._setup("a.whl", [registry.find("swizzle", ROOT)], address))
+    (tmp_path / "setup.sh").write_text(gradescope._setup(["w.whl", "a.whl"], [registry.find("swizzle", ROOT)], address))
     environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PIP_EXTRA_INDEX_URL": from_environment}
     done = subprocess.run(
         ["bash", str(tmp_path / "setup.sh")], env=environment, capture_output=True, text=True, check=True
     )
-    assert done.stdout.splitlines()[-1] == f"venv/bin/pip install ./a.whl from {from_environment or address}"
+    assert done.stdout.splitlines()[-1] == f"venv/bin/pip install ./w.whl ./a.whl from {from_environment or address}"
     assert not (tmp_path / "owned").exists()
 
 

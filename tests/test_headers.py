@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kernelpath import lanes
-from kernelpath.lanes import cutlass, headers, nvrtc
+from warpcheck import frontends
+from warpcheck.frontends import cutlass, headers, nvrtc
 
 C = """
     assert.h cuda.h cuComplex.h cuda_bf16.h cuda_fp16.h cuda_fp8.h cuda_runtime.h cuda_runtime_api.h
@@ -196,7 +196,7 @@ GROUPS = {"C": (C, PLAIN), "standard": (STANDARD, OF_THE_STANDARD), "NVIDIA": (N
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_usual_headers_and_idioms_compile(group: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KERNELPATH_CACHE", str(tmp_path))
+    monkeypatch.setenv("WARPCHECK_CACHE", str(tmp_path))
     included, idioms = GROUPS[group]
     lines = [f"#include <{name}>" for name in included.split()] + ["__global__ void last() {}"]
     source = "\n".join(itertools.chain(lines, idioms.values()))
@@ -207,7 +207,7 @@ def test_headers_of_libcu_unroll_their_list_of_types_as_for_nvcc(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the limit for other compilers a kernel with libcu++ takes 25 times as long to parse; see headers.BEFORE."""
-    monkeypatch.setenv("KERNELPATH_CACHE", str(tmp_path))
+    monkeypatch.setenv("WARPCHECK_CACHE", str(tmp_path))
     limit = "_CCCL_META_UNROLL_LIMIT"
     paths = [Path(folder) / "cuda/std/__type_traits/type_list.h" for folder in headers.folders()]
     (text,) = (path.read_text(encoding="utf-8") for path in paths if path.is_file())
@@ -219,7 +219,9 @@ def test_headers_of_libcu_unroll_their_list_of_types_as_for_nvcc(
 def test_a_header_that_is_lacking_names_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
     with_no_cub = headers.folders()[0]
     monkeypatch.setattr(headers, "_candidates", lambda: [Path(with_no_cub)])
-    with pytest.raises(lanes.Unavailable, match=r"nvidia-cuda-cccl is not installed: .* -m pip install 'nvidia-cuda-c"):
+    with pytest.raises(
+        frontends.Unavailable, match=r"nvidia-cuda-cccl is not installed: .* -m pip install 'nvidia-cuda-c"
+    ):
         headers.folders.__wrapped__()
 
 

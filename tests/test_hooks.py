@@ -17,13 +17,14 @@ from typing import Any
 import pytest
 from cutlass import cute as dsl
 
-from kernelpath import cli, hooks, packages
-from kernelpath.hooks import Attribute, Changed, Hook, cute, inductor, jax, triton
-from kernelpath.lanes import cute as lane
-from kernelpath.lanes.cute_places import remember_places
+from kernelpath import cli, packages
 from kernelpath.show import cells, notebook
 from kernelpath.verdict import Verdict
 from kernelpath.work.exception_findings import classify_exception
+from warpcheck import hooks
+from warpcheck.frontends import cute as lane
+from warpcheck.frontends.cute_places import remember_places
+from warpcheck.hooks import Attribute, Changed, Hook, cute, inductor, jax, triton
 
 PACKAGE = Path(hooks.__file__).parents[1]
 PLACES = {
@@ -41,8 +42,8 @@ def test_a_hook_is_where_it_was(name: str) -> None:
 
 
 INSTANCES = """
-from kernelpath.hooks import Attribute, declared, triton as hooks
-from kernelpath.lanes import triton as lane
+from warpcheck.hooks import Attribute, declared, triton as hooks
+from warpcheck.frontends import triton as lane
 lane.activate("cpu")
 import torch, triton, triton.language as tl
 
@@ -69,8 +70,8 @@ def test_what_is_read_from_triton_is_there_once_a_kernel_ran(tmp_path: Path) -> 
 
 
 ALIGNMENTS = """
-from kernelpath.hooks import triton as hooks
-from kernelpath.lanes import triton as lane
+from warpcheck.hooks import triton as hooks
+from warpcheck.frontends import triton as lane
 
 calls = []
 for hook in (hooks.COMPILE, hooks.ASSEMBLE):
@@ -167,7 +168,7 @@ def test_a_package_that_is_missing_is_no_change(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_triton_may_ask_the_driver_whether_it_knows_something_new() -> None:
-    from kernelpath.lanes.triton import _Driver
+    from warpcheck.frontends.triton import _Driver
 
     driver = _Driver()
     assert not hasattr(driver, "launch_batch")

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernelpath import lanes, simt
 from kernelpath.course import registry
-from kernelpath.device import gpu
-from kernelpath.lanes import cuda
-from kernelpath.simt.target import SM_80, SM_90A
+from warpcheck import frontends, simt, simulated_gpu
+from warpcheck.frontends import cuda
+from warpcheck.target import SM_80, SM_90A
 
 from . import twisted_hopper
 
@@ -23,11 +22,11 @@ DYNAMIC = 2 * 16384 + 1024
 
 
 @pytest.fixture(autouse=True)
-def hopper(monkeypatch: pytest.MonkeyPatch) -> list[lanes.Launched]:
+def hopper(monkeypatch: pytest.MonkeyPatch) -> list[frontends.Launched]:
     """The launches that are made, for the target sm_90a."""
-    monkeypatch.setattr(gpu, "_target", SM_90A)
-    launched: list[lanes.Launched] = []
-    monkeypatch.setattr(lanes, "_observers", [launched.append])
+    monkeypatch.setattr(simulated_gpu, "_target", SM_90A)
+    launched: list[frontends.Launched] = []
+    monkeypatch.setattr(frontends, "_observers", [launched.append])
     return launched
 
 
@@ -39,7 +38,7 @@ def close(c: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> None:
     torch.testing.assert_close(c.float(), a.float() @ b.float().T, rtol=2e-3, atol=2e-3)
 
 
-def test_a_product_in_cuda_cpp_through_tensor_maps(hopper: list[lanes.Launched]) -> None:
+def test_a_product_in_cuda_cpp_through_tensor_maps(hopper: list[frontends.Launched]) -> None:
     a, b, c = drawn(64, 168), drawn(128, 168), torch.empty(64, 128)
     maps = (cuda.tensor_map(tensor, (64, 64), swizzle=128) for tensor in (a, b))
     cuda.kernel(KERNELS, "gemm")[(2, 1), 160, DYNAMIC](*maps, c, 128, 168)
@@ -72,18 +71,18 @@ def test_clusters_that_the_driver_refuses(kernel: str, cluster: int, blocks: int
 
 
 def test_before_hopper_the_same_source_is_refused_with_ptxas_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu, "_target", SM_80)
+    monkeypatch.setattr(simulated_gpu, "_target", SM_80)
     a, c = drawn(64, 64), torch.empty(64, 64)
     one = cuda.tensor_map(a, (64, 64), swizzle=128)
     with pytest.raises(simt.Rejected, match=r"'\.mbarrier_init' requires \.target sm_90") as refused:
         cuda.kernel(KERNELS, "gemm")[1, 160, DYNAMIC](one, one, c, 64, 64)
     assert (refused.value.file, refused.value.line) == (str(KERNELS), 46)
-    choice = 'stands for sm_80 here, and for sm_90a with kernelpath.device.gpu.stand_for({}, "sm_90a")'
+    choice = 'stands for sm_80 here, and for sm_90a with warpcheck.simulated_gpu.stand_for({}, "sm_90a")'
     assert refused.value.message.endswith(choice)
 
 
 @pytest.mark.filterwarnings("ignore:This static loop has 128 iterations")
-def test_a_product_in_cute_with_tensor_copies_both_ways(hopper: list[lanes.Launched], tmp_path: Path) -> None:
+def test_a_product_in_cute_with_tensor_copies_both_ways(hopper: list[frontends.Launched], tmp_path: Path) -> None:
     file = tmp_path / "gemm.py"
     file.write_text(twisted_hopper.source("nt", "none"))
     gemm = registry.import_file(file, "gemm")
@@ -94,9 +93,9 @@ def test_a_product_in_cute_with_tensor_copies_both_ways(hopper: list[lanes.Launc
 
 PRODUCTS = """
 import sys, torch
-from kernelpath.device import gpu
-gpu.show({}, "sm_90a")
-from kernelpath.lanes import triton as lane
+from warpcheck import simulated_gpu
+simulated_gpu.show({}, "sm_90a")
+from warpcheck.frontends import triton as lane
 lane.activate("cpu")
 from tests.hopper_triton import PRODUCTS
 for name in sys.argv[1:]:

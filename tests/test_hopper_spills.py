@@ -6,16 +6,15 @@ from typing import Any
 
 import pytest
 
-from kernelpath import simt
 from kernelpath.course import registry
-from kernelpath.course.inputs import draw_inputs
+from kernelpath.course.inputs import generate_inputs
 from kernelpath.course.problem import Case
 from kernelpath.dev import cards
-from kernelpath.device import api, gpu
-from kernelpath.lanes import cuda
-from kernelpath.lanes import triton as triton_lane
-from kernelpath.lanes.cubin import resources
-from kernelpath.simt.assembler import assembled
+from warpcheck import backend, simt, simulated_gpu
+from warpcheck.assembler import assembled
+from warpcheck.frontends import cuda
+from warpcheck.frontends import triton as triton_lane
+from warpcheck.frontends.cubin import resources
 
 HOPPER = "sm_90"
 ATTENTION = {"batch": 1, "heads": 2, "kv_heads": 1, "tokens": 130, "dtype": "bfloat16"}
@@ -56,12 +55,12 @@ def spilling_kernels(name: str, cases: Sequence[Case]) -> list[str]:
     exercise = registry.load(item)
     target = cards.target(HOPPER)
     compiled: dict[str, int] = {}
-    gpu.show(cards.properties(target), target)
-    api.use(_Compiled(compiled))
+    simulated_gpu.show(cards.properties(target), target)
+    backend.use(_Compiled(compiled))
     _watch_cubins(compiled)
     entry = cards.load_entry(item, exercise)
     for case in cases:
-        entry(*draw_inputs(exercise, case, 1, "cpu"))
+        entry(*generate_inputs(exercise, case, 1, "cpu"))
     if not compiled:
         return ["no kernel was compiled"]
     return [f"{kernel}: {local_bytes} bytes" for kernel, local_bytes in compiled.items() if local_bytes]
@@ -86,14 +85,14 @@ def _watch_cubins(compiled: dict[str, int]) -> None:
     triton_lane._Driver.load_binary = load_binary  # type: ignore[method-assign, assignment]
 
 
-class _Compiled(api.Local):
+class _Compiled(backend.Local):
     """Loads modules and launches nothing. What the CuTe DSL compiles arrives here as PTX of sm_90a."""
 
     def __init__(self, compiled: dict[str, int]) -> None:
         self.compiled = compiled
 
     def load(self, text: str, source: str | None = None) -> Any:
-        module = simt.load(text, source, gpu.target())
+        module = simt.load(text, source, simulated_gpu.target())
         from_dsl = re.search(r"^\s*\.target\s+sm_90a", text, re.MULTILINE) and source is None
         for kernel in module.kernels if from_dsl else ():
             code = assembled(text, kernel)
@@ -109,5 +108,5 @@ class _Unlaunched:
     def compile(self, name: str) -> None:
         pass
 
-    def launch(self, name: str, **_: Any) -> api.Ran:
-        return api.Ran(0)
+    def launch(self, name: str, **_: Any) -> backend.Ran:
+        return backend.Ran(0)

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from kernelpath.course import registry
-from kernelpath.course.checkpoint import Twist
-from kernelpath.course.inputs import draw_inputs
+from kernelpath.course.checkpoint import DeliverableVariant
+from kernelpath.course.inputs import generate_inputs
 from kernelpath.course.problems import hopper_twists
 from kernelpath.course.registry import Deliverable
 from kernelpath.grading import grade
@@ -51,8 +51,8 @@ def test_what_a_gpu_forgives_is_found(cut: dict[str, str], said: str, tmp_path: 
 
 
 @pytest.mark.parametrize("twist", hopper_twists.TWISTS, ids=lambda twist: twist.name)
-def test_the_truth_of_each_by_hand(twist: Twist) -> None:
-    a, b, *further = draw_inputs(twist.exercise, {"m": 8, "n": 16, "k": 24}, 1, "cpu")
+def test_the_truth_of_each_by_hand(twist: DeliverableVariant) -> None:
+    a, b, *further = generate_inputs(twist.exercise, {"m": 8, "n": 16, "k": 24}, 1, "cpu")
     sum = float(a[3].double() @ b[:, 5].double())
     drawn = [float(one[3, 5] if one.dim() == 2 else one[3 if len(one) == 8 else 5]) for one in further]
     _, epilogue, _ = twist.name.split("+")
@@ -66,11 +66,11 @@ def test_the_truth_of_each_by_hand(twist: Twist) -> None:
 
 
 @pytest.mark.parametrize("twist", hopper_twists.TWISTS, ids=lambda twist: twist.name)
-def test_no_draw_overflows_the_type_of_the_output(twist: Twist) -> None:
+def test_no_draw_overflows_the_type_of_the_output(twist: DeliverableVariant) -> None:
     """A right kernel returns infinity where the truth is beyond the type, and would be graded wrong."""
     most = torch.finfo(getattr(torch, twist.name.rpartition("+")[2])).max
     for seed in range(60):
-        inputs = draw_inputs(twist.exercise, {"m": 16, "n": 8, "k": 8}, seed, "cpu")
+        inputs = generate_inputs(twist.exercise, {"m": 16, "n": 8, "k": 8}, seed, "cpu")
         truth = twist.exercise.reference(*inputs)
         assert isinstance(truth, torch.Tensor)
         assert float(truth.abs().max()) < most, f"seed {seed}"

@@ -21,7 +21,7 @@ from kernelpath.course.registry import Item
 from kernelpath.grading import grade
 from kernelpath.school import classroom, gradebook, points, similarity
 from kernelpath.school.gradebook import Grade
-from kernelpath.school.handed_in import entries
+from kernelpath.school.handed_in import all_entries
 from kernelpath.school.policy import LateRule, Policy
 from kernelpath.school.skipped import describe_skipped
 from kernelpath.show import class_page
@@ -201,14 +201,14 @@ def test_each_learner_has_a_file_for_gradescope(hostile: Class) -> None:
 def test_the_points_and_the_page_of_a_hostile_class_hold_everybody_and_nothing_hostile(
     hostile: Class, tmp_path: Path
 ) -> None:
-    found = entries(hostile.folder, [hostile.item])
+    found = all_entries(hostile.folder, [hostile.item])
     policy = Policy(deadlines={hostile.item.stem: NEVER_LATE}, late=LateRule(10), by_files=True)
     learners = points.score_class([*hostile.grades.values()], found, {hostile.item.stem: 1}, policy)
     points.write(tmp_path, learners)
     with (tmp_path / "learners.csv").open(newline="", encoding="utf-8") as file:
         sums = {row["learner"]: float(row["points"]) for row in csv.DictReader(file)}
     assert sums == {row["learner"]: float(row["stars"]) for row in hostile.rows}
-    assert points.without_a_time(learners) == sorted(
+    assert points.learners_without_time(learners) == sorted(
         name
         for name, (verdict, cause) in EXPECTED.items()
         if verdict == "COMPILE_ERROR" and "SyntaxError" not in cause
@@ -216,7 +216,7 @@ def test_the_points_and_the_page_of_a_hostile_class_hold_everybody_and_nothing_h
     ), "of these nothing was taken"
     skipped = describe_skipped(hostile.folder)
     assert skipped == ["idle is empty"]
-    text = class_page.page(hostile.folder.name, [hostile.item], learners, similarity.groups(found), skipped)
+    text = class_page.page(hostile.folder.name, [hostile.item], learners, similarity.find_groups(found), skipped)
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", text)
     assert len(text.encode()) < 200_000
     for name in EXPECTED:
@@ -252,11 +252,11 @@ def test_a_full_disk_below_the_grades_stops_no_grading(
     monkeypatch.setattr(gradebook, "write", full)
     monkeypatch.setattr(classroom, "_SAVE_SECONDS", 0.0)
 
-    def tell(one: Grade, done: int, of: int) -> None:
+    def on_graded(one: Grade, done: int, of: int) -> None:
         told.append(one.report.verdict.value if one.report else "")
 
     with pytest.raises(OSError, match="No space left"):
-        classroom.grade_class(tmp_path / "few", tmp_path / "out", [hostile.item], device="cpu", tell=tell)
+        classroom.grade_class(tmp_path / "few", tmp_path / "out", [hostile.item], device="cpu", on_graded=on_graded)
     assert told == ["PASSED", "PASSED"]
 
 

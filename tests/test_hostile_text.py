@@ -48,7 +48,7 @@ RAISES = {
         "Hostile: hello",
     ),
     "a fault of ours with wrong fields": (
-        "from kernelpath.simt import Fault, FaultKind\n"
+        "from warpcheck.simt import Fault, FaultKind\n"
         "def made():\n    fault = Fault.__new__(Fault)\n"
         "    fault.kind, fault.message, fault.file, fault.line = FaultKind.RACE, 'a\\udc80', b'x', -3\n"
         "    return fault\n",

@@ -11,7 +11,7 @@ from kernelpath.course import registry
 from kernelpath.course.problem import arguments
 from kernelpath.course.problems import adam
 from kernelpath.grading import grade
-from kernelpath.grading.ground_truth import draw_inputs
+from kernelpath.grading.ground_truth import generate_inputs
 from kernelpath.grading.kinds.python import process_finding
 from kernelpath.grading.provenance import MUTATED
 from kernelpath.verdict import Finding, Report, Verdict
@@ -47,7 +47,7 @@ def test_what_may_be_overwritten_is_every_tensor_but_the_gradients() -> None:
 def test_a_process_with_a_gpu_tells_what_was_overwritten_and_what_may_not_be() -> None:
     exercise = registry.load(registry.find("adam"))
     case = adam.case("odd", 5, begin="anywhere")
-    drawn, sent = (draw_inputs(exercise, case, 3, "cpu") for _ in "ab")
+    drawn, sent = (generate_inputs(exercise, case, 3, "cpu") for _ in "ab")
     call = Call("adamw", sent, torch.device("cpu"), SubmissionThread(), AuditLog(), False, exercise)
     given: Any = call.inputs
     adam.one_by_one(*given)

@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional as F
 
 from kernelpath.course.traces import Malformed, inductor, recordings
-from kernelpath.lanes.inductor import GraphBreak, written
+from warpcheck.frontends.inductor import GraphBreak, written
 
 SMALL = """# graph 1 of 2
 @triton_heuristics.reduction(
@@ -79,7 +79,7 @@ def test_a_file_without_graphs_is_malformed() -> None:
 @pytest.mark.parametrize("name", ["attention0", "guarded0", "ordered1"])
 def test_other_numbers_are_the_same_program(name: str) -> None:
     text = recordings.read("inductor", f"{name}.py").decode()
-    varied = inductor.varied(random.Random(3), text)
+    varied = inductor.renumber(random.Random(3), text)
     before, after = inductor.of(text), inductor.of(varied)
     assert before["kernels"] != after["kernels"]
     assert {**before, "kernels": ()} == {**after, "kernels": ()}

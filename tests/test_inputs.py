@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from kernelpath.course import draw, registry
-from kernelpath.course.inputs import EXTREME, PLAIN, Variety, draw_inputs, misalignments, serves_vectors
+from kernelpath.course.inputs import EXTREME, PLAIN, InputMode, generate_inputs, misalignments, serves_vectors
 from kernelpath.course.spec import Exercise
 from kernelpath.grading.compare import bits
 from kernelpath.grading.ground_truth import generate_cases, placement_runs
@@ -55,14 +55,14 @@ def test_bits_reach_the_elements_of_a_view_alone() -> None:
 
 def test_bits_reach_what_a_view_repeats() -> None:
     once = torch.ones(2, 10, 1)
-    draw.any_bits_(rng(), draw.once(once.expand(2, 10, 4)))
+    draw.any_bits_(rng(), draw.without_repeats(once.expand(2, 10, 4)))
     assert (once != 1).sum() == 10
 
 
 def test_what_an_axis_of_stride_0_repeats_is_there_once() -> None:
     view = torch.arange(6.0).view(2, 1, 3).expand(2, 4, 3)
-    assert torch.equal(draw.once(view), view[:, :1])
-    assert torch.equal(draw.once(torch.ones(1).expand(5, 5)), torch.ones(1, 1))
+    assert torch.equal(draw.without_repeats(view), view[:, :1])
+    assert torch.equal(draw.without_repeats(torch.ones(1).expand(5, 5)), torch.ones(1, 1))
 
 
 def test_integers_have_no_extreme_bits() -> None:
@@ -72,10 +72,10 @@ def test_integers_have_no_extreme_bits() -> None:
 
 
 def test_what_only_moves_gets_extreme_values_without_a_declaration() -> None:
-    (x,) = draw_inputs(exercise("transpose"), {"rows": 7, "columns": 9, "dtype": "bfloat16"}, 1, "cpu", EXTREME)
+    (x,) = generate_inputs(exercise("transpose"), {"rows": 7, "columns": 9, "dtype": "bfloat16"}, 1, "cpu", EXTREME)
     assert x.isnan().sum() > 4
     assert (
-        not draw_inputs(exercise("transpose"), {"rows": 7, "columns": 9, "dtype": "bfloat16"}, 1, "cpu")[0]
+        not generate_inputs(exercise("transpose"), {"rows": 7, "columns": 9, "dtype": "bfloat16"}, 1, "cpu")[0]
         .isnan()
         .any()
     )
@@ -87,8 +87,8 @@ CASE = {"rows": 5, "columns": 8, "pad": 3}
 @pytest.mark.parametrize("misaligned", [1, 2, 3])
 @pytest.mark.parametrize("seed", range(4))
 def test_the_tensors_that_are_asked_for_begin_at_no_multiple_of_16(misaligned: int, seed: int) -> None:
-    plain = draw_inputs(exercise("matrix_add"), CASE, seed, "cpu")
-    placed = draw_inputs(exercise("matrix_add"), CASE, seed, "cpu", Variety(misaligned=misaligned))
+    plain = generate_inputs(exercise("matrix_add"), CASE, seed, "cpu")
+    placed = generate_inputs(exercise("matrix_add"), CASE, seed, "cpu", InputMode(misaligned=misaligned))
     off = [4 * tensor.storage_offset() % 16 != 0 for tensor in placed]
     assert off == [bool(misaligned >> place & 1) for place in range(2)]
     for one, other in zip(plain, placed, strict=True):
@@ -97,7 +97,7 @@ def test_the_tensors_that_are_asked_for_begin_at_no_multiple_of_16(misaligned: i
 
 
 def test_what_lies_around_and_between_the_rows_is_nan() -> None:
-    for tensor in draw_inputs(exercise("matrix_add"), CASE, 1, "cpu", Variety(misaligned=2)):
+    for tensor in generate_inputs(exercise("matrix_add"), CASE, 1, "cpu", InputMode(misaligned=2)):
         storage = torch.tensor([]).set_(tensor.untyped_storage())
         assert storage[: tensor.storage_offset()].isnan().all()
         assert tensor.storage_offset() >= 4
@@ -112,7 +112,7 @@ def test_a_tensor_that_repeats_elements_keeps_its_strides_where_it_is_misaligned
             exercise("matrix_add").problem, inputs=lambda rng, **_: (torch.arange(3.0)[:, None].expand(3, 5),)
         ),
     )
-    (placed,) = draw_inputs(repeated, CASE, 0, "cpu", Variety(misaligned=1))
+    (placed,) = generate_inputs(repeated, CASE, 0, "cpu", InputMode(misaligned=1))
     assert placed.stride() == (1, 0)
     assert placed.data_ptr() % 16
     assert torch.equal(placed, torch.arange(3.0)[:, None].expand(3, 5))
@@ -127,7 +127,7 @@ def test_each_tensor_is_misaligned_alone_and_then_all_of_them() -> None:
 
 def test_a_case_that_vectors_serve_has_every_tensor_misaligned_in_turn() -> None:
     tiled = exercise("matmul_tiled")
-    drawn = [draw_inputs(tiled, case, 1, "cpu") for case in tiled.cases]
+    drawn = [generate_inputs(tiled, case, 1, "cpu") for case in tiled.cases]
     runs = placement_runs(tiled, drawn)
     served = [index for index in range(len(drawn)) if serves_vectors(drawn[index])]
     assert tiled.cases[served[-1]] == tiled.largest
@@ -151,13 +151,13 @@ def test_the_drawn_case_is_between_a_half_and_the_whole_of_the_largest() -> None
 
 def test_without_tensors_the_small_cases_are_run_as_they_are() -> None:
     grid = exercise("hello_grid")
-    assert {one for _, one in placement_runs(grid, [draw_inputs(grid, case, 1, "cpu") for case in grid.cases])} == {
+    assert {one for _, one in placement_runs(grid, [generate_inputs(grid, case, 1, "cpu") for case in grid.cases])} == {
         PLAIN
     }
 
 
-def call(variety: Variety = PLAIN) -> Call:
-    drawn = draw_inputs(exercise("matrix_add"), CASE, 3, "cpu", variety)
+def call(variety: InputMode = PLAIN) -> Call:
+    drawn = generate_inputs(exercise("matrix_add"), CASE, 3, "cpu", variety)
     return Call("matrix_add", drawn, torch.device("cpu"), SubmissionThread(), AUDIT_LOG, False)
 
 
@@ -165,12 +165,13 @@ def told(one: Call) -> Any:
     return one.to_result([], "", "")
 
 
-@pytest.mark.parametrize("variety", [PLAIN, EXTREME, Variety(misaligned=1)])
-def test_grader_and_worker_draw_the_same(variety: Variety) -> None:
-    drawn = draw_inputs(exercise("matrix_add"), CASE, 3, "cpu", variety)
+@pytest.mark.parametrize("variety", [PLAIN, EXTREME, InputMode(misaligned=1)])
+def test_grader_and_worker_draw_the_same(variety: InputMode) -> None:
+    drawn = generate_inputs(exercise("matrix_add"), CASE, 3, "cpu", variety)
     assert process_finding(told(call(variety)), drawn) is None
     assert (
-        process_finding(told(call(variety)), draw_inputs(exercise("matrix_add"), CASE, 4, "cpu", variety)) is not None
+        process_finding(told(call(variety)), generate_inputs(exercise("matrix_add"), CASE, 4, "cpu", variety))
+        is not None
     )
 
 
@@ -178,6 +179,6 @@ def test_a_gap_between_rows_that_was_written_is_found_in_the_submissions_process
     made = call()
     x = made.inputs[0]
     torch.as_strided(x, (1,), (1,), x.storage_offset() + 8).fill_(0.5)
-    finding = process_finding(told(made), draw_inputs(exercise("matrix_add"), CASE, 3, "cpu"))
+    finding = process_finding(told(made), generate_inputs(exercise("matrix_add"), CASE, 3, "cpu"))
     assert finding is not None
     assert finding.verdict is Verdict.MUTATED_INPUT

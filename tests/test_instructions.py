@@ -14,10 +14,10 @@ from kernelpath.course.spec import Exercise, Instructions
 from kernelpath.grading import grade, instructions
 from kernelpath.grading.instructions import check_access_width, check_integer_instructions, check_local_memory
 from kernelpath.line_counters import LineInstructions, LineTraffic
-from kernelpath.simt.assembler import Assembled, Instruction
-from kernelpath.simt.classes import DIVISION
-from kernelpath.simt.counters import by_line
 from kernelpath.verdict import Verdict
+from warpcheck.assembler import Assembled, Instruction
+from warpcheck.classes import DIVISION
+from warpcheck.counters import by_line
 
 ROOT = Path(__file__).parents[1]
 

@@ -188,7 +188,7 @@ def test_each_call_fails_once_as_often_as_the_entry_makes_one() -> None:
     assert isinstance(runtime, bus.Simulated)
     assert list(runtime.variants()) == []
     upload(runtime, source, torch.empty(12), early=False)
-    fails = [lab.fails for ((lab, *_),) in zip(labs.varied((runtime, source, 4)), strict=False)]
+    fails = [lab.fails for ((lab, *_),) in zip(labs.inputs_with_variants((runtime, source, 4)), strict=False)]
     assert fails == list(range(1, len(runtime.spent.calls) + 1))
     assert len(fails) == 11
 

@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 import torch
 
-from kernelpath import lanes
-from kernelpath.device import api
-from kernelpath.device.api import Ran
-from kernelpath.lanes import cuda, headers, nvrtc
+from warpcheck import backend, frontends
+from warpcheck.backend import Ran
+from warpcheck.frontends import cuda, headers, nvrtc
 
 SOURCE = """\
 // __global__ void commented_out(int a) {}
@@ -43,7 +42,7 @@ __global__ void shared_bytes(float* out, int n) {
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("KERNELPATH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("WARPCHECK_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache" / "cuda"
 
 
@@ -64,7 +63,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         return Ran(7)
 
     module = SimpleNamespace(compile=lambda name: None, launch=launch)
-    monkeypatch.setattr(api, "_device", SimpleNamespace(load=lambda ptx, source: module))
+    monkeypatch.setattr(backend, "_device", SimpleNamespace(load=lambda ptx, source: module))
     return asked
 
 
@@ -205,7 +204,7 @@ def test_no_such_file(tmp_path: Path) -> None:
 
 def test_a_relative_path_starts_beside_the_calling_file(source: Path) -> None:
     caller = source.with_name("caller.py")
-    caller.write_text('from kernelpath.lanes import cuda\nkernel = cuda.kernel("kernels.cu", "wide")\n')
+    caller.write_text('from warpcheck.frontends import cuda\nkernel = cuda.kernel("kernels.cu", "wide")\n')
     assert runpy.run_path(str(caller))["kernel"].file == str(source)
 
 
@@ -298,9 +297,9 @@ def test_a_launch_passes_addresses_numbers_and_spans(source: Path, machine: list
 
 
 def test_every_launch_is_recorded(source: Path, machine: list[dict[str, Any]]) -> None:
-    seen: list[lanes.Launched] = []
+    seen: list[frontends.Launched] = []
     x = torch.zeros(4)
-    with lanes.observe(seen.append):
+    with frontends.observe(seen.append):
         cuda.kernel(source, "scale<float, 2>")[1, 4](x, x, 1.0, 4)
     assert [(launched.lane, launched.name, launched.device) for launched in seen] == [("cuda", "scale", "cpu")]
     assert seen[0].arguments == (x, x, 1.0, 4)
@@ -529,13 +528,13 @@ def test_architecture_names(capability: tuple[int, int], name: str) -> None:
 
 
 def test_a_gpu_that_the_compiler_does_not_know_is_unavailable() -> None:
-    with pytest.raises(lanes.Unavailable, match=r"compute capability 6\.1; NVRTC 13\.\d+ does not compile for it"):
+    with pytest.raises(frontends.Unavailable, match=r"compute capability 6\.1; NVRTC 13\.\d+ does not compile for it"):
         nvrtc.device_architecture(6, 1)
 
 
 def test_compiling_is_told_apart_from_running(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[bool] = []
-    monkeypatch.setattr(lanes, "_on_compiling", [told.append])
+    monkeypatch.setattr(frontends, "_on_compiling", [told.append])
     compile_wide(source)
     compile_wide(source)
     assert told == [True, False]

@@ -24,15 +24,14 @@ from cutlass.base_dsl.compiler import Compiler
 from cutlass.cute.nvgpu import cpasync
 from cutlass.memory import SmemAllocator
 
-from kernelpath import lanes, simt
-from kernelpath.device import api, gpu
-from kernelpath.device.api import Ran
-from kernelpath.lanes import cute as lane
-from kernelpath.lanes import cute_host
-from kernelpath.lanes.cute_places import remember_places
-from kernelpath.simt.target import SM_90A
 from kernelpath.verdict import Verdict
 from kernelpath.work.exception_findings import classify_exception
+from warpcheck import backend, frontends, simt, simulated_gpu
+from warpcheck.backend import Ran
+from warpcheck.frontends import cute as lane
+from warpcheck.frontends import cute_host
+from warpcheck.frontends.cute_places import remember_places
+from warpcheck.target import SM_90A
 
 
 @cute.kernel
@@ -186,7 +185,7 @@ class Machine:
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
     machine = Machine(simt.load)
-    monkeypatch.setattr(api, "_device", machine)
+    monkeypatch.setattr(backend, "_device", machine)
     lane._program.cache_clear()
     yield machine
     lane._program.cache_clear()
@@ -226,8 +225,8 @@ def test_tensors_are_named_after_parameters(machine: Machine) -> None:
 
 
 def test_two_kernels_of_one_host_function_are_told_apart(machine: Machine) -> None:
-    launched: list[lanes.Launched] = []
-    with lanes.observe(launched.append):
+    launched: list[frontends.Launched] = []
+    with frontends.observe(launched.append):
         lane.run(scale_then_fill, torch.zeros(8), torch.zeros(4, 5))
     assert [launch.name for launch in launched] == ["scale_kernel", "fill_kernel"]
     assert [launch["name"] for launch in machine.launches] == ["scale_kernel", "fill_kernel"]
@@ -236,8 +235,8 @@ def test_two_kernels_of_one_host_function_are_told_apart(machine: Machine) -> No
 
 def test_two_kernels_from_one_function_are_told_apart() -> None:
     x = torch.arange(8.0)
-    launched: list[lanes.Launched] = []
-    with lanes.observe(launched.append):
+    launched: list[frontends.Launched] = []
+    with frontends.observe(launched.append):
         lane.run(scale_twice, x)
     assert torch.equal(x, torch.arange(8.0) * 6)
     assert [launch.name for launch in launched] == ["scale_kernel_0", "scale_kernel_1"]
@@ -287,7 +286,7 @@ def test_kernels_run_on_cpu_tensors() -> None:
 
 
 def test_clusters_tensor_copies_and_the_most_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu, "_target", SM_90A)
+    monkeypatch.setattr(simulated_gpu, "_target", SM_90A)
     rows, out = torch.randn(8, 132)[:, :128], torch.zeros(8, 128)
     for which in (1, 3):
         lane.run(share, rows, out, which)
@@ -351,14 +350,14 @@ def test_ptx_is_for_the_architecture_asked_for() -> None:
     x = torch.zeros(8)
     assert ".target sm_80" in lane.ptx(scale, x, x, 1.0, 32)
     assert ".target sm_90a" in lane.ptx(elect, x, arch="sm_90a")
-    with pytest.raises(lanes.Unavailable, match="the CuTe DSL does not compile for sm_75"):
+    with pytest.raises(frontends.Unavailable, match="the CuTe DSL does not compile for sm_75"):
         lane.ptx(scale, x, x, 1.0, 32, arch="sm_75")
 
 
 @pytest.fixture
 def passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The pipelines that the DSL's compiler runs, over an empty cache."""
-    monkeypatch.setenv("KERNELPATH_CACHE", str(tmp_path))
+    monkeypatch.setenv("WARPCHECK_CACHE", str(tmp_path))
     ran: list[str] = []
     run = Compiler.compile
 
@@ -431,7 +430,7 @@ def test_a_damaged_cache_costs_a_compilation(passes: list[str], tmp_path: Path, 
 
 
 def test_code_for_hopper_alone_is_compiled_and_said_not_to_run() -> None:
-    with pytest.raises(lanes.Unavailable, match="elect compiles for sm_90a but not for sm_80; not run"):
+    with pytest.raises(frontends.Unavailable, match="elect compiles for sm_90a but not for sm_80; not run"):
         lane.run(elect, torch.zeros(8))
 
 
@@ -573,8 +572,8 @@ def test_clusters_tensor_copies_and_the_most_shared_memory_on_a_gpu() -> None:
 @pytest.mark.gpu
 @needs_gpu
 def test_gpu_launches_are_recorded_by_kernel() -> None:
-    launched: list[lanes.Launched] = []
-    with lanes.observe(launched.append):
+    launched: list[frontends.Launched] = []
+    with frontends.observe(launched.append):
         lane.run(scale_then_fill, torch.zeros(8, device="cuda"), torch.zeros(4, 5, device="cuda"))
     assert [(launch.name, launch.device) for launch in launched] == [("scale_kernel", "cuda"), ("fill_kernel", "cuda")]
 

@@ -74,7 +74,7 @@ import time
 
 import torch
 
-from kernelpath.lanes import cuda
+from warpcheck.frontends import cuda
 
 kernel = lambda name: cuda.kernel("submission.cu", name)
 
@@ -271,7 +271,7 @@ def test_each_matrix_of_a_problem_is_far_in_one_of_its_cases() -> None:
     Scales of blocks are far smaller than the matrix that they belong to, and never get there.
     """
     exercises = [registry.load(item) for item in registry.exercises()]
-    twists = [twist.exercise for twist in registry.load_checkpoint("1_architecture").twists]
+    twists = [twist.exercise for twist in registry.load_checkpoint("1_architecture").variants]
     for exercise in (one for one in (*exercises, *twists) if one.far):
         drawn = [
             [one for one in exercise.inputs(torch.Generator(), **case) if isinstance(one, torch.Tensor)]

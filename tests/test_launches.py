@@ -19,10 +19,10 @@ from kernelpath.grading.cpu_shadow import CpuShadow
 from kernelpath.grading.launches import GpuLaunch, InvalidTrace, compare_with_machine, parse_trace
 from kernelpath.grading.submission import Submission
 from kernelpath.grading.workers import Workers
-from kernelpath.lanes.tuning import Chosen, Tuned
-from kernelpath.simt.target import SM_80
 from kernelpath.verdict import Verdict
 from kernelpath.work import messages
+from warpcheck.frontends.tuning import Chosen, Tuned
+from warpcheck.target import SM_80
 
 ADD = Note(
     kernel="_Z10vector_addIfEvPKT_S2_PS0_i",

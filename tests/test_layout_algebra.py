@@ -16,8 +16,8 @@ import torch
 from kernelpath.course.labs import layouts
 from kernelpath.course.labs.layouts import Layout, Refused, beside, complement
 from kernelpath.course.problems import layout_algebra, swizzles
-from kernelpath.simt.run import transactions
 from tests.simt.test_native import in_machine_code
+from warpcheck.runtime import transactions
 
 
 def in_cute(one: Layout) -> Any:
@@ -72,7 +72,7 @@ def is_right(question: layout_algebra.Question, found: Layout | None) -> bool:
     """Whether a layout is the function that was asked for, whatever its modes."""
     operation, first, other = question
     outer = Layout.parse(str(first))
-    if found is None or 0 in layouts.flat(found.shape):
+    if found is None or 0 in layouts.flatten_numbers(found.shape):
         return False
     if operation == "complement":
         reached = [one + another for one in outer.offsets for another in found.offsets]
@@ -173,7 +173,7 @@ def test_one_swizzle_alone_is_without_conflicts(vectors: int, element_bytes: int
 def is_without_conflicts(swizzle: layouts.Swizzle, columns: int, element_bytes: int) -> bool:
     return all(
         layouts.wavefronts(
-            [element_bytes * layouts.swizzled(swizzle, (first + row) * columns + column) for row in range(8)], 16
+            [element_bytes * layouts.apply_swizzle(swizzle, (first + row) * columns + column) for row in range(8)], 16
         )
         == 1
         for first in (0, 8, 16)

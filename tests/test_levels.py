@@ -9,9 +9,9 @@ import torch
 import triton
 import triton.language as tl
 
-from kernelpath.lanes import triton as lane
 from kernelpath.show import layout, levels
 from kernelpath.show.layout import Blocked
+from warpcheck.frontends import triton as lane
 
 lane.activate("cpu")
 
@@ -35,7 +35,7 @@ def owners(out, ROWS: tl.constexpr, COLUMNS: tl.constexpr):  # type: ignore[no-u
 
 
 @pytest.fixture(scope="module")
-def opened() -> levels.Levels:
+def opened() -> levels.CompilationLevels:
     x, w, out = torch.empty(64, 128), torch.empty(128), torch.empty(64)
     return levels.opened(dot_rows.warmup(out, x, w, 64, 128, 8, 128, grid=(8,)), dot_rows)
 
@@ -59,12 +59,12 @@ def opened() -> levels.Levels:
     ],
 )
 def test_an_operation_stands_at_the_line_that_it_is_of(
-    opened: levels.Levels, line: str, level: str, operation: str, count: int
+    opened: levels.CompilationLevels, line: str, level: str, operation: str, count: int
 ) -> None:
     assert opened.names(line, level).count(operation) == count
 
 
-def test_the_table_of_a_line_groups_what_is_alike(opened: levels.Levels) -> None:
+def test_the_table_of_a_line_groups_what_is_alike(opened: levels.CompilationLevels) -> None:
     cells = [cell for row in opened.of("total =").values() for cell in row.values()]
     assert {"tt.reduce", "10 shfl.sync.bfly.b32", "10 SHFL.BFLY", "4 mul.f32"} <= set(cells)
     assert opened.counts()["all lines"]["TTIR"] == sum(

@@ -39,7 +39,7 @@ def test_a_shard_is_chosen_by_a_variable() -> None:
 
 def test_one_process_checks_all_types() -> None:
     assert [line for line in commands("types") if "mypy " in line] == [
-        ".venv/bin/mypy src checks tests benchmarks .mypy_cache/exams"
+        ".venv/bin/mypy src warpcheck/src warpcheck/tests checks tests benchmarks .mypy_cache/exams"
     ]
 
 
@@ -57,4 +57,7 @@ def test_make_chooses_the_torch_that_it_installs(arguments: tuple[str, ...], con
     """Otherwise pip takes the newest version that pyproject.toml admits, with gigabytes of CUDA libraries."""
     found = commands("lint", *arguments)
     assert f"echo '{constraint}' > .venv/constraints.txt" in found
-    assert ".venv/bin/pip install --quiet --constraint .venv/constraints.txt --editable '.[test]'" in found
+    assert (
+        ".venv/bin/pip install --quiet --constraint .venv/constraints.txt --editable ./warpcheck --editable '.[test]'"
+        in found
+    )

@@ -15,7 +15,7 @@ from kernelpath.course.registry import Item
 from kernelpath.course.spec import Exercise
 from kernelpath.grading import grade, measure, multi_gpu, profile, timing
 from kernelpath.grading.grading_run import GradingRun
-from kernelpath.grading.ground_truth import draw_inputs
+from kernelpath.grading.ground_truth import generate_inputs
 from kernelpath.grading.timing_session import TimingSession
 from kernelpath.verdict import Finding, Interval, Measurement, Verdict
 from kernelpath.work import messages
@@ -55,7 +55,7 @@ class Worker:
 
     def _round(self, asked: messages.TimeRound) -> messages.RoundTimes:
         self.rounds.append(asked)
-        (x,) = draw_inputs(self.exercise, BENCH, asked.seed, "cpu")
+        (x,) = generate_inputs(self.exercise, BENCH, asked.seed, "cpu")
         output = x * (2.0 if len(self.rounds) <= self.from_round else self.factor)
         content = to_bytes(sample(output, asked.sample))
         fields = {"dtype": "float32", "shape": list(output.shape), "content": content} | self.forged

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from kernelpath.device import gpu
 from kernelpath.work import no_gpu
+from warpcheck import simulated_gpu
 
 
 def waits() -> None:
@@ -41,7 +41,7 @@ def asks() -> None:
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
 def test_without_a_gpu_there_is_nothing_to_wait_for(body: Callable[[], None]) -> None:
     def run() -> None:
-        gpu.show({})
+        simulated_gpu.show({})
         no_gpu.patch_torch_cuda()
         body()
 

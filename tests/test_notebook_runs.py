@@ -41,7 +41,7 @@ def run_without_gpu(
     copy.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(path, copy)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    monkeypatch.setenv(graded.VARIABLE, str(solutions.folder))
+    monkeypatch.setenv(graded.REPORTS_VARIABLE, str(solutions.folder))
     with pytest.raises(SystemExit) as ended:
         execute.main([str(copy), "--into", str(course / "executed")])
     assert ended.value.code == 0, capsys.readouterr().err

@@ -17,13 +17,13 @@ from nbclient.exceptions import CellExecutionError
 
 from kernelpath.course import lesson, registry
 from kernelpath.course.progress import Progress
-from kernelpath.device import gpu
 from kernelpath.grading import grade
-from kernelpath.lanes import cuda
 from kernelpath.show import cells, execute, graded, magic, notebook, plots, predict, view
-from kernelpath.simt.target import TARGETS
 from kernelpath.verdict import Report, Verdict
 from tests.notebooks import code_cells, read, text_of
+from warpcheck import simulated_gpu
+from warpcheck.frontends import cuda
+from warpcheck.target import TARGETS
 
 STRIDED = r"""
 __global__ void gather(const float* x, float* out, int stride) {
@@ -37,16 +37,16 @@ def test_a_kept_report_is_that_of_the_solution_as_it_is_and_of_nothing_else(
     doubling: registry.Item, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     report = Report(doubling.stem, "title", "file", "cpu", 1, Verdict.PASSED, stars=1)
-    graded.keep(doubling, report, tmp_path)
-    assert graded.kept(doubling) is None, "the environment names no folder"
-    monkeypatch.setenv(graded.VARIABLE, str(tmp_path))
-    assert graded.kept(doubling) == report
+    graded.save_report(doubling, report, tmp_path)
+    assert graded.load_report(doubling) is None, "the environment names no folder"
+    monkeypatch.setenv(graded.REPORTS_VARIABLE, str(tmp_path))
+    assert graded.load_report(doubling) == report
     for file in (doubling.solution, doubling.declaration):
         before = file.read_text()
         file.write_text(before.replace("2", "3"))
-        assert graded.kept(doubling) is None
+        assert graded.load_report(doubling) is None
         file.write_text(before)
-    assert graded.kept(doubling) == report
+    assert graded.load_report(doubling) == report
 
 
 @pytest.mark.parametrize(("tree", "taken"), [("phases", False), ("solutions", True)])
@@ -55,8 +55,8 @@ def test_no_learners_file_is_given_a_kept_report(
 ) -> None:
     forged = Report(doubling.stem, "title", "file", "cpu", 1, Verdict.PASSED, stars=3)
     honest = Report(doubling.stem, "title", "file", "cpu", 1, Verdict.NOT_STARTED)
-    graded.keep(doubling, forged, tmp_path)
-    monkeypatch.setenv(graded.VARIABLE, str(tmp_path))
+    graded.save_report(doubling, forged, tmp_path)
+    monkeypatch.setenv(graded.REPORTS_VARIABLE, str(tmp_path))
     monkeypatch.setenv("KERNELPATH_TREE", tree)
     monkeypatch.setattr(registry, "find", lambda name: doubling)
     monkeypatch.setattr(grade, "grade", lambda item, submission: honest)
@@ -230,7 +230,7 @@ def learners(tmp_path_factory: pytest.TempPathFactory) -> tuple[nbformat.Noteboo
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(nbformat, "read", lambda *_, **__: book)
         with pytest.raises(CellExecutionError) as ended:
-            execute.execute(path, whose="phases", through=False)
+            execute.execute(path, tree="phases", through=False)
     return book, ended.value
 
 
@@ -284,7 +284,7 @@ def test_a_cuda_cell_that_does_not_compile_says_so_where_it_stands(source: str, 
 
 
 def test_a_cuda_cell_is_compiled_for_the_target_of_the_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu, "_target", TARGETS["sm_90a"])
+    monkeypatch.setattr(simulated_gpu, "_target", TARGETS["sm_90a"])
     source = "__global__ void f(int* x) { __cluster_barrier_arrive(); __cluster_barrier_wait(); x[0] = 3; }"
     kernel = magic.kernels("f.cu", source)["f"]
     assert isinstance(kernel, cuda.Kernel)

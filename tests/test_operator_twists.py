@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from kernelpath.course import registry
-from kernelpath.course.checkpoint import Twist
-from kernelpath.course.inputs import EXTREME, PLAIN, draw_inputs
+from kernelpath.course.checkpoint import DeliverableVariant
+from kernelpath.course.inputs import EXTREME, PLAIN, generate_inputs
 from kernelpath.course.problems.operator_twists import ACTIVATIONS, FUSED_TWISTS, MEETINGS, OPERATORS, TWISTS
 from kernelpath.course.registry import Deliverable
 from kernelpath.grading import grade
@@ -25,18 +25,18 @@ BY_NAME = {twist.name: twist for twist in EVERY}
 CHOSEN = [BY_NAME[name] for name in ("layer_norm+soft_cap+rows", "log_softmax+clamp+columns", "rms_norm+silu+gate")]
 
 
-def phase(twist: Twist) -> str:
+def phase(twist: DeliverableVariant) -> str:
     return "4_fusion" if twist in FUSED_TWISTS else "3_triton"
 
 
-def graded(twist: Twist, file: Path) -> Report:
+def graded(twist: DeliverableVariant, file: Path) -> Report:
     item = registry.item(registry.root(), f"{phase(twist)}/deliverable:{twist.name}")
     assert isinstance(item, Deliverable)
     return grade.grade(item, file, device="cpu", seed=3)
 
 
 @pytest.mark.parametrize("twist", CHOSEN, ids=lambda twist: twist.name)
-def test_two_kernels_pass(twist: Twist, tmp_path: Path) -> None:
+def test_two_kernels_pass(twist: DeliverableVariant, tmp_path: Path) -> None:
     report = graded(twist, twisted_operators.write(twist, tmp_path))
     assert (report.verdict, report.cause) == (Verdict.PASSED, "")
     assert report.exercise == f"{phase(twist)}/deliverable:{twist.name}"
@@ -54,19 +54,19 @@ def test_a_stub_is_not_started(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("twist", EVERY, ids=lambda twist: twist.name)
-def test_float32_is_exact_enough_and_bfloat16_is_not(twist: Twist) -> None:
+def test_float32_is_exact_enough_and_bfloat16_is_not(twist: DeliverableVariant) -> None:
     """PyTorch's own operators in float32 stay within half of the tolerance; in bfloat16 their gradients do not."""
     exercise = twist.exercise
     assert exercise.baseline is not None
     for case in exercise.cases:
         for variety in (PLAIN, EXTREME):
-            given = draw_inputs(exercise, case, 1, "cpu", variety)
+            given = generate_inputs(exercise, case, 1, "cpu", variety)
             truth = exercise.reference(*given)
             assert all(one.isfinite().all() for one in truth)
             for out, right in zip(exercise.baseline(*(one.float() for one in given)), truth, strict=True):
                 within = 5e-5 * right.abs() + 2.5e-4 * right.square().mean().sqrt()
                 assert ((out - right).abs() <= within).all(), (case, variety)
-    given = draw_inputs(exercise, exercise.largest, 1, "cpu")
+    given = generate_inputs(exercise, exercise.largest, 1, "cpu")
     low = exercise.baseline(*(one.bfloat16() for one in given))
     assert check_outputs([one.float() for one in low], list(exercise.reference(*given)), exercise.tolerance) is not None
 
@@ -77,7 +77,7 @@ def test_float32_is_exact_enough_and_bfloat16_is_not(twist: Twist) -> None:
 def test_the_truth_is_what_the_statement_says(operator: str, activation: str, last: str) -> None:
     """By loops over the lines of the statement."""
     twist = BY_NAME[f"{operator}+{activation}+{last}"]
-    x, *other, dy = draw_inputs(twist.exercise, {"count": 3, "length": 5, "dtype": "float32"}, 1, "cpu")
+    x, *other, dy = generate_inputs(twist.exercise, {"count": 3, "length": 5, "dtype": "float32"}, 1, "cpu")
     y = twist.exercise.reference(x, *other, dy)[0]
     lines = [
         next((one.line for one in parts if one.name == name), "")

@@ -9,15 +9,14 @@ import pytest
 import torch
 from rich.console import Console
 
-from kernelpath import lanes, simt
 from kernelpath.cli.app import _status
 from kernelpath.course import delivery, registry
-from kernelpath.device import gpu
-from kernelpath.lanes import cuda
 from kernelpath.show import barriers, pipeline, pipeline_picture
-from kernelpath.simt import Event
-from kernelpath.simt.events import EventKind as Kind
-from kernelpath.simt.target import SM_90A
+from warpcheck import frontends, simt, simulated_gpu
+from warpcheck.events import EventKind as Kind
+from warpcheck.frontends import cuda
+from warpcheck.simt import Event
+from warpcheck.target import SM_90A
 
 KERNELS = Path(__file__).with_name("pipeline_kernels.cu")
 TILES = 6
@@ -25,10 +24,10 @@ TILES = 6
 
 def events(monkeypatch: pytest.MonkeyPatch, stages: int, recorded: bool = True) -> list[Event]:
     """Of a sum of TILES tiles by two blocks."""
-    monkeypatch.setattr(gpu, "_target", SM_90A)
+    monkeypatch.setattr(simulated_gpu, "_target", SM_90A)
     x, out = torch.arange(32.0 * TILES), torch.empty(2, 32)
-    launched: list[lanes.Launched] = []
-    with lanes.observe(launched.append), simt.recorded(recorded):
+    launched: list[frontends.Launched] = []
+    with frontends.observe(launched.append), simt.recorded(recorded):
         cuda.kernel(KERNELS, "sum")[2, 64](x, out, TILES, stages)
     assert torch.equal(out, x.view(TILES, 32).sum(0).expand(2, 32))
     (launch,) = launched
@@ -97,9 +96,9 @@ def test_the_chart_shows_what_a_second_stage_changes(monkeypatch: pytest.MonkeyP
 
 
 def test_warps_that_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu, "_target", SM_90A)
-    launched: list[lanes.Launched] = []
-    with lanes.observe(launched.append), simt.recorded():
+    monkeypatch.setattr(simulated_gpu, "_target", SM_90A)
+    launched: list[frontends.Launched] = []
+    with frontends.observe(launched.append), simt.recorded():
         cuda.kernel(KERNELS, "turns")[1, 64](torch.empty(6), 3)
     assert launched[0].counted is not None
     shown = pipeline.chart(launched[0].counted.events)
@@ -145,7 +144,7 @@ def without_release(folder: Path) -> Path:
 
 
 def test_a_deadlock_is_drawn_up_to_its_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(gpu, "_target", SM_90A)
+    monkeypatch.setattr(simulated_gpu, "_target", SM_90A)
     x, out = torch.arange(32.0 * TILES), torch.empty(2, 32)
     with pytest.raises(simt.TimedOut) as stopped, simt.recorded():
         cuda.kernel(without_release(tmp_path), "sum")[2, 64](x, out, TILES, 2)
@@ -166,7 +165,7 @@ def test_a_deadlock_is_drawn_up_to_its_end(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 def test_the_last_columns_of_a_failure_are_shown() -> None:
-    marks = [pipeline.Mark(0, ">", step, "") for step in range(1000)]
+    marks = [pipeline.EventMark(0, ">", step, "") for step in range(1000)]
     long = pipeline.Chart(["warp 0"], marks, [">" * 1000], [], failed=True)
     assert pipeline.parts(long)[-1].stop == 1000
     assert pipeline.parts(long)[0].start == 960 - 3 * pipeline.COLUMNS
@@ -233,13 +232,13 @@ def numbered(lines: list[int]) -> dict[str, int]:
     ],
 )
 def test_the_source_names_what_no_variable_does(lines: list[int], landed: set[int], expected: list[str]) -> None:
-    found = barriers.names(numbered(lines), SOURCE, {f"mbarrier {number}" for number in landed})
+    found = barriers.infer_names(numbered(lines), SOURCE, {f"mbarrier {number}" for number in landed})
     assert [found.get(name, name).removeprefix("pipeline") for name in numbered(lines)] == expected
 
 
 def test_a_barrier_of_another_block_keeps_its_block() -> None:
     event = Event(Kind.ARRIVE, 0, 0, 0, 7, "mbarrier.arrive", "mbarrier 1 of block 2", 0, 0)
-    (renamed,) = barriers.renamed([event], numbered([3, 3]), SOURCE)
+    (renamed,) = barriers.rename_barriers([event], numbered([3, 3]), SOURCE)
     assert renamed.barrier == "full[1] of block 2"
 
 

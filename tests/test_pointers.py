@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 import torch
 
-from kernelpath import simt
-from kernelpath.device import api, messages, pointers
+from kernelpath.device import links, messages
 from kernelpath.device.client import Client, ToClient
-from kernelpath.lanes import cuda
 from kernelpath.wire import Wire
 from kernelpath.work.dispatch_monitor import DispatchMonitor
 from tests.machines import Served, Submission
+from warpcheck import backend, pointers, simt
+from warpcheck.frontends import cuda
 
 SOURCE = """
 extern "C" __global__ void gather(const float* const* tables, float* out, int n) {
@@ -51,7 +51,7 @@ def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     submission = served.attach()
     submission.begin()
     client = Client(Wire(submission.connection, ToClient))
-    monkeypatch.setattr(api, "_device", client)
+    monkeypatch.setattr(backend, "_device", client)
     with DispatchMonitor(lambda tensor: tensor, client.met):
         yield submission
     served.close()
@@ -261,7 +261,7 @@ def test_what_the_addresses_in_a_struct_tell_is_in_the_transcript(submission: Su
 def test_an_address_is_another_one_as_a_whole() -> None:
     """Which of its bytes differ depends on where this process has the storage."""
     content = np.array([5, (1 << 40) + 8], np.int64).view(np.uint8)
-    linked = pointers.Linked(content, [link(1 << 40, 1)], lambda number: (0x7F0000001000, 16, "tensor 0"))
+    linked = links.Linked(content, [link(1 << 40, 1)], lambda number: (0x7F0000001000, 16, "tensor 0"))
     assert linked.here.view(np.int64).tolist() == [5, 0x7F0000001008]
     before = np.array([6, 0x7F0000001010], np.int64).view(np.uint8)
     assert linked.whole(before != linked.here).tolist() == [True] + [False] * 7 + [True] * 8
@@ -294,7 +294,7 @@ def test_in_a_low_heap_only_the_beginning_of_a_storage_is_an_address(least: int)
     """As under Debian's and Ubuntu's Python, whose heap lies among the numbers that an index may be."""
     low, high = 0x2000000, least
     words = np.array([low, low + 4, 33_554_433, high, high + 4, 7], np.int64)
-    told = pointers.links(words, [(1, low, 100), (2, high, 100)])
+    told = links.links(words, [(1, low, 100), (2, high, 100)])
     assert [(link.storage, np.frombuffer(link.words, np.int64).tolist()) for link in told] == [(1, [0]), (2, [3, 4])]
 
 

@@ -266,14 +266,14 @@ def test_who_has_no_time_is_named_and_counted_as_in_time() -> None:
     handed_in, absent = graded(ADD.stem, 3, "ada"), Grade("bob", ADD.stem, "k", None)
     learners = points.score_class([handed_in, absent], [], {ADD.stem: 3}, policy)
     assert [learner.points for learner in learners] == [3, 0]
-    assert points.without_a_time(learners) == ["ada"]
+    assert points.learners_without_time(learners) == ["ada"]
 
 
 def test_a_file_that_vanished_has_no_time(tmp_path: Path) -> None:
     policy = Policy({}, {ADD.stem: DUE}, None, LateRule(10), by_files=True)
     entry = Entry("ada", ADD, tmp_path / "gone.py")
     (learner,) = points.score_class([graded(ADD.stem, 3)], [entry], {ADD.stem: 3}, policy)
-    assert points.without_a_time([learner]) == ["ada"]
+    assert points.learners_without_time([learner]) == ["ada"]
 
 
 def test_what_is_not_graded_yet_is_counted_apart() -> None:
@@ -303,12 +303,12 @@ def test_a_learner_has_one_row_with_the_sum_and_each_exercise(tmp_path: Path) ->
 
 @pytest.mark.parametrize(("value", "text"), [(0, "0"), (10.0, "10"), (7.5, "7.5"), (3.333, "3.33"), (100, "100")])
 def test_points_have_no_needless_zeros(value: float, text: str) -> None:
-    assert points.number(value) == text
+    assert points.format_points(value) == text
 
 
 def test_the_default_score_is_that_of_gradescope() -> None:
     grades = [graded(ADD.stem, 2), graded(TRANSPOSE.stem, 1), Grade("ada", "1_x/w09a_y", "k", None)]
     most = {grade.exercise: 3 for grade in grades}
     (learner,) = points.score_class(grades, [], most, Policy())
-    assert learner.points == gradebook.gradescope(grades, most)["score"]
+    assert learner.points == gradebook.gradescope_results(grades, most)["score"]
     assert isinstance(learner.scores[0], Score)

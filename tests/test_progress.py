@@ -15,7 +15,7 @@ import pytest
 
 from kernelpath import files
 from kernelpath.course import progress
-from kernelpath.course.progress import NOTHING, NotSaved, Progress, Record, Score, with_report
+from kernelpath.course.progress import EMPTY_RECORD, NotSaved, Progress, Record, Score, with_report
 from kernelpath.verdict import Interval, Measurement, Report, Verdict
 
 STEM = "1_architecture/w01a_double"
@@ -30,14 +30,14 @@ def report(verdict: Verdict = Verdict.PASSED, stars: int = 1, seconds: float | N
 
 
 def test_a_pass_is_dated_and_later_failures_do_not_undo_it() -> None:
-    passed = with_report(NOTHING, report(stars=2))
+    passed = with_report(EMPTY_RECORD, report(stars=2))
     assert passed.passed is not None
     assert passed.stars == 2
     assert with_report(passed, report(Verdict.WRONG_VALUES, stars=0)) == passed
 
 
 def test_the_best_of_stars_and_times_is_kept() -> None:
-    record = NOTHING
+    record = EMPTY_RECORD
     for stars, seconds in ((1, 3e-3), (3, 1e-3), (2, 2e-3)):
         record = with_report(record, report(stars=stars, seconds=seconds))
     assert record.stars == 3
@@ -77,7 +77,7 @@ def test_an_unwritable_folder_is_said_and_nothing_is_lost(tmp_path: Path, monkey
 
     monkeypatch.setattr(os, "replace", refuse)
     with pytest.raises(NotSaved, match="Read-only file system"):
-        kept.update(STEM, lambda record: NOTHING)
+        kept.update(STEM, lambda record: EMPTY_RECORD)
     assert kept.records() == {STEM: Record("2026-11-21")}
     assert list(kept.path.parent.glob("*.tmp")) == []
 
@@ -130,10 +130,10 @@ def test_a_checkpoints_last_try_counts_until_there_is_a_certificate(tmp_path: Pa
     kept = Progress(tmp_path, warned.append)
     assert kept.scores() == []
     for score in (40, 30):
-        kept.keep_try(2, certificate(score, ["a question"]))
+        kept.save_attempt(2, certificate(score, ["a question"]))
     assert kept.scores() == [Score(2, "2026-11-21", "GPU", 30, passed=False)]
     (tmp_path / ".kernelpath" / "checkpoint2.json").write_text(certificate(90, []))
-    kept.keep_try(2, certificate(10, ["all"]))
+    kept.save_attempt(2, certificate(10, ["all"]))
     assert kept.scores() == [Score(2, "2026-11-21", "GPU", 90, passed=True)]
     assert warned == []
     (tmp_path / ".kernelpath" / "checkpoint2.json").write_text("{}")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from kernelpath.course.inputs import EXTREME, Variety, draw_inputs
+from kernelpath.course.inputs import EXTREME, InputMode, generate_inputs
 from kernelpath.course.problems import fp8_matmul, int8_matmul
 from kernelpath.course.registry import find, load
 from kernelpath.grading import compare
@@ -57,7 +57,7 @@ def test_errors_of_one_level_grow_with_k_and_those_of_two_do_not() -> None:
 @pytest.mark.parametrize(("promote", "passes"), [(128, True), (512, True), (ONE_LEVEL, False)])
 def test_extreme_values_tell_two_levels_of_sums_from_one(promote: int, passes: bool) -> None:
     case = fp8_matmul.case(20, 28, 2080, "tensor")
-    a, b, scale_a, scale_b = draw_inputs(load(find("fp8_matmul")), case, 5, "cpu", EXTREME)
+    a, b, scale_a, scale_b = generate_inputs(load(find("fp8_matmul")), case, 5, "cpu", EXTREME)
     found = fp8_matmul.summed_at_one_level(a, b, scale_a, scale_b, promote).bfloat16()
     wrong = compare.mismatches(
         found, fp8_matmul.reference(a, b, scale_a, scale_b), fp8_matmul.PROBLEM.tolerance["bfloat16"]
@@ -67,7 +67,7 @@ def test_extreme_values_tell_two_levels_of_sums_from_one(promote: int, passes: b
 
 def test_extreme_sums_of_int8_pass_the_bits_of_a_float32() -> None:
     sizes = {"m": 20, "n": 28, "k": 4128}
-    a, b, *_ = draw_inputs(load(find("int8_matmul")), {**sizes, "dtype": "int8"}, 5, "cpu", EXTREME)
+    a, b, *_ = generate_inputs(load(find("int8_matmul")), {**sizes, "dtype": "int8"}, 5, "cpu", EXTREME)
     halves = a[:, :2064].double() @ b[:, :2064].double().T
     assert float(halves.min()) > 2**24
     assert float((a.double() @ b.double().T).abs().max()) <= 127
@@ -77,7 +77,8 @@ def test_extreme_sums_of_int8_pass_the_bits_of_a_float32() -> None:
 def test_numbers_of_8_bits_begin_anywhere_and_keep_their_bits() -> None:
     case = fp8_matmul.case(4, 8, 32, "block")
     plain, moved = (
-        draw_inputs(load(find("fp8_matmul")), case, 7, "cpu", variety) for variety in (Variety(), Variety(misaligned=1))
+        generate_inputs(load(find("fp8_matmul")), case, 7, "cpu", variety)
+        for variety in (InputMode(), InputMode(misaligned=1))
     )
     assert moved[0].data_ptr() % 16
     assert moved[0].dtype == torch.float8_e4m3fn

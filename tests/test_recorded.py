@@ -21,7 +21,7 @@ from kernelpath.device import lab_messages as messages
 from kernelpath.device.elements import Refused
 from kernelpath.device.lab_tuning import MOST_SHARED, Gpu
 from kernelpath.device.messages import LabPart
-from kernelpath.lanes import triton as lane
+from warpcheck.frontends import triton as lane
 
 lane.activate("cpu")
 

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from kernelpath.course import registry
-from kernelpath.hooks import triton as hooks
-from kernelpath.lanes import triton as lane
 from kernelpath.show import notebook, results
 from tests.notebooks import NOTEBOOKS, OUTSTANDING, code_cells, measurement, read
+from warpcheck.frontends import triton as lane
+from warpcheck.hooks import triton as hooks
 
 KEY = "week99/race"
 RECORDED = {"device": "NVIDIA H200", "date": "2026-11-21", "value": {"copy": 2.5e-4}}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kernelpath.course import registry
-from kernelpath.course.errors import DeclarationError, Withheld
+from kernelpath.course.errors import DeclarationError, SolutionUnavailable
 from kernelpath.course.registry import Item, LookupFailed
 from kernelpath.verdict import Verdict
 from kernelpath.work.exception_findings import classify_exception
@@ -138,9 +138,11 @@ def test_the_solution_of_another_exercise_is_loaded_when_it_is_called(doubling: 
     baseline = registry.import_file(asking, "asking", listed=False).BASELINE
     assert baseline(3) == 21
     doubling.solution.unlink()
-    registry._solution.cache_clear()
+    registry._load_solution.cache_clear()
     again = registry.import_file(asking, "asking", listed=False).BASELINE
-    with pytest.raises(Withheld, match=r"double is withheld: there is no solutions/1_architecture/w01a_double\.py"):
+    with pytest.raises(
+        SolutionUnavailable, match=r"double is withheld: there is no solutions/1_architecture/w01a_double\.py"
+    ):
         again(3)
 
 
@@ -190,4 +192,4 @@ def test_listing_imports_neither_torch_nor_a_declaration(checkout: Path) -> None
 
 
 def test_a_withheld_baseline_is_no_fault_of_the_submission() -> None:
-    assert classify_exception(Withheld("withheld"), Path("w07a_softmax.py")).verdict is Verdict.UNAVAILABLE
+    assert classify_exception(SolutionUnavailable("withheld"), Path("w07a_softmax.py")).verdict is Verdict.UNAVAILABLE

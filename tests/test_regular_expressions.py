@@ -16,18 +16,19 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import kernelpath
+import warpcheck
+from kernelpath.files import grader_sources
 
 _IN_RE = sys.version_info >= (3, 11)
 sre: Any = importlib.import_module("re._constants" if _IN_RE else "sre_constants")
 parser: Any = importlib.import_module("re._parser" if _IN_RE else "sre_parse")
 
-SOURCES = Path(kernelpath.__file__).parent
+PACKAGES = (kernelpath, warpcheck)
 LONG = 10
 """A repetition with a bound beyond this is taken as one without."""
 
@@ -234,7 +235,8 @@ def test_the_test_spares_what_ends(pattern: str) -> None:
 
 def compiled() -> Iterator[tuple[str, str, int]]:
     """The patterns among the globals of our modules, also in tuples and dictionaries, by their places."""
-    for info in pkgutil.walk_packages([str(SOURCES)], "kernelpath."):
+    found = [info for package in PACKAGES for info in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")]
+    for info in found:
         if info.name.rpartition(".")[2] == "__main__":
             continue
         try:
@@ -255,7 +257,7 @@ def compiled() -> Iterator[tuple[str, str, int]]:
 def written() -> Iterator[tuple[str, str, int]]:
     """The patterns that are arguments of the functions of re in our sources, where they are constants."""
     functions = ("compile", "match", "fullmatch", "search", "sub", "subn", "split", "findall", "finditer")
-    for path in sorted(SOURCES.rglob("*.py")):
+    for path in grader_sources():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args):
                 continue
@@ -272,7 +274,7 @@ def written() -> Iterator[tuple[str, str, int]]:
                 continue
             flags = re.DOTALL if "DOTALL" in ast.unparse(node) or "re.S" in ast.unparse(node) else 0
             flags |= re.VERBOSE if "VERBOSE" in ast.unparse(node) else 0
-            yield f"{path.relative_to(SOURCES)}:{node.lineno}", text, flags
+            yield f"{path}:{node.lineno}", text, flags
 
 
 def test_no_pattern_of_ours_never_ends() -> None:

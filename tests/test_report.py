@@ -14,9 +14,9 @@ from matplotlib.image import imread
 
 from kernelpath import cli
 from kernelpath.course.checkpoint import Criterion
-from kernelpath.course.progress import NOTHING, Progress, Record
+from kernelpath.course.progress import EMPTY_RECORD, Progress, Record
 from kernelpath.course.registry import Item
-from kernelpath.exam.certificate import Answered, Certificate, Written
+from kernelpath.exam.certificate import Certificate, GradedAnswer, WrittenAnswer
 from kernelpath.line_counters import LineTraffic
 from kernelpath.show import certificate, report, results
 from kernelpath.verdict import CaseResult, Interval, Measurement, Report, ValidationError, Verdict, encode
@@ -73,10 +73,10 @@ def kept(doubling: Item, monkeypatch: pytest.MonkeyPatch) -> Progress:
         traffic=TRAFFIC,
         measurement=measurement(),
     )
-    progress.keep(slow, [kernel])
-    progress.keep(dataclasses.replace(slow, measurement=None, device="PTX machine"), [kernel])
+    progress.save_report(slow, [kernel])
+    progress.save_report(dataclasses.replace(slow, measurement=None, device="PTX machine"), [kernel])
     right = Report("1_architecture/w02b_treble", "Trebling", "y.py", "Fast GPU", 1, Verdict.PASSED, stars=3)
-    progress.keep(dataclasses.replace(right, measurement=measurement(1.25e-4, flops=1 << 24)), [])
+    progress.save_report(dataclasses.replace(right, measurement=measurement(1.25e-4, flops=1 << 24)), [])
     progress.update(right.exercise, lambda record: Record("2026-11-21", 3))
     return progress
 
@@ -84,11 +84,14 @@ def kept(doubling: Item, monkeypatch: pytest.MonkeyPatch) -> Progress:
 def page(kept: Progress) -> str:
     records = kept.records()
     items = [Item(kept.root, f"1_architecture/{stem}") for stem in ("w01a_double", "w02a_halve", "w02b_treble")]
-    return report.page(kept.root, [(item, records.get(item.stem, NOTHING)) for item in items], kept)
+    return report.page(kept.root, [(item, records.get(item.stem, EMPTY_RECORD)) for item in items], kept)
 
 
 def test_a_later_check_without_a_gpu_does_not_lose_the_time(kept: Progress) -> None:
-    last, timed = kept.kept("1_architecture/w01a_double"), kept.kept("1_architecture/w01a_double", "timed")
+    last, timed = (
+        kept.load_report("1_architecture/w01a_double"),
+        kept.load_report("1_architecture/w01a_double", "timed"),
+    )
     assert last is not None
     assert timed is not None
     assert (last.report.device, last.report.measurement) == ("PTX machine", None)
@@ -99,7 +102,7 @@ def test_a_later_check_without_a_gpu_does_not_lose_the_time(kept: Progress) -> N
 def test_a_broken_report_is_passed_over_and_said(kept: Progress) -> None:
     said: list[str] = []
     (kept.root / ".kernelpath" / "reports" / "w01a_double.last.json").write_text('{"report": {}}')
-    assert Progress(kept.root, said.append).kept("1_architecture/w01a_double") is None
+    assert Progress(kept.root, said.append).load_report("1_architecture/w01a_double") is None
     assert "w01a_double.last.json was not saved by this version" in said[0]
     assert "missing required field" in said[0]
 
@@ -118,7 +121,7 @@ def test_bars_compare_speeds_and_name_the_share_of_light() -> None:
 def test_the_roofline_shows_what_was_timed_and_names_whose_it_is(kept: Progress) -> None:
     graded = Report("1_a/w01a_x", "", "", "GPU", 1, Verdict.PASSED, measurement=measurement())
     moving = dataclasses.replace(graded, exercise="1_a/w01b_copy", measurement=measurement(flops=0))
-    roofed = report.Roofed("GPU", [graded, moving], ("baseline", "reference", "yours"))
+    roofed = report.DeviceRoofline("GPU", [graded, moving], ("baseline", "reference", "yours"))
     flops, intensity = 1 << 20, (1 << 20) / 420_000_000
     assert [(mark.label, mark.intensity, mark.rate) for mark in roofed.marks] == [
         ("baseline", intensity, flops / 5e-4),
@@ -219,21 +222,23 @@ def test_in_a_browser(kept: Progress, browser: Browser, width: int, scheme: str)
 @pytest.mark.parametrize("width", [390, 1100])
 def test_a_certificate_in_a_browser(browser: Browser, tmp_path: Path, width: int) -> None:
     text = "transactions " * 200
-    written = tuple(Written(key, "Why?", text, (Criterion(2, "because"),), (2,)) for key in ("one", "two", "three"))
+    written = tuple(
+        WrittenAnswer(key, "Why?", text, (Criterion(2, "because"),), (2,)) for key in ("one", "two", "three")
+    )
     timed = Report("1_a/w01a_vector_add_triton", "Adding", "", "GPU", 1, Verdict.PASSED, measurement=measurement())
     told = Certificate(
         *(1, "1_a", "Ada Lovelace", "2026-11-21", "GPU", {"device": "GPU"}, {}, 5, "wide", 100, ()),
         *(
             (timed,),
             timed,
-            (Answered("reading", "fault_1", "race 9 12", True),),
+            (GradedAnswer("reading", "fault_1", "race 9 12", True),),
             written,
             "teacher",
             {"a.py": "ab" * 32},
         ),
     )
     path = tmp_path / "certificate.html"
-    path.write_text(certificate.page(told))
+    path.write_text(certificate.render_certificate(told))
     browser.open(path, width, "light")
     assert browser.run("document.querySelector('h1').textContent") == ("Ada Lovelace: passed with 100 of 100 points")
     assert browser.run("document.documentElement.scrollWidth") == width

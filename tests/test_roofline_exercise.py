@@ -104,7 +104,7 @@ def test_the_machine_is_the_one_that_was_measured() -> None:
 
 
 def test_drawn_machines_let_every_bound_occur() -> None:
-    for name in operators.DRAWN:
+    for name in operators.RANDOM_MACHINES:
         for seed in range(20):
             rng = torch.Generator().manual_seed(seed)
             inputs = roofline.inputs(rng, name, 60)

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from kernelpath.lanes.shared_arrays import in_the_source
+from warpcheck.frontends.shared_arrays import in_the_source
 
 SOURCE = """constexpr int T = 32, PITCH = T + 1;
 template <int N>

@@ -31,11 +31,11 @@ from tests.waiting import happens
 RIGHT = "def double(x):\n    return 2 * x\n"
 WRONG = "def double(x):\n    return 3 * x\n"
 HANGS = """
-from kernelpath import lanes
+from warpcheck import frontends
 
 def double(x):
     open("running", "w").close()
-    with lanes.compiling():
+    with frontends.compiling():
         while True:
             pass
 """

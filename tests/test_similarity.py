@@ -46,7 +46,7 @@ def test_a_renamed_copy_is_found(name: str, tmp_path: Path) -> None:
     solution = _solution(item)
     copy = {suffix: _renamed(suffix, text) for suffix, text in solution.items()}
     assert copy != solution
-    (found,) = similarity.pairs(_class(tmp_path, item, {"ada": solution, "bob": copy, "cyd": {".py": "x = 1\n"}}))
+    (found,) = similarity.find_pairs(_class(tmp_path, item, {"ada": solution, "bob": copy, "cyd": {".py": "x = 1\n"}}))
     assert (found.exercise, found.learners) == (item.stem, ("ada", "bob"))
     assert found.share > 0.9
 
@@ -55,13 +55,13 @@ def test_honest_submissions_agree_at_the_rate_that_is_written_down() -> None:
     """The numbers beside LEAST_SHARE are those of benchmarks/similarity.py, which counts over tests/accepts."""
     honest, derived, count = calibration.honest_pairs()
     assert count > 1000
-    above = calibration.count_above(honest, similarity.LEAST_SHARE)
+    above = calibration.count_above(honest, similarity.MIN_SHARE)
     assert above / count <= 0.001
-    assert calibration.count_above(derived, similarity.LEAST_SHARE) == len(derived), "copies of the corpus are found"
-    assert calibration.count_above(honest, similarity._NEARLY_ONE_TEXT) == 0
+    assert calibration.count_above(derived, similarity.MIN_SHARE) == len(derived), "copies of the corpus are found"
+    assert calibration.count_above(honest, similarity._SAME_TEXT_SHARE) == 0
     shares = list(calibration.copy_shares(10))
     assert len(shares) > 50
-    assert min(shares) >= similarity.LEAST_SHARE
+    assert min(shares) >= similarity.MIN_SHARE
 
 
 @pytest.mark.parametrize(("events", "trials", "bound"), [(0, 1178, 0.0031), (1, 10, 0.445), (5, 10, 0.813)])
@@ -73,15 +73,15 @@ def test_the_stub_alone_agrees_with_nothing(tmp_path: Path) -> None:
     """Everybody was given it: the longest stub of the course, handed in as it is."""
     item = max(registry.exercises(ROOT), key=lambda item: len(item.stub.read_text()))
     stub = {path.suffix: path.read_text() for path in item.files("phases")}
-    assert similarity.pairs(_class(tmp_path, item, {"ada": stub, "bob": stub})) == []
-    assert len(set(similarity.passages_in(".py", stub[".py"]))) > similarity.LEAST_PASSAGES
+    assert similarity.find_pairs(_class(tmp_path, item, {"ada": stub, "bob": stub})) == []
+    assert len(set(similarity.passages_of_text(".py", stub[".py"]))) > similarity.MIN_PASSAGES
 
 
 def test_copies_are_one_group_however_many_there_are(tmp_path: Path) -> None:
     item = registry.find("transpose", ROOT)
     copies = {f"learner{number:02d}": _solution(item) for number in range(20)}
     others = {f"other{number:02d}": {".py": f"x = {number}\n"} for number in range(20)}
-    (group,) = similarity.groups(_class(tmp_path, item, copies | others))
+    (group,) = similarity.find_groups(_class(tmp_path, item, copies | others))
     assert group.learners == tuple(copies)
 
 
@@ -108,7 +108,7 @@ def test_a_group_holds_whoever_agrees_with_one_of_it_and_nobody_else() -> None:
         "fay": set(range(2000, 2100)),
     }
     pairs = [pair for pair in similarity.compare("1_x/w01a_y", passages) if similarity.agrees(pair)]
-    groups = similarity._connected(pairs)
+    groups = similarity._connect(pairs)
     assert [group.learners for group in groups] == [("ada", "bob", "cyd"), ("dan", "eve")]
     assert groups[0].closest["cyd"].share == 0.8
     assert groups[0].closest["bob"].share == 1

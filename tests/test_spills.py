@@ -11,8 +11,8 @@ import pytest
 
 from kernelpath.course import registry
 from kernelpath.course.registry import Item
-from kernelpath.simt.assembler import _tool
 from tests.test_cards import copied
+from warpcheck.assembler import _tool
 
 pytestmark = pytest.mark.skipif(_tool("ptxas") is None, reason="there is no ptxas")
 

@@ -10,20 +10,20 @@ import torch
 
 from kernelpath.course import registry
 from kernelpath.course.errors import DeclarationError
-from kernelpath.course.inputs import draw_inputs
+from kernelpath.course.inputs import generate_inputs
 from kernelpath.course.registry import Item
 from kernelpath.course.spec import ARCHITECTURES
 from kernelpath.dev import cards
-from kernelpath.device import gpu
 from kernelpath.grading import devices, grade
 from kernelpath.grading.grading_run import GradingRun
 from kernelpath.grading.kinds import kind_of
 from kernelpath.grading.provenance import Observation
 from kernelpath.grading.workers import Workers
-from kernelpath.lanes import triton
-from kernelpath.simt.target import SM_80, SM_90A, TARGETS
 from kernelpath.verdict import Verdict
 from kernelpath.work.runner import SubmissionFailed, Usage
+from warpcheck import simulated_gpu
+from warpcheck.frontends import triton
+from warpcheck.target import SM_80, SM_90A, TARGETS
 
 KERNEL = """__global__ void add(const float* x, const float* y, float* out, int n) {
   extern __shared__ float kept[];
@@ -38,7 +38,7 @@ KERNEL = """__global__ void add(const float* x, const float* y, float* out, int 
 SUBMISSION = """
 import torch
 
-from kernelpath.lanes import cuda
+from warpcheck.frontends import cuda
 
 
 def vector_add(x, y):
@@ -184,7 +184,7 @@ def test_turing_gets_no_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
         had = any(case.get("dtype") == "bfloat16" for case in (*declared.cases, *declared.limits, declared.bench or {}))
         assert [one.startswith("bfloat16: ") for one in instead][:1] == [True] * had, exercise.entry
         least = min(exercise.cases, key=lambda case: exercise.compulsory_bytes(**case))
-        drawn = draw_inputs(exercise, least, 1, "cpu")
+        drawn = generate_inputs(exercise, least, 1, "cpu")
         assert torch.bfloat16 not in [one.dtype for one in drawn if isinstance(one, torch.Tensor)], exercise.entry
 
 
@@ -216,8 +216,8 @@ def test_beside_turing_the_machine_runs_what_is_compiled_for_the_first_architect
 
 def test_triton_compiles_for_the_target_whatever_gpu_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside an RTX 5090 host code sees 99 KiB, and wgmma of sm_90a takes more stages than mma of sm_120."""
-    monkeypatch.setattr(gpu, "_shown", {**gpu.H200, "shared_memory_per_block_optin": 99 << 10})
-    monkeypatch.setattr(gpu, "_target", SM_90A)
+    monkeypatch.setattr(simulated_gpu, "_shown", {**simulated_gpu.H200, "shared_memory_per_block_optin": 99 << 10})
+    monkeypatch.setattr(simulated_gpu, "_target", SM_90A)
     assert triton._Driver().get_device_properties(0)["max_shared_mem"] == 227 << 10
 
 

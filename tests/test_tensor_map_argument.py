@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from kernelpath.device import messages, padding
-from kernelpath.lanes import cuda, triton_descriptors
-from kernelpath.simt import ptx
-from kernelpath.simt.tensor_map import TensorMap
+from warpcheck import ptx
+from warpcheck.frontends import cuda, triton_descriptors
+from warpcheck.tensor_map import TensorMap
 
 
 def test_a_box_and_a_tensor_are_named_in_the_order_of_its_axes() -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 PROGRAM = """
 import sys, threading, torch
-from kernelpath.device import gpu
-gpu.show({}, "sm_80")
-from kernelpath.lanes import triton as lane
+from warpcheck import simulated_gpu
+simulated_gpu.show({}, "sm_80")
+from warpcheck.frontends import triton as lane
 lane.activate("cpu")
 sys.path.insert(0, "benchmarks")
 import tensor_parallel

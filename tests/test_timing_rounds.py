@@ -12,7 +12,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernelpath.course import registry
-from kernelpath.course.inputs import draw_inputs
+from kernelpath.course.inputs import generate_inputs
 from kernelpath.course.problems import adam
 from kernelpath.grading.kinds.python import process_finding
 from kernelpath.grading.provenance import MUTATED
@@ -235,5 +235,5 @@ def test_a_reference_kernel_that_the_gpu_cannot_launch_does_not_race() -> None:
     given: list[tuple[Any, ...]] = []
     case = adam.case("vectors", 7)
     assert can_run(lambda *inputs: given.append(inputs), EXERCISE, case, Clock.device)
-    assert [len(one) for one in given] == [len(draw_inputs(EXERCISE, case, 0, Clock.device))]
+    assert [len(one) for one in given] == [len(generate_inputs(EXERCISE, case, 0, Clock.device))]
     assert not can_run(too_large, EXERCISE, case, Clock.device)

@@ -12,7 +12,7 @@ import torch
 from kernelpath.course import registry
 from kernelpath.course.condition import sensitivity
 from kernelpath.course.errors import DeclarationError
-from kernelpath.course.inputs import EXTREME, draw_inputs
+from kernelpath.course.inputs import EXTREME, generate_inputs
 from kernelpath.course.problem import EXACT, Problem, Tolerance
 from kernelpath.course.problems import adam, all_reduce, attention, stencil, transformer_block
 from kernelpath.grading import compare
@@ -137,7 +137,7 @@ def test_the_transformer_block_is_conditioned_well_but_for_single_elements() -> 
     """
     exercise = registry.load(registry.find("transformer_block"))
     case = exercise.cases[1]
-    inputs = draw_inputs(exercise, case, derive_seed(5, len(exercise.cases) + 1 + 1), "cpu", EXTREME)
+    inputs = generate_inputs(exercise, case, derive_seed(5, len(exercise.cases) + 1 + 1), "cpu", EXTREME)
     tolerance = exercise.tolerance["bfloat16"]
     outputs, truths = transformer_block.step(*inputs), expected_outputs(exercise, inputs)
     magnitudes = magnitudes_of(exercise, inputs)

@@ -19,7 +19,7 @@ from kernelpath.course import registry
 from kernelpath.course.problem import Tolerance
 from kernelpath.course.problems import counter_facts, profile_report
 from kernelpath.course.traces import Fact, Malformed, TraceFile, chrome, facts, ncu, nsys, recordings, report, rocprof
-from kernelpath.course.traces.variants import OF_A_STEP, varied
+from kernelpath.course.traces.variants import OF_A_STEP, apply_changes
 from kernelpath.grading import facts as grading
 from kernelpath.grading import grade
 from kernelpath.show import trace as picture
@@ -136,7 +136,7 @@ def test_a_malformed_recording_ends_in_one_sentence(events: bytes, percent: byte
     [
         ("nsys", b"", "cannot be read: no such table"),
         ("nsys", b"SQLite format 3\0" + bytes(100), "the SQLite export of nsys cannot be read"),
-        ("nsys", nsys.written(chrome.Timeline([], [], {})), "holds no kernel"),
+        ("nsys", nsys.export(chrome.Timeline([], [], {})), "holds no kernel"),
         ("rocprof", b"", "holds no dispatch"),
         ("rocprof", b'"Kernel_Name","Grid_Size"\n"k","64"\n', "the CSV has no column Correlation_Id"),
         ("perfetto", b"null", "has no list traceEvents"),
@@ -156,13 +156,13 @@ def test_ncu_scales_units_and_writes_commas() -> None:
 
 
 def test_nsys_has_what_the_trace_has() -> None:
-    (path,) = [TraceFile("trace.sqlite", nsys.written(chrome.read(STEP)))]
+    (path,) = [TraceFile("trace.sqlite", nsys.export(chrome.read(STEP)))]
     assert facts.of(path, "nsys") == facts.of(TraceFile("trace.json", STEP), "perfetto")
     assert facts.of(path, "nsys")["nanoseconds"] == 40_000
 
 
 def test_nsys_keeps_the_ranges(tmp_path: Path) -> None:
-    (tmp_path / "a.sqlite").write_bytes(nsys.written(chrome.read(STEP)))
+    (tmp_path / "a.sqlite").write_bytes(nsys.export(chrome.read(STEP)))
     with sqlite3.connect(tmp_path / "a.sqlite") as database:
         rows = database.execute("SELECT text, end - start FROM NVTX_EVENTS ORDER BY text, end - start").fetchall()
     database.close()
@@ -171,10 +171,10 @@ def test_nsys_keeps_the_ranges(tmp_path: Path) -> None:
 
 def test_a_file_of_rocprof_knows_what_was_counted() -> None:
     timeline, rng = chrome.read(STEP), random.Random(0)
-    every = rocprof.read(rocprof.written(rng, timeline, (*rocprof.SIZES, *rocprof.PERCENT)))
+    every = rocprof.read(rocprof.export(rng, timeline, (*rocprof.SIZES, *rocprof.PERCENT)))
     assert [(one.blocks, one.threads) for one in every] == [(8, 128)] * 4
     assert all(one.counters.keys() == {*rocprof.SIZES, *rocprof.PERCENT} for one in every)
-    content = rocprof.written(rng, timeline, rocprof.PERCENT)
+    content = rocprof.export(rng, timeline, rocprof.PERCENT)
     assert facts.of(TraceFile("a.csv", content), "rocprof")["dram_bytes"] is None
 
 
@@ -185,7 +185,7 @@ def test_columns_of_counters_change_places_behind_the_id() -> None:
     """Readers find the header below ncu's lines of progress by the ID that it begins with."""
     heads = []
     for seed in range(4):
-        _, table = varied(random.Random(seed), OF_A_STEP["another order"], 8, *RECORDED)
+        _, table = apply_changes(random.Random(seed), OF_A_STEP["another order"], 8, *RECORDED)
         header = next(line for line in table.decode().splitlines() if line.startswith('"ID",'))
         heads.append(header)
     assert len(set(heads)) > 1
@@ -199,13 +199,15 @@ def test_a_variant_keeps_each_kernel_in_its_range(variant: str) -> None:
         ordered = sorted(timeline.kernels, key=lambda one: one.correlation)
         return [timeline.ranges.index(around) if (around := timeline.range_of(one)) else -1 for one in ordered]
 
-    changed, _ = varied(random.Random(1), OF_A_STEP[variant], profile_report.most(profile_report.ALL), *RECORDED)
+    changed, _ = apply_changes(
+        random.Random(1), OF_A_STEP[variant], profile_report.max_kernels(profile_report.ALL), *RECORDED
+    )
     assert owners(changed) == owners(RECORDED[0])
     assert len(set(owners(changed))) > 10
 
 
 def test_as_recorded_changes_nothing_that_is_read() -> None:
-    same, table = varied(random.Random(1), (), profile_report.most(profile_report.ALL), *RECORDED)
+    same, table = apply_changes(random.Random(1), (), profile_report.max_kernels(profile_report.ALL), *RECORDED)
     assert chrome.read(same) == chrome.read(RECORDED[0])
     assert ncu.read(table) == ncu.read(RECORDED[1])
 
@@ -407,5 +409,5 @@ def _recorded_by(monkeypatch: pytest.MonkeyPatch, trace: Callable[[], object]) -
 def test_a_case_that_keeps_every_kernel_says_all() -> None:
     cases = [case for problem in (profile_report.PROBLEM, counter_facts.PROBLEM) for case in problem.cases]
     assert {case["kernels"] for case in cases} == {"all", profile_report.FEW}
-    assert profile_report.most(37) == 37
-    assert profile_report.most("all") > 10_000
+    assert profile_report.max_kernels(37) == 37
+    assert profile_report.max_kernels("all") > 10_000

@@ -9,14 +9,14 @@ import pytest
 
 triton = pytest.importorskip("triton")
 
-from kernelpath.hooks import triton as hooks  # noqa: E402
-from kernelpath.lanes import triton_ready  # noqa: E402
+from warpcheck.frontends import triton_ready  # noqa: E402
+from warpcheck.hooks import triton as hooks  # noqa: E402
 
 
 @pytest.fixture
 def computed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     """Triton's digests that were computed, with a cache that nothing has written to."""
-    monkeypatch.setenv("KERNELPATH_CACHE", str(tmp_path))
+    monkeypatch.setenv("WARPCHECK_CACHE", str(tmp_path))
     monkeypatch.setattr(hooks.DIGEST.owner(), "triton_key", hooks.DIGEST.get())  # to be put back
     return []
 

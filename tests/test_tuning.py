@@ -10,10 +10,10 @@ import torch
 import triton
 import triton.language as tl
 
-from kernelpath import lanes
-from kernelpath.lanes import triton as lane
-from kernelpath.lanes import tuning
-from kernelpath.lanes.tuning import Chosen, Resources, Tuned
+from warpcheck import frontends
+from warpcheck.frontends import triton as lane
+from warpcheck.frontends import tuning
+from warpcheck.frontends.tuning import Chosen, Resources, Tuned
 
 lane.activate("cpu")
 
@@ -39,7 +39,7 @@ def tuned() -> Any:
 def launched(kernel: Any) -> list[tuple[Any, ...]]:
     """The arguments of every launch of a call."""
     x, calls = torch.ones(100), []
-    with lanes.observe(lambda launch: calls.append(launch.arguments)):
+    with frontends.observe(lambda launch: calls.append(launch.arguments)):
         kernel[lambda meta: (triton.cdiv(100, meta["BLOCK"]),)](x, 100)
     assert x.tolist() == [2.0] * 100
     return calls

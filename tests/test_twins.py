@@ -44,7 +44,7 @@ import random
 import numpy as np
 import torch
 
-from kernelpath.lanes import cuda
+from warpcheck.frontends import cuda
 
 calls = 0
 kernel = lambda name: cuda.kernel("submission.cu", name)

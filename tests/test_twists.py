@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from kernelpath.course import registry
-from kernelpath.course.checkpoint import Twist
-from kernelpath.course.inputs import EXTREME, draw_inputs
+from kernelpath.course.checkpoint import DeliverableVariant
+from kernelpath.course.inputs import EXTREME, generate_inputs
 from kernelpath.course.problems.matmul_twists import EPILOGUES, OPERANDS, TILES, TWISTS
 from kernelpath.course.registry import Deliverable
 from kernelpath.grading import grade
@@ -22,7 +22,7 @@ CHOSEN = [TWISTS[place] for place in (0, 17, 30, 46)]
 """Among them all ways to give the operands, all epilogues and all tiles."""
 
 
-def graded(twist: Twist, file: Path) -> Report:
+def graded(twist: DeliverableVariant, file: Path) -> Report:
     item = registry.item(registry.root(), f"1_architecture/deliverable:{twist.name}")
     assert isinstance(item, Deliverable)
     return grade.grade(item, file, device="cpu", seed=3)
@@ -36,7 +36,7 @@ def test_the_chosen_ones_cover_the_axes() -> None:
 
 
 @pytest.mark.parametrize("twist", CHOSEN, ids=lambda twist: twist.name)
-def test_a_tiled_kernel_passes(twist: Twist, tmp_path: Path) -> None:
+def test_a_tiled_kernel_passes(twist: DeliverableVariant, tmp_path: Path) -> None:
     report = graded(twist, twisted.write(twist, tmp_path, tiled=True))
     assert (report.verdict, report.cause) == (Verdict.PASSED, "")
     assert report.exercise == f"1_architecture/deliverable:{twist.name}"
@@ -60,18 +60,18 @@ def test_faults_get_their_verdicts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("twist", CHOSEN, ids=lambda twist: twist.name)
-def test_the_published_solution_fails(twist: Twist) -> None:
+def test_the_published_solution_fails(twist: DeliverableVariant) -> None:
     report = graded(twist, registry.find("matmul_tiled").solution)
     assert not report.verdict.passed
     assert not any(case.verdict.passed for case in report.cases)
 
 
 @pytest.mark.parametrize("twist", TWISTS, ids=lambda twist: twist.name)
-def test_the_truth_of_each_is_what_its_statement_says(twist: Twist) -> None:
+def test_the_truth_of_each_is_what_its_statement_says(twist: DeliverableVariant) -> None:
     """By loops over the indices, as the formula is written; the plain product is no answer, nor are its neighbors."""
     operands, epilogue, rows, columns = twisted.parts(twist)
     case = {"m": 5, "n": 7, "k": 6}
-    a, b, *others = draw_inputs(twist.exercise, case, 1, "cpu")
+    a, b, *others = generate_inputs(twist.exercise, case, 1, "cpu")
     names = [one.name for one in (*epilogue.further, *operands.further)]
     given = dict(zip(names, others, strict=True))
     truth = twist.exercise.reference(a, b, *others)
@@ -111,9 +111,9 @@ class Indexed:
 
 
 @pytest.mark.parametrize("twist", TWISTS, ids=lambda twist: twist.name)
-def test_extreme_inputs_leave_one_answer(twist: Twist) -> None:
+def test_extreme_inputs_leave_one_answer(twist: DeliverableVariant) -> None:
     """No infinity meets another, whose difference max(0, x) could turn into either NaN or 0."""
-    inputs = draw_inputs(twist.exercise, {"m": 9, "n": 8, "k": 7}, 1, "cpu", EXTREME)
+    inputs = generate_inputs(twist.exercise, {"m": 9, "n": 8, "k": 7}, 1, "cpu", EXTREME)
     truth = twist.exercise.reference(*inputs)
     assert isinstance(truth, torch.Tensor)
     assert not truth.isnan().any()

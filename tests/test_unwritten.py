@@ -8,9 +8,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from kernelpath import lanes, simt
-from kernelpath.device import api, unwritten
-from kernelpath.lanes import cuda
+from warpcheck import backend, frontends, simt, unwritten
+from warpcheck.frontends import cuda
 
 ALLOCATORS = {
     "empty": lambda: torch.empty(64),
@@ -39,7 +38,7 @@ def restored(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in unwritten._METHODS:
         monkeypatch.setattr(torch.Tensor, name, getattr(torch.Tensor, name))
     monkeypatch.setattr(unwritten, "_is_watching", False)
-    monkeypatch.setattr(api, "checks", api.Checks())
+    monkeypatch.setattr(backend, "checks", backend.Checks())
     yield
     unwritten._allocations.clear()
 
@@ -50,7 +49,7 @@ def kernel(source: str, name: str) -> cuda.Kernel:
 
 @pytest.mark.parametrize("name", ALLOCATORS)
 def test_a_read_of_memory_that_nothing_has_written_is_a_fault(name: str) -> None:
-    lanes.check()
+    frontends.check()
     x, out = torch.ones(1), ALLOCATORS[name]()
     with pytest.raises(simt.Fault, match=r"out\[0\], which nothing has written") as caught:
         kernel(ADD, "add")[1, 64](x, out, 64)
@@ -58,7 +57,7 @@ def test_a_read_of_memory_that_nothing_has_written_is_a_fault(name: str) -> None
 
 
 def test_what_the_host_or_an_earlier_launch_has_written_may_be_read() -> None:
-    lanes.check()
+    frontends.check()
     x, out = torch.ones(1), torch.empty(64)
     out[:8] = 5
     kernel(ADD, "add")[1, 64](x, out, 8)
@@ -71,7 +70,7 @@ def test_what_the_host_or_an_earlier_launch_has_written_may_be_read() -> None:
 
 
 def test_memory_that_is_given_out_again_is_unwritten_again() -> None:
-    lanes.check()
+    frontends.check()
     x = torch.ones(1)
     for _ in range(5):
         out = torch.empty(64)
@@ -82,7 +81,7 @@ def test_memory_that_is_given_out_again_is_unwritten_again() -> None:
 
 
 def test_a_result_that_depends_on_the_order_of_blocks_is_a_warning() -> None:
-    lanes.check(reverse=True)
+    frontends.check(reverse=True)
     out = torch.zeros(1, dtype=torch.int32)
     with pytest.warns(UserWarning, match=r"last leaves another out\[0\] when its blocks and warps run in the opposite"):
         kernel(LAST, "last")[4, 32](out)
@@ -92,14 +91,14 @@ def test_a_result_that_depends_on_the_order_of_blocks_is_a_warning() -> None:
 def test_a_race_that_one_order_hides_is_found_in_the_other() -> None:
     out = torch.zeros(1)
     kernel(RACE, "race")[1, 64](out)
-    lanes.check(reverse=True)
+    frontends.check(reverse=True)
     with pytest.raises(simt.Fault) as caught:
         kernel(RACE, "race")[1, 64](out)
     assert caught.value.kind == simt.FaultKind.RACE
 
 
 def test_both_orders_leave_what_one_leaves() -> None:
-    lanes.check(reverse=True)
+    frontends.check(reverse=True)
     x, out = torch.randn(256), torch.empty(1)
     out.zero_()
     with warnings.catch_warnings():

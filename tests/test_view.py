@@ -64,7 +64,7 @@ def test_the_cause_of_a_second_failure_is_not_cut(doubling: Item) -> None:
 def test_titles_are_whole_in_a_narrow_list(monkeypatch: pytest.MonkeyPatch) -> None:
     console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
     items = registry.exercises()
-    overview.syllabus(console, [(item, progress.NOTHING) for item in items])
+    overview.syllabus(console, [(item, progress.EMPTY_RECORD) for item in items])
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()
     assert max(map(len, text.splitlines())) <= 80
@@ -88,12 +88,12 @@ def test_stars_are_of_those_that_the_passed_exercises_give(stars: tuple[int, int
     timed = [item for item in items if item.stars == 3]
     best = {"NVIDIA H200": 1e-3} if seconds else {}
     of = {
-        item: replace(progress.NOTHING, passed="2026-01-01", stars=count, best_seconds=best)
+        item: replace(progress.EMPTY_RECORD, passed="2026-01-01", stars=count, best_seconds=best)
         for item, count in zip(timed, stars, strict=False)
         if count
     }
     console = Console(file=io.StringIO(), width=100)
-    overview.progress(console, [(item, of.get(item, progress.NOTHING)) for item in items])
+    overview.progress(console, [(item, of.get(item, progress.EMPTY_RECORD)) for item in items])
     assert isinstance(console.file, io.StringIO)
     assert console.file.getvalue().splitlines()[-1] == ends
 

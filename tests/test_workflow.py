@@ -21,7 +21,7 @@ from kernelpath.course.registry import Item
 from kernelpath.dev.workflow import workflow
 from kernelpath.school import gradebook
 from kernelpath.school.gradebook import Grade
-from kernelpath.school.summary import markdown
+from kernelpath.school.summary import format_markdown
 from kernelpath.verdict import Report, Verdict
 
 ROOT = Path(__file__).parents[1]
@@ -102,7 +102,7 @@ def test_the_declarations_come_from_the_course(course: str, ref: str) -> None:
 @pytest.mark.parametrize(("name", "extras"), [("swizzle", ""), ("portability", "[pallas]"), ("cute_cpp", "[cutlass]")])
 def test_optional_packages_are_installed_where_an_exercise_needs_them(name: str, extras: str) -> None:
     (install,) = (step for step in _steps([registry.find(name, ROOT)], "ada/course") if step.get("name") == "install")
-    assert install["run"] == f"pip install './course{extras}'"
+    assert install["run"] == f"pip install ./course/warpcheck './course{extras}'"
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_the_summary_holds_no_markup_of_a_learner() -> None:
     cause = "x | y\n<img src=a> [a](http://b) `c`"
     report = Report("1_architecture/w01b_vector_add", "", "", "", 1, Verdict.WRONG_VALUES, cause, "a.cu", 7)
     grades = [Grade("ada", report.exercise, "k", report), Grade("bob", report.exercise, "k", None)]
-    lines = markdown(grades).splitlines()
+    lines = format_markdown(grades).splitlines()
     assert lines[0] == "| learner | exercise | verdict | stars | cause |"
     assert "x \\| y \\<img src=a\\> \\[a\\]\\(http\\://b\\) \\`c\\` \\(a.cu\\:7\\)" in lines[2]
     assert lines[3].startswith("| bob | w01b\\_vector\\_add | NOT\\_HANDED\\_IN | 0 |")
@@ -158,14 +158,14 @@ def test_a_next_step_is_for_the_learner_who_reads_it_and_not_for_a_teacher() -> 
     exercise, wrong = "1_architecture/w01b_vector_add", "fix a.cu, then kp check vector_add"
     failed = Grade("ada", exercise, "k", Report(exercise, "", "", "", 1, Verdict.RACE, next_step=wrong))
     passed = Grade("ada", exercise, "k", Report(exercise, "", "", "", 1, Verdict.PASSED, stars=1, next_step="kp next"))
-    own = markdown([failed, passed])
+    own = format_markdown([failed, passed])
     assert own.startswith("| exercise | verdict | stars | cause | next |")
     assert "fix a.cu, then kp check vector\\_add" in own
-    of_a_class = markdown([failed, Grade("bob", exercise, "k", passed.report)])
+    of_a_class = format_markdown([failed, Grade("bob", exercise, "k", passed.report)])
     assert "kp check" not in of_a_class
     assert "kp next" not in own + of_a_class
     assert {line.count("|") for line in of_a_class.splitlines() if line.startswith("|")} == {6}
-    said = [test["output"] for test in gradebook.gradescope([failed, passed], {exercise: 1})["tests"]]
+    said = [test["output"] for test in gradebook.gradescope_results([failed, passed], {exercise: 1})["tests"]]
     assert said[0].endswith(f"next: {wrong}")
     assert "kp next" not in said[1]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kernelpath.course.checkpoint import Twist
+from kernelpath.course.checkpoint import DeliverableVariant
 from kernelpath.course.problems.matmul_twists import EPILOGUES, OPERANDS, Epilogue, Operands
 
 A = {"km": "a[(size_t)i * m + row]", "mk": "a[(size_t)row * k + i]"}
@@ -26,7 +26,7 @@ ENDS = {
 }
 
 
-def parts(twist: Twist) -> tuple[Operands, Epilogue, int, int]:
+def parts(twist: DeliverableVariant) -> tuple[Operands, Epilogue, int, int]:
     """What a twist is made of: operands, epilogue, rows and columns of its tile."""
     of_operands, of_epilogue, tile = twist.name.split("+")
     rows, columns = map(int, tile.split("x"))
@@ -34,7 +34,9 @@ def parts(twist: Twist) -> tuple[Operands, Epilogue, int, int]:
     return named[0][of_operands], named[1][of_epilogue], rows, columns
 
 
-def write(twist: Twist, folder: Path, *, tiled: bool, tile: tuple[int, int] | None = None, barrier: str = "") -> Path:
+def write(
+    twist: DeliverableVariant, folder: Path, *, tiled: bool, tile: tuple[int, int] | None = None, barrier: str = ""
+) -> Path:
     """A submission: with tiles in shared memory, or with a thread an element and no tile. Returns its Python file.
 
     tile: its rows and columns, where they are not the twist's. barrier: stands in the place of the second barrier.
@@ -44,7 +46,7 @@ def write(twist: Twist, folder: Path, *, tiled: bool, tile: tuple[int, int] | No
     further = (*epilogue.further, *operands.further)
     of_a, of_b = A[operands.a], B[operands.name]
     end = ENDS[epilogue.name]
-    parameters = ", ".join(["const float* a", "const float* b", *(one.declared for one in further)])
+    parameters = ", ".join(["const float* a", "const float* b", *(argument.declaration for argument in further)])
     head = f"""__global__ void matmul({parameters},
                        float* out, int m, int n, int k) {{
     const int row = blockIdx.y * {rows} + threadIdx.y, column = blockIdx.x * {columns} + threadIdx.x;
@@ -74,7 +76,7 @@ def write(twist: Twist, folder: Path, *, tiled: bool, tile: tuple[int, int] | No
     (folder / "deliverable.cu").write_text(head + (tiles if tiled else naive) + tail)
     names = ["a", "b", *(one.name for one in further)]
     file = folder / "deliverable.py"
-    file.write_text(f"""from kernelpath.lanes import cuda
+    file.write_text(f"""from warpcheck.frontends import cuda
 
 
 def matmul({", ".join(names)}):

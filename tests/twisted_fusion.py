@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kernelpath.course.checkpoint import Twist
+from kernelpath.course.checkpoint import DeliverableVariant
 from kernelpath.course.problems.fused_parts import LAYOUTS, OPERATORS, STATISTICS, Layout, Operator, Statistic
 
 Y = {
@@ -35,7 +35,7 @@ STEPS = {
 }
 
 
-def parts(twist: Twist) -> tuple[Operator, Layout, Statistic]:
+def parts(twist: DeliverableVariant) -> tuple[Operator, Layout, Statistic]:
     """What a twist is made of."""
     operator, layout, statistic = twist.name.split("+")
     return (
@@ -45,7 +45,7 @@ def parts(twist: Twist) -> tuple[Operator, Layout, Statistic]:
     )
 
 
-def write(twist: Twist, folder: Path, *, keep: bool = True, barrier: str = "__syncthreads();") -> Path:
+def write(twist: DeliverableVariant, folder: Path, *, keep: bool = True, barrier: str = "__syncthreads();") -> Path:
     """A submission. Returns its Python file.
 
     A row belongs to the threads of a block with the same `at`: all 256 of them where rows lie in one piece, and 32 of
@@ -126,7 +126,7 @@ __global__ void __launch_bounds__({rows_each * threads}) fused(
     file = folder / "deliverable.py"
     file.write_text(f"""import torch
 
-from kernelpath.lanes import cuda
+from warpcheck.frontends import cuda
 
 
 def fused({names}):

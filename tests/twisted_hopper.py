@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kernelpath.course.checkpoint import Twist
+from kernelpath.course.checkpoint import DeliverableVariant
 
 EPILOGUES = {
     "none": "sum",
@@ -25,7 +25,7 @@ from cutlass.cute.nvgpu import cpasync, warpgroup
 from cutlass.memory import SmemAllocator
 from cutlass.tensor_utils import LayoutEnum
 
-from kernelpath.lanes import cute as lane
+from warpcheck.frontends import cute as lane
 
 THREADS, STAGES = 128, 2
 TILE = (128, 128, 64)
@@ -173,7 +173,7 @@ def source(
     )
 
 
-def write(twist: Twist, folder: Path, **cut: str) -> Path:
+def write(twist: DeliverableVariant, folder: Path, **cut: str) -> Path:
     """A submission. Returns its file. cut: as in `source`."""
     layout, epilogue, _ = twist.name.split("+")
     path = folder / "deliverable.py"

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kernelpath.course.checkpoint import Twist
-from kernelpath.course.problems.operator_twists import BOUND, CAP, EPS, LEAST
+from kernelpath.course.checkpoint import DeliverableVariant
+from kernelpath.course.problems.operator_twists import BOUND, CAP, EPS, MIN_NORM
 
 H = {
     "soft_cap": f"{CAP} * (2 * tl.sigmoid(2 * x / {CAP}) - 1)",
@@ -39,7 +39,7 @@ Y = {
     y = c * scale""",
     "normalize": f"""
     norm = tl.sqrt(tl.sum(tl.where(inside, h * h, 0.0), AXIS, keep_dims=True))
-    scale = 1 / tl.maximum(norm, {LEAST})
+    scale = 1 / tl.maximum(norm, {MIN_NORM})
     y = h * scale""",
 }
 DH = {
@@ -49,7 +49,7 @@ DH = {
     "layer_norm": (
         "scale * (dy - (tl.sum(dy, AXIS, keep_dims=True) + y * tl.sum(y * dy, AXIS, keep_dims=True)) / length)"
     ),
-    "normalize": f"scale * (dy - tl.where(norm > {LEAST}, y, 0.0) * tl.sum(y * dy, AXIS, keep_dims=True))",
+    "normalize": f"scale * (dy - tl.where(norm > {MIN_NORM}, y, 0.0) * tl.sum(y * dy, AXIS, keep_dims=True))",
 }
 
 MEETING = {
@@ -70,7 +70,7 @@ DOTHER = {
 }
 
 
-def write(twist: Twist, folder: Path, *, slope: str = "", elements: int = 1024, warps: int = 1) -> Path:
+def write(twist: DeliverableVariant, folder: Path, *, slope: str = "", elements: int = 1024, warps: int = 1) -> Path:
     """A submission. Returns its file.
 
     slope: in place of the derivative of the activation. elements: of a block with several rows; with columns it has 16.

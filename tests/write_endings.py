@@ -78,7 +78,7 @@ def _graded(item: Item, submission: Path, verdict: Verdict, submitted: str) -> E
     """Places are told as if the learner's own file had been graded."""
     report = grade.grade(item, submission, device="cpu", seed=SEED, brief=True)
     assert report.verdict is verdict, f"{submission}: {report.verdict.value}, {report.cause}"
-    where, source = view.blamed(report, item.root)
+    where, source = view.source_location(report, item.root)
 
     def own(text: str) -> str:
         return re.sub(rf"[^\s,]*/{re.escape(submission.stem)}(?=\.)", f"phases/{item.stem}", text)

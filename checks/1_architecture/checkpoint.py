@@ -74,4 +74,6 @@ NUMBERS = {
     ),
 }
 
-CHECKPOINT = Checkpoint(deliverable="matmul_tiled", twists=matmul_twists.TWISTS, numbers=NUMBERS, faults=3, pictures=2)
+CHECKPOINT = Checkpoint(
+    deliverable="matmul_tiled", variants=matmul_twists.TWISTS, numbers=NUMBERS, faults=3, pictures=2
+)

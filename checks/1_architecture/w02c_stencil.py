@@ -7,7 +7,7 @@ import torch
 
 from kernelpath.course.problems import stencil
 from kernelpath.course.spec import Exercise, Traffic
-from kernelpath.lanes import cuda
+from warpcheck.frontends import cuda
 
 GLOBAL_MEMORY = cuda.kernel("w02c_stencil.cu", "stencil_from_global_memory")
 

@@ -7,7 +7,7 @@ import torch
 
 from kernelpath.course.problems import gather_rows
 from kernelpath.course.spec import Exercise, Traffic
-from kernelpath.lanes import cuda
+from warpcheck.frontends import cuda
 
 STRIDED = cuda.kernel("w03b_coalescing.cu", "gather_rows")
 

@@ -34,6 +34,6 @@ EXERCISE = Exercise(
     entry="active_blocks",
     problem=occupancy.PROBLEM,
     kind="python",
-    without=("kernelpath.simt.occupancy",),  # from which the expected values are computed
+    without=("warpcheck.occupancy",),  # from which the expected values are computed
     check=complaint,
 )

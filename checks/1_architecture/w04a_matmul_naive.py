@@ -7,7 +7,7 @@ import torch
 
 from kernelpath.course.problems import matmul
 from kernelpath.course.spec import Exercise, Traffic
-from kernelpath.lanes import cuda
+from warpcheck.frontends import cuda
 
 LANES_DOWN = cuda.kernel("w04a_matmul_naive.cu", "matmul")
 

@@ -8,7 +8,7 @@ import torch
 from kernelpath.course import sweeps
 from kernelpath.course.problems import matmul
 from kernelpath.course.spec import Exercise, Traffic
-from kernelpath.lanes import cuda
+from warpcheck.frontends import cuda
 
 NAIVE = cuda.kernel("w04b_matmul_tiled.cu", "matmul")
 

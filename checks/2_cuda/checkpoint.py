@@ -129,4 +129,4 @@ NUMBERS = {
     ),
 }
 
-CHECKPOINT = Checkpoint(deliverable="softmax", twists=fused_twists.TWISTS, numbers=NUMBERS, faults=3, pictures=2)
+CHECKPOINT = Checkpoint(deliverable="softmax", variants=fused_twists.TWISTS, numbers=NUMBERS, faults=3, pictures=2)

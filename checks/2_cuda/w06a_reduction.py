@@ -8,7 +8,7 @@ import torch
 from kernelpath.course import sweeps
 from kernelpath.course.problems import vector_sum
 from kernelpath.course.spec import Exercise, Traffic
-from kernelpath.lanes import cuda
+from warpcheck.frontends import cuda
 
 ATOMICS = cuda.kernel("w06a_reduction.cu", "vector_sum")
 

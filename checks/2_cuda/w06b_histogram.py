@@ -9,7 +9,7 @@ import torch
 
 from kernelpath.course.problems import histogram
 from kernelpath.course.spec import Exercise, Traffic
-from kernelpath.lanes import cuda
+from warpcheck.frontends import cuda
 
 KERNELS = {
     dtype: cuda.kernel("w06b_histogram.cu", f"histogram<{name}>")

@@ -7,7 +7,7 @@ import torch
 
 from kernelpath.course.problems import divergence
 from kernelpath.course.spec import Exercise
-from kernelpath.lanes import cuda
+from warpcheck.frontends import cuda
 
 KERNEL = cuda.kernel("w06c_divergence.cu", "oscillate")
 

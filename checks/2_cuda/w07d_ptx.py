@@ -7,7 +7,7 @@ import torch
 
 from kernelpath.course.problems import hardswish
 from kernelpath.course.spec import Exercise, Instructions, Traffic
-from kernelpath.lanes import cuda
+from warpcheck.frontends import cuda
 
 KERNEL = cuda.kernel("w07d_ptx.cu", "hardswish")
 

@@ -8,7 +8,7 @@ import torch
 from kernelpath.course import sweeps
 from kernelpath.course.problems import matmul
 from kernelpath.course.spec import Exercise, Traffic
-from kernelpath.lanes import cuda
+from warpcheck.frontends import cuda
 
 TILED = cuda.kernel("w08a_sgemm_registers.cu", "matmul")
 

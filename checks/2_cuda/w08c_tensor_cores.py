@@ -8,7 +8,7 @@ import torch
 from kernelpath.course import sweeps
 from kernelpath.course.problems import matmul_half
 from kernelpath.course.spec import Exercise, Traffic
-from kernelpath.lanes import cuda
+from warpcheck.frontends import cuda
 
 KERNELS = {
     dtype: cuda.kernel("w08c_tensor_cores.cu", f"matmul<{name}>")

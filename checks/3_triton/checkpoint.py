@@ -122,5 +122,5 @@ NUMBERS = {
 }
 
 CHECKPOINT = Checkpoint(
-    deliverable="fused_softmax", twists=operator_twists.TWISTS, numbers=NUMBERS, faults=3, pictures=2
+    deliverable="fused_softmax", variants=operator_twists.TWISTS, numbers=NUMBERS, faults=3, pictures=2
 )

@@ -161,5 +161,5 @@ NUMBERS = {
 }
 
 CHECKPOINT = Checkpoint(
-    deliverable="kernel_library", twists=operator_twists.FUSED_TWISTS, numbers=NUMBERS, faults=3, pictures=2
+    deliverable="kernel_library", variants=operator_twists.FUSED_TWISTS, numbers=NUMBERS, faults=3, pictures=2
 )

@@ -10,7 +10,7 @@ from torch.nn.functional import gelu
 from kernelpath.course import sweeps
 from kernelpath.course.problems import gemm_epilogue
 from kernelpath.course.spec import Exercise, Traffic
-from kernelpath.lanes import cuda
+from warpcheck.frontends import cuda
 
 EPILOGUE = {
     dtype: cuda.kernel("w14b_gemm_epilogue.cu", f"epilogue<{name}>")

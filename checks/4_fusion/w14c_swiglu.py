@@ -8,7 +8,7 @@ import torch
 
 from kernelpath.course.problems import swiglu
 from kernelpath.course.spec import Exercise, Traffic
-from kernelpath.lanes import cuda
+from warpcheck.frontends import cuda
 
 
 def kernels(name: str) -> dict[torch.dtype, cuda.Kernel]:

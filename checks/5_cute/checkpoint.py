@@ -139,5 +139,5 @@ NUMBERS = {
 }
 
 CHECKPOINT = Checkpoint(
-    deliverable="persistent_gemm", twists=hopper_twists.TWISTS, numbers=NUMBERS, faults=3, pictures=2
+    deliverable="persistent_gemm", variants=hopper_twists.TWISTS, numbers=NUMBERS, faults=3, pictures=2
 )

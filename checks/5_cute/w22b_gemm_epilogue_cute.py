@@ -9,7 +9,7 @@ import torch
 from kernelpath.course import sweeps
 from kernelpath.course.problems import gemm_epilogue_aux
 from kernelpath.course.spec import Exercise, Traffic
-from kernelpath.lanes import cuda
+from warpcheck.frontends import cuda
 
 EPILOGUE = cuda.kernel("../4_fusion/w14b_gemm_epilogue.cu", "epilogue<__nv_bfloat16>")
 

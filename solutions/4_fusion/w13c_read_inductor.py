@@ -34,8 +34,8 @@ The report is a dict of these facts. Lists have one element for each launch, in 
                         what is not allocated by empty_strided_cuda does not count
 
 gated_fused(x, scale, bias) gives what gated does, for a matrix and two vectors in float32. torch.compile makes two
-graphs of gated and five kernels. Of yours it has to make one graph and one kernel. The compiler is run: no GPU is
-needed to write the code for one, and `kernelpath.lanes.inductor.written(gated, x, scale, bias).codes` shows it to you.
+graphs of gated and five kernels. Of yours it has to make one graph and one kernel. The compiler is run: it needs no GPU
+to write the code for one, and `warpcheck.frontends.inductor.written(gated, x, scale, bias).codes` shows the code.
 """
 
 import math

@@ -18,10 +18,10 @@ from kernelpath import packages, words
 from kernelpath.course.registry import import_file
 from kernelpath.device import gpu
 from kernelpath.files import cache_root
-from kernelpath.hooks import Changed
 from kernelpath.host_info import HostInfo
-from kernelpath.lanes import Unavailable
 from kernelpath.work import landlock, seccomp
+from warpcheck.frontends import Unavailable
+from warpcheck.hooks import Changed
 
 _THREADS = 32
 _NVIDIA_VENDOR = "0x10de"
@@ -47,7 +47,7 @@ class Diagnosis:
 _CUDA = {
     "probe.cu": "__global__ void probe(int* out) { out[threadIdx.x] = threadIdx.x; }\n",
     "probe.py": """
-from kernelpath.lanes import cuda
+from warpcheck.frontends import cuda
 
 def run(out):
     cuda.kernel("probe.cu", "probe")[1, 32](out)
@@ -57,7 +57,7 @@ _TRITON = {
     "probe.py": """
 import triton
 import triton.language as tl
-from kernelpath.lanes.triton import activate
+from warpcheck.frontends.triton import activate
 
 @triton.jit
 def probe(out):
@@ -72,7 +72,7 @@ def run(out):
 _CUTE = {
     "probe.py": """
 from cutlass import cute
-from kernelpath.lanes import cute as lane
+from warpcheck.frontends import cute as lane
 
 @cute.kernel
 def kernel(out: cute.Tensor):

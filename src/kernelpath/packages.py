@@ -17,6 +17,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
+from warpcheck.packages import distribution_of as distribution_of
+from warpcheck.packages import version as version
+
 
 @dataclass(frozen=True)
 class TriedVersions:
@@ -51,14 +54,6 @@ TRIED_VERSIONS: Mapping[str, TriedVersions] = {
 
 LANES = {"cuda": ("cuda.bindings",), "triton": ("triton",), "cute": ("cutlass", "cuda.bindings"), "pallas": ("jax",)}
 """The modules that each lane imports besides torch, numpy and the PTX machine's."""
-
-_DISTRIBUTIONS = {
-    "cuda": "cuda-bindings",
-    "cuda.core": "cuda-core",
-    "cutlass": "nvidia-cutlass-dsl",
-    "cutlass_library": "nvidia-cutlass",
-}
-"""The package to install for a module of another name. The longest module name that matches counts."""
 
 _PYTHON = re.compile(r"python_version\s*>=\s*['\"]([\d.]+)")
 """Matches the lowest Python version of a requirement."""
@@ -99,22 +94,11 @@ def missing(module: str) -> str:
     return f"{distribution} is not installed: {install(distribution)}"
 
 
-def distribution_of(module: str) -> str:
-    """Return the package to install for a module such as "cuda.bindings.nvrtc"."""
-    name = module
-    while name not in _DISTRIBUTIONS and "." in name:
-        name = name.rpartition(".")[0]
-    return _DISTRIBUTIONS.get(name, name)
-
-
 def install(distribution: str) -> str:
     """Return the command that installs a package, in the versions that kernelpath requires, if it requires the
     package.
     """
-    try:
-        required = metadata.requires("kernelpath") or []
-    except metadata.PackageNotFoundError:  # run from a checkout that is not installed
-        required = []
+    required = [*_required_by("kernelpath"), *_required_by("warpcheck")]
     pattern = re.compile(rf"{re.escape(distribution)}(?![\w.-])")
     matching = [
         requirement for requirement in required if pattern.match(requirement) and _is_for_this_machine(requirement)
@@ -125,22 +109,20 @@ def install(distribution: str) -> str:
     return _pip_command([to_install], _minor(platform.python_version()) >= _minor(lowest_python))
 
 
-def version(*distributions: str) -> str:
-    """Return the version of the first of these distributions that is installed; "missing" where none is."""
-    for distribution in distributions:
-        try:
-            return metadata.version(distribution)
-        except metadata.PackageNotFoundError:
-            continue
-    return "missing"
-
-
 def untried() -> Iterator[str]:
     """Yield each package in a version with which the course was not run, with the tried versions."""
     installed = versions()
     for package, tried in TRIED_VERSIONS.items():
         if package in installed and not tried.covers(installed[package]):
             yield f"{package} {installed[package]} (tried: {tried.lowest} to {tried.newest})"
+
+
+def _required_by(distribution: str) -> list[str]:
+    """Return the requirements of a distribution with those of its extras, or nothing if it is not installed."""
+    try:
+        return metadata.requires(distribution) or []
+    except metadata.PackageNotFoundError:  # run from a checkout that is not installed
+        return []
 
 
 def _is_for_this_machine(requirement: str) -> bool:

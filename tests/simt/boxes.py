@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelpath.simt.tensor_map import ELEMENT_TYPES, encode_tiled
+from warpcheck.tensor_map import ELEMENT_TYPES, encode_tiled
 
 __all__ = ["Case", "Words", "loaded", "stored"]
 

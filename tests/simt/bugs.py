@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernelpath.simt import FaultKind
+from warpcheck.simt import FaultKind
 
 __all__ = ["BUGS", "Bug"]
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from kernelpath import simt
-from kernelpath.lanes import cuda
 from tests.simt.boxes import Words
+from warpcheck import simt
+from warpcheck.frontends import cuda
 
 __all__ = ["CLUSTER", "IN_FLIGHT", "MAPS", "SUM", "TWO", "aligned_bytes", "compiled", "line_of", "run_bulk"]
 

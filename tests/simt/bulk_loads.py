@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from kernelpath import simt
 from tests.simt.boxes import Case, Words
 from tests.simt.bulk_kernels import aligned_bytes, run_bulk
+from warpcheck import simt
 
 __all__ = ["five", "iota", "load", "tensor"]
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernelpath import simt
 from tests.simt.launching import Run, buffer, compile_ptx
+from warpcheck import simt
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kernelpath.simt import FaultKind
 from tests.simt.hopper_sources import HEAD, KERNELS
+from warpcheck.simt import FaultKind
 
 __all__ = ["MUTANTS", "Mutant", "line_of"]
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernelpath import simt
-from kernelpath.lanes import cuda
-from kernelpath.simt.tensor_map import SWIZZLES
 from tests.simt.boxes import Case
 from tests.simt.bulk_kernels import aligned_bytes
+from warpcheck import simt
+from warpcheck.frontends import cuda
+from warpcheck.tensor_map import SWIZZLES
 
 __all__ = ["NAMES", "PATTERNS", "SHARED", "SIDE", "HopperPattern"]
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from kernelpath import simt
 from tests.simt.launching import aligned, buffer
+from warpcheck import simt
 
 __all__ = ["COUNT", "RNG", "TYPES", "Array", "bits", "check", "execute", "same", "sources", "wrapped"]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from kernelpath import simt
-from kernelpath.lanes import cuda
+from warpcheck import simt
+from warpcheck.frontends import cuda
 
 __all__ = ["FILE", "Run", "aligned", "buffer", "compile_ptx"]
 

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernelpath import simt
-from kernelpath.simt.tensor_map import TensorMap
 from tests.simt.boxes import Case, Words, loaded, stored
 from tests.simt.bulk_kernels import CLUSTER, MAPS, aligned_bytes, compiled, run_bulk
 from tests.simt.bulk_loads import five, load, tensor
+from warpcheck import simt
+from warpcheck.tensor_map import TensorMap
 
 CASES = [
     *(Case(7, [64], [32], [x]) for x in (0, 4, -8, 40, 64, -40, 2_000_000_000)),

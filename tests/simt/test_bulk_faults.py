@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernelpath import simt
-from kernelpath.lanes import cuda
-from kernelpath.simt import Fault, FaultKind
-from kernelpath.simt.tensor_map import TensorMap
 from tests.simt.boxes import Case, Words
 from tests.simt.bulk_kernels import IN_FLIGHT, SUM, TWO, aligned_bytes, compiled, line_of, run_bulk
 from tests.simt.bulk_loads import five, iota, load, tensor
+from warpcheck import simt
+from warpcheck.frontends import cuda
+from warpcheck.simt import Fault, FaultKind
+from warpcheck.tensor_map import TensorMap
 
 KERNELS = Path(__file__).parent.parent / "hopper_kernels.cu"
 F16, F32 = np.float16, np.float32

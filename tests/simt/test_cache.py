@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from kernelpath import simt
-from kernelpath.simt import codec, compiler
-from kernelpath.simt.isa import OPS
-from kernelpath.simt.layout import Access, Space
-from kernelpath.simt.lower.warp import Lowering
-from kernelpath.simt.lowered import Check, Lowered, Served, Site
-from kernelpath.simt.target import SM_80
 from tests.simt.launching import aligned, buffer, compile_ptx
+from warpcheck import codec, compiler, simt
+from warpcheck.isa import OPS
+from warpcheck.layout import Access, Space
+from warpcheck.lower.warp import Lowering
+from warpcheck.lowered import AccessSite, Check, Lowered, SassAccess
+from warpcheck.target import SM_80
 
 LOWERED = Lowered(
     "",
@@ -22,7 +21,7 @@ LOWERED = Lowered(
     128,
     16,
     {"tile": range(0, 128), "dynamic": range(128, 128)},
-    [Site(Space.GLOBAL, Access.LOAD, 8, 2, False, 3, "ld.global.v2.f32", 40, Served(16, 1, 2))],
+    [AccessSite(Space.GLOBAL, Access.LOAD, 8, 2, False, 3, "ld.global.v2.f32", 40, SassAccess(16, 1, 2))],
     [[(1, "mov.u32"), (3, "@bra")], []],
     ["table"],
     {Check("access", (1, 0, 16, 4, 0, 0, 0, 0, 0)), Check("fence")},
@@ -77,10 +76,10 @@ SOURCE = """extern "C" __global__ void kernel(float* a) { a[threadIdx.x] = threa
 
 def launch(number: int) -> None:
     """Compile and run a kernel as a new process does, from what the cache on disk has."""
-    compiler._schedule.cache_clear()
-    compiler._copies.cache_clear()
-    compiler._apart.cache_clear()
-    compiler._code_of_check.cache_clear()
+    compiler._schedule_code.cache_clear()
+    compiler._copy_code.cache_clear()
+    compiler._noinline_code.cache_clear()
+    compiler._check_code.cache_clear()
     compiled, name = compile_ptx(SOURCE % number)
     module = simt.Module(compiled.text, "kernel.cu")  # not the one that load remembers
     out = aligned(32)
@@ -89,7 +88,7 @@ def launch(number: int) -> None:
 
 
 def test_a_damaged_cache_is_built_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KERNELPATH_CACHE", str(tmp_path))
+    monkeypatch.setenv("WARPCHECK_CACHE", str(tmp_path))
     launch(7)
     kept = {path: path.read_bytes() for path in (tmp_path / "simt").glob("*/*")}
     assert kept
@@ -100,7 +99,7 @@ def test_a_damaged_cache_is_built_anew(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_a_kept_kernel_is_not_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KERNELPATH_CACHE", str(tmp_path))
+    monkeypatch.setenv("WARPCHECK_CACHE", str(tmp_path))
     launch(8)
     monkeypatch.setattr(compiler, "Lowering", None)
     launch(8)
@@ -119,7 +118,7 @@ def test_what_a_kernel_repeats_is_compiled_once() -> None:
         Lowering(compiled.parsed, compiled.parsed.functions[name], OPS, SM_80).lower() for compiled, name in kernels
     )
     assert sum(map(len, many.blocks)) > sum(map(len, few.blocks)) + 300
-    assert many.forms == few.forms
+    assert many.functions == few.functions
     assert many.warp_bytes == few.warp_bytes
 
 
@@ -135,5 +134,5 @@ def test_what_a_kernel_repeats_is_compiled_once() -> None:
     ],
 )
 def test_what_a_site_is_by_the_words_of_its_instruction(name: str, is_what: str) -> None:
-    site = Site(Space.SHARED, Access.LOAD, 4, 1, 0, 3, name)
+    site = AccessSite(Space.SHARED, Access.LOAD, 4, 1, 0, 3, name)
     assert [kind for kind in ("copy", "bulk", "wgmma") if getattr(site, f"is_{kind}")] == [is_what] * bool(is_what)

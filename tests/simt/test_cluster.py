@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernelpath import simt
-from kernelpath.simt import FaultKind
 from tests.simt.launching import aligned, buffer
+from warpcheck import simt
+from warpcheck.simt import FaultKind
 
 HEAD = ".version 8.4\n.target sm_90a\n.address_size 64\n"
 REGISTERS = """.reg .pred p, q, r; .reg .b32 %r<16>, t, n, me, other, there, v; .reg .b64 %rd<8>, out;

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kernelpath.simt.layout import Access, Space
-from kernelpath.simt.lowered import Site
-from kernelpath.simt.run import complaints
+from warpcheck.layout import Access, Space
+from warpcheck.lowered import AccessSite
+from warpcheck.runtime import complaints
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,10 @@ from kernelpath.simt.run import complaints
     ],
 )
 def test_a_name_that_a_compiler_gave_is_not_told(symbol: str, place: str) -> None:
-    site = Site(Space.SHARED, Access.LOAD, 4, 1, 0, 0, "ld.shared.b32")
-    assert complaints.shared_place(128, site, 1152, {symbol: range(0)}) == place
+    site = AccessSite(Space.SHARED, Access.LOAD, 4, 1, 0, 0, "ld.shared.b32")
+    assert complaints.describe_shared_offset(128, site, 1152, {symbol: range(0)}) == place
     whose = "tiles" if "tiles" in symbol else "shared memory"
-    assert complaints.shared_place(-4, site, 1152, {symbol: range(0)}) == f"4 bytes before the beginning of {whose}"
+    assert (
+        complaints.describe_shared_offset(-4, site, 1152, {symbol: range(0)})
+        == f"4 bytes before the beginning of {whose}"
+    )

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernelpath.simt.errors import Rejected
 from tests.simt import exact
 from tests.simt.instructions import COUNT, TYPES, check, execute, wrapped
 from tests.simt.launching import aligned
+from warpcheck.errors import Rejected
 
 
 def flushed(value: Any) -> float:

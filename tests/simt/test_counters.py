@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kernelpath import simt
-from kernelpath.simt.counters import by_access
-from kernelpath.simt.layout import Access
 from tests.simt.launching import Run, aligned, buffer, compile_ptx
 from tests.simt.patterns import BLOCK, FLOATS, GRID, PATTERNS, Pattern
+from warpcheck import simt
+from warpcheck.counters import by_access
+from warpcheck.layout import Access
 
 WARPS = GRID * BLOCK // 32
 

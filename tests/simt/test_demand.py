@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kernelpath import simt
-from kernelpath.simt import FaultKind
 from tests.simt.launching import Run, aligned, buffer
+from warpcheck import simt
+from warpcheck.simt import FaultKind
 
 USED = {
     "by other lanes": "if (t < 100) a[t] = v + 1; else b[t] = v;",

@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from kernelpath import simt
-from kernelpath.simt.ptx.directives import parse_directives
 from tests.simt.programs import wrap
+from warpcheck import simt
+from warpcheck.ptx.directives import parse_directives
 
 Extents = tuple[int, ...]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kernelpath import simt
-from kernelpath.simt import FaultKind
 from tests.simt.test_mbarrier import launch
+from warpcheck import simt
+from warpcheck.simt import FaultKind
 
 
 @pytest.mark.parametrize("reverse", [False, True])

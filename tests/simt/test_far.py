@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kernelpath import simt
-from kernelpath.simt import FaultKind
-from kernelpath.simt.run import host
-from kernelpath.simt.run.arrays import zeroed
 from tests.simt.launching import compile_ptx
+from warpcheck import simt
+from warpcheck.runtime import host
+from warpcheck.runtime.arrays import zeroed
+from warpcheck.simt import FaultKind
 
 ROWS, COLUMNS = (1 << 22) + 3, 1024
 FIRST, PAST, LAST = [0, 1, 2, 3], [3 << 20], list(range(ROWS - 4, ROWS))
@@ -88,7 +88,7 @@ def test_a_sample_ends_at_its_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     }"""
     module, name = compile_ptx(source)
     for limit, touched in ((1 << 17, 1 << 40), (1 << 40, 1 << 24)):
-        monkeypatch.setattr(host, "TOUCHED", touched)
+        monkeypatch.setattr(host, "MAX_SAMPLE_BYTES", touched)
         launch = module.launch(
             name,
             grid=(4,),

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernelpath import simt
-from kernelpath.simt import FaultKind
 from tests.simt.bugs import BUGS, Bug
 from tests.simt.launching import Run, aligned, buffer, compile_ptx
+from warpcheck import simt
+from warpcheck.simt import FaultKind
 
 N = 1000  # floats in a, b, c
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kernelpath import simt
-from kernelpath.simt.isa import is_known
-from kernelpath.simt.ptx import Instruction
+from warpcheck import simt
+from warpcheck.isa import is_known
+from warpcheck.ptx import Instruction
 
 REFUSED = [  # what later architectures have is refused in ptxas's words; see test_since
     "mad.hi.sat.s32 %r1, %r1, %r1, %r1;",

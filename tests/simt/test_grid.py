@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernelpath import simt
-from kernelpath.simt import FaultKind
 from tests.simt.launching import Run, aligned
+from warpcheck import simt
+from warpcheck.simt import FaultKind
 
 GROUPS = "#include <cooperative_groups.h>\nnamespace cg = cooperative_groups;\n"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kernelpath import simt
-from kernelpath.simt import FaultKind
 from tests.simt.launching import Run, aligned
+from warpcheck import simt
+from warpcheck.simt import FaultKind
 
 N = 1000  # floats in a, b, c
 

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernelpath import simt
-from kernelpath.lanes import cuda
 from tests.simt.boxes import Case
 from tests.simt.bulk_kernels import aligned_bytes
 from tests.simt.hopper_mutants import MUTANTS, Mutant, line_of
 from tests.simt.hopper_sources import HEAD, KERNELS
+from warpcheck import simt
+from warpcheck.frontends import cuda
 
 FILE = "mutant.cu"
 RIGHT = [

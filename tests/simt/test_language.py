@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernelpath import simt
 from tests.simt.launching import Run, aligned, buffer, compile_ptx
+from warpcheck import simt
 
 RNG = np.random.default_rng(3)
 LANES = np.arange(32)

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernelpath import simt
-from kernelpath.lanes import cuda, nvrtc
-from kernelpath.simt.counters import by_access
-from kernelpath.simt.layout import Access
 from tests.simt.launching import FILE, aligned, buffer
+from warpcheck import simt
+from warpcheck.counters import by_access
+from warpcheck.frontends import cuda, nvrtc
+from warpcheck.layout import Access
 
 
 def launch(

@@ -10,11 +10,11 @@ from typing import Any
 import llvmlite.binding as llvm
 import numpy as np
 
-from kernelpath.simt import compiler
-from kernelpath.simt.layout import Access, Space
-from kernelpath.simt.native import compile_apart, compile_function
-from kernelpath.simt.native.language import APART
-from kernelpath.simt.run import memory, transactions
+from warpcheck import compiler
+from warpcheck.layout import Access, Space
+from warpcheck.native import compile_function, compile_noinline
+from warpcheck.native.language import NOINLINE
+from warpcheck.runtime import memory, transactions
 
 LANES = range(32)
 
@@ -54,19 +54,21 @@ def test_sectors_and_wavefronts_are_those_of_all_active_lanes() -> None:
 
 
 def test_two_lanes_of_a_run_that_read_one_address_are_judged() -> None:
-    first_two = in_machine_code(memory.first_two)
+    first_two = in_machine_code(memory.first_two_readers)
     for addresses, mask in requests():
         numbers = [int(address) if mask >> lane & 1 else -1 - lane for lane, address in enumerate(addresses)]
         third = [lane >= 2 and numbers[lane - 2 : lane] == [numbers[lane]] * 2 for lane in LANES]
         expected = sum(1 << lane for lane in LANES if mask >> lane & 1 and not third[lane])
-        assert first_two(addresses.ctypes.data, mask) == memory.first_two(addresses.ctypes.data, mask) == expected
+        assert (
+            first_two(addresses.ctypes.data, mask) == memory.first_two_readers(addresses.ctypes.data, mask) == expected
+        )
 
 
-def test_what_stays_apart_is_compiled_once_and_linked() -> None:
+def test_noinline_functions_are_compiled_once_and_linked() -> None:
     """A copy of it in each of the ten checks of a kernel took LLVM longer than the kernel."""
-    names = sorted(f"apart_{function.__name__}" for function in APART)
-    assert re.findall(r'^define i64 @"(\w+)"', compile_apart(), re.MULTILINE) == names
+    names = sorted(f"noinline_{function.__name__}" for function in NOINLINE)
+    assert re.findall(r'^define i64 @"(\w+)"', compile_noinline(), re.MULTILINE) == names
     for kind in Access:
         check = compile_function(memory.access, (Space.SHARED, kind, 4, 1, 0, 0, 0, 0), "tested")
-        assert re.findall(r'^declare i64 @"(apart_\w+)"', check, re.MULTILINE)
-        assert not re.findall(r'^define .*@"apart_', check, re.MULTILINE)
+        assert re.findall(r'^declare i64 @"(noinline_\w+)"', check, re.MULTILINE)
+        assert not re.findall(r'^define .*@"noinline_', check, re.MULTILINE)

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from kernelpath import simt
 from tests.simt.instructions import COUNT, RNG, Array, execute, same, sources, wrapped
 from tests.simt.launching import aligned, buffer
+from warpcheck import simt
 
 EIGHT = {"e4m3": (torch.float8_e4m3fn, 448.0), "e5m2": (torch.float8_e5m2, 57344.0)}
 

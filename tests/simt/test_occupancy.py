@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from kernelpath.course.labs import multiprocessor
-from kernelpath.lanes import cuda
-from kernelpath.simt.occupancy import Occupancy, occupancy, registers
+from warpcheck.frontends import cuda
+from warpcheck.occupancy import Occupancy, occupancy, registers
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kernelpath import simt
-from kernelpath.lanes.nvrtc import compile_kernel
+from warpcheck import simt
+from warpcheck.frontends.nvrtc import compile_kernel
 
 SOURCE = """
 extern "C" __global__ void ticket(int *counter, int *out) {

@@ -8,11 +8,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kernelpath import simt
-from kernelpath.simt import ptx
-from kernelpath.simt.isa import is_known
-from kernelpath.simt.ptx import Address, Group, Immediate, Instruction, Not, Operand, Register, Symbol
 from tests.simt.programs import wrap
+from warpcheck import ptx, simt
+from warpcheck.isa import is_known
+from warpcheck.ptx import Address, Group, Immediate, Instruction, Not, Operand, Register, Symbol
 
 # Instructions as the parser should read them, and their words: white space and comments may stand between any two.
 

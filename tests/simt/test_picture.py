@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kernelpath.show.picture import draw, worst
-from kernelpath.simt.counters import AccessSample
+from kernelpath.show.picture import draw, worst_access
 from tests.simt.launching import Run, aligned
+from warpcheck.counters import AccessSample
 
 SOURCE = """__global__ void kernel(const float* a, float* b, int n) {
     __shared__ float tile[32][32];
@@ -23,10 +23,10 @@ def shown(sample: AccessSample | None) -> AccessSample:
 
 def test_samples_show_one_warp(run: Run) -> None:
     launch = run(SOURCE, 1, (32, 32), aligned((32, 32)), aligned((32, 32)), 32)
-    store = shown(worst(launch.accesses, shared=False))
+    store = shown(worst_access(launch.accesses, shared=False))
     assert (store.line, store.buffer, store.requests, store.sectors) == (5, "b", 32, 32 * 32)
     assert store.offsets == {lane: 128 * lane for lane in range(32)}
-    load = shown(worst(launch.accesses, shared=True))
+    load = shown(worst_access(launch.accesses, shared=True))
     assert (load.line, load.shared, load.buffer) == (5, True, "tile")
     assert (load.wavefronts, load.least_wavefronts) == (32 * 32, 32)
     assert [load.offsets[lane] - load.offsets[0] for lane in range(32)] == [128 * lane for lane in range(32)]
@@ -48,7 +48,7 @@ def test_picture_names_the_lines_and_draws_to_a_file(run: Run, tmp_path: Path) -
 def test_picture_without_shared_memory(run: Run) -> None:
     source = "__global__ void kernel(const float* a, float* b) { b[threadIdx.x] = a[2 * threadIdx.x]; }"
     launch = run(source, 1, 32, aligned(64), aligned(32))
-    assert worst(launch.accesses, shared=True) is None
+    assert worst_access(launch.accesses, shared=True) is None
     figure = draw(launch, source)
     load, store = figure.axes[1:]
     assert "8 sectors (256 bytes)" in load.get_title()

@@ -23,13 +23,13 @@ import triton
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelpath import simt
-from kernelpath.simt.forms import CHOICES
-from kernelpath.simt.isa import OPS
 from tests.conftest import share_of_examples
 from tests.simt.exact import Rule, rule
 from tests.simt.launching import aligned, buffer
 from tests.simt.programs import wrap
+from warpcheck import simt
+from warpcheck.forms import CHOICES
+from warpcheck.isa import OPS
 
 PTXAS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "ptxas"
 LANES = 32
@@ -62,7 +62,7 @@ class Step:
 def names() -> Iterator[tuple[str, str]]:
     """Opcode and name of every form that is modelled."""
     for op in OPS.values():
-        for form in op.forms:
+        for form in op.variants:
             for modifiers in itertools.product(*map(choices, form.split())):
                 present = tuple(filter(None, modifiers))
                 if rule(op.opcode, present):

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from kernelpath.simt import codec, compiler, ptx
-from kernelpath.simt.errors import Unsupported
-from kernelpath.simt.isa import OPS
-from kernelpath.simt.lower.shared import emit_anew
-from kernelpath.simt.lower.warp import Lowering
-from kernelpath.simt.lowered import Form, Lowered
-from kernelpath.simt.target import TARGETS
+from warpcheck import codec, compiler, ptx
+from warpcheck.errors import Unsupported
+from warpcheck.isa import OPS
+from warpcheck.lower.shared import emit_uncached
+from warpcheck.lower.warp import Lowering
+from warpcheck.lowered import CompiledShape, Lowered
+from warpcheck.target import TARGETS
 
 
 class Memory:
@@ -21,15 +21,15 @@ class Memory:
     def __init__(self) -> None:
         self.kept: dict[str, bytes] = {}
 
-    def __call__(self, name: str, emit: Callable[[], Form]) -> Form:
+    def __call__(self, name: str, emit: Callable[[], CompiledShape]) -> CompiledShape:
         if name not in self.kept:
-            self.kept[name] = codec.encode_form(emit())
-        form = codec.decode_form(self.kept[name], compiler.CONSTANTS)
+            self.kept[name] = codec.encode_shape(emit())
+        form = codec.decode_shape(self.kept[name], compiler.CONSTANTS)
         assert form is not None
         return form
 
 
-def lowered(text: str, recall: Callable[[str, Callable[[], Form]], Form] = emit_anew) -> Lowered:
+def lowered(text: str, recall: Callable[[str, Callable[[], CompiledShape]], CompiledShape] = emit_uncached) -> Lowered:
     module = ptx.parse(text)
     return Lowering(module, module.functions["k"], OPS, TARGETS["sm_90a"], recall).lower()
 
@@ -100,7 +100,7 @@ PAIRS = {
 @pytest.mark.parametrize(("first", "second"), PAIRS.values(), ids=PAIRS.keys())
 def test_a_kernel_is_the_same_after_another_one(first: str, second: str) -> None:
     anew = lowered(first), lowered(second)
-    assert anew[0].forms.keys() != anew[1].forms.keys(), "the two differ in nothing that is shared"
+    assert anew[0].functions.keys() != anew[1].functions.keys(), "the two differ in nothing that is shared"
     memory = Memory()
     assert (lowered(first, memory), lowered(second, memory)) == anew
     memory = Memory()
@@ -122,4 +122,4 @@ def test_what_a_kernel_had_is_emitted_for_no_other() -> None:
     assert known.keys() < memory.kept.keys()
     (more,) = (name for name in memory.kept if name not in known)
     assert "add" in more, "%r1 is named twice"
-    assert before.forms.items() < after.forms.items()
+    assert before.functions.items() < after.functions.items()

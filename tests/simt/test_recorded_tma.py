@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernelpath import simt
-from kernelpath.simt.run.reductions import Operation, reduces
-from kernelpath.simt.tensor_map import ELEMENT_TYPES, encode_tiled
 from tests.simt.boxes import Case, Words
 from tests.simt.bulk_kernels import aligned_bytes, run_bulk
+from warpcheck import simt
+from warpcheck.runtime.reductions import Operation, reduces
+from warpcheck.tensor_map import ELEMENT_TYPES, encode_tiled
 
 RECORDED: dict[str, Any] = json.loads(Path(__file__).with_name("recorded_tma.json").read_text())
 

@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from kernelpath.lanes.nvrtc import compile_kernel
-from kernelpath.simt.assembler import assembled, sass_of
-from kernelpath.simt.layout import Access
-from kernelpath.simt.served import VOTES, made_of
 from tests.simt.launching import Run, aligned
+from warpcheck.assembler import assembled, sass_of
+from warpcheck.frontends.nvrtc import compile_kernel
+from warpcheck.layout import Access
+from warpcheck.served import VOTES, instructions_by_line
 
 pytest.importorskip("triton", reason="ptxas comes with Triton")
 
@@ -90,7 +90,7 @@ def test_what_ptxas_made_is_what_nvdisasm_shows() -> None:
     binary = compile_kernel(SOURCE, "k.cu", "kernel", "compute_80")
     code = assembled(binary.ptx, binary.mangled)
     assert code is not None
-    made = made_of(code.cubin)
+    made = instructions_by_line(code.cubin)
     sass = [one.text for one in sass_of(code.cubin, binary.mangled, "k.cu")]
     shown = Counter(
         (kind, int(bits or 32) // 8) for text in sass for kind, bits in re.findall(r"\b(LDS|STS)(?:\.(\d+))?\b", text)

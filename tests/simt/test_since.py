@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from kernelpath import simt
-from kernelpath.simt.since import refusal, target_with
-from kernelpath.simt.target import SM_80, SM_90A, of_gpu
 from tests.simt import programs
+from warpcheck import simt
+from warpcheck.since import refusal, target_with
+from warpcheck.target import SM_80, SM_90A, of_gpu
 
 LATER = {
     "mbarrier.try_wait.shared::cta.b64 %p1, [%r1], %rd1;": "Feature 'mbarrier.try_wait' requires .target sm_90",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kernelpath import simt
-from kernelpath.simt.target import SM_80
 from tests.simt.launching import compile_ptx
 from tests.simt.programs import wrap
+from warpcheck import simt
+from warpcheck.target import SM_80
 
 LARGEST = {
     "threads": ((1, 1, 1), (1024, 1, 1), 0),

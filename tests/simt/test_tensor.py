@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from kernelpath import simt
-from kernelpath.lanes import nvrtc
 from tests.simt.launching import Run, aligned, buffer
+from warpcheck import simt
+from warpcheck.frontends import nvrtc
 
 RNG = np.random.default_rng(2)
 Array = np.ndarray[Any, Any]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kernelpath.simt.tensor_map import ELEMENT_TYPES, TensorMap, encode_tiled
+from warpcheck.tensor_map import ELEMENT_TYPES, TensorMap, encode_tiled
 
 F16 = ELEMENT_TYPES[6]
 

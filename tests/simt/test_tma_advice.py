@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kernelpath import simt
 from tests.simt.test_mbarrier import START, launch
+from warpcheck import simt
 
 MISTAKES = {
     "one thread elects": (

@@ -17,14 +17,14 @@ import pytest
 
 PROLOGUE = """
 import torch
-from kernelpath import lanes, simt
-from kernelpath.lanes import triton as lane
+from warpcheck import frontends, simt
+from warpcheck.frontends import triton as lane
 lane.activate("cpu")
 import triton
 import triton.language as tl
 torch.manual_seed(0)
 launches = []
-(observing := lanes.observe(launches.append)).__enter__()
+(observing := frontends.observe(launches.append)).__enter__()
 """
 
 SOFTMAX = """
@@ -409,8 +409,8 @@ for m, n, k in ((16, 16, 16), (32, 64, 16), (16, 16, 64)):
 
 BESIDE = """
 import pytest
-from kernelpath.device import gpu
-from kernelpath.simt.target import SM_80, SM_90A
+from warpcheck import simulated_gpu
+from warpcheck.target import SM_80, SM_90A
 
 @triton.jit
 def product(a, b, c, sums, n, STAGES: tl.constexpr, AGAIN: tl.constexpr):
@@ -434,7 +434,7 @@ def run(stages, again):
     torch.testing.assert_close(sums, a.float().sum(1), rtol=1e-3, atol=1e-3)
 
 run(3, False)  # for sm_80, whose products are not in flight
-gpu._target = SM_90A
+simulated_gpu._target = SM_90A
 run(1, False)
 run(3, True)
 with pytest.raises(simt.Fault, match="Triton's own mistake.*num_stages=1") as caught:
@@ -524,7 +524,7 @@ def test_triton_on_the_cpu(tmp_path: Path, body: str) -> None:
     script, said = tmp_path / "script.py", tmp_path / "said.txt"
     script.write_text(PROLOGUE.strip() + "\n" + textwrap.dedent(body))
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["kernelpath.lanes.triton_ready"])
+    context.set_forkserver_preload(["warpcheck.frontends.triton_ready"])
     process = context.Process(target=run, args=(script, said))
     process.start()
     process.join(timeout=250)

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernelpath import simt
 from tests.simt.launching import aligned
 from tests.simt.warpgroups import (
     B_AT,
@@ -26,6 +25,7 @@ from tests.simt.warpgroups import (
     source,
     sums_of,
 )
+from warpcheck import simt
 
 CASES = [
     Case(8, "f16", a_mode=0, b_mode=0),

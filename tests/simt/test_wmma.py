@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from kernelpath import simt
-from kernelpath.simt.layout import Access
 from tests.simt.launching import Run, aligned, buffer
+from warpcheck import simt
+from warpcheck.layout import Access
 
 DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "s8": torch.int8}
 

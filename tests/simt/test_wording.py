@@ -6,11 +6,11 @@ import re
 
 import pytest
 
-from kernelpath import simt
-from kernelpath.simt import FaultKind
-from kernelpath.simt.run import symbols
-from kernelpath.simt.run.symbols import source_name
 from tests.simt.launching import Run, aligned
+from warpcheck import simt
+from warpcheck.runtime import symbols
+from warpcheck.runtime.symbols import source_name
+from warpcheck.simt import FaultKind
 
 
 def test_an_access_out_of_bounds_is_not_hidden_by_the_unwritten_memory_that_follows_from_it(run: Run) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from kernelpath import simt
 from tests.simt.launching import aligned, buffer
+from warpcheck import simt
 
 __all__ = [
     "B_AT",

@@ -1,4 +1,4 @@
-"""The command line: a file for each group of verbs. Whatever is slow to import is imported where it is used."""
+"""Implement the command line, in a file for each group of commands. Slow imports are made where they are used."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NoReturn
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run `kp`. Exit status: 0 passed, 1 not yet, 2 used wrongly, 130 interrupted."""
+    """Run `kp`. The exit status is 0 for passed, 1 for not yet, 2 for used wrongly, 130 for interrupted."""
     from kernelpath.cli import app
 
     app.main(arguments)

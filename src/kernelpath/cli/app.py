@@ -1,4 +1,4 @@
-"""The command itself: its verbs, and how each way of ending one is reported."""
+"""Run the command line: collect its commands, and report each way in which one ends."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ import click
 
 from kernelpath import __version__
 from kernelpath.cli import book, check, checkpoint, course, dev, doctor, folder, grade, profiling, study, watch
-from kernelpath.cli.common import INTERRUPTED, PASSED, USED_WRONGLY, Failure, complain, warn
+from kernelpath.cli.common import INTERRUPTED, PASSED, USED_WRONGLY, Failure, print_error, warn
 from kernelpath.course import places, progress, registry
 from kernelpath.course.errors import DeclarationError
 from kernelpath.course.stubs import NoStub
-from kernelpath.hooks import Changed
 from kernelpath.verdict import ValidationError
+from warpcheck.hooks import Changed
 
-_EXPECTED = (registry.LookupFailed, DeclarationError, NoStub, progress.NotSaved, ValidationError, Failure)
-"""Failures whose message ends with what to do."""
-
-
-_ANYWHERE = ("book", "dev", "doctor", "grade", "new", "upgrade")
-"""Commands that need no file of a learner: a teacher, say, has no folder of the course."""
+_EXPECTED_ERRORS = (registry.LookupFailed, DeclarationError, NoStub, progress.NotSaved, ValidationError, Failure)
+"""Exceptions whose message ends with what to do."""
 
 
-class _OfCourse(click.Group):
-    """Refuses, outside of a course folder, a command that needs one. Its --help is shown everywhere."""
+_COMMANDS_ANYWHERE = ("book", "dev", "doctor", "grade", "new", "upgrade")
+"""Commands that need no file of a learner. A teacher, for example, has no folder of the course."""
+
+
+class _CourseGroup(click.Group):
+    """Refuse a command that needs a course folder outside of one. Its --help is shown everywhere."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name, command, rest = super().resolve_command(ctx, args)
-        if not (name in _ANYWHERE or ctx.resilient_parsing or {"-h", "--help"} & set(rest)):
+        if not (name in _COMMANDS_ANYWHERE or ctx.resilient_parsing or {"-h", "--help"} & set(rest)):
             places.require_course()
         return name, command, rest
 
 
-@click.group(cls=_OfCourse, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_CourseGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="kernelpath")
 @click.pass_context
 def kp(context: click.Context) -> int | None:
@@ -49,12 +49,12 @@ def kp(context: click.Context) -> int | None:
     Without a command: shows what to do next.
     """
     verb = context.invoked_subcommand
-    if verb in _ANYWHERE:
-        context.with_resource(places.anywhere())
+    if verb in _COMMANDS_ANYWHERE:
+        context.with_resource(places.allow_package_course())
     elif verb is None:
         places.require_course()
-    if verb not in (folder.new.name, folder.upgrade.name) and (told := places.patch_apart()):
-        warn(told)
+    if verb not in (folder.new.name, folder.upgrade.name) and (mismatch := places.describe_patch_mismatch()):
+        warn(mismatch)
     return None if verb else course.show_next()
 
 
@@ -67,7 +67,7 @@ for _verb in (
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run a command line (default: that of this process) and exit with its status."""
+    """Run a command line, by default this process's, and exit with its status."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
@@ -80,11 +80,11 @@ def _status(arguments: Sequence[str] | None) -> int:
     except click.UsageError as error:
         error.show()
         return USED_WRONGLY
-    except _EXPECTED as error:
-        complain(str(error))
+    except _EXPECTED_ERRORS as error:
+        print_error(str(error))
         return USED_WRONGLY
     except Changed as error:
-        complain(f"{error}; kp doctor says what to install")
+        print_error(f"{error}; kp doctor says what to install")
         return USED_WRONGLY
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
@@ -92,11 +92,11 @@ def _status(arguments: Sequence[str] | None) -> int:
         sys.stderr.close()
         return PASSED
     except OSError as error:
-        complain(f"{error.filename or 'the system says'}: {error.strerror or error}; fix that and try again")
+        print_error(f"{error.filename or 'the system says'}: {error.strerror or error}; fix that and try again")
         return USED_WRONGLY
     except Exception as error:
-        told = textwrap.shorten(repr(error), 300, placeholder=" [...]")
-        complain(f"kernelpath itself failed: {told}; please report it together with {_crash_file()}")
+        summary = textwrap.shorten(repr(error), 300, placeholder=" [...]")
+        print_error(f"kernelpath itself failed: {summary}; please report it together with {_crash_file()}")
         return USED_WRONGLY
 
 

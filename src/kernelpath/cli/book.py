@@ -1,4 +1,4 @@
-"""book: the notebooks as web pages."""
+"""Implement `kp book`: the notebooks as web pages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kernelpath import words
 from kernelpath.cli.common import PASSED, Failure, errors, out
 from kernelpath.course import places, progress, registry
 from kernelpath.show import view
-from kernelpath.show.book import FOLDER, copies
+from kernelpath.show.book import FOLDER, executed_notebooks
 
 
 @click.command("book")
@@ -30,14 +30,15 @@ def book_(to: Path | None, colab: str | None) -> int:
     from kernelpath.show import site
     from kernelpath.show.colab import Address
 
-    root, course = places.around() or Path.cwd(), registry.course()
-    if not copies(course):
+    root = places.find_course_folder() or Path.cwd()
+    course = registry.course()
+    if not executed_notebooks(course):
         raise Failure(f"there are no notebooks in {FOLDER}/; python -m kernelpath.show.execute writes them")
     try:
         address = Address.of(colab) if colab else None
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--colab") from error
-    default = progress.folder(root) / "book" if places.around() else root / "kernelpath-book"
+    default = progress.folder(root) / "book" if places.find_course_folder() else root / "kernelpath-book"
     with errors.status("book") as status:
         index = site.write(course, to or default, address, lambda page: status.update(f"book: {page}"))
     view.step(out, f"open {words.path(index, root)} in a browser")

@@ -1,4 +1,4 @@
-"""check: grades files once."""
+"""Implement `kp check`: grade files once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from kernelpath.cli.common import (
     seed_option,
     tree_option,
 )
-from kernelpath.cli.record import passed, remember, seconds_of_last, unfinished
+from kernelpath.cli.record import has_passed, require_next_item, save_result, seconds_of_last
 from kernelpath.course import registry
 from kernelpath.course.registry import Item, Tree
 from kernelpath.show import overview, view
@@ -35,7 +35,7 @@ from kernelpath.verdict import Report, Verdict
 if TYPE_CHECKING:
     from kernelpath.grading.grade import Device
 
-Graded = list[tuple[Item, Report]]
+GradedExercises = list[tuple[Item, Report]]
 
 
 @click.command()
@@ -66,14 +66,14 @@ def check(
     Each result is printed as soon as it is known; several exercises end in a table. The JSON is one report if one
     exercise is graded, otherwise a list in the order of the NAMEs.
     """
-    _require_sense(items, everything, path)
+    _validate_arguments(items, everything, path)
     if recording is not None and len(items) != 1:
         raise click.UsageError("--trace needs exactly one NAME.")
     grading.check_json_target(json_to)
-    items = registry.exercises() if everything else tuple(dict.fromkeys(items)) or (unfinished(),)
+    items = registry.exercises() if everything else tuple(dict.fromkeys(items)) or (require_next_item(),)
     quiet = json_to == "-"
     requests = [
-        grading.Request(
+        grading.GradingRequest(
             item,
             _python_file(path) if path else item.submission(tree),
             seconds_of_last(item) if tree == "phases" else None,
@@ -82,29 +82,29 @@ def check(
     ]
     reports: dict[int, Report] = {}
     options: dict[str, Any] = {"device": device, "seed": seed, "recording": recording, "arch": arch}
-    with contextlib.closing(grading.grade_several(requests, jobs, **options)) as graded:
-        for index, report in graded:
+    with contextlib.closing(grading.grade_several(requests, jobs, **options)) as numbered_reports:
+        for index, report in numbered_reports:
             item = items[index]
-            first = not passed(item)
-            reports[index] = _same_file_again(report, item, path, tree, recording, arch)
+            first = not has_passed(item)
+            reports[index] = _with_replay_command(report, item, path, tree, recording, arch)
             if path is None and recording is None and tree == "phases":
-                remember(item, report)
+                save_result(item, report)
             if everything and not quiet:
                 _show_row(item, reports[index], len(reports), len(items))
             elif not quiet:
                 if len(reports) > 1:
                     out.print()
                 grading.show(item, reports[index], first=first, next_step=len(items) == 1)
-    in_order: Graded = [(item, reports[index]) for index, item in enumerate(items)]
+    in_order: GradedExercises = [(item, reports[index]) for index, item in enumerate(items)]
     if not quiet and (everything or len(items) > 1):
-        _sum_up(in_order, tree)
+        _print_summary(in_order, tree)
     if json_to is not None:
         grading.write_json(json_to, [report for _, report in in_order], single=not everything and len(items) == 1)
     return _exit_status(in_order, everything)
 
 
 def _show_row(item: Item, report: Report, done: int, total: int) -> None:
-    """A line, and under it the report of a submission that fails; one that is not begun has nothing to report."""
+    """Print a line, and the report of a failing submission below it. An exercise that is not started has no report."""
     overview.row(out, item, report, done, total)
     if not _acceptable(report) and report.verdict is not Verdict.NOT_STARTED:
         out.print()
@@ -112,7 +112,7 @@ def _show_row(item: Item, report: Report, done: int, total: int) -> None:
         out.print()
 
 
-def _require_sense(items: Sequence[Item], everything: bool, path: Path | None) -> None:
+def _validate_arguments(items: Sequence[Item], everything: bool, path: Path | None) -> None:
     if everything and (items or path):
         raise click.UsageError("--all grades every exercise: give neither NAME nor --file with it.")
     if path is not None and len(items) != 1:
@@ -122,31 +122,31 @@ def _require_sense(items: Sequence[Item], everything: bool, path: Path | None) -
 
 
 def _python_file(path: Path) -> Path:
-    """The file that defines the entry: a kernel's .cu stands for the .py beside it."""
+    """Return the file that defines the entry: a kernel's .cu stands for the .py beside it."""
     return path.with_suffix(".py") if path.suffix == ".cu" else path
 
 
-def _same_file_again(
+def _with_replay_command(
     graded: Report, item: Item, path: Path | None, tree: Tree, recording: Path | None, arch: str | None
 ) -> Report:
-    """The report with a next step that grades the same file on the same recording and architecture."""
-    command = same = f"kp check {item.name}"
+    """Return the report with a next step that grades the same file on the same recording and architecture."""
+    command = replay = f"kp check {item.name}"
     if path is not None:
-        same += f" --file {shlex.quote(words.path(path, Path.cwd()))}"
+        replay += f" --file {shlex.quote(words.path(path, Path.cwd()))}"
     elif tree != "phases":
-        same += f" --tree {tree}"
+        replay += f" --tree {tree}"
     if recording is not None:
-        same += f" --trace {shlex.quote(words.path(recording, Path.cwd()))}"
+        replay += f" --trace {shlex.quote(words.path(recording, Path.cwd()))}"
     if arch is not None:
-        same += f" --arch {arch}"
-    return dataclasses.replace(graded, next_step=graded.next_step.replace(command, same))
+        replay += f" --arch {arch}"
+    return dataclasses.replace(graded, next_step=graded.next_step.replace(command, replay))
 
 
-def _sum_up(graded: Graded, tree: Tree) -> None:
-    """The table, the cause of each failure, and the one next step."""
+def _print_summary(graded: GradedExercises, tree: Tree) -> None:
+    """Print the table, the cause of each failure, and one next step."""
     out.print()
     overview.table(out, graded)
-    failed = [item for item, one in graded if not _acceptable(one)]
+    failed = [item for item, report in graded if not _acceptable(report)]
     if failed:
         view.step(out, f"kp check {failed[0].name}" + (f" --tree {tree}" if tree != "phases" else ""))
 
@@ -155,8 +155,11 @@ def _acceptable(graded: Report) -> bool:
     return graded.verdict in (Verdict.PASSED, Verdict.UNAVAILABLE)
 
 
-def _exit_status(graded: Graded, everything: bool) -> int:
-    """With --all, what this machine cannot run does not fail the rest, as long as something passed."""
-    some = any(one.verdict.passed for _, one in graded)
-    fine = all(_acceptable(one) if everything else one.verdict.passed for _, one in graded)
-    return PASSED if some and fine else NOT_YET
+def _exit_status(graded: GradedExercises, everything: bool) -> int:
+    """Return the exit status. With --all, exercises that this machine cannot run do not count as failures.
+
+    At least one exercise must pass.
+    """
+    any_passed = any(report.verdict.passed for _, report in graded)
+    all_acceptable = all(_acceptable(report) if everything else report.verdict.passed for _, report in graded)
+    return PASSED if any_passed and all_acceptable else NOT_YET

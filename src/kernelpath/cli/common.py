@@ -1,4 +1,4 @@
-"""What the verbs share: consoles, exit statuses, failures, arguments and options."""
+"""Define what the commands share: consoles, exit statuses, failures, arguments and options."""
 
 from __future__ import annotations
 
@@ -11,45 +11,50 @@ from rich.text import Text
 from kernelpath.course import registry
 from kernelpath.course.spec import ARCHITECTURES
 
-PASSED, NOT_YET, USED_WRONGLY, INTERRUPTED = 0, 1, 2, 130
-"""Exit statuses."""
+# Exit statuses.
+PASSED = 0
+NOT_YET = 1
+USED_WRONGLY = 2
+INTERRUPTED = 130
 
 out = Console(highlight=False, markup=False, emoji=False)
 errors = Console(highlight=False, markup=False, emoji=False, stderr=True)
 
 
 class Failure(click.ClickException):
-    """The command was used wrongly. The message ends with what to do."""
+    """Report a wrong use of a command. The message ends with what to do."""
 
     exit_code = USED_WRONGLY
 
 
-def complain(message: str) -> None:
-    """Report on stderr why the command failed."""
+def print_error(message: str) -> None:
+    """Print on stderr why the command failed."""
     errors.print(Text.assemble(("error: ", "bold red"), message), soft_wrap=True)
 
 
 def warn(message: str) -> None:
-    """Report on stderr what went wrong while the command continues."""
+    """Print on stderr what went wrong while the command continues."""
     errors.print(Text.assemble(("warning: ", "bold yellow"), message), soft_wrap=True)
 
 
-def _found(_: click.Context, parameter: click.Parameter, value: Any) -> Any:
-    """The exercises that the command line names."""
+def _find_exercises(_: click.Context, parameter: click.Parameter, value: Any) -> Any:
+    """Convert the names of the command line to exercises."""
     if parameter.nargs == -1:
         return tuple(registry.find(name) for name in value)
     return None if value is None else registry.find(value)
 
 
-def _completed(_: click.Context, __: click.Parameter, begun: str) -> list[str]:
-    return [item.name for item in registry.exercises() if item.name.startswith(begun)]
+def _complete_name(_: click.Context, __: click.Parameter, prefix: str) -> list[str]:
+    return [item.name for item in registry.exercises() if item.name.startswith(prefix)]
 
 
-name_argument = click.argument("item", metavar="NAME", callback=_found, shell_complete=_completed)
+name_argument = click.argument("item", metavar="NAME", callback=_find_exercises, shell_complete=_complete_name)
 optional_name_argument = click.argument(
-    "item", metavar="[NAME]", required=False, callback=_found, shell_complete=_completed
+    "item", metavar="[NAME]", required=False, callback=_find_exercises, shell_complete=_complete_name
 )
-names_argument = click.argument("items", metavar="[NAME]...", nargs=-1, callback=_found, shell_complete=_completed)
+names_argument = click.argument(
+    "items", metavar="[NAME]...", nargs=-1, callback=_find_exercises, shell_complete=_complete_name
+)
 device_option = click.option(
     "--device",
     type=click.Choice(["auto", "cpu", "cuda"]),

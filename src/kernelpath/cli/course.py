@@ -1,4 +1,4 @@
-"""next, list, hint, reset and progress: answered at once, without torch."""
+"""Implement next, list, hint, reset and progress, which answer at once, without torch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def next_() -> int:
 
 
 def show_next() -> int:
-    """What `kp` does without a verb."""
+    """Print what to do next, as `kp` does without a command."""
     items = registry.exercises()
     item = record.next_item()
     if item is None:
@@ -48,7 +48,7 @@ def show_next() -> int:
 
 
 def _prerequisites(first: Item) -> list[Path]:
-    """The notebooks of the weeks before the first exercise."""
+    """Return the notebooks of the weeks before the first exercise."""
     notebooks = sorted((first.root / "notebooks").glob("*/week*.ipynb"), key=lambda path: path.name)
     return [path for path in notebooks if path.name < f"week{first.week:02d}"]
 
@@ -69,20 +69,20 @@ def hint(item: Item | None, level: int | None) -> int:
     The next one that you have not seen, or the one of LEVEL 1, 2 or 3. After a pass all of them, and none is counted.
     Without a NAME: for the next exercise.
     """
-    item = item or record.unfinished()
+    item = item or record.require_next_item()
     hints = lesson.read(item.lesson).hints
-    known = dict(record.records())[item]
-    if known.passed:
+    saved = dict(record.records())[item]
+    if saved.passed:
         for number in [level] if level else range(1, len(hints) + 1):
             _show_hint(hints, number)
         view.step(out, f"kp solution {item.name}")
         return PASSED
-    if level is None and known.hints == len(hints):
+    if level is None and saved.hints == len(hints):
         out.print(f"There are only {len(hints)} hints; this is the last one again.")
-    level = level or min(known.hints + 1, len(hints))
+    level = level or min(saved.hints + 1, len(hints))
     _show_hint(hints, level)
-    if level > known.hints:
-        record.save(item, lambda before: dataclasses.replace(before, hints=level))
+    if level > saved.hints:
+        record.save(item, lambda previous: dataclasses.replace(previous, hints=level))
     view.step(out, f"kp check {item.name}")
     return PASSED
 
@@ -103,13 +103,13 @@ def reset(item: Item) -> int:
         view.step(out, f"kp watch {item.name}")
         return PASSED
     try:
-        kept = stubs.keep(item)
+        backup_folder = stubs.back_up(item)
         for path, text in texts.items():
             write_atomically(path, text)
     except OSError as error:
         raise Failure(f"{item.name} is not reset: {error.strerror}: {error.filename}; make it writable") from error
-    if kept is not None:
-        out.print(f"your files are kept in {words.path(kept, item.root)}")
+    if backup_folder is not None:
+        out.print(f"your files are kept in {words.path(backup_folder, item.root)}")
     out.print(f"{item.name} is the stub again")
     view.step(out, f"kp watch {item.name}")
     return PASSED

@@ -1,4 +1,4 @@
-"""dev: for contributors."""
+"""Implement `kp dev`, for contributors."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def check(names: tuple[str, ...], quick: bool) -> int:
     from kernelpath.dev import invariants
 
     items = [registry.find(name) for name in names]
-    found = 0
+    finding_count = 0
     for invariant in invariants.QUICK if quick else invariants.ALL:
-        of_item = invariants.OF_ITEMS.get(invariant)
+        of_item = invariants.ITEM_CHECKS.get(invariant)
         if items and of_item is None:
             continue
         name = invariant.__name__.replace("_", " ")
@@ -40,11 +40,11 @@ def check(names: tuple[str, ...], quick: bool) -> int:
                 findings = [finding for item in items for finding in of_item(item)]
             else:
                 findings = list(invariant(places.checkout()))
-        found += len(findings)
+        finding_count += len(findings)
         out.print(Text.assemble(("FAIL ", "red") if findings else ("ok   ", "green"), name))
         for finding in findings:
             out.print(f"     {finding}")
-    return NOT_YET if found else PASSED
+    return NOT_YET if finding_count else PASSED
 
 
 @dev.command("new")
@@ -62,7 +62,7 @@ def new(name: str, problem: str, lane: Lane, week: int | None, letter: str | Non
 
     try:
         written = draft.draft(name, problem, lane, week, letter)
-    except draft.NotDrafted as error:
+    except draft.DraftError as error:
         raise Failure(str(error)) from error
     for path in written:
         out.print(f"wrote {words.path(path, places.checkout())}", soft_wrap=True)
@@ -89,12 +89,12 @@ def cards(items: tuple[Item, ...]) -> int:
     """
     from kernelpath.dev import cards as compiled
 
-    chosen = items or tuple(item for item in registry.exercises() if registry.load(item).is_kernel)
-    for item in chosen:
+    selected = items or tuple(item for item in registry.exercises() if registry.load(item).is_kernel)
+    for item in selected:
         with errors.status(item.name):
-            found = compiled.record(item)
-        told = "; ".join(f"{arch} {reason}" for arch, reason in found.items())
-        out.print(f"{item.name}: {told or 'compiles for all of them'}", soft_wrap=True)
+            obstacles = compiled.record(item)
+        summary = "; ".join(f"{arch} {reason}" for arch, reason in obstacles.items())
+        out.print(f"{item.name}: {summary or 'compiles for all of them'}", soft_wrap=True)
     view.step(out, "kp dev tables")
     return PASSED
 
@@ -115,14 +115,16 @@ def spills(items: tuple[Item, ...]) -> int:
         if not exercise.is_kernel:
             continue
         with errors.status(item.name):
-            found = compiled.spills(item)
-        mark = (
-            Text("ok  ", "green") if not found else Text("why ", "yellow") if exercise.spills else Text("FAIL", "red")
+            spill_messages = compiled.spills(item)
+        mark = Text("ok  ", "green")
+        if spill_messages:
+            mark = Text("why ", "yellow") if exercise.spills else Text("FAIL", "red")
+        out.print(
+            Text.assemble(mark, f" {item.name}", f": {exercise.spills}" if spill_messages and exercise.spills else "")
         )
-        out.print(Text.assemble(mark, f" {item.name}", f": {exercise.spills}" if found and exercise.spills else ""))
-        for spilled in found:
-            out.print(f"     {spilled}", soft_wrap=True)
-        if found and not exercise.spills:
+        for message in spill_messages:
+            out.print(f"     {message}", soft_wrap=True)
+        if spill_messages and not exercise.spills:
             status = NOT_YET
     return status
 

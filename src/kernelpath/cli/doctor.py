@@ -1,4 +1,4 @@
-"""doctor: what this machine can run."""
+"""Implement `kp doctor`: what this machine can run."""
 
 from __future__ import annotations
 

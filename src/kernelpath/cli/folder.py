@@ -1,4 +1,4 @@
-"""new and upgrade: a learner's folder, and how it follows the course."""
+"""Implement new and upgrade: create a learner's folder, and update it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from kernelpath.cli.common import PASSED, Failure, out
 from kernelpath.course import delivery, places
 from kernelpath.show import view
 
-_SHOWN = 20
-"""Files that are named one by one."""
+_MAX_FILES_NAMED = 20
+"""The number of files that are named one by one."""
 
 
 @click.command()
@@ -28,19 +28,19 @@ def new(folder: Path) -> int:
     if places.is_checkout(folder):
         raise Failure(f"{folder} is a checkout of the course, which needs no kp new; name another folder")
     _require_folder(folder)
-    done = delivery.deliver(folder)
-    _tell(done)
-    out.print(f"{words.count(len(done.written), 'file')} in {folder}", soft_wrap=True)
+    delivered = delivery.deliver(folder)
+    _print_kept_files(delivered)
+    out.print(f"{words.count(len(delivered.written), 'file')} in {folder}", soft_wrap=True)
     out.print(f"{delivery.README} in it says what to do first; {delivery.OPEN_NOTEBOOKS} opens the notebooks")
     view.step(out, f"cd {shlex.quote(str(folder))} && kp next")
     return PASSED
 
 
 def _require_folder(folder: Path) -> None:
-    """Raises Failure where no folder can be."""
-    above = next(path for path in (folder, *folder.absolute().parents) if path.exists() or path.is_symlink())
-    if not above.is_dir():
-        raise Failure(f"{above} is a file; name another folder")
+    """Raise Failure if `folder` cannot be created."""
+    ancestor = next(path for path in (folder, *folder.absolute().parents) if path.exists() or path.is_symlink())
+    if not ancestor.is_dir():
+        raise Failure(f"{ancestor} is a file; name another folder")
 
 
 @click.command()
@@ -49,26 +49,26 @@ def upgrade() -> int:
 
     A file that you changed stays as it is; its new version is put into new-VERSION/.
     """
-    folder = places.learners()
-    before = places.require_version(folder, older=True)
-    done = delivery.deliver(folder, before)
-    for name in done.removed:
+    folder = places.find_learners_folder()
+    previous_version = places.require_version(folder, older=True)
+    delivered = delivery.deliver(folder, previous_version)
+    for name in delivered.removed:
         out.print(f"removed {name}, which the course no longer has", soft_wrap=True)
-    _tell(done)
+    _print_kept_files(delivered)
     out.print(
-        f"{folder} is of version {done.version}: {words.count(len(done.written), 'file')} written", soft_wrap=True
+        f"{folder} is of version {delivered.version}: {words.count(len(delivered.written), 'file')} written",
+        soft_wrap=True,
     )
     view.step(out, "kp next")
     return PASSED
 
 
-def _tell(done: delivery.Delivered) -> None:
-    """Name the learner's own files that a delivery passed over."""
-    told = [f"kept your {name}; the new version is {other}" for name, other in done.aside]
-    told += [f"kept your {name}, which the course no longer has" for name in done.left]
-    for line in told[:_SHOWN]:
+def _print_kept_files(delivered: delivery.DeliveryResult) -> None:
+    """Name the learner's own files that a delivery did not overwrite."""
+    lines = [f"kept your {name}; the new version is {new_file}" for name, new_file in delivered.aside]
+    lines += [f"kept your {name}, which the course no longer has" for name in delivered.left]
+    for line in lines[:_MAX_FILES_NAMED]:
         out.print(line, soft_wrap=True)
-    if len(told) > _SHOWN:
-        out.print(
-            f"kept {words.count(len(told) - _SHOWN, 'more file')} of yours; new versions are in new-{done.version}/"
-        )
+    if len(lines) > _MAX_FILES_NAMED:
+        unnamed = words.count(len(lines) - _MAX_FILES_NAMED, "more file")
+        out.print(f"kept {unnamed} of yours; new versions are in new-{delivered.version}/")

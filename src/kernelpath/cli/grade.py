@@ -1,4 +1,4 @@
-"""grade: a class."""
+"""Implement `kp grade`: grade a class."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from kernelpath.school.policy import Policy
 
 
-_MOST_WARNINGS = 20
-"""Of one kind."""
+_MAX_WARNINGS = 20
+"""The number of warnings of one kind that are printed."""
 
 
 @click.command("grade")
@@ -91,44 +91,44 @@ def grade_(
         from kernelpath.school import classroom, cluster
         from kernelpath.school.gradebook import UNFINISHED
     options: dict[str, Any] = {"device": device, "secret": secret, "seed": seed, "jobs": jobs}
-    options["engine"] = cluster.at(address) if address else classroom.this_machine
-    again = f"kp grade {shlex.quote(str(folder))}" + (f" --checkpoint {number}" if number else "")
-    again += f" --policy {shlex.quote(str(policy_file))}" if policy_file else ""
-    again += f" --ray {shlex.quote(address)}" if address else ""
+    options["engine"] = cluster.engine_at(address) if address else classroom.this_machine
+    command = f"kp grade {shlex.quote(str(folder))}" + (f" --checkpoint {number}" if number else "")
+    command += f" --policy {shlex.quote(str(policy_file))}" if policy_file else ""
+    command += f" --ray {shlex.quote(address)}" if address else ""
     try:
         if number:
             if items or policy_file:
                 raise click.UsageError("--checkpoint grades all of the exam: leave the NAMEs and --policy out.")
-            with overview.bar(errors) as tell:
-                return _exams(folder, to, number, again, tell=tell, **options)
-        policy = _policy(policy_file)
-        skipped = _skipped(folder, policy_file)
-        chosen = _chosen(folder, items, policy)
+            with overview.bar(errors) as on_graded:
+                return _exams(folder, to, number, command, on_graded=on_graded, **options)
+        policy = _read_policy(policy_file)
+        skipped = _warn_of_skipped(folder, policy_file)
+        selected = _select_exercises(folder, items, policy)
         if not address and devices.resolve(device) == "cpu":
-            _warn_of_little_memory()
-        engine = _Engine(options.pop("engine"))
-        with overview.bar(errors) as tell:
-            grades = classroom.grade_class(folder, to, chosen, tell=tell, engine=engine, **options)
+            _warn_of_memory_shortage()
+        engine = _DeviceRecorder(options.pop("engine"))
+        with overview.bar(errors) as on_graded:
+            grades = classroom.grade_class(folder, to, selected, on_graded=on_graded, engine=engine, **options)
         overview.school(out, grades)
-        _sum_up(folder, to, chosen, grades, policy, engine.device, skipped)
+        _write_summaries(folder, to, selected, grades, policy, engine.device, skipped)
     except Usage as error:
         raise Failure(str(error)) from error
     except OSError as error:
-        if isinstance(error, classroom.NotWritten):
+        if isinstance(error, classroom.ResultsNotWritten):
             overview.school(out, error.grades)
         raise Failure(
-            f"cannot write {error.filename or to}: {error.strerror}; when it can be written, {again}"
+            f"cannot write {error.filename or to}: {error.strerror}; when it can be written, {command}"
         ) from error
     except KeyboardInterrupt:
-        errors.print(f"\nwhat is graded is kept; go on with {again}", soft_wrap=True)
+        errors.print(f"\nwhat is graded is kept; go on with {command}", soft_wrap=True)
         raise
-    ungraded = [one for one in grades if one.key == UNFINISHED]
-    view.step(out, f"{again}, once more" if ungraded else f"open {to / 'class.html'}")
+    ungraded = [grade for grade in grades if grade.key == UNFINISHED]
+    view.step(out, f"{command}, once more" if ungraded else f"open {to / 'class.html'}")
     return NOT_YET if ungraded else PASSED
 
 
-class _Engine:
-    """An engine that remembers on which device it grades."""
+class _DeviceRecorder:
+    """An engine that records on which device it grades."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -139,8 +139,8 @@ class _Engine:
         return self.device, executor
 
 
-def _policy(path: Path | None) -> Policy:
-    """Read the teacher's policy, or the default. Raises Failure."""
+def _read_policy(path: Path | None) -> Policy:
+    """Read the teacher's policy, or return the default. Raises Failure."""
     from kernelpath.school.policy import Policy, PolicyError, read_policy
 
     try:
@@ -149,38 +149,38 @@ def _policy(path: Path | None) -> Policy:
         raise Failure(str(error)) from error
 
 
-def _skipped(folder: Path, policy_file: Path | None) -> list[str]:
-    """Name what is not graded, on stderr too."""
+def _warn_of_skipped(folder: Path, policy_file: Path | None) -> list[str]:
+    """Print what is not graded on stderr, and return it."""
     from kernelpath.school.skipped import describe_skipped
 
     skipped = describe_skipped(folder, [policy_file] if policy_file else [])
-    for sentence in skipped[:_MOST_WARNINGS]:
+    for sentence in skipped[:_MAX_WARNINGS]:
         warn(f"not graded: {sentence}")
-    if len(skipped) > _MOST_WARNINGS:
-        warn(f"not graded: {len(skipped) - _MOST_WARNINGS} more, which class.html names")
+    if len(skipped) > _MAX_WARNINGS:
+        warn(f"not graded: {len(skipped) - _MAX_WARNINGS} more, which class.html names")
     return skipped
 
 
-def _chosen(folder: Path, items: Sequence[Item], policy: Policy) -> Sequence[Item]:
+def _select_exercises(folder: Path, items: Sequence[Item], policy: Policy) -> Sequence[Item]:
     """Return the exercises to grade, in the order of the syllabus. Raises Failure if there are none."""
     from kernelpath.school import handed_in
 
     if items:
         return items
-    chosen = {*handed_in.default_items(folder), *policy.named}
-    if not chosen:
+    selected = {*handed_in.submitted_items(folder), *policy.named}
+    if not selected:
         name = registry.exercises()[0].solution.name
         raise Failure(f"nobody in {folder} has a file named like {name}; give the NAME of an exercise")
-    return [item for item in registry.exercises() if item in chosen]
+    return [item for item in registry.exercises() if item in selected]
 
 
-def _warn_of_little_memory() -> None:
+def _warn_of_memory_shortage() -> None:
     shortage = HostInfo().memory_shortage
     if shortage:
         warn(shortage)
 
 
-def _sum_up(
+def _write_summaries(
     folder: Path,
     to: Path,
     items: Sequence[Item],
@@ -194,49 +194,51 @@ def _sum_up(
     from kernelpath.school.policy import unmatched
     from kernelpath.show import class_page
 
-    entries = handed_in.entries(folder, items)
-    most_stars = {item.stem: classroom.most_stars(item, device) for item in items}
+    entries = handed_in.all_entries(folder, items)
+    most_stars = {item.stem: classroom.max_stars(item, device) for item in items}
     learners = points.score_class(grades, entries, most_stars, policy)
     points.write(to, learners)
-    groups = similarity.groups(entries)
+    groups = similarity.find_groups(entries)
     similarity.write(to, groups)
-    untimed = points.without_a_time(learners)
-    strangers = unmatched(policy, [learner.learner for learner in learners])
+    untimed = points.learners_without_time(learners)
+    unknown_learners = unmatched(policy, [learner.learner for learner in learners])
     write_atomically(to / "class.html", class_page.page(folder.name, items, learners, groups, skipped, untimed))
     if untimed:
-        warn(f"no time of submission, counted as in time: {_names(untimed)}")
-    if strangers:
-        warn(f"the policy or its table of times names who has no folder: {_names(strangers)}")
+        warn(f"no time of submission, counted as in time: {_format_names(untimed)}")
+    if unknown_learners:
+        warn(f"the policy or its table of times names who has no folder: {_format_names(unknown_learners)}")
     overview.similar(out, groups, to)
 
 
-def _names(learners: Sequence[str]) -> str:
-    shown = ", ".join(words.escaped(learner) for learner in learners[:_MOST_WARNINGS])
-    more = len(learners) - _MOST_WARNINGS
-    return f"{shown} and {more} more" if more > 0 else shown
+def _format_names(learners: Sequence[str]) -> str:
+    shown = ", ".join(words.escaped(learner) for learner in learners[:_MAX_WARNINGS])
+    remaining = len(learners) - _MAX_WARNINGS
+    return f"{shown} and {remaining} more" if remaining > 0 else shown
 
 
-def _exams(folder: Path, to: Path, number: int, again: str, **options: Any) -> int:
-    """The exams of a class, with a certificate for each learner. Raises Usage and OSError."""
+def _exams(folder: Path, out_folder: Path, number: int, command: str, **options: Any) -> int:
+    """Grade the exams of a class, and write a certificate for each learner. Raises Usage and OSError."""
     from kernelpath.exam import questions
     from kernelpath.exam.certificate import TEACHER
     from kernelpath.school import exams
     from kernelpath.school.gradebook import file_name
     from kernelpath.show import certificate
 
-    exam = questions.find(number)
-    sat, marks = exams.grade_exams(folder, to, exam, **options)
-    (to / "certificates").mkdir(exist_ok=True)
-    for one in sat:
-        if one.certificate is not None:
-            path = to / "certificates" / file_name(one.learner)
-            write_atomically(path.with_name(f"{path.name}.json"), one.certificate.to_json())
-            write_atomically(path.with_name(f"{path.name}.html"), certificate.page(one.certificate))
-    overview.exams(out, sat)
+    exam = questions.find_exam(number)
+    outcomes, marks = exams.grade_exams(folder, out_folder, exam, **options)
+    (out_folder / "certificates").mkdir(exist_ok=True)
+    for outcome in outcomes:
+        if outcome.certificate is not None:
+            path = out_folder / "certificates" / file_name(outcome.learner)
+            write_atomically(path.with_name(f"{path.name}.json"), outcome.certificate.to_json())
+            write_atomically(path.with_name(f"{path.name}.html"), certificate.render_certificate(outcome.certificate))
+    overview.exams(out, outcomes)
     for sentence in marks.unclear:
         warn(sentence)
-    written = to / f"checkpoint{number}-written.csv"
-    unmarked = any(one.certificate and one.certificate.marked_by != TEACHER for one in sat)
-    mark = f"mark the written answers in {written}, then {again}; the points are in"
-    view.step(out, f"{mark if unmarked and exam.declared.prompts else 'read'} {to / f'checkpoint{number}.csv'}")
+    written = out_folder / f"checkpoint{number}-written.csv"
+    unmarked = any(outcome.certificate and outcome.certificate.marked_by != TEACHER for outcome in outcomes)
+    mark = f"mark the written answers in {written}, then {command}; the points are in"
+    view.step(
+        out, f"{mark if unmarked and exam.checkpoint.prompts else 'read'} {out_folder / f'checkpoint{number}.csv'}"
+    )
     return PASSED

@@ -19,39 +19,51 @@ from kernelpath.course.registry import Item
 from kernelpath.files import write_atomically
 from kernelpath.host_info import HostInfo
 from kernelpath.show import view
-from kernelpath.show.working import Several, working
+from kernelpath.show.working import TaskSequence, show_working
 from kernelpath.verdict import Report, encode
 
 
 @dataclass(frozen=True)
-class Request:
-    """A file to be graded. about: seconds that this took the last time."""
+class GradingRequest:
+    """A file to be graded.
+
+    Attributes:
+        about: The seconds that its grading took the last time.
+    """
 
     item: Item
     submission: Path
-    about: float | None = None
+    last_seconds: float | None = None
 
 
-def grade(item: Item, submission: Path, label: str, *, about: float | None = None, **options: Any) -> Report:
-    """Grade a file behind a status line that begins with the label. about: seconds to expect. Raises Failure."""
-    with working(errors, label, about) as tell:
-        tell("starting")
+def grade(item: Item, submission: Path, label: str, *, last_seconds: float | None = None, **options: Any) -> Report:
+    """Grade a file behind a status line that begins with the label. Raises Failure.
+
+    Args:
+        last_seconds: The seconds to expect.
+    """
+    with show_working(errors, label, last_seconds) as report_progress:
+        report_progress("starting")
         start_workers()
         from kernelpath.grading import grade as grader
 
         try:
-            return grader.grade(item, submission, report_progress=tell, **options)
+            return grader.grade(item, submission, report_progress=report_progress, **options)
         except grader.Usage as error:
             raise Failure(str(error)) from error
 
 
 def grade_several(
-    requests: Sequence[Request], jobs: int | None, **options: Any
+    requests: Sequence[GradingRequest], jobs: int | None, **options: Any
 ) -> Generator[tuple[int, Report], None, None]:
-    """Grade files side by side; yields the index of each with its report as soon as it is known.
+    """Grade files in parallel. Yield the index of each with its report as soon as the report is finished.
 
-    jobs: how many at a time. None for as many as cores and memory allow, and for one where they run on a GPU, as two
-    would disturb each other's times. options: as grading.grade.grade takes them. Raises Failure.
+    Args:
+        jobs: The number of gradings at a time. The default is as many as cores and memory allow, and one on a GPU,
+            where two would disturb each other's times.
+        options: The options of `grading.grade.grade`.
+
+    Raises Failure.
     """
     if len(requests) > 1 and (jobs or HostInfo().default_jobs) > 1:
         yield from _grade_side_by_side(requests, jobs, **options)
@@ -59,14 +71,16 @@ def grade_several(
         yield from _grade_in_turn(requests, **options)
 
 
-def _grade_in_turn(requests: Sequence[Request], **options: Any) -> Iterator[tuple[int, Report]]:
-    several = Several(len(requests))
+def _grade_in_turn(requests: Sequence[GradingRequest], **options: Any) -> Iterator[tuple[int, Report]]:
+    sequence = TaskSequence(len(requests))
     for index, request in enumerate(requests):
-        label = several.next(request.item.name)
-        yield index, grade(request.item, request.submission, label, about=request.about, **options)
+        label = sequence.next(request.item.name)
+        yield index, grade(request.item, request.submission, label, last_seconds=request.last_seconds, **options)
 
 
-def _grade_side_by_side(requests: Sequence[Request], jobs: int | None, **options: Any) -> Iterator[tuple[int, Report]]:
+def _grade_side_by_side(
+    requests: Sequence[GradingRequest], jobs: int | None, **options: Any
+) -> Iterator[tuple[int, Report]]:
     with errors.status("starting"), importing():
         from kernelpath.grading import devices, pool
         from kernelpath.grading import grade as grader
@@ -77,16 +91,16 @@ def _grade_side_by_side(requests: Sequence[Request], jobs: int | None, **options
             return
         threads = pool.Pool(device, jobs)
         try:
-            # the last weeks take longest: one of them that began last would be waited for by all other cores
-            waiting = {
+            # Start with the last weeks, which take longest, so that no core waits for a long grading at the end.
+            index_by_future = {
                 threads.submit(grader.grade, request.item, request.submission, **options): index
                 for index, request in reversed([*enumerate(requests)])
             }
-            while waiting:
-                with working(errors, f"{len(requests) - len(waiting)} of {len(requests)} graded"):
-                    finished, _ = wait(waiting, return_when=FIRST_COMPLETED)
+            while index_by_future:
+                with show_working(errors, f"{len(requests) - len(index_by_future)} of {len(requests)} graded"):
+                    finished, _ = wait(index_by_future, return_when=FIRST_COMPLETED)
                 for future in finished:
-                    yield waiting.pop(future), future.result()
+                    yield index_by_future.pop(future), future.result()
         finally:
             threads.abort()
     except grader.Usage as error:
@@ -94,7 +108,7 @@ def _grade_side_by_side(requests: Sequence[Request], jobs: int | None, **options
 
 
 def start_workers() -> None:
-    """Call this before anything else that needs torch: the import then overlaps with those of the workers."""
+    """Start the workers. Call this before anything else that needs torch, so that the imports overlap."""
     from kernelpath.work import forkserver
 
     forkserver.get_server()
@@ -104,11 +118,11 @@ def start_workers() -> None:
 
 @contextlib.contextmanager
 def importing() -> Iterator[None]:
-    """Import torch inside: `interruptible`, and without looking for garbage, which no import makes.
+    """Import torch inside this context: `interruptible`, and without garbage collection, since imports make no garbage.
 
-    The collector takes a fifth of the time that torch takes, and would look at all of it again and again later.
+    The collector takes a fifth of torch's import time, and would traverse all its objects again and again later.
     """
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # threads that spin take the workers' time
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # spinning threads would take CPU time from the workers
     gc.disable()
     try:
         with interruptible():
@@ -120,42 +134,46 @@ def importing() -> Iterator[None]:
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """Let Ctrl-C end what is inside. numpy, imported by torch, swallows it or turns it into an ImportError.
+    """Let Ctrl-C end the body. numpy, which torch imports, swallows it or turns it into an ImportError.
 
-    Where SIGINT is ignored, as in a shell's background jobs and under nohup, it stays ignored.
+    If SIGINT is ignored, as in a shell's background jobs and under nohup, it stays ignored.
     """
-    before = signal.getsignal(signal.SIGINT)
-    if before is signal.SIG_IGN:
+    previous_handler = signal.getsignal(signal.SIGINT)
+    if previous_handler is signal.SIG_IGN:
         yield
         return
-    heard = []
+    interrupts = []
 
-    def hear(*_: object) -> None:
-        heard.append(True)
+    def handle_interrupt(*_: object) -> None:
+        interrupts.append(True)
         raise KeyboardInterrupt
 
-    signal.signal(signal.SIGINT, hear)
+    signal.signal(signal.SIGINT, handle_interrupt)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
-        if heard:
+        signal.signal(signal.SIGINT, previous_handler)
+        if interrupts:
             raise KeyboardInterrupt
 
 
 def show(item: Item, graded: Report, *, first: bool, next_step: bool = True) -> None:
-    """Print a report. first: it is no pass again; with the first pass stands what an expert would do next."""
+    """Print a report.
+
+    Args:
+        first: The exercise was not passed before. The first pass comes with an expert's explanation.
+    """
     view.report(out, item, graded, explain=lesson.read(item.lesson).explain if first else "", next_step=next_step)
 
 
 def check_json_target(target: str | None) -> None:
-    """Raises Failure before anything is graded, where `write_json` could not write."""
+    """Raise Failure if `write_json` could not write, before anything is graded."""
     if target not in (None, "-") and not Path(target).absolute().parent.is_dir():
         raise Failure(f"cannot write {target}; give --json a path in a folder that exists")
 
 
 def write_json(target: str, reports: list[Report], *, single: bool) -> None:
-    """Write one report, or a list of them, to a path or, for "-", to stdout. Raises Failure."""
+    """Write a report, or a list of reports, to a path or, for "-", to stdout. Raises Failure."""
     text = encode(reports[0] if single else reports, indent=1) + "\n"
     if target == "-":
         sys.stdout.write(text)

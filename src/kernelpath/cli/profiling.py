@@ -1,4 +1,4 @@
-"""profile: the counters of each line, the assembly, the pipeline of a kernel, and what ranks do."""
+"""Implement `kp profile`: the counters of each line, the assembly, the pipeline of a kernel, and the work of ranks."""
 
 from __future__ import annotations
 
@@ -26,8 +26,11 @@ if TYPE_CHECKING:
 
 
 def show_lines(title: str, heaviest: Drawn, source: Path) -> None:
-    asked = [line for line in annotated.of_launch(heaviest, source_text(source)) if line.costs or line.active]
-    lines = [dataclasses.replace(line, text=line.text.strip()) for line in asked]
+    """Print the lines of a source that accessed memory or diverged, with their counters."""
+    lines_with_costs = [
+        line for line in annotated.of_launch(heaviest, source_text(source)) if line.costs or line.active_lanes
+    ]
+    lines = [dataclasses.replace(line, text=line.text.strip()) for line in lines_with_costs]
     executed = words.count(heaviest.totals.warp_instructions, "warp instruction")
     out.print(Text.assemble((title, "bold"), f": {source.name}, largest case, {executed}"))
     out.print(annotated.table(lines))
@@ -70,13 +73,13 @@ def profile(
     if pipeline and (item is None or sass):
         raise click.UsageError("--pipeline goes with NAME and --picture")
     if program is not None:
-        return _record(program, folder)
+        return _record_program(program, folder)
     assert item is not None
     exercise = registry.load(item)
     if exercise.kind == "distributed" and not sass:
         return _show_ranks(item, exercise, tree, picture)
     if not exercise.is_kernel:
-        raise Failure(_without_kernel(item, exercise))
+        raise Failure(_explain_missing_kernel(item, exercise))
     grading.start_workers()
     from kernelpath.grading import grade
 
@@ -86,7 +89,7 @@ def profile(
         try:
             heaviest = session.heaviest_launch()
         except grade.NothingToDraw as error:
-            return _not_drawn(item, tree, str(error))
+            return _print_no_picture(item, tree, str(error))
         except grade.Usage as error:
             raise Failure(str(error)) from error
     if sass:
@@ -97,22 +100,24 @@ def profile(
     figure = draw(heaviest, source_text(source), f"{item.name}: {source.name}")
     path = picture or progress.folder(item.root) / f"{item.name}-memory.png"
     show_lines(item.name, heaviest, source)
-    return _keep(item, figure, path)
+    return _write_picture(item, figure, path)
 
 
-_INSTEAD = {
+_ALTERNATIVES = {
     "lab": "kp check {name} shows what the simulated device did in each case",
     "trace": "kp check {name} compares what you read out of the recording",
     "distributed": "kp profile {name} draws what each rank does, over time",
 }
-"""What to see of an exercise without a kernel, by its kind."""
+"""The alternative for an exercise without a kernel, by its kind."""
 
 
-def _without_kernel(item: Item, exercise: Exercise) -> str:
-    """Say that there is nothing to profile, and what to see instead."""
-    instead = _INSTEAD.get(exercise.kind, "kp check {name} compares its result in each case").format(name=item.name)
-    lesson_at = f", and {words.path(item.notebook, item.root)} is its lesson" if item.notebook else ""
-    return f"{item.name} launches no kernel, so it has no counters, no pipeline and no SASS; {instead}{lesson_at}"
+def _explain_missing_kernel(item: Item, exercise: Exercise) -> str:
+    """Explain that there is nothing to profile, and what to look at instead."""
+    alternative = _ALTERNATIVES.get(exercise.kind, "kp check {name} compares its result in each case").format(
+        name=item.name
+    )
+    lesson_hint = f", and {words.path(item.notebook, item.root)} is its lesson" if item.notebook else ""
+    return f"{item.name} launches no kernel, so it has no counters, no pipeline and no SASS; {alternative}{lesson_hint}"
 
 
 def _show_ranks(item: Item, exercise: Exercise, tree: Tree, picture: Path | None) -> int:
@@ -126,44 +131,45 @@ def _show_ranks(item: Item, exercise: Exercise, tree: Tree, picture: Path | None
     cases = network.largest((case, exercise.compulsory_bytes(**case), case) for case in exercise.cases)
     with errors.status(item.name) as status, grade.Session(item, item.submission(tree), device="cpu") as session:
         try:
-            logs = session.logs(cases, report_progress=lambda doing: status.update(f"{item.name}: {doing}"))
+            logs = session.logs(cases, report_progress=lambda step: status.update(f"{item.name}: {step}"))
         except grade.NothingToDraw as error:
-            return _not_drawn(item, tree, str(error))
+            return _print_no_picture(item, tree, str(error))
     links = exercise.network.links
     out.print(view.network_table([measure_traffic(case, log, links) for case, log in zip(cases, logs, strict=True)]))
     timelines = {words.case(case): timeline(log, links) for case, log in zip(cases, logs, strict=True)}
     figure = ranks.draw(timelines)
-    return _keep(item, figure, picture or progress.folder(item.root) / f"{item.name}-ranks.png")
+    return _write_picture(item, figure, picture or progress.folder(item.root) / f"{item.name}-ranks.png")
 
 
-def _not_drawn(item: Item, tree: Tree, reason: str) -> int:
+def _print_no_picture(item: Item, tree: Tree, reason: str) -> int:
     out.print(reason)
     view.step(out, f"kp check {item.name}" + (f" --tree {tree}" if tree != "phases" else ""))
     return NOT_YET
 
 
-def _keep(item: Item, figure: Any, path: Path) -> int:
-    """Write a figure to a file, and say where it is."""
-    drawn = io.BytesIO()
-    figure.savefig(drawn, format="png", dpi=120)
-    write_atomically(path, drawn.getvalue())
+def _write_picture(item: Item, figure: Any, path: Path) -> int:
+    """Write a figure to a file, and print its path."""
+    png = io.BytesIO()
+    figure.savefig(png, format="png", dpi=120)
+    write_atomically(path, png.getvalue())
     view.step(out, f"open {words.path(path, item.root)}")
     return PASSED
 
 
 def _show_pipeline(item: Item, tree: Tree, picture: Path | None) -> int:
-    """Draw what the warps of a launch do, and, where a case fails, up to its fault."""
+    """Draw what the warps of a launch do; if a case fails, up to its fault."""
     from kernelpath.grading import grade
     from kernelpath.show import barriers, pipeline, pipeline_picture
 
     with errors.status(item.name) as status, grade.Session(item, item.submission(tree), device="cpu") as session:
         try:
-            recorded = session.record_launch(report_progress=lambda doing: status.update(f"{item.name}: {doing}"))
+            recorded = session.record_launch(report_progress=lambda step: status.update(f"{item.name}: {step}"))
         except grade.NothingToDraw as error:
-            return _not_drawn(item, tree, str(error))
-    launch, finding = recorded.launch, recorded.finding
+            return _print_no_picture(item, tree, str(error))
+    launch = recorded.launch
+    finding = recorded.finding
     source = item.submission(tree).with_name(Path(launch.file).name)
-    events = barriers.renamed(launch.events, launch.barriers, source_text(source))
+    events = barriers.rename_barriers(launch.events, launch.barriers, source_text(source))
     chart = pipeline.chart(events, failed=finding is not None)
     if finding is not None:
         out.print(Text.assemble(view.verdict(finding.verdict), f"  {finding.cause}\n"))
@@ -172,23 +178,23 @@ def _show_pipeline(item: Item, tree: Tree, picture: Path | None) -> int:
     out.print(pipeline.text(chart))
     out.print()
     figure = pipeline_picture.draw(chart, f"{item.name}: {source.name}, {case}")
-    kept = _keep(item, figure, picture or progress.folder(item.root) / f"{item.name}-pipeline.png")
-    return kept if finding is None else NOT_YET
+    exit_status = _write_picture(item, figure, picture or progress.folder(item.root) / f"{item.name}-pipeline.png")
+    return exit_status if finding is None else NOT_YET
 
 
 def _show_assembly(heaviest: Drawn, source: Path) -> int:
     from kernelpath.show import assembly
 
-    found = assembly.of_launch(heaviest, source_text(source))
+    line_map = assembly.of_launch(heaviest, source_text(source))
     with out.pager() if out.is_terminal else contextlib.nullcontext():
         kernel = assembly.demangled(heaviest.kernel)
         out.print(Text.assemble((source.name, "bold"), f", kernel {kernel}"), soft_wrap=True)
-        out.print(assembly.table(found))
+        out.print(assembly.table(line_map))
     return PASSED
 
 
-def _record(program: Path, folder: Path | None) -> int:
-    """Record a program's step, and say what is there and what is not."""
+def _record_program(program: Path, folder: Path | None) -> int:
+    """Record a program's step, and print what was written and what is missing."""
     if not program.is_file():
         raise Failure(f"there is no file {program}; give --record one that exists")
     folder = folder or progress.folder(registry.root()) / "recording"
@@ -196,14 +202,14 @@ def _record(program: Path, folder: Path | None) -> int:
 
     with errors.status(program.name) as status:
         try:
-            lacking = recording.record_step(program, folder, lambda doing: status.update(f"{program.name}: {doing}"))
+            reason = recording.record_step(program, folder, lambda step: status.update(f"{program.name}: {step}"))
         except recording.RecordingFailed as error:
             raise Failure(f"{program.name} was not recorded: {error}") from error
-    shown = words.path(folder, Path.cwd())
-    out.print(f"{shown}/trace.json: open it at ui.perfetto.dev")
-    if lacking:
-        out.print(f"no counters: {lacking}", soft_wrap=True)
+    folder_path = words.path(folder, Path.cwd())
+    out.print(f"{folder_path}/trace.json: open it at ui.perfetto.dev")
+    if reason:
+        out.print(f"no counters: {reason}", soft_wrap=True)
         return NOT_YET
-    out.print(f"{shown}/ncu.csv: the counters of its kernels")
-    view.step(out, f"kp check profile --trace {shown}")
+    out.print(f"{folder_path}/ncu.csv: the counters of its kernels")
+    view.step(out, f"kp check profile --trace {folder_path}")
     return PASSED

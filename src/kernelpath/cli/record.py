@@ -1,4 +1,4 @@
-"""The learner's progress, as the verbs read it and add to it. What cannot be saved is a warning, never a failure."""
+"""Read and update the learner's progress for the commands. What cannot be saved is a warning, never a failure."""
 
 from __future__ import annotations
 
@@ -13,44 +13,44 @@ from kernelpath.verdict import Report
 
 
 def records() -> list[tuple[Item, Record]]:
-    """Every exercise in the order of the syllabus, with what is known of it."""
-    known = Progress(registry.root(), warn).records()
-    return [(item, known.get(item.stem, progress.NOTHING)) for item in registry.exercises()]
+    """Return every exercise in the order of the syllabus, with its saved record."""
+    saved = Progress(registry.root(), warn).records()
+    return [(item, saved.get(item.stem, progress.EMPTY_RECORD)) for item in registry.exercises()]
 
 
 def next_item() -> Item | None:
-    """The first exercise of the syllabus that has not been passed."""
+    """Return the first exercise of the syllabus that has not been passed."""
     return next((item for item, record in records() if not record.passed), None)
 
 
-def unfinished() -> Item:
-    """The same. Raises Failure where every exercise has been passed."""
+def require_next_item() -> Item:
+    """Return the next exercise. Raises Failure if every exercise has been passed."""
     item = next_item()
     if item is None:
         raise Failure("every exercise is passed; name one to grade it again, or give --all")
     return item
 
 
-def passed(item: Item) -> bool:
-    """Whether an exercise has been passed before."""
+def has_passed(item: Item) -> bool:
+    """Return whether an exercise has been passed before."""
     return dict(records())[item].passed is not None
 
 
 def save(item: Item, change: Callable[[Record], Record]) -> None:
-    """Replace what is known of an exercise by `change` of it."""
+    """Replace the record of an exercise by the result of `change`."""
     try:
         Progress(item.root, warn).update(item.stem, change)
     except progress.NotSaved as error:
         warn(str(error))
 
 
-def remember(item: Item, graded: Report) -> None:
-    """Save a pass, and keep the report with the sources that were graded."""
+def save_result(item: Item, graded: Report) -> None:
+    """Save a pass, and the report with the sources that were graded."""
     if graded.verdict.passed:
         save(item, lambda record: progress.with_report(record, graded))
         _reveal(item)
     try:
-        Progress(item.root, warn).keep(graded, item.files("phases"))
+        Progress(item.root, warn).save_report(graded, item.files("phases"))
     except progress.NotSaved as error:
         warn(str(error))
 
@@ -64,6 +64,6 @@ def _reveal(item: Item) -> None:
 
 
 def seconds_of_last(item: Item) -> float | None:
-    """Seconds that the last saved grading of the exercise took; None before the first one, and if it ended early."""
-    kept = Progress(item.root, lambda _: None).kept(item.stem)
-    return kept.report.seconds if kept and kept.report.verdict.passed else None
+    """Return the seconds of the last saved grading of the exercise; None before the first pass."""
+    saved = Progress(item.root, lambda _: None).load_report(item.stem)
+    return saved.report.seconds if saved and saved.report.verdict.passed else None

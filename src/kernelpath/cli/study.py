@@ -1,9 +1,8 @@
-"""solution, bench and report: what a learner can learn from besides the verdict."""
+"""Implement solution, bench and report, from which learners learn besides the verdict."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 from rich.text import Text
@@ -22,15 +21,12 @@ from kernelpath.cli.common import (
     warn,
 )
 from kernelpath.cli.profiling import show_lines
-from kernelpath.cli.record import passed, records, remember
+from kernelpath.cli.record import has_passed, records, save_result
 from kernelpath.course import lesson, progress, registry, stubs
 from kernelpath.course.progress import Progress
 from kernelpath.course.registry import Item
 from kernelpath.files import source_text, write_atomically
 from kernelpath.show import difference, view
-
-if TYPE_CHECKING:
-    pass
 
 
 @click.command()
@@ -43,14 +39,14 @@ def solution(item: Item, peek: bool) -> int:
     """
     if not item.files("solutions"):
         raise Failure(f"the solution of {item.name} is withheld: there is no {words.path(item.solution, item.course)}")
-    if not (peek or passed(item)):
+    if not (peek or has_passed(item)):
         out.print(f"{item.name} is not passed yet; --peek shows its solution all the same.")
         view.step(out, f"kp hint {item.name}")
         return NOT_YET
     for reference in item.files("solutions"):
-        yours = stubs.stub_of(item, reference)
-        names = (words.path(yours, item.root), words.path(reference, item.course))
-        difference.show(out, names, (source_text(yours) if yours.is_file() else "", source_text(reference)))
+        own_file = stubs.stub_of(item, reference)
+        names = (words.path(own_file, item.root), words.path(reference, item.course))
+        difference.show(out, names, (source_text(own_file) if own_file.is_file() else "", source_text(reference)))
         out.print()
     with errors.status(f"{item.name}: starting"):
         grading.start_workers()
@@ -68,7 +64,7 @@ def solution(item: Item, peek: bool) -> int:
 
 
 def _show_counters(item: Item, title: str, file: Path) -> None:
-    """What the heaviest launch of a submission asked of memory, line by line, counted on the PTX machine."""
+    """Print the memory traffic of a submission's heaviest launch, line by line, counted on the PTX machine."""
     from kernelpath.grading import grade
 
     with errors.status(f"{item.name}: counting {title}"), grade.Session(item, file, device="cpu") as session:
@@ -93,9 +89,9 @@ def _show_counters(item: Item, title: str, file: Path) -> None:
 def bench(item: Item, picture: Path | None, seed: int | None, json_to: str | None) -> int:
     """Measure on the GPU and draw the roofline."""
     grading.check_json_target(json_to)
-    first = not passed(item)
+    first = not has_passed(item)
     graded = grading.grade(item, item.stub, item.name, device="cuda", seed=seed, bench=True)
-    remember(item, graded)
+    save_result(item, graded)
     if json_to is not None:
         grading.write_json(json_to, [graded], single=True)
     if json_to != "-":

@@ -1,4 +1,4 @@
-"""dev gradescope, classroom, summary: for teachers whose class hands in elsewhere."""
+"""Implement dev gradescope, classroom and summary, for teachers whose class hands in elsewhere."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def gradescope(what: tuple[str, ...], to: Path | None, extra_index: str) -> int:
 
     It is a zip that grades the exercises of weeks, or single exercises.
     """
-    from kernelpath.dev.gradescope import GIGABYTES, NotAnIndex, NotPacked, pack
+    from kernelpath.dev.gradescope import GIGABYTES, InvalidIndex, PackingError, pack
 
-    items = _chosen(what)
+    items = _find_exercises(what)
     to = to or Path(f"gradescope-{'-'.join(what)}.zip")
-    with _writing(to, items, NotPacked, NotAnIndex), errors.status("building the wheel"):
+    with _report_written(to, items, PackingError, InvalidIndex), errors.status("building the wheel"):
         pack(items, to, items[0].root, extra_index)
     container = f"a container with {GIGABYTES} GB of memory"
     view.step(
@@ -57,11 +57,11 @@ def classroom(what: tuple[str, ...], course: str, to: Path, extra_index: str) ->
 
     It grades the exercises of weeks, or single exercises, after each push.
     """
-    from kernelpath.dev.gradescope import NotAnIndex
-    from kernelpath.dev.workflow import NotARepository, workflow
+    from kernelpath.dev.gradescope import InvalidIndex
+    from kernelpath.dev.workflow import InvalidRepository, workflow
 
-    items = _chosen(what)
-    with _writing(to, items, NotARepository, NotAnIndex):
+    items = _find_exercises(what)
+    with _report_written(to, items, InvalidRepository, InvalidIndex):
         write_atomically(to, workflow(items, course, extra_index))
     view.step(out, "commit it to the assignment's template repository as .github/workflows/classroom.yml")
     return PASSED
@@ -72,38 +72,42 @@ def classroom(what: tuple[str, ...], course: str, to: Path, extra_index: str) ->
 def summary(folder: Path) -> int:
     """Print what `kp grade` wrote to a folder as Markdown. Exit status 1 unless everything passed."""
     from kernelpath.school import gradebook
-    from kernelpath.school.summary import markdown
+    from kernelpath.school.summary import format_markdown
 
     try:
-        grades = gradebook.saved(folder)
+        grades = gradebook.read_all(folder)
     except (OSError, ValidationError) as error:
         raise Failure(f"{folder} holds no grades of this version of kernelpath; kp grade writes them") from error
-    sys.stdout.write(markdown(grades))
-    return PASSED if all(one.report and one.report.verdict.passed for one in grades) else NOT_YET
+    sys.stdout.write(format_markdown(grades))
+    return PASSED if all(grade.report and grade.report.verdict.passed for grade in grades) else NOT_YET
 
 
 @contextlib.contextmanager
-def _writing(to: Path, items: Sequence[Item], *refused: type[Exception]) -> Iterator[None]:
-    """Write `to` inside, then say so. refused: what else may keep it from being written. Raises Failure."""
+def _report_written(to: Path, items: Sequence[Item], *expected_errors: type[Exception]) -> Iterator[None]:
+    """Write `to` inside the context, then print so. Raises Failure.
+
+    Args:
+        refused: Further exceptions that keep the file from being written.
+    """
     try:
         yield
-    except refused as error:
+    except expected_errors as error:
         raise Failure(str(error)) from error
     except OSError as error:
         raise Failure(f"cannot write {to}: {error.strerror}; give --out a path that can be written") from error
     out.print(f"wrote {to}: {', '.join(item.name for item in items)}", soft_wrap=True)
 
 
-@places.anywhere()
-def _chosen(what: Sequence[str]) -> list[Item]:
-    """The exercises of weeks, by their numbers, and of names. Raises Failure for a week without exercises."""
-    found: dict[Item, None] = {}
-    for one in what:
-        if one.isdecimal():
-            of_week = [item for item in registry.exercises() if item.week == int(one)]
+@places.allow_package_course()
+def _find_exercises(selection: Sequence[str]) -> list[Item]:
+    """Return the exercises of weeks, by their numbers, and of names. Raises Failure for a week without exercises."""
+    items: dict[Item, None] = {}
+    for week_or_name in selection:
+        if week_or_name.isdecimal():
+            of_week = [item for item in registry.exercises() if item.week == int(week_or_name)]
             if not of_week:
-                raise Failure(f"week {one} has no exercises; kp list shows those that there are")
-            found.update(dict.fromkeys(of_week))
+                raise Failure(f"week {week_or_name} has no exercises; kp list shows those that there are")
+            items.update(dict.fromkeys(of_week))
         else:
-            found[registry.find(one)] = None
-    return list(found)
+            items[registry.find(week_or_name)] = None
+    return list(items)

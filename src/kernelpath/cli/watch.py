@@ -1,4 +1,4 @@
-"""watch: grades a file whenever it is saved. Polls, which works on every file system that an editor may save to."""
+"""Implement `kp watch`: grade a file whenever it is saved, by polling, which works on every file system."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.text import Text
 
 from kernelpath.cli import grading
 from kernelpath.cli.common import PASSED, Failure, device_option, errors, optional_name_argument, out, seed_option
-from kernelpath.cli.record import passed, remember, unfinished
+from kernelpath.cli.record import has_passed, require_next_item, save_result
 from kernelpath.course.registry import Item
 from kernelpath.verdict import Report
 
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.05
 
 
-def saves(paths: Sequence[Path]) -> Iterator[None]:
-    """Yield at once, and then after every change of one of the files. A file that is gone counts once it is back."""
-    seen: list[tuple[int, int]] | None = None
+def wait_for_saves(paths: Sequence[Path]) -> Iterator[None]:
+    """Yield at once, and then after every change of one of the files. A deleted file counts once it is back."""
+    last_stamps: list[tuple[int, int]] | None = None
     while True:
-        now = _stamps(paths)
-        if now is not None and now != seen:
-            seen = now
+        stamps = _file_stamps(paths)
+        if stamps is not None and stamps != last_stamps:
+            last_stamps = stamps
             yield
         else:
             time.sleep(POLL_SECONDS)
 
 
-def _stamps(paths: Sequence[Path]) -> list[tuple[int, int]] | None:
+def _file_stamps(paths: Sequence[Path]) -> list[tuple[int, int]] | None:
     try:
         return [(status.st_mtime_ns, status.st_size) for status in map(Path.stat, paths)]
     except FileNotFoundError:
@@ -51,26 +51,26 @@ def watch(item: Item | None, device: Device, seed: int | None) -> int:
 
     Without a NAME: the next one. Ctrl-C ends.
     """
-    item = item or unfinished()
+    item = item or require_next_item()
     with errors.status(f"{item.name}: starting"):
         grading.start_workers()
         from kernelpath.grading import grade
     try:
         with grade.Session(item, item.stub, device=device, warm=True) as check_now:
-            for _ in saves(item.files("phases")):
-                _show_again(item, check_now(seed=seed))
+            for _ in wait_for_saves(item.files("phases")):
+                _show_update(item, check_now(seed=seed))
     except grade.Usage as error:
         raise Failure(str(error)) from error
     return PASSED
 
 
-def _show_again(item: Item, graded: Report) -> None:
+def _show_update(item: Item, graded: Report) -> None:
     if out.is_terminal:
         out.clear()
     command = f"kp check {item.name}"
-    at_once = graded.next_step.replace(f", then {command}", " and save it")
+    next_step = graded.next_step.replace(f", then {command}", " and save it")
     replay = command + " --" in graded.next_step
-    told = graded if replay else dataclasses.replace(graded, next_step=at_once)
-    grading.show(item, told, first=not passed(item))
-    remember(item, graded)
+    shown_report = graded if replay else dataclasses.replace(graded, next_step=next_step)
+    grading.show(item, shown_report, first=not has_passed(item))
+    save_result(item, graded)
     out.print(Text("\nwatching; Ctrl-C ends", "dim"))

@@ -1,4 +1,4 @@
-"""A phase's exam as it is declared: `checks/<phase>/checkpoint.py`, with prose in checkpoint.md, kernels in reading/.
+"""Declare a phase's exam: `checks/<phase>/checkpoint.py`, with prose in checkpoint.md and kernels in reading/.
 
     ## Week 2: in_flight, section 1
 
@@ -17,9 +17,9 @@
     - 2 points: what a good answer names.
     - 1 point: what else.
 
-A question has the form that `course.lesson` describes, a name, and the section of the week's notebook that prepares it,
-where there is one. Names in braces stand for the numbers that
-checkpoint.py declares under that name; a question without such numbers is taken as it is.
+A question has the format that `course.lesson` describes, a name, and the section of the week's notebook that prepares
+it, if there is one. Names in braces stand for the numbers that checkpoint.py declares under the question's name. A
+question without such numbers is used as it is.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ from kernelpath.course.errors import DeclarationError, require
 from kernelpath.course.lesson import Question, Section
 from kernelpath.course.spec import Exercise
 
-FEWEST_WORDS, MOST_WORDS = 50, 200
-"""Of a written answer."""
+MIN_WORDS = 50
+MAX_WORDS = 200
+"""The length of a written answer."""
 
 _WEEK = re.compile(r"Week (\d+): (\w+)(?:, section (\d+))?")
 _WRITTEN = re.compile(r"Written: (\w+)")
@@ -47,58 +48,65 @@ _CRITERION = re.compile(r"- (\d) points?: (\S.*)")
 
 @dataclass(frozen=True)
 class Numbers:
-    """The numbers of a question, drawn for each learner.
+    """The numbers of a question, which the learner's name selects.
 
-    ranges: what each of them is drawn from, by name. computed: `computed(**drawn)` gives the others, the answer among
-    them. unless: `unless(**drawn)` refuses a draw.
+    Attributes:
+        ranges: The possible values of each number, by name.
+        computed: A function from the numbers to further numbers, the answer among them.
+        unless: A predicate of the numbers that are not to be used together.
     """
 
     ranges: Mapping[str, Sequence[Any]]
     computed: Callable[..., Mapping[str, Any]]
     unless: Callable[..., bool] | None = None
 
-    def draws(self) -> Iterator[dict[str, Any]]:
-        """Every draw that there is, with what is computed."""
+    def all_values(self) -> Iterator[dict[str, Any]]:
+        """Yield every permitted combination of numbers, with the computed numbers."""
         for values in itertools.product(*self.ranges.values()):
-            drawn = dict(zip(self.ranges, values, strict=True))
-            if self.unless is None or not self.unless(**drawn):
-                yield {**drawn, **self.computed(**drawn)}
+            numbers = dict(zip(self.ranges, values, strict=True))
+            if self.unless is None or not self.unless(**numbers):
+                yield {**numbers, **self.computed(**numbers)}
 
 
 @dataclass(frozen=True)
-class Posed:
-    """A question of checkpoint.md, by its name and the week whose notebook prepares it, in this section; 0 for any."""
+class QuestionTemplate:
+    """A question of checkpoint.md, whose numbers differ from learner to learner.
+
+    Attributes:
+        week: The week whose notebook prepares the question.
+        section_number: The section of that notebook, 0 if there is none.
+    """
 
     week: int
     name: str
     section: Section
     numbers: Numbers | None = None
-    read: int = 0
+    section_number: int = 0
 
-    def every(self) -> Iterator[Question]:
-        """The question with every draw of its numbers. Raises DeclarationError for one that is no question."""
-        yield from map(self._with, self.numbers.draws() if self.numbers else [{}])
+    def all_questions(self) -> Iterator[Question]:
+        """Yield the question with every combination of its numbers. Raises DeclarationError."""
+        yield from map(self._fill_in, self.numbers.all_values() if self.numbers else [{}])
 
-    def drawn(self, seed: int) -> Question:
-        """The question with the numbers that the seed draws. Raises DeclarationError."""
-        draws = list(self.numbers.draws()) if self.numbers else [{}]
-        return self._with(random.Random(seed).choice(draws))
+    def generate(self, seed: int) -> Question:
+        """Return the question with the numbers that `seed` selects. Raises DeclarationError."""
+        combinations = list(self.numbers.all_values()) if self.numbers else [{}]
+        return self._fill_in(random.Random(seed).choice(combinations))
 
-    def _with(self, values: Mapping[str, Any]) -> Question:
+    def _fill_in(self, values: Mapping[str, Any]) -> Question:
         if self.numbers is None:
-            return lesson.question(self.section)
+            return lesson.parse_question(self.section)
         try:
             blocks = tuple(
                 (line, tuple(text.format_map(values) for text in lines)) for line, lines in self.section.blocks
             )
         except (KeyError, ValueError, IndexError) as error:
             raise self.section.error(f"{error!r} is not one of {', '.join(values)} of {self.name}") from error
-        return lesson.question(replace(self.section, blocks=blocks))
+        return lesson.parse_question(replace(self.section, blocks=blocks))
 
 
 @dataclass(frozen=True)
 class Criterion:
-    """What a good written answer names, and the points for it."""
+    """A point that a good written answer makes, and its worth."""
 
     points: int
     text: str
@@ -106,7 +114,7 @@ class Criterion:
 
 @dataclass(frozen=True)
 class Prompt:
-    """What is to be answered in writing, and the rubric by which a person marks it. No program does."""
+    """A question to be answered in writing, and the rubric by which a person marks the answer. No program does."""
 
     name: str
     ask: str
@@ -118,10 +126,11 @@ class Prompt:
 
 
 @dataclass(frozen=True)
-class Twist:
+class DeliverableVariant:
     """The deliverable as some learners get it: an exercise of its own, for which no solution is published.
 
-    stub: the files that a learner starts from, by suffix; the statement is the docstring of the ".py" file.
+    Attributes:
+        stub: The files that a learner starts from, by suffix. The docstring of the ".py" file is the statement.
     """
 
     name: str
@@ -133,72 +142,81 @@ class Twist:
 class Checkpoint:
     """A phase's exam.
 
-    deliverable: the name of the exercise whose twists are handed in. numbers: by the name of the question.
-    faults, pictures: how many of the kernels in reading/ with a planted fault, and how many counter pictures, a learner
-    gets. pass_mark: the share of the questions, and of the reading tasks, that has to be answered correctly.
-    questions, prompts: read from checkpoint.md.
+    Attributes:
+        deliverable: The name of the exercise whose variants are handed in.
+        numbers: The numbers of each question that has any, by the question's name.
+        faults: The number of kernels with a planted fault in reading/ that a learner gets.
+        pictures: The number of counter pictures that a learner gets.
+        pass_mark: The share of questions and reading tasks that must be answered correctly.
+        questions: Read from checkpoint.md.
+        prompts: Read from checkpoint.md.
     """
 
     deliverable: str
-    twists: Sequence[Twist]
+    variants: Sequence[DeliverableVariant]
     numbers: Mapping[str, Numbers] = field(default_factory=dict)
     faults: int = 0
     pictures: int = 0
     pass_mark: float = 0.7
-    questions: tuple[Posed, ...] = ()
+    questions: tuple[QuestionTemplate, ...] = ()
     prompts: tuple[Prompt, ...] = ()
 
     def __post_init__(self) -> None:
         require(0 < self.pass_mark <= 1, f"pass_mark: {self.pass_mark} is not a share")
-        require(bool(self.twists), "twists: none is declared")
-        require(len({one.name for one in self.twists}) == len(self.twists), "twists: two have the same name")
+        require(bool(self.variants), "twists: none is declared")
+        require(
+            len({variant.name for variant in self.variants}) == len(self.variants), "twists: two have the same name"
+        )
 
-    def twist(self, name: str) -> Twist:
-        """Raises DeclarationError where the course no longer has it."""
-        found = next((one for one in self.twists if one.name == name), None)
-        if found is None:
+    def variant(self, name: str) -> DeliverableVariant:
+        """Return the variant of this name. Raises DeclarationError if the course no longer has the variant."""
+        variant = next((variant for variant in self.variants if variant.name == name), None)
+        if variant is None:
             raise DeclarationError(f"there is no twist {name!r}; the course has changed since it was drawn")
-        return found
+        return variant
 
 
 def read(path: Path, declared: Checkpoint) -> Checkpoint:
-    """The exam with the prose of checkpoint.md. Raises DeclarationError, which names the file and the line."""
-    questions: list[Posed] = []
+    """Add the prose of checkpoint.md to `declared`. Raises DeclarationError, which names the file and the line."""
+    questions: list[QuestionTemplate] = []
     prompts: list[Prompt] = []
     for section in lesson.sections(path):
-        if found := _WEEK.fullmatch(section.heading):
-            numbers = declared.numbers.get(found[2])
-            questions.append(Posed(int(found[1]), found[2], section, numbers, int(found[3] or 0)))
-        elif found := _WRITTEN.fullmatch(section.heading):
-            prompts.append(_prompt(found[1], section))
+        if match := _WEEK.fullmatch(section.heading):
+            numbers = declared.numbers.get(match[2])
+            questions.append(QuestionTemplate(int(match[1]), match[2], section, numbers, int(match[3] or 0)))
+        elif match := _WRITTEN.fullmatch(section.heading):
+            prompts.append(_parse_prompt(match[1], section))
         else:
             headings = '"## Week 3: name_of_the_question" and "## Written: name"'
             raise section.error(f'"## {section.heading}" is not expected here; the headings are {headings}')
-    names = [posed.name for posed in questions] + [prompt.name for prompt in prompts]
+    names = [template.name for template in questions] + [prompt.name for prompt in prompts]
     require(bool(questions), f'{path}: it has no question; write one below "## Week 3: name_of_the_question"')
     require(len(set(names)) == len(names), f"{path}: two questions have the same name")
     unused = sorted(set(declared.numbers) - set(names))
     require(not unused, f"{path}: no question is named {', '.join(unused)}, for which checkpoint.py has numbers")
-    for one in questions:
-        next(one.every())
-    return replace(declared, questions=tuple(sorted(questions, key=lambda one: one.week)), prompts=tuple(prompts))
+    for template in questions:
+        next(template.all_questions())
+    return replace(
+        declared, questions=tuple(sorted(questions, key=lambda template: template.week)), prompts=tuple(prompts)
+    )
 
 
-def _prompt(name: str, section: Section) -> Prompt:
-    """What is asked, then "Rubric:", then the criteria."""
+def _parse_prompt(name: str, section: Section) -> Prompt:
+    """Parse a section that has the question, then "Rubric:", then the criteria."""
     texts = [" ".join(line.strip() for line in lines) for _, lines in section.blocks]
-    form = 'a prompt is followed by "Rubric:" and by a list such as "- 2 points: names the bound"'
+    expected = 'a prompt is followed by "Rubric:" and by a list such as "- 2 points: names the bound"'
     if len(texts) < 3 or texts[-2] != "Rubric:":
-        raise section.error(form)
+        raise section.error(expected)
     line, lines = section.blocks[-1]
-    found = [_CRITERION.fullmatch(text) for text in _items(lines)]
-    criteria = tuple(Criterion(int(one[1]), lesson.unescaped(one[2])) for one in found if one)
-    if len(criteria) < len(found):
-        raise section.error(form, line)
+    matches = [_CRITERION.fullmatch(text) for text in _list_items(lines)]
+    criteria = tuple(Criterion(int(match[1]), lesson.remove_escapes(match[2])) for match in matches if match)
+    if len(criteria) < len(matches):
+        raise section.error(expected, line)
     return Prompt(name, replace(section, blocks=section.blocks[:-2]).text(), criteria)
 
 
-def _items(lines: Sequence[str]) -> list[str]:
+def _list_items(lines: Sequence[str]) -> list[str]:
+    """Join the lines of each list item."""
     items: list[str] = []
     for text in lines:
         if text.startswith("  ") and items:

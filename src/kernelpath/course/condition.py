@@ -1,4 +1,4 @@
-"""The condition of a computation: how far rounding on the way moves each element of its result."""
+"""Compute the condition of a computation: how far intermediate rounding moves each element of its result."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import torch
 Reference = Callable[..., torch.Tensor | tuple[torch.Tensor, ...]]
 
 SAMPLES = 16
-"""Evaluations of the reference. The root mean square of 16 deviations is within a factor of 2 of its expectation."""
+"""The evaluations of the reference. The root mean square of 16 deviations is within a factor of 2 of its mean."""
 
 _LEAST_NOISE = 2.0**-20
-"""Far above the unit roundoff of float64, in which the reference is evaluated, and small enough to be linear."""
+"""Far above the unit roundoff of float64, in which the reference is evaluated, yet small enough to be linear."""
 
 
 def unit_roundoff(dtype: torch.dtype) -> float:

@@ -1,4 +1,4 @@
-"""Delivers the course's files to a learner's folder, and never overwrites one that the learner changed."""
+"""Deliver the course's files to a learner's folder, without overwriting a file that the learner changed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import kernelpath
 from kernelpath.course import places
-from kernelpath.course.places import GIVEN, Marker
+from kernelpath.course.places import DELIVERED_TREES, Marker
 from kernelpath.course.progress import NotSaved
 from kernelpath.course.registry import Item
 from kernelpath.files import write_atomically
@@ -18,16 +18,18 @@ from kernelpath.files import write_atomically
 SOLUTIONS = "solutions"
 README = "README.md"
 OPEN_NOTEBOOKS = "jupyter lab notebooks"
-"""The command that opens the notebooks, in a course folder."""
+"""The command that opens the notebooks in a course folder."""
 
-_NOT_GIVEN = {"__pycache__", ".ipynb_checkpoints"}
+_IGNORED_NAMES = {"__pycache__", ".ipynb_checkpoints"}
 
 
 @dataclass(frozen=True)
-class Delivered:
-    """What became of a learner's folder. Files are named by their paths in it.
+class DeliveryResult:
+    """The result of a delivery. Files are named by their paths in the learner's folder.
 
-    aside: the new version, by the changed file that it is for. left: changed files that the course no longer has.
+    Attributes:
+        aside: Each changed file with the path of its new version.
+        left: Changed files that the course no longer has.
     """
 
     version: str
@@ -37,37 +39,42 @@ class Delivered:
     left: tuple[str, ...] = ()
 
 
-def deliver(folder: Path, before: Marker | None = None) -> Delivered:
-    """Bring a folder to this version of the course; it is made if it does not exist.
+def deliver(folder: Path, previous: Marker | None = None) -> DeliveryResult:
+    """Bring a folder, which is created if needed, to this version of the course. Raises OSError.
 
-    before: its marker, which says which files the learner has not changed. Without one, every file that is there counts
-    as changed. It can be repeated after an interruption: nothing of the learner's is ever replaced. Raises OSError.
+    A delivery can be repeated after an interruption: no file of the learner's is ever replaced.
+
+    Args:
+        before: The folder's marker, which identifies files that the learner has not changed. Without a marker, every
+            existing file counts as changed.
     """
-    known = before.files if before else {}
-    source, version = places.given(), kernelpath.__version__
-    files = dict(_files(source, [name for name in known if name.startswith(f"{SOLUTIONS}/")]))
+    known_digests = previous.files if previous else {}
+    source = places.given()
+    version = kernelpath.__version__
+    files = dict(_files_to_deliver(source, [name for name in known_digests if name.startswith(f"{SOLUTIONS}/")]))
     marker = Marker(version, {name: _digest(content) for name, content in files.items()})
-    written, aside = [], []
+    written = []
+    aside = []
     for name, content in files.items():
-        place = folder / name
-        there = place.read_bytes() if os.path.lexists(place) else None
-        if there == content:
+        path = folder / name
+        existing = path.read_bytes() if os.path.lexists(path) else None
+        if existing == content:
             continue
-        if there is None or _digest(there) == known.get(name):
-            _write(place, content)
+        if existing is None or _digest(existing) == known_digests.get(name):
+            _write(path, content)
             written.append(name)
-        elif known.get(name) != marker.files[name]:
-            other = f"new-{version}/{name}"
-            if not (folder / other).exists():
-                _write(folder / other, content)
-            aside.append((name, other))
-    removed, left = _superseded(folder, known, marker.files)
+        elif known_digests.get(name) != marker.files[name]:
+            new_file = f"new-{version}/{name}"
+            if not (folder / new_file).exists():
+                _write(folder / new_file, content)
+            aside.append((name, new_file))
+    removed, kept_files = _remove_superseded(folder, known_digests, marker.files)
     marker.write(folder)
-    return Delivered(version, tuple(written), tuple(removed), tuple(aside), tuple(left))
+    return DeliveryResult(version, tuple(written), tuple(removed), tuple(aside), tuple(kept_files))
 
 
 def reveal(item: Item) -> tuple[Path, ...]:
-    """Put the solution of a passed exercise into the learner's folder; what is there already stays. Raises NotSaved.
+    """Copy the solution of a passed exercise to the learner's folder, without replacing files. Raises NotSaved.
 
     Returns the files that it wrote; none in a checkout, which has every solution.
     """
@@ -83,18 +90,18 @@ def reveal(item: Item) -> tuple[Path, ...]:
             digests = {name: _digest(content) for name, content in written.items()}
             replace(marker, files={**marker.files, **digests}).write(item.root)
     except OSError as error:
-        told = f"{error.strerror}: {error.filename}"
-        raise NotSaved(f"the solution was not put into your folder: {told}") from error
+        reason = f"{error.strerror}: {error.filename}"
+        raise NotSaved(f"the solution was not put into your folder: {reason}") from error
     return tuple(item.root / name for name in written)
 
 
-def _files(source: Path, revealed: list[str]) -> Iterator[tuple[str, bytes]]:
-    """What the course gives, with the solutions that the learner has got already; by path in the learner's folder."""
+def _files_to_deliver(source: Path, revealed: list[str]) -> Iterator[tuple[str, bytes]]:
+    """Yield the files of the course, with solutions that the learner already has, by path in the learner's folder."""
     yield README, _readme().encode()
-    for name in GIVEN:
-        place = source / name
-        for path in [place] if place.is_file() else sorted(place.rglob("*")):
-            if path.is_file() and not _NOT_GIVEN & set(path.parts):
+    for name in DELIVERED_TREES:
+        tree = source / name
+        for path in [tree] if tree.is_file() else sorted(tree.rglob("*")):
+            if path.is_file() and not _IGNORED_NAMES & set(path.parts):
                 yield str(path.relative_to(source)), path.read_bytes()
     for name in revealed:
         if _is_inside(name) and (source / name).is_file():
@@ -127,26 +134,29 @@ with the installed kernelpath, and never overwrites a file that you changed.
 """
 
 
-def _superseded(folder: Path, known: Mapping[str, str], files: Mapping[str, str]) -> tuple[list[str], list[str]]:
-    """Remove the unchanged files that the course no longer has. Returns these, and the changed ones, which stay."""
-    removed, left = [], []
-    for name in sorted(set(filter(_is_inside, known)) - set(files)):
-        place = folder / name
-        if not place.is_file():
+def _remove_superseded(
+    folder: Path, known_digests: Mapping[str, str], files: Mapping[str, str]
+) -> tuple[list[str], list[str]]:
+    """Remove unchanged files that the course no longer has. Return these, and the changed ones, which stay."""
+    removed = []
+    changed = []
+    for name in sorted(set(filter(_is_inside, known_digests)) - set(files)):
+        path = folder / name
+        if not path.is_file():
             continue
-        if _digest(place.read_bytes()) == known[name]:
-            place.unlink()
+        if _digest(path.read_bytes()) == known_digests[name]:
+            path.unlink()
             removed.append(name)
         else:
-            left.append(name)
-    return removed, left
+            changed.append(name)
+    return removed, changed
 
 
 def _is_inside(name: str) -> bool:
-    """Whether a path that a marker names leads to a file of the course in the folder: the marker may be anybody's."""
+    """Return whether a path in a marker, which anybody may have written, is a file of the course in the folder."""
     path = Path(name)
-    given = any(path.is_relative_to(tree) for tree in (*GIVEN, SOLUTIONS))
-    return given and path.parts[1:] != () and ".." not in path.parts
+    is_delivered = any(path.is_relative_to(tree) for tree in (*DELIVERED_TREES, SOLUTIONS))
+    return is_delivered and path.parts[1:] != () and ".." not in path.parts
 
 
 def _digest(content: bytes) -> str:

@@ -1,4 +1,4 @@
-"""Errors in the course itself, as opposed to a learner's."""
+"""Define errors in the course itself, as opposed to a learner's."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ class DeclarationError(Exception):
     """A problem, an exercise or a lesson breaks a rule. The message names the field or the line, and the rule."""
 
 
-class Withheld(Exception):
-    """This checkout lacks a reference kernel that is needed. No submission is at fault."""
+class SolutionUnavailable(Exception):
+    """This checkout lacks a reference kernel that is needed, through no fault of a submission."""
 
 
 class LookupFailed(Exception):

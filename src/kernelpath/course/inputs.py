@@ -1,6 +1,7 @@
-"""The arguments of a case as they are drawn: plain, with extreme values, or with tensors that begin anywhere.
+"""Generate the arguments of a case: plain, with extreme values, or with misaligned tensors.
 
-Every exercise gets the last two from what its problem declares; the grader decides when. Grader and worker draw here.
+Every exercise gets the last two from its problem's declarations; the grader decides when. Grader and worker generate
+inputs here.
 """
 
 from __future__ import annotations
@@ -18,20 +19,24 @@ from kernelpath.course.problem import EXACT, Case
 from kernelpath.course.spec import Exercise
 
 ALIGNMENT = 16
-"""Bytes of the widest access that a kernel makes."""
+"""The bytes of the widest access that a kernel makes."""
 
-_GAP = 0xFF
-"""In every byte before, between and after the elements of a tensor that begins anywhere: NaN, or -1."""
+_GAP_BYTE = 0xFF
+"""The value of every byte before, between and after the elements of a misaligned tensor: NaN, or -1."""
 
 
 @dataclass(frozen=True)
-class Variety:
-    """How inputs differ from plain ones.
+class InputMode:
+    """The way in which inputs differ from plain ones.
 
-    extreme: with the values that the problem declares as extreme. unordered: with those that it declares as that, which
-    are compared with nothing but the outputs of another call. misaligned: bit p says that tensor p does not begin
-    at a multiple of 16 bytes; tensors are counted without the other arguments. offsets: seed of where they begin.
-    redistributed: with other lengths of the same number and total, where the problem has lengths on the device.
+    Attributes:
+        extreme: Use the values that the problem declares as extreme.
+        unordered: Use the values that the problem declares as unordered, whose outputs are compared only with another
+            call's.
+        misaligned: A bit mask of the tensors that do not begin at a multiple of 16 bytes. Tensors are counted without
+            the other arguments.
+        offsets: The seed of the misaligned tensors' offsets.
+        redistributed: Use other lengths of the same number and total, if the problem has lengths on the device.
     """
 
     extreme: bool = False
@@ -41,33 +46,35 @@ class Variety:
     redistributed: bool = False
 
     @property
-    def told(self) -> dict[str, str]:
-        """As a further argument of the case."""
+    def label(self) -> dict[str, str]:
+        """Return the mode as a further argument of the case."""
         if self.misaligned:
-            places = [str(place) for place in range(self.misaligned.bit_length()) if self.misaligned >> place & 1]
-            return {"misaligned": "+".join(places)}
+            indices = [str(index) for index in range(self.misaligned.bit_length()) if self.misaligned >> index & 1]
+            return {"misaligned": "+".join(indices)}
         if self.unordered:
             return {"values": "cancelling"}
         return {"values": "extreme"} if self.extreme else {}
 
 
-PLAIN, EXTREME, UNORDERED = Variety(), Variety(extreme=True), Variety(unordered=True)
+PLAIN = InputMode()
+EXTREME = InputMode(extreme=True)
+UNORDERED = InputMode(unordered=True)
 
 
 def moves(exercise: Exercise) -> bool:
-    """Whether the outputs are the inputs' elements, bit for bit, in another place."""
+    """Return whether the outputs are the inputs' elements, bit for bit, in other places."""
     return all(tolerance == EXACT for tolerance in exercise.tolerance.values())
 
 
-def misalignments(exercise: Exercise, inputs: Sequence[Any]) -> list[Variety]:
-    """Each tensor misaligned alone, then all of them; one after another is taken for the cases of an exercise."""
+def misalignments(exercise: Exercise, inputs: Sequence[Any]) -> list[InputMode]:
+    """Return modes that misalign each tensor alone, then all of them. The cases of an exercise take turns."""
     count = 0 if exercise.aligned else len(tensors_of(inputs))
-    masks = [1 << place for place in range(count)]
-    return [Variety(misaligned=mask) for mask in [*masks, *([sum(masks)] if count > 1 else [])]]
+    masks = [1 << index for index in range(count)]
+    return [InputMode(misaligned=mask) for mask in [*masks, *([sum(masks)] if count > 1 else [])]]
 
 
 def serves_vectors(inputs: Sequence[Any]) -> bool:
-    """Whether accesses of 16 bytes could serve every row of every tensor of floats, if it began at a multiple of 16."""
+    """Return whether 16-byte accesses could serve every row of every tensor of floats, if it were aligned."""
     rows = [
         size * tensor.element_size()
         for tensor in tensors_of(inputs)
@@ -81,41 +88,43 @@ def tensors_of(inputs: Sequence[Any]) -> list[torch.Tensor]:
     return [value for value in inputs if isinstance(value, torch.Tensor)]
 
 
-def draw_inputs(
-    exercise: Exercise, case: Case, seed: int, device: torch.device | str, variety: Variety = PLAIN
+def generate_inputs(
+    exercise: Exercise, case: Case, seed: int, device: torch.device | str, mode: InputMode = PLAIN
 ) -> tuple[Any, ...]:
-    """The case's arguments on a device. The same seed and device give the same bits in every process."""
+    """Return the case's arguments on a device. The same seed and device give the same bits in every process."""
     rng = torch.Generator(device).manual_seed(seed)
-    redistributed = exercise.problem.redistributed if variety.redistributed else None
+    redistributed = exercise.problem.redistributed if mode.redistributed else None
     inputs = (redistributed or exercise.inputs)(rng, **case)
-    if variety.extreme:
+    if mode.extreme:
         if exercise.problem.extreme is not None:
             exercise.problem.extreme(rng, *inputs)
         elif moves(exercise):
             for tensor in tensors_of(inputs):
                 draw.any_bits_(rng, tensor)
-    if variety.unordered and exercise.problem.unordered is not None:
+    if mode.unordered and exercise.problem.unordered is not None:
         exercise.problem.unordered(rng, *inputs)
-    if not variety.misaligned:
+    if not mode.misaligned:
         return inputs
-    places = {id(tensor): place for place, tensor in enumerate(tensors_of(inputs))}
-    offsets = random.Random(variety.offsets)  # not rng's: calls with other values have their tensors at the same places
+    index_by_id = {id(tensor): index for index, tensor in enumerate(tensors_of(inputs))}
+    offsets = random.Random(mode.offsets)  # not from rng: calls with other values have the same offsets
     return tuple(
-        _placed(offsets, value, variety.misaligned >> places[id(value)] & 1) if id(value) in places else value
+        _copy_with_gaps(offsets, value, mode.misaligned >> index_by_id[id(value)] & 1)
+        if id(value) in index_by_id
+        else value
         for value in inputs
     )
 
 
-def _placed(offsets: random.Random, tensor: torch.Tensor, misaligned: int) -> torch.Tensor:
-    """The tensor, strides kept, in a storage of its own that begins and ends with gaps."""
+def _copy_with_gaps(offsets: random.Random, tensor: torch.Tensor, misaligned: int) -> torch.Tensor:
+    """Copy the tensor, strides kept, to a storage of its own that begins and ends with gaps."""
     size = tensor.element_size()
-    within = max(ALIGNMENT // size, 1)
-    offset = within
-    if misaligned and within > 1:
-        offset += offsets.randrange(1, within)
+    elements_per_vector = max(ALIGNMENT // size, 1)
+    offset = elements_per_vector
+    if misaligned and elements_per_vector > 1:
+        offset += offsets.randrange(1, elements_per_vector)
     last = sum((extent - 1) * stride for extent, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    elements = offset + (last + 1 if math.prod(tensor.shape) else 0) + within
-    storage = torch.full((elements * size,), _GAP, dtype=torch.uint8, device=tensor.device)
-    placed = storage.view(tensor.dtype).as_strided(tensor.shape, tensor.stride(), offset)
-    draw.once(placed).copy_(draw.once(tensor))
-    return placed
+    elements = offset + (last + 1 if math.prod(tensor.shape) else 0) + elements_per_vector
+    storage = torch.full((elements * size,), _GAP_BYTE, dtype=torch.uint8, device=tensor.device)
+    copied = storage.view(tensor.dtype).as_strided(tensor.shape, tensor.stride(), offset)
+    draw.without_repeats(copied).copy_(draw.without_repeats(tensor))
+    return copied

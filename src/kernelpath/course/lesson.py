@@ -54,9 +54,9 @@ from pathlib import Path
 from kernelpath.course.errors import DeclarationError, require
 
 TODO = "TODO"
-"""Stands in a drafted lesson where prose is still to be written."""
+"""Marks the places of a drafted lesson where prose is still to be written."""
 
-_ESCAPED = re.compile(r"(`[^`]*`)|\\([!-/:-@\[-`{-~])")
+_ESCAPE = re.compile(r"(`[^`]*`)|\\([!-/:-@\[-`{-~])")
 _CHOICE = re.compile(r"- \[(?P<mark>[ xX])\] +(?P<text>\S.*)")
 _ANSWER = re.compile(r"Answer: *(?P<number>\S+?)(?: +within +(?P<percent>\S+) *%)?")
 _WHY = "Why: "
@@ -68,12 +68,13 @@ Block = tuple[int, tuple[str, ...]]
 
 @dataclass(frozen=True)
 class Question:
-    """A question: a choice where `choices` are given, a number otherwise.
+    """A question: a choice if `choices` are given, else a number.
 
-    answer: the right choice, or the right number (in the unit that `ask` names).
-    why: shown after the answer, right or wrong.
-    tolerance: relative, for numbers.
-    predict: the question is asked before a measurement and held against it.
+    Attributes:
+        answer: The right choice, or the right number in the unit that `ask` names.
+        why: The explanation, shown after the answer, right or wrong.
+        tolerance: The relative tolerance of a number.
+        predict: Whether the question is asked before a measurement and compared with it.
     """
 
     ask: str
@@ -92,11 +93,11 @@ class Question:
             number = isinstance(self.answer, (int, float)) and math.isfinite(self.answer)
             require(number, f"questions: without choices the answer must be a finite number, not {self.answer!r}")
 
-    def accepts(self, given: str | float) -> bool:
-        """Whether an answer is right: the choice itself, or a number within the tolerance."""
-        if isinstance(given, str) or isinstance(self.answer, str):
-            return given == self.answer
-        return abs(given - self.answer) <= max(self.tolerance, 1e-9) * abs(self.answer)
+    def accepts(self, answer: str | float) -> bool:
+        """Return whether an answer is right: the choice itself, or a number within the tolerance."""
+        if isinstance(answer, str) or isinstance(self.answer, str):
+            return answer == self.answer
+        return abs(answer - self.answer) <= max(self.tolerance, 1e-9) * abs(self.answer)
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ class Lesson:
 
 @dataclass(frozen=True)
 class Section:
-    """What stands below one heading."""
+    """The text below one heading."""
 
     path: Path
     line: int
@@ -121,14 +122,17 @@ class Section:
         return DeclarationError(f"{self.path}:{line or self.line}: {message}")
 
     def text(self) -> str:
-        """The blocks as they are shown. Raises DeclarationError for an empty section."""
+        """Return the blocks as they are shown. Raises DeclarationError for an empty section."""
         if not self.blocks:
             raise self.error(f'"## {self.heading}" is empty; write its text below the heading')
-        return _shown(self.blocks)
+        return _render_blocks(self.blocks)
 
 
 def read(path: Path) -> Lesson:
-    """The lesson in a file. Raises DeclarationError, which names the file, the line and what should stand there."""
+    """Parse the lesson in a file.
+
+    Raises DeclarationError, which names the file, the line and what is expected there.
+    """
     hints: list[str] = []
     questions: list[Question] = []
     explain = ""
@@ -137,7 +141,7 @@ def read(path: Path) -> Lesson:
         if heading == f"Hint {len(hints) + 1}" and len(hints) < 3:
             hints.append(section.text())
         elif heading in ("Question", "Prediction"):
-            questions.append(question(section, predict=heading == "Prediction"))
+            questions.append(parse_question(section, predict=heading == "Prediction"))
         elif heading == "Explanation" and not explain:
             explain = section.text()
         else:
@@ -153,7 +157,7 @@ def read(path: Path) -> Lesson:
 
 
 def placeholders(path: Path) -> Iterator[str]:
-    """Where a drafted lesson is still to be written: "checks/….md:3: Hint 1"."""
+    """Yield the places where a drafted lesson is still to be written: "checks/….md:3: Hint 1"."""
     for section in sections(path):
         for line, lines in section.blocks:
             if any(f"{TODO}:" in text for text in lines):
@@ -161,30 +165,33 @@ def placeholders(path: Path) -> Iterator[str]:
 
 
 def sections(path: Path) -> list[Section]:
-    """The file cut at its headings. Raises DeclarationError where it cannot be read or does not begin with one."""
+    """Split the file at its headings. Raises DeclarationError if it is unreadable or starts with other text."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise DeclarationError(f"{path} cannot be read: {error}; it holds hints, questions and explanation") from error
-    found: list[Section] = []
-    heading, begun = "", 0
+    file_sections: list[Section] = []
+    heading = ""
+    heading_line = 0
     blocks: list[Block] = []
     for number, text in _blocks(path, lines):
         if not text[0].startswith("## "):
             blocks.append((number, text))
             continue
-        if begun:
-            found.append(Section(path, begun, heading, tuple(blocks)))
+        if heading_line:
+            file_sections.append(Section(path, heading_line, heading, tuple(blocks)))
         elif blocks:
             raise DeclarationError(f'{path}:{blocks[0][0]}: text before the first heading, which begins with "## "')
-        heading, begun, blocks = text[0][3:].strip(), number, []
-    if begun:
-        found.append(Section(path, begun, heading, tuple(blocks)))
-    return found
+        heading = text[0][3:].strip()
+        heading_line = number
+        blocks = []
+    if heading_line:
+        file_sections.append(Section(path, heading_line, heading, tuple(blocks)))
+    return file_sections
 
 
 def _blocks(path: Path, lines: Sequence[str]) -> Iterator[Block]:
-    """Headings, paragraphs and lists, and fenced blocks, each with the number of its first line."""
+    """Yield headings, paragraphs, lists and fenced blocks, each with the number of its first line."""
     block: list[str] = []
     fenced = False
     for number, line in enumerate(lines, start=1):
@@ -204,81 +211,83 @@ def _blocks(path: Path, lines: Sequence[str]) -> Iterator[Block]:
         yield len(lines) + 1 - len(block), tuple(block)
 
 
-def question(section: Section, predict: bool = False) -> Question:
-    """ask, then choices or an answer, then why. Raises DeclarationError."""
-    kinds = [_kind(lines) for _, lines in section.blocks]
-    answers = [place for place, kind in enumerate(kinds) if kind in ("choices", "answer")]
+def parse_question(section: Section, predict: bool = False) -> Question:
+    """Parse a question: its text, then choices or an answer, then the explanation. Raises DeclarationError."""
+    kinds = [_block_kind(lines) for _, lines in section.blocks]
+    answers = [index for index, kind in enumerate(kinds) if kind in ("choices", "answer")]
     if len(answers) != 1:
-        form = '"Answer: 12", "Answer: 201.3 within 2%", or choices ("- [ ] wrong", "- [x] right")'
-        raise section.error(f"a question needs exactly one answer, a paragraph of its own: {form}")
-    (place,) = answers
-    line, lines = section.blocks[place]
-    if place == 0:
+        expected = '"Answer: 12", "Answer: 201.3 within 2%", or choices ("- [ ] wrong", "- [x] right")'
+        raise section.error(f"a question needs exactly one answer, a paragraph of its own: {expected}")
+    (index,) = answers
+    line, lines = section.blocks[index]
+    if index == 0:
         raise section.error("a question begins with what it asks, above the answer")
-    if kinds[place + 1 : place + 2] != ["why"]:
+    if kinds[index + 1 : index + 2] != ["why"]:
         raise section.error(f'the answer is followed by a paragraph that begins with "{_WHY}"', line)
-    why = _shown(section.blocks[place + 1 :]).removeprefix(_WHY)
-    ask = _shown(section.blocks[:place])
+    why = _render_blocks(section.blocks[index + 1 :]).removeprefix(_WHY)
+    ask = _render_blocks(section.blocks[:index])
     try:
-        if kinds[place] == "answer":
-            number, tolerance = _number(lines)
+        if kinds[index] == "answer":
+            number, tolerance = _parse_number(lines)
             return Question(ask, number, why, tolerance=tolerance, predict=predict)
-        choices, right = _choices(lines)
+        choices, right = _parse_choices(lines)
         return Question(ask, right, why, choices=choices, predict=predict)
     except DeclarationError as error:
         raise section.error(str(error), line) from error
 
 
-def _kind(lines: tuple[str, ...]) -> str:
+def _block_kind(lines: tuple[str, ...]) -> str:
     first = lines[0]
     if first.startswith("- ["):
         return "choices"
-    return "answer" if first.startswith("Answer:") else "why" if first.startswith(_WHY) else "text"
+    if first.startswith("Answer:"):
+        return "answer"
+    return "why" if first.startswith(_WHY) else "text"
 
 
-def _number(lines: tuple[str, ...]) -> tuple[float, float]:
-    """The answer, an int where it is written as one, and its relative tolerance."""
-    form = 'write "Answer: 12", or "Answer: 201.3 within 2%" with a relative tolerance'
-    found = _ANSWER.fullmatch(" ".join(lines).strip())
-    require(found is not None, f"{lines[0]!r} is not an answer; {form}")
-    assert found is not None
+def _parse_number(lines: tuple[str, ...]) -> tuple[float, float]:
+    """Parse the answer, an int if it is written as one, and its relative tolerance."""
+    expected = 'write "Answer: 12", or "Answer: 201.3 within 2%" with a relative tolerance'
+    match = _ANSWER.fullmatch(" ".join(lines).strip())
+    require(match is not None, f"{lines[0]!r} is not an answer; {expected}")
+    assert match is not None
     try:
-        text = found["number"]
+        text = match["number"]
         number = int(text) if re.fullmatch(r"-?\d+", text) else float(text)
-        return number, float(found["percent"] or 0) / 100
+        return number, float(match["percent"] or 0) / 100
     except ValueError as error:
-        raise DeclarationError(f"{error}; {form}") from error
+        raise DeclarationError(f"{error}; {expected}") from error
 
 
-def _choices(lines: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
-    """All choices, and the right one."""
+def _parse_choices(lines: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
+    """Parse all choices, and find the right one."""
     items: list[str] = []
-    right: list[int] = []
+    right_indices: list[int] = []
     for line in lines:
-        found = _CHOICE.fullmatch(line.rstrip())
-        if found is not None:
-            items.append(found["text"])
-            right += [len(items) - 1] if found["mark"] != " " else []
+        match = _CHOICE.fullmatch(line.rstrip())
+        if match is not None:
+            items.append(match["text"])
+            right_indices += [len(items) - 1] if match["mark"] != " " else []
         elif line.startswith("  ") and items:
             items[-1] += f" {line.strip()}"
         else:
             raise DeclarationError(f'{line!r} is not a choice; write "- [ ] wrong" or "- [x] right"')
-    require(len(right) == 1, f'{len(right)} choices are marked as right; mark one with "- [x]"')
-    choices = tuple(map(unescaped, items))
-    return choices, choices[right[0]]
+    require(len(right_indices) == 1, f'{len(right_indices)} choices are marked as right; mark one with "- [x]"')
+    choices = tuple(map(remove_escapes, items))
+    return choices, choices[right_indices[0]]
 
 
-def _shown(blocks: tuple[Block, ...]) -> str:
-    """Blocks as they are shown in a terminal: a paragraph is one line, and a fenced block is as it was written."""
+def _render_blocks(blocks: tuple[Block, ...]) -> str:
+    """Return blocks as a terminal shows them: a paragraph as one line, a fenced block unchanged."""
     texts = []
     for _, lines in blocks:
         if lines[0].startswith(_FENCE):
             texts.append("\n".join(lines))
         else:
-            texts.append(unescaped(" ".join(line.strip() for line in lines)))
+            texts.append(remove_escapes(" ".join(line.strip() for line in lines)))
     return "\n\n".join(texts)
 
 
-def unescaped(text: str) -> str:
-    """Without the backslashes that are for Markdown alone."""
-    return _ESCAPED.sub(lambda found: found[1] or found[2], text)
+def remove_escapes(text: str) -> str:
+    """Remove the backslashes that are for Markdown alone."""
+    return _ESCAPE.sub(lambda match: match[1] or match[2], text)

@@ -1,4 +1,4 @@
-"""What is held against a package of operators besides their values: what it refuses, what its tests find."""
+"""Declare the requirements on a package of operators besides their values: what it refuses, what its tests find."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 class Refusal:
     """Arguments that a function of the package must refuse.
 
-    error: the exception that it raises, whose message names the argument. make: the arguments, on a device.
+    Attributes:
+        error: The exception to be raised, whose message names the argument.
+        make: Creates the arguments on a device.
     """
 
     function: str
@@ -28,9 +30,11 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Promise:
-    """Arguments that a function of the package must take, beside those of the cases.
+    """Arguments that a function of the package must accept, besides those of the cases.
 
-    make: the arguments, on a device. expected: what the function gives, from the same arguments in float64.
+    Attributes:
+        make: Creates the arguments on a device.
+        expected: Returns the function's outputs for the same arguments in float64.
     """
 
     function: str
@@ -41,7 +45,7 @@ class Promise:
 
 @dataclass(frozen=True)
 class Fault:
-    """A wrong version of a function of the package, which the package's own tests must fail with."""
+    """A wrong version of a function of the package, with which the package's own tests must fail."""
 
     function: str
     plant: Callable[[Function], Function]
@@ -49,12 +53,17 @@ class Fault:
 
 @dataclass(frozen=True)
 class Library:
-    """A package that lies as a project in the folder with the exercise's stem, beside the Python file.
+    """A package, as a project in the folder with the exercise's stem, beside the Python file.
 
-    name: of the package, the only one that its wheel installs. requires: distributions that its metadata name.
-    promises: in float32. faults: by what is wrong. benchmark: arguments with which its module `benchmark` measures each
-    function, and the bytes that it must tell. strided: of a function, arguments that are not contiguous, on a device:
-    its outputs have the strides that its fake implementation gives.
+    Attributes:
+        name: The name of the package, the only one that its wheel installs.
+        requires: The distributions in its metadata.
+        promises: Arguments in float32.
+        faults: Wrong versions by what is wrong.
+        benchmark: Arguments with which the package's module `benchmark` measures each function, and the bytes that it
+        must report.
+        strided: Creates non-contiguous arguments for a function on a device. The outputs must have the strides that the
+            function's fake implementation gives.
     """
 
     name: str

@@ -1,6 +1,6 @@
-"""The limits of an exercise in words: the paragraph of its statement that says what is counted and what is allowed.
+"""Describe the limits of an exercise: the paragraph of its statement that says what is counted and what is allowed.
 
-A learner has to know of every limit before the first check. `kp dev check` holds that each stub has this paragraph.
+A learner has to know every limit before the first check. `kp dev check` requires the paragraph in each stub.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _WIDTH = 120
 
 
 def describe_limits(exercise: Exercise) -> str:
-    """Return the paragraph for the statement, in lines of the stub's docstring; empty where nothing is limited."""
+    """Return the paragraph for the statement, in lines of the stub's docstring; empty without limits."""
     limits = [*_describe_each(exercise)]
     if not limits:
         return ""
@@ -22,7 +22,8 @@ def describe_limits(exercise: Exercise) -> str:
 
 
 def _describe_each(exercise: Exercise) -> Iterator[str]:
-    traffic, instructions = exercise.traffic, exercise.instructions
+    traffic = exercise.traffic
+    instructions = exercise.instructions
     if traffic.sectors is not None:
         yield f"at most {traffic.sectors:g} times the sectors that the bytes of its loads and stores need"
     if traffic.bytes is not None:

@@ -1,8 +1,8 @@
-"""Where the course lies: in a checkout; or a learner's part in a folder, and the rest in the installed package.
+"""Locate the course: in a checkout; or a learner's part in a folder, and the rest in the installed package.
 
-`kp new` makes a learner's folder. It has phases/ and notebooks/, the recordings to look at, and solutions/ of what is
-passed; checks/, every solution and results/ stay in the package, so that an upgrade of the package renews them and no
-edit breaks a check: what is graded reads the package's own recordings.
+`kp new` creates a learner's folder. It has phases/ and notebooks/, the recordings to look at, and solutions/ of passed
+exercises. checks/, every solution and results/ stay in the package, so that an upgrade of the package renews them and
+no edit breaks a check: grading reads the package's own recordings.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from kernelpath.files import write_atomically
 from kernelpath.verdict import ValidationError, decode, encode
 
 MARKER = "kernelpath.json"
-"""The file by which a learner's folder is known."""
+"""The file that marks a learner's folder."""
 
-CARRIED = Path(kernelpath.__file__).parent / "data"
-"""The course's files in an installed package; setup.py puts them there. A checkout has no such folder."""
+PACKAGE_DATA = Path(kernelpath.__file__).parent / "data"
+"""The course's files in an installed package, which the build puts there. A checkout has no such folder."""
 
-GIVEN = ("phases", "notebooks", "results/traces", "benchmarks/all_reduce.py")
-"""Files and folders that a learner gets: what is edited and read, and what notebooks, hints and stubs tell to open.
+DELIVERED_TREES = ("phases", "notebooks", "results/traces", "benchmarks/all_reduce.py")
+"""Files and folders that a learner gets: to edit, to read, and to open as notebooks, hints and stubs say.
 
-The course keeps the rest.
+The course keeps all others.
 """
 
 _VERSION = re.compile(r"\d{1,9}\.\d{1,9}\.\d{1,9}")
@@ -35,9 +35,11 @@ _VERSION = re.compile(r"\d{1,9}\.\d{1,9}\.\d{1,9}")
 
 @dataclass(frozen=True)
 class Marker:
-    """What a learner's folder says of itself.
+    """The contents of the marker file of a learner's folder.
 
-    version: of the course that gave its files. files: the SHA-256 of each as it was given, by its path in the folder.
+    Attributes:
+        version: The version of the course that delivered the files.
+        files: The SHA-256 digest of each delivered file, by its path in the folder.
     """
 
     version: str
@@ -48,7 +50,7 @@ class Marker:
         return tuple(map(int, self.version.split(".")))
 
     def write(self, folder: Path) -> None:
-        """Raises OSError."""
+        """Write the marker file. Raises OSError."""
         write_atomically(folder / MARKER, encode(self, indent=1) + "\n")
 
 
@@ -56,20 +58,21 @@ _package_serves = False
 
 
 @contextlib.contextmanager
-def anywhere() -> Iterator[None]:
-    """Inside, `root` is the package's own course where no folder is one: for what edits nothing there."""
+def allow_package_course() -> Iterator[None]:
+    """Let `root` return the package's own course outside of any folder, for code that edits nothing there."""
     global _package_serves
-    before, _package_serves = _package_serves, True
+    previous = _package_serves
+    _package_serves = True
     try:
         yield
     finally:
-        _package_serves = before
+        _package_serves = previous
 
 
 def root() -> Path:
-    """The nearest folder from here up that is a checkout or a learner's folder; else the checkout of the package.
+    """Return the nearest enclosing checkout or learner's folder, else the package's checkout.
 
-    Raises LookupFailed, for a learner's folder of another major or minor version as well.
+    Raises LookupFailed, also for a learner's folder of another major or minor version.
     """
     for folder in _upward(Path.cwd()):
         if is_checkout(folder):
@@ -77,26 +80,28 @@ def root() -> Path:
         if is_learners(folder):
             require_version(folder)
             return folder
-    if is_checkout(_source()):
-        return _source()
-    if _package_serves and is_checkout(CARRIED):
-        return CARRIED
+    if is_checkout(_source_checkout()):
+        return _source_checkout()
+    if _package_serves and is_checkout(PACKAGE_DATA):
+        return PACKAGE_DATA
     raise LookupFailed("no folder from here up is one of the course; cd to yours, or make one: kp new FOLDER")
 
 
-def around() -> Path | None:
-    """The nearest folder from here up that is a checkout or a learner's folder, of whatever version; None without."""
+def find_course_folder() -> Path | None:
+    """Return the nearest enclosing checkout or learner's folder, of any version, or None."""
     return next((folder for folder in _upward(Path.cwd()) if is_checkout(folder) or is_learners(folder)), None)
 
 
 def require_course() -> None:
-    """Raises LookupFailed where no folder from here up is one of the course, be a checkout installed or not.
+    """Raise LookupFailed unless the current folder is in a course folder, even if a checkout is installed.
 
     `root` serves programs and notebooks that run elsewhere; a learner's command must not grade files of another folder.
     """
-    if around() is not None:
+    if find_course_folder() is not None:
         return
-    installed = f", or cd to the checkout that is installed, {_source()}" if is_checkout(_source()) else ""
+    installed = (
+        f", or cd to the checkout that is installed, {_source_checkout()}" if is_checkout(_source_checkout()) else ""
+    )
     raise LookupFailed(
         f"{Path.cwd()} is not a course folder, and no folder above it is one; "
         f"cd to yours, or make one: kp new FOLDER{installed}"
@@ -104,11 +109,13 @@ def require_course() -> None:
 
 
 def checkout() -> Path:
-    """The checkout, for what changes the course itself. Raises LookupFailed elsewhere."""
+    """Return the checkout, for code that changes the course itself. Raises LookupFailed elsewhere."""
     require_course()
-    if is_checkout(at := root()):
-        return at
-    raise LookupFailed(f"{at} is a learner's folder; the course itself is changed in a checkout: clone it and cd there")
+    if is_checkout(found_root := root()):
+        return found_root
+    raise LookupFailed(
+        f"{found_root} is a learner's folder; the course itself is changed in a checkout: clone it and cd there"
+    )
 
 
 def course(at: Path | None = None) -> Path:
@@ -116,16 +123,16 @@ def course(at: Path | None = None) -> Path:
     at = at or root()
     if is_checkout(at) or not is_learners(at):
         return at
-    return CARRIED if CARRIED.is_dir() else _source()
+    return PACKAGE_DATA if PACKAGE_DATA.is_dir() else _source_checkout()
 
 
 def given() -> Path:
     """The folder that holds what a learner gets: of the package, or the checkout that the package lies in."""
-    return CARRIED if CARRIED.is_dir() else _source()
+    return PACKAGE_DATA if PACKAGE_DATA.is_dir() else _source_checkout()
 
 
-def learners() -> Path:
-    """The nearest learner's folder from here up, of whatever version. Raises LookupFailed."""
+def find_learners_folder() -> Path:
+    """Return the nearest enclosing learner's folder, of any version. Raises LookupFailed."""
     for folder in _upward(Path.cwd()):
         if is_learners(folder):
             return folder
@@ -141,53 +148,55 @@ def is_learners(folder: Path) -> bool:
 
 
 def marker(folder: Path) -> Marker:
-    """What a learner's folder says of itself. Raises LookupFailed."""
+    """Read the marker of a learner's folder. Raises LookupFailed."""
     path = folder / MARKER
     try:
-        found = decode(path.read_bytes(), Marker)
+        content = decode(path.read_bytes(), Marker)
     except OSError as error:
         raise LookupFailed(f"{path} cannot be read: {error.strerror}; make it readable") from error
     except ValidationError as error:
-        raise LookupFailed(f"{path} is broken ({error}); {_renew(folder)}") from error
-    if not _VERSION.fullmatch(found.version):
-        raise LookupFailed(f"{path} names no version like 1.2.3; {_renew(folder)}")
-    return found
+        raise LookupFailed(f"{path} is broken ({error}); {_renewal_hint(folder)}") from error
+    if not _VERSION.fullmatch(content.version):
+        raise LookupFailed(f"{path} names no version like 1.2.3; {_renewal_hint(folder)}")
+    return content
 
 
 def require_version(folder: Path, older: bool = False) -> Marker:
-    """The marker of a learner's folder. Raises LookupFailed where its major or minor version is another one.
+    """Read the marker of a learner's folder. Raises LookupFailed for another major or minor version.
 
-    older: take any that this version can bring up to date.
+    Args:
+        older: Accept any version that this version can upgrade.
     """
-    found, here = marker(folder), Marker(kernelpath.__version__)
-    if found.number > here.number if older else found.number[:2] != here.number[:2]:
-        raise LookupFailed(_apart(folder, found, here))
-    return found
+    folder_marker = marker(folder)
+    installed = Marker(kernelpath.__version__)
+    if folder_marker.number > installed.number if older else folder_marker.number[:2] != installed.number[:2]:
+        raise LookupFailed(_describe_mismatch(folder, folder_marker, installed))
+    return folder_marker
 
 
-def patch_apart() -> str:
-    """What to do about a learner's folder of another patch version, which serves meanwhile; else nothing."""
-    here = Marker(kernelpath.__version__)
+def describe_patch_mismatch() -> str:
+    """Return what to do about a learner's folder of another patch version, which still works, or ""."""
+    installed = Marker(kernelpath.__version__)
     with contextlib.suppress(LookupFailed):
         folder = root()
-        found = here if is_checkout(folder) else marker(folder)
-        return _apart(folder, found, here) if found.number != here.number else ""
+        folder_marker = installed if is_checkout(folder) else marker(folder)
+        return _describe_mismatch(folder, folder_marker, installed) if folder_marker.number != installed.number else ""
     return ""
 
 
-def _apart(folder: Path, found: Marker, here: Marker) -> str:
-    told = f"{folder} is of version {found.version} of the course, and kernelpath is {here.version}"
-    if found.number > here.number:
-        return f"{told}; upgrade it: pip install --upgrade kernelpath"
-    return f"{told}; bring the folder up to date, which keeps your files: kp upgrade"
+def _describe_mismatch(folder: Path, folder_marker: Marker, installed: Marker) -> str:
+    mismatch = f"{folder} is of version {folder_marker.version} of the course, and kernelpath is {installed.version}"
+    if folder_marker.number > installed.number:
+        return f"{mismatch}; upgrade it: pip install --upgrade kernelpath"
+    return f"{mismatch}; bring the folder up to date, which keeps your files: kp upgrade"
 
 
-def _renew(folder: Path) -> str:
+def _renewal_hint(folder: Path) -> str:
     return f"remove it, then renew it, which keeps your files: kp new {folder}"
 
 
-def _source() -> Path:
-    """The checkout that this package would lie in, as src/kernelpath."""
+def _source_checkout() -> Path:
+    """Return the checkout that contains this package as src/kernelpath, if it is one."""
     return Path(kernelpath.__file__).resolve().parents[2]
 
 

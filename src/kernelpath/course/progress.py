@@ -1,4 +1,4 @@
-"""What a learner has achieved so far: one small JSON file in the checkout, never the learner's sources."""
+"""Save what a learner has achieved: one small JSON file in the checkout, never the learner's sources."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kernelpath.files import write_atomically
 from kernelpath.verdict import Report, ValidationError, Verdict, decode, encode
 
 FOLDER = ".kernelpath"
-"""The folder of the checkout that holds what kernelpath keeps. It ignores itself in git."""
+"""The folder in the checkout for saved data. It ignores itself in git."""
 
 _LOCK_SECONDS = 5.0
 
@@ -28,9 +28,12 @@ class NotSaved(Exception):
 
 @dataclass(frozen=True)
 class Record:
-    """One exercise. passed: the date of the first pass. hints: how many were seen before it.
+    """The record of one exercise.
 
-    best_seconds: the least median time of the benchmark case, by name of GPU.
+    Attributes:
+        passed: The date of the first pass.
+        hints: The number of hints that were seen before the first pass.
+        best_seconds: The least median time of the benchmark case, by name of GPU.
     """
 
     passed: str | None = None
@@ -46,18 +49,18 @@ class Record:
             raise TypeError("passed must be a date")
 
 
-NOTHING = Record()
+EMPTY_RECORD = Record()
 
 
 @dataclass(frozen=True)
-class _Saved:
+class _ProgressFile:
     """The contents of the progress file: records by stem."""
 
     exercises: dict[str, Record]
 
 
 @dataclass(frozen=True)
-class Kept:
+class SavedReport:
     """A report with the sources that were graded, by file name."""
 
     report: Report
@@ -66,7 +69,7 @@ class Kept:
 
 @dataclass(frozen=True)
 class Score:
-    """What a checkpoint came to: the certificate's score where there is one, else that of the last try."""
+    """The result of a checkpoint: the certificate's score if there is one, else that of the last attempt."""
 
     checkpoint: int
     date: str
@@ -79,7 +82,8 @@ class Score:
 class Progress:
     """The progress file of the checkout at `root`.
 
-    warn: is told in one sentence when the file was broken and has been set aside.
+    Attributes:
+        warn: Called with a sentence if the file was broken and has been renamed.
     """
 
     root: Path
@@ -90,7 +94,7 @@ class Progress:
         return self.root / FOLDER / "progress.json"
 
     def records(self) -> dict[str, Record]:
-        """What is known by stem. A file that cannot be understood is kept under another name and counts as empty."""
+        """Return the records by stem. A broken file is renamed and counts as empty."""
         try:
             return _parse(self.path.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -98,7 +102,7 @@ class Progress:
         except OSError as error:
             self.warn(f"{self.path} cannot be read ({error.strerror}); continuing without saved progress")
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            self.warn(f"{self.path} is broken ({error}); {self._set_aside()}")
+            self.warn(f"{self.path} is broken ({error}); {self._rename_broken_file()}")
         return {}
 
     def update(self, stem: str, change: Callable[[Record], Record]) -> Record:
@@ -107,40 +111,40 @@ class Progress:
             folder(self.root)
             with _locked(self.path.with_suffix(".lock")):
                 records = self.records()
-                records[stem] = change(records.get(stem, NOTHING))
+                records[stem] = change(records.get(stem, EMPTY_RECORD))
                 write_atomically(self.path, _format(records))
         except OSError as error:
             raise NotSaved(f"progress was not saved: {error.strerror}: {error.filename or self.path}") from error
         return records[stem]
 
-    def keep(self, report: Report, sources: Sequence[Path]) -> None:
-        """Keep the last report of the exercise, and the last one that was timed, with the sources. Raises NotSaved."""
+    def save_report(self, report: Report, sources: Sequence[Path]) -> None:
+        """Save the last report of the exercise, and the last report with a time, with the sources. Raises NotSaved."""
         texts = {path.name: path.read_text(encoding="utf-8", errors="replace") for path in sources if path.is_file()}
-        text = encode(Kept(report, texts)) + "\n"
+        text = encode(SavedReport(report, texts)) + "\n"
         kinds = ("last",) if report.measurement is None else ("last", "timed")
         try:
             for kind in kinds:
-                path = self._report(report.exercise, kind)
+                path = self._report_path(report.exercise, kind)
                 folder(self.root)
                 path.parent.mkdir(exist_ok=True)
                 write_atomically(path, text)
         except OSError as error:
             raise NotSaved(f"the report was not saved: {error.strerror}: {error.filename or self.path}") from error
 
-    def kept(self, stem: str, kind: Literal["last", "timed"] = "last") -> Kept | None:
-        """The exercise's report of that kind; None where nothing that can be understood was kept."""
+    def load_report(self, stem: str, kind: Literal["last", "timed"] = "last") -> SavedReport | None:
+        """Return the exercise's report of that kind, or None without a valid one."""
         try:
-            return decode(self._report(stem, kind).read_bytes(), Kept)
+            return decode(self._report_path(stem, kind).read_bytes(), SavedReport)
         except FileNotFoundError:
             return None
         except (OSError, ValidationError) as error:
             why = "was not saved by this version" if isinstance(error, ValidationError) else "cannot be read"
-            self.warn(f"{self._report(stem, kind)} {why} ({error}); the next kp check replaces it")
+            self.warn(f"{self._report_path(stem, kind)} {why} ({error}); the next kp check replaces it")
             return None
 
-    def keep_try(self, checkpoint: int, certificate: str) -> None:
-        """Keep a checkpoint's last try, as the JSON of its certificate. Raises NotSaved."""
-        path = self._try(checkpoint)
+    def save_attempt(self, checkpoint: int, certificate: str) -> None:
+        """Save a checkpoint's last attempt, as the JSON of its certificate. Raises NotSaved."""
+        path = self._attempt_path(checkpoint)
         try:
             folder(self.root)
             path.parent.mkdir(exist_ok=True)
@@ -149,36 +153,39 @@ class Progress:
             raise NotSaved(f"the score was not saved: {error.strerror}: {error.filename or path}") from error
 
     def scores(self) -> list[Score]:
-        """Of every checkpoint that was tried, in order."""
-        found = {}
-        for path in [*self._try("*").parent.glob(self._try("*").name), *(self.root / FOLDER).glob("checkpoint*.json")]:
+        """Return the score of every checkpoint that was tried, in order."""
+        score_by_checkpoint = {}
+        for path in [
+            *self._attempt_path("*").parent.glob(self._attempt_path("*").name),
+            *(self.root / FOLDER).glob("checkpoint*.json"),
+        ]:
             try:
-                told = json.loads(path.read_text(encoding="utf-8"))["certificate"]
-                fields = {key: told[key] for key in ("checkpoint", "date", "device", "score")}
-                found[fields["checkpoint"]] = Score(**fields, passed=not told["missing"])
+                certificate = json.loads(path.read_text(encoding="utf-8"))["certificate"]
+                fields = {key: certificate[key] for key in ("checkpoint", "date", "device", "score")}
+                score_by_checkpoint[fields["checkpoint"]] = Score(**fields, passed=not certificate["missing"])
             except (OSError, ValueError, KeyError, TypeError) as error:
                 self.warn(f"{path} is ignored ({error!r}); the next kp checkpoint replaces it")
-        return [found[number] for number in sorted(found)]
+        return [score_by_checkpoint[number] for number in sorted(score_by_checkpoint)]
 
-    def _try(self, checkpoint: int | str) -> Path:
+    def _attempt_path(self, checkpoint: int | str) -> Path:
         return self.root / FOLDER / "reports" / f"checkpoint{checkpoint}.last.json"
 
-    def _report(self, stem: str, kind: str) -> Path:
+    def _report_path(self, stem: str, kind: str) -> Path:
         return self.root / FOLDER / "reports" / f"{stem.partition('/')[2]}.{kind}.json"
 
-    def _set_aside(self) -> str:
+    def _rename_broken_file(self) -> str:
         number = 1
-        while (aside := self.path.with_name(f"progress.broken-{number}.json")).exists():
+        while (new_path := self.path.with_name(f"progress.broken-{number}.json")).exists():
             number += 1
         try:
-            self.path.rename(aside)
+            self.path.rename(new_path)
         except OSError as error:
             return f"it cannot be set aside ({error.strerror}); fix or remove it"
-        return f"it was renamed to {aside.name}, and progress starts over"
+        return f"it was renamed to {new_path.name}, and progress starts over"
 
 
 def with_report(record: Record, report: Report) -> Record:
-    """The record after one more report: a pass, a star or a time is never lost to a later, worse one."""
+    """Return the record after one more report. A later, worse report never removes a pass, a star or a time."""
     if report.verdict is not Verdict.PASSED:
         return record
     best = dict(record.best_seconds)
@@ -193,35 +200,35 @@ def with_report(record: Record, report: Report) -> Record:
 
 
 def folder(root: Path) -> Path:
-    """The folder for what kernelpath keeps in the checkout at `root`, made if need be. Raises OSError."""
-    kept = root / FOLDER
-    kept.mkdir(exist_ok=True)
-    ignore = kept / ".gitignore"
+    """Return the folder for saved data in the checkout at `root`, and create it if needed. Raises OSError."""
+    saved_folder = root / FOLDER
+    saved_folder.mkdir(exist_ok=True)
+    ignore = saved_folder / ".gitignore"
     if not ignore.exists():
         ignore.write_text("*\n", encoding="utf-8")
-    return kept
+    return saved_folder
 
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold the lock of a file. Raises NotSaved where another process does not give it up, and OSError."""
-    give_up = time.monotonic() + _LOCK_SECONDS
+    """Hold the lock of a file. Raises NotSaved if another process does not release it, and OSError."""
+    deadline = time.monotonic() + _LOCK_SECONDS
     with path.open("wb") as file:
         while True:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError as error:
-                if time.monotonic() > give_up:
-                    told = f"another kp has held {path} for {_LOCK_SECONDS:.0f} s; end it"
-                    raise NotSaved(f"progress was not saved: {told}") from error
+                if time.monotonic() > deadline:
+                    reason = f"another kp has held {path} for {_LOCK_SECONDS:.0f} s; end it"
+                    raise NotSaved(f"progress was not saved: {reason}") from error
             time.sleep(0.01)
         yield
 
 
 def _parse(text: str) -> dict[str, Record]:
-    return decode(text, _Saved).exercises
+    return decode(text, _ProgressFile).exercises
 
 
 def _format(records: Mapping[str, Record]) -> str:
-    return encode(_Saved(dict(sorted(records.items()))), indent=1) + "\n"
+    return encode(_ProgressFile(dict(sorted(records.items()))), indent=1) + "\n"

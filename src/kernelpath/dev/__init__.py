@@ -1,4 +1,4 @@
-"""For contributors: the invariants that hold the course together, and drafts of new exercises.
+"""Help contributors: check the invariants that hold the course together, and draft new exercises.
 
 invariants  what `kp dev check` checks, a function each
 controls    wrong answers that every exercise must reject

@@ -1,4 +1,4 @@
-"""Negative controls: wrong answers, made from the truth, that the comparison of every exercise must reject."""
+"""Derive negative controls from the truth: wrong answers that the comparison of every exercise must reject."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kernelpath.course.inputs import (
     ALIGNMENT,
     EXTREME,
     PLAIN,
-    Variety,
+    InputMode,
     misalignments,
     moves,
     serves_vectors,
@@ -27,8 +27,8 @@ from kernelpath.dev import reports
 from kernelpath.grading import compare
 from kernelpath.grading.ground_truth import (
     derive_seed,
-    draw_inputs,
     expected_outputs,
+    generate_inputs,
     list_outputs,
     magnitudes_of,
     placement_runs,
@@ -37,16 +37,22 @@ from kernelpath.verdict import Finding
 
 Outputs = list[torch.Tensor]
 
-MOST_BLOCKS = 65_535
-"""That a grid may have along y or z."""
+MAX_GRID_YZ = 65_535
+"""The maximum number of blocks in a grid's y and z dimensions."""
 
 _SIGNIFICAND_BELOW = {torch.float64: 24, torch.float32: 11, torch.float16: 8, torch.bfloat16: 4}
-"""Bits of significand of the next lower precision: float32, TF32, bfloat16, float8 e4m3."""
+"""The significand bits of the next lower precision: float32, TF32, bfloat16, float8 e4m3."""
 
 
 @dataclass(frozen=True)
-class Call:
-    """One case with its inputs, the truth, the truth rounded to the dtype of the output, and another call's outputs."""
+class ControlCall:
+    """One case with its inputs and outputs.
+
+    Attributes:
+        truth: The outputs in float64.
+        right: The truth rounded to the dtype of the output.
+        earlier: The rounded truth of another call.
+    """
 
     exercise: Exercise
     case: Case
@@ -55,163 +61,189 @@ class Call:
     right: Outputs
     earlier: Outputs
 
-    def judged(self, outputs: Outputs) -> Finding | None:
+    def judge(self, outputs: Outputs) -> Finding | None:
         magnitudes = magnitudes_of(self.exercise, self.inputs)
         return compare.check_outputs(outputs, self.truth, self.exercise.tolerance, magnitudes=magnitudes)
 
 
-Controls = Mapping[str, Callable[[Call], Outputs | None]]
+Controls = Mapping[str, Callable[[ControlCall], Outputs | None]]
 
 
-def admitted(item: Item) -> Iterator[str]:
-    """The wrong answers that one exercise lets pass, the right ones that it does not, and the inputs that it lacks."""
+def find_violations(item: Item) -> Iterator[str]:
+    """Yield wrong answers that an exercise accepts, right ones that it rejects, and inputs that it lacks."""
     exercise = registry.load(item)
     if exercise.kind == "trace":
-        yield from (f"{item.name}{words}" for words in reports.admitted(exercise))
+        yield from (f"{item.name}{violation}" for violation in reports.find_violations(exercise))
         return
-    calls = [_call(exercise, case, seed) for seed, case in enumerate(exercise.cases)]
-    said = [*_rounded_truths(calls), *_passing(calls, CONTROLS, besides=_equal)]
+    calls = [_make_call(exercise, case, seed) for seed, case in enumerate(exercise.cases)]
+    violations = [*_rejected_truths(calls), *_undetected_controls(calls, CONTROLS, is_right=_equal)]
     if exercise.is_kernel:
-        said += [*_extremes(exercise), *_misaligned(exercise, calls), *_sizes(exercise, calls)]
-    yield from (f"{item.name}{words}" for words in said)
+        violations += [
+            *_extreme_value_violations(exercise),
+            *_alignment_violations(exercise, calls),
+            *_size_violations(exercise, calls),
+        ]
+    yield from (f"{item.name}{violation}" for violation in violations)
 
 
-def _rounded_truths(calls: Sequence[Call]) -> Iterator[str]:
+def _rejected_truths(calls: Sequence[ControlCall]) -> Iterator[str]:
     for call in calls:
-        if finding := call.judged(call.right):
+        if finding := call.judge(call.right):
             yield f" {dict(call.case)}: the rounded truth is rejected: {finding.cause}"
 
 
-def _passing(calls: Sequence[Call], controls: Controls, besides: Callable[[Outputs, Outputs], bool]) -> Iterator[str]:
-    """The controls whose every answer passes, of those that have one. besides: whether an answer is the right one."""
+def _undetected_controls(
+    calls: Sequence[ControlCall], controls: Controls, is_right: Callable[[Outputs, Outputs], bool]
+) -> Iterator[str]:
+    """Yield the controls that pass on every case to which they apply.
+
+    Args:
+        is_right: Compares an answer with the right one.
+    """
     for name, control in controls.items():
-        answers = [(call, wrong) for call in calls if (wrong := control(call)) and not besides(wrong, call.right)]
-        if answers and not any(call.judged(wrong) for call, wrong in answers):
+        answers = [(call, wrong) for call in calls if (wrong := control(call)) and not is_right(wrong, call.right)]
+        if answers and not any(call.judge(wrong) for call, wrong in answers):
             yield f": {name} passes on every case; tighten the tolerance or add a case"
 
 
-def _extremes(exercise: Exercise) -> Iterator[str]:
-    """What extreme values show: every kind of bits where data is moved, the declared faults where it is computed."""
-    calls = [_call(exercise, case, seed, EXTREME) for seed, case in enumerate(exercise.cases)]
-    yield from _rounded_truths(calls)
-    given = [tensor for call in calls for tensor in tensors_of(call.inputs)]
-    for place in range(len(tensors_of(calls[0].inputs))):
-        indices = [tensors_of(call.inputs)[place] for call in calls]
-        if not indices[0].is_floating_point() and all(len(one.unique()) == one.numel() for one in indices):
-            yield f": tensor {place} of integers repeats no value; repeat some in the problem's extreme"
-    if not any(tensor.is_floating_point() for tensor in given):
+def _extreme_value_violations(exercise: Exercise) -> Iterator[str]:
+    """Yield violations of extreme values: all bit patterns if data is moved, the declared faults if it is computed."""
+    calls = [_make_call(exercise, case, seed, EXTREME) for seed, case in enumerate(exercise.cases)]
+    yield from _rejected_truths(calls)
+    tensors = [tensor for call in calls for tensor in tensors_of(call.inputs)]
+    for index in range(len(tensors_of(calls[0].inputs))):
+        indices = [tensors_of(call.inputs)[index] for call in calls]
+        if not indices[0].is_floating_point() and all(len(values.unique()) == values.numel() for values in indices):
+            yield f": tensor {index} of integers repeats no value; repeat some in the problem's extreme"
+    if not any(tensor.is_floating_point() for tensor in tensors):
         return
     if moves(exercise):
         for name, loss in LOSSES.items():
-            if not any(call.judged([loss(output) for output in call.right]) for call in calls):
+            if not any(call.judge([loss(output) for output in call.right]) for call in calls):
                 yield f": {name} passes on every case; give the inputs draw.any_bits_ in the problem's extreme"
     elif not exercise.problem.faults:
         yield ": no extreme values; declare the problem's extreme, and its faults that show with them alone"
     for name, fault in exercise.problem.faults.items():
-        wrong = ((call, _rounded(exercise, call.inputs, list_outputs(fault, call.inputs))) for call in calls)
-        if not any(call.judged(outputs) for call, outputs in wrong):
+        wrong = (
+            (call, _round_to_output_dtype(exercise, call.inputs, list_outputs(fault, call.inputs))) for call in calls
+        )
+        if not any(call.judge(outputs) for call, outputs in wrong):
             yield f": the fault {name!r} passes on every case; give the problem's extreme the values that show it"
 
 
-def _misaligned(exercise: Exercise, calls: Sequence[Call]) -> Iterator[str]:
-    """Each tensor that is read as if it began at a multiple of 16 bytes, where it alone does not."""
-    drawn = [call.inputs for call in calls]
-    if not misalignments(exercise, drawn[0]):
+def _alignment_violations(exercise: Exercise, calls: Sequence[ControlCall]) -> Iterator[str]:
+    """Yield each tensor that may be read as if it were aligned to 16 bytes, when it alone is not."""
+    inputs_of_cases = [call.inputs for call in calls]
+    if not misalignments(exercise, inputs_of_cases[0]):
         return
-    runs = placement_runs(exercise, drawn)
-    floats = any(tensor.is_floating_point() for tensor in tensors_of(drawn[0]))
-    if floats and not any(serves_vectors(drawn[index]) for index, _ in runs):
+    runs = placement_runs(exercise, inputs_of_cases)
+    floats = any(tensor.is_floating_point() for tensor in tensors_of(inputs_of_cases[0]))
+    if floats and not any(serves_vectors(inputs_of_cases[index]) for index, _ in runs):
         yield ": no small case allows 16-byte accesses; add one whose rows are a multiple of 16 bytes"
-    again = [(_call(exercise, exercise.cases[index], index, variety), variety.misaligned) for index, variety in runs]
-    for place in range(len(tensors_of(drawn[0]))):
-        alone = [(call, _taken_as_aligned(call, place)) for call, misaligned in again if misaligned == 1 << place]
-        if not any(call.judged(wrong) for call, wrong in alone):
-            yield f": tensor {place} may be assumed to be aligned; add a small case, at most a quarter of the largest"
+    placed_calls = [(_make_call(exercise, exercise.cases[index], index, mode), mode.misaligned) for index, mode in runs]
+    for index in range(len(tensors_of(inputs_of_cases[0]))):
+        answers = [
+            (call, _outputs_if_aligned(call, index)) for call, misaligned in placed_calls if misaligned == 1 << index
+        ]
+        if not any(call.judge(wrong) for call, wrong in answers):
+            yield f": tensor {index} may be assumed to be aligned; add a small case, at most a quarter of the largest"
 
 
-def _taken_as_aligned(call: Call, place: int) -> Outputs:
-    tensor = tensors_of(call.inputs)[place]
-    begin = tensor.storage_offset() // (ALIGNMENT // tensor.element_size()) * (ALIGNMENT // tensor.element_size())
-    moved = tensor.as_strided(tensor.shape, tensor.stride(), begin)
-    inputs = tuple(moved if value is tensor else value for value in call.inputs)
-    return _rounded(call.exercise, call.inputs, expected_outputs(call.exercise, inputs))
+def _outputs_if_aligned(call: ControlCall, index: int) -> Outputs:
+    tensor = tensors_of(call.inputs)[index]
+    aligned_offset = (
+        tensor.storage_offset() // (ALIGNMENT // tensor.element_size()) * (ALIGNMENT // tensor.element_size())
+    )
+    aligned = tensor.as_strided(tensor.shape, tensor.stride(), aligned_offset)
+    inputs = tuple(aligned if value is tensor else value for value in call.inputs)
+    return _round_to_output_dtype(call.exercise, call.inputs, expected_outputs(call.exercise, inputs))
 
 
-def _sizes(exercise: Exercise, calls: Sequence[Call]) -> Iterator[str]:
-    """A grid has at most 65,535 blocks along y and z. Cases for a GPU alone are drawn where no smaller one shows it."""
-    limits = [_call(exercise, case, seed) for seed, case in enumerate(exercise.limits)]
-    yield from _rounded_truths(limits)
-    beyond = (_call(exercise, case, seed) for seed, case in enumerate(exercise.gpu_limits, start=len(limits)))
+def _size_violations(exercise: Exercise, calls: Sequence[ControlCall]) -> Iterator[str]:
+    """Yield violations of the grid limit of 65,535 blocks along y and z. Cases for GPUs only are the last resort."""
+    limits = [_make_call(exercise, case, seed) for seed, case in enumerate(exercise.limits)]
+    yield from _rejected_truths(limits)
+    gpu_calls = (_make_call(exercise, case, seed) for seed, case in enumerate(exercise.gpu_limits, start=len(limits)))
     shapes = [call.right[0].shape for call in calls]
     axis = next((axis for axis, sizes in enumerate(zip(*shapes, strict=True)) if len(set(sizes)) > 1), None)
-    if not any(call.judged(_cut_off(call, axis)) for call in chain(calls, limits, beyond)):
-        yield f": what is right up to {MOST_BLOCKS:,} rows passes; add a thin case with more to the problem's limits"
+    if not any(call.judge(_truncate_to_grid(call, axis)) for call in chain(calls, limits, gpu_calls)):
+        yield f": what is right up to {MAX_GRID_YZ:,} rows passes; add a thin case with more to the problem's limits"
 
 
-def _cut_off(call: Call, axis: int | None) -> Outputs:
-    """The outputs up to the 65,535th row along `axis`; where they are of one size, those of so much of the input."""
+def _truncate_to_grid(call: ControlCall, axis: int | None) -> Outputs:
+    """Return the outputs up to the 65,535th row along `axis`.
+
+    If all cases have outputs of one size, return the outputs of so many rows of the inputs.
+    """
     if axis is not None:
-        return [_up_to(MOST_BLOCKS, output, axis) for output in call.right]
-    inputs = tuple(value[:MOST_BLOCKS] if isinstance(value, torch.Tensor) else value for value in call.inputs)
-    return _rounded(call.exercise, call.inputs, list_outputs(call.exercise.reference, inputs))
+        return [_zero_from_row(MAX_GRID_YZ, output, axis) for output in call.right]
+    inputs = tuple(value[:MAX_GRID_YZ] if isinstance(value, torch.Tensor) else value for value in call.inputs)
+    return _round_to_output_dtype(call.exercise, call.inputs, list_outputs(call.exercise.reference, inputs))
 
 
-def _up_to(rows: int, output: torch.Tensor, axis: int) -> torch.Tensor:
+def _zero_from_row(rows: int, output: torch.Tensor, axis: int) -> torch.Tensor:
     wrong = output.clone()
     wrong.narrow(axis, min(rows, output.shape[axis]), max(0, output.shape[axis] - rows)).zero_()
     return wrong
 
 
-def _call(exercise: Exercise, case: Case, seed: int, variety: Variety = PLAIN) -> Call:
-    inputs, before = (
-        draw_inputs(exercise, case, derive_seed(seed, call), "cpu", variety) for call in ("this", "first")
+def _make_call(exercise: Exercise, case: Case, seed: int, mode: InputMode = PLAIN) -> ControlCall:
+    inputs, earlier_inputs = (
+        generate_inputs(exercise, case, derive_seed(seed, call), "cpu", mode) for call in ("this", "first")
     )
     truth = expected_outputs(exercise, inputs)
-    right = _rounded(exercise, inputs, truth)
-    return Call(exercise, case, inputs, truth, right, _rounded(exercise, before, expected_outputs(exercise, before)))
+    right = _round_to_output_dtype(exercise, inputs, truth)
+    return ControlCall(
+        exercise,
+        case,
+        inputs,
+        truth,
+        right,
+        _round_to_output_dtype(exercise, earlier_inputs, expected_outputs(exercise, earlier_inputs)),
+    )
 
 
-def _rounded(exercise: Exercise, inputs: tuple[object, ...], truth: Outputs) -> Outputs:
-    """The truth in the dtype that a right answer has: the only one allowed, else that of the first input."""
+def _round_to_output_dtype(exercise: Exercise, inputs: tuple[object, ...], truth: Outputs) -> Outputs:
+    """Round the truth to the dtype of a right answer: the only one allowed, else that of the first input."""
     allowed = [getattr(torch, name) for name in exercise.tolerance]
-    given = [value.dtype for value in inputs if isinstance(value, torch.Tensor) and value.dtype in allowed]
-    dtype = given[0] if given else allowed[0]
+    input_dtypes = [value.dtype for value in inputs if isinstance(value, torch.Tensor) and value.dtype in allowed]
+    dtype = input_dtypes[0] if input_dtypes else allowed[0]
     return [output.to(dtype) for output in truth]
 
 
-def _equal(outputs: Outputs, others: Outputs) -> bool:
-    return all(torch.equal(output, other) for output, other in zip(outputs, others, strict=True))
+def _equal(outputs: Outputs, other_outputs: Outputs) -> bool:
+    return all(torch.equal(output, other_output) for output, other_output in zip(outputs, other_outputs, strict=True))
 
 
-def zeros(call: Call) -> Outputs:
+def zeros(call: ControlCall) -> Outputs:
     return [torch.zeros_like(output) for output in call.right]
 
 
-def input_copied(call: Call) -> Outputs | None:
-    """Every output is the first input, where the shapes allow it."""
+def input_copied(call: ControlCall) -> Outputs | None:
+    """Return the first input for every output, if the shapes allow it."""
     tensors = [value for value in call.inputs if isinstance(value, torch.Tensor)]
     copies = [t.to(o.dtype) for o in call.right for t in tensors[:1] if t.shape == o.shape]
     return copies if len(copies) == len(call.right) else None
 
 
-def last_tile_skipped(call: Call) -> Outputs:
-    """The last 32 elements are left at zero."""
+def last_tile_skipped(call: ControlCall) -> Outputs:
+    """Leave the last 32 elements at zero."""
     outputs = [output.clone(memory_format=torch.contiguous_format) for output in call.right]
     for output in outputs:
         output.view(-1)[-32:] = 0
     return outputs
 
 
-def next_lower_precision(call: Call) -> Outputs | None:
-    """The same computation from inputs, and to outputs, of the next lower precision; not asked of measurements."""
+def next_lower_precision(call: ControlCall) -> Outputs | None:
+    """Compute with inputs and outputs of the next lower precision. Measurements have no such control."""
     if not (call.exercise.is_kernel and call.right[0].is_floating_point()):
         return None
-    inputs = [lowered(value) if isinstance(value, torch.Tensor) else value for value in call.inputs]
-    outputs = _rounded(call.exercise, call.inputs, expected_outputs(call.exercise, inputs))
-    return [lowered(output) for output in outputs]
+    inputs = [lower_precision(value) if isinstance(value, torch.Tensor) else value for value in call.inputs]
+    outputs = _round_to_output_dtype(call.exercise, call.inputs, expected_outputs(call.exercise, inputs))
+    return [lower_precision(output) for output in outputs]
 
 
-def first_output_again(call: Call) -> Outputs:
+def first_output_again(call: ControlCall) -> Outputs:
     return call.earlier
 
 
@@ -222,19 +254,19 @@ CONTROLS: Controls = {
     "the next lower precision": next_lower_precision,
     "the first call's output returned again": first_output_again,
 }
-"""Wrong answers by name. None where an exercise has no such answer."""
+"""Wrong answers by name. The result is None if an exercise has no such answer."""
 
 LOSSES: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "zeros without their sign": lambda output: torch.where(output == 0, torch.zeros_like(output), output),
-    "denormals flushed": lambda output: draw.flushed(output) if output.is_floating_point() else output,
+    "denormals flushed": lambda output: draw.flush_denormals(output) if output.is_floating_point() else output,
     "infinities made finite": lambda output: output.nan_to_num(nan=math.nan),
     "NaN without its payload": lambda output: torch.where(output.isnan(), math.nan, output),
 }
-"""What data that is only moved may lose."""
+"""Losses of data that is only moved."""
 
 
-def lowered(tensor: torch.Tensor) -> torch.Tensor:
-    """The values rounded to the next lower precision's significand, with the exponents of their own dtype."""
+def lower_precision(tensor: torch.Tensor) -> torch.Tensor:
+    """Round the values to the next lower precision's significand, with the exponents of their own dtype."""
     bits = _SIGNIFICAND_BELOW.get(tensor.dtype)
     if bits is None:
         return tensor

@@ -1,6 +1,6 @@
-"""Drafts of a new exercise: every file that it needs, from a problem, with a TODO wherever the author must write.
+"""Draft a new exercise: every file that it needs, from a problem, with a TODO wherever the author must write.
 
-A draft breaks no invariants but two: `nothing_is_left_to_write` and `no_cell_is_left_to_write` name what is still to be
+A draft violates two invariants only: `nothing_is_left_to_write` and `no_cell_is_left_to_write` name what is still to be
 written.
 """
 
@@ -24,79 +24,85 @@ from kernelpath.show import docs
 PHASES: Mapping[int, str] = {17: "5_cute", 13: "4_fusion", 9: "3_triton", 5: "2_cuda", 0: "1_architecture"}
 """The phase's folder by its first week, latest first."""
 
-_COLUMNS = 120
+_LINE_WIDTH = 120
 _KNOWN_TYPES = ("torch.Tensor", "int", "float", "str", "bool")
 
 
-class NotDrafted(Exception):
+class DraftError(Exception):
     """No exercise was drafted. The message says why and what to type."""
 
 
 def draft(
     name: str, problem: str, lane: Lane, week: int | None = None, letter: str | None = None, root: Path | None = None
 ) -> list[Path]:
-    """Write the files of a new exercise and return them.
+    """Write the files of a new exercise and return their paths.
 
-    problem: a module of course/problems. week: that of the last exercise where not given. letter: the next free one.
-    Raises NotDrafted where a name is wrong or a file exists already; nothing has been written then.
+    Args:
+        problem: A module of course/problems.
+        week: The week of the last exercise by default.
+        letter: The next free letter by default.
+
+    Raises DraftError, before anything is written, for an invalid name or an existing file.
     """
     root = root or places.checkout()
     items = registry.exercises(root)
-    operator = _problem(problem)
+    operator = _find_problem(problem)
     if not name.isidentifier() or name != name.lower():
-        raise NotDrafted(f"{name!r} is not the name of an exercise; name it like gelu_triton")
+        raise DraftError(f"{name!r} is not the name of an exercise; name it like gelu_triton")
     if name in [item.name for item in items]:
-        raise NotDrafted(f"exercise {name} already exists; choose another name")
+        raise DraftError(f"exercise {name} already exists; choose another name")
     week = items[-1].week if week is None else week
     phase = next((folder for first, folder in PHASES.items() if week >= first), "")
     if not phase or week > 24:
-        raise NotDrafted(f"there is no week {week}; give --week 0 to 24")
-    item = Item(root, f"{phase}/w{week:02d}{_free(items, week, letter)}_{name}")
+        raise DraftError(f"there is no week {week}; give --week 0 to 24")
+    item = Item(root, f"{phase}/w{week:02d}{_choose_letter(items, week, letter)}_{name}")
     texts = dict(_files(item, problem, operator, lane))
     if existing := [path for path in texts if path.exists()]:
-        raise NotDrafted(f"{existing[0]} already exists; remove it or choose another name")
-    texts[_notebook(item)] = _with_cells(item)
+        raise DraftError(f"{existing[0]} already exists; remove it or choose another name")
+    texts[_notebook(item)] = _add_cells(item)
     for path, text in texts.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     return [*texts, *(root / document for document in docs.rewrite(root))]
 
 
-def _problem(name: str) -> Problem:
-    """Not every module of course/problems is one: some hold what problems share."""
+def _find_problem(name: str) -> Problem:
+    """Return the problem of a module. Some modules of course/problems hold what problems share instead."""
     modules = {module.name: f"{problems.__name__}.{module.name}" for module in pkgutil.iter_modules(problems.__path__)}
     problem = getattr(importlib.import_module(modules[name]), "PROBLEM", None) if name in modules else None
     if not isinstance(problem, Problem):
-        known = [one for one, path in modules.items() if hasattr(importlib.import_module(path), "PROBLEM")]
-        there = ", ".join(known)
-        raise NotDrafted(f"there is no problem {name!r}; write course/problems/{name}.py, or name one of {there}")
+        names = [
+            module_name for module_name, path in modules.items() if hasattr(importlib.import_module(path), "PROBLEM")
+        ]
+        available = ", ".join(names)
+        raise DraftError(f"there is no problem {name!r}; write course/problems/{name}.py, or name one of {available}")
     return problem
 
 
-def _free(items: tuple[Item, ...], week: int, letter: str | None) -> str:
-    """The letter, or the next free one, of a week."""
-    taken = {item.stem.partition("/")[2][3] for item in items if item.week == week}
-    free = [one for one in string.ascii_lowercase if one > max(taken, default="")]
-    if letter is not None and (letter in taken or letter not in string.ascii_lowercase or len(letter) != 1):
-        raise NotDrafted(f"{letter!r} is not a free letter of week {week}; the next one is {free[0]}")
+def _choose_letter(items: tuple[Item, ...], week: int, letter: str | None) -> str:
+    """Return the letter if it is free, or the next free letter of a week."""
+    used = {item.stem.partition("/")[2][3] for item in items if item.week == week}
+    free = [candidate for candidate in string.ascii_lowercase if candidate > max(used, default="")]
+    if letter is not None and (letter in used or letter not in string.ascii_lowercase or len(letter) != 1):
+        raise DraftError(f"{letter!r} is not a free letter of week {week}; the next one is {free[0]}")
     return letter or free[0]
 
 
 def _files(item: Item, problem: str, operator: Problem, lane: Lane) -> Iterator[tuple[Path, str]]:
-    """The declaration, the lesson, and a stub that is the solution, too, until that is written."""
+    """Yield the declaration, the lesson, and a stub that is also the solution until the solution is written."""
     module = importlib.import_module(f"{problems.__name__}.{problem}")
     summary = (module.__doc__ or "").strip().splitlines()[0]
     entry = item.name.removesuffix(f"_{lane}")
-    arguments, returned = _signature(operator)
+    arguments, result = _signature(operator)
     names = [argument.partition(":")[0] for argument in arguments]
     fields = {
         "title": f"{item.name.replace('_', ' ').capitalize()}: TODO, what is learned",
-        "about": textwrap.fill(f"Week {item.week}. {summary}", _COLUMNS),
+        "about": textwrap.fill(f"Week {item.week}. {summary}", _LINE_WIDTH),
         "summary": summary,
         "problem": problem,
         "entry": entry,
         "kind": "" if lane in ("cuda", "triton", "cute") else '    kind="python",\n',
-        "signature": f"{entry}({', '.join(arguments)}) -> {returned}",
+        "signature": f"{entry}({', '.join(arguments)}) -> {result}",
         "parameters": ", ".join([*names, "out"]),
         "kernel": f"{item.stem.partition('/')[2]}.cu",
     }
@@ -109,7 +115,7 @@ def _files(item: Item, problem: str, operator: Problem, lane: Lane) -> Iterator[
 
 
 def _signature(operator: Problem) -> tuple[list[str], str]:
-    """The arguments and the result of the entry, as the reference of the problem has them."""
+    """Return the arguments and the result of the entry, as in the signature of the problem's reference."""
     signature = inspect.signature(operator.reference)
     arguments = [
         f"{name}: {parameter.annotation}" if str(parameter.annotation) in _KNOWN_TYPES else name
@@ -119,30 +125,30 @@ def _signature(operator: Problem) -> tuple[list[str], str]:
 
 
 def _notebook(item: Item) -> Path:
-    """The notebook of the week, which may have to be made."""
+    """Return the path of the week's notebook, which may not exist yet."""
     return item.notebook or item.root / "notebooks" / item.phase / f"week{item.week:02d}_{item.name}.ipynb"
 
 
-def _with_cells(item: Item) -> str:
-    """The week's notebook with two cells more: before what there is to read, or at the end."""
+def _add_cells(item: Item) -> str:
+    """Return the week's notebook with two more cells, before the reading list or at the end."""
     path = _notebook(item)
     book = json.loads(path.read_text(encoding="utf-8")) if path.exists() else _new_notebook(item)
     cells: list[dict[str, Any]] = book["cells"]
-    reading = (place for place, cell in enumerate(cells) if "## What to read" in "".join(cell["source"]))
-    place = next(reading, len(cells))
-    told = f"## Your turn: `{item.name}`\n\nTODO: introduce `phases/{item.stem}.py` and what it is for."
-    cells[place:place] = [
-        _cell("markdown", f"{item.name}-00", told),
+    reading = (position for position, cell in enumerate(cells) if "## What to read" in "".join(cell["source"]))
+    position = next(reading, len(cells))
+    text = f"## Your turn: `{item.name}`\n\nTODO: introduce `phases/{item.stem}.py` and what it is for."
+    cells[position:position] = [
+        _cell("markdown", f"{item.name}-00", text),
         _cell("code", f"{item.name}-01", f'report = notebook.check("{item.name}")'),
     ]
     return json.dumps(book, indent=1, ensure_ascii=False) + "\n"
 
 
 def _new_notebook(item: Item) -> dict[str, Any]:
-    told = f"# Week {item.week}\n\nTODO: the question of this week."
+    text = f"# Week {item.week}\n\nTODO: the question of this week."
     setup = "from kernelpath.show import notebook\n\nnotebook.setup()"
     return {
-        "cells": [_cell("markdown", "intro-00", told), _cell("code", "intro-01", setup)],
+        "cells": [_cell("markdown", "intro-00", text), _cell("code", "intro-01", setup)],
         "metadata": {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}},
         "nbformat": 4,
         "nbformat_minor": 5,
@@ -150,8 +156,8 @@ def _new_notebook(item: Item) -> dict[str, Any]:
 
 
 def _cell(kind: str, name: str, source: str) -> dict[str, Any]:
-    ran: dict[str, Any] = {"execution_count": None, "outputs": []} if kind == "code" else {}
-    return {"cell_type": kind, "id": name, "metadata": {}, "source": source.splitlines(keepends=True), **ran}
+    execution: dict[str, Any] = {"execution_count": None, "outputs": []} if kind == "code" else {}
+    return {"cell_type": kind, "id": name, "metadata": {}, "source": source.splitlines(keepends=True), **execution}
 
 
 _DECLARATION = string.Template('''\
@@ -219,7 +225,7 @@ _STUBS: Mapping[Lane, string.Template] = {
         + """
 import torch
 
-from kernelpath.lanes import cuda
+from warpcheck.frontends import cuda
 
 KERNEL = cuda.kernel("$kernel", "$entry")
 

@@ -1,11 +1,11 @@
-"""Packs exercises as an autograder for Gradescope: a zip with setup.sh, run_autograder, a wheel and the course's data.
+"""Pack exercises as an autograder for Gradescope: a zip with setup.sh, run_autograder, a wheel and the course's data.
 
 Gradescope unpacks the zip to /autograder/source, runs setup.sh there once when it builds the image, and copies
-run_autograder to /autograder. For each submission that grades /autograder/submission with `kp grade` and leaves
-/autograder/results/results.json. Only setup.sh needs a network.
+run_autograder to /autograder. For each submission, run_autograder grades /autograder/submission with `kp grade` and
+writes /autograder/results/results.json. Only setup.sh needs a network.
 https://gradescope-autograders.readthedocs.io/en/latest/specs/
 
-Reference kernels stay at home: without a GPU no grade needs them. The exams do, too.
+Reference kernels are left out, since no grade needs them without a GPU. The exams are left out, too.
 """
 
 from __future__ import annotations
@@ -31,75 +31,80 @@ _NOT_IN_A_WHEEL = shutil.ignore_patterns(
     *(".*", "__pycache__", "*.egg-info", "build", "dist", "book", "results", "tests", "benchmarks", "solutions"),
     "setup.py",  # may add the course to the package, reference kernels and exams included
 )
-_RECORDED = (results.RECORDINGS, "traces/*/*.gz")
-"""Below results/: what exercises read, and what complaints compare with."""
+_RECORDING_PATTERNS = (results.RECORDINGS, "traces/*/*.gz")
+"""Files in results/ that exercises read and that messages compare with."""
 
 _EXAMS = ("checkpoint.py", "checkpoint.md")
-_LONG_AGO = (1980, 1, 1, 0, 0, 0)
+_ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 GIGABYTES = 2
-"""The memory of the container to choose: a grading holds at most 1.6 GB, one at a time."""
+"""The memory of the container to choose. A grading needs at most 1.6 GB, and runs alone."""
 
 
-class NotPacked(Exception):
-    """There is no autograder to write. The message says why and what to do."""
+class PackingError(Exception):
+    """The autograder cannot be written. The message says why and what to do."""
 
 
-class NotAnIndex(Exception):
-    """The address of an index of packages cannot be used. The message says why and what to do."""
+class InvalidIndex(Exception):
+    """The address of a package index is unusable. The message says why and what to do."""
 
 
 def pack(items: Sequence[Item], to: Path, checkout: Path, extra_index: str = "") -> None:
     """Write the autograder of some exercises of a course as a zip, with a wheel of the sources in `checkout`.
 
-    extra_index: an index that pip asks besides its own, such as that of PyTorch's wheels for CPUs.
-    Raises NotAnIndex,  NotPacked, stubs.NoStub for an exercise whose stub is neither here nor in git, and OSError.
+    Args:
+        extra_index: An index that pip uses besides its own, such as that of PyTorch's wheels for CPUs.
+
+    Raises InvalidIndex, PackingError, stubs.NoStub for an exercise whose stub is neither here nor in git, and OSError.
     """
     if to.exists() and not zipfile.is_zipfile(to):
-        raise NotPacked(f"{to} exists and is not a zip; give --out another name")
-    wheel = _wheel(checkout)
+        raise PackingError(f"{to} exists and is not a zip; give --out another name")
+    wheels = [_wheel(checkout / package) for package in ("warpcheck", ".")]
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        _add(archive, "setup.sh", _setup(wheel[0], items, extra_index), executable=True)
+        _add(archive, "setup.sh", _setup([name for name, _ in wheels], items, extra_index), executable=True)
         names = " ".join(item.name for item in items)
         _add(archive, "run_autograder", _RUN.substitute(names=names), executable=True)
-        _add(archive, *wheel)
+        for wheel in wheels:
+            _add(archive, *wheel)
         for name, content in _course(items):
             _add(archive, f"course/{name}", content)
     write_atomically(to, packed.getvalue())
 
 
 def check_index(address: str) -> str:
-    """Return the address of an index. Raises NotAnIndex for what is none, and for one that carries a password."""
+    """Return the address of an index. Raises InvalidIndex for an invalid address or one with a password."""
     try:
         parts = urlsplit(address)
         carries_password = parts.username is not None or parts.password is not None
     except ValueError as error:
-        raise NotAnIndex(f"{address!r} is not the address of an index: {error}") from error
+        raise InvalidIndex(f"{address!r} is not the address of an index: {error}") from error
     if carries_password:
-        raise NotAnIndex("the index carries a user name or a password, which others would read; leave it out")
+        raise InvalidIndex("the index carries a user name or a password, which others would read; leave it out")
     if parts.scheme not in ("http", "https") or not parts.hostname or not address.isprintable() or " " in address:
-        raise NotAnIndex(f"{address!r} is not the address of an index, which begins with https://")
+        raise InvalidIndex(f"{address!r} is not the address of an index, which begins with https://")
     return address
 
 
-def _setup(wheel: str, items: Sequence[Item], extra_index: str) -> str:
+def _setup(wheels: Sequence[str], items: Sequence[Item], extra_index: str) -> str:
     address = shlex.quote(check_index(extra_index)) if extra_index else ""
-    return _SETUP.substitute(required=f"./{wheel}{extras(items)}", extra_index=address, gigabytes=GIGABYTES)
+    *libraries, course = (f"./{wheel}" for wheel in wheels)
+    required = " ".join(f"'{path}'" for path in (*libraries, course + required_extras(items)))
+    return _SETUP.substitute(required=required, extra_index=address, gigabytes=GIGABYTES)
 
 
 def _add(archive: zipfile.ZipFile, name: str, content: str | bytes, executable: bool = False) -> None:
-    entry = zipfile.ZipInfo(name, _LONG_AGO)
+    entry = zipfile.ZipInfo(name, _ZIP_EPOCH)
     entry.external_attr = (0o100755 if executable else 0o100644) << 16
     entry.compress_type = zipfile.ZIP_DEFLATED
     archive.writestr(entry, content)
 
 
 def _course(items: Sequence[Item]) -> Iterator[tuple[str, bytes | str]]:
-    """Every declaration, as one may name another, the stubs of the exercises that are graded, and the recordings."""
+    """Yield every declaration, as one may name another, the stubs of the graded exercises, and the recordings."""
     root = items[0].root
-    for name in _RECORDED:
+    for name in _RECORDING_PATTERNS:
         for path in sorted((root / results.FOLDER).glob(name)):
             yield str(path.relative_to(root)), path.read_bytes()
     for path in sorted((root / "checks").glob("[0-9]_*/*.*")):
@@ -107,16 +112,16 @@ def _course(items: Sequence[Item]) -> Iterator[tuple[str, bytes | str]]:
             yield str(path.relative_to(root)), path.read_bytes()
     for item in items:
         stub = {path: path.read_text(encoding="utf-8") for path in item.files("phases")}
-        if not stubs.is_open(stub.get(item.stub, "")):  # somebody solved it here
+        if not stubs.is_open(stub.get(item.stub, "")):  # the stub is solved in this checkout
             stub = stubs.pristine(item)
         for path, text in stub.items():
             yield str(path.relative_to(root)), text
 
 
-def extras(items: Sequence[Item]) -> str:
-    """The optional packages that exercises need, as pip takes them: "[cutlass,pallas]", or nothing."""
-    found = sorted({extra for item in items for extra in _extras(item)})
-    return f"[{','.join(found)}]" if found else ""
+def required_extras(items: Sequence[Item]) -> str:
+    """Return the optional packages that exercises need in pip's syntax: "[cutlass,pallas]", or ""."""
+    names = sorted({extra for item in items for extra in _extras(item)})
+    return f"[{','.join(names)}]" if names else ""
 
 
 def _extras(item: Item) -> Iterator[str]:
@@ -127,17 +132,20 @@ def _extras(item: Item) -> Iterator[str]:
 
 
 def _wheel(checkout: Path) -> tuple[str, bytes]:
-    """The name and the content of a wheel, built from a copy: setuptools leaves its folders beside the sources."""
+    """Build a wheel from a copy of the checkout, since setuptools leaves folders beside the sources."""
     if not (checkout / "pyproject.toml").is_file():
-        raise NotPacked(f"there is no {checkout / 'pyproject.toml'} to build a wheel from; run this in a git checkout")
+        raise PackingError(
+            f"there is no {checkout / 'pyproject.toml'} to build a wheel from; run this in a git checkout"
+        )
     with tempfile.TemporaryDirectory(prefix="kernelpath-wheel-") as folder:
-        copy, built = Path(folder) / "copy", Path(folder) / "built"
+        copy = Path(folder) / "copy"
+        built = Path(folder) / "built"
         shutil.copytree(checkout, copy, ignore=_NOT_IN_A_WHEEL)
         command = [sys.executable, "-c", f"import setuptools.build_meta as b; b.build_wheel({str(built)!r})"]
-        done = subprocess.run(command, cwd=copy, capture_output=True, text=True)
-        if done.returncode:
-            last = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "no reason given")
-            raise NotPacked(f"the wheel of {checkout} cannot be built: {last.strip()}")
+        process = subprocess.run(command, cwd=copy, capture_output=True, text=True)
+        if process.returncode:
+            last = next((line for line in reversed(process.stderr.splitlines()) if line.strip()), "no reason given")
+            raise PackingError(f"the wheel of {checkout} cannot be built: {last.strip()}")
         (wheel,) = built.glob("*.whl")
         return wheel.name, wheel.read_bytes()
 
@@ -162,7 +170,7 @@ fi
 extra_index=$extra_index
 export PIP_EXTRA_INDEX_URL="$${PIP_EXTRA_INDEX_URL:-$$extra_index}"
 python3 -m venv venv
-venv/bin/pip install '$required'
+venv/bin/pip install $required
 """)
 
 _RUN = string.Template("""\

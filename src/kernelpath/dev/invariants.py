@@ -1,4 +1,4 @@
-"""The rules that hold the course together: each invariant is a function that yields its violations, a sentence each."""
+"""Define the rules that hold the course together: each invariant is a function that yields a sentence per violation."""
 
 from __future__ import annotations
 
@@ -23,48 +23,53 @@ from kernelpath.show.execute import execute
 from kernelpath.verdict import Report, Verdict
 
 Invariant = Callable[[Path], Iterator[str]]
-OfItem = Callable[[Item], Iterator[str]]
+ItemCheck = Callable[[Item], Iterator[str]]
 
-OF_ITEMS: dict[Invariant, OfItem] = {}
-"""The invariants that hold for each exercise alone, and what they ask of one."""
+ITEM_CHECKS: dict[Invariant, ItemCheck] = {}
+"""The checks of single exercises, by the invariants that apply them to every exercise."""
 
 
-def of_each(check: OfItem) -> Invariant:
-    """The invariant that every exercise passes a check."""
+def for_each_item(check: ItemCheck) -> Invariant:
+    """Return the invariant that every exercise passes a check."""
 
     @wraps(check)
     def invariant(root: Path) -> Iterator[str]:
         for item in registry.exercises(root):
             yield from check(item)
 
-    OF_ITEMS[invariant] = check
+    ITEM_CHECKS[invariant] = check
     return invariant
 
 
-_BESIDE = {"checks": {"test_exercises.py"}, "phases": set[str](), "solutions": set[str](), "notebooks": {"glossary.md"}}
+_FURTHER_FILES = {
+    "checks": {"test_exercises.py"},
+    "phases": set[str](),
+    "solutions": set[str](),
+    "notebooks": {"glossary.md"},
+}
 _IGNORED = {"__pycache__", ".ipynb_checkpoints", ".pytest_cache", ".ruff_cache", ".mypy_cache"}
 _SUFFIXES = {"checks": {".py", ".md", ".cu"}, "phases": {".py", ".cu"}, "solutions": {".py", ".cu"}}
-_OF_A_PHASE = {
+_FILES_OF_A_PHASE = {
     "checks": {"checkpoint.py", "checkpoint.md"},
     "phases": {"answers.toml", f"{DELIVERABLE}.py", f"{DELIVERABLE}.cu"},
 }
 
 
 def names_are_unique(root: Path) -> Iterator[str]:
-    """A name, and a letter of a week, belongs to one exercise."""
+    """Require that a name, and a letter of a week, belongs to one exercise."""
     items = registry.exercises(root)
-    for label, keys in (("name", [item.name for item in items]), ("place", [_place(item) for item in items])):
+    for label, keys in (("name", [item.name for item in items]), ("place", [_letter_of_week(item) for item in items])):
         for key, count in Counter(keys).items():
             if count > 1:
                 yield f"{count} exercises have the {label} {key}; rename all but one"
 
 
-def _place(item: Item) -> str:
+def _letter_of_week(item: Item) -> str:
     return item.stem.partition("/")[2][:4]
 
 
 def trees_agree(root: Path) -> Iterator[str]:
-    """Every declaration has a lesson, and a stub and a solution of the same files; nothing else lies in the trees."""
+    """Require a lesson, a stub and a solution with the same files for every declaration, and no other files."""
     items = registry.exercises(root)
     for item in items:
         stub, solution = (_suffixes(item, tree) for tree in ("phases", "solutions"))
@@ -73,30 +78,31 @@ def trees_agree(root: Path) -> Iterator[str]:
         if ".py" not in solution:
             yield f"{item.stem} has no solutions/{item.stem}.py; write it"
         if stub != solution:
-            yield f"{item.stem} has {_listed(stub)} in phases/ but {_listed(solution)} in solutions/; make them alike"
+            in_trees = f"{_format_suffixes(stub)} in phases/ but {_format_suffixes(solution)} in solutions/"
+            yield f"{item.stem} has {in_trees}; make them alike"
     stems = {item.stem: item for item in items}
-    for tree in _BESIDE:
+    for tree in _FURTHER_FILES:
         for path in sorted((root / tree).rglob("*")):
             if path.is_file() and not _belongs(path.relative_to(root / tree), tree, stems):
                 yield f"{path.relative_to(root)} belongs to no exercise; rename or remove it"
 
 
 def _suffixes(item: Item, tree: Tree) -> set[str]:
-    """Of the exercise's files; those of a project by their names in it."""
+    """Return the suffixes of the exercise's files or, for a project, the files' names."""
     start = item.submission(tree)
     return {path.suffix if path.parent == start.parent else path.name for path in item.files(tree)}
 
 
-def _listed(suffixes: set[str]) -> str:
+def _format_suffixes(suffixes: set[str]) -> str:
     return " and ".join(sorted(suffixes)) or "nothing"
 
 
 def _belongs(path: Path, tree: str, stems: dict[str, Item]) -> bool:
-    if _IGNORED & set(path.parts) or str(path) in _BESIDE[tree]:
+    if _IGNORED & set(path.parts) or str(path) in _FURTHER_FILES[tree]:
         return True
     if tree == "notebooks":
         return re.fullmatch(r"\d_\w+/week\d\d_\w+\.ipynb", str(path)) is not None
-    if path.name in _OF_A_PHASE.get(tree, ()):
+    if path.name in _FILES_OF_A_PHASE.get(tree, ()):
         return any(stem.startswith(f"{path.parent}/") for stem in stems)
     if tree == "checks" and path.parent.name == "reading":
         return True
@@ -108,9 +114,9 @@ def _belongs(path: Path, tree: str, stems: dict[str, Item]) -> bool:
     return (tree, path.suffix) != ("checks", ".cu") or path.name in item.declaration.read_text(encoding="utf-8")
 
 
-@of_each
+@for_each_item
 def stubs_do_not_drift(item: Item) -> Iterator[str]:
-    """Every line of a stub that is not a TODO stands in the solution."""
+    """Require that every line of a stub that is not a TODO is in the solution."""
     for solution in item.files("solutions"):
         stub = stubs.stub_of(item, solution)
         if stub.is_file():
@@ -118,18 +124,18 @@ def stubs_do_not_drift(item: Item) -> Iterator[str]:
                 yield f"{stub.relative_to(item.root)}:{number} is not in the solution: {line.strip()}"
 
 
-@of_each
+@for_each_item
 def notebooks_have_their_exercises(item: Item) -> Iterator[str]:
-    """Every exercise is introduced by its week's notebook."""
+    """Require that every exercise is introduced by its week's notebook."""
     if item.notebook is None:
         yield f"week {item.week} has no notebook in notebooks/{item.phase}/ for {item.name}; write one"
     elif not re.search(rf"\b{item.name}\b", item.notebook.read_text("utf-8")):
         yield f"{item.notebook.relative_to(item.root)} does not mention {item.name}; introduce it there"
 
 
-@of_each
+@for_each_item
 def declarations_are_valid(item: Item) -> Iterator[str]:
-    """Every declaration loads; spec.Exercise and problem.Problem then vouch for cases, sizes and limits."""
+    """Require that every declaration loads; spec.Exercise and problem.Problem check its contents."""
     try:
         registry.load(item)
         _ = item.title
@@ -137,9 +143,9 @@ def declarations_are_valid(item: Item) -> Iterator[str]:
         yield str(error)
 
 
-@of_each
+@for_each_item
 def lessons_are_valid(item: Item) -> Iterator[str]:
-    """Every exercise has three hints, questions with their why, and an explanation."""
+    """Require three hints, questions with explanations, and an explanation for every exercise."""
     try:
         lesson.read(item.lesson)
     except DeclarationError as error:
@@ -147,112 +153,121 @@ def lessons_are_valid(item: Item) -> Iterator[str]:
 
 
 def checkpoints_are_valid(root: Path) -> Iterator[str]:
-    """Every checkpoint loads with every draw of its numbers, its deliverable and its questions are of its phase, and
-    each of the kernels to be read has one answer."""
+    """Require that every checkpoint loads with all numbers and belongs to its phase.
+
+    Each kernel in reading/ must have one answer.
+    """
     for path in sorted(root.glob("checks/*/checkpoint.py")):
         items = {item.name: item for item in registry.exercises(root) if item.phase == path.parent.name}
         weeks = {item.week for item in items.values()}
-        shown = path.relative_to(root)
+        relative_path = path.relative_to(root)
         try:
-            declared = registry.load_checkpoint(path.parent.name, root)
-            for week in sorted({one.week for one in declared.questions} - weeks):
-                told = f"it has questions of week {week}, which has no exercise in the phase; give them another week"
-                yield f"{shown}: {told}"
-            if declared.deliverable not in items:
-                yield f"{shown}: its deliverable {declared.deliverable} is not an exercise of the phase; name one"
-            for one in declared.questions:
-                for _ in one.every():
+            checkpoint = registry.load_checkpoint(path.parent.name, root)
+            for week in sorted({question.week for question in checkpoint.questions} - weeks):
+                problem = f"it has questions of week {week}, which has no exercise in the phase; give them another week"
+                yield f"{relative_path}: {problem}"
+            deliverable = checkpoint.deliverable
+            if deliverable not in items:
+                yield f"{relative_path}: its deliverable {deliverable} is not an exercise of the phase; name one"
+            for question in checkpoint.questions:
+                for _ in question.all_questions():
                     pass
-            if declared.faults or declared.pictures:
-                yield from (f"{shown}: {told}" for told in _misread(path.parent / "reading", declared))
+            if checkpoint.faults or checkpoint.pictures:
+                yield from (
+                    f"{relative_path}: {problem}" for problem in _reading_problems(path.parent / "reading", checkpoint)
+                )
         except DeclarationError as error:
             yield str(error)
 
 
-def _misread(folder: Path, declared: Checkpoint) -> Iterator[str]:
-    """What is wrong with the kernels of reading/: too few, or an answer that the order of warps and blocks decides."""
-    pool = reading.pool(folder)
-    if len(pool.faults) < declared.faults:
-        yield f"it asks for {declared.faults} faults, and reading/ has {len(pool.faults)}; add kernels with a fault"
+def _reading_problems(folder: Path, checkpoint: Checkpoint) -> Iterator[str]:
+    """Yield the problems of the kernels in reading/: too few, or an answer that depends on the order of warps."""
+    pool = reading.load_pool(folder)
+    if len(pool.faults) < checkpoint.faults:
+        yield f"it asks for {checkpoint.faults} faults, and reading/ has {len(pool.faults)}; add kernels with a fault"
     for name, family in pool.families.items():
-        if len({one.picture for one in family}) < reading.CHOICES:
-            yield f"the kernels {name}_ make fewer than {reading.CHOICES} pictures; add some"
-    for one in (*pool.faults, *(one for family in pool.families.values() for one in family)):
-        other = reading.run(one.path, reverse=True)
-        if (other.kind, other.lines, other.picture) != (one.kind, one.lines, one.picture):
-            yield f"reading/{one.path.name} has two answers, by the order of its warps: plant one fault in it"
+        if len({kernel.picture for kernel in family}) < reading.CANDIDATES:
+            yield f"the kernels {name}_ make fewer than {reading.CANDIDATES} pictures; add some"
+    for kernel in (*pool.faults, *(kernel for family in pool.families.values() for kernel in family)):
+        reversed_kernel = reading.run_kernel(kernel.path, reverse=True)
+        if (reversed_kernel.kind, reversed_kernel.lines, reversed_kernel.picture) != (
+            kernel.kind,
+            kernel.lines,
+            kernel.picture,
+        ):
+            yield f"reading/{kernel.path.name} has two answers, by the order of its warps: plant one fault in it"
 
 
-@of_each
+@for_each_item
 def nothing_is_left_to_write(item: Item) -> Iterator[str]:
-    """No declaration, lesson or solution has a place that was drafted and waits for its author."""
-    found = [*_marked(item.declaration), *lesson.placeholders(item.lesson)]
-    found += [place for path in item.files("solutions") for place in _marked(path)]
-    yield from (f"{Path(place).relative_to(item.root)} is still to be written" for place in found)
+    """Require that no declaration, lesson or solution has a drafted place that waits for its author."""
+    places = [*_open_places(item.declaration), *lesson.placeholders(item.lesson)]
+    places += [place for path in item.files("solutions") for place in _open_places(path)]
+    yield from (f"{Path(place).relative_to(item.root)} is still to be written" for place in places)
 
 
 def no_cell_is_left_to_write(root: Path) -> Iterator[str]:
-    """No notebook has a cell that was drafted and waits for its author."""
+    """Require that no notebook has a drafted cell that waits for its author."""
     for path in sorted(root.glob("notebooks/*/week*.ipynb")):
         for position, cell in enumerate(json.loads(path.read_text(encoding="utf-8")).get("cells", ()), start=1):
             if re.search(rf"^{lesson.TODO}:", "".join(cell["source"]), re.MULTILINE):
                 yield f"{path.relative_to(root)}, cell {position}, is still to be written"
 
 
-def _marked(path: Path) -> Iterator[str]:
-    """The first place of a file that is still open."""
+def _open_places(path: Path) -> Iterator[str]:
+    """Yield the first place of a file that is still open."""
     lines = path.read_text(encoding="utf-8").splitlines()
     yield from [f"{path}:{number}" for number, line in enumerate(lines, start=1) if stubs.is_open(line)][:1]
 
 
-@of_each
+@for_each_item
 def controls_are_rejected(item: Item) -> Iterator[str]:
-    """The comparison takes the truth, rounded to its dtype, and rejects every wrong answer that it must reject."""
-    return controls.admitted(item)
+    """Require that the comparison accepts the rounded truth, and rejects every negative control."""
+    return controls.find_violations(item)
 
 
-open_extents_have_thin_cases = of_each(statements.open_extents_have_thin_cases)
-domains_are_drawn_to_both_ends = of_each(statements.domains_are_drawn_to_both_ends)
-limits_are_stated = of_each(statements.limits_are_stated)
+open_extents_have_thin_cases = for_each_item(statements.open_extents_have_thin_cases)
+domains_are_drawn_to_both_ends = for_each_item(statements.domains_are_drawn_to_both_ends)
+limits_are_stated = for_each_item(statements.limits_are_stated)
 
 
 def tables_are_current(root: Path) -> Iterator[str]:
-    """Every generated table equals its regeneration."""
+    """Require that every generated table equals its regeneration."""
     for name in docs.stale(root):
         yield f"a table of {name} differs from its regeneration: kp dev tables"
 
 
-@of_each
+@for_each_item
 def stubs_end_as_not_started(item: Item) -> Iterator[str]:
-    return _unless(Verdict.NOT_STARTED, grade(item, item.stub, device="cpu"))
+    return _require_verdict(Verdict.NOT_STARTED, grade(item, item.stub, device="cpu"))
 
 
-@of_each
+@for_each_item
 def solutions_pass(item: Item) -> Iterator[str]:
-    """Every solution passes on the CPU, and takes all its stars where there is a GPU that can run it.
+    """Require that every solution passes on the CPU, and gets all its stars if there is a suitable GPU.
 
-    One that is still to be written is left to `nothing_is_left_to_write`.
+    A solution that is still to be written is left to `nothing_is_left_to_write`.
     """
-    if any(True for path in item.files("solutions") for _ in _marked(path)):
+    if any(True for path in item.files("solutions") for _ in _open_places(path)):
         return
-    yield from _unless(Verdict.PASSED, grade(item, item.solution, device="cpu"))
+    yield from _require_verdict(Verdict.PASSED, grade(item, item.solution, device="cpu"))
     if torch.cuda.is_available():
         on_gpu = grade(item, item.solution, device="cuda")
         if on_gpu.verdict is not Verdict.UNAVAILABLE and on_gpu.stars < item.stars:
             yield f"{on_gpu.submission} takes {on_gpu.stars} stars on {on_gpu.device}: {on_gpu.cause}"
 
 
-reference_kernels_do_not_spill = of_each(spills.reference_kernels_do_not_spill)
+reference_kernels_do_not_spill = for_each_item(spills.reference_kernels_do_not_spill)
 
 
-def _unless(wanted: Verdict, graded: Report) -> Iterator[str]:
-    if graded.verdict is not wanted:
-        told = f"{graded.verdict.value}: {graded.cause or graded.verdict.meaning}"
-        yield f"{graded.submission} ends as {told}; it must end as {wanted.value}"
+def _require_verdict(expected: Verdict, graded: Report) -> Iterator[str]:
+    if graded.verdict is not expected:
+        outcome = f"{graded.verdict.value}: {graded.cause or graded.verdict.meaning}"
+        yield f"{graded.submission} ends as {outcome}; it must end as {expected.value}"
 
 
 def notebooks_run(root: Path) -> Iterator[str]:
-    """Every notebook runs from top to bottom without a GPU, against the solutions."""
+    """Require that every notebook runs from top to bottom without a GPU, with the solutions."""
     from nbclient.exceptions import CellExecutionError
 
     for path in sorted(root.glob("notebooks/*/week*.ipynb")):

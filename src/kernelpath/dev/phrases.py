@@ -1,4 +1,4 @@
-"""Phrases that are translated rather than English, with what to write instead, wherever a person reads them."""
+"""Find phrases that are translated rather than English, in all texts that people read, and suggest replacements."""
 
 from __future__ import annotations
 
@@ -33,29 +33,30 @@ INSTEAD = {
     r"\bthe commonest\b": "the most common",
     r"\bstrewn\b": "scattered",
 }
-"""A pattern, and what to write instead."""
+"""Patterns and their replacements."""
 
-_READ = {
+_TEXTS_READ = {
     "*.md": ("README.md", "PTX_MACHINE.md", "ATTACKS.md"),
     "checks": (".md", ".py"),
     "notebooks": (".ipynb", ".md"),
     "phases": (".py", ".cu"),
     "solutions": (".py", ".cu"),
     "src": (".py", ".html"),
+    "warpcheck": (".md", ".py"),
 }
 
 
 def unidiomatic(root: Path) -> Iterator[str]:
-    """What a reader of our texts stumbles over, with its place and what to write instead."""
+    """Yield each unidiomatic phrase in our texts, with its place and a replacement."""
     for path in _texts(root):
         for number, line in enumerate(_lines(path), start=1):
-            for pattern, better in INSTEAD.items():
-                if found := re.search(pattern, line):
-                    yield f"{path.relative_to(root)}:{number}: {found[0]!r} is not idiomatic; write {better!r}"
+            for pattern, replacement in INSTEAD.items():
+                if match := re.search(pattern, line):
+                    yield f"{path.relative_to(root)}:{number}: {match[0]!r} is not idiomatic; write {replacement!r}"
 
 
 def _texts(root: Path) -> Iterator[Path]:
-    for folder, kinds in _READ.items():
+    for folder, kinds in _TEXTS_READ.items():
         if folder == "*.md":
             yield from (root / name for name in kinds if (root / name).is_file())
         else:
@@ -64,7 +65,7 @@ def _texts(root: Path) -> Iterator[Path]:
 
 
 def _lines(path: Path) -> list[str]:
-    """The lines of a text; of a notebook, those of its cells one after the other."""
+    """Return the lines of a text or, for a notebook, the lines of its cells one after the other."""
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".ipynb":
         text = "\n".join("".join(cell["source"]) for cell in json.loads(text)["cells"])

@@ -1,8 +1,8 @@
-"""Which reference kernels spill: what ptxas says of every kernel that a solution launches.
+"""Find reference kernels that spill: what ptxas reports for every kernel that a solution launches.
 
-What ptxas finds no register for goes to local memory, which is in DRAM. A reference kernel has nothing there, with the
-oldest and with the newest compilers that were tried. As in `dev.cards`, a solution's host code runs, its kernels are
-compiled for the architecture that the exercise declares, and nothing is executed.
+ptxas spills values without a register to local memory, which is in DRAM. No reference kernel may spill, with the oldest
+and the newest compilers that were tried. As in `dev.cards`, a solution's host code runs, its kernels are compiled for
+the architecture that the exercise declares, and nothing is executed.
 """
 
 from __future__ import annotations
@@ -13,34 +13,34 @@ from typing import Any
 
 from kernelpath import packages, words
 from kernelpath.course import registry
-from kernelpath.course.inputs import draw_inputs
+from kernelpath.course.inputs import generate_inputs
 from kernelpath.course.problem import Case
 from kernelpath.course.registry import Item
 from kernelpath.course.spec import Exercise
 from kernelpath.dev import cards
-from kernelpath.device import api, gpu
 from kernelpath.grading import devices
 from kernelpath.grading.ground_truth import placement_runs
-from kernelpath.simt.assembler import assembled
-from kernelpath.simt.target import Target
+from warpcheck import backend, simulated_gpu
+from warpcheck.assembler import assembled
+from warpcheck.target import Target
 
-LARGEST = 150_000_000
-"""Compulsory bytes up to which a case takes part: drawing larger inputs takes longer than compiling."""
+MAX_COMPULSORY_BYTES = 150_000_000
+"""The compulsory bytes up to which a case is used. Generating larger inputs takes longer than compiling."""
 
 
 def reference_kernels_do_not_spill(item: Item) -> Iterator[str]:
-    """No kernel of a solution has a stack frame or spills, unless the declaration says why."""
+    """Yield each kernel of a solution with a stack frame or spills, unless the declaration allows it."""
     if registry.load(item).spills:
         return
-    for spilled in spills(item):
+    for description in spills(item):
         advice = "make it smaller, or give the reason in the declaration's `spills`"
-        yield f"{item.solution.relative_to(item.root)}: {spilled}; {advice}"
+        yield f"{item.solution.relative_to(item.root)}: {description}; {advice}"
 
 
 def spills(item: Item) -> list[str]:
     """Describe each kernel of the solution that needs local memory, with the first case that launches it.
 
-    A case that does not come to its end, and a kernel that ptxas refuses, are described as well.
+    A failing case, and a kernel that ptxas rejects, are described as well.
     """
     exercise = registry.load(item)
     if not exercise.is_kernel or packages.lacking(item.lane):
@@ -49,45 +49,50 @@ def spills(item: Item) -> list[str]:
 
 
 def _describe_all(item: Item, exercise: Exercise, target: Target) -> list[str]:
-    launched: list[cards.Launched] = []
-    gpu.show({"multi_processor_count": exercise.multiprocessors} if exercise.multiprocessors else {}, target)
-    api.use(cards.Unexecuted(launched))
+    compiled: list[cards.CompiledKernel] = []
+    simulated_gpu.show({"multi_processor_count": exercise.multiprocessors} if exercise.multiprocessors else {}, target)
+    backend.use(cards.CompileOnlyDevice(compiled))
     entry = cards.load_entry(item, exercise)
-    described: dict[cards.Launched, str] = {}
-    failed: list[str] = []
+    descriptions: dict[cards.CompiledKernel, str] = {}
+    failures: list[str] = []
     for case, inputs in _calls(exercise):
-        first = len(launched)
+        first = len(compiled)
         try:
             entry(*inputs)
         except Exception as error:
-            failed.append(f"{words.case(case)}: {type(error).__name__}: {error}".partition("\n")[0])
-        for kernel in launched[first:]:
-            if kernel not in described:
-                described[kernel] = _describe(kernel, case, target)
-    return [text for text in described.values() if text] + failed
+            failures.append(f"{words.case(case)}: {type(error).__name__}: {error}".partition("\n")[0])
+        for kernel in compiled[first:]:
+            if kernel not in descriptions:
+                descriptions[kernel] = _describe(kernel, case, target)
+    return [text for text in descriptions.values() if text] + failures
 
 
 def _calls(exercise: Exercise) -> Iterator[tuple[Case, Sequence[Any]]]:
-    """Yield every case with inputs, then the small cases with tensors that begin anywhere, as grading calls them."""
-    drawn = []
+    """Yield every case with inputs, then the small cases with misaligned tensors, as grading calls them."""
+    drawn_inputs = []
     for case in exercise.cases:
-        drawn.append(draw_inputs(exercise, case, 1, "cpu"))
-        yield case, drawn[-1]
-    for index, variety in placement_runs(exercise, drawn):
-        yield exercise.cases[index], draw_inputs(exercise, exercise.cases[index], 1, "cpu", variety)
-    others = [*exercise.limits, *exercise.gpu_limits, *exercise.sweep, *([exercise.bench] if exercise.bench else [])]
-    for case in others:
-        if exercise.compulsory_bytes(**case) <= LARGEST:
-            yield case, draw_inputs(exercise, case, 1, "cpu")
+        drawn_inputs.append(generate_inputs(exercise, case, 1, "cpu"))
+        yield case, drawn_inputs[-1]
+    for index, mode in placement_runs(exercise, drawn_inputs):
+        yield exercise.cases[index], generate_inputs(exercise, exercise.cases[index], 1, "cpu", mode)
+    larger_cases = [
+        *exercise.limits,
+        *exercise.gpu_limits,
+        *exercise.sweep,
+        *([exercise.bench] if exercise.bench else []),
+    ]
+    for case in larger_cases:
+        if exercise.compulsory_bytes(**case) <= MAX_COMPULSORY_BYTES:
+            yield case, generate_inputs(exercise, case, 1, "cpu")
 
 
-def _describe(kernel: cards.Launched, case: Case, target: Target) -> str:
-    """What of a kernel is in local memory; empty where nothing is."""
+def _describe(kernel: cards.CompiledKernel, case: Case, target: Target) -> str:
+    """Describe a kernel's use of local memory; empty if there is none."""
     code = assembled(kernel.ptx, kernel.name)
-    where = f"{kernel.name}, at {words.case(case)}, for {target.name}"
+    place = f"{kernel.name}, at {words.case(case)}, for {target.name}"
     if code is None:
-        return f"{where}: there is no ptxas, or it refuses the PTX"
+        return f"{place}: there is no ptxas, or it refuses the PTX"
     if not code.uses_local_memory:
         return ""
-    spilled = f"{code.spill_stores} bytes spill stores, {code.spill_loads} bytes spill loads"
-    return f"{where}: {code.stack} bytes stack frame, {spilled}"
+    spill_bytes = f"{code.spill_stores} bytes spill stores, {code.spill_loads} bytes spill loads"
+    return f"{place}: {code.stack} bytes stack frame, {spill_bytes}"

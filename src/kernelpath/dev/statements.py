@@ -1,4 +1,4 @@
-"""Invariants between the statement of an exercise, which is its stub's docstring, and what its declaration checks."""
+"""Check the statement of an exercise, which is its stub's docstring, against its declaration."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from collections.abc import Iterator
 import torch
 
 from kernelpath.course import registry
-from kernelpath.course.inputs import EXTREME, draw_inputs
+from kernelpath.course.inputs import EXTREME, generate_inputs
 from kernelpath.course.limits import describe_limits
 from kernelpath.course.problem import ANY_FINITE, BEYOND_A_BLOCK
 from kernelpath.course.registry import Item
 from kernelpath.grading.ground_truth import derive_seed
 
 _ANY_FINITE_VALUE = "finite values of any size"
-"""The words of a statement that open the whole domain of finite floats."""
+"""The words of a statement that allow the whole domain of finite floats."""
 
 _SEEDS = 4
-"""Draws of each case with extreme values, as a row gets one kind of values in each."""
+"""The number of samples of each case with extreme values. A row gets one kind of values in each sample."""
 
-_NEAR = 0.5
+_MIN_SHARE_OF_END = 0.5
 """The share of an end of a domain that some value has to reach."""
 
 
 def statement(item: Item) -> str:
-    """Return the stub's docstring with its line breaks as blanks."""
+    """Return the stub's docstring with its line breaks as spaces."""
     docstring = ast.get_docstring(ast.parse(item.stub.read_text(encoding="utf-8"))) or ""
     return " ".join(docstring.split())
 
 
 def open_extents_have_thin_cases(item: Item) -> Iterator[str]:
-    """Every extent that a statement leaves open has a case beyond any block, with values that are compared."""
+    """Require that every extent without a bound has a case beyond any block, with compared values."""
     exercise = registry.load(item)
     if not exercise.is_kernel:
         return
@@ -43,7 +43,7 @@ def open_extents_have_thin_cases(item: Item) -> Iterator[str]:
 
 
 def domains_are_drawn_to_both_ends(item: Item) -> Iterator[str]:
-    """Both ends of a stated domain are among the extreme values of every dtype."""
+    """Require that the extreme values of every dtype include both ends of a stated domain."""
     exercise = registry.load(item)
     if not exercise.is_kernel:
         return
@@ -55,14 +55,14 @@ def domains_are_drawn_to_both_ends(item: Item) -> Iterator[str]:
     extremes: dict[torch.dtype, tuple[float, float]] = {}
     for case in exercise.cases:
         for seed in range(_SEEDS):
-            x = draw_inputs(exercise, case, derive_seed(seed, "ends"), "cpu", EXTREME)[0]
+            x = generate_inputs(exercise, case, derive_seed(seed, "ends"), "cpu", EXTREME)[0]
             values = x[x.isfinite()]
             if not values.numel():
                 continue
             lowest, highest = extremes.get(x.dtype, (0.0, 0.0))
             extremes[x.dtype] = min(lowest, float(values.min())), max(highest, float(values.max()))
     for dtype, (lowest, highest) in extremes.items():
-        if lowest > _NEAR * domain[0] or highest < _NEAR * domain[1]:
+        if lowest > _MIN_SHARE_OF_END * domain[0] or highest < _MIN_SHARE_OF_END * domain[1]:
             yield (
                 f"{item.name} allows values from {domain[0]:g} to {domain[1]:g}, and in {dtype} its extreme values go "
                 f"from {lowest:g} to {highest:g}; draw both ends"
@@ -70,7 +70,7 @@ def domains_are_drawn_to_both_ends(item: Item) -> Iterator[str]:
 
 
 def limits_are_stated(item: Item) -> Iterator[str]:
-    """Every limit of a declaration is in the statement, with its number."""
+    """Require that every limit of a declaration is in the statement, with its number."""
     limits = describe_limits(registry.load(item))
     if limits and " ".join(limits.split()) not in statement(item):
         stub = item.stub.relative_to(item.root)

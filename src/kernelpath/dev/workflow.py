@@ -1,6 +1,6 @@
-"""A GitHub Actions workflow that grades a learner's repository, such as GitHub Classroom makes, with a course's own.
+"""Write a GitHub Actions workflow that grades a learner's repository, such as one of GitHub Classroom.
 
-The declarations come from the course's repository, so that nothing that a learner commits changes how it is graded.
+The declarations come from the course's repository, so that no commit of a learner changes how it is graded.
 """
 
 from __future__ import annotations
@@ -10,28 +10,31 @@ import string
 from collections.abc import Sequence
 
 from kernelpath.course.registry import Item
-from kernelpath.dev.gradescope import GIGABYTES, check_index, extras
+from kernelpath.dev.gradescope import GIGABYTES, check_index, required_extras
 
 _COURSE = re.compile(r"(?P<repository>[\w-]+/[\w.-]+)(@(?P<ref>[\w./-]+))?")
 
 
-class NotARepository(Exception):
-    """What is to grade is not named as GitHub names it. The message says how that is."""
+class InvalidRepository(Exception):
+    """The course's repository is not named as GitHub names it. The message describes the format."""
 
 
 def workflow(items: Sequence[Item], course: str, extra_index: str = "") -> str:
-    """Return the text of the workflow. course: OWNER/REPO, or OWNER/REPO@REF for a branch, a tag or a commit.
+    """Return the text of the workflow.
 
-    extra_index: an index that pip asks besides its own, where the repository has no variable PIP_EXTRA_INDEX_URL.
-    Raises NotARepository, and gradescope.NotAnIndex.
+    Args:
+        course: OWNER/REPO, or OWNER/REPO@REF for a branch, a tag or a commit.
+        extra_index: An index that pip uses besides its own if the repository has no variable PIP_EXTRA_INDEX_URL.
+
+    Raises InvalidRepository, and gradescope.InvalidIndex.
     """
-    named = _COURSE.fullmatch(course)
-    if named is None:
-        raise NotARepository(f"{course!r} is not a repository on GitHub; give --course OWNER/REPO or OWNER/REPO@REF")
+    match = _COURSE.fullmatch(course)
+    if match is None:
+        raise InvalidRepository(f"{course!r} is not a repository on GitHub; give --course OWNER/REPO or OWNER/REPO@REF")
     return _WORKFLOW.substitute(
-        repository=named["repository"],
-        ref=named["ref"] or "''  # the default branch",
-        extras=extras(items),
+        repository=match["repository"],
+        ref=match["ref"] or "''  # the default branch",
+        extras=required_extras(items),
         extra_index=_or_else(extra_index),
         gigabytes=GIGABYTES,
         names=" ".join(item.name for item in items),
@@ -39,7 +42,7 @@ def workflow(items: Sequence[Item], course: str, extra_index: str = "") -> str:
 
 
 def _or_else(extra_index: str) -> str:
-    """Return the second operand of GitHub's ||, where a quote in a text in quotes is written twice."""
+    """Return the second operand of GitHub's ||, in which a quote inside a quoted text is doubled."""
     return " || '" + check_index(extra_index).replace("'", "''") + "'" if extra_index else ""
 
 
@@ -81,7 +84,7 @@ jobs:
         # takes those with CUDA's libraries, 3 GB that no exercise uses here.
         env:
           PIP_EXTRA_INDEX_URL: $${{ vars.PIP_EXTRA_INDEX_URL$extra_index }}
-        run: pip install './course$extras'
+        run: pip install ./course/warpcheck './course$extras'
       - name: grade
         working-directory: course
         run: kp grade ../class $names --out ../grades

@@ -15,9 +15,9 @@ import weakref
 
 import numpy as np
 
-from kernelpath import simt
 from kernelpath.device import aligned
 from kernelpath.device.elements import Bytes, Refused
+from warpcheck import simt
 
 PAGE = 4096
 

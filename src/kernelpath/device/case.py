@@ -10,13 +10,13 @@ from pathlib import Path
 
 import numpy as np
 
-from kernelpath import simt
 from kernelpath.device import far, messages, padding
 from kernelpath.device.addresses import AddressSpace
 from kernelpath.device.compilers import compiler_of
 from kernelpath.device.elements import Bytes, Refused, digest, elements
-from kernelpath.device.pointers import Linked
-from kernelpath.simt.counters import AccessCounters, LineCounters, by_access
+from kernelpath.device.links import Linked
+from warpcheck import simt
+from warpcheck.counters import AccessCounters, LineCounters, by_access
 
 ALIGNMENT = 16
 """A storage begins at a line, plus what the widest access sees of its alignment in the submission's process."""

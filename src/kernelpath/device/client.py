@@ -17,15 +17,16 @@ import numpy.typing as npt
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from kernelpath import simt
-from kernelpath.device import aligned, failures, far, lab_client, messages, placement, pointers
-from kernelpath.device.api import Dim3, Ran
+from kernelpath.device import aligned, failures, far, lab_client, messages, placement
 from kernelpath.device.lab_messages import Went
-from kernelpath.device.pointers import bytes_at
+from kernelpath.device.links import links
 from kernelpath.wire import Wire
+from warpcheck import pointers, simt
+from warpcheck.backend import Dim3, Ran
+from warpcheck.pointers import bytes_at
 
 if TYPE_CHECKING:
-    from kernelpath.device.api import Argument
+    from warpcheck.backend import Argument
 
 _Answer = TypeVar("_Answer", bound=messages.Message)
 
@@ -216,7 +217,7 @@ class Client:
 
     def _links(self, one: _Storage) -> list[messages.Link]:
         known = [(other.number, other.address, other.nbytes) for other in self._storages.values()]
-        return pointers.links(pointers.words(one.bytes()), known) if one.table else []
+        return links(pointers.words(one.bytes()), known) if one.table else []
 
     def _told(self, one: _Storage) -> messages.Storage:
         untouched = one.fresh and not self._changed(one)

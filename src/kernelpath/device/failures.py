@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from kernelpath import simt
 from kernelpath.device import messages
-from kernelpath.simt import errors
+from warpcheck import errors, simt
 
 
 def told(error: Exception) -> messages.Failed:

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 import itertools
 from collections.abc import Sequence
 
-from kernelpath import simt
-from kernelpath.device.api import Dim3
-from kernelpath.simt.layout import Access
+from warpcheck import simt
+from warpcheck.backend import Dim3
+from warpcheck.layout import Access
 
 MOST_BYTES = 64 << 30
 """That a storage may have."""

@@ -18,7 +18,7 @@ from kernelpath.course.labs import Lab
 from kernelpath.device import lab_messages as messages
 from kernelpath.device.lab_messages import Went
 from kernelpath.device.messages import Message
-from kernelpath.hooks import triton as hooks
+from warpcheck.hooks import triton as hooks
 
 Ask = Callable[[Message], Went]
 

@@ -11,11 +11,9 @@ from typing import Literal
 
 from msgspec import Struct
 
-from kernelpath.simt import Event, Kernel
-from kernelpath.simt.counters import AccessCounters, AccessSample, LineCounters
-
-POISON = 0x7FA5
-"""The 16-bit pattern that fills memory which nothing has written: a NaN in float16, bfloat16 and float32."""
+from warpcheck.counters import AccessCounters, AccessSample, LineCounters
+from warpcheck.simt import Event, Kernel
+from warpcheck.unwritten import POISON as POISON
 
 
 class Message(Struct, frozen=True, tag=True):
@@ -194,8 +192,9 @@ class Attach(Message, frozen=True):
 
 
 class Begin(Message, frozen=True):
-    """A case. order: of warps and blocks; see simt.run.order. negated: tensor cores' products. Answered by Done.
+    """A case. Answered by Done.
 
+    order: of warps and blocks; see warpcheck.runtime.order. negated: tensor cores' products.
     label: the same for two calls in two processes whose transcripts are to be the same.
     """
 

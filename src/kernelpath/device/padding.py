@@ -5,9 +5,8 @@ The same goes for the end of a tensor map.
 
 from __future__ import annotations
 
-from kernelpath import simt
-from kernelpath.device import messages, pointers
-from kernelpath.simt import ptx, tensor_map
+from kernelpath.device import messages
+from warpcheck import pointers, ptx, simt, tensor_map
 
 __all__ = ["zeroed"]
 

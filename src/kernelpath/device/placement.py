@@ -26,6 +26,8 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
 
+from warpcheck import backend
+
 DEVICE = torch.device("cpu", 0)
 """The device of a tensor that a GPU would have in its memory."""
 
@@ -137,11 +139,6 @@ class Placement:
 _current: Placement | None = None
 
 
-def current() -> Placement | None:
-    """Return the placement that is entered."""
-    return _current
-
-
 def check_launch(tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
     """As Placement.check_launch, of the placement that is entered."""
     if _current is not None:
@@ -190,6 +187,12 @@ def _patch_torch() -> None:
         torch.Tensor.new_tensor = _new_tensor_beside  # type: ignore[method-assign, assignment]
         torch.tensor = _tensor
         threading.Thread.start = _start_observed  # type: ignore[method-assign]
+        backend.on_allocation(_place_on_device)
+
+
+def _place_on_device(tensor: torch.Tensor) -> None:
+    if _current is not None:
+        _current.place(tensor)
 
 
 def _device(self: torch.Tensor) -> torch.device:
@@ -245,7 +248,8 @@ def _is_chosen(value: object) -> bool:
     if _current is None or not isinstance(value, (str, torch.device)) or str(value) != "cpu":
         return False
     frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("torch", "kernelpath"):
+    libraries = ("torch", "kernelpath", "warpcheck")
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in libraries:
         frame = frame.f_back
     line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
     return "is_available" in line or not _LITERAL_CPU.search(line)

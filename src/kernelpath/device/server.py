@@ -12,12 +12,12 @@ from collections.abc import Mapping
 
 import msgspec
 
-from kernelpath import simt
 from kernelpath.device import failures, lab_messages, lab_server, messages
-from kernelpath.device.api import cost
 from kernelpath.device.case import Case
 from kernelpath.device.elements import Refused
 from kernelpath.wire import ConnectionClosed, ProtocolError, ResponseTimeout, Wire
+from warpcheck import simt
+from warpcheck.backend import cost
 
 Answer = messages.Message
 TAKING_SECONDS = 3.0

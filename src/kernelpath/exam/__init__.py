@@ -1,7 +1,7 @@
-"""A phase's exam: questions and answer sheet, sitting it, and the certificate with its verification."""
+"""Set a phase's exam, grade it, and verify its certificate."""
 
 from __future__ import annotations
 
 
-class NotValid(Exception):
-    """A submission, an answer sheet or a certificate cannot be used. The message says what to do."""
+class ExamError(Exception):
+    """Report a submission, an answer sheet or a certificate that cannot be used. The message says what to do."""

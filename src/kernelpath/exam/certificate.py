@@ -1,4 +1,4 @@
-"""The result of an exam, as a certificate that can be saved, read and checked for changes."""
+"""Represent the result of an exam as a certificate that can be saved, read and checked for changes."""
 
 from __future__ import annotations
 
@@ -7,20 +7,25 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kernelpath.course.checkpoint import FEWEST_WORDS, MOST_WORDS, Criterion
-from kernelpath.exam import NotValid
+from kernelpath.course.checkpoint import MAX_WORDS, MIN_WORDS, Criterion
+from kernelpath.exam import ExamError
 from kernelpath.verdict import Report, ValidationError, decode, encode
 
 POINTS = {"exercises": 30, "questions": 20, "reading": 20, "deliverable": 30}
 """The points that each part can give, 100 in all, in proportion to how much of it is passed or right."""
 
-SELF, TEACHER = "self-assessment", "teacher"
-"""Who marked the written answers."""
+SELF = "self-assessment"
+TEACHER = "teacher"
+"""The possible authors of the marks of the written answers."""
 
 
 @dataclass(frozen=True)
-class Answered:
-    """An answer as it stands in the sheet. part: "questions" or "reading"."""
+class GradedAnswer:
+    """An answer as it stands in the sheet, and whether it is right.
+
+    Attributes:
+        part: "questions" or "reading".
+    """
 
     part: str
     key: str
@@ -29,8 +34,12 @@ class Answered:
 
 
 @dataclass(frozen=True)
-class Written:
-    """A written answer with the rubric that it is marked by. marks: points for each criterion, none if not marked."""
+class WrittenAnswer:
+    """A written answer with the rubric that it is marked by.
+
+    Attributes:
+        marks: The points for each criterion, empty if nobody has marked the answer.
+    """
 
     key: str
     ask: str
@@ -44,26 +53,29 @@ class Written:
         return len(self.text.split())
 
     @property
-    def fits(self) -> bool:
-        return FEWEST_WORDS <= self.words <= MOST_WORDS
+    def has_valid_length(self) -> bool:
+        return MIN_WORDS <= self.words <= MAX_WORDS
 
     @property
     def points(self) -> int:
         return sum(self.marks)
 
     @property
-    def most(self) -> int:
+    def max_points(self) -> int:
         return sum(criterion.points for criterion in self.rubric)
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """What an exam found; a certificate in the narrow sense where it is passed.
+    """The result of an exam, which certifies something only if the exam is passed.
 
-    exercises: the report of each. deliverable: the report of the twist that the name drew.
-    marked_by: SELF, TEACHER, or nobody yet. Marks are beside the score, which programs alone make.
-    missing: what a pass lacks, a sentence each. files: SHA-256 of every file that was submitted, by name.
-    seed: drew sizes and inputs.
+    Attributes:
+        seed: The seed of sizes and inputs.
+        missing: A sentence for each requirement that the exam fails.
+        exercises: The report of each exercise.
+        deliverable: The report of the variant that the learner's name selects.
+        marked_by: SELF, TEACHER, or empty. Marks are no part of the score, which programs alone determine.
+        files: The SHA-256 digest of every submitted file, by name.
     """
 
     checkpoint: int
@@ -79,8 +91,8 @@ class Certificate:
     missing: tuple[str, ...]
     exercises: tuple[Report, ...]
     deliverable: Report
-    answers: tuple[Answered, ...]
-    written: tuple[Written, ...]
+    answers: tuple[GradedAnswer, ...]
+    written: tuple[WrittenAnswer, ...]
     marked_by: str
     files: Mapping[str, str]
 
@@ -90,25 +102,26 @@ class Certificate:
 
     @property
     def points(self) -> dict[str, int]:
-        """What each part gave to the score."""
-        return points(self.exercises, self.deliverable, self.answers)
+        """Return the points that each part contributes to the score."""
+        return points_by_part(self.exercises, self.deliverable, self.answers)
 
     @property
     def written_points(self) -> str:
-        """The marks in words: "9 of 13 (teacher)"; empty where nobody has marked."""
+        """Return the marks as text, such as "9 of 13 (teacher)"; empty where nobody has marked."""
         if not self.marked_by:
             return ""
-        reached, most = (sum(values) for values in zip(*((one.points, one.most) for one in self.written), strict=True))
-        return f"{reached} of {most} ({self.marked_by})"
+        reached = sum(answer.points for answer in self.written)
+        maximum = sum(answer.max_points for answer in self.written)
+        return f"{reached} of {maximum} ({self.marked_by})"
 
-    def right(self, part: str) -> str:
-        """How many answers of a part are right: "7 of 10"."""
-        of_part = [one.right for one in self.answers if one.part == part]
-        return f"{sum(of_part)} of {len(of_part)}"
+    def count_right(self, part: str) -> str:
+        """Count the right answers of a part, as text: "7 of 10"."""
+        results = [answer.right for answer in self.answers if answer.part == part]
+        return f"{sum(results)} of {len(results)}"
 
     @property
     def digest(self) -> str:
-        """SHA-256 of everything in it: it changes with every change."""
+        """Return the SHA-256 digest of the contents, which any change of them changes."""
         ordered = json.dumps(json.loads(encode(self)), sort_keys=True)
         return hashlib.sha256(ordered.encode()).hexdigest()
 
@@ -117,13 +130,13 @@ class Certificate:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Certificate:
-        """The inverse of `to_json`. Raises NotValid for anything else, and where the contents do not fit the digest."""
+        """Parse what `to_json` returns. Raises ExamError for other text or contents that do not fit the digest."""
         try:
             sealed = decode(text, _Sealed)
         except ValidationError as error:
-            raise NotValid(f"this is not a certificate of this version ({error}); name its JSON file") from error
+            raise ExamError(f"this is not a certificate of this version ({error}); name its JSON file") from error
         if sealed.digest != sealed.certificate.digest:
-            raise NotValid("the certificate was changed after it was written; ask for the original")
+            raise ExamError("the certificate was changed after it was written; ask for the original")
         return sealed.certificate
 
 
@@ -135,15 +148,18 @@ class _Sealed:
     certificate: Certificate
 
 
-def points(exercises: tuple[Report, ...], deliverable: Report, answers: tuple[Answered, ...]) -> dict[str, int]:
-    """What each part gives, by name, out of POINTS."""
-    reached = {
+def points_by_part(
+    exercises: tuple[Report, ...], deliverable: Report, answers: tuple[GradedAnswer, ...]
+) -> dict[str, int]:
+    """Return the points of each part, by name, of at most POINTS."""
+    results = {
         "exercises": [report.verdict.passed for report in exercises],
-        "questions": [one.right for one in answers if one.part == "questions"],
-        "reading": [one.right for one in answers if one.part == "reading"],
+        "questions": [answer.right for answer in answers if answer.part == "questions"],
+        "reading": [answer.right for answer in answers if answer.part == "reading"],
         "deliverable": [deliverable.verdict.passed],
     }
-    full = {part: sum(of) == len(of) for part, of in reached.items()}
+    # A part without questions gives its full points: all of its no questions are right.
     return {
-        part: most if full[part] else most * sum(reached[part]) // len(reached[part]) for part, most in POINTS.items()
+        part: maximum if all(results[part]) else maximum * sum(results[part]) // len(results[part])
+        for part, maximum in POINTS.items()
     }

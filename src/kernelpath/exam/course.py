@@ -1,4 +1,4 @@
-"""The end of the course: the certificates of all phases, as one."""
+"""Combine the certificates of all phases into one certificate of the course."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernelpath.course import registry
-from kernelpath.exam import NotValid
+from kernelpath.exam import ExamError
 from kernelpath.exam.certificate import Certificate
 from kernelpath.files import MOST_BYTES, Unreadable, read_source
 from kernelpath.verdict import encode
 
 
 @dataclass(frozen=True)
-class Phase:
-    """What a certificate of one phase says. digest: of that certificate, which is the proof."""
+class PhaseResult:
+    """Summarize the certificate of one phase.
+
+    Attributes:
+        digest: The digest of that certificate, which is the proof.
+    """
 
     checkpoint: int
     phase: str
@@ -28,55 +32,62 @@ class Phase:
 
 
 @dataclass(frozen=True)
-class Course:
-    """All phases of one learner, passed."""
+class CourseCertificate:
+    """All phases of one learner, each of them passed."""
 
     name: str
-    phases: tuple[Phase, ...]
+    phases: tuple[PhaseResult, ...]
 
     @property
     def score(self) -> int:
-        """The mean of the phases' points, out of 100, rounded down."""
-        return sum(one.score for one in self.phases) // len(self.phases)
+        """Return the mean of the phases' points, out of 100, rounded down."""
+        return sum(phase.score for phase in self.phases) // len(self.phases)
 
     @property
     def date(self) -> str:
-        """Of the last exam."""
-        return max(one.date for one in self.phases)
+        """Return the date of the last exam."""
+        return max(phase.date for phase in self.phases)
 
     def to_json(self) -> str:
         return encode(self, indent=1) + "\n"
 
 
-def whole(folder: Path, root: Path) -> Course | None:
-    """The course, from the certificates in a folder of every checkpoint of the course at `root`; None without them all.
+def certify_course(folder: Path, root: Path) -> CourseCertificate | None:
+    """Combine the certificates in `folder`, or return None unless every checkpoint of the course at `root` is passed.
 
-    One that was changed or is no pass counts as missing, and so do all where they carry different names.
+    A certificate that was changed or is no pass counts as missing. All certificates count as missing if they carry
+    different names.
     """
     numbers = sorted(int(path.parent.name[0]) for path in registry.course(root).glob("checks/[0-9]_*/checkpoint.py"))
-    found = [one for number in numbers if (one := _read(folder / f"checkpoint{number}.json")) is not None]
-    if not found or len({one.name for one in found}) > 1 or [one.checkpoint for one in found] != numbers:
+    certificates = []
+    for number in numbers:
+        certificate = _read_passed(folder / f"checkpoint{number}.json")
+        if certificate is not None:
+            certificates.append(certificate)
+    names = {certificate.name for certificate in certificates}
+    if len(names) != 1 or [certificate.checkpoint for certificate in certificates] != numbers:
         return None
-    return Course(found[-1].name, tuple(map(_phase, found)))
+    return CourseCertificate(certificates[-1].name, tuple(map(_summarize, certificates)))
 
 
-def _read(path: Path) -> Certificate | None:
+def _read_passed(path: Path) -> Certificate | None:
+    """Read a certificate, or return None if the file is not the certificate of a passed exam."""
     try:
-        one = Certificate.from_json(read_source(path, MOST_BYTES))
-    except (Unreadable, NotValid):
+        certificate = Certificate.from_json(read_source(path, MOST_BYTES))
+    except (Unreadable, ExamError):
         return None
-    return one if one.passed else None
+    return certificate if certificate.passed else None
 
 
-def _phase(one: Certificate) -> Phase:
-    return Phase(
-        checkpoint=one.checkpoint,
-        phase=one.phase.partition("_")[2],
-        date=one.date,
-        device=one.device,
-        twist=one.twist,
-        score=one.score,
-        stars=sum(report.stars for report in one.exercises),
-        written=one.written_points,
-        digest=one.digest,
+def _summarize(certificate: Certificate) -> PhaseResult:
+    return PhaseResult(
+        checkpoint=certificate.checkpoint,
+        phase=certificate.phase.partition("_")[2],
+        date=certificate.date,
+        device=certificate.device,
+        twist=certificate.twist,
+        score=certificate.score,
+        stars=sum(report.stars for report in certificate.exercises),
+        written=certificate.written_points,
+        digest=certificate.digest,
     )

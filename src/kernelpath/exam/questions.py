@@ -1,4 +1,4 @@
-"""A phase's exam, and the paper that one learner gets: the name decides its numbers, its kernels and its twist."""
+"""Set a phase's exam, whose numbers, kernels and variant of the deliverable the learner's name selects."""
 
 from __future__ import annotations
 
@@ -14,93 +14,107 @@ from pathlib import Path
 from typing import Protocol
 
 from kernelpath.course import registry
-from kernelpath.course.checkpoint import Checkpoint, Posed, Twist
+from kernelpath.course.checkpoint import Checkpoint, DeliverableVariant, QuestionTemplate
 from kernelpath.course.registry import DELIVERABLE, Deliverable, Item
-from kernelpath.exam import NotValid, reading
-from kernelpath.exam.reading import Ran
+from kernelpath.exam import ExamError, reading
+from kernelpath.exam.reading import ExecutedKernel
 from kernelpath.grading.ground_truth import derive_seed
 
 LETTERS = "abcdefgh"
 PARTS = ("questions", "reading")
-"""What is asked, and marked by a program."""
+"""The parts of an exam whose answers a program marks."""
 
-_MOST_NAME = 100
+_MAX_NAME_LENGTH = 100
 _THOUSANDS = re.compile(r"[+-]?[1-9][0-9]{0,2}([,_ ][0-9]{3})+(\.[0-9]+)?")
 
 
-class Answer(Protocol):
-    """What an answer has to be. wanted: what one looks like, in words."""
+class AnswerKey(Protocol):
+    """The right answer to a question.
+
+    Attributes:
+        expected_format: A description of what an answer looks like.
+    """
 
     @property
-    def wanted(self) -> str: ...
+    def expected_format(self) -> str: ...
 
-    def right(self, text: str) -> bool | None:
-        """Whether an answer is right; None if the text is no answer at all."""
+    def is_correct(self, text: str) -> bool | None:
+        """Return whether `text` is the right answer, or None if it is no answer at all."""
 
 
 @dataclass(frozen=True)
-class Letter:
-    """One of so many choices."""
+class ChoiceAnswer:
+    """A choice among `choices` possibilities."""
 
     choices: int
     correct: int
 
     @property
-    def wanted(self) -> str:
+    def expected_format(self) -> str:
         return f"a letter, a to {LETTERS[self.choices - 1]}"
 
-    def right(self, text: str) -> bool | None:
+    def is_correct(self, text: str) -> bool | None:
         letter = text.strip().lower().rstrip(").")
-        place = LETTERS[: self.choices].find(letter) if len(letter) == 1 else -1
-        return None if place < 0 else place == self.correct
+        # str.find("") is 0: an empty answer and "ab" must not count as a choice.
+        index = LETTERS[: self.choices].find(letter) if len(letter) == 1 else -1
+        return None if index < 0 else index == self.correct
 
 
 @dataclass(frozen=True)
-class Number:
-    """A number. tolerance: relative."""
+class NumericAnswer:
+    """A number, right within a relative tolerance."""
 
     correct: float
     tolerance: float
-    wanted: str = "a number, such as 1800 or 2^20"
+    expected_format: str = "a number, such as 1800 or 2^20"
 
-    def right(self, text: str) -> bool | None:
-        meant = _number(text)
-        return None if meant is None else self._is(meant)
+    def is_correct(self, text: str) -> bool | None:
+        number = _parse_number(text)
+        return None if number is None else self._matches(number)
 
     def in_another_unit(self, text: str) -> bool:
-        """Whether an answer is wrong by a power of 1000, or of 1024, alone."""
-        meant = _number(text)
+        """Return whether `text` is wrong by exactly a power of 1000 or of 1024."""
+        number = _parse_number(text)
         factors = [factor**power for factor in (1000.0, 1024.0) for power in (-3, -2, -1, 1, 2, 3)]
-        if not meant or self._is(meant):
+        if not number or self._matches(number):
             return False
-        return any(self._is(meant * factor) for factor in factors)
+        return any(self._matches(number * factor) for factor in factors)
 
-    def _is(self, number: float) -> bool:
+    def _matches(self, number: float) -> bool:
         return abs(number - self.correct) <= max(self.tolerance, 1e-9) * abs(self.correct)
 
 
 @dataclass(frozen=True)
-class Place:
-    """A fault and its lines, in any order; a line that races with itself may be named once or twice."""
+class FaultAnswer:
+    """A fault and its lines in any order. A line that races with itself may be named once or twice."""
 
     kind: str
     lines: frozenset[int]
-    wanted: str = f"{', '.join(reading.KINDS.values())}: one of them and then the lines, such as race 9 12"
+    expected_format: str = (
+        f"{', '.join(reading.FAULT_NAMES.values())}: one of them and then the lines, such as race 9 12"
+    )
 
-    def right(self, text: str) -> bool | None:
+    def is_correct(self, text: str) -> bool | None:
         kind, *numbers = re.sub(r"[,;:]|\band\b|\blines?\b", " ", text.lower()).split() or [""]
-        if kind not in reading.KINDS.values() or not numbers or not all(re.fullmatch(r"\d{1,4}", n) for n in numbers):
+        if (
+            kind not in reading.FAULT_NAMES.values()
+            or not numbers
+            or not all(re.fullmatch(r"\d{1,4}", n) for n in numbers)
+        ):
             return None
         return (kind, frozenset(map(int, numbers))) == (self.kind, self.lines)
 
 
 @dataclass(frozen=True)
-class Asked:
+class ExamQuestion:
     """A question as one learner sees it.
 
-    key: its name in the answer sheet. notebook: what prepares it, relative to the checkout, and the title of its
-    section; empty for a question that no notebook prepares.
-    listing: what is to be read, laid out. why: shown after a right answer.
+    Attributes:
+        key: The question's name in the answer sheet.
+        notebook: The notebook that prepares the question, relative to the checkout; empty if there is none.
+        section: The title of the section of that notebook.
+        listing: The source code to read, if there is any.
+        why: The explanation that is shown after a pass.
     """
 
     part: str
@@ -109,37 +123,37 @@ class Asked:
     notebook: str
     section: str
     ask: str
-    answer: Answer
+    answer: AnswerKey
     why: str
     choices: tuple[str, ...] = ()
     listing: str = ""
 
     @property
     def place(self) -> str:
-        """Where in the course it belongs, in words."""
+        """Return the question's place in the course as text, such as "week 2, in_flight"."""
         return f"week {self.week}, {self.key}" if self.week else self.key
 
     @property
-    def prepared(self) -> str:
-        """Where to read what it asks; empty for a reading task."""
+    def preparation(self) -> str:
+        """Return where the course prepares the question; empty for a reading task."""
         section = f', section "{self.section}"' if self.section else ""
         return f"week {self.week}{section}, {self.notebook}" if self.notebook else ""
 
     @property
-    def wanted(self) -> str:
-        return self.answer.wanted
+    def expected_format(self) -> str:
+        return self.answer.expected_format
 
     @property
     def lettered(self) -> list[tuple[str, str]]:
-        """The choices with the letters that answer them."""
+        """Return the choices with the letters that answer them."""
         return list(zip(LETTERS, self.choices, strict=False))
 
     def understands(self, text: str) -> bool:
-        """Whether the text is an answer at all, right or wrong."""
-        return self.answer.right(text) is not None
+        """Return whether `text` is an answer at all, right or wrong."""
+        return self.answer.is_correct(text) is not None
 
-    def right(self, text: str) -> bool:
-        return bool(self.answer.right(text))
+    def is_correct(self, text: str) -> bool:
+        return bool(self.answer.is_correct(text))
 
 
 @dataclass(frozen=True)
@@ -149,30 +163,30 @@ class Exam:
     root: Path
     number: int
     phase: str
-    declared: Checkpoint
+    checkpoint: Checkpoint
     items: tuple[Item, ...]
 
     @property
     def folder(self) -> Path:
-        """Where the learner works, and where the answer sheet lies."""
+        """Return the folder in which the learner works, which holds the answer sheet."""
         return self.root / "phases" / self.phase
 
     @property
     def pool(self) -> reading.Pool:
-        """The kernels to be read, which run when they are first asked for."""
-        return reading.pool(registry.course(self.root) / "checks" / self.phase / "reading")
+        """Return the kernels of the reading tasks, which run on the first call."""
+        return reading.load_pool(registry.course(self.root) / "checks" / self.phase / "reading")
 
     def paper(self, name: str) -> Paper:
-        """The learner's own. Raises NotValid for a name that is empty, too long, or has no letters."""
-        shown = " ".join(unicodedata.normalize("NFC", name).split())
-        if len(shown) > _MOST_NAME or not shown.isprintable() or not words_of(shown):
-            what = f"1 to {_MOST_NAME} printable characters, and letters among them"
-            raise NotValid(f"a name has {what}; give yours with --name")
-        return Paper(self, shown)
+        """Return the learner's own paper. Raises ExamError for a name that is empty, too long, or has no letters."""
+        normalized = " ".join(unicodedata.normalize("NFC", name).split())
+        if len(normalized) > _MAX_NAME_LENGTH or not normalized.isprintable() or not name_words(normalized):
+            requirement = f"1 to {_MAX_NAME_LENGTH} printable characters, and letters among them"
+            raise ExamError(f"a name has {requirement}; give yours with --name")
+        return Paper(self, normalized)
 
-    def needed(self, questions: int) -> int:
-        """How many of that many questions have to be answered correctly."""
-        return math.ceil(self.declared.pass_mark * questions)
+    def correct_answers_needed(self, questions: int) -> int:
+        """Return the number of right answers to `questions` questions that a pass requires."""
+        return math.ceil(self.checkpoint.pass_mark * questions)
 
 
 @dataclass(frozen=True)
@@ -184,102 +198,139 @@ class Paper:
 
     @cached_property
     def seed(self) -> int:
-        """The same however the name is written."""
-        return derive_seed(self.exam.number, "paper", " ".join(sorted(words_of(self.name))))
+        """Return the seed of the paper, which does not depend on the spelling of the name."""
+        return derive_seed(self.exam.number, "paper", " ".join(sorted(name_words(self.name))))
 
     @cached_property
-    def twist(self) -> Twist:
-        return random.Random(derive_seed(self.seed, "twist")).choice(self.exam.declared.twists)
+    def variant(self) -> DeliverableVariant:
+        return random.Random(derive_seed(self.seed, "twist")).choice(self.exam.checkpoint.variants)
 
     @property
     def item(self) -> Deliverable:
-        """The deliverable as an exercise that can be graded."""
-        return Deliverable(self.exam.root, f"{self.exam.phase}/{DELIVERABLE}:{self.twist.name}")
+        """Return the deliverable as an exercise that can be graded."""
+        return Deliverable(self.exam.root, f"{self.exam.phase}/{DELIVERABLE}:{self.variant.name}")
 
     @cached_property
-    def asked(self) -> tuple[Asked, ...]:
-        """The questions, week by week, then the reading tasks."""
-        return (*(self._question(one) for one in self.exam.declared.questions), *self._faults(), *self._pictures())
+    def questions(self) -> tuple[ExamQuestion, ...]:
+        """Return the questions week by week, then the reading tasks."""
+        return (
+            *(self._question(template) for template in self.exam.checkpoint.questions),
+            *self._faults(),
+            *self._pictures(),
+        )
 
-    def of(self, part: str) -> list[Asked]:
-        return [asked for asked in self.asked if asked.part == part]
+    def questions_in(self, part: str) -> list[ExamQuestion]:
+        return [question for question in self.questions if question.part == part]
 
     def require_files(self, folder: Path) -> None:
-        """Raises NotValid where a file that is graded is not in `folder`."""
+        """Raise ExamError if a file that is graded is not in `folder`."""
         exam = self.exam
         files = ((item, path) for item in exam.items for path in item.files("solutions"))
         names = {str(path.relative_to(item.solution.parent)): item.name for item, path in files}
-        names |= {f"{DELIVERABLE}{suffix}": DELIVERABLE for suffix in self.twist.stub}
-        if not (absent := [file for file in names if not (folder / file).is_file()]):
+        names |= {f"{DELIVERABLE}{suffix}": DELIVERABLE for suffix in self.variant.stub}
+        absent = [file for file in names if not (folder / file).is_file()]
+        if not absent:
             return
-        reset, other = f"kp reset {names[absent[0]]}", f"give --from a folder with all files of phases/{exam.phase}"
-        remedy = f"{reset} restores the stub" if folder == exam.folder else other
+        if folder == exam.folder:
+            remedy = f"kp reset {names[absent[0]]} restores the stub"
+        else:
+            remedy = f"give --from a folder with all files of phases/{exam.phase}"
         lacks = f"{len(absent)} of the exam's {len(names)} files, beginning with {absent[0]}"
-        raise NotValid(f"{folder} lacks {lacks}; {remedy}")
+        raise ExamError(f"{folder} lacks {lacks}; {remedy}")
 
-    def _question(self, posed: Posed) -> Asked:
-        seed = derive_seed(self.seed, posed.name)
-        question = posed.drawn(seed)
-        notebook = next((item.notebook for item in self.exam.items if item.week == posed.week), None)
-        read = str(notebook.relative_to(self.exam.root)) if notebook else ""
+    def _question(self, template: QuestionTemplate) -> ExamQuestion:
+        seed = derive_seed(self.seed, template.name)
+        question = template.generate(seed)
+        notebook = next((item.notebook for item in self.exam.items if item.week == template.week), None)
+        notebook_path = str(notebook.relative_to(self.exam.root)) if notebook else ""
         choices = list(question.choices)
         random.Random(seed).shuffle(choices)
-        answer: Answer
+        answer: AnswerKey
         if isinstance(question.answer, str):
-            answer = Letter(len(choices), choices.index(question.answer))
+            answer = ChoiceAnswer(len(choices), choices.index(question.answer))
         else:
-            answer = Number(question.answer, question.tolerance)
-        return Asked(
-            *("questions", posed.name, posed.week, read, _title(notebook, posed.read) if notebook else ""),
-            *(question.ask, answer, question.why, tuple(choices)),
+            answer = NumericAnswer(question.answer, question.tolerance)
+        return ExamQuestion(
+            part="questions",
+            key=template.name,
+            week=template.week,
+            notebook=notebook_path,
+            section=_section_title(notebook, template.section_number) if notebook else "",
+            ask=question.ask,
+            answer=answer,
+            why=question.why,
+            choices=tuple(choices),
         )
 
-    def _faults(self) -> Iterator[Asked]:
-        count = self.exam.declared.faults
-        found = self.exam.pool.draw_faults(count, derive_seed(self.seed, "faults")) if count else []
-        for number, one in enumerate(found, start=1):
+    def _faults(self) -> Iterator[ExamQuestion]:
+        count = self.exam.checkpoint.faults
+        kernels = self.exam.pool.sample_faults(count, derive_seed(self.seed, "faults")) if count else []
+        for number, kernel in enumerate(kernels, start=1):
             ask = (
                 "This launch has one fault. Name it and its line; for a race, name both lines, "
                 "or the one line that races with itself."
             )
-            answer = Place(one.kind, one.lines)
-            yield Asked(
-                "reading", f"fault_{number}", 0, "", "", ask, answer, one.said, listing=reading.listing(one.source)
+            answer = FaultAnswer(kernel.kind, kernel.lines)
+            yield ExamQuestion(
+                "reading",
+                f"fault_{number}",
+                0,
+                "",
+                "",
+                ask,
+                answer,
+                kernel.message,
+                listing=reading.number_lines(kernel.source),
             )
 
-    def _pictures(self) -> Iterator[Asked]:
-        count = self.exam.declared.pictures
-        found = self.exam.pool.draw_pictures(count, derive_seed(self.seed, "pictures")) if count else []
-        for number, (right, four) in enumerate(found, start=1):
-            answer = Letter(len(four), four.index(right))
-            why = f"the kernel is {right.path.stem}; kp profile shows such counters for your own"
-            yield Asked("reading", f"picture_{number}", 0, "", "", PICTURE, answer, why, listing=_listed(right, four))
+    def _pictures(self) -> Iterator[ExamQuestion]:
+        count = self.exam.checkpoint.pictures
+        tasks = self.exam.pool.sample_pictures(count, derive_seed(self.seed, "pictures")) if count else []
+        for number, (kernel, candidates) in enumerate(tasks, start=1):
+            answer = ChoiceAnswer(len(candidates), candidates.index(kernel))
+            why = f"the kernel is {kernel.path.stem}; kp profile shows such counters for your own"
+            yield ExamQuestion(
+                "reading",
+                f"picture_{number}",
+                0,
+                "",
+                "",
+                PICTURE_QUESTION,
+                answer,
+                why,
+                listing=_list_candidates(kernel, candidates),
+            )
 
 
-PICTURE = "Which of the four kernels produces these counters?"
+PICTURE_QUESTION = "Which of the four kernels produces these counters?"
 
 
-def _listed(right: Ran, four: list[Ran]) -> str:
-    kernels = [f"{letter})\n{reading.listing(one.source)}" for letter, one in zip(LETTERS, four, strict=False)]
-    return "\n\n".join([reading.table(right.picture), *kernels])
+def _list_candidates(kernel: ExecutedKernel, candidates: list[ExecutedKernel]) -> str:
+    kernels = [
+        f"{letter})\n{reading.number_lines(candidate.source)}"
+        for letter, candidate in zip(LETTERS, candidates, strict=False)
+    ]
+    return "\n\n".join([reading.format_picture(kernel.picture), *kernels])
 
 
-def _title(notebook: Path, section: int) -> str:
-    """The title of a section of a notebook, such as "3 · A tile for a block"; empty where there is no such section."""
+def _section_title(notebook: Path, section: int) -> str:
+    """Return the title of a section, such as "3 · A tile for a block", or "" if there is no such section."""
     cells = json.loads(notebook.read_text("utf-8")).get("cells", []) if notebook.is_file() else []
     texts = ("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
-    found = (re.search(rf"^## ({section} · .+)$", text, re.MULTILINE) for text in texts)
-    return next((one[1].replace("`", "") for one in found if one), "")
+    headings = (re.search(rf"^## ({section} · .+)$", text, re.MULTILINE) for text in texts)
+    return next((heading[1].replace("`", "") for heading in headings if heading), "")
 
 
-def words_of(name: str) -> set[str]:
-    """The words of a name, however a learning platform writes it: without accents, capitals and marks."""
-    plain = "".join(one for one in unicodedata.normalize("NFKD", name) if not unicodedata.combining(one))
+def name_words(name: str) -> set[str]:
+    """Return the words of a name without accents, case and punctuation, which learning platforms change."""
+    plain = "".join(
+        character for character in unicodedata.normalize("NFKD", name) if not unicodedata.combining(character)
+    )
     return set(re.findall(r"[^\W_]+", plain.casefold()))
 
 
-def _number(text: str) -> float | None:
-    """What a learner means by 1,800 or 1 800, 50%, 3e6, 2^20 or 2**20; None if it is not a number."""
+def _parse_number(text: str) -> float | None:
+    """Parse 1,800 or 1 800, 50%, 3e6, 2^20 or 2**20; return None if `text` is not a number."""
     text = text.strip().removesuffix("%").rstrip()
     if _THOUSANDS.fullmatch(text):
         text = re.sub("[,_ ]", "", text)
@@ -291,10 +342,10 @@ def _number(text: str) -> float | None:
     return number if isinstance(number, float) and math.isfinite(number) else None
 
 
-def find(number: int, at: Path | None = None) -> Exam:
-    """The exam of a phase. Raises registry.LookupFailed for a phase without an exam, and spec.DeclarationError."""
-    root = at or registry.root()
-    items = tuple(item for item in registry.exercises(root) if item.phase.startswith(f"{number}_"))
+def find_exam(number: int, root: Path | None = None) -> Exam:
+    """Return the exam of a phase. Raises registry.LookupFailed if the phase has none, and spec.DeclarationError."""
+    course_root = root or registry.root()
+    items = tuple(item for item in registry.exercises(course_root) if item.phase.startswith(f"{number}_"))
     if not items:
         raise registry.LookupFailed(f"there is no phase {number}; kp list shows the exercises")
-    return Exam(root, number, items[0].phase, registry.load_checkpoint(items[0].phase, root), items)
+    return Exam(course_root, number, items[0].phase, registry.load_checkpoint(items[0].phase, course_root), items)

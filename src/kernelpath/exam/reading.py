@@ -1,4 +1,4 @@
-"""Reading tasks: kernels of checks/<phase>/reading/, whose answers come from the PTX machine when the exam is set.
+"""Run the kernels of checks/<phase>/reading/ on the PTX machine, which gives the answers of the reading tasks.
 
 The first line of a kernel's file is its launch, with an argument for each parameter, of CUDA C++ or of Triton:
 
@@ -6,8 +6,9 @@ The first line of a kernel's file is its launch, with an argument for each param
     // Launch on sm_90a: <<<1, 64>>> float x[256], float out[256]
     # Launch: [4] float x[1024], float out[1024], int n = 1000, BLOCK = 256, num_warps = 4
 
-The machine runs it. One that ends in a fault is for finding the fault; the counters of one that does not are a picture,
-and the kernels whose names begin alike (copy_, tile_) are those that it may have been. No answer is typed in by hand.
+A kernel that ends in a fault is a task to find the fault. The counters of any other kernel are a "picture", and the
+task is to find the kernel of a picture among those whose file names begin alike (copy_, tile_). No answer is typed by
+hand.
 """
 
 from __future__ import annotations
@@ -23,14 +24,15 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from kernelpath import simt
 from kernelpath.course.errors import DeclarationError
-from kernelpath.lanes import cuda, triton_ahead
-from kernelpath.simt import Fault, FaultKind
-from kernelpath.simt.counters import by_access
-from kernelpath.simt.layout import Access
+from kernelpath.exam import triton_ahead
+from warpcheck import simt
+from warpcheck.counters import by_access
+from warpcheck.frontends import cuda
+from warpcheck.layout import Access
+from warpcheck.simt import Fault, FaultKind
 
-KINDS = {
+FAULT_NAMES = {
     FaultKind.RACE: "race",
     FaultKind.OUT_OF_BOUNDS: "bounds",
     FaultKind.UNINITIALIZED: "uninitialized",
@@ -38,27 +40,28 @@ KINDS = {
     FaultKind.MISALIGNED: "misaligned",
     FaultKind.UNFENCED: "unfenced",
 }
-"""What a learner calls them."""
+"""The names that learners use for the kinds of faults."""
 
-CHOICES = 4
-"""Kernels among which that of a picture is to be found."""
+CANDIDATES = 4
+"""The number of kernels among which learners find the kernel of a picture."""
 
 OUTPUT = "out"
-"""The buffer that nothing has written before the launch."""
+"""The name of the buffer that is uninitialized before the launch."""
 
 _LAUNCH = re.compile(r"(?:// Launch(?: on (sm_90a))?: <<<([^>]+)>>>|# Launch: (\[[^]]+\])) (.+)")
 _BUFFER = re.compile(r"(float|int) (\w+)\[(\d+)\]")
 _NUMBER = re.compile(r"int (\w+) = (-?\d+)")
 _CONSTANT = re.compile(r"(\w+) = (\d+)")
-_OTHER = re.compile(r" in (?:line (\d+)|the same line)")
+_OTHER_LINE = re.compile(r" in (?:line (\d+)|the same line)")
 _VERBS = {Access.LOAD: "load", Access.STORE: "store", Access.ATOMIC: "atomic"}
 
 
 @dataclass(frozen=True)
-class Row:
-    """What a kernel's loads from, or its stores to, one buffer or variable in shared memory came to.
+class AccessSummary:
+    """The sum of a kernel's loads from, or stores to, one buffer or one variable in shared memory.
 
-    cost: sectors of global memory, or wavefronts of shared memory, of all requests.
+    Attributes:
+        cost: The sectors of global memory, or the wavefronts of shared memory, of all requests.
     """
 
     memory: str
@@ -74,8 +77,12 @@ class Row:
 
 
 @dataclass(frozen=True)
-class _Launch:
-    """The first line of a file. constants: of a Triton kernel, its num_warps among them."""
+class _LaunchConfig:
+    """The parsed first line of a file.
+
+    Attributes:
+        constants: The constexpr arguments of a Triton kernel, with num_warps.
+    """
 
     grid: tuple[int, ...]
     block: tuple[int, ...]
@@ -85,18 +92,18 @@ class _Launch:
     architecture: str = cuda.CPU_ARCHITECTURE
 
 
-Picture = tuple[Row, ...]
+Picture = tuple[AccessSummary, ...]
 
 
 @dataclass(frozen=True)
-class Ran:
-    """A kernel of the pool and what became of it: a fault, with its kind and its lines, or a picture."""
+class ExecutedKernel:
+    """A kernel with its fault, which has a kind and lines, or with its picture."""
 
     path: Path
     source: str
     kind: str = ""
     lines: frozenset[int] = frozenset()
-    said: str = ""
+    message: str = ""
     picture: Picture = ()
 
     @property
@@ -108,134 +115,170 @@ class Ran:
 class Pool:
     """The kernels of a phase."""
 
-    faults: tuple[Ran, ...]
-    families: Mapping[str, tuple[Ran, ...]]
+    faults: tuple[ExecutedKernel, ...]
+    families: Mapping[str, tuple[ExecutedKernel, ...]]
 
-    def draw_faults(self, count: int, seed: int) -> list[Ran]:
+    def sample_faults(self, count: int, seed: int) -> list[ExecutedKernel]:
         return random.Random(seed).sample(self.faults, count)
 
-    def draw_pictures(self, count: int, seed: int) -> list[tuple[Ran, list[Ran]]]:
-        """So many kernels, and for each the four among which it is to be found; no two have the same picture."""
+    def sample_pictures(self, count: int, seed: int) -> list[tuple[ExecutedKernel, list[ExecutedKernel]]]:
+        """Sample kernels without replacement, each with CANDIDATES kernels of its family in random order.
+
+        No two candidates have the same picture.
+        """
         rng = random.Random(seed)
-        found: list[tuple[Ran, list[Ran]]] = []
+        tasks: list[tuple[ExecutedKernel, list[ExecutedKernel]]] = []
         for family in rng.sample([name for name in self.families for _ in self.families[name]], count):
-            left = [one for one in self.families[family] if all(one is not right for right, _ in found)]
-            right = rng.choice(left)
-            others = {one.picture: one for one in self.families[family] if one.picture != right.picture}
-            four = [right, *rng.sample(list(others.values()), CHOICES - 1)]
-            rng.shuffle(four)
-            found.append((right, four))
-        return found
+            remaining = [
+                other_kernel
+                for other_kernel in self.families[family]
+                if all(other_kernel is not kernel for kernel, _ in tasks)
+            ]
+            kernel = rng.choice(remaining)
+            kernels_by_picture = {
+                other_kernel.picture: other_kernel
+                for other_kernel in self.families[family]
+                if other_kernel.picture != kernel.picture
+            }
+            candidates = [kernel, *rng.sample(list(kernels_by_picture.values()), CANDIDATES - 1)]
+            rng.shuffle(candidates)
+            tasks.append((kernel, candidates))
+        return tasks
 
 
 @lru_cache
-def pool(folder: Path) -> Pool:
-    """The kernels in a folder, run; an empty folder gives an empty pool. Raises DeclarationError."""
-    ran = [run(path) for path in files(folder)]
-    families: dict[str, tuple[Ran, ...]] = defaultdict(tuple)
-    for one in ran:
-        if not one.kind:
-            families[one.family] += (one,)
-    return Pool(tuple(one for one in ran if one.kind), families)
+def load_pool(folder: Path) -> Pool:
+    """Run the kernels in a folder. An empty folder gives an empty pool. Raises DeclarationError."""
+    kernels = [run_kernel(path) for path in kernel_files(folder)]
+    families: dict[str, tuple[ExecutedKernel, ...]] = defaultdict(tuple)
+    for kernel in kernels:
+        if not kernel.kind:
+            families[kernel.family] += (kernel,)
+    return Pool(tuple(kernel for kernel in kernels if kernel.kind), families)
 
 
-def files(folder: Path) -> list[Path]:
-    """The kernels of a folder."""
+def kernel_files(folder: Path) -> list[Path]:
+    """Return the paths of the kernels in a folder."""
     return sorted(path for path in folder.glob("*") if path.suffix in (".cu", ".py"))
 
 
-def run(path: Path, *, reverse: bool = False) -> Ran:
-    """Run one kernel of the pool. reverse: the last block and the last warp first. Raises DeclarationError."""
+def run_kernel(path: Path, *, reverse: bool = False) -> ExecutedKernel:
+    """Run one kernel of the pool. Raises DeclarationError.
+
+    Args:
+        reverse: Run the last block and the last warp first.
+    """
     source = path.read_text("utf-8")
     try:
-        asked = _launch(path, source.splitlines()[0])
-        module, name, asked = (_of_triton if path.suffix == ".py" else _of_cuda)(path, source, asked)
-        arrays = {of: one for of, one in asked.arguments.items() if isinstance(one, np.ndarray)}
+        config = _parse_launch(path, source.splitlines()[0])
+        module, name, config = (_compile_triton if path.suffix == ".py" else _compile_cuda)(path, source, config)
+        arrays = {
+            parameter: argument for parameter, argument in config.arguments.items() if isinstance(argument, np.ndarray)
+        }
         buffers = [
-            simt.Buffer(of, one.ctypes.data, one.nbytes, 4, of != OUTPUT, str(one.dtype)) for of, one in arrays.items()
+            simt.Buffer(parameter, argument.ctypes.data, argument.nbytes, 4, parameter != OUTPUT, str(argument.dtype))
+            for parameter, argument in arrays.items()
         ]
-        values = [one.ctypes.data if isinstance(one, np.ndarray) else one for one in asked.arguments.values()]
-        values += [0] * (len(module.kernels[name].params) - len(values))  # Triton's own
+        values = [
+            argument.ctypes.data if isinstance(argument, np.ndarray) else argument
+            for argument in config.arguments.values()
+        ]
+        values += [0] * (
+            len(module.kernels[name].params) - len(values)
+        )  # the scratch pointers that Triton appends to each kernel's parameters
         launch = module.launch(
-            name, grid=asked.grid, block=asked.block, shared=asked.shared, args=values, buffers=buffers, reverse=reverse
+            name,
+            grid=config.grid,
+            block=config.block,
+            shared=config.shared,
+            args=values,
+            buffers=buffers,
+            reverse=reverse,
         )
     except Fault as fault:
-        others = {int(line or fault.line) for line in _OTHER.findall(fault.message)}
-        return Ran(path, source, KINDS[fault.kind], frozenset({fault.line, *others}), fault.message)
+        other_lines = {int(line or fault.line) for line in _OTHER_LINE.findall(fault.message)}
+        return ExecutedKernel(
+            path, source, FAULT_NAMES[fault.kind], frozenset({fault.line, *other_lines}), fault.message
+        )
     except (cuda.CompileError, simt.Unsupported, simt.TimedOut, ValueError, LookupError) as error:
         raise DeclarationError(f"{path} cannot be run: {error}; fix it") from error
-    return Ran(path, source, picture=_picture(launch))
+    return ExecutedKernel(path, source, picture=_summarize_accesses(launch))
 
 
-def _of_cuda(path: Path, source: str, asked: _Launch) -> tuple[simt.Module, str, _Launch]:
-    binary = cuda.compile_kernel(source, path.name, "kernel", asked.architecture)
-    return simt.load(binary.ptx, path.name), binary.mangled, asked
+def _compile_cuda(path: Path, source: str, config: _LaunchConfig) -> tuple[simt.Module, str, _LaunchConfig]:
+    binary = cuda.compile_kernel(source, path.name, "kernel", config.architecture)
+    return simt.load(binary.ptx, path.name), binary.mangled, config
 
 
-def _of_triton(path: Path, source: str, asked: _Launch) -> tuple[simt.Module, str, _Launch]:
-    constants = dict(asked.constants)
+def _compile_triton(path: Path, source: str, config: _LaunchConfig) -> tuple[simt.Module, str, _LaunchConfig]:
+    constants = dict(config.constants)
     warps = constants.pop("num_warps", 4)
     types = {
-        name: f"*{'fp32' if one.dtype == np.float32 else 'i32'}" if isinstance(one, np.ndarray) else "i32"
-        for name, one in asked.arguments.items()
+        name: f"*{'fp32' if argument.dtype == np.float32 else 'i32'}" if isinstance(argument, np.ndarray) else "i32"
+        for name, argument in config.arguments.items()
     }
-    ahead = triton_ahead.compile_kernel(path, types, constants, warps)
-    return simt.load(ahead.ptx, path.name), ahead.name, replace(asked, block=(ahead.threads,), shared=ahead.shared)
+    compiled = triton_ahead.compile_kernel(path, types, constants, warps)
+    return (
+        simt.load(compiled.ptx, path.name),
+        compiled.name,
+        replace(config, block=(compiled.threads,), shared=compiled.shared),
+    )
 
 
-def listing(source: str) -> str:
-    """A kernel with the numbers of its lines."""
+def number_lines(source: str) -> str:
+    """Prefix each line with its number."""
     return "\n".join(f"{number:3}  {text}" for number, text in enumerate(source.splitlines(), start=1))
 
 
-def table(picture: Picture) -> str:
-    """A picture as text."""
+def format_picture(picture: Picture) -> str:
+    """Format a picture as a table of text."""
     rows = [("memory", "access", "requests", "per request")]
-    rows += [(one.memory, one.access, str(one.requests), one.per_request) for one in picture]
+    rows += [(row.memory, row.access, str(row.requests), row.per_request) for row in picture]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
-        f"  {row[0]:<{widths[0]}}  {row[1]:<{widths[1]}}  {row[2]:>{widths[2]}}  {row[3]}".rstrip() for row in rows
+        f"  {cells[0]:<{widths[0]}}  {cells[1]:<{widths[1]}}  {cells[2]:>{widths[2]}}  {cells[3]}".rstrip()
+        for cells in rows
     )
 
 
-def _picture(launch: simt.Launch) -> Picture:
+def _summarize_accesses(launch: simt.Launch) -> Picture:
     sums: dict[tuple[bool, str, str], list[int]] = defaultdict(lambda: [0, 0])
-    for one in by_access(launch.accesses):
-        counted = sums[one.shared, one.buffer, _VERBS[one.access]]
-        counted[0] += one.requests
-        counted[1] += one.wavefronts if one.shared else one.sectors
+    for access in by_access(launch.accesses):
+        total = sums[access.shared, access.buffer, _VERBS[access.access]]
+        total[0] += access.requests
+        total[1] += access.wavefronts if access.shared else access.sectors
     return tuple(
-        Row(f"{memory} (shared)" if shared else memory, access, shared, *counted)
-        for (shared, memory, access), counted in sorted(sums.items())
+        AccessSummary(f"{memory} (shared)" if shared else memory, verb, shared, *total)
+        for (shared, memory, verb), total in sorted(sums.items())
     )
 
 
-def _launch(path: Path, first: str) -> _Launch:
-    found = _LAUNCH.fullmatch(first)
-    if found is None:
-        told = (
+def _parse_launch(path: Path, first: str) -> _LaunchConfig:
+    match = _LAUNCH.fullmatch(first)
+    if match is None:
+        example = (
             "# Launch: [2] float x[128], BLOCK = 64"
             if path.suffix == ".py"
             else "// Launch: <<<2, 64>>> float x[128], int n = 128"
         )
-        raise DeclarationError(f"{path}:1: begin with a line such as {told}")
-    dims = [tuple(int(one) for one in re.findall(r"\d+", text)) for text in _dims(found[2] or found[3])]
+        raise DeclarationError(f"{path}:1: begin with a line such as {example}")
+    dims = [tuple(int(number) for number in re.findall(r"\d+", text)) for text in _split_dims(match[2] or match[3])]
     arguments: dict[str, npt.NDArray[np.generic] | int] = {}
     constants: dict[str, int] = {}
-    for text in found[4].split(", "):
+    for text in match[4].split(", "):
         if buffer := _BUFFER.fullmatch(text):
-            arguments[buffer[2]] = _counting(int(buffer[3]), np.float32 if buffer[1] == "float" else np.int32)
+            arguments[buffer[2]] = _aligned_range(int(buffer[3]), np.float32 if buffer[1] == "float" else np.int32)
         elif number := _NUMBER.fullmatch(text):
             arguments[number[1]] = int(number[2])
-        elif found[3] and (constant := _CONSTANT.fullmatch(text)):
+        elif match[3] and (constant := _CONSTANT.fullmatch(text)):
             constants[constant[1]] = int(constant[2])
         else:
             raise DeclarationError(f"{path}:1: {text!r} is neither like float x[128] nor like int n = 128")
-    return _Launch(dims[0], dims[-1], arguments, constants, architecture=found[1] or cuda.CPU_ARCHITECTURE)
+    return _LaunchConfig(dims[0], dims[-1], arguments, constants, architecture=match[1] or cuda.CPU_ARCHITECTURE)
 
 
-def _counting(count: int, dtype: type[np.generic]) -> npt.NDArray[np.generic]:
-    """1, 2, 3 …, beginning where device memory does: at a multiple of 256 bytes."""
+def _aligned_range(count: int, dtype: type[np.generic]) -> npt.NDArray[np.generic]:
+    """Return 1, 2, 3 …, aligned to 256 bytes as cudaMalloc aligns device memory."""
     memory = np.zeros(4 * count + 256, np.uint8)
     start = -memory.ctypes.data % 256
     values = memory[start : start + 4 * count].view(dtype)
@@ -243,6 +286,6 @@ def _counting(count: int, dtype: type[np.generic]) -> npt.NDArray[np.generic]:
     return values
 
 
-def _dims(text: str) -> Iterable[str]:
-    """ "4, (32, 8)" as grid and block, "[4, 2]" as a grid."""
+def _split_dims(text: str) -> Iterable[str]:
+    """Split "4, (32, 8)" into grid and block, and "[4, 2]" into a grid."""
     return re.findall(r"\([^)]*\)|\[[^]]*\]|\d+", text)

@@ -1,9 +1,8 @@
-"""Beginning an exam and sitting it: grades the submission, its answers and its deliverable."""
+"""Begin an exam, and grade its exercises, its answers and its deliverable."""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import platform
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -13,59 +12,71 @@ from pathlib import Path
 import torch
 
 from kernelpath import words
-from kernelpath.course.checkpoint import FEWEST_WORDS, MOST_WORDS
+from kernelpath.course.checkpoint import MAX_WORDS, MIN_WORDS
 from kernelpath.course.registry import DELIVERABLE, Item
 from kernelpath.device import gpu
-from kernelpath.exam.certificate import SELF, Answered, Certificate, Written, points
+from kernelpath.exam.certificate import SELF, Certificate, GradedAnswer, WrittenAnswer, points_by_part
 from kernelpath.exam.questions import Paper
 from kernelpath.exam.sheet import ANSWERS, Sheet
 from kernelpath.files import MOST_BYTES, digest_source, submitted, write_atomically
 from kernelpath.grading import grade
 from kernelpath.verdict import Report
 
-Tell = Callable[[str], None]
+ReportProgress = Callable[[str], None]
 
 
 def write_stub(paper: Paper, folder: Path) -> list[Path]:
-    """Write the files of the deliverable that are not there yet; returns those. Raises OSError."""
-    paths = {folder / f"{DELIVERABLE}{suffix}": text for suffix, text in paper.twist.stub.items()}
+    """Write the files of the deliverable that are not there yet, and return their paths. Raises OSError."""
+    paths = {folder / f"{DELIVERABLE}{suffix}": text for suffix, text in paper.variant.stub.items()}
     new = {path: text for path, text in paths.items() if not path.exists()}
     for path, text in new.items():
         write_atomically(path, text)
     return list(new)
 
 
-def sit(
-    sheet: Sheet, *, device: grade.Device = "auto", seed: int | None = None, tell: Tell = lambda what: None
+def grade_exam(
+    sheet: Sheet,
+    *,
+    device: grade.Device = "auto",
+    seed: int | None = None,
+    report_progress: ReportProgress = lambda what: None,
 ) -> Certificate:
-    """Grade what lies beside the sheet, and its answers. Raises NotValid and grade.Usage."""
-    paper, folder = sheet.paper, sheet.path.parent
+    """Grade the exercises, the deliverable and the answers beside the sheet. Raises ExamError and grade.Usage."""
+    paper = sheet.paper
+    folder = sheet.path.parent
     paper.require_files(folder)
-    seed = random.SystemRandom().randrange(1 << 32) if seed is None else seed
+    if seed is None:
+        seed = random.SystemRandom().randrange(1 << 32)
     items: list[Item] = [*paper.exam.items, paper.item]
     reports = [
-        graded(sheet, item, device, seed, functools.partial(_numbered, tell, f"{at} of {len(items)}"))
-        for at, item in enumerate(items, start=1)
+        grade_item(sheet, item, device, seed, _with_prefix(report_progress, f"{position} of {len(items)}, "))
+        for position, item in enumerate(items, start=1)
     ]
-    return certify(sheet, reports[:-1], reports[-1], seed, files(paper, folder))
+    return certify(sheet, reports[:-1], reports[-1], seed, digest_files(paper, folder))
 
 
-def graded(sheet: Sheet, item: Item, device: grade.Device, seed: int | None, tell: Tell) -> Report:
-    """The report of one item of the exam: an exercise, or the deliverable, whose next step leads back to the exam."""
+def grade_item(
+    sheet: Sheet, item: Item, device: grade.Device, seed: int | None, report_progress: ReportProgress
+) -> Report:
+    """Grade one item of the exam: an exercise, or the deliverable, whose next step leads back to the exam."""
     file = sheet.path.with_name(item.solution.name)
     report = grade.grade(
-        item, file, device=device, seed=seed, report_progress=lambda what: tell(f"{item.name}: {what}")
+        item, file, device=device, seed=seed, report_progress=lambda message: report_progress(f"{item.name}: {message}")
     )
     if item.name == DELIVERABLE:
-        blamed = report.file or str(file)
-        again = f"kp checkpoint {sheet.paper.exam.number}"
-        step = again if report.verdict.passed else f"edit {blamed}, then {again} --deliverable --seed {report.seed}"
-        report = dataclasses.replace(report, next_step=step)
+        file_to_edit = report.file or str(file)
+        command = f"kp checkpoint {sheet.paper.exam.number}"
+        next_step = (
+            command
+            if report.verdict.passed
+            else f"edit {file_to_edit}, then {command} --deliverable --seed {report.seed}"
+        )
+        report = dataclasses.replace(report, next_step=next_step)
     return report
 
 
-def _numbered(tell: Tell, place: str, what: str) -> None:
-    tell(f"{place}, {what}")
+def _with_prefix(report_progress: ReportProgress, prefix: str) -> ReportProgress:
+    return lambda message: report_progress(f"{prefix}{message}")
 
 
 def certify(
@@ -77,23 +88,34 @@ def certify(
     marks: Mapping[str, tuple[tuple[int, ...], str]] | None = None,
     marked_by: str = "",
 ) -> Certificate:
-    """What was found, as a certificate.
+    """Assemble the certificate of an exam from the reports of its parts.
 
-    marks: a teacher's marks and comment by prompt; without any, the learner's own count.
+    Args:
+        files: The SHA-256 digest of each submitted file, by name.
+        marks: A teacher's marks and comment, by prompt. Without any, the learner's own marks count.
+        marked_by: Who set `marks`, if anybody did.
     """
     paper = sheet.paper
     brief = tuple(dataclasses.replace(report, printed="", traffic=()) for report in exercises)
-    own = {prompt.name: (found, "") for prompt in sheet.prompts if (found := sheet.marks(prompt)) is not None}
-    marked = marks or own
-    if not marked_by and len(own) == len(sheet.prompts) > 0:
+    self_marks = {prompt.name: (points, "") for prompt in sheet.prompts if (points := sheet.marks(prompt)) is not None}
+    marks_by_prompt = marks or self_marks
+    if not marked_by and len(self_marks) == len(sheet.prompts) > 0:
         marked_by = SELF
     answers = tuple(
-        Answered(asked.part, asked.key, words.shown(sheet.given(asked), 200), sheet.right[asked.key])
-        for asked in paper.asked
+        GradedAnswer(
+            question.part, question.key, words.shown(sheet.answer_text(question), 200), sheet.is_correct[question.key]
+        )
+        for question in paper.questions
     )
     written = tuple(
-        Written(one.name, one.ask, words.shown(sheet.written(one)), one.rubric, *marked.get(one.name, ()))
-        for one in sheet.prompts
+        WrittenAnswer(
+            prompt.name,
+            prompt.ask,
+            words.shown(sheet.written(prompt)),
+            prompt.rubric,
+            *marks_by_prompt.get(prompt.name, ()),
+        )
+        for prompt in sheet.prompts
     )
     return Certificate(
         checkpoint=paper.exam.number,
@@ -101,12 +123,12 @@ def certify(
         name=paper.name,
         date=date.today().isoformat(),
         device=deliverable.device,
-        machine=machine(deliverable.device),
+        machine=describe_machine(deliverable.device),
         versions=grade.versions(),
         seed=seed,
-        twist=paper.twist.name,
-        score=sum(points(brief, deliverable, answers).values()),
-        missing=tuple(_missing(paper, brief, deliverable, answers, written)),
+        twist=paper.variant.name,
+        score=sum(points_by_part(brief, deliverable, answers).values()),
+        missing=tuple(_missing_for_pass(paper, brief, deliverable, answers, written)),
         exercises=brief,
         deliverable=dataclasses.replace(deliverable, printed=""),
         answers=answers,
@@ -116,53 +138,60 @@ def certify(
     )
 
 
-def machine(device: str) -> dict[str, str]:
-    """What the exam ran on, in words."""
-    found = {"device": device, "system": platform.platform(), "processor": platform.processor() or platform.machine()}
+def describe_machine(device: str) -> dict[str, str]:
+    """Describe the machine that the exam ran on."""
+    description = {
+        "device": device,
+        "system": platform.platform(),
+        "processor": platform.processor() or platform.machine(),
+    }
     if torch.cuda.is_available() and device == torch.cuda.get_device_name():
-        found["driver"] = gpu.driver()
-        found["compute capability"] = ".".join(map(str, torch.cuda.get_device_capability()))
-    return found
+        description["driver"] = gpu.driver()
+        description["compute capability"] = ".".join(map(str, torch.cuda.get_device_capability()))
+    return description
 
 
-def files(paper: Paper, folder: Path) -> dict[str, str]:
-    """SHA-256 of everything in `folder` that the exam reads, by name."""
+def digest_files(paper: Paper, folder: Path) -> dict[str, str]:
+    """Return the SHA-256 digest of every file in `folder` that the exam reads, by name."""
     items = (*paper.exam.items, paper.item)
     names = [ANSWERS, *(item.solution.with_suffix(end).name for item in items for end in (".cu", ".py"))]
     paths = {name: folder / name for name in names}
     for item in items:
-        paths |= {str(one.relative_to(folder)): one for one in submitted(folder / item.solution.name)}
+        paths |= {str(path.relative_to(folder)): path for path in submitted(folder / item.solution.name)}
     return {name: digest_source(path, MOST_BYTES) for name, path in paths.items() if path.is_file()}
 
 
-def _missing(
+def _missing_for_pass(
     paper: Paper,
     exercises: Sequence[Report],
     deliverable: Report,
-    answers: Sequence[Answered],
-    written: Sequence[Written],
+    answers: Sequence[GradedAnswer],
+    written: Sequence[WrittenAnswer],
 ) -> list[str]:
-    found = [
+    """Return a sentence for each requirement that the exam fails."""
+    sentences = [
         f"{item.name} ends as {report.verdict.value}: {report.cause or report.verdict.meaning}"
         for item, report in zip(paper.exam.items, exercises, strict=True)
         if not report.verdict.passed
     ]
     if not deliverable.verdict.passed:
-        told = deliverable.cause or deliverable.verdict.meaning
-        found.append(f"the deliverable ends as {deliverable.verdict.value}: {told}")
-    right, needed = sum(one.right for one in answers), paper.exam.needed(len(answers))
-    if right < needed:
-        found.append(f"{right} of {len(answers)} questions are answered correctly, {needed} are needed")
-    asked_for = f"{FEWEST_WORDS} to {MOST_WORDS} are required"
-    found += [
-        f"the written answer {one.key} has {words.count(one.words, 'word')}, {asked_for}"
-        for one in written
-        if not one.fits
+        cause = deliverable.cause or deliverable.verdict.meaning
+        sentences.append(f"the deliverable ends as {deliverable.verdict.value}: {cause}")
+    correct = sum(answer.right for answer in answers)
+    needed = paper.exam.correct_answers_needed(len(answers))
+    if correct < needed:
+        sentences.append(f"{correct} of {len(answers)} questions are answered correctly, {needed} are needed")
+    length = f"{MIN_WORDS} to {MAX_WORDS} are required"
+    sentences += [
+        f"the written answer {answer.key} has {words.count(answer.words, 'word')}, {length}"
+        for answer in written
+        if not answer.has_valid_length
     ]
-    texts = [" ".join(one.text.casefold().split()) for one in written]
-    found += [
-        f"the written answer {one.key} repeats an earlier one; each question needs its own"
-        for at, one in enumerate(written)
-        if texts[at] and texts[at] in texts[:at]
+    # Case and whitespace do not make a copied answer a different one.
+    texts = [" ".join(answer.text.casefold().split()) for answer in written]
+    sentences += [
+        f"the written answer {answer.key} repeats an earlier one; each question needs its own"
+        for index, answer in enumerate(written)
+        if texts[index] and texts[index] in texts[:index]
     ]
-    return found
+    return sentences

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from kernelpath import words
-from kernelpath.course.inputs import EXTREME, PLAIN, UNORDERED, Variety
+from kernelpath.course.inputs import EXTREME, PLAIN, UNORDERED, InputMode
 from kernelpath.course.problem import Case, arguments
 from kernelpath.grading import compare, failure_pattern, provenance
 from kernelpath.grading.cpu_shadow import FAULTS
@@ -38,7 +38,7 @@ _ENDS_GRADING = (
 
 
 _ORDERS = (0, 1, 1_000_003)
-"""Orders of warps and blocks in which the same inputs must give the same bits; see simt.run.order."""
+"""Orders of warps and blocks in which the same inputs must give the same bits; see warpcheck.runtime.order."""
 
 
 @dataclass(frozen=True)
@@ -262,7 +262,7 @@ class CaseRunner:
         index: int,
         explain: bool,
         first_run: Observation | None = None,
-        variety: Variety = PLAIN,
+        variety: InputMode = PLAIN,
         first: Observation | None = None,
         order: int = 0,
         other_values: Observation | None = None,
@@ -323,7 +323,7 @@ class CaseRunner:
         index: object,
         observation: Observation,
         other_values: Observation,
-        variety: Variety,
+        variety: InputMode,
         order: int,
         label: str,
         negated: bool = False,
@@ -358,16 +358,16 @@ class CaseRunner:
         return self._submission.locate(finding)
 
     def _grade(
-        self, case: Case, variety: Variety, finding: Finding | None, observation: Observation | None, seconds: float
+        self, case: Case, variety: InputMode, finding: Finding | None, observation: Observation | None, seconds: float
     ) -> GradedCase:
         if finding is None:
             return GradedCase(CaseResult(case, Verdict.PASSED, seconds=seconds), observation)
         file = self._submission.display_path(finding.file)
         cause = words.shown(finding.cause)
-        result = CaseResult({**case, **variety.told}, finding.verdict, cause, file, finding.line, seconds)
+        result = CaseResult({**case, **variety.label}, finding.verdict, cause, file, finding.line, seconds)
         return GradedCase(result, observation)
 
-    def _find_cause(self, case: Case, index: int, finding: Finding, variety: Variety) -> Finding:
+    def _find_cause(self, case: Case, index: int, finding: Finding, variety: InputMode) -> Finding:
         """Return the PTX machine's finding about a case that failed on the GPU, where it is more informative."""
         self._progress("looking for the cause on the PTX machine")
         runner = self._submission.workers.runner("cpu")
@@ -380,7 +380,7 @@ class CaseRunner:
             return finding
         return cause
 
-    def _check_state(self, case: Case, index: int, finding: Finding, variety: Variety, order: int) -> Finding:
+    def _check_state(self, case: Case, index: int, finding: Finding, variety: InputMode, order: int) -> Finding:
         """Add advice to the finding where the same call is right as the first call of a process.
 
         Then the submission keeps something from call to call.
@@ -404,7 +404,7 @@ class CaseRunner:
         case: Case,
         index: int,
         first_run: Observation | None,
-        variety: Variety,
+        variety: InputMode,
         first: Observation | None = None,
         order: int = 0,
         label: str = "",

@@ -16,10 +16,10 @@ from kernelpath.grading.ground_truth import derive_seed
 from kernelpath.grading.kinds.kernel import NO_CHOICES, Kernel
 from kernelpath.grading.provenance import Observation
 from kernelpath.grading.submission import Submission
-from kernelpath.lanes.tuning import Chosen
 from kernelpath.verdict import Finding, Verdict
 from kernelpath.work import messages
 from kernelpath.work.runner import Runner, SubmissionFailed
+from warpcheck.frontends.tuning import Chosen
 
 FAULTS = (Verdict.OUT_OF_BOUNDS, Verdict.UNINITIALIZED, Verdict.RACE, Verdict.BARRIER)
 """Verdicts of the PTX machine that hold on any GPU, even where the result is right."""

@@ -12,8 +12,8 @@ import torch
 from kernelpath.course.problem import Case
 from kernelpath.course.spec import Exercise
 from kernelpath.grading.workers import OneDevice
-from kernelpath.simt.target import TARGETS, Target, of_gpu
 from kernelpath.work.runner import Usage
+from warpcheck.target import TARGETS, Target, of_gpu
 
 Device = Literal["auto", "cpu", "cuda"]
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from kernelpath.course.inputs import PLAIN, Variety, misalignments, serves_vectors
-from kernelpath.course.inputs import draw_inputs as draw_inputs
+from kernelpath.course.inputs import PLAIN, InputMode, misalignments, serves_vectors
+from kernelpath.course.inputs import generate_inputs as generate_inputs
 from kernelpath.course.problem import Case
 from kernelpath.course.spec import Exercise
 from kernelpath.work import tensors
@@ -43,7 +43,7 @@ def generate_cases(exercise: Exercise, seed: int) -> list[Case]:
     return [case]
 
 
-def placement_runs(exercise: Exercise, inputs: Sequence[Sequence[Any]], seed: int = 0) -> list[tuple[int, Variety]]:
+def placement_runs(exercise: Exercise, inputs: Sequence[Sequence[Any]], seed: int = 0) -> list[tuple[int, InputMode]]:
     """Return the cases that are run a third time, by index, and the alignment of their tensors.
 
     These are the small cases: what a submission wrongly keeps from a call shows at any size that comes again. In each,

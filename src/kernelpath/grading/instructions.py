@@ -11,8 +11,8 @@ from kernelpath.course.spec import Exercise
 from kernelpath.device.messages import Drawn
 from kernelpath.grading.traffic import NEGLIGIBLE, SPARE
 from kernelpath.line_counters import LineInstructions, LineTraffic
-from kernelpath.simt.assembler import Assembled, Instruction, assembled, sass_of
 from kernelpath.verdict import Finding, Verdict
+from warpcheck.assembler import Assembled, Instruction, assembled, sass_of
 
 _LOCAL = re.compile(r"\b(LDL|STL)\b")
 """Matches SASS that loads from local memory, or stores to it."""

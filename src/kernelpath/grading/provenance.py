@@ -14,10 +14,10 @@ from kernelpath.course.registry import Lane
 from kernelpath.course.spec import Exercise
 from kernelpath.device.messages import Note, Strided
 from kernelpath.line_counters import LineInstructions, LineTraffic
-from kernelpath.simt.machine import NEGATED
 from kernelpath.verdict import Finding, Verdict
 from kernelpath.work import messages
 from kernelpath.work.tensors import raw_bytes
+from warpcheck.machine import NEGATED
 
 LIBRARY_SHARE = 0.1
 """The share of GPU time that kernels which are not the submission's own may take."""

@@ -13,10 +13,10 @@ from kernelpath.course.registry import Item
 from kernelpath.course.spec import Exercise
 from kernelpath.files import source_text, submitted
 from kernelpath.grading.workers import OneDevice, Workers
-from kernelpath.lanes import triton_advice
-from kernelpath.lanes.shared_arrays import in_the_source
-from kernelpath.simt import Target
 from kernelpath.verdict import Finding, Verdict
+from warpcheck.frontends import triton_advice
+from warpcheck.frontends.shared_arrays import in_the_source
+from warpcheck.simt import Target
 
 KERNEL_VERDICTS = (Verdict.WRONG_VALUES, Verdict.NOT_WRITTEN, Verdict.MUTATED_INPUT, Verdict.OUT_OF_BOUNDS)
 """Verdicts on what a kernel does, rather than on its launch."""

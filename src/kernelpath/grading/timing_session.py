@@ -17,8 +17,8 @@ from kernelpath.grading.ground_truth import (
     InvalidTensor,
     decode_tensors,
     derive_seed,
-    draw_inputs,
     expected_outputs,
+    generate_inputs,
     magnitudes_of,
     output_dtype,
 )
@@ -103,7 +103,7 @@ class TimingSession:
         order = timing.implementation_order(index, len(self.seconds))
         request = messages.TimeRound(seed=seed, order=order, sample=sample_seed)
         times = self._runner.request(request, messages.RoundTimes, _ROUND_SECONDS)
-        inputs = draw_inputs(self.exercise, self.case, seed, self._device)
+        inputs = generate_inputs(self.exercise, self.case, seed, self._device)
         finding = self._check_process(times.result, inputs) or self._check_outputs(times, inputs, sample_seed)
         if len(times.seconds) != len(self.seconds) or not all(map(math.isfinite, times.seconds)):
             return UNEXPECTED_RESPONSE

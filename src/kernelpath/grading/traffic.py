@@ -9,9 +9,9 @@ from kernelpath import words
 from kernelpath.course.problem import Case, arguments
 from kernelpath.course.spec import Exercise, Traffic
 from kernelpath.line_counters import LineTraffic
-from kernelpath.simt.counters import AccessCounters
-from kernelpath.simt.layout import SECTOR, Access
 from kernelpath.verdict import Finding, Verdict
+from warpcheck.counters import AccessCounters
+from warpcheck.layout import SECTOR, Access
 
 NEGLIGIBLE = 0.02
 """The share of a kernel's sectors that may be wasted, for example by a tail that fills no vector, or by a short

@@ -13,19 +13,20 @@ from kernelpath.course.registry import Item
 from kernelpath.course.spec import Exercise
 from kernelpath.device import gpu
 from kernelpath.grading.kinds import kind_of
-from kernelpath.lanes import cutlass
 from kernelpath.work.host import SharedMachine, Worker
 from kernelpath.work.rank_runners import RankRunners
 from kernelpath.work.runner import Runner
 from kernelpath.work.workspace import SubmissionCopy, Workspace
+from warpcheck import simulated_gpu
+from warpcheck.frontends import cutlass
 
 _INSPECTION_IMPORTS = {"operator": "kernelpath.work.operators", "library": "kernelpath.work.package"}
 _FUSION_IMPORT = "kernelpath.work.fusion"
 
 SLOW_IMPORTS = {
-    "cuda": "kernelpath.lanes.cuda",
-    "triton": "kernelpath.lanes.triton_ready",
-    "cute": "kernelpath.lanes.cute",
+    "cuda": "warpcheck.frontends.cuda",
+    "triton": "warpcheck.frontends.triton_ready",
+    "cute": "warpcheck.frontends.cute",
 }
 """The module of each lane that takes long to import."""
 
@@ -150,7 +151,7 @@ class Workers:
         )
         return worker
 
-    def _visible_properties(self, device: OneDevice) -> gpu.Properties:
+    def _visible_properties(self, device: OneDevice) -> simulated_gpu.Properties:
         """Return the properties of a GPU that host code sees where the PTX machine runs its kernels.
 
         They are the GPU's where there is a GPU, else the exercise's.

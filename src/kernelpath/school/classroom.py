@@ -1,10 +1,10 @@
-"""Grades a class: one folder per learner, in parallel, and again only what changed.
+"""Grade a class: one folder per learner, in parallel, and again only what changed.
 
 `grade_class` writes below its output folder
 
     grades.csv                a line for each learner and exercise
-    grades.json               the same with every report, what it takes to know whether it is still valid, and the
-                              secret of the run, from which everything was drawn
+    grades.json               the same with every report, the key that tells whether a report is still valid, and the
+                              secret of the run, which determines all seeds
     gradescope/LEARNER.json   the results.json that Gradescope reads
 """
 
@@ -20,7 +20,6 @@ from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 
-import kernelpath
 from kernelpath import files, words
 from kernelpath.course.registry import Item
 from kernelpath.grading import devices, grade
@@ -28,24 +27,25 @@ from kernelpath.grading.pool import Pool
 from kernelpath.grading.workers import OneDevice
 from kernelpath.school import gradebook
 from kernelpath.school.gradebook import UNFINISHED, Grade
-from kernelpath.school.handed_in import Entry, entries
+from kernelpath.school.handed_in import Entry, all_entries
 from kernelpath.verdict import Report, Verdict, encode
 from kernelpath.work.workspace import contents
 
 _SAVE_SECONDS = 30.0
 
 Engine = Callable[[grade.Device, int | None], tuple[OneDevice, Executor]]
-"""Where gradings run: from a device and a number of jobs, the device that was found, and an executor.
+"""Returns the device and an executor of gradings, from a requested device and a number of jobs.
 
-The executor gets a function and its arguments, of which the first is an Entry; it may give the function the same entry
-with copies of its files. Raises grade.Usage. So may a future's result, which ends the run, and Lost, which does not.
+The executor gets a function and its arguments, of which the first is an Entry; it may call the function with copies of
+the entry's files. Raises grade.Usage. A future's result may raise grade.Usage, which ends the run, or GradingLost,
+which does not.
 """
 
 
 def this_machine(device: grade.Device, jobs: int | None) -> tuple[OneDevice, Executor]:
-    """The engine without a cluster: a thread for each GPU, else as many as the cores and the memory allow."""
-    where = devices.resolve(device)
-    return where, Pool(where, jobs)
+    """Return the engine without a cluster: a thread for each GPU, else as many as the cores and memory allow."""
+    resolved = devices.resolve(device)
+    return resolved, Pool(resolved, jobs)
 
 
 def grade_class(
@@ -58,32 +58,45 @@ def grade_class(
     secret: str = "",
     jobs: int | None = None,
     engine: Engine = this_machine,
-    tell: Callable[[Grade, int, int], None] = lambda grade, done, of: None,
+    on_graded: Callable[[Grade, int, int], None] = lambda grade, done, of: None,
 ) -> list[Grade]:
-    """Grade every learner of `folder` on `items` and write the results below `out`; returns them in order.
+    """Grade every learner of `folder` on `items`, write the results below `out` and return them in order.
 
-    secret: draws sizes and inputs, others for each learner, exercise and content, so that no table of right answers
-    can be handed in. Without one it is that of the grades below `out`, or a new one; it is kept with the grades, and
-    repeats the run. seed: in place of that, the same sizes and inputs for all. jobs: how many at a time; one on each
-    GPU, where they would disturb each other's time, else as many as cores and memory allow. engine: where they run, as
-    cluster.at gives it. tell: called after each, with how many are done.
-    Raises grade.Usage, spec.DeclarationError, and NotWritten or OSError where the results cannot be written.
+    Args:
+        seed: Fixes the same sizes and inputs for all, instead of `secret`.
+        secret: Determines sizes and inputs, different for each learner, exercise and content, so that no table of right
+            answers can be handed in. The default is the secret of the grades below `out`, or a new one. It is saved
+            with the grades, and repeats the run.
+        jobs: The number of gradings at a time. The default is one on each GPU, where more would disturb each other's
+            times, else as many as cores and memory allow.
+        engine: Where gradings run, as `cluster.engine_at` returns it.
+        on_graded: Called after each grading, with the numbers done and in total.
+
+    Raises grade.Usage, spec.DeclarationError, and ResultsNotWritten or OSError.
     """
-    found = entries(folder, items)
-    secret = secret or gradebook.secret(out) or new_secret()
-    each = partial(entry_seed, secret) if seed is None else seed
+    found_entries = all_entries(folder, items)
+    secret = secret or gradebook.read_secret(out) or generate_secret()
+    seed_of_entry = partial(entry_seed, secret) if seed is None else seed
     return grade_entries(
-        found, folder, out, device=device, seed=each, secret=secret, jobs=jobs, engine=engine, tell=tell
+        found_entries,
+        folder,
+        out,
+        device=device,
+        seed=seed_of_entry,
+        secret=secret,
+        jobs=jobs,
+        engine=engine,
+        on_graded=on_graded,
     )
 
 
-def new_secret() -> str:
-    """Return a secret that nobody guesses, for a run."""
+def generate_secret() -> str:
+    """Return an unguessable secret for a run."""
     return secrets.token_hex(16)
 
 
 def derive_seed(secret: str, *names: str) -> int:
-    """Return the seed that a secret gives for what these names name together."""
+    """Derive a seed from a secret and names."""
     key = encode([secret, *names]).encode()
     return int.from_bytes(hashlib.sha256(key).digest()[:4], "big")
 
@@ -91,14 +104,14 @@ def derive_seed(secret: str, *names: str) -> int:
 def entry_seed(secret: str, entry: Entry) -> int:
     """Return the seed for one learner's submission to one exercise.
 
-    A report shows its seed. Therefore a submission that has changed gets another one, also with the secret of a run
-    before: a learner may have read that seed, and knows what it draws.
+    A report shows its seed. Therefore a changed submission gets another seed, even with the secret of an earlier run:
+    the learner may have read the old seed and knows its inputs.
     """
     return derive_seed(secret, entry.learner, entry.item.stem, _submitted_digest(entry))
 
 
 def grade_entries(
-    found: Sequence[Entry],
+    requested_entries: Sequence[Entry],
     folder: Path,
     out: Path,
     *,
@@ -107,98 +120,122 @@ def grade_entries(
     secret: str = "",
     jobs: int | None = None,
     engine: Engine = this_machine,
-    tell: Callable[[Grade, int, int], None] = lambda grade, done, of: None,
+    on_graded: Callable[[Grade, int, int], None] = lambda grade, done, of: None,
 ) -> list[Grade]:
-    """As `grade_class`, for what was found in the learners' folders.
+    """Grade the entries that were found in the learners' folders, as `grade_class` does.
 
-    seed: of all, or of each. secret: is kept with the grades.
+    Args:
+        seed: The seed of all entries, or of each.
+        secret: Saved with the grades.
     """
-    where, pool = engine(device, jobs)
-    most = {item.stem: most_stars(item, where) for item in {entry.item for entry in found}}
+    resolved, pool = engine(device, jobs)
+    stars_by_exercise = {item.stem: max_stars(item, resolved) for item in {entry.item for entry in requested_entries}}
     out.mkdir(parents=True, exist_ok=True)
-    known = gradebook.read(out)
-    seeds = {entry: seed if isinstance(seed, int) else seed(entry) for entry in found}
-    keys = {entry: _key(entry, where, seeds[entry]) for entry in found}
-    done = {entry: known[key] for entry, key in keys.items() if key in known}
-    todo = [entry for entry in found if entry not in done]
-    saved = time.monotonic()
+    earlier_grades = gradebook.read(out)
+    seeds = {entry: seed if isinstance(seed, int) else seed(entry) for entry in requested_entries}
+    keys = {entry: _grade_key(entry, resolved, seeds[entry]) for entry in requested_entries}
+    done = {entry: earlier_grades[key] for entry, key in keys.items() if key in earlier_grades}
+    pending = [entry for entry in requested_entries if entry not in done]
+    last_saved = time.monotonic()
     try:
-        waiting = {pool.submit(_grade, entry, keys[entry], where, seeds[entry], (folder, out)): entry for entry in todo}
-        for future in as_completed(waiting):
-            entry = waiting[future]
+        entries_by_future = {
+            pool.submit(_grade, entry, keys[entry], resolved, seeds[entry], (folder, out)): entry for entry in pending
+        }
+        for future in as_completed(entries_by_future):
+            entry = entries_by_future[future]
             try:
                 done[entry] = future.result()
-            except Lost as error:
-                done[entry] = _ungraded(entry, seeds[entry], str(error))
-            tell(done[entry], len(done), len(found))
-            if time.monotonic() > saved + _SAVE_SECONDS:
-                with suppress(OSError):  # a full disk; the last time it is said
-                    gradebook.write(out, [done[entry] for entry in found if entry in done], most, secret)
-                saved = time.monotonic()
+            except GradingLost as error:
+                done[entry] = _retry_later(entry, seeds[entry], str(error))
+            on_graded(done[entry], len(done), len(requested_entries))
+            if time.monotonic() > last_saved + _SAVE_SECONDS:
+                with suppress(OSError):  # a full disk, which the last attempt reports
+                    gradebook.write(
+                        out, [done[entry] for entry in requested_entries if entry in done], stars_by_exercise, secret
+                    )
+                last_saved = time.monotonic()
     finally:
         pool.shutdown(cancel_futures=True)
-        graded = [done[entry] for entry in found if entry in done]
+        graded = [done[entry] for entry in requested_entries if entry in done]
         try:
-            gradebook.write(out, graded, most, secret)
+            gradebook.write(out, graded, stars_by_exercise, secret)
         except OSError as error:
-            raise NotWritten(error, graded) from error
+            raise ResultsNotWritten(error, graded) from error
     return graded
 
 
-class Lost(Exception):
-    """An engine could not grade one entry. The message says why; the next run tries again."""
+class GradingLost(Exception):
+    """An engine could not grade an entry. The message says why; the next run tries again."""
 
 
-class NotWritten(OSError):
-    """The results could not be written. grades: what they are."""
+class ResultsNotWritten(OSError):
+    """The results could not be written.
+
+    Attributes:
+        grades: The results.
+    """
 
     def __init__(self, error: OSError, grades: Sequence[Grade]) -> None:
         super().__init__(error.errno, error.strerror, error.filename)
         self.grades = grades
 
 
-def most_stars(item: Item, device: str) -> int:
-    """On this device; the third is for the share of the reference kernel's speed, if that is at hand."""
-    most = item.stars if device == "cuda" else 1
-    return most if item.files("solutions") else min(most, 2)
+def max_stars(item: Item, device: str) -> int:
+    """Return the stars that an exercise gives on this device.
+
+    The third star compares with the reference kernel, so it needs the solution.
+    """
+    maximum = item.stars if device == "cuda" else 1
+    return maximum if item.files("solutions") else min(maximum, 2)
 
 
 def _grade(entry: Entry, key: str, device: grade.Device, seed: int, hidden: Sequence[Path]) -> Grade:
-    learner, stem = entry.learner, entry.item.stem
+    learner = entry.learner
+    stem = entry.item.stem
     if entry.file is None:
-        unusable = _without_grading(entry, seed, Verdict.COMPILE_ERROR, entry.unusable) if entry.unusable else None
+        unusable = (
+            _report_without_grading(entry, seed, Verdict.COMPILE_ERROR, entry.unusable) if entry.unusable else None
+        )
         return Grade(learner, stem, key, unusable)
     try:
         with grade.Session(entry.item, entry.file, device=device, hidden=hidden, keep=False, home=entry.home) as check:
             return Grade(learner, stem, key, check(seed=seed))
     except (grade.Usage, OSError) as error:
         cause = str(error)
-    except Exception as error:  # whatever one learner's file brings about, the others are graded
+    except Exception as error:  # no learner's file may stop the grading of the others
         cause = f"the grader failed: {type(error).__name__}: {error}"
-    return _ungraded(entry, seed, cause)
+    return _retry_later(entry, seed, cause)
 
 
-def _ungraded(entry: Entry, seed: int, cause: str) -> Grade:
-    """The grade of an entry that the next run tries again."""
-    report = _without_grading(entry, seed, Verdict.UNAVAILABLE, cause)
+def _retry_later(entry: Entry, seed: int, cause: str) -> Grade:
+    """Return the grade of an entry that the next run tries again."""
+    report = _report_without_grading(entry, seed, Verdict.UNAVAILABLE, cause)
     return Grade(entry.learner, entry.item.stem, UNFINISHED, report)
 
 
-def _without_grading(entry: Entry, seed: int, verdict: Verdict, cause: str) -> Report:
-    """What stands in place of a report where nothing was run."""
+def _report_without_grading(entry: Entry, seed: int, verdict: Verdict, cause: str) -> Report:
+    """Return the report of an entry that was not run."""
     item = entry.item
     return Report(item.stem, item.title, str(entry.file or ""), "", seed, verdict, words.shown(cause))
 
 
-def course(item: Item) -> str:
-    """Changes with all that a verdict depends on but the submission, the device and the seed."""
-    return _key(Entry("", item, None), "", 0)
+def exercise_digest(item: Item) -> str:
+    """Return a digest of everything that a verdict depends on, except the submission, the device and the seed."""
+    return _grade_key(Entry("", item, None), "", 0)
 
 
-def _key(entry: Entry, device: str, seed: int) -> str:
-    """Changes with learner, submission, declaration, reference kernel, grader, versions, device and seed."""
-    told = (entry.learner, entry.item.stem, entry.unusable, device, seed, sorted(grade.versions().items()), _grader())
-    digest = hashlib.sha256(repr(told).encode())
+def _grade_key(entry: Entry, device: str, seed: int) -> str:
+    """Return a digest of learner, submission, declaration, reference kernel, grader, versions, device and seed."""
+    parts = (
+        entry.learner,
+        entry.item.stem,
+        entry.unusable,
+        device,
+        seed,
+        sorted(grade.versions().items()),
+        _grader_digest(),
+    )
+    digest = hashlib.sha256(repr(parts).encode())
     submitted = _submitted_digest(entry)
     if submitted == UNFINISHED:
         return UNFINISHED
@@ -212,7 +249,7 @@ def _key(entry: Entry, device: str, seed: int) -> str:
 
 
 def _submitted_digest(entry: Entry) -> str:
-    """Return a digest of what would be graded, or of the reason why it cannot be; UNFINISHED where that is unclear."""
+    """Return a digest of the submitted files, or of the reason why there are none; UNFINISHED if unclear."""
     if entry.file is None:
         return "nothing"
     digest = hashlib.sha256()
@@ -227,7 +264,6 @@ def _submitted_digest(entry: Entry) -> str:
 
 
 @cache
-def _grader() -> str:
-    """Changes with any source of the grader: git pull fixes a wrong verdict, and then no old grade may stand."""
-    sources = sorted(Path(kernelpath.__file__).parent.rglob("*.py"))
-    return hashlib.sha256(b"\0".join(path.read_bytes() for path in sources)).hexdigest()
+def _grader_digest() -> str:
+    """Return a digest of the grader's sources: an update may fix a wrong verdict, which invalidates old grades."""
+    return hashlib.sha256(b"\0".join(path.read_bytes() for path in files.grader_sources())).hexdigest()

@@ -1,8 +1,8 @@
-"""Grades a class on a Ray cluster: a task for each learner and exercise. Ray is optional, the extra `ray`.
+"""Grade a class on a Ray cluster: a task for each learner and exercise. Ray is optional, the extra `ray`.
 
-Ray decides where and when a task runs, on a processor or a GPU of its own, and starts it again elsewhere when its node
-is lost. What was handed in travels with the task. A node needs kernelpath installed as this machine has it, from the
-same wheel or with the same checkout; nothing is shared between machines.
+Ray decides where and when a task runs, on a processor or a GPU of its own, and restarts it elsewhere when its node is
+lost. The submitted files travel with the task. A node needs kernelpath installed as this machine has it, from the same
+wheel or with the same checkout; machines share nothing.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from kernelpath.verdict import decode, encode
 from kernelpath.work import workspace
 
 RUNNING = "auto"
-"""The address of the cluster that this machine belongs to."""
+"""The address of the cluster to which this machine belongs."""
 
-_ANSWER_SECONDS = 5.0
+_CONNECT_SECONDS = 5.0
 
-Run = Callable[..., Grade]
-"""Grades an Entry, given before other arguments."""
+GradeFunction = Callable[..., Grade]
+"""Grades an Entry, which is the first argument."""
 
 
-def at(address: str) -> classroom.Engine:
-    """The engine that grades on the cluster of this address, such as "10.0.0.5:6379" or "ray://10.0.0.5:10001"."""
+def engine_at(address: str) -> classroom.Engine:
+    """Return the engine that grades on the cluster at an address such as "10.0.0.5:6379" or "ray://10.0.0.5:10001"."""
     return partial(_join, address)
 
 
 def _join(address: str, device: grade.Device, jobs: int | None) -> tuple[OneDevice, Executor]:
-    """Connect to a cluster; "auto" takes its GPUs where it has any. Raises Usage."""
+    """Connect to a cluster; "auto" selects its GPUs if it has any. Raises Usage."""
     if jobs:
         raise grade.Usage("a cluster runs as many in parallel as it has processors or GPUs: leave --jobs out")
     try:
@@ -53,7 +53,7 @@ def _join(address: str, device: grade.Device, jobs: int | None) -> tuple[OneDevi
     except ImportError as error:
         raise grade.Usage(packages.missing("ray")) from error
     try:
-        _knock(address)
+        _require_listener(address)
         ray.init(address, log_to_driver=False, logging_level="ERROR")
     except (OSError, RuntimeError, ValueError, SystemExit) as error:  # Ray exits where a cluster does not answer
         if address == RUNNING:
@@ -65,23 +65,26 @@ def _join(address: str, device: grade.Device, jobs: int | None) -> tuple[OneDevi
     if device == "cuda" and gpus < 1:
         ray.shutdown()
         raise grade.Usage("no node of the Ray cluster has a GPU; --device cpu grades without")
-    where: OneDevice = "cuda" if device != "cpu" and gpus >= 1 else "cpu"
-    return where, _Cluster(where)
+    resolved: OneDevice = "cuda" if device != "cpu" and gpus >= 1 else "cpu"
+    return resolved, _ClusterExecutor(resolved)
 
 
-def _knock(address: str) -> None:
-    """Raise OSError where nothing listens: Ray itself would take minutes to say so."""
-    place = urlsplit(address if "//" in address else f"//{address}")
-    if place.hostname and place.port:
-        socket.create_connection((place.hostname, place.port), _ANSWER_SECONDS).close()
+def _require_listener(address: str) -> None:
+    """Raise OSError if nothing listens at the address, since Ray itself would take minutes."""
+    url = urlsplit(address if "//" in address else f"//{address}")
+    if url.hostname and url.port:
+        socket.create_connection((url.hostname, url.port), _CONNECT_SECONDS).close()
 
 
 @dataclass(frozen=True)
-class _Sent:
-    """An entry on its way to a node, its file named from its home. contents: of its files, by their paths from there.
+class _ShippedEntry:
+    """An entry on its way to a node, with its file relative to its home.
 
-    home: where it lies on the machine that asks, for what a report says of it.
-    course, versions: what the node must have as well.
+    Attributes:
+        contents: The contents of its files, by their paths relative to the home.
+        home: The home on the requesting machine, which reports refer to.
+        course: A digest that must be the same on the node.
+        versions: The versions that must be the same on the node.
     """
 
     entry: Entry
@@ -92,58 +95,69 @@ class _Sent:
     versions: Mapping[str, str]
 
 
-class _Cluster(Executor):
-    """Runs what grades an entry as Ray tasks, each alone on a processor or a GPU."""
+class _ClusterExecutor(Executor):
+    """An executor that runs each grading as a Ray task with a processor or a GPU of its own."""
 
     def __init__(self, device: OneDevice) -> None:
         import ray
 
         self._device = device
-        self._remote = ray.remote(num_cpus=1, num_gpus=1 if device == "cuda" else 0)(_on_a_node)
+        self._remote = ray.remote(num_cpus=1, num_gpus=1 if device == "cuda" else 0)(_grade_on_node)
 
-    def submit(self, run: Run, /, entry: Entry, *rest: Any) -> Future[Grade]:  # type: ignore[override]
-        """What `run` returns for the entry and the rest of its arguments, Lost, or Usage where a node is unfit."""
+    def submit(self, grade_function: GradeFunction, /, entry: Entry, *arguments: Any) -> Future[Grade]:  # type: ignore[override]
+        """Return a future of `grade_function`'s result, GradingLost, or Usage if a node is unsuitable."""
         graded: Future[Grade] = Future()
         try:
-            sent = self._sent(entry)
+            shipped = self._ship(entry)
         except Unreadable as error:
-            entry, sent = replace(entry, file=None, unusable=str(error)), None
+            entry = replace(entry, file=None, unusable=str(error))
+            shipped = None
         except OSError as error:
-            graded.set_exception(classroom.Lost(str(error)))
+            graded.set_exception(classroom.GradingLost(str(error)))
             return graded
-        if sent is None:
-            graded.set_result(run(entry, *rest))
+        if shipped is None:
+            graded.set_result(grade_function(entry, *arguments))
         else:
-            self._remote.remote(run, sent, rest).future().add_done_callback(partial(_hand_over, graded))
+            self._remote.remote(grade_function, shipped, arguments).future().add_done_callback(
+                partial(_forward_result, graded)
+            )
         return graded
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Leave the cluster, which ends the tasks that are left."""
+        """Leave the cluster, which ends the remaining tasks."""
         import ray
 
         ray.shutdown()
 
-    def _sent(self, entry: Entry) -> _Sent | None:
-        """None where there is nothing to send. Raises Unreadable and OSError."""
+    def _ship(self, entry: Entry) -> _ShippedEntry | None:
+        """Read the files of an entry. Return None if there are none. Raises Unreadable and OSError."""
         if entry.file is None:
             return None
-        file, item = entry.file.absolute(), entry.item
+        file = entry.file.absolute()
+        item = entry.item
         home = entry.home.absolute() if entry.home else file.parent
-        below = file.parent.relative_to(home)
-        bare = replace(entry, item=registry.item(item.root, item.stem), file=below / file.name, home=None)
-        contents = {str(below / path): content for path, content in workspace.contents(file).items()}
-        return _Sent(bare, contents, str(home), self._device, _course(item), grade.versions())
+        relative_folder = file.parent.relative_to(home)
+        portable_entry = replace(
+            entry, item=registry.item(item.root, item.stem), file=relative_folder / file.name, home=None
+        )
+        contents = {str(relative_folder / path): content for path, content in workspace.contents(file).items()}
+        return _ShippedEntry(
+            portable_entry, contents, str(home), self._device, _exercise_digest(item), grade.versions()
+        )
 
 
-def _hand_over(graded: Future[Grade], done: Future[Grade]) -> None:
-    """A task's result. `run` raises nothing: what a task raises is about its node, where all others would end so."""
+def _forward_result(graded: Future[Grade], done: Future[Grade]) -> None:
+    """Forward a task's result to the future of the run.
+
+    The grading function raises nothing. An exception of a task is about its node, and would recur for every entry.
+    """
     from ray.exceptions import RayTaskError
 
     error = done.exception()
     if error is None:
         graded.set_result(done.result())
     elif not isinstance(error, RayTaskError):
-        graded.set_exception(classroom.Lost(f"the cluster lost it again and again: {_first_line(error)}"))
+        graded.set_exception(classroom.GradingLost(f"the cluster lost it again and again: {_first_line(error)}"))
     elif isinstance(error.cause, grade.Usage):
         graded.set_exception(error.cause)
     else:
@@ -154,42 +168,42 @@ def _first_line(error: BaseException) -> str:
     return str(error).strip().partition("\n")[0]
 
 
-@places.anywhere()
-def _on_a_node(run: Run, sent: _Sent, rest: tuple[Any, ...]) -> Grade:
-    """Grade on this node. Raises Usage where it has no GPU, no course, or another version of anything."""
+@places.allow_package_course()
+def _grade_on_node(grade_function: GradeFunction, shipped: _ShippedEntry, arguments: tuple[Any, ...]) -> Grade:
+    """Grade on this node. Raises Usage if it has no GPU, no course, or different versions."""
     try:
-        item = _own(sent.entry.item)
-        devices.resolve(sent.device)
-        if _course(item) != sent.course:
-            raise grade.Usage(_difference(sent.versions))
+        item = _find_local_item(shipped.entry.item)
+        devices.resolve(shipped.device)
+        if _exercise_digest(item) != shipped.course:
+            raise grade.Usage(_explain_mismatch(shipped.versions))
     except (grade.Usage, LookupFailed) as error:
         raise grade.Usage(f"the node {socket.gethostname()} cannot grade: {error}") from None
     with tempfile.TemporaryDirectory(prefix="kernelpath-") as name:
-        for path, content in sent.contents.items():
-            place = Path(name, path)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(content)
-        assert sent.entry.file is not None
-        here = replace(sent.entry, item=item, file=Path(name) / sent.entry.file, home=Path(name))
-        graded = run(here, *rest)
-    placed = encode(graded).replace(name, json.dumps(sent.home)[1:-1])  # a cause may name a whole path
-    return decode(placed, Grade)
+        for path, content in shipped.contents.items():
+            target = Path(name, path)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content)
+        assert shipped.entry.file is not None
+        local_entry = replace(shipped.entry, item=item, file=Path(name) / shipped.entry.file, home=Path(name))
+        graded = grade_function(local_entry, *arguments)
+    text = encode(graded).replace(name, json.dumps(shipped.home)[1:-1])  # a cause may name a whole path
+    return decode(text, Grade)
 
 
-def _own(item: Item) -> Item:
-    """This node's: at the same place, as containers of one image have it, or in its own course."""
+def _find_local_item(item: Item) -> Item:
+    """Return this node's exercise: at the same path, as containers of one image have it, or in its own course."""
     return item if item.declaration.is_file() else registry.item(registry.root(), item.stem)
 
 
-def _difference(wanted: Mapping[str, str]) -> str:
-    """Why the node's course is another one."""
-    own = grade.versions()
-    for package, version in wanted.items():
-        if own.get(package) != version:
-            return f"it has {package} {own.get(package, 'not at all')}, the machine that asks {version}"
+def _explain_mismatch(required: Mapping[str, str]) -> str:
+    """Explain why the node's course differs."""
+    installed = grade.versions()
+    for package, version in required.items():
+        if installed.get(package) != version:
+            return f"it has {package} {installed.get(package, 'not at all')}, the machine that asks {version}"
     return "its kernelpath or its course is another one; install the same"
 
 
 @cache
-def _course(item: Item) -> str:
-    return classroom.course(item)
+def _exercise_digest(item: Item) -> str:
+    return classroom.exercise_digest(item)

@@ -1,8 +1,8 @@
-"""The exams of a class: one folder for each learner, with the answer sheet, the kernels and the deliverable.
+"""Grade the exams of a class: a folder per learner, with the answer sheet, the kernels and the deliverable.
 
 checkpoint1.csv has a row for each learner, with the points by part and what is missing. checkpoint1-written.csv has the
 written answers, prompt by prompt, for marking: a teacher writes "2 1 0" into the column marks, a number for each
-criterion of the rubric. The next run reads it, and keeps the marks as long as the answer stays.
+criterion of the rubric. The next run reads the marks, and keeps them as long as the answer stays the same.
 """
 
 from __future__ import annotations
@@ -17,25 +17,29 @@ from pathlib import Path
 from typing import Any
 
 from kernelpath import words
-from kernelpath.exam import NotValid
+from kernelpath.exam import ExamError
 from kernelpath.exam.certificate import TEACHER, Certificate
-from kernelpath.exam.questions import Exam, words_of
+from kernelpath.exam.questions import Exam, name_words
 from kernelpath.exam.sheet import ANSWERS, Sheet
-from kernelpath.exam.sitting import certify, files
+from kernelpath.exam.sitting import certify, digest_files
 from kernelpath.files import write_atomically
 from kernelpath.grading import grade
 from kernelpath.school import classroom, gradebook, handed_in
-from kernelpath.school.gradebook import Grade, inert
+from kernelpath.school.gradebook import Grade, neutralize
 from kernelpath.verdict import Report, Verdict, encode
 
 _COLUMNS = ("answer", "learner", "words", "marks", "comment", "text", "rubric")
-Key = tuple[str, str]
-"""Prompt and learner."""
+AnswerId = tuple[str, str]
+"""The name of a prompt and the name of a learner."""
 
 
 @dataclass(frozen=True)
-class Sat:
-    """One learner's exam. certificate: None where there is nothing to certify, and cause says why."""
+class ExamOutcome:
+    """The outcome of one learner's exam.
+
+    Attributes:
+        certificate: None if there is nothing to certify. Then `cause` says why.
+    """
 
     learner: str
     certificate: Certificate | None
@@ -44,13 +48,16 @@ class Sat:
 
 @dataclass(frozen=True)
 class Marks:
-    """What a teacher wrote into the file of written answers.
+    """The marks in the file of written answers.
 
-    given: points for each criterion, and a comment. unclear: what cannot be understood, a sentence each.
+    Attributes:
+        marks_by_answer: The points for each criterion, and a comment.
+        entries_by_answer: The columns marks and comment as they stand in the file.
+        unclear: A sentence for each row that cannot be understood.
     """
 
-    given: Mapping[Key, tuple[tuple[int, ...], str]] = field(default_factory=dict)
-    kept: Mapping[Key, tuple[str, str]] = field(default_factory=dict)
+    marks_by_answer: Mapping[AnswerId, tuple[tuple[int, ...], str]] = field(default_factory=dict)
+    entries_by_answer: Mapping[AnswerId, tuple[str, str]] = field(default_factory=dict)
     unclear: tuple[str, ...] = ()
 
 
@@ -64,20 +71,23 @@ def grade_exams(
     secret: str = "",
     jobs: int | None = None,
     engine: classroom.Engine = classroom.this_machine,
-    tell: Callable[[Grade, int, int], None] = lambda grade, done, of: None,
-) -> tuple[list[Sat], Marks]:
-    """Grade every learner of `folder`, and write both tables below `out`. As `classroom.grade_class`."""
+    on_graded: Callable[[Grade, int, int], None] = lambda grade, done, of: None,
+) -> tuple[list[ExamOutcome], Marks]:
+    """Grade every learner of `folder`, and write both tables below `out`.
+
+    The options are those of `classroom.grade_class`.
+    """
     learners = handed_in.learners(folder)
-    sheets = {learner.name: _sheet(exam, learner) for learner in learners}
-    found: list[handed_in.Entry] = []
+    sheets = {learner.name: _open_sheet(exam, learner) for learner in learners}
+    entries: list[handed_in.Entry] = []
     for learner in learners:
         sheet = sheets[learner.name]
         if isinstance(sheet, Sheet):
-            found += handed_in.entries_of(learner, [*exam.items, sheet.paper.item])
-    secret = secret or gradebook.secret(out) or classroom.new_secret()
+            entries += handed_in.entries_of(learner, [*exam.items, sheet.paper.item])
+    secret = secret or gradebook.read_secret(out) or classroom.generate_secret()
     seeds = {name: _exam_seed(secret, sheet) if seed is None else seed for name, sheet in sheets.items()}
     grades = classroom.grade_entries(
-        found,
+        entries,
         folder,
         out,
         device=device,
@@ -85,124 +95,153 @@ def grade_exams(
         secret=secret,
         jobs=jobs,
         engine=engine,
-        tell=tell,
+        on_graded=on_graded,
     )
     path = out / f"checkpoint{exam.number}-written.csv"
     marks = _read_marks(path, exam, sheets)
-    sat = [_sat(name, sheet, grades, exam, seeds[name], marks) for name, sheet in sheets.items()]
-    write_atomically(path, _written(exam, sheets, marks))
-    write_atomically(out / f"checkpoint{exam.number}.csv", _points(exam, sat))
-    return sat, marks
+    outcomes = [_certify_learner(name, sheet, grades, exam, seeds[name], marks) for name, sheet in sheets.items()]
+    write_atomically(path, _written_csv(exam, sheets, marks))
+    write_atomically(out / f"checkpoint{exam.number}.csv", _points_csv(exam, outcomes))
+    return outcomes, marks
 
 
 def _exam_seed(secret: str, sheet: Sheet | str) -> int:
-    """Return the one seed of a learner's exam, which its certificate names. Another submission gets another one."""
+    """Return the seed of a learner's exam, which the certificate names. A changed submission gets another seed."""
     if isinstance(sheet, str):
         return 0
     try:
-        submitted = files(sheet.paper, sheet.path.parent)
-        del submitted[ANSWERS]  # which draw nothing
-    except (OSError, ValueError, LookupError):  # said when the exam is certified
-        submitted = {}
-    return classroom.derive_seed(secret, sheet.paper.name, sheet.paper.exam.phase, encode(submitted))
+        digests = digest_files(sheet.paper, sheet.path.parent)
+        del digests[ANSWERS]  # answers do not influence the inputs
+    except (OSError, ValueError, LookupError):  # certify reports the cause
+        digests = {}
+    return classroom.derive_seed(secret, sheet.paper.name, sheet.paper.exam.phase, encode(digests))
 
 
-def _sheet(exam: Exam, learner: Path) -> Sheet | str:
-    """A learner's sheet, or why it is missing. Whatever one folder holds, the others are graded."""
+def _open_sheet(exam: Exam, learner: Path) -> Sheet | str:
+    """Return a learner's sheet, or the reason why there is none. No content of one folder stops the others' grading."""
     try:
         path = handed_in.file_of(learner, ANSWERS, exam.phase)
         if path is None:
             return f"there is no {ANSWERS}"
         sheet = Sheet(exam, path)
-    except (NotValid, OSError) as error:
+    except (ExamError, OSError) as error:
         return words.shown(str(error).replace(f"{learner.parent}/", ""), 300)
     except Exception as error:
         return words.shown(f"the grader failed: {type(error).__name__}: {error}", 300)
-    if not words_of(sheet.paper.name) <= words_of(learner.name):
+    if not name_words(sheet.paper.name) <= name_words(learner.name):
         return f"{ANSWERS} is the sheet of {sheet.paper.name}; name the folder after its learner"
     return sheet
 
 
-def _sat(name: str, sheet: Sheet | str, grades: Sequence[Grade], exam: Exam, seed: int, marks: Marks) -> Sat:
+def _certify_learner(
+    name: str, sheet: Sheet | str, grades: Sequence[Grade], exam: Exam, seed: int, marks: Marks
+) -> ExamOutcome:
     if isinstance(sheet, str):
-        return Sat(name, None, sheet)
-    own = {one.exercise: one.report for one in grades if one.learner == name}
+        return ExamOutcome(name, None, sheet)
+    reports_by_exercise = {result.exercise: result.report for result in grades if result.learner == name}
     try:
-        reports = [own[item.stem] or _absent(item.stem, seed) for item in (*exam.items, sheet.paper.item)]
-        given = {prompt: marked for (prompt, learner), marked in marks.given.items() if learner == name}
-        submitted = files(sheet.paper, sheet.path.parent)
-        by = TEACHER if given else ""
-        certificate = certify(sheet, reports[:-1], reports[-1], seed, submitted, given, by)
-    except Exception as error:  # whatever one learner's files bring about, the others have their rows
-        return Sat(name, None, words.shown(f"the grader failed: {type(error).__name__}: {error}", 300))
-    return Sat(name, certificate)
+        reports = [
+            reports_by_exercise[item.stem] or _report_not_submitted(item.stem, seed)
+            for item in (*exam.items, sheet.paper.item)
+        ]
+        teacher_marks = {
+            prompt: answer_marks for (prompt, learner), answer_marks in marks.marks_by_answer.items() if learner == name
+        }
+        digests = digest_files(sheet.paper, sheet.path.parent)
+        marked_by = TEACHER if teacher_marks else ""
+        certificate = certify(sheet, reports[:-1], reports[-1], seed, digests, teacher_marks, marked_by)
+    except Exception as error:  # no learner's files may cost the others their rows
+        return ExamOutcome(name, None, words.shown(f"the grader failed: {type(error).__name__}: {error}", 300))
+    return ExamOutcome(name, certificate)
 
 
-def _absent(stem: str, seed: int) -> Report:
+def _report_not_submitted(stem: str, seed: int) -> Report:
     return Report(stem, "", "", "", seed, Verdict.NOT_STARTED, "nothing was handed in")
 
 
-def _points(exam: Exam, sat: Sequence[Sat]) -> str:
+def _points_csv(exam: Exam, outcomes: Sequence[ExamOutcome]) -> str:
     parts = ("exercises", "questions", "reading", "deliverable")
     heading = ("learner", "name", "passed", "score", *parts, "written", "of", "marked_by", "twist", "missing", "digest")
     rows: list[Sequence[Any]] = []
-    for one in sat:
-        found = one.certificate
-        if found is None:
-            rows.append((one.learner, "", "no", 0, 0, 0, 0, 0, *[""] * 4, one.cause, ""))
+    for outcome in outcomes:
+        certificate = outcome.certificate
+        if certificate is None:
+            rows.append((outcome.learner, "", "no", 0, 0, 0, 0, 0, *[""] * 4, outcome.cause, ""))
             continue
-        marked = sum(answer.points for answer in found.written) if found.marked_by else ""
-        most = sum(answer.most for answer in found.written)
-        made = [found.points[part] for part in parts]
-        told = (marked, most, found.marked_by, found.twist, "; ".join(found.missing), found.digest)
-        rows.append((one.learner, found.name, "yes" if found.passed else "no", found.score, *made, *told))
-    return _csv(heading, rows)
+        reached = sum(answer.points for answer in certificate.written) if certificate.marked_by else ""
+        maximum = sum(answer.max_points for answer in certificate.written)
+        points_by_part = [certificate.points[part] for part in parts]
+        remaining_cells = (
+            reached,
+            maximum,
+            certificate.marked_by,
+            certificate.twist,
+            "; ".join(certificate.missing),
+            certificate.digest,
+        )
+        rows.append(
+            (
+                outcome.learner,
+                certificate.name,
+                "yes" if certificate.passed else "no",
+                certificate.score,
+                *points_by_part,
+                *remaining_cells,
+            )
+        )
+    return _format_csv(heading, rows)
 
 
-def _written(exam: Exam, sheets: Mapping[str, Sheet | str], marks: Marks) -> str:
-    """All answers to the first prompt, then all to the next, so that each is marked by one standard."""
+def _written_csv(exam: Exam, sheets: Mapping[str, Sheet | str], marks: Marks) -> str:
+    """Format all answers to the first prompt, then all to the next, so that one standard applies to each prompt."""
     rows = []
-    for prompt in exam.declared.prompts:
-        rubric = "\n".join(f"{one.points}: {one.text}" for one in prompt.rubric)
+    for prompt in exam.checkpoint.prompts:
+        rubric = "\n".join(f"{criterion.points}: {criterion.text}" for criterion in prompt.rubric)
         for learner, sheet in sheets.items():
             if isinstance(sheet, Sheet):
                 text = words.shown(sheet.written(prompt))
-                kept = marks.kept.get((prompt.name, learner), ("", ""))
-                rows.append((prompt.name, learner, len(text.split()), *kept, text, rubric))
-    return _csv(_COLUMNS, rows)
+                entry = marks.entries_by_answer.get((prompt.name, learner), ("", ""))
+                rows.append((prompt.name, learner, len(text.split()), *entry, text, rubric))
+    return _format_csv(_COLUMNS, rows)
 
 
 def _read_marks(path: Path, exam: Exam, sheets: Mapping[str, Sheet | str]) -> Marks:
-    """The marks of the answers that are still the same."""
-    given: dict[Key, tuple[tuple[int, ...], str]] = {}
-    kept: dict[Key, tuple[str, str]] = {}
+    """Read the marks of the answers that have not changed."""
+    marks_by_answer: dict[AnswerId, tuple[tuple[int, ...], str]] = {}
+    entries_by_answer: dict[AnswerId, tuple[str, str]] = {}
     unclear: list[str] = []
-    prompts = {prompt.name: prompt for prompt in exam.declared.prompts}
-    learners = {inert(learner): learner for learner in sheets}
-    for number, row in enumerate(_rows(path), start=1):
+    prompts = {prompt.name: prompt for prompt in exam.checkpoint.prompts}
+    learners = {neutralize(learner): learner for learner in sheets}
+    for number, row in enumerate(_read_rows(path), start=1):
         learner = learners.get(row.get("learner"), "")
-        prompt, sheet = prompts.get(row.get("answer") or ""), sheets.get(learner)
-        marked, comment = (row.get("marks") or "").strip(), (row.get("comment") or "").strip()
-        if prompt is None or not isinstance(sheet, Sheet) or not (marked or comment):
+        prompt = prompts.get(row.get("answer") or "")
+        sheet = sheets.get(learner)
+        marks_text = (row.get("marks") or "").strip()
+        comment = (row.get("comment") or "").strip()
+        if prompt is None or not isinstance(sheet, Sheet) or not (marks_text or comment):
             continue
         key = prompt.name, learner
-        if _same(row.get("text") or "") != _same(str(inert(words.shown(sheet.written(prompt))))):
+        if _normalize_whitespace(row.get("text") or "") != _normalize_whitespace(
+            str(neutralize(words.shown(sheet.written(prompt))))
+        ):
             unclear.append(f"{key[1]} has changed the answer {prompt.name}; mark it again")
             continue
-        kept[key] = (marked, comment)
-        numbers = re.findall(r"\d+", marked)
+        entries_by_answer[key] = (marks_text, comment)
+        numbers = re.findall(r"\d+", marks_text)
         points = tuple(map(int, numbers))
-        fits = [has <= one.points for has, one in zip(points, prompt.rubric, strict=False)]
-        if marked and (len(points) != len(prompt.rubric) or not all(fits)):
-            most = " ".join(str(one.points) for one in prompt.rubric)
-            unclear.append(f"row {number} of {path.name}, {key[1]}: marks {marked!r} are not like {most}, the maximum")
-        elif marked:
-            given[key] = (points, comment)
-    return Marks(given, kept, tuple(unclear))
+        fits = [value <= criterion.points for value, criterion in zip(points, prompt.rubric, strict=False)]
+        if marks_text and (len(points) != len(prompt.rubric) or not all(fits)):
+            example = " ".join(str(criterion.points) for criterion in prompt.rubric)
+            unclear.append(
+                f"row {number} of {path.name}, {key[1]}: marks {marks_text!r} are not like {example}, the maximum"
+            )
+        elif marks_text:
+            marks_by_answer[key] = (points, comment)
+    return Marks(marks_by_answer, entries_by_answer, tuple(unclear))
 
 
-def _rows(path: Path) -> list[dict[str, str | None]]:
-    """The rows as a spreadsheet left them: with a mark of byte order or without, between commas or semicolons."""
+def _read_rows(path: Path) -> list[dict[str, str | None]]:
+    """Read the rows as spreadsheets save them: with or without a byte order mark, separated by commas or semicolons."""
     with contextlib.suppress(OSError, UnicodeDecodeError, csv.Error):
         text = path.read_text("utf-8-sig")
         delimiter = ";" if ";" in text.partition("\n")[0] else ","
@@ -210,14 +249,14 @@ def _rows(path: Path) -> list[dict[str, str | None]]:
     return []
 
 
-def _same(text: str) -> str:
-    """A text without what a spreadsheet may change: the ends of its lines."""
+def _normalize_whitespace(text: str) -> str:
+    """Return `text` without differences in whitespace, since spreadsheets change the ends of lines."""
     return " ".join(text.split())
 
 
-def _csv(heading: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+def _format_csv(heading: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(heading)
-    writer.writerows([inert(cell) for cell in row] for row in rows)
+    writer.writerows([neutralize(cell) for cell in row] for row in rows)
     return text.getvalue()

@@ -1,4 +1,4 @@
-"""The grades of a class on the disk, for a spreadsheet, for Gradescope and for the next run."""
+"""Save the grades of a class, for a spreadsheet, for Gradescope and for the next run."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from kernelpath.files import write_atomically
 from kernelpath.verdict import Report, ValidationError, Verdict, decode, encode
 
 UNFINISHED = ""
-"""The key of a grade that holds for nothing: the next run tries again."""
+"""The key of a grade that is not final: the next run tries again."""
 
 
 @dataclass(frozen=True)
 class Grade:
-    """An entry's report, and the key that says for which contents, device and seed it holds."""
+    """An entry's report, with the key of the contents, device and seed for which it is valid."""
 
     learner: str
     exercise: str
@@ -32,81 +32,90 @@ class Grade:
 
 
 @dataclass(frozen=True)
-class _Saved:
-    """The contents of grades.json. secret: what was drawn for the grades follows from it; it repeats the run."""
+class _GradesFile:
+    """The contents of grades.json.
+
+    Attributes:
+        secret: Determines all seeds of the grades, and repeats the run.
+    """
 
     grades: tuple[Grade, ...]
     secret: str = ""
 
 
-_BEGINS_A_FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-_MOST_BYTES = 200
-"""Of a file's name, without its suffixes: a folder's name may be as long as the system allows."""
+_FORMULA_STARTS = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+_MAX_NAME_BYTES = 200
+"""The length of a file name without suffixes. A folder's name may be as long as the system allows."""
 
-_PLACE = ("file", "line", "seed", "device", "sha256")
-_OUTSIDE = "outside"
-"""The column that says "yes" where a submission reached for what is not its own; the cause says for what."""
+_PLACE_COLUMNS = ("file", "line", "seed", "device", "sha256")
+_OUTSIDE_COLUMN = "outside"
+"""The column with "yes" if a submission accessed something outside; the cause says what."""
 
 
 def read(folder: Path) -> dict[str, Grade]:
-    """The grades of an earlier run by their key; none where there are none, or another version saved them."""
+    """Return the grades of an earlier run by their key, none if there are none or another version saved them."""
     try:
-        return {graded.key: graded for graded in saved(folder) if graded.key != UNFINISHED}
+        return {graded.key: graded for graded in read_all(folder) if graded.key != UNFINISHED}
     except (OSError, ValidationError):
         return {}
 
 
-def saved(folder: Path) -> tuple[Grade, ...]:
-    """All grades of an earlier run. Raises OSError, and ValidationError for what another version saved."""
-    return decode((folder / "grades.json").read_bytes(), _Saved).grades
+def read_all(folder: Path) -> tuple[Grade, ...]:
+    """Return all grades of an earlier run. Raises OSError, and ValidationError for another version's file."""
+    return decode((folder / "grades.json").read_bytes(), _GradesFile).grades
 
 
-def secret(folder: Path) -> str:
-    """Return the secret of an earlier run, with which it is gone on; nothing where there is none."""
+def read_secret(folder: Path) -> str:
+    """Return the secret of an earlier run, with which the next run continues, or ""."""
     try:
-        return decode((folder / "grades.json").read_bytes(), _Saved).secret
+        return decode((folder / "grades.json").read_bytes(), _GradesFile).secret
     except (OSError, ValidationError):
         return ""
 
 
-def write(folder: Path, grades: Sequence[Grade], most: Mapping[str, int], secret: str = "") -> None:
-    """Write all files. most: the stars that each exercise, by its stem, gives on this device. Raises OSError.
+def write(folder: Path, grades: Sequence[Grade], max_stars: Mapping[str, int], read_secret: str = "") -> None:
+    """Write all files. Raises OSError.
 
-    secret: of the run.
+    Args:
+        max_stars: The stars that each exercise, by its stem, gives on this device.
+        secret: The secret of the run.
     """
-    write_atomically(folder / "grades.json", encode(_Saved(tuple(grades), secret), indent=1) + "\n")
-    write_atomically(folder / "grades.csv", _csv(grades))
+    write_atomically(folder / "grades.json", encode(_GradesFile(tuple(grades), read_secret), indent=1) + "\n")
+    write_atomically(folder / "grades.csv", _format_csv(grades))
     (folder / "gradescope").mkdir(exist_ok=True)
     by_learner: dict[str, list[Grade]] = defaultdict(list)
     for graded in grades:
         by_learner[graded.learner].append(graded)
-    for learner, own in by_learner.items():
-        text = json.dumps(gradescope(own, most, secret), indent=1) + "\n"
+    for learner, learner_grades in by_learner.items():
+        text = json.dumps(gradescope_results(learner_grades, max_stars, read_secret), indent=1) + "\n"
         write_atomically(folder / "gradescope" / f"{file_name(learner)}.json", text)
 
 
 def file_name(learner: str) -> str:
-    """A name of a file for a learner, without its suffix."""
+    """Return a file name for a learner, without a suffix."""
     raw = os.fsencode(learner)
-    if len(raw) <= _MOST_BYTES:
+    if len(raw) <= _MAX_NAME_BYTES:
         return learner
-    return os.fsdecode(raw[:_MOST_BYTES]) + "-" + hashlib.sha256(raw).hexdigest()[:8]
+    return os.fsdecode(raw[:_MAX_NAME_BYTES]) + "-" + hashlib.sha256(raw).hexdigest()[:8]
 
 
-def _csv(grades: Sequence[Grade]) -> str:
+def _format_csv(grades: Sequence[Grade]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("learner", "exercise", "verdict", "stars", "speedup", "cause", *_PLACE, _OUTSIDE))
-    writer.writerows(map(inert, _row(graded)) for graded in grades)
+    writer.writerow(("learner", "exercise", "verdict", "stars", "speedup", "cause", *_PLACE_COLUMNS, _OUTSIDE_COLUMN))
+    writer.writerows(map(neutralize, _row(graded)) for graded in grades)
     return text.getvalue()
 
 
-def inert(cell: Any) -> Any:
-    """A cell that no terminal or spreadsheet executes: a learner chooses a folder's name and parts of a cause."""
+def neutralize(cell: Any) -> Any:
+    """Escape a cell so that no terminal or spreadsheet executes it.
+
+    Learners choose the names of folders and parts of causes.
+    """
     if not isinstance(cell, str):
         return cell
     text = words.escaped(cell)
-    return f"'{text}" if text.lstrip().startswith(_BEGINS_A_FORMULA) else text
+    return f"'{text}" if text.lstrip().startswith(_FORMULA_STARTS) else text
 
 
 def _row(graded: Grade) -> tuple[Any, ...]:
@@ -115,57 +124,62 @@ def _row(graded: Grade) -> tuple[Any, ...]:
         return (graded.learner, graded.exercise, "NOT_HANDED_IN", 0, *[""] * 8)
     speedup = f"{report.measurement.speedup.median:.3f}" if report.measurement else ""
     cause = " ".join(report.cause.split())
-    told = (report.verdict.value, report.stars, speedup, cause, report.file, report.line or "")
+    result_cells = (report.verdict.value, report.stars, speedup, cause, report.file, report.line or "")
     digests = " ".join(f"{name}={digest}" for name, digest in report.graded.items())
     outside = "yes" if report.verdict is Verdict.ACCESS_DENIED else ""
-    return (graded.learner, graded.exercise, *told, report.seed, report.device, digests, outside)
+    return (graded.learner, graded.exercise, *result_cells, report.seed, report.device, digests, outside)
 
 
-def gradescope(grades: Sequence[Grade], most: Mapping[str, int], secret: str = "") -> dict[str, Any]:
-    """One learner's grades as Gradescope's results.json: a test for each exercise, a point for each star.
+def gradescope_results(grades: Sequence[Grade], max_stars: Mapping[str, int], read_secret: str = "") -> dict[str, Any]:
+    """Return a learner's grades as Gradescope's results.json: a test for each exercise, a point for each star.
 
-    most: the stars that each exercise, by its stem, gives on this device. The leaderboard has all stars, and the
-    speedup of each exercise that was timed. secret: of the run, which Gradescope keeps and shows to no student.
+    The leaderboard has all stars, and the speedup of each exercise that was timed.
     https://gradescope-autograders.readthedocs.io/en/latest/specs/
+
+    Args:
+        max_stars: The stars that each exercise, by its stem, gives on this device.
+        secret: The secret of the run, which Gradescope keeps and shows to no student.
     """
-    tests = [_test(graded, most[graded.exercise]) for graded in grades]
+    tests = [_gradescope_test(graded, max_stars[graded.exercise]) for graded in grades]
     stars = sum(test["score"] for test in tests)
     board: list[dict[str, Any]] = [{"name": "stars", "value": stars, "order": "desc"}]
-    for one in grades:
-        if one.report and one.report.measurement:
-            speedup = round(one.report.measurement.speedup.median, 3)
-            board.append({"name": f"speedup of {_name(one.exercise)}", "value": speedup, "order": "desc"})
-    seconds = round(sum(one.report.seconds for one in grades if one.report), 1)
+    for graded in grades:
+        if graded.report and graded.report.measurement:
+            speedup = round(graded.report.measurement.speedup.median, 3)
+            board.append({"name": f"speedup of {_name(graded.exercise)}", "value": speedup, "order": "desc"})
+    seconds = round(sum(graded.report.seconds for graded in grades if graded.report), 1)
     totals = {"score": stars, "execution_time": seconds, "visibility": "visible"}
-    kept = {"extra_data": {"secret": secret}} if secret else {}
-    return {**totals, "tests": tests, "leaderboard": board, **kept}
+    extra = {"extra_data": {"secret": read_secret}} if read_secret else {}
+    return {**totals, "tests": tests, "leaderboard": board, **extra}
 
 
 def _name(stem: str) -> str:
-    """The name of an exercise, "softmax" for "2_cuda/w07a_softmax"."""
+    """Return the name of an exercise, "softmax" for "2_cuda/w07a_softmax"."""
     return stem.partition("/")[2].partition("_")[2]
 
 
-def _test(graded: Grade, most: int) -> dict[str, Any]:
+def _gradescope_test(graded: Grade, max_score: int) -> dict[str, Any]:
     report = graded.report
     return {
         "name": graded.exercise,
         "score": report.stars if report else 0,
-        "max_score": most,
+        "max_score": max_score,
         "status": "passed" if report and report.verdict.passed else "failed",
-        "output": _said(report) if report else f"nothing was handed in as {graded.exercise.partition('/')[2]}.py",
+        "output": _format_output(report)
+        if report
+        else f"nothing was handed in as {graded.exercise.partition('/')[2]}.py",
     }
 
 
-def _said(report: Report) -> str:
-    """The verdict with its cause, and in lines of their own the place in the learner's file and the next step."""
+def _format_output(report: Report) -> str:
+    """Format the verdict with its cause, then lines with the place in the learner's file and the next step."""
     place = f"{report.file}:{report.line}" if report.line else report.file
-    then = next_step(report)
-    return "\n".join(filter(None, (f"{report.verdict.value}: {_cause(report)}", place, then and f"next: {then}")))
+    step = next_step(report)
+    return "\n".join(filter(None, (f"{report.verdict.value}: {_cause(report)}", place, step and f"next: {step}")))
 
 
 def next_step(report: Report | None) -> str:
-    """Return what a learner does next with a file; nothing after a pass, as what follows is the teacher's choice."""
+    """Return a learner's next step with a file, or "" after a pass, when the next step is the teacher's choice."""
     return "" if report is None or report.verdict.passed else report.next_step
 
 

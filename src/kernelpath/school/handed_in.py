@@ -1,4 +1,4 @@
-"""What a class handed in: one folder for each learner, in which files are found by their names."""
+"""Find what a class handed in: one folder for each learner, in which files are found by their names."""
 
 from __future__ import annotations
 
@@ -12,16 +12,19 @@ from kernelpath.course import registry
 from kernelpath.course.registry import Item
 from kernelpath.grading.grade import Usage
 
-_DEEPEST = 16
-_MOST_ENTRIES = 100_000
-"""Of a learner's folder that are looked at."""
+_MAX_DEPTH = 16
+_MAX_ENTRIES = 100_000
+"""The number of entries of a learner's folder that are examined."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One learner's submission to one exercise. `file` is None where nothing was handed in, or nothing that counts.
+    """One learner's submission to one exercise.
 
-    unusable: why a file that was handed in does not count. home: the learner's folder; reports name places from there.
+    Attributes:
+        file: None if nothing valid was handed in.
+        unusable: The reason why a file that was handed in is ignored.
+        home: The learner's folder, which paths in reports are relative to.
     """
 
     learner: str
@@ -31,29 +34,29 @@ class Entry:
     home: Path | None = None
 
 
-def default_items(folder: Path) -> list[Item]:
-    """The exercises that anybody in the class handed in."""
+def submitted_items(folder: Path) -> list[Item]:
+    """Return the exercises that anybody in the class handed in."""
     items = registry.exercises()
-    wanted = {item.solution.name for item in items}
-    names = {path.name for learner in _folders(folder) for path in _named(learner, wanted)}
+    file_names = {item.solution.name for item in items}
+    names = {path.name for learner in _folders(folder) for path in _find_by_name(learner, file_names)}
     return [item for item in items if item.solution.name in names]
 
 
-def entries(folder: Path, items: Sequence[Item]) -> list[Entry]:
-    """Every learner's file for every exercise, found by its name anywhere in the learner's folder.
+def all_entries(folder: Path, items: Sequence[Item]) -> list[Entry]:
+    """Return every learner's file for every exercise, found by its name anywhere in the learner's folder.
 
-    In a whole checkout that is the one below phases/. Links that leave the learner's folder are not followed.
+    In a whole checkout, the file below phases/ is used. Links that leave the learner's folder are not followed.
     Raises Usage for a folder without learners.
     """
     return [entry for learner in learners(folder) for entry in entries_of(learner, items)]
 
 
 def learners(folder: Path) -> list[Path]:
-    """The folder of each learner. Raises Usage without any."""
-    found = _folders(folder)
-    if not found:
+    """Return the folder of each learner. Raises Usage if there are none."""
+    folders = _folders(folder)
+    if not folders:
         raise Usage(f"{folder} holds no folders; give one that has a folder for each learner")
-    return found
+    return folders
 
 
 def _folders(folder: Path) -> list[Path]:
@@ -61,59 +64,60 @@ def _folders(folder: Path) -> list[Path]:
 
 
 def entries_of(learner: Path, items: Sequence[Item]) -> Iterator[Entry]:
-    """One learner's file for each exercise."""
-    found: dict[str, list[Path]] = {item.solution.name: [] for item in items}
-    for path in _named(learner, set(found)):
-        found[path.name].append(path)
+    """Yield one learner's entry for each exercise."""
+    paths_by_name: dict[str, list[Path]] = {item.solution.name: [] for item in items}
+    for path in _find_by_name(learner, set(paths_by_name)):
+        paths_by_name[path.name].append(path)
     for item in items:
-        own = found[item.solution.name]
-        yield _entry(learner, item, sorted(own, key=lambda path: _precedence(path, learner, item.phase)))
+        candidates = paths_by_name[item.solution.name]
+        yield _choose_file(learner, item, sorted(candidates, key=lambda path: _precedence(path, learner, item.phase)))
 
 
 def file_of(learner: Path, name: str, phase: str) -> Path | None:
-    """One learner's file of that name for a phase; None where there is none that counts."""
-    found = sorted(_named(learner, {name}), key=lambda path: _precedence(path, learner, phase))
-    return next((path for path in found if not _left_out(path, learner)), None)
+    """Return a learner's file of this name for a phase, or None if there is no valid file."""
+    candidates = sorted(_find_by_name(learner, {name}), key=lambda path: _precedence(path, learner, phase))
+    return next((path for path in candidates if not _reason_to_ignore(path, learner)), None)
 
 
-def _named(learner: Path, wanted: set[str]) -> Iterator[Path]:
-    """All in a learner's folder that has a wanted name, whatever it is. No link to a folder is followed."""
-    left, looked = [(learner, 0)], 0
-    while left:
-        folder, depth = left.pop()
-        with contextlib.suppress(OSError), os.scandir(folder) as listed:
-            for entry in listed:
-                looked += 1
-                if looked > _MOST_ENTRIES:
+def _find_by_name(learner: Path, names: set[str]) -> Iterator[Path]:
+    """Yield all files and folders with one of the names in a learner's folder, without following links to folders."""
+    pending = [(learner, 0)]
+    examined = 0
+    while pending:
+        folder, depth = pending.pop()
+        with contextlib.suppress(OSError), os.scandir(folder) as directory:
+            for entry in directory:
+                examined += 1
+                if examined > _MAX_ENTRIES:
                     return
-                if entry.name in wanted:
+                if entry.name in names:
                     yield Path(entry.path)
-                elif entry.is_dir(follow_symlinks=False) and depth < _DEEPEST:
-                    left.append((Path(entry.path), depth + 1))
+                elif entry.is_dir(follow_symlinks=False) and depth < _MAX_DEPTH:
+                    pending.append((Path(entry.path), depth + 1))
 
 
-def _entry(learner: Path, item: Item, found: Sequence[Path]) -> Entry:
-    """The first that counts; else the first, with the reason why it does not."""
-    reasons = [_left_out(path, learner) for path in found]
-    for path, reason in zip(found, reasons, strict=True):
+def _choose_file(learner: Path, item: Item, candidates: Sequence[Path]) -> Entry:
+    """Return the first valid file, or the reason why the first file is ignored."""
+    reasons = [_reason_to_ignore(path, learner) for path in candidates]
+    for path, reason in zip(candidates, reasons, strict=True):
         if not reason:
             return Entry(learner.name, item, path, home=learner)
     return Entry(learner.name, item, None, reasons[0] if reasons else "")
 
 
 def _precedence(path: Path, learner: Path, phase: str) -> tuple[bool, int, Path]:
-    """A checkout also has files of this name in checks/ and solutions/; otherwise the shallowest comes first."""
-    place = path.relative_to(learner)
-    return not place.match(f"phases/{phase}/{path.name}"), len(place.parts), place
+    """Sort the file in phases/ before those in checks/ and solutions/ of a checkout, then by depth."""
+    relative_path = path.relative_to(learner)
+    return not relative_path.match(f"phases/{phase}/{path.name}"), len(relative_path.parts), relative_path
 
 
-def _left_out(path: Path, learner: Path) -> str:
-    """Why a file, with the kernel beside it, is not the learner's own; nothing if it is."""
-    for one in (path, path.with_suffix(".cu")):
-        if one.is_symlink() and not one.exists():
-            return f"{one.name} is a link to nothing"
-        if one.exists() and not one.resolve().is_relative_to(learner.resolve()):
-            return f"{one.name} is a link out of the learner's folder"
-        if one.exists() and not one.is_file():
-            return f"{one.name} is not a regular file"
+def _reason_to_ignore(path: Path, learner: Path) -> str:
+    """Return why a file, with the kernel beside it, is not the learner's own, or ""."""
+    for candidate in (path, path.with_suffix(".cu")):
+        if candidate.is_symlink() and not candidate.exists():
+            return f"{candidate.name} is a link to nothing"
+        if candidate.exists() and not candidate.resolve().is_relative_to(learner.resolve()):
+            return f"{candidate.name} is a link out of the learner's folder"
+        if candidate.exists() and not candidate.is_file():
+            return f"{candidate.name} is not a regular file"
     return ""

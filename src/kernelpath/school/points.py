@@ -1,8 +1,8 @@
-"""Turn grades into points: for each exercise of each learner, and in all, by a teacher's policy.
+"""Turn grades into points: for each exercise of each learner, and in total, by a teacher's policy.
 
-`write` leaves two tables. learners.csv has a row for each learner: the sum, and the points of each exercise. points.csv
-has a row for each learner and exercise, with the time of the submission, the late days, and a reason for every point
-that is missing.
+`write` creates two tables. learners.csv has a row for each learner: the sum, and the points of each exercise.
+points.csv has a row for each learner and exercise, with the time of the submission, the late days, and the reason for
+every missing point.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 from kernelpath import words
 from kernelpath.files import write_atomically
-from kernelpath.school.gradebook import UNFINISHED, Grade, inert
+from kernelpath.school.gradebook import UNFINISHED, Grade, neutralize
 from kernelpath.school.handed_in import Entry
 from kernelpath.school.policy import LateRule, Policy
 
@@ -29,8 +29,12 @@ _DAY = timedelta(days=1)
 class Score:
     """The points of one learner for one exercise.
 
-    of: the points that the exercise gives. most_stars: those that it gives on this device. late_days: that have begun
-    between the deadline and the submission. free_days: those of them that cost nothing. reason: why points are missing.
+    Attributes:
+        of: The points that the exercise gives.
+        most_stars: The stars that it gives on this device.
+        late_days: The days that have begun between the deadline and the submission.
+        free_days: The late days that cost nothing.
+        reason: The reason why points are missing.
     """
 
     grade: Grade
@@ -57,13 +61,13 @@ class Score:
 
     @property
     def ungraded(self) -> bool:
-        """Whether the next run tries again."""
+        """Return whether the next run grades the submission again."""
         return self.grade.key == UNFINISHED
 
 
 @dataclass(frozen=True)
 class LearnerScore:
-    """All of one learner's points. scores: in the order of the exercises."""
+    """The points of one learner, in the order of the exercises."""
 
     learner: str
     scores: tuple[Score, ...] = field(default=())
@@ -100,9 +104,10 @@ class LearnerScore:
 def score_class(
     grades: Sequence[Grade], entries: Iterable[Entry], most_stars: Mapping[str, int], policy: Policy
 ) -> list[LearnerScore]:
-    """Score every learner, in the order of the grades.
+    """Score every learner, in the order of the grades. A file that has vanished has no time.
 
-    most_stars: by the stem of an exercise, on the device that graded. A file that vanished has no time.
+    Args:
+        most_stars: The stars by the stem of an exercise, on the device that graded.
     """
     python_files = {(entry.learner, entry.item.stem): entry.file for entry in entries}
     by_learner: dict[str, list[Score]] = {}
@@ -112,14 +117,16 @@ def score_class(
             submitted = policy.submitted(*key, python_files.get(key)) if grade.report else None
         except OSError:
             submitted = None
-        most = most_stars[grade.exercise]
-        score = Score(grade, policy.points.get(grade.exercise, most), most, submitted, policy.deadline(*key))
-        by_learner.setdefault(grade.learner, []).append(_before_deadlines(score, policy))
-    return [LearnerScore(learner, tuple(_with_lateness(own, policy.late))) for learner, own in by_learner.items()]
+        max_stars = most_stars[grade.exercise]
+        score = Score(grade, policy.points.get(grade.exercise, max_stars), max_stars, submitted, policy.deadline(*key))
+        by_learner.setdefault(grade.learner, []).append(_score_stars(score, policy))
+    return [
+        LearnerScore(learner, tuple(_apply_late_rule(scores, policy.late))) for learner, scores in by_learner.items()
+    ]
 
 
-def without_a_time(learners: Iterable[LearnerScore]) -> list[str]:
-    """Return who handed in something that has a deadline, and nobody knows when."""
+def learners_without_time(learners: Iterable[LearnerScore]) -> list[str]:
+    """Return the learners who handed in an exercise with a deadline at an unknown time."""
     return [
         learner.learner
         for learner in learners
@@ -127,8 +134,8 @@ def without_a_time(learners: Iterable[LearnerScore]) -> list[str]:
     ]
 
 
-def _before_deadlines(score: Score, policy: Policy) -> Score:
-    """Score the stars alone."""
+def _score_stars(score: Score, policy: Policy) -> Score:
+    """Return the score of the stars, without deadlines."""
     if score.ungraded:
         return replace(score, reason="not graded yet")
     report = score.grade.report
@@ -141,59 +148,72 @@ def _before_deadlines(score: Score, policy: Policy) -> Score:
     return replace(score, points=round(score.of * reached / needed, 2), reason=reason)
 
 
-def _with_lateness(scores: Sequence[Score], rule: LateRule | None) -> list[Score]:
-    """Take points for late days. Free days go to the exercises that have points to lose, by their deadlines."""
+def _apply_late_rule(scores: Sequence[Score], rule: LateRule | None) -> list[Score]:
+    """Subtract points for late days. Free days go to exercises with points to lose, by their deadlines."""
     if rule is None:
         return list(scores)
-    late = list(scores)
-    free = rule.free_days
+    adjusted = list(scores)
+    remaining_free_days = rule.free_days
     dated = [index for index, score in enumerate(scores) if score.deadline is not None]
     for index in sorted(dated, key=lambda index: (scores[index].deadline, index)):
-        late[index] = _when_late(scores[index], rule, free)
-        free -= late[index].free_days
-    return late
+        adjusted[index] = _score_late(scores[index], rule, remaining_free_days)
+        remaining_free_days -= adjusted[index].free_days
+    return adjusted
 
 
-def _when_late(score: Score, rule: LateRule, free_days: int) -> Score:
+def _score_late(score: Score, rule: LateRule, free_days: int) -> Score:
     if score.submitted is None or score.deadline is None:
         return score
-    # Not the difference of two times of one zone: Python takes that by the clock on the wall, which may have changed.
-    behind = timedelta(seconds=score.submitted.timestamp() - score.deadline.timestamp())
-    if behind <= timedelta(minutes=rule.grace_minutes):
+    # The difference of two datetimes in one zone ignores changes of the clocks, the difference of timestamps does not.
+    delay = timedelta(seconds=score.submitted.timestamp() - score.deadline.timestamp())
+    if delay <= timedelta(minutes=rule.grace_minutes):
         return score
-    days = math.ceil(behind / _DAY)
+    days = math.ceil(delay / _DAY)
     lateness = f"{words.count(days, 'day')} late"
     if rule.most_days is not None and days > rule.most_days:
-        return replace(score, points=0.0, late_days=days, reason=_joined(score.reason, f"{lateness}: counts no more"))
-    used = min(days, free_days) if score.points else 0
-    percent = min(100.0, rule.percent_per_day * (days - used))
-    lateness += f", {used} free" if used else ""
+        return replace(
+            score, points=0.0, late_days=days, reason=_join_reasons(score.reason, f"{lateness}: counts no more")
+        )
+    used_free_days = min(days, free_days) if score.points else 0
+    percent = min(100.0, rule.percent_per_day * (days - used_free_days))
+    lateness += f", {used_free_days} free" if used_free_days else ""
     lateness += f": -{percent:g}%" if percent else ""
     points = round(score.points * (1 - percent / 100), 2)
-    return replace(score, points=points, late_days=days, free_days=used, reason=_joined(score.reason, lateness))
+    return replace(
+        score, points=points, late_days=days, free_days=used_free_days, reason=_join_reasons(score.reason, lateness)
+    )
 
 
-def _joined(*reasons: str) -> str:
+def _join_reasons(*reasons: str) -> str:
     return "; ".join(filter(None, reasons))
 
 
 def write(folder: Path, learners: Sequence[LearnerScore]) -> None:
     """Write learners.csv and points.csv. Raises OSError."""
-    write_atomically(folder / "learners.csv", _table(_rows_of_learners(learners)))
-    write_atomically(folder / "points.csv", _table(_rows_of_scores(learners)))
+    write_atomically(folder / "learners.csv", _format_csv(_rows_of_learners(learners)))
+    write_atomically(folder / "points.csv", _format_csv(_rows_of_scores(learners)))
 
 
 def _rows_of_learners(learners: Sequence[LearnerScore]) -> Iterable[Sequence[Any]]:
     exercises = (
-        [f"{name_of(score.exercise)} (of {number(score.of)})" for score in learners[0].scores] if learners else []
+        [f"{name_of(score.exercise)} (of {format_points(score.of)})" for score in learners[0].scores]
+        if learners
+        else []
     )
     counts = ("passed", "handed_in", "ungraded", "late_days", "free_days")
     yield ("learner", "points", "of", "percent", *counts, *exercises)
     for learner in learners:
         percent = f"{100 * learner.points / learner.of:.1f}" if learner.of else ""
-        own = [number(score.points) for score in learner.scores]
-        counted = [getattr(learner, count) for count in counts]
-        yield (learner.learner, number(learner.points), number(learner.of), percent, *counted, *own)
+        points = [format_points(score.points) for score in learner.scores]
+        count_cells = [getattr(learner, count) for count in counts]
+        yield (
+            learner.learner,
+            format_points(learner.points),
+            format_points(learner.of),
+            percent,
+            *count_cells,
+            *points,
+        )
 
 
 def _rows_of_scores(learners: Sequence[LearnerScore]) -> Iterable[Sequence[Any]]:
@@ -204,25 +224,25 @@ def _rows_of_scores(learners: Sequence[LearnerScore]) -> Iterable[Sequence[Any]]
     for learner in learners:
         for score in learner.scores:
             stars = score.grade.report.stars if score.grade.report else 0
-            times = [_written(moment) for moment in (score.submitted, score.deadline)]
-            points = (number(score.points), number(score.of))
+            times = [_format_time(moment) for moment in (score.submitted, score.deadline)]
+            points = (format_points(score.points), format_points(score.of))
             late = (score.late_days, score.free_days)
             yield (learner.learner, score.exercise, score.verdict, stars, *points, *times, *late, score.reason)
 
 
-def _written(moment: datetime | None) -> str:
+def _format_time(moment: datetime | None) -> str:
     return moment.isoformat(timespec="seconds") if moment else ""
 
 
-def _table(rows: Iterable[Sequence[Any]]) -> str:
+def _format_csv(rows: Iterable[Sequence[Any]]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerows([inert(cell) for cell in row] for row in rows)
+    writer.writerows([neutralize(cell) for cell in row] for row in rows)
     return text.getvalue()
 
 
-def number(points: float) -> str:
-    """Write points without needless zeros: "7.5", "10"."""
+def format_points(points: float) -> str:
+    """Format points without needless zeros: "7.5", "10"."""
     return f"{points:.2f}".rstrip("0").rstrip(".")
 
 

@@ -1,4 +1,4 @@
-"""Read what a teacher decides: the points of each exercise, deadlines, late days. A TOML file, given by --policy.
+"""Read a teacher's policy: the points of each exercise, deadlines, late days. A TOML file, given by --policy.
 
     timezone = "Europe/Berlin"      # of every time below, and in the table of times, that has no offset of its own
     times = "submitted.csv"         # when each learner handed in: columns learner, submitted, and perhaps exercise
@@ -21,10 +21,10 @@
     [extensions]                    # days, for all deadlines of one learner
     "Ada Lovelace" = 2
 
-`times` decides where the time of a submission comes from. A table is what the platform recorded that collected the
-files. times = "files" takes the newest modification time of the files of a submission instead, which is right where
-they were copied from the learners' home directories, and wrong where a download has set it. The date of a git commit is
-not offered: it is what the learner's computer says, or what the learner writes there.
+`times` decides where the time of a submission comes from. A table has the times that the platform recorded when it
+collected the files. times = "files" takes the newest modification time of the files of a submission, which is right if
+they were copied from the learners' home directories, and wrong if a download has set it. The date of a git commit is
+not supported, because learners and their computers can set it to any value.
 """
 
 from __future__ import annotations
@@ -46,22 +46,26 @@ import tomlkit.exceptions
 from kernelpath import files
 from kernelpath.course import registry
 from kernelpath.course.registry import Item, LookupFailed
-from kernelpath.school.gradebook import inert
+from kernelpath.school.gradebook import neutralize
 
-_MOST_BYTES = 1 << 24
-"""Of a policy, and of a table of times."""
+_MAX_BYTES = 1 << 24
+"""The size limit of a policy and of a table of times."""
 
-FILES = "files"
-"""The value of `times` that stands for modification times."""
+FROM_FILES = "files"
+"""The value of `times` that selects modification times."""
 
 
 class PolicyError(Exception):
-    """The policy, or its table of times, cannot be used. The message names file and key, and says what to do."""
+    """A policy or its table of times is invalid. The message names file and key, and says what to do."""
 
 
 @dataclass(frozen=True)
 class LateRule:
-    """What a late submission costs. most_days: None where a submission counts however late it is."""
+    """The cost of a late submission.
+
+    Attributes:
+        most_days: None if a submission counts however late it is.
+    """
 
     percent_per_day: float
     free_days: int = 0
@@ -73,11 +77,13 @@ class LateRule:
 class Policy:
     """A teacher's decisions. The default has a point for each star, and no deadlines.
 
-    points, deadlines: by the stem of an exercise; an exercise without points here has a point for each star.
-    full_stars: with how many stars an exercise has all its points; None where it needs all of them.
-    named: the exercises that have a table of their own, whether or not anybody handed them in.
-    by_files: whether modification times decide; else `times` does, by learner and the stem of an exercise, or "" for
-    all exercises of a learner.
+    Attributes:
+        points: The points by the stem of an exercise. An exercise without points has a point for each star.
+        deadlines: The deadlines by the stem of an exercise.
+        full_stars: The stars that give all points of an exercise; None if all stars are required.
+        named: The exercises that have a table of their own, whether or not anybody handed them in.
+        by_files: Whether modification times decide. Otherwise `times` does.
+        times: The times by learner and the stem of an exercise, or "" for all exercises of a learner.
     """
 
     points: Mapping[str, float] = field(default_factory=dict)
@@ -91,44 +97,44 @@ class Policy:
     zone: tzinfo = timezone.utc
 
     def deadline(self, learner: str, exercise: str) -> datetime | None:
-        """Return the deadline of a learner, extension included; None where the exercise has no deadline."""
+        """Return the deadline of a learner, including an extension, or None if the exercise has no deadline."""
         deadline = self.deadlines.get(exercise)
         if deadline is None:
             return None
         # Days of the calendar: across a change of the clocks, 23:59 stays 23:59.
         extended = deadline + timedelta(days=self.extensions.get(learner, 0))
-        return extended.replace(fold=deadline.fold)  # a sum of datetimes forgets it
+        return extended.replace(fold=deadline.fold)  # the sum of a datetime and a timedelta has fold=0
 
     def submitted(self, learner: str, exercise: str, python_file: Path | None) -> datetime | None:
-        """Return when a learner handed in an exercise; None where nobody knows."""
+        """Return when a learner handed in an exercise, or None if nobody knows."""
         if self.by_files and python_file is not None:
             modified = max((path.stat().st_mtime for path in files.submitted(python_file)), default=None)
             return None if modified is None else datetime.fromtimestamp(modified, self.zone)
-        # Spreadsheets have a name that begins with "=" in the form in which grades.csv gives it to them.
-        forms = dict.fromkeys((learner, inert(learner)))
-        keys = [(form, key) for key in (exercise, "") for form in forms]
+        # A spreadsheet has a name that begins with "=" in the escaped spelling of grades.csv.
+        spellings = dict.fromkeys((learner, neutralize(learner)))
+        keys = [(spelling, key) for key in (exercise, "") for spelling in spellings]
         return next((self.times[key] for key in keys if key in self.times), None)
 
 
-def read_policy(path: Path, at: Path | None = None) -> Policy:
-    """Read a policy, and the table of times that it names, for the course at `at`. Raises PolicyError."""
+def read_policy(path: Path, root: Path | None = None) -> Policy:
+    """Read a policy, and the table of times that it names, for the course at `root`. Raises PolicyError."""
     try:
-        document = tomlkit.parse(files.read_source(path, _MOST_BYTES).decode("utf-8-sig")).unwrap()
+        document = tomlkit.parse(files.read_source(path, _MAX_BYTES).decode("utf-8-sig")).unwrap()
     except files.Unreadable as error:
         raise PolicyError(f"{path}: {error}") from error
     except (tomlkit.exceptions.TOMLKitError, ValueError, RecursionError) as error:
         raise PolicyError(f"{path} is not TOML: {error}") from error
     top = _Table(path.name, "", document)
-    zone = _zone(top)
-    default_points, default_deadline = _take_terms(top, zone)
-    full_stars = top.take_whole_number("full_stars", least=1, most=3)
+    zone = _read_zone(top)
+    default_points, default_deadline = _take_points_and_deadline(top, zone)
+    full_stars = top.take_whole_number("full_stars", minimum=1, maximum=3)
     late_table = top.take_table("late")
     weeks = top.take_tables("weeks")
     exercises = top.take_tables("exercises")
     extensions_table = top.take_table("extensions") or _Table(path.name, "extensions", {})
     extensions = {name: extensions_table.take_whole_number(name) or 0 for name in extensions_table.names()}
     times_name = top.take_text("times")
-    top.refuse_the_rest()
+    top.reject_unknown_keys()
 
     points: dict[str, float] = {}
     deadlines: dict[str, datetime] = {}
@@ -141,18 +147,18 @@ def read_policy(path: Path, at: Path | None = None) -> Policy:
             if item_deadline is not None:
                 deadlines[item.stem] = item_deadline
 
-    every = registry.exercises(at)
-    apply(every, default_points, default_deadline)
+    all_items = registry.exercises(root)
+    apply(all_items, default_points, default_deadline)
     for key, table in weeks.items():
-        apply(_of_week(key, every, table), *_take_terms(table, zone))
-        table.refuse_the_rest()
+        apply(_items_of_week(key, all_items, table), *_take_points_and_deadline(table, zone))
+        table.reject_unknown_keys()
     for key, table in exercises.items():
-        item = _of_name(key, at, table)
+        item = _item_of_name(key, root, table)
         if item in named:
             raise PolicyError(f"{path.name}: two tables are about {item.name}; keep one")
         named[item] = None
-        apply([item], *_take_terms(table, zone))
-        table.refuse_the_rest()
+        apply([item], *_take_points_and_deadline(table, zone))
+        table.reject_unknown_keys()
 
     late = None if late_table is None else _late_rule(late_table)
     if deadlines and late is None:
@@ -165,23 +171,23 @@ def read_policy(path: Path, at: Path | None = None) -> Policy:
             'add times = "submitted.csv" (a table with the columns learner and submitted), or times = "files" '
             "(the newest modification time of the files)"
         )
-    by_files = times_name == FILES
-    times = {} if by_files or times_name is None else _read_times(path.parent / times_name, zone, at)
+    by_files = times_name == FROM_FILES
+    times = {} if by_files or times_name is None else _read_times(path.parent / times_name, zone, root)
     return Policy(points, deadlines, full_stars, late, extensions, tuple(named), by_files, times, zone or timezone.utc)
 
 
 def unmatched(policy: Policy, learners: Iterable[str]) -> list[str]:
-    """Return the learners that the policy or its table of times names and the class does not have."""
-    names = {form for learner in learners for form in (learner, inert(learner))}
+    """Return the learners in the policy or its table of times that the class does not have."""
+    names = {spelling for learner in learners for spelling in (learner, neutralize(learner))}
     return sorted({*policy.extensions, *(learner for learner, _ in policy.times)} - names)
 
 
-def _take_terms(table: _Table, zone: tzinfo | None) -> tuple[float | None, datetime | None]:
+def _take_points_and_deadline(table: _Table, zone: tzinfo | None) -> tuple[float | None, datetime | None]:
     return table.take_number("points"), table.take_moment("deadline", zone)
 
 
 def _late_rule(table: _Table) -> LateRule:
-    percent = table.take_number("percent_per_day", most=100)
+    percent = table.take_number("percent_per_day", maximum=100)
     if percent is None:
         raise PolicyError(f"{table.file} lacks percent_per_day in [late]; it is a number from 0 to 100")
     rule = LateRule(
@@ -190,11 +196,11 @@ def _late_rule(table: _Table) -> LateRule:
         table.take_whole_number("most_days"),
         table.take_whole_number("grace_minutes") or 0,
     )
-    table.refuse_the_rest()
+    table.reject_unknown_keys()
     return rule
 
 
-def _zone(top: _Table) -> tzinfo | None:
+def _read_zone(top: _Table) -> tzinfo | None:
     name = top.take_text("timezone")
     if name is None:
         return None
@@ -206,62 +212,62 @@ def _zone(top: _Table) -> tzinfo | None:
         ) from error
 
 
-def _of_week(key: str, every: Sequence[Item], table: _Table) -> list[Item]:
-    items = [item for item in every if str(item.week) == key]
+def _items_of_week(key: str, all_items: Sequence[Item], table: _Table) -> list[Item]:
+    items = [item for item in all_items if str(item.week) == key]
     if not items:
-        weeks = f"{every[0].week} to {every[-1].week}"
+        weeks = f"{all_items[0].week} to {all_items[-1].week}"
         raise PolicyError(f"{table.file}: [{table.name}] is no week of the course; its weeks are {weeks}")
     return items
 
 
-def _of_name(key: str, at: Path | None, table: _Table) -> Item:
+def _item_of_name(key: str, root: Path | None, table: _Table) -> Item:
     try:
-        return registry.find(key, at)
+        return registry.find(key, root)
     except LookupFailed as error:
         raise PolicyError(f"{table.file}: [{table.name}]: {error}") from error
 
 
 class _Table:
-    """A table of the policy, from which keys are taken by their kinds. What is left at the end is unknown."""
+    """A table of the policy, from which keys are taken with a type. A key that is left at the end is unknown."""
 
     def __init__(self, file: str, name: str, content: Mapping[str, Any]) -> None:
         self.file = file
         self.name = name
-        self._left = dict(content)
-        self._known: list[str] = []
+        self._remaining = dict(content)
+        self._taken_keys: list[str] = []
 
     def names(self) -> list[str]:
-        return list(self._left)
+        return list(self._remaining)
 
-    def refuse_the_rest(self) -> None:
-        """Raise PolicyError for a key that nothing has taken."""
-        for key in self._left:
-            near = difflib.get_close_matches(key, self._known, n=1)
-            meant = f"did you mean {near[0]}?" if near else f"the keys are {', '.join(self._known)}"
-            raise PolicyError(f"{self.file}: unknown key {self._named(key)}; {meant}")
+    def reject_unknown_keys(self) -> None:
+        """Raise PolicyError for a key that was not taken."""
+        for key in self._remaining:
+            similar = difflib.get_close_matches(key, self._taken_keys, n=1)
+            hint = f"did you mean {similar[0]}?" if similar else f"the keys are {', '.join(self._taken_keys)}"
+            raise PolicyError(f"{self.file}: unknown key {self._full_key(key)}; {hint}")
 
     def take_text(self, key: str) -> str | None:
         value = self._take(key)
         if value is not None and (not isinstance(value, str) or not value):
-            raise self._unlike(key, value, "a text in quotes")
+            raise self._type_error(key, value, "a text in quotes")
         return value
 
-    def take_number(self, key: str, most: float = 1e6) -> float | None:
+    def take_number(self, key: str, maximum: float = 1e6) -> float | None:
         value = self._take(key)
         if value is not None and (
-            isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= most
+            isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= maximum
         ):
-            raise self._unlike(key, value, f"a number from 0 to {most:,.0f}")
+            raise self._type_error(key, value, f"a number from 0 to {maximum:,.0f}")
         return value
 
-    def take_whole_number(self, key: str, least: int = 0, most: int = 100_000) -> int | None:
+    def take_whole_number(self, key: str, minimum: int = 0, maximum: int = 100_000) -> int | None:
         value = self._take(key)
-        if value is not None and not (type(value) is int and least <= value <= most):
-            raise self._unlike(key, value, f"a whole number from {least} to {most:,}")
+        if value is not None and not (type(value) is int and minimum <= value <= maximum):
+            raise self._type_error(key, value, f"a whole number from {minimum} to {maximum:,}")
         return value
 
     def take_moment(self, key: str, zone: tzinfo | None) -> datetime | None:
-        """Take a time, or a date, which stands for the end of that day. Raises PolicyError for one without a zone."""
+        """Take a time, or a date, which stands for the end of that day. Raises PolicyError without a zone."""
         value = self._take(key)
         if value is None:
             return None
@@ -270,16 +276,18 @@ class _Table:
         elif isinstance(value, date):
             moment = datetime.combine(value + timedelta(days=1), time())
         else:
-            raise self._unlike(key, value, "a date or a time without quotes, such as 2026-10-05T23:59:00")
-        return _in_zone(moment, zone, f"{self.file}: {self._named(key)} = {value}", fold=1)  # the later of two
+            raise self._type_error(key, value, "a date or a time without quotes, such as 2026-10-05T23:59:00")
+        return _in_zone(
+            moment, zone, f"{self.file}: {self._full_key(key)} = {value}", fold=1
+        )  # of an ambiguous time the later, in favor of the learner
 
     def take_table(self, key: str) -> _Table | None:
         value = self._take(key)
         if value is None:
             return None
         if not isinstance(value, dict):
-            raise self._unlike(key, value, f"a table, which begins with [{key}]")
-        return _Table(self.file, self._named(key), value)
+            raise self._type_error(key, value, f"a table, which begins with [{key}]")
+        return _Table(self.file, self._full_key(key), value)
 
     def take_tables(self, key: str) -> dict[str, _Table]:
         """Take a table of tables, such as weeks for [weeks.3]."""
@@ -290,43 +298,44 @@ class _Table:
         return {name: inner for name, inner in tables.items() if inner is not None}
 
     def _take(self, key: str) -> Any:
-        self._known.append(key)
-        return self._left.pop(key, None)
+        self._taken_keys.append(key)
+        return self._remaining.pop(key, None)
 
-    def _named(self, key: str) -> str:
+    def _full_key(self, key: str) -> str:
         return f"{self.name}.{key}" if self.name else key
 
-    def _unlike(self, key: str, value: Any, kind: str) -> PolicyError:
-        return PolicyError(f"{self.file}: {self._named(key)} = {value!r} is not {kind}")
+    def _type_error(self, key: str, value: Any, kind: str) -> PolicyError:
+        return PolicyError(f"{self.file}: {self._full_key(key)} = {value!r} is not {kind}")
 
 
-def _in_zone(moment: datetime, zone: tzinfo | None, where: str, fold: Literal[0, 1]) -> datetime:
-    """Return a moment with its zone.
+def _in_zone(moment: datetime, zone: tzinfo | None, place: str, fold: Literal[0, 1]) -> datetime:
+    """Add a zone to a moment that has none.
 
-    fold: of an hour that the clocks repeat, whether the moment is in the first or in the second one.
+    Args:
+        fold: Whether a moment in an hour that the clocks repeat is in the first (0) or the second (1) of them.
     """
     if moment.tzinfo is not None:
         return moment
     if zone is None:
         raise PolicyError(
-            f'{where} has no offset; add timezone = "Europe/Berlin" or the like, or write +02:00 behind it'
+            f'{place} has no offset; add timezone = "Europe/Berlin" or the like, or write +02:00 behind it'
         )
     moment = moment.replace(tzinfo=zone, fold=fold)
-    there_and_back = moment.astimezone(timezone.utc).astimezone(zone)
-    if there_and_back.replace(tzinfo=None) != moment.replace(tzinfo=None):
-        raise PolicyError(f"{where} does not exist in {zone}: the clocks skip that hour")
+    round_trip = moment.astimezone(timezone.utc).astimezone(zone)
+    if round_trip.replace(tzinfo=None) != moment.replace(tzinfo=None):
+        raise PolicyError(f"{place} does not exist in {zone}: the clocks skip that hour")
     return moment
 
 
-def _read_times(path: Path, zone: tzinfo | None, at: Path | None) -> dict[tuple[str, str], datetime]:
-    """Read when learners handed in. Of several rows for one learner and exercise the latest counts, as its files do."""
+def _read_times(path: Path, zone: tzinfo | None, root: Path | None) -> dict[tuple[str, str], datetime]:
+    """Read when learners handed in. Of several rows for a learner and exercise, the latest counts, as of files."""
     try:
-        text = files.read_source(path, _MOST_BYTES).decode("utf-8-sig")
+        text = files.read_source(path, _MAX_BYTES).decode("utf-8-sig")
     except files.Unreadable as error:
         raise PolicyError(f"{path}: {error}; it is the table that the policy's key times names") from error
     except UnicodeDecodeError as error:
         raise PolicyError(f"{path.name} is not UTF-8; save it as CSV in UTF-8") from error
-    delimiter = ";" if ";" in text.partition("\n")[0] else ","  # as spreadsheets write where "," is in numbers
+    delimiter = ";" if ";" in text.partition("\n")[0] else ","  # spreadsheets write ";" in locales with decimal commas
     try:
         rows = list(csv.DictReader(io.StringIO(text), delimiter=delimiter))
     except csv.Error as error:
@@ -339,17 +348,18 @@ def _read_times(path: Path, zone: tzinfo | None, at: Path | None) -> dict[tuple[
     stems: dict[str, str] = {"": ""}
     times: dict[tuple[str, str], datetime] = {}
     for number, row in enumerate(rows, start=2):
-        learner, submitted = (row["learner"] or "").strip(), (row["submitted"] or "").strip()
+        learner = (row["learner"] or "").strip()
+        submitted = (row["submitted"] or "").strip()
         if not learner or not submitted:
             continue  # a learner who handed in nothing
         name = (row.get("exercise") or "").strip()
-        where = f"{path.name}, row {number}"
+        place = f"{path.name}, row {number}"
         if name not in stems:
             try:
-                stems[name] = registry.find(name, at).stem
+                stems[name] = registry.find(name, root).stem
             except LookupFailed as error:
-                raise PolicyError(f"{where}: {error}") from error
-        moment = _parse_time(submitted, zone, where)
+                raise PolicyError(f"{place}: {error}") from error
+        moment = _parse_time(submitted, zone, place)
         key = learner, stems[name]
         times[key] = max(moment, times.get(key, moment))
     return times
@@ -358,7 +368,7 @@ def _read_times(path: Path, zone: tzinfo | None, at: Path | None) -> dict[tuple[
 _OFFSET = re.compile(r"\s*(?:(?P<utc>Z|UTC|GMT)|(?P<hours>[+-]\d\d):?(?P<minutes>\d\d))\Z", re.IGNORECASE)
 
 
-def _parse_time(text: str, zone: tzinfo | None, where: str) -> datetime:
+def _parse_time(text: str, zone: tzinfo | None, place: str) -> datetime:
     """Parse a time as platforms and git write it: 2026-10-05T23:59:00Z, 2026-10-05 23:59:00 +0200."""
     iso = _OFFSET.sub(lambda match: "+00:00" if match["utc"] else f"{match['hours']}:{match['minutes']}", text)
     try:
@@ -366,5 +376,7 @@ def _parse_time(text: str, zone: tzinfo | None, where: str) -> datetime:
             raise ValueError("a date without a time")
         moment = datetime.fromisoformat(iso)
     except ValueError as error:
-        raise PolicyError(f"{where}: {text!r} is not a time such as 2026-10-05T23:59:00+02:00") from error
-    return _in_zone(moment, zone, f"{where}: {text}", fold=0)  # of two the earlier, as nobody knows
+        raise PolicyError(f"{place}: {text!r} is not a time such as 2026-10-05T23:59:00+02:00") from error
+    return _in_zone(
+        moment, zone, f"{place}: {text}", fold=0
+    )  # of an ambiguous time the earlier, in favor of the learner

@@ -1,4 +1,4 @@
-"""Name what lies in a class's folder and is nobody's, or holds nothing to grade: silence would look like a grade."""
+"""Name the entries of a class's folder that belong to nobody or are empty, since silence would look like a grade."""
 
 from __future__ import annotations
 
@@ -9,19 +9,23 @@ from pathlib import Path
 from kernelpath import words
 
 
-def describe_skipped(folder: Path, besides: Iterable[Path] = ()) -> list[str]:
-    """Return a sentence for each entry of the folder that is not graded. besides: files of the teacher's own."""
-    own = {os.path.realpath(path) for path in besides}  # unlike Path.resolve, it takes links that form a circle
+def describe_skipped(folder: Path, own_files: Iterable[Path] = ()) -> list[str]:
+    """Return a sentence for each entry of the folder that is not graded.
+
+    Args:
+        own_files: The teacher's own files, which are not mentioned.
+    """
+    own_paths = {os.path.realpath(path) for path in own_files}  # unlike Path.resolve, it accepts circular links
     sentences = []
     for path in sorted(folder.iterdir()):
-        reason = _why(path)
-        if reason and os.path.realpath(path) not in own:
+        reason = _reason_to_skip(path)
+        if reason and os.path.realpath(path) not in own_paths:
             sentences.append(f"{words.escaped(path.name)} {reason}")
     return sentences
 
 
-def _why(path: Path) -> str:
-    """Return why an entry holds nothing to grade; nothing for a learner's folder with something in it."""
+def _reason_to_skip(path: Path) -> str:
+    """Return why an entry has nothing to grade, or "" for a learner's folder that is not empty."""
     if path.is_symlink() and not path.exists():
         return "is a link to nothing"
     if not path.is_dir():

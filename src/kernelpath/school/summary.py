@@ -1,4 +1,4 @@
-"""The grades of a class as a table in Markdown, for the summary of a workflow."""
+"""Format the grades of a class as a Markdown table, for the summary of a workflow."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from kernelpath.school.gradebook import Grade, next_step
 _MARKUP = re.compile(r"[\\`*_{}\[\]<>()#+!|~&@:-]")
 
 
-def markdown(grades: Sequence[Grade]) -> str:
-    """Return a line for each grade, and below the table the sum. Nothing that a learner wrote is taken as markup.
+def format_markdown(grades: Sequence[Grade]) -> str:
+    """Return a line for each grade, and the sum below the table. Text written by learners is escaped.
 
-    The next step stands in a table of one learner, who reads it, and not in a teacher's table of many.
+    The table of a single learner, who reads it, has the next step. A teacher's table of many learners does not.
     """
-    many = len({one.learner for one in grades}) > 1
-    headings = ["learner"] if many else []
-    headings += ["exercise", "verdict", "stars", "cause"] + ([] if many else ["next"])
+    has_many_learners = len({graded.learner for graded in grades}) > 1
+    headings = ["learner"] if has_many_learners else []
+    headings += ["exercise", "verdict", "stars", "cause"] + ([] if has_many_learners else ["next"])
     rows = [headings, ["---"] * len(headings)]
-    for one in grades:
-        name = [_plain(one.learner)] if many else []
-        cells = [*name, _plain(one.exercise.partition("/")[2]), *_told(one)]
-        rows.append(cells if many else [*cells, _plain(next_step(one.report))])
-    passed = sum(one.report is not None and one.report.verdict.passed for one in grades)
+    for graded in grades:
+        name = [_escape_markup(graded.learner)] if has_many_learners else []
+        cells = [*name, _escape_markup(graded.exercise.partition("/")[2]), *_result_cells(graded)]
+        rows.append(cells if has_many_learners else [*cells, _escape_markup(next_step(graded.report))])
+    passed = sum(graded.report is not None and graded.report.verdict.passed for graded in grades)
     table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
     return f"{table}\n\n{passed} of {len(grades)} passed\n"
 
 
-def _told(graded: Grade) -> list[str]:
+def _result_cells(graded: Grade) -> list[str]:
     report = graded.report
     if report is None:
         return ["NOT\\_HANDED\\_IN", "0", ""]
     place = f" ({report.file}:{report.line})" if report.line else ""
     cause = f"{report.cause or report.verdict.meaning}{place}"
-    return [_plain(report.verdict.value), str(report.stars), _plain(cause)]
+    return [_escape_markup(report.verdict.value), str(report.stars), _escape_markup(cause)]
 
 
-def _plain(text: str) -> str:
+def _escape_markup(text: str) -> str:
     return _MARKUP.sub(r"\\\g<0>", " ".join(words.escaped(text).split()))

@@ -1,4 +1,4 @@
-"""Source code line by line, with the PTX and the SASS that the compilers made of each, in terminals and notebooks."""
+"""Show source code line by line with the PTX and the SASS of each line, in terminals and notebooks."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Protocol
 
-from kernelpath.simt.assembler import Assembled, Instruction, assembled, ptx_of, sass_of
+from warpcheck.assembler import Assembled, Instruction, assembled, ptx_of, sass_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-MOST = 40
-"""Instructions that are shown of a line; an unrolled loop has hundreds."""
+MAX_INSTRUCTIONS_PER_LINE = 40
+"""The number of instructions shown for a line. An unrolled loop has hundreds."""
 
 NO_LINE = "no line of the source: what the compilers added, such as the subroutine of a 64-bit division"
 
 
-class Launched(Protocol):
+class HasPtx(Protocol):
     """A launch with its module."""
 
     @property
@@ -33,8 +33,8 @@ class Launched(Protocol):
 
 
 @dataclass(frozen=True)
-class Line:
-    """A line of source that became instructions; number 0 stands for all that is of no line."""
+class CompiledLine:
+    """A line of source that became instructions. Number 0 stands for all instructions without a line."""
 
     number: int
     text: str
@@ -47,30 +47,35 @@ class Line:
 
     @property
     def rows(self) -> list[tuple[str, str]]:
-        """Instructions beside each other, PTX and SASS, in their order; the last row says what is left out."""
-        return list(zip_longest(_cut(self.ptx), _cut(self.sass), fillvalue=""))
+        """Return pairs of PTX and SASS instructions in order. The last pair says what is left out."""
+        return list(zip_longest(_truncate(self.ptx), _truncate(self.sass), fillvalue=""))
 
 
 @dataclass(frozen=True)
-class Map:
-    """A kernel, line by line. code: None where there is no ptxas, and so no SASS."""
+class LineMap:
+    """A kernel, line by line.
 
-    lines: Sequence[Line]
+    Attributes:
+        code: The assembled kernel; None if there is no ptxas, and then there is no SASS.
+    """
+
+    lines: Sequence[CompiledLine]
     code: Assembled | None
 
     @property
     def ptx(self) -> list[str]:
-        """Every instruction, line by line."""
+        """Return every PTX instruction, line by line."""
         return [text for line in self.lines for text in line.ptx]
 
     @property
     def sass(self) -> list[str]:
-        """Every instruction, line by line."""
+        """Return every SASS instruction, line by line."""
         return [text for line in self.lines for text in line.sass]
 
     @property
     def summary(self) -> str:
-        ptx, sass = len(self.ptx), len(self.sass)
+        ptx = len(self.ptx)
+        sass = len(self.sass)
         if self.code is None:
             return f"{ptx} PTX instructions; no SASS: ptxas, which comes with Triton, is not here, or refuses this PTX"
         return (
@@ -80,29 +85,29 @@ class Map:
         )
 
 
-def of_launch(launch: Launched, source: str) -> Map:
-    """What became of each line of the source in the kernel that was launched."""
+def of_launch(launch: HasPtx, source: str) -> LineMap:
+    """Return the PTX and SASS of each line of the source, for the kernel that was launched."""
     code = assembled(launch.ptx, launch.kernel)
-    ptx = _by_line(ptx_of(launch.ptx, launch.kernel, launch.file))
-    sass = _by_line(sass_of(code.cubin, launch.kernel, launch.file) if code is not None else ())
+    ptx = _group_by_line(ptx_of(launch.ptx, launch.kernel, launch.file))
+    sass = _group_by_line(sass_of(code.cubin, launch.kernel, launch.file) if code is not None else ())
     texts = dict(enumerate(source.splitlines(), start=1))
     numbers = sorted(ptx.keys() | sass.keys(), key=lambda number: (number == 0, number))
     lines = [
-        Line(number, texts.get(number, "") if number else NO_LINE, ptx.get(number, []), sass.get(number, []))
+        CompiledLine(number, texts.get(number, "") if number else NO_LINE, ptx.get(number, []), sass.get(number, []))
         for number in numbers
     ]
-    return Map(lines, code)
+    return LineMap(lines, code)
 
 
-def table(found: Map) -> RenderableType:
-    """For a terminal: each line of source above its PTX and its SASS, which are cut where there is no room."""
+def table(line_map: LineMap) -> RenderableType:
+    """Return each line of source above its PTX and SASS, truncated to the width of the terminal."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
     def parts() -> Iterator[RenderableType]:
-        yield Text(found.summary)
-        for line in found.lines:
+        yield Text(line_map.summary)
+        for line in line_map.lines:
             heading = line.heading if line.number else f"0  {line.heading}"
             yield Text(f"\n{heading}", "bold", no_wrap=bool(line.number), overflow="ellipsis")
             rows = Table(box=None, pad_edge=False, show_header=False, expand=True)
@@ -116,23 +121,27 @@ def table(found: Map) -> RenderableType:
 
 
 def demangled(kernel: str) -> str:
-    """The name of a kernel as its source has it, with template arguments: "softmax<float, 8>(...)"."""
+    """Return the name of a kernel as in its source, with template arguments: "softmax<float, 8>(...)"."""
     import torch
 
     return str(torch._C._demangle(kernel))
 
 
-def _by_line(instructions: Sequence[Instruction]) -> Mapping[int, list[str]]:
-    found: dict[int, list[str]] = {}
-    for one in instructions:
-        found.setdefault(one.line, []).append(_short(one.text))
-    return found
+def _group_by_line(instructions: Sequence[Instruction]) -> Mapping[int, list[str]]:
+    texts_by_line: dict[int, list[str]] = {}
+    for instruction in instructions:
+        texts_by_line.setdefault(instruction.line, []).append(_shorten_parameters(instruction.text))
+    return texts_by_line
 
 
-def _short(text: str) -> str:
-    """Parameters by their numbers instead of the kernel's mangled name."""
+def _shorten_parameters(text: str) -> str:
+    """Replace the parameters' mangled names by their numbers."""
     return re.sub(r"\b\w+_param_(\d+)", r"param_\1", text)
 
 
-def _cut(texts: Sequence[str]) -> list[str]:
-    return list(texts) if len(texts) <= MOST else [*texts[: MOST - 1], f"… and {len(texts) - MOST + 1} more"]
+def _truncate(texts: Sequence[str]) -> list[str]:
+    return (
+        list(texts)
+        if len(texts) <= MAX_INSTRUCTIONS_PER_LINE
+        else [*texts[: MAX_INSTRUCTIONS_PER_LINE - 1], f"… and {len(texts) - MAX_INSTRUCTIONS_PER_LINE + 1} more"]
+    )

@@ -1,4 +1,4 @@
-"""The book: the notebooks as they were executed from top to bottom, to be read. Generated, never edited."""
+"""Keep the book: the notebooks as they were executed from top to bottom. The book is generated, never edited."""
 
 from __future__ import annotations
 
@@ -21,30 +21,31 @@ NO_GPU = "no GPU"
 _METADATA = "kernelpath"
 
 COLORS = 256
-"""Of a picture in the book: drawn figures have few, and a palette halves their size."""
+"""The palette size of a picture in the book. Plots have few colors, and a palette halves their file size."""
 
 
-def finished(executed: NotebookNode, gpu: str = "") -> NotebookNode:
-    """A notebook that has run, in place, as the book keeps it: small, open, and the same after each run.
+def clean_executed(executed: NotebookNode, gpu: str = "") -> NotebookNode:
+    """Clean an executed notebook in place for the book: small files, unfolded answers, reproducible outputs.
 
-    gpu: the name of the one that it ran on, which the page and each of its cells of code say.
+    Args:
+        gpu: The name of the GPU that executed the notebook. The page and each of its code cells record it.
     """
     executed.metadata = {"kernelspec": executed.metadata["kernelspec"], "language_info": {"name": "python"}}
     _set_machine(executed, gpu)
     for cell in executed.cells:
-        cell.source = opened(cell.source)
+        cell.source = unfold_details(cell.source)
         if cell.cell_type == "code":
             _set_machine(cell, "" if gpu else NO_GPU)
-            cell.outputs = _joined(cell.outputs)
+            cell.outputs = _merge_streams(cell.outputs)
             for output in cell.outputs:
                 data = output.get("data", {})
                 if "image/png" in data:
-                    data["image/png"] = smaller(data["image/png"])
+                    data["image/png"] = shrink_png(data["image/png"])
     return executed
 
 
 def machine(page: NotebookNode) -> str:
-    """The GPU that made a page or a cell: NO_GPU for a cell that ran without one, empty where nothing is said."""
+    """Return the GPU that made a page or a cell, NO_GPU for a cell that ran without one, or "" if unknown."""
     return str(page.metadata.get(_METADATA, {}).get("machine", ""))
 
 
@@ -54,19 +55,19 @@ def _set_machine(page: NotebookNode, name: str) -> None:
         page.metadata[_METADATA] = {"machine": name}
 
 
-def keep_gpu_outputs(executed: NotebookNode, before: NotebookNode) -> int:
-    """Put the outputs that a GPU made of unchanged cells into a page that was executed without one, in place.
+def keep_gpu_outputs(executed: NotebookNode, previous: NotebookNode) -> int:
+    """Copy the outputs that a GPU made of unchanged cells into a page that was executed without a GPU.
 
-    Whoever adds a cell on a laptop renews the page, and not the numbers that a laptop cannot measure. Returns how many
-    cells keep their outputs.
+    An author who adds a cell on a laptop renews the page without losing the numbers that a laptop cannot measure.
+    Returns the number of cells that keep their outputs.
     """
-    gpu = machine(before)
+    gpu = machine(previous)
     if not gpu:
         return 0
-    kept = 0
+    kept_count = 0
     recorded = {
         (cell.get("id", ""), cell.source): cell
-        for cell in before.cells
+        for cell in previous.cells
         if cell.cell_type == "code" and machine(cell) != NO_GPU
     }
     for cell in executed.cells:
@@ -74,19 +75,19 @@ def keep_gpu_outputs(executed: NotebookNode, before: NotebookNode) -> int:
         if cell.cell_type == "code" and earlier is not None:
             cell.outputs = earlier.outputs
             cell.metadata = earlier.metadata
-            kept += 1
-    if kept:
+            kept_count += 1
+    if kept_count:
         _set_machine(executed, gpu)
-    return kept
+    return kept_count
 
 
-def opened(source: str) -> str:
-    """A cell's text with what stands folded in it unfolded, since the answers are on the page."""
+def unfold_details(source: str) -> str:
+    """Unfold what is folded in a cell's text, since the page shows the answers."""
     return source.replace("<details>", "<details open>")
 
 
-def _joined(outputs: list[Any]) -> list[Any]:
-    """Outputs in which what one stream wrote in pieces is one piece: the pieces depend on time."""
+def _merge_streams(outputs: list[Any]) -> list[Any]:
+    """Merge consecutive outputs of one stream, because how a stream is split depends on timing."""
     joined: list[Any] = []
     for output in outputs:
         if output.output_type == "stream" and joined and joined[-1].get("name") == output.name:
@@ -96,27 +97,27 @@ def _joined(outputs: list[Any]) -> list[Any]:
     return joined
 
 
-def smaller(picture: str) -> str:
-    """A PNG with a palette and on white, from and as base64."""
+def shrink_png(picture: str) -> str:
+    """Convert a PNG in base64 to a palette on a white background."""
     from PIL import Image
 
-    given = Image.open(io.BytesIO(base64.b64decode(picture))).convert("RGBA")
-    page = Image.new("RGBA", given.size, "white")
-    page.alpha_composite(given)
+    original = Image.open(io.BytesIO(base64.b64decode(picture))).convert("RGBA")
+    page = Image.new("RGBA", original.size, "white")
+    page.alpha_composite(original)
     file = io.BytesIO()
     page.convert("RGB").quantize(COLORS, dither=Image.Dither.NONE).save(file, "PNG", optimize=True)
     return base64.b64encode(file.getvalue()).decode()
 
 
-def sources(notebook: NotebookNode) -> list[tuple[str, str, str]]:
-    """What a notebook and its executed copy have in common: the kind, the id and the text of each cell."""
-    return [(cell.cell_type, cell.get("id", ""), opened(cell.source)) for cell in notebook.cells]
+def cell_sources(notebook: NotebookNode) -> list[tuple[str, str, str]]:
+    """Return what a notebook and its executed copy share: the type, the id and the text of each cell."""
+    return [(cell.cell_type, cell.get("id", ""), unfold_details(cell.source)) for cell in notebook.cells]
 
 
-def fault(notebook: NotebookNode, executed: NotebookNode) -> str:
-    """What is wrong with the executed copy of a notebook, as the end of a sentence; empty if nothing is."""
+def find_fault(notebook: NotebookNode, executed: NotebookNode) -> str:
+    """Return what is wrong with the executed copy of a notebook, as the end of a sentence, or ""."""
     code = [cell for cell in executed.cells if cell.cell_type == "code"]
-    if sources(notebook) != sources(executed):
+    if cell_sources(notebook) != cell_sources(executed):
         return "was made from an older version of the notebook"
     if [cell.execution_count for cell in code] != list(range(1, len(code) + 1)):
         return "was not executed from top to bottom"
@@ -125,49 +126,52 @@ def fault(notebook: NotebookNode, executed: NotebookNode) -> str:
     return ""
 
 
-def retold(notebook: NotebookNode, executed: NotebookNode) -> NotebookNode | None:
-    """The executed copy of a notebook with the notebook's text of today; None if its code is another."""
+def update_text(notebook: NotebookNode, executed: NotebookNode) -> NotebookNode | None:
+    """Give an executed copy the notebook's current text. Return None if the code has changed."""
     outcomes = {cell.get("id", ""): cell for cell in executed.cells if cell.cell_type == "code"}
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     if [(cell.get("id", ""), cell.source) for cell in code] != [(key, cell.source) for key, cell in outcomes.items()]:
         return None
     executed.cells = [outcomes.get(cell.get("id", ""), cell) for cell in notebook.cells]
     for cell in executed.cells:
-        cell.source = opened(cell.source)
+        cell.source = unfold_details(cell.source)
     return executed
 
 
 def title(notebook: NotebookNode) -> str:
-    """The heading of a notebook: "Week 1 · Threads"."""
-    found = re.search(r"^# (.+)$", notebook.cells[0].source, re.MULTILINE)
-    return found[1].strip() if found else ""
+    """Return the heading of a notebook, such as "Week 1 · Threads"."""
+    heading = re.search(r"^# (.+)$", notebook.cells[0].source, re.MULTILINE)
+    return heading[1].strip() if heading else ""
 
 
-def copies(root: Path) -> list[Path]:
-    """The executed notebooks of a checkout, in the order of the weeks."""
+def executed_notebooks(root: Path) -> list[Path]:
+    """Return the executed notebooks of a checkout in the order of the weeks."""
     return sorted(root.glob(f"{FOLDER}/*/week*.ipynb"), key=lambda path: path.name)
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A term of the glossary and what it means, in Markdown."""
+    """A term of the glossary and its meaning in Markdown."""
 
     term: str
     text: str
 
     @property
     def anchor(self) -> str:
-        """Its place in a page: "bank-conflict"."""
+        """Return the anchor of the term in its page, such as "bank-conflict"."""
         return re.sub(r"[^a-z0-9]+", "-", self.term.lower()).strip("-")
 
     @property
     def initial(self) -> str:
-        """Its first letter; "#" for a sign or a digit."""
+        """Return the first letter of the term, or "#" for a sign or a digit."""
         return self.anchor[0].upper() if self.anchor[:1].isalpha() else "#"
 
 
 def glossary(root: Path) -> list[Entry]:
-    """The terms in the order of the file: each is a heading `## term` and the text below it. None without the file."""
+    """Return the terms in the order of the file, in which each is a heading `## term` above its text.
+
+    Without the file there are no terms.
+    """
     file = root / GLOSSARY
     sections = re.split(r"^## ", file.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:] if file.is_file() else []
     return [Entry(term.strip(), text.strip()) for term, _, text in (section.partition("\n") for section in sections)]

@@ -1,4 +1,4 @@
-"""What a notebook's cell shows: HTML in Jupyter, the same as text everywhere else."""
+"""Show the output of a notebook's cell: HTML in Jupyter, the same as text everywhere else."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from kernelpath.show import templates
 from kernelpath.verdict import Report
 
 WIDTH = 110
-"""Columns of the text."""
+"""The width of the text in columns."""
 
 
 class Stop(Exception):
-    """Ends a cell, and a run of all cells with it. In Jupyter its message is printed and no traceback."""
+    """End a cell, and with it a run of all cells. Jupyter prints the message without a traceback."""
 
 
 def console() -> Console:
-    """Of text that stands for itself."""
+    """Return a console for text alone."""
     return Console(width=WIDTH)
 
 
 def shell() -> Any:
-    """The IPython shell of a Jupyter kernel, or None: in a terminal and in plain Python there is only text."""
+    """Return the IPython shell of a Jupyter kernel, or None in a terminal and in plain Python."""
     from IPython.core.getipython import get_ipython
 
-    found = get_ipython()
-    return found if hasattr(found, "kernel") else None
+    ipython = get_ipython()
+    return ipython if hasattr(ipython, "kernel") else None
 
 
 def setup() -> None:
-    """Prepare the Jupyter kernel, where there is one, for what this module shows: its styles, figures, `Stop`."""
+    """Set up the Jupyter kernel, if there is one, with the styles, the figure format and `Stop`."""
     from IPython.core.pylabtools import select_figure_formats
 
     if jupyter := shell():
@@ -46,12 +46,12 @@ def setup() -> None:
 
 
 def summary(report: Report) -> str:
-    """What a cell shows whose value is a report: `notebook.check` has shown the rest."""
+    """Return the text of a cell whose value is a report. `notebook.check` has already shown the rest."""
     return f"{report.exercise}: {report.verdict.value}"
 
 
 def put(html: Callable[[], str], write: Callable[[Console], None]) -> None:
-    """Show what `html` returns in Jupyter, with what `write` prints as its text, and only that elsewhere."""
+    """Show what `html` returns in Jupyter, with the output of `write` as its text, and only that output elsewhere."""
     if not shell():
         return write(console())
     text = Console(width=WIDTH, file=io.StringIO(), force_jupyter=False)
@@ -66,7 +66,7 @@ def _publish(html: str, text: str) -> None:
 
 
 def picture(figure: Figure) -> None:
-    """Show a figure that is not the value of the cell's last expression. Plain Python has no place for it."""
+    """Show a figure that is not the value of the cell's last expression. Plain Python cannot show figures."""
     if shell():
         from IPython.display import display
 

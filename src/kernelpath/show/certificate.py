@@ -1,17 +1,20 @@
-"""The pages of a certificate and of the whole course. They are for reading; the certificates are the JSON files."""
+"""Render the pages of a certificate and of the whole course.
+
+The pages are for reading; the certificates are the JSON files.
+"""
 
 from __future__ import annotations
 
 from kernelpath.exam.certificate import Certificate
-from kernelpath.exam.course import Course
+from kernelpath.exam.course import CourseCertificate
 from kernelpath.show import templates
 
 
-def page(certificate: Certificate) -> str:
-    """HTML that stands alone."""
+def render_certificate(certificate: Certificate) -> str:
+    """Return a certificate as a self-contained HTML page."""
     return templates.render("certificate.html", certificate=certificate)
 
 
-def course(passed: Course) -> str:
-    """The whole course as HTML that stands alone."""
-    return templates.render("course.html", course=passed)
+def render_course(certificate: CourseCertificate) -> str:
+    """Return the certificate of the whole course as a self-contained HTML page."""
+    return templates.render("course.html", course=certificate)

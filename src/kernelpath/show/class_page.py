@@ -1,4 +1,4 @@
-"""The page of a class: which exercise and which verdict stops whom, each learner's points, and what to look at."""
+"""Render the page of a class: the exercises and verdicts that stop learners, and each learner's points."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from datetime import date
 
 from kernelpath import words
 from kernelpath.course.registry import Item
-from kernelpath.school.points import LearnerScore, Score, number
+from kernelpath.school.points import LearnerScore, Score, format_points
 from kernelpath.school.similarity import Group
 from kernelpath.show import templates
 
-_MOST_OF_A_CAUSE = 300
-"""Characters. The whole cause is in grades.csv."""
+_MAX_CAUSE_CHARACTERS = 300
+"""The length of a cause on the page. grades.csv has the whole cause."""
 
 _NOT_HANDED_IN = "NOT_HANDED_IN"
 
@@ -29,7 +29,12 @@ class Stop:
 
 @dataclass(frozen=True)
 class ExerciseRow:
-    """One exercise of the class. stops: the most frequent verdict first. absent: who handed in nothing."""
+    """One exercise of the class.
+
+    Attributes:
+        stops: The verdicts that stop learners, the most frequent first.
+        absent: The learners who handed in nothing.
+    """
 
     item: Item
     passed: int
@@ -50,9 +55,11 @@ def page(
     skipped: Sequence[str] = (),
     untimed: Sequence[str] = (),
 ) -> str:
-    """Return HTML that stands alone.
+    """Return a self-contained HTML page.
 
-    skipped: sentences on what was not graded. untimed: the learners whose submissions have no time.
+    Args:
+        skipped: Sentences about what was not graded.
+        untimed: The learners whose submissions have no time.
     """
     scores = [score for learner in learners for score in learner.scores]
     return templates.render(
@@ -69,7 +76,7 @@ def page(
         untimed=untimed,
         cause=_cause,
         plain=words.escaped,
-        number=number,
+        number=format_points,
     )
 
 
@@ -85,7 +92,10 @@ def _exercise_rows(items: Sequence[Item], learners: Sequence[LearnerScore]) -> I
             if not score.passed and score.verdict != _NOT_HANDED_IN:
                 stopped.setdefault(score.verdict, []).append((learner, score))
         by_frequency = sorted(stopped.items(), key=lambda stop: (-len(stop[1]), stop[0]))
-        stops = tuple(Stop(verdict, _meaning(own[0][1]), tuple(own)) for verdict, own in by_frequency)
+        stops = tuple(
+            Stop(verdict, _meaning(scores_of_verdict[0][1]), tuple(scores_of_verdict))
+            for verdict, scores_of_verdict in by_frequency
+        )
         absent = tuple(learner for learner, score in scores if score.verdict == _NOT_HANDED_IN)
         yield ExerciseRow(item, sum(score.passed for _, score in scores), stops, absent, len(scores))
 
@@ -99,5 +109,5 @@ def _cause(score: Score) -> str:
     report = score.grade.report
     if report is None:
         return ""
-    cause = words.shown(" ".join((report.cause or report.verdict.meaning).split()), _MOST_OF_A_CAUSE)
+    cause = words.shown(" ".join((report.cause or report.verdict.meaning).split()), _MAX_CAUSE_CHARACTERS)
     return f"{cause} ({report.file}:{report.line})" if report.line else cause

@@ -1,6 +1,7 @@
-"""The notebooks for Colab: written beside the pages, with a first cell that installs the course where it is missing.
+"""Prepare the notebooks for Colab: a first cell installs the course where it is missing.
 
-Colab opens notebooks from GitHub. Where the pages are published there, each links to its own; else a reader uploads it.
+Colab opens notebooks from GitHub. Where the pages are published there, each links to its own notebook; elsewhere a
+reader uploads it.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ if TYPE_CHECKING:
 
 BRANCH = "gh-pages"
 FOLDER = "/content/kernelpath"
-WHEEL = "/content/kernelpath-*.whl"
-"""What is installed where no address is known: the course's wheel, which the reader uploads."""
+WHEELS = "/content/*.whl"
+"""The wheels of warpcheck and the course, which the reader uploads, for an installation without a known address."""
 
 _ADDRESS = re.compile(r"(?:https://github\.com/)?([\w.-]+/[\w.-]+?)(?:\.git)?/?(?:@([\w./-]+))?")
 
@@ -29,42 +30,43 @@ class Address:
 
     @classmethod
     def of(cls, text: str) -> Address:
-        """From "OWNER/REPO" or "OWNER/REPO@BRANCH". Raises ValueError."""
-        found = _ADDRESS.fullmatch(text)
-        if not found:
+        """Parse "OWNER/REPO" or "OWNER/REPO@BRANCH". Raises ValueError."""
+        match = _ADDRESS.fullmatch(text)
+        if not match:
             raise ValueError(f"{text} is no address; write OWNER/REPO or OWNER/REPO@BRANCH")
-        return cls(found[1], found[2] or BRANCH)
+        return cls(match[1], match[2] or BRANCH)
 
     @property
-    def installed(self) -> str:
-        """What pip installs."""
-        return f"git+https://github.com/{self.repository}"
+    def pip_requirements(self) -> str:
+        """Return the two packages for pip: the PTX machine, and the course."""
+        repository = f"git+https://github.com/{self.repository}"
+        return f"'warpcheck @ {repository}#subdirectory=warpcheck' {repository}"
 
     def link(self, name: str) -> str:
-        """Opens a notebook that lies beside the pages."""
+        """Return the link that opens a notebook in the folder of the pages."""
         return f"https://colab.research.google.com/github/{self.repository}/blob/{self.branch}/{name}"
 
 
-def installing(address: Address | None) -> str:
-    """The source of the first cell: it does nothing except on Colab, whose machines are new each time."""
+def install_cell(address: Address | None) -> str:
+    """Return the source of the first cell, which acts only on Colab, whose machines are new each time."""
     return (
         "import sys\n\n"
         'if "google.colab" in sys.modules:  # a fresh machine: install the course, and make a folder to work in\n'
-        f"    %pip install -q {address.installed if address else WHEEL}\n"
+        f"    %pip install -q {address.pip_requirements if address else WHEELS}\n"
         f"    !kp new {FOLDER}\n"
         f"    %cd -q {FOLDER}"
     )
 
 
-def notebook(given: NotebookNode, address: Address | None) -> NotebookNode:
-    """A copy of a notebook of the course that begins with that cell."""
+def add_install_cell(original: NotebookNode, address: Address | None) -> NotebookNode:
+    """Return a copy of a notebook of the course that begins with the installing cell."""
     import nbformat
 
-    made: NotebookNode = nbformat.from_dict(given)
-    for cell in made.cells:
+    copy: NotebookNode = nbformat.from_dict(original)
+    for cell in copy.cells:
         if cell.cell_type == "markdown":
             cell.source = re.sub(r"\]\((?:[^)\s]*/)?(week\w+\.ipynb)", r"](\1", cell.source)
-    first = nbformat.v4.new_code_cell(installing(address))
-    first["id"] = "colab"
-    made.cells.insert(0, first)
-    return made
+    install = nbformat.v4.new_code_cell(install_cell(address))
+    install["id"] = "colab"
+    copy.cells.insert(0, install)
+    return copy

@@ -1,4 +1,4 @@
-"""What notebooks count on the PTX machine: the counters of a call, and the source with them."""
+"""Count what a call does on the PTX machine, for notebooks, and show the source with the counters."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rich.console import Console
 from rich.text import Text
 
-from kernelpath import lanes
 from kernelpath.line_counters import SECTOR_BYTES
 from kernelpath.show import assembly, cells, templates
 from kernelpath.show import source as annotated
+from warpcheck import frontends
 
 if TYPE_CHECKING:
-    from kernelpath.simt import Launch
+    from warpcheck.simt import Launch
 
 Kernel = Callable[..., Any]
 
 
-class Sourced(Protocol):
+class HasSource(Protocol):
     """A kernel that knows its source: `lanes.cuda.Kernel`, or the template of one."""
 
     @property
@@ -28,30 +28,32 @@ class Sourced(Protocol):
 
 
 def launches(kernel: Kernel, *arguments: Any) -> list[Launch]:
-    """Call a kernel on CPU tensors and return what the PTX machine counted, launch by launch.
+    """Call a kernel on CPU tensors and return the counters of the PTX machine, launch by launch.
 
     Raises ValueError if no kernel was launched on the CPU.
     """
-    launched: list[lanes.Launched] = []
-    with lanes.observe(launched.append):
+    launched: list[frontends.Launched] = []
+    with frontends.observe(launched.append):
         kernel(*arguments)
-    counted = [one.counted for one in launched if one.counted is not None]
+    counted = [launch.counted for launch in launched if launch.counted is not None]
     if not counted:
         raise ValueError("nothing was launched on the PTX machine; are the tensors on the CPU?")
     return counted
 
 
 def count(kernel: Kernel, *arguments: Any) -> Launch:
-    """What the PTX machine counted in the only launch that the call makes. Raises ValueError if there are several."""
+    """Return the counters of the only launch that the call makes. Raises ValueError if there are several."""
     (launch,) = launches(kernel, *arguments)
     return launch
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What a call asked of memory, over all its launches. Requests are accesses of whole warps.
+    """The memory traffic of a call over all its launches. Requests are accesses of whole warps.
 
-    atomics: requests that are atomics. same_address: the most lanes that met at one address, summed over them.
+    Attributes:
+        atomics: The requests that are atomics.
+        same_address: The largest number of lanes at one address in each atomic request, summed over the requests.
     """
 
     requests: int
@@ -65,7 +67,7 @@ class Asked:
 
     @property
     def bytes(self) -> int:
-        """Bytes asked for: 32 for each sector."""
+        """Return the requested bytes: 32 for each sector."""
         return SECTOR_BYTES * self.sectors
 
     @property
@@ -78,30 +80,35 @@ class Asked:
 
 
 def asked(kernel: Kernel, *arguments: Any) -> Asked:
-    """Call a kernel on CPU tensors and sum what all of its launches asked for."""
-    launched = launches(kernel, *arguments)
-    totals = [launch.totals for launch in launched]
-    atomics = [one for launch in launched for one in launch.accesses if one.same_address]
+    """Call a kernel on CPU tensors and sum the traffic of all of its launches."""
+    call_launches = launches(kernel, *arguments)
+    totals = [launch.totals for launch in call_launches]
+    atomics = [access for launch in call_launches for access in launch.accesses if access.same_address]
     return Asked(
-        requests=sum(one.global_load_requests + one.global_store_requests for one in totals),
-        sectors=sum(one.global_load_sectors + one.global_store_sectors for one in totals),
-        shared_requests=sum(one.shared_load_requests + one.shared_store_requests for one in totals),
-        wavefronts=sum(one.shared_load_wavefronts + one.shared_store_wavefronts for one in totals),
-        least_wavefronts=sum(one.shared_load_least_wavefronts + one.shared_store_least_wavefronts for one in totals),
-        instructions=sum(sum(one.instructions.values()) for one in totals),
-        atomics=sum(one.requests for one in atomics),
-        same_address=sum(one.same_address for one in atomics),
+        requests=sum(access.global_load_requests + access.global_store_requests for access in totals),
+        sectors=sum(access.global_load_sectors + access.global_store_sectors for access in totals),
+        shared_requests=sum(access.shared_load_requests + access.shared_store_requests for access in totals),
+        wavefronts=sum(access.shared_load_wavefronts + access.shared_store_wavefronts for access in totals),
+        least_wavefronts=sum(
+            access.shared_load_least_wavefronts + access.shared_store_least_wavefronts for access in totals
+        ),
+        instructions=sum(sum(access.instructions.values()) for access in totals),
+        atomics=sum(access.requests for access in atomics),
+        same_address=sum(access.same_address for access in atomics),
     )
 
 
-def annotate(launch: Launch, source: str | Sourced) -> None:
-    """Show the source, and beside each line what a request of it cost: sectors in global memory, wavefronts in shared.
+def annotate(launch: Launch, source: str | HasSource) -> None:
+    """Show the source with the cost of a request beside each line: sectors of global, wavefronts of shared memory.
 
-    source: CUDA C++, or the kernel that was launched. Where a line has several accesses, a cost stands there for each.
+    A line with several accesses has a cost for each.
+
+    Args:
+        source: CUDA C++, or the kernel that was launched.
     """
     text = source if isinstance(source, str) else source.source
     lines = annotated.of_launch(launch, text.rstrip())
-    first = next(place for place, line in enumerate(lines) if line.text.strip())
+    first = next(index for index, line in enumerate(lines) if line.text.strip())
     lines = lines[first:]
     legend = annotated.legend(lines)
 
@@ -113,24 +120,26 @@ def annotate(launch: Launch, source: str | Sourced) -> None:
             wide.print(Text(legend, "dim"))
 
     def html() -> str:
-        columns, texts = annotated.columns(lines), annotated.colored(lines)
+        columns = annotated.columns(lines)
+        texts = annotated.highlight_lines(lines)
         return templates.render("annotated.html", lines=lines, columns=columns, texts=texts, legend=legend)
 
     cells.put(html, write)
 
 
-def assembled(launch: Launch, source: str | Sourced) -> assembly.Map:
-    """What became of each line of the source in a launched kernel: its PTX, its SASS, and what ptxas says.
+def assembled(launch: Launch, source: str | HasSource) -> assembly.LineMap:
+    """Return the PTX and the SASS of each line of the source in a launched kernel, and the messages of ptxas.
 
-    source: CUDA C++, or the kernel that was launched.
+    Args:
+        source: CUDA C++, or the kernel that was launched.
     """
     return assembly.of_launch(launch, source if isinstance(source, str) else source.source)
 
 
-def listing(found: assembly.Map) -> None:
-    """Show under each line of the source the PTX and the SASS that it became."""
-    texts = annotated.colored([annotated.Line(line.number, line.text) for line in found.lines])
+def listing(line_map: assembly.LineMap) -> None:
+    """Show the PTX and the SASS of each line below the line."""
+    texts = annotated.highlight_lines([annotated.Line(line.number, line.text) for line in line_map.lines])
     cells.put(
-        lambda: templates.render("assembly.html", found=found, texts=texts),
-        lambda console: console.print(assembly.table(found)),
+        lambda: templates.render("assembly.html", found=line_map, texts=texts),
+        lambda console: console.print(assembly.table(line_map)),
     )

@@ -1,4 +1,4 @@
-"""Two sources and what differs: side by side where the terminal has the room, else one below the other."""
+"""Print the differences of two sources, side by side if the terminal is wide enough, else one below the other."""
 
 from __future__ import annotations
 
@@ -11,31 +11,36 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-WIDE = 120
-"""Columns from which on two sources stand side by side."""
+MIN_SIDE_BY_SIDE_WIDTH = 120
+"""The terminal width from which on two sources are shown side by side."""
 
 _CONTEXT = 2
 _STYLES = {"-": "red", "+": "green", " ": "dim"}
 
 
 @dataclass(frozen=True)
-class Row:
-    """A line of yours beside one of theirs; either may be absent. Each has its number, from 1, and its text."""
+class LinePair:
+    """A line of the learner's source and a line of the other source, either of which may be absent.
+
+    Each has its number, from 1, and its text.
+    """
 
     yours: tuple[int, str] | None
     theirs: tuple[int, str] | None
     same: bool = False
 
 
-def hunks(yours: str, theirs: str) -> Iterator[list[Row]]:
-    """The places where two texts differ, with two lines of context around each."""
-    left, right = yours.splitlines(), theirs.splitlines()
+def hunks(yours: str, theirs: str) -> Iterator[list[LinePair]]:
+    """Yield the places where two texts differ, with two lines of context around each."""
+    left = yours.splitlines()
+    right = theirs.splitlines()
     matcher = SequenceMatcher(None, left, right, autojunk=False)
     for group in matcher.get_grouped_opcodes(_CONTEXT):
-        rows: list[Row] = []
-        for kind, a, b, c, d in group:
-            ours, others = _numbered(left, a, b), _numbered(right, c, d)
-            rows += [Row(*pair, same=kind == "equal") for pair in zip_longest(ours, others)]
+        rows: list[LinePair] = []
+        for kind, left_start, left_end, right_start, right_end in group:
+            left_lines = _numbered(left, left_start, left_end)
+            right_lines = _numbered(right, right_start, right_end)
+            rows += [LinePair(*pair, same=kind == "equal") for pair in zip_longest(left_lines, right_lines)]
         yield rows
 
 
@@ -44,26 +49,26 @@ def _numbered(lines: Sequence[str], first: int, last: int) -> list[tuple[int, st
 
 
 def show(console: Console, names: tuple[str, str], sources: tuple[str, str]) -> None:
-    """Print what differs. names: of the two sources. Signs say in black and white what colors say, too."""
-    found = list(hunks(*sources))
-    if not found:
+    """Print the differences of two sources with these names. Signs repeat in black and white what colors show."""
+    groups = list(hunks(*sources))
+    if not groups:
         console.print(Text(f"{names[0]} and {names[1]} are the same", "dim"), soft_wrap=True)
         return
-    if console.width >= WIDE:
-        _beside(console, names, found)
+    if console.width >= MIN_SIDE_BY_SIDE_WIDTH:
+        _print_side_by_side(console, names, groups)
         return
     for name, style in zip(names, ("red", "green"), strict=True):
         console.print(Text(f"{'-' if style == 'red' else '+'} {name}", f"bold {style}"), soft_wrap=True)
-    for rows in found:
+    for rows in groups:
         console.print(Text("···", "dim"))
-        _below(console, rows)
+        _print_unified(console, rows)
 
 
-def _beside(console: Console, names: tuple[str, str], found: Sequence[Sequence[Row]]) -> None:
+def _print_side_by_side(console: Console, names: tuple[str, str], groups: Sequence[Sequence[LinePair]]) -> None:
     grid = Table(box=None, pad_edge=False, expand=True, padding=(0, 1))
     for name, style in zip(names, ("red", "green"), strict=True):
         grid.add_column(Text(name, f"bold {style}"), ratio=1, overflow="fold")
-    for rows in found:
+    for rows in groups:
         grid.add_row(Text("···", "dim"), Text("···", "dim"))
         for row in rows:
             signs = (" ", " ") if row.same else ("-", "+")
@@ -71,25 +76,25 @@ def _beside(console: Console, names: tuple[str, str], found: Sequence[Sequence[R
     console.print(grid)
 
 
-def _below(console: Console, rows: Sequence[Row]) -> None:
-    """Lines that differ together: all of yours, then all of theirs."""
+def _print_unified(console: Console, rows: Sequence[LinePair]) -> None:
+    """Print lines that differ together: all of yours, then all of theirs."""
     yours: list[Text] = []
     theirs: list[Text] = []
     for row in rows:
         if row.same:
-            console.print(*_flushed(yours, theirs), _line(" ", row.theirs), sep="\n", soft_wrap=True)
+            console.print(*_pop_lines(yours, theirs), _line(" ", row.theirs), sep="\n", soft_wrap=True)
             continue
         yours += [_line("-", row.yours)] if row.yours else []
         theirs += [_line("+", row.theirs)] if row.theirs else []
-    if rest := _flushed(yours, theirs):
-        console.print(*rest, sep="\n", soft_wrap=True)
+    if remaining := _pop_lines(yours, theirs):
+        console.print(*remaining, sep="\n", soft_wrap=True)
 
 
-def _flushed(*kept: list[Text]) -> list[Text]:
-    flushed = [line for lines in kept for line in lines]
-    for lines in kept:
+def _pop_lines(*line_lists: list[Text]) -> list[Text]:
+    popped = [line for lines in line_lists for line in lines]
+    for lines in line_lists:
         lines.clear()
-    return flushed
+    return popped
 
 
 def _line(sign: str, side: tuple[int, str] | None) -> Text:

@@ -1,4 +1,4 @@
-"""An example of each verdict, as the grader worded it: what `tests/write_endings.py` keeps for the page on verdicts."""
+"""Read the examples of verdicts, as the grader words them, which `tests/write_endings.py` writes."""
 
 from __future__ import annotations
 
@@ -14,10 +14,14 @@ FILE = f"{book.FOLDER}/endings.json"
 
 @dataclass(frozen=True)
 class Ending:
-    """One submission and what the grader said of it.
+    """A submission and the grader's response to it.
 
-    exercise: its name. submitted: what was wrong with it. where: the file and line that the verdict names, with the
-    source of that line in `source`; both empty where it names none. step: the next step.
+    Attributes:
+        exercise: The exercise's name.
+        submitted: The fault in the submission.
+        where: The file and line that the verdict names, empty if it names none.
+        source: The source of that line.
+        step: The next step.
     """
 
     exercise: str
@@ -28,7 +32,7 @@ class Ending:
     step: str
 
 
-def endings(root: Path) -> Mapping[Verdict, Ending]:
-    """The examples of a checkout; nothing without the file. Raises ValidationError for a file that holds others."""
+def read_endings(root: Path) -> Mapping[Verdict, Ending]:
+    """Read the examples of a checkout; without the file there are none. Raises ValidationError."""
     file = root / FILE
     return decode(file.read_text(encoding="utf-8"), dict[Verdict, Ending]) if file.is_file() else {}

@@ -1,7 +1,7 @@
-"""Runs notebooks from top to bottom: `python -m kernelpath.show.execute [NOTEBOOK…]` writes the book.
+"""Run notebooks from top to bottom: `python -m kernelpath.show.execute [NOTEBOOK…]` writes the book.
 
-Against the reference kernels, so that the tests see every cell work, and so that the book says what a finished
-exercise looks like.
+Notebooks run with the reference kernels, so that the tests see every cell work, and so that the book shows a finished
+exercise.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import kernelpath
+import warpcheck
 from kernelpath.course import places
 from kernelpath.course.registry import Tree
 from kernelpath.show import book, predict
@@ -24,12 +25,16 @@ if TYPE_CHECKING:
 
 
 def execute(
-    path: Path, *, whose: Tree = "solutions", through: bool = True, record: Path | None = None, timeout: int = 300
+    path: Path, *, tree: Tree = "solutions", through: bool = True, record: Path | None = None, timeout: int = 300
 ) -> NotebookNode:
     """Run a notebook from top to bottom in a kernel of its own and return it with its outputs.
 
-    through: past predictions that are still open, with their answers; else the run stops there as it does for a
-    learner. record: a JSON file that takes what only a GPU can tell. timeout: seconds for one cell.
+    Args:
+        tree: The tree whose kernels the notebook uses.
+        through: Run past open predictions, with their answers. Otherwise the run stops there as it does for a learner.
+        record: A JSON file for values that only a GPU can provide.
+        timeout: Seconds for one cell.
+
     Raises nbclient.exceptions.CellExecutionError for the first cell that fails.
     """
     import nbformat
@@ -37,16 +42,17 @@ def execute(
     from traitlets.config import Config
 
     notebook: NotebookNode = nbformat.read(path, as_version=4)
-    searched = [str(Path(kernelpath.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    folders = [str(Path(package.__path__[0]).parent) for package in (kernelpath, warpcheck)]
+    search_path = [*folders, os.environ.get("PYTHONPATH", "")]
     environment = {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join(filter(None, searched)),  # the kernel starts in the notebook's folder
-        "KERNELPATH_TREE": whose,
+        "PYTHONPATH": os.pathsep.join(filter(None, search_path)),  # the kernel starts in the notebook's folder
+        "KERNELPATH_TREE": tree,
         predict.RUN_THROUGH: "1" if through else "",
     }
     if record is not None:
         environment["KERNELPATH_RECORD"] = str(record.absolute())
-    with tempfile.TemporaryDirectory() as sockets:  # not TCP, where two kernels may be given one port
+    with tempfile.TemporaryDirectory() as sockets:  # not TCP: two kernels may get the same port
         client = NotebookClient(
             notebook,
             timeout=timeout,
@@ -75,16 +81,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--texts", action="store_true", help="run nothing: renew the text around code that has not changed"
     )
-    chosen = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     failed = 0
     gpu = gpu_name()
-    for path in chosen.notebooks or all_notebooks():
-        target = (chosen.into or places.checkout() / book.FOLDER) / path.absolute().parent.name / path.name
+    for path in options.notebooks or all_notebooks():
+        target = (options.into or places.checkout() / book.FOLDER) / path.absolute().parent.name / path.name
         try:
             executed = (
-                book.retold(nbformat.read(path, 4), nbformat.read(target, 4))
-                if chosen.texts
-                else book.finished(execute(path, whose=chosen.tree, record=chosen.record), gpu)
+                book.update_text(nbformat.read(path, 4), nbformat.read(target, 4))
+                if options.texts
+                else book.clean_executed(execute(path, tree=options.tree, record=options.record), gpu)
             )
         except CellExecutionError as error:
             print(f"{path.name}: {error}", file=sys.stderr)
@@ -94,12 +100,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print(f"{path.name}: its code has changed; execute it", file=sys.stderr)
             failed += 1
             continue
-        if not (gpu or chosen.texts) and target.is_file():
-            before = nbformat.read(target, 4)
-            if kept := book.keep_gpu_outputs(executed, before):
-                renewed = sum(cell.cell_type == "code" for cell in executed.cells) - kept
+        if not (gpu or options.texts) and target.is_file():
+            previous = nbformat.read(target, 4)
+            if unchanged := book.keep_gpu_outputs(executed, previous):
+                renewed = sum(cell.cell_type == "code" for cell in executed.cells) - unchanged
+                gpu_machine = book.machine(previous)
                 print(
-                    f"{path.name}: there is no GPU here, so {kept} unchanged cells keep what {book.machine(before)} "
+                    f"{path.name}: there is no GPU here, so {unchanged} unchanged cells keep what {gpu_machine} "
                     f"showed, and {renewed} show what this machine does"
                 )
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -109,14 +116,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def gpu_name() -> str:
-    """The name of the GPU that cells run on; empty without one."""
+    """Return the name of the GPU that cells run on, or ""."""
     import torch
 
     return torch.cuda.get_device_name() if torch.cuda.is_available() else ""
 
 
 def all_notebooks() -> Iterable[Path]:
-    """Every notebook of the checkout, in the order of the weeks."""
+    """Return every notebook of the checkout in the order of the weeks."""
     return sorted(places.checkout().glob("notebooks/*/week*.ipynb"), key=lambda path: path.name)
 
 

@@ -1,7 +1,7 @@
-"""The steps from a first product with wgmma to the persistent one, which the notebook of week 22 counts and times.
+"""Provide the steps from a first GEMM with wgmma to the persistent one, which the notebook of week 22 counts and times.
 
-One kernel with a switch for each step; the notebook does not print it, because it solves stars. Matrices are bfloat16,
-a and b stored by rows, with sizes that are multiples of the tiles.
+The kernel has a switch for each step. The notebook does not print it, because it solves stars. Matrices are bfloat16, a
+and b row-major, with sizes that are multiples of the tiles.
 """
 
 # mypy: ignore-errors
@@ -19,20 +19,26 @@ from cutlass.cute.nvgpu import cpasync, warpgroup
 from cutlass.memory import SmemAllocator
 from cutlass.tensor_utils import LayoutEnum
 
-from kernelpath.lanes import cute as lane
+from warpcheck.frontends import cute as lane
 
-WARPGROUP, ROWS, DEPTH, CHUNK = 128, 128, 64, (64, 64)
+WARPGROUP = 128
+ROWS = 128
+DEPTH = 64
+CHUNK = (64, 64)
 
 
 @dataclass(frozen=True)
 class Rung:
-    """Tiles have 128 rows. Each switch adds one thing to a kernel that copies by TMA and multiplies with wgmma.
+    """The switches of a kernel that copies by TMA and multiplies with wgmma. Tiles have 128 rows.
 
-    producer: a warpgroup of its own copies; otherwise the first warp of the one that multiplies.
-    consumers: warpgroups that multiply. persistent: a block per multiprocessor goes from tile to tile.
-    staged: sums leave through shared memory and TMA. overlapped: without waiting for that, or for each other.
-    peers: blocks of a cluster, below each other, that multicast their blocks of b. group: clusters below each other
-    before the next column of tiles begins; 1 is row-major.
+    Attributes:
+        producer: Let a warpgroup of its own copy; otherwise the first warp of the consumer copies.
+        consumers: The number of warpgroups that multiply.
+        persistent: Launch a block per multiprocessor, which goes from tile to tile.
+        staged: Store the accumulators through shared memory and TMA.
+        overlapped: Store without waiting for the copies or for the other consumers.
+        peers: The blocks of a cluster in a column, which multicast their parts of b.
+        group: The number of clusters in a column before the next column of tiles begins; 1 is row-major.
     """
 
     columns: int = 128
@@ -60,27 +66,31 @@ RUNGS = {
     "tile order": Rung(256, producer=True, consumers=2, staged=True, persistent=True, overlapped=True, group=16),
     "clusters": Rung(256, producer=True, consumers=2, staged=True, persistent=True, overlapped=True, group=8, peers=2),
 }
-"""From rung to rung one switch changes; with clusters a group is as many rows of tiles high as without."""
+"""The steps, each of which changes one switch. With clusters, a group covers as many rows of tiles as without."""
 
 
 def matmul(a: torch.Tensor, b: torch.Tensor, rung: Rung) -> torch.Tensor:
     out = a.new_empty(a.shape[0], b.shape[1])
-    found = torch.cuda.get_device_properties(a.device if a.is_cuda else None)
-    lane.run(gemm, a, b.T, out, found.multi_processor_count, rung)
+    properties = torch.cuda.get_device_properties(a.device if a.is_cuda else None)
+    lane.run(gemm, a, b.T, out, properties.multi_processor_count, rung)
     return out
 
 
 @cute.jit
 def gemm(a: cute.Tensor, b: cute.Tensor, out: cute.Tensor, processors: cutlass.Int32, rung: cutlass.Constexpr) -> None:
-    """out = a b^T for a [m, k], b [n, k] and out [m, n]."""
-    dtype, rows, sums, one = a.element_type, LayoutEnum.ROW_MAJOR, cutlass.Float32, (None, None, 0)
+    """Compute out = a b^T for a [m, k], b [n, k] and out [m, n]."""
+    dtype = a.element_type
+    rows = LayoutEnum.ROW_MAJOR
+    sums = cutlass.Float32
+    one = (None, None, 0)
     order = LayoutEnum.from_tensor(b)
     majors = rows.sm90_mma_major_mode(), order.sm90_mma_major_mode()
     block = ROWS, rung.columns, DEPTH
     of_a = hopper.make_smem_layout_a(rows, block, dtype, rung.stages)
     of_b = hopper.make_smem_layout_b(order, block, dtype, rung.stages)
     of_out = hopper.make_smem_layout_epi(dtype, rows, CHUNK, rung.buffers * rung.consumers)
-    alone, shared = cpasync.CopyBulkTensorTileG2SOp(), cpasync.CopyBulkTensorTileG2SMulticastOp()
+    alone = cpasync.CopyBulkTensorTileG2SOp()
+    shared = cpasync.CopyBulkTensorTileG2SMulticastOp()
     tiles = out.shape[0] // ROWS * (out.shape[1] // rung.columns)
     blocks = cutlass.min(processors // rung.peers * rung.peers, tiles) if cutlass.const_expr(rung.persistent) else tiles
     multiply(
@@ -125,13 +135,12 @@ def multiply(rung: cutlass.Constexpr, mma, chunk_mma, layouts, a, b, store, out)
     cute.arch.cluster_arrive_relaxed()
     cute.arch.cluster_wait()
 
-    down, across = out.shape[0] // (ROWS * rung.peers), out.shape[1] // rung.columns
+    down = out.shape[0] // (ROWS * rung.peers)
+    across = out.shape[1] // rung.columns
     walk = block // rung.peers, down * across, blocks // rung.peers, down, across, rank
     steps = a.shape[1] // DEPTH
-    blocks_a, blocks_b = (
-        cute.local_tile(a, (ROWS, DEPTH), (None, None)),
-        cute.local_tile(b, (rung.columns, DEPTH), (None, None)),
-    )
+    blocks_a = cute.local_tile(a, (ROWS, DEPTH), (None, None))
+    blocks_b = cute.local_tile(b, (rung.columns, DEPTH), (None, None))
     to_a, from_a = cpasync.tma_partition(
         load_a, 0, cute.make_layout(1), cute.group_modes(shared_a, 0, 2), cute.group_modes(blocks_a, 0, 2)
     )
@@ -193,9 +202,11 @@ def consume(
     (first, last, stride, down, across, rank), (full, empty) = walk, source[0]
     thread, _, _ = cute.arch.thread_idx()
     thread = thread - WARPGROUP if cutlass.const_expr(rung.producer) else thread
-    warp, peer = cute.arch.make_warp_uniform(thread // 32), thread % 32
+    warp = cute.arch.make_warp_uniform(thread // 32)
+    peer = thread % 32
     mine = mma.get_slice(thread)
-    of_a, of_b = mma.make_fragment_A(mine.partition_A(shared_a)), mma.make_fragment_B(mine.partition_B(shared_b))
+    of_a = mma.make_fragment_A(mine.partition_A(shared_a))
+    of_b = mma.make_fragment_B(mine.partition_B(shared_b))
     total = cute.make_rmem_tensor(mma.partition_shape_C((ROWS, rung.columns)), cutlass.Float32)
     count = cutlass.Int32(0)
     for number in cutlass.range(first, last, stride, unroll=1):
@@ -238,7 +249,10 @@ def consume(
 
 @cute.jit
 def write(rung: cutlass.Constexpr, thread, row, column, total, mma, shared_out, store, chunks):
-    """Chunk by chunk through shared memory. Not overlapped, all consumers wait until the copies have read it."""
+    """Store the accumulator chunk by chunk through shared memory.
+
+    Unless stores overlap, all consumers wait until the copies have read shared memory.
+    """
     worker = cute.arch.make_warp_uniform(thread // WARPGROUP)
     leads = cute.arch.make_warp_uniform(thread // 32) % 4 == 0
     waiting = WARPGROUP if rung.overlapped else WARPGROUP * rung.consumers
@@ -265,7 +279,8 @@ def write(rung: cutlass.Constexpr, thread, row, column, total, mma, shared_out, 
         cute.arch.fence_proxy("async.shared", space="cta")
         cute.arch.barrier(barrier_id=barrier, number_of_threads=waiting)
         if leads:
-            down, across = row * 2 + chunk // wide * rung.consumers + worker, column * wide + chunk % wide
+            down = row * 2 + chunk // wide * rung.consumers + worker
+            across = column * wide + chunk % wide
             cute.copy(store, from_shared[None, buffer], to_out[None, down, across])
             cute.arch.cp_async_bulk_commit_group()
     if cutlass.const_expr(not rung.overlapped):

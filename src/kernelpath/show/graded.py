@@ -1,8 +1,8 @@
-"""Reports of the reference kernels that were made a moment ago, for notebooks that would only make them again.
+"""Reuse reports of the reference kernels that were made a moment ago, instead of grading these again in a notebook.
 
-Where KERNELPATH_REPORTS names a folder, a notebook that runs against the solutions takes its reports from there. The
-tests, which have graded every solution by then, set it; nobody else does. The grader knows nothing of it: no report of
-a learner's file comes from here, and none that comes from here is remembered as a pass.
+If KERNELPATH_REPORTS names a folder, a notebook that runs with the solutions takes its reports from there. Only the
+tests set it, which have graded every solution by then. The grader knows nothing of the folder: no report of a learner's
+file comes from it, and no report from it is saved as a pass.
 """
 
 from __future__ import annotations
@@ -11,32 +11,31 @@ import hashlib
 import os
 from pathlib import Path
 
-import kernelpath
 from kernelpath.course.registry import Item
+from kernelpath.files import grader_sources
 from kernelpath.verdict import Report
 
-VARIABLE = "KERNELPATH_REPORTS"
+REPORTS_VARIABLE = "KERNELPATH_REPORTS"
 
 
 def digest(item: Item) -> str:
-    """Of all that a report of the solution follows from: its files, its declaration, and this package."""
-    package = Path(kernelpath.__file__).parent
-    declared = sorted(item.declaration.parent.glob(f"{item.declaration.stem}.*"))
-    found = hashlib.sha256(item.stem.encode())
-    for path in (*item.files("solutions"), *declared, *sorted(package.rglob("*.py"))):
-        found.update(f"{path.name} {path.stat().st_size}\n".encode() + path.read_bytes())
-    return found.hexdigest()
+    """Hash everything that determines the report of the solution: its files, its declaration, and the grader."""
+    declaration_files = sorted(item.declaration.parent.glob(f"{item.declaration.stem}.*"))
+    hasher = hashlib.sha256(item.stem.encode())
+    for path in (*item.files("solutions"), *declaration_files, *grader_sources()):
+        hasher.update(f"{path.name} {path.stat().st_size}\n".encode() + path.read_bytes())
+    return hasher.hexdigest()
 
 
-def keep(item: Item, report: Report, folder: Path) -> None:
-    """Keep the report of an exercise's solution."""
-    part = folder / f"{digest(item)}.{os.getpid()}"
-    part.write_text(report.to_json(), encoding="utf-8")
-    part.rename(folder / f"{digest(item)}.json")
+def save_report(item: Item, report: Report, folder: Path) -> None:
+    """Save the report of an exercise's solution, atomically."""
+    temporary = folder / f"{digest(item)}.{os.getpid()}"
+    temporary.write_text(report.to_json(), encoding="utf-8")
+    temporary.rename(folder / f"{digest(item)}.json")
 
 
-def kept(item: Item, folder: Path | None = None) -> Report | None:
-    """The report of the solution as it is now, from the folder that the environment names, where one was kept."""
-    named = folder or os.environ.get(VARIABLE)
-    file = Path(named) / f"{digest(item)}.json" if named else None
+def load_report(item: Item, folder: Path | None = None) -> Report | None:
+    """Return the saved report of the solution in its current state, or None."""
+    report_folder = folder or os.environ.get(REPORTS_VARIABLE)
+    file = Path(report_folder) / f"{digest(item)}.json" if report_folder else None
     return Report.from_json(file.read_text(encoding="utf-8")) if file is not None and file.is_file() else None

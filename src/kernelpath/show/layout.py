@@ -1,4 +1,4 @@
-"""Which thread holds which element of a block: Triton's blocked layouts, read from TTGIR, computed and drawn."""
+"""Read Triton's blocked layouts from TTGIR, and compute and draw which thread holds which element of a block."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ from numpy.typing import NDArray
 
 from kernelpath.show.palette import INK
 
-_WIDTH, _ROW = 7.2, 0.27  # inches
+_WIDTH = 7.2  # inches
+_ROW = 0.27  # inches
 _CENTERED: Mapping[str, Any] = {"ha": "center", "va": "center_baseline", "fontsize": 6.5}
 _DARK = 0.45
-_MOST_LABELS = 40
-"""Runs of a row that have room for a number."""
+_MAX_LABELS = 40
+"""The number of runs in a row up to which there is room for labels."""
 
 
 @dataclass(frozen=True)
 class Blocked:
-    """Elements of a thread side by side, threads of a warp, warps of a program, by dimension; order: fastest first."""
+    """A blocked layout: elements per thread, threads per warp, and warps, by dimension; order has the fastest first."""
 
     per_thread: tuple[int, ...]
     threads: tuple[int, ...]
@@ -35,34 +36,35 @@ class Blocked:
 
     @property
     def extent(self) -> tuple[int, ...]:
-        """Of what all threads hold at a time; a larger block repeats it, a smaller one is held several times."""
+        """Return the shape that all threads hold at once. A larger block repeats it, a smaller one is replicated."""
         return tuple(map(prod, zip(self.per_thread, self.threads, self.warps, strict=True)))
 
     def lanes(self, shape: tuple[int, ...]) -> NDArray[np.int64]:
-        """The lane that holds each element; of several, the first."""
+        """Return the lane that holds each element, the first if there are several."""
         return self._numbered(shape, self.per_thread, self.threads)
 
     def warps_of(self, shape: tuple[int, ...]) -> NDArray[np.int64]:
-        """The warp that holds each element; of several, the first."""
+        """Return the warp that holds each element, the first if there are several."""
         steps = tuple(map(prod, zip(self.per_thread, self.threads, strict=True)))
         return self._numbered(shape, steps, self.warps)
 
     def owners(self, shape: tuple[int, ...]) -> NDArray[np.int64]:
-        """The thread that holds each element, counted over the program."""
+        """Return the thread that holds each element, numbered over the program."""
         return 32 * self.warps_of(shape) + self.lanes(shape)
 
     def held(self, shape: tuple[int, ...]) -> int:
-        """Registers that a thread needs for a block: its elements, some of which other threads may hold as well."""
+        """Return the registers per thread for a block, including elements that other threads hold as well."""
         repeats = [max(1, -(-size // extent)) for size, extent in zip(shape, self.extent, strict=True)]
         return prod(repeats) * prod(map(min, self.per_thread, shape))
 
     def _numbered(self, shape: tuple[int, ...], step: tuple[int, ...], count: tuple[int, ...]) -> NDArray[np.int64]:
-        """For each element the number, in `order`, of its place among `count` that are `step` elements apart."""
-        number, times = np.zeros(shape, np.int64), 1
+        """Number each element, in `order`, by its index among `count` positions that are `step` apart."""
+        number = np.zeros(shape, np.int64)
+        stride = 1
         for dim in self.order:
-            along = np.arange(shape[dim]) // step[dim] % count[dim]
-            number += times * along.reshape([-1 if other == dim else 1 for other in range(len(shape))])
-            times *= count[dim]
+            index = np.arange(shape[dim]) // step[dim] % count[dim]
+            number += stride * index.reshape([-1 if axis == dim else 1 for axis in range(len(shape))])
+            stride *= count[dim]
         return number
 
 
@@ -73,15 +75,17 @@ _BLOCKED = re.compile(
 
 
 def of(ttgir: str) -> dict[str, Blocked]:
-    """The blocked layouts of a module, by name."""
+    """Return the blocked layouts of a module by name."""
     return {
         name: Blocked(*(tuple(map(int, part.split(","))) for part in parts)) for name, *parts in _BLOCKED.findall(ttgir)
     }
 
 
 def draw(layout: Blocked, shape: tuple[int, int], title: str = "") -> Figure:
-    """A block (rows, columns): each run of elements that a thread holds, with its lane, in its warp's color."""
-    owners, lanes, warps = layout.owners(shape), layout.lanes(shape), layout.warps_of(shape)
+    """Draw a block (rows, columns): each run of elements of a thread, with its lane, in its warp's color."""
+    owners = layout.owners(shape)
+    lanes = layout.lanes(shape)
+    warps = layout.warps_of(shape)
     rows, columns = shape
     figure = Figure(figsize=(_WIDTH, _ROW * rows + 0.9))
     axes = figure.subplots()
@@ -91,7 +95,7 @@ def draw(layout: Blocked, shape: tuple[int, int], title: str = "") -> Figure:
         for left, right in pairwise(starts):
             color = shades[warps[row, left]]
             axes.add_patch(Rectangle((left, row), right - left, 1, facecolor=color, edgecolor="white", linewidth=0.7))
-            if len(starts) <= _MOST_LABELS:
+            if len(starts) <= _MAX_LABELS:
                 ink = "white" if color[:3].mean() < _DARK else INK
                 axes.text((left + right) / 2, row + 0.5, lanes[row, left], color=ink, **_CENTERED)
     axes.set_xlim(0, columns)
@@ -102,10 +106,10 @@ def draw(layout: Blocked, shape: tuple[int, int], title: str = "") -> Figure:
     axes.set_xlabel("column", fontsize=8)
     for side in axes.spines.values():
         side.set_visible(False)
-    named = {warp: shades[warp] for warp in np.unique(warps).tolist()}
-    handles = [Rectangle((0, 0), 1, 1, facecolor=color) for color in named.values()]
+    warp_colors = {warp: shades[warp] for warp in np.unique(warps).tolist()}
+    handles = [Rectangle((0, 0), 1, 1, facecolor=color) for color in warp_colors.values()]
     axes.legend(
-        handles, [f"warp {warp}" for warp in named], fontsize=7, frameon=False, ncols=min(8, len(named)),
+        handles, [f"warp {warp}" for warp in warp_colors], fontsize=7, frameon=False, ncols=min(8, len(warp_colors)),
         loc="upper right", bbox_to_anchor=(1, -0.6 / rows - 0.02), handlelength=1,
     )  # fmt: skip
     axes.set_title(title, fontsize=9, loc="left")

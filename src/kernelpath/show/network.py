@@ -1,4 +1,4 @@
-"""What ranks exchanged, as rows of a table: for each algorithm its largest case."""
+"""Format the traffic of ranks as rows of a table, for each algorithm its largest case."""
 
 from __future__ import annotations
 
@@ -16,32 +16,33 @@ _T = TypeVar("_T")
 
 
 def algorithm(case: Mapping[str, Any]) -> tuple[str, ...]:
-    """The parts of a case that choose between algorithms: its words, other than the name of a data type."""
+    """Return the parts of a case that choose between algorithms: its strings, other than the data type."""
     return tuple(value for name, value in case.items() if isinstance(value, str) and name != "dtype")
 
 
 def largest(cases: Iterable[tuple[Mapping[str, Any], float, _T]]) -> list[_T]:
-    """For each algorithm the value of its largest case, in the order in which the algorithms appear.
+    """Return the value of each algorithm's largest case, in the order in which the algorithms appear.
 
-    cases: a case, its size and its value.
+    Args:
+        cases: Triples of a case, its size and its value.
     """
-    chosen: dict[tuple[str, ...], tuple[float, _T]] = {}
+    largest_by_algorithm: dict[tuple[str, ...], tuple[float, _T]] = {}
     for case, size, value in cases:
         key = algorithm(case)
-        if key not in chosen or size > chosen[key][0]:
-            chosen[key] = (size, value)
-    return [value for _, value in chosen.values()]
+        if key not in largest_by_algorithm or size > largest_by_algorithm[key][0]:
+            largest_by_algorithm[key] = (size, value)
+    return [value for _, value in largest_by_algorithm.values()]
 
 
 def headings(traffic: Sequence[NetworkTraffic]) -> list[str]:
-    """The headings of the table's columns."""
+    """Return the headings of the table's columns."""
     hidden = any(row.hidden is not None for row in traffic)
     return ["case", "messages", "bytes", "time", *(["behind compute"] if hidden else [])]
 
 
 def rows(traffic: Sequence[NetworkTraffic]) -> list[list[str]]:
-    """The cells of the table, one row for the largest case of each algorithm."""
-    shown = largest((row.case, row.bytes, row) for row in traffic)
+    """Return the cells of the table, a row for the largest case of each algorithm."""
+    largest_rows = largest((row.case, row.bytes, row) for row in traffic)
     return [
         [
             words.case(row.case),
@@ -50,5 +51,5 @@ def rows(traffic: Sequence[NetworkTraffic]) -> list[list[str]]:
             words.seconds(row.seconds),
             *([] if row.hidden is None else [words.share(row.hidden)]),
         ]
-        for row in shown
+        for row in largest_rows
     ]

@@ -1,7 +1,7 @@
-"""What the notebooks call: grade, predict, count on the PTX machine, time on a GPU. Thin, over the same grader as `kp`.
+"""Provide what notebooks call: grade, predict, count on the PTX machine, time on a GPU, with the same grader as `kp`.
 
-The notebooks grade the learner's files in phases/. With KERNELPATH_TREE=solutions in the environment they use the
-reference kernels, which is how `execute` runs them for the tests and for the outputs that are committed.
+Notebooks grade the learner's files in phases/. With KERNELPATH_TREE=solutions in the environment they use the reference
+kernels, which is how `execute` runs them for the tests and for the committed outputs.
 """
 
 from __future__ import annotations
@@ -18,14 +18,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from kernelpath import lanes, packages, simt, words
+from kernelpath import packages, words
 from kernelpath.course import delivery, lesson, registry
 from kernelpath.course.progress import NotSaved, Progress, with_report
 from kernelpath.course.registry import Item, Tree
-from kernelpath.device import gpu, pointers
 from kernelpath.files import source_text
 from kernelpath.grading import grade
-from kernelpath.hooks import Changed
 from kernelpath.show import barriers, cells, graded, magic, pipeline_picture, templates, view
 from kernelpath.show import pipeline as pipelines
 from kernelpath.show.cells import console, picture
@@ -33,6 +31,8 @@ from kernelpath.show.counting import Asked, Kernel, annotate, asked, assembled, 
 from kernelpath.show.predict import hold
 from kernelpath.show.recording import on_gpu, seconds
 from kernelpath.verdict import Report
+from warpcheck import frontends, pointers, simt, simulated_gpu
+from warpcheck.hooks import Changed
 
 __all__ = [
     "Asked",
@@ -58,41 +58,42 @@ __all__ = [
     "tree",
 ]
 
-if not pointers.alive():  # of what is frozen it would find no tensor
-    gc.freeze()  # nothing that was imported is garbage: launches and collections would look through it again and again
+if not pointers.alive():  # pointers.alive would find no frozen tensor
+    gc.freeze()  # imported objects live forever; without this, launches and collections traverse them each time
 
 _DOTS = "Put {} in place of the dots and run the cell again. None shows the answer."
 
 
 def tree() -> Tree:
-    """Whose kernels are used: "phases" (the learner's) unless KERNELPATH_TREE says "solutions"."""
+    """Return the tree whose kernels are used: "phases" (the learner's) unless KERNELPATH_TREE is "solutions"."""
     return "solutions" if os.environ.get("KERNELPATH_TREE") == "solutions" else "phases"
 
 
 def setup(*, triton: bool = False, arch: str = "sm_80", reverse: bool = False) -> None:
-    """Prepare Jupyter for figures, tables and %%cuda, and say what this machine can do.
+    """Set up Jupyter for figures, tables and %%cuda, and print what this machine can do.
 
-    triton: run its kernels on the PTX machine. Where there is a GPU, they still go to it inside `on_gpu`.
-    arch: what the PTX machine stands for, as in `Exercise.arch`.
-    reverse: run every launch on the PTX machine in the opposite order of blocks and warps, too; see `lanes.check`.
+    Args:
+        triton: Run Triton's kernels on the PTX machine. On a GPU machine, they still run on the GPU inside `on_gpu`.
+        arch: The architecture that the PTX machine emulates, as in `Exercise.arch`.
+        reverse: Also run every launch in the opposite order of blocks and warps; see `frontends.check`.
     """
     cells.setup()
-    lanes.check(reverse=reverse)
+    frontends.check(reverse=reverse)
     if jupyter := cells.shell():
         magic.register(jupyter)
     if triton:
-        from kernelpath.lanes import triton as lane
+        from warpcheck.frontends import triton as lane
 
         try:
             lane.activate("cpu")
         except Changed as error:
             raise cells.Stop(f"{error}. Do: {packages.install_tried()}") from error
-    gpu.chosen_by = 'notebook.setup(arch="NAME")'
+    simulated_gpu.chosen_by = 'notebook.setup(arch="NAME")'
     if torch.cuda.is_available():
-        gpu.stand_for({}, arch)
+        simulated_gpu.stand_for({}, arch)
         print(f"{torch.cuda.get_device_name()}: kernels are timed here, and counted on the PTX machine.")
     else:
-        gpu.show({}, arch)
+        simulated_gpu.show({}, arch)
         print(
             "No GPU here: the real compilers compile your kernels, and the PTX machine runs them and counts what they "
             "ask of memory.\nTimes are recordings, each from the GPU that it names; with a GPU they are measured."
@@ -100,9 +101,9 @@ def setup(*, triton: bool = False, arch: str = "sm_80", reverse: bool = False) -
 
 
 def check(name: str) -> Report:
-    """Grade the learner's file for an exercise, show the report and remember a pass, as `kp check` does."""
+    """Grade the learner's file for an exercise, show the report and save a pass, as `kp check` does."""
     item = registry.find(name)
-    report = graded.kept(item) if tree() == "solutions" else None
+    report = graded.load_report(item) if tree() == "solutions" else None
     report = report or grade.grade(item, item.submission(tree()))
     explain = lesson.read(item.lesson).explain
     cells.put(
@@ -120,66 +121,70 @@ def _remember(item: Item, report: Report) -> None:
         if report.verdict.passed:
             progress.update(item.stem, lambda record: with_report(record, report))
             delivery.reveal(item)
-        progress.keep(report, item.files("phases"))
+        progress.save_report(report, item.files("phases"))
     except NotSaved as error:
         print(error)
 
 
 def ask(name: str, number: int, answer: str | float | EllipsisType | None = ...) -> None:
-    """Show question `number` (from 0) of an exercise. With an answer: whether it is right, and why.
+    """Show question `number` (from 0) of an exercise. With an answer, also show whether it is right, and why.
 
-    None shows the answer without one. What cannot be an answer, such as the number of a choice, gives nothing away.
+    None shows the right answer. An impossible answer, such as the number of a choice, reveals nothing.
     """
     question = lesson.read(registry.find(name).lesson).questions[number]
     possible = answer in question.choices if question.choices else isinstance(answer, (int, float))
-    told = _DOTS.format("a number" if not question.choices else "one of the choices, in quotes,")
+    message = _DOTS.format("a number" if not question.choices else "one of the choices, in quotes,")
     right: bool | None = None
     if answer is None:
-        told = f"answer: {question.answer}"
+        message = f"answer: {question.answer}"
     elif possible and not isinstance(answer, EllipsisType):
         right = question.accepts(answer)
-        told = "right" if right else f"no: {question.answer}; your answer was {answer}"
-    mood = "quiet" if right is None else "good" if right else "bad"
+        message = "right" if right else f"no: {question.answer}; your answer was {answer}"
+    mood = "quiet"
+    if right is not None:
+        mood = "good" if right else "bad"
     why = question.why if answer is None or right is not None else ""
 
     def write(console: Console) -> None:
         console.print(Text(question.ask, "bold"))
         for choice in question.choices:
             console.print(Text(f"  - {choice}"))
-        console.print(Text(told, {"quiet": "dim", "good": "green", "bad": "red"}[mood]))
+        console.print(Text(message, {"quiet": "dim", "good": "green", "bad": "red"}[mood]))
         if why:
             console.print(Text(why))
 
-    cells.put(lambda: templates.render("question.html", question=question, told=told, mood=mood, why=why), write)
+    cells.put(lambda: templates.render("question.html", question=question, told=message, mood=mood, why=why), write)
 
 
 def contestants(name: str) -> dict[str, Kernel]:
-    """The entries of an exercise by whose they are: "yours" and "reference"; the reference alone in its own tree."""
+    """Return the entries of an exercise by owner: "yours" and "reference", or the reference alone in its own tree."""
     item = registry.find(name)
     entry = registry.load(item).entry
     labels: dict[str, Tree] = {"reference": "solutions"}
     if tree() == "phases":
         labels = {"yours": "phases", **labels}
     return {
-        label: getattr(registry.import_file(item.submission(whose), f"notebook_{label}_{name}", listed=False), entry)
-        for label, whose in labels.items()
+        label: getattr(
+            registry.import_file(item.submission(owner_tree), f"notebook_{label}_{name}", listed=False), entry
+        )
+        for label, owner_tree in labels.items()
     }
 
 
 def started(kernels: Mapping[str, Kernel], *arguments: Any) -> dict[str, Kernel]:
-    """Those that do not raise NotImplementedError; the others are named."""
-    able = {}
+    """Return the kernels that do not raise NotImplementedError, and print the names of the others."""
+    started_kernels = {}
     for label, kernel in kernels.items():
         try:
             kernel(*arguments)
-            able[label] = kernel
+            started_kernels[label] = kernel
         except NotImplementedError:
             print(f"{label}: not started")
-    return able
+    return started_kernels
 
 
 def show(rows: Mapping[str, Mapping[str, Any]], head: str = "") -> None:
-    """A table: a row for each label, a column for each key; floats to three digits."""
+    """Show a table with a row for each label and a column for each key; floats have three digits."""
     columns = list(dict.fromkeys(key for row in rows.values() for key in row))
     texts = {str(label): [_cell(row.get(column)) for column in columns] for label, row in rows.items()}
 
@@ -196,20 +201,25 @@ def show(rows: Mapping[str, Mapping[str, Any]], head: str = "") -> None:
 
 
 def _cell(value: Any) -> str:
-    return "" if value is None else words.number(value, 3) if isinstance(value, (int, float)) else str(value)
+    if value is None:
+        return ""
+    return words.number(value, 3) if isinstance(value, (int, float)) else str(value)
 
 
 def pipeline(kernel: Kernel, *arguments: Any) -> None:
     """Show the pipeline of a call's heaviest launch: what the warps of its first block copy, wait for and multiply.
 
-    Its table says how often and for how long they wait, barrier by barrier, in steps of the PTX machine: no time.
+    The table gives the number and the duration of their waits, barrier by barrier, in steps of the PTX machine, not in
+    time.
     """
     with simt.recorded():
-        launched = launches(kernel, *arguments)
-    heaviest = max(launched, key=lambda launch: launch.totals.warp_instructions)
+        call_launches = launches(kernel, *arguments)
+    heaviest = max(call_launches, key=lambda launch: launch.totals.warp_instructions)
     file = Path(heaviest.file)
-    source = source_text(file) if file.is_file() else ""  # of a cell; without it mbarriers have numbers
-    chart = pipelines.chart(barriers.renamed(heaviest.events, heaviest.barriers, source))
+    source = (
+        source_text(file) if file.is_file() else ""
+    )  # without the source of a cell, mbarriers have numbers instead of names
+    chart = pipelines.chart(barriers.rename_barriers(heaviest.events, heaviest.barriers, source))
     if not cells.shell():
         return console().print(pipelines.text(chart))
     cells.picture(pipeline_picture.draw(chart, heaviest.kernel))
@@ -220,9 +230,10 @@ def pipeline(kernel: Kernel, *arguments: Any) -> None:
 
 
 def times(key: str, race: Callable[[], Mapping[str, Callable[[], Any]]]) -> dict[str, float]:
-    """Median seconds of each contestant, interleaved, cold L2; recorded ones where there is no GPU.
+    """Return the median seconds of each contestant, interleaved with a cold L2; recorded without a GPU.
 
-    race: makes the tensors and returns label -> call. It is not called without a GPU.
+    Args:
+        race: Creates the tensors and returns the calls by label. Not called without a GPU.
     """
-    found: dict[str, float] = on_gpu(key, lambda: seconds(started(race())))
-    return found
+    seconds_by_label: dict[str, float] = on_gpu(key, lambda: seconds(started(race())))
+    return seconds_by_label

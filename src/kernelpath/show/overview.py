@@ -1,4 +1,4 @@
-"""Renders many things at once for a terminal: the syllabus, progress, a table of reports, a class."""
+"""Render tables for a terminal: the syllabus, progress, several reports, a class."""
 
 from __future__ import annotations
 
@@ -19,60 +19,65 @@ from kernelpath.show import view
 from kernelpath.verdict import Report, Verdict
 
 if TYPE_CHECKING:
-    from kernelpath.school.exams import Sat
+    from kernelpath.school.exams import ExamOutcome
     from kernelpath.school.gradebook import Grade
     from kernelpath.school.similarity import Group
 
 
 def syllabus(console: Console, records: Sequence[tuple[Item, Record]]) -> None:
-    """One row an exercise with its title."""
-    rows = rows_of("", "week", "name", "lane", "title")
+    """Print a row for each exercise with its title."""
+    rows = create_table("", "week", "name", "lane", "title")
     for item, record in records:
         rows.add_row(_mark(record), f"{item.week:4d}", item.name, words.LANES[item.lane], item.title)
-    wide = Console(file=console.file, width=view.WIDE)  # a file or a pipe has no edge at which to cut
+    wide = Console(file=console.file, width=view.WIDE_COLUMNS)  # a file or a pipe has no edge at which to cut
     (console if console.is_terminal else wide).print(rows)
 
 
 def progress(console: Console, records: Sequence[tuple[Item, Record]], scores: Sequence[Score] = ()) -> None:
-    """One row an exercise with what was reached, the sum, and a line for each checkpoint that was tried."""
-    rows = rows_of("", "week", "name", "passed", "hints", "stars", "best time")
+    """Print a row for each exercise with its best results, the sum, and a line for each checkpoint that was tried."""
+    rows = create_table("", "week", "name", "passed", "hints", "stars", "best time")
     for item, record in records:
         best = ", ".join(f"{words.seconds(value)} on {gpu}" for gpu, value in record.best_seconds.items())
         hints = str(record.hints) if record.hints else ""
         reached = words.stars(record.stars, item.stars) if record.passed else ""
         rows.add_row(_mark(record), f"{item.week:4d}", item.name, record.passed or "", hints, reached, best)
     console.print(rows)
-    console.print(f"\n{_sum(records)}")
-    for one in scores:
-        ending = "passed" if one.passed else "not yet passed"
-        console.print(f"checkpoint {one.checkpoint} {ending} with {one.score} of 100 points on {one.date}")
+    console.print(f"\n{_summarize_progress(records)}")
+    for score in scores:
+        outcome = "passed" if score.passed else "not yet passed"
+        console.print(f"checkpoint {score.checkpoint} {outcome} with {score.score} of 100 points on {score.date}")
 
 
 def row(console: Console, item: Item, report: Report, done: int, total: int) -> None:
-    """One of many reports in a line, as soon as it is known. done: how many are, with this one."""
+    """Print one of many reports as a line, as soon as it is finished.
+
+    Args:
+        done: The number of finished reports, with this one.
+    """
     count = f"{done:{len(str(total))}d}/{total}"
-    ended = view.verdict(report.verdict)
-    ended.pad_right(max(0, 12 - len(ended)))
-    console.print(Text.assemble(f"{count}  {report.seconds:6.1f} s  ", ended, f"  {item.name}"), soft_wrap=True)
+    verdict = view.verdict(report.verdict)
+    verdict.pad_right(max(0, 12 - len(verdict)))
+    console.print(Text.assemble(f"{count}  {report.seconds:6.1f} s  ", verdict, f"  {item.name}"), soft_wrap=True)
 
 
-def _sum(records: Sequence[tuple[Item, Record]]) -> str:
-    """How many exercises are passed, with how many stars of those that these exercises can give."""
-    done = [(item, record) for item, record in records if record.passed]
-    stars, most = sum(record.stars for _, record in done), sum(item.stars for item, _ in done)
-    told = f"{len(done)} of {len(records)} passed"
-    if not done:
-        return told
-    timed = any(record.best_seconds for _, record in done)
-    if timed or stars != len(done) or most == stars:
-        return f"{told}, with {stars} of {most} stars"
-    return f"{told}, with {stars} of {stars} stars without a GPU; on a GPU these exercises give up to {most}"
+def _summarize_progress(records: Sequence[tuple[Item, Record]]) -> str:
+    """Format the number of exercises that are passed, and their stars out of the possible stars."""
+    passed_records = [(item, record) for item, record in records if record.passed]
+    stars = sum(record.stars for _, record in passed_records)
+    max_stars = sum(item.stars for item, _ in passed_records)
+    passed = f"{len(passed_records)} of {len(records)} passed"
+    if not passed_records:
+        return passed
+    timed = any(record.best_seconds for _, record in passed_records)
+    if timed or stars != len(passed_records) or max_stars == stars:
+        return f"{passed}, with {stars} of {max_stars} stars"
+    return f"{passed}, with {stars} of {stars} stars without a GPU; on a GPU these exercises give up to {max_stars}"
 
 
 def table(console: Console, graded: Sequence[tuple[Item, Report]]) -> None:
-    """One row an exercise: verdict, stars, ratio to the baseline and time; then the sum and the causes.
+    """Print a row for each exercise with verdict, stars, ratio to the baseline and time; then the sum and the causes.
 
-    A narrow terminal has less columns: none is cut, and those go first that matter least.
+    A narrow terminal has fewer columns: no column is cut, and the least important columns are left out first.
     """
     columns: dict[str, list[RenderableType]] = {
         "week": [f"{item.week}" for item, _ in graded],
@@ -83,25 +88,27 @@ def table(console: Console, graded: Sequence[tuple[Item, Report]]) -> None:
     }
     if any(report.measurement for _, report in graded):
         measurements = [report.measurement for _, report in graded]
-        columns["ratio"] = [words.factor(found.speedup.median) if found else "" for found in measurements]
-        columns["time"] = [words.seconds(found.seconds) if found else "" for found in measurements]
+        columns["ratio"] = [
+            words.factor(measurement.speedup.median) if measurement else "" for measurement in measurements
+        ]
+        columns["time"] = [words.seconds(measurement.seconds) if measurement else "" for measurement in measurements]
     columns["took"] = [f"{report.seconds:.1f} s" for _, report in graded]
-    rows = _rows_with(columns)
+    rows = _fill_table(columns)
     for heading in ("lane", "took"):
-        if console.measure(rows, options=console.options.update(max_width=view.WIDE)).maximum > console.width:
+        if console.measure(rows, options=console.options.update(max_width=view.WIDE_COLUMNS)).maximum > console.width:
             del columns[heading]
-            rows = _rows_with(columns)
+            rows = _fill_table(columns)
     console.print(rows)
-    endings = Counter(one.verdict.value for _, one in graded)
-    total = ", ".join(f"{count} {ending}" for ending, count in endings.items())
+    counts = Counter(report.verdict.value for _, report in graded)
+    total = ", ".join(f"{count} {verdict_name}" for verdict_name, count in counts.items())
     console.print(f"\n{total} on {graded[0][1].device}")
-    for item, one in graded:
-        if not one.verdict.passed:
-            console.print(Text.assemble((item.name, "bold"), f": {one.cause or one.verdict.meaning}"))
+    for item, report in graded:
+        if not report.verdict.passed:
+            console.print(Text.assemble((item.name, "bold"), f": {report.cause or report.verdict.meaning}"))
 
 
-def _rows_with(columns: Mapping[str, Sequence[RenderableType]]) -> Table:
-    rows = rows_of(*columns)
+def _fill_table(columns: Mapping[str, Sequence[RenderableType]]) -> Table:
+    rows = create_table(*columns)
     for cells in zip(*columns.values(), strict=True):
         rows.add_row(*cells)
     return rows
@@ -109,43 +116,46 @@ def _rows_with(columns: Mapping[str, Sequence[RenderableType]]) -> Table:
 
 def school(console: Console, grades: Sequence[Grade]) -> None:
     """Print a row for each exercise: how many handed it in, how many passed, and how the others ended."""
-    rows = rows_of("exercise", "handed in", "passing", "others")
-    for exercise in dict.fromkeys(one.exercise for one in grades):
-        reports = [one.report for one in grades if one.exercise == exercise]
-        endings = Counter(report.verdict for report in reports if report is not None)
-        others = ", ".join(f"{count} {ending.value}" for ending, count in endings.most_common() if not ending.passed)
-        rows.add_row(exercise.partition("/")[2], str(endings.total()), str(endings[Verdict.PASSED]), others)
+    rows = create_table("exercise", "handed in", "passing", "others")
+    for exercise in dict.fromkeys(grade.exercise for grade in grades):
+        reports = [grade.report for grade in grades if grade.exercise == exercise]
+        counts = Counter(report.verdict for report in reports if report is not None)
+        others = ", ".join(f"{count} {verdict.value}" for verdict, count in counts.most_common() if not verdict.passed)
+        rows.add_row(exercise.partition("/")[2], str(counts.total()), str(counts[Verdict.PASSED]), others)
     console.print(rows)
-    console.print(f"\n{words.count(len({one.learner for one in grades}), 'learner')}")
+    console.print(f"\n{words.count(len({grade.learner for grade in grades}), 'learner')}")
 
 
-def similar(console: Console, found: Sequence[Group], folder: Path) -> None:
-    """Say where to read of submissions that agree; nothing where none do."""
-    if found:
-        told = "1 group of submissions agrees" if len(found) == 1 else f"{len(found)} groups of submissions agree"
+def similar(console: Console, groups: Sequence[Group], folder: Path) -> None:
+    """Print where to read about submissions that agree, if there are any."""
+    if groups:
+        summary = "1 group of submissions agrees" if len(groups) == 1 else f"{len(groups)} groups of submissions agree"
         console.print(
-            f"\n{told} beyond the stub: {folder / 'similar.csv'}. Read them before you judge.", soft_wrap=True
+            f"\n{summary} beyond the stub: {folder / 'similar.csv'}. Read them before you judge.", soft_wrap=True
         )
 
 
-def exams(console: Console, sat: Sequence[Sat]) -> None:
-    """One row a learner: the points by part, and why there are none."""
-    rows = rows_of("learner", *_POINTS, "written")
-    for one in sat:
-        found = one.certificate
-        points = [f"{found.score}", *map(str, found.points.values())] if found else ["0", *[""] * 4]
-        rows.add_row(words.escaped(one.learner), *points, found.written_points if found else "")
+def exams(console: Console, outcomes: Sequence[ExamOutcome]) -> None:
+    """Print a row for each learner with the points by part, and the reason where there are none."""
+    rows = create_table("learner", *_POINT_COLUMNS, "written")
+    for outcome in outcomes:
+        certificate = outcome.certificate
+        points = [f"{certificate.score}", *map(str, certificate.points.values())] if certificate else ["0", *[""] * 4]
+        rows.add_row(words.escaped(outcome.learner), *points, certificate.written_points if certificate else "")
     console.print(rows)
-    passed = [one for one in sat if one.certificate and one.certificate.passed]
-    console.print(f"\n{len(passed)} of {len(sat)} passed")
-    for one in sat:
-        if one.certificate is None:
-            console.print(f"{words.escaped(one.learner)}: {one.cause}", soft_wrap=True)
+    passed = [outcome for outcome in outcomes if outcome.certificate and outcome.certificate.passed]
+    console.print(f"\n{len(passed)} of {len(outcomes)} passed")
+    for outcome in outcomes:
+        if outcome.certificate is None:
+            console.print(f"{words.escaped(outcome.learner)}: {outcome.cause}", soft_wrap=True)
 
 
 @contextmanager
 def bar(console: Console) -> Iterator[Callable[[Grade, int, int], None]]:
-    """A progress bar on a terminal; yields what to call after each grade, with how many of how many are done."""
+    """Show a progress bar on a terminal.
+
+    Yield a function to call after each grade with the numbers done and in total.
+    """
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -157,27 +167,27 @@ def bar(console: Console) -> Iterator[Callable[[Grade, int, int], None]]:
 
     times = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), *times)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as shown:
-        task = shown.add_task("grading", total=None)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("grading", total=None)
 
-        def tell(graded: Grade, done: int, of: int) -> None:
-            shown.update(task, description=words.escaped(graded.learner), completed=done, total=of)
+        def update(graded: Grade, done: int, total: int) -> None:
+            progress.update(task, description=words.escaped(graded.learner), completed=done, total=total)
 
-        yield tell
+        yield update
 
 
 def _mark(record: Record) -> Text:
     return Text("✓", "green") if record.passed else Text(" ")
 
 
-_POINTS = ("score", "exercises", "questions", "reading", "deliverable")
+_POINT_COLUMNS = ("score", "exercises", "questions", "reading", "deliverable")
 
 
-def rows_of(*headings: str) -> Table:
-    """An empty table without lines, numbers to the right; only prose is wrapped."""
+def create_table(*headings: str) -> Table:
+    """Create an empty table without lines, with numbers on the right. Only prose is wrapped."""
     rows = Table(box=None, pad_edge=False, header_style="bold")
     for heading in headings:
-        numeric = heading in ("week", "hints", "ratio", "time", "took", "handed in", "passing", *_POINTS)
+        numeric = heading in ("week", "hints", "ratio", "time", "took", "handed in", "passing", *_POINT_COLUMNS)
         wraps = heading in ("title", "best time", "others", "learner")
         rows.add_column(heading, justify="right" if numeric else "left", no_wrap=not wraps, overflow="fold")
     return rows

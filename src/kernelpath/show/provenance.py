@@ -1,4 +1,4 @@
-"""The line below a generated table: on which GPU, and with which versions, results/ says that it was measured."""
+"""Format the line below a generated table: the GPU and the versions with which its rows were measured."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ PACKAGES = {
     "nvidia-cutlass-dsl": "CuTe DSL",
     "liger-kernel": "Liger",
 }
-"""The packages that decide on a measurement, as the line names them."""
+"""The packages that influence a measurement, with their names in the line."""
 
 REQUIRED = ("torch", "triton", "nvidia-cuda-nvrtc")
-"""Those that every measurement needs. Where one is not in the record, the line says so."""
+"""The packages that every measurement needs. The line says so if a record lacks one."""
 
 
-def measured(
+def measured_lines(
     machine: Machine, records: Sequence[Mapping[str, str]] | None = None, needs: Iterable[str] = ()
 ) -> Iterator[str]:
     """Yield an empty line and then a sentence about the versions that a machine's rows were measured with.
 
-    records: the versions of each measurement, where each has its own; the machine's by default. needs: packages besides
-    REQUIRED that the rows cannot do without.
+    Args:
+        records: The versions of each measurement if they differ, the machine's versions by default.
+        needs: Further packages that the rows depend on.
     """
     driver = f" (driver {machine.driver})" if machine.driver else ""
     yield from _sentence(
@@ -33,29 +34,33 @@ def measured(
     )
 
 
-def compiled(versions: Mapping[str, str]) -> Iterator[str]:
-    """Yield the same lines for what was compiled and not run."""
+def compiled_lines(versions: Mapping[str, str]) -> Iterator[str]:
+    """Yield the same lines for kernels that were compiled but not run."""
     yield from _sentence("Compiled", [versions], ())
 
 
-def listed(versions: Mapping[str, str]) -> str:
-    """Return the versions that decide on a measurement, as "torch 2.11.0, Triton 3.6.0", or that there are none."""
-    known = [f"{name} {versions[package]}" for package, name in PACKAGES.items() if package in versions]
-    return ", ".join(known) or "versions were not recorded"
+def format_versions(versions: Mapping[str, str]) -> str:
+    """Format the versions that influence a measurement, as "torch 2.11.0, Triton 3.6.0", or say that there are none."""
+    parts = [f"{name} {versions[package]}" for package, name in PACKAGES.items() if package in versions]
+    return ", ".join(parts) or "versions were not recorded"
 
 
-def _sentence(begin: str, records: Sequence[Mapping[str, str]], needs: Iterable[str]) -> Iterator[str]:
+def _sentence(beginning: str, records: Sequence[Mapping[str, str]], needs: Iterable[str]) -> Iterator[str]:
     recorded = [versions for versions in records if PACKAGES.keys() & versions.keys()]
     yield ""
     if not recorded:
-        yield f"{begin}. The versions were not recorded."
+        yield f"{beginning}. The versions were not recorded."
         return
     by_package = {
         package: list(dict.fromkeys(versions[package] for versions in recorded if package in versions))
         for package in PACKAGES
     }
-    known = [f"{PACKAGES[package]} {' and '.join(found)}" for package, found in by_package.items() if found]
-    sentences = [f"{begin} with {', '.join(known)}."]
+    parts = [
+        f"{PACKAGES[package]} {' and '.join(package_versions)}"
+        for package, package_versions in by_package.items()
+        if package_versions
+    ]
+    sentences = [f"{beginning} with {', '.join(parts)}."]
     if unknown := [PACKAGES[package] for package in (*REQUIRED, *needs) if not by_package[package]]:
         sentences.append(f"The version of {' and '.join(unknown)} was not recorded.")
     if len(recorded) < len(records):

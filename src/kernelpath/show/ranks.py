@@ -1,4 +1,4 @@
-"""Functions of a notebook on several ranks: run as submissions are, counted, and drawn on simulated links."""
+"""Run functions of a notebook on several ranks, as submissions run, count them, and draw them on simulated links."""
 
 from __future__ import annotations
 
@@ -35,8 +35,11 @@ def run(
 ) -> GroupResult:
     """Call a function of the notebook on `world` ranks, each in a process of its own.
 
-    inputs: each rank is given its row of every tensor, and fabric.Layers as layers. collectives: those of
-    torch.distributed that it may call. What goes wrong is the result's complaint.
+    Errors are reported as the result's complaint.
+
+    Args:
+        inputs: Tensors of which each rank gets its row, and fabric.Layers, which every rank gets as layers.
+        collectives: The functions of torch.distributed that it may call.
     """
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "ranks.py"
@@ -59,21 +62,21 @@ def run(
 
 
 def told(ran: GroupResult) -> str:
-    """How a call ended, in a line."""
+    """Return the outcome of a call as one line."""
     return f"{ran.finding.verdict.value}: {ran.finding.cause}" if ran.finding else "every rank returned"
 
 
 def draw(timelines: Mapping[str, Timeline]) -> Figure:
-    """What every rank does, over time in µs; a panel for each label, all with one scale.
+    """Draw the activities of every rank over time in µs, one panel for each label, all with the same scale.
 
     A rank has two rows: its program above, its messages or collectives below.
     """
-    ranks = [max((span.rank for span in one.spans), default=0) + 1 for one in timelines.values()]
+    ranks = [max((span.rank for span in timeline.spans), default=0) + 1 for timeline in timelines.values()]
     figure = Figure(figsize=(5.6, 0.4 * sum(ranks) + 0.9 * len(ranks)), layout="constrained")
     panels = figure.subplots(len(timelines), 1, sharex=True, squeeze=False, height_ratios=ranks)[:, 0]
-    kinds = dict.fromkeys(span.kind for one in timelines.values() for span in one.spans)
-    for axes, (label, one), count in zip(panels, timelines.items(), ranks, strict=True):
-        for span in one.spans:
+    kinds = dict.fromkeys(span.kind for timeline in timelines.values() for span in timeline.spans)
+    for axes, (label, timeline), count in zip(panels, timelines.items(), ranks, strict=True):
+        for span in timeline.spans:
             row = span.rank + (0.0 if span.kind in ("compute", "wait") else 0.42)
             width = 1e6 * (span.end - span.begin)
             axes.broken_barh(
@@ -81,7 +84,7 @@ def draw(timelines: Mapping[str, Timeline]) -> Figure:
             )
         axes.set_yticks([rank + 0.2 for rank in range(count)], [f"rank {rank}" for rank in range(count)], fontsize=8)
         axes.set_ylim(count - 0.3, -0.3)
-        axes.set_title(f"{label}: {1e6 * one.end:,.1f} µs", fontsize=9, color=INK, loc="left")
+        axes.set_title(f"{label}: {1e6 * timeline.end:,.1f} µs", fontsize=9, color=INK, loc="left")
         axes.spines[["top", "right"]].set_visible(False)
     panels[-1].set_xlabel("µs", fontsize=8)
     figure.legend(
@@ -94,57 +97,57 @@ def draw(timelines: Mapping[str, Timeline]) -> Figure:
     return figure
 
 
-def measured(what: str, **environment: str) -> Any:
-    """What benchmarks/all_reduce.py finds on the GPUs of this machine: its "map", "all_reduce" or "overlap"."""
+def measured(experiment: str, **environment: str) -> Any:
+    """Return what benchmarks/all_reduce.py measures on this machine's GPUs: its "map", "all_reduce" or "overlap"."""
     program = registry.course() / "benchmarks" / "all_reduce.py"
     path = os.pathsep.join(entry for entry in sys.path if entry)
-    done = subprocess.run(
-        [sys.executable, str(program), what],
+    process = subprocess.run(
+        [sys.executable, str(program), experiment],
         env={**os.environ, "PYTHONPATH": path, **environment},
         stdout=subprocess.PIPE,
         text=True,
         check=True,
         timeout=300,
     )
-    return json.loads(done.stdout.splitlines()[-1])[what]
+    return json.loads(process.stdout.splitlines()[-1])[experiment]
 
 
 def seconds(links: Links, size: int) -> float:
-    """Of a message of so many bytes."""
+    """Return the duration of a message of `size` bytes."""
     return links.latency + size / links.bandwidth
 
 
-def fitted(taken: Mapping[int, float], small: int, large: int) -> Links:
-    """The line through two of the times, in µs by bytes."""
-    bandwidth = (large - small) / (taken[large] - taken[small]) * 1e6
-    return Links(latency=taken[small] / 1e6 - small / bandwidth, bandwidth=bandwidth)
+def fitted(microseconds: Mapping[int, float], small: int, large: int) -> Links:
+    """Fit links through two times, which are in µs by bytes."""
+    bandwidth = (large - small) / (microseconds[large] - microseconds[small]) * 1e6
+    return Links(latency=microseconds[small] / 1e6 - small / bandwidth, bandwidth=bandwidth)
 
 
 def half_bandwidth(links: Links) -> float:
-    """Bytes of the message that reaches half of the bandwidth."""
+    """Return the message size in bytes that reaches half of the bandwidth."""
     return links.latency * links.bandwidth
 
 
 def ring_seconds(links: Links, world: int, size: int) -> float:
-    """Of an all-reduce of so many bytes as a ring: each step moves a chunk and waits for the one before."""
+    """Return the duration of a ring all-reduce of `size` bytes, in which each step waits for the one before."""
     return 2 * (world - 1) * seconds(links, size // world)
 
 
 def two_shot_seconds(links: Links, world: int, size: int) -> float:
-    """In two steps, each with a message to every other rank through one port."""
+    """Return the duration of a two-shot all-reduce: two steps, each with a message to every peer through one port."""
     return 2 * seconds(links, (world - 1) * size // world)
 
 
 def one_shot_seconds(links: Links, world: int, size: int) -> float:
-    """In one step, with the whole vector to every other rank through one port."""
+    """Return the duration of a one-shot all-reduce: the whole vector to every peer through one port."""
     return seconds(links, (world - 1) * size)
 
 
 def crossover(links: Links, world: int) -> float:
-    """Bytes up to which one shot is faster than two."""
+    """Return the size in bytes up to which one shot is faster than two."""
     return links.latency * links.bandwidth / ((world - 1) * (1 - 2 / world))
 
 
 def peak(links: int, each: float) -> float:
-    """GB/s of so many links side by side."""
+    """Return the GB/s of `links` parallel links."""
     return links * each

@@ -1,6 +1,6 @@
-"""Sums and histograms between the simplest kernel and the reference, which the notebook of week 6 counts and times.
+"""Provide sums and histograms between the simplest kernel and the reference, which the notebook of week 6 counts.
 
-It does not print them, because each solves a star of an exercise.
+The notebook does not print them, because each solves a star of an exercise.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from functools import cache
 
 import torch
 
-from kernelpath.lanes import cuda
+from warpcheck.frontends import cuda
 
 _SUM = r"""
 enum { ATOMICS, LAST_BLOCK, GRID, SECOND_LAUNCH };
@@ -124,17 +124,17 @@ __global__ void __launch_bounds__(1024, 2) histogram(const uint4* x, int* counts
 """
 
 FINISHES = ("atomics", "last block", "grid barrier", "second launch")
-"""How the sums of the blocks come together, as the kernel numbers them."""
+"""The ways to combine the sums of the blocks, in the order of the kernel's enumeration."""
 
 OWNERS = ("block", "warp", "lane")
-"""Who has a copy of the counters to itself."""
+"""The owners of a private copy of the counters, in the order of the kernel's enumeration."""
 
 _THREADS = 256
 
 
 @cache
 def _sum(width: int, loads: int, finish: str) -> cuda.Kernel:
-    """One object for each, so that it is loaded once."""
+    """Return one object for each variant, so that each is loaded once."""
     cooperative = finish == "grid barrier"
     header = "#define COOPERATIVE\n#include <cooperative_groups.h>\n" if cooperative else ""
     name = f"vector_sum<{width}, {loads}, {FINISHES.index(finish)}>"
@@ -150,16 +150,20 @@ def _histogram(owner: str, constant: bool) -> cuda.Kernel:
 def vector_sum(
     x: torch.Tensor, width: int = 4, loads: int = 4, finish: str = "atomics", resident: int = 4
 ) -> torch.Tensor:
-    """The sum of a float32 vector whose length is a multiple of `width`.
+    """Return the sum of a float32 vector whose length is a multiple of `width`.
 
-    A thread has `loads` loads of `width` floats in flight. finish: one of FINISHES. resident: blocks of 256 threads per
-    SM.
+    A thread has `loads` loads of `width` floats in flight.
+
+    Args:
+        finish: One of FINISHES.
+        resident: Blocks of 256 threads per SM.
     """
     count = x.numel() // width
     blocks = min(-(-count // (_THREADS * loads)), resident * _processors(x.device))
     kernel = _sum(width, loads, finish)
     if finish == "second launch":
-        sums, out = x.new_empty(blocks), x.new_empty(1)
+        sums = x.new_empty(blocks)
+        out = x.new_empty(1)
         kernel[blocks, _THREADS](x, sums, count)
         _sum(1, 4, finish)[1, _THREADS](sums, out, blocks)
         return out
@@ -169,9 +173,11 @@ def vector_sum(
 
 
 def histogram(x: torch.Tensor, owner: str = "lane", constant: bool = True) -> torch.Tensor:
-    """How often each byte occurs, counted in shared memory. The number of bytes is a multiple of 16.
+    """Count how often each byte occurs, in shared memory. The number of bytes is a multiple of 16.
 
-    owner: one of OWNERS. constant: the kernel adds the constant 1, else an argument that is 1.
+    Args:
+        owner: One of OWNERS.
+        constant: Let the kernel add the constant 1, otherwise an argument with the value 1.
     """
     vectors = x.numel() // 16
     counts = torch.zeros(256, dtype=torch.int32, device=x.device)

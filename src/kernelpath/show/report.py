@@ -1,4 +1,4 @@
-"""The web page of a learner's progress: one static HTML file from what kp check saved; nothing is graded again."""
+"""Render the web page of a learner's progress: one static HTML file from the reports that kp check saved."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from kernelpath import words
 from kernelpath.course import registry
-from kernelpath.course.progress import Kept, Progress, Record
+from kernelpath.course.progress import Progress, Record, SavedReport
 from kernelpath.course.registry import Item
 from kernelpath.grading.roofline import bandwidth
 from kernelpath.show import results, roofline, source, templates, view
@@ -21,18 +21,26 @@ from kernelpath.show.source import Line
 from kernelpath.verdict import Measurement, Report, Verdict
 
 ARITHMETIC = 1.01
-"""A ceiling this many times slower than memory alone would allow is that of arithmetic."""
+"""If the ceiling is this many times slower than memory alone, arithmetic sets it."""
 
-_INCHES_OF_A_NAME = 0.15
-_ROOM_AT_THE_RIGHT = 25  # times the largest intensity: what the roofs are stands there, beside the marks
-"""Height of a roofline for each name in it, from 30 on."""
+_INCHES_PER_NAME = 0.15  # height of a roofline for each name in it, from 30 names on
+_RIGHT_MARGIN_FACTOR = 25  # times the largest intensity, which leaves room for the labels of the roofs
 
-YOURS, REFERENCE, BASELINE = "yours", "reference", "baseline"
+
+YOURS = "yours"
+REFERENCE = "reference"
+BASELINE = "baseline"
 
 
 @dataclass(frozen=True)
 class Bar:
-    """One run. rate: its bandwidth in words. length: its speed over the fastest's. share: of the measured ceiling."""
+    """One measured run.
+
+    Attributes:
+        rate: The bandwidth as text.
+        length: The speed relative to the fastest run.
+        share: The share of the measured ceiling.
+    """
 
     role: str
     seconds: float
@@ -42,23 +50,30 @@ class Bar:
 
 
 @dataclass(frozen=True)
-class Exercise:
-    """What the page shows of one exercise. last, timed: the reports kept, if any."""
+class ExerciseProgress:
+    """The part of the page about one exercise.
+
+    Attributes:
+        last: The report of the last grading, if it was saved.
+        timed: The last report with a measurement, if it was saved.
+    """
 
     item: Item
     record: Record
-    last: Kept | None
-    timed: Kept | None
+    last: SavedReport | None
+    timed: SavedReport | None
 
     @property
     def state(self) -> str:
-        """In a word, for the color: passed, tried or new."""
-        begun = self.last is not None and self.last.report.verdict is not Verdict.NOT_STARTED
-        return "passed" if self.record.passed else "tried" if begun else "new"
+        """Return the state that determines the color: passed, tried or new."""
+        is_started = self.last is not None and self.last.report.verdict is not Verdict.NOT_STARTED
+        if self.record.passed:
+            return "passed"
+        return "tried" if is_started else "new"
 
     @property
     def earlier(self) -> bool:
-        """Whether it was passed before the last try, which was not."""
+        """Return whether the exercise was passed before the last try, which failed."""
         return self.record.passed is not None and self.last is not None and not self.last.report.verdict.passed
 
     @property
@@ -71,71 +86,76 @@ class Exercise:
 
     @property
     def sources(self) -> dict[str, list[Line]]:
-        """The sources with their traffic, by file name; only files that have any."""
+        """Return the sources with their traffic by file name, without files that have none."""
         if self.last is None:
             return {}
         return source.of_report(self.last.report.traffic, self.last.report.instructions, self.last.sources)
 
 
-def page(root: Path, records: Sequence[tuple[Item, Record]], kept: Progress) -> str:
-    """The page as HTML, from the progress and the reports kept of the checkout at `root`.
+def page(root: Path, records: Sequence[tuple[Item, Record]], progress: Progress) -> str:
+    """Return the page as HTML, from the progress and the reports saved in the checkout at `root`.
 
-    Raises ValidationError where a file of results/ cannot be understood.
+    Raises ValidationError if a file of results/ is invalid.
     """
     exercises = [
-        Exercise(item, record, kept.kept(item.stem), kept.kept(item.stem, "timed")) for item, record in records
+        ExerciseProgress(item, record, progress.load_report(item.stem), progress.load_report(item.stem, "timed"))
+        for item, record in records
     ]
-    own = _by_device(exercise.timed.report for exercise in exercises if exercise.timed)
-    recorded = {machine.gpu: machine.timed for machine in results.machines(registry.course(root)) if machine.timed}
-    others = {device: reports for device, reports in recorded.items() if device not in own}
+    own_reports = _group_by_device(exercise.timed.report for exercise in exercises if exercise.timed)
+    recorded_reports = {
+        machine.gpu: machine.timed for machine in results.machines(registry.course(root)) if machine.timed
+    }
+    other_devices = {device: reports for device, reports in recorded_reports.items() if device not in own_reports}
     return templates.render(
         "report.html",
         exercises=exercises,
         weeks={week: list(group) for week, group in groupby(exercises, key=lambda exercise: exercise.item.week)},
-        roofs=[Roofed(device, reports, (BASELINE, REFERENCE, YOURS)) for device, reports in own.items()],
-        recorded=[Roofed(device, reports, (BASELINE, REFERENCE)) for device, reports in others.items()],
+        roofs=[
+            DeviceRoofline(device, reports, (BASELINE, REFERENCE, YOURS)) for device, reports in own_reports.items()
+        ],
+        recorded=[DeviceRoofline(device, reports, (BASELINE, REFERENCE)) for device, reports in other_devices.items()],
         bars=bars,
         columns=source.columns,
-        colored=_colored,
+        colored=_highlight,
         mood=view.mood,
         titles={item.stem: item.title for item, _ in records},
-        scores=kept.scores(),
+        scores=progress.scores(),
         today=date.today().isoformat(),
     )
 
 
-def _colored(file: str, lines: Sequence[Line]) -> list[Markup]:
-    return source.colored(lines, "cuda" if Path(file).suffix == ".cu" else "python")
+def _highlight(file: str, lines: Sequence[Line]) -> list[Markup]:
+    return source.highlight_lines(lines, "cuda" if Path(file).suffix == ".cu" else "python")
 
 
-def _by_device(reports: Iterable[Report]) -> dict[str, list[Report]]:
-    found: dict[str, list[Report]] = {}
+def _group_by_device(reports: Iterable[Report]) -> dict[str, list[Report]]:
+    reports_by_device: dict[str, list[Report]] = {}
     for report in reports:
-        found.setdefault(report.device, []).append(report)
-    return found
+        reports_by_device.setdefault(report.device, []).append(report)
+    return reports_by_device
 
 
 def bars(measured: Measurement) -> list[Bar]:
-    """Baseline, the learner's kernel and the reference."""
+    """Return the bars of the baseline, the learner's kernel and the reference."""
     runs = {BASELINE: measured.baseline_seconds, YOURS: measured.seconds, REFERENCE: measured.reference_seconds}
     timed = {role: seconds for role, seconds in runs.items() if seconds is not None}
     fastest = min(timed.values())
     return [
-        Bar(role, seconds, rate(measured, seconds), fastest / seconds, measured.light_seconds / seconds)
+        Bar(role, seconds, format_rate(measured, seconds), fastest / seconds, measured.light_seconds / seconds)
         for role, seconds in timed.items()
     ]
 
 
-def rate(measured: Measurement, seconds: float) -> str:
-    """Operations per second where arithmetic sets the measured ceiling, else bytes per second."""
+def format_rate(measured: Measurement, seconds: float) -> str:
+    """Format operations per second if arithmetic sets the measured ceiling, else bytes per second."""
     if measured.light_seconds > ARITHMETIC * measured.compulsory_bytes / bandwidth(measured.ceilings):
         return words.arithmetic(measured.flops / seconds)
     return words.bandwidth(measured.compulsory_bytes / seconds)
 
 
 @dataclass(frozen=True)
-class Roofed:
-    """The roofline of one device with the runs of some roles; the last role's marks are named."""
+class DeviceRoofline:
+    """The roofline of one device with the runs of some roles, the last of which has named marks."""
 
     device: str
     reports: Sequence[Report]
@@ -147,7 +167,7 @@ class Roofed:
 
     @property
     def moving(self) -> list[str]:
-        """The kernels without arithmetic, which have no place on a roofline."""
+        """Return the kernels without arithmetic, which have no place on a roofline."""
         return [_name(report) for report, measured in self.runs if not measured.flops]
 
     @cached_property
@@ -172,18 +192,20 @@ class Roofed:
 
     @property
     def roof(self) -> roofline.Roof:
-        return roofline.Roof.measured({name: rate for _, one in self.runs for name, rate in one.ceilings.items()})
+        return roofline.Roof.measured(
+            {name: format_rate for _, measurement in self.runs for name, format_rate in measurement.ceilings.items()}
+        )
 
     @property
     def svg(self) -> Markup:
-        hovers = {f"mark-{place}": mark.hover for place, mark in enumerate(self.marks)}
+        hovers = {f"mark-{index}": mark.hover for index, mark in enumerate(self.marks)}
         named = sum(bool(mark.name) for mark in self.marks)
-        inches = (8, max(4.6, _INCHES_OF_A_NAME * named))
-        right = _ROOM_AT_THE_RIGHT * max((mark.intensity for mark in self.marks), default=0.0)
+        inches = (8, max(4.6, _INCHES_PER_NAME * named))
+        right = _RIGHT_MARGIN_FACTOR * max((mark.intensity for mark in self.marks), default=0.0)
         figure = roofline.draw(self.marks, self.roof, inches=inches, right=right)
         return templates.svg(figure, f"Roofline of {self.device}", hovers)
 
 
 def _name(report: Report) -> str:
-    """The exercise's name, without phase, week and letter."""
+    """Return the exercise's name without phase, week and letter."""
     return report.exercise.partition("/")[2].partition("_")[2]

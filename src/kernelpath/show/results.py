@@ -1,7 +1,7 @@
-"""Reads results/: what was measured on GPUs, a file for each machine.
+"""Read results/: measurements on GPUs, a file for each machine.
 
-notebooks.json has what notebooks recorded, cards.json what compiles for GPUs that are not here, and published.json what
-is wrong with kernels of public repositories.
+notebooks.json has the recordings of notebooks, cards.json the GPUs for which kernels compile, and published.json the
+faults in kernels of public repositories.
 """
 
 from __future__ import annotations
@@ -18,13 +18,17 @@ FOLDER = "results"
 RECORDINGS = "notebooks.json"
 CARDS = "cards.json"
 PUBLISHED = "published.json"
-OTHERS = (RECORDINGS, CARDS, PUBLISHED)
-"""The files that are of no machine."""
+OTHER_FILES = (RECORDINGS, CARDS, PUBLISHED)
+"""The files in the folder that do not describe a machine."""
 
 
 @dataclass(frozen=True)
-class Race:
-    """A reference kernel against other libraries. ratios: a peer's time over ours, as (median, low, high)."""
+class PeerComparison:
+    """A reference kernel compared with other libraries.
+
+    Attributes:
+        ratios: A peer's time over ours, as (median, low, high).
+    """
 
     exercise: str
     case: str
@@ -40,8 +44,8 @@ class Race:
 
 
 @dataclass(frozen=True)
-class Counted:
-    """The same counters, as ncu reads them on the GPU and as the PTX machine counts them."""
+class CounterPair:
+    """The same counters as ncu reads them on the GPU and as the PTX machine counts them."""
 
     ncu: Mapping[str, int]
     machine: Mapping[str, int]
@@ -49,7 +53,7 @@ class Counted:
 
 @dataclass(frozen=True)
 class Approximation:
-    """An approximate function: the share of equal values, the largest difference, and what the manual allows."""
+    """An approximate function: the share of equal values, the largest difference, and the manual's bound."""
 
     equal: float
     measure: str
@@ -58,8 +62,12 @@ class Approximation:
 
 
 @dataclass(frozen=True)
-class Planted:
-    """What compute-sanitizer's tool says of a planted bug. line: whether it names the line."""
+class SanitizerResult:
+    """The result of a compute-sanitizer tool for a planted bug.
+
+    Attributes:
+        line: Whether the tool names the line.
+    """
 
     tool: str
     found: bool
@@ -69,7 +77,7 @@ class Planted:
 
 @dataclass(frozen=True)
 class Machine:
-    """One file: a GPU, and whichever parts were measured on it in one go."""
+    """The contents of one file: a GPU, and the parts that were measured on it in one run."""
 
     gpu: str
     driver: str = ""
@@ -80,25 +88,30 @@ class Machine:
     rounds: int = 0
     confidence: float = 0.0
     reports: tuple[Report, ...] = ()
-    peers: tuple[Race, ...] = ()
-    counters: Mapping[str, Counted] = field(default_factory=dict)
-    corpus: Mapping[str, Counted] = field(default_factory=dict)
-    hopper: Mapping[str, Counted] = field(default_factory=dict)
-    kernels: Mapping[str, Counted] = field(default_factory=dict)
+    peers: tuple[PeerComparison, ...] = ()
+    counters: Mapping[str, CounterPair] = field(default_factory=dict)
+    corpus: Mapping[str, CounterPair] = field(default_factory=dict)
+    hopper: Mapping[str, CounterPair] = field(default_factory=dict)
+    kernels: Mapping[str, CounterPair] = field(default_factory=dict)
     units_in_the_last_place: Mapping[str, int] = field(default_factory=dict)
     functions: Mapping[str, Approximation] = field(default_factory=dict)
-    sanitizer: Mapping[str, Planted] = field(default_factory=dict)
+    sanitizer: Mapping[str, SanitizerResult] = field(default_factory=dict)
     a_a: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def timed(self) -> list[Report]:
-        """The reports with a measurement."""
+        """Return the reports that have a measurement."""
         return [report for report in self.reports if report.measurement is not None]
 
 
 @dataclass(frozen=True)
 class Recording:
-    """What a notebook measured on a GPU; value is any JSON. versions: of the packages, where they were recorded."""
+    """A measurement of a notebook on a GPU.
+
+    Attributes:
+        value: Any JSON value.
+        versions: The versions of the packages at the time of the recording.
+    """
 
     device: str
     date: str
@@ -108,10 +121,11 @@ class Recording:
 
 @dataclass(frozen=True)
 class Cards:
-    """Which reference kernels compile for which architecture: `dev.cards` writes it, on a machine without any.
+    """The architectures for which each reference kernel compiles, as `dev.cards` writes them.
 
-    obstacles: by exercise and architecture what keeps the kernel from it; nothing where it compiles and its launches
-    fit. versions: of the compilers.
+    Attributes:
+        versions: The versions of the compilers.
+        obstacles: The reason, by exercise and architecture; no entry where the kernel compiles and its launches fit.
     """
 
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -120,9 +134,13 @@ class Cards:
 
 @dataclass(frozen=True)
 class Collection:
-    """A public repository. commit: whose kernels were run. date: of that commit. kernels: so many of them were run.
+    """A public repository.
 
-    compiler: of its kernels, NVRTC, Triton or CuTe DSL.
+    Attributes:
+        commit: The commit whose kernels were run.
+        date: The date of that commit.
+        kernels: The number of kernels that were run.
+        compiler: NVRTC, Triton or CuTe DSL.
     """
 
     repository: str
@@ -133,10 +151,15 @@ class Collection:
 
 
 @dataclass(frozen=True)
-class Finding:
-    """What the PTX machine found in kernels of a collection.
+class PublishedFault:
+    """A fault that the PTX machine found in kernels of a collection.
 
-    file, line: where to look. launch: grid, block and sizes. message: as the machine words it. meaning: what follows.
+    Attributes:
+        file: The file to look at.
+        line: The line to look at.
+        launch: Grid, block and sizes.
+        message: The machine's message.
+        meaning: The consequence.
     """
 
     kind: str
@@ -151,62 +174,60 @@ class Finding:
 
 @dataclass(frozen=True)
 class Published:
-    """Kernels of public repositories on the PTX machine: launched as their authors do, at small and at odd sizes.
+    """Kernels of public repositories on the PTX machine, launched as their authors do at small and odd sizes.
 
-    compilers: their versions.
+    Attributes:
+        compilers: The versions of the compilers.
     """
 
     checked: str = ""
     compilers: Mapping[str, str] = field(default_factory=dict)
     collections: tuple[Collection, ...] = ()
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[PublishedFault, ...] = ()
 
     @property
     def kinds(self) -> list[str]:
-        """In the order of the file."""
+        """Return the kinds of faults in the order of the file."""
         return list(dict.fromkeys(finding.kind for finding in self.findings))
 
-    def collection(self, finding: Finding) -> Collection:
-        return next(one for one in self.collections if one.repository == finding.repository)
+    def collection(self, finding: PublishedFault) -> Collection:
+        return next(collection for collection in self.collections if collection.repository == finding.repository)
 
     def faulty(self, collection: Collection) -> int:
-        """In how many kernels of a collection something was found."""
-        found = (finding for finding in self.findings if finding.repository == collection.repository)
-        return len({kernel for finding in found for kernel in finding.kernels})
+        """Return the number of kernels of a collection that have a fault."""
+        findings = (finding for finding in self.findings if finding.repository == collection.repository)
+        return len({kernel for finding in findings for kernel in finding.kernels})
 
 
 def machines(root: Path) -> list[Machine]:
-    """The machines that were measured, by file name. Raises ValidationError, which names the file."""
-    files = sorted(path for path in (root / FOLDER).glob("*.json") if path.name not in OTHERS)
+    """Return the measured machines by file name. Raises ValidationError, which names the file."""
+    files = sorted(path for path in (root / FOLDER).glob("*.json") if path.name not in OTHER_FILES)
     return [read(path) for path in files]
 
 
 def read(path: Path) -> Machine:
-    """One machine's file. Raises OSError and ValidationError."""
-    return _decoded(path, Machine)
+    """Read one machine's file. Raises OSError and ValidationError."""
+    return _decode_file(path, Machine)
 
 
 def recordings(path: Path) -> dict[str, Recording]:
-    """What notebooks recorded in a file, by the name of the measurement; nothing where there is no file.
-
-    Raises ValidationError.
-    """
-    return _decoded(path, dict[str, Recording]) if path.is_file() else {}
+    """Read the recordings of notebooks by the measurement's name; none without the file. Raises ValidationError."""
+    return _decode_file(path, dict[str, Recording]) if path.is_file() else {}
 
 
 def cards(root: Path) -> Cards:
-    """What was compiled; nothing where there is no file. Raises ValidationError."""
+    """Read which kernels compile where; nothing without the file. Raises ValidationError."""
     path = root / FOLDER / CARDS
-    return _decoded(path, Cards) if path.is_file() else Cards()
+    return _decode_file(path, Cards) if path.is_file() else Cards()
 
 
 def published(root: Path) -> Published:
-    """What was found in public repositories; nothing where there is no file. Raises ValidationError."""
+    """Read the faults in public repositories; nothing without the file. Raises ValidationError."""
     path = root / FOLDER / PUBLISHED
-    return _decoded(path, Published) if path.is_file() else Published()
+    return _decode_file(path, Published) if path.is_file() else Published()
 
 
-def _decoded(path: Path, kind: type[_T]) -> _T:
+def _decode_file(path: Path, kind: type[_T]) -> _T:
     try:
         return decode(path.read_bytes(), kind)
     except ValidationError as error:

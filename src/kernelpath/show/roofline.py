@@ -1,7 +1,7 @@
-"""The roofline, drawn by one function for terminals' pictures, notebooks and the web page.
+"""Draw a roofline, for the pictures of terminals, notebooks and the web page.
 
-It is Williams, Waterman and Patterson's (Communications of the ACM 52(4), 2009), from ceilings that were measured in
-the same process as the kernels, never from a data sheet.
+The model is Williams, Waterman and Patterson's (Communications of the ACM 52(4), 2009). The ceilings are measured in
+the same process as the kernels and never taken from a data sheet.
 """
 
 from __future__ import annotations
@@ -23,22 +23,27 @@ from kernelpath.show.palette import INK, OTHERS, QUIET, color
 COMPULSORY = "operations per byte of compulsory traffic"
 
 _SHAPES = {"yours": ("o", "full", 6), "reference": ("s", "none", 10), "baseline": ("D", "full", 5)}
-"""Marker, filling and size of a role; those of equal kernels are still told apart where they lie on each other."""
+"""Marker, filling and size of each role. Marks of equal kernels can be told apart where they overlap."""
 
 _MARKERS = "^vPX*pdh"
-_MARK = 12.0  # points that a mark takes
-_ROOM = 1.5  # of a roof over the one below, for the words between them
-_STEPS = 60  # places along a roof at which the words may stand
-_LEGEND = (100.0, 60.0)  # room for the legend, in points of width and height
+_MARK_POINTS = 12.0  # width of a mark in points
+_MIN_ROOF_RATIO = 1.5  # ratio of two roofs that leaves room for a label between them
+_LABEL_STEPS = 60  # candidate positions of a label along a roof
+_LEGEND_POINTS = (100.0, 60.0)  # width and height of the legend in points
 
 
 @dataclass(frozen=True)
 class Mark:
     """A kernel on a roofline.
 
-    label: in the legend, with the role first; marks of equal label look alike. intensity: operations per byte.
-    rate: operations per second. light: the rate at the measured ceiling, to which a dotted line leads; 0 for none.
-    name: stands beside the mark. link: where a click on it leads in a page. hover: what a page shows under the mouse.
+    Attributes:
+        label: The text in the legend, with the role first. Marks with equal labels look alike.
+        intensity: Operations per byte.
+        rate: Operations per second.
+        light: The rate at the measured ceiling, to which a dotted line leads; 0 for no line.
+        name: The name beside the mark.
+        link: The target of a click on the mark in a page.
+        hover: The text that a page shows under the mouse.
     """
 
     label: str
@@ -51,23 +56,23 @@ class Mark:
 
     @property
     def place(self) -> tuple[float, float]:
-        """Where it stands: operations per byte, and TFLOP/s."""
+        """Return the coordinates: operations per byte, and TFLOP/s."""
         return self.intensity, self.rate / 1e12
 
 
 @dataclass(frozen=True)
 class Roof:
-    """What a machine can do: bytes per second, and operations per second by what is computed."""
+    """The limits of a machine: bytes per second, and operations per second by kind of arithmetic."""
 
     memory: float
     arithmetic: Mapping[str, float]
 
     @classmethod
     def measured(cls, ceilings: Mapping[str, float]) -> Roof:
-        """From ceilings as `work.ceilings.measure` names them."""
-        products = {name.removeprefix("matmul_"): rate for name, rate in ceilings.items() if "matmul_" in name}
-        told = {f"{name} product, {words.arithmetic(rate)}": rate for name, rate in products.items()}
-        return cls(bandwidth(ceilings), told)
+        """Create a roof from ceilings as `work.ceilings.measure` names them."""
+        gemm_rates = {name.removeprefix("matmul_"): rate for name, rate in ceilings.items() if "matmul_" in name}
+        rates_by_label = {f"{name} product, {words.arithmetic(rate)}": rate for name, rate in gemm_rates.items()}
+        return cls(bandwidth(ceilings), rates_by_label)
 
 
 def draw(
@@ -80,33 +85,40 @@ def draw(
     along: str = "memory",
     right: float = 0,
 ) -> Figure:
-    """Kernels under the roof of a machine: what they do in a second over what they do for each byte.
+    """Draw kernels under the roof of a machine: operations per second over operations per byte.
 
-    A kernel that lives on its caches may stand above the slanted line. x, y: what the axes say. inches: width and
-    height. along: what the slanted line is the bandwidth of. right: an intensity that has to be inside the picture.
+    A kernel whose data stays in cache may be above the slanted line.
+
+    Args:
+        x: The label of the horizontal axis.
+        y: The label of the vertical axis.
+        inches: Width and height.
+        along: The memory whose bandwidth the slanted line is.
+        right: An intensity that must be inside the picture.
     """
     figure = Figure(figsize=inches)
     figure.subplots_adjust(left=0.72 / inches[0], right=0.98, bottom=0.12, top=0.97)
     axes = figure.subplots()
     _draw_roof(axes, roof, marks, along, right)
-    shapes, named = _shapes(marks), set[str]()
-    for place, mark in enumerate(marks):
+    shapes = _choose_shapes(marks)
+    labels_in_legend = set[str]()
+    for index, mark in enumerate(marks):
         marker, filling, size, shade = shapes[mark.label]
-        (drawn,) = axes.plot(
+        (line,) = axes.plot(
             *mark.place,
             marker,
             color=shade,
             fillstyle=filling,
             markersize=size,
             markeredgewidth=1.5,
-            label=mark.label if mark.label not in named else None,
+            label=mark.label if mark.label not in labels_in_legend else None,
         )
-        named.add(mark.label)
+        labels_in_legend.add(mark.label)
         if mark.light:
             axes.vlines(mark.intensity, mark.place[1], mark.light / 1e12, color=QUIET, linestyle=":", zorder=1)
         if mark.link:
-            drawn.set_url(mark.link)
-            drawn.set_gid(f"mark-{place}")
+            line.set_url(mark.link)
+            line.set_gid(f"mark-{index}")
     _draw_names(axes, marks)
     axes.set_xlabel(x, fontsize=9, color=INK)
     axes.set_ylabel(y, fontsize=9, color=INK)
@@ -120,24 +132,24 @@ def draw(
     return figure
 
 
-def _shapes(marks: Sequence[Mark]) -> dict[str, tuple[str, str, int, str]]:
-    """Marker, filling, size and color by label: those of the roles, and others in their order."""
-    found: dict[str, tuple[str, str, int, str]] = {}
+def _choose_shapes(marks: Sequence[Mark]) -> dict[str, tuple[str, str, int, str]]:
+    """Return marker, filling, size and color by label: those of the roles, then a cycle for all others."""
+    shapes: dict[str, tuple[str, str, int, str]] = {}
     for label in dict.fromkeys(mark.label for mark in marks):
-        place = len(found)
-        other = (_MARKERS[place % len(_MARKERS)], "none", 7)
-        shape = next((shape for role, shape in _SHAPES.items() if label.startswith(role)), other)
-        found[label] = (*shape, color(label, OTHERS[place % len(OTHERS)]))
-    return found
+        index = len(shapes)
+        default = (_MARKERS[index % len(_MARKERS)], "none", 7)
+        shape = next((shape for role, shape in _SHAPES.items() if label.startswith(role)), default)
+        shapes[label] = (*shape, color(label, OTHERS[index % len(OTHERS)]))
+    return shapes
 
 
-def _draw_roof(axes: Axes, roof: Roof, marks: Sequence[Mark], along: str, further: float) -> None:
-    """The slope of memory, bent where the fastest arithmetic begins; a line for each slower one."""
+def _draw_roof(axes: Axes, roof: Roof, marks: Sequence[Mark], along: str, required_right: float) -> None:
+    """Draw the slope of memory up to the fastest arithmetic, and a line for each slower arithmetic."""
     memory = roof.memory / 1e12
-    ridges = sorted(((rate / roof.memory, rate / 1e12, told) for told, rate in roof.arithmetic.items()), reverse=True)
+    ridges = sorted(((rate / roof.memory, rate / 1e12, label) for label, rate in roof.arithmetic.items()), reverse=True)
     places = [mark.intensity for mark in marks] or [1.0]
     left = min([min(places) / 2, *(ridge / 8 for ridge, _, _ in ridges)])
-    right = max([4 * place for place in (*places, *(ridge for ridge, _, _ in ridges))] + [1.5 * further])
+    right = max([4 * place for place in (*places, *(ridge for ridge, _, _ in ridges))] + [1.5 * required_right])
     top = ridges[0][0] if ridges else right
     corners = [(left, left * memory), (top, top * memory), (right, top * memory)]
     axes.plot(*zip(*corners[: 3 if ridges else 2], strict=True), color=INK, linewidth=1.8)
@@ -148,49 +160,53 @@ def _draw_roof(axes: Axes, roof: Roof, marks: Sequence[Mark], along: str, furthe
     axes.set(xscale="log", yscale="log", xlim=(left, right), ylim=(lowest / 2, 2 * top * memory))
     axes.xaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_major_formatter("{x:g}")
-    for rate, told in _told([(rate, told) for _, rate, told in ridges]):
-        _draw_told(axes, (rate / memory, right), rate, told, [mark.place for mark in marks])
+    for rate, label in _merge_roof_labels([(rate, label) for _, rate, label in ridges]):
+        _draw_roof_label(axes, (rate / memory, right), rate, label, [mark.place for mark in marks])
     first, rate = min((mark.place for mark in marks), default=(1.0, 0.0))
     clear = -15.0 if rate > memory * first else 8.0  # points; the first mark stands on the other side
-    _draw_along(axes, corners[:2], f"{along}, {words.bandwidth(roof.memory)}", clear)
+    _draw_slope_label(axes, corners[:2], f"{along}, {words.bandwidth(roof.memory)}", clear)
 
 
-def _told(roofs: Sequence[tuple[float, str]]) -> list[tuple[float, str]]:
-    """What stands above each roof, from the highest to the lowest; roofs with no room between them share a line."""
-    found: list[tuple[float, str]] = []
-    for rate, told in roofs:
-        if found and found[-1][0] < _ROOM * rate:
-            found[-1] = (found[-1][0], f"{told}; {found[-1][1]}")
+def _merge_roof_labels(roofs: Sequence[tuple[float, str]]) -> list[tuple[float, str]]:
+    """Return the label of each roof from the highest to the lowest. Roofs without room between them share a label."""
+    merged: list[tuple[float, str]] = []
+    for rate, label in roofs:
+        if merged and merged[-1][0] < _MIN_ROOF_RATIO * rate:
+            merged[-1] = (merged[-1][0], f"{label}; {merged[-1][1]}")
         else:
-            found.append((rate, told))
-    return found
+            merged.append((rate, label))
+    return merged
 
 
-def _draw_told(
-    axes: Axes, ends: tuple[float, float], rate: float, told: str, marks: Sequence[tuple[float, float]]
+def _draw_roof_label(
+    axes: Axes, ends: tuple[float, float], rate: float, label: str, marks: Sequence[tuple[float, float]]
 ) -> None:
-    """What a roof is, at its right end, unless marks are there: then further left, or below it."""
-    text = axes.text(ends[1], rate, told, ha="right", fontsize=8, color=INK)
+    """Draw the label of a roof at its right end, or further left or below the roof if marks are in the way."""
+    text = axes.text(ends[1], rate, label, ha="right", fontsize=8, color=INK)
     points = axes.transData.transform(marks) if marks else np.zeros((0, 2))
-    near = _MARK / 2 * axes.figure.dpi / 72
-    crowded = []
+    margin = _MARK_POINTS / 2 * axes.figure.dpi / 72
+    candidates = []
     for above in (True, False):
         text.set(y=1.06 * rate if above else rate / 1.06, va="bottom" if above else "top")
-        for x in np.geomspace(ends[1], ends[0], _STEPS):
+        for x in np.geomspace(ends[1], ends[0], _LABEL_STEPS):
             text.set_x(x)
             (left, low), (right, high) = text.get_window_extent().get_points()
             if left < axes.transData.transform((ends[0], rate))[0]:
                 break
-            inside = (points > (left - near, low - near)) & (points < (right + near, high + near))
-            crowded.append(
+            inside = (points > (left - margin, low - margin)) & (points < (right + margin, high + margin))
+            candidates.append(
                 (int(inside.all(1).sum()), not above, -x, text.get_position()[1], text.get_verticalalignment())
             )
-    _, _, x, y, side = min(crowded, default=(0, False, -ends[1], 1.06 * rate, "bottom"))
+    _, _, x, y, side = min(candidates, default=(0, False, -ends[1], 1.06 * rate, "bottom"))
     text.set(x=-x, y=y, va=side)
 
 
-def _draw_along(axes: Axes, slope: Sequence[tuple[float, float]], text: str, clear: float) -> None:
-    """Text along a slope, given by its ends. clear: points by which it stands above it, below it if negative."""
+def _draw_slope_label(axes: Axes, slope: Sequence[tuple[float, float]], text: str, clear: float) -> None:
+    """Draw text along a slope, given by its two ends.
+
+    Args:
+        clear: The distance in points above the slope, or below if negative.
+    """
     (x0, y0), (x1, y1) = axes.transData.transform(slope)
     angle = math.atan2(y1 - y0, x1 - x0)
     along = 12.0  # points
@@ -207,44 +223,50 @@ def _draw_along(axes: Axes, slope: Sequence[tuple[float, float]], text: str, cle
 
 
 def _draw_names(axes: Axes, marks: Sequence[Mark]) -> None:
-    """A name beside each mark that has one, with a line between them."""
-    scale, box = 72 / axes.figure.dpi, axes.bbox  # points to a pixel
+    """Draw a name beside each mark that has one, with a leader line."""
+    scale = 72 / axes.figure.dpi  # points per pixel
+    box = axes.bbox
     corner = np.array([box.x0, box.y0])
 
-    def at(place: tuple[float, float]) -> tuple[float, float]:
+    def to_points(place: tuple[float, float]) -> tuple[float, float]:
         x, y = (axes.transData.transform(place) - corner) * scale
         return float(x), float(y)
 
-    paper = naming.Paper(box.width * scale, box.height * scale)
+    canvas = naming.LabelCanvas(box.width * scale, box.height * scale)
     for line in axes.get_lines():
-        paper.cover_line([at((x, y)) for x, y in np.asarray(line.get_xydata())])
+        canvas.cover_line([to_points((x, y)) for x, y in np.asarray(line.get_xydata())])
     for text in axes.texts:
         (left, low), (right, high) = (text.get_window_extent().get_points() - corner) * scale
         if text.get_rotation():
-            paper.cover_line([(left, low), (right, high)], 14.0)
+            canvas.cover_line([(left, low), (right, high)], 14.0)
         else:
-            paper.cover([(left, low, right, high)])
-    paper.cover([(0, paper.size[1] - _LEGEND[1], _LEGEND[0], paper.size[1])])
-    for x, y in (at(mark.place) for mark in marks):
-        paper.cover([(x - _MARK / 2, y - _MARK / 2, x + _MARK / 2, y + _MARK / 2)])
+            canvas.cover([(left, low, right, high)])
+    canvas.cover([(0, canvas.size[1] - _LEGEND_POINTS[1], _LEGEND_POINTS[0], canvas.size[1])])
+    for x, y in (to_points(mark.place) for mark in marks):
+        canvas.cover([(x - _MARK_POINTS / 2, y - _MARK_POINTS / 2, x + _MARK_POINTS / 2, y + _MARK_POINTS / 2)])
     named = [mark for mark in marks if mark.name]
-    points = [at(mark.place) for mark in named]
-    crowds = naming.crowds(points)
-    middles = [points[crowd[len(crowd) // 2]] for crowd in crowds]
-    places = naming.place([[named[one].name for one in crowd] for crowd in crowds], middles, paper)
-    for crowd, (x, y), found in zip(crowds, middles, places, strict=True):
-        _name_crowd(axes, [named[one] for one in crowd], (found.x - x, found.y - y), found.side)
+    points = [to_points(mark.place) for mark in named]
+    groups = naming.find_crowds(points)
+    middles = [points[group[len(group) // 2]] for group in groups]
+    places = naming.place_labels([[named[index].name for index in group] for group in groups], middles, canvas)
+    for group, (x, y), position in zip(groups, middles, places, strict=True):
+        _draw_crowd_names(axes, [named[index] for index in group], (position.x - x, position.y - y), position.side)
 
 
-def _name_crowd(axes: Axes, marks: Sequence[Mark], end: tuple[float, float], side: tuple[float, float]) -> None:
-    """Names one under the other, and a line to the middle one's mark. end: of the line, in points from there."""
-    mark, (across, up) = marks[len(marks) // 2], side
+def _draw_crowd_names(axes: Axes, marks: Sequence[Mark], end: tuple[float, float], side: tuple[float, float]) -> None:
+    """Draw names one below the other, and a line to the middle name's mark.
+
+    Args:
+        end: The end of the line, in points from the mark.
+    """
+    mark = marks[len(marks) // 2]
+    across, up = side
     line: dict[str, Any] = {"arrowstyle": "-", "color": QUIET, "linewidth": 0.8, "shrinkA": 0, "shrinkB": 3}
     axes.annotate("", mark.place, xytext=end, textcoords="offset points", arrowprops=line)
     first = end[1] + naming.LINE_POINTS * (len(marks) - 1 + up * len(marks)) / 2
-    for row, one in enumerate(marks):
+    for row, named_mark in enumerate(marks):
         axes.annotate(
-            one.name,
+            named_mark.name,
             mark.place,
             xytext=(end[0] + 2 * across, first - naming.LINE_POINTS * row),
             textcoords="offset points",
@@ -252,5 +274,5 @@ def _name_crowd(axes: Axes, marks: Sequence[Mark], end: tuple[float, float], sid
             va="center",
             fontsize=naming.FONT_POINTS,
             color=INK,
-            url=one.link or None,
+            url=named_mark.link or None,
         )

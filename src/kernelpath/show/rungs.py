@@ -1,4 +1,4 @@
-"""Kernels between the naive one and the reference, which notebooks count and time.
+"""Provide kernels between the naive one and the reference, which notebooks count and time.
 
 Notebooks do not print them, because each solves a star of an exercise. Sizes are multiples of the tile.
 """
@@ -9,7 +9,7 @@ from functools import cache
 
 import torch
 
-from kernelpath.lanes import cuda
+from warpcheck.frontends import cuda
 
 _TRANSPOSE = r"""
 template <int WIDTH, int PITCH, int LOADS, bool DOWN>
@@ -137,51 +137,60 @@ __global__ void product(const float* a, const float* b, float* c, int n) {
 
 @cache
 def _kernel(source: str, name: str) -> cuda.Kernel:
-    """One object for each, so that it is loaded once: loading it at every launch costs more than 30 µs on a GPU."""
+    """Return one object per kernel, since loading a kernel at every launch costs more than 30 µs on a GPU."""
     return cuda.Kernel("rungs.cu", source, name)
 
 
 def transpose(x: torch.Tensor, width: int = 32, pitch: int = 33, loads: int = 4, down: bool = False) -> torch.Tensor:
-    """x.t() of a float32 matrix through tiles of `width` rows of `pitch` words; a thread loads `loads` elements.
+    """Transpose a float32 matrix through tiles of `width` rows of `pitch` words; a thread loads `loads` elements.
 
-    down: blocks of neighboring numbers lie below each other in x, else beside each other.
+    Args:
+        down: Number the blocks along the columns of x instead of the rows.
     """
     rows, columns = x.shape
     out = x.new_empty(columns, rows)
     kernel = _kernel(_TRANSPOSE, f"transpose<{width}, {pitch}, {loads}, {str(down).lower()}>")
-    across, high = columns // width, rows // width
-    kernel[(high, across) if down else (across, high), (width, width // loads)](x, out, rows, columns)
+    grid_columns = columns // width
+    grid_rows = rows // width
+    kernel[(grid_rows, grid_columns) if down else (grid_columns, grid_rows), (width, width // loads)](
+        x, out, rows, columns
+    )
     return out
 
 
 def tile(a: torch.Tensor, b: torch.Tensor, width: int = 32) -> torch.Tensor:
-    """a @ b of two square float32 matrices through tiles of `width`, one output per thread."""
-    n, c = a.shape[0], torch.empty_like(a)
+    """Multiply two square float32 matrices through tiles of `width`, one output per thread."""
+    n = a.shape[0]
+    c = torch.empty_like(a)
     _kernel(_TILE, f"product<{width}>")[(n // width, n // width), (width, width)](a, b, c, n)
     return c
 
 
 def outputs(a: torch.Tensor, b: torch.Tensor, width: int = 64, outputs: int = 4) -> torch.Tensor:
-    """a @ b of two square float32 matrices through tiles of `width`, `outputs` x `outputs` outputs per thread."""
-    n, c = a.shape[0], torch.empty_like(a)
+    """Multiply two square float32 matrices through tiles of `width`, `outputs` x `outputs` outputs per thread."""
+    n = a.shape[0]
+    c = torch.empty_like(a)
     kernel = _kernel(_OUTPUTS, f"product<{width}, {outputs}>")
     kernel[(n // width, n // width), (width // outputs) ** 2](a, b, c, n)
     return c
 
 
 def column(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """a @ b of two square float32 matrices through tiles of 64; a thread makes 8 outputs below each other."""
-    n, c = a.shape[0], torch.empty_like(a)
+    """Multiply two square float32 matrices through tiles of 64; a thread computes 8 outputs of a column."""
+    n = a.shape[0]
+    c = torch.empty_like(a)
     _kernel(_COLUMN, "product<64, 8>")[(n // 64, n // 64), 512](a, b, c, n)
     return c
 
 
 def vectors(a: torch.Tensor, b: torch.Tensor, warp_tiles: bool = False) -> torch.Tensor:
-    """a @ b of two square float32 matrices through tiles of 128, by 16-byte accesses, 8 x 8 outputs per thread.
+    """Multiply two square float32 matrices through tiles of 128, by 16-byte accesses, 8 x 8 outputs per thread.
 
-    warp_tiles: a warp makes 32 x 64 of the tile, and lanes that read the same 16 bytes are neighbors; else its threads
-    stand in rows of 16.
+    Args:
+        warp_tiles: Let a warp compute 32 x 64 of the tile, so that lanes that read the same 16 bytes are neighbors.
+            Otherwise its threads form rows of 16.
     """
-    n, c = a.shape[0], torch.empty_like(a)
+    n = a.shape[0]
+    c = torch.empty_like(a)
     _kernel(_VECTORS, f"product<{str(warp_tiles).lower()}>")[(n // 128, n // 128), 256](a, b, c, n)
     return c

@@ -1,4 +1,4 @@
-"""The index that the pages search: one script, which a page loads from beside itself, so that no server is needed."""
+"""Build the search index of the pages: one script, which a page loads from its own folder without a server."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _WORD = re.compile(r"[^\W_][\w.:]*\w|\w")
 
 
 @dataclass(frozen=True)
-class Place:
-    """Something that can be found: its link, what it is called, the page it is on, and its text in Markdown."""
+class SearchEntry:
+    """A search result: its link, its title, the title of its page, and its text in Markdown."""
 
     link: str
     title: str
@@ -23,17 +23,17 @@ class Place:
 
     @property
     def words(self) -> str:
-        """The words of its text, each once and in order; what the title says is not repeated."""
+        """Return the words of the text in order, each once and without the words of the title."""
         return " ".join(sorted(set(_words(self.text)) - set(_words(self.title))))
 
 
 def _words(text: str) -> list[str]:
-    """In lower case; a name such as cp.async is one word, and so is each of its parts."""
-    found = _WORD.findall(re.sub(r"\]\([^)]*\)", "]", text).lower())
-    return [part for word in found for part in {word, *re.split(r"[.:_]+", word)}]
+    """Return the words in lower case. A name such as cp.async is one word, and each of its parts is, too."""
+    words = _WORD.findall(re.sub(r"\]\([^)]*\)", "]", text).lower())
+    return [part for word in words for part in {word, *re.split(r"[.:_]+", word)}]
 
 
-def script(places: Iterable[Place]) -> str:
-    """The index and what searches it, as JavaScript."""
-    entries = [[place.link, place.title, place.page, place.words] for place in places]
-    return templates.render("search.js", entries=json.dumps(entries, ensure_ascii=False, separators=(",", ":")))
+def render_script(search_entries: Iterable[SearchEntry]) -> str:
+    """Return the index and the search function as JavaScript."""
+    rows = [[entry.link, entry.title, entry.page, entry.words] for entry in search_entries]
+    return templates.render("search.js", entries=json.dumps(rows, ensure_ascii=False, separators=(",", ":")))

@@ -1,4 +1,4 @@
-"""Where the course shows a term of the glossary: a picture, counters, a measurement, or an exercise that is checked."""
+"""Find where the course shows a term of the glossary: in a picture, a table, a measurement, or an exercise."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from dataclasses import dataclass
 from PIL import Image
 
 from kernelpath.show.book import Entry
-from kernelpath.show.weeks import Passage, Week, prose
+from kernelpath.show.weeks import NotebookSection, Week, render_markdown
 
-WIDTH, HEIGHT = 240, 176
-"""Pixels of a page that the picture of a term takes at most; it has twice as many."""
+WIDTH = 240
+HEIGHT = 176
+"""The maximum size of a term's picture in pixels of a page. The file has twice as many pixels."""
 
 COLORS = 48
-"""Of such a picture."""
+"""The palette size of such a picture."""
 
-ENOUGH = 3
-"""Points from which a section is about a term, and does not merely mention it."""
+MIN_RELEVANCE = 3
+"""The relevance from which on a section is about a term and does not merely mention it."""
 
-PLACES = {
+FIXED_PLACES = {
     "aligned": (8, 3),
     "arithmetic intensity": (1, 9),
     "atomic": (6, 1),
@@ -88,20 +89,25 @@ PLACES = {
     "workspace": (14, 7),
     "XU": (23, 1),
 }
-"""Week and section of a term whose word has other uses as well, or that a section shows without the word."""
+"""Week and section of terms whose word has other uses as well, or that a section shows without the word."""
 
 _CODE = re.compile(r"`([\w.:]{4,})`")
 
 
-Place = tuple[Week, Passage]
+Place = tuple[Week, NotebookSection]
 
 
 @dataclass(frozen=True)
-class Seen:
-    """A section that shows a term. how: as what. png: the picture, as base64; empty without one."""
+class TermExample:
+    """A section that shows a term.
+
+    Attributes:
+        how: The kind of example, such as "a picture".
+        png: The picture as base64, empty if there is none.
+    """
 
     week: Week
-    passage: Passage
+    passage: NotebookSection
     how: str
     png: str = ""
 
@@ -111,81 +117,96 @@ class Seen:
 
     @property
     def where(self) -> str:
-        """In words: "Week 3 · Measuring: 2 · Sectors"."""
+        """Return the place as text, such as "Week 3 · Measuring: 2 · Sectors"."""
         return (
-            f"{self.week.title}: {prose(self.passage.heading).striptags()}" if self.passage.anchor else self.week.title
+            f"{self.week.title}: {render_markdown(self.passage.heading).striptags()}"
+            if self.passage.anchor
+            else self.week.title
         )
 
     @property
     def thumbnail(self) -> bytes:
-        """The picture as a small PNG of few colors."""
-        given = Image.open(io.BytesIO(base64.b64decode(self.png))).convert("RGB")
-        given.thumbnail((2 * WIDTH, 2 * HEIGHT), Image.Resampling.LANCZOS)
+        """Return the picture as a small PNG with few colors."""
+        picture = Image.open(io.BytesIO(base64.b64decode(self.png))).convert("RGB")
+        picture.thumbnail((2 * WIDTH, 2 * HEIGHT), Image.Resampling.LANCZOS)
         file = io.BytesIO()
-        given.quantize(COLORS, dither=Image.Dither.NONE).save(file, "PNG", optimize=True)
+        picture.quantize(COLORS, dither=Image.Dither.NONE).save(file, "PNG", optimize=True)
         return file.getvalue()
 
 
-def _tables(passage: Passage) -> bool:
+def _has_table(passage: NotebookSection) -> bool:
     outputs = [
         output.get("data", {}).get("text/html", "") for cell in passage.code for output in cell.get("outputs", [])
     ]
     return any("<table" in html for html in outputs)
 
 
-def _calls(pattern: str) -> Callable[[Passage], bool]:
+def _calls(pattern: str) -> Callable[[NotebookSection], bool]:
     return lambda passage: any(re.search(pattern, cell.source) for cell in passage.code)
 
 
-OTHERS: Mapping[str, Callable[[Passage], bool]] = {
-    "a table": _tables,
+FALLBACKS: Mapping[str, Callable[[NotebookSection], bool]] = {
+    "a table": _has_table,
     "a measurement": _calls(r"notebook\.(on_gpu|times|contestants)\("),
     "an exercise": _calls(r"notebook\.check\("),
 }
-"""What shows a term where no picture does, the best first."""
+"""Examples of a term that has no picture, the best kind first."""
 
 
-def seen(entries: Iterable[Entry], weeks: Iterable[Week]) -> dict[str, Seen]:
-    """Of each term, by its anchor, the section that shows it best; nothing of a term that no section shows."""
+def find_examples(entries: Iterable[Entry], weeks: Iterable[Week]) -> dict[str, TermExample]:
+    """Return the section that shows each term best, by the term's anchor. Terms without such a section are left out."""
     places = [(week, passage) for week in weeks for passage in week.passages]
-    found = {}
+    examples = {}
     for entry in entries:
-        at = PLACES.get(entry.term)
-        pinned = [(week, passage) for week, passage in places if at == (week.number, passage.number)]
-        if best := _shown(pinned) if pinned else _told(entry, places):
-            found[entry.anchor] = best
-    return found
+        fixed_place = FIXED_PLACES.get(entry.term)
+        pinned = [(week, passage) for week, passage in places if fixed_place == (week.number, passage.number)]
+        if best := _best_example(pinned) if pinned else _find_by_text(entry, places):
+            examples[entry.anchor] = best
+    return examples
 
 
-def _told(entry: Entry, places: list[Place]) -> Seen | None:
-    """In a section that is about the term; else about what the glossary calls it in code; else that mentions either."""
+def _find_by_text(entry: Entry, places: list[Place]) -> TermExample | None:
+    """Find a section about the term, else one about its name in code, else one that mentions either."""
     names = [entry.term.strip("`"), *_CODE.findall(entry.text)]
-    for words, least in ((names[:1], ENOUGH), (names, ENOUGH), (names, 1)):
+    for words, min_relevance in ((names[:1], MIN_RELEVANCE), (names, MIN_RELEVANCE), (names, 1)):
         pattern = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, words))})(?:e?s)?(?!\w)", re.IGNORECASE)
-        parts = [word.casefold() for word in words]
-        points = [
-            _points(pattern, place[1]) if any(part in place[1].folded for part in parts) else 0 for place in places
+        lowercase_words = [word.casefold() for word in words]
+        relevances = [
+            _relevance(pattern, place[1]) if any(part in place[1].folded for part in lowercase_words) else 0
+            for place in places
         ]
-        about = [(point, place) for point, place in zip(points, places, strict=True) if point >= least]
-        if best := _shown([place for _, place in sorted(about, key=lambda one: -one[0])], pattern):
+        candidates = [
+            (relevance, place)
+            for relevance, place in zip(relevances, places, strict=True)
+            if relevance >= min_relevance
+        ]
+        if best := _best_example([place for _, place in sorted(candidates, key=lambda pair: -pair[0])], pattern):
             return best
     return None
 
 
-def _points(pattern: re.Pattern[str], passage: Passage) -> int:
-    heading, told = bool(pattern.search(passage.heading)), len(pattern.findall(passage.text))
-    defined = told and re.search(rf"\*\*{pattern.pattern}\*\*", passage.text, re.IGNORECASE) is not None
-    shown = sum(len(pattern.findall(cell.source)) for cell in passage.code)
-    return 8 * heading + 6 * bool(defined) + min(told, 6) + min(shown, 4)
+def _relevance(pattern: re.Pattern[str], passage: NotebookSection) -> int:
+    """Score how much a section is about a pattern: heading, bold definition, mentions in text, uses in code."""
+    heading = bool(pattern.search(passage.heading))
+    mentions = len(pattern.findall(passage.text))
+    defined = mentions and re.search(rf"\*\*{pattern.pattern}\*\*", passage.text, re.IGNORECASE) is not None
+    uses_in_code = sum(len(pattern.findall(cell.source)) for cell in passage.code)
+    return 8 * heading + 6 * bool(defined) + min(mentions, 6) + min(uses_in_code, 4)
 
 
-def _shown(places: list[Place], pattern: re.Pattern[str] | None = None) -> Seen | None:
-    """By the first place's picture, preferably one whose code has the pattern; else by what else a place has."""
+def _best_example(places: list[Place], pattern: re.Pattern[str] | None = None) -> TermExample | None:
+    """Return the first section with a picture, preferring code that matches the pattern; else the best fallback."""
     for week, passage in places:
         pictures = list(passage.pictures)
         if pictures:
-            _, png = max(pictures, key=lambda one: bool(pattern and pattern.search(one[0])))
-            return Seen(week, passage, "a picture", png)
+            _, png = max(pictures, key=lambda picture: bool(pattern and pattern.search(picture[0])))
+            return TermExample(week, passage, "a picture", png)
     return next(
-        (Seen(week, passage, how) for how, shows in OTHERS.items() for week, passage in places if shows(passage)), None
+        (
+            TermExample(week, passage, how)
+            for how, shows in FALLBACKS.items()
+            for week, passage in places
+            if shows(passage)
+        ),
+        None,
     )

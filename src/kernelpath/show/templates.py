@@ -1,4 +1,4 @@
-"""Fills the HTML pages in html/. Every page stands alone: no network, no server, light and dark."""
+"""Fill the HTML pages in html/. Every page is self-contained: no network, no server, light and dark."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _VARIABLES = {**{hue: role for role, hue in palette.ROLES.items()}, palette.INK: "ink", palette.QUIET: "quiet"}
-"""The variables of page.html that take the place of a picture's colors, for the sake of dark pages."""
+"""The variables of page.html that replace a picture's colors, so that dark pages can change them."""
 
 
 _FILTERS = ("case", "exact", "factor", "seconds", "share", "span", "stars")
 
 
 def render(name: str, **values: Any) -> str:
-    """The template `name` with its values; text is escaped. Raises jinja2.UndefinedError for a value left out."""
+    """Fill the template `name`, escaping text. Raises jinja2.UndefinedError for a missing value."""
     return _environment().get_template(name).render(values)
 
 
@@ -46,28 +46,30 @@ def _environment() -> Environment:
 
 
 def marked(text: str) -> Markup:
-    """A text of one of our Markdown files, with its code set as code."""
+    """Format a text of one of our Markdown files with its inline code as code elements."""
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(words.shown(text), quote=False)))
 
 
 def svg(figure: Figure, label: str, hovers: Mapping[str, str]) -> Markup:
-    """A figure as SVG to stand inside a page, with the page's colors and font.
+    """Return a figure as SVG to be embedded in a page, with the page's colors and font.
 
-    label: for screen readers. hovers: what is shown under the mouse, by the gid of what was drawn.
+    Args:
+        label: The text for screen readers.
+        hovers: The text shown under the mouse, by the gid of the drawn object.
     """
     from matplotlib import rc_context
 
     text = io.StringIO()
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": label, "savefig.transparent": True}):
         figure.savefig(text, format="svg", metadata={"Date": None})
-    drawn = text.getvalue()
-    drawn = drawn[drawn.index("<svg") :]
-    drawn = re.sub(r"<metadata>.*?</metadata>", "", drawn, count=1, flags=re.DOTALL)
-    drawn = re.sub(r'\s(xmlns|xmlns:xlink|width|height|version)="[^"]*"', "", drawn, count=5)
-    drawn = drawn.replace("<svg", f'<svg role="img" aria-label="{escape(label)}"', 1)
-    drawn = drawn.replace(' target="_blank"', "")  # links lead to other places of the page
+    markup = text.getvalue()
+    markup = markup[markup.index("<svg") :]
+    markup = re.sub(r"<metadata>.*?</metadata>", "", markup, count=1, flags=re.DOTALL)
+    markup = re.sub(r'\s(xmlns|xmlns:xlink|width|height|version)="[^"]*"', "", markup, count=5)
+    markup = markup.replace("<svg", f'<svg role="img" aria-label="{escape(label)}"', 1)
+    markup = markup.replace(' target="_blank"', "")  # links lead to targets in the same page
     for color, variable in _VARIABLES.items():
-        drawn = drawn.replace(color, f"var(--{variable})")
-    for gid, told in hovers.items():
-        drawn = drawn.replace(f'<g id="{gid}">', f'<g id="{gid}"><title>{escape(told)}</title>', 1)
-    return Markup(drawn)
+        markup = markup.replace(color, f"var(--{variable})")
+    for gid, hover in hovers.items():
+        markup = markup.replace(f'<g id="{gid}">', f'<g id="{gid}"><title>{escape(hover)}</title>', 1)
+    return Markup(markup)

@@ -1,4 +1,4 @@
-"""Matrix products by mma.sync in CuTe, each an idea short of the reference, which a notebook counts and times.
+"""Provide GEMMs by mma.sync in CuTe, each one idea short of the reference, which a notebook counts and times.
 
 Notebooks do not print them, because they solve stars of an exercise. Sizes are multiples of the tile.
 """
@@ -16,16 +16,20 @@ import torch
 from cutlass.cute.nvgpu import LoadCacheMode, cpasync, warp
 from cutlass.memory import SmemAllocator
 
-from kernelpath.lanes import cute as lane
+from warpcheck.frontends import cute as lane
 
-DEPTH, GROUP = 64, 8
+DEPTH = 64
+GROUP = 8
 
 
 class Rung(NamedTuple):
-    """What a product does; a block makes rows x columns of it with warps[0] x warps[1] warps.
+    """The features of a GEMM. A block computes rows x columns with warps[0] x warps[1] warps.
 
-    asynchronous: tiles come by cp.async, not through registers. swizzled: their rows are. stages: of the ring.
-    ahead: the fragments of a step of 16 are taken while the step before is multiplied.
+    Attributes:
+        asynchronous: Copy tiles by cp.async, not through registers.
+        swizzled: Swizzle the rows of the tiles.
+        stages: The stages of the ring.
+        ahead: Load the fragments of a k-step of 16 while the previous step is multiplied.
     """
 
     rows: int = 128
@@ -38,7 +42,7 @@ class Rung(NamedTuple):
 
 
 def _tile(rung: Rung, extent: int, by_k: bool):
-    """The ring of a's or b's tiles in shared memory: rows of 128 bytes along k, or across it."""
+    """Return the layout of a's or b's tiles in shared memory: rows of 128 bytes along k, or across k."""
     shape, stride = ((8, 64), (64, 1)) if by_k else ((64, 8), (1, 64))
     swizzle = cute.make_swizzle(3 if rung.swizzled else 0, 4, 3)
     atom = cute.make_composed_layout(swizzle, 0, cute.make_layout(shape, stride=stride))
@@ -46,7 +50,7 @@ def _tile(rung: Rung, extent: int, by_k: bool):
 
 
 def _vectors(op, dtype, threads: int, by_rows: bool):
-    """How threads copy a tile: eight of them take the 16-byte vectors of 64 neighboring elements."""
+    """Return a tiled copy in which eight threads take the 16-byte vectors of 64 contiguous elements."""
     atom = cute.make_copy_atom(op, dtype, num_bits_per_copy=128)
     if by_rows:
         return cute.make_tiled_copy_tv(
@@ -69,35 +73,46 @@ def _take(stage, q, *moves) -> None:
 def _multiply(a: cute.Tensor, b: cute.Tensor, out: cute.Tensor, mma: cute.TiledMma, rung: cutlass.Constexpr) -> None:
     thread, _, _ = cute.arch.thread_idx()
     block, _, _ = cute.arch.block_idx()
-    down, across = out.shape[0] // rung.rows, out.shape[1] // rung.columns
+    down = out.shape[0] // rung.rows
+    across = out.shape[1] // rung.columns
     first = block // (GROUP * across) * GROUP
     height = cutlass.min(down - first, GROUP)
-    row, column = first + block % (GROUP * across) % height, block % (GROUP * across) // height
+    row = first + block % (GROUP * across) % height
+    column = block % (GROUP * across) // height
 
-    memory, dtype, threads = SmemAllocator(), a.element_type, 32 * rung.warps[0] * rung.warps[1]
-    of_a, of_b = _tile(rung, rung.rows, True), _tile(rung, rung.columns, False)
+    memory = SmemAllocator()
+    dtype = a.element_type
+    threads = 32 * rung.warps[0] * rung.warps[1]
+    of_a = _tile(rung, rung.rows, True)
+    of_b = _tile(rung, rung.columns, False)
     shared_a = memory.allocate_tensor(dtype, of_a.outer, 1024, of_a.inner)
     shared_b = memory.allocate_tensor(dtype, of_b.outer, 1024, of_b.inner)
 
     op = cpasync.CopyG2SOp(LoadCacheMode.GLOBAL) if rung.asynchronous else cute.nvgpu.CopyUniversalOp()
-    copy_a, copy_b = _vectors(op, dtype, threads, True), _vectors(op, dtype, threads, False)
-    mine_a, mine_b = copy_a.get_slice(thread), copy_b.get_slice(thread)
+    copy_a = _vectors(op, dtype, threads, True)
+    copy_b = _vectors(op, dtype, threads, False)
+    mine_a = copy_a.get_slice(thread)
+    mine_b = copy_b.get_slice(thread)
     from_a = mine_a.partition_S(cute.local_tile(a, (rung.rows, DEPTH), (row, None)))
     from_b = mine_b.partition_S(cute.local_tile(b, (rung.columns, DEPTH), (column, None)))
-    to_a, to_b = mine_a.partition_D(shared_a), mine_b.partition_D(shared_b)
+    to_a = mine_a.partition_D(shared_a)
+    to_b = mine_b.partition_D(shared_b)
 
     part = mma.get_slice(thread)
     load_a = cute.make_tiled_copy_A(cute.make_copy_atom(warp.LdMatrix8x8x16bOp(False, 4), dtype), mma)
     load_b = cute.make_tiled_copy_B(cute.make_copy_atom(warp.LdMatrix8x8x16bOp(True, 4), dtype), mma)
-    rows_a, rows_b = load_a.get_slice(thread).partition_S(shared_a), load_b.get_slice(thread).partition_S(shared_b)
+    rows_a = load_a.get_slice(thread).partition_S(shared_a)
+    rows_b = load_b.get_slice(thread).partition_S(shared_b)
     fragments_a = mma.make_fragment_A(part.partition_A(shared_a)[None, None, None, 0])
     fragments_b = mma.make_fragment_B(part.partition_B(shared_b)[None, None, None, 0])
-    values_a, values_b = load_a.get_slice(thread).retile(fragments_a), load_b.get_slice(thread).retile(fragments_b)
+    values_a = load_a.get_slice(thread).retile(fragments_a)
+    values_b = load_b.get_slice(thread).retile(fragments_b)
     part_out = part.partition_C(cute.local_tile(out, (rung.rows, rung.columns), (row, column)))
     total = mma.make_fragment_C(part_out)
     total.fill(0.0)
 
-    steps, ahead = cute.size(from_a, mode=[3]), rung.stages - 1
+    steps = cute.size(from_a, mode=[3])
+    ahead = rung.stages - 1
     for stage in cutlass.range_constexpr(ahead):
         _fetch(stage, stage, (copy_a, from_a, to_a), (copy_b, from_b, to_b))
         cute.arch.cp_async_commit_group()
@@ -154,7 +169,7 @@ def _launch(a: cute.Tensor, b: cute.Tensor, out: cute.Tensor, rung: cutlass.Cons
 
 
 def product(a: torch.Tensor, b: torch.Tensor, rung: Rung) -> torch.Tensor:
-    """a @ b of contiguous bfloat16 matrices (m, k) and (k, n), whose sizes are multiples of the rung's tile and 64."""
+    """Multiply contiguous bfloat16 matrices (m, k) and (k, n), whose sizes are multiples of the tile and 64."""
     out = a.new_empty(a.shape[0], b.shape[1])
     lane.run(_launch, a, b.t(), out, rung)
     return out

@@ -1,4 +1,4 @@
-"""The picture of one measurement, as `kp bench` writes it."""
+"""Draw one measurement as `kp bench` writes it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from kernelpath.verdict import Measurement
 
 
 def draw(measured: Measurement) -> Figure:
-    """The learner's kernel, the reference kernel and the baseline, as one run timed them.
+    """Draw the learner's kernel, the reference kernel and the baseline as one run measured them.
 
-    Kernels that compute nothing have no place on a roofline: bars show their bandwidth.
+    A kernel without arithmetic has no place on a roofline. Bars show its bandwidth instead.
     """
     times = {"yours": measured.seconds, "reference": measured.reference_seconds, "baseline": measured.baseline_seconds}
     runs = {role: replace(measured, seconds=seconds) for role, seconds in times.items() if seconds is not None}
@@ -24,7 +24,8 @@ def draw(measured: Measurement) -> Figure:
     if not measured.flops:
         rates = {labels[role]: run.bytes_per_second / 1e9 for role, run in runs.items()}
         return plots.bars(rates, "GB/s", roof.memory / 1e9, f"dotted: memory, {words.bandwidth(roof.memory)}")
-    light, slowest = measured.flops / measured.light_seconds, max(runs, key=lambda role: runs[role].seconds)
+    light = measured.flops / measured.light_seconds
+    slowest = max(runs, key=lambda role: runs[role].seconds)
     marks = [
         roofline.Mark(
             label=labels[role],
@@ -38,7 +39,7 @@ def draw(measured: Measurement) -> Figure:
 
 
 def png(figure: Figure) -> bytes:
-    """The file of a figure."""
+    """Return a figure as a PNG file."""
     picture = io.BytesIO()
     figure.savefig(picture, format="png", dpi=150, bbox_inches="tight")
     return picture.getvalue()

@@ -1,4 +1,4 @@
-"""The notebooks of the book as HTML: text with its formulas as MathML, highlighted code, and outputs."""
+"""Render the notebooks of the book as HTML: text with its formulas as MathML, highlighted code, and outputs."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from nbformat import NotebookNode
 
 LEGIBLE = 1120
-"""Pixels of a picture up to which its text can still be read when a phone shows it whole; a wider one is scrolled."""
+"""The picture width in pixels up to which text is legible when a phone shows the whole picture. Wider ones scroll."""
 
-_NAMES = {"cuda": "CUDA", "cute": "CuTe"}
+_PHASE_NAMES = {"cuda": "CUDA", "cute": "CuTe"}
 _MATH = re.compile(
     r"(?P<code>```.*?```|`[^`\n]*`)|\$\$(?P<block>.+?)\$\$|\$(?P<inline>[^$\s](?:[^$\n]*[^$\s])?)\$", re.S
 )
@@ -35,8 +35,8 @@ _STYLE = re.compile(r"<style>.*?</style>", re.S)
 
 
 @dataclass(frozen=True)
-class Passage:
-    """A section of a notebook: its Markdown, without what is fenced, and its cells of code."""
+class NotebookSection:
+    """A section of a notebook: its Markdown without code blocks, and its code cells."""
 
     anchor: str
     heading: str
@@ -45,7 +45,7 @@ class Passage:
 
     @property
     def number(self) -> int:
-        """Its place among the sections, from 1; 0 for the beginning."""
+        """Return the section's number from 1, or 0 for the part before the first section."""
         return int(self.anchor.partition("-")[2] or 0)
 
     @property
@@ -54,12 +54,12 @@ class Passage:
 
     @cached_property
     def folded(self) -> str:
-        """All its words, for a search that minds no case."""
+        """Return all words of the section, case-folded."""
         return "\n".join([self.heading, *self.texts, *(cell.source for cell in self.code)]).casefold()
 
     @property
     def pictures(self) -> Iterator[tuple[str, str]]:
-        """The code that drew it, and the PNG as base64, for each picture."""
+        """Yield the code that drew each picture, and its PNG as base64."""
         for cell in self.code:
             for output in cell.get("outputs", []):
                 if "image/png" in output.get("data", {}):
@@ -68,7 +68,7 @@ class Passage:
 
 @dataclass(frozen=True)
 class Week:
-    """A notebook of the book as a page. items: its exercises."""
+    """A notebook of the book as a page, with its exercises in `items`."""
 
     path: Path
     notebook: NotebookNode
@@ -76,23 +76,23 @@ class Week:
 
     @property
     def page(self) -> str:
-        """The name of its file."""
+        """Return the name of the page's file."""
         return f"{self.path.stem}.html"
 
     @property
     def number(self) -> int:
-        """Of the week, as its file is named: week08_matmul."""
+        """Return the number of the week, from its file name: week08_matmul."""
         return int(re.sub(r"\D", "", self.path.stem.partition("_")[0]))
 
     def link(self, anchor: str) -> str:
-        """To one of its sections; to its beginning, which has no anchor."""
+        """Return a link to one of the page's sections, or to its start if the anchor is empty."""
         return f"{self.page}#{anchor}" if anchor else self.page
 
     @property
     def phase(self) -> str:
-        """In words: "Phase 1 · Architecture"."""
+        """Return the phase as text: "Phase 1 · Architecture"."""
         number, _, name = self.path.parent.name.partition("_")
-        return f"Phase {number} · {_NAMES.get(name, name.capitalize())}"
+        return f"Phase {number} · {_PHASE_NAMES.get(name, name.capitalize())}"
 
     @property
     def title(self) -> str:
@@ -100,26 +100,28 @@ class Week:
 
     @property
     def question(self) -> Markup:
-        """The question of the week, from the notebook's first cell; empty if it asks none."""
-        found = re.search(r"\*\*The question of this week:\*\* (.+)", self.notebook.cells[0].source)
-        return prose(found[1][0].upper() + found[1][1:]) if found else Markup()
+        """Return the question of the week from the notebook's first cell, empty if there is none."""
+        match = re.search(r"\*\*The question of this week:\*\* (.+)", self.notebook.cells[0].source)
+        return render_markdown(match[1][0].upper() + match[1][1:]) if match else Markup()
 
     @property
     def body(self) -> Markup:
-        """Text, code and outputs; each section's heading has an anchor."""
-        places = count(1)
-        return Markup(_HEADING.sub(lambda match: f'<h2 id="section-{next(places)}">{match[1]}</h2>', self._html))
+        """Return text, code and outputs; each section's heading has an anchor."""
+        numbers = count(1)
+        return Markup(_HEADING.sub(lambda match: f'<h2 id="section-{next(numbers)}">{match[1]}</h2>', self._html))
 
     @property
     def sections(self) -> list[tuple[str, Markup]]:
-        """Anchor and text of each section's heading."""
-        return [(f"section-{place}", Markup(text)) for place, text in enumerate(_HEADING.findall(self._html), start=1)]
+        """Return the anchor and the text of each section's heading."""
+        return [
+            (f"section-{number}", Markup(text)) for number, text in enumerate(_HEADING.findall(self._html), start=1)
+        ]
 
     @property
-    def passages(self) -> Iterator[Passage]:
-        """The beginning, which has no anchor, and each section."""
-        places = count(1)
-        passage = Passage("", self.title)
+    def passages(self) -> Iterator[NotebookSection]:
+        """Yield the part before the first section, which has no anchor, and each section."""
+        numbers = count(1)
+        passage = NotebookSection("", self.title)
         for cell in self.notebook.cells:
             if cell.cell_type == "code":
                 passage.code.append(cell)
@@ -128,7 +130,7 @@ class Week:
                 passage.texts.append(end)
                 for heading, text in zip(parts[::2], parts[1::2], strict=True):
                     yield passage
-                    passage = Passage(f"section-{next(places)}", heading, [text])
+                    passage = NotebookSection(f"section-{next(numbers)}", heading, [text])
         yield passage
 
     @cached_property
@@ -137,22 +139,22 @@ class Week:
 
 
 def weeks(root: Path) -> list[Week]:
-    """The weeks that the book of a checkout has, in order."""
+    """Return the weeks that the book of a checkout has, in order."""
     import nbformat
 
     items = registry.exercises(root)
     return [
-        Week(path, nbformat.read(path, as_version=4), tuple(item for item in items if _of(item, path)))
-        for path in book.copies(root)
+        Week(path, nbformat.read(path, as_version=4), tuple(item for item in items if _belongs_to(item, path)))
+        for path in book.executed_notebooks(root)
     ]
 
 
-def _of(item: Item, path: Path) -> bool:
+def _belongs_to(item: Item, path: Path) -> bool:
     return item.phase == path.parent.name and path.name.startswith(f"week{item.week:02d}_")
 
 
-def prose(markdown: str) -> Markup:
-    """Markdown as HTML, its formulas as MathML."""
+def render_markdown(markdown: str) -> Markup:
+    """Convert Markdown to HTML with its formulas as MathML."""
     from nbconvert.filters import markdown2html
 
     formulas: list[str] = []
@@ -181,7 +183,7 @@ def _body(notebook: NotebookNode) -> Markup:
     import nbformat
 
     copy = nbformat.from_dict(notebook)
-    copy.metadata["language_info"] = {"name": "python", "pygments_lexer": "ipython3"}  # the one that knows magics
+    copy.metadata["language_info"] = {"name": "python", "pygments_lexer": "ipython3"}  # the lexer that knows magics
     formulas: list[str] = []
     heading = ""
     for cell in copy.cells:
@@ -190,42 +192,45 @@ def _body(notebook: NotebookNode) -> Markup:
             cell.source = re.sub(r"\]\((?:[^)\s]*/)?(week\w+)\.ipynb", r"](\1.html", cell.source)
             cell.source = _without_formulas(cell.source, formulas)
         elif cell.cell_type == "code":
-            cell.outputs = [shown for output in cell.outputs if (shown := _output(output, heading))]
+            cell.outputs = [cleaned for output in cell.outputs if (cleaned := _clean_output(output, heading))]
     html, _ = _exporter().from_notebook_node(copy)
     return _with_formulas(html, formulas)
 
 
-def _output(output: Any, heading: str) -> Any:
-    """An output without its own styles, which the page has, and with a text for a picture; None if nothing is left."""
+def _clean_output(output: Any, heading: str) -> Any:
+    """Remove an output's own styles, which the page has, and add an alt text to a picture.
+
+    Return None if it is empty.
+    """
     data = output.get("data", {})
-    if data.get("text/html", "").startswith("<pre style"):  # of rich, whose colors are for light pages alone
+    if data.get("text/html", "").startswith("<pre style"):  # the output of rich, whose colors suit light pages only
         del data["text/html"]
     if "text/html" in data:
         data["text/html"] = _STYLE.sub("", data["text/html"])
         return output if data["text/html"].strip() else None
     if "image/png" in data:
-        about = output.metadata.setdefault("image/png", {})
-        about["alt"] = f"Figure: {heading}"
-        about["unconfined"] = width(data["image/png"]) > LEGIBLE
+        metadata = output.metadata.setdefault("image/png", {})
+        metadata["alt"] = f"Figure: {heading}"
+        metadata["unconfined"] = png_width(data["image/png"]) > LEGIBLE
     return output
 
 
-def width(picture: str) -> int:
-    """Of a PNG as base64, in pixels."""
-    found: int = struct.unpack(">I", base64.b64decode(picture[:32])[16:20])[0]
-    return found
+def png_width(picture: str) -> int:
+    """Return the width in pixels of a PNG in base64."""
+    pixels: int = struct.unpack(">I", base64.b64decode(picture[:32])[16:20])[0]
+    return pixels
 
 
 def _without_formulas(markdown: str, formulas: list[str]) -> str:
-    """The text with a word in place of each formula, which goes to the list as MathML."""
+    """Replace each formula by a placeholder, and append its MathML to `formulas`."""
 
-    def taken(match: re.Match[str]) -> str:
+    def replace_formula(match: re.Match[str]) -> str:
         if match["code"]:
             return match[0]
         formulas.append(_mathml(match["block"] or match["inline"], block=match["block"] is not None))
         return f"xformula{len(formulas) - 1}x"
 
-    return _MATH.sub(taken, markdown)
+    return _MATH.sub(replace_formula, markdown)
 
 
 def _with_formulas(html: str, formulas: list[str]) -> Markup:

@@ -1,6 +1,6 @@
-"""What a terminal shows while something takes long: what is being done, for how long, and how much longer it may take.
+"""Show on a terminal what takes long, how long it has taken, and how much longer it may take.
 
-Nothing is shown if the output is not a terminal.
+If the output is not a terminal, nothing is shown.
 """
 
 from __future__ import annotations
@@ -11,39 +11,47 @@ from contextlib import contextmanager
 
 from rich.console import Console
 
-Tell = Callable[[str], None]
+ReportStep = Callable[[str], None]
 
 
 @contextmanager
-def working(console: Console, label: str, about: float | None = None) -> Iterator[Tell]:
-    """Yields what to call with the step that begins. about: seconds that it took the last time."""
+def show_working(console: Console, label: str, last_seconds: float | None = None) -> Iterator[ReportStep]:
+    """Yield a function to call with the name of each step.
+
+    Args:
+        about: The seconds that it took the last time.
+    """
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as shown:
-        task = shown.add_task(label)
-        usual = f" (about {duration(about)} last time)" if about else ""
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task(label)
+        last_duration = f" (about {format_duration(last_seconds)} last time)" if last_seconds else ""
 
-        def tell(step: str) -> None:
-            shown.update(task, description=f"{label}: {step}{usual}")
+        def report_step(step: str) -> None:
+            progress.update(task, description=f"{label}: {step}{last_duration}")
 
-        yield tell
+        yield report_step
 
 
-class Several:
-    """Many things one after another, and how long the rest takes if it goes on like this."""
+class TaskSequence:
+    """Count tasks that run one after another, and estimate the remaining time."""
 
     def __init__(self, count: int) -> None:
-        self._count, self._done, self._begun = count, 0, time.monotonic()
+        self._count = count
+        self._done = 0
+        self._start = time.monotonic()
 
     def next(self, name: str) -> str:
-        """The label of the thing that begins: "3 of 18, about 4 min left: transpose"."""
-        each = (time.monotonic() - self._begun) / self._done if self._done else 0.0
-        left = f", about {duration(each * (self._count - self._done))} left" if self._done else ""
+        """Return the label of the next task: "3 of 18, about 4 min left: transpose"."""
+        seconds_per_task = (time.monotonic() - self._start) / self._done if self._done else 0.0
+        estimate = (
+            f", about {format_duration(seconds_per_task * (self._count - self._done))} left" if self._done else ""
+        )
         self._done += 1
-        return f"{self._done} of {self._count}{left}: {name}" if self._count > 1 else name
+        return f"{self._done} of {self._count}{estimate}: {name}" if self._count > 1 else name
 
 
-def duration(seconds: float) -> str:
-    """Roughly: "8 s", "4 min"."""
+def format_duration(seconds: float) -> str:
+    """Format a duration roughly: "8 s", "4 min"."""
     return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"

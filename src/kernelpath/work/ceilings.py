@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import torch
 
-from kernelpath.lanes import cuda
 from kernelpath.work.stopwatch import Stopwatch
+from warpcheck.frontends import cuda
 
 
 def measure_ceilings(stopwatch: Stopwatch, dtype: str | None = None) -> dict[str, float]:

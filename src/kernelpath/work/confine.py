@@ -18,10 +18,11 @@ from typing import Any
 
 import torch
 
-from kernelpath import course, files
+from kernelpath import course
 from kernelpath.course import places, registry
 from kernelpath.work import landlock, seccomp
 from kernelpath.work.messages import PRODUCT
+from warpcheck.cache import use_root
 
 SUBMISSION = "submission"
 """The name under which the worker imports a submission."""
@@ -109,7 +110,7 @@ def use_private_folders(folder: Path) -> None:
     """Make compilers, and code that makes temporary files, write below this folder."""
     for name in ("tmp", "cuda", "triton", "torch"):
         (folder / name).mkdir(parents=True, exist_ok=True)
-    files.use_root(folder / "cache")
+    use_root(folder / "cache")
     os.environ["TRITON_CACHE_DIR"] = str(folder / "triton")
     os.environ["CUDA_CACHE_PATH"] = str(folder / "cuda")
     os.environ["PYTORCH_KERNEL_CACHE_PATH"] = str(folder / "torch")
@@ -182,7 +183,7 @@ def install_audit_hook(
             raise ReadyMadeWork(
                 "the submission starts a program, which could do the work unseen; your kernel has to do it"
             )
-        if language and event == "kernelpath.compiled" and arguments[1] != PRODUCT:
+        if language and event == "warpcheck.compiled" and arguments[1] != PRODUCT:
             raise ReadyMadeWork(f"{arguments[1]} is a kernel in CUDA C++: this exercise is to be solved in {language}")
         for file in _files_of(event, arguments):
             path = real_path(file)
@@ -222,7 +223,7 @@ def _is_submissions_own_doing(frame: FrameType | None) -> bool:
 
 def _files_of(event: str, arguments: tuple[Any, ...]) -> list[str]:
     """Return the paths that an audit event is about."""
-    if event == "kernelpath.compiled":
+    if event == "warpcheck.compiled":
         return [_unescaped(name) for name in _COMPILED_FROM.findall(arguments[0])]
     paths = arguments[: _PATH_EVENTS.get(event, 0)]
     return [os.fsdecode(path) for path in paths if isinstance(path, (str, bytes, os.PathLike))]
@@ -264,7 +265,7 @@ def unload_answers(keep: Collection[str] = ()) -> list[Path]:
             if hasattr(sys.modules.get(parent), last):
                 delattr(sys.modules[parent], last)
         folders.append(Path(course.__file__).parent / package.rpartition(".")[2])
-    return [*folders, places.CARRIED]
+    return [*folders, places.PACKAGE_DATA]
 
 
 def unload_modules_in(folders: Collection[Path]) -> None:

@@ -81,7 +81,7 @@ class AuditLog:
             self._record.operators.append(OperatorCall(*arguments))
         elif event == "kernelpath.product":
             self._record.products.append(arguments)
-        elif event == "kernelpath.launched":
+        elif event == "warpcheck.launched":
             self._record.launches.append(arguments[0].name)
 
 

@@ -13,7 +13,7 @@ import torch
 
 from kernelpath import words
 from kernelpath.course import registry
-from kernelpath.course.errors import Withheld
+from kernelpath.course.errors import SolutionUnavailable
 from kernelpath.course.registry import Item
 from kernelpath.course.spec import Exercise
 from kernelpath.work.exception_findings import EntryError
@@ -23,11 +23,11 @@ from kernelpath.work.tamper_check import SubmissionThread
 def import_lane(lane: str, device: str) -> None:
     """Import the compiler of a lane, before the process gives anything up. Raises ImportError."""
     if lane == "cuda":
-        from kernelpath.lanes import cuda  # noqa: F401
+        from warpcheck.frontends import cuda  # noqa: F401
     if lane == "cute":
-        from kernelpath.lanes import cute  # noqa: F401
+        from warpcheck.frontends import cute  # noqa: F401
     if lane == "triton":
-        from kernelpath.lanes import triton
+        from warpcheck.frontends import triton
 
         triton.activate(device)
 
@@ -42,11 +42,11 @@ def load_baseline(item: Item, exercise: Exercise) -> None:
     """Load the baseline, and read its CUDA C++, before the process gives up access to the checkout."""
     sources = [item.declaration.with_suffix(".cu")]
     if isinstance(exercise.baseline, registry.Solution):
-        with suppress(Withheld):  # reported when timing starts
+        with suppress(SolutionUnavailable):  # reported when timing starts
             exercise.baseline.load()
             sources.append(registry.find(exercise.baseline.name, item.root).solution.with_suffix(".cu"))
     for source in filter(Path.is_file, sources):
-        from kernelpath.lanes import cuda
+        from warpcheck.frontends import cuda
 
         cuda.read_ahead(source)
 

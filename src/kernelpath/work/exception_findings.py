@@ -14,16 +14,15 @@ from types import ModuleType
 
 import torch
 
-from kernelpath.course.errors import Withheld
-from kernelpath.device import gpu
+from kernelpath.course.errors import SolutionUnavailable
 from kernelpath.device.placement import TensorOnHost
 from kernelpath.files import source_text
-from kernelpath.hooks import Changed
-from kernelpath.lanes import Unavailable, compiler_advice, cute_advice, triton_advice
-from kernelpath.simt import errors
 from kernelpath.verdict import Finding, Verdict
 from kernelpath.work import quota
 from kernelpath.work.confine import AccessDenied, ReadyMadeWork, is_forbidden
+from warpcheck import errors, simulated_gpu
+from warpcheck.frontends import Unavailable, compiler_advice, cute_advice, triton_advice
+from warpcheck.hooks import Changed
 
 FAULT_VERDICTS = {
     **{kind: Verdict[kind.name] for kind in errors.FaultKind if kind.name in Verdict.__members__},
@@ -103,14 +102,14 @@ def _classify(error: BaseException, file: Path, loading: bool) -> Finding:
         verdict = FAULT_VERDICTS.get(error.kind, Verdict.CRASHED)
         return Finding(verdict, error.message, error.file or str(file), error.line)
     if isinstance(error, errors.Rejected):
-        cause = f"{error.message}{gpu.describe_choice(error.message, _TARGET_ADVICE)}"
+        cause = f"{error.message}{simulated_gpu.describe_choice(error.message, _TARGET_ADVICE)}"
         return Finding(Verdict.COMPILE_ERROR, cause, error.file or str(file), error.line)
     if isinstance(error, errors.TimedOut):
         verdict = Verdict.DEADLOCK if isinstance(error, errors.Deadlock) else Verdict.TIMED_OUT
         return Finding(verdict, error.message, error.file or str(file), error.line)
     if isinstance(error, TensorOnHost):
         return Finding(Verdict.CRASHED, str(error), str(file), error.line or line)
-    if isinstance(error, (Unavailable, Withheld, Changed, errors.Unsupported)):
+    if isinstance(error, (Unavailable, SolutionUnavailable, Changed, errors.Unsupported)):
         return Finding(Verdict.UNAVAILABLE, str(error), str(file), line)
     if "Failed to find C compiler" in str(error):
         return Finding(Verdict.UNAVAILABLE, "Triton needs a C compiler for its launchers, and there is none")

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NoReturn
 
-from kernelpath.hooks import Changed
 from kernelpath.work import privileges, quota
+from warpcheck.hooks import Changed
 
 Role = Literal["worker", "machine"]
 ROLES = {"worker": ("kernelpath.work.worker", "main"), "machine": ("kernelpath.device.server", "serve")}

@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from kernelpath.lanes import inductor
 from kernelpath.work import messages
 from kernelpath.work.call import check_outputs
 from kernelpath.work.tensors import dtype_name, from_bytes, to_bytes
+from warpcheck.frontends import inductor
 
 
 def compile_and_run(function: Callable[..., Any], request: messages.Fuse) -> messages.FusedGraphs:

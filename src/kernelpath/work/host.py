@@ -23,12 +23,12 @@ import msgspec
 
 from kernelpath import wire, words
 from kernelpath.device import messages as machine_messages
-from kernelpath.device.gpu import Properties
 from kernelpath.device.lab_messages import LabEnded
 from kernelpath.wire import ConnectionClosed, ProtocolError, ResponseTimeout, Wire
 from kernelpath.work import forkserver, messages
 from kernelpath.work.forkserver_main import Role
 from kernelpath.work.workspace import Workspace
+from warpcheck.simulated_gpu import Properties
 
 _Response = TypeVar("_Response", bound=machine_messages.Message)
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from kernelpath import simt
 from kernelpath.device.far import without_memory
 from kernelpath.work.dispatch_monitor import FACTORIES, FILL_OPERATORS, FILLED_FACTORIES, DispatchMonitor
+from warpcheck import simt
 
 ADDRESS_SPACE_BYTES = 1 << 40
 """Bytes of addresses that the call may use, besides memory."""

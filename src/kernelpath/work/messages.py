@@ -11,11 +11,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from kernelpath.course.inputs import PLAIN, Variety
+from kernelpath.course.inputs import PLAIN, InputMode
 from kernelpath.course.traces import Fact, TraceFile
 from kernelpath.device.messages import Strided
-from kernelpath.lanes.tuning import Chosen
 from kernelpath.verdict import Finding
+from warpcheck.frontends.tuning import Chosen
 
 PRODUCT = "library_product"
 """The kernel that computes torch.mm on the PTX machine where a statement allows torch.mm, and the stem of its file."""
@@ -85,7 +85,7 @@ class Run(WorkerRequest, frozen=True, tag=True, kw_only=True):
 
     case: Mapping[str, Any]
     seed: int
-    variety: Variety = PLAIN
+    variety: InputMode = PLAIN
     chosen: Chosen = Chosen()
 
 

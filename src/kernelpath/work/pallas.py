@@ -25,9 +25,9 @@ from jax.export import DisabledSafetyCheck, export
 from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
 from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
 
-from kernelpath.hooks import jax as hooks
 from kernelpath.verdict import Verdict
 from kernelpath.work.exception_findings import RuleViolation
+from warpcheck.hooks import jax as hooks
 
 PLATFORMS = {"tpu": "a TPU", "cuda": "an NVIDIA GPU", "rocm": "an AMD GPU"}
 """The platforms that the kernel is lowered for: Mosaic's code for the TPU, Triton's for the GPUs."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import torch
 
-from kernelpath.lanes import cuda
 from kernelpath.work.messages import PRODUCT
+from warpcheck.frontends import cuda
 
 _TILE = 16
 

@@ -14,6 +14,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import kernelpath
+import warpcheck
+
 WARM_UP = 5
 """The steps before the recorded step: libraries choose their kernels in them, and allocators cache memory."""
 
@@ -79,8 +82,8 @@ def record_step(file: Path, folder: Path, progress: Callable[[str], None]) -> st
 
 def _failure(command: list[str]) -> str:
     """Run a command. Return the last line that it printed where it failed, else ""."""
-    package = str(Path(__file__).parents[2])
-    path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
+    folders = [str(Path(package.__path__[0]).parent) for package in (kernelpath, warpcheck)]
+    path = os.pathsep.join(filter(None, (*folders, os.environ.get("PYTHONPATH"))))
     process = subprocess.run(
         command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": path}
     )

@@ -154,7 +154,7 @@ def _runs_submission(frame: FrameType | None) -> bool:
 
 
 def _is_kernelpath(module: str) -> bool:
-    return module.partition(".")[0] == "kernelpath"
+    return module.partition(".")[0] in ("kernelpath", "warpcheck")
 
 
 def _is_watched(module: str) -> bool:

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import torch
 
-from kernelpath.course.inputs import draw_inputs
+from kernelpath.course.inputs import generate_inputs
 from kernelpath.course.spec import Exercise
 from kernelpath.work import messages
 from kernelpath.work.call import Call
@@ -82,7 +82,7 @@ class RoundTimer:
 
     def _prepare_calls(self, request: messages.TimeRound) -> dict[int, Call]:
         """Return a call for each implementation: the same call, unless they overwrite their inputs."""
-        inputs = draw_inputs(self._exercise, self._case, request.seed, self._clock.device)
+        inputs = generate_inputs(self._exercise, self._case, request.seed, self._clock.device)
         if self._exercise.problem.in_place is None:
             return dict.fromkeys(request.order, self._prepare_call(inputs))
         return {implementation: self._prepare_call(inputs) for implementation in request.order}
@@ -111,7 +111,7 @@ def can_run(reference: Callable[..., Any], exercise: Exercise, case: Mapping[str
     It may require more shared memory than smaller GPUs have. The submission's gate then applies without it.
     """
     try:
-        reference(*draw_inputs(exercise, case, 0, device))
+        reference(*generate_inputs(exercise, case, 0, device))
     except Exception:
         return False
     return True

@@ -21,13 +21,11 @@ import msgspec
 import torch
 
 from kernelpath.course import registry
-from kernelpath.course.inputs import PLAIN, Variety, draw_inputs
+from kernelpath.course.inputs import PLAIN, InputMode, generate_inputs
 from kernelpath.course.spec import Exercise
-from kernelpath.device import aligned, api, gpu
+from kernelpath.device import aligned
 from kernelpath.device.client import Client, ToClient
 from kernelpath.device.placement import Placement
-from kernelpath.hooks import Changed
-from kernelpath.lanes import on_compiling, tuning
 from kernelpath.verdict import Finding, Verdict
 from kernelpath.wire import ConnectionClosed, Wire
 from kernelpath.work import (
@@ -49,6 +47,9 @@ from kernelpath.work.nccl_timing import NcclRank
 from kernelpath.work.tamper_check import SubmissionThread, TamperCheck
 from kernelpath.work.tensors import poison_numpy, poison_storage, seed_random_generators
 from kernelpath.work.timing_rounds import RoundTimer, can_run
+from warpcheck import backend, simulated_gpu
+from warpcheck.frontends import on_compiling, tuning
+from warpcheck.hooks import Changed
 
 _PR_SET_PDEATHSIG = 1
 
@@ -125,14 +126,14 @@ class _Worker:
         if request.machine:
             _, (descriptor,), _, _ = socket.recv_fds(self._wire.connection, 1, 1)
             self._client = Client(Wire(socket.socket(fileno=descriptor), ToClient))
-            api.use(self._client)
+            backend.use(self._client)
         self._item = registry.item(Path(request.root), request.stem)
         self._lane = self._item.lane
         self._exercise = None if request.entry else registry.load(self._item)
         self._name = request.entry or self._declaration.entry
         self._device = torch.device(request.device)
         if self._device.type == "cpu":
-            gpu.show(request.properties, request.target)
+            simulated_gpu.show(request.properties, request.target)
         if self._client is not None and self._exercise is not None:
             no_gpu.patch_torch_cuda()
             self._placement.prepare()
@@ -272,7 +273,7 @@ class _Worker:
         if self._client:
             inputs = self._client.inputs()
         else:
-            inputs = draw_inputs(declaration, request.case, request.seed, self._device)
+            inputs = generate_inputs(declaration, request.case, request.seed, self._device)
         with memory_limit(self._device):
             entries.examine_package(self._thread, declaration, self._device)
             self._thread.call(operators.inspect_operator, self._function, declaration.gradients_of, *inputs)
@@ -281,9 +282,9 @@ class _Worker:
     def _describe_tampering(self) -> str:
         return self._tamper_check.describe_change() or ""
 
-    def _draw_call(self, case: Mapping[str, Any], seed: int, variety: Variety = PLAIN, timed: bool = False) -> Call:
+    def _draw_call(self, case: Mapping[str, Any], seed: int, variety: InputMode = PLAIN, timed: bool = False) -> Call:
         """Return a call on the inputs of a case, generated from the seed."""
-        return self._prepare_call(draw_inputs(self._declaration, case, seed, self._device, variety), timed)
+        return self._prepare_call(generate_inputs(self._declaration, case, seed, self._device, variety), timed)
 
     def _prepare_call(self, inputs: Sequence[Any], timed: bool = False) -> Call:
         return Call(self._name, inputs, self._device, self._thread, self._audit_log, timed, self._exercise)

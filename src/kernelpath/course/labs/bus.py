@@ -1,7 +1,7 @@
-"""A bus between host and device: pinned buffers, copies in flight, events, and a status after every call.
+"""Simulate a bus between host and device: pinned buffers, copies in flight, events, and a status after every call.
 
-`Simulated` has a simulated bus and clock: a real bus seldom shows what was done too early, and its time
-depends on the machine. `Gpu` is the real one, for measuring.
+`Simulated` has a simulated bus and clock: a real bus seldom shows that something was done too early, and its time
+depends on the machine. `Gpu` is the real bus, for measuring.
 """
 
 from __future__ import annotations
@@ -16,18 +16,21 @@ import torch
 
 from kernelpath.course.labs.virtual import Queue
 
-OUT_OF_MEMORY, LAUNCH_FAILURE = 2, 719
+OUT_OF_MEMORY = 2
+LAUNCH_FAILURE = 719
 """Statuses of the CUDA runtime. Source: CUDA Runtime API, cudaError_t."""
 
-BYTES_PER_SECOND, CALL_SECONDS, ALLOCATION_SECONDS = 2.5e9, 0.2e-6, 10e-6
+BYTES_PER_SECOND = 2.5e9
+CALL_SECONDS = 0.2e-6
+ALLOCATION_SECONDS = 10e-6
 CHUNK = 8192
-"""Float32 that a buffer of the simulated exercise may hold: 13 µs of filling, 13 µs on the bus."""
+"""The float32 elements of a buffer in the simulated exercise: 13 µs of filling, 13 µs on the bus."""
 PINNED_AT_MOST = 4 * CHUNK
 
 
 @dataclass(frozen=True, eq=False)
 class Copy:
-    """A copy in the queue. It reads its source as late as it may."""
+    """A copy in the queue. It reads its source as late as possible."""
 
     target: torch.Tensor
     source: torch.Tensor
@@ -36,12 +39,17 @@ class Copy:
 
 @dataclass
 class Spent:
-    """What was done with a runtime. calls: those that can fail, in order. kept: pinned buffers not given back.
+    """The use of a runtime.
 
-    lines: of the submission, in which those calls stand; 0 where that is not known. freed_early: pinned buffers given
-    back while a copy from them was in the queue. refilled_early: what the host wrote over before a copy of it was done,
-    and refilled_line where it did so first. seconds: of a made-up clock.
-    nbytes: that copies were asked for.
+    Attributes:
+        calls: The calls that can fail, in order.
+        kept: The pinned buffers that were not freed.
+        lines: The lines of those calls in the submission; 0 if unknown.
+        freed_early: The pinned buffers freed while a copy from them was in the queue.
+        refilled_early: The elements that the host overwrote before a copy of them was done.
+        refilled_line: The line that did so first.
+        seconds: The time of a virtual clock.
+        nbytes: The bytes of all requested copies.
     """
 
     calls: list[str] = field(default_factory=list)
@@ -55,24 +63,28 @@ class Spent:
 
 
 class Runtime(ABC):
-    """What host code needs of the CUDA runtime. Every call returns its status first, 0 if all went well.
+    """The part of the CUDA runtime that host code needs. Every call returns its status first, 0 for success.
 
-    fails: the number of the call, from 1, that does nothing and returns `status` instead; 0 for none. host_free never
-    fails and is not counted. pinned_at_most: float32 in all pinned buffers together.
+    Attributes:
+        fails: The number of the call, from 1, that does nothing and returns `status` instead; 0 for none. host_free
+            never fails and is not counted.
     """
 
     def __init__(self, device: str, fails: int, status: int, pinned_at_most: int) -> None:
-        self.device, self.fails, self.status, self._pinned_at_most = device, fails, status, pinned_at_most
+        self.device = device
+        self.fails = fails
+        self.status = status
+        self._pinned_at_most = pinned_at_most
         self.spent = Spent()
         self._buffers: dict[int, torch.Tensor] = {}
 
     @property
     def failed(self) -> bool:
-        """Whether the call that fails was made."""
+        """Return whether the failing call was made."""
         return 0 < self.fails <= len(self.spent.calls)
 
     def host_alloc(self, count: int) -> tuple[int, torch.Tensor | None]:
-        """A pinned buffer of `count` float32 on the host. All of them together are limited."""
+        """Allocate a pinned buffer of `count` float32 on the host. The sum of all buffers is limited."""
         pinned = count + sum(buffer.numel() for buffer in self._buffers.values())
         if failed := self._failed("host_alloc") or (OUT_OF_MEMORY if pinned > self._pinned_at_most else 0):
             return failed, None
@@ -82,12 +94,12 @@ class Runtime(ABC):
         return 0, buffer
 
     def host_free(self, buffer: torch.Tensor) -> int:
-        """Give a pinned buffer back, without waiting for its copies. Raises ValueError if it was not handed out."""
-        given = self._buffers.pop(buffer.data_ptr(), None)
-        if given is None:
+        """Free a pinned buffer without waiting for its copies. Raises ValueError for other memory."""
+        pinned = self._buffers.pop(buffer.data_ptr(), None)
+        if pinned is None:
             raise ValueError("host_free got memory that host_alloc did not return, or that was already freed")
         self.spent.kept -= 1
-        self._free(given)
+        self._free(pinned)
         return 0
 
     def fill(self, buffer: torch.Tensor, source: torch.Tensor) -> None:
@@ -99,7 +111,7 @@ class Runtime(ABC):
         return self._failed("copy_async") or self._copy(target, source)
 
     def record(self) -> tuple[int, Any]:
-        """An event that completes when everything now in the queue has completed."""
+        """Return an event that completes when everything now in the queue has completed."""
         return (failed, None) if (failed := self._failed("record")) else (0, self._event())
 
     def wait(self, event: Any) -> int:
@@ -111,7 +123,7 @@ class Runtime(ABC):
         return self._failed("synchronize") or self._wait(self._event())
 
     def ledger(self, status: int) -> torch.Tensor:
-        """The status, the buffers not given back, and the time over that of overlapped copies, rounded."""
+        """Return the status, the buffers not freed, and the time relative to overlapped copies, rounded."""
         times = 1 if status else max(1, round(self._times_of_ideal()))
         return torch.tensor([status, self.spent.kept, times], device=self.device)
 
@@ -141,7 +153,8 @@ class Runtime(ABC):
 class Simulated(Runtime, Queue):
     """A simulated bus and clock. Bytes move when the host has waited for them, and not before.
 
-    each: `variants` has a bus for every call that was made of this one, on which that call fails.
+    Attributes:
+        each: Let `variants` return a bus for every call that was made of this one, on which that call fails.
     """
 
     def __init__(self, device: str, fails: int, status: int, each: bool = False) -> None:
@@ -155,7 +168,7 @@ class Simulated(Runtime, Queue):
         self.host_copies(source.nbytes)
 
     def host_copies(self, nbytes: int) -> None:
-        """Let the host take the time that it needs to copy so much."""
+        """Advance the clock by the time that the host needs to copy so many bytes."""
         self.spent.seconds += nbytes / BYTES_PER_SECOND
 
     def _failed(self, call: str) -> int:
@@ -170,11 +183,11 @@ class Simulated(Runtime, Queue):
         self.spent.seconds += CALL_SECONDS
         if any(_inside(copy.source, buffer) for copy in self.queue):
             self.spent.freed_early += not self._synchronize_failed
-            buffer.fill_(math.nan)  # it may be somebody else's by now, and the copy still reads it
+            buffer.fill_(math.nan)  # freed memory may be reused, and the copy still reads it
 
     @property
     def _synchronize_failed(self) -> bool:
-        """Who was refused by synchronize has done what there is to do: on a GPU nothing runs after that."""
+        """Return whether synchronize failed, after which nothing runs on a GPU and no more is required."""
         return self.failed and self.spent.calls[self.fails - 1] == "synchronize"
 
     def _copy(self, target: torch.Tensor, source: torch.Tensor) -> int:
@@ -212,10 +225,10 @@ class Simulated(Runtime, Queue):
             yield Simulated(self.device, call, self.status)
 
     def graded(self, outputs: Sequence[torch.Tensor], held: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
-        """The vector as copies have left it, and the ledger as it is; the status raised is what it is said to be.
+        """Return the vector as copies have left it, and the actual ledger with the reported status.
 
-        After an error the vector is the submission's; where it has raised none, the ledger says so, and the vector is
-        what it should be.
+        After an error the vector is the submission's. If the submission reported no error that occurred, the ledger
+        shows it, and the vector is what it should be.
         """
         if len(outputs) != 2 or outputs[1].shape != (3,) or outputs[1].dtype != torch.int64:
             return outputs

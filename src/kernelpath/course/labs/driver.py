@@ -1,4 +1,4 @@
-"""The occupancy that the driver of this GPU answers, for kernels of many register counts. Needs a GPU."""
+"""Query the occupancy from this GPU's driver, for kernels with many register counts. Needs a GPU."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ __global__ void hold(float* x) {
     for (int k = 0; k < VALUES; ++k) x[k * blockDim.x + threadIdx.x] = held[VALUES - 1 - k];
 }
 """
-"""Has all its values in registers at once, because the addresses may be the same."""
+"""A kernel that has all its values in registers at once, because the addresses may be equal."""
 
 HELD = (4, 20, 28, 36, 52, 76, 100, 124, 156, 180, 220)
-"""Values that the kernels hold. A compiler decides how many registers that takes."""
+"""The numbers of values that the kernels hold. A compiler decides how many registers that takes."""
 
 
 def active_blocks(threads: int, registers: int, shared: int) -> int:
-    """cuOccupancyMaxActiveBlocksPerMultiprocessor for a kernel with so many registers, one of `functions`."""
+    """Call cuOccupancyMaxActiveBlocksPerMultiprocessor for the kernel of `functions` with so many registers."""
     from cuda.bindings import driver
 
     return int(call(driver.cuOccupancyMaxActiveBlocksPerMultiprocessor, functions()[registers], threads, shared))
 
 
 def this_gpu() -> dict[str, Any]:
-    """What a multiprocessor of the current GPU has."""
+    """Return the resources of a multiprocessor of the current GPU."""
     from cuda.bindings import driver
 
     attribute = driver.CUdevice_attribute
@@ -54,28 +54,31 @@ def this_gpu() -> dict[str, Any]:
 
 @cache
 def functions() -> dict[int, Any]:
-    """Compiled kernels of this GPU by registers per thread, each allowed all the shared memory of a block."""
+    """Return compiled kernels of this GPU by registers per thread, each allowed all the shared memory of a block."""
     from cuda.bindings import driver
 
-    from kernelpath.lanes.nvrtc import compile_kernel, device_architecture  # the one compiler; only a GPU needs it
+    from warpcheck.frontends.nvrtc import (  # imported here because only a GPU needs it
+        compile_kernel,
+        device_architecture,
+    )
 
     torch.cuda.synchronize()  # makes torch's context the current one
     architecture = device_architecture(*torch.cuda.get_device_capability())
     attribute = driver.CUfunction_attribute
     properties: Any = torch.cuda.get_device_properties()
-    most = properties.shared_memory_per_block_optin
-    found = {}
-    for held in HELD:
-        binary = compile_kernel(HOLD, "hold.cu", f"hold<{held}>", architecture)
+    max_shared = properties.shared_memory_per_block_optin
+    by_registers = {}
+    for value_count in HELD:
+        binary = compile_kernel(HOLD, "hold.cu", f"hold<{value_count}>", architecture)
         module = call(driver.cuModuleLoadData, binary.cubin)
         function = call(driver.cuModuleGetFunction, module, binary.mangled.encode())
-        call(driver.cuFuncSetAttribute, function, attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, most)
-        found[int(call(driver.cuFuncGetAttribute, attribute.CU_FUNC_ATTRIBUTE_NUM_REGS, function))] = function
-    return found
+        call(driver.cuFuncSetAttribute, function, attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, max_shared)
+        by_registers[int(call(driver.cuFuncGetAttribute, attribute.CU_FUNC_ATTRIBUTE_NUM_REGS, function))] = function
+    return by_registers
 
 
 def call(function: Callable[..., Any], *arguments: Any) -> Any:
-    """A call of the driver's interface. Raises RuntimeError with its name if it fails."""
+    """Call the driver's interface. Raises RuntimeError with the error's name."""
     status, *results = function(*arguments)
     if status != 0:
         raise RuntimeError(f"{function.__name__} failed: {status.name}")

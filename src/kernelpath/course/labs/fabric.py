@@ -1,7 +1,7 @@
-"""Ranks on simulated links: what they posted, in the order of their programs, becomes a timeline with exact times.
+"""Simulate ranks on links: what they posted, in the order of their programs, becomes a timeline with exact times.
 
 The model is alpha + n / beta: a message arrives `latency` seconds after its last byte has left, and every rank has one
-port out and one port in, full duplex, as GPUs behind an NVSwitch have. A message begins when both sides have posted it
+port out and one port in, full duplex, as GPUs behind an NVSwitch have. A message starts when both sides have posted it
 and both ports are free. Collectives run on a stream of their own, in the order of their calls, as NCCL's do.
 """
 
@@ -20,9 +20,10 @@ Key = tuple[int, int]
 
 @dataclass(frozen=True)
 class Step:
-    """What a rank did: computed for so many seconds, posted an operation, or waited for one.
+    """An action of a rank: it computed for so many seconds, posted an operation, or waited for one.
 
-    line: of the submission, 0 where that is not known.
+    Attributes:
+        line: The line of the submission, 0 if unknown.
     """
 
     kind: Literal["compute", "post", "wait"]
@@ -33,9 +34,10 @@ class Step:
 
 @dataclass(frozen=True)
 class Transfer:
-    """Operations that were matched: of a message the send and the receive, of a collective one of every rank.
+    """Operations that were matched: the send and the receive of a message, or one of every rank for a collective.
 
-    floats: whether it moves floating-point numbers.
+    Attributes:
+        floats: Whether it moves floating-point numbers.
     """
 
     name: str
@@ -50,7 +52,11 @@ class Transfer:
 
 @dataclass(frozen=True)
 class Log:
-    """All that a group of ranks did. steps: by rank, in the order of its program."""
+    """All actions of a group of ranks.
+
+    Attributes:
+        steps: The steps by rank, in the order of its program.
+    """
 
     steps: Sequence[Sequence[Step]]
     transfers: Sequence[Transfer]
@@ -60,32 +66,36 @@ class Log:
         return len(self.steps)
 
     def sent(self, rank: int) -> int:
-        """Bytes that a rank sent in messages, and those that it gave to collectives."""
-        return sum(one.bytes for one in self.transfers if not one.is_message or one.keys[0][0] == rank)
+        """Return the bytes that a rank sent in messages and passed to collectives."""
+        return sum(
+            transfer.bytes for transfer in self.transfers if not transfer.is_message or transfer.keys[0][0] == rank
+        )
 
     def received(self, rank: int) -> int:
-        """Bytes that a rank received in messages, and those that collectives gave to it."""
-        return sum(one.bytes for one in self.transfers if not one.is_message or one.keys[1][0] == rank)
+        """Return the bytes that a rank received in messages and from collectives."""
+        return sum(
+            transfer.bytes for transfer in self.transfers if not transfer.is_message or transfer.keys[1][0] == rank
+        )
 
     def line_of(self, rank: int) -> int:
-        """The line of the submission that sends most bytes of a rank; 0 where nothing is sent."""
+        """Return the line of the submission that sends most bytes of a rank; 0 if nothing is sent."""
         lines = {step.number: step.line for step in self.steps[rank] if step.kind == "post"}
         sent: Counter[int] = Counter()
-        for one in self.transfers:
-            senders = one.keys[:1] if one.is_message else one.keys
-            sent.update({lines[number]: one.bytes for sender, number in senders if sender == rank})
+        for transfer in self.transfers:
+            senders = transfer.keys[:1] if transfer.is_message else transfer.keys
+            sent.update({lines[number]: transfer.bytes for sender, number in senders if sender == rank})
         return max(sent, key=lambda line: sent[line], default=0)
 
     def messages(self, rank: int) -> int:
-        """How many messages a rank sent, and collectives that it was part of."""
-        return sum(not one.is_message or one.keys[0][0] == rank for one in self.transfers)
+        """Return the number of messages that a rank sent, and collectives that it took part in."""
+        return sum(not transfer.is_message or transfer.keys[0][0] == rank for transfer in self.transfers)
 
 
 @dataclass(frozen=True)
 class Layers:
     """A model's layers among the inputs of an exercise: elements of each gradient, seconds of each backward pass.
 
-    The first input holds the gradients of a rank, float32, one after another; the entry takes the layers in its place.
+    The first input holds the gradients of a rank, float32, one after another; the entry gets the layers in this place.
     """
 
     sizes: tuple[int, ...]
@@ -94,29 +104,35 @@ class Layers:
 
 @dataclass(frozen=True)
 class Links:
-    """latency: seconds (alpha). bandwidth: bytes per second of a port, each way (beta)."""
+    """The properties of a rank's links.
+
+    Attributes:
+        latency: Seconds (alpha).
+        bandwidth: Bytes per second of a port, each way (beta).
+    """
 
     latency: float
     bandwidth: float
 
     def collective(self, name: str, size: int, count: int) -> float:
-        """Seconds of a ring: an all-reduce of so many bytes, or a barrier, over `size` ranks."""
+        """Return the seconds of a ring over `size` ranks: an all-reduce of `count` bytes, or a barrier."""
         rounds = 2 * (size - 1)
         return rounds * (self.latency + (count / size / self.bandwidth if name == "all_reduce" else 0.0))
 
 
 NVLINK = Links(latency=2e-6, bandwidth=400e9)
-"""Round numbers of the kind that a GPU's links have; week 16's notebook fits those of two H200s."""
+"""Round numbers, similar to a GPU's links; week 16's notebook fits those of two H200s."""
 
 ETHERNET = Links(latency=5e-6, bandwidth=10e9)
-"""Of the kind that a network between hosts has."""
+"""Round numbers, similar to a network between hosts."""
 
 
 @dataclass(frozen=True)
 class Span:
-    """Something that took time on a rank: "compute", "wait", "send" (its port out) or the name of a collective.
+    """An interval on a rank: "compute", "wait", "send" (its port out) or the name of a collective.
 
-    label: of compute its part, of a wait the operation that it waits for.
+    Attributes:
+        label: The part of a computation, or the operation that a wait is for.
     """
 
     rank: int
@@ -128,7 +144,7 @@ class Span:
 
 @dataclass
 class Timeline:
-    """What a run takes on simulated links. Seconds."""
+    """The duration of a run on simulated links, in seconds."""
 
     spans: list[Span] = field(default_factory=list)
     end: float = 0.0
@@ -138,9 +154,9 @@ class Timeline:
 
     @property
     def hidden(self) -> float:
-        """The share of its collectives' and sends' time that a rank spends behind compute, of the one that hides least.
+        """Return the smallest share of a rank's communication time that is hidden behind compute.
 
-        1 where nothing is exchanged.
+        The share is 1 if nothing is exchanged.
         """
         shares = []
         for rank in {span.rank for span in self.spans}:
@@ -151,53 +167,62 @@ class Timeline:
 
 
 def timeline(log: Log, links: Links) -> Timeline:
-    """When everything happened. What no rank completed takes no time."""
+    """Simulate the run. An operation that no rank completed takes no time."""
     return _Simulation(log, links).run()
 
 
 class _Simulation:
-    """Discrete events: ranks that go on, and transfers that end, in the order of time."""
+    """A discrete-event simulation: ranks that continue, and transfers that end, in the order of time."""
 
     def __init__(self, log: Log, links: Links) -> None:
-        self.log, self.links, self.timeline = log, links, Timeline()
-        self._of: Mapping[Key, Transfer] = {key: one for one in log.transfers for key in one.keys}
+        self.log = log
+        self.links = links
+        self.timeline = Timeline()
+        self._transfer_of: Mapping[Key, Transfer] = {
+            key: transfer for transfer in log.transfers for key in transfer.keys
+        }
         self._posted: dict[Key, float] = {}
         self._done: dict[Key, float] = {}
         self._waits: dict[Key, tuple[int, float]] = {}
-        self._at = [0] * log.size
+        self._next_step = [0] * log.size
         self._free: dict[object, float] = {}
         self._ready: list[tuple[float, int, Transfer]] = []
-        self._order = {id(one): place for place, one in enumerate(log.transfers)}
+        self._order = {id(transfer): index for index, transfer in enumerate(log.transfers)}
         self._events: list[tuple[float, int, int, object]] = []
         self._count = itertools.count()
 
     def run(self) -> Timeline:
         for rank in range(self.log.size):
-            self._later(0.0, 0, rank)
+            self._schedule(0.0, 0, rank)
         while self._events:
-            now, kind, _, what = heapq.heappop(self._events)
+            now, kind, _, payload = heapq.heappop(self._events)
             if kind == 0:
-                assert isinstance(what, int)
-                self._go_on(what, now)
+                assert isinstance(payload, int)
+                self._run_rank(payload, now)
             else:
-                self._begin(now)
+                self._start_ready_transfers(now)
         return self.timeline
 
-    def _later(self, when: float, kind: int, what: object = None) -> None:
-        """kind: 0 for a rank that goes on, 1 for a look at what may begin, which comes after all ranks of that time."""
+    def _schedule(self, when: float, kind: int, what: object = None) -> None:
+        """Schedule an event.
+
+        Args:
+            kind: 0 for a rank that continues, 1 for an attempt to start transfers, which comes after all ranks of that
+                time.
+        """
         heapq.heappush(self._events, (when, kind, next(self._count), what))
 
-    def _go_on(self, rank: int, now: float) -> None:
-        """A rank's program up to where it computes or waits."""
+    def _run_rank(self, rank: int, now: float) -> None:
+        """Run a rank's program up to its next computation or wait."""
         steps = self.log.steps[rank]
         self.timeline.end = max(self.timeline.end, now)
-        while self._at[rank] < len(steps):
-            step = steps[self._at[rank]]
-            self._at[rank] += 1
+        while self._next_step[rank] < len(steps):
+            step = steps[self._next_step[rank]]
+            self._next_step[rank] += 1
             key = (rank, step.number)
             if step.kind == "compute":
                 self._span(rank, "compute", now, now + step.seconds, str(step.number))
-                return self._later(now + step.seconds, 0, rank)
+                return self._schedule(now + step.seconds, 0, rank)
             if step.kind == "post":
                 self._post(key, now)
             elif key in self._done and self._done[key] <= now:
@@ -209,22 +234,22 @@ class _Simulation:
 
     def _post(self, key: Key, now: float) -> None:
         self._posted[key] = now
-        transfer = self._of.get(key)
-        if transfer is not None and all(other in self._posted for other in transfer.keys):
+        transfer = self._transfer_of.get(key)
+        if transfer is not None and all(other_key in self._posted for other_key in transfer.keys):
             heapq.heappush(self._ready, (now, self._order[id(transfer)], transfer))
-            self._later(now, 1)
+            self._schedule(now, 1)
 
-    def _begin(self, now: float) -> None:
-        """Begin what is ready and has its ports free, what was ready first before the others."""
-        kept = []
+    def _start_ready_transfers(self, now: float) -> None:
+        """Start the ready transfers whose ports are free, in the order in which they became ready."""
+        postponed = []
         while self._ready:
             since, order, transfer = heapq.heappop(self._ready)
             ports = self._ports(transfer)
             if all(self._free.get(port, 0.0) <= now for port in ports):
                 self._transfer(transfer, ports, now)
             else:
-                kept.append((since, order, transfer))
-        self._ready = kept
+                postponed.append((since, order, transfer))
+        self._ready = postponed
         heapq.heapify(self._ready)
 
     def _ports(self, transfer: Transfer) -> tuple[object, ...]:
@@ -244,7 +269,7 @@ class _Simulation:
                 self._span(rank, transfer.name, now, end, f"{transfer.bytes:,} bytes")
         for port in ports:
             self._free[port] = free
-        self._later(free, 1)
+        self._schedule(free, 1)
         for key in transfer.keys:
             self._done[key] = end
             self._wake(key)
@@ -253,7 +278,7 @@ class _Simulation:
         if key in self._waits:
             rank, since = self._waits.pop(key)
             self._span(rank, "wait", since, self._done[key], str(key[1]))
-            self._later(self._done[key], 0, rank)
+            self._schedule(self._done[key], 0, rank)
 
     def _span(self, rank: int, kind: str, begin: float, end: float, label: str = "") -> None:
         self.timeline.spans.append(Span(rank, kind, begin, end, label))

@@ -1,7 +1,7 @@
-"""CuTe's algebra of layouts in plain Python: exact, or refused.
+"""Implement CuTe's layout algebra in plain Python, with exact results or Refused.
 
-CuTe refuses where a stride or a shape does not divide. It checks no more than that, and for some layouts returns
-another function than the one asked for, or modes of size 0. Those are refused here, too: what is returned is right.
+CuTe refuses a stride or a shape that does not divide. It checks no more than that, and for some layouts returns a
+different function than requested, or modes of size 0. These are refused here, too: every returned layout is right.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import prod
 
 Numbers = int | tuple["Numbers", ...]
-"""A shape or a stride: an integer, or a tuple of such."""
+"""A shape or a stride: an integer, or a tuple of shapes or strides."""
 
 Mode = tuple[int, int]
 """Size and stride, both integers."""
@@ -20,11 +20,14 @@ Mode = tuple[int, int]
 Swizzle = tuple[int, int, int]
 """B, M, S."""
 
-BANKS, WORD_BYTES, LINE_BYTES, VECTOR_BYTES = 32, 4, 128, 16
+BANKS = 32
+WORD_BYTES = 4
+LINE_BYTES = 128
+VECTOR_BYTES = 16
 
 
 class Refused(ValueError):
-    """There is no such layout. The message says why."""
+    """The requested layout does not exist. The message says why."""
 
 
 @dataclass(frozen=True)
@@ -36,17 +39,17 @@ class Layout:
 
     @classmethod
     def parse(cls, text: str) -> Layout:
-        """The layout that is written so, such as "(4,(2,3)):(1,(4,8))"."""
+        """Parse a layout such as "(4,(2,3)):(1,(4,8))"."""
         shape, stride = map(ast.literal_eval, text.split(":"))
         return cls(shape, stride)
 
     def __str__(self) -> str:
-        return f"{self.shape}:{_zeroed(self.shape, self.stride)}".replace(" ", "")
+        return f"{self.shape}:{_zero_unit_strides(self.shape, self.stride)}".replace(" ", "")
 
     def __call__(self, index: int) -> int:
-        """The offset of a coordinate counted through all modes, the first fastest; the last mode goes on past its end.
+        """Return the offset of an index over all modes, the first fastest. The last mode extends past its end.
 
-        That is how CuTe extends a layout: what a tile has beyond the edge is left to predicates.
+        CuTe extends layouts in the same way: predicates handle what a tile has beyond the edge.
         """
         *inner, (_, outermost) = self.modes
         offset = 0
@@ -66,12 +69,12 @@ class Layout:
 
     @property
     def modes(self) -> list[Mode]:
-        """The innermost modes, without their brackets."""
-        return list(zip(flat(self.shape), flat(self.stride), strict=True))
+        """Return the innermost modes, without their nesting."""
+        return list(zip(flatten_numbers(self.shape), flatten_numbers(self.stride), strict=True))
 
     @property
     def size(self) -> int:
-        return prod(flat(self.shape))
+        return prod(flatten_numbers(self.shape))
 
     @property
     def offsets(self) -> list[int]:
@@ -79,33 +82,33 @@ class Layout:
 
 
 Tiler = Layout | tuple[Layout, ...]
-"""Of the whole layout, or of its first modes, one by one."""
+"""A tiler of the whole layout, or of its first modes one by one."""
 
 
-def flat(numbers: Numbers) -> list[int]:
-    return [one for part in numbers for one in flat(part)] if isinstance(numbers, tuple) else [numbers]
+def flatten_numbers(numbers: Numbers) -> list[int]:
+    return [number for part in numbers for number in flatten_numbers(part)] if isinstance(numbers, tuple) else [numbers]
 
 
-def _zeroed(shape: Numbers, stride: Numbers) -> Numbers:
+def _zero_unit_strides(shape: Numbers, stride: Numbers) -> Numbers:
     if isinstance(shape, tuple) and isinstance(stride, tuple):
-        return tuple(map(_zeroed, shape, stride))
+        return tuple(map(_zero_unit_strides, shape, stride))
     return 0 if shape == 1 else stride
 
 
-def of_modes(modes: Sequence[Mode]) -> Layout:
-    """The layout of these innermost modes; without brackets where it is one."""
+def layout_of_modes(modes: Sequence[Mode]) -> Layout:
+    """Return the layout of these innermost modes; without brackets if there is only one."""
     if len(modes) == 1:
         return Layout(*modes[0])
     return Layout(tuple(size for size, _ in modes), tuple(stride for _, stride in modes))
 
 
-def beside(layouts: Sequence[Layout]) -> Layout:
-    """The layout whose modes are these."""
-    return Layout(tuple(one.shape for one in layouts), tuple(one.stride for one in layouts))
+def concatenate(layouts: Sequence[Layout]) -> Layout:
+    """Return the layout whose modes are these layouts."""
+    return Layout(tuple(layout.shape for layout in layouts), tuple(layout.stride for layout in layouts))
 
 
 def coalesce(layout: Layout) -> Layout:
-    """The same function of an index with the fewest modes, none within another."""
+    """Return the same function of an index with the fewest modes, without nesting."""
     merged: list[Mode] = []
     for size, stride in layout.modes:
         if size == 1:
@@ -114,40 +117,43 @@ def coalesce(layout: Layout) -> Layout:
             merged[-1] = (merged[-1][0] * size, merged[-1][1])
         else:
             merged.append((size, stride))
-    return of_modes(merged or [(1, 0)])
+    return layout_of_modes(merged or [(1, 0)])
 
 
 def composition(outer: Layout, inner: Layout) -> Layout:
-    """R(c) = outer(inner(c)), every mode of `inner` coalesced. Raises Refused."""
+    """Compose R(c) = outer(inner(c)), with every mode of `inner` coalesced. Raises Refused."""
     modes = coalesce(outer).modes
-    result = _composed(modes, inner.shape, inner.stride)
+    result = _compose(modes, inner.shape, inner.stride)
     for index in range(inner.size):
-        wanted, found = of_modes(modes)(inner(index)), result(index)
-        if wanted != found:
-            raise Refused(f"mode by mode they give {result}, which has {found} at {index}: A(B({index})) is {wanted}")
+        expected = layout_of_modes(modes)(inner(index))
+        actual = result(index)
+        if expected != actual:
+            raise Refused(
+                f"mode by mode they give {result}, which has {actual} at {index}: A(B({index})) is {expected}"
+            )
     return result
 
 
-def _composed(modes: Sequence[Mode], shape: Numbers, stride: Numbers) -> Layout:
+def _compose(modes: Sequence[Mode], shape: Numbers, stride: Numbers) -> Layout:
     if isinstance(shape, tuple) and isinstance(stride, tuple):
-        return beside([_composed(modes, *one) for one in zip(shape, stride, strict=True)])
+        return concatenate([_compose(modes, *mode) for mode in zip(shape, stride, strict=True)])
     assert isinstance(shape, int)
     assert isinstance(stride, int)
-    return of_modes(list(_steps(modes, shape, stride)) or [(1, 0)]) if stride else Layout(shape, 0)
+    return layout_of_modes(list(_strided_modes(modes, shape, stride)) or [(1, 0)]) if stride else Layout(shape, 0)
 
 
-def _steps(modes: Sequence[Mode], count: int, step: int) -> Iterator[Mode]:
-    """The modes of every `step`-th element, `count` of them."""
-    told = f"{count}:{step}"
+def _strided_modes(modes: Sequence[Mode], count: int, step: int) -> Iterator[Mode]:
+    """Yield the modes of every `step`-th element, `count` of them."""
+    description = f"{count}:{step}"
     for size, stride in modes[:-1]:
         if step % size and step >= size:
-            raise Refused(f"{told} meets a mode of {size}, and neither of {step} and {size} divides the other")
-        taken = min(-(-size // step), count)
-        if count % taken:
-            raise Refused(f"{told} takes {taken} from a mode of {size}, which does not divide {count}")
-        if taken > 1:
-            yield taken, step * stride
-        count //= taken
+            raise Refused(f"{description} meets a mode of {size}, and neither of {step} and {size} divides the other")
+        mode_count = min(-(-size // step), count)
+        if count % mode_count:
+            raise Refused(f"{description} takes {mode_count} from a mode of {size}, which does not divide {count}")
+        if mode_count > 1:
+            yield mode_count, step * stride
+        count //= mode_count
         step = -(-step // size)
         if count == 1:
             return
@@ -155,48 +161,56 @@ def _steps(modes: Sequence[Mode], count: int, step: int) -> Iterator[Mode]:
 
 
 def complement(layout: Layout, size: int) -> Layout:
-    """What reaches the offsets up to `size` that `layout` does not: both together reach each once. Raises Refused."""
-    gaps, reached = [], 1
+    """Return a layout of the offsets up to `size` that `layout` does not reach; both reach each once.
+
+    Raises Refused.
+    """
+    gaps = []
+    reached = 1
     for stride, count in sorted((stride, count) for count, stride in layout.modes if stride and count > 1):
         if stride % reached:
             raise Refused(f"stride {stride} is not divisible by {reached}, where the modes of smaller strides end")
         gaps.append((stride // reached, reached))
         reached = count * stride
-    return coalesce(of_modes([*gaps, (-(-size // reached), reached)]))
+    return coalesce(layout_of_modes([*gaps, (-(-size // reached), reached)]))
 
 
 def logical_divide(layout: Layout, tiler: Tiler) -> Layout:
-    """(the tile, the rest); of a tiler by modes, that in each of its modes. Raises Refused."""
+    """Return (the tile, the rest); for a tiler by modes, the division of each mode. Raises Refused."""
     if isinstance(tiler, Layout):
-        return composition(layout, beside([tiler, complement(tiler, layout.size)]))
-    return beside([*_split(layout, tiler), *(layout[mode] for mode in range(len(tiler), layout.rank))])
+        return composition(layout, concatenate([tiler, complement(tiler, layout.size)]))
+    return concatenate([*_split(layout, tiler), *(layout[mode] for mode in range(len(tiler), layout.rank))])
 
 
 def _split(layout: Layout, tiler: tuple[Layout, ...]) -> list[Layout]:
     if len(tiler) > layout.rank:
         raise Refused(f"the tiler has {len(tiler)} modes, the layout {layout.rank}")
-    return [logical_divide(layout[mode], one) for mode, one in enumerate(tiler)]
+    return [logical_divide(layout[mode], mode_tiler) for mode, mode_tiler in enumerate(tiler)]
 
 
 def zipped_divide(layout: Layout, tiler: Tiler) -> Layout:
-    """((the tile's modes), (the rest's modes)). Raises Refused."""
+    """Return ((the tile's modes), (the rest's modes)). Raises Refused."""
     if isinstance(tiler, Layout):
         return logical_divide(layout, tiler)
     split = _split(layout, tiler)
-    rest = [*(one[1] for one in split), *(layout[mode] for mode in range(len(tiler), layout.rank))]
-    return beside([beside([one[0] for one in split]), beside(rest)])
+    remaining_modes = [*(pair[1] for pair in split), *(layout[mode] for mode in range(len(tiler), layout.rank))]
+    return concatenate([concatenate([pair[0] for pair in split]), concatenate(remaining_modes)])
 
 
 def tiled_divide(layout: Layout, tiler: Tiler) -> Layout:
-    """((the tile's modes), each mode of the rest). Raises Refused."""
-    tile, rest = (zipped_divide(layout, tiler)[mode] for mode in range(2))
-    return beside([tile, *(rest[mode] for mode in range(rest.rank))] if isinstance(rest.shape, tuple) else [tile, rest])
+    """Return ((the tile's modes), each mode of the rest). Raises Refused."""
+    tile, remainder = (zipped_divide(layout, tiler)[mode] for mode in range(2))
+    return concatenate(
+        [tile, *(remainder[mode] for mode in range(remainder.rank))]
+        if isinstance(remainder.shape, tuple)
+        else [tile, remainder]
+    )
 
 
-def swizzled(swizzle: Swizzle, offset: int) -> int:
-    """An offset with B of its bits, from bit M on, exchanged for their XOR with those S higher (lower where S < 0).
+def apply_swizzle(swizzle: Swizzle, offset: int) -> int:
+    """Replace B bits of an offset, from bit M on, by their XOR with the bits S higher (lower if S < 0).
 
-    Raises Refused where the bits of both overlap.
+    Raises Refused if both ranges of bits overlap.
     """
     bits, base, shift = swizzle
     if abs(shift) < bits:
@@ -207,24 +221,32 @@ def swizzled(swizzle: Swizzle, offset: int) -> int:
 
 
 def wavefronts(addresses: Sequence[int], width: int) -> int:
-    """Of one request of a warp to shared memory. addresses: in bytes, of each lane; width: bytes of each, from 4 to 16.
+    """Return the wavefronts of one request of a warp to shared memory.
 
-    Groups of lanes that ask for 128 bytes are served one after another.
+    Groups of lanes that request 128 bytes are served one after another.
+
+    Args:
+        addresses: The byte address of each lane.
+        width: The bytes of each lane, from 4 to 16.
     """
-    lanes, total = LINE_BYTES // width, 0
+    lanes = LINE_BYTES // width
+    total = 0
     for first in range(0, len(addresses), lanes):
         group = addresses[first : first + lanes]
-        words = {word for one in group for word in range(one // WORD_BYTES, (one + width) // WORD_BYTES)}
+        words = {word for address in group for word in range(address // WORD_BYTES, (address + width) // WORD_BYTES)}
         banks = [word % BANKS for word in words]
         total += max(map(banks.count, banks))
     return total
 
 
 def without_conflicts(columns: int, element_bytes: int) -> Swizzle:
-    """Of a row-major tile whose rows are 16 bytes times a power of two: the swizzle of fewest bits, in elements, that
-    keeps 16 bytes together and lets 8 rows be read in one wavefront, 16 bytes of each at any column."""
+    """Return the swizzle with the fewest bits for a row-major tile whose rows are 16 bytes times a power of two.
+
+    The swizzle is in elements. It keeps 16 bytes together and lets 8 rows be read in one wavefront, 16 bytes of each at
+    any column.
+    """
     base = (VECTOR_BYTES // element_bytes).bit_length() - 1
     vectors = columns * element_bytes // VECTOR_BYTES
-    across = vectors.bit_length() - 1
-    most = (LINE_BYTES // VECTOR_BYTES).bit_length() - 1
-    return min(across, most), base, max(across, most)
+    column_bits = vectors.bit_length() - 1
+    max_bits = (LINE_BYTES // VECTOR_BYTES).bit_length() - 1
+    return min(column_bits, max_bits), base, max(column_bits, max_bits)

@@ -1,8 +1,9 @@
-"""What a multiprocessor holds at once, by three sources: NVIDIA's published limits, the recorded answers of an H200's
-driver, and the driver of the GPU at hand.
+"""Compute the occupancy of a multiprocessor by three sources.
 
-A multiprocessor is a dict as the learner gets it: its "name", what there is of "warps", "blocks", "registers" and bytes
-of "shared" memory, and the "shared_unit" and "shared_reserved" of the latter.
+The sources are NVIDIA's published limits, the recorded answers of an H200's driver, and the driver of the GPU at hand.
+
+A multiprocessor is a dict as the learner gets it: its "name", its "warps", "blocks", "registers" and bytes of "shared"
+memory, and the "shared_unit" and "shared_reserved" of the latter.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from typing import Any
 
 import torch
 
-from kernelpath.simt.occupancy import MULTIPROCESSORS, occupancy
+from warpcheck.occupancy import MULTIPROCESSORS, occupancy
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90")
 
 Sm = dict[str, Any]
 Oracle = Callable[[int, int, int], int]
-"""Blocks at once, from threads per block, registers per thread and bytes of shared memory per block."""
+"""Returns the blocks at once from threads per block, registers per thread and shared bytes per block."""
 
 # fmt: off
 RECORDED: tuple[tuple[int, int, int, int], ...] = (
@@ -38,9 +39,10 @@ RECORDED: tuple[tuple[int, int, int, int], ...] = (
 
 
 def draw(rng: torch.Generator, architecture: str, count: int) -> tuple[torch.Tensor, Sm]:
-    """Kernels as rows of (threads per block, registers per thread, shared bytes per block), and a multiprocessor.
+    """Generate kernels as rows of (threads per block, registers per thread, shared bytes per block), and their SM.
 
-    architecture: one with published limits; for any other the driver of this GPU decides, or that of the H200.
+    Args:
+        architecture: One with published limits. For any other, the driver of this GPU decides, or the H200's.
     """
     if architecture in MULTIPROCESSORS:
         sm = {"name": architecture, **asdict(MULTIPROCESSORS[architecture])}
@@ -57,45 +59,45 @@ def draw(rng: torch.Generator, architecture: str, count: int) -> tuple[torch.Ten
     return rows, sm
 
 
-def draw_kernels(rng: torch.Generator, count: int, most_shared: int, registers: torch.Tensor) -> torch.Tensor:
-    """Small blocks and large ones, whole warps and others, little shared memory and nearly all of it."""
+def draw_kernels(rng: torch.Generator, count: int, max_shared: int, registers: torch.Tensor) -> torch.Tensor:
+    """Generate small and large blocks, whole and partial warps, little and nearly all of the shared memory."""
 
     def uniform(low: float, high: float) -> torch.Tensor:
         return low + (high - low) * torch.rand(count, generator=rng, device=rng.device, dtype=torch.float64)
 
     threads = torch.exp2(uniform(0, 10)).long()
     threads = torch.where(uniform(0, 1) < 0.5, (threads + 31) // 32 * 32, threads)
-    chosen = registers[torch.randint(registers.numel(), (count,), generator=rng, device=rng.device)]
-    shared = (uniform(0, 1) ** 4 * most_shared).long()
+    sampled_registers = registers[torch.randint(registers.numel(), (count,), generator=rng, device=rng.device)]
+    shared = (uniform(0, 1) ** 4 * max_shared).long()
     shared = torch.where(uniform(0, 1) < 0.3, 0, shared)
-    return torch.stack((threads, chosen, shared), 1)
+    return torch.stack((threads, sampled_registers, shared), 1)
 
 
 def oracle(name: str) -> Oracle:
-    """Who knows the answer for the multiprocessor of that name: the published limits, the record, or the driver."""
+    """Return the source of answers for a multiprocessor: the published limits, the record, or the driver."""
     if name == "this GPU":
         from kernelpath.course.labs import driver
 
         return driver.active_blocks
     if name == "H200":
-        known = {row[:3]: row[3] for row in RECORDED}
-        return lambda *row: known[row]
+        recorded_answers = {row[:3]: row[3] for row in RECORDED}
+        return lambda *row: recorded_answers[row]
     return lambda *row: published(name, *row)
 
 
 def published(architecture: str, threads: int, registers: int, shared: int) -> int:
-    """Blocks at once by the published limits; 0 where not even one fits."""
+    """Return the blocks at once by the published limits; 0 if none fits."""
     try:
         return occupancy(threads, registers, shared, architecture).blocks
     except ValueError:
         return 0
 
 
-def reason(name: str, threads: int, registers: int, shared: int, found: int, right: int) -> str:
-    """Why it is neither more nor less, as the rest of a sentence. A driver does not tell."""
+def reason(name: str, threads: int, registers: int, shared: int, answer: int, expected: int) -> str:
+    """Explain an error as the rest of a sentence; empty for a driver, which gives no reasons."""
     if name not in MULTIPROCESSORS:
         return ""
-    if found < right:
+    if answer < expected:
         return "; none of the four limits is that low"
     try:
         return f", limited by {occupancy(threads, registers, shared, name).limit}"

@@ -1,7 +1,7 @@
-"""Operators as a roofline sees them: names and sizes, the machines that run them, and torch's own calls.
+"""Describe operators as a roofline sees them: names and sizes, the machines that run them, and torch's own calls.
 
-An operator is a dict as the learner gets it: its "name", its "dtype" and its sizes. A machine is one, too: its "name",
-its "bandwidth" in bytes per second, the "peak" by dtype in operations per second, and the "launch" in seconds.
+An operator is a dict as the learner gets it: its "name", its "dtype" and its sizes. A machine is a dict, too: its
+"name", its "bandwidth" in bytes per second, the "peak" by dtype in operations per second, and the "launch" in seconds.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ SIZES: Mapping[str, Mapping[str, tuple[int, int]]] = {
         "kernel": (1, 7),
     },
 }
-"""By operator: its sizes, and between what they are drawn, both included, evenly in their logarithm."""
+"""The inclusive ranges of each operator's sizes, which are sampled uniformly in their logarithm."""
 
 
 def operator(name: str, dtype: str, **sizes: int) -> Operator:
@@ -51,7 +51,7 @@ def operator(name: str, dtype: str, **sizes: int) -> Operator:
 
 
 def told(op: Operator) -> str:
-    """ "matmul m=16 n=8192 k=8192 bfloat16"."""
+    """Describe an operator: "matmul m=16 n=8192 k=8192 bfloat16"."""
     sizes = [f"{name}={value}" for name, value in op.items() if name not in ("name", "dtype")]
     return " ".join([op["name"], *sizes, op["dtype"]])
 
@@ -86,31 +86,34 @@ RECORDED = (
     operator("conv2d", "bfloat16", batch=64, in_channels=256, out_channels=256, height=56, width=56, kernel=3),
     operator("conv2d", "bfloat16", batch=64, in_channels=256, out_channels=64, height=56, width=56, kernel=1),
 )
-"""What was timed on an H200. Each but the first works on more than the L2 holds."""
+"""The operators that were timed on an H200. All but the first use more memory than the L2 holds."""
 
 
 def call(op: Operator, device: torch.device | str) -> tuple[Callable[[], torch.Tensor], tuple[torch.Tensor, ...]]:
-    """torch's own operator on random data, and the tensors that it reads."""
+    """Return torch's own operator on random data, and the tensors that it reads."""
     random = functools.partial(torch.randn, device=device, dtype=getattr(torch, op["dtype"]))
     name = op["name"]
     if name in ("add", "add_", "gelu"):
-        x, y = random(op["elements"]), random(op["elements"] if name != "gelu" else 0)
+        x = random(op["elements"])
+        y = random(op["elements"] if name != "gelu" else 0)
         function = {"add": lambda: x + y, "add_": lambda: x.add_(y), "gelu": lambda: F.gelu(x)}[name]
         return function, (x, y)
     if name in ("softmax", "layernorm", "transpose", "cross_entropy"):
         return _rows(op, random(op["rows"], op["columns"]))
     if name == "embedding":
-        table, rows = random(op["vocabulary"], op["width"]), torch.randperm(op["vocabulary"], device=device)
+        table = random(op["vocabulary"], op["width"])
+        rows = torch.randperm(op["vocabulary"], device=device)
         index = rows[torch.arange(op["tokens"], device=device) % op["distinct"]]
         index = index[torch.randperm(op["tokens"], device=device)]
         return lambda: F.embedding(index, table), (index, table)
     if name == "matmul":
-        x, weight = random(op["m"], op["k"]), random(op["n"], op["k"])
+        x = random(op["m"], op["k"])
+        weight = random(op["n"], op["k"])
         return lambda: F.linear(x, weight), (x, weight)
     if name == "conv2d":
         image = random(op["batch"], op["in_channels"], op["height"], op["width"])
         taps = random(op["out_channels"], op["in_channels"], op["kernel"], op["kernel"])
-        image, taps = (one.to(memory_format=torch.channels_last) for one in (image, taps))
+        image, taps = (tensor.to(memory_format=torch.channels_last) for tensor in (image, taps))
         return lambda: F.conv2d(image, taps), (image, taps)
     queries = op["tokens"] if name == "attention_prefill" else 1
     q = random(op["batch"], op["heads"], queries, op["head_dim"])
@@ -120,7 +123,7 @@ def call(op: Operator, device: torch.device | str) -> tuple[Callable[[], torch.T
 
 
 def _rows(op: Operator, x: torch.Tensor) -> tuple[Callable[[], torch.Tensor], tuple[torch.Tensor, ...]]:
-    """The operators that work on the rows of a matrix."""
+    """Return the call of an operator on the rows of a matrix."""
     rows, columns = x.shape
     if op["name"] == "layernorm":
         weight, bias = torch.randn(2, columns, device=x.device, dtype=x.dtype)
@@ -172,38 +175,38 @@ it for the RTX 4090. No data sheet tells a launch: that of the H200 stands for a
 """
 
 
-DRAWN: Mapping[str, tuple[float, float]] = {"slow arithmetic": (0.2, 0.6), "slow memory": (4.0, 40.0)}
-"""Machines that nobody knows: the operations per byte at which float32 turns from memory to arithmetic."""
+RANDOM_MACHINES: Mapping[str, tuple[float, float]] = {"slow arithmetic": (0.2, 0.6), "slow memory": (4.0, 40.0)}
+"""Unknown machines, by the operations per byte at which float32 turns from memory-bound to compute-bound."""
 
 
 def machine(rng: torch.Generator, name: str) -> MachineModel:
-    """One of MACHINES, or one that nobody knows."""
+    """Return one of MACHINES, or an unknown machine."""
     if name == TIMED:
         return _H200
     if name in MACHINES:
         return MACHINES[name]
-    bandwidth, (low, high) = _between(rng, 500, 20_000), DRAWN[name]
-    ridges = {dtype: _between(rng, low, high) * (1 if dtype == "float32" else 20) for dtype in DTYPES}
+    bandwidth, (low, high) = _log_uniform(rng, 500, 20_000), RANDOM_MACHINES[name]
+    ridges = {dtype: _log_uniform(rng, low, high) * (1 if dtype == "float32" else 20) for dtype in DTYPES}
     peak = {dtype: bandwidth * 1e-3 * ridge for dtype, ridge in ridges.items()}
-    return {"name": "a drawn machine", "bandwidth": bandwidth, "peak": peak, "launch": _between(rng, 5, 50)}
+    return {"name": "a drawn machine", "bandwidth": bandwidth, "peak": peak, "launch": _log_uniform(rng, 5, 50)}
 
 
 def draw(rng: torch.Generator, count: int) -> list[Operator]:
-    """Each kind in turn, in a dtype and of sizes that are drawn."""
-    return [_drawn(rng, name) for name, _ in zip(itertools.cycle(SIZES), range(count), strict=False)]
+    """Generate operators of each kind in turn, with random dtypes and sizes."""
+    return [_random_operator(rng, name) for name, _ in zip(itertools.cycle(SIZES), range(count), strict=False)]
 
 
-def _drawn(rng: torch.Generator, name: str) -> Operator:
+def _random_operator(rng: torch.Generator, name: str) -> Operator:
     dtype = DTYPES[int(torch.randint(len(DTYPES), (), generator=rng, device=rng.device))]
-    sizes = {size: round(_between(rng, low, high)) for size, (low, high) in SIZES[name].items()}
+    sizes = {size: round(_log_uniform(rng, low, high)) for size, (low, high) in SIZES[name].items()}
     if name == "embedding":
-        sizes["distinct"] = round(_between(rng, 1, min(sizes["tokens"], sizes["vocabulary"])))
+        sizes["distinct"] = round(_log_uniform(rng, 1, min(sizes["tokens"], sizes["vocabulary"])))
     if group := sizes.pop("group", 0):
         sizes["heads"] = group * sizes["kv_heads"]
     return operator(name, dtype, **sizes)
 
 
-def _between(rng: torch.Generator, low: float, high: float) -> float:
-    """Evenly in the logarithm."""
+def _log_uniform(rng: torch.Generator, low: float, high: float) -> float:
+    """Sample uniformly in the logarithm."""
     share = float(torch.rand((), generator=rng, device=rng.device, dtype=torch.float64))
     return float(low * (high / low) ** share)

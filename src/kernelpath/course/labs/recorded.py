@@ -1,13 +1,13 @@
-"""A GPU that answers with recorded times: what tuning a kernel costs on it, and what tuning brings (w09c_autotune).
+"""Simulate a GPU that answers with recorded times: the cost of tuning a kernel on it, and the gain (w09c_autotune).
 
-The kernel is that of benchmarks/tuning.py, c += a @ w.T, whose times an H200 has recorded for every configuration of a
-space and for many sizes. A launch takes the recorded time. Compiling and measuring take the time that they took there.
-What a launch did to c is known as well: how often the product was added, whether what was there before is still there,
-and whether the configuration was right for the size.
+The kernel is c += a @ w.T of benchmarks/tuning.py, whose times an H200 has recorded for every configuration of a space
+and for many sizes. A launch takes the recorded time, and so do compiling and measuring. The effect of a launch on c is
+tracked as well: how often the product was added, whether the previous contents are intact, and whether the
+configuration was right for the size.
 
 Tuning is graded on this device and on no other, with a GPU and without one: the PTX machine has no time, and on a real
 GPU an exhaustive search over 144 configurations takes a minute or more, and differs from run to run. Triton's own
-autotuner runs here, with the learner's decorator: only the launch and do_bench are stand-ins (device/lab_tuning).
+autotuner runs here, with the learner's decorator: only the launch and do_bench are replaced (device/lab_tuning).
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ import torch
 from kernelpath.course.labs import Lab
 
 RECORD = Path(__file__).parents[1] / "records" / "tuning.json"
-"""A submission, which works with the labs, cannot read it."""
+"""The recording, which a submission, as it works with the labs, cannot read."""
 BUDGET_SECONDS = 50.0
-"""What compiling and measuring may take in one call of the entry."""
+"""The limit of compiling and measuring in one call of the entry."""
 SLOWER_AT_MOST = 1.05
-"""The time of a launch over that of the best configuration for its size, as the mean over the requests of a day."""
+"""The limit of a launch's time over the best configuration's for its size, averaged over a day's requests."""
 AVERAGED = 50
-"""Requests that a day must have for its mean to count.
+"""The requests that a day must have for its mean to count.
 
 The sizes of a class share one configuration: for one of them it is 22% slower than the best, on average within 1%.
 """
@@ -41,7 +41,7 @@ The sizes of a class share one configuration: for one of them it is 22% slower t
 
 @dataclass(frozen=True)
 class Size:
-    """Of a product: a (M, K) and w (N, K) of the dtype, c (M, N) float32."""
+    """The size of a GEMM: a (M, K) and w (N, K) of the dtype, c (M, N) float32."""
 
     dtype: str
     M: int
@@ -54,9 +54,13 @@ class Size:
 
 @dataclass(frozen=True)
 class Recording:
-    """configurations: all of the space, each a value for every one of `names`. seconds: by size, in their order.
+    """The recorded times.
 
-    seconds is None for a configuration that needs more shared memory than a block may have; shared: bytes, by dtype.
+    Attributes:
+        configurations: All of the space, each with a value for every one of `names`.
+        seconds: The times by size, in the order of the configurations; None for a configuration that needs more shared
+            memory than a block may have.
+        shared: The bytes of shared memory, by dtype.
     """
 
     names: tuple[str, ...]
@@ -66,42 +70,44 @@ class Recording:
     compile_seconds: float
     bench_seconds: float
 
-    def right(self, size: Size, place: int) -> bool:
-        """Whether this configuration computes all of the sum. The kernel masks M and N, and not K."""
-        one = dict(zip(self.names, self.configurations[place], strict=True))
-        return size.K % (one["BLOCK_K"] * one["SPLIT_K"]) == 0
+    def right(self, size: Size, index: int) -> bool:
+        """Return whether this configuration computes all of the sum. The kernel masks M and N, but not K."""
+        values = dict(zip(self.names, self.configurations[index], strict=True))
+        return size.K % (values["BLOCK_K"] * values["SPLIT_K"]) == 0
 
     def best(self, size: Size) -> float:
-        """Seconds of the fastest of all that are right for the size."""
+        """Return the seconds of the fastest configuration that is right for the size."""
         return min(
             seconds
-            for place, seconds in enumerate(self.seconds[size])
-            if seconds is not None and self.right(size, place)
+            for index, seconds in enumerate(self.seconds[size])
+            if seconds is not None and self.right(size, index)
         )
 
 
 @cache
 def recording() -> Recording:
-    told = json.loads(RECORD.read_text())
+    content = json.loads(RECORD.read_text())
     seconds = {
-        Size(one["dtype"], one["M"], one["N"], one["K"]): [x and 1e-6 * x for x in one["microseconds"]]
-        for one in told["sizes"]
+        Size(entry["dtype"], entry["M"], entry["N"], entry["K"]): [x and 1e-6 * x for x in entry["microseconds"]]
+        for entry in content["sizes"]
     }
     return Recording(
-        names=tuple(told["space"]),
-        configurations=[*itertools.product(*told["space"].values())],
+        names=tuple(content["space"]),
+        configurations=[*itertools.product(*content["space"].values())],
         seconds=seconds,
-        shared=told["shared"],
-        compile_seconds=told["compile_seconds"],
-        bench_seconds=min(told["do_bench_seconds"].values()),
+        shared=content["shared"],
+        compile_seconds=content["compile_seconds"],
+        bench_seconds=min(content["do_bench_seconds"].values()),
     )
 
 
 @dataclass
 class Content:
-    """Of a matrix (rows, columns): how often the product was added to it since it was as given, and what else is true.
+    """The state of a matrix (rows, columns): how often the product was added, and what else is true.
 
-    kept: what was in it at the start is still there. whole: no launch has left something out.
+    Attributes:
+        kept: Whether the initial contents are intact.
+        why: Why a result is wrong; empty if it is right.
     """
 
     shape: tuple[int, int]
@@ -112,10 +118,15 @@ class Content:
 
 @dataclass
 class Spent:
-    """What was done. wrong: the first request whose c is not what it should be, and why. again: the first size that was
-    measured twice with the same configuration. seconds: of compiling and measuring; measured: how often.
-    slower: for each request, its time over that of the best configuration; 0 where it was not launched.
-    chosen: the configuration of each launch that counts.
+    """The use of the device.
+
+    Attributes:
+        wrong: The first request whose c is wrong, and why.
+        again: The first size that was measured twice with the same configuration.
+        seconds: The time of compiling and measuring.
+        measured: The number of measurements.
+        slower: For each request, its time over the best configuration's; 0 if it was not launched.
+        chosen: The configurations of each request's launches that count.
     """
 
     wrongs: int = 0
@@ -130,7 +141,7 @@ class Spent:
 
     @property
     def ledger(self) -> list[int]:
-        """Wrong results, sizes tuned again, seconds over the budget, per cent over the best; all rounded up."""
+        """Return wrong results, sizes tuned again, seconds over the budget, percent over the best; all rounded up."""
         over = max(0, math.ceil(self.seconds - BUDGET_SECONDS))
         mean = sum(self.slower) / max(1, len(self.slower))
         too_slow = len(self.slower) >= AVERAGED and mean > SLOWER_AT_MOST
@@ -138,20 +149,25 @@ class Spent:
 
 
 class TooMuchShared(Exception):
-    """bytes, and the most that a block may have."""
+    """A configuration needs more shared memory than a block may have. The argument is its bytes."""
 
 
 class NotRecorded(Exception):
-    """A configuration outside of the space, or operands that are not those of one request."""
+    """A configuration is outside of the space, or operands are not of one request."""
 
 
 class RecordedGpu(Lab):
-    """requests: the products to be added, each to a c of its own. Matrix 3i is a of request i, 3i + 1 w, 3i + 2 c."""
+    """A GPU for requests: the products to be added, each to a c of its own.
+
+    Matrix 3i is a of request i, 3i + 1 is w, 3i + 2 is c.
+    """
 
     def __init__(self, device: str, requests: Sequence[Size]) -> None:
-        self.device, self.requests, self.record = device, tuple(requests), recording()
+        self.device = device
+        self.requests = tuple(requests)
+        self.record = recording()
         self.spent = Spent(slower=[0.0] * len(requests), chosen=[[] for _ in requests])
-        self._places = {one: place for place, one in enumerate(self.record.configurations)}
+        self._places = {configuration: index for index, configuration in enumerate(self.record.configurations)}
         self._contents: dict[int, Content] = {}
         for index, size in enumerate(requests):
             for part, shape in enumerate(((size.M, size.K), (size.N, size.K), (size.M, size.N))):
@@ -163,56 +179,64 @@ class RecordedGpu(Lab):
         self._began = False
 
     def during(self, names: dict[str, Any]) -> AbstractContextManager[None]:
-        """A submission has a proxy, which puts itself in Triton's place."""
+        """Return an empty context: a submission has a proxy, which replaces Triton's functions itself."""
         return nullcontext()
 
     def launch(
         self, operands: Sequence[int], sizes: Sequence[int], configuration: Sequence[int], grid: Sequence[int]
     ) -> None:
-        """c += a @ w.T. operands: the numbers of a, w, c. sizes: M, N, K as passed. grid: programs in x, y, z.
+        """Simulate c += a @ w.T. Raises TooMuchShared and NotRecorded.
 
-        A program for which there is no tile does nothing. Raises TooMuchShared and NotRecorded.
+        A program without a tile does nothing.
+
+        Args:
+            operands: The numbers of a, w, c.
+            sizes: M, N, K as passed.
+            grid: The programs in x, y, z.
         """
         a, w, c = operands
         index = a // 3
         if a % 3 or w != a + 1 or not 0 <= index < len(self.requests) or c not in self._contents:
             raise NotRecorded("a and w are not the operands of one request")
-        size, place = self.requests[index], self._places.get(tuple(configuration))
-        if place is None:
+        size = self.requests[index]
+        index_of_configuration = self._places.get(tuple(configuration))
+        if index_of_configuration is None:
             raise NotRecorded(f"{self.said(configuration)} is not in the space")
         if self._contents[c].shape != (size.M, size.N):
             raise NotRecorded("c has not the shape of the product")
-        if (size.dtype, place) not in self._compiled:
-            self._compiled.add((size.dtype, place))
+        if (size.dtype, index_of_configuration) not in self._compiled:
+            self._compiled.add((size.dtype, index_of_configuration))
             self.spent.compiled += 1
             self.spent.seconds += self.record.compile_seconds
-        seconds = self.record.seconds[size][place]
+        seconds = self.record.seconds[size][index_of_configuration]
         if seconds is None:
-            raise TooMuchShared(self.record.shared[size.dtype][place])
+            raise TooMuchShared(self.record.shared[size.dtype][index_of_configuration])
         content = self._contents[c]
         content.sums += 1
-        content.why = content.why or self._fault(size, sizes, place, grid)
+        content.why = content.why or self._fault(size, sizes, index_of_configuration, grid)
         if c != a + 2 and c // 3 < len(self.requests):
             content.why = f"the product of request {index} was added to it"
         if self._measuring is not None:
-            self._measured(size, place, seconds)
+            self._measured(size, index_of_configuration, seconds)
         else:
             self.spent.slower[index] = max(self.spent.slower[index], seconds / self.record.best(size))
             self.spent.chosen[index] = list(configuration)
 
     def bench(self, begins: bool) -> float:
-        """Begin to measure, or end it: then the milliseconds of what was launched since; infinity for nothing."""
+        """Begin to measure, or end it and return the milliseconds of the launches since; infinity without any."""
         if begins:
-            self._measuring, self._began = math.inf, True
+            self._measuring = math.inf
+            self._began = True
             return 0.0
-        found, self._measuring = self._measuring, None
-        return math.inf if found is None else 1e3 * found
+        seconds = self._measuring
+        self._measuring = None
+        return math.inf if seconds is None else 1e3 * seconds
 
     def zero(self, matrix: int) -> None:
         self._contents[matrix] = Content(self._contents[matrix].shape, kept=False)
 
     def clone(self, matrix: int) -> int:
-        """The number of the copy."""
+        """Copy a matrix, and return the number of the copy."""
         number = len(self._contents)
         self._contents[number] = Content(**vars(self._contents[matrix]))
         return number
@@ -221,46 +245,48 @@ class RecordedGpu(Lab):
         self._contents[target] = Content(**vars(self._contents[source]))
 
     def ended(self) -> Spent:
-        """What was done, with the results judged as they are now."""
+        """Return the use of the device, with the results judged as they are now."""
         faults = [self._judged(index) for index in range(len(self.requests))]
         self.spent.wrongs = sum(map(bool, faults))
         self.spent.wrong = next(filter(None, faults), "")
         return self.spent
 
     def graded(self, outputs: Sequence[torch.Tensor], held: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
-        """The ledger as it is."""
+        """Return the ledger as it is."""
         return [torch.tensor(self.spent.ledger, device=self.device)]
 
-    def _measured(self, size: Size, place: int, seconds: float) -> None:
+    def _measured(self, size: Size, index: int, seconds: float) -> None:
         if self._began:
             self.spent.measured += 1
             self.spent.seconds += self.record.bench_seconds
-            if (size, place) in self._tuned:
+            if (size, index) in self._tuned:
                 self._twice.add(size)
                 self.spent.agains = len(self._twice)
                 self.spent.again = self.spent.again or str(size)
-            self._tuned.add((size, place))
-        self._began, self._measuring = False, seconds
+            self._tuned.add((size, index))
+        self._began = False
+        self._measuring = seconds
 
-    def _fault(self, size: Size, sizes: Sequence[int], place: int, grid: Sequence[int]) -> str:
-        """Why a launch does not give the product."""
-        one = dict(zip(self.record.names, self.record.configurations[place], strict=True))
+    def _fault(self, size: Size, sizes: Sequence[int], index: int, grid: Sequence[int]) -> str:
+        """Return why a launch does not compute the product, or ""."""
+        values = dict(zip(self.record.names, self.record.configurations[index], strict=True))
         if list(sizes) != [size.M, size.N, size.K]:
             return f"M, N, K were passed as {', '.join(map(str, sizes))}"
         x, y, _ = grid
-        tiles = -(-size.M // one["BLOCK_M"]) * -(-size.N // one["BLOCK_N"])
+        tiles = -(-size.M // values["BLOCK_M"]) * -(-size.N // values["BLOCK_N"])
         if x < tiles:
-            return f"the grid has {x} programs for {tiles} tiles of {one['BLOCK_M']} x {one['BLOCK_N']}"
-        if y != one["SPLIT_K"]:
-            return f"the grid has {y} programs for each tile where SPLIT_K={one['SPLIT_K']}"
-        if not self.record.right(size, place):
-            step = f"BLOCK_K={one['BLOCK_K']} times SPLIT_K={one['SPLIT_K']}"
+            return f"the grid has {x} programs for {tiles} tiles of {values['BLOCK_M']} x {values['BLOCK_N']}"
+        if y != values["SPLIT_K"]:
+            return f"the grid has {y} programs for each tile where SPLIT_K={values['SPLIT_K']}"
+        if not self.record.right(size, index):
+            step = f"BLOCK_K={values['BLOCK_K']} times SPLIT_K={values['SPLIT_K']}"
             return f"K is not a multiple of {step}, so the kernel leaves out the rest of the sum"
         return ""
 
     def _judged(self, index: int) -> str:
-        """What is wrong with the c of a request."""
-        content, size = self._contents[3 * index + 2], self.requests[index]
+        """Return what is wrong with the c of a request, or ""."""
+        content = self._contents[3 * index + 2]
+        size = self.requests[index]
         why = content.why
         if not content.sums or not self.spent.slower[index]:
             why = "the product was not added to c"

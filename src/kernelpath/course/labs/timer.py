@@ -1,9 +1,9 @@
-"""A device to time: launches return at once, the first calls are slow, calls differ, some are interrupted.
+"""Simulate a device to time: launches return at once, the first calls are slow, calls differ, some are interrupted.
 
-Host and device share a virtual clock, so that no load on the real machine moves a time.
+Host and device share a virtual clock, so that no load on the real machine changes a time.
 
-A timer is given the device (call it to launch), its `synchronize` and its `clock`. On a real GPU it could as well use
-torch.cuda and Python's clocks, so around the call of a submission these tell the virtual time, too.
+A timer gets the device (call it to launch), its `synchronize` and its `clock`. On a real GPU it could also use
+torch.cuda and Python's clocks, so during the call of a submission these return the virtual time, too.
 """
 
 from __future__ import annotations
@@ -16,21 +16,27 @@ from typing import Any
 
 from kernelpath.course.labs.virtual import Queue
 
-LAUNCH_SECONDS, SYNCHRONIZE_SECONDS, CLOCK_SECONDS = 5e-6, 5e-6, 1e-7
-"""What a launch, a wait and reading the clock take on the host."""
+LAUNCH_SECONDS = 5e-6
+SYNCHRONIZE_SECONDS = 5e-6
+CLOCK_SECONDS = 1e-7
+"""The host's time for a launch, a wait and reading the clock."""
 COMPILE_SECONDS = 0.3
-"""The first launch on a device that is cold."""
-COLD, INTERRUPTED = 3, 10
-"""How many times as long a call takes while the device is cold, and when it is interrupted."""
+"""The host's time for the first launch on a cold device."""
+COLD = 3
+INTERRUPTED = 10
+"""The slowdown of calls while the device is cold, and of interrupted calls."""
 CALLS_AT_MOST = 500
 
 
 @dataclass(frozen=True)
 class Workload:
-    """How long each call takes on the device.
+    """The duration of each call on the device.
 
-    seconds: a usual call. jitter: calls spread evenly between 1 - jitter and 1 + jitter times that. cold: so many calls
-    at the start are slow. period: one call in so many is interrupted; 0 for none.
+    Attributes:
+        seconds: A usual call.
+        jitter: Calls are spread evenly between 1 - jitter and 1 + jitter times that.
+        cold: The number of slow calls at the start.
+        period: One call in so many is interrupted; 0 for none.
     """
 
     seconds: float
@@ -39,45 +45,49 @@ class Workload:
     period: int
 
     def duration(self, index: int) -> float:
-        """Seconds of call `index`, from 0."""
-        place = index * 0.6180339887 % 1  # multiples of the golden ratio fall evenly
-        slow = COLD if index < self.cold else INTERRUPTED if self.period and index % self.period == 7 else 1
-        return self.seconds * (1 + self.jitter * (2 * place - 1)) * slow
+        """Return the seconds of call `index`, from 0."""
+        position = index * 0.6180339887 % 1  # multiples of the golden ratio are evenly distributed
+        slowdown = COLD if index < self.cold else INTERRUPTED if self.period and index % self.period == 7 else 1
+        return self.seconds * (1 + self.jitter * (2 * position - 1)) * slowdown
 
     @property
     def described(self) -> str:
-        """Its difficulties, as the rest of a sentence about a device."""
+        """Describe its difficulties as the rest of a sentence about a device."""
         troubles = {
             f"whose calls differ by {100 * self.jitter:.0f} % either way": self.jitter,
             f"whose first {self.cold} calls take {COLD} times as long": self.cold,
             f"where one call in {self.period} takes {INTERRUPTED} times as long": self.period,
         }
-        return ", ".join(trouble for trouble, there in troubles.items() if there) or "that has none of these problems"
+        return (
+            ", ".join(trouble for trouble, is_present in troubles.items() if is_present)
+            or "that has none of these problems"
+        )
 
     @property
     def quartiles(self) -> tuple[float, float, float]:
-        """Of calls that are neither cold nor interrupted, in seconds."""
+        """Return the quartiles of calls that are neither cold nor interrupted, in seconds."""
         lower, median, upper = (self.seconds * (1 + self.jitter * side / 2) for side in (-1, 0, 1))
         return lower, median, upper
 
 
-def symptom(work: Workload, found: Sequence[float], place: int) -> str:
-    """What such quartiles come from, of which the one at `place` (0 to 2) is wrong. found: in seconds."""
-    spread, right = found[2] - found[0], work.quartiles[2] - work.quartiles[0]
-    direction = "too long" if found[place] > work.quartiles[place] else "too short"
-    if found[2] < work.seconds / 2:
+def symptom(work: Workload, quartiles: Sequence[float], place: int) -> str:
+    """Explain wrong quartiles, given in seconds, of which the one at `place` (0 to 2) is wrong."""
+    spread = quartiles[2] - quartiles[0]
+    expected_spread = work.quartiles[2] - work.quartiles[0]
+    direction = "too long" if quartiles[place] > work.quartiles[place] else "too short"
+    if quartiles[2] < work.seconds / 2:
         return "far too short: the clock was read before the device had finished"
-    if spread < right / 2:
+    if spread < expected_spread / 2:
         return "spread too small: time many calls, each one separately"
-    if spread > 2 * right and work.cold:
+    if spread > 2 * expected_spread and work.cold:
         return f"{direction}: the slow first calls are included; warm up before you start the clock"
-    if spread > 2 * right and work.period:
+    if spread > 2 * expected_spread and work.period:
         return f"{direction}: one long call moves a mean a lot, and a quartile hardly at all"
     return f"{direction}: {'time more calls' if work.jitter else 'is it the time of one call, in seconds?'}"
 
 
 class Timed(Queue):
-    """A device to be timed, and the host's clock, wherever they are. Calling it launches the work."""
+    """A device to be timed, and the host's clock. Calling it launches the work."""
 
     @abstractmethod
     def __call__(self) -> None:
@@ -96,7 +106,7 @@ class Timed(Queue):
         """Let the host idle for that long; the device continues."""
 
     def stand_ins(self) -> Mapping[int, Any]:
-        """Python's clocks and time.sleep as well: whatever a timer looks at tells the virtual time."""
+        """Replace Python's clocks and time.sleep as well, so that every clock shows the virtual time."""
 
         def nanoseconds() -> int:
             return round(1e9 * self.clock())

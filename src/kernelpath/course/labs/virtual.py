@@ -1,7 +1,7 @@
-"""What a simulated device has in common with torch.cuda: one queue, events in it, and ways to wait.
+"""Define what a simulated device has in common with torch.cuda: one queue, events in it, and ways to wait.
 
-A submission is given the simulated device, but on a real GPU it could as well use torch.cuda. Inside `during` that
-means the simulated device, too, with a GPU and without one: a submission cannot see two devices. All streams are one.
+A submission gets the simulated device, but on a real GPU it could also use torch.cuda. Inside `during`, torch.cuda
+therefore refers to the simulated device, with a GPU and without one. All streams are one.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class Queue(Lab):
 
     @abstractmethod
     def queue_reached(self) -> float:
-        """When what is put into the queue now would begin."""
+        """Return the time at which a command that is queued now would start."""
 
     @abstractmethod
     def wait_until(self, moment: float) -> None:
-        """Let the host wait for a moment of the device, which may be past."""
+        """Let the host wait for a time of the device, which may be past."""
 
     @abstractmethod
     def has_passed(self, moment: float) -> bool: ...
@@ -37,11 +37,13 @@ class Queue(Lab):
 
     @contextlib.contextmanager
     def during(self, names: dict[str, Any]) -> Iterator[None]:
-        """Put what `stand_ins` gives in place of the real functions, in this process.
+        """Replace the real functions by those of `stand_ins` in this process, and restore them at the end.
 
-        names: the globals of the submission, which may hold such a function under a name of its own
-        (`from time import perf_counter`). Everything is put back at the end; what the submission itself replaced
-        meanwhile is left as it is, to be seen.
+        A function that the submission itself replaced meanwhile is left, to be seen.
+
+        Args:
+            names: The globals of the submission, which may hold such a function under a name of its own
+                (`from time import perf_counter`).
         """
         virtual = self.stand_ins()
         replaced: list[tuple[dict[str, Any], str, Any, Any]] = []
@@ -58,7 +60,7 @@ class Queue(Lab):
                     namespace[name] = real
 
     def stand_ins(self) -> Mapping[int, Any]:
-        """What stands in for each real function and class, by the id of the real one."""
+        """Return the replacement of each real function and class, by the id of the real one."""
 
         def event(*_: object, **__: object) -> Event:
             return Event(self)
@@ -77,7 +79,7 @@ class Queue(Lab):
 
 
 class Event:
-    """What torch.cuda.Event is on the simulated device: a mark in its queue, stamped when the device gets there."""
+    """The simulated torch.cuda.Event: a mark in the queue, stamped when the device reaches it."""
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
@@ -87,7 +89,7 @@ class Event:
         self._moment = self._queue.queue_reached()
 
     def wait(self, _: object = None) -> None:
-        """Let a stream wait: there is one, and it works in order."""
+        """Do nothing: the only stream works in order."""
 
     def query(self) -> bool:
         return self._queue.has_passed(self._stamp())
@@ -96,7 +98,7 @@ class Event:
         self._queue.wait_until(self._stamp())
 
     def elapsed_time(self, end: Event) -> float:
-        """Milliseconds from this mark to another. Raises RuntimeError where one is not reached yet, as CUDA does."""
+        """Return the milliseconds between two marks. Raises RuntimeError before both are reached, as CUDA does."""
         if not (self.query() and end.query()):
             raise RuntimeError("an event has not completed yet; synchronize before you ask for the time")
         return 1e3 * (end._stamp() - self._stamp())
@@ -108,7 +110,7 @@ class Event:
 
 
 class Stream:
-    """What torch.cuda.Stream is on the simulated device: its one queue."""
+    """The simulated torch.cuda.Stream: the only queue."""
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
@@ -125,7 +127,7 @@ class Stream:
         return mark
 
     def wait_event(self, event: Event) -> None:
-        """Nothing to do: there is one queue, and it works in order."""
+        """Do nothing: the only queue works in order."""
 
     def wait_stream(self, stream: Stream) -> None:
-        """Nothing to do, as in `wait_event`."""
+        """Do nothing, as in `wait_event`."""

@@ -1,1 +1,1 @@
-"""One module per operator, each with its `PROBLEM`: what every exercise, notebook and benchmark of it shares."""
+"""Declare the operators, one per module, each with the `PROBLEM` that its exercises, notebooks and benchmarks share."""

@@ -19,11 +19,11 @@ LR, BETA1, BETA2, EPS, WEIGHT_DECAY = SCALARS = 1e-2, 0.9, 0.999, 1e-8, 0.1
 Tensors = tuple[torch.Tensor, ...]
 
 _ROOM = 16
-"""Elements before and behind a tensor that begins anywhere."""
+"""The elements before and after a misaligned tensor in its storage."""
 
 
 def gpt2() -> Iterator[int]:
-    """Elements of each parameter of GPT-2 with 124 million: 148 tensors."""
+    """Return the elements of each parameter of GPT-2 with 124 million parameters: 148 tensors."""
     width = 768
     yield from (50_257 * width, 1024 * width)
     for _ in range(12):
@@ -33,7 +33,7 @@ def gpt2() -> Iterator[int]:
 
 
 def resnet50() -> Iterator[int]:
-    """Of ResNet-50 with 25.6 million: 161 tensors."""
+    """Return the elements of each parameter of ResNet-50 with 25.6 million parameters: 161 tensors."""
 
     def convolution(before: int, after: int, side: int) -> tuple[int, ...]:
         return before * after * side * side, after, after  # and the scale and shift of its normalization
@@ -54,41 +54,43 @@ def resnet50() -> Iterator[int]:
 
 
 def llama_block() -> Iterator[int]:
-    """Of one block of Llama 3 8B with 218 million: 9 tensors."""
-    width, keys, hidden = 4096, 1024, 14_336
+    """Return the elements of each parameter of one block of Llama 3 8B with 218 million parameters: 9 tensors."""
+    width = 4096
+    keys = 1024
+    hidden = 14_336
     yield from (width * width, width * keys, width * keys, width * width)
     yield from (width * hidden, width * hidden, hidden * width, width, width)
 
 
 def adapters() -> Iterator[int]:
-    """Of low-rank adapters (LoRA, rank 16) of four products in each of 32 blocks of Llama 3 8B: 256 tensors."""
+    """Return the elements of low-rank adapters (LoRA, rank 16) of four GEMMs per block of Llama 3 8B: 256 tensors."""
     for _ in range(32):
         for outputs in (4096, 1024, 1024, 4096):
             yield from (16 * 4096, outputs * 16)
 
 
 def vectors() -> Iterator[int]:
-    """512 tensors of 1 to 8192 elements."""
+    """Return 512 tensors of 1 to 8192 elements."""
     return (1 + index * 5001 % 8192 for index in range(512))
 
 
-def odd() -> Iterator[int]:
-    """Lengths around tiles, without an end."""
+def odd_lengths() -> Iterator[int]:
+    """Yield lengths around tiles, forever."""
     return cycle((777, 0, 1, 4096, 31, 1024, 2049, 8, 129, 4095))
 
 
 def long() -> Iterator[int]:
-    """A tensor of more than 65,535 elements, and one that is short."""
+    """Yield a length of more than 65,535 elements, and a short one."""
     yield from (70_001, 3)
 
 
 def many() -> Iterator[int]:
-    """Tensors of a few elements, without an end."""
+    """Yield lengths of a few elements, forever."""
     return cycle((3, 1, 0, 2))
 
 
 MODELS: Mapping[str, Callable[[], Iterator[int]]] = {
-    "odd": odd,
+    "odd": odd_lengths,
     "long": long,
     "many": many,
     "gpt2": gpt2,
@@ -100,16 +102,16 @@ MODELS: Mapping[str, Callable[[], Iterator[int]]] = {
 
 
 def lengths(model: str, tensors: int) -> list[int]:
-    """Elements of the first so many tensors."""
+    """Return the elements of the first `count` tensors."""
     return list(islice(MODELS[model](), tensors))
 
 
 def inputs(
     rng: torch.Generator, model: str, tensors: int, step: int, dtype: str, begin: str
 ) -> tuple[list[int] | float | torch.Tensor, ...]:
-    """Steps, scalars, and the tensors in four lists, one after another.
+    """Return steps, scalars, and the tensors of four lists, one after another.
 
-    begin: "aligned", or "anywhere": then tensors begin at any element of their storages.
+    With begin="anywhere", tensors begin at any element of their storages; with "aligned", at the first.
     """
     steps = [step + index % 3 for index in range(tensors)]
 
@@ -117,33 +119,35 @@ def inputs(
 
     sizes = [length + 2 * room for length in lengths(model, tensors)]
 
-    def drawn(kind: str, spread: int, square: bool = False) -> list[torch.Tensor]:
+    def make_list(kind: str, spread: int, square: bool = False) -> list[torch.Tensor]:
         values = draw.normal(rng, sum(sizes), dtype=kind, mean=0.1)  # at once: a list may have hundreds of tensors
-        found = []
+        tensors = []
         for index, piece in enumerate((values.square_() if square else values).split(sizes)):
             first = index * spread % room if room else 0  # not drawn: a table may say which are aligned
-            found.append(piece.clone()[first : first + len(piece) - 2 * room])
-        return found
+            tensors.append(piece.clone()[first : first + len(piece) - 2 * room])
+        return tensors
 
-    params, grads = drawn(dtype, 1), drawn(dtype, 4)
-    moments, squares = drawn("float32", 0), drawn("float32", 8, square=True)
+    params = make_list(dtype, 1)
+    grads = make_list(dtype, 4)
+    moments = make_list("float32", 0)
+    squares = make_list("float32", 8, square=True)
     return (steps, *SCALARS, *params, *grads, *moments, *squares)
 
 
 def lists(steps: Sequence[int], tensors: Sequence[torch.Tensor]) -> list[Tensors]:
-    """Parameters, gradients, first and second moments."""
+    """Split the tensors into parameters, gradients, first and second moments."""
     count = len(steps)
     return [tuple(tensors[place * count : (place + 1) * count]) for place in range(4)]
 
 
 def updated(steps: Sequence[int], *rest: Any) -> Tensors:
-    """Parameters, first and second moments."""
+    """Return parameters, first and second moments."""
     params, _, moments, squares = lists(steps, rest[len(SCALARS) :])
     return (*params, *moments, *squares)
 
 
 def extreme(rng: torch.Generator, steps: Sequence[int], *rest: Any) -> None:
-    """In turn a tensor whose elements have never had a gradient, one that eps decides, a large one, and a plain one."""
+    """Set the tensors, in turn: one that never had a gradient, one that eps decides, a large one, a plain one."""
     for index, (param, grad, moment, square) in enumerate(zip(*lists(steps, rest[len(SCALARS) :]), strict=True)):
         if index % 4 == 0:
             for tensor in (grad, moment, square):
@@ -159,7 +163,7 @@ def extreme(rng: torch.Generator, steps: Sequence[int], *rest: Any) -> None:
 
 
 def dividing_by(divisor: Callable[[torch.Tensor, float], torch.Tensor]) -> Callable[..., Tensors]:
-    """The truth, or a fault, from what the first moment is divided by: a function of the second one's root and eps."""
+    """Return the reference, or a fault, given the divisor of the first moment as a function of root and eps."""
 
     def step_of_all(
         steps: Sequence[int],
@@ -170,7 +174,9 @@ def dividing_by(divisor: Callable[[torch.Tensor, float], torch.Tensor]) -> Calla
         weight_decay: float,
         *tensors: torch.Tensor,
     ) -> Tensors:
-        params, moments, squares = [], [], []
+        params = []
+        moments = []
+        squares = []
         for step, one, given, first, second in zip(steps, *lists(steps, tensors), strict=True):
             grad = given.double()
             moment = beta1 * first.double() + (1 - beta1) * grad
@@ -194,8 +200,10 @@ def magnitudes(
     weight_decay: float,
     *tensors: torch.Tensor,
 ) -> Tensors:
-    """The sums of the magnitudes that p, m and v are sums of: a step on the magnitudes, with the update added to p."""
-    params, moments, squares = [], [], []
+    """Return the sums of the magnitudes of the terms of p, m and v: a step on magnitudes that adds the update."""
+    params = []
+    moments = []
+    squares = []
     for step, param, grad, first, second in zip(steps, *lists(steps, tensors), strict=True):
         moment = beta1 * first.double().abs() + (1 - beta1) * grad.double().abs()
         square = beta2 * second.double() + (1 - beta2) * grad.double().square()
@@ -216,7 +224,7 @@ def one_by_one(
     weight_decay: float,
     *tensors: torch.Tensor,
 ) -> None:
-    """PyTorch's fused kernel, launched for each tensor: all that vertical fusion can save is saved."""
+    """Launch PyTorch's fused kernel for each tensor, which saves all that vertical fusion can save."""
     counts = torch.tensor(steps, dtype=torch.float32, device=tensors[0].device).unbind()
     scalars: dict[str, Any] = {"lr": lr, "beta1": beta1, "beta2": beta2, "weight_decay": weight_decay, "eps": eps}
     for count, *one in zip(counts, *lists(steps, tensors), strict=True):
@@ -225,7 +233,7 @@ def one_by_one(
 
 
 def compulsory_bytes(model: str, tensors: int, step: int, dtype: str, begin: str) -> int:
-    """p, g, m and v are read; p, m and v are written."""
+    """Count p, g, m and v read, and p, m and v written."""
     return (3 * BYTES[dtype] + 4 * BYTES["float32"]) * sum(lengths(model, tensors))
 
 

@@ -16,14 +16,14 @@ EPS = 1e-6
 def inputs(
     rng: torch.Generator, rows: int, columns: int, dtype: str
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """x and residual, with rows of very different size, and a weight for each column."""
+    """Return x and residual, with rows of very different size, and a weight for each column."""
     x = draw.normal(rng, rows, columns, dtype=dtype, large=rows // 8)
     residual = draw.normal(rng, rows, columns, dtype=dtype, large=rows // 8)
     return x, residual, draw.normal(rng, columns, dtype=dtype, large=0)
 
 
 def extreme(rng: torch.Generator, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor) -> None:
-    """In turn a row of zeros, one that eps decides, one that cancels, one that is large, and a plain one."""
+    """Set the rows, in turn: zeros, one that eps decides, one that cancels, a large one, a plain one."""
     kinds = (torch.arange(len(x), device=x.device) + int(torch.randint(5, (), generator=rng, device=rng.device))) % 5
     for tensor in (x, residual):
         tensor[kinds == 0] = 0
@@ -38,13 +38,13 @@ def without_eps(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor) -
 
 
 def reference(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """y and h; h is rounded to the dtype of x before it is normalized, since that is what the next layer reads."""
+    """Return y and h; h is rounded to the dtype of x before it is normalized, since the next layer reads that."""
     h = (x.double() + residual.double()).to(x.dtype).double()
     return h * (h.square().mean(dim=1, keepdim=True) + EPS).rsqrt() * weight.double(), h
 
 
 def unfused(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """An operator for each step: the normalization reads again what the addition has just written."""
+    """Launch an operator for each step: the normalization reads again what the addition has just written."""
     h = x + residual
     return torch.nn.functional.rms_norm(h, (h.shape[1],), weight, EPS), h
 

@@ -17,19 +17,20 @@ from kernelpath.course.labs.fabric import NVLINK
 from kernelpath.course.problem import BYTES, Case, Problem, Tolerance
 
 ROOM = 1.5
-"""How many times as long as posted all at once a call may take on the simulated links."""
+"""The limit of a call's time on the simulated links, relative to all messages posted at once."""
 
 _PHASES = {"reduce_scatter": 1, "all_gather": 1, "ring": 2, "two_shot": 2}
 
 
 def inputs(rng: torch.Generator, world: int, n: int, dtype: str, algorithm: str) -> tuple[torch.Tensor, str]:
-    """A row for each rank, and what is to be done: reduce_scatter, all_gather, or an all-reduce, ring or two_shot."""
+    """Return a row for each rank, and the operation: reduce_scatter, all_gather, or an all-reduce, ring or two_shot."""
     return torch.randn(world, n, generator=rng, device=rng.device).to(getattr(torch, dtype)), algorithm
 
 
 def reference(x: torch.Tensor, algorithm: str) -> tuple[torch.Tensor, ...]:
-    """On every rank the sum of all rows, its own chunk of the sum, or every rank's own chunk of its row."""
-    total, world = x.double().sum(0), len(x)
+    """Return for every rank the sum of all rows, its chunk of the sum, or every rank's own chunk of its row."""
+    total = x.double().sum(0)
+    world = len(x)
     if algorithm == "reduce_scatter":
         return total.tensor_split(world)
     if algorithm == "all_gather":
@@ -39,87 +40,95 @@ def reference(x: torch.Tensor, algorithm: str) -> tuple[torch.Tensor, ...]:
 
 
 def library(x: torch.Tensor, algorithm: str) -> torch.Tensor:
-    """NCCL's own, in place."""
+    """Call NCCL's own all-reduce, in place."""
     dist.all_reduce(x)
     return x
 
 
-def found(inputs: Sequence[Any], outputs: Sequence[torch.Tensor]) -> str | None:
-    """What an output is in place of the right one, or that ranks hold different bits of what must be one vector."""
+def explain_output(inputs: Sequence[Any], outputs: Sequence[torch.Tensor]) -> str | None:
+    """Explain which other result an output is, or that ranks hold different bits of what must be one vector."""
     x, algorithm = inputs
     if algorithm == "reduce_scatter":
-        return _other_sum(x, [[(rank, output)] for rank, output in enumerate(outputs)])
-    other = _other_sum(x, [list(enumerate(output.tensor_split(len(x)))) for output in outputs])
-    return (other if algorithm != "all_gather" else None) or _disagreement(outputs)
+        return _find_other_sum(x, [[(rank, output)] for rank, output in enumerate(outputs)])
+    other_sum = _find_other_sum(x, [list(enumerate(output.tensor_split(len(x)))) for output in outputs])
+    return (other_sum if algorithm != "all_gather" else None) or _find_disagreement(outputs)
 
 
-def _other_sum(x: torch.Tensor, chunks: Sequence[Sequence[tuple[int, torch.Tensor]]]) -> str | None:
-    """The first chunk that is another one, or not the sum of all ranks. chunks: those of each rank, with their numbers.
+def _find_other_sum(x: torch.Tensor, chunks: Sequence[Sequence[tuple[int, torch.Tensor]]]) -> str | None:
+    """Describe the first chunk that is a different chunk, or not the sum of all ranks.
 
-    None where all are right, and where what is wrong is nothing of either kind.
+    Returns None if all chunks are right, or if a wrong chunk is neither.
+
+    Args:
+        chunks: The chunks of each rank, with their numbers.
     """
     world = len(x)
     tolerance = 1e-5 if x.dtype == torch.float32 else 2e-2
     sums = {
-        of: x[list(of)].double().sum(0).tensor_split(world)
+        ranks: x[list(ranks)].double().sum(0).tensor_split(world)
         for size in range(world, 0, -1)
-        for of in itertools.combinations(range(world), size)
+        for ranks in itertools.combinations(range(world), size)
     }
-    for rank, (number, chunk) in ((rank, one) for rank, own in enumerate(chunks) for one in own):
-        candidates = [(of, place) for of in sums for place in dict.fromkeys([number, *range(world)])]
-        for of, place in candidates:
-            total = sums[of][place]
+    for rank, (number, chunk) in (
+        (rank, numbered) for rank, rank_chunks in enumerate(chunks) for numbered in rank_chunks
+    ):
+        candidates = [(ranks, index) for ranks in sums for index in dict.fromkeys([number, *range(world)])]
+        for ranks, index in candidates:
+            total = sums[ranks][index]
             if total.shape != chunk.shape or not torch.allclose(chunk.double(), total, tolerance, tolerance):
                 continue
-            if (len(of), place) == (world, number):
+            if (len(ranks), index) == (world, number):
                 break
-            where = f"rank {rank}'s output" if len(chunks[rank]) == 1 else f"chunk {number} of rank {rank}'s output"
-            whose = "the sum" if len(of) == world else _whose(of)
-            return f"{where} is chunk {place} of {whose}, expected chunk {number} of the sum of all ranks"
+            location = f"rank {rank}'s output" if len(chunks[rank]) == 1 else f"chunk {number} of rank {rank}'s output"
+            description = "the sum" if len(ranks) == world else _describe_sum(ranks)
+            return f"{location} is chunk {index} of {description}, expected chunk {number} of the sum of all ranks"
     return None
 
 
-def _whose(ranks: Sequence[int]) -> str:
-    *others, last = map(str, ranks)
-    return f"the sum of ranks {', '.join(others)} and {last} alone" if others else f"rank {last}'s own vector"
+def _describe_sum(ranks: Sequence[int]) -> str:
+    *first_ranks, last = map(str, ranks)
+    return f"the sum of ranks {', '.join(first_ranks)} and {last} alone" if first_ranks else f"rank {last}'s own vector"
 
 
-def _disagreement(outputs: Sequence[torch.Tensor]) -> str | None:
-    """Ranks that hold different bits of what must be one vector."""
+def _find_disagreement(outputs: Sequence[torch.Tensor]) -> str | None:
+    """Describe the first element of which ranks hold different bits, though they must hold one vector."""
     for rank, output in enumerate(outputs):
         differs = (output != outputs[0]) & ~(output.isnan() & outputs[0].isnan())
         if bool(differs.any()):
-            at = int(differs.nonzero()[0])
-            values = f"{outputs[0][at].item():.9g} on rank 0, {output[at].item():.9g} on rank {rank}"
-            return f"the ranks disagree: element {at} is {values}; add in one order, once, and send the sum"
+            index = int(differs.nonzero()[0])
+            values = f"{outputs[0][index].item():.9g} on rank 0, {output[index].item():.9g} on rank {rank}"
+            return f"the ranks disagree: element {index} is {values}; add in one order, once, and send the sum"
     return None
 
 
 def chunk(world: int, n: int, dtype: str) -> int:
-    """Bytes of the largest chunk."""
+    """Return the bytes of the largest chunk."""
     return -(-n // world) * BYTES[dtype]
 
 
 def most_bytes(world: int, n: int, dtype: str, algorithm: str) -> int:
-    """What a rank has to send: each phase moves every chunk but one."""
+    """Return the bytes that a rank has to send: each phase moves every chunk but one."""
     return _PHASES[algorithm] * (world - 1) * chunk(world, n, dtype)
 
 
 def least_bytes(world: int, n: int, dtype: str, algorithm: str) -> int:
-    """What a rank cannot know: sums over all ranks, and the others' chunks. Its own chunk may be the largest."""
+    """Return the bytes that a rank cannot know: sums over all ranks, and the others' chunks.
+
+    Its own chunk may be the largest.
+    """
     sums = n // world if algorithm == "reduce_scatter" else n
     return sums * BYTES[dtype] - (chunk(world, n, dtype) if algorithm == "all_gather" else 0)
 
 
 def most_seconds(world: int, n: int, dtype: str, algorithm: str) -> float:
-    """Of a ring, each step with a latency; of two shots, each with one."""
+    """Return the time of a ring, with a latency per step, or of two shots, with a latency each."""
     moving = most_bytes(world, n, dtype, algorithm) / NVLINK.bandwidth
     steps = _PHASES[algorithm] * (1 if algorithm == "two_shot" else world - 1) if world > 1 else 0
     return ROOM * (moving + steps * NVLINK.latency)
 
 
 def ring_messages(world: int, n: int, dtype: str, algorithm: str) -> range | None:
-    """How many messages a rank of a ring sends: one a step. A message of an empty chunk may be left out."""
+    """Return how many messages a rank of a ring sends: one per step. Messages of empty chunks are optional."""
     if algorithm != "ring":
         return None
     steps = 2 * (world - 1)

@@ -12,7 +12,7 @@ from kernelpath.course import draw
 from kernelpath.course.problem import Case, Problem, Tolerance
 
 _SCORES = 1 << 26
-"""Scores that the reference holds at once, in float64: half a gigabyte."""
+"""The scores that the reference holds at once, in float64: half a gigabyte."""
 
 Inputs = tuple[torch.Tensor, torch.Tensor, torch.Tensor, bool]
 
@@ -27,7 +27,7 @@ def inputs(
     causal: bool,
     dtype: str = "bfloat16",
 ) -> Inputs:
-    """Scores of mean 0 and deviation 1.4, so that no row is decided by one key, and none is an average of all."""
+    """Generate scores of mean 0 and deviation 1.4: no key decides a row, and no row is an average of all keys."""
     q = draw.normal(rng, batch, heads, tokens, head, dtype=dtype, large=0)
     k = draw.normal(rng, batch, kv_heads, tokens, head, dtype=dtype, large=0).sub_(1)
     v = draw.normal(rng, batch, kv_heads, tokens, head, dtype=dtype)
@@ -35,13 +35,16 @@ def inputs(
 
 
 def reference(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """out and the natural logarithm of each row's sum of exp(scores), in float64, some heads at a time."""
+    """Return out and the natural logarithm of each row's sum of exp(scores), in float64, a few heads at a time."""
     batch, heads, tokens, head = q.shape
     group = heads // k.shape[1]
     out = torch.empty(q.shape, dtype=torch.float64, device=q.device)
     lse = torch.empty(q.shape[:-1], dtype=torch.float64, device=q.device)
     hidden = torch.ones(tokens, tokens, dtype=torch.bool, device=q.device).triu(1) if causal else None
-    flat_k, flat_v, flat_out, flat_lse = k.flatten(0, 1), v.flatten(0, 1), out.flatten(0, 1), lse.flatten(0, 1)
+    flat_k = k.flatten(0, 1)
+    flat_v = v.flatten(0, 1)
+    flat_out = out.flatten(0, 1)
+    flat_lse = lse.flatten(0, 1)
     for rows in torch.arange(batch * heads, device=q.device).split(max(1, _SCORES // tokens**2)):
         scores = q.flatten(0, 1)[rows].double() @ flat_k[rows // group].double().mT * head**-0.5
         if hidden is not None:
@@ -52,18 +55,21 @@ def reference(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -
 
 
 def magnitudes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """sum(p * |v|) for out; for the log-sum-exp, that of the magnitudes of the scores' terms."""
+    """Return sum(p * |v|) for out; for the log-sum-exp, the same of the magnitudes of the scores' terms."""
     out, _ = reference(q, k, v.abs(), causal)
     _, lse = reference(q.abs(), k.abs(), v, causal)
     return out, lse
 
 
 def eager(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """Attention as its formula reads, with the scores in memory: of as many heads at once as 2 GB of them allow."""
+    """Compute attention by its formula, with the scores of as many heads in memory as 2 GB allow."""
     batch, heads, tokens, head = q.shape
-    out, lse = torch.empty_like(q), q.new_empty(q.shape[:-1], dtype=torch.float32)
+    out = torch.empty_like(q)
+    lse = q.new_empty(q.shape[:-1], dtype=torch.float32)
     hidden = torch.ones(tokens, tokens, dtype=torch.bool, device=q.device).triu(1) if causal else None
-    flat_q, flat_k, flat_v = q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1)
+    flat_q = q.flatten(0, 1)
+    flat_k = k.flatten(0, 1)
+    flat_v = v.flatten(0, 1)
     for rows in torch.arange(batch * heads, device=q.device).split(max(1, (1 << 30) // tokens**2)):
         kv_rows = rows // (heads // k.shape[1])
         scores = flat_q[rows] @ flat_k[kv_rows].mT * head**-0.5
@@ -75,13 +81,14 @@ def eager(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> tu
 
 
 def extreme(rng: torch.Generator, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> None:
-    """In turn, a key head whose scores rise from -100 to 100 halfway, one with a key that decides, one far below 0.
+    """Set the key heads, in turn: scores that rise from -100 to 100 halfway, one key that decides, scores far below 0.
 
-    The first column of q holds 8, so that of k decides on what is added to every score of a key.
+    The first column of q holds 8, so that the first column of k decides what is added to every score of a key.
     """
     tokens, head = k.shape[2:]
     added = torch.zeros(3, tokens, device=k.device)
-    added[0, : tokens // 2], added[0, tokens // 2 :] = -100, 100
+    added[0, : tokens // 2] = -100
+    added[0, tokens // 2 :] = 100
     added[1, tokens // 3] = 400
     added[2] = -1000
     q[..., 0] = 8
@@ -92,14 +99,14 @@ def extreme(rng: torch.Generator, q: torch.Tensor, k: torch.Tensor, v: torch.Ten
 def maximum_from_zero(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The maximum of a row is looked for from 0 on: far below it, every exponential is 0 in float32."""
+    """Start the maximum of a row at 0: far below it, every exponential is 0 in float32."""
     out, lse = reference(q, k, v, causal)
     lost = lse < -100
     return out.masked_fill(lost[..., None], torch.nan), lse.masked_fill(lost, -torch.inf)
 
 
 def no_maximum(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """Exponentials of the scores as they are, which overflow float32."""
+    """Compute the exponentials of the scores without a maximum, which overflow float32."""
     out, lse = reference(q, k, v, causal)
     lost = lse > 88
     return out.masked_fill(lost[..., None], torch.nan), lse.masked_fill(lost, torch.inf)
@@ -108,18 +115,18 @@ def no_maximum(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) 
 def compulsory_bytes(
     batch: int, heads: int, kv_heads: int, tokens: int, head: int, causal: bool, dtype: str = "bfloat16"
 ) -> int:
-    """q, k and v are read, out and the log-sum-exp are written."""
+    """Count q, k and v read, and out and the log-sum-exp written."""
     return batch * tokens * (2 * head * (2 * heads + 2 * kv_heads) + 4 * heads)
 
 
 def flops(batch: int, heads: int, kv_heads: int, tokens: int, head: int, causal: bool, dtype: str = "bfloat16") -> int:
-    """Two products, of those scores alone that the mask leaves."""
+    """Count two GEMMs of the scores that are not masked."""
     scores = tokens * (tokens + 1) // 2 if causal else tokens**2
     return 4 * batch * heads * head * scores
 
 
 def case(tokens: int, head: int, causal: bool, *, batch: int = 1, heads: int = 1, kv_heads: int = 1) -> Case:
-    """A case by its numbers, in bfloat16."""
+    """Return a case by its numbers, in bfloat16."""
     return {
         "batch": batch,
         "heads": heads,

@@ -19,13 +19,13 @@ from kernelpath.course.problems import attention
 from kernelpath.course.problems.attention import case
 
 _SCORES = 1 << 25
-"""Scores that the reference holds at once, a few times in float64: a quarter of a gigabyte each."""
+"""The scores that the reference holds at once, a few times in float64: a quarter of a gigabyte each."""
 
 LSE = 4
-"""Its place among the inputs."""
+"""The index of lse in the inputs."""
 
 _ROUNDED = 64
-"""Queries after which the fault of a sum in bfloat16 rounds it."""
+"""The number of queries after which the fault rounds its sum to bfloat16."""
 
 Inputs = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, bool]
 Gradients = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
@@ -51,8 +51,8 @@ def inputs(
     if q.is_meta:
         lse = q.new_empty(q.shape[:3], dtype=torch.float32)
         return q, k.to("meta"), v.to("meta"), torch.empty_like(q), lse, dout, causal
-    for tensor, more in ((q, -1), (k, -1), (v, 1), (dout, 1)):
-        tensor += more
+    for tensor, shift in ((q, -1), (k, -1), (v, 1), (dout, 1)):
+        tensor += shift
     if causal:
         dout *= torch.arange(1, tokens + 1, device=q.device).div(tokens).sqrt()[:, None].to(q.dtype)
     out, lse = attention.reference(q, k, v, causal)
@@ -68,16 +68,17 @@ def reference(
     dout: torch.Tensor,
     causal: bool,
 ) -> Gradients:
-    """In float64, some query heads at a time."""
+    """Compute in float64, a few query heads at a time."""
     batch, heads, tokens, head = q.shape
-    group, scale = heads // k.shape[1], head**-0.5
+    group = heads // k.shape[1]
+    scale = head**-0.5
     dq, dk, dv = (torch.zeros(t.shape, dtype=torch.float64, device=t.device) for t in (q, k, v))
     hidden = torch.ones(tokens, tokens, dtype=torch.bool, device=q.device).triu(1) if causal else None
     for rows in torch.arange(batch * heads, device=q.device).split(max(1, _SCORES // tokens**2)):
         of = rows // group
-        query, result, kept, upper = (t.flatten(0, 1)[rows].double() for t in (q, out, lse, dout))
+        query, result, saved_lse, upper = (t.flatten(0, 1)[rows].double() for t in (q, out, lse, dout))
         key, value = (t.flatten(0, 1)[of].double() for t in (k, v))
-        p = (query @ key.mT * scale - kept[..., None]).exp_()
+        p = (query @ key.mT * scale - saved_lse[..., None]).exp_()
         if hidden is not None:
             p.masked_fill_(hidden, 0)
         dv.flatten(0, 1).index_add_(0, of, p.mT @ upper)
@@ -96,9 +97,12 @@ def eager(
     dout: torch.Tensor,
     causal: bool,
 ) -> Gradients:
-    """The formulas as they read: an operator for each step, and the scores of every query with every key in memory."""
-    tokens, head, group = q.shape[2], q.shape[3], q.shape[1] // k.shape[1]
-    every_k, every_v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
+    """Compute the formulas with an operator for each step, and all scores in memory."""
+    tokens = q.shape[2]
+    head = q.shape[3]
+    group = q.shape[1] // k.shape[1]
+    every_k = k.repeat_interleave(group, 1)
+    every_v = v.repeat_interleave(group, 1)
     p = torch.exp(q @ every_k.mT * head**-0.5 - lse[..., None]).to(q.dtype)
     if causal:
         p = p.tril()
@@ -135,21 +139,21 @@ def extreme(
         undone[:, :, 1 : tokens // 2 : 2] = large = 1024 + 8 * undone[:, :, 1 : tokens // 2 : 2]
         undone[:, :, tokens - large.shape[2] :] = -large
         dout.flatten(0, 1)[alike] = undone.flatten(0, 1)[alike]
-    found = attention.reference(q, k, v, causal)
-    out.copy_(found[0])
-    lse.copy_(found[1])
+    forward_outputs = attention.reference(q, k, v, causal)
+    out.copy_(forward_outputs[0])
+    lse.copy_(forward_outputs[1])
 
 
-def padding_unmasked(*given: Any) -> Gradients:
-    """Keys of zeros past the end take part: 0 in every sum, unless exp(0 - lse) is infinite."""
-    dq, dk, dv = reference(*given)
-    return dq + 0 * torch.exp(-given[LSE])[..., None], dk, dv
+def padding_unmasked(*inputs: Any) -> Gradients:
+    """Include keys of zeros past the end: 0 in every sum, unless exp(0 - lse) is infinite."""
+    dq, dk, dv = reference(*inputs)
+    return dq + 0 * torch.exp(-inputs[LSE])[..., None], dk, dv
 
 
-def lse_not_subtracted(*given: Any) -> Gradients:
-    """exp(scores) / exp(lse), which overflow float32."""
-    dq, dk, dv = reference(*given)
-    return dq + 0 * torch.exp(given[LSE])[..., None], dk, dv
+def lse_not_subtracted(*inputs: Any) -> Gradients:
+    """Compute exp(scores) / exp(lse), which overflow float32."""
+    dq, dk, dv = reference(*inputs)
+    return dq + 0 * torch.exp(inputs[LSE])[..., None], dk, dv
 
 
 def summed_in_bfloat16(
@@ -161,7 +165,7 @@ def summed_in_bfloat16(
     dout: torch.Tensor,
     causal: bool,
 ) -> Gradients:
-    """dv is rounded to bfloat16 after each block of queries."""
+    """Round dv to bfloat16 after each block of queries."""
     dq, dk, total = reference(q, k, v, out, lse, dout, causal)
     total = torch.zeros_like(total)
     for begin in range(0, q.shape[2], _ROUNDED):
@@ -174,12 +178,12 @@ def summed_in_bfloat16(
 def compulsory_bytes(
     batch: int, heads: int, kv_heads: int, tokens: int, head: int, causal: bool, dtype: str = "bfloat16"
 ) -> int:
-    """q, out, dout, k, v and the log-sum-exp are read, dq, dk and dv are written."""
+    """Count q, out, dout, k, v and the log-sum-exp read, and dq, dk and dv written."""
     return batch * tokens * (2 * head * (4 * heads + 4 * kv_heads) + 4 * heads)
 
 
 def flops(batch: int, heads: int, kv_heads: int, tokens: int, head: int, causal: bool, dtype: str = "bfloat16") -> int:
-    """Five products where the forward pass makes two."""
+    """Count five GEMMs, where the forward pass has two."""
     return 5 * attention.flops(batch, heads, kv_heads, tokens, head, causal) // 2
 
 

@@ -13,20 +13,22 @@ from kernelpath.course.problem import EXACT, Case, Problem
 
 
 def inputs(rng: torch.Generator, requests: int, layers: int, dtypes: int) -> tuple[RecordedGpu]:
-    """requests: so many. layers: the last so many (N, K) of the record. dtypes: float16, or float32 as well.
+    """Generate `requests` requests for the last `layers` (N, K) of the record, in the given dtypes.
 
-    Both dtypes were recorded for few numbers of rows, so a layer has few sizes then, which come again and again.
+    dtypes is float16, or float32 as well. Both dtypes were recorded for few numbers of rows, so a layer then has few
+    sizes, which occur repeatedly.
     """
     sizes = [*recording().seconds]
     shapes = [*dict.fromkeys((size.N, size.K) for size in sizes)][-layers:]
-    both = {(size.M, size.N, size.K) for size in sizes if size.dtype == "float32"}
-    drawn = [
+    recorded_in_both = {(size.M, size.N, size.K) for size in sizes if size.dtype == "float32"}
+    requested = [
         size
         for size in sizes
-        if (size.N, size.K) in shapes and (size.dtype == "float16" if dtypes == 1 else (size.M, size.N, size.K) in both)
+        if (size.N, size.K) in shapes
+        and (size.dtype == "float16" if dtypes == 1 else (size.M, size.N, size.K) in recorded_in_both)
     ]
-    places = torch.randint(len(drawn), (requests,), generator=rng, device=rng.device)
-    return (RecordedGpu(rng.device.type, [drawn[place] for place in places.tolist()]),)
+    places = torch.randint(len(requested), (requests,), generator=rng, device=rng.device)
+    return (RecordedGpu(rng.device.type, [requested[place] for place in places.tolist()]),)
 
 
 def reference(gpu: RecordedGpu) -> torch.Tensor:

@@ -9,7 +9,7 @@ from kernelpath.course.problem import BYTES, Problem, Tolerance
 
 
 def inputs(rng: torch.Generator, rows: int, columns: int, dtype: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """x of mean 1, and biases of mean -1: half of the sums are negative."""
+    """Return x of mean 1, and biases of mean -1, so that half of the sums are negative."""
     return draw.normal(rng, rows, columns, dtype=dtype), draw.normal(rng, columns, dtype=dtype, large=0, mean=-1.0)
 
 
@@ -18,12 +18,12 @@ def reference(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
 
 
 def unfused(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    """As the formula reads: two kernels, the sum in memory between them."""
+    """Compute by the formula: two kernels, with the sum in memory between them."""
     return torch.relu(x + bias)
 
 
 def extreme(rng: torch.Generator, x: torch.Tensor, bias: torch.Tensor) -> None:
-    """Infinities and NaN, which torch.relu keeps, and sums that cancel; as fast math is allowed, no denormals."""
+    """Set infinities and NaN, which torch.relu keeps, and sums that cancel; no denormals, as fast math is allowed."""
     x[::3] = -bias
     draw.any_bits_(rng, x, denormal=False)
 

@@ -15,11 +15,11 @@ PIECES = 24
 
 
 EACH = "each"
-"""Every call that the entry makes fails once, each in a run of its own."""
+"""A case in which every call of the entry fails once, each in a run of its own."""
 
 
 def inputs(rng: torch.Generator, n: int, fails: int | str, status: int) -> tuple[Runtime, torch.Tensor, int]:
-    """The runtime, n float32 in pageable memory of the host, and how many of them a buffer may hold."""
+    """Return the runtime, n float32 in pageable memory of the host, and the capacity of a buffer."""
     seed = int(torch.randint(1 << 31, (), generator=rng, device=rng.device))
     source = torch.randn(n, generator=torch.Generator().manual_seed(seed))
     each = isinstance(fails, str)
@@ -27,7 +27,7 @@ def inputs(rng: torch.Generator, n: int, fails: int | str, status: int) -> tuple
 
 
 def reference(runtime: Runtime, source: torch.Tensor, chunk: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """After a failure the target counts as zeros."""
+    """Return the vector, or zeros after a failure, and the ledger."""
     target = torch.zeros_like(source) if runtime.failed else source
     status = runtime.status if runtime.failed else 0
     return target.to(runtime.device), torch.tensor([status, 0, 1], device=runtime.device)

@@ -1,4 +1,4 @@
-"""Ten facts about the longest launch of a recording, from what ncu, nsys, Perfetto and rocprofv3 write."""
+"""Report ten facts about the longest launch of a recording, from the files of ncu, nsys, Perfetto and rocprofv3."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ import random
 import torch
 
 from kernelpath.course.problem import Problem, Tolerance
-from kernelpath.course.problems.profile_report import ALL, FEW, RECORDING, most
+from kernelpath.course.problems.profile_report import ALL, FEW, RECORDING, max_kernels
 from kernelpath.course.traces import Facts, TraceFile, chrome, facts, nsys, recordings, rocprof
-from kernelpath.course.traces.variants import OF_A_FILE, varied
+from kernelpath.course.traces.variants import OF_A_FILE, apply_changes
 
 ORDER = "another order"
 
 
 def inputs(rng: torch.Generator, tool: str, variant: str, kernels: int | str) -> tuple[TraceFile, str]:
-    """A file of at most so many launches, varied, and the name of the tool whose it is."""
-    drawn = random.Random(int(torch.randint(1 << 31, (), generator=rng, device=rng.device)))
+    """Return a varied file of at most so many launches, and the name of its tool."""
+    python_rng = random.Random(int(torch.randint(1 << 31, (), generator=rng, device=rng.device)))
     recorded = (recordings.read(RECORDING, name) for name in (recordings.TRACE, recordings.COUNTERS))
-    trace, counters = varied(drawn, OF_A_FILE[variant], most(kernels), *recorded)
+    trace, counters = apply_changes(python_rng, OF_A_FILE[variant], max_kernels(kernels), *recorded)
     if tool == "ncu":
         return TraceFile("ncu.csv", counters), tool
     if tool == "perfetto":
         return TraceFile("trace.json", trace), tool
     timeline = chrome.read(trace)
     if tool == "nsys":
-        return TraceFile("trace.sqlite", nsys.written(timeline)), tool
+        return TraceFile("trace.sqlite", nsys.export(timeline)), tool
     chosen = rocprof.PERCENT if variant == ORDER else (*rocprof.SIZES, *rocprof.PERCENT)
-    return TraceFile("counter_collection.csv", rocprof.written(drawn, timeline, chosen)), tool
+    return TraceFile("counter_collection.csv", rocprof.export(python_rng, timeline, chosen)), tool
 
 
 def reference(file: TraceFile, tool: str) -> Facts:

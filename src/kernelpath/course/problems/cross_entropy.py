@@ -21,10 +21,10 @@ Outputs = torch.Tensor | tuple[torch.Tensor, torch.Tensor]
 def inputs(
     rng: torch.Generator, rows: int, classes: int, dtype: str, gradient: bool
 ) -> tuple[torch.Tensor, torch.Tensor, int, bool]:
-    """logits, labels as int64, ignore_index, and whether the gradient is asked for.
+    """Return logits, labels as int64, ignore_index, and whether the gradient is required.
 
-    Every second row lies near 100, where exp overflows; one row in eight is decided by a single value. ignore_index is
-    -100, as PyTorch has it, or one of the classes, as a padding token is.
+    Every second row is near 100, where exp overflows; one row in eight is decided by a single value. ignore_index is
+    -100, PyTorch's default, or one of the classes, as a padding token is.
     """
     logits = draw.normal(rng, rows, classes, dtype=dtype, large=rows // 8)
     if not logits.is_meta:
@@ -39,9 +39,10 @@ def inputs(
 def extreme(
     rng: torch.Generator, logits: torch.Tensor, labels: torch.Tensor, ignore_index: int, gradient: bool
 ) -> None:
-    """In turn a label that is no class, a row whose first half is masked, one near -1e6 whose label is certain, one far
-    below 0 and a plain one. Some labels that are no class lie far outside of memory. A single row is ignored: the
-    number of rows that are not is 0.
+    """Set the rows, in turn: a label that is no class, a masked first half, a certain label near -1e6, values far below
+    0, a plain row.
+
+    Some labels that are no class are far outside of memory. A single row is ignored, so no row counts.
     """
     rows, classes = logits.shape
     kinds = (torch.arange(rows, device=logits.device) + int(torch.randint(5, (), generator=rng, device=rng.device))) % 5
@@ -63,20 +64,20 @@ def extreme(
 
 
 def reference(logits: torch.Tensor, labels: torch.Tensor, ignore_index: int, gradient: bool) -> Outputs:
-    wide = logits.double()
+    wide_logits = logits.double()
     counted = labels != ignore_index
     known = counted & (labels >= 0) & (labels < logits.shape[1])
     place = torch.where(known, labels, 0)[:, None]
     otherwise = torch.where(counted, torch.nan, 0.0).double()
-    loss = torch.where(known, wide.logsumexp(dim=1) - wide.gather(1, place)[:, 0], otherwise)
+    loss = torch.where(known, wide_logits.logsumexp(dim=1) - wide_logits.gather(1, place)[:, 0], otherwise)
     if not gradient:
         return loss
     share = torch.where(known, 1 / counted.sum().double(), otherwise)[:, None]
-    return loss, wide.softmax(dim=1).mul_(share).scatter_add_(1, place, -share)
+    return loss, wide_logits.softmax(dim=1).mul_(share).scatter_add_(1, place, -share)
 
 
 def operators(logits: torch.Tensor, labels: torch.Tensor, ignore_index: int, gradient: bool) -> Outputs:
-    """PyTorch's operators: the logarithms of all probabilities are written, and read again for the gradient."""
+    """Call PyTorch's operators: all log-probabilities are written, and read again for the gradient."""
     leaf = logits.detach().requires_grad_(gradient)
     with torch.set_grad_enabled(gradient):
         loss = torch.nn.functional.cross_entropy(leaf, labels, ignore_index=ignore_index, reduction="none")
@@ -87,13 +88,13 @@ def operators(logits: torch.Tensor, labels: torch.Tensor, ignore_index: int, gra
 
 
 def clamped(logits: torch.Tensor, labels: torch.Tensor, ignore_index: int, gradient: bool) -> Outputs:
-    """A label that is no class is taken as the nearest one."""
+    """Replace a label that is no class by the nearest class."""
     nearest = labels.clamp(0, logits.shape[1] - 1)
     return reference(logits, torch.where(labels == ignore_index, labels, nearest), ignore_index, gradient)
 
 
 def maximum_from_zero(logits: torch.Tensor, labels: torch.Tensor, ignore_index: int, gradient: bool) -> Outputs:
-    """The maximum is looked for from 0 on: what lies far below is lost."""
+    """Start the maximum at 0, which loses values far below."""
     top = logits.double().amax(dim=1, keepdim=True).clamp(min=0)
     kept = ((logits.double() - top).float().exp().log().double() + top).to(logits.dtype)
     return reference(kept, labels, ignore_index, gradient)

@@ -15,17 +15,17 @@ from kernelpath.course.problem import BYTES, Problem, Tolerance
 H = 0.25
 MOST_STEPS = 64
 OPERATIONS = 38
-"""Of a step: 3 for each of four accelerations, 12 for the six values between, 14 for the two weighted sums."""
+"""Operations of a step: 3 for each of four accelerations, 12 for the six values between, 14 for two weighted sums."""
 
 DISTRIBUTIONS = ("mixed", "rare", "uniform", "sorted", "equal")
 MEAN_STEPS = {"mixed": 14.85, "rare": 4.94, "uniform": 32.5, "sorted": 14.85, "equal": 16.0}
 
 
 def inputs(rng: torch.Generator, n: int, distribution: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """x: 0.5 to 2 on either side. steps: 1 to 64, as uint8.
+    """Return x between 0.5 and 2 with either sign, and steps from 1 to 64, as uint8.
 
-    mixed: spread evenly on a logarithmic scale. rare: 1, but 64 for one in 16. uniform: each as likely as any other.
-    sorted: as mixed, in order. equal: 16.
+    The steps are mixed: uniform in the logarithm; rare: 1, but 64 for one in 16; uniform: all equally likely; sorted:
+    as mixed, sorted; equal: 16.
     """
     x = torch.rand(n, generator=rng, device=rng.device) * 1.5 + 0.5
     x *= torch.randint(2, (n,), generator=rng, device=rng.device) * 2 - 1
@@ -47,16 +47,21 @@ def reference(x: torch.Tensor, steps: torch.Tensor, h: float = H) -> torch.Tenso
     v = torch.zeros_like(x)
     for step in range(int(steps.max())):
         after, speed = stepped(x, v, h)
-        x, v = x.where(step >= steps, after), v.where(step >= steps, speed)
+        x = x.where(step >= steps, after)
+        v = v.where(step >= steps, speed)
     return x
 
 
 def stepped(x: torch.Tensor, v: torch.Tensor, h: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """Position and speed one step of h later."""
-    v1, a1 = v, acceleration(x)
-    v2, a2 = v + h / 2 * a1, acceleration(x + h / 2 * v1)
-    v3, a3 = v + h / 2 * a2, acceleration(x + h / 2 * v2)
-    v4, a4 = v + h * a3, acceleration(x + h * v3)
+    """Return position and speed after one step of h."""
+    v1 = v
+    a1 = acceleration(x)
+    v2 = v + h / 2 * a1
+    a2 = acceleration(x + h / 2 * v1)
+    v3 = v + h / 2 * a2
+    a3 = acceleration(x + h / 2 * v2)
+    v4 = v + h * a3
+    a4 = acceleration(x + h * v3)
     return x + h / 6 * (v1 + 2 * v2 + 2 * v3 + v4), v + h / 6 * (a1 + 2 * a2 + 2 * a3 + a4)
 
 
@@ -65,7 +70,7 @@ def acceleration(x: torch.Tensor) -> torch.Tensor:
 
 
 def extreme(rng: torch.Generator, x: torch.Tensor, steps: torch.Tensor) -> None:
-    """A third of the oscillators: no steps or the most, released at zero, at NaN or at infinity."""
+    """Set a third of the oscillators: no steps or the most, released at zero, at NaN or at infinity."""
     places = torch.randperm(x.numel(), generator=rng, device=rng.device)[: 1 + x.numel() // 3]
     turn = torch.arange(places.numel(), device=x.device)
     steps[places] = torch.tensor([0, MOST_STEPS, 1, 0, 2], dtype=torch.uint8, device=x.device)[turn % 5]
@@ -73,7 +78,7 @@ def extreme(rng: torch.Generator, x: torch.Tensor, steps: torch.Tensor) -> None:
 
 
 def at_least_one_step(x: torch.Tensor, steps: torch.Tensor) -> torch.Tensor:
-    """The first step is taken before steps is looked at."""
+    """Take the first step before looking at steps."""
     return reference(x, steps.clamp(min=1))
 
 

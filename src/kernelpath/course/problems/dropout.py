@@ -22,32 +22,36 @@ NEXT: Mapping[str, tuple[int, int]] = {
     "high half of the offset": (0, 1 << 32),
     "seed and offset": (-1 << 32, 1 << 32),  # whose sum is the same, and so are their bits that differ
 }
-"""In what the stream of the second layer differs from that of the first: seed, and offset; 1 stands for n."""
+"""The difference between the second layer's stream and the first's: seed, and offset; 1 stands for n."""
 
 OUTPUTS = ("out of the first layer", "out of the second layer", "dx of the first layer", "dx of the second layer")
 
 DEVIATIONS = 6
-"""That the number of kept elements may be off: 2e-9 of all masks are."""
+"""The permitted deviation of the number of kept elements, which 2e-9 of all masks exceed."""
 
 CORRELATED = 10
-"""Deviations of a mask's correlation, with itself or another, at one of some ten thousand distances."""
+"""The permitted deviations of a mask's correlation, with itself or another, at any of some ten thousand distances."""
 
 _FEWEST = 4096
-"""Elements of a mask whose correlations say something."""
+"""The elements from which on a mask's correlations are meaningful."""
 
 _RARE = 4
-"""Elements at least, of the rarer kind, that two masks share by chance: of fewer, one more is many deviations."""
+"""The least expected number of elements of the rarer kind that two masks share.
+
+Below it, one more shared element is many deviations.
+"""
 
 
 def inputs(
     rng: torch.Generator, n: int, p: float, dtype: str, differ: str
 ) -> tuple[Tensor, Tensor, float, int, int, int, int]:
-    """x and dout of two layers, without zeros, p, and the seed and offset of each layer, 64-bit numbers both."""
+    """Return x and dout of two layers, without zeros, p, and the 64-bit seed and offset of each layer."""
     x, dout = (draw.normal(rng, 2, n, dtype=dtype) for _ in range(2))
     for tensor in (x, dout):
         if not tensor.is_meta:
             tensor.masked_fill_(tensor == 0, 1)
-    seed, offset = (0x5EED << 32) + 2 * n + 1, (1 << 33) + 4
+    seed = (0x5EED << 32) + 2 * n + 1
+    offset = (1 << 33) + 4
     further_seed, further = NEXT[differ]
     return x, dout, p, seed, offset, seed + further_seed, offset + (-(-n // 4) * 4 if further == 1 else further)
 
@@ -55,13 +59,14 @@ def inputs(
 def reference(
     x: Tensor, dout: Tensor, p: float, seed: int, offset: int, next_seed: int, next_offset: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The outputs of a mask that keeps all elements."""
-    out, dx = x.double() / (1 - p), dout.double() / (1 - p)
+    """Return the outputs of a mask that keeps all elements."""
+    out = x.double() / (1 - p)
+    dx = dout.double() / (1 - p)
     return out[0], out[1], dx[0], dx[1]
 
 
 def settled(expected: Sequence[Tensor], outputs: Sequence[Tensor]) -> list[Tensor]:
-    """A layer keeps the elements that its forward pass keeps, in its backward pass, too."""
+    """Keep in each layer's backward pass the elements that its forward pass keeps."""
     masks = [out != 0 for out in outputs[:2]]
     return [truth * mask for truth, mask in zip(expected, masks * 2, strict=True)]
 
@@ -69,7 +74,7 @@ def settled(expected: Sequence[Tensor], outputs: Sequence[Tensor]) -> list[Tenso
 def operators(
     x: Tensor, dout: Tensor, p: float, seed: int, offset: int, next_seed: int, next_offset: int
 ) -> tuple[Tensor, ...]:
-    """PyTorch's operators, which keep a mask of one byte per element for the backward pass."""
+    """Call PyTorch's operators, which keep a mask of one byte per element for the backward pass."""
     out, mask = torch.native_dropout(x[0], p, True)
     next_out, next_mask = torch.native_dropout(x[1], p, True)
     next_dx = torch.ops.aten.native_dropout_backward(dout[1], next_mask, 1 / (1 - p))
@@ -77,56 +82,61 @@ def operators(
 
 
 def judged_masks(p: float, outputs: Sequence[Tensor]) -> str | None:
-    """What random masks of this p do not show, or None. x and dout have no zeros."""
+    """Describe a property that random masks of this p do not have, or return None. x and dout have no zeros."""
     masks = [output != 0 for output in outputs]
     for layer, name in enumerate(("first", "second")):
         differ = masks[layer] != masks[layer + 2]
         if bool(differ.any()):
-            told = f"{int(differ.sum()):,} of {differ.numel():,} elements are kept by only one of its two passes"
-            return f"the {name} layer does not have one mask: {told}"
+            description = f"{int(differ.sum()):,} of {differ.numel():,} elements are kept by only one of its two passes"
+            return f"the {name} layer does not have one mask: {description}"
     for mask, name in zip(masks, ("first", "second"), strict=False):
-        n, kept = mask.numel(), int(mask.sum())
-        if abs(kept - n * (1 - p)) > DEVIATIONS * (n * p * (1 - p)) ** 0.5 + (DEVIATIONS if p else 0):
-            told = f"the {name} layer keeps {kept:,} of {n:,} elements, a share of {kept / n:.3f}, with p = {p}"
-            return told + _period(mask)
+        n = mask.numel()
+        kept_count = int(mask.sum())
+        if abs(kept_count - n * (1 - p)) > DEVIATIONS * (n * p * (1 - p)) ** 0.5 + (DEVIATIONS if p else 0):
+            share = f"a share of {kept_count / n:.3f}"
+            description = f"the {name} layer keeps {kept_count:,} of {n:,} elements, {share}, with p = {p}"
+            return description + _period(mask)
     return _correlated(masks[0], masks[1], p)
 
 
 def _period(mask: Tensor) -> str:
-    """After how many elements a mask repeats itself, a power of two as the sizes of blocks are; else empty."""
+    """Describe a power-of-two period of a mask, as block sizes are; empty if there is none."""
     if bool((mask == mask[0]).all()):
         return ""
     blocks = (1 << power for power in range(4, (len(mask) - 1).bit_length()))
-    found = next((block for block in blocks if torch.equal(mask[block:], mask[:-block])), None)
-    return f"; it repeats itself after {found} elements, so few numbers are drawn" if found else ""
+    period = next((block for block in blocks if torch.equal(mask[block:], mask[:-block])), None)
+    return f"; it repeats itself after {period} elements, so few numbers are drawn" if period else ""
 
 
 def _correlated(first: Tensor, second: Tensor, p: float) -> str | None:
     if len(first) < _FEWEST or len(first) * min(p, 1 - p) ** 2 < _RARE:
         return None
-    for one, other, words in (
+    for mask_a, mask_b, template in (
         (first, first, "the mask of the first layer repeats itself after {} elements"),
         (first, second, "the masks of the two layers, whose streams differ, are the same at a distance of {} elements"),
     ):
-        deviations = correlations(one, other, p)
-        if one is other:
+        deviations = correlations(mask_a, mask_b, p)
+        if mask_a is mask_b:
             deviations[0] = 0
         worst = int(deviations.abs().argmax())
         if float(deviations[worst].abs()) > CORRELATED:
             distance = worst if worst < len(first) else worst - len(deviations)
-            return f"{words.format(abs(distance))}: their correlation is {float(deviations[worst]):.0f} deviations off"
+            return (
+                f"{template.format(abs(distance))}: their correlation is {float(deviations[worst]):.0f} deviations off"
+            )
     return None
 
 
-def correlations(one: Tensor, other: Tensor, p: float) -> Tensor:
-    """The correlation of two masks of n elements at every distance up to three quarters of n, in standard deviations.
+def correlations(mask_a: Tensor, mask_b: Tensor, p: float) -> Tensor:
+    """Return the correlation of two masks at every distance up to 3/4 n, in standard deviations.
 
-    Distance d is at index d, and -d at the d-th from the end of 2 n numbers; 0 stands where the masks hardly overlap.
+    Distance d is at index d, and -d at the d-th from the end of 2 n numbers; the value is 0 where the masks hardly
+    overlap.
     """
-    n = len(one)
-    spectra = [torch.fft.rfft(mask.double() - (1 - p), 2 * n) for mask in (one, other)]
+    n = len(mask_a)
+    spectra = [torch.fft.rfft(mask.double() - (1 - p), 2 * n) for mask in (mask_a, mask_b)]
     sums = torch.fft.irfft(spectra[0].conj() * spectra[1], 2 * n)
-    place = torch.arange(2 * n, device=one.device)
+    place = torch.arange(2 * n, device=mask_a.device)
     overlap = n - torch.minimum(place, 2 * n - place)
     return torch.where(overlap >= n // 4, sums / (p * (1 - p) * overlap.clamp(min=1).sqrt()), 0.0)
 
@@ -141,13 +151,13 @@ def extreme(
     next_seed: int,
     next_offset: int,
 ) -> None:
-    """Values that float16 does not have. A mask follows from none of them."""
+    """Set values that float16 does not have. A mask depends on none of them."""
     for layer in (*x, *dout):
         draw.special_(rng, layer, [1e30, -1e30, 1e-30, -1e-30, 7e4, -7e4])
 
 
-def largest_of_float16(x: Tensor, dout: Tensor, *rest: float) -> tuple[Tensor, ...]:
-    p, *numbers = rest
+def largest_of_float16(x: Tensor, dout: Tensor, *scalars: float) -> tuple[Tensor, ...]:
+    p, *numbers = scalars
     return reference(x.clamp(-65_504, 65_504), dout.clamp(-65_504, 65_504), p, *map(int, numbers))
 
 

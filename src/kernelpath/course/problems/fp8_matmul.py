@@ -18,7 +18,7 @@ Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 def inputs(rng: torch.Generator, m: int, n: int, k: int, dtype: str, scales: str) -> Tensors:
-    """b has mean 0, as in matmul, and neither has large values: what is beyond 448 is NaN in e4m3.
+    """Generate a and b, where b has mean 0, as in matmul, and neither has large values: beyond 448 e4m3 is NaN.
 
     scales: "tensor" or "block".
     """
@@ -35,9 +35,11 @@ def _blocks(extent: int) -> int:
 def dequantized(
     a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor, dtype: torch.dtype
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Both with their scales, which are spread over the elements that they belong to."""
-    k, n = a.shape[1], len(b)
-    of_a, of_b = scale_a.T.to(dtype), scale_b.to(dtype)
+    """Return both matrices with their scales applied to the elements."""
+    k = a.shape[1]
+    n = len(b)
+    of_a = scale_a.T.to(dtype)
+    of_b = scale_b.to(dtype)
     if scale_a.numel() > 1:
         of_a = of_a.repeat_interleave(BLOCK, 1)[:, :k]
     if scale_b.numel() > 1:
@@ -53,7 +55,7 @@ def reference(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: 
 def dequantize_then_multiply(
     a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor
 ) -> torch.Tensor:
-    """What needs no kernel of one's own: the matrices in bfloat16, with their scales, and the library's product."""
+    """Multiply the scaled matrices in bfloat16 by the library's GEMM, without a kernel of one's own."""
     left, right = dequantized(a, b, scale_a, scale_b, torch.bfloat16)
     return left @ right.T
 
@@ -61,23 +63,25 @@ def dequantize_then_multiply(
 def extreme(
     rng: torch.Generator, a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor
 ) -> None:
-    """The second half of k takes back what the first half sums to, save for one product of each element of out.
+    """Let the second half of k cancel the first half's sum, except for one product per element of out.
 
     Factors are 3, 5 and 7, so 128 products sum to less than 2**13, which the 14 bits of a tensor core's sum hold
-    exactly; what a thousand sum to they do not. Scales are powers of two that are the same along k: nothing is rounded.
+    exactly; the sum of a thousand does not fit. Scales are powers of two that are constant along k: nothing is rounded.
     """
     half = a.shape[1] // 2
 
-    def odd(*shape: int) -> torch.Tensor:
+    def odd_factors(*shape: int) -> torch.Tensor:
         return 2 * torch.randint(1, 4, shape, generator=rng, device=a.device).float() + 1
 
-    left, right = odd(len(a), half), odd(len(b), half)
-    rest_a, rest_b = odd(len(a), a.shape[1] % 2), odd(len(b), a.shape[1] % 2)
+    factors = odd_factors(len(a), half)
+    right = odd_factors(len(b), half)
+    rest_a = odd_factors(len(a), a.shape[1] % 2)
+    rest_b = odd_factors(len(b), a.shape[1] % 2)
     back = -right
     if half:
         places = torch.randint(half, (len(b), 1), generator=rng, device=b.device)
         back.scatter_add_(1, places, torch.ones_like(places, dtype=back.dtype))
-    a.copy_(torch.cat([left, left, rest_a], 1))
+    a.copy_(torch.cat([factors, factors, rest_a], 1))
     b.copy_(torch.cat([right, back, rest_b], 1))
     scale_a.copy_(2.0 ** torch.randint(-3, 3, (1, scale_a.shape[1]), generator=rng, device=a.device).expand_as(scale_a))
     scale_b.copy_(2.0 ** torch.randint(-3, 3, (len(scale_b), 1), generator=rng, device=a.device).expand_as(scale_b))
@@ -86,11 +90,11 @@ def extreme(
 def tensor_core_sum(
     total: torch.Tensor, left: torch.Tensor, right: torch.Tensor, least: tuple[int, int] = (-6, -6)
 ) -> torch.Tensor:
-    """What an H200's tensor cores make of total + left @ right.T for 32 values along k, all in float64.
+    """Emulate an H200's tensor cores for total + left @ right.T with 32 values along k, in float64.
 
-    Measured, not documented: products and total are cut to a multiple of 2**-13 of the largest power of two among
-    them, that of a product being that of its factors; the sum is cut to 14 bits. least: the power of two of subnormal
-    factors, of which e4m3 has -6.
+    Measured, not documented: products and total are truncated to a multiple of 2**-13 of the largest power of two among
+    them, where a product's power is the sum of its factors' powers; the sum is truncated to 14 bits. `least` has the
+    powers of two of subnormal factors, -6 for e4m3.
     """
 
     def power(x: torch.Tensor) -> torch.Tensor:
@@ -108,15 +112,15 @@ def tensor_core_sum(
 def summed_at_one_level(
     a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor, promote: int = 1 << 30
 ) -> torch.Tensor:
-    """The tensor cores' sum is taken to a float32 every `promote` values along k, here never before the end.
+    """Promote the tensor cores' sum to float32 every `promote` values along k, by default only at the end.
 
-    Scales are those of the tensors, or else alike along k.
+    Scales are per tensor, or constant along k.
     """
     total = torch.zeros(len(a), len(b), dtype=torch.float64, device=a.device)
     for left, right in zip(a.double().split(promote, 1), b.double().split(promote, 1), strict=True):
         part = torch.zeros_like(total)
-        for one, other in zip(left.split(32, 1), right.split(32, 1), strict=True):
-            part = tensor_core_sum(part, one, other)
+        for left_part, right_part in zip(left.split(32, 1), right.split(32, 1), strict=True):
+            part = tensor_core_sum(part, left_part, right_part)
         total += part
     of_columns = scale_b[:, :1].double().repeat_interleave(BLOCK, 0)[: len(b)].T if scale_b.numel() > 1 else scale_b
     return total * scale_a[:1].double().T * of_columns.double()

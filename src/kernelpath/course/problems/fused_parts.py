@@ -1,4 +1,4 @@
-"""What a fused operator is made of: a chain of operations, a layout in memory, and a statistic of each row."""
+"""Define the parts of a fused operator: a chain of operations, a layout in memory, and a statistic of each row."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ EPS = 1e-5
 class Operator:
     """A chain of operations on x and other, both (rows, columns).
 
-    true: y in the dtype of its arguments, an operator of PyTorch at a time. lines: the same as the statement spells it.
-    vectors: further arguments with a value for each column, then scalars of rows and columns.
+    Attributes:
+        true: Computes y in the dtype of its arguments, one PyTorch operator at a time.
+        lines: The chain in the words of the statement.
+        vectors: Further arguments with a value for each column, followed by scalars of rows and columns.
     """
 
     name: str
@@ -33,15 +35,18 @@ class Operator:
 
 @dataclass(frozen=True)
 class Layout:
-    """How x and other lie in memory, and out.
+    """The layout of x, other and out in memory.
 
-    shapes: of the tensors given, in the words of the statement. drawn: those tensors, from rows, columns and scalars.
-    views: x and other as (rows, columns), which share their memory. place: of an element of each, and of out.
+    Attributes:
+        shapes: The shapes of the given tensors, in the words of the statement.
+        generate: Generates those tensors from rows, columns and scalars.
+        views: Returns x and other as (rows, columns), which share their memory.
+        place: The index of an element of each, and of out.
     """
 
     name: str
     shapes: Mapping[str, str]
-    drawn: Callable[..., tuple[Tensor, ...]]
+    generate: Callable[..., tuple[Tensor, ...]]
     views: Callable[..., tuple[Tensor, Tensor]]
     place: tuple[str, str, str]
     scalars: Scalars = field(default_factory=dict)
@@ -50,7 +55,11 @@ class Layout:
 
 @dataclass(frozen=True)
 class Statistic:
-    """What is returned for each row besides out, before anything is rounded or stored. true: out and it, from y."""
+    """An output for each row besides out, before anything is rounded or stored.
+
+    Attributes:
+        true: Computes out and the statistic from y.
+    """
 
     name: str
     lines: tuple[str, ...]
@@ -144,7 +153,7 @@ LAYOUTS = (
         "side_by_side",
         {"both": "(rows, 2 * columns)"},
         lambda rng, rows, columns: (draw.normal(rng, rows, 2 * columns),),
-        lambda both: (both[:, : both.shape[1] // 2], both[:, both.shape[1] // 2 :]),
+        lambda gate_and_up: (gate_and_up[:, : gate_and_up.shape[1] // 2], gate_and_up[:, gate_and_up.shape[1] // 2 :]),
         ("both[row, column]", "both[row, columns + column]", "out[row, column]"),
     ),
     Layout(

@@ -1,8 +1,8 @@
-"""Twists of a fused operator: what the report on the recorded step recommends, times a layout, times a row statistic.
+"""Define variants of a fused operator: an operator of the recorded step, times a layout, times a row statistic.
 
-The recorded block spells GELU and its norms as formulas, a kernel for each operation. A twist is one such chain as one
-kernel: every matrix is read once and written once. Its baseline is the formula, an operator at a time. Its scalars
-follow from the sizes of a case: two runs of one case share them, and other cases have others.
+The recorded block spells GELU and its norms as formulas, a kernel for each operation. A variant fuses one such chain
+into one kernel: every matrix is read once and written once. Its baseline is the formula, an operator at a time. Its
+scalars follow from the sizes of a case: two runs of one case share them, and other cases have others.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from kernelpath.course import draw
-from kernelpath.course.checkpoint import Twist
+from kernelpath.course.checkpoint import DeliverableVariant
 from kernelpath.course.problem import Problem, Tolerance
 from kernelpath.course.problems.fused_parts import LAYOUTS, OPERATORS, STATISTICS, Layout, Operator, Scalars, Statistic
 from kernelpath.course.spec import Exercise, Traffic
@@ -24,23 +24,23 @@ LARGEST = {"rows": 64, "columns": 960}  # whole warps and whole sectors in every
 SPARE = 1.1
 
 
-def twist(operator: Operator, layout: Layout, statistic: Statistic) -> Twist:
-    """One of each."""
+def twist(operator: Operator, layout: Layout, statistic: Statistic) -> DeliverableVariant:
+    """Return the variant of these parts."""
     scalars = {**operator.scalars, **layout.scalars, **statistic.scalars}
-    given = len(layout.shapes)
+    tensor_count = len(layout.shapes)
 
     def inputs(rng: torch.Generator, rows: int, columns: int) -> tuple[Any, ...]:
         numbers = {name: of(rows, columns) for name, of in scalars.items()}
-        tensors = layout.drawn(rng, rows, columns, *(numbers[name] for name in layout.scalars))
+        tensors = layout.generate(rng, rows, columns, *(numbers[name] for name in layout.scalars))
         return *tensors, *(draw.normal(rng, columns, large=0) for _ in operator.vectors), *numbers.values()
 
     def views(*arguments: Any) -> tuple[tuple[Tensor, Tensor], dict[str, Any]]:
-        """x and other, and the further arguments by name."""
-        named = dict(zip((*operator.vectors, *scalars), arguments[given:], strict=True))
-        return layout.views(*arguments[:given], *(named[name] for name in layout.scalars)), named
+        """Return x and other, and the further arguments by name."""
+        named = dict(zip((*operator.vectors, *scalars), arguments[tensor_count:], strict=True))
+        return layout.views(*arguments[:tensor_count], *(named[name] for name in layout.scalars)), named
 
     def unfused(*arguments: Any) -> tuple[Tensor, Tensor]:
-        """The formula, an operator at a time, as in the recorded step."""
+        """Compute the formula, an operator at a time, as in the recorded step."""
         (x, other), named = views(*arguments)
         y = operator.true(x, other, *(named[name] for name in (*operator.vectors, *operator.scalars)))
         out, per_row = statistic.true(y, *(named[name] for name in statistic.scalars))
@@ -50,7 +50,7 @@ def twist(operator: Operator, layout: Layout, statistic: Statistic) -> Twist:
         return unfused(*(value.double() if isinstance(value, Tensor) else value for value in arguments))
 
     def extreme(rng: torch.Generator, *arguments: Any) -> None:
-        """In turn a row of zeros, one that eps decides, one far from 0, one that is large, and a plain one."""
+        """Set the rows, in turn: zeros, one that eps decides, one far from 0, a large one, a plain one."""
         pair, _ = views(*arguments)
         kinds = torch.arange(len(pair[0]), device=pair[0].device)
         kinds = (kinds + int(torch.randint(5, (), generator=rng, device=kinds.device))) % 5
@@ -64,8 +64,8 @@ def twist(operator: Operator, layout: Layout, statistic: Statistic) -> Twist:
         return 4 * (3 * rows * columns + len(operator.vectors) * columns + rows)
 
     rows, columns = LARGEST.values()
-    again = 4 * len(operator.vectors) * (rows - 1) * columns  # a row reads the values of its columns once
-    most = SPARE * (1 + again / compulsory_bytes(rows, columns))
+    reread_bytes = 4 * len(operator.vectors) * (rows - 1) * columns  # a row reads the values of its columns once
+    max_bytes_ratio = SPARE * (1 + reread_bytes / compulsory_bytes(rows, columns))
     problem = Problem(
         inputs=inputs,
         cases=(
@@ -95,17 +95,19 @@ def twist(operator: Operator, layout: Layout, statistic: Statistic) -> Twist:
         bench={"rows": 65_536, "columns": MOST_COLUMNS},  # three matrices of 256 MiB
         baseline=unfused,
         min_speedup=1.5,  # on an H200 one kernel is 2.2 to 5.4 times as fast as the formula
-        traffic=Traffic(sectors=1.5, bank_conflicts=1.0, bytes=most, edges=0.5),
+        traffic=Traffic(sectors=1.5, bank_conflicts=1.0, bytes=max_bytes_ratio, edges=0.5),
     )
     name = f"{operator.name}+{layout.name}+{statistic.name}"
-    return Twist(name, exercise, _stub(operator, layout, statistic, scalars, most))
+    return DeliverableVariant(name, exercise, _stub(operator, layout, statistic, scalars, max_bytes_ratio))
 
 
-def _stub(operator: Operator, layout: Layout, statistic: Statistic, scalars: Scalars, most: float) -> dict[str, str]:
-    told = dict(layout.shapes) | dict.fromkeys(operator.vectors, "(columns,)")
-    tensors = ", ".join(told)
-    told |= {name: "an int" if isinstance(of(1, 1), int) else "a float" for name, of in scalars.items()}
-    arguments = ", ".join(told)
+def _stub(
+    operator: Operator, layout: Layout, statistic: Statistic, scalars: Scalars, max_bytes_ratio: float
+) -> dict[str, str]:
+    shapes = dict(layout.shapes) | dict.fromkeys(operator.vectors, "(columns,)")
+    tensors = ", ".join(shapes)
+    shapes |= {name: "an int" if isinstance(scalar(1, 1), int) else "a float" for name, scalar in scalars.items()}
+    arguments = ", ".join(shapes)
     x, other, out = layout.place
     shape = "(columns, rows)" if layout.transposed else "(rows, columns)"
     lines = "\n".join(f"    {line}" for line in (*operator.lines, *statistic.lines))
@@ -118,7 +120,7 @@ operation. Make it one kernel:
 
 takes contiguous float32 tensors, and numbers where it says so:
 
-{chr(10).join(f"    {name:<6} {shape}" for name, shape in told.items())}
+{chr(10).join(f"    {name:<6} {shape}" for name, shape in shapes.items())}
 
 and returns two new contiguous float32 tensors: out of shape {shape},
 and {statistic.name} of shape (rows,). For each row and column,
@@ -133,21 +135,21 @@ aligned to 16 bytes, and may have more than 2**32 elements: offsets need 64
 bits. The arithmetic is float32.
 
 Write the kernel in deliverable.cu and launch it here. Graded are the values,
-the bytes that the kernel moves (at 64 x 960 at most {most:.2f} times the compulsory
+the bytes that the kernel moves (at 64 x 960 at most {max_bytes_ratio:.2f} times the compulsory
 bytes: every matrix once{", and a vector once for each row" if operator.vectors else ""}), its sectors and its
 bank conflicts. On a GPU it races the formula, an operator at a time.
 """
 
 import torch
 
-from kernelpath.lanes import cuda
+from warpcheck.frontends import cuda
 
 
 def fused({arguments}):
     # TODO: allocate both, then launch cuda.kernel("deliverable.cu", "fused")
     raise NotImplementedError("launch the kernel, then return out and {statistic.name}")
 '''
-    numbers = "".join(f"{'int' if told[name] == 'an int' else 'float'} {name}, " for name in scalars)
+    numbers = "".join(f"{'int' if shapes[name] == 'an int' else 'float'} {name}, " for name in scalars)
     kernel = f"""__global__ void fused({", ".join(f"const float* {name}" for name in tensors.split(", "))},
                       {numbers}float* out, float* {statistic.name}, int rows, int columns) {{
     // TODO: deliverable.py says what it computes
@@ -156,5 +158,7 @@ def fused({arguments}):
     return {".py": python, ".cu": kernel}
 
 
-TWISTS = tuple(twist(one, other, third) for one in OPERATORS for other in LAYOUTS for third in STATISTICS)
-"""All 36."""
+TWISTS = tuple(
+    twist(operator, layout, statistic) for operator in OPERATORS for layout in LAYOUTS for statistic in STATISTICS
+)
+"""All 36 variants."""

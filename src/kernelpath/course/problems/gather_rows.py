@@ -9,13 +9,13 @@ from kernelpath.course.problem import EXACT, Problem
 
 
 def inputs(rng: torch.Generator, table: int, rows: int, columns: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """A table of `table` rows, and `rows` of them in random order. None comes twice here, so that no cache helps."""
+    """Return a table of `table` rows, and `rows` distinct indices in random order, so that no cache helps."""
     index = torch.randperm(table, generator=rng, device=rng.device)[:rows].contiguous()
     return draw.normal(rng, table, columns), index
 
 
 def extreme(rng: torch.Generator, table: torch.Tensor, index: torch.Tensor) -> None:
-    """Any bits in the table; of its rows the first, the last and some others come again and again."""
+    """Set any bits in the table; repeat the first, the last and some other rows."""
     draw.any_bits_(rng, table)
     index %= 1 + len(table) // 4
     index[::2] = len(table) - 1
@@ -23,9 +23,9 @@ def extreme(rng: torch.Generator, table: torch.Tensor, index: torch.Tensor) -> N
 
 
 def first_of_each(table: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-    """An index that has come before is not served again."""
-    seen = (index[:, None] == index).tril(-1).any(1, keepdim=True)
-    return torch.where(seen, 0.0, table[index])
+    """Leave out rows whose index has occurred before."""
+    has_occurred = (index[:, None] == index).tril(-1).any(1, keepdim=True)
+    return torch.where(has_occurred, 0.0, table[index])
 
 
 def reference(table: torch.Tensor, index: torch.Tensor) -> torch.Tensor:

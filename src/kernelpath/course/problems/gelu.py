@@ -13,7 +13,7 @@ FORMULAS = ("none", "tanh")
 
 
 def inputs(rng: torch.Generator, n: int, dtype: str, approximate: str) -> tuple[torch.Tensor, str]:
-    """Normal values; the last one is at least 1, so that a tolerance never hangs on the tail of Phi alone."""
+    """Generate normal values; the last one is at least 1, so that a tolerance never depends on Phi's tail alone."""
     x = draw.normal(rng, n, dtype=dtype)
     if not x.is_meta:
         x[-1:].abs_().clamp_(min=1)
@@ -25,20 +25,20 @@ def reference(x: torch.Tensor, approximate: str) -> torch.Tensor:
 
 
 def by_hand(x: torch.Tensor, approximate: str) -> torch.Tensor:
-    """The formula as it reads, an operator for each step: by tanh 21 passes over memory, by erf 11, where 2 suffice."""
+    """Compute the formula, an operator for each step: 21 passes over memory by tanh, 11 by erf, where 2 suffice."""
     if approximate == "tanh":
         return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * (x * x * x))))
     return 0.5 * x * (1 + torch.erf(x / math.sqrt(2)))
 
 
 def extreme(rng: torch.Generator, x: torch.Tensor, approximate: str) -> None:
-    """A third of the elements: for even n values whose cube overflows, else NaN, zeros, a denormal and the tail."""
+    """Set a third of the elements: for even n values whose cube overflows, else NaN, zeros, a denormal and the tail."""
     special = [torch.nan, -0.0, 0.0, 1e-40, -3.0, -5.0, -9.0, 12.0] if x.numel() % 2 else [1e30, -1e30, 3e38, -3e38]
     draw.special_(rng, x, special)
 
 
 def quotient_of_exponentials(x: torch.Tensor, approximate: str) -> torch.Tensor:
-    """tanh(z) as (exp(2z) - 1) / (exp(2z) + 1) in float32: infinity over infinity for large z."""
+    """Compute tanh(z) as (exp(2z) - 1) / (exp(2z) + 1) in float32: inf / inf for large z."""
     z = math.sqrt(2 / math.pi) * (x.float() + 0.044715 * x.float() ** 3)
     return (0.5 * x * (1 + ((2 * z).exp() - 1) / ((2 * z).exp() + 1))).double()
 

@@ -20,7 +20,7 @@ Inputs = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Ten
 
 
 def inputs(rng: torch.Generator, m: int, n: int, k: int, dtype: str) -> Inputs:
-    """b is scaled so that many sums are where GELU bends, and most of out follows from them, not from the residual."""
+    """Scale b so that many sums are where GELU bends, and most of out depends on them, not on the residual."""
     a = draw.normal(rng, m, k, dtype=dtype)
     b = draw.normal(rng, k, n, dtype=dtype, large=0, mean=0.0).mul_((k / 2) ** -0.5)
     bias = draw.normal(rng, n, dtype=dtype, large=0)
@@ -35,7 +35,7 @@ def extreme(
     scale: torch.Tensor,
     residual: torch.Tensor,
 ) -> None:
-    """Where k is even, integers up to 256 whose sums cancel; where it is odd, a row and a column that are infinite."""
+    """Set integers up to 256 whose sums cancel for even k, and an infinite row and column for odd k."""
     (infinite if a.shape[1] % 2 else cancelling)(rng, a, b, bias)
 
 
@@ -45,9 +45,9 @@ def cancelling(rng: torch.Generator, a: torch.Tensor, b: torch.Tensor, bias: tor
 
 
 def infinite(rng: torch.Generator, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor) -> None:
-    """A row and a column of the product are infinite, by one product each, of positive factors.
+    """Make a row and a column of the product infinite, by one product of positive factors each.
 
-    What GELU makes of minus infinity may differ.
+    GELU of minus infinity may differ between implementations.
     """
     for line in (a[:, -1], b[-1]):
         line.abs_().clamp_(min=1)
@@ -55,15 +55,15 @@ def infinite(rng: torch.Generator, a: torch.Tensor, b: torch.Tensor, bias: torch
 
 
 def of_product(product: Callable[..., Any], activation: Callable[..., Any]) -> Any:
-    """The truth, or a fault, from that of the product and of the activation."""
+    """Return the reference, or a fault, given the product and the activation."""
 
-    def whole(
+    def compute(
         a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor, scale: torch.Tensor, residual: torch.Tensor
     ) -> torch.Tensor:
-        made: torch.Tensor = activation(product(a, b) + bias.double(), approximate="tanh")
-        return made * scale.double()[:, None] + residual.double()
+        activated: torch.Tensor = activation(product(a, b) + bias.double(), approximate="tanh")
+        return activated * scale.double()[:, None] + residual.double()
 
-    return whole
+    return compute
 
 
 PROBLEM = replace(

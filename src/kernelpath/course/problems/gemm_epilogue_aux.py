@@ -30,20 +30,20 @@ def extreme(
     scale: torch.Tensor,
     residual: torch.Tensor,
 ) -> None:
-    """Infinities where k is not a multiple of SLICE, with which what is beyond k is multiplied; else cancelling."""
+    """Set infinities where k is no multiple of SLICE, which multiply the padding beyond k; else values that cancel."""
     (gemm_epilogue.cancelling if a.shape[1] % SLICE == 0 else gemm_epilogue.infinite)(rng, a, b, bias)
 
 
 def of_product(product: Callable[..., Any], activation: Callable[..., Any] = gelu) -> Any:
-    """The truth, or a fault, from that of the product and of the activation."""
+    """Return the reference, or a fault, given the product and the activation."""
 
-    def whole(
+    def compute(
         a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor, scale: torch.Tensor, residual: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         aux = product(a, b) + bias.double()
         return activation(aux, approximate="tanh") * scale.double()[:, None] + residual.double(), aux
 
-    return whole
+    return compute
 
 
 PROBLEM = replace(

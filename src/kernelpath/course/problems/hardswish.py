@@ -11,7 +11,7 @@ from kernelpath.course.problem import Problem, Tolerance
 
 
 def inputs(rng: torch.Generator, rows: int, columns: int, pad: int) -> tuple[torch.Tensor]:
-    """The left part of a matrix that is `pad` columns wider; half the values are between the bends at -3 and 3."""
+    """Return the left part of a matrix that is `pad` columns wider; half the values are between the bends."""
     return (draw.normal(rng, rows, columns + pad).mul_(3)[:, :columns],)
 
 
@@ -20,14 +20,14 @@ def reference(x: torch.Tensor) -> torch.Tensor:
 
 
 def extreme(rng: torch.Generator, x: torch.Tensor) -> None:
-    """Both bends, zeros, infinities and NaN; the result for -inf is -inf * 0."""
+    """Set both bends, zeros, infinities and NaN; the result for -inf is -inf * 0."""
     special = torch.tensor([-3.0, 3.0, 0.0, -0.0, math.inf, -math.inf, math.nan, -3.5, 1e30], device=x.device)
     places = torch.rand(x.shape, generator=rng, device=x.device)
     x[:] = torch.where(places < 0.5, special[(places * 2 * len(special)).long().clamp(max=len(special) - 1)], x)
 
 
 def infinities_to_zero(x: torch.Tensor) -> torch.Tensor:
-    """A branch for x <= -3 that gives zero instead of the product."""
+    """Return zero for x <= -3 instead of the product."""
     return torch.where(x <= -3, 0.0, reference(x))
 
 

@@ -13,10 +13,10 @@ DISTRIBUTIONS = ("uniform", "sorted", "equal", "zipf")
 
 
 def inputs(rng: torch.Generator, n: int, bins: int, dtype: str, distribution: str) -> tuple[torch.Tensor, int]:
-    """Values of 0..bins - 1, and one that is bins - 1 in any case.
+    """Generate values of 0..bins - 1, one of which is bins - 1 in any case.
 
-    uniform: each value is as likely as any other. sorted: the same, in order. equal: all the others are one value.
-    zipf: the k-th most frequent value is about k times as rare as the first; which value that is, is drawn.
+    uniform: all values are equally likely. sorted: the same, in order. equal: all others are one value. zipf: the k-th
+    most frequent value is about k times as rare as the first, in random order of values.
     """
     if distribution == "equal":
         values = torch.randint(bins, (1,), generator=rng, device=rng.device).expand(n)
@@ -31,19 +31,19 @@ def inputs(rng: torch.Generator, n: int, bins: int, dtype: str, distribution: st
 
 
 def reference(x: torch.Tensor, bins: int) -> torch.Tensor:
-    """Values that have no bin are counted nowhere."""
+    """Count only values that have a bin."""
     has_bin = (x >= 0) & (x.long() < bins)
     return torch.bincount(x.long().where(has_bin, bins), minlength=bins + 1)[:bins].int()
 
 
 def extreme(rng: torch.Generator, x: torch.Tensor, bins: int) -> None:
-    """A third of the elements: bytes from 128 on and at both ends, int32 values with no bin among them."""
+    """Set a third of the elements: bytes from 128 on and at both ends, int32 values without a bin among them."""
     special = [0, 127, 128, 255] if x.dtype == torch.uint8 else [-1, bins, -(2**31), 2**31 - 1, bins - 1, bins + 65_536]
     draw.special_(rng, x, special)
 
 
 def clamped(x: torch.Tensor, bins: int) -> torch.Tensor:
-    """A value beyond the bins is counted in the nearest one."""
+    """Count a value beyond the bins in the nearest one."""
     return reference(x.clamp(0, bins - 1), bins)
 
 

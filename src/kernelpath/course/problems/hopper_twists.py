@@ -1,7 +1,7 @@
-"""Twists of a product on Hopper: how its operands are stored, times what follows it, times the type of 16 bits.
+"""Define variants of a GEMM on Hopper: storage of the operands, times an epilogue, times a 16-bit dtype.
 
-All of them are within reach of one kernel with TMA, mbarriers and wgmma, and of a library only in several. The race is
-against the library's product alone, without what follows it: the statement asks for 0.8 of the most that this GPU does.
+All of them are within reach of one kernel with TMA, mbarriers and wgmma, and of a library only in several. The baseline
+is the library's GEMM alone, without the epilogue: the statement requires 0.8 of the highest rate of this GPU.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from kernelpath.course import draw
-from kernelpath.course.checkpoint import Twist
+from kernelpath.course.checkpoint import DeliverableVariant
 from kernelpath.course.problem import Problem, Tolerance
 from kernelpath.course.problems import matmul_layouts
 from kernelpath.course.spec import Exercise, Traffic
@@ -29,7 +29,12 @@ CAP = 3.0
 
 @dataclass(frozen=True)
 class Epilogue:
-    """What follows the sum. further: the shape of each further tensor, by name. true: of the sums and those."""
+    """The operations after the sum.
+
+    Attributes:
+        further: The shape of each further tensor, by name.
+        true: Computes the result from the sums and those tensors.
+    """
 
     name: str
     formula: str
@@ -53,38 +58,38 @@ EPILOGUES = (
     ),
     Epilogue("capped", f"{CAP} * tanh(sum / {CAP})", {}, lambda sums: CAP * torch.tanh(sums / CAP)),
 )
-MOST = 16
-"""Of a bias, a scale or a residual: its square is a float16, and does not outweigh all that tensor cores make."""
+MAX_FURTHER_VALUE = 16
+"""The largest bias, scale or residual: its square is a float16, and does not outweigh the tensor cores' sums."""
 STORED = {"n": "by rows", "t": "by columns, as the transpose of a contiguous matrix"}
 DTYPES = ("bfloat16", "float16")
 
 
 def product(a: Tensor, b: Tensor, *further: Tensor) -> Tensor:
-    """The baseline: the library's product, and nothing after it."""
+    """Compute the baseline: the library's GEMM without an epilogue."""
     return a @ b
 
 
-def twist(layout: str, epilogue: Epilogue, dtype: str) -> Twist:
-    """One of each."""
+def twist(layout: str, epilogue: Epilogue, dtype: str) -> DeliverableVariant:
+    """Return the variant of these parts."""
 
     def inputs(rng: torch.Generator, m: int, n: int, k: int) -> tuple[Any, ...]:
-        """Sums with a deviation near 1, so that no epilogue hides an error or overflows."""
+        """Generate sums with a deviation near 1, so that no epilogue hides an error or overflows."""
         a, b = matmul_layouts.inputs(rng, m, n, k, dtype, layout)
         a.clamp_(-4, 4).mul_(2.0 ** -round(math.log2(2 * k) / 2))
         sizes = {"m": m, "n": n}
         further = (draw.normal(rng, *(sizes[of] for of in shape), dtype=dtype) for shape in epilogue.further.values())
-        return a, b, *(tensor.clamp_(-MOST, MOST) for tensor in further)
+        return a, b, *(tensor.clamp_(-MAX_FURTHER_VALUE, MAX_FURTHER_VALUE) for tensor in further)
 
     def reference(a: Tensor, b: Tensor, *further: Tensor) -> Tensor:
-        return epilogue.true(a.double() @ b.double(), *(one.double() for one in further))
+        return epilogue.true(a.double() @ b.double(), *(tensor.double() for tensor in further))
 
     def compulsory_bytes(m: int, n: int, k: int) -> int:
         sizes = {"m": m, "n": n}
         extra = sum(math.prod(sizes[of] for of in shape) for shape in epilogue.further.values())
         return 2 * (m * k + k * n + m * n + extra)
 
-    whole = compulsory_bytes(**LARGEST)
-    most = SPARE * (1 + 2 * 2 * 256 * 256 / whole)  # tiles of 128 x 128 read a and b twice
+    total_bytes = compulsory_bytes(**LARGEST)
+    max_bytes_ratio = SPARE * (1 + 2 * 2 * 256 * 256 / total_bytes)  # tiles of 128 x 128 read a and b twice
     rounding = 2**-8 if dtype == "bfloat16" else 2**-11
     problem = Problem(
         inputs=inputs,
@@ -115,23 +120,23 @@ def twist(layout: str, epilogue: Epilogue, dtype: str) -> Twist:
         specific=True,  # wgmma
         tensor_cores=True,
         launches=1,
-        traffic=Traffic(sectors=2.0, bytes=most, edges=0.5),
+        traffic=Traffic(sectors=2.0, bytes=max_bytes_ratio, edges=0.5),
     )
     name = f"{layout}+{epilogue.name}+{dtype}"
-    return Twist(name, exercise, {".py": _stub(layout, epilogue, dtype, most)})
+    return DeliverableVariant(name, exercise, {".py": _stub(layout, epilogue, dtype, max_bytes_ratio)})
 
 
-def _stub(layout: str, epilogue: Epilogue, dtype: str, most: float) -> str:
-    told = {"a": f"(m, k), {STORED[layout[0]]}", "b": f"(k, n), {STORED[layout[1]]}"}
-    told |= {name: f"({', '.join(shape)}{',' * (len(shape) == 1)})" for name, shape in epilogue.further.items()}
-    arguments = ", ".join(told)
+def _stub(layout: str, epilogue: Epilogue, dtype: str, max_bytes_ratio: float) -> str:
+    shapes = {"a": f"(m, k), {STORED[layout[0]]}", "b": f"(k, n), {STORED[layout[1]]}"}
+    shapes |= {name: f"({', '.join(shape)}{',' * (len(shape) == 1)})" for name, shape in epilogue.further.items()}
+    arguments = ", ".join(shapes)
     return f'''"""The deliverable: a matrix product on Hopper with a twist.
 
     product({arguments})
 
 takes {dtype} tensors,
 
-{chr(10).join(f"    {name:<9} {shape}" for name, shape in told.items())}
+{chr(10).join(f"    {name:<9} {shape}" for name, shape in shapes.items())}
 
 and returns a new contiguous {dtype} tensor out of shape (m, n):
 
@@ -145,13 +150,13 @@ One kernel, in CuTe DSL or in CUDA C++. On a GPU it has to reach {LEAST_SHARE:g}
 library's product alone at 8192 x 8192 x 8192, which is the most that the GPU
 does. Without one, graded are the values, every wait, fence and arrival by the
 machine's asynchronous checks, that tensor cores make the product, and the bytes
-that the kernel moves: at 256 x 256 x 256 at most {most:.2f} times the compulsory
+that the kernel moves: at 256 x 256 x 256 at most {max_bytes_ratio:.2f} times the compulsory
 ones, as tiles of 128 x 128 do.
 """
 
 import torch
 
-from kernelpath.lanes import cute as lane
+from warpcheck.frontends import cute as lane
 
 
 def product({arguments}):
@@ -163,4 +168,4 @@ def product({arguments}):
 TWISTS = tuple(
     twist(layout, epilogue, dtype) for layout in matmul_layouts.LAYOUTS for epilogue in EPILOGUES for dtype in DTYPES
 )
-"""All 32."""
+"""All 32 variants."""

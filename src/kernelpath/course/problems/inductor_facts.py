@@ -1,4 +1,4 @@
-"""Facts about what Inductor wrote, and a function that it is to write one kernel for."""
+"""Report facts about Inductor's output, and declare a function for which it is to write one kernel."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from kernelpath.course.spec import Fusion
 from kernelpath.course.traces import Facts, TraceFile, inductor, recordings
 
 RECORDING = "inductor"
-GIVEN = ("norm", "mlp", "centered", "guarded", "attention")
+NOTEBOOK_FUNCTIONS = ("norm", "mlp", "centered", "guarded", "attention")
 """The functions that the notebook shows."""
-OTHERS = (
+FURTHER_FUNCTIONS = (
     "swiglu",
     "entropy",
     "ordered",
@@ -29,17 +29,23 @@ OTHERS = (
     "running",
 )
 SHAPES = 2
-"""So many times each was recorded, with other shapes and dtypes."""
+"""The number of recordings of each function, with different shapes and dtypes."""
 
-EPS, LIMIT = 1e-6, 8.0
+EPS = 1e-6
+LIMIT = 8.0
 
 
 def inputs(rng: torch.Generator, function: str, others: int) -> tuple[TraceFile]:
-    """The code for a function, with one of its sets of shapes, then that for so many others, as if graphs broke."""
-    drawn = random.Random(int(torch.randint(1 << 31, (), generator=rng, device=rng.device)))
-    names = [function, *drawn.sample([one for one in (*GIVEN, *OTHERS) if one != function], others)]
-    texts = [recordings.read(RECORDING, f"{name}{drawn.randrange(SHAPES)}.py").decode() for name in names]
-    modules = [inductor.varied(drawn, module) for text in texts for module in inductor.modules(text)]
+    """Return the code for a function with one set of shapes, then the code for other functions, like graph breaks."""
+    python_rng = random.Random(int(torch.randint(1 << 31, (), generator=rng, device=rng.device)))
+    names = [
+        function,
+        *python_rng.sample(
+            [candidate for candidate in (*NOTEBOOK_FUNCTIONS, *FURTHER_FUNCTIONS) if candidate != function], others
+        ),
+    ]
+    texts = [recordings.read(RECORDING, f"{name}{python_rng.randrange(SHAPES)}.py").decode() for name in names]
+    modules = [inductor.renumber(python_rng, module) for text in texts for module in inductor.modules(text)]
     return (TraceFile("output_code.py", inductor.joined(modules).encode()),)
 
 
@@ -48,7 +54,7 @@ def reference(code: TraceFile) -> Facts:
 
 
 def gated(x: torch.Tensor, scale: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    """What the stub spells: two graphs, and five kernels."""
+    """Compute what the stub spells: two graphs, and five kernels."""
     normed = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + EPS)
     if normed.abs().max() > LIMIT:
         normed = normed.clamp(-LIMIT, LIMIT)
@@ -56,7 +62,7 @@ def gated(x: torch.Tensor, scale: torch.Tensor, bias: torch.Tensor) -> torch.Ten
 
 
 def tensors(rng: torch.Generator, rows: int, columns: int, large: int) -> tuple[torch.Tensor, ...]:
-    """large: values of a hundred times the size, which are beyond the limit."""
+    """Generate tensors; with large=True values of a hundred times the size, beyond the limit."""
     x = draw.normal(rng, rows, columns, large=large, mean=0.0)
     return x, draw.normal(rng, columns, large=0), draw.normal(rng, columns, large=0)
 
@@ -68,7 +74,7 @@ FUSION = Fusion(
         {"rows": 33, "columns": 1000, "large": 7},
         {"rows": 64, "columns": 768, "large": 0},
     ),
-    reference=lambda *drawn: gated(*(one.double() for one in drawn)),
+    reference=lambda *tensors: gated(*(tensor.double() for tensor in tensors)),
     tolerance=Tolerance(rtol=1e-4, atol=1e-5),  # float32, sums in any order
     launches=1,
 )
@@ -76,7 +82,7 @@ FUSION = Fusion(
 PROBLEM = Problem(
     inputs=inputs,
     cases=(
-        *({"function": name, "others": 0} for name in GIVEN),
+        *({"function": name, "others": 0} for name in NOTEBOOK_FUNCTIONS),
         {"function": "ordered", "others": 3},
         {"function": "entropy", "others": 5},
         {"function": "told", "others": 7},

@@ -16,7 +16,7 @@ Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 def inputs(rng: torch.Generator, m: int, n: int, k: int, dtype: str) -> Tensors:
-    """Bytes of every value, those of a not centered on 0, and a scale for each row of a and of b."""
+    """Generate bytes of every value, a not centered on 0, and a scale for each row of a and of b."""
     a = draw.integers(rng, m, k, least=-128, most=127, dtype=dtype)
     b = draw.integers(rng, n, k, least=-128, most=127, dtype=dtype)
     return a if a.is_meta else a.clamp_(min=-90), b, draw.scales(rng, m), draw.scales(rng, n)
@@ -29,25 +29,28 @@ def reference(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: 
 def extreme(
     rng: torch.Generator, a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor
 ) -> None:
-    """The second half of k takes back what the first half sums to, save for one product of each element of out.
+    """Let the second half of k cancel the first half's sum, except for one product per element of out.
 
     All products of a half have one sign, so sums pass 2**24 where k is at least 2,700: int32 holds them exactly, and
-    float32 does not. Where k is odd, -128 meets -128 at its end.
+    float32 does not. Where k is odd, the last factors are -128 and -128.
     """
     half = a.shape[1] // 2
 
     left, right = (draw.integers(rng, len(x), half, least=100, most=127, dtype="int8") for x in (a, b))
-    a[:, :half], a[:, half : 2 * half] = left, left
-    b[:, :half], b[:, half : 2 * half] = right, -right
+    a[:, :half] = left
+    a[:, half : 2 * half] = left
+    b[:, :half] = right
+    b[:, half : 2 * half] = -right
     if half:
         places = torch.randint(half, 2 * half, (len(b), 1), generator=rng, device=b.device)
         b.scatter_add_(1, places, torch.ones_like(places, dtype=b.dtype))
     if a.shape[1] % 2:
-        a[:, -1], b[:, -1] = -128, -128
+        a[:, -1] = -128
+        b[:, -1] = -128
 
 
 def summed_in_float32(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor) -> torch.Tensor:
-    """The 32 products of an instruction are exact; what they are added to is a float32."""
+    """Accumulate the exact 32 products of an instruction in float32."""
     total = torch.zeros(len(a), len(b), device=a.device)
     for left, right in zip(a.split(32, dim=1), b.split(32, dim=1), strict=True):
         total = (total.double() + left.double() @ right.double().T).float()
@@ -57,8 +60,9 @@ def summed_in_float32(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, s
 def dequantize_then_multiply(
     a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor
 ) -> torch.Tensor:
-    """What needs no kernel of one's own: the matrices in bfloat16, with their scales, and the library's product."""
-    left, right = (a * scale_a[:, None]).bfloat16(), (b * scale_b[:, None]).bfloat16()
+    """Multiply the scaled matrices in bfloat16 by the library's GEMM, without a kernel of one's own."""
+    left = (a * scale_a[:, None]).bfloat16()
+    right = (b * scale_b[:, None]).bfloat16()
     return left @ right.T
 
 

@@ -1,4 +1,4 @@
-"""What a package of fused kernels computes, refuses and tests: add_rmsnorm, then swiglu of what it gives.
+"""Declare a package of fused kernels, with what it computes, refuses and tests: add_rmsnorm, then swiglu of its y.
 
 y, h = add_rmsnorm(x, residual, weight) and z = swiglu(y), with the gradients of x, residual and weight.
 """
@@ -37,7 +37,7 @@ def extreme(
     dz: torch.Tensor,
     dh: torch.Tensor,
 ) -> None:
-    """In turn a plain row, one that eps decides, and a large one; gates far from 0, whose sigmoid is 0 or 1."""
+    """Set the rows, in turn: a plain one, one that eps decides, a large one; gates far from 0, with sigmoid 0 or 1."""
     kinds = (torch.arange(len(x), device=x.device) + int(torch.randint(3, (), generator=rng, device=rng.device))) % 3
     for tensor in (x, residual):
         tensor[kinds == 1] *= 1e-3
@@ -46,7 +46,7 @@ def extreme(
 
 
 def forward(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """z and h in torch's operators. y is rounded to the dtype of x in between, as h is before it is normalized."""
+    """Compute z and h in torch's operators. y is rounded to the dtype of x in between, as h is before normalization."""
     h = x + residual
     gate, up = F.rms_norm(h, (h.shape[1],), weight, EPS).chunk(2, dim=1)
     return F.silu(gate) * up, h
@@ -55,21 +55,21 @@ def forward(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor) -> tu
 def step(
     x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, dz: torch.Tensor, dh: torch.Tensor
 ) -> tuple[torch.Tensor, ...]:
-    """z, h and the gradients by autograd, in the dtype of x."""
-    leaves = [one.detach().requires_grad_() for one in (x, residual, weight)]
+    """Return z, h and the gradients by autograd, in the dtype of x."""
+    leaves = [tensor.detach().requires_grad_() for tensor in (x, residual, weight)]
     with torch.enable_grad():
-        made = forward(*leaves)
-    return *(one.detach() for one in made), *torch.autograd.grad(made, leaves, (dz, dh))
+        outputs = forward(*leaves)
+    return *(tensor.detach() for tensor in outputs), *torch.autograd.grad(outputs, leaves, (dz, dh))
 
 
-def reference(*given: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    return step(*(one.double() for one in given))
+def reference(*inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return step(*(tensor.double() for tensor in inputs))
 
 
 def without_eps(
     x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, dz: torch.Tensor, dh: torch.Tensor
 ) -> tuple[torch.Tensor, ...]:
-    """Rows of 1e-3 are as large as others after it."""
+    """Normalize rows of 1e-3 to the size of all others."""
     _, h, *gradients = reference(x, residual, weight, dz, dh)
     y = h * h.square().mean(1, keepdim=True).rsqrt() * weight.double()
     gate, up = y.chunk(2, dim=1)
@@ -77,7 +77,7 @@ def without_eps(
 
 
 def compulsory_bytes(rows: int, columns: int, dtype: str) -> int:
-    """add_rmsnorm moves 4 matrices forward and 4 backward, swiglu one and a half, and two and a half."""
+    """Count add_rmsnorm's 4 matrices forward and 4 backward, and swiglu's one and a half, and two and a half."""
     return BYTES[dtype] * (12 * rows * columns + 3 * columns)
 
 
@@ -85,32 +85,38 @@ def _random(*shape: int, dtype: torch.dtype = torch.bfloat16) -> Callable[[torch
     return lambda device: torch.randn(shape, device=device).to(dtype)
 
 
-def _turned(rows: int, columns: int) -> Callable[[torch.device], torch.Tensor]:
-    """A transposed matrix."""
+def _transposed(rows: int, columns: int) -> Callable[[torch.device], torch.Tensor]:
+    """Create a transposed matrix."""
     return lambda device: _random(columns, rows)(device).t()
 
 
-def _with(*made: Any) -> Callable[[torch.device], list[Any]]:
-    return lambda device: [one(device) if callable(one) else one for one in made]
+def _arguments(*parts: Any) -> Callable[[torch.device], list[Any]]:
+    return lambda device: [part(device) if callable(part) else part for part in parts]
 
 
-_X, _W = _random(3, 48), _random(48)
-_WIDE = _random(3, 48, dtype=torch.float32)
-_HALF, _DOUBLE = _random(3, 48, dtype=torch.float16), _random(3, 48, dtype=torch.float64)
+_X = _random(3, 48)
+_W = _random(48)
+_FLOAT32_X = _random(3, 48, dtype=torch.float32)
+_HALF = _random(3, 48, dtype=torch.float16)
+_DOUBLE = _random(3, 48, dtype=torch.float64)
 
 REFUSALS = (
-    Refusal("add_rmsnorm", "x in float16", TypeError, "x", _with(_HALF, _HALF, _random(48, dtype=torch.float16))),
-    Refusal("add_rmsnorm", "a list for x", TypeError, "x", _with([[1.0]], _X, _W)),
-    Refusal("add_rmsnorm", "x of three axes", ValueError, "x", _with(_random(1, 3, 48), _random(1, 3, 48), _W)),
-    Refusal("add_rmsnorm", "8193 columns", ValueError, "x", _with(_random(1, 8193), _random(1, 8193), _random(8193))),
-    Refusal("add_rmsnorm", "residual in float32", TypeError, "residual", _with(_X, _WIDE, _W)),
-    Refusal("add_rmsnorm", "residual of one row in three", ValueError, "residual", _with(_X, _random(1, 48), _W)),
-    Refusal("add_rmsnorm", "weight in float32", TypeError, "weight", _with(_X, _X, _random(48, dtype=torch.float32))),
-    Refusal("add_rmsnorm", "a weight of 47 for 48 columns", ValueError, "weight", _with(_X, _X, _random(47))),
-    Refusal("add_rmsnorm", "a negative eps", ValueError, "eps", _with(_X, _X, _W, -1.0)),
-    Refusal("swiglu", "gate_up in float64", TypeError, "gate_up", _with(_DOUBLE)),
-    Refusal("swiglu", "an odd number of columns", ValueError, "gate_up", _with(_random(3, 47))),
-    Refusal("swiglu", "gate_up of one axis", ValueError, "gate_up", _with(_random(48))),
+    Refusal("add_rmsnorm", "x in float16", TypeError, "x", _arguments(_HALF, _HALF, _random(48, dtype=torch.float16))),
+    Refusal("add_rmsnorm", "a list for x", TypeError, "x", _arguments([[1.0]], _X, _W)),
+    Refusal("add_rmsnorm", "x of three axes", ValueError, "x", _arguments(_random(1, 3, 48), _random(1, 3, 48), _W)),
+    Refusal(
+        "add_rmsnorm", "8193 columns", ValueError, "x", _arguments(_random(1, 8193), _random(1, 8193), _random(8193))
+    ),
+    Refusal("add_rmsnorm", "residual in float32", TypeError, "residual", _arguments(_X, _FLOAT32_X, _W)),
+    Refusal("add_rmsnorm", "residual of one row in three", ValueError, "residual", _arguments(_X, _random(1, 48), _W)),
+    Refusal(
+        "add_rmsnorm", "weight in float32", TypeError, "weight", _arguments(_X, _X, _random(48, dtype=torch.float32))
+    ),
+    Refusal("add_rmsnorm", "a weight of 47 for 48 columns", ValueError, "weight", _arguments(_X, _X, _random(47))),
+    Refusal("add_rmsnorm", "a negative eps", ValueError, "eps", _arguments(_X, _X, _W, -1.0)),
+    Refusal("swiglu", "gate_up in float64", TypeError, "gate_up", _arguments(_DOUBLE)),
+    Refusal("swiglu", "an odd number of columns", ValueError, "gate_up", _arguments(_random(3, 47))),
+    Refusal("swiglu", "gate_up of one axis", ValueError, "gate_up", _arguments(_random(48))),
 )
 
 
@@ -142,70 +148,73 @@ def _gated(gate_up: torch.Tensor) -> tuple[torch.Tensor]:
     return (F.silu(gate) * up,)
 
 
-_NO_ROWS, _WEIGHT = _random(0, 94, dtype=torch.float32), _random(94, dtype=torch.float32)
+_NO_ROWS = _random(0, 94, dtype=torch.float32)
+_WEIGHT = _random(94, dtype=torch.float32)
 
 PROMISES = (
-    Promise("add_rmsnorm", "an eps of 2", _with(_PLAIN, _PLAIN, _WEIGHT, 2.0), _normed),
-    Promise("add_rmsnorm", "strides of three kinds", _with(_wide_turned, _one_row, _every_second), _normed),
-    Promise("add_rmsnorm", "no rows", _with(_NO_ROWS, _NO_ROWS, _WEIGHT), _normed),
-    Promise("add_rmsnorm", "one column", _with(_COLUMN, _COLUMN, _random(1, dtype=torch.float32)), _normed),
-    Promise("swiglu", "a transposed matrix", _with(_wide_turned), _gated),
-    Promise("swiglu", "one row for all", _with(_one_row), _gated),
-    Promise("swiglu", "no rows", _with(_NO_ROWS), _gated),
+    Promise("add_rmsnorm", "an eps of 2", _arguments(_PLAIN, _PLAIN, _WEIGHT, 2.0), _normed),
+    Promise("add_rmsnorm", "strides of three kinds", _arguments(_wide_turned, _one_row, _every_second), _normed),
+    Promise("add_rmsnorm", "no rows", _arguments(_NO_ROWS, _NO_ROWS, _WEIGHT), _normed),
+    Promise("add_rmsnorm", "one column", _arguments(_COLUMN, _COLUMN, _random(1, dtype=torch.float32)), _normed),
+    Promise("swiglu", "a transposed matrix", _arguments(_wide_turned), _gated),
+    Promise("swiglu", "one row for all", _arguments(_one_row), _gated),
+    Promise("swiglu", "no rows", _arguments(_NO_ROWS), _gated),
 )
 
 
 def _last_row_of_h(real: Function) -> Function:
-    def add_rmsnorm(x: torch.Tensor, *others: Any, **named: Any) -> Any:
-        y, h = real(x, *others, **named)
+    def add_rmsnorm(x: torch.Tensor, *tensors: Any, **options: Any) -> Any:
+        y, h = real(x, *tensors, **options)
         return y, torch.cat((h[:-1], h[-1:] * 0.5))
 
     return add_rmsnorm
 
 
 def _y_without_weight(real: Function) -> Function:
-    def add_rmsnorm(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, *eps: Any, **named: Any) -> Any:
-        return real(x, residual, torch.ones_like(weight) + 0 * weight, *eps, **named)
+    def add_rmsnorm(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, *eps: Any, **options: Any) -> Any:
+        return real(x, residual, torch.ones_like(weight) + 0 * weight, *eps, **options)
 
     return add_rmsnorm
 
 
 def _gradient_of_weight(real: Function) -> Function:
-    def add_rmsnorm(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, *eps: Any, **named: Any) -> Any:
-        return real(x, residual, _twice(weight), *eps, **named)
+    def add_rmsnorm(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, *eps: Any, **options: Any) -> Any:
+        return real(x, residual, _double_gradient(weight), *eps, **options)
 
     return add_rmsnorm
 
 
 def _gradient_of_gates(real: Function) -> Function:
-    return lambda gate_up: real(_twice(gate_up))
+    return lambda gate_up: real(_double_gradient(gate_up))
 
 
-def _twice(leaf: Any) -> Any:
-    """The same values, with twice the gradient."""
+def _double_gradient(leaf: Any) -> Any:
+    """Return the same values, with twice the gradient."""
     return leaf + (leaf - leaf.detach()) if isinstance(leaf, torch.Tensor) and leaf.requires_grad else leaf
 
 
 def _float16_taken(real: Function) -> Function:
-    def add_rmsnorm(*given: Any, **named: Any) -> Any:
-        def wide(one: Any) -> Any:
-            return one.float() if isinstance(one, torch.Tensor) and not one.dtype.is_complex else one
+    def add_rmsnorm(*arguments: Any, **options: Any) -> Any:
+        def to_float32(value: Any) -> Any:
+            return value.float() if isinstance(value, torch.Tensor) and not value.dtype.is_complex else value
 
-        if len({one.dtype for one in (*given, *named.values()) if isinstance(one, torch.Tensor)}) > 1:
-            return real(*map(wide, given), **{name: wide(one) for name, one in named.items()})
-        return real(*given, **named)
+        if len({value.dtype for value in (*arguments, *options.values()) if isinstance(value, torch.Tensor)}) > 1:
+            return real(*map(to_float32, arguments), **{name: to_float32(value) for name, value in options.items()})
+        return real(*arguments, **options)
 
     return add_rmsnorm
 
 
 def _strides_ignored(real: Function) -> Function:
-    def plain(one: Any) -> Any:
-        """What lies in memory, row by row."""
-        if not isinstance(one, torch.Tensor) or one.is_contiguous() or 0 in one.stride():
-            return one
-        return one.mT.reshape(one.shape) if one.ndim == 2 else one
+    def as_contiguous(value: Any) -> Any:
+        """Read the memory row by row."""
+        if not isinstance(value, torch.Tensor) or value.is_contiguous() or 0 in value.stride():
+            return value
+        return value.mT.reshape(value.shape) if value.ndim == 2 else value
 
-    return lambda *given, **named: real(*map(plain, given), **{name: plain(one) for name, one in named.items()})
+    return lambda *arguments, **options: real(
+        *map(as_contiguous, arguments), **{name: as_contiguous(value) for name, value in options.items()}
+    )
 
 
 LIBRARY = Library(
@@ -225,7 +234,10 @@ LIBRARY = Library(
         "add_rmsnorm": ({"rows": 5, "columns": 96}, 2 * (4 * 5 * 96 + 96)),
         "swiglu": ({"rows": 5, "columns": 96}, 2 * (5 * 96 + 5 * 48)),
     },
-    strided={"add_rmsnorm": _with(_turned(3, 48), _turned(3, 48), _W), "swiglu": _with(_turned(3, 48))},
+    strided={
+        "add_rmsnorm": _arguments(_transposed(3, 48), _transposed(3, 48), _W),
+        "swiglu": _arguments(_transposed(3, 48)),
+    },
 )
 
 PROBLEM = Problem(

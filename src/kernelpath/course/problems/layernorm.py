@@ -11,10 +11,10 @@ from kernelpath.course import draw
 from kernelpath.course.problem import BYTES, Problem, Tolerance
 
 EPS = 1e-5
-"""In float32, and where nothing else is given: PyTorch's default."""
+"""The eps in float32 and where no other is given: PyTorch's default."""
 
 EPS_OF_HALF = 1e-6
-"""In bfloat16, so that a kernel with an eps of its own shows."""
+"""The eps in bfloat16, which differs so that a kernel with a fixed eps fails."""
 
 Outputs = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
@@ -22,14 +22,14 @@ Outputs = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 def inputs(
     rng: torch.Generator, rows: int, columns: int, dtype: str
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, float]:
-    """x, a weight and a bias for each column, and eps. One row in eight has a value far from the others."""
+    """Return x, a weight and a bias for each column, and eps. One row in eight has a value far from the others."""
     x = draw.normal(rng, rows, columns, dtype=dtype, large=rows // 8)
     weight, bias = (draw.normal(rng, columns, dtype=dtype, large=0) for _ in range(2))
     return x, weight, bias, EPS if dtype == "float32" else EPS_OF_HALF
 
 
 def extreme(rng: torch.Generator, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float) -> None:
-    """In turn a row of equal values, one that eps decides, one whose mean is 300 times its deviation, a plain one."""
+    """Set the rows, in turn: equal values, one that eps decides, a mean of 300 times the deviation, a plain one."""
     kinds = (torch.arange(len(x), device=x.device) + int(torch.randint(4, (), generator=rng, device=rng.device))) % 4
     x[kinds == 0] = 1
     x[kinds == 1] *= 1e-3
@@ -48,7 +48,7 @@ def _centered(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def unfused(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float) -> Outputs:
-    """Layer normalization as its formula reads: an operator for each step, eleven passes over x where two would do."""
+    """Compute by the formula, an operator for each step: eleven passes over x where two suffice."""
     mean = x.mean(dim=1, keepdim=True, dtype=torch.float32)
     centered = x - mean
     rstd = torch.rsqrt(centered.square().mean(dim=1, keepdim=True) + eps)
@@ -62,7 +62,7 @@ def without_eps(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: 
 
 
 def difference_of_squares(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float) -> Outputs:
-    """The variance as the mean of x^2 less the square of the mean, in float32."""
+    """Compute the variance as the mean of x^2 minus the square of the mean, in float32."""
     centered, mean = _centered(x)
     variance = x.float().square().mean(dim=1) - x.float().mean(dim=1).square()
     rstd = (variance.double().clamp(min=0) + eps).rsqrt()

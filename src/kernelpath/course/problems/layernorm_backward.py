@@ -16,7 +16,7 @@ Gradients = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 def inputs(rng: torch.Generator, rows: int, columns: int, dtype: str) -> tuple[torch.Tensor, ...]:
-    """dy, with a mean of 1, so that the mean of g matters; x and weight as in layernorm; mean and rstd of x."""
+    """Return dy, with a mean of 1 so that the mean of g matters, x and weight as in layernorm, mean and rstd of x."""
     x, weight, _, _ = layernorm.inputs(rng, rows, columns, dtype)
     dy = draw.normal(rng, rows, columns, dtype=dtype, large=0)
     if x.is_meta:
@@ -25,7 +25,7 @@ def inputs(rng: torch.Generator, rows: int, columns: int, dtype: str) -> tuple[t
 
 
 def statistics(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """mean and rstd of each row of x, in float32."""
+    """Return mean and rstd of each row of x, in float32."""
     mean = x.double().mean(dim=1)
     variance = (x.double() - mean[:, None]).square().mean(dim=1)
     return mean.float(), (variance + layernorm.EPS).rsqrt().float()
@@ -39,13 +39,13 @@ def extreme(
     mean: torch.Tensor,
     rstd: torch.Tensor,
 ) -> None:
-    """In turn a row of equal values, one whose mean is 300, one without a gradient, and a plain one."""
+    """Set the rows, in turn: equal values, a mean of 300, no gradient, a plain one."""
     kinds = (torch.arange(len(x), device=x.device) + int(torch.randint(4, (), generator=rng, device=rng.device))) % 4
     x[kinds == 0] = 1
     x[kinds == 1] += 300
     dy[kinds == 2] = 0
-    for kept, changed in zip((mean, rstd), statistics(x), strict=True):
-        kept.copy_(changed)
+    for statistic, changed in zip((mean, rstd), statistics(x), strict=True):
+        statistic.copy_(changed)
 
 
 def reference(
@@ -63,7 +63,7 @@ def reference(
 def operator(
     dy: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, mean: torch.Tensor, rstd: torch.Tensor
 ) -> Gradients:
-    """PyTorch's operator: x and dy are read for dx, and again for the gradients of weight and bias."""
+    """Call PyTorch's operator: x and dy are read for dx, and again for the gradients of weight and bias."""
     columns = (x.shape[1],)
     kept = (mean[:, None], rstd[:, None])
     dx, dweight, dbias = torch.ops.aten.native_layer_norm_backward(dy, x, columns, *kept, weight, weight, [True] * 3)
@@ -73,7 +73,7 @@ def operator(
 def difference_of_squares(
     dy: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, mean: torch.Tensor, rstd: torch.Tensor
 ) -> Gradients:
-    """rstd is computed again, from the mean of x^2 less the square of the mean, in float32."""
+    """Recompute rstd from the mean of x^2 minus the square of the mean, in float32."""
     variance = x.float().square().mean(dim=1) - x.float().mean(dim=1).square()
     return reference(dy, x, weight, mean, (variance.double().clamp(min=0) + layernorm.EPS).rsqrt())
 

@@ -1,4 +1,4 @@
-"""Questions about layouts, and their answers in CuTe's notation: a row of ASCII for each.
+"""Ask questions about layouts, with answers in CuTe's notation: a row of ASCII for each.
 
 A question is an operation and its operands as text, a tiler by modes as a list of texts.
 """
@@ -18,10 +18,10 @@ from kernelpath.course.labs.layouts import Layout, Refused, Tiler
 from kernelpath.course.problem import EXACT, Case, Problem
 
 LIBRARIES = ("cutlass", "pycute")
-"""Modules that have this algebra."""
+"""Modules that implement this algebra."""
 
 WIDTH = 96
-"""Characters of an answer; shorter ones are filled up with blanks."""
+"""The characters of an answer; shorter ones are padded with blanks."""
 
 REFUSED = "refused"
 
@@ -31,47 +31,47 @@ Question = list[Operand]
 _parse = Layout.parse
 
 
-def _tiler(told: Operand) -> Tiler:
-    return _parse(told) if isinstance(told, str) else tuple(map(_parse, told))
+def _parse_tiler(text: Operand) -> Tiler:
+    return _parse(text) if isinstance(text, str) else tuple(map(_parse, text))
 
 
 _OPERATIONS: Mapping[str, Callable[..., Layout]] = {
     "coalesce": lambda layout: layouts.coalesce(_parse(layout)),
     "composition": lambda a, b: layouts.composition(_parse(a), _parse(b)),
     "complement": lambda layout, size: layouts.complement(_parse(layout), int(size)),
-    "logical_divide": lambda layout, tiler: layouts.logical_divide(_parse(layout), _tiler(tiler)),
-    "zipped_divide": lambda layout, tiler: layouts.zipped_divide(_parse(layout), _tiler(tiler)),
-    "tiled_divide": lambda layout, tiler: layouts.tiled_divide(_parse(layout), _tiler(tiler)),
+    "logical_divide": lambda layout, tiler: layouts.logical_divide(_parse(layout), _parse_tiler(tiler)),
+    "zipped_divide": lambda layout, tiler: layouts.zipped_divide(_parse(layout), _parse_tiler(tiler)),
+    "tiled_divide": lambda layout, tiler: layouts.tiled_divide(_parse(layout), _parse_tiler(tiler)),
 }
 
 
 def answer(question: Question) -> Layout:
-    """Raises Refused."""
+    """Compute the answer. Raises Refused."""
     operation, *operands = question
     return _OPERATIONS[str(operation)](*operands)
 
 
 def reference(questions: list[Question], device: str) -> torch.Tensor:
-    """uint8, a row of WIDTH characters for each question."""
+    """Return the answers as uint8, a row of WIDTH characters for each question."""
     answers = []
     for question in questions:
         try:
             answers.append(str(answer(question)))
         except Refused:
             answers.append(REFUSED)
-    return torch.tensor([list(told.ljust(WIDTH).encode()) for told in answers], dtype=torch.uint8, device=device)
+    return torch.tensor([list(text.ljust(WIDTH).encode()) for text in answers], dtype=torch.uint8, device=device)
 
 
-def _told(tiler: Tiler) -> Operand:
+def _format_tiler(tiler: Tiler) -> Operand:
     return str(tiler) if isinstance(tiler, Layout) else list(map(str, tiler))
 
 
 def _coalesce(rng: random.Random) -> Question:
-    drawn = draws.layout(rng, rng.randint(1, 3), broadcasts=rng.random() < 0.3)
+    layout = draws.layout(rng, rng.randint(1, 3), broadcasts=rng.random() < 0.3)
     for _ in range(rng.randint(1, 3)):
-        drawn = draws.with_units(rng, drawn)
+        layout = draws.with_units(rng, layout)
     # their own strides, which `str` would leave out where a size is 1
-    return ["coalesce", f"{drawn.shape}:{drawn.stride}".replace(" ", "")]
+    return ["coalesce", f"{layout.shape}:{layout.stride}".replace(" ", "")]
 
 
 def _composition(rng: random.Random, broadcasts: bool = False) -> Question:
@@ -87,18 +87,18 @@ def _any_composition(rng: random.Random) -> Question:
 
 def _complement(rng: random.Random, planned: bool = True) -> Question:
     rank = rng.randint(1, 3)
-    drawn = draws.layout(rng, rank, broadcasts=rng.random() < 0.2) if planned else draws.any_layout(rng, rank)
-    end = max(drawn.offsets) + 1
-    return ["complement", str(drawn), str(end + rng.choice((0, rng.randint(1, 50), end)))]
+    layout = draws.layout(rng, rank, broadcasts=rng.random() < 0.2) if planned else draws.any_layout(rng, rank)
+    end = max(layout.offsets) + 1
+    return ["complement", str(layout), str(end + rng.choice((0, rng.randint(1, 50), end)))]
 
 
 def _divide(rng: random.Random, by_mode: bool, strided: bool) -> Question:
-    drawn = draws.layout(rng, rng.randint(2, 3), gaps=rng.random() < 0.5, broadcasts=rng.random() < 0.1)
+    layout = draws.layout(rng, rng.randint(2, 3), gaps=rng.random() < 0.5, broadcasts=rng.random() < 0.1)
     operation = rng.choice(("logical_divide", "zipped_divide", "tiled_divide"))
-    return [operation, str(drawn), _told(draws.tiler(rng, drawn, by_mode, strided))]
+    return [operation, str(layout), _format_tiler(draws.tiler(rng, layout, by_mode, strided))]
 
 
-_DRAWN: Mapping[str, Callable[[random.Random], Question]] = {
+_GENERATORS: Mapping[str, Callable[[random.Random], Question]] = {
     "coalesce": _coalesce,
     "composition": _composition,
     "composition with broadcasts": lambda rng: _composition(rng, broadcasts=True),
@@ -112,57 +112,59 @@ _DRAWN: Mapping[str, Callable[[random.Random], Question]] = {
 
 
 def inputs(rng: torch.Generator, questions: str, count: int) -> tuple[list[Question], str]:
-    """So many questions of a kind, and the device of the answers. No answer is longer than WIDTH."""
-    drawn: list[Question] = []
+    """Return so many questions of a kind, and the device of the answers. No answer is longer than WIDTH."""
+    sampled: list[Question] = []
     generator = draws.source(rng)
-    while len(drawn) < count:
-        question = _DRAWN[questions](generator)
-        if question not in drawn:
-            drawn.append(question)
-    return drawn, rng.device.type
+    while len(sampled) < count:
+        question = _GENERATORS[questions](generator)
+        if question not in sampled:
+            sampled.append(question)
+    return sampled, rng.device.type
 
 
 def complaint(inputs: Sequence[Any], outputs: Sequence[torch.Tensor]) -> str | None:
-    """The first question that is answered wrongly, and in what the answer differs."""
+    """Describe the first wrong answer, and its difference from the right one."""
     questions, _ = inputs
     expected = reference(*inputs)
     wrong = (outputs[0] != expected).any(1).nonzero().flatten().tolist()
     if not wrong:
         return None
-    found = bytes(outputs[0][wrong[0]].tolist()).decode("ascii", "replace").strip()
-    told = f"{len(wrong)} of {words.count(len(questions), 'answer')} are wrong. {_asked(questions[wrong[0]])}: "
-    return told + _difference(questions[wrong[0]], found)
+    submitted = bytes(outputs[0][wrong[0]].tolist()).decode("ascii", "replace").strip()
+    summary = (
+        f"{len(wrong)} of {words.count(len(questions), 'answer')} are wrong. {_format_question(questions[wrong[0]])}: "
+    )
+    return summary + _difference(questions[wrong[0]], submitted)
 
 
-def _asked(question: Question) -> str:
+def _format_question(question: Question) -> str:
     operation, *operands = question
-    told = [one if isinstance(one, str) else f"<{', '.join(one)}>" for one in operands]
-    return f"{operation}({', '.join(told)})"
+    operand_texts = [operand if isinstance(operand, str) else f"<{', '.join(operand)}>" for operand in operands]
+    return f"{operation}({', '.join(operand_texts)})"
 
 
-def _difference(question: Question, found: str) -> str:
+def _difference(question: Question, submitted: str) -> str:
     try:
-        right = answer(question)
+        expected = answer(question)
     except Refused as refused:
-        return f"{found}, expected a ValueError: {refused}"
-    expected = f"expected {right}"
-    if found == REFUSED:
-        return f"refused, {expected}"
+        return f"{submitted}, expected a ValueError: {refused}"
+    expected_text = f"expected {expected}"
+    if submitted == REFUSED:
+        return f"refused, {expected_text}"
     try:
-        layout = Layout.parse(found)
-        if layout.size != right.size:
-            return f"{found} with {words.count(layout.size, 'element')}, {expected} with {right.size:,}"
+        layout = Layout.parse(submitted)
+        if layout.size != expected.size:
+            return f"{submitted} with {words.count(layout.size, 'element')}, {expected_text} with {expected.size:,}"
         offsets = layout.offsets
     except (ValueError, SyntaxError, TypeError):
-        return f"{found}, which is no layout, {expected}"
-    if offsets == right.offsets:
-        return f"{found}, {expected}: the same offsets, in other modes"
-    place = next(place for place, offset in enumerate(right.offsets) if offsets[place] != offset)
-    return f"{found}, {expected}: index {place} is at {offsets[place]}, expected {right(place)}"
+        return f"{submitted}, which is no layout, {expected_text}"
+    if offsets == expected.offsets:
+        return f"{submitted}, {expected_text}: the same offsets, in other modes"
+    place = next(place for place, offset in enumerate(expected.offsets) if offsets[place] != offset)
+    return f"{submitted}, {expected_text}: index {place} is at {offsets[place]}, expected {expected(place)}"
 
 
 def problem(cases: Sequence[Case]) -> Problem:
-    """The questions of an exercise."""
+    """Return the problem of an exercise with these questions."""
     return Problem(
         inputs=inputs,
         cases=cases,

@@ -10,7 +10,7 @@ LAYOUTS = ("row_major", "column_major", "padded", "broadcast", "tiled", "thread_
 
 
 def inputs(rng: torch.Generator, layout: str, tile_rows: int, tile_columns: int) -> tuple[str, torch.Tensor]:
-    """The layout's name, and a matrix of 4 * tile_rows rows and 8 * tile_columns columns."""
+    """Return the layout's name, and a matrix of 4 * tile_rows rows and 8 * tile_columns columns."""
     return layout, torch.zeros(4 * tile_rows, 8 * tile_columns, dtype=torch.int8, device=rng.device)
 
 

@@ -8,13 +8,16 @@ from kernelpath.course import draw
 from kernelpath.course.problem import Problem, Tolerance
 
 BEYOND_A_TILE = {"m": 1_024, "n": 1_024, "k": 2_048}
-"""Extents beyond every tile and every panel of shared memory. Blocks go through whole tiles even where one row or one
-column is left, so that a thin case of 65,537 takes seconds on the PTX machine. A product of a single element is not
-thin enough to be fair: where its terms cancel, the root mean square leaves no room for their rounding errors."""
+"""Extents beyond every tile and every panel of shared memory.
+
+Blocks compute whole tiles even for a single row or column, so that a thin case of 65,537 takes seconds on the PTX
+machine. A product of a single element would be unfair: where its terms cancel, the root mean square leaves no room for
+their rounding errors.
+"""
 
 
 def inputs(rng: torch.Generator, m: int, n: int, k: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """b has mean 0: sums stay small beside their terms, and an error of the terms cannot hide in a large sum."""
+    """Generate b with mean 0: sums stay small beside their terms, and an error cannot hide in a large sum."""
     return draw.normal(rng, m, k), draw.normal(rng, k, n).sub_(1)
 
 
@@ -23,13 +26,13 @@ def reference(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def extreme(rng: torch.Generator, a: torch.Tensor, b: torch.Tensor) -> None:
-    """The last elements of a and b are infinities: they reach one row and one column of the product, and no more."""
+    """Set the last elements of a and b to infinity, which reaches one row and one column of the product only."""
     a[-1, -1] = float("inf")
     b[-1, -1] = -float("inf")
 
 
 def padded_with_products(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """What lies beyond the edge of a tile is multiplied by 0 instead of left out."""
+    """Multiply the padding of a tile by 0 instead of leaving it out."""
     return a.double() @ b.double() + 0 * a.double().sum()
 
 

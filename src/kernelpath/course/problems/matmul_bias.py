@@ -18,13 +18,13 @@ ACTIVATIONS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "relu": torch.relu,
     "gelu": torch.nn.functional.gelu,
 }
-"""gelu(x) = x / 2 (1 + erf(x / sqrt(2)))."""
+"""The activations, with gelu(x) = x / 2 (1 + erf(x / sqrt(2)))."""
 
 
 def inputs(
     rng: torch.Generator, m: int, n: int, k: int, dtype: str, layout: str, bias: bool, activation: str
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, str]:
-    """Sums of mean 0 and a deviation near 1 where gelu follows: elsewhere it hardly differs from its approximations."""
+    """Generate sums of mean 0 and a deviation near 1 if gelu follows, where it differs from its approximations."""
     a, b = matmul_layouts.inputs(rng, m, n, k, dtype, layout)
     if activation == "gelu":
         a.clamp_(-4, 4).mul_(2.0 ** -round(math.log2(2 * k) / 2))
@@ -35,24 +35,24 @@ def inputs(
 
 
 def library(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, activation: str) -> torch.Tensor:
-    """The baseline: cuBLAS, which adds the bias, and an operator for the activation."""
+    """Compute the baseline: cuBLAS, which adds the bias, and an operator for the activation."""
     return ACTIVATIONS[activation](a @ b if bias is None else torch.addmm(bias, a, b))
 
 
 def extreme(rng: torch.Generator, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, activation: str) -> None:
-    """As in matmul_half. An infinity times 0 is NaN, which an activation may or may not keep."""
+    """Set the values of matmul_half. An infinity times 0 is NaN, which an activation may or may not keep."""
     if a.shape[1] % 2 == 0 or activation == "none":
         matmul_half.extreme(rng, a, b)
 
 
-def _with_the_rest(product: Callable[..., Any]) -> Callable[..., torch.Tensor]:
-    """The truth, or a fault, from that of the product."""
+def _with_epilogue(product: Callable[..., Any]) -> Callable[..., torch.Tensor]:
+    """Return the reference, or a fault, given the product."""
 
-    def whole(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, activation: str) -> torch.Tensor:
-        made = product(a, b)
-        return ACTIVATIONS[activation](made if bias is None else made + bias.double())
+    def compute(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, activation: str) -> torch.Tensor:
+        biased = product(a, b)
+        return ACTIVATIONS[activation](biased if bias is None else biased + bias.double())
 
-    return whole
+    return compute
 
 
 def _of(m: int, n: int, k: int, dtype: str, layout: str = "nn", bias: bool = False, activation: str = "none") -> Case:
@@ -60,7 +60,7 @@ def _of(m: int, n: int, k: int, dtype: str, layout: str = "nn", bias: bool = Fal
 
 
 SQUARE = _of(0, 0, 0, "bfloat16")
-"""What cases that are timed have in common."""
+"""The common part of the timed cases."""
 
 PROBLEM = replace(
     matmul_half.PROBLEM,
@@ -75,9 +75,9 @@ PROBLEM = replace(
     ),
     # Rows of a and of out and columns of b that begin past 2**31, and steps along k that get there.
     far=(_of(131_080, 131_072, 32_776, "bfloat16", "nt"), _of(8, 1_572_816, 2_736, "bfloat16")),
-    reference=_with_the_rest(matmul_half.reference),
+    reference=_with_epilogue(matmul_half.reference),
     extreme=extreme,
-    faults={name: _with_the_rest(fault) for name, fault in matmul_half.PROBLEM.faults.items()},
+    faults={name: _with_epilogue(fault) for name, fault in matmul_half.PROBLEM.faults.items()},
     # What divides the extents, layout and activation are those of a case, so that Triton need not compile again.
     limits=tuple(
         _of(m, n, k, "bfloat16", "nt", activation="relu") for m, n, k in ((2056, 8, 8), (8, 2056, 8), (8, 8, 4104))

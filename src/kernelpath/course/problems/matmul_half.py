@@ -13,7 +13,7 @@ from kernelpath.course.problems.matmul import padded_with_products
 
 
 def inputs(rng: torch.Generator, m: int, n: int, k: int, dtype: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """b has mean 0, as in matmul, and no large values: a product of two of them is beyond float16."""
+    """Generate b with mean 0, as in matmul, and no large values, whose products would exceed float16."""
     return draw.normal(rng, m, k, dtype=dtype), draw.normal(rng, k, n, dtype=dtype, large=0).sub_(1)
 
 
@@ -22,37 +22,38 @@ def reference(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def extreme(rng: torch.Generator, a: torch.Tensor, b: torch.Tensor) -> None:
-    """Where k is even, integers whose sums cancel; where it is odd, an infinity at the end of a and one of b."""
+    """Set integers whose sums cancel for even k, and an infinity at the ends of a and b for odd k."""
     (infinite if a.shape[1] % 2 else cancelling)(rng, a, b)
 
 
 def infinite(rng: torch.Generator, a: torch.Tensor, b: torch.Tensor) -> None:
-    """The last elements of a and b are infinities: they reach one row and one column of the product, and no more."""
+    """Set the last elements of a and b to infinity, which reaches one row and one column of the product only."""
     a[-1, -1] = float("inf")
     b[-1, -1] = -float("inf")
 
 
 def cancelling(rng: torch.Generator, a: torch.Tensor, b: torch.Tensor) -> None:
-    """Integers up to 256, such that the products of one half of k and of the other cancel, save for one column of a.
+    """Set integers up to 256 such that both halves of k cancel, except for one column of a.
 
-    What the magnitudes of the products sum to is at most 2**24, so float32 sums are exact in any order, and out holds
-    integers up to 256, which bfloat16 holds exactly. Sums in bfloat16 or float16 are not exact, or overflow.
+    The magnitudes of the products sum to at most 2**24, so float32 sums are exact in any order, and out holds integers
+    up to 256, which bfloat16 holds exactly. Sums in bfloat16 or float16 are inexact, or overflow.
     """
     k = a.shape[1]
-    most = min(256, math.isqrt((1 << 24) // k))
+    largest = min(256, math.isqrt((1 << 24) // k))
 
     def integers(*shape: int, below: int) -> torch.Tensor:
         return torch.randint(1 - below, below, shape, generator=rng, device=rng.device).to(a.dtype)
 
-    left, right = integers(a.shape[0], k // 2, below=most + 1), integers(k // 2, b.shape[1], below=most)
+    left_half = integers(a.shape[0], k // 2, below=largest + 1)
+    right = integers(k // 2, b.shape[1], below=largest)
     order = torch.randperm(k, generator=rng, device=rng.device)
-    a.copy_(torch.cat([left, left], 1)[:, order])
+    a.copy_(torch.cat([left_half, left_half], 1)[:, order])
     b.copy_(torch.cat([right, -right])[order])
     b[0] += integers(b.shape[1], below=2)
 
 
 def summed_in_halves(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """The sum of the first half of k is rounded to the dtype of the inputs, and so is that of the second."""
+    """Round the sum of each half of k to the dtype of the inputs."""
     half = a.shape[1] // 2
     parts = (reference(a[:, :half], b[:half]), reference(a[:, half:], b[half:]))
     return parts[0].to(a.dtype).double() + parts[1].to(a.dtype).double()

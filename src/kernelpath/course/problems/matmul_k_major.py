@@ -13,7 +13,7 @@ from kernelpath.course.problems import matmul, matmul_half
 
 
 def inputs(rng: torch.Generator, m: int, n: int, k: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """a is m x k; b is n x k, of mean 0 and without large values, as in matmul_half."""
+    """Return a, m x k, and b, n x k, of mean 0 and without large values, as in matmul_half."""
     return draw.normal(rng, m, k, dtype="bfloat16"), draw.normal(rng, n, k, dtype="bfloat16", large=0).sub_(1)
 
 
@@ -22,7 +22,7 @@ def reference(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def extreme(rng: torch.Generator, a: torch.Tensor, b: torch.Tensor) -> None:
-    """As in matmul_half, where k is an even multiple of 8 and where it is an odd one."""
+    """Set the values of matmul_half, by whether k is an even or odd multiple of 8."""
     (matmul_half.infinite if a.shape[1] % 16 else matmul_half.cancelling)(rng, a, b.T)
 
 
@@ -35,7 +35,7 @@ def summed_in_halves(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def library(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """The baseline: cuBLAS."""
+    """Compute the baseline: cuBLAS."""
     return a @ b.T
 
 

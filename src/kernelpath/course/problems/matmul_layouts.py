@@ -12,7 +12,7 @@ from kernelpath.course.problem import Case
 from kernelpath.course.problems import matmul_half
 
 LAYOUTS = ("nn", "nt", "tn", "tt")
-"""How a and b are stored, as BLAS says it: n by rows, t by columns, as the transpose of a contiguous matrix."""
+"""The storage of a and b in BLAS's letters: n by rows, t by columns, as the transpose of a contiguous matrix."""
 
 
 def inputs(rng: torch.Generator, m: int, n: int, k: int, dtype: str, layout: str) -> tuple[torch.Tensor, torch.Tensor]:
@@ -21,7 +21,7 @@ def inputs(rng: torch.Generator, m: int, n: int, k: int, dtype: str, layout: str
 
 
 def stored(x: torch.Tensor, layout: str) -> torch.Tensor:
-    """The same matrix, stored by rows (n) or by columns (t), or as every second column of a wider one (s)."""
+    """Store a matrix by rows (n) or by columns (t), or as every second column of a wider one (s)."""
     if layout == "s":
         wider = x.new_full((x.shape[0], 2 * x.shape[1] + 1), torch.nan)
         return wider[:, 1::2].copy_(x)
@@ -29,12 +29,12 @@ def stored(x: torch.Tensor, layout: str) -> torch.Tensor:
 
 
 def extreme(rng: torch.Generator, a: torch.Tensor, b: torch.Tensor) -> None:
-    """As in matmul_half, where k is an even multiple of 8 and where it is an odd one."""
+    """Set the values of matmul_half, by whether k is an even or odd multiple of 8."""
     (matmul_half.infinite if a.shape[1] % 16 else matmul_half.cancelling)(rng, a, b)
 
 
 def library(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """The baseline: cuBLAS."""
+    """Compute the baseline: cuBLAS."""
     return a @ b
 
 
@@ -66,4 +66,4 @@ SWEEP: Sequence[Case] = (
     *({**case, "dtype": "bfloat16", "layout": "nn"} for case in sweeps.products() if case["n"] % 8 == 0),
     *({"m": 4096, "n": 4096, "k": 4096, "dtype": "bfloat16", "layout": layout} for layout in LAYOUTS[1:]),
 )
-"""Products whose rows begin at multiples of 16 bytes, and a large one in each layout."""
+"""GEMMs whose rows begin at multiples of 16 bytes, and a large one in each layout."""

@@ -1,7 +1,7 @@
-"""Twists of the tiled matrix product: how the operands are given, times what happens to each sum, times an odd tile.
+"""Define variants of the tiled GEMM: how the operands are given, times an epilogue, times an odd tile.
 
-Each is a problem of its own with its own truth in float64. Its scalars follow from the sizes of a case: two runs of one
-case share them, and other cases have others.
+Each is a problem of its own with its own reference in float64. Its scalars follow from the sizes of a case: two runs of
+one case share them, and other cases have others.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from kernelpath.course import draw
-from kernelpath.course.checkpoint import Twist
+from kernelpath.course.checkpoint import DeliverableVariant
 from kernelpath.course.problem import Problem
 from kernelpath.course.problems import matmul
 from kernelpath.course.spec import Exercise, Traffic
@@ -23,13 +23,13 @@ Tensor = torch.Tensor
 
 @dataclass(frozen=True)
 class Argument:
-    """A further argument: a tensor, its shape in the letters m and n, or a number that `scalar(m, n, k)` gives."""
+    """A further argument: a tensor with a shape in the letters m and n, or a number, `scalar(m, n, k)`."""
 
     name: str
     shape: str = ""
     scalar: Callable[[int, int, int], float | int] | None = None
 
-    def drawn(self, rng: torch.Generator, **sizes: int) -> Any:
+    def generate(self, rng: torch.Generator, **sizes: int) -> Any:
         if self.scalar is not None:
             return self.scalar(sizes["m"], sizes["n"], sizes["k"])
         return draw.normal(rng, *(sizes[of] for of in self.shape))
@@ -38,14 +38,14 @@ class Argument:
         return 4 * torch.Size([sizes[of] for of in self.shape]).numel() if self.shape else 0
 
     @property
-    def declared(self) -> str:
-        """As a parameter of a kernel."""
+    def declaration(self) -> str:
+        """Return the declaration as a parameter of a kernel."""
         if self.scalar is None:
             return f"const float* {self.name}"
         return f"{'int' if isinstance(self.scalar(1, 1, 1), int) else 'float'} {self.name}"
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         if self.shape:
             return f"({', '.join(self.shape)}{',' * (len(self.shape) == 1)})"
         return "an int from 0 to k" if self.name == "shift" else "a float"
@@ -55,8 +55,12 @@ class Argument:
 class Operands:
     """How a and b are given.
 
-    a, b: their shapes. term: what is summed over i, as the statement spells it. true: both as they are multiplied, from
-    a, b and the further arguments. where: what the term needs said besides.
+    Attributes:
+        a: The shape of a.
+        b: The shape of b.
+        term: The summand over i, in the words of the statement.
+        true: Returns both factors, from a, b and the further arguments.
+        where: An explanation of the term.
     """
 
     name: str
@@ -70,7 +74,12 @@ class Operands:
 
 @dataclass(frozen=True)
 class Epilogue:
-    """What becomes of a sum. formula: with {sum} in its place. true: from the product and the further arguments."""
+    """The operations on a sum.
+
+    Attributes:
+        formula: The formula, with {sum} in place of the sum.
+        true: Computes the result from the product and the further arguments.
+    """
 
     name: str
     formula: str
@@ -119,38 +128,42 @@ EPILOGUES = (
     Epilogue("scaled_rows", "scale[row] * {sum}", lambda x, scale: scale[:, None] * x, (Argument("scale", "m"),)),
 )
 TILES = ((24, 24), (20, 24), (12, 40))
-"""Rows and columns of out that a block makes. Rows of 96 and 160 bytes fill whole sectors."""
+"""Rows and columns of out per block. Rows of 96 and 160 bytes fill whole sectors."""
 
 LIMITS = Traffic(sectors=2.0, bank_conflicts=1.5, edges=0.5)
-"""Twice the least sectors: where a step along k is as odd as the tile, rows begin in the middle of a sector."""
+"""Twice the minimum of sectors: if a step along k is as odd as the tile, rows begin in the middle of a sector."""
 
 LARGEST = {"m": 120, "n": 120, "k": 120}  # whole tiles of each kind, and whole sectors
 
 
 def _bytes_over_compulsory(rows: int, columns: int, further: tuple[Argument, ...]) -> float:
-    """Bytes that a tile moves at LARGEST over the compulsory ones: a once per column of tiles, b once per row."""
-    extra = sum(one.bytes(**LARGEST) for one in further) / (4 * 120 * 120)
+    """Return the bytes of a tiled GEMM at LARGEST over the compulsory ones.
+
+    a is read once per column of tiles, b once per row.
+    """
+    extra = sum(argument.bytes(**LARGEST) for argument in further) / (4 * 120 * 120)
     return (120 / columns + 120 / rows + 1 + extra) / (3 + extra)
 
 
-def twist(operands: Operands, epilogue: Epilogue, tile: tuple[int, int]) -> Twist:
-    """One of each."""
+def twist(operands: Operands, epilogue: Epilogue, tile: tuple[int, int]) -> DeliverableVariant:
+    """Return the variant of these parts."""
     further = (*epilogue.further, *operands.further)
     rows, columns = tile
 
     def inputs(rng: torch.Generator, **sizes: int) -> tuple[Any, ...]:
         a = draw.normal(rng, *(sizes[of] for of in operands.a))
         b = draw.normal(rng, *(sizes[of] for of in operands.b)).sub_(1)
-        return a, b, *(one.drawn(rng, **sizes) for one in further)
+        return a, b, *(argument.generate(rng, **sizes) for argument in further)
 
-    def reference(a: Tensor, b: Tensor, *others: Any) -> Tensor:
-        values = [value.double() if isinstance(value, Tensor) else value for value in others]
-        of_epilogue, of_operands = values[: len(epilogue.further)], values[len(epilogue.further) :]
-        left, right = operands.true(a.double(), b.double(), *of_operands)
-        return epilogue.true(left @ right, *of_epilogue)
+    def reference(a: Tensor, b: Tensor, *further_inputs: Any) -> Tensor:
+        values = [value.double() if isinstance(value, Tensor) else value for value in further_inputs]
+        of_epilogue = values[: len(epilogue.further)]
+        of_operands = values[len(epilogue.further) :]
+        left_factor, right = operands.true(a.double(), b.double(), *of_operands)
+        return epilogue.true(left_factor @ right, *of_epilogue)
 
-    def extreme(rng: torch.Generator, a: Tensor, b: Tensor, *others: Any) -> None:
-        """The last element of a is an infinity: it reaches one row of the product, and no more."""
+    def extreme(rng: torch.Generator, a: Tensor, b: Tensor, *further_inputs: Any) -> None:
+        """Set the last element of a to infinity, which reaches one row of the product only."""
         a[-1, -1] = float("inf")
 
     problem = Problem(
@@ -169,28 +182,30 @@ def twist(operands: Operands, epilogue: Epilogue, tile: tuple[int, int]) -> Twis
         reference=reference,
         tolerance=matmul.PROBLEM.tolerance,  # one more rounding, or two, does not show beside those of the sum
         extreme=extreme,
-        compulsory_bytes=lambda m, n, k: 4 * (m * k + k * n + m * n) + sum(one.bytes(m=m, n=n, k=k) for one in further),
+        compulsory_bytes=lambda m, n, k: (
+            4 * (m * k + k * n + m * n) + sum(argument.bytes(m=m, n=n, k=k) for argument in further)
+        ),
         flops=matmul.PROBLEM.flops,
     )
-    most = 1.3 * _bytes_over_compulsory(rows, columns, further)
+    max_bytes_ratio = 1.3 * _bytes_over_compulsory(rows, columns, further)
     exercise = Exercise(
         entry="matmul",
         problem=problem,
         block=(columns, rows, 1),
-        traffic=replace(LIMITS, bytes=most),
+        traffic=replace(LIMITS, bytes=max_bytes_ratio),
     )
     name = f"{operands.name}+{epilogue.name}+{rows}x{columns}"
-    return Twist(name, exercise, _stub(operands, epilogue, further, tile, most))
+    return DeliverableVariant(name, exercise, _stub(operands, epilogue, further, tile, max_bytes_ratio))
 
 
 def _stub(
-    operands: Operands, epilogue: Epilogue, further: tuple[Argument, ...], tile: tuple[int, int], most: float
+    operands: Operands, epilogue: Epilogue, further: tuple[Argument, ...], tile: tuple[int, int], max_bytes_ratio: float
 ) -> dict[str, str]:
     rows, columns = tile
-    names = ["a", "b", *(one.name for one in further)]
+    names = ["a", "b", *(argument.name for argument in further)]
     shapes = {"a": f"({', '.join(operands.a)})", "b": f"({', '.join(operands.b)})"}
-    shapes |= {one.name: one.told for one in further}
-    parameters = ["const float* a", "const float* b", *(one.declared for one in further)]
+    shapes |= {argument.name: argument.description for argument in further}
+    parameters = ["const float* a", "const float* b", *(argument.declaration for argument in further)]
     formula = epilogue.formula.format(sum="sum")
     python = f'''"""The deliverable: a tiled matrix product with a twist.
 
@@ -213,7 +228,7 @@ makes {rows} rows and {columns} columns of out, from tiles of a and b in shared
 memory; how deep they are along k is up to you.
 
 Write the kernel in deliverable.cu and launch it here. Graded are the values,
-the block, the bytes that the kernel moves (at 120 x 120 x 120 at most {most:.1f}
+the block, the bytes that the kernel moves (at 120 x 120 x 120 at most {max_bytes_ratio:.1f}
 times the compulsory bytes), its sectors (at most {LIMITS.sectors:g} times the least that the
 bytes of a line need) and its bank conflicts (at most {LIMITS.bank_conflicts:g} extra wavefronts
 per request).
@@ -221,7 +236,7 @@ per request).
 
 import torch
 
-from kernelpath.lanes import cuda
+from warpcheck.frontends import cuda
 
 
 def matmul({", ".join(names)}):
@@ -229,7 +244,7 @@ def matmul({", ".join(names)}):
     raise NotImplementedError("launch the kernel, then return out")
 '''
     kernel = f"""__global__ void matmul({", ".join(parameters[:2])},
-                       {"".join(f"{one}, " for one in parameters[2:])}
+                       {"".join(f"{argument}, " for argument in parameters[2:])}
                        float* out, int m, int n, int k) {{
     // TODO: deliverable.py says what it computes
 }}
@@ -237,5 +252,5 @@ def matmul({", ".join(names)}):
     return {".py": python, ".cu": kernel.replace(", \n", ",\n")}
 
 
-TWISTS = tuple(twist(one, other, tile) for one in OPERANDS for other in EPILOGUES for tile in TILES)
-"""All 48."""
+TWISTS = tuple(twist(operands, epilogue, tile) for operands in OPERANDS for epilogue in EPILOGUES for tile in TILES)
+"""All 48 variants."""

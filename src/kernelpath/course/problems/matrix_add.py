@@ -11,8 +11,9 @@ from kernelpath.course.problems import vector_add
 
 
 def inputs(rng: torch.Generator, rows: int, columns: int, pad: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """x is the left part of a matrix that is `pad` columns wider, y the right part of one that is 2 pad wider."""
-    x, y = draw.normal(rng, rows, columns + pad), draw.normal(rng, rows, columns + 2 * pad)
+    """Return x, the left part of a matrix that is `pad` columns wider, and y, the right part of one 2 pad wider."""
+    x = draw.normal(rng, rows, columns + pad)
+    y = draw.normal(rng, rows, columns + 2 * pad)
     return x[:, :columns], y[:, 2 * pad :]
 
 

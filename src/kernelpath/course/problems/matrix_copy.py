@@ -15,7 +15,7 @@ ALIGNMENT = 16
 
 
 def inputs(rng: torch.Generator, rows: int, columns: int, beside: int, dtype: str) -> tuple[torch.Tensor]:
-    """x lies in a matrix that has `beside` columns more, as many of them on either side as alignment allows."""
+    """Return x as part of a matrix with `beside` more columns, half of them on either side as alignment allows."""
     vector = ALIGNMENT // BYTES[dtype]
     first = beside // 2 // vector * vector
     return (draw.normal(rng, rows, columns + beside, dtype=dtype)[:, first : first + columns],)

@@ -10,7 +10,7 @@ from kernelpath.course.problem import EXACT, Problem
 
 
 def inputs(rng: torch.Generator, architecture: str, kernels: int) -> tuple[torch.Tensor, Sm]:
-    """Rows of threads per block, registers per thread, shared bytes per block; and what a multiprocessor has."""
+    """Return rows of threads per block, registers per thread, shared bytes per block; and a multiprocessor."""
     return multiprocessor.draw(rng, architecture, kernels)
 
 

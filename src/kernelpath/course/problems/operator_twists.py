@@ -1,8 +1,8 @@
-"""Twists of a differentiable operator: one of PyTorch's own, after an activation, along the rows or the columns.
+"""Define variants of a differentiable operator: one of PyTorch's, after an activation, along the rows or columns.
 
-Each is an operator of torch.library with its gradient, in two kernels of Triton or more, where PyTorch launches one or
-several for the activation and one or several for the operator, in both directions. A fused one is of the rows of two
-tensors, which meet between the activation and the operator.
+Each is an operator of torch.library with its gradient, in two or more Triton kernels, where PyTorch launches one or
+several for the activation and one or several for the operator, in both directions. A fused one combines the rows of two
+tensors between the activation and the operator.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from torch.nn import functional
 
 from kernelpath.course import draw
-from kernelpath.course.checkpoint import Twist
+from kernelpath.course.checkpoint import DeliverableVariant
 from kernelpath.course.problem import BYTES, Problem, Tolerance
 from kernelpath.course.spec import Exercise, Traffic
 
@@ -22,14 +22,19 @@ Tensor = torch.Tensor
 
 LONGEST = 1024
 LARGEST = {"count": 96, "length": 960, "dtype": "bfloat16"}
-CAP, BOUND, EPS, LEAST = 5.0, 1.7, 1e-5, 1e-3
+CAP = 5.0
+BOUND = 1.7
+EPS = 1e-5
+MIN_NORM = 1e-3
 
 
 @dataclass(frozen=True)
 class Part:
-    """An activation, where it meets another tensor, or an operator along one dimension.
+    """An activation, a combination with another tensor, or an operator along one dimension.
 
-    true: PyTorch's own, of a tensor, and for an operator of its dimension. line: as the statement spells it.
+    Attributes:
+        true: PyTorch's own function of a tensor and, for an operator, of its dimension.
+        line: The formula in the words of the statement.
     """
 
     name: str
@@ -45,13 +50,17 @@ ACTIVATIONS = (
 OPERATORS = (
     Part("log_softmax", "y = h - log(sum(exp(h)))", lambda h, dim: functional.log_softmax(h, dim)),
     Part("softmin", "y = exp(-h) / sum(exp(-h))", lambda h, dim: functional.softmin(h, dim)),
-    Part("rms_norm", "y = h / sqrt(mean(h^2) + 1e-5)", lambda h, dim: _normed(functional.rms_norm, h, dim)),
+    Part("rms_norm", "y = h / sqrt(mean(h^2) + 1e-5)", lambda h, dim: _normalize(functional.rms_norm, h, dim)),
     Part(
         "layer_norm",
         "y = (h - mean(h)) / sqrt(mean((h - mean(h))^2) + 1e-5)",
-        lambda h, dim: _normed(functional.layer_norm, h, dim),
+        lambda h, dim: _normalize(functional.layer_norm, h, dim),
     ),
-    Part("normalize", f"y = h / max(sqrt(sum(h^2)), {LEAST})", lambda h, dim: functional.normalize(h, 2, dim, LEAST)),
+    Part(
+        "normalize",
+        f"y = h / max(sqrt(sum(h^2)), {MIN_NORM})",
+        lambda h, dim: functional.normalize(h, 2, dim, MIN_NORM),
+    ),
 )
 MEETINGS = (
     Part("gate", "h = a * other", torch.mul),
@@ -60,35 +69,40 @@ MEETINGS = (
 DIMENSIONS = {"rows": 1, "columns": 0}
 
 
-def _normed(of: Callable[..., Tensor], h: Tensor, dim: int) -> Tensor:
-    """The norms of PyTorch work along the last dimension."""
+def _normalize(norm: Callable[..., Tensor], h: Tensor, dim: int) -> Tensor:
+    """Apply one of PyTorch's norms, which work along the last dimension."""
     if dim == 0:
-        return of(h.T, h.shape[:1], eps=EPS).T
-    return of(h, h.shape[1:], eps=EPS)
+        return norm(h.T, h.shape[:1], eps=EPS).T
+    return norm(h, h.shape[1:], eps=EPS)
 
 
-def twist(operator: Part, activation: Part, along: str, meeting: Part | None = None) -> Twist:
-    """One of each. along: which vectors are normalized, rows or columns. meeting: with another tensor, if any."""
+def twist(operator: Part, activation: Part, along: str, meeting: Part | None = None) -> DeliverableVariant:
+    """Return the variant of these parts.
+
+    Args:
+        along: The vectors that are normalized, rows or columns.
+        meeting: The combination with another tensor, if any.
+    """
     dim = DIMENSIONS[along]
     arguments = ("x", "other") if meeting else ("x",)
 
     def inputs(rng: torch.Generator, count: int, length: int, dtype: str) -> tuple[Tensor, ...]:
-        """The arguments and dy, which has a mean of 2, so that its sum matters."""
+        """Return the arguments and dy, which has a mean of 2 so that its sum matters."""
         shape = (count, length) if dim else (length, count)
-        drawn = [draw.normal(rng, *shape, dtype=dtype, large=0) for _ in (*arguments, "dy")]
-        return *drawn[:-1], drawn[-1] + 1
+        tensors = [draw.normal(rng, *shape, dtype=dtype, large=0) for _ in (*arguments, "dy")]
+        return *tensors[:-1], tensors[-1] + 1
 
-    def torchs(*given: Tensor) -> tuple[Tensor, ...]:
-        """What PyTorch's operators and autograd make of it."""
+    def torchs(*inputs: Tensor) -> tuple[Tensor, ...]:
+        """Compute outputs and gradients by PyTorch's operators and autograd."""
         with torch.enable_grad():
-            leaves = [one.detach().requires_grad_() for one in given[:-1]]
+            leaves = [tensor.detach().requires_grad_() for tensor in inputs[:-1]]
             h = activation.true(leaves[0])
             y = operator.true(meeting.true(h, leaves[1]) if meeting else h, dim)
-            gradients = torch.autograd.grad(y, leaves, given[-1])
-        return y.detach().contiguous(), *(one.contiguous() for one in gradients)
+            gradients = torch.autograd.grad(y, leaves, inputs[-1])
+        return y.detach().contiguous(), *(gradient.contiguous() for gradient in gradients)
 
-    def extreme(rng: torch.Generator, x: Tensor, *others: Tensor) -> None:
-        """In turn a vector of zeros, a small one, one below 0, a large one, and a plain one. Every fifth dy is 0."""
+    def extreme(rng: torch.Generator, x: Tensor, *further: Tensor) -> None:
+        """Set the vectors, in turn: zeros, a small one, one below 0, a large one, a plain one. Every fifth dy is 0."""
         vectors = x if dim else x.T
         kinds = torch.arange(len(vectors), device=x.device)
         kinds = (kinds + int(torch.randint(5, (), generator=rng, device=x.device))) % 5
@@ -98,7 +112,7 @@ def twist(operator: Part, activation: Part, along: str, meeting: Part | None = N
         vectors[kinds == 3] *= (
             10 if meeting else 100
         )  # a gate multiplies what is large, and exponentials lose its digits
-        (others[-1] if dim else others[-1].T)[:, ::5] = 0
+        (further[-1] if dim else further[-1].T)[:, ::5] = 0
 
     problem = Problem(
         inputs=inputs,
@@ -109,7 +123,7 @@ def twist(operator: Part, activation: Part, along: str, meeting: Part | None = N
             LARGEST,
         ),
         vary=("count", "length"),
-        reference=lambda *given: torchs(*(one.double() for one in given)),
+        reference=lambda *inputs: torchs(*(tensor.double() for tensor in inputs)),
         outputs=("y", *(f"d{name}" for name in arguments)),
         tolerance={
             # dx is a difference, so atol counts. The same in float32 is off by half of this at most, in bfloat16 by
@@ -134,7 +148,7 @@ def twist(operator: Part, activation: Part, along: str, meeting: Part | None = N
         traffic=Traffic(sectors=1.5, bytes=1.15, edges=None),
     )
     name = f"{operator.name}+{activation.name}+{meeting.name if meeting else along}"
-    return Twist(name, exercise, {".py": _stub(operator, activation, along, meeting)})
+    return DeliverableVariant(name, exercise, {".py": _stub(operator, activation, along, meeting)})
 
 
 def _stub(operator: Part, activation: Part, along: str, meeting: Part | None) -> str:
@@ -215,10 +229,15 @@ registered. On a GPU it races PyTorch's own operators and their autograd.
 ''' + _CODE.replace("{signature}", "x: torch.Tensor, other: torch.Tensor")
 
 
-TWISTS = tuple(twist(one, other, along) for one in OPERATORS for other in ACTIVATIONS for along in DIMENSIONS)
-"""All 30 of one tensor."""
+TWISTS = tuple(
+    twist(operator, activation, along) for operator in OPERATORS for activation in ACTIVATIONS for along in DIMENSIONS
+)
+"""All 30 variants with one tensor."""
 
 FUSED_TWISTS = tuple(
-    twist(one, other, "rows", meeting) for one in OPERATORS for other in ACTIVATIONS for meeting in MEETINGS
+    twist(operator, activation, "rows", meeting)
+    for operator in OPERATORS
+    for activation in ACTIVATIONS
+    for meeting in MEETINGS
 )
-"""All 30 of two."""
+"""All 30 variants with two tensors."""

@@ -11,18 +11,18 @@ from kernelpath.course.labs.fabric import Layers
 from kernelpath.course.problem import Case, Problem, Tolerance
 
 SECONDS = 20e-6
-"""Of an average layer's backward pass."""
+"""The seconds of an average layer's backward pass."""
 
 HIDDEN = 0.8
 
 _ROOM = 1.05
-"""For buckets that are padded."""
+"""The room for padded buckets."""
 
 
 def inputs(rng: torch.Generator, world: int, layers: int, elements: int) -> tuple[torch.Tensor, Layers]:
-    """Every rank's gradients, one after another, and the layers: of `elements` on average, up to half more or less."""
+    """Return every rank's gradients, one after another, and layers of `elements` plus or minus up to a half."""
     share = 0.5 + torch.rand(layers, generator=rng, device=rng.device)
-    sizes = [int(one) for one in (share * elements).long().clamp(min=1)]
+    sizes = [int(size) for size in (share * elements).long().clamp(min=1)]
     gradients = torch.randn(world, sum(sizes), generator=rng, device=rng.device)
     return gradients, Layers(tuple(sizes), tuple(SECONDS * size / elements for size in sizes))
 
@@ -33,12 +33,12 @@ def reference(gradients: torch.Tensor, layers: Layers) -> tuple[torch.Tensor, ..
 
 
 def most_bytes(world: int, layers: int, elements: int) -> int:
-    """Every gradient once. A layer has at most half more elements than the average."""
+    """Count every gradient once. A layer has at most half more elements than the average."""
     return int(_ROOM * 4 * 1.5 * layers * elements)
 
 
 def least_bytes(world: int, layers: int, elements: int) -> int:
-    """Every gradient once. A layer has at least half the elements of the average."""
+    """Count every gradient once. A layer has at least half the elements of the average."""
     return 4 * layers * (elements // 2)
 
 

@@ -28,7 +28,7 @@ def inputs(
     dtype: str = "bfloat16",
     others: bool = False,
 ) -> Inputs:
-    """Values as for attention. The sequences are in a random order. others: of other lengths, see sequences."""
+    """Return values as for attention, in sequences in a random order, with `others` of other lengths."""
     ends = shuffled(rng, lengths, others).cumsum(0)
     cu_seqlens = torch.cat([ends.new_zeros(1), ends]).int()
     total = sum(parsed(lengths))
@@ -39,12 +39,12 @@ def inputs(
 
 
 def _attention(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens: torch.Tensor, dtype: torch.dtype, most: int
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens: torch.Tensor, dtype: torch.dtype, max_scores: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """out and each row's largest score, (total, heads), in dtype: the formula with some `most` scores in memory.
+    """Return out and each row's largest score, (total, heads), in dtype, with some `most` scores in memory.
 
-    Sequences of the same length are one batch. All heads of some of their queries at a time, with the keys up to the
-    last of them.
+    Sequences of the same length are one batch. All heads of some of their queries are computed at a time, with the keys
+    up to the last of them.
     """
     out = torch.empty_like(q, dtype=dtype)
     largest = torch.empty(q.shape[:2], dtype=dtype, device=q.device)
@@ -52,60 +52,60 @@ def _attention(
     for length in sorted({*(ends - begins).tolist()} - {0}):
         token = torch.arange(length, device=q.device)
         each = q.shape[1] * length
-        for some in begins[ends - begins == length].long().split(max(1, most // (each * length))):
+        for some in begins[ends - begins == length].long().split(max(1, max_scores // (each * length))):
             place = some[:, None] + token
             key, value = (x[place].to(dtype).repeat_interleave(group, 2).transpose(1, 2) for x in (k, v))
-            for seen in token.split(max(1, most // (each * len(some)))):
-                last = int(seen[-1]) + 1
-                query = q[place[:, seen]].to(dtype).transpose(1, 2)
+            for query_tokens in token.split(max(1, max_scores // (each * len(some)))):
+                last = int(query_tokens[-1]) + 1
+                query = q[place[:, query_tokens]].to(dtype).transpose(1, 2)
                 scores = query @ key[:, :, :last].mT * q.shape[2] ** -0.5
-                scores.masked_fill_(token[:last] > seen[:, None], -torch.inf)
-                out[place[:, seen]] = (torch.softmax(scores, -1) @ value[:, :, :last]).transpose(1, 2)
+                scores.masked_fill_(token[:last] > query_tokens[:, None], -torch.inf)
+                out[place[:, query_tokens]] = (torch.softmax(scores, -1) @ value[:, :, :last]).transpose(1, 2)
                 if dtype == torch.float64:
-                    largest[place[:, seen]] = scores.amax(-1).transpose(1, 2)
+                    largest[place[:, query_tokens]] = scores.amax(-1).transpose(1, 2)
     return out, largest
 
 
 def reference(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens: torch.Tensor) -> torch.Tensor:
-    """In float64."""
+    """Compute in float64."""
     return _attention(q, k, v, cu_seqlens, torch.float64, 1 << 26)[0]
 
 
 def eager(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens: torch.Tensor) -> torch.Tensor:
-    """The formula as operators, length by length, with 2 GB of scores at a time."""
+    """Compute the formula by operators, length by length, with 2 GB of scores at a time."""
     return _attention(q, k, v, cu_seqlens, q.dtype, 1 << 30)[0]
 
 
 def extreme(rng: torch.Generator, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens: torch.Tensor) -> None:
-    """As for attention, over the packed tokens: scores rise by 200 somewhere, one key decides, all lie near -1000."""
+    """Set values as for attention, over all tokens: scores rise by 200 somewhere, one key decides, all near -1000."""
     query, key, value = (x.transpose(0, 1)[None] for x in (q, k, v))
     attention.extreme(rng, query, key, value, causal=True)
 
 
 def maximum_from_zero(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens: torch.Tensor) -> torch.Tensor:
-    """The maximum of a row is looked for from 0 on: far below it, every exponential is 0 in float32."""
+    """Start the maximum of a row at 0: far below it, every exponential is 0 in float32."""
     out, largest = _attention(q, k, v, cu_seqlens, torch.float64, 1 << 26)
     return out.masked_fill((largest < -100)[..., None], torch.nan)
 
 
 def no_maximum(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens: torch.Tensor) -> torch.Tensor:
-    """Exponentials of the scores as they are, which overflow float32."""
+    """Compute the exponentials of the scores without a maximum, which overflow float32."""
     out, largest = _attention(q, k, v, cu_seqlens, torch.float64, 1 << 26)
     return out.masked_fill((largest > 88)[..., None], torch.nan)
 
 
 def compulsory_bytes(lengths: str, heads: int, kv_heads: int, head: int, dtype: str = "bfloat16") -> int:
-    """q, k and v are read, out is written."""
+    """Count q, k and v read, and out written."""
     return 4 * sum(parsed(lengths)) * head * (heads + kv_heads)
 
 
 def flops(lengths: str, heads: int, kv_heads: int, head: int, dtype: str = "bfloat16") -> int:
-    """Two products, of the scores that the mask leaves."""
+    """Count two GEMMs of the scores that are not masked."""
     return 4 * heads * head * sum(length * (length + 1) // 2 for length in parsed(lengths))
 
 
 def case(lengths: str, head: int, *, heads: int = 1, kv_heads: int = 1) -> Case:
-    """A case by its numbers, in bfloat16."""
+    """Return a case by its numbers, in bfloat16."""
     return {"lengths": lengths, "heads": heads, "kv_heads": kv_heads, "head": head, "dtype": "bfloat16"}
 
 

@@ -34,20 +34,21 @@ def inputs(
     dtype: str = "bfloat16",
     others: bool = False,
 ) -> Inputs:
-    """Scores of mean 0 and deviation 1.4, in pages in a random order.
+    """Generate scores of mean 0 and deviation 1.4, in pages in a random order.
 
     One page in 16, and two more, belong to no sequence. They hold NaN, as do the rows after the last token of a
     sequence. Table entries after its last page are no page at all; the block_table is a little wider than the longest
-    sequence.
-    others: of other lengths, see sequences, where their pages fit.
+    sequence. With `others`, the sequences have other lengths (see sequences), if their pages fit.
     """
-    declared = shuffled(rng, lengths)
-    width, pages = _room(declared, page)
-    tokens = shuffled(rng, lengths, others=True) if others else declared
+    sequence_lengths = shuffled(rng, lengths)
+    width, pages = _room(sequence_lengths, page)
+    tokens = shuffled(rng, lengths, others=True) if others else sequence_lengths
     counts = (tokens.long() + page - 1) // page
     if int(counts.sum()) >= pages or int(counts.max()) > width:
-        tokens, counts = declared, (declared.long() + page - 1) // page
-    used, batch = int(counts.sum()), len(tokens)
+        tokens = sequence_lengths
+        counts = (sequence_lengths.long() + page - 1) // page
+    used = int(counts.sum())
+    batch = len(tokens)
     shape = (pages, page, kv_heads, head)
     q = draw.normal(rng, batch, heads, head, dtype=dtype, large=0)
     k = draw.normal(rng, *shape, dtype=dtype, large=0).sub_(1)
@@ -57,38 +58,39 @@ def inputs(
     block_table = torch.tensor(_NO_PAGE, dtype=torch.int32, device=rng.device)[place % len(_NO_PAGE)].repeat(batch, 1)
     order = torch.randperm(pages, generator=rng, device=rng.device)
     block_table[mine] = order[:used].int()
-    rest = (tokens - 1) % page + 1
+    tokens_on_last_page = (tokens - 1) % page + 1
     last = block_table[torch.arange(batch, device=rng.device), counts - 1].long()
     for x in (k, v):
         if not x.is_meta:
             x[order[used:]] = torch.nan
             for row in range(1, page):
-                x[last[rest <= row], row] = torch.nan
+                x[last[tokens_on_last_page <= row], row] = torch.nan
     return q, k, v, block_table, tokens
 
 
 def _room(tokens: torch.Tensor, page: int) -> tuple[int, int]:
-    """Return the columns of the block_table, and how many pages there are."""
+    """Return the columns of the block_table, and the number of pages."""
     counts = (tokens.long() + page - 1) // page
     used = int(counts.sum())
     return -(-int(counts.max()) * 9 // 8), used + 2 + used // 16
 
 
 _ELEMENTS = 1 << 28
-"""Of the keys that are gathered at once: as float64, 2 GB."""
+"""The elements of keys that are gathered at once: as float64, 2 GB."""
 
 
 def _by_length(
     page: int, lengths: torch.Tensor, each: int
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
-    """Sequences of one length, (some,), with the column of the table and the row of its page for each of their tokens.
+    """Yield sequences of one length, (some,), with the table column and page row of each of their tokens.
 
-    each: elements of a token.
+    Args:
+        each: The elements of a token.
     """
     for length in sorted({*lengths.tolist()}):
         token = torch.arange(length, device=lengths.device)
-        found = (lengths == length).nonzero()[:, 0]
-        for some in found.split(max(1, _ELEMENTS // (length * each))):
+        indices = (lengths == length).nonzero()[:, 0]
+        for some in indices.split(max(1, _ELEMENTS // (length * each))):
             yield some, token // page, token % page
 
 
@@ -100,7 +102,7 @@ def _attention(
     lengths: torch.Tensor,
     dtype: torch.dtype,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """out and each head's largest score, (batch, heads), in dtype: the formula over gathered pages."""
+    """Return out and each head's largest score, (batch, heads), in dtype: the formula over gathered pages."""
     page, kv_heads, head = k_pages.shape[1:]
     out = torch.empty_like(q, dtype=dtype)
     largest = torch.empty(q.shape[:2], dtype=dtype, device=q.device)
@@ -117,14 +119,14 @@ def _attention(
 def reference(
     q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, block_table: torch.Tensor, lengths: torch.Tensor
 ) -> torch.Tensor:
-    """In float64."""
+    """Compute in float64."""
     return _attention(q, k_pages, v_pages, block_table, lengths, torch.float64)[0]
 
 
 def eager(
     q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, block_table: torch.Tensor, lengths: torch.Tensor
 ) -> torch.Tensor:
-    """As operators: gather the pages of the sequences of a length, multiply, softmax, multiply."""
+    """Compute by operators: gather the pages of the sequences of a length, multiply, softmax, multiply."""
     return _attention(q, k_pages, v_pages, block_table, lengths, q.dtype)[0]
 
 
@@ -136,15 +138,16 @@ def extreme(
     block_table: torch.Tensor,
     lengths: torch.Tensor,
 ) -> None:
-    """In turn, a key head whose scores rise from -100 to 100 halfway, one with a token that decides, one far below 0.
+    """Set the key heads, in turn: scores that rise from -100 to 100 halfway, one token that decides, scores far below.
 
-    The first column of q holds 8, so that of k decides on what is added to every score of a key.
+    The first column of q holds 8, so that the first column of k decides what is added to every score of a key.
     """
     page, kv_heads, head = k_pages.shape[1:]
     q[..., 0] = 8
     for some, column, row in _by_length(page, lengths, kv_heads * head):
         added = torch.zeros(3, len(column), device=q.device)
-        added[0, : len(column) // 2], added[0, len(column) // 2 :] = -100, 100
+        added[0, : len(column) // 2] = -100
+        added[0, len(column) // 2 :] = 100
         added[1, len(column) // 3] = 400
         added[2] = -1000
         kinds = (torch.arange(kv_heads, device=q.device) + some[:, None]) % 3
@@ -155,7 +158,7 @@ def extreme(
 def maximum_from_zero(
     q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, block_table: torch.Tensor, lengths: torch.Tensor
 ) -> torch.Tensor:
-    """The maximum is looked for from 0 on: far below it, every exponential is 0 in float32."""
+    """Start the maximum at 0: far below it, every exponential is 0 in float32."""
     out, largest = _attention(q, k_pages, v_pages, block_table, lengths, torch.float64)
     return out.masked_fill((largest < -100)[..., None], torch.nan)
 
@@ -163,25 +166,25 @@ def maximum_from_zero(
 def no_maximum(
     q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, block_table: torch.Tensor, lengths: torch.Tensor
 ) -> torch.Tensor:
-    """Exponentials of the scores as they are, which overflow float32."""
+    """Compute the exponentials of the scores without a maximum, which overflow float32."""
     out, largest = _attention(q, k_pages, v_pages, block_table, lengths, torch.float64)
     return out.masked_fill((largest > 88)[..., None], torch.nan)
 
 
 def compulsory_bytes(lengths: str, page: int, heads: int, kv_heads: int, head: int, dtype: str = "bfloat16") -> int:
-    """Keys and values of every token, the entries of the block_table, q and out."""
+    """Count keys and values of every token, the entries of the block_table, q and out."""
     tokens = parsed(lengths)
     pages = sum(-(-length // page) for length in tokens)
     return 4 * kv_heads * head * sum(tokens) + 4 * (pages + len(tokens)) + 4 * heads * head * len(tokens)
 
 
 def flops(lengths: str, page: int, heads: int, kv_heads: int, head: int, dtype: str = "bfloat16") -> int:
-    """Two products of each query head with every token."""
+    """Count two dot products of each query head with every token."""
     return 4 * heads * head * sum(parsed(lengths))
 
 
 def case(lengths: str, page: int, head: int, *, heads: int = 1, kv_heads: int = 1) -> Case:
-    """A case by its numbers, in bfloat16."""
+    """Return a case by its numbers, in bfloat16."""
     sizes = {"lengths": lengths, "page": page, "heads": heads, "kv_heads": kv_heads, "head": head}
     return {**sizes, "dtype": "bfloat16"}
 

@@ -10,22 +10,25 @@ import torch
 
 from kernelpath.course.problem import Case, Problem, Tolerance
 from kernelpath.course.traces import Facts, TraceFile, recordings, report
-from kernelpath.course.traces.variants import OF_A_STEP, varied
+from kernelpath.course.traces.variants import OF_A_STEP, apply_changes
 
 RECORDING = "block"
-ALL, FEW = "all", 37
+ALL = "all"
+FEW = 37
 
 
-def most(kernels: int | str) -> int:
-    """The number of kernels that a case keeps of a recording: "all", or so many."""
+def max_kernels(kernels: int | str) -> int:
+    """Return the number of kernels that a case keeps of a recording: "all", or so many."""
     return sys.maxsize if kernels == ALL else int(kernels)
 
 
 def inputs(rng: torch.Generator, recording: str, variant: str, kernels: int | str) -> tuple[TraceFile, TraceFile]:
-    """The trace, of at most so many kernels, and the counters of a recording, varied."""
-    drawn = random.Random(int(torch.randint(1 << 31, (), generator=rng, device=rng.device)))
+    """Return the trace, of at most so many kernels, and the counters of a recording, both varied."""
+    python_rng = random.Random(int(torch.randint(1 << 31, (), generator=rng, device=rng.device)))
     files = (recordings.TRACE, recordings.COUNTERS)
-    contents = varied(drawn, OF_A_STEP[variant], most(kernels), *(recordings.read(recording, name) for name in files))
+    contents = apply_changes(
+        python_rng, OF_A_STEP[variant], max_kernels(kernels), *(recordings.read(recording, name) for name in files)
+    )
     return tuple(TraceFile(*pair) for pair in zip(files, contents, strict=True))  # type: ignore[return-value]
 
 
@@ -34,9 +37,9 @@ def reference(trace: TraceFile, counters: TraceFile) -> Facts:
 
 
 def cases(recording: str) -> Sequence[Case]:
-    """Every variant of a recording of ours, or of a learner's in the folder of that absolute path."""
-    whole = [{"recording": recording, "variant": variant, "kernels": ALL} for variant in OF_A_STEP]
-    return [*whole, {"recording": recording, "variant": "other times", "kernels": FEW}]
+    """Return every variant of the course's recording of this name, or of a learner's in the folder of that path."""
+    full_cases = [{"recording": recording, "variant": variant, "kernels": ALL} for variant in OF_A_STEP]
+    return [*full_cases, {"recording": recording, "variant": "other times", "kernels": FEW}]
 
 
 PROBLEM = Problem(

@@ -15,7 +15,7 @@ from kernelpath.course.labs.operators import MachineModel, Operator
 from kernelpath.course.problem import BYTES, Problem, Tolerance
 
 PRODUCTS = ("matmul", "attention_prefill", "attention_decode", "conv2d")
-"""They run at the peak of their dtype, on an H200 on tensor cores; all others compute in float32."""
+"""Operators that run at the peak of their dtype, on an H200 on tensor cores; all others compute in float32."""
 
 BOUNDS = ("memory", "arithmetic", "launch")
 COLUMNS = (
@@ -47,7 +47,7 @@ _ELEMENTS: Mapping[str, _Count] = {
         + o["batch"] * o["out_channels"] * outputs_of_a_channel(o)
     ),
 }
-"""Elements read and written, each once; indices and targets come on top."""
+"""Elements read and written, each once; indices and targets are added."""
 
 _INDICES: Mapping[str, str] = {"embedding": "tokens", "cross_entropy": "rows"}
 
@@ -81,7 +81,7 @@ def operations(op: Operator) -> int:
 
 
 def seconds_apart(op: Operator, machine: MachineModel) -> tuple[float, float, float]:
-    """What memory, arithmetic and the launch take, each alone."""
+    """Return the seconds of memory, arithmetic and the launch, each alone."""
     peak = machine["peak"][op["dtype"] if op["name"] in PRODUCTS else "float32"]
     return (
         compulsory_bytes(op) / (1e9 * machine["bandwidth"]),
@@ -95,29 +95,37 @@ def roof_seconds(op: Operator, machine: MachineModel) -> float:
 
 
 def inputs(rng: torch.Generator, machine: str, count: int) -> tuple[list[Operator], MachineModel, str]:
-    """Operators of all kinds and sizes, or those that were timed on an H200; a machine; the device of the answers."""
+    """Return operators of all kinds and sizes, or those that were timed on an H200; a machine; a device."""
     recorded = machine == operators.TIMED
-    drawn = list(operators.RECORDED) if recorded else operators.draw(rng, count)
-    return drawn, operators.machine(rng, machine), rng.device.type
+    sampled = list(operators.RECORDED) if recorded else operators.draw(rng, count)
+    return sampled, operators.machine(rng, machine), rng.device.type
 
 
-def reference(wanted: list[Operator], machine: MachineModel, device: str) -> torch.Tensor:
-    """A row for each operator, as COLUMNS names them."""
-    return torch.tensor([_row(op, machine) for op in wanted], dtype=torch.float64, device=device)
+def reference(ops: list[Operator], machine: MachineModel, device: str) -> torch.Tensor:
+    """Return a row for each operator, with the columns of COLUMNS."""
+    return torch.tensor([_row(op, machine) for op in ops], dtype=torch.float64, device=device)
 
 
 def _row(op: Operator, machine: MachineModel) -> tuple[float, ...]:
-    moved, done = compulsory_bytes(op), operations(op)
-    apart = seconds_apart(op, machine)
-    roof = max(apart[:2])
-    return moved, done, done / moved, apart.index(max(apart)), roof, roof + apart[2]
+    byte_count = compulsory_bytes(op)
+    operation_count = operations(op)
+    seconds = seconds_apart(op, machine)
+    roof = max(seconds[:2])
+    return (
+        byte_count,
+        operation_count,
+        operation_count / byte_count,
+        seconds.index(max(seconds)),
+        roof,
+        roof + seconds[2],
+    )
 
 
 PROBLEM = Problem(
     inputs=inputs,
     cases=(
         {"machine": operators.TIMED, "count": len(operators.RECORDED)},
-        *({"machine": name, "count": 60} for name in (*operators.MACHINES, *operators.DRAWN)),
+        *({"machine": name, "count": 60} for name in (*operators.MACHINES, *operators.RANDOM_MACHINES)),
     ),
     reference=reference,
     # A few float64 operations in another order differ by 1e-15. The least that anyone can forget, the weights of a

@@ -1,4 +1,4 @@
-"""What a wrong count or time of an operator is a sign of: each mistake by the number that it leads to."""
+"""Explain a wrong count or time of an operator: each known mistake by the number that it leads to."""
 
 from __future__ import annotations
 
@@ -10,14 +10,18 @@ from kernelpath.course.problem import BYTES
 from kernelpath.course.problems.roofline import PRODUCTS, compulsory_bytes, operations, seconds_apart
 
 
-def symptom(what: str, op: Operator, machine: MachineModel, found: float) -> str:
-    """The mistake that gives what was found, as the rest of a sentence; empty where none of ours does."""
-    known = {"compulsory bytes": _bytes(op), "operations": _operations(op)}.get(what) or _seconds(op, machine)
-    return next((f": {told}" for value, told in known if math.isclose(value, found, rel_tol=1e-6)), "")
+def symptom(what: str, op: Operator, machine: MachineModel, answer: float) -> str:
+    """Return the known mistake that gives the answer, as the rest of a sentence, or ""."""
+    known_mistakes = {"compulsory bytes": _bytes(op), "operations": _operations(op)}.get(what) or _seconds(op, machine)
+    return next(
+        (f": {explanation}" for value, explanation in known_mistakes if math.isclose(value, answer, rel_tol=1e-6)), ""
+    )
 
 
 def _bytes(op: Operator) -> Iterator[tuple[float, str]]:
-    name, right, size = op["name"], compulsory_bytes(op), BYTES[op["dtype"]]
+    name = op["name"]
+    right = compulsory_bytes(op)
+    size = BYTES[op["dtype"]]
     if name == "add_":
         yield right / 3 * 2, "what is changed in place is read and written"
     if name == "layernorm":
@@ -25,7 +29,8 @@ def _bytes(op: Operator) -> Iterator[tuple[float, str]]:
     if name == "matmul":
         yield right - op["k"] * op["n"] * size, "the second matrix is read, too"
     if name == "embedding":
-        index, width = 8 * op["tokens"], op["width"] * size
+        index = 8 * op["tokens"]
+        width = op["width"] * size
         yield right - index, "the indices are read, too"
         yield right - index / 2, "an index is an int64: 8 bytes"
         yield 2 * op["tokens"] * width + index, "a row that several tokens name is read once"

@@ -6,12 +6,12 @@ import torch
 
 
 def parsed(lengths: str) -> list[int]:
-    """The length of each sequence."""
-    found: list[int] = []
+    """Return the length of each sequence."""
+    parsed_lengths: list[int] = []
     for part in lengths.split("+"):
         count, _, length = part.rpartition("x")
-        found += [int(length)] * int(count or 1)
-    return found
+        parsed_lengths += [int(length)] * int(count or 1)
+    return parsed_lengths
 
 
 def redistributed(lengths: str) -> list[int]:
@@ -32,9 +32,9 @@ def redistributed(lengths: str) -> list[int]:
 
 
 def shuffled(rng: torch.Generator, lengths: str, others: bool = False) -> torch.Tensor:
-    """The lengths in a random order, int32 on the device of rng: what a host computes from them differs by the seed.
+    """Return the lengths in a random order, int32 on the device of rng, which differs by the seed.
 
-    others: those that `redistributed` gives.
+    With `others`, return the lengths of `redistributed`.
     """
     chosen = redistributed(lengths) if others else parsed(lengths)
     values = torch.tensor(chosen, dtype=torch.int32, device=rng.device)

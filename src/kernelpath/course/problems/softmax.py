@@ -9,7 +9,7 @@ from kernelpath.course.problem import ANY_FINITE, BYTES, Problem, Tolerance
 
 
 def inputs(rng: torch.Generator, rows: int, columns: int, dtype: str) -> tuple[torch.Tensor]:
-    """Every second row lies near 100, where exp overflows; one row in eight is decided by a single value."""
+    """Generate x: every second row is near 100, where exp overflows; one row in eight is decided by a single value."""
     x = draw.normal(rng, rows, columns, dtype=dtype, large=rows // 8)
     x[::2] += 100
     return (x,)
@@ -20,15 +20,16 @@ def reference(x: torch.Tensor) -> torch.Tensor:
 
 
 def unfused(x: torch.Tensor) -> torch.Tensor:
-    """Softmax as its formula reads: an operator for each step, eight passes over memory where two would do."""
+    """Compute softmax by its formula, an operator for each step: eight passes over memory where two suffice."""
     e = torch.exp(x - x.amax(dim=1, keepdim=True))
     return e / e.sum(dim=1, keepdim=True)
 
 
 def extreme(rng: torch.Generator, x: torch.Tensor) -> None:
-    """In turn a row far below 0, one of the lowest values, one with the lowest and the highest, and a plain one."""
+    """Set the rows, in turn: far below 0, the lowest values, the lowest and the highest value, a plain one."""
     finite = torch.finfo(x.dtype)  # a GPU before sm_80 gets float16 for bfloat16
-    lowest, highest = max(ANY_FINITE[0], finite.min), min(ANY_FINITE[1], finite.max)
+    lowest = max(ANY_FINITE[0], finite.min)
+    highest = min(ANY_FINITE[1], finite.max)
     kinds = (torch.arange(len(x), device=x.device) + int(torch.randint(4, (), generator=rng, device=rng.device))) % 4
     x[kinds == 0] -= 1000
     x[kinds == 1] = lowest
@@ -37,13 +38,13 @@ def extreme(rng: torch.Generator, x: torch.Tensor) -> None:
 
 
 def maximum_from_zero(x: torch.Tensor) -> torch.Tensor:
-    """The maximum is looked for from 0 on."""
+    """Start the maximum at 0."""
     e = torch.exp(x.double() - x.double().amax(dim=1, keepdim=True).clamp(min=0)).float()
     return (e / e.sum(dim=1, keepdim=True)).double()
 
 
 def maximum_from_a_low_value(x: torch.Tensor) -> torch.Tensor:
-    """The maximum is looked for from -1e30 on: of a row below it no exponential is left."""
+    """Start the maximum at -1e30: below it, no exponential of a row is left."""
     e = torch.exp(x.double() - x.double().amax(dim=1, keepdim=True).clamp(min=-1e30)).float()
     return (e / e.sum(dim=1, keepdim=True)).double()
 

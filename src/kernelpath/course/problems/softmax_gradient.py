@@ -14,7 +14,7 @@ from kernelpath.course.problems import softmax
 
 
 def inputs(rng: torch.Generator, rows: int, columns: int, dtype: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Every second row of x lies near 100, where exp overflows. dy has a mean of 2, so that the sum matters."""
+    """Return x, every second row of which is near 100, where exp overflows, and dy with a mean of 2."""
     x = draw.normal(rng, rows, columns, dtype=dtype, large=0)
     x[::2] += 100
     return x, draw.normal(rng, rows, columns, dtype=dtype, large=0) + 1
@@ -30,19 +30,19 @@ def gradient(y: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
 
 
 def unfused(x: torch.Tensor, dy: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Both formulas, an operator for each step: 8 passes over memory and 9 where 2 and 3 would do."""
+    """Compute both formulas, an operator for each step: 8 and 9 passes over memory where 2 and 3 suffice."""
     y = softmax.unfused(x)
     return y, gradient(y, dy)
 
 
 def extreme(rng: torch.Generator, x: torch.Tensor, dy: torch.Tensor) -> None:
-    """x as for softmax; every fifth dy is 0."""
+    """Set x as for softmax, and every fifth dy to 0."""
     softmax.extreme(rng, x)
     dy[:, ::5] = 0
 
 
 def maximum_from_zero(x: torch.Tensor, dy: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The maximum is looked for from 0 on."""
+    """Start the maximum at 0."""
     y = softmax.maximum_from_zero(x)
     return y, gradient(y.to(x.dtype).double(), dy.double())
 

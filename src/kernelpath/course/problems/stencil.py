@@ -15,7 +15,7 @@ def inputs(rng: torch.Generator, n: int) -> tuple[torch.Tensor]:
 
 
 def reference(x: torch.Tensor) -> torch.Tensor:
-    """Elements outside of the vector count as 0."""
+    """Count elements outside of the vector as 0."""
     padded = torch.nn.functional.pad(x.double(), (RADIUS, RADIUS))
     out = torch.zeros_like(x, dtype=torch.float64)
     for k in range(-RADIUS, RADIUS + 1):
@@ -25,7 +25,7 @@ def reference(x: torch.Tensor) -> torch.Tensor:
 
 
 def extreme(rng: torch.Generator, x: torch.Tensor) -> None:
-    """Infinities and NaN, one in a hundred: they reach the 17 elements around them, and no others."""
+    """Set infinities and NaN, one in a hundred, which reach only the 17 elements around them."""
     places = torch.randperm(x.numel(), generator=rng, device=rng.device)[: 1 + x.numel() // 100]
     some = x[places]
     draw.any_bits_(rng, some, denormal=False)
@@ -33,7 +33,7 @@ def extreme(rng: torch.Generator, x: torch.Tensor) -> None:
 
 
 def nothing_times_infinity(x: torch.Tensor) -> torch.Tensor:
-    """A neighbor at distance 9 counts, with a weight of 0."""
+    """Include a neighbor at distance 9, with a weight of 0."""
     further = torch.nn.functional.pad(x.double(), (RADIUS + 1, 0))[: x.numel()]
     return reference(x) + 0 * further
 

@@ -13,12 +13,12 @@ from kernelpath.course import draw
 from kernelpath.course.problem import BYTES, EXACT, Problem
 
 SECTOR = 32
-"""Bytes of the unit in which global memory moves."""
+"""The bytes of the unit in which global memory moves."""
 
 Strides = tuple[int, int, int]
 
-APART = (1 << 31) + 8
-"""Elements from plane to plane of a view that takes few elements of a large tensor: more than an int32 holds."""
+PLANE_STRIDE = (1 << 31) + 8
+"""The elements between planes of a view with few elements of a large tensor: more than an int32 holds."""
 
 VIEWS: Mapping[str, Callable[[int, int, int], tuple[Strides, int]]] = {
     "contiguous": lambda p, r, c: ((r * c, c, 1), 0),
@@ -32,12 +32,12 @@ VIEWS: Mapping[str, Callable[[int, int, int], tuple[Strides, int]]] = {
     "columns repeated": lambda p, r, c: ((r, 1, 0), 0),  # base[:, :, None].expand(p, r, c)
     "transpose repeated": lambda p, r, c: ((0, 1, r), 0),  # base.t().expand(p, r, c)
     "one element": lambda p, r, c: ((0, 0, 0), 0),  # base.expand(p, r, c)
-    "planes far apart": lambda p, r, c: ((APART, c, 1), 0),
+    "planes far apart": lambda p, r, c: ((PLANE_STRIDE, c, 1), 0),
 }
 """Strides and offset in elements, by planes, rows and columns."""
 
 EVERYDAY = tuple(view for view in VIEWS if view != "planes far apart")
-"""Those that fit into the memory of a GPU whatever their size."""
+"""Views that fit into the memory of a GPU whatever their size."""
 
 
 def inputs(rng: torch.Generator, view: str, planes: int, rows: int, columns: int, dtype: str) -> tuple[torch.Tensor]:
@@ -52,25 +52,27 @@ def reference(x: torch.Tensor) -> torch.Tensor:
 
 
 def extreme(rng: torch.Generator, x: torch.Tensor) -> None:
-    """Every kind of bits. What an axis of stride 0 repeats is one element and is written once."""
-    draw.any_bits_(rng, draw.once(x))
+    """Set every kind of bits. The repeats along an axis of stride 0 are one element and are written once."""
+    draw.any_bits_(rng, draw.without_repeats(x))
 
 
 def compulsory_bytes(view: str, planes: int, rows: int, columns: int, dtype: str) -> int:
-    """The output once, and once each sector that holds an element of the view: memory moves no less."""
-    itemsize, shape = BYTES[dtype], (planes, rows, columns)
+    """Count the output once, and each sector that holds an element of the view once, the least that memory moves."""
+    itemsize = BYTES[dtype]
+    shape = (planes, rows, columns)
     strides, _ = VIEWS[view](*shape)
     return itemsize * planes * rows * columns + sector_bytes(shape, strides, itemsize)
 
 
 def sector_bytes(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> int:
-    """Bytes of the sectors that hold a view's elements, counted from an address that is a multiple of 32.
+    """Return the bytes of the sectors that hold a view's elements, from an address that is a multiple of 32.
 
-    Axis by axis, the smallest stride first: pieces with gaps of less than a sector are one longer piece, in which no
-    sector is without an element; with larger gaps each has sectors of its own. A sector that two of those share is
+    Axis by axis, the smallest stride first: pieces with gaps of less than a sector form one longer piece, in which
+    every sector has an element; with larger gaps each has sectors of its own. A sector that two of those share is
     counted twice.
     """
-    piece, pieces = itemsize, 1
+    piece = itemsize
+    pieces = 1
     for stride, size in sorted(zip(strides, shape, strict=True)):
         if stride == 0 or size == 1:
             continue

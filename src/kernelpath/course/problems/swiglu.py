@@ -22,15 +22,16 @@ Tensors = tuple[torch.Tensor, ...]
 def inputs(
     rng: torch.Generator, m: int, n: int, k: int, dtype: str, backward: bool
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """w is scaled so that gates are a few units in size, where silu bends. There are no large values."""
+    """Scale w so that gates are a few units in size, where silu bends. There are no large values."""
     x = draw.normal(rng, m, k, dtype=dtype, large=0)
     w = draw.normal(rng, 2 * n, k, dtype=dtype, large=0, mean=0.0).mul_((k / 2) ** -0.5)
     return x, w, draw.normal(rng, m, n, dtype=dtype, large=0) if backward else None
 
 
 def extreme(rng: torch.Generator, x: torch.Tensor, w: torch.Tensor, dh: torch.Tensor | None) -> None:
-    """Gates whose exponentials overflow: without dh integers that cancel. Or where k is odd times 8, infinities:
-    a row and a column of h are infinite, by one product each, of positive factors.
+    """Set gates whose exponentials overflow: without dh integers that cancel, or infinities where k is odd times 8.
+
+    Then a row and a column of h are infinite, by one product of positive factors each.
     """
     if dh is not None:
         w[: len(w) // 2] *= 64
@@ -56,30 +57,31 @@ def gated(
     up: torch.Tensor,
     sigmoid: torch.Tensor,
 ) -> torch.Tensor | Tensors:
-    """What follows from both halves of the product."""
+    """Compute the outputs from both halves of the product."""
     h = gate * sigmoid * up
     if dh is None:
         return h
-    d_gate, d_up = dh * up * sigmoid * (1 + gate * (1 - sigmoid)), dh * gate * sigmoid
-    both = torch.cat([d_gate, d_up], dim=1)
-    return h, both @ w.double(), both.T @ x.double()
+    d_gate = dh * up * sigmoid * (1 + gate * (1 - sigmoid))
+    d_up = dh * gate * sigmoid
+    d_gate_up = torch.cat([d_gate, d_up], dim=1)
+    return h, d_gate_up @ w.double(), d_gate_up.T @ x.double()
 
 
 def quotient_of_exponentials(x: torch.Tensor, w: torch.Tensor, dh: torch.Tensor | None) -> torch.Tensor | Tensors:
-    """sigmoid(g) as exp(g) / (1 + exp(g)) in float32: infinity over infinity for large g."""
+    """Compute sigmoid(g) as exp(g) / (1 + exp(g)) in float32: infinity over infinity for large g."""
     gate, up = (x.double() @ w.double().T).chunk(2, dim=1)
     grown = gate.float().exp()
     return gated(x, w, dh, gate, up, (grown / (1 + grown)).double())
 
 
 def summed_in_halves(x: torch.Tensor, w: torch.Tensor, dh: torch.Tensor | None) -> torch.Tensor | Tensors:
-    """The sum over each half of k is rounded to the dtype of the inputs."""
+    """Round the sum of each half of k to the dtype of the inputs."""
     gate, up = matmul_half.summed_in_halves(x, w.T).chunk(2, dim=1)
     return gated(x, w, dh, gate, up, gate.sigmoid())
 
 
 def rest_times_zero(x: torch.Tensor, w: torch.Tensor, dh: torch.Tensor | None) -> torch.Tensor | Tensors:
-    """What lies beyond k in the last step is multiplied by 0 instead of left out."""
+    """Multiply the padding beyond k in the last step by 0 instead of leaving it out."""
     gate, up = (x.double() @ w.double().T + 0 * x.double().sum()).chunk(2, dim=1)
     return gated(x, w, dh, gate, up, gate.sigmoid())
 
@@ -88,16 +90,19 @@ ROUNDED_ONCE = Tolerance(rtol=1.01 * 2**-8, atol=1e-4)
 
 
 def rounded_once(inputs: Sequence[Any], outputs: Sequence[torch.Tensor]) -> str | None:
-    """h has no rounding but its own; dx and dw have those of what is multiplied, so their tolerance is wider.
+    """Check that h is rounded once; dx and dw include the rounding of their factors, so their tolerance is wider.
 
-    What is wrong by more than that is listed as any wrong values are.
+    Values that are wrong by more than that are listed as usual.
     """
     x, w, _ = inputs
-    h, truth = outputs[0].double().cpu(), reference(x, w, None)
+    h = outputs[0].double().cpu()
+    truth = reference(x, w, None)
     assert isinstance(truth, torch.Tensor)
     finite = truth.isfinite().cpu()
-    h, truth = h[finite], truth.cpu()[finite]
-    off, scale = (h - truth).abs(), truth.square().mean().sqrt()
+    h = h[finite]
+    truth = truth.cpu()[finite]
+    off = (h - truth).abs()
+    scale = truth.square().mean().sqrt()
     wrong = int((off > ROUNDED_ONCE.rtol * truth.abs() + ROUNDED_ONCE.atol * scale).sum())
     if not wrong or not bool((off <= 0.03 * (truth.abs() + scale)).all()):
         return None
@@ -105,17 +110,17 @@ def rounded_once(inputs: Sequence[Any], outputs: Sequence[torch.Tensor]) -> str 
 
 
 def library(x: torch.Tensor, w: torch.Tensor, dh: torch.Tensor | None) -> torch.Tensor | Tensors:
-    """In torch's operators, an operator for each step."""
+    """Compute by torch's operators, one for each step."""
     gate, up = (x @ w.T).chunk(2, dim=1)
     if dh is None:
         return silu(gate) * up
     sigmoid = gate.sigmoid()
-    both = torch.cat([dh * up * sigmoid * (1 + gate * (1 - sigmoid)), dh * gate * sigmoid], dim=1)
-    return silu(gate) * up, both @ w, both.T @ x
+    d_gate_up = torch.cat([dh * up * sigmoid * (1 + gate * (1 - sigmoid)), dh * gate * sigmoid], dim=1)
+    return silu(gate) * up, d_gate_up @ w, d_gate_up.T @ x
 
 
 def compulsory_bytes(m: int, n: int, k: int, dtype: str, backward: bool) -> int:
-    """x, w and h; with dh also dh, dx and dw. gate and up need not be in memory: they can be computed again."""
+    """Count x, w and h; with dh also dh, dx and dw. gate and up can be recomputed and need no memory."""
     return 2 * (m * k + 2 * n * k + m * n) * (2 if backward else 1)
 
 

@@ -1,6 +1,6 @@
-"""Questions about swizzles and banks, and their answers: a row of int64 for each, filled up with -1.
+"""Ask questions about swizzles and banks, with a row of int64 for each answer, padded with -1.
 
-A swizzle is [B, M, S]. What is refused is a row of -1.
+A swizzle is [B, M, S]. A refused operation is a row of -1.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kernelpath.course.labs.layouts import BANKS, LINE_BYTES, VECTOR_BYTES, WORD
 from kernelpath.course.problem import EXACT, Problem
 
 WIDTH = 128
-"""Numbers of an answer."""
+"""The numbers of an answer."""
 
 Question = list[Any]
 
@@ -26,13 +26,13 @@ _LANES = 32
 
 
 def answer(question: Question) -> list[int]:
-    """Raises Refused."""
+    """Compute the answer. Raises Refused."""
     operation, *operands = question
     return _OPERATIONS[operation](*operands)
 
 
 def _swizzled(swizzle: Swizzle, offsets: Sequence[int]) -> list[int]:
-    return [layouts.swizzled(swizzle, offset) for offset in offsets]
+    return [layouts.apply_swizzle(swizzle, offset) for offset in offsets]
 
 
 _OPERATIONS: Mapping[str, Callable[..., list[int]]] = {
@@ -44,7 +44,7 @@ _OPERATIONS: Mapping[str, Callable[..., list[int]]] = {
 
 
 def reference(questions: list[Question], device: str) -> torch.Tensor:
-    """int64, a row of WIDTH numbers for each question."""
+    """Return the answers as int64, a row of WIDTH numbers for each question."""
     rows = []
     for question in questions:
         try:
@@ -66,31 +66,31 @@ def _offsets(rng: random.Random) -> Question:
 
 
 def _composed(rng: random.Random) -> Question:
-    drawn = draws.layout(rng, rng.randint(1, 3))
-    while drawn.size > WIDTH:
-        drawn = draws.layout(rng, rng.randint(1, 3))
-    return ["compose", _swizzle(rng, rng.random() < 0.1), str(drawn)]
+    layout = draws.layout(rng, rng.randint(1, 3))
+    while layout.size > WIDTH:
+        layout = draws.layout(rng, rng.randint(1, 3))
+    return ["compose", _swizzle(rng, rng.random() < 0.1), str(layout)]
 
 
 def _request(rng: random.Random) -> Question:
-    """One that a kernel makes: lanes down a column or along a row of a padded or swizzled tile, a broadcast, or any.
+    """Generate a request of a kernel: lanes along a column or row of a padded or swizzled tile, a broadcast, or any.
 
-    Of wider accesses each lane has its own, because neighbors that share theirs are served in a way of their own.
+    In wider accesses each lane has its own address, because hardware serves neighbors with equal addresses differently.
     """
     width = rng.choice((WORD_BYTES, WORD_BYTES, 2 * WORD_BYTES, VECTOR_BYTES))
     pitch = rng.choice((1, 2, 4, 8, 16, 32, 33, 40, 64)) * rng.choice((1, 1, 3))
     swizzle = (rng.randint(0, 3), rng.randint(0, 2), 3)
-    most = BANKS * LINE_BYTES // width
+    max_words = BANKS * LINE_BYTES // width
     kind = rng.choice(("stride", "swizzled", "any", "tile"))
     if kind == "any":
-        places = rng.sample(range(most), _LANES)
+        places = rng.sample(range(max_words), _LANES)
     elif kind == "tile":
         down = rng.choice((4, 8, 16))
         places = [lane % down * max(pitch, _LANES // down) + lane // down for lane in range(_LANES)]
     else:
         places = [lane * pitch for lane in range(_LANES)]
     if kind == "swizzled":
-        places = [layouts.swizzled(swizzle, place) for place in places]
+        places = [layouts.apply_swizzle(swizzle, place) for place in places]
     if width == WORD_BYTES and rng.random() < 0.3:
         shared = rng.choice((2, 4, 8))
         places = [places[lane // shared * shared] for lane in range(_LANES)]
@@ -102,7 +102,7 @@ def _tile(rng: random.Random) -> Question:
     return ["choose", VECTOR_BYTES * 2 ** rng.randint(1, 6) // element_bytes, element_bytes]
 
 
-_DRAWN: Mapping[str, Callable[[random.Random], Question]] = {
+_GENERATORS: Mapping[str, Callable[[random.Random], Question]] = {
     "swizzle": _offsets,
     "compose": _composed,
     "wavefronts": _request,
@@ -111,13 +111,13 @@ _DRAWN: Mapping[str, Callable[[random.Random], Question]] = {
 
 
 def inputs(rng: torch.Generator, questions: str, count: int) -> tuple[list[Question], str]:
-    """So many questions of a kind, and the device of the answers."""
+    """Return so many questions of a kind, and the device of the answers."""
     generator = draws.source(rng)
-    return [_DRAWN[questions](generator) for _ in range(count)], rng.device.type
+    return [_GENERATORS[questions](generator) for _ in range(count)], rng.device.type
 
 
 def complaint(inputs: Sequence[Any], outputs: Sequence[torch.Tensor]) -> str | None:
-    """The first question that is answered wrongly, and in what the answer differs."""
+    """Describe the first wrong answer, and its difference from the right one."""
     questions, _ = inputs
     expected = reference(*inputs)
     wrong = (outputs[0] != expected).any(1).nonzero().flatten().tolist()
@@ -125,32 +125,35 @@ def complaint(inputs: Sequence[Any], outputs: Sequence[torch.Tensor]) -> str | N
         return None
     row = wrong[0]
     place = int((outputs[0][row] != expected[row]).nonzero()[0])
-    found, right = (one[row].tolist() for one in (outputs[0], expected))
-    return f"{len(wrong)} of {len(questions)} answers are wrong. {_told(questions[row], place, found, right)}"
+    submitted, expected_row = (rows[row].tolist() for rows in (outputs[0], expected))
+    difference = _describe_difference(questions[row], place, submitted, expected_row)
+    return f"{len(wrong)} of {len(questions)} answers are wrong. {difference}"
 
 
-def _told(question: Question, place: int, found: list[int], right: list[int]) -> str:
+def _describe_difference(question: Question, index: int, submitted: list[int], expected: list[int]) -> str:
     match question:
         case ["swizzle" | "compose", swizzle, operand]:
             name = f"S<{','.join(map(str, swizzle))}>"
-            if right[0] < 0:
+            if expected[0] < 0:
                 return f"{name} returned offsets, expected a ValueError: its bits overlap"
-            if found[0] < 0:
+            if submitted[0] < 0:
                 return f"{name} was refused, but its bits do not overlap"
-            where = f"{name} of {operand[place]}" if isinstance(operand, list) else f"{name} o {operand} at {place}"
-            return f"{where}: {found[place]} ({found[place]:b}), expected {right[place]} ({right[place]:b})"
+            where = f"{name} of {operand[index]}" if isinstance(operand, list) else f"{name} o {operand} at {index}"
+            return (
+                f"{where}: {submitted[index]} ({submitted[index]:b}), expected {expected[index]} ({expected[index]:b})"
+            )
         case ["wavefronts", addresses, width]:
-            return f"{width} bytes at each of {addresses}: {found[0]} wavefronts, expected {right[0]}"
+            return f"{width} bytes at each of {addresses}: {submitted[0]} wavefronts, expected {expected[0]}"
         case [_, columns, element_bytes]:
             tile = f"rows of {columns} elements of {words.count(element_bytes, 'byte')}"
-            return f"{tile}: S<{','.join(map(str, found[:3]))}>, expected S<{','.join(map(str, right[:3]))}>"
+            return f"{tile}: S<{','.join(map(str, submitted[:3]))}>, expected S<{','.join(map(str, expected[:3]))}>"
     raise AssertionError(question)
 
 
 PROBLEM = Problem(
     inputs=inputs,
     cases=tuple(
-        {"questions": questions, "count": count} for questions, count in zip(_DRAWN, (40, 40, 80, 30), strict=True)
+        {"questions": questions, "count": count} for questions, count in zip(_GENERATORS, (40, 40, 80, 30), strict=True)
     ),
     vary=("count",),
     reference=reference,

@@ -10,25 +10,26 @@ LARGE = 256.0
 
 
 def inputs(rng: torch.Generator, world: int, n: int, dtype: str) -> tuple[torch.Tensor, int]:
-    """world vectors of n elements, one after another, and world."""
+    """Return `world` vectors of n elements, one after another, and world."""
     return torch.randn(world * n, generator=rng, device=rng.device).to(getattr(torch, dtype)), world
 
 
 def reference(x: torch.Tensor, world: int) -> torch.Tensor:
-    """Every rank has the sum."""
+    """Return the sum for every rank."""
     return x.double().view(world, -1).sum(0).repeat(world)
 
 
 def extreme(rng: torch.Generator, x: torch.Tensor, world: int) -> None:
-    """Large values that cancel. All sums are multiples of 1/8 that float32 holds exactly, in any order."""
+    """Set large values that cancel. All sums are multiples of 1/8 that float32 holds exactly, in any order."""
     x.mul_(8).round_().div_(8)
     rows = x.view(world, -1)
     if world > 2:
-        rows[0], rows[2] = LARGE, -LARGE
+        rows[0] = LARGE
+        rows[2] = -LARGE
 
 
 def rounded_at_each_step(x: torch.Tensor, world: int) -> torch.Tensor:
-    """As if sums were kept in bfloat16."""
+    """Keep the sums in bfloat16."""
     rows = x.bfloat16().view(world, -1)
     total = rows[0]
     for row in rows[1:]:

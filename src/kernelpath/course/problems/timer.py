@@ -20,7 +20,7 @@ Call = Callable[[], None]
 def inputs(
     rng: torch.Generator, milliseconds: int, jitter_percent: int, cold_calls: int, interrupted_one_in: int
 ) -> tuple[Device, Call, Callable[[], float], str]:
-    """What the timer gets: the call, how to wait for the device, the clock; and the device of the answer."""
+    """Return what the timer gets: the call, a function that waits for the device, the clock; and a device."""
     spread = 0.8 + 0.4 * float(torch.rand((), generator=rng, device=rng.device))
     work = Workload(1e-3 * milliseconds * spread, jitter_percent / 100, cold_calls, interrupted_one_in)
     device = Device(work)

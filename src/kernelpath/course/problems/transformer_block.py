@@ -23,13 +23,13 @@ from kernelpath.course.problem import Case, Problem, Tolerance
 EPS = 1e-6
 
 BASE = 10_000.0
-"""Of the angles by which positions rotate."""
+"""The base of the angles by which positions rotate."""
 
 Outputs = tuple[torch.Tensor, ...]
 
 
 def case(batch: int, tokens: int, width: int, heads: int, kv_heads: int, head: int, hidden: int) -> Case:
-    """A case by its numbers, in bfloat16."""
+    """Return a case by its numbers, in bfloat16."""
     return {
         "batch": batch,
         "tokens": tokens,
@@ -43,7 +43,7 @@ def case(batch: int, tokens: int, width: int, heads: int, kv_heads: int, head: i
 
 
 def angles(tokens: int, head: int, device: torch.device | str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Cosines and sines by which token t rotates the pair (i, i + head / 2): (tokens, head / 2), float32."""
+    """Return cosines and sines that rotate the pair (i, i + head / 2) of token t: (tokens, head / 2), float32."""
     frequency = BASE ** -(torch.arange(0, head, 2, device=device, dtype=torch.float64) / head)
     angle = torch.arange(tokens, device=device, dtype=torch.float64)[:, None] * frequency
     return angle.cos().float(), angle.sin().float()
@@ -60,7 +60,7 @@ def inputs(
     hidden: int,
     dtype: str = "bfloat16",
 ) -> tuple[torch.Tensor | int, ...]:
-    """Weights keep their products' deviation near 1. The gradients of out and s have mean 1."""
+    """Scale the weights so that their products' deviation is near 1. The gradients of out and s have mean 1."""
 
     def stream(mean: float, large: int) -> torch.Tensor:
         return draw.normal(rng, batch, tokens, width, dtype=dtype, large=large, mean=mean)
@@ -70,10 +70,15 @@ def inputs(
         return values.mul_(columns**-0.5).to(getattr(torch, dtype))
 
     rows = (heads + 2 * kv_heads) * head
-    x, residual, dout, ds = stream(0, 0), stream(0, 0), stream(1, 0), stream(1, 0)
+    x = stream(0, 0)
+    residual = stream(0, 0)
+    dout = stream(1, 0)
+    ds = stream(1, 0)
     norms = [draw.normal(rng, width, dtype=dtype, large=0) for _ in range(2)]
-    wqkv, wo = weight(rows, width), weight(width, heads * head)
-    wgu, wdown = weight(2 * hidden, width), weight(width, hidden)
+    wqkv = weight(rows, width)
+    wo = weight(width, heads * head)
+    wgu = weight(2 * hidden, width)
+    wdown = weight(width, hidden)
     cos, sin = angles(tokens, head, rng.device)
     return x, residual, norms[0], wqkv, wo, norms[1], wgu, wdown, cos, sin, dout, ds, heads, kv_heads
 
@@ -93,15 +98,15 @@ def forward(
     kv_heads: int,
     eps: float = EPS,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """out and s in torch's operators, which autograd and torch.compile know, in the dtype of x."""
+    """Compute out and s in torch's operators, for autograd and torch.compile, in the dtype of x."""
     batch, tokens, width = x.shape
     h = x + residual
     n = F.rms_norm(h, (width,), norm1, eps)
     head = wqkv.shape[0] // (heads + 2 * kv_heads)
     qkv = F.linear(n, wqkv).view(batch, tokens, heads + 2 * kv_heads, head)
     q, k, v = qkv.split((heads, kv_heads, kv_heads), dim=2)
-    q, k = (rotated(one, cos, sin) for one in (q, k))
-    q, k, v = (one.transpose(1, 2) for one in (q, k, v))
+    q, k = (rotated(tensor, cos, sin) for tensor in (q, k))
+    q, k, v = (tensor.transpose(1, 2) for tensor in (q, k, v))
     mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=heads != kv_heads)
     s = h + F.linear(mixed.transpose(1, 2).reshape(batch, tokens, heads * head), wo)
     gate, up = F.linear(F.rms_norm(s, (width,), norm2, eps), wgu).chunk(2, dim=-1)
@@ -109,11 +114,11 @@ def forward(
 
 
 def rotated(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """x of shape (batch, tokens, heads, head), each pair (i, i + head / 2) turned by its token's angle."""
-    wide = torch.promote_types(x.dtype, torch.float32)
-    left, right = x.to(wide).chunk(2, dim=-1)
-    cos, sin = (one.to(wide)[:, None, :] for one in (cos, sin))
-    return torch.cat((left * cos - right * sin, right * cos + left * sin), dim=-1).to(x.dtype)
+    """Rotate each pair (i, i + head / 2) of x, (batch, tokens, heads, head), by its token's angle."""
+    compute_dtype = torch.promote_types(x.dtype, torch.float32)
+    first_half, second_half = x.to(compute_dtype).chunk(2, dim=-1)
+    cos, sin = (angle.to(compute_dtype)[:, None, :] for angle in (cos, sin))
+    return torch.cat((first_half * cos - second_half * sin, second_half * cos + first_half * sin), dim=-1).to(x.dtype)
 
 
 def step(
@@ -133,36 +138,36 @@ def step(
     kv_heads: int,
     eps: float = EPS,
 ) -> Outputs:
-    """out, s and the gradients of x, norm1, wqkv, wo, norm2, wgu and wdown by autograd, in the dtype of x."""
-    leaves = [one.detach().requires_grad_() for one in (x, norm1, wqkv, wo, norm2, wgu, wdown)]
+    """Return out, s and the gradients of x, norm1, wqkv, wo, norm2, wgu and wdown by autograd, in the dtype of x."""
+    leaves = [tensor.detach().requires_grad_() for tensor in (x, norm1, wqkv, wo, norm2, wgu, wdown)]
     with torch.enable_grad():
         x, norm1, wqkv, wo, norm2, wgu, wdown = leaves
-        made = forward(x, residual, norm1, wqkv, wo, norm2, wgu, wdown, cos, sin, heads, kv_heads, eps)
-    gradients = torch.autograd.grad(made, leaves, (dout, ds))
-    return *(one.detach() for one in made), *gradients
+        outputs = forward(x, residual, norm1, wqkv, wo, norm2, wgu, wdown, cos, sin, heads, kv_heads, eps)
+    gradients = torch.autograd.grad(outputs, leaves, (dout, ds))
+    return *(tensor.detach() for tensor in outputs), *gradients
 
 
-def reference(*given: Any, eps: float = EPS) -> Outputs:
-    wide = (one.double() if isinstance(one, torch.Tensor) else one for one in given)
-    return step(*wide, eps)  # type: ignore[arg-type, call-arg]
+def reference(*inputs: Any, eps: float = EPS) -> Outputs:
+    wide_inputs = (value.double() if isinstance(value, torch.Tensor) else value for value in inputs)
+    return step(*wide_inputs, eps)  # type: ignore[arg-type, call-arg]
 
 
-def without_eps(*given: Any) -> Outputs:
-    return reference(*given, eps=0.0)
+def without_eps(*inputs: Any) -> Outputs:
+    return reference(*inputs, eps=0.0)
 
 
-def extreme(rng: torch.Generator, x: torch.Tensor, residual: torch.Tensor, *others: Any) -> None:
-    """Tokens so small that eps counts: all of them, as the gradient of one such token would outweigh all others.
+def extreme(rng: torch.Generator, x: torch.Tensor, residual: torch.Tensor, *further: Any) -> None:
+    """Set all tokens so small that eps counts; the gradient of a single such token would outweigh all others.
 
     The gradients of out and s are small as well, else dx would leave the range of float16.
     """
-    *_, dout, ds, _, _ = others
+    *_, dout, ds, _, _ = further
     for small, by in ((x, 1e-3), (residual, 1e-3), (dout, 2**-6), (ds, 2**-6)):
         small *= by
 
 
 def parameters(width: int, heads: int, kv_heads: int, head: int, hidden: int) -> int:
-    """Elements of the four matrices."""
+    """Return the elements of the four matrices."""
     return width * ((2 * heads + 2 * kv_heads) * head + 3 * hidden)
 
 
@@ -176,7 +181,7 @@ def compulsory_bytes(
     hidden: int,
     dtype: str = "bfloat16",
 ) -> int:
-    """x, residual and both upstream gradients read, out, s and dx written; weights read, their gradients written."""
+    """Count x, residual and both upstream gradients read, out, s and dx written, and weights and gradients."""
     stream = 7 * batch * tokens * width
     weights = parameters(width, heads, kv_heads, head, hidden) + 2 * width
     return 2 * (stream + 2 * weights) + 4 * tokens * head
@@ -192,7 +197,7 @@ def flops(
     hidden: int,
     dtype: str = "bfloat16",
 ) -> int:
-    """Each matrix takes part in three products; causal attention makes two forward and five backward, half of each."""
+    """Count three GEMMs per matrix; causal attention has two forward and five backward, half of each."""
     products = 6 * batch * tokens * parameters(width, heads, kv_heads, head, hidden)
     return products + 7 * batch * heads * head * tokens * (tokens + 1)
 

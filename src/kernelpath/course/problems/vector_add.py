@@ -9,8 +9,9 @@ from kernelpath.course.problem import Problem, Tolerance
 
 
 def inputs(rng: torch.Generator, n: int, offset: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-    """Two vectors of n elements: x begins `offset` elements into its storage, y twice as far into its own."""
-    x, y = draw.normal(rng, n + offset), draw.normal(rng, n + 2 * offset)
+    """Return two vectors of n elements: x begins `offset` elements into its storage, y twice as far into its own."""
+    x = draw.normal(rng, n + offset)
+    y = draw.normal(rng, n + 2 * offset)
     return x[offset:], y[2 * offset :]
 
 
@@ -19,8 +20,10 @@ def reference(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 def extreme(rng: torch.Generator, x: torch.Tensor, y: torch.Tensor) -> None:
-    """Infinities and NaN, which a sum keeps, and sums that cancel but for a few bits; as fast math is allowed, no
-    denormals."""
+    """Set infinities and NaN, which a sum keeps, and sums that cancel except for a few bits.
+
+    There are no denormals, as fast math is allowed.
+    """
     y[::3] = x[::3] * -(1 + 2**-20)
     for tensor in (x, y):
         draw.any_bits_(rng, tensor, denormal=False)

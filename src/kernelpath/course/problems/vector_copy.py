@@ -7,14 +7,16 @@ import torch
 from kernelpath.course import draw
 from kernelpath.course.problem import BYTES, EXACT, Problem
 
-MOST = (1 << 31) - 1
-"""Elements: what an extent of a CuTe tensor can be."""
+MAX_EXTENT = (1 << 31) - 1
+"""The largest extent of a CuTe tensor, in elements."""
 
 
 def inputs(rng: torch.Generator, n: int, offset: int, dtype: str) -> tuple[torch.Tensor]:
-    """A vector of n elements that begins `offset` elements into its storage; MOST of them are on torch's meta device
-    and have no values."""
-    if n == MOST:
+    """Return a vector of n elements that begins `offset` elements into its storage.
+
+    MAX_EXTENT elements are on torch's meta device and have no values.
+    """
+    if n == MAX_EXTENT:
         return (torch.empty(n + offset, dtype=getattr(torch, dtype), device="meta")[offset:],)
     return (draw.normal(rng, n + offset, dtype=dtype)[offset:],)
 
@@ -36,7 +38,7 @@ PROBLEM = Problem(
         {"n": 100_003, "offset": 0, "dtype": "bfloat16"},
     ),
     vary=("n",),
-    far=({"n": MOST, "offset": 0, "dtype": "float32"},),
+    far=({"n": MAX_EXTENT, "offset": 0, "dtype": "float32"},),
     reference=reference,
     tolerance={"float32": EXACT, "bfloat16": EXACT},
     compulsory_bytes=lambda n, offset, dtype: 2 * BYTES[dtype] * n,

@@ -9,7 +9,7 @@ from kernelpath.course.problem import Problem, Tolerance
 
 
 def inputs(rng: torch.Generator, n: int) -> tuple[torch.Tensor]:
-    """Positive values, so that the sum is the sum of the magnitudes, which the error of any order is relative to."""
+    """Generate positive values, so that the sum equals the sum of the magnitudes, which bounds any error."""
     x = draw.normal(rng, n)
     return (x if x.is_meta else x.abs_(),)
 
@@ -19,7 +19,7 @@ def reference(x: torch.Tensor) -> torch.Tensor:
 
 
 def extreme(rng: torch.Generator, x: torch.Tensor) -> None:
-    """By the length modulo 4: huge values, an infinity, infinities of both signs or a NaN, integers that cancel."""
+    """Set, by the length modulo 4: huge values, an infinity, two infinities or a NaN, integers that cancel."""
     n = x.numel()
     first, second = torch.randint(n, (2,), generator=rng, device=rng.device).tolist()
     if n % 4 == 0:
@@ -27,28 +27,30 @@ def extreme(rng: torch.Generator, x: torch.Tensor) -> None:
     elif n % 4 == 1:
         x[first] = -torch.inf
     elif n % 4 == 2:
-        x[second], x[first] = torch.inf, -torch.inf
+        x[second] = torch.inf
+        x[first] = -torch.inf
         x[second] = x[second] if second != first else torch.nan
     else:
         x.copy_(cancelling(rng, n))
 
 
 def cancelling(rng: torch.Generator, n: int) -> torch.Tensor:
-    """Integers of both signs whose sum is 1, with zeros of both signs and denormals among them. n: odd.
+    """Return integers of both signs whose sum is 1, with zeros of both signs and denormals, for odd n.
 
     The magnitudes sum to less than 2**24, so that float32 adds them exactly, in any order.
     """
     half = torch.randint(1, (1 << 23) // n + 2, (n // 2,), generator=rng, device=rng.device).float()
-    half[::7], half[1::7] = 0, 1e-40
+    half[::7] = 0
+    half[1::7] = 1e-40
     values = torch.cat([torch.ones(1, device=rng.device), half, -half])
     return values[torch.randperm(n, generator=rng, device=rng.device)]
 
 
 def unordered(rng: torch.Generator, x: torch.Tensor) -> None:
-    """Three huge values and their opposites: what a float64 sum holds when it meets one of them, it loses."""
+    """Set three huge values and their negatives, which make a float64 sum lose all other terms."""
     pairs = min(3, x.numel() // 2)
-    places = torch.randperm(x.numel(), generator=rng, device=rng.device)[: 2 * pairs]
-    x[places] = 2.0**100 * torch.tensor([1.0, -1.0], device=rng.device).repeat(pairs)
+    indices = torch.randperm(x.numel(), generator=rng, device=rng.device)[: 2 * pairs]
+    x[indices] = 2.0**100 * torch.tensor([1.0, -1.0], device=rng.device).repeat(pairs)
 
 
 PROBLEM = Problem(

@@ -1,4 +1,4 @@
-"""Recordings of profilers: how they are read, what is found in them, and how they are varied for grading.
+"""Read recordings of profilers, find facts in them, and vary them for grading.
 
 chrome      torch.profiler's Chrome trace, which Perfetto opens
 ncu         Nsight Compute's CSV of raw metrics
@@ -19,11 +19,11 @@ from msgspec import Struct
 Plain = bool | int | float | str | None
 Fact = Plain | Sequence[Plain] | Mapping[str, Plain]
 Facts = Mapping[str, Fact]
-"""What a report says, by name."""
+"""The facts of a report, by name."""
 
 
 class Malformed(ValueError):
-    """A file is not what its tool writes. The message is a sentence that says what is wrong with it."""
+    """A file is not in its tool's format. The message is a sentence that says what is wrong with the file."""
 
 
 class TraceFile(Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""torch.profiler's Chrome trace: kernels and copies on the GPU, the calls that launched them, and named ranges.
+"""Parse torch.profiler's Chrome trace: kernels and copies on the GPU, the calls that launched them, and named ranges.
 
 Times are microseconds on one clock for host and GPU. Format: "Trace Event Format" of the Chromium project; the
 categories and arguments are those of PyTorch's profiler (Kineto).
@@ -20,7 +20,11 @@ RANGE = "user_annotation"
 
 @dataclass(frozen=True)
 class Activity:
-    """A kernel or a copy on the GPU. correlation: the number that it shares with the call that launched it."""
+    """A kernel or a copy on the GPU.
+
+    Attributes:
+        correlation: The number that it shares with the call that launched it.
+    """
 
     name: str
     category: str
@@ -47,7 +51,11 @@ class Range:
 
 @dataclass(frozen=True)
 class Timeline:
-    """What a trace holds, in the order of start. calls: thread and time of each launch, by its correlation."""
+    """The contents of a trace, sorted by start.
+
+    Attributes:
+        calls: Thread and time of each launch, by its correlation.
+    """
 
     activities: Sequence[Activity]
     ranges: Sequence[Range]
@@ -55,16 +63,20 @@ class Timeline:
 
     @property
     def kernels(self) -> Sequence[Activity]:
-        return [one for one in self.activities if one.category == "kernel"]
+        return [activity for activity in self.activities if activity.category == "kernel"]
 
     def range_of(self, activity: Activity) -> Range | None:
-        """The innermost range that was open on the launching thread; None outside of all, or for an unknown call."""
+        """Return the innermost range that was open on the launching thread; None without one."""
         thread, time = self.calls.get(activity.correlation, (None, 0.0))
-        around = [one for one in self.ranges if one.thread == thread and one.start <= time <= one.end]
-        return max(around, key=lambda one: (one.start, -one.end), default=None)
+        enclosing = [
+            candidate
+            for candidate in self.ranges
+            if candidate.thread == thread and candidate.start <= time <= candidate.end
+        ]
+        return max(enclosing, key=lambda candidate: (candidate.start, -candidate.end), default=None)
 
     def gaps(self) -> Iterator[tuple[float, float]]:
-        """The spans between the first activity's start and the last one's end in which nothing runs on the GPU."""
+        """Yield the spans between the first start and the last end in which nothing runs on the GPU."""
         busy_until = self.activities[0].end
         for activity in self.activities[1:]:
             if activity.start > busy_until:
@@ -73,7 +85,7 @@ class Timeline:
 
 
 def read(content: bytes) -> Timeline:
-    """Raises Malformed where it is no trace, or one without a kernel."""
+    """Parse a trace. Raises Malformed if it is no trace, or one without a kernel."""
     complete = [event for event in events_of(content) if event.get("ph") == "X"]
     try:
         activities = [_activity(event) for event in complete if event.get("cat") in ON_GPU]
@@ -89,19 +101,19 @@ def read(content: bytes) -> Timeline:
         }
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise Malformed(f"an event of the trace has no usable {error}; record it again with torch.profiler") from error
-    if not any(one.category == "kernel" for one in activities):
+    if not any(entry.category == "kernel" for entry in activities):
         raise Malformed("the trace holds no kernel; record it with ProfilerActivity.CUDA, on a GPU")
-    activities.sort(key=lambda one: (one.start, one.end))
-    return Timeline(activities, sorted(ranges, key=lambda one: one.start), calls)
+    activities.sort(key=lambda entry: (entry.start, entry.end))
+    return Timeline(activities, sorted(ranges, key=lambda entry: entry.start), calls)
 
 
 def events_of(content: bytes) -> list[dict[str, Any]]:
-    """The events of a Chrome trace, in the order of the file. Raises Malformed."""
+    """Return the events of a Chrome trace, in the order of the file. Raises Malformed."""
     try:
         document = json.loads(content)
     except (ValueError, RecursionError) as error:
-        said = "it is empty" if not content.strip() else f"it is cut off or no JSON: {error}"
-        raise Malformed(f"the trace cannot be read: {said}") from error
+        reason = "it is empty" if not content.strip() else f"it is cut off or no JSON: {error}"
+        raise Malformed(f"the trace cannot be read: {reason}") from error
     events = document.get("traceEvents") if isinstance(document, dict) else document
     if not isinstance(events, list) or not all(isinstance(event, dict) for event in events):
         raise Malformed("the file is JSON, but has no list traceEvents, as a Chrome trace has")
@@ -109,7 +121,8 @@ def events_of(content: bytes) -> list[dict[str, Any]]:
 
 
 def _activity(event: dict[str, Any]) -> Activity:
-    start, arguments = float(event["ts"]), event["args"]
+    start = float(event["ts"])
+    arguments = event["args"]
     return Activity(
         name=str(event["name"]),
         category=event["cat"],

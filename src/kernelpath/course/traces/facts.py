@@ -1,4 +1,4 @@
-"""Ten facts about the longest launch of a recording, as each of four tools knows them; None where it cannot know."""
+"""Report ten facts about the longest launch of a recording, as each of four tools knows them, else None."""
 
 from __future__ import annotations
 
@@ -21,14 +21,20 @@ _NCU = {
     "occupancy": "sm__warps_active.avg.pct_of_peak_sustained_active",
     "tensor": ncu.TENSOR,
 }
-_READ, _WRITTEN = "dram__bytes_read.sum", "dram__bytes_write.sum"
+_READ = "dram__bytes_read.sum"
+_WRITTEN = "dram__bytes_write.sum"
 _SECTORS = "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"
 _REQUESTS = "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum"
 
 
 @dataclass(frozen=True)
 class Longest:
-    """The longest launch. occupancy, tensor: percent."""
+    """The longest launch.
+
+    Attributes:
+        occupancy: Percent.
+        tensor: Percent.
+    """
 
     kernel: str
     nanoseconds: float
@@ -43,15 +49,17 @@ class Longest:
 
 
 def of(file: TraceFile, tool: str) -> Facts:
-    """By the tool that wrote the file. Raises traces.Malformed, and KeyError for another tool."""
+    """Return the facts, by the tool that wrote the file. Raises traces.Malformed, and KeyError for another tool."""
     return asdict(READERS[tool](file.content))
 
 
 def _ncu(content: bytes) -> Longest:
-    launch = max(ncu.read(content, [*_NCU.values(), _READ, _WRITTEN]), key=lambda one: one.metrics[ncu.DURATION])
+    launch = max(
+        ncu.read(content, [*_NCU.values(), _READ, _WRITTEN]), key=lambda candidate: candidate.metrics[ncu.DURATION]
+    )
     metrics = launch.metrics
     stalls = {match[1]: metrics[name] for name in metrics if (match := ncu.STALL.fullmatch(name))}
-    stalls.pop("selected", None)  # these warps issue
+    stalls.pop("selected", None)  # selected warps issue; they do not stall
     requests = metrics.get(_REQUESTS, 0)
     return Longest(
         kernel=launch.name,
@@ -68,24 +76,24 @@ def _ncu(content: bytes) -> Longest:
 
 
 def _nsys(content: bytes) -> Longest:
-    kernel = max(nsys.read(content), key=lambda one: one.nanoseconds)
+    kernel = max(nsys.read(content), key=lambda candidate: candidate.nanoseconds)
     return Longest(kernel.name, kernel.nanoseconds, kernel.blocks, kernel.threads, kernel.registers)
 
 
 def _perfetto(content: bytes) -> Longest:
-    kernel = max(chrome.read(content).kernels, key=lambda one: one.duration)
-    of = kernel.arguments
+    kernel = max(chrome.read(content).kernels, key=lambda candidate: candidate.duration)
+    arguments = kernel.arguments
     return Longest(
         kernel=kernel.name,
         nanoseconds=1e3 * kernel.duration,
-        blocks=math.prod(of["grid"]),
-        threads=math.prod(of["block"]),
-        registers=int(of["registers per thread"]),
+        blocks=math.prod(arguments["grid"]),
+        threads=math.prod(arguments["block"]),
+        registers=int(arguments["registers per thread"]),
     )
 
 
 def _rocprof(content: bytes) -> Longest:
-    dispatch = max(rocprof.read(content), key=lambda one: one.nanoseconds)
+    dispatch = max(rocprof.read(content), key=lambda candidate: candidate.nanoseconds)
     counters = dispatch.counters
     sizes = [counters[name] for name in ("FETCH_SIZE", "WRITE_SIZE") if name in counters]
     return Longest(

@@ -1,7 +1,7 @@
-"""The modules that Inductor writes: what each launches, what is fused there, and why the next launch is not.
+"""Parse the modules that Inductor writes: what each launches, what is fused there, and why the next launch is not.
 
-A file holds a module for each graph, behind a line `# graph 1 of 2`. Comments above a launch name the operators of the
-program that it stands for.
+A file holds a module for each graph, after a line `# graph 1 of 2`. Comments above a launch name the operators of the
+program that the launch implements.
 """
 
 from __future__ import annotations
@@ -28,21 +28,27 @@ BYTES = {
 MOVES = frozenset(
     ("clone", "copy", "expand", "permute", "select", "slice", "squeeze", "t", "transpose", "unsqueeze", "view")
 )
-"""Operators that compute nothing: what is made of these alone is a copy in another layout."""
+"""Operators without arithmetic. A launch of these alone copies to another layout."""
 
 _GRAPH = re.compile(r"^# graph \d+ of \d+$", re.M)
 _HEURISTIC = re.compile(r"^@triton_heuristics\.(\w+)\(.*?^def (\w+)\(([^)]*)\)", re.M | re.S)
 _ALLOCATED = re.compile(r"^\s*(buf\d+) = empty_strided_\w+\(\(([^)]*)\), \([^)]*\), torch\.(\w+)\)")
-_RENAMED = re.compile(r"^\s*(buf\d+) = (?:reinterpret_tensor\()?(buf\d+)\b")
+_ALIAS = re.compile(r"^\s*(buf\d+) = (?:reinterpret_tensor\()?(buf\d+)\b")
 _LAUNCH = re.compile(r"^\s*(?:(buf\d+) = )?(?:(triton_\w+)\.run|(extern_kernels\.\w+|torch\.ops\.[\w.]+))\((.*)\)$")
-_ORIGINAL = re.compile(r"^\s*# Topologically Sorted Source Nodes: .*Original ATen: \[(.*)\]$")
+_ORIGINAL_OPERATORS = re.compile(r"^\s*# Topologically Sorted Source Nodes: .*Original ATen: \[(.*)\]$")
 _BUFFER = re.compile(r"\bbuf\d+\b")
 _NAMES = re.compile(r"\b(?:buf|arg)\d+(?:_1)?\b|\btriton_\w+?_\d+\b")
 
 
 @dataclass(frozen=True)
 class Launch:
-    """A kernel's launch. kind: Inductor's name for the shape of a kernel, or "extern". reads, writes: buffers."""
+    """The launch of a kernel.
+
+    Attributes:
+        kind: Inductor's name for the shape of a kernel, or "extern".
+        reads: The buffers that the kernel reads.
+        writes: The buffers that the kernel writes.
+    """
 
     kernel: str
     kind: str
@@ -68,79 +74,86 @@ class Graph:
 
 
 def graphs(text: str) -> list[Graph]:
-    """Every module of a file. Raises Malformed."""
-    found = modules(text)
-    if not found:
+    """Parse every module of a file. Raises Malformed."""
+    module_texts = modules(text)
+    if not module_texts:
         raise Malformed("this is not what Inductor writes: there is no line `# graph 1 of 1`")
-    return [_graph(module) for module in found]
+    return [_graph(module) for module in module_texts]
 
 
 def modules(text: str) -> list[str]:
-    """The modules of a file."""
+    """Return the modules of a file."""
     return [module.strip("\n") for module in _GRAPH.split(text)[1:]]
 
 
 def joined(modules: Sequence[str]) -> str:
-    """A file of these modules."""
+    """Return a file of these modules."""
     return "\n".join(f"# graph {number} of {len(modules)}\n{module}\n" for number, module in enumerate(modules, 1))
 
 
 def of(text: str) -> Facts:
-    """The facts of the report."""
-    found = graphs(text)
-    launches = [launch for graph in found for launch in graph.launches]
+    """Return the facts of the report."""
+    parsed = graphs(text)
+    launches = [launch for graph in parsed for launch in graph.launches]
     return {
-        "graphs": len(found),
+        "graphs": len(parsed),
         "kernels": [launch.kernel for launch in launches],
         "kinds": [launch.kind for launch in launches],
         "operators": [", ".join(launch.operators) for launch in launches],
-        "reasons": list(_reasons(found)),
-        "intermediate_bytes": sum(sum(crossing(graph).values()) for graph in found),
+        "reasons": list(_reasons(parsed)),
+        "intermediate_bytes": sum(sum(crossing(graph).values()) for graph in parsed),
     }
 
 
 def _graph(module: str) -> Graph:
-    kinds = {name: (kind, _parameters(given)) for kind, name, given in _HEURISTIC.findall(module)}
-    graph, operators = Graph(), ""
+    kinds = {name: (kind, _parameters(parameter_list)) for kind, name, parameter_list in _HEURISTIC.findall(module)}
+    graph = Graph()
+    operators = ""
     first_name: dict[str, str] = {}
     for line in module[module.index("def call(") :].splitlines():
-        if original := _ORIGINAL.match(line):
-            operators = original[1]
-        elif allocated := _ALLOCATED.match(line):
-            name, shape, dtype = allocated.groups()
+        if original_operators := _ORIGINAL_OPERATORS.match(line):
+            operators = original_operators[1]
+        elif allocation := _ALLOCATED.match(line):
+            name, shape, dtype = allocation.groups()
             graph.nbytes[name] = math.prod(int(size) for size in shape.split(",") if size.strip()) * BYTES[dtype]
-        elif launched := _LAUNCH.match(line):
-            result, triton, extern, arguments = launched.groups()
+        elif launch_match := _LAUNCH.match(line):
+            result, triton, extern, arguments = launch_match.groups()
             kind, parameters = kinds[triton] if triton else ("extern", [])
             if triton:
                 pairs = list(zip(parameters, _top_level(arguments), strict=False))
-                before = {one for launch in graph.launches for one in launch.writes}
-                found = [(name, first_name.get(one, one)) for name, one in pairs if _BUFFER.fullmatch(one)]
-                writes = {one for name, one in found if "out_ptr" in name}
-                reads = {one for name, one in found if name.startswith("in") and (one not in writes or one in before)}
+                written_before = {buffer for launch in graph.launches for buffer in launch.writes}
+                bound_buffers = [
+                    (name, first_name.get(buffer, buffer)) for name, buffer in pairs if _BUFFER.fullmatch(buffer)
+                ]
+                writes = {buffer for name, buffer in bound_buffers if "out_ptr" in name}
+                reads = {
+                    buffer
+                    for name, buffer in bound_buffers
+                    if name.startswith("in") and (buffer not in writes or buffer in written_before)
+                }
             else:
-                into = [result] if result else re.findall(r"\bout=(buf\d+)", arguments)
-                writes = {first_name.get(one, one) for one in into}
-                reads = {first_name.get(one, one) for one in _BUFFER.findall(arguments)} - writes
-            told = tuple(name.strip().removeprefix("aten.") for name in operators.split(",") if name.strip())
-            graph.launches.append(Launch(triton or extern, kind, told, frozenset(reads), frozenset(writes)))
-        elif alias := _RENAMED.match(line):
+                targets = [result] if result else re.findall(r"\bout=(buf\d+)", arguments)
+                writes = {first_name.get(buffer, buffer) for buffer in targets}
+                reads = {first_name.get(buffer, buffer) for buffer in _BUFFER.findall(arguments)} - writes
+            operator_names = tuple(name.strip().removeprefix("aten.") for name in operators.split(",") if name.strip())
+            graph.launches.append(Launch(triton or extern, kind, operator_names, frozenset(reads), frozenset(writes)))
+        elif alias := _ALIAS.match(line):
             first_name[alias[1]] = first_name.get(alias[2], alias[2])
     return graph
 
 
 def _parameters(signature: str) -> list[str]:
-    return [one.partition(":")[0].strip() for one in signature.split(",")]
+    return [parameter.partition(":")[0].strip() for parameter in signature.split(",")]
 
 
 def _top_level(arguments: str) -> Iterator[str]:
-    """Arguments of a call, of which only names and views of buffers matter: a view counts as its buffer."""
+    """Split the arguments of a call. Only names and views of buffers matter: a view counts as its buffer."""
     plain = re.sub(r"reinterpret_tensor\((\w+), \([^)]*\), \([^)]*\), \d+\)", r"\1", arguments)
-    return (one.strip() for one in plain.split(","))
+    return (argument.strip() for argument in plain.split(","))
 
 
 def crossing(graph: Graph) -> dict[str, int]:
-    """Bytes of the buffers that one launch writes and a later one reads."""
+    """Return the bytes of the buffers that one launch writes and a later one reads."""
     written: set[str] = set()
     read: set[str] = set()
     for launch in graph.launches:
@@ -149,28 +162,28 @@ def crossing(graph: Graph) -> dict[str, int]:
     return {name: graph.nbytes.get(name, 0) for name in sorted(read)}
 
 
-def _reasons(found: Sequence[Graph]) -> Iterator[str]:
-    """Why each launch is not part of one before it."""
-    for number, graph in enumerate(found):
-        for place, launch in enumerate(graph.launches):
-            producers = [one for one in graph.launches[:place] if one.writes & launch.reads]
+def _reasons(parsed: Sequence[Graph]) -> Iterator[str]:
+    """Yield why each launch is not part of an earlier one."""
+    for number, graph in enumerate(parsed):
+        for index, launch in enumerate(graph.launches):
+            producers = [producer for producer in graph.launches[:index] if producer.writes & launch.reads]
             if not launch.extern and MOVES.issuperset(launch.operators):
                 yield "layout"
-            elif place == 0:
+            elif index == 0:
                 yield "graph break" if number else "first"
-            elif launch.extern or any(one.extern for one in producers):
+            elif launch.extern or any(producer.extern for producer in producers):
                 yield "extern"
-            elif any(one.reduces for one in producers):
+            elif any(producer.reduces for producer in producers):
                 yield "reduction"
             else:
                 yield "shape" if producers else "independent"
 
 
-def varied(drawn: random.Random, text: str) -> str:
-    """The same program with other numbers in the names of its buffers and kernels."""
-    offset = drawn.randrange(3, 40)
+def renumber(rng: random.Random, text: str) -> str:
+    """Return the same program with other numbers in the names of its buffers and kernels."""
+    offset = rng.randrange(3, 40)
 
-    def other(match: re.Match[str]) -> str:
+    def shift_number(match: re.Match[str]) -> str:
         return re.sub(r"\d+(?=(?:_1)?$)", lambda number: str(int(number[0]) + offset), match[0])
 
-    return _NAMES.sub(other, text)
+    return _NAMES.sub(shift_number, text)

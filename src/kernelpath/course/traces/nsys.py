@@ -1,7 +1,7 @@
-"""Nsight Systems' SQLite export: kernels with names in a table of strings, in nanoseconds.
+"""Parse Nsight Systems' SQLite export: kernels with names in a table of strings, in nanoseconds.
 
-Source: Nsight Systems, "SQLite Export Schema Reference". What is made here, from another tool's recording, has the
-columns of CUPTI_ACTIVITY_KIND_KERNEL that the schema documents, StringIds, and NVTX_EVENTS.
+Source: Nsight Systems, "SQLite Export Schema Reference". A database written here, from another tool's recording, has
+the columns of CUPTI_ACTIVITY_KIND_KERNEL that the schema documents, StringIds, and NVTX_EVENTS.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ FROM CUPTI_ACTIVITY_KIND_KERNEL JOIN StringIds ON StringIds.id = demangledName
 
 @dataclass(frozen=True)
 class Kernel:
-    """A launch. registers: of a thread."""
+    """A launch; `registers` are per thread."""
 
     name: str
     nanoseconds: float
@@ -49,9 +49,9 @@ class Kernel:
 
 
 def read(content: bytes) -> Sequence[Kernel]:
-    """Raises Malformed."""
+    """Return the kernels. Raises Malformed."""
     try:
-        with _opened(content) as database:
+        with _open_database(content) as database:
             kernels = [Kernel(*row) for row in database.execute(_KERNELS)]
     except sqlite3.Error as error:
         raise Malformed(f"the SQLite export of nsys cannot be read: {error}") from error
@@ -60,8 +60,8 @@ def read(content: bytes) -> Sequence[Kernel]:
     return kernels
 
 
-def written(timeline: Timeline) -> bytes:
-    """A database with the schema above, from the kernels and ranges of a Chrome trace."""
+def export(timeline: Timeline) -> bytes:
+    """Return a database with the schema above, from the kernels and ranges of a Chrome trace."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.sqlite"
         with closing(sqlite3.connect(path)) as database:
@@ -74,23 +74,43 @@ def written(timeline: Timeline) -> bytes:
 def _fill(database: sqlite3.Connection, timeline: Timeline) -> None:
     strings: dict[str, int] = {}
     for kernel in timeline.kernels:
-        of = kernel.arguments
+        arguments = kernel.arguments
         short = kernel.name.partition("<")[0].partition("(")[0].rpartition("::")[2].rpartition(" ")[2]
         names = [strings.setdefault(name, len(strings) + 1) for name in (kernel.name, short)]
         times = (round(1e3 * kernel.start), round(1e3 * kernel.end))
-        place = (int(of.get("device", 0)), int(of.get("context", 1)), kernel.stream, kernel.correlation, 0)
-        shape = (int(of["registers per thread"]), *of["grid"], *of["block"], 0, int(of.get("shared memory", 0)))
-        row = (*times, *place, *names, *shape)
+        location = (
+            int(arguments.get("device", 0)),
+            int(arguments.get("context", 1)),
+            kernel.stream,
+            kernel.correlation,
+            0,
+        )
+        shape = (
+            int(arguments["registers per thread"]),
+            *arguments["grid"],
+            *arguments["block"],
+            0,
+            int(arguments.get("shared memory", 0)),
+        )
+        row = (*times, *location, *names, *shape)
         database.execute(f"INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES ({', '.join('?' * len(row))})", row)
-    for one in timeline.ranges:
-        thread = int(one.thread[1]) if one.thread[1].isdigit() else 0
-        event = (round(1e3 * one.start), round(1e3 * one.end), PUSH_POP_RANGE, one.name, thread, None, 0)
+    for timed_range in timeline.ranges:
+        thread = int(timed_range.thread[1]) if timed_range.thread[1].isdigit() else 0
+        event = (
+            round(1e3 * timed_range.start),
+            round(1e3 * timed_range.end),
+            PUSH_POP_RANGE,
+            timed_range.name,
+            thread,
+            None,
+            0,
+        )
         database.execute("INSERT INTO NVTX_EVENTS VALUES (?, ?, ?, ?, ?, ?, ?)", event)
     database.executemany("INSERT INTO StringIds VALUES (?, ?)", ((id, value) for value, id in strings.items()))
 
 
 @contextmanager
-def _opened(content: bytes) -> Iterator[sqlite3.Connection]:
+def _open_database(content: bytes) -> Iterator[sqlite3.Connection]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.sqlite"
         path.write_bytes(content)

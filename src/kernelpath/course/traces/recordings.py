@@ -1,4 +1,4 @@
-"""The recorded files: those of results/traces, which are compressed, and those of a learner's own folder."""
+"""Read the recorded files: compressed ones in results/traces, and those of a learner's own folder."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from kernelpath.course import registry
 from kernelpath.course.traces import Malformed
 
 FOLDER = Path("results") / "traces"
-TRACE, COUNTERS = "trace.json", "ncu.csv"
+TRACE = "trace.json"
+COUNTERS = "ncu.csv"
 
 
 def folder(recording: str) -> Path:
-    """A recording of ours by its name, or a learner's by its absolute path."""
+    """Return the folder of the course's recording of this name, or of a learner's by its absolute path."""
     return registry.course() / FOLDER / recording
 
 
 def read(recording: str, name: str) -> bytes:
-    """A file of a recording, decompressed. Raises Malformed where it is not there or cut off."""
+    """Read a file of a recording, decompressed. Raises Malformed if it is missing or truncated."""
     path = folder(recording) / name
     packed = path.with_name(f"{name}.gz")
     try:

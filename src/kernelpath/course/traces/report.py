@@ -1,6 +1,6 @@
-"""What limits a training step: the facts that `profile` asks of a Chrome trace and of ncu's counters.
+"""Report what limits a training step: the facts that `profile` requires of a Chrome trace and of ncu's counters.
 
-Each tool demangles kernels' names in its own way, so a kernel of the trace and its counters are found by the order of
+Each tool demangles kernels' names in its own way, so a kernel of the trace and its counters are matched by the order of
 launch, which is the same in two runs of one step.
 """
 
@@ -14,14 +14,17 @@ from kernelpath.course.traces import Facts, Malformed, TraceFile, chrome, ncu
 from kernelpath.course.traces.chrome import Activity, Timeline
 
 BUSY = 60.0
-"""Percent of a unit's peak from which on it bounds a kernel. Source: the rules of ncu's section SpeedOfLight."""
+"""The percentage of a unit's peak from which on the unit bounds a kernel.
+
+Source: the rules of ncu's section SpeedOfLight.
+"""
 
 GAPS = "gaps"
 
 
 @dataclass(frozen=True)
 class Counters:
-    """Percent of the peak: of DRAM, of the busiest unit of the multiprocessors, and of their tensor pipe."""
+    """Percentages of the peak: of DRAM, of the busiest unit of the multiprocessors, and of their tensor pipe."""
 
     dram: float
     sm: float
@@ -41,24 +44,24 @@ Measured = Sequence[tuple[Activity, Counters]]
 
 
 def of(trace: TraceFile, counters: TraceFile) -> Facts:
-    """Raises traces.Malformed."""
+    """Return the facts of the report. Raises traces.Malformed."""
     timeline = chrome.read(trace.content)
     kernels = measured(timeline, ncu.read(counters.content, [ncu.DRAM, ncu.SM, ncu.TENSOR]))
     total: dict[str, float] = defaultdict(float)
     for kernel, _ in kernels:
         total[kernel.name] += kernel.duration
     top = sorted(total, key=lambda name: -total[name])[:3]
-    busy = [_mean([one for one in kernels if one[0].name == name]) for name in top]
-    span = max(one.end for one in timeline.activities) - timeline.activities[0].start
+    busy = [_mean([entry for entry in kernels if entry[0].name == name]) for name in top]
+    span = max(entry.end for entry in timeline.activities) - timeline.activities[0].start
     idle = [end - start for start, end in timeline.gaps()]
     saved = {GAPS: sum(idle), **savings(timeline, kernels)}
     return {
         "kernels": top,
         "microseconds": [total[name] for name in top],
-        "dram_percent": [one.dram for one in busy],
-        "sm_percent": [one.sm for one in busy],
-        "tensor_percent": [one.tensor for one in busy],
-        "bounds": [one.bound for one in busy],
+        "dram_percent": [entry.dram for entry in busy],
+        "sm_percent": [entry.sm for entry in busy],
+        "tensor_percent": [entry.tensor for entry in busy],
+        "bounds": [entry.bound for entry in busy],
         "idle_microseconds": sum(idle),
         "idle_share": sum(idle) / span,
         "longest_gap": max(idle, default=0.0),
@@ -68,8 +71,8 @@ def of(trace: TraceFile, counters: TraceFile) -> Facts:
 
 
 def measured(timeline: Timeline, launches: Sequence[ncu.Launch]) -> Measured:
-    """Raises Malformed where the counters are those of other launches."""
-    kernels = sorted(timeline.kernels, key=lambda one: one.correlation)
+    """Match kernels with their counters. Raises Malformed if the counters are from other launches."""
+    kernels = sorted(timeline.kernels, key=lambda kernel: kernel.correlation)
     if len(kernels) != len(launches):
         raise Malformed(f"the trace has {len(kernels)} kernels and ncu's CSV {len(launches)}; record the same step")
     for kernel, launch in zip(kernels, launches, strict=True):
@@ -83,27 +86,30 @@ def measured(timeline: Timeline, launches: Sequence[ncu.Launch]) -> Measured:
 
 
 def _mean(kernels: Measured) -> Counters:
-    """Weighted by the durations in the trace."""
+    """Return the means, weighted by the durations in the trace."""
     weight = sum(kernel.duration for kernel, _ in kernels)
-    weighted = [[kernel.duration * value for value in (one.dram, one.sm, one.tensor)] for kernel, one in kernels]
+    weighted = [
+        [kernel.duration * value for value in (counters.dram, counters.sm, counters.tensor)]
+        for kernel, counters in kernels
+    ]
     return Counters(*(sum(values) / weight for values in zip(*weighted, strict=True)))
 
 
 def savings(timeline: Timeline, kernels: Measured) -> Mapping[str, float]:
-    """Microseconds that are saved where each occurrence of a range becomes one kernel, by the range's name.
+    """Return the microseconds saved if each occurrence of a range becomes one kernel, by the range's name.
 
-    That kernel takes as long as the longest of those that it replaces. What the tensor cores compute does not become
-    faster by sharing a launch, so a range with a kernel that they bound is left out.
+    That kernel takes as long as the longest of those that it replaces. Sharing a launch does not speed up the tensor
+    cores, so a range with a kernel that they bound is left out.
     """
-    inside: dict[str, dict[chrome.Range, list[float]]] = defaultdict(lambda: defaultdict(list))
-    bound = set()
+    durations_by_range: dict[str, dict[chrome.Range, list[float]]] = defaultdict(lambda: defaultdict(list))
+    tensor_bound = set()
     for kernel, counters in kernels:
-        if (around := timeline.range_of(kernel)) is not None:
-            inside[around.name][around].append(kernel.duration)
+        if (enclosing := timeline.range_of(kernel)) is not None:
+            durations_by_range[enclosing.name][enclosing].append(kernel.duration)
             if counters.bound == "tensor":
-                bound.add(around.name)
+                tensor_bound.add(enclosing.name)
     return {
-        name: sum(sum(durations) - max(durations) for durations in found.values())
-        for name, found in inside.items()
-        if name not in bound
+        name: sum(sum(durations) - max(durations) for durations in occurrences.values())
+        for name, occurrences in durations_by_range.items()
+        if name not in tensor_bound
     }

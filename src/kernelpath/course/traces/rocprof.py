@@ -1,4 +1,4 @@
-"""rocprofv3's counter_collection.csv: a row for each counter of each dispatch, with what the dispatch was.
+"""Parse rocprofv3's counter_collection.csv: a row for each counter of each dispatch, with the dispatch's properties.
 
 Source: ROCprofiler-SDK, "Using rocprofv3", and "MI300 and MI200 series performance counters and metrics". Grid_Size
 counts work-items (threads) and not workgroups. FETCH_SIZE and WRITE_SIZE are kilobytes of 1024, OccupancyPercent and
@@ -23,13 +23,19 @@ COLUMNS = (
     *("SGPR_Count", "Counter_Name", "Counter_Value", "Start_Timestamp", "End_Timestamp"),
 )
 
-SIZES, PERCENT = ("FETCH_SIZE", "WRITE_SIZE"), ("OccupancyPercent", "MfmaUtil")
+SIZES = ("FETCH_SIZE", "WRITE_SIZE")
+PERCENT = ("OccupancyPercent", "MfmaUtil")
 """Derived counters that any recent Instinct GPU has."""
 
 
 @dataclass(frozen=True)
 class Dispatch:
-    """A launch. registers: vector registers of a work-item. counters: by rocprofv3's names."""
+    """A launch.
+
+    Attributes:
+        registers: The vector registers of a work-item.
+        counters: The counters by rocprofv3's names.
+    """
 
     name: str
     nanoseconds: int
@@ -40,17 +46,17 @@ class Dispatch:
 
 
 def read(content: bytes) -> Sequence[Dispatch]:
-    """Raises Malformed."""
+    """Return the dispatches. Raises Malformed."""
     try:
         rows = list(csv.DictReader(io.StringIO(content.decode("utf-8"))))
-        lacking = [name for name in COLUMNS if rows and name not in rows[0]]
-        if lacking:
-            raise Malformed(f"the CSV has no column {lacking[0]}: rocprofv3 writes it into counter_collection.csv")
+        missing = [name for name in COLUMNS if rows and name not in rows[0]]
+        if missing:
+            raise Malformed(f"the CSV has no column {missing[0]}: rocprofv3 writes it into counter_collection.csv")
         counters: dict[str, dict[str, float]] = {}
         for row in rows:
             counters.setdefault(row["Dispatch_Id"], {})[row["Counter_Name"]] = float(row["Counter_Value"])
-        of_dispatch = {row["Dispatch_Id"]: row for row in rows}
-        dispatches = [_dispatch(row, counters[number]) for number, row in of_dispatch.items()]
+        first_rows = {row["Dispatch_Id"]: row for row in rows}
+        dispatches = [_dispatch(row, counters[number]) for number, row in first_rows.items()]
     except Malformed:
         raise
     except (UnicodeDecodeError, csv.Error, ValueError, TypeError, ZeroDivisionError) as error:
@@ -71,21 +77,23 @@ def _dispatch(row: Mapping[str, str], counters: Mapping[str, float]) -> Dispatch
     )
 
 
-def written(rng: random.Random, timeline: Timeline, counters: Sequence[str]) -> bytes:
-    """A CSV with the columns above, of the kernels of a Chrome trace. No counter in it was measured: all are drawn.
+def export(rng: random.Random, timeline: Timeline, counters: Sequence[str]) -> bytes:
+    """Return a CSV with the columns above, of the kernels of a Chrome trace, with random counter values.
 
-    counters: the names of those that it has.
+    Args:
+        counters: The names of the counters.
     """
     rows = []
     numbers = {kernel.name: number for number, kernel in enumerate(timeline.kernels, start=1)}
     for number, kernel in enumerate(timeline.kernels, start=1):
-        threads, blocks = math.prod(kernel.arguments["block"]), math.prod(kernel.arguments["grid"])
+        threads = math.prod(kernel.arguments["block"])
+        blocks = math.prod(kernel.arguments["grid"])
         vectors = -(-int(kernel.arguments["registers per thread"]) // 8) * 8
         dispatch = (number, number, 4, 1, 4711, 4711, threads * blocks, numbers[kernel.name], kernel.name, threads)
         times = (round(1e3 * kernel.start), round(1e3 * kernel.end))
         for name in counters:
-            most = 100.0 if name in PERCENT else 4e3 * kernel.duration
-            rows.append((*dispatch, 0, 0, vectors, 0, 32, name, f"{rng.uniform(0.05, 0.95) * most:.6f}", *times))
+            maximum = 100.0 if name in PERCENT else 4e3 * kernel.duration
+            rows.append((*dispatch, 0, 0, vectors, 0, 32, name, f"{rng.uniform(0.05, 0.95) * maximum:.6f}", *times))
     rng.shuffle(rows)
     text = io.StringIO()
     csv.writer(text, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n").writerows([COLUMNS, *rows])

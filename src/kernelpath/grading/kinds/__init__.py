@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from kernelpath.course.inputs import PLAIN, Variety
+from kernelpath.course.inputs import PLAIN, InputMode
 from kernelpath.course.problem import Case
 from kernelpath.course.registry import Lane
 from kernelpath.course.spec import Exercise
@@ -30,7 +30,7 @@ class Kind(Protocol):
     """True where a second process with other values must launch the same."""
 
     def call(
-        self, runner: Runner, case: Case, seed: int, *, variety: Variety = PLAIN, order: int = 0, label: str = ""
+        self, runner: Runner, case: Case, seed: int, *, variety: InputMode = PLAIN, order: int = 0, label: str = ""
     ) -> Observation:
         """Call the entry on inputs generated from the seed.
 

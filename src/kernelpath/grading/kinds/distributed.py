@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from kernelpath import words
-from kernelpath.course.inputs import PLAIN, Variety
+from kernelpath.course.inputs import PLAIN, InputMode
 from kernelpath.course.labs.fabric import Layers, Log, timeline
 from kernelpath.course.problem import Case
 from kernelpath.grading import compare, ground_truth, network
@@ -106,14 +106,14 @@ class Distributed(Python):
     """Calls an entry on several ranks. The runner of a call is that of rank 0, which owns the others."""
 
     def call(
-        self, runner: Runner, case: Case, seed: int, *, variety: Variety = PLAIN, order: int = 0, label: str = ""
+        self, runner: Runner, case: Case, seed: int, *, variety: InputMode = PLAIN, order: int = 0, label: str = ""
     ) -> Observation:
         """Call the entry twice, once with perturbed messages: a rank's result has to depend on what it receives.
 
         The seed decides which of the two calls comes first, so that no submission can know it.
         """
         assert isinstance(runner, RankRunners)
-        inputs = ground_truth.draw_inputs(self.exercise, case, seed, "cpu", variety)
+        inputs = ground_truth.generate_inputs(self.exercise, case, seed, "cpu", variety)
         inputs_by_rank = split_rows(inputs, case["world"])
         min_bytes = self.exercise.network.least
         needed_bytes = min_bytes(**case) if min_bytes is not None and len(inputs_by_rank) > 1 else 0

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from msgspec.structs import replace as replace_struct
 
-from kernelpath.course.inputs import PLAIN, Variety
+from kernelpath.course.inputs import PLAIN, InputMode
 from kernelpath.course.problem import Case
 from kernelpath.course.registry import Lane
 from kernelpath.course.spec import Exercise
@@ -21,13 +21,13 @@ from kernelpath.grading import ground_truth
 from kernelpath.grading.kinds.python import Python, decode_tensor, process_finding
 from kernelpath.grading.provenance import MUTATED, Observation, check_launches, no_launch_finding, operators_finding
 from kernelpath.grading.traffic import line_traffic
-from kernelpath.lanes.tuning import Chosen
 from kernelpath.line_counters import LineInstructions
 from kernelpath.verdict import Finding, Verdict
 from kernelpath.work import messages
 from kernelpath.work.exception_findings import FAULT_VERDICTS
 from kernelpath.work.runner import Runner, SubmissionFailed
 from kernelpath.work.tensors import dtype_name, storage_bytes, to_bytes
+from warpcheck.frontends.tuning import Chosen
 
 _ENDINGS = {
     **{kind.name: verdict for kind, verdict in FAULT_VERDICTS.items()},
@@ -56,7 +56,7 @@ class Kernel(Python):
             result.operators, result.launches, self.exercise.entry
         )
 
-    def _make_request(self, inputs: Sequence[Any], case: Case, seed: int, variety: Variety) -> messages.WorkerRequest:
+    def _make_request(self, inputs: Sequence[Any], case: Case, seed: int, variety: InputMode) -> messages.WorkerRequest:
         """Return a request whose inputs the submission's process generates, so that gigabytes need not be sent."""
         return messages.Run(case=dict(case), seed=seed, variety=variety)
 
@@ -66,7 +66,7 @@ class Kernel(Python):
         case: Case,
         seed: int,
         *,
-        variety: Variety = PLAIN,
+        variety: InputMode = PLAIN,
         order: int = 0,
         negated: bool = False,
         chosen: Chosen = NO_CHOICES,
@@ -83,7 +83,7 @@ class Kernel(Python):
         if not self.on_machine:
             return super().call(runner, case, seed, variety=variety)
         runner.ready()
-        inputs = ground_truth.draw_inputs(self.exercise, case, seed, "cpu", variety)
+        inputs = ground_truth.generate_inputs(self.exercise, case, seed, "cpu", variety)
         encoded = encode_inputs(inputs, runner.storage_numbers)
         runner.request_machine(device.Begin(runner.client, encoded, order, negated, label), device.Done)
         try:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 
 from kernelpath.course import labs
-from kernelpath.course.inputs import PLAIN, Variety
+from kernelpath.course.inputs import PLAIN, InputMode
 from kernelpath.course.labs.bus import Simulated
 from kernelpath.course.labs.recorded import RecordedGpu
 from kernelpath.course.labs.timer import Device
@@ -36,12 +36,12 @@ class Lab(Python):
     on_machine = True
 
     def call(
-        self, runner: Runner, case: Case, seed: int, *, variety: Variety = PLAIN, order: int = 0, label: str = ""
+        self, runner: Runner, case: Case, seed: int, *, variety: InputMode = PLAIN, order: int = 0, label: str = ""
     ) -> Observation:
         """Call the entry on a lab and its variants, and return the first wrong call, or the last call if none is."""
-        inputs = ground_truth.draw_inputs(self.exercise, case, seed, self.device, variety)
+        inputs = ground_truth.generate_inputs(self.exercise, case, seed, self.device, variety)
         observation = self._call_once(runner, inputs)
-        for variant in labs.varied(inputs):
+        for variant in labs.inputs_with_variants(inputs):
             if compare.check_observation(self.exercise, observation) is not None:
                 break
             observation = self._call_once(runner, variant)

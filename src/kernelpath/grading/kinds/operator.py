@@ -27,7 +27,7 @@ class Operator(Kernel):
         try:
             runner.ready()
             if self.on_machine:
-                inputs = ground_truth.draw_inputs(self.exercise, case, seed, "cpu")
+                inputs = ground_truth.generate_inputs(self.exercise, case, seed, "cpu")
                 encoded = encode_inputs(inputs, runner.storage_numbers)
                 runner.request_machine(device.Begin(runner.client, encoded, 0), device.Done)
             runner.request(messages.Inspect(case=dict(case), seed=seed), messages.Done, INSPECTION_SECONDS)

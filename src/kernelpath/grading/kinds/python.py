@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from kernelpath.course.inputs import PLAIN, Variety
+from kernelpath.course.inputs import PLAIN, InputMode
 from kernelpath.course.problem import Case
 from kernelpath.course.registry import Lane
 from kernelpath.course.spec import Exercise
@@ -34,10 +34,10 @@ class Python:
         self.device = device
 
     def call(
-        self, runner: Runner, case: Case, seed: int, *, variety: Variety = PLAIN, order: int = 0, label: str = ""
+        self, runner: Runner, case: Case, seed: int, *, variety: InputMode = PLAIN, order: int = 0, label: str = ""
     ) -> Observation:
         """Call the entry on inputs generated from the seed. See Kind.call."""
-        inputs = ground_truth.draw_inputs(self.exercise, case, seed, self.device, variety)
+        inputs = ground_truth.generate_inputs(self.exercise, case, seed, self.device, variety)
         result = runner.request(self._make_request(inputs, case, seed, variety), messages.CallResult)
         return Observation(
             inputs=inputs,
@@ -46,7 +46,7 @@ class Python:
             operators=result.operators,
         )
 
-    def _make_request(self, inputs: Sequence[Any], case: Case, seed: int, variety: Variety) -> messages.WorkerRequest:
+    def _make_request(self, inputs: Sequence[Any], case: Case, seed: int, variety: InputMode) -> messages.WorkerRequest:
         """Return the request to the submission's process."""
         return call_request(inputs)
 

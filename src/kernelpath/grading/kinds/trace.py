@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from kernelpath.course.inputs import PLAIN, Variety
+from kernelpath.course.inputs import PLAIN, InputMode
 from kernelpath.course.problem import Case
 from kernelpath.course.spec import Exercise
 from kernelpath.course.traces import Malformed, TraceFile
@@ -26,11 +26,11 @@ class Trace(Python):
     """Calls an entry on files that are sent to its process."""
 
     def call(
-        self, runner: Runner, case: Case, seed: int, *, variety: Variety = PLAIN, order: int = 0, label: str = ""
+        self, runner: Runner, case: Case, seed: int, *, variety: InputMode = PLAIN, order: int = 0, label: str = ""
     ) -> Observation:
         """Call the entry on a variation of the recording, and compare its facts. See Kind.call."""
         try:
-            inputs = ground_truth.draw_inputs(self.exercise, case, seed, "cpu", variety)
+            inputs = ground_truth.generate_inputs(self.exercise, case, seed, "cpu", variety)
             expected = self.exercise.reference(*inputs)
         except Malformed as error:
             raise Usage(str(error)) from error

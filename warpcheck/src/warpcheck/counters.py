@@ -1,0 +1,304 @@
+"""The counters of a launch, by source line and by access. ``runtime.transactions`` counts the cost of one access."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Protocol
+
+from warpcheck.classes import instruction_class, machine_instructions
+from warpcheck.layout import BANKS, SECTOR, Access
+from warpcheck.lowered import Lowered
+
+__all__ = ["BANKS", "AccessCounters", "AccessSample", "LineCounters", "by_access", "by_line"]
+
+
+@dataclass
+class LineCounters:
+    """The counters of one source line, summed over the launch. Requests are accesses of whole warps.
+
+    ``sectors`` are of 32 bytes; ``*_bytes`` are those that the lanes requested; ``least_wavefronts`` are those without
+    bank conflicts. ``bulk_*`` count bulk and tensor copies: a request is a box, whichever lanes issue it, and its bytes
+    are those in shared memory; ``multicast_sectors`` are those that L2 does not send again, because a copy goes to
+    several blocks. ``active_lanes`` sums the lanes of every instruction that a warp executed, ``warp_instructions``
+    counts those instructions; ``instructions`` counts lanes by class of instruction, and ``integer_instructions`` those
+    of integers as the GPU executes them: see ``classes`` for divisions. The reads of wgmma are no shared loads: a
+    warpgroup reads B once, and each warp its rows of A.
+    """
+
+    global_load_requests: int = 0
+    global_load_sectors: int = 0
+    global_load_bytes: int = 0
+    global_store_requests: int = 0
+    global_store_sectors: int = 0
+    global_store_bytes: int = 0
+    shared_load_requests: int = 0
+    shared_load_wavefronts: int = 0
+    shared_load_least_wavefronts: int = 0
+    shared_load_bytes: int = 0
+    shared_store_requests: int = 0
+    shared_store_wavefronts: int = 0
+    shared_store_least_wavefronts: int = 0
+    shared_store_bytes: int = 0
+    bulk_load_requests: int = 0
+    bulk_load_sectors: int = 0
+    bulk_load_bytes: int = 0
+    bulk_store_requests: int = 0
+    bulk_store_sectors: int = 0
+    bulk_store_bytes: int = 0
+    multicast_sectors: int = 0
+    wgmma_wavefronts: int = 0
+    wgmma_bytes: int = 0
+    branches: int = 0
+    divergent_branches: int = 0
+    warp_instructions: int = 0
+    active_lanes: int = 0
+    integer_instructions: int = 0
+    instructions: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def sectors_per_request(self) -> float:
+        """Return global sectors per global request; 0 without requests. 4 is best for 4-byte accesses of whole
+        warps.
+        """
+        requests = self.global_load_requests + self.global_store_requests
+        return (self.global_load_sectors + self.global_store_sectors) / requests if requests else 0.0
+
+    @property
+    def bank_conflicts(self) -> int:
+        """Return the shared-memory wavefronts beyond the least possible."""
+        wavefronts = self.shared_load_wavefronts + self.shared_store_wavefronts
+        return wavefronts - self.shared_load_least_wavefronts - self.shared_store_least_wavefronts
+
+    @property
+    def bank_conflicts_per_request(self) -> float:
+        """Return the bank conflicts per shared request; 0 without requests."""
+        requests = self.shared_load_requests + self.shared_store_requests
+        return self.bank_conflicts / requests if requests else 0.0
+
+    @property
+    def lanes_per_instruction(self) -> float:
+        """Return the active lanes of the average instruction, at most 32."""
+        return self.active_lanes / self.warp_instructions if self.warp_instructions else 0.0
+
+    @property
+    def most_tensor_operations(self) -> int:
+        """Return the most operations of the tensor-core instructions: a lane's share of a wmma, or of a wgmma
+        m64n256k32.
+        """
+        share = 2 * 64 * 256 * 32 // 128 if self.wgmma_bytes else 2 * 16 * 16 * 16 // 32
+        return self.instructions.get("tensor", 0) * share
+
+    @property
+    def executed(self) -> tuple[int, int, int, int]:
+        """Return the instructions of warps, the lanes active in them, the divergent branches, and the integer
+        instructions.
+        """
+        return self.warp_instructions, self.active_lanes, self.divergent_branches, self.integer_instructions
+
+    def add_accesses(
+        self,
+        access: Access,
+        size: int,
+        requests: int,
+        lanes: int,
+        sectors: int,
+        wavefronts: int,
+        least_wavefronts: int,
+        scattered: int,
+        same_address: int,
+    ) -> None:
+        """Add the counters of one instruction that loads or stores ``size`` bytes in each lane.
+
+        ``scattered`` and ``same_address`` are not summed by line.
+        """
+        direction = "load" if access == Access.LOAD else "store"
+        if sectors:
+            amounts = {"requests": requests, "sectors": sectors, "bytes": lanes * size}
+        elif wavefronts:
+            amounts = {
+                "requests": requests,
+                "wavefronts": wavefronts,
+                "least_wavefronts": least_wavefronts,
+                "bytes": lanes * size,
+            }
+        else:
+            return
+        for name, amount in amounts.items():
+            name = f"{'global' if sectors else 'shared'}_{direction}_{name}"
+            setattr(self, name, getattr(self, name) + amount)
+
+    def add_bulk(self, access: Access, requests: int, nbytes: int, sectors: int, multicast: int) -> None:
+        """Add the counters of one instruction that copies in bulk."""
+        if nbytes:
+            direction = "load" if access == Access.LOAD else "store"
+            for name, amount in (("requests", requests), ("bytes", nbytes), ("sectors", sectors)):
+                name = f"bulk_{direction}_{name}"
+                setattr(self, name, getattr(self, name) + amount)
+            self.multicast_sectors += multicast
+
+    def add(self, counters: LineCounters) -> None:
+        """Add another line's counts to these."""
+        for item in fields(self):
+            if item.name != "instructions":
+                setattr(self, item.name, getattr(self, item.name) + getattr(counters, item.name))
+        for name, count in counters.instructions.items():
+            self.instructions[name] = self.instructions.get(name, 0) + count
+
+
+@dataclass(frozen=True)
+class AccessSample:
+    """One request of one instruction, and what all its requests cost together.
+
+    ``offsets`` has the byte offset of each active lane in ``buffer``, or in the block's shared memory; then ``buffer``
+    is the name of the variable, if it has one.
+    """
+
+    line: int
+    instruction: str
+    shared: bool
+    buffer: str
+    access: Access
+    bytes: int
+    offsets: dict[int, int]
+    requests: int
+    lanes: int
+    sectors: int
+    wavefronts: int
+    least_wavefronts: int
+    scattered: int
+    same_address: int
+
+    @property
+    def asynchronous(self) -> bool:
+        """Return whether it is a copy that bypasses registers."""
+        return "cp.async" in self.instruction
+
+    @property
+    def bulk(self) -> bool:
+        """Return whether it is a bulk or tensor copy, or such a reduction: the work of the TMA unit."""
+        return "async.bulk" in self.instruction
+
+
+class Counted(Protocol):
+    """The counters of a launch, of this process or of another one."""
+
+    @property
+    def kernel(self) -> str: ...
+
+    @property
+    def file(self) -> str: ...
+
+    @property
+    def lines(self) -> Mapping[int, LineCounters]: ...
+
+    @property
+    def accesses(self) -> Sequence[AccessSample]: ...
+
+
+@dataclass(frozen=True)
+class AccessCounters:
+    """The counters of a line's loads, stores or atomics to one buffer, or to one variable in shared memory.
+
+    ``scattered`` are the sectors of single requests that no alignment explains: see ``runtime.transactions.scattered``.
+    ``lanes`` are those that took part, summed over the requests, and ``bytes`` those that they requested.
+    ``same_address`` sums, over atomic requests, the most lanes at one address; 0 for loads and stores. ``asynchronous``
+    are those of ``least_wavefronts`` that copies from global memory need, and ``bulk`` those of ``sectors`` that bulk
+    and tensor copies move.
+    """
+
+    line: int
+    access: Access
+    shared: bool
+    buffer: str
+    requests: int
+    lanes: int
+    bytes: int
+    sectors: int
+    wavefronts: int
+    least_wavefronts: int
+    scattered: int
+    same_address: int
+    asynchronous: int
+    bulk: int
+
+    @property
+    def least_sectors(self) -> int:
+        """Return the 32-byte sectors that the requested bytes fill."""
+        return -(-self.bytes // SECTOR)
+
+
+def is_barrier(instruction: str) -> bool:
+    """Return whether an instruction accesses an mbarrier, which the hardware does not count as an access.
+
+    On an H200 an arrival takes 6 clocks, of one lane as of 32, while 32 lanes at one 64-bit atomic take 163; and ncu's
+    smsp__inst_executed_op_shared_atom is 0.
+    """
+    return instruction.lstrip("@").startswith(("mbarrier", "cp.async.mbarrier"))
+
+
+def by_access(accesses: Iterable[AccessSample]) -> list[AccessCounters]:
+    """Sum over the copies that the compiler made of an access."""
+    copies: dict[tuple[int, Access, bool, str], list[AccessSample]] = defaultdict(list)
+    for sample in accesses:
+        if is_barrier(sample.instruction):
+            continue
+        copies[sample.line, sample.access, sample.shared, sample.buffer].append(sample)
+    return [
+        AccessCounters(
+            *key,
+            requests=sum(sample.requests for sample in samples),
+            lanes=sum(sample.lanes for sample in samples),
+            bytes=sum(sample.lanes * sample.bytes for sample in samples),
+            sectors=sum(sample.sectors for sample in samples),
+            wavefronts=sum(sample.wavefronts for sample in samples),
+            least_wavefronts=sum(sample.least_wavefronts for sample in samples),
+            scattered=sum(sample.scattered for sample in samples),
+            same_address=sum(sample.same_address for sample in samples),
+            asynchronous=sum(sample.least_wavefronts for sample in samples if sample.asynchronous),
+            bulk=sum(sample.sectors for sample in samples if sample.bulk),
+        )
+        for key, samples in sorted(copies.items())
+    ]
+
+
+def by_line(
+    lowered: Lowered, blocks: Sequence[Sequence[int]], sites: Sequence[Sequence[int]]
+) -> dict[int, LineCounters]:
+    """Sum the counters of a launch by source line.
+
+    Args:
+        blocks: Executions, active lanes and divergent branches of each basic block.
+        sites: A row of COUNTED for each access site.
+    """
+    lines: dict[int, LineCounters] = defaultdict(LineCounters)
+    for block, (runs, lanes, divergent) in zip(lowered.blocks, blocks, strict=True):
+        for line, name in block:
+            lines[line].warp_instructions += runs
+            lines[line].active_lanes += lanes
+            kind = instruction_class(name)
+            if kind == "integer":
+                lines[line].integer_instructions += lanes * machine_instructions(name)
+            lines[line].instructions[kind] = lines[line].instructions.get(kind, 0) + lanes
+        line, name = block[-1]
+        # Only a guarded branch can diverge; it ends its block.
+        if name.startswith("@bra"):
+            lines[line].branches += runs
+            lines[line].divergent_branches += divergent
+    for site, counts in zip(lowered.sites, sites, strict=False):
+        if is_barrier(site.text):
+            continue
+        # In the order of COUNTED.
+        *accesses, nbytes, bulk_sectors, multicast, loop_wavefronts = counts
+        if site.is_wgmma:
+            _, chunks, _, wavefronts, *_ = accesses
+            lines[site.line].wgmma_wavefronts += wavefronts
+            lines[site.line].wgmma_bytes += chunks * site.bytes
+            continue
+        lines[site.line].add_accesses(site.access, site.width, *accesses)
+        lines[site.line].shared_load_requests += counts[0] if loop_wavefronts else 0
+        lines[site.line].shared_load_wavefronts += loop_wavefronts
+        lines[site.line].shared_load_least_wavefronts += loop_wavefronts
+        lines[site.line].add_bulk(site.access, counts[0], nbytes, bulk_sectors, multicast)
+    return dict(sorted(lines.items()))

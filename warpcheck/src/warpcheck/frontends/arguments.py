@@ -1,0 +1,177 @@
+"""What a launch is given: grid, block and a kernel's arguments, checked before anything runs."""
+
+from __future__ import annotations
+
+import ctypes
+import operator
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from warpcheck.frontends.declarations import Parameter
+from warpcheck.frontends.tensor_map import TensorMap
+
+Dim3 = tuple[int, int, int]
+Value = int | float | bytes
+
+C_TYPES: dict[str, Any] = {
+    "u8": ctypes.c_uint8,
+    "s8": ctypes.c_int8,
+    "u16": ctypes.c_uint16,
+    "s16": ctypes.c_int16,
+    "u32": ctypes.c_uint32,
+    "s32": ctypes.c_int32,
+    "u64": ctypes.c_uint64,
+    "s64": ctypes.c_int64,
+    "f32": ctypes.c_float,
+    "f64": ctypes.c_double,
+}
+"""PTX scalar types. PTX has no sign where the kernel does no arithmetic, so both ranges are accepted."""
+
+
+def configuration(launch: Any) -> tuple[Dim3, Dim3, int]:
+    """Grid, block and bytes of dynamic shared memory of `kernel[launch]`. Raises ValueError."""
+    if not isinstance(launch, tuple) or len(launch) not in (2, 3):
+        raise ValueError("launch a kernel as kernel[grid, block](…) or kernel[grid, block, shared_bytes](…)")
+    grid, block, shared = (*launch, 0)[:3]
+    return dim3("grid", grid), dim3("block", block), operator.index(shared)
+
+
+def dim3(what: str, size: Any) -> Dim3:
+    """An extent of blocks or threads along each axis, from one number or up to three. Raises ValueError."""
+    try:
+        sizes = tuple(map(operator.index, size if isinstance(size, (Sequence, np.ndarray)) else (size,)))
+    except TypeError:
+        raise ValueError(f"{what} {size!r} is not of whole numbers: divide with // and round up") from None
+    if 0 in sizes:
+        raise ValueError(
+            f"the {what} has 0 {'threads' if what == 'block' else 'blocks'}: round up, (n + size - 1) // size"
+        )
+    if not 1 <= len(sizes) <= 3 or min(sizes) < 1:
+        raise ValueError(f"{what} {size!r}: expected one to three positive integers")
+    x, y, z = (*sizes, 1, 1)[:3]
+    return x, y, z
+
+
+def checked(kernel: str, parameters: tuple[Parameter, ...], arguments: tuple[Any, ...]) -> list[Value]:
+    """Every argument as its parameter's value: an address for a tensor, bytes for a struct, else an int or a float.
+
+    Raises TypeError that names the parameter and the kernel.
+    """
+    if len(arguments) != len(parameters):
+        declared = ", ".join(parameter.declared or parameter.name for parameter in parameters)
+        missing = parameters[len(arguments) :]
+        lacks = f", none for {missing[0].declared or missing[0].name}" if missing else ""
+        raise TypeError(f"{kernel} takes {len(parameters)} arguments ({declared}), got {len(arguments)}{lacks}")
+    return [_value(kernel, parameter, argument) for parameter, argument in zip(parameters, arguments, strict=True)]
+
+
+def tensor_of(argument: Any) -> Any:
+    """The tensor that an argument lets a kernel reach, itself or through a tensor map; None for other arguments."""
+    return argument.tensor if isinstance(argument, TensorMap) else argument if is_tensor(argument) else None
+
+
+def is_tensor(argument: Any) -> bool:
+    """Whether an argument stands for its address."""
+    return hasattr(argument, "data_ptr")
+
+
+def _value(kernel: str, parameter: Parameter, argument: Any) -> Value:
+    if parameter.type.startswith("b8["):
+        return _struct(kernel, parameter, argument)
+    if isinstance(argument, np.generic):
+        argument = argument.item()
+    if parameter.type in ("ptr", "u64") and is_tensor(argument):
+        address: int = argument.data_ptr()
+        return address
+    if parameter.type == "ptr":
+        if argument is None:
+            return 0
+        raise _mismatch(kernel, parameter, "a tensor", argument)
+    if parameter.type in ("f32", "f64"):
+        if not isinstance(argument, (int, float)):
+            raise _mismatch(kernel, parameter, "a number", argument)
+        return float(argument)
+    if parameter.type not in C_TYPES:
+        raise TypeError(f"{parameter.name} of {kernel}: parameters of type {parameter.type} are not supported")
+    if not hasattr(argument, "__index__") or is_tensor(argument):
+        raise _mismatch(kernel, parameter, "an integer", argument)
+    number = operator.index(argument)
+    bits = 8 * ctypes.sizeof(C_TYPES[parameter.type])
+    if not -(1 << bits - 1) <= number < 1 << bits:
+        raise _mismatch(kernel, parameter, f"an integer of {bits} bits", argument)
+    return number
+
+
+def of_another_type(parameters: tuple[Parameter, ...], arguments: tuple[Any, ...]) -> Iterator[str]:
+    """What is said of each tensor whose elements are of another type than its pointer's.
+
+    Words of bits may hold anything, so that unsigned integers, vectors and void say nothing about a tensor.
+    """
+    for parameter, argument in zip(parameters, arguments, strict=True):
+        found = _POINTER.match(parameter.declared)
+        if (
+            found
+            and is_tensor(argument)
+            and (dtype := str(argument.dtype).removeprefix("torch.")) not in _ELEMENTS[found[1]]
+        ):
+            yield f"{parameter.declared} is given a {dtype} tensor: the kernel takes its bits for {found[1]}"
+
+
+_ELEMENTS = {
+    "float": ("float32",),
+    "double": ("float64",),
+    "__half": ("float16",),
+    "half": ("float16",),
+    "__nv_bfloat16": ("bfloat16",),
+    "nv_bfloat16": ("bfloat16",),
+    "short": ("int16", "uint16"),
+    "int": ("int32", "uint32"),
+    "long long": ("int64", "uint64"),
+}
+"""Dtypes of the tensors that a pointer to an element of C may be given."""
+
+_POINTER = re.compile(rf"(?:(?:const|volatile)\s+)*({'|'.join(_ELEMENTS)})\s*(?:const\s*)?\*(?!.*\*)")
+
+
+def _struct(kernel: str, parameter: Parameter, argument: Any) -> bytes:
+    nbytes = int(parameter.type[len("b8[") : -1])
+    if isinstance(argument, TensorMap):
+        content = argument.content
+    elif isinstance(argument, (int, float, np.generic)):
+        content = _half(parameter.declared, float(argument))
+    else:
+        try:
+            content = bytes(memoryview(argument))
+        except TypeError:
+            content = b""
+    if len(content) != nbytes:
+        raise _mismatch(kernel, parameter, f"{nbytes} bytes (a ctypes.Structure, say)", argument)
+    return content
+
+
+def _half(declared: str, number: float) -> bytes:
+    """A number as a parameter of 16 bits takes it, rounded to nearest even; nothing for one of another type."""
+    if re.search(r"\b(__)?half\b", declared):
+        with np.errstate(over="ignore"):
+            return np.float16(number).tobytes()
+    if re.search(r"\b(__)?nv_bfloat16\b", declared):
+        bits = int(np.float32(number).view(np.uint32))
+        rounded = bits + 0x7FFF + (bits >> 16 & 1) if np.isfinite(number) else bits
+        return (rounded >> 16).to_bytes(2, "little")
+    return b""
+
+
+def _mismatch(kernel: str, parameter: Parameter, wanted: str, argument: Any) -> TypeError:
+    got = f"{argument!r}" if isinstance(argument, (int, float)) or argument is None else type(argument).__name__
+    if is_tensor(argument):
+        got += ", whose number is its .item()"
+    elif wanted == "a tensor" and isinstance(argument, int) and argument >= 1 << 32:
+        got += ": an address alone does not say how much memory is there"
+    elif wanted == "a tensor" and isinstance(argument, (int, float)) and argument:
+        got += ": the launch has the arguments in another order"
+    elif isinstance(argument, np.ndarray):
+        got += ", a NumPy array: pass the torch tensor itself"
+    return TypeError(f"{parameter.declared or parameter.name} of {kernel} takes {wanted}, got {got}")

@@ -1,0 +1,142 @@
+"""What torch.compile makes of a function for a GPU, without one: graphs by Dynamo, Triton code by Inductor.
+
+The code is written and not compiled, so it takes a second and no C++ compiler. Inductor asks its device for nothing but
+numbers, which are those of an H200 here. The graphs themselves run on the CPU, operator by operator. The passes of
+torch.compile that look for known patterns, such as attention, are left out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import torch
+
+from warpcheck.hooks import inductor as hooks
+
+HOPPER = SimpleNamespace(
+    name="NVIDIA H200",
+    major=9,
+    minor=0,
+    multi_processor_count=132,
+    regs_per_multiprocessor=65_536,
+    max_threads_per_multi_processor=2048,
+    max_threads_per_block=1024,
+    warp_size=32,
+    total_memory=150_754_820_096,
+    shared_memory_per_block=49_152,
+    shared_memory_per_block_optin=232_448,
+    L2_cache_size=62_914_560,
+    gcnArchName="",
+)
+"""The properties of the GPU that code is written for."""
+
+
+_LINE = re.compile(r'File ".*", line (\d+), in ')
+
+
+@dataclass(frozen=True)
+class Written:
+    """codes: a module for each graph, in the order in which they ran. result: what the graphs computed."""
+
+    codes: Sequence[str]
+    result: Any
+
+
+class GraphBreak(Exception):
+    """A function is more than one graph. The message says why, and where."""
+
+
+def written(function: Callable[..., Any], *inputs: torch.Tensor, whole: bool = False) -> Written:
+    """The code for a function of tensors on the CPU. Raises what the function or the compiler raises, hooks.Changed.
+
+    whole: it has to be one graph; raises GraphBreak.
+    """
+    graphs: list[tuple[torch.fx.GraphModule, list[torch.Tensor]]] = []
+
+    def captured(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Callable[..., Any]:
+        graphs.append((graph, list(inputs)))
+        return graph.forward
+
+    hooks.DYNAMO.get()()
+    try:
+        with torch.no_grad():
+            result = torch.compile(function, backend=captured, dynamic=False, fullgraph=whole)(*inputs)
+    except hooks.BROKEN.get() as error:
+        lines = _LINE.findall(str(error))
+        raise GraphBreak(f"{'line ' + lines[-1] + ': ' if lines else ''}{str(error).partition(chr(10))[0]}") from error
+    with torch.no_grad(), _gpu():
+        return Written([code for graph, given in graphs for code in _lowered(graph, given)], result)
+
+
+def _lowered(graph: torch.fx.GraphModule, inputs: Sequence[torch.Tensor]) -> list[str]:
+    """The modules that Inductor writes for a graph of Dynamo's: one, and none where nothing is computed."""
+    codes: list[str] = []
+
+    def compiler(module: torch.fx.GraphModule, fakes: Sequence[Any]) -> Any:
+        fake_mode = hooks.DETECTED.get()(fakes)
+        on_gpu = [_on_gpu(one) for one in fakes]
+        for node in module.graph.nodes:
+            node.meta = {key: torch.utils._pytree.tree_map(_on_gpu, value) for key, value in node.meta.items()}
+            if "device" in node.kwargs:
+                node.kwargs = {**node.kwargs, "device": torch.device("cuda", 0)}
+        lowering = hooks.LOWERING.get()(module, example_inputs=on_gpu)
+        with hooks.DEBUG.get()(), hooks.HANDLER.get()(lowering), hooks.FAKE_MODE.get()(fake_mode):
+            hooks.RUN.get()(lowering, *on_gpu)
+            code = hooks.CODE.get()(lowering)[0]
+        codes.append(getattr(code, "value", code))
+        return hooks.BOXED.get()(module.forward)
+
+    with hooks.SETTINGS.get()(fx_graph_cache=False, compile_threads=1):
+        hooks.TRACE.get()(
+            graph,
+            list(inputs),
+            fw_compiler=compiler,
+            decompositions=hooks.DECOMPOSED.get()(),
+            keep_inference_input_mutations=True,
+        )
+    return codes
+
+
+def _on_gpu(value: Any) -> Any:
+    """A fake tensor with the same layout on a GPU; anything else as it is."""
+    if not isinstance(value, hooks.FAKE.get()) or value.device.type != "cpu":
+        return value
+    with value.fake_mode:
+        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="cuda:0")
+
+
+@contextlib.contextmanager
+def _gpu() -> Iterator[None]:
+    """Let Inductor find a GPU with the properties of HOPPER, whatever this machine has."""
+    answers = {
+        "get_device_properties": HOPPER,
+        "get_compute_capability": HOPPER.major * 10 + HOPPER.minor,
+        "is_available": True,
+        "is_triton_capable": True,
+        "raise_if_triton_unavailable": None,
+        "current_device": 0,
+    }
+    with contextlib.ExitStack() as stack:
+        for name, answer in answers.items():
+            for owner in (hooks.WORKER.owner(), hooks.WORKER.get()):
+                if hasattr(owner, name):
+                    stack.enter_context(mock.patch.object(owner, name, staticmethod(_gives(answer))))
+        stack.enter_context(mock.patch.object(torch.cuda, "get_device_properties", _gives(HOPPER)))
+        stack.enter_context(mock.patch.object(torch.cuda, "get_device_capability", _gives((9, 0))))
+        stack.enter_context(mock.patch.object(torch.cuda, "current_device", _gives(0)))
+        hooks.HASH.get()
+        stack.enter_context(mock.patch.object(hooks.HASH.owner(), "triton_hash_with_backend", _gives("none")))
+        forget = hooks.ASKED.get()  # for good, once asked
+        forget()
+        stack.callback(forget)
+        yield
+
+
+def _gives(value: Any) -> Callable[..., Any]:
+    return lambda *_, **__: value

@@ -1,0 +1,169 @@
+"""NVRTC: CUDA C++ source to PTX and cubin, with a cache on disk. Needs neither a GPU, nor a driver, nor a toolkit."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import msgspec
+from cuda.bindings import nvrtc
+
+from warpcheck import frontends
+from warpcheck.cache import cache_read, cache_write
+from warpcheck.frontends import cutlass, headers
+from warpcheck.frontends.declarations import base_name, may_be_a_variable, source_kernels, template_parameters
+
+COMMON_OPTIONS = (
+    "-lineinfo",  # counters and faults name the learner's line
+    "--std=c++17",
+    f"--pre-include={headers.BEFORE}",
+)
+
+_DEFAULT_DEVICE = "--device-as-default-execution-space"
+
+
+class CompileError(Exception):
+    """The source does not compile; the message is the compiler's log, with the learner's file and lines."""
+
+
+class KernelNotFound(LookupError):
+    """The source has no kernel of that name; the message lists those it has."""
+
+
+@dataclass(frozen=True)
+class Binary:
+    """One kernel, compiled. `cubin` is empty when the architecture is a virtual one (compute_80)."""
+
+    mangled: str
+    ptx: str
+    cubin: bytes
+
+
+def compile_kernel(source: str, file: str, name: str, architecture: str, options: tuple[str, ...] = ()) -> Binary:
+    """One kernel of a source, compiled by NVRTC or taken from the cache.
+
+    file: what the compiler's messages and the line table call the source. architecture: "sm_90a" gives PTX and a
+    cubin, "compute_80" PTX alone. Needs no GPU and no driver. Raises CompileError or KernelNotFound.
+    """
+    name = " ".join(name.split())
+    folders = (f"-I{folder}" for folder in headers.folders())
+    flags = (f"--gpu-architecture={architecture}", *COMMON_OPTIONS, *folders, *options)
+    if cutlass.included(source):  # whose constexpr functions say nowhere that they are for kernels
+        flags = (*flags, f"-I{cutlass.folder()}", _DEFAULT_DEVICE)
+    if re.search(r'#\s*include\s*"', source):  # the key below would not see that file change
+        return _compile(source, file, name, flags)
+    key = hashlib.sha256(repr((source, file, name, flags, _version(), headers.GIVEN)).encode()).hexdigest()
+    binary = _decoded(cache_read("cuda", key))
+    if binary is None:
+        binary = _compile(source, file, name, flags)
+        cache_write("cuda", key, msgspec.msgpack.encode(binary))
+    return binary
+
+
+def _compile(source: str, file: str, name: str, flags: tuple[str, ...]) -> Binary:
+    if may_be_a_variable(source, base_name(name)):
+        nvrtc.nvrtcDestroyProgram(_compiled(source, file, "", (*flags, "--fdevice-syntax-only")))
+    program = _compiled(source, file, name, flags)
+    try:
+        return Binary(
+            mangled=_call(nvrtc.nvrtcGetLoweredName, program, name.encode()).decode(),
+            ptx=_text(program, nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX).decode().strip("\0"),
+            cubin=_text(program, nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN),
+        )
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+
+
+def _compiled(source: str, file: str, name: str, flags: tuple[str, ...]) -> Any:
+    """NVRTC's program, to be destroyed; its PTX holds the kernel `name`, if one is given."""
+    given = headers.GIVEN | (cutlass.adapted() if cutlass.included(source) else {})
+    names, texts = ([text.encode() for text in texts] for texts in (given, given.values()))
+    program = _call(nvrtc.nvrtcCreateProgram, source.encode(), file.encode(), len(names), texts, names)
+    if name:
+        _call(nvrtc.nvrtcAddNameExpression, program, name.encode())
+    with frontends.compiling():
+        (status,) = nvrtc.nvrtcCompileProgram(program, len(flags), [flag.encode() for flag in flags])
+    if status == nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        return program
+    log = _text(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog).decode(errors="replace")
+    nvrtc.nvrtcDestroyProgram(program)
+    if _DEFAULT_DEVICE not in flags and headers.only_taken_for_host_code(source, log):
+        return _compiled(source, file, name, (*flags, _DEFAULT_DEVICE))
+    raise _failure(source, file, name, headers.explained(log.strip("\0\n "), file))
+
+
+def _failure(source: str, file: str, name: str, log: str) -> Exception:
+    """The name alone is wrong if NVRTC complains about nothing but its list of names (__nv_name_map)."""
+    elsewhere = re.search(r"^(?!__nv_name_map).*\(\d+\): (?:catastrophic )?error", log, flags=re.MULTILINE)
+    if elsewhere or "__nv_name_map" not in log:
+        return CompileError(log)
+    base, kernels = base_name(name), source_kernels(source)
+    if base not in kernels:
+        return KernelNotFound(f"no kernel {name} in {file}; kernels there: {', '.join(kernels) or 'none'}")
+    parameters = template_parameters(source, base)
+    if not parameters:
+        return KernelNotFound(f'"{name}" names no kernel: {base} is not a template; call it "{base}"')
+    example = f'"{base}<{", ".join(map(_example, parameters))}>"'
+    if name == base:
+        return KernelNotFound(f"{base} is a template: name an instance of it, such as {example}")
+    said = re.findall(r"error: (.*)", log)[0]
+    template = f"template <{', '.join(parameters)}> {base}"
+    return KernelNotFound(f'"{name}" is no instance of {template}, such as {example}: {said}')
+
+
+def _example(parameter: str) -> str:
+    """An argument that a template's parameter takes."""
+    kind = parameter.split()[0]
+    return "float" if kind in ("typename", "class") else "true" if kind == "bool" else "32"
+
+
+def _call(function: Any, *arguments: Any) -> Any:
+    status, *results = function(*arguments)
+    if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        raise RuntimeError(f"{function.__name__}: {status.name}")
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+def _text(program: Any, size: Any, get: Any) -> bytes:
+    buffer = bytes(_call(size, program))
+    if buffer:
+        _call(get, program, buffer)
+    return buffer
+
+
+@cache
+def _version() -> tuple[int, int]:
+    major, minor = _call(nvrtc.nvrtcVersion)
+    return major, minor
+
+
+@cache
+def _architectures() -> frozenset[int]:
+    return frozenset(_call(nvrtc.nvrtcGetSupportedArchs))
+
+
+def device_architecture(major: int, minor: int) -> str:
+    """NVRTC's name for a compute capability, with the features of that very architecture where it has some.
+
+    Raises frontends.Unavailable where this NVRTC does not compile for it.
+    """
+    if 10 * major + minor not in _architectures():
+        version = ".".join(map(str, _version()))
+        raise frontends.Unavailable(
+            f"this GPU has compute capability {major}.{minor}; NVRTC {version} does not compile for it"
+        )
+    return f"sm_{major}{minor}{'a' if major >= 9 else ''}"
+
+
+# The cache on disk
+
+
+def _decoded(content: bytes | None) -> Binary | None:
+    """A binary from the cache; None for anything else."""
+    with suppress(msgspec.MsgspecError):
+        return msgspec.msgpack.decode(content or b"", type=Binary)
+    return None

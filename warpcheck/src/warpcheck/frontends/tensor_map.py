@@ -1,0 +1,63 @@
+"""A tensor map for a CUDA C++ kernel, which takes it as `const __grid_constant__ CUtensorMap map`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from warpcheck.tensor_map import ELEMENT_TYPES, SWIZZLES, encode_tiled
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["TensorMap", "tensor_map"]
+
+_TYPES = {"uint8": "u8", "int8": "u8", "float8_e4m3fn": "u8", "float8_e5m2": "u8", "uint16": "u16", "int16": "u16"}
+_TYPES |= {"uint32": "u32", "int32": "s32", "uint64": "u64", "int64": "s64"}
+_TYPES |= {"float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64"}
+_PROMOTION_128B = 2
+
+
+@dataclass(frozen=True, eq=False)
+class TensorMap:
+    """What tensor copies know of a tensor: the argument for a parameter of type CUtensorMap. It keeps the tensor."""
+
+    tensor: torch.Tensor
+    content: bytes = field(repr=False)
+
+
+def tensor_map(
+    tensor: torch.Tensor, box: Sequence[int], *, swizzle: int = 0, steps: Sequence[int] = (), nan_fill: bool = False
+) -> TensorMap:
+    """The tensor map of `tensor`, as cuTensorMapEncodeTiled makes it; it needs no GPU.
+
+    box: the elements that one copy takes along each axis, in the order of the tensor's axes, whose last is contiguous.
+    A kernel names coordinates the other way round, the contiguous axis first. swizzle: 0, 32, 64 or 128 bytes. steps:
+    of a copy along each axis, 1 where none are given. nan_fill: elements outside the tensor are NaN, not 0.
+
+    Raises TypeError for a dtype that no tensor map knows, ValueError for what the driver refuses, with the rule.
+    """
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    if dtype not in _TYPES:
+        raise TypeError(f"no tensor map has elements of {dtype}")
+    if swizzle not in SWIZZLES:
+        raise ValueError(f"swizzle={swizzle} is none of {', '.join(map(str, SWIZZLES))}")
+    if not len(box) == len(steps or box) == tensor.dim():
+        raise ValueError(f"box and steps have a number for each of the {tensor.dim()} axes")
+    if tensor.dim() and tensor.stride(-1) != 1:
+        raise ValueError(f"the last axis has stride {tensor.stride(-1)}: it must be contiguous")
+    kind = next(kind for kind in ELEMENT_TYPES if kind.name == _TYPES[dtype])
+    strides = [stride * tensor.element_size() for stride in tensor.stride()]
+    content = encode_tiled(
+        kind.host,
+        tensor.data_ptr(),
+        tuple(tensor.shape)[::-1],
+        strides[-2::-1],
+        tuple(box)[::-1],
+        tuple(steps)[::-1] or (1,) * tensor.dim(),
+        swizzle=SWIZZLES.index(swizzle),
+        promotion=_PROMOTION_128B,
+        oob_fill=int(nan_fill),
+    )
+    return TensorMap(tensor, content)

@@ -1,0 +1,274 @@
+"""The Triton lane: kernels run as usual on a GPU; on the CPU they are compiled for and run on the PTX machine.
+
+`activate` is called once, before the submission is imported.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import math
+import operator
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from warpcheck import backend, frontends, patching, simulated_gpu
+from warpcheck.frontends import triton_descriptors as descriptors
+from warpcheck.frontends import tuning
+from warpcheck.frontends.cubin import resources
+from warpcheck.frontends.triton_advice import misread
+from warpcheck.frontends.triton_arguments import numbers
+from warpcheck.hooks import Changed
+from warpcheck.hooks import triton as hooks
+
+
+class CompileError(Exception):
+    """A kernel that Triton cannot compile; the message has its file and line as NVRTC writes them."""
+
+
+def activate(device: str) -> None:
+    """Make `kernel[grid](...)` work on tensors of `device` ("cuda" or "cpu") and record its launches.
+
+    On "cpu" the PTX machine runs them, never Triton's interpreter. To be called before anything imports triton.
+    """
+    patching.replace(warnings, "formatwarning", _without_source)
+    if interpreted := os.environ.pop("TRITON_INTERPRET", None):  # it is looked at when functions are defined
+        patching.on_exit(lambda: os.environ.setdefault("TRITON_INTERPRET", interpreted))
+    _tell_compiling()
+    _assemble_once()
+    tuning.watch()
+    if device == "cuda":
+        _record_gpu_launches()
+    else:
+        os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")  # Triton 3.9 warns where it is not set
+        choice = vars(hooks.DRIVER.get())  # to ask it for the active driver would make it look for a GPU
+        previous = dict(choice)
+        hooks.ACTIVATE.get()(_Driver())
+        patching.on_exit(lambda: choice.update(previous))
+        _tune_without_a_clock()
+
+
+def _tune_without_a_clock() -> None:
+    """Let autotuning try configurations only up to the first that can be launched: time says nothing here.
+
+    That one is run as on a GPU, between the hooks, so that a kernel that may not be run twice shows. Whoever brings a
+    clock tries all of them.
+    """
+    try_out, run = hooks.TRY.get(), hooks.TUNE.get()
+
+    def try_until_one_runs(self: Any, *arguments: Any, config: Any, **meta: Any) -> list[float]:
+        if self.tried and self.do_bench is _without_a_clock:
+            return [math.inf] * 3
+        took: list[float] = try_out(self, *arguments, config=config, **meta)
+        self.tried = took[0] < math.inf
+        return took
+
+    def run_untried(self: Any, *arguments: Any, **meta: Any) -> Any:
+        self.tried = False
+        return run(self, *arguments, **meta)
+
+    hooks.TRY.replace(try_until_one_runs)
+    hooks.TUNE.replace(run_untried)
+
+
+def _tell_compiling() -> None:
+    """Triton's own hook writes the constants of a kernel as JSON, which a function among them is not."""
+    compile_one = hooks.COMPILE.get()
+
+    def compile_and_tell(self: Any, *args: Any, **kwargs: Any) -> Any:
+        _refuse_what_misleads(self)
+        with frontends.compiling():
+            return compile_one(self, *args, **kwargs)
+
+    hooks.COMPILE.replace(compile_and_tell)
+
+
+def _assemble_once() -> None:
+    """Let ptxas run once for each PTX. It takes a third of the time for a small kernel, and of what comes out for every
+    alignment of the arguments a quarter is the same."""
+    with suppress(Changed):
+        assemble = hooks.ASSEMBLE.get()
+        assembled: dict[tuple[str, str, int], bytes] = {}
+
+        def assemble_once(self: Any, ptx: str, metadata: Any, options: Any, capability: int) -> bytes:
+            key = ptx, repr(options), capability
+            if key not in assembled:
+                assembled[key] = assemble(self, ptx, metadata, options, capability)
+            return assembled[key]
+
+        hooks.ASSEMBLE.replace(assemble_once)
+
+
+@cache
+def _refuse_what_misleads(kernel: Any) -> None:
+    """What Triton compiles into something other than it looks: a kernel that returns something, and a mask.
+
+    A kernel is read once, whatever it is compiled for.
+    """
+    for node in ast.walk(hooks.PARSE.get()(kernel)):
+        if isinstance(node, ast.Return) and not (node.value is None or ast.unparse(node.value) == "None"):
+            raise _error_at(kernel, node.lineno, "a kernel returns nothing: write what it computes with tl.store")
+    for line, advice in misread(hooks.SOURCE.of(kernel)):
+        raise _error_at(kernel, line, advice)
+
+
+def _error_at(kernel: Any, line: int, text: str) -> CompileError:
+    function = hooks.FUNCTION.of(kernel)
+    source, first = inspect.getsourcelines(function)
+    first += next(index for index, one in enumerate(source) if one.lstrip().startswith("def "))  # below decorators
+    return CompileError(f"{function.__code__.co_filename}({first + line - 1}): error: {text}")
+
+
+def _without_source(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+) -> str:
+    """A warning in one line. Triton names a source object, for which Python would advise to trace allocations."""
+    return f"{filename}:{lineno}: {category.__name__}: {message}\n"
+
+
+def _record_gpu_launches() -> None:
+    def launched(metadata: Any) -> None:
+        frontends.record(frontends.Launched("triton", metadata.get()["name"], "cuda", ()))
+
+    hooks.ENTERED.get()(launched)
+
+
+class _Driver:
+    """What Triton asks of a device driver, answered for a GPU that does not exist, of the PTX machine's target."""
+
+    def __init__(self) -> None:
+        self.utils = self
+        self.launcher_cls = _Launcher
+
+    def __getattr__(self, name: str) -> Any:
+        raise hooks.unanswered(name)
+
+    @classmethod
+    def is_active(cls) -> bool:
+        return True
+
+    def get_current_target(self) -> Any:
+        return hooks.TARGET.get()("cuda", simulated_gpu.target().capability, 32)
+
+    def get_current_device(self) -> int:
+        """An index that no GPU has, one for each target: Triton keeps what it has compiled by this number."""
+        return -simulated_gpu.target().capability
+
+    def set_current_device(self, device: int) -> None:
+        pass
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+    def get_device_capability(self, device: int = 0) -> tuple[int, int]:
+        return divmod(simulated_gpu.target().capability, 10)
+
+    def get_active_torch_device(self) -> Any:
+        import torch
+
+        return torch.device("cpu")
+
+    def get_device_properties(self, device: int) -> dict[str, int]:
+        """max_shared_mem is the target's: a GPU of another architecture, which is seen, may get by with less."""
+        seen = simulated_gpu.shown()
+        return {
+            "max_shared_mem": simulated_gpu.target().shared,
+            "multiprocessor_count": int(seen["multi_processor_count"]),
+            "max_num_regs": int(seen["regs_per_multiprocessor"]),
+            "warpSize": int(seen["warp_size"]),
+        }
+
+    def load_binary(self, name: str, binary: bytes, shared: int, device: int) -> tuple[None, None, int, int, int]:
+        """Module, function, registers, spilled registers and the most threads of a block; the first two are unused."""
+        taken = resources(binary)
+        return None, None, taken.registers, taken.local_bytes // 4, 1024
+
+    def unload_module(self, module: None) -> None:
+        pass
+
+    def map_python_to_cpp_type(self, ty: str) -> str:
+        return ty
+
+    def get_empty_cache_for_benchmark(self) -> None:
+        return None
+
+    def clear_cache(self, cache: None) -> None:
+        pass
+
+    def get_benchmarker(self) -> Callable[..., list[float]]:
+        return _without_a_clock
+
+
+def _without_a_clock(call: Callable[[], None], quantiles: Sequence[float] = (0.5,), **_: Any) -> list[float]:
+    """Run a configuration that autotuning tries, where it takes no time."""
+    call()
+    return [0.0] * len(quantiles)
+
+
+class _Launcher:
+    """One compiled kernel; Triton calls it with the grid and the bound arguments of every launch."""
+
+    def __init__(self, source: Any, metadata: Any) -> None:
+        # triton.compile("kernel.ttir") has no Python function: its arguments are known by their places.
+        function = getattr(source, "fn", None)
+        self.names = [f"argument {place}" for place in source.signature]
+        file = None
+        if function is not None:
+            self.names = list(hooks.ARGUMENTS.of(function))
+            file = hooks.FUNCTION.of(function).__code__.co_filename
+        self.signature = list(source.signature.values())
+        self.metadata = metadata
+        self.name, self.shared = hooks.NAME.of(metadata), hooks.SHARED.of(metadata)
+        self.warps, self.ctas = hooks.WARPS.of(metadata), hooks.CLUSTER.of(metadata)
+        # the cache knows a kernel by its text: the file that its PTX names may be another one with the same text
+        self.module = backend.device().load(_ptx(metadata), file)
+
+    def __call__(self, x: int, y: int, z: int, *arguments: Any) -> None:
+        values = arguments[len(arguments) - len(self.names) :]
+        kernel = self.module.kernels[self.name]
+        named = [pair for pair in zip(self.names, self.signature, values, strict=True) if pair[1] != "constexpr"]
+        layouts = iter(getattr(self.metadata, "tensordesc_meta", None) or ())
+        args = [number for _, kind, value in named for number in numbers(kind, value, layouts)]
+        tensors = [tensor for name, _, value in named for tensor in descriptors.tensors(name, value)]
+        programs = _programs(x), _programs(y), _programs(z)
+        blocks = math.prod(programs) * self.ctas
+        if blocks <= 0:  # Triton launches nothing then, so that code for tensors of any size needs no case for none
+            return
+        if nbytes := blocks * getattr(self.metadata, "global_scratch_size", 0):
+            args.append(descriptors.scratch(nbytes, self.metadata.global_scratch_align))
+            tensors.append(("the allocated memory", args[-1]))
+        args += [0] * (len(kernel.params) - len(args))  # memory for a profiler
+        with frontends.compiling():
+            self.module.compile(kernel.name)
+        ran = self.module.launch(
+            kernel.name,
+            grid=(programs[0] * self.ctas, *programs[1:]),
+            block=(*(kernel.reqntid or (32 * self.warps,)), 1, 1)[:3],
+            shared=self.shared,
+            arguments=args,
+            tensors=tensors,
+            cooperative=bool(getattr(self.metadata, "launch_cooperative_grid", False)),
+            cluster=(self.ctas, 1, 1) if self.ctas > 1 else None,
+        )
+        frontends.record(frontends.Launched("triton", kernel.name, "cpu", tuple(values), ran.cost, ran.launch))
+
+
+def _programs(count: Any) -> int:
+    """One extent of a grid, which may be a NumPy integer."""
+    if not hasattr(count, "__index__"):
+        raise TypeError(f"a grid has whole numbers of programs, not {count}: round up with triton.cdiv")
+    return operator.index(count)
+
+
+def _ptx(metadata: Any) -> str:
+    """The PTX beside the binary in Triton's cache."""
+    cache = hooks.CACHE.get()(hooks.HASH.of(metadata))
+    groups = [cache.get_group(f"{prefix}{hooks.NAME.of(metadata)}"[:150] + ".json") or {} for prefix in ("", "@")]
+    # What is compiled from MLIR is kept under the symbol of its function, which begins with @.
+    path = next(path for group in groups for name, path in group.items() if name.endswith(".ptx"))
+    return Path(path).read_text()

@@ -1,0 +1,109 @@
+"""Control flow: branches, calls of the host, leaving the kernel. PTX ISA manual, 9.7.12."""
+
+from __future__ import annotations
+
+from llvmlite import ir
+
+from warpcheck.errors import FAULT_KINDS, FaultKind
+from warpcheck.layout import LANES, SERVICES, Status
+from warpcheck.lower.calls import argument_register, call_parts
+from warpcheck.lower.vectors import I32, I64
+from warpcheck.lower.warp import Lowering
+from warpcheck.op import Op, Placement, live_lanes
+from warpcheck.ptx import Group, Immediate, Instruction, Operand, Register, Symbol
+from warpcheck.runtime.records import WARP, field_offset
+
+__all__ = ["OPS"]
+
+
+def emit_bra(e: Lowering, i: Instruction) -> None:
+    target = block_of(e, i.operands[0])
+    if i.guard is None:
+        e.jump(target)
+    else:
+        e.branch(e.active, target, e.index + 1)
+
+
+def emit_brx(e: Lowering, i: Instruction) -> None:
+    table = i.operands[1]
+    if i.guard is not None:
+        raise e.unsupported("predicated " + i.name)
+    assert isinstance(table, Symbol)
+    targets = [block_of(e, Symbol(name)) for name in e.flow.tables[table.name]]
+    e.branch_table(e.read(i.operands[0], 32), targets)
+
+
+def block_of(e: Lowering, label: Operand) -> int:
+    assert isinstance(label, Symbol)
+    return e.flow.targets.get(label.name, len(e.heads))
+
+
+def emit_exit(e: Lowering, i: Instruction) -> None:
+    e.exit()
+
+
+def emit_trap(e: Lowering, i: Instruction) -> None:
+    with e.b.if_then(e.b.icmp_unsigned("!=", e.as_bits(e.active), I32(0))):
+        e.fault(FAULT_KINDS.index(FaultKind.TRAP))
+    e.jump(e.index + 1)
+
+
+def emit_call(e: Lowering, i: Instruction) -> None:
+    """Call a function of the host, by its number in SERVICES, with up to four arguments in the rows of operands."""
+    callee, arguments = i.operands[-2:]
+    assert isinstance(arguments, Group)
+    assert isinstance(callee, Symbol)
+    for number, argument in enumerate(arguments.items[:4]):
+        assert isinstance(argument, Symbol)
+        register = e.read_register(argument_register(argument.name, 0))
+        e.store_row(2 * number, e.resize(register, 64))
+    e.store_field(e.warp, WARP, "barrier", I32(SERVICES.index(callee.name)))
+    e.store_field(e.warp, WARP, "barrier_block", I32(e.index))
+    e.stop(Status.HOST, e.index + 1)
+
+
+def emit_service_result(e: Lowering, i: Instruction) -> None:
+    """Return what a function of the host has left in the first row of operands."""
+    row = e.at(e.warp, field_offset(WARP, "operands"))
+    e.write(i.operands[0], e.b.load(row, typ=ir.VectorType(I64, LANES), align=4))
+
+
+def emit_setmaxnreg(e: Lowering, i: Instruction) -> None:
+    """Release registers to the block, or wait until it has the requested number."""
+    (count,) = i.operands
+    assert isinstance(count, Immediate)
+    if count.value % 8 or not 24 <= count.value <= 256:
+        raise ValueError(f"line {i.line}: {i.name} takes a multiple of 8 from 24 to 256, not {count.value}")
+    # The limits are those of the PTX ISA manual, "setmaxnreg".
+    e.call_check("set_registers", count.value, ("inc" in i.modifiers,))
+    e.suspend()
+
+
+def emit_nothing(e: Lowering, i: Instruction) -> None:
+    """Do nothing: kernels run one after another, so the previous one is complete and the next one has not begun."""
+
+
+def arguments_read(i: Instruction) -> list[Operand]:
+    """Return the registers that hold the arguments of a call."""
+    return [Register(argument_register(argument, 0)) for argument in call_parts(i)[1]]
+
+
+OPS = (
+    Op("bra", ("uni?",), emit_bra, placement=Placement.LAST, results=0),
+    Op("brx", ("idx uni?",), emit_brx, placement=Placement.LAST, results=0),
+    Op("call", ("uni?",), emit_call, placement=Placement.ALONE, results=0, reads=arguments_read),
+    Op("service_result", ("b64",), emit_service_result),
+    Op("ret", ("uni?",), emit_exit, placement=Placement.LAST, results=0),
+    Op("exit", ("",), emit_exit, placement=Placement.LAST, results=0),
+    Op("trap", ("",), emit_trap, placement=Placement.LAST, results=0),
+    Op(
+        "setmaxnreg",
+        ("inc|dec sync aligned u32",),
+        emit_setmaxnreg,
+        lanes=live_lanes,
+        placement=Placement.ALONE,
+        results=0,
+        since=90,
+    ),
+    Op("griddepcontrol", ("launch_dependents|wait",), emit_nothing, results=0, since=90),
+)

@@ -1,0 +1,67 @@
+"""Approximate functions, computed in float32 within the error that the manual allows. PTX ISA manual, 9.7.3."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from warpcheck.isa.rounding import rounded
+from warpcheck.isa.values import Kind, Value, constant, intrinsic, lanewise
+from warpcheck.lower.emitter import Emitter
+from warpcheck.op import Op
+
+__all__ = ["OPS"]
+
+
+def rcp(e: Emitter, t: Kind, x: Value) -> Value:
+    return rounded(e, e.b.fdiv, constant(x, 1.0), x)
+
+
+def sqrt(e: Emitter, t: Kind, x: Value) -> Value:
+    return rounded(e, partial(intrinsic, e, "sqrt"), x)
+
+
+def rsqrt(e: Emitter, t: Kind, x: Value) -> Value:
+    return e.b.fdiv(constant(x, 1.0), intrinsic(e, "sqrt", x))
+
+
+def ex2(e: Emitter, t: Kind, x: Value) -> Value:
+    return intrinsic(e, "exp2", x)
+
+
+def lg2(e: Emitter, t: Kind, x: Value) -> Value:
+    return intrinsic(e, "log2", x)
+
+
+def sin(e: Emitter, t: Kind, x: Value) -> Value:
+    return intrinsic(e, "sin", x)
+
+
+def cos(e: Emitter, t: Kind, x: Value) -> Value:
+    return intrinsic(e, "cos", x)
+
+
+def tanh(e: Emitter, t: Kind, x: Value) -> Value:
+    """Return 1 - 2 / (e^2x + 1) of |x|; small x are returned unchanged, within the relative error of 2^-11 that is
+    allowed.
+    """
+    b = e.b
+    size = intrinsic(e, "fabs", x)
+    power = intrinsic(e, "exp2", b.fmul(size, constant(x, 2.8853900817779268)))
+    tail = b.fdiv(constant(x, 2.0), b.fadd(power, constant(x, 1.0)))
+    value = b.fsub(constant(x, 1.0), tail)
+    cube = b.fmul(size, b.fmul(size, b.fmul(size, constant(x, -1.0 / 3.0))))
+    value = b.select(b.fcmp_ordered("<", size, constant(x, 0.05)), b.fadd(size, cube), value)
+    value = intrinsic(e, "copysign", value, x)
+    return b.select(b.fcmp_unordered("uno", x, x), x, value)
+
+
+OPS = (
+    Op("rcp", ("approx|ROUND ftz? f32", "ROUND f64", "approx ftz f64"), lanewise(rcp)),
+    Op("sqrt", ("approx|ROUND ftz? f32", "ROUND f64"), lanewise(sqrt)),
+    Op("rsqrt", ("approx ftz? FLOAT",), lanewise(rsqrt)),
+    Op("sin", ("approx ftz? f32",), lanewise(sin)),
+    Op("cos", ("approx ftz? f32",), lanewise(cos)),
+    Op("lg2", ("approx ftz? f32",), lanewise(lg2)),
+    Op("ex2", ("approx ftz? f32", "approx HALF", "approx ftz BHALF"), lanewise(ex2)),
+    Op("tanh", ("approx f32|HALF|BHALF",), lanewise(tanh)),
+)

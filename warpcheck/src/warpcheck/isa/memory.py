@@ -1,0 +1,135 @@
+"""Loads, stores, addresses. PTX ISA manual, 9.7.9 and 9.7.13."""
+
+from __future__ import annotations
+
+from llvmlite import ir
+
+from warpcheck.isa.mbarrier import complete_tx
+from warpcheck.isa.spaces import space_of, without_hint
+from warpcheck.isa.values import Kind, Value, items
+from warpcheck.layout import Access, Space, Status
+from warpcheck.lower.emitter import WINDOWS
+from warpcheck.lower.vectors import I32, I64
+from warpcheck.lower.warp import Lowering
+from warpcheck.op import Op, Placement, registers
+from warpcheck.ptx import Instruction
+from warpcheck.runtime.records import CTA, LAUNCH
+from warpcheck.runtime.spaces import RANK
+
+__all__ = ["OPS", "space_of", "without_hint"]
+
+
+def emit_ld(e: Lowering, i: Instruction) -> None:
+    kind = Kind(i.modifiers[-1])
+    space = space_of(i)
+    targets = items(i.operands[0])
+    addresses = e.addresses(i.operands[1], space)
+    size = kind.bits // 8
+    if registers(i.operands[1:]) or space != Space.PARAM:
+        shape_of_access = (size * len(targets), len(targets))
+        half = size == 4 and e.use.half
+        use = {"polls": e.use.polls, "spins": e.use.spins}
+        e.check(addresses, space, Access.LOAD, *shape_of_access, using_lanes=e.lanes_using_load(), half=half, **use)
+    if "acquire" in i.modifiers:
+        e.call_check("acquire", int("cta" not in i.modifiers))
+    elif e.use.polls:
+        e.call_check("acquire_polled")
+    for part, target in enumerate(targets):
+        value = e.gather(e.b.add(addresses, e.splat(part * size, 64)), kind.bits)
+        e.write(target, value, signed=kind.is_signed)
+
+
+def emit_st(e: Lowering, i: Instruction) -> None:
+    kind = Kind(i.modifiers[-1])
+    space = space_of(i)
+    sources = items(i.operands[1])
+    addresses = e.addresses(i.operands[0], space)
+    size = kind.bits // 8
+    if "release" in i.modifiers:
+        e.call_check("fence", int("cta" not in i.modifiers))
+    values = [e.read(source, kind.bits) for source in sources]
+    for part, value in enumerate(values):
+        e.store_row(2 * part, e.resize(value, 64))
+    e.check(addresses, space, Access.STORE, size * len(sources), len(sources))
+    for part, value in enumerate(values):
+        e.scatter(e.b.add(addresses, e.splat(part * size, 64)), value)
+    # st.async signals the mbarrier when its bytes have landed, which is at once here.
+    if "async" in i.modifiers:
+        complete_tx(e, i.operands[2], e.splat(size * len(sources), 32))
+
+
+def emit_cvta(e: Lowering, i: Instruction) -> None:
+    """Convert to a generic address, which is an address of this process, or back to the window of a space."""
+    space = space_of(i)
+    value = e.read(i.operands[1], 64)
+    if "to" not in i.modifiers:
+        value = e.in_process(value, space)
+    elif space in WINDOWS:
+        value = e.b.sub(value, e.window(space))
+    e.write(i.operands[0], value)
+
+
+def emit_isspacep(e: Lowering, i: Instruction) -> None:
+    """Test whether a generic address is in a space."""
+    address = e.read(i.operands[1], 64)
+
+    def lies_in(window: str, extent: ir.Value) -> Value:
+        begin = e.broadcast(e.load_field(e.cta, CTA, window, I64))
+        return e.b.icmp_unsigned("<", e.b.sub(address, begin), e.broadcast(extent))
+
+    shared = lies_in("shared", e.b.zext(e.load_field(e.launch, LAUNCH, "shared_bytes", I32), I64))
+    local = lies_in("local", e.load_field(e.launch, LAUNCH, "local_total", I64))
+    cluster = shared
+    if e.in_cluster:
+        blocks = e.load_field(e.launch, LAUNCH, "cluster_size", I64)
+        cluster = e.b.or_(shared, lies_in("window", e.b.shl(e.b.sub(blocks, I64(1)), I64(RANK))))
+    elsewhere = e.b.not_(e.b.or_(cluster, local))
+    inside = {Space.SHARED: shared, Space.CLUSTER: cluster, Space.LOCAL: local, Space.GLOBAL: elsewhere}
+    e.write(i.operands[0], inside[space_of(i)])
+
+
+def emit_createpolicy(e: Lowering, i: Instruction) -> None:
+    e.write(i.operands[0], e.splat(0, 64))
+
+
+def emit_nanosleep(e: Lowering, i: Instruction) -> None:
+    """End the warp's slice: the other warps run first."""
+    e.stop(Status.PREEMPTED, e.index + 1)
+
+
+def emit_nothing(e: Lowering, i: Instruction) -> None:
+    """Ignore a hint: prefetches, cache policies."""
+
+
+_MEMORY = "CACHE? nc? EVICT1? EVICT2? HINT? PREFETCH? v2|v4? b8|u8|s8|BITS|INTEGER|FLOAT"
+
+OPS = (
+    Op(
+        "ld",
+        (
+            "weak|volatile? SPACE? " + _MEMORY,
+            "relaxed|acquire SCOPE SPACE? " + _MEMORY,
+            "SPACE SCOPE relaxed|acquire " + _MEMORY,  # the order in which Triton writes it, and ptxas takes it
+        ),
+        emit_ld,
+    ),
+    Op("ldu", ("global? v2|v4? b8|u8|s8|BITS|INTEGER|FLOAT",), emit_ld),
+    Op(
+        "st",
+        (
+            "weak|volatile? SPACE? " + _MEMORY,
+            "relaxed|release SCOPE SPACE? " + _MEMORY,
+            "async weak? CLUSTER? mbarrier::complete_tx::bytes v2|v4? b32|b64|u32|u64|s32|s64|FLOAT",
+        ),
+        emit_st,
+        results=0,
+    ),
+    Op("cvta", ("to? SPACE u64",), emit_cvta),
+    Op("isspacep", ("global|local|SHARED|CLUSTER",), emit_isspacep),
+    Op("createpolicy", ("fractional|range global? EVICT2 EVICT2? b64",), emit_createpolicy),
+    Op("prefetch", ("global|local? L1|L2", "global EVICT2", "SPACE? tensormap"), emit_nothing, results=0),
+    Op("prefetchu", ("L1",), emit_nothing, results=0),
+    Op("applypriority", ("global? EVICT2",), emit_nothing, results=0),
+    Op("nanosleep", ("u32",), emit_nanosleep, placement=Placement.ALONE, results=0),
+    Op("pmevent", ("mask?",), emit_nothing, results=0),
+)

@@ -1,0 +1,182 @@
+"""How wgmma accumulates products into D, 16 rows of a column at a time.
+
+Integers are simply added. Floats are added as measured on an H200, because no manual defines it: products are exact,
+but all of them and the number in D are truncated to a multiple of 2**-25 of the largest power of two among them, or of
+2**-13 if A and B have 8 bits; their sum is truncated to the 24 bits of a float32, or to 14. The power of two of a
+product is the product of those of its factors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from llvmlite import ir
+
+from warpcheck.isa.matrix import count_loop, multiply_add, spread
+from warpcheck.isa.values import F32, F64, Value, constant, intrinsic
+from warpcheck.lower.vectors import I8, I32, I64, POINTER
+from warpcheck.lower.warp import Lowering
+
+__all__ = ["EXPONENTS", "LEAST_EXPONENT", "ROWS", "ROW_BYTES", "add_floats", "add_integers", "room", "store_numbers"]
+
+ROWS = 16  # that a warp has of D and A
+ROW_BYTES = 4 * ROWS
+EXPONENTS = 2048  # bytes from A as numbers to their powers of two
+LEAST_EXPONENT = {
+    "f16": -14,
+    "bf16": -126,
+    "tf32": -126,
+    "e4m3": -6,
+    "e5m2": -14,
+}  # power of two of a number that is not 0
+NOUGHT = -2000  # that of 0: no sum is less
+
+
+def add_integers(
+    e: Lowering, factors: Value, b_numbers: Value, depth: int, steps: tuple[int, int], sums: list[Value]
+) -> list[Value]:
+    """Return the sums of 8 columns, adding one k after another."""
+    b = e.b
+    vector = sums[0].type
+    number = sums[0].type.element
+    before = b.block
+    body = b.append_basic_block()
+    after = b.append_basic_block()
+    b.branch(body)
+    b.position_at_end(body)
+    k, *columns = (b.phi(kind) for kind in (I32, *[vector] * 8))
+    a_row = b.load(b.gep(factors, [b.mul(k, I32(ROW_BYTES))], source_etype=I8), typ=vector, align=4)
+    following = []
+    for n, column in enumerate(columns):
+        b_index = b.add(b.mul(k, I32(steps[1])), I32(n * steps[0]))
+        factor = b.load(b.gep(b_numbers, [b_index], source_etype=number), typ=number)
+        following.append(multiply_add(e, a_row, spread(e, factor, vector), column))
+    next_k = b.add(k, I32(1))
+    for phi, initial, next_value in zip((k, *columns), (I32(0), *sums), (next_k, *following), strict=True):
+        phi.add_incoming(initial, before)
+        phi.add_incoming(next_value, body)
+    b.cbranch(b.icmp_unsigned("<", next_k, I32(depth)), body, after)
+    b.position_at_end(after)
+    return following
+
+
+def add_floats(
+    e: Lowering,
+    factors: Value,
+    b_numbers: Value,
+    depth: int,
+    steps: tuple[int, int],
+    accumulator_values: list[Value],
+    fraction: int,
+    kept_bits: int,
+) -> list[Value]:
+    """Return the sums of 8 columns, truncated to ``kept_bits``; terms are truncated ``fraction`` bits below the
+    largest.
+    """
+    b = e.b
+    columns = room(e, 8 * ROWS)
+    for n, column in enumerate(accumulator_values):
+        b.store(column, b.gep(columns, [I32(n)], source_etype=column.type), align=4)
+    numbers_of = ir.VectorType(F32, ROWS)
+    powers_of = ir.VectorType(I32, ROWS)
+    with count_loop(e, 8) as n:
+        column_pointer = b.gep(columns, [n], source_etype=numbers_of)
+        column = b.load(column_pointer, typ=numbers_of, align=4)
+
+        def largest(k: Value, power: Value) -> Value:
+            from_a, from_b = pair(e, factors, EXPONENTS, b_numbers, 32 * depth, steps, n, k, powers_of)
+            return intrinsic(e, "smax", power, e.b.add(from_a, from_b))
+
+        power = fold(e, depth, powers(e, column, -126), largest)
+        # Keep 2**power within the range of float64; all terms are 0 below.
+        power = intrinsic(e, "smax", power, constant(power, -900))
+        up, down = (power_of_two(e, number) for number in (negative(e, power, fraction), offset(e, power, -fraction)))
+
+        def add(k: Value, total: Value) -> Value:
+            from_a, from_b = (to_float64(e, v) for v in pair(e, factors, 0, b_numbers, 0, steps, n, k, numbers_of))
+            return e.b.fadd(total, intrinsic(e, "trunc", e.b.fmul(e.b.fmul(from_a, from_b), up)))
+
+        total = fold(e, depth, intrinsic(e, "trunc", b.fmul(to_float64(e, column), up)), add)
+        bits = b.bitcast(b.fmul(total, down), ir.VectorType(I64, ROWS))
+        bits = b.and_(bits, constant(bits, -1 << 52 - kept_bits))
+        b.store(b.fptrunc(b.bitcast(bits, total.type), numbers_of), column_pointer, align=4)
+    return [b.load(b.gep(columns, [I32(n)], source_etype=numbers_of), typ=numbers_of, align=4) for n in range(8)]
+
+
+def fold(e: Lowering, count: int, first: Value, step: Callable[[Value, Value], Value]) -> Value:
+    """Emit a loop that starts with ``first``; ``step`` gets the iteration, from 0, and the present value."""
+    before = e.b.block
+    body = e.b.append_basic_block()
+    after = e.b.append_basic_block()
+    e.b.branch(body)
+    e.b.position_at_end(body)
+    iteration = e.b.phi(I32)
+    value = e.b.phi(first.type)
+    result = step(iteration, value)
+    following = e.b.add(iteration, I32(1))
+    for phi, initial, next_value in ((iteration, I32(0), following), (value, first, result)):
+        phi.add_incoming(initial, before)
+        phi.add_incoming(next_value, body)
+    e.b.cbranch(e.b.icmp_unsigned("<", following, I32(count)), body, after)
+    e.b.position_at_end(after)
+    return result
+
+
+def pair(
+    e: Lowering,
+    factors: Value,
+    a_offset: int,
+    b_numbers: Value,
+    b_offset: int,
+    steps: tuple[int, int],
+    n: Value,
+    k: Value,
+    vector: ir.VectorType,
+) -> tuple[Value, Value]:
+    """Return A's column for k, and the number of B in column n broadcast, at offsets ``a_offset`` and ``b_offset``."""
+    from_a = e.b.load(
+        e.b.gep(e.at(factors, a_offset), [e.b.mul(k, I32(ROW_BYTES))], source_etype=I8), typ=vector, align=4
+    )
+    b_index = e.b.add(e.b.mul(n, I32(steps[0])), e.b.mul(k, I32(steps[1])))
+    from_b = e.b.load(e.b.gep(e.at(b_numbers, b_offset), [b_index], source_etype=vector.element), typ=vector.element)
+    return from_a, spread(e, from_b, vector)
+
+
+def store_numbers(e: Lowering, values: Value, kind: str, memory: Value, offset: Value, exponent_offset: int) -> None:
+    """Store numbers, and their powers of two ``exponent_offset`` bytes after them."""
+    e.b.store(values, e.b.gep(memory, [offset], source_etype=I8), align=4)
+    if kind in LEAST_EXPONENT:
+        exponents = powers(e, values, LEAST_EXPONENT[kind])
+        e.b.store(exponents, e.b.gep(e.at(memory, exponent_offset), [offset], source_etype=I8), align=4)
+
+
+def powers(e: Lowering, values: Value, least_power: int) -> Value:
+    """Return the power of two of each float32; for a subnormal number of its own type the least one."""
+    bits = e.b.bitcast(values, ir.VectorType(I32, values.type.count))
+    field = e.b.and_(e.b.lshr(bits, constant(bits, 23)), constant(bits, 255))
+    power = intrinsic(e, "smax", offset(e, field, -127), constant(bits, least_power))
+    is_zero = e.b.fcmp_ordered("==", values, constant(values, 0.0))
+    return e.b.select(is_zero, constant(bits, NOUGHT), power)
+
+
+def power_of_two(e: Lowering, power: Value) -> Value:
+    """Return powers of two as float64."""
+    bits = e.resize(offset(e, power, 1023), 64)
+    return e.b.bitcast(e.b.shl(bits, constant(bits, 52)), ir.VectorType(F64, power.type.count))
+
+
+def offset(e: Lowering, power: Value, increment: int) -> Value:
+    return e.b.add(power, constant(power, increment))
+
+
+def negative(e: Lowering, power: Value, minuend: int) -> Value:
+    return e.b.sub(constant(power, minuend), power)
+
+
+def to_float64(e: Lowering, values: Value) -> Value:
+    return e.b.fpext(values, ir.VectorType(F64, values.type.count))
+
+
+def room(e: Lowering, count: int) -> Value:
+    """Allocate ``count`` numbers of 32 bits on the stack."""
+    return e.b.inttoptr(e.b.ptrtoint(e.room(ir.ArrayType(I32, count)), I64), POINTER)

@@ -1,0 +1,267 @@
+"""The liveness of loaded values: which lanes use what a load gives them.
+
+Compilers load more than they use: Triton distributes a tile that is smaller than a block to several threads, of which
+one stores; a select drops one of two values. A value that a lane drops can neither race nor be uninitialized.
+
+The demand for a register is a disjunction of terms, each a conjunction of predicates: the lanes for which one of the
+terms holds. It is a backward data-flow analysis. One pass from the last block to the first finds all demands, except
+for registers that are read before they are written and so are carried around a loop: another pass begins with what the
+last one found for them. Demands may include too many lanes, never too few: in another iteration of a loop only
+predicates that do not change hold.
+
+A predicate that a loop computes again in each iteration says which lanes use a value of the same iteration: it must
+have the value where the load runs that it has where the value is used. So a demand passes from an instruction to the
+one that writes its operand as long as the predicate is known there, as ``slices`` explains, or can be computed there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from warpcheck.lower.flow import Flow, Ops, reverse_postorder
+from warpcheck.lower.formulas import ALL_LANES, NO_ARMS, NO_LANES, Arms, Formula, Literal, disjoin
+from warpcheck.lower.predicates import Predicates, is_parameter, negate
+from warpcheck.lower.slices import ProgramPoint, Slice, Slices
+from warpcheck.op import registers
+from warpcheck.ptx import Immediate, Instruction, Operand
+
+__all__ = ["ALL_LANES", "Demand", "Literal", "ProgramPoint"]
+
+
+_PASSES = 4
+
+
+Demanded = dict[tuple[str, ProgramPoint | None], Formula]
+"""The demand for registers: for what one instruction writes there, or, with None, for whatever is there."""
+
+
+class Demand:
+    """The demand for the loads of one kernel.
+
+    ``loads`` has the formula of each load. ``early`` are the instructions that run first in the kernel, in order,
+    because loads name the predicates that they compute. ``ahead`` is what runs in front of a load, for each predicate.
+    """
+
+    def __init__(self, flow: Flow, ops: Ops) -> None:
+        self.flow = flow
+        self.ops = ops
+        self.loads: dict[ProgramPoint, Formula] = {}
+        self.early: list[Instruction] = []
+        self.ahead: dict[ProgramPoint, dict[str, Slice]] = {}
+        self.arms: dict[int, Arms] = {}
+        self.order = reverse_postorder(flow.blocks)
+        self.rank = {block: number for number, block in enumerate(self.order)}
+        places = list(self._places())
+        if not any(i.opcode == "ld" and i.modifiers[0] != "param" for _, i in places):
+            return
+        self.slices = Slices(flow, ops, places)
+        self.loop_carried: set[str] = set()  # registers that are read before they are written, in the blocks' order
+        read_before: set[str] = set()
+        for _, i in places:
+            read_before.update(name for name in ops[i.opcode].read(i) if not self._is_only_preserved(name, i))
+            self.loop_carried.update(read_before.intersection(ops[i.opcode].written(i)))
+        self.predicates = Predicates(flow, ops, places, self.slices)
+        self.writers: dict[tuple[str, ProgramPoint], ProgramPoint | None] = {}
+        self._iterate()
+        for place, formula in self.loads.items():
+            self._move_ahead(place, formula)
+        self.early = self._find_early(places)
+
+    def _places(self) -> Iterator[tuple[ProgramPoint, Instruction]]:
+        for number in self.order:
+            for position, instruction in enumerate(self.flow.blocks[number].instructions):
+                yield ProgramPoint(number, position), instruction
+
+    def _iterate(self) -> None:
+        """Repeat the pass until the demand for registers that loops carry no longer changes."""
+        demand = dict.fromkeys(self.loop_carried, NO_LANES)
+        for _ in range(_PASSES):
+            previous = demand
+            at_entry = self._pass(demand)
+            demand = {name: self.predicates.keep_invariant(at_entry[name]) for name in previous}
+            if demand == previous:
+                return
+        # No fixed point within _PASSES: assume that later iterations use every lane.
+        self._pass(dict.fromkeys(self.loop_carried, ALL_LANES))
+
+    def _pass(self, loop_demand: Mapping[str, Formula]) -> dict[str, Formula]:
+        """Walk from the last instruction to the first: the demand for an instruction's results is known when it is
+        reached.
+
+        Args:
+            loop_demand: The demand in later iterations of a loop.
+        """
+        demand: Demanded = {}
+        for name, formula in loop_demand.items():
+            self._demand_around(demand, name, formula)
+        for number in reversed(self.order):
+            condition = self.predicates.path_condition(number)
+            for position, i in reversed(list(enumerate(self.flow.blocks[number].instructions))):
+                op = self.ops[i.opcode]
+                results = NO_LANES
+                arms = self._arms(number) if i.opcode == "bra" else NO_ARMS
+                place = ProgramPoint(number, position)
+                # A branch is used by the lanes that store in its arms, or that use what its arms compute.
+                for name in arms.written:
+                    results = disjoin(results, self._total_demand(demand, name))
+                for name in op.written(i):
+                    results = disjoin(results, demand.get((name, None), NO_LANES))
+                    results = disjoin(results, demand.get((name, place), NO_LANES))
+                results = disjoin(results, arms.stores)
+                if i.opcode == "ld":
+                    self.loads[place] = self._restrict_to_known(place, results, condition)
+                for name in op.read(i):
+                    writer = self._writer(name, place)
+                    if demand.get((name, writer)) != ALL_LANES and not self._is_only_preserved(name, i):
+                        use = self._carry(name, place, self._use(name, i, place, condition, results))
+                        demand[name, writer] = self.predicates.disjoin(demand.get((name, writer), NO_LANES), use)
+        return {name: self._total_demand(demand, name) for name in loop_demand}
+
+    def _total_demand(self, demand: Demanded, name: str) -> Formula:
+        """Return the demand for a register, whichever instruction has written it."""
+        total = demand.get((name, None), NO_LANES)
+        for writer in self.slices.definitions.get(name, ()):
+            total = self.predicates.disjoin(total, demand.get((name, writer), NO_LANES))
+        return total
+
+    def _writer(self, name: str, reader: ProgramPoint) -> ProgramPoint | None:
+        """Return which of several instructions has written what another one reads; None if that is unknown."""
+        if (name, reader) not in self.writers:
+            places = self.slices.definitions.get(name, ())
+            is_unguarded = all(self.slices.instruction(place).guard is None for place in places)
+            self.writers[name, reader] = self.slices.writer(name, reader) if len(places) > 1 and is_unguarded else None
+        return self.writers[name, reader]
+
+    def _demand_around(self, demand: Demanded, name: str, formula: Formula) -> None:
+        """Add the lanes that use a register in a later iteration of a loop: those that take the back edge."""
+        for latch, header, literals in self.predicates.latches if formula else ():
+            if name in self.flow.blocks[header].live_in:
+                writer = self._writer(name, latch)
+                use = self._carry(name, latch, self.predicates.conjoin(literals, formula))
+                demand[name, writer] = self.predicates.disjoin(demand.get((name, writer), NO_LANES), use)
+
+    def _carry(self, name: str, reader: ProgramPoint, formula: Formula) -> Formula:
+        """Return the part of a formula that holds where a register is read and also where it was written."""
+        if self.predicates.all_invariant(formula):
+            return formula
+        writer = self.slices.writer(name, reader)
+        carried = NO_LANES
+        for term in formula:
+            valid = (
+                holds
+                for holds in term
+                if self.predicates.is_invariant(holds.predicate)
+                or (writer is not None and self.predicates.is_known(holds.predicate, writer))
+            )
+            carried = disjoin(carried, frozenset([frozenset(valid)]))
+        return carried
+
+    def _use(
+        self, name: str, i: Instruction, place: ProgramPoint, condition: list[Literal], results: Formula
+    ) -> Formula:
+        """Return the lanes for which an instruction uses a register, by the demand for its results."""
+        guards = [i.guard] if i.guard is not None else []
+        # The results are those of instructions after the branch, so only invariant predicates mean the same here.
+        if i.opcode == "bra" and self._arms(place.block) != NO_ARMS:
+            return self.predicates.conjoin(condition, self.predicates.keep_invariant(results))
+        if name not in registers(guards):
+            if self.slices.is_pure(i):
+                return self.predicates.conjoin(
+                    self.predicates.literals([*guards, *_selection(name, i)], place), results
+                )
+            if i.opcode == "shfl" and name not in registers(i.operands[2:]):
+                spread = _spread(i)
+                # A lane that takes the value may be in another iteration of a loop when this one loads.
+                return frozenset(
+                    frozenset(literal._replace(spread=literal.spread | spread) for literal in term)
+                    for term in self.predicates.keep_invariant(results)
+                )
+        # Any other instruction uses its operands wherever it is executed.
+        return self.predicates.conjoin([*self.predicates.literals(guards, place), *condition], ALL_LANES)
+
+    def _arms(self, number: int) -> Arms:
+        """Return what the two arms of a branch do until they join; NO_ARMS if they do more than compute and store."""
+        if number not in self.arms:
+            self.arms[number] = self._find_arms(number)
+        return self.arms[number]
+
+    def _find_arms(self, number: int) -> Arms:
+        written = set[str]()
+        stores = NO_LANES
+        # In reverse postorder the arms lie between the branch and their join; a back edge in between is too complex.
+        end = self._last_rank(number)
+        position_in_order = self.rank[number] + 1
+        while position_in_order < end:
+            block = self.order[position_in_order]
+            for i in self.flow.blocks[block].instructions:
+                if i.opcode == "st" and (guards := self.predicates.literals([i.guard] if i.guard is not None else [])):
+                    stores = disjoin(stores, frozenset([frozenset(guards)]))
+                elif not self.slices.is_pure(i) and i.opcode != "bra" and not is_parameter(i):
+                    return NO_ARMS
+                written.update(self.ops[i.opcode].written(i))
+            if (
+                min((self.rank[successor] for successor in self.flow.blocks[block].successors), default=0)
+                <= position_in_order
+            ):
+                return NO_ARMS
+            end = max(end, self._last_rank(block))
+            position_in_order = position_in_order + 1
+        return Arms(frozenset(written), stores)
+
+    def _last_rank(self, block: int) -> int:
+        return max((self.rank[successor] for successor in self.flow.blocks[block].successors), default=0)
+
+    def _is_only_preserved(self, name: str, i: Instruction) -> bool:
+        """Return whether an instruction reads a register only because its guard may leave it unchanged."""
+        op = self.ops[i.opcode]
+        if i.guard is None or name not in op.written(i):
+            return False
+        return name not in registers([*i.operands[op.results :], i.guard])
+
+    def _restrict_to_known(self, load: ProgramPoint, formula: Formula, condition: list[Literal]) -> Formula:
+        """Return a formula without predicates that are unknown when the load runs, or certain on its path."""
+        if formula in (ALL_LANES, NO_LANES):
+            return formula
+        guard = self.slices.instruction(load).guard
+        certain = {*condition, *self.predicates.literals([guard] if guard is not None else [], load)}
+        restricted = NO_LANES
+        for term in formula:
+            uncertain = (holds for holds in term - certain if self.predicates.is_known(holds.predicate, load))
+            restricted = disjoin(restricted, frozenset([frozenset(uncertain)]))
+        return restricted
+
+    def _move_ahead(self, load: ProgramPoint, formula: Formula) -> None:
+        """Compute the predicates that a load names, and that are computed after it, in front of it."""
+        for predicate in sorted({holds.predicate for term in formula for holds in term} - self.predicates.constants):
+            # is_known held for it, so it is computed either before the load or by a slice in front of it.
+            if not self.slices.is_before(predicate, load):
+                computation = self.slices.slice_of(predicate, load)
+                assert computation is not None
+                self.ahead.setdefault(load, {})[predicate] = computation
+
+    def _find_early(self, places: list[tuple[ProgramPoint, Instruction]]) -> list[Instruction]:
+        """Return the instructions that compute the constant predicates that loads name."""
+        predicates = {
+            literal.predicate for formula in self.loads.values() for term in formula for literal in term
+        } & self.predicates.constants
+        early = []
+        for _, i in reversed(places) if predicates else ():
+            if predicates.intersection(self.ops[i.opcode].written(i)):
+                predicates.update(self.ops[i.opcode].read(i))
+                early.append(i)
+        return early[::-1]
+
+
+def _selection(name: str, i: Instruction) -> list[Operand]:
+    """Return the predicate under which a select passes a register on."""
+    if i.opcode != "selp" or name in registers(i.operands[3:]):
+        return []
+    first, second = (name in registers([source]) for source in i.operands[1:3])
+    selector = i.operands[3]
+    return [] if first and second else [selector if first else negate(selector)]
+
+
+def _spread(i: Instruction) -> int:
+    """Return the bits in which a lane's number may differ from that of the lane whose value a shuffle gives it."""
+    lanes = i.operands[2]
+    return lanes.value & 31 if "bfly" in i.modifiers and isinstance(lanes, Immediate) else 31

@@ -1,0 +1,152 @@
+"""Attach to each load how its result is used: this decides what the load is checked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+
+from llvmlite import ir
+
+from warpcheck.layout import LANES
+from warpcheck.lower.demand import ALL_LANES, Demand, Literal, ProgramPoint
+from warpcheck.lower.emitter import Emitter
+from warpcheck.lower.flow import Flow, Ops, reachable
+from warpcheck.lower.polls import Polls
+from warpcheck.lower.vectors import I32
+from warpcheck.op import registers
+from warpcheck.ptx import Function, Group, Immediate, Instruction, Module, Not, Operand, Register
+from warpcheck.runtime.records import WARP
+
+__all__ = ["LoadUse", "Loads"]
+
+_STRONG = frozenset(("volatile", "relaxed", "acquire"))
+
+
+@dataclass(frozen=True)
+class LoadUse:
+    """How the result of a load is used.
+
+    Args:
+        using_lanes: The lanes that use the result, as a Group of the Demand's terms: each is a Group of triples of a
+            predicate, its spread, and whether it is constant. None for all lanes.
+        half: Whether a compare-and-swap of a word has the same address: compilers update half a word by one.
+        polls: Whether the load is repeated until its value ends the loop, and has no other use.
+        spins: Whether its loop ends by its value alone, whatever else the value is used for; see ``polls``.
+    """
+
+    using_lanes: Operand | None = None
+    half: bool = False
+    polls: bool = False
+    spins: bool = False
+
+
+class Loads(Emitter):
+    """Knows the uses of loads. ``use`` is that of the load that is being emitted."""
+
+    use = LoadUse()
+
+    def __init__(self, module: Module, kernel: Function, flow: Flow, ops: Ops) -> None:
+        self.ops = ops
+        self.demands = Demand(flow, ops)
+        self.polls = Polls(flow, ops)
+        # Predicates that loads name, and what those follow from that is computed early, stay for the whole kernel.
+        for i in self.demands.early:
+            flow.blocks[0].live_in.update(ops[i.opcode].written(i))
+        flow.blocks[0].live_in.update(
+            holds.predicate for formula in self.demands.loads.values() for term in formula for holds in term
+        )
+        for parts in self.demands.ahead.values():
+            for part in parts.values():
+                flow.registers.update(part.kinds)
+                flow.blocks[0].live_in.update(part.kinds)
+        super().__init__(module, kernel, flow)
+        self.swapped = {
+            i.operands[1]
+            for block in flow.blocks
+            for i in block.instructions
+            if i.opcode == "atom" and "cas" in i.modifiers and i.modifiers[-1] == "b32"
+        }
+
+    def use_of(self, place: ProgramPoint) -> LoadUse:
+        """Return the use of the result of the instruction at a place, if it is a load."""
+        i = self.flow.blocks[place.block].instructions[place.position]
+        if i.opcode != "ld" or i.modifiers[0] == "param":
+            return LoadUse()
+        formula = self.demands.loads.get(place, ALL_LANES)
+        lanes_using_load = None
+        if formula != ALL_LANES:
+            lanes_using_load = Group(tuple(self._operand(term, place) for term in sorted(map(sorted, formula))))
+        # A load whose address is also that of a 32-bit compare-and-swap belongs to a 16-bit atomic update.
+        half = i.operands[-1] in self.swapped
+        is_volatile = "volatile" in i.modifiers
+        spins = not _STRONG.isdisjoint(i.modifiers) and self.polls.polls(place)
+        return LoadUse(lanes_using_load, half, is_volatile and self._polls(place, i), spins)
+
+    def lanes_using_load(self) -> ir.Value | None:
+        """Return the lanes that use the result of this load; None for all of them."""
+        if self.use.using_lanes is None:
+            return None
+        assert isinstance(self.use.using_lanes, Group)
+        return reduce(self.b.or_, map(self._lanes_of_term, self.use.using_lanes.items), self.splat(0, 1))
+
+    def _lanes_of_term(self, term: Operand) -> ir.Value:
+        assert isinstance(term, Group)
+        return reduce(self.b.and_, map(self._lanes_of_literal, term.items))
+
+    def _lanes_of_literal(self, triple: Operand) -> ir.Value:
+        assert isinstance(triple, Group)
+        predicate, spread, constant = triple.items
+        assert isinstance(spread, Immediate)
+        assert isinstance(constant, Immediate)
+        b = self.b
+        lanes = self.read(predicate, 1)
+        # A lane that is elsewhere may use what it is sent: it may have yet to compute its predicate. A constant is
+        # computed for all lanes before anything else.
+        if spread.value and not constant.value:
+            live = self.load_field(self.warp, WARP, "live", I32)
+            lanes = self.as_lanes(b.or_(self.as_bits(lanes), b.and_(live, b.not_(self.mask_bits))))
+        for bit in (1, 2, 4, 8, 16):
+            if spread.value & bit:
+                partners = ir.Constant(ir.VectorType(I32, LANES), [lane ^ bit for lane in range(LANES)])
+                lanes = b.or_(lanes, b.shuffle_vector(lanes, ir.Constant(lanes.type, ir.Undefined), partners))
+        return lanes
+
+    def _operand(self, term: list[Literal], place: ProgramPoint) -> Group:
+        computed_ahead = self.demands.ahead.get(place, {})
+        literals = []
+        for holds in term:
+            is_constant = holds.predicate in self.demands.predicates.constants
+            name = computed_ahead[holds.predicate].register if holds.predicate in computed_ahead else holds.predicate
+            literals.append(Group((_predicate(name, holds.negated), *map(Immediate, (holds.spread, int(is_constant))))))
+        return Group(tuple(literals))
+
+    def _polls(self, place: ProgramPoint, i: Instruction) -> bool:
+        """Return whether a load is repeated for the branch of its own block alone."""
+        block_number = place.block
+        block = self.flow.blocks[place.block]
+        later = block.instructions[place.position + 1 :]
+        derived = set(self.ops[i.opcode].written(i))
+        for following in later[:-1]:
+            if derived.intersection(self.ops[following.opcode].read(following)):
+                derived.update(self.ops[following.opcode].written(following))
+        bases = [
+            definition for name in registers(i.operands[1:]) if (definition := self.demands.slices.definition(name))
+        ]
+        loop_blocks = [
+            block
+            for block in reachable(self.flow.blocks, [block_number])
+            if block_number in reachable(self.flow.blocks, [block])
+        ]
+        return (
+            block_number in loop_blocks
+            and bool(later)
+            and later[-1].opcode == "bra"
+            and derived.issuperset(registers([later[-1].guard] if later[-1].guard else []))
+            and not derived & block.live_out
+            and len(bases) == len(registers(i.operands[1:]))
+            and not {definition.block for definition in bases}.intersection(loop_blocks)
+        )
+
+
+def _predicate(name: str, negated: bool) -> Operand:
+    return Not(Register(name)) if negated else Register(name)

@@ -1,0 +1,133 @@
+"""The result of lowering a kernel: LLVM IR, and what the host must know to launch it and to read its counters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from warpcheck.layout import Access, AtomicStrategy, Space
+from warpcheck.ptx import Function, Variable
+
+__all__ = ["UNKNOWN", "AccessSite", "Check", "Lowered", "SassAccess", "parameter_offsets"]
+
+
+class SassAccess(NamedTuple):
+    """How the hardware executes an access of PTX.
+
+    Args:
+        bytes: Those of a lane in the instruction that ptxas made of it and its neighbors; 0 if that is not known, and
+            each
+            access counts as its PTX says.
+        group: The number of a group of accesses that are merged, from 1 on; 0 for an access that is not.
+        chunks: How many pieces of ``bytes`` bytes a group has in registers at once, a power of two.
+        strategy: That of an atomic operation.
+    """
+
+    bytes: int = 0
+    group: int = 0
+    chunks: int = 0
+    strategy: AtomicStrategy = AtomicStrategy.TURNS
+
+
+UNKNOWN = SassAccess()
+
+
+@dataclass(frozen=True)
+class AccessSite:
+    """One instruction that touches memory. ``bytes`` is for a lane, ``parts`` the elements of a vector access.
+
+    ``at`` is its line in the PTX text. ``sass_access`` says how ptxas implements it; see ``served``.
+    """
+
+    space: Space
+    access: Access
+    bytes: int
+    parts: int
+    strong: int
+    line: int
+    text: str
+    at: int = 0
+    sass_access: SassAccess = UNKNOWN
+
+    @property
+    def width(self) -> int:
+        """Return the bytes of a lane in one access of the hardware."""
+        return self.sass_access.bytes or self.bytes
+
+    @property
+    def words(self) -> list[str]:
+        """Return the opcode and the modifiers."""
+        return self.text.split(".")
+
+    @property
+    def is_bulk(self) -> bool:
+        """Return whether it is a bulk copy, which reaches memory through the asynchronous proxy."""
+        return "bulk" in self.words
+
+    @property
+    def is_copy(self) -> bool:
+        """Return whether it is a cp.async of single elements."""
+        return self.words[:2] == ["cp", "async"] and not self.is_bulk
+
+    @property
+    def is_wgmma(self) -> bool:
+        """Return whether tensor cores read the bytes."""
+        return self.words[0] == "wgmma"
+
+
+class Check(NamedTuple):
+    """A function of ``memory`` or ``sync`` that generated code calls, compiled for fixed last parameters."""
+
+    function: str
+    constants: tuple[int, ...] = ()
+
+    @property
+    def symbol(self) -> str:
+        """Return its name in machine code."""
+        return "_".join(("check", self.function, *map(str, self.constants)))
+
+
+@dataclass(frozen=True)
+class CompiledShape:
+    """Code that instructions of one shape share: the symbol of its function, with the IR of that and of what it
+    calls.
+
+    ``sites`` are those of its accesses, for an instruction on line 0. ``checks`` are those that it calls. ``carried``
+    is whether it leaves a carry.
+    """
+
+    symbol: str
+    functions: dict[str, str]
+    sites: list[AccessSite]
+    checks: set[Check]
+    carried: bool
+
+
+@dataclass
+class Lowered:
+    """LLVM IR of a kernel, and what the host must know to launch it and to read its counters.
+
+    ``functions`` has the IR of the functions that it calls, by their symbols.
+    """
+
+    ir: str
+    warp_bytes: int
+    shared_bytes: int
+    local_bytes: int
+    shared: dict[str, range]  # the bytes of each variable in shared memory; empty for dynamic shared memory
+    sites: list[AccessSite] = field(default_factory=list)
+    blocks: list[list[tuple[int, str]]] = field(default_factory=list)  # (line, name) of each block's instructions
+    symbols: list[str] = field(default_factory=list)
+    checks: set[Check] = field(default_factory=set)
+    functions: dict[str, str] = field(default_factory=dict)
+
+
+def parameter_offsets(kernel: Function) -> list[tuple[Variable, int]]:
+    """Return each parameter of a kernel with its offset, laid out in order at its natural alignment."""
+    offsets: list[tuple[Variable, int]] = []
+    end = 0
+    for parameter in kernel.params:
+        end = -(-end // parameter.align) * parameter.align
+        offsets.append((parameter, end))
+        end += parameter.size
+    return offsets

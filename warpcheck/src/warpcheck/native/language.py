@@ -1,0 +1,174 @@
+"""The language of native functions: decorators, memory by address, and views of records."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+
+__all__ = [
+    "EXTERN",
+    "FUNCTIONS",
+    "NOINLINE",
+    "View",
+    "add_f16",
+    "add_f32",
+    "add_f64",
+    "copy_bytes",
+    "count_bits",
+    "extern",
+    "field_of",
+    "fill_bytes",
+    "load8",
+    "load32",
+    "load64",
+    "lowest_bit",
+    "native",
+    "noinline",
+    "run_heads",
+    "store8",
+    "store32",
+    "store64",
+]
+
+F = TypeVar("F", bound=Callable[..., Any])
+FUNCTIONS: set[Callable[..., Any]] = set()
+EXTERN: set[Callable[..., Any]] = set()
+NOINLINE: set[Callable[..., Any]] = set()
+_WORD_MASK = (1 << 64) - 1
+
+
+def native(function: F) -> F:
+    """Mark a function for compilation. Functions that call each other need different names."""
+    FUNCTIONS.add(function)
+    return function
+
+
+def noinline(function: F) -> F:
+    """Mark a native function that is compiled once and linked, while all others are inlined in their callers.
+
+    This is for functions that run seldom or are long: every check, of which a kernel may need ten, would be compiled
+    with a copy of them, which takes longer than compiling the kernel.
+    """
+    NOINLINE.add(function)
+    return native(function)
+
+
+def extern(function: F) -> F:
+    """Declare a function that is machine code of another module, under the same name."""
+    EXTERN.add(function)
+    return function
+
+
+def load8(address: int) -> int:
+    """Return the unsigned byte at an address."""
+    return ctypes.c_uint8.from_address(address).value
+
+
+def load32(address: int) -> int:
+    """Return the unsigned 32-bit integer at an address."""
+    return ctypes.c_uint32.from_address(address).value
+
+
+def load64(address: int) -> int:
+    """Return the signed 64-bit integer at an address."""
+    return ctypes.c_int64.from_address(address).value
+
+
+def store8(address: int, value: int) -> None:
+    """Write the low byte of ``value``."""
+    ctypes.c_uint8.from_address(address).value = value
+
+
+def store32(address: int, value: int) -> None:
+    """Write the low four bytes of ``value``."""
+    ctypes.c_int32.from_address(address).value = value
+
+
+def store64(address: int, value: int) -> None:
+    """Write a 64-bit integer."""
+    ctypes.c_int64.from_address(address).value = value
+
+
+def copy_bytes(target: int, source: int, count: int) -> None:
+    """Copy memory from one address to another; the two do not overlap."""
+    ctypes.memmove(target, source, count)
+
+
+def fill_bytes(target: int, value: int, count: int) -> None:
+    """Set bytes of memory to the low byte of ``value``."""
+    ctypes.memset(target, value & 255, count)
+
+
+def add_f16(left: int, right: int) -> int:
+    """Return the bits of the sum of two float16 numbers, given by their bits and rounded to nearest even."""
+    return _add_floats("e", left, right)
+
+
+def add_f32(left: int, right: int) -> int:
+    """Return the bits of the sum of two float32 numbers."""
+    return _add_floats("f", left, right)
+
+
+def add_f64(left: int, right: int) -> int:
+    """Return the bits of the sum of two float64 numbers."""
+    return _add_floats("d", left, right)
+
+
+def _add_floats(code: str, left: int, right: int) -> int:
+    kind = np.dtype(code)
+    operands = np.array([left & _WORD_MASK, right & _WORD_MASK], np.uint64).astype(f"u{kind.itemsize}").view(kind)
+    with np.errstate(all="ignore"):
+        return int((operands[:1] + operands[1:]).view(f"i{kind.itemsize}")[0]) & (1 << 8 * kind.itemsize) - 1
+
+
+def lowest_bit(number: int) -> int:
+    """Return the position of the lowest bit that is set, in a number other than 0."""
+    return (number & -number).bit_length() - 1
+
+
+def count_bits(number: int) -> int:
+    """Return how many bits are set, in a number that is not negative."""
+    return number.bit_count()
+
+
+def run_heads(address: int, shift: int) -> int:
+    """Return, as bits, which of 32 words differ from the word before in more than ``shift`` low bits.
+
+    The first word always counts.
+    """
+    words = [load64(address + 8 * index) >> shift for index in range(32)]
+    return 1 | sum((words[index] != words[index - 1]) << index for index in range(1, 32))
+
+
+class View:
+    """A record in memory, by its address. Subclasses name the numpy dtype of their ``record``."""
+
+    record: ClassVar[np.dtype[np.void]]
+    size: ClassVar[int]  # of the record, in bytes
+    address: int
+
+    def __init_subclass__(cls) -> None:
+        cls.size = cls.record.itemsize
+
+    def __init__(self, address: int) -> None:
+        object.__setattr__(self, "address", address)
+
+    def __getattr__(self, name: str) -> int:
+        return int(self._field(name).value)
+
+    def __setattr__(self, name: str, value: int) -> None:
+        self._field(name).value = value
+
+    def _field(self, name: str) -> Any:
+        kind, offset = field_of(self, name)
+        return np.ctypeslib.as_ctypes_type(kind).from_address(self.address + offset)
+
+
+def field_of(view: View | type[View], name: str) -> tuple[np.dtype[Any], int]:
+    """Return type and offset of a field of a view's record."""
+    fields = view.record.fields
+    assert fields is not None
+    return fields[name][0], int(fields[name][1])

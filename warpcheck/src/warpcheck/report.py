@@ -1,0 +1,126 @@
+"""The launches of a scope, and what they did line by line."""
+
+from __future__ import annotations
+
+import linecache
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from warpcheck.counters import LineCounters
+from warpcheck.errors import Fault, TimedOut
+from warpcheck.events import Event
+from warpcheck.machine import Launch as MachineLaunch
+
+__all__ = ["Launch", "Report"]
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One launch of a kernel, with its counters by source line.
+
+    Attributes:
+        language: "cuda", "triton" or "cute".
+        kernel: the name of the kernel, without template arguments.
+        file: the source file that line numbers refer to.
+        lines: the counters of every line that executed an instruction, by line number.
+        totals: the sum over all lines.
+        printed: the text that device code printed.
+        timeline: the events of the first block (or cluster): copies, arrivals, waits, matrix products. Empty unless
+            the scope records them.
+        ptx: the text of the module.
+        source: the text of the source file, or "" if it cannot be read.
+    """
+
+    language: str
+    kernel: str
+    file: str
+    lines: Mapping[int, LineCounters]
+    totals: LineCounters
+    printed: str = field(repr=False)
+    timeline: Sequence[Event] = field(repr=False)
+    ptx: str = field(repr=False)
+    source: str = field(repr=False)
+
+    @classmethod
+    def of(cls, language: str, kernel: str, launch: MachineLaunch, source: str = "") -> Launch:
+        """Describe a launch of the interpreter. source: the text of the file, which is read if none is given."""
+        return cls(
+            language,
+            kernel,
+            launch.file,
+            launch.lines,
+            launch.totals,
+            launch.printed,
+            launch.events,
+            launch.ptx,
+            source or "".join(linecache.getlines(os.path.abspath(launch.file)) if launch.file else ()),
+        )
+
+    def source_line(self, number: int) -> str:
+        """Return the text of a line of the source file, or "" if there is no such line."""
+        lines = self.source.splitlines()
+        return lines[number - 1].strip() if 0 < number <= len(lines) else ""
+
+    def line(self, where: int | str) -> LineCounters:
+        """Return the counters of one source line, by its number or by a part of its text.
+
+        Raises:
+            LookupError: no line, or more than one line, that executed an instruction contains the text; or the line
+                of that number executed none.
+        """
+        if isinstance(where, int):
+            if where not in self.lines:
+                raise LookupError(f"line {where} of {self.file or self.kernel} executed no instruction")
+            return self.lines[where]
+        numbers = [number for number in sorted(self.lines) if where in self.source_line(number)]
+        if len(numbers) != 1:
+            which = "none" if not numbers else "lines " + ", ".join(map(str, numbers))
+            raise LookupError(f"{where!r} has to be in one line of {self.file or self.kernel}; it is in {which}")
+        return self.lines[numbers[0]]
+
+    def __str__(self) -> str:
+        header = f"{self.kernel} ({self.language}), {self.file}"
+        return "\n".join([header, *self._rows()])
+
+    def _rows(self) -> Iterator[str]:
+        yield f"{'line':>6} {'warp instructions':>18} {'sectors/request':>16} {'bank conflicts':>15}  source"
+        for number in sorted(self.lines):
+            counters = self.lines[number]
+            sectors = f"{counters.sectors_per_request:.1f}" if counters.sectors_per_request else ""
+            conflicts = f"{counters.bank_conflicts:,}" if counters.bank_conflicts else ""
+            code = self.source_line(number)
+            yield f"{number:>6} {counters.warp_instructions:>18,} {sectors:>16} {conflicts:>15}  {code}".rstrip()
+
+
+@dataclass
+class Report:
+    """All launches that were checked, in their order, and every fault that one of them raised.
+
+    Attributes:
+        arch: the architecture that kernels were compiled for, such as "sm_90a".
+        launches: the launches that ended without a fault.
+        faults: the faults that launches raised, also those that the program caught itself.
+        result: what the function returned, for `warpcheck.run`.
+    """
+
+    arch: str
+    launches: list[Launch] = field(default_factory=list)
+    faults: list[Fault | TimedOut] = field(default_factory=list)
+    result: Any = None
+
+    def __str__(self) -> str:
+        kernels = {launch.kernel for launch in self.launches}
+        counted = (
+            (len(self.launches), "launch", "es"),
+            (len(kernels), "kernel", "s"),
+            (len(self.faults), "fault", "s"),
+        )
+        launches, names, faults = (f"{count} {noun}{plural * (count != 1)}" for count, noun, plural in counted)
+        head = f"{launches} of {names} on {self.arch}, {faults}"
+        return "\n\n".join([head, *map(str, self.launches), *map(str, self.faults)])
+
+
+def _count(things: Collection[object], singular: str, plural: str) -> str:
+    return f"{len(things)} {singular if len(things) == 1 else plural}"

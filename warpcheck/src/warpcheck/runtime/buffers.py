@@ -1,0 +1,171 @@
+"""The memory that kernels may access, and the state and history of its bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from warpcheck.layout import UNWRITTEN
+from warpcheck.runtime.arrays import FAR, span, zeroed
+from warpcheck.runtime.history import ENTRY_BYTES, HEADER_BYTES, REPLACED_BYTES
+from warpcheck.runtime.records import BUFFER
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = [
+    "ARGUMENTS",
+    "Buffer",
+    "Memory",
+    "Shadow",
+    "buffer_table",
+    "bytes_reached",
+    "empty_history",
+    "merge_overlapping",
+]
+
+
+MIN_MAPPED_BYTES = 1 << 16  # bytes for which memory page by page is not worth a mapping of their own
+
+
+ARGUMENTS = "arguments"
+"""The name of the buffer that holds a kernel's arguments."""
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A range of CPU memory that a kernel may access.
+
+    ``address`` and ``nbytes`` bound it; ``itemsize`` in bytes and ``dtype`` are for messages ("1000 float32").
+    ``initialised`` is false for memory that must be written before it is read. ``owner`` is the tensor, if any.
+    """
+
+    name: str
+    address: int
+    nbytes: int
+    itemsize: int
+    initialised: bool = True
+    dtype: str = "elements"
+    owner: Any = field(default=None, compare=False, repr=False)
+
+    @classmethod
+    def of(cls, name: str, tensor: torch.Tensor) -> Buffer:
+        """Return the memory from a strided tensor's first element to its last."""
+        last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+        itemsize = tensor.element_size()
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        nbytes = (last + 1) * itemsize if tensor.numel() else 0
+        return cls(name, tensor.data_ptr(), nbytes, itemsize, dtype=dtype, owner=tensor)
+
+
+@dataclass
+class Shadow:
+    """The shadow memory of a buffer: the state of each byte, and the history of each granule of 2**granule bytes.
+
+    The history points to ``replaced``; see ``empty_history``.
+    """
+
+    buffer: Buffer
+    state: npt.NDArray[np.uint8]
+    history: npt.NDArray[np.uint8]
+    granule: int
+    replaced: npt.NDArray[np.uint8]
+
+
+class Memory:
+    """The shadow memory of all buffers, kept from launch to launch."""
+
+    def __init__(self) -> None:
+        self.shadows: dict[tuple[int, int], Shadow] = {}
+        self.time = 1
+        self._allocated: list[tuple[int, npt.NDArray[np.uint8]]] = []
+
+    def allocated(self, address: int, nbytes: int, state: npt.NDArray[np.uint8] | None = None) -> None:
+        """Mark a range as unwritten, whatever buffers it will hold, or take over the states of its bytes.
+
+        An array of states stays the caller's, and launches keep it up to date.
+        """
+        self._allocated.append((address, np.full(nbytes, UNWRITTEN, np.uint8) if state is None else state))
+
+    def written(self, address: int) -> None:
+        """Mark the range that holds this address as written by something other than a kernel."""
+        for state in self._span(address, 0):
+            state[:] = 0
+
+    def forget(self, address: int, nbytes: int) -> None:
+        """Forget a range: it was freed, and what is there later is new."""
+        end = address + nbytes
+        self.shadows = {key: entry for key, entry in self.shadows.items() if not address <= key[0] < end}
+        self._allocated = [entry for entry in self._allocated if not address <= entry[0] < end]
+
+    def shadow(self, buffer: Buffer, granule: int) -> Shadow:
+        """Return the shadow of a buffer, made at its first launch. A change of the granule begins a new history."""
+        key = (buffer.address, buffer.nbytes)
+        existing = self.shadows.get(key)
+        if existing is not None and existing.granule == granule:
+            existing.buffer = buffer  # as this launch calls it: another kernel may have another name for its parameter
+            return existing
+        state = existing.state if existing else next(self._span(*key), None)
+        if state is None:
+            state = zeroed(buffer.nbytes) if buffer.initialised else np.full(buffer.nbytes, UNWRITTEN, np.uint8)
+        history, replaced = empty_history(-(-buffer.nbytes >> granule) + 1)
+        self.shadows[key] = Shadow(buffer, state, history, granule, replaced)
+        return self.shadows[key]
+
+    def _span(self, address: int, nbytes: int) -> Iterator[npt.NDArray[np.uint8]]:
+        """Yield the states of these bytes from an allocated range that holds them; of the whole range if ``nbytes``
+        is 0.
+        """
+        for start, state in self._allocated:
+            if start <= address and address + nbytes <= start + state.size:
+                yield state[address - start : address - start + nbytes] if nbytes else state
+
+
+def empty_history(granules: int) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
+    """Return an empty history of so many granules, and the memory for writes that atomic ones replace.
+
+    The second array is committed page by page, as most kernels never touch it. Its address is in front of the first
+    one.
+    """
+    size = granules * REPLACED_BYTES
+    replaced = span(size) if MIN_MAPPED_BYTES <= size < FAR else zeroed(size)
+    memory = zeroed(HEADER_BYTES + granules * ENTRY_BYTES)
+    memory[HEADER_BYTES - 8 : HEADER_BYTES].view(np.int64)[0] = replaced.ctypes.data
+    return memory[HEADER_BYTES:], replaced
+
+
+def merge_overlapping(buffers: Sequence[Buffer]) -> list[Buffer]:
+    """Return the buffers by address, with overlapping ones (views of one tensor) merged."""
+    joined: list[Buffer] = []
+    for buffer in sorted(buffers, key=lambda buffer: (buffer.address, -buffer.nbytes)):
+        last = joined[-1] if joined else None
+        if last is None or buffer.address >= last.address + last.nbytes:
+            joined.append(buffer)
+            continue
+        # Views of one tensor: their union may be read if one of them may.
+        nbytes = max(last.nbytes, buffer.address + buffer.nbytes - last.address)
+        names = last.name if nbytes == last.nbytes else f"{last.name} and {buffer.name}"
+        joined[-1] = replace(last, name=names, nbytes=nbytes, initialised=last.initialised or buffer.initialised)
+    return joined
+
+
+def buffer_table(shadows: list[Shadow]) -> npt.NDArray[np.void]:
+    """Return the table of BUFFER records that checks search, sorted by address. An empty record comes first."""
+    rows = np.zeros(len(shadows) + 1, BUFFER)
+    for row, shadow in zip(rows[1:], shadows, strict=True):
+        row["start"] = shadow.buffer.address
+        row["bytes"] = shadow.buffer.nbytes
+        row["state"] = shadow.state.ctypes.data
+        row["history"] = shadow.history.ctypes.data
+        row["granule"] = shadow.granule
+    return rows
+
+
+def bytes_reached(rows: npt.NDArray[np.void], address: int) -> int:
+    """Return how many bytes after an address a sample of the blocks has accessed its buffer."""
+    row = rows[np.searchsorted(rows["start"], address, side="right") - 1]
+    return int(row["start"] + row["reached"] - address)

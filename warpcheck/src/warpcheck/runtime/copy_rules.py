@@ -1,0 +1,56 @@
+"""The rules of bulk and tensor copies that the hardware enforces. PTX ISA manual, "Data Movement ... Bulk copy"."""
+
+from __future__ import annotations
+
+from warpcheck.layout import Code
+
+__all__ = ["RULES", "CopyRule"]
+
+
+class CopyRule(Code):
+    """The rule that a copy breaks."""
+
+    NONE = 0
+    SIZE = 1
+    SHARED_16 = 2
+    GLOBAL_16 = 3
+    SHARED_128 = 4
+    MBARRIER_8 = 5
+    MAP_ALIGNED = 6
+    NO_MAP = 7
+    OTHER_RANK = 8
+    INTERLEAVED = 9
+    INNER_16 = 10
+    INNER_SWIZZLE = 11
+    TENSOR_16 = 12
+    NO_MBARRIER = 13
+    NO_PEER = 14
+    NO_REDUCTION = 15
+    MBARRIER_ELSEWHERE = 16
+    COORDINATE_16 = 17
+    COORDINATE_STORE = 18
+
+
+RULES = {
+    CopyRule.SIZE: "copies a number of bytes that is not a multiple of 16",
+    CopyRule.SHARED_16: "copies to or from an address in shared memory that is not a multiple of 16",
+    CopyRule.GLOBAL_16: "copies to or from an address in global memory that is not a multiple of 16",
+    CopyRule.SHARED_128: "copies a box to or from an address in shared memory that is not a multiple of 128",
+    CopyRule.MBARRIER_8: "names an mbarrier whose address is not a multiple of 8",
+    CopyRule.MAP_ALIGNED: "names a tensor map whose address is not a multiple of 64",
+    CopyRule.NO_MAP: "names a tensor map that is none: pass one as const __grid_constant__ CUtensorMap, made by "
+    "cuTensorMapEncodeTiled",
+    CopyRule.OTHER_RANK: "names a tensor map of another number of axes than the instruction has",
+    CopyRule.INTERLEAVED: "names an interleaved tensor map, which the PTX machine does not have",
+    CopyRule.INNER_16: "copies boxes whose rows are not a multiple of 16 bytes",
+    CopyRule.INNER_SWIZZLE: "copies boxes whose rows are longer than the span of their swizzle",
+    CopyRule.TENSOR_16: "names a tensor map whose tensor does not begin at a multiple of 16 bytes",
+    CopyRule.NO_MBARRIER: "names an mbarrier that is none when the copy has landed: it needs mbarrier.init before, and "
+    "may be invalidated only after its phase is over",
+    CopyRule.NO_PEER: "copies to shared memory of a block that is not in the cluster, or has exited",
+    CopyRule.NO_REDUCTION: "reduces elements of a type that has no such reduction",
+    CopyRule.COORDINATE_16: "copies a box whose innermost coordinate is not a multiple of 16 bytes",
+    CopyRule.COORDINATE_STORE: "stores a box at a negative coordinate, which only a load may have",
+    CopyRule.MBARRIER_ELSEWHERE: "names an mbarrier in the shared memory of another block than the one it copies to",
+}
+"""The message for each rule."""

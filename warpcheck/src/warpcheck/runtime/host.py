@@ -1,0 +1,122 @@
+"""The host's side of a launch: start the scheduler, and handle what it leaves to the host."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from warpcheck.errors import FaultKind
+from warpcheck.layout import LANES, SERVICES, Status
+from warpcheck.runtime import schedule
+from warpcheck.runtime.barriers import settle_barrier
+from warpcheck.runtime.cta import Cta
+from warpcheck.runtime.faults import Faults
+from warpcheck.runtime.launch import Grid
+from warpcheck.runtime.printf import c_string, formatted
+
+__all__ = ["RunGrid", "execute"]
+
+HOST_TURN = 1 << 24  # lane-instructions after which control returns to the host: for the limit, and for Ctrl-C
+SAMPLE_TURN = 1 << 16
+# Consecutive turns in which blocks only poll, in total and for each block; after both, the launch is a deadlock.
+MAX_IDLE_TURNS = 1 << 13
+MAX_IDLE_TURNS_PER_BLOCK = 1 << 6
+MAX_SAMPLE_BYTES = 128 << 20  # bytes of fresh memory that a sample may take, checks included: at worst half a second
+RunGrid = Callable[[int, int], int]  # the compiled ``schedule.run_grid``, of addresses
+
+
+def execute(grid: Grid, run_grid: RunGrid, limit: int) -> bool:
+    """Run every thread block, up to ``limit`` lane-instructions. Raises Fault and TimedOut.
+
+    Return whether the launch was cut: a sample of blocks ends at the limit, or when it has touched too much memory.
+    """
+    granted_instructions = 0
+    sample = grid.blocks is not None
+    idle_turns = 0
+    resident_before = _resident() if sample else 0
+    while granted_instructions < limit and (not sample or _resident() - resident_before < MAX_SAMPLE_BYTES):
+        turn = min(SAMPLE_TURN if sample else HOST_TURN, limit - granted_instructions)
+        grid.set(host_budget=turn)
+        granted_instructions += turn
+        while grid.get("host_budget") >= 0:
+            cta = grid.residents.current
+            all_stuck = idle_turns > len(grid.residents.resident)
+            grid.set(timeouts_expire=all_stuck)
+            stopped = run_grid(grid.address, cta.address)
+            idle_turns = (
+                idle_turns + (stopped == schedule.YIELDS_IDLE)
+                if stopped in (schedule.YIELDS_IDLE, schedule.HOST)
+                else 0
+            )
+            # Blocks that only poll or wait make no progress; idle_turns counts such turns over all resident blocks.
+            match stopped:
+                case schedule.DONE:
+                    if not grid.residents.retire():
+                        grid.memory.time = grid.get("time") + 1
+                        return False
+                case schedule.YIELDS | schedule.YIELDS_IDLE:
+                    if idle_turns > max(MAX_IDLE_TURNS, MAX_IDLE_TURNS_PER_BLOCK * len(grid.residents.resident)):
+                        _raise_deferred_faults(grid)
+                        raise Faults(grid, cta).deadlock()
+                    grid.residents.give_way(all_stuck)
+                case schedule.HOST:
+                    if grid.get("host_budget") >= 0:
+                        settle_barrier(grid, cta, Faults(grid, cta))
+                        if cta.get("poll_timeouts") >= schedule.IDLE_ROUNDS:
+                            cta.set(poll_timeouts=0)
+                            grid.residents.give_way(all_stuck)
+                case _:
+                    _handle_stop(grid, cta, stopped, Faults(grid, cta))
+    _raise_deferred_faults(grid)
+    if not sample:
+        raise Faults(grid, grid.residents.current).timed_out(limit)
+    grid.memory.time = grid.get("time") + 1
+    return True
+
+
+def _raise_deferred_faults(grid: Grid) -> None:
+    for cta in grid.residents.resident:
+        Faults(grid, cta).raise_deferred()
+
+
+def _resident() -> int:
+    """Return the bytes of memory that this process has touched and not given back."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
+
+
+def _handle_stop(grid: Grid, cta: Cta, warp: int, faults: Faults) -> None:
+    """Handle what a warp has stopped for."""
+    match Status(int(cta.warps[warp]["status"])):
+        case Status.FAULT:
+            raise faults.recorded_fault()
+        case Status.STUCK:
+            raise faults.stuck_warp(warp)
+        case Status.HOST:
+            _run_service(grid, cta, warp, faults)
+    cta.warps["status"][warp] = Status.READY
+
+
+def _run_service(grid: Grid, cta: Cta, warp: int, faults: Faults) -> None:
+    """Run printf, assert, malloc or free for each lane that calls it."""
+    record = cta.warps[warp]
+    service = SERVICES[int(record["barrier"])]
+    mask = int(record["mask"])
+    rows = np.ascontiguousarray(record["operands"][:8]).view(np.uint32).reshape(4, 2 * LANES).view(np.uint64)
+    for lane in (lane for lane in range(LANES) if mask >> lane & 1):
+        first, second, third = (int(rows[row, lane]) for row in range(3))
+        if service == "vprintf":
+            grid.printed.append(formatted(first, second))
+            continue
+        if service == "free":
+            grid.free(first)
+            continue
+        if service == "malloc":
+            rows[0, lane] = grid.allocate(first)
+            record["operands"][:2] = rows[0].view(np.uint32).reshape(2, LANES)
+            continue
+        faults.raise_deferred()
+        text = f"fails the assertion {c_string(first)!r} of {c_string(second)}, line {third & 0xFFFFFFFF}"
+        raise faults.fault_at_block(FaultKind.ASSERTION, text, int(record["barrier_block"]), warp, lane)

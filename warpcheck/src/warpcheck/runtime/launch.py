@@ -1,0 +1,348 @@
+"""One launch: its records, global memory, the resident thread blocks, and its counters at the end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import numpy as np
+import numpy.typing as npt
+
+from warpcheck.counters import AccessSample
+from warpcheck.errors import Fault
+from warpcheck.events import EVENTS, recording
+from warpcheck.layout import LANES, RESERVED, SCRATCH, Space
+from warpcheck.lowered import AccessSite, Lowered
+from warpcheck.ptx import Module
+from warpcheck.runtime import complaints
+from warpcheck.runtime.arrays import FAR, Dim, Records, aligned
+from warpcheck.runtime.boxes import BULK
+from warpcheck.runtime.buffers import ARGUMENTS, Buffer, Memory, buffer_table, merge_overlapping
+from warpcheck.runtime.bulk import BULKS
+from warpcheck.runtime.cta import cluster_of
+from warpcheck.runtime.history import ENTRY_BYTES, id_of, site_of, thread_of, time_of
+from warpcheck.runtime.order import scheduled_block
+from warpcheck.runtime.recorder import EVENT
+from warpcheck.runtime.records import ACCESS_COUNTS, COUNTED, COUNTS, LAUNCH, SAMPLE
+from warpcheck.runtime.registers import registers_at_launch
+from warpcheck.runtime.residents import Residents
+from warpcheck.runtime.symbols import find_shared_variable, source_name
+from warpcheck.runtime.transactions import CHUNK
+
+__all__ = ["AccessOrigin", "Grid", "place_statics"]
+
+WORKSPACE = 8  # bytes of the barrier of a grid, as its header has it: their number, and the arrivals
+HEAP = 8 << 20  # bytes that kernels may ask for, unless cudaDeviceSetLimit says otherwise
+
+
+@dataclass(frozen=True)
+class AccessOrigin:
+    """The origin of an access: thread and block as messages name them, the block's number in the grid, the
+    instruction.
+    """
+
+    thread: str
+    block: str
+    block_number: int
+    site: AccessSite
+
+
+class Grid(Records):
+    """A grid of thread blocks, with those that are ``residents``.
+
+    Args:
+        shared: Dynamic shared memory of each block in bytes.
+        statics: The variables of the module.
+        memory: Keeps the shadow memory of the buffers from launch to launch.
+        blocks: The numbers of the blocks that run, in this order, if they are a sample.
+        room: How many blocks fit on the GPU at once.
+        cooperative: Whether all blocks are resident at once.
+        cluster: The blocks of a cluster along each axis; None if neither launch nor kernel asks for clusters.
+    """
+
+    def __init__(
+        self,
+        module: Module,
+        name: str,
+        lowered: Lowered,
+        grid: Dim,
+        block: Dim,
+        shared: int,
+        arguments: bytes,
+        buffers: Sequence[Buffer],
+        statics: dict[str, npt.NDArray[np.uint8]],
+        memory: Memory,
+        reverse: int = 0,
+        blocks: Sequence[int] | None = None,
+        room: int = 1,
+        cooperative: bool = False,
+        cluster: Dim | None = None,
+    ) -> None:
+        super().__init__(LAUNCH)
+        self.module = module
+        self.name = name
+        self.lowered = lowered
+        self.memory = memory
+        self.grid = grid
+        self.block = block
+        self.cluster = cluster or (1, 1, 1)
+        size = math.prod(self.cluster)
+        self.blocks = blocks if blocks is None else self._extend_to_clusters(blocks)
+        self.printed: list[str] = []
+        self.warnings: set[str] = set()
+        self.heap: dict[int, npt.NDArray[np.uint8]] = {}
+        self.counts = np.zeros(len(lowered.sites) + 1, COUNTS)
+        self.samples = np.zeros(len(lowered.sites) + 1, SAMPLE)
+        self._set_sass_accesses()
+        self.block_counts = np.zeros((len(lowered.blocks), 3), np.int64)
+        params = aligned(max(len(arguments), 16))[: max(len(arguments), 16)]
+        params[: len(arguments)] = np.frombuffer(arguments, np.uint8)
+        self.set(param_bytes=len(arguments))
+        self.point(params=params, blocks=self.block_counts, counts=self.counts, samples=self.samples)
+        if any(check.function == "issue_bulk" for check in lowered.checks):
+            self.point(bulk=np.zeros(BULKS, BULK))
+        if recording.get():
+            self.point(events=np.zeros(EVENTS, EVENT))
+        self._set_extents(shared)
+        self.set(reverse=reverse, cooperative=cooperative, cluster_size=size, explicit_cluster=cluster is not None)
+        self.set(registers=registers_at_launch(module.functions[name].directives.maxnreg, block))
+        self._place_globals(buffers, statics)
+        extents = self.get("shared_bytes"), self.get("shared_granule")
+        self.residents = Residents(self, lambda: cluster_of(size, lowered, block, *extents), room, cooperative)
+
+    def _set_extents(self, dynamic: int) -> None:
+        threads, blocks = (x * y * z for x, y, z in (self.block, self.grid))
+        if self.blocks is not None:
+            blocks = len(self.blocks)
+            self.point(sampled_blocks=np.array(self.blocks, np.int64))
+        for axis, extent, count, cluster_extent in zip("xyz", self.block, self.grid, self.cluster, strict=True):
+            self.set(**{f"ntid_{axis}": extent, f"nctaid_{axis}": count, f"cluster_{axis}": cluster_extent})
+        reserved = self.lowered.shared.get(RESERVED, range(0))
+        self.set(
+            block_count=blocks,
+            reserved=reserved.start,
+            reserved_bytes=len(reserved),
+            compiler_scratch=SCRATCH in self.lowered.shared and self.module.file.endswith(".py"),
+            converges=self.module.of_triton,
+            dynamic_bytes=dynamic,
+            shared_bytes=self.lowered.shared_bytes + dynamic,
+            shared_granule=self._granule(Space.SHARED),
+            local_bytes=self.lowered.local_bytes,
+            local_total=self.lowered.local_bytes * threads,
+            launch_began=self.memory.time,
+            time=self.memory.time,
+        )
+        self.point(published_at=np.zeros(blocks, np.int64))
+
+    def _set_sass_accesses(self) -> None:
+        """Set how the hardware executes each site; for merged accesses, also where they keep what they have loaded."""
+        self.counts["atomic_strategy"][: len(self.lowered.sites)] = [
+            site.sass_access.strategy for site in self.lowered.sites
+        ]
+        self.counts["is_cp_async"][: len(self.lowered.sites)] = [site.is_copy for site in self.lowered.sites]
+        served = {number: site.sass_access for number, site in enumerate(self.lowered.sites) if site.sass_access.group}
+        groups = {access.group: access.chunks for access in served.values()}
+        starts = dict(zip(groups, accumulate(groups.values(), initial=0), strict=False))
+        self.chunks = np.full(sum(groups.values()), -1, CHUNK)
+        for number, access in served.items():
+            row = self.counts[number]
+            row["width"] = access.bytes
+            row["chunk_mask"] = access.chunks - 1
+            row["chunks"] = self.chunks.ctypes.data + CHUNK.itemsize * starts[access.group]
+
+    def _granule(self, space: Space) -> int:
+        """Return log2 of the smallest access in bytes to a space: the finest unit that two threads share without
+        conflict.
+        """
+        spaces = (space, Space.GENERIC, Space.CLUSTER)
+        sites = (site for site in self.lowered.sites if site.space in spaces)
+        return min((site.bytes // site.parts for site in sites), default=4).bit_length() - 1
+
+    def _place_globals(self, buffers: Sequence[Buffer], statics: dict[str, npt.NDArray[np.uint8]]) -> None:
+        params = self.arrays["params"]
+        own_buffers = [Buffer(ARGUMENTS, params.ctypes.data, params.nbytes, 1, dtype="bytes")]
+        own_buffers += [
+            Buffer(name, storage.ctypes.data, self.module.variables[name].size, 1, dtype="bytes")
+            for name, storage in statics.items()
+        ]
+        if self.get("cooperative"):
+            self.point(workspace=aligned(WORKSPACE))
+            own_buffers.append(Buffer("the barrier of the grid", self.get("workspace"), WORKSPACE, 1, dtype="bytes"))
+        granule = self._granule(Space.GLOBAL)
+        self.shadows = [self.memory.shadow(buffer, granule) for buffer in merge_overlapping([*buffers, *own_buffers])]
+        self._set_buffers()
+        symbols = [statics[name].ctypes.data for name in self.lowered.symbols]
+        self.point(symbols=np.array([*symbols, 0], np.int64))
+
+    def _set_buffers(self) -> None:
+        # A sample's races are not looked for in small buffers: their blocks ran in full launches before.
+        rows = buffer_table(self.shadows)
+        if self.blocks is not None:  # the others have been looked at in full launches
+            rows["history"][rows["bytes"] < FAR] = 0
+        self.point(buffers=rows)
+        self.set(buffer_count=len(rows))
+
+    def allocate(self, nbytes: int) -> int:
+        """Allocate memory for a kernel: return its address, or 0 if the heap is full."""
+        if not 0 < nbytes <= HEAP - sum(memory.size for memory in self.heap.values()):
+            return 0
+        memory = aligned(nbytes)[:nbytes]
+        address = int(memory.ctypes.data)
+        self.heap[address] = memory
+        buffer = Buffer("memory from malloc", address, nbytes, 1, initialised=False, dtype="bytes")
+        self.shadows.append(self.memory.shadow(buffer, self._granule(Space.GLOBAL)))
+        self.shadows.sort(key=lambda shadow: shadow.buffer.address)
+        self._set_buffers()
+        return address
+
+    def free(self, address: int) -> None:
+        """Free memory of the heap; any other address changes nothing."""
+        if self.heap.pop(address, None) is not None:
+            self.memory.forget(address, 1)
+            self.shadows = [shadow for shadow in self.shadows if shadow.buffer.address != address]
+            self._set_buffers()
+
+    def warn(self, fault: Fault) -> None:
+        """Print once, with the kernel's output, what works on a GPU without being promised to."""
+        text = f"{fault.file}({fault.line}): warning: {fault.message}\n"
+        if text not in self.warnings:
+            self.warnings.add(text)
+            self.printed.append(text)
+
+    # What it did
+
+    @property
+    def counters(self) -> npt.NDArray[np.int64]:
+        """Return the counters of each site: a row of COUNTED."""
+        return self.counts.view(np.int64).reshape(len(self.counts), -1)[:, : len(COUNTED)]
+
+    def state_of(self, buffer: Buffer) -> npt.NDArray[np.uint8]:
+        """Return the states of a buffer's bytes; see ``layout``."""
+        for shadow in self.shadows:
+            start = buffer.address - shadow.buffer.address
+            if start >= 0 and start + buffer.nbytes <= shadow.buffer.nbytes:
+                return shadow.state[start : start + buffer.nbytes]
+        raise KeyError(buffer.name)
+
+    def accesses(self) -> list[AccessSample]:
+        """Return one request of every instruction that touched global or shared memory, except the barrier of the
+        grid.
+        """
+        samples = []
+        for site, counts, sample in zip(self.lowered.sites, self.counts, self.samples, strict=False):
+            sectors, wavefronts, bulk = (int(counts[name]) for name in ("sectors", "wavefronts", "bulk_sectors"))
+            if not counts["requests"] or not (sectors or wavefronts or bulk):
+                continue
+            lanes = [lane for lane in range(LANES) if int(sample["mask"]) >> lane & 1]
+            addresses = {lane: int(sample["addresses"][lane]) for lane in lanes}
+            shared = bool(wavefronts)
+            base, name = self._find_window(addresses[lanes[0]], shared)
+            if base == self.get("workspace"):
+                continue
+            offsets = {lane: address - base for lane, address in addresses.items()}
+            location = site.line, site.text, shared, name, site.access, site.width, offsets
+            measured = list(counts.tolist()[:ACCESS_COUNTS])
+            if bulk:  # a box is one request, of as many lanes as ask for its bytes
+                measured[1:3] = int(counts["bulk_bytes"]) // site.bytes, bulk
+            samples.append(AccessSample(*location, *measured))
+        return samples
+
+    def _find_window(self, address: int, shared: bool) -> tuple[int, str]:
+        """Return the start of the tensor, or of the shared memory, that holds an address, and the variable's name."""
+        if shared:
+            base = max(start for cta in self.residents.all_ctas if (start := cta.get("shared")) <= address)
+            return base, source_name(find_shared_variable(address - base, self.lowered.shared)[1])
+        candidates = [shadow.buffer for shadow in self.shadows if shadow.buffer.address <= address]
+        return (candidates[-1].address, candidates[-1].name) if candidates else (0, "?")
+
+    def origin_of(self, access_id: int, time: int) -> AccessOrigin:
+        """Return the origin of an access in the history."""
+        # The block is the one whose turn it was; see happens_before.block_at_time.
+        turn = int(np.searchsorted(self.arrays["turns"][: self.get("turn_count")], time, side="right")) - 1
+        block_number = int(self.arrays["turn_blocks"][turn])
+        position = scheduled_block(block_number, self.get("block_count"), self.get("cluster_size"), self.get("reverse"))
+        block = self._block_at(position if self.blocks is None else self.blocks[block_number])
+        thread = self.residents.current.thread(*divmod(thread_of(access_id), LANES))
+        site = self.lowered.sites[site_of(access_id)]
+        return AccessOrigin(
+            complaints.format_coordinates(thread, self.block), self.format_block(block), block_number, site
+        )
+
+    def format_block(self, block: Dim) -> str:
+        """Format a block for messages: by its coordinates, or in Triton by those of its cluster, which is the
+        program.
+        """
+        cluster_width = self.cluster[0] if self.module.of_triton else 1
+        return complaints.format_coordinates(
+            (block[0] // cluster_width, *block[1:]), (self.grid[0] // cluster_width, *self.grid[1:])
+        )
+
+    def _block_at(self, position: int) -> Dim:
+        """Return the coordinates of a block by its position; the blocks of a cluster are consecutive."""
+        # Positions count clusters with x fastest, and the blocks within one with x fastest.
+        cluster, rank = divmod(position, math.prod(self.cluster))
+        columns, rows = (
+            count // cluster_extent for count, cluster_extent in zip(self.grid[:2], self.cluster, strict=False)
+        )
+        first = cluster % columns, cluster // columns % rows, cluster // (columns * rows)
+        width, height, _ = self.cluster
+        inside = rank % width, rank // width % height, rank // (width * height)
+        x, y, z = (a * n + b for a, n, b in zip(first, self.cluster, inside, strict=True))
+        return x, y, z
+
+    def _extend_to_clusters(self, blocks: Sequence[int]) -> list[int]:
+        """Return the positions of a sample's blocks, given by their numbers with x fastest, and of the rest of their
+        clusters.
+        """
+        (columns, rows, _) = self.grid
+        (width, height, depth) = self.cluster
+        size = width * height * depth
+        extended = dict[int, None]()
+        for number in blocks:
+            x = number % columns // width
+            y = number // columns % rows // height
+            z = number // (columns * rows) // depth
+            first = ((z * (rows // height) + y) * (columns // width) + x) * size
+            extended |= dict.fromkeys(range(first, first + size))
+        return list(extended)
+
+    def last_writer(self, address: int) -> AccessOrigin | None:
+        """Return the origin of the last write to an address of global memory; None if this launch did not write
+        there.
+        """
+        for shadow in self.shadows:
+            offset = address - shadow.buffer.address
+            if 0 <= offset < shadow.buffer.nbytes:
+                entry_offset = (offset >> shadow.granule) * ENTRY_BYTES
+                write_word = int(shadow.history[entry_offset : entry_offset + 8].view(np.int64)[0])
+                is_by_this_launch = write_word and time_of(write_word) >= self.get("launch_began")
+                return self.origin_of(id_of(write_word), time_of(write_word)) if is_by_this_launch else None
+        return None
+
+
+def place_statics(
+    module: Module, allocate: Callable[[int], npt.NDArray[np.uint8]] = aligned
+) -> dict[str, npt.NDArray[np.uint8]]:
+    """Return memory for the module's variables, with their initial values; ``allocate`` aligns to 256.
+
+    They are in one allocation with a gap after each, so that no access past the end of one hits another.
+    """
+    # Each variable at a multiple of 256 bytes, with at least 256 unused bytes after it.
+    variables = {name: v for name, v in module.variables.items() if v.space in ("global", "const") and v.size}
+    sizes = [-(-variable.size // 256) * 256 + 256 for variable in variables.values()]
+    memory = allocate(sum(sizes)) if sizes else aligned(0)
+    starts = accumulate(sizes, initial=0)
+    statics = {
+        name: memory[start_offset : start_offset + variables[name].size]
+        for name, start_offset in zip(variables, starts, strict=False)
+    }
+    for name, variable in variables.items():
+        initial = variable.initial or b""
+        statics[name][: len(initial)] = np.frombuffer(initial, np.uint8)
+        for offset, target in variable.pointers:
+            start = module.code_address(target) if target in module.functions else statics[target].ctypes.data
+            address = np.array([start], np.int64)
+            statics[name][offset : offset + 8] = address.view(np.uint8)
+    return statics

@@ -1,0 +1,110 @@
+"""The operands of wgmma in shared memory: the addresses of their bytes, and which of them are still being read.
+
+A descriptor describes a matrix by chunks of 16 bytes. ``mn`` counts its rows, or of B its columns; along ``k`` a wgmma
+always takes 32 bytes. PTX ISA manual, "Asynchronous Warpgroup Level Matrix Shared Memory Layout".
+
+Major 0, K: chunk number 2 mn + c has half c of the 32 bytes of row mn. Eight rows are ``span`` bytes apart; the next
+eight are ``stride`` bytes away. Without swizzle ``span`` is 16, and the other half is ``lead`` bytes away.
+
+Major 1, MN: chunk number k (rows / 8) + j has 8 neighbors along mn, of 2 bytes each. Eight k are ``span`` bytes apart;
+the next eight are ``stride`` bytes away, and the next ``span`` bytes along mn are ``lead`` bytes away. Without swizzle
+the two are exchanged.
+
+A swizzle permutes chunks within ``span`` bytes: it XORs bits 4 to 6 of an address with bits 7 to 9, less ``base``.
+"""
+
+from __future__ import annotations
+
+from warpcheck.layout import READS
+from warpcheck.native import native, noinline
+from warpcheck.runtime.history import access_id_of
+from warpcheck.runtime.records import CtaRecord, LaunchRecord, ReadRecord, WarpRecord
+
+__all__ = ["CHUNK", "begin_reads", "chunk_at", "end_reads", "find_wgmma_read", "read_overlaps", "read_slot"]
+
+CHUNK = 16  # bytes
+
+
+@native
+def chunk_at(
+    start: int, lead: int, stride: int, span: int, base: int, major: int, first: int, rows: int, chunk: int
+) -> int:
+    """Return the offset in shared memory of a chunk of ``rows`` rows from row ``first`` on."""
+    if major:
+        k = chunk // (rows // 8)
+        j = chunk % (rows // 8) + first // 8
+        per_span = span // CHUNK
+        relative = j % per_span * CHUNK + k % 8 * span
+        if span == CHUNK:
+            relative += j * stride + k // 8 * lead
+        else:
+            relative += j // per_span * lead + k // 8 * stride
+    else:
+        row = (chunk >> 1) + first
+        relative = row % 8 * span + row // 8 * stride + (chunk & 1) * (lead if span == CHUNK else CHUNK)
+    # The swizzle works on the address in shared memory, not on the position in the matrix.
+    offset = start + relative
+    return offset ^ ((offset >> 7) - base & span // CHUNK - 1) << 4
+
+
+@native
+def read_slot(cta: CtaRecord, warp: WarpRecord, number: int) -> int:
+    """Return the address of a warp's record of its read of that number."""
+    return cta.operand_reads + (warp.index * READS + number % READS) * ReadRecord.size
+
+
+@native
+def begin_reads(cta: CtaRecord, warp: WarpRecord) -> None:
+    """Reset the reads of a warp when its block begins."""
+    cta.reads_in_flight = 0
+    warp.reads_begun = 0
+    warp.reads_ended = 0
+    warp.wgmma_groups = 0
+    warp.wgmma_waited = 0
+    warp.wgmma_released = 0
+    warp.wgmma_time = 0
+    warp.partial_mbarrier = 0
+
+
+@native
+def end_reads(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord) -> None:
+    """End the reads of the groups that the warp has waited for."""
+    while warp.reads_ended < warp.reads_begun:
+        read = ReadRecord(read_slot(cta, warp, warp.reads_ended))
+        if read.group >= warp.wgmma_waited:
+            return
+        read.waited_at = launch.time
+        warp.reads_ended += 1
+        cta.reads_in_flight -= 1
+
+
+@noinline
+def find_wgmma_read(cta: CtaRecord, address: int, size: int) -> int:
+    """Return the access id of a wgmma in flight that reads any of ``size`` bytes of shared memory at ``address``, or
+    0.
+
+    A read is in flight until a warp of the warpgroup has waited for it: the four warps multiply together.
+    """
+    if cta.reads_in_flight == 0:
+        return 0
+    offset = address - cta.shared
+    for warp_index in range(cta.warp_count):
+        warp = WarpRecord(cta.warps + warp_index * cta.warp_stride)
+        for read_number in range(warp.reads_ended, warp.reads_begun):
+            read = ReadRecord(read_slot(cta, warp, read_number))
+            may_overlap = read.group >= warp.wgmma_released and offset < read.high and read.low < offset + size
+            if may_overlap and read_overlaps(read, offset, size):
+                return access_id_of(read.site, warp_index * 32)
+    return 0
+
+
+@native
+def read_overlaps(read: ReadRecord, offset: int, size: int) -> int:
+    """Return whether a read includes any of these bytes."""
+    for chunk_number in range(2 * read.rows):
+        chunk = chunk_at(
+            read.start, read.lead, read.stride, read.span, read.base, read.major, read.first, read.rows, chunk_number
+        )
+        if offset < chunk + CHUNK and chunk < offset + size:
+            return 1
+    return 0

@@ -1,0 +1,277 @@
+"""The loop over thread blocks and their warps. It leaves to ``host`` what it cannot decide.
+
+Blocks run one after another, and a warp runs until it waits, exits, polls without success or uses up its slice. The
+order is the same in every run, or another one (see ``order``), so that a kernel that depends on it is found. A block
+that cannot proceed waits for another block: it stays resident, and the host gives the others their turn. All blocks of
+a cluster begin together, all blocks of a cooperative grid at the very beginning, and they take turns.
+
+A warp is suspended by an instruction that has to wait: for an mbarrier, for the barrier of the cluster, for copies, for
+registers. It tries again when ``launch.time`` has advanced. When no warp of a block can go on, a copy lands that one of
+them waits for; copies land no earlier, so that a kernel that does not wait for them reads the old contents.
+
+When no block can go on either, suspended waits time out: ``try_wait`` returns false, and other lanes of the warps run.
+
+    a warp's status         next step in run_block
+    READY, PREEMPTED        run it for a slice
+    SUSPENDED               run it again if the time has advanced, or its wait times out
+    BARRIER, ARRIVED        count it at its barrier, which may open
+    FAULT, STUCK, HOST      return its number: the host has to look
+"""
+
+from __future__ import annotations
+
+from warpcheck.events import EventKind
+from warpcheck.layout import LANES, NOWHERE, UNWRITTEN, WRITTEN, Status
+from warpcheck.native import extern, load64, native, store8, store32, store64
+from warpcheck.runtime.bulk import finish_all_bulk, finish_one_bulk
+from warpcheck.runtime.clusters import open_cluster_barrier
+from warpcheck.runtime.happens_before import PLANE_BYTES, ROW_BYTES, WARPS
+from warpcheck.runtime.mbarriers import MBARRIERS
+from warpcheck.runtime.meeting import BARRIERS, all_wait_together, arrive_at, open_for_all, wait_at
+from warpcheck.runtime.order import scheduled_block, scheduled_index
+from warpcheck.runtime.reads import begin_reads
+from warpcheck.runtime.recorder import NO_BARRIER, NO_SITE, record_event, record_stop
+from warpcheck.runtime.records import (
+    WARP,
+    BarrierRecord,
+    CtaRecord,
+    LaunchRecord,
+    MbarrierRecord,
+    WarpRecord,
+    field_offset,
+)
+
+__all__ = ["DONE", "HOST", "YIELDS", "YIELDS_IDLE", "run_grid"]
+
+SLICE = 1 << 20  # lane-instructions that a warp may run before another one has its turn
+MIN_POLL_COST = 1 << 12  # lane-instructions charged at least for a slice that a polling warp has given up
+IDLE_ROUNDS = 4  # rounds without progress of any warp after which a block counts as waiting for another block
+DONE = -1  # the block has exited
+HOST = -2  # the host has to look
+YIELDS = -3  # it is the turn of another block
+YIELDS_IDLE = -4  # the same, and all that this block did was poll, sleep or wait
+PCS = field_offset(WARP, "pcs")
+
+
+@extern
+def run(launch: int, cta: int, warp: int) -> int:
+    """Run a warp until it stops, and return its Status: the kernel's machine code."""
+    raise NotImplementedError
+
+
+@native
+def run_grid(launch: LaunchRecord, cta: CtaRecord) -> int:
+    """Run the remaining blocks, one after another in the record ``cta``; for a cluster, only the block that is
+    there.
+
+    Return DONE, HOST, YIELDS, YIELDS_IDLE, or the number of a warp whose status the host has to handle. Called again,
+    it goes on.
+    """
+    while cta.block_began or launch.block_next < launch.block_count:
+        if not cta.block_began:
+            begin_cluster(launch, cta)
+        stopped = run_block(launch, cta)
+        if stopped != DONE:
+            return stopped
+        cta.block_began = 0
+        if launch.cluster_size > 1:
+            return DONE
+    return DONE
+
+
+@native
+def begin_cluster(launch: LaunchRecord, cta: CtaRecord) -> None:
+    """Begin the next block of the grid, or the next cluster; the turn is that of ``cta``."""
+    size = launch.cluster_size
+    first = launch.block_next
+    launch.block_next += size
+    for rank in range(size):
+        peer = CtaRecord(load64(cta.peers + 8 * rank))
+        begin_block(launch, peer, first + (size - 1 - rank if launch.reverse == 1 else rank))
+    if size > 1:
+        begin_turn(launch, cta)
+
+
+@native
+def begin_turn(launch: LaunchRecord, cta: CtaRecord) -> None:
+    """Record that the accesses from now on are those of this block."""
+    launch.time += 1
+    cta.turn_began = launch.time
+    store64(launch.turns + 8 * launch.turn_count, launch.time)
+    store64(launch.turn_blocks + 8 * launch.turn_count, cta.block_number)
+    launch.turn_count += 1
+
+
+@native
+def begin_block(launch: LaunchRecord, cta: CtaRecord, number: int) -> None:
+    """Begin a block of the grid: reset its warps, and mark its shared and local memory as unwritten."""
+    cta.block_number = number
+    begin_turn(launch, cta)
+    cta.block_began = launch.time
+    cta.clock_began = launch.clock
+    cta.last_barrier_time = launch.time
+    cta.acquired_at = 0
+    cta.poll_timeouts = 0
+    set_block_coordinates(launch, cta, number)
+    for byte in range(launch.shared_bytes):
+        store8(cta.shared_state + byte, UNWRITTEN)
+    for byte in range(launch.reserved, launch.reserved + launch.reserved_bytes):
+        store8(cta.shared + byte, 0)
+        store8(cta.shared_state + byte, WRITTEN)
+    for byte in range(launch.local_total):
+        store8(cta.local_state + byte, UNWRITTEN)
+    for at in range(BARRIERS):
+        barrier = BarrierRecord(cta.barriers + at * BarrierRecord.size)
+        barrier.arrived_warps = 0
+        barrier.arrivals = 0
+    if cta.mbarriers:
+        for at in range(MBARRIERS):
+            store64(cta.mbarriers + at * MbarrierRecord.size, 0)
+    for word in range(2 * WARPS * launch.cluster_size):
+        store64(cta.barrier_clocks + 8 * word, 0)
+    cta.registers_left = 0
+    cta.copies_in_flight = 0
+    for index in range(cta.warp_count):
+        begin_warp(launch, cta, WarpRecord(cta.warps + index * cta.warp_stride))
+
+
+@native
+def set_block_coordinates(launch: LaunchRecord, cta: CtaRecord, number: int) -> None:
+    """Set the coordinates of a block in the grid and in its cluster."""
+    grid_index = scheduled_block(number, launch.block_count, launch.cluster_size, launch.reverse)
+    if launch.sampled_blocks:
+        grid_index = load64(launch.sampled_blocks + 8 * number)
+        if number == 0 or grid_index != load64(launch.sampled_blocks + 8 * number - 8) + 1:
+            launch.stretch_began = launch.time
+    cluster = grid_index // launch.cluster_size
+    rank = grid_index % launch.cluster_size
+    columns, rows = launch.nctaid_x // launch.cluster_x, launch.nctaid_y // launch.cluster_y
+    cta.rank = rank
+    cta.clusterid_x = cluster % columns
+    cta.clusterid_y = cluster // columns % rows
+    cta.clusterid_z = cluster // (columns * rows)
+    cta.cluster_ctaid_x = rank % launch.cluster_x
+    cta.cluster_ctaid_y = rank // launch.cluster_x % launch.cluster_y
+    cta.cluster_ctaid_z = rank // (launch.cluster_x * launch.cluster_y)
+    cta.ctaid_x = cta.clusterid_x * launch.cluster_x + cta.cluster_ctaid_x
+    cta.ctaid_y = cta.clusterid_y * launch.cluster_y + cta.cluster_ctaid_y
+    cta.ctaid_z = cta.clusterid_z * launch.cluster_z + cta.cluster_ctaid_z
+
+
+@native
+def begin_warp(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord) -> None:
+    """Put all lanes at the entry of the kernel, ordered behind no other warp."""
+    warp.status = Status.READY
+    warp.live = warp.threads
+    warp.exited_after_barrier = 0
+    warp.polls = 0
+    warp.poll_site = 0
+    begin_reads(cta, warp)
+    warp.copies_ended = warp.copies_begun
+    warp.fence_count = 0
+    warp.expired = 0
+    warp.cluster_arrived = 0
+    warp.awaited_mbarrier = 0
+    warp.registers = launch.registers
+    for lane in range(LANES):
+        store32(warp.address + PCS + 4 * lane, 0 if warp.threads >> lane & 1 else NOWHERE)
+    for plane in range(launch.cluster_size):
+        for other_warp in range(cta.warp_count):
+            time = launch.time if warp.index == other_warp and plane == 0 else 0
+            store64(cta.vector_clock + PLANE_BYTES * plane + ROW_BYTES * warp.index + 8 * other_warp, time)
+
+
+@native
+def run_block(launch: LaunchRecord, cta: CtaRecord) -> int:
+    """Run each warp that can run, in turns, until all have exited. Return as run_grid does."""
+    idle = 0
+    last_progress = launch.time
+    expired = 0
+    while True:
+        running = 0
+        waiting = 0
+        preempted = 0
+        polling = 0
+        suspended = 0
+        for turn in range(cta.warp_count):
+            warp_index = scheduled_index(turn, cta.warp_count, launch.reverse)
+            warp = WarpRecord(cta.warps + warp_index * cta.warp_stride)
+            # A suspended warp tries again only if anything was signaled since, so waiting costs no instructions.
+            may_retry = warp.status == Status.SUSPENDED and (warp.expired or warp.suspended_at != launch.time)
+            if may_retry or warp.status == Status.READY or warp.status == Status.PREEMPTED:
+                running += run_slice(launch, cta, warp) != 0
+                if warp.status >= Status.FAULT:
+                    return warp_index
+                preempted += warp.status == Status.PREEMPTED
+                polling += warp.status == Status.PREEMPTED and (launch.unused_budget != 0 or launch.budget >= 0)
+                if warp.status == Status.BARRIER:
+                    wait_at(launch, cta, warp)
+                elif warp.status == Status.ARRIVED:
+                    arrive_at(launch, cta, warp)
+            waiting += warp.status == Status.BARRIER
+            suspended += warp.status == Status.SUSPENDED
+        if running and launch.host_budget < 0:
+            return HOST
+        # A round is over. Some warp ran; or all are suspended; or all wait at barriers; or all have exited.
+        if running:
+            idle = idle + 1 if preempted == running else 0
+            if (launch.cooperative and not suspended) or idle == IDLE_ROUNDS:
+                return YIELDS_IDLE if polling == running else YIELDS
+        elif suspended:
+            # First what is due anyway: a copy that lands, the barrier of the cluster. Then other blocks run. Only when
+            # all blocks wait (timeouts_expire) do suspended waits time out, once.
+            if not finish_one_bulk(launch, cta) and not open_cluster_barrier(launch, cta):
+                if expired or not launch.timeouts_expire:
+                    return YIELDS_IDLE if launch.time == last_progress else YIELDS
+                last_progress = launch.time
+                expired = 1
+                expire_waits(cta)
+        elif waiting:
+            # The barrier is where deferred faults are reported; the host also decides about threads that have exited.
+            if cta.deferred_address or not all_wait_together(cta):
+                return HOST
+            open_for_all(launch, cta)
+            # A loop around a poll and a barrier: the block that has to set the flag may have yet to run.
+            if cta.poll_timeouts >= IDLE_ROUNDS:
+                cta.poll_timeouts = 0
+                return YIELDS
+        else:
+            finish_all_bulk(launch, cta)
+            return HOST if cta.deferred_address else DONE
+    return DONE
+
+
+@native
+def expire_waits(cta: CtaRecord) -> None:
+    """Let the waits of all suspended warps time out."""
+    for warp_index in range(cta.warp_count):
+        warp = WarpRecord(cta.warps + warp_index * cta.warp_stride)
+        warp.expired = warp.status == Status.SUSPENDED
+
+
+@native
+def run_slice(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord) -> int:
+    """Run a warp until it stops, or its slice or the host's budget is used up.
+
+    Return 0 for a warp that has only found that it still has to wait: that costs nothing.
+    """
+    granted = launch.host_budget + 1 if launch.host_budget < SLICE else SLICE
+    launch.budget = granted
+    launch.unused_budget = 0
+    launch.clock += granted
+    launch.running = 1
+    event_count = launch.event_count
+    record_event(launch, cta, warp.index, EventKind.RUN, NO_SITE, NO_BARRIER, 0, 0)
+    warp.status = run(launch.address, cta.address, warp.address)
+    launch.running = 0
+    warp.expired = 0
+    warp.suspended_at = launch.time
+    # What is left of the slice was not used. A polling warp pays for at least MIN_POLL_COST, so that polling ends.
+    launch.clock -= launch.budget
+    used = granted - launch.budget - launch.unused_budget
+    launch.host_budget -= max(used, MIN_POLL_COST) if launch.unused_budget else used
+    if granted == launch.budget:
+        launch.event_count = event_count
+    else:
+        record_stop(launch, cta, warp)
+    return granted != launch.budget

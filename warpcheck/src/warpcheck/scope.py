@@ -1,0 +1,115 @@
+"""A scope in which kernels run on the interpreter: what it replaces in PyTorch and Triton is put back at its end."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from importlib.util import find_spec
+from typing import Any
+
+from warpcheck import backend, events, frontends, patching, simulated_gpu
+from warpcheck.report import Launch, Report
+from warpcheck.schedule import Schedule, parse_schedules
+from warpcheck.target import TARGETS
+
+__all__ = ["gpu", "run"]
+
+_only_one = threading.Lock()
+
+
+@contextlib.contextmanager
+def gpu(
+    arch: str = "sm_80",
+    *,
+    schedules: str | Schedule | Iterable[Schedule] = "forward",
+    uninitialized: bool = True,
+    timeline: bool = False,
+) -> Iterator[Report]:
+    """Run the kernels that are launched on CPU tensors inside the with block, and check every access.
+
+    Triton kernels, `@cute.jit` functions run by `warpcheck.cute.run`, and kernels of `warpcheck.cuda` are compiled by
+    their own compilers for `arch`. `torch.cuda.get_device_properties` and its relatives describe a GPU of it.
+    Everything is put back when the block ends, also by an exception.
+
+    Args:
+        arch: "sm_80" or "sm_90a".
+        schedules: the orders of blocks and warps in which every launch runs: "forward", "reverse", "strided", "all",
+            or several of `Schedule`. The results are those of the forward order; each further order costs the time
+            of a launch. A result that depends on the order is a warning.
+        uninitialized: report reads of memory from torch.empty and its relatives that nothing has written.
+        timeline: record the events of the first block of every launch.
+
+    Yields:
+        The report, to which every launch is added.
+
+    Raises:
+        KeyError: there is no such architecture.
+        RuntimeError: another scope is active, in this thread or another one.
+    """
+    target = TARGETS[arch]
+    extra = tuple(schedule for schedule in parse_schedules(schedules) if schedule != Schedule.FORWARD)
+    report = Report(arch)
+
+    def add(launched: frontends.Launched) -> None:
+        if launched.counted is not None:
+            report.launches.append(Launch.of(launched.lane, launched.name, launched.counted, launched.source))
+
+    if not _only_one.acquire(blocking=False):
+        raise RuntimeError("a warpcheck.gpu scope is active already; a process stands for one GPU at a time")
+    try:
+        with (
+            patching.scope(),
+            frontends.observe(add),
+            backend.observe_faults(report.faults.append),
+            events.recorded(timeline),
+        ):
+            _prepare(target.name, extra, uninitialized)
+            yield report
+    finally:
+        _only_one.release()
+
+
+def _prepare(arch: str, extra: tuple[Schedule, ...], uninitialized: bool) -> None:
+    simulated_gpu.stand_for({}, arch)
+    patching.replace(backend.checks, "extra_schedules", extra)
+    if find_spec("torch") is not None:
+        from warpcheck import unwritten
+
+        simulated_gpu.show({}, arch)
+        if uninitialized:
+            unwritten.watch()
+    if find_spec("triton") is not None:
+        from warpcheck.frontends import triton
+
+        triton.activate("cpu")
+
+
+def run(
+    function: Callable[..., Any],
+    /,
+    *args: Any,
+    arch: str = "sm_80",
+    schedules: str | Schedule | Iterable[Schedule] = "forward",
+    timeline: bool = False,
+    **kwargs: Any,
+) -> Report:
+    """Call a function that launches kernels on CPU tensors, and check every access of them.
+
+    Args:
+        function: called as `function(*args, **kwargs)`; the report has its return value as `result`.
+        arch, schedules, timeline: as for `gpu`.
+
+    Returns:
+        The report of all launches.
+
+    Raises:
+        Fault: a kernel did something that CUDA leaves undefined: the subclass says what (Race, OutOfBounds, ...).
+        TimedOut: a kernel did not end within its limit of instructions; Deadlock, if its threads wait for each other.
+        ValueError: the function launched no kernel, so that nothing was checked.
+    """
+    with gpu(arch, schedules=schedules, timeline=timeline) as report:
+        report.result = function(*args, **kwargs)
+    if not report.launches:
+        raise ValueError(f"{getattr(function, '__name__', function)} launched no kernel: nothing was checked")
+    return report

@@ -1,0 +1,247 @@
+"""The descriptor of a tensor for tensor copies (TMA): 128 bytes, as cuTensorMapEncodeTiled writes them.
+
+NVIDIA does not document the layout. It is derived from what ptxas generates for ``tensormap.replace``, and from what a
+driver wrote for some two hundred descriptors, some of which a test replays. Axes count from the innermost. CUDA driver
+API, "Tensor Map Object Management"; PTX ISA, 5.5.8.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+__all__ = [
+    "BYTES",
+    "ELEMENT_TYPES",
+    "SWIZZLES",
+    "ElementType",
+    "TensorMap",
+    "encode_tiled",
+]
+
+BYTES = 128
+READ = 60  # of them; what follows may be left as it was
+ALIGNMENT = 64
+AXES = 5
+MAX_BOX = 256
+MAX_STEP = 8
+SWIZZLES = (0, 32, 64, 128)
+"""The span of each swizzle mode in bytes."""
+
+_ATOMS = (16, 256, 512, 1024)
+
+_RESERVED = 0b1101
+_RANK = 4
+_TYPE = 7
+_INTERLEAVE = 11
+_SWIZZLE = 13
+_FILL = 15
+_TF32 = 16
+_PROMOTION = 17
+_BOX = 64
+_ATOM = 72  # where the driver keeps the bytes of a box, and what its place in shared memory is a multiple of
+_SHARED = 228 << 10  # bytes of a multiprocessor's shared memory, into which a box has to fit
+
+
+@dataclass(frozen=True)
+class ElementType:
+    """A type of elements: its numbers for the driver and in a descriptor, its bytes, and whether NaN may fill it."""
+
+    name: str
+    host: int
+    code: int
+    bytes: int
+    is_float: bool = False
+    is_tf32: bool = False
+
+
+ELEMENT_TYPES = (
+    ElementType("u8", 0, 0, 1),
+    ElementType("u16", 1, 1, 2),
+    ElementType("u32", 2, 2, 4),
+    ElementType("s32", 3, 3, 4),
+    ElementType("u64", 4, 4, 8),
+    ElementType("s64", 5, 5, 8),
+    ElementType("f16", 6, 6, 2, is_float=True),
+    ElementType("f32", 7, 7, 4, is_float=True),
+    ElementType("f64", 8, 9, 8, is_float=True),
+    ElementType("bf16", 9, 10, 2, is_float=True),
+    ElementType("f32.ftz", 10, 8, 4, is_float=True),
+    ElementType("tf32", 11, 7, 4, is_float=True, is_tf32=True),
+    ElementType("tf32.ftz", 12, 8, 4, is_float=True, is_tf32=True),
+)
+
+
+@dataclass(frozen=True)
+class TensorMap:
+    """The contents of a descriptor.
+
+    ``address`` is that of the first element, ``extents`` those of the tensor in elements, ``strides`` in bytes, of all
+    axes but the innermost. A copy takes every ``steps``-th element of ``box`` elements along each axis.
+    """
+
+    type: ElementType
+    address: int
+    extents: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    steps: tuple[int, ...]
+    interleave: int = 0
+    swizzle: int = 0
+    promotion: int = 0
+    nan_fill: bool = False
+
+    @property
+    def rank(self) -> int:
+        return len(self.extents)
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Return the elements along each axis that a copy takes: the innermost has no step, whatever the map says."""
+        outer = zip(self.box[1:], self.steps[1:], strict=True)
+        return (self.box[0], *(-(-extent // step) for extent, step in outer))
+
+    def encode(self) -> bytes:
+        """Return the descriptor as bytes."""
+        # Word 2: rank - 1, type, interleave, swizzle, fill mode, tf32, promotion; see the shifts above.
+        flags = self.rank - 1 << _RANK | self.type.code << _TYPE | self.interleave << _INTERLEAVE
+        flags |= self.swizzle << _SWIZZLE | self.nan_fill << _FILL | self.promotion << _PROMOTION
+        flags |= self.type.is_tf32 << _TF32
+        strides = [stride >> 4 for stride in _padded(self.strides, AXES - 1, 0)]
+        # Strides have 36 bits in units of 16 bytes: the upper four of each are together in one word.
+        high = sum((stride >> 32) << 4 * axis for axis, stride in enumerate(strides))
+        extents, box, steps = (
+            [value - 1 for value in _padded(values, AXES, 1)] for values in (self.extents, self.box, self.steps)
+        )
+        packed = sum(step << 3 * axis for axis, step in enumerate(steps)) | box[0] << 24
+        outer = sum(extent << 8 * axis for axis, extent in enumerate(box[1:]))
+        low = [stride & 0xFFFFFFFF for stride in strides]
+        content = struct.pack("<Q13I", self.address, flags, *low, high, *extents, packed, outer).ljust(_BOX, b"\0")
+        content += struct.pack("<QQ", _box_bytes(self.type, self.box, self.steps), _ATOMS[self.swizzle])
+        return content.ljust(BYTES, b"\0")
+
+    @classmethod
+    def decode(cls, content: bytes) -> TensorMap:
+        """Decode a descriptor of 128 bytes. Raises ValueError for bytes that are not a descriptor."""
+        address, flags, *words = struct.unpack_from("<Q13I", content)
+        low = words[:4]
+        high = words[4]
+        extents = words[5:10]
+        packed = words[10]
+        outer = words[11]
+        rank = (flags >> _RANK & 7) + 1
+        code = flags >> _TYPE & 15
+        is_tf32 = bool(flags >> _TF32 & 1)
+        types = [
+            kind for kind in ELEMENT_TYPES if (kind.code, kind.is_tf32) == (code, is_tf32) or kind.host == code > 10
+        ]
+        if not address or flags & _RESERVED or rank > AXES or not types:
+            raise ValueError("no tensor map")
+        strides = [(part | (high >> 4 * axis & 15) << 32) << 4 for axis, part in enumerate(low)]
+        box = [packed >> 24, *(outer >> 8 * axis & 255 for axis in range(AXES - 1))]
+        return cls(
+            type=types[0],
+            address=address,
+            extents=tuple(extent + 1 for extent in extents[:rank]),
+            strides=tuple(strides[: rank - 1]),
+            box=tuple(extent + 1 for extent in box[:rank]),
+            steps=tuple((packed >> 3 * axis & 7) + 1 for axis in range(rank)),
+            interleave=flags >> _INTERLEAVE & 3,
+            swizzle=flags >> _SWIZZLE & 3,
+            promotion=flags >> _PROMOTION & 3,
+            nan_fill=bool(flags >> _FILL & 1),
+        )
+
+
+def encode_tiled(
+    data_type: int,
+    address: int,
+    extents: Sequence[int],
+    strides: Sequence[int],
+    box: Sequence[int],
+    steps: Sequence[int],
+    interleave: int = 0,
+    swizzle: int = 0,
+    promotion: int = 0,
+    oob_fill: int = 0,
+) -> bytes:
+    """Return what cuTensorMapEncodeTiled writes for the same arguments, including the numbers of its enumerations.
+
+    Raises ValueError, with the rule, where it returns CUDA_ERROR_INVALID_VALUE.
+    """
+    if refusal := _refusal(data_type, address, extents, strides, box, steps, interleave, swizzle, promotion, oob_fill):
+        raise ValueError(f"cuTensorMapEncodeTiled: CUDA_ERROR_INVALID_VALUE: {refusal}")
+    kind = ELEMENT_TYPES[data_type]
+    shape = tuple(extents), tuple(strides)[: len(extents) - 1], tuple(box), tuple(steps)
+    return TensorMap(kind, address, *shape, interleave, swizzle, promotion, bool(oob_fill)).encode()
+
+
+def _refusal(
+    data_type: int,
+    address: int,
+    extents: Sequence[int],
+    strides: Sequence[int],
+    box: Sequence[int],
+    steps: Sequence[int],
+    interleave: int,
+    swizzle: int,
+    promotion: int,
+    oob_fill: int,
+) -> str:
+    """Return the rule that the arguments break; an empty text if they break none."""
+    rank = len(extents)
+    inner = 0
+    if not 0 <= data_type < len(ELEMENT_TYPES):
+        return f"tensorDataType {data_type} is none of CUtensorMapDataType"
+    kind = ELEMENT_TYPES[data_type]
+    if not 1 <= rank <= AXES:
+        return f"tensorRank is {rank}, it must be 1 to {AXES}"
+    for name, values, required in (
+        ("globalStrides", strides, rank - 1),
+        ("boxDim", box, rank),
+        ("elementStrides", steps, rank),
+    ):
+        if len(values) < required:
+            return f"{name} has {len(values)} values for a tensor of {rank} axes"
+    for name, value, maximum in (("interleave", interleave, 2), ("swizzle", swizzle, 3), ("l2Promotion", promotion, 3)):
+        if not 0 <= value <= maximum:
+            return f"{name} is {value}, it must be 0 to {maximum}"
+    unit = 32 if interleave == 2 else 16
+    if interleave and rank < 3:
+        return "an interleaved tensor has at least 3 axes"
+    if address % unit or not 0 <= address < 1 << 64:
+        return f"globalAddress {address:#x} is not a multiple of {unit}"
+    for axis, extent in enumerate(extents):
+        if not 1 <= extent <= 1 << 32:
+            return f"globalDim[{axis}] is {extent}, it must be 1 to 2^32"
+    for axis, stride in enumerate(strides[: rank - 1]):
+        if stride % unit or not 0 <= stride < 1 << 40:
+            return f"globalStrides[{axis}] is {stride} bytes, it must be a multiple of {unit} below 2^40"
+    for axis, extent in enumerate(box[:rank]):
+        if not 1 <= extent <= MAX_BOX:
+            return f"boxDim[{axis}] is {extent}, it must be 1 to {MAX_BOX}"
+    for axis, step in enumerate(steps[:rank]):
+        if not 1 <= step <= MAX_STEP:
+            return f"elementStrides[{axis}] is {step}, it must be 1 to {MAX_STEP}"
+    inner = box[0] * kind.bytes
+    if not interleave and inner % 16:
+        return f"boxDim[0] is {box[0]} elements, {inner} bytes: it must be a multiple of 16 bytes"
+    if not interleave and swizzle and inner > SWIZZLES[swizzle]:
+        span = SWIZZLES[swizzle]
+        return f"boxDim[0] is {box[0]} elements, {inner} bytes: more than the {span} of CU_TENSOR_MAP_SWIZZLE_{span}B"
+    if (nbytes := _box_bytes(kind, box[:rank], steps)) > _SHARED:
+        return f"the box has {nbytes:,} bytes, more than the {_SHARED:,} of shared memory"
+    if oob_fill not in (0, 1) or (oob_fill and not kind.is_float):
+        return f"oobFill is {oob_fill}, NaN is for floating-point types"
+    return ""
+
+
+def _box_bytes(kind: ElementType, box: Sequence[int], steps: Sequence[int]) -> int:
+    """Return the bytes of a box, as the driver counts them: it rounds down if an axis is not a multiple of its step."""
+    return math.prod(extent // step for extent, step in zip(box, steps, strict=False)) * kind.bytes
+
+
+def _padded(values: Sequence[int], count: int, filler: int) -> list[int]:
+    return [*values, *[filler] * (count - len(values))]

@@ -1,0 +1,208 @@
+"""Scopes: what they find, what they report, and that nothing stays replaced."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+import warnings
+from typing import Any
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+import warpcheck
+from warpcheck.errors import FaultKind
+
+INDEPENDENT = "__global__ void kernel(int* x) {\n    x[threadIdx.x] = 1;\n}\n"
+SHIFT = """
+__global__ void kernel(int* x) {
+    __shared__ int tile[64];
+    tile[threadIdx.x] = threadIdx.x;
+    BARRIER
+    x[threadIdx.x] = tile[63 - threadIdx.x];
+}
+"""
+FLAG = """
+__global__ void kernel(int* x) {
+    if (blockIdx.x == 0) x[0] = 1;
+    if (blockIdx.x == 1) x[1] = atomicAdd(x + 2, 0) == 0 ? 7 : 8;
+    if (blockIdx.x == 0) atomicAdd(x + 2, 1);
+}
+"""
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def double_kernel(x, out, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + i, 2 * tl.load(x + i, mask=i < n), mask=i < n)
+
+
+def cuda_kernel(source: str) -> Any:
+    return warpcheck.cuda.kernel(source, "kernel")
+
+
+def launch(source: str, *, threads: int = 64, blocks: int = 1) -> torch.Tensor:
+    x = torch.zeros(64, dtype=torch.int32)
+    cuda_kernel(source)[blocks, threads](x)
+    return x
+
+
+def state() -> dict[str, Any]:
+    """Everything outside of warpcheck that a scope replaces."""
+    return {
+        "driver": dict(vars(triton.runtime.driver)),
+        "empty": torch.empty,
+        "new_empty": torch.Tensor.new_empty,
+        "properties": torch.cuda.get_device_properties,
+        "device": torch.cuda.current_device,
+        "jit": triton.runtime.jit.JITFunction._do_compile,
+        "tuner": triton.runtime.autotuner.Autotuner.run,
+        "formatwarning": warnings.formatwarning,
+        "environment": os.environ.get("TRITON_INTERPRET"),
+    }
+
+
+def test_nothing_stays_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    before = state()
+    with warpcheck.gpu("sm_90a"):
+        assert state() != before
+        assert torch.cuda.get_device_properties().major == 9
+        assert torch.cuda.get_device_properties().multi_processor_count == 132
+        assert triton.runtime.driver.active.get_current_target().arch == 90
+    assert state() == before
+
+
+def test_an_exception_ends_a_scope_as_well() -> None:
+    before = state()
+    with pytest.raises(ZeroDivisionError), warpcheck.gpu():
+        print(1 // 0)
+    assert state() == before
+    with warpcheck.gpu():  # and the next scope can begin
+        pass
+
+
+def test_a_process_has_one_scope_at_a_time() -> None:
+    refused: list[RuntimeError] = []
+
+    def enter() -> None:
+        try:
+            with warpcheck.gpu():
+                pass
+        except RuntimeError as error:
+            refused.append(error)
+
+    with warpcheck.gpu():
+        enter()
+        thread = threading.Thread(target=enter)
+        thread.start()
+        thread.join()
+    assert len(refused) == 2
+
+
+def test_a_triton_kernel_runs_and_is_counted() -> None:
+    def double(x: torch.Tensor) -> torch.Tensor:
+        out = torch.empty_like(x)
+        double_kernel[(triton.cdiv(x.numel(), 256),)](x, out, x.numel(), BLOCK=256)
+        return out
+
+    x = torch.arange(1000.0)
+    report = warpcheck.run(double, x)
+    (only,) = report.launches
+    assert report.result.equal(2 * x)
+    assert (only.language, only.kernel) == ("triton", "double_kernel")
+    assert only.line("tl.store").global_store_bytes == 4000
+
+
+@pytest.mark.parametrize("schedules", ["forward", "reverse", "all", [warpcheck.Schedule.STRIDED]])
+def test_a_race_is_found_in_every_schedule(schedules: Any) -> None:
+    with pytest.raises(warpcheck.Race, match="no barrier between them"):
+        warpcheck.run(launch, SHIFT.replace("BARRIER", ""), schedules=schedules)
+    report = warpcheck.run(launch, SHIFT.replace("BARRIER", "__syncthreads();"), schedules=schedules)
+    assert report.result.tolist() == [*range(63, -1, -1)]
+
+
+def test_a_result_that_depends_on_the_order_is_a_warning() -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert warpcheck.run(launch, FLAG, blocks=2, threads=1).launches
+        assert not caught
+        report = warpcheck.run(launch, FLAG, blocks=2, threads=1, schedules="all")
+    assert any("when its blocks and warps run in the opposite order" in str(warning.message) for warning in caught)
+    assert report.result[1] == 8, "the results are those of the forward order"
+
+
+def test_a_fault_says_where_and_in_which_schedule() -> None:
+    with pytest.raises(warpcheck.OutOfBounds) as caught:
+        warpcheck.run(launch, INDEPENDENT, threads=96, schedules=[warpcheck.Schedule.REVERSE])
+    fault = caught.value
+    assert (fault.kind, fault.kernel, fault.line) == (FaultKind.OUT_OF_BOUNDS, "kernel", 2)
+    assert fault.schedule == warpcheck.Schedule.REVERSE
+    assert fault.thread[0] >= 64
+
+
+def test_a_fault_that_the_program_swallows_is_in_the_report() -> None:
+    with warpcheck.gpu() as report:
+        with contextlib.suppress(Exception):
+            launch(INDEPENDENT, threads=96)
+        launch(INDEPENDENT)
+    assert [type(fault) for fault in report.faults] == [warpcheck.OutOfBounds]
+    assert len(report.launches) == 1
+
+
+@pytest.mark.parametrize("checked", [True, False])
+def test_reads_of_torch_empty(checked: bool) -> None:
+    kernel = cuda_kernel("__global__ void kernel(int* x) {\n    x[0] = x[1];\n}\n")
+    with warpcheck.gpu(uninitialized=checked) as report:
+        x = torch.empty(2, dtype=torch.int32)
+        with contextlib.suppress(warpcheck.Uninitialized):
+            kernel[1, 1](x)
+    assert [type(fault) for fault in report.faults] == [warpcheck.Uninitialized] * checked
+
+
+def test_a_function_that_launches_nothing_is_not_checked() -> None:
+    with pytest.raises(ValueError, match="launched no kernel: nothing was checked"):
+        warpcheck.run(torch.zeros, 3)
+
+
+def test_a_line_is_found_by_a_part_of_its_text() -> None:
+    (only,) = warpcheck.run(launch, INDEPENDENT).launches
+    assert only.line("x[threadIdx.x]") is only.line(2) is only.lines[2]
+    for missing in ("y[", 99, "x"):
+        with pytest.raises(LookupError):
+            only.line(missing)
+    assert "x[threadIdx.x] = 1;" in str(only)
+
+
+def test_events_are_recorded_where_they_are_wanted() -> None:
+    source = SHIFT.replace("BARRIER", "__syncthreads();")
+    assert warpcheck.run(launch, source).launches[0].timeline == []
+    kinds = {event.kind for event in warpcheck.run(launch, source, timeline=True).launches[0].timeline}
+    assert {warpcheck.EventKind.RUN, warpcheck.EventKind.EXIT} <= kinds
+
+
+@pytest.mark.parametrize(("arguments", "error"), [({"arch": "sm_60"}, KeyError), ({"schedules": "random"}, ValueError)])
+def test_what_does_not_exist_is_refused(arguments: dict[str, str], error: type[Exception]) -> None:
+    with pytest.raises(error), warpcheck.gpu(**arguments):  # type: ignore[arg-type]
+        pass
+
+
+def test_each_kind_of_fault_has_a_public_class() -> None:
+    for kind in FaultKind:
+        fault = warpcheck.Fault(kind, "message", "kernel", "file", 1, (0, 0, 0), (0, 0, 0))
+        assert type(fault) is not warpcheck.Fault
+        assert type(fault).__name__ in warpcheck.__all__
+        assert fault.kind is kind
+
+
+def test_the_public_names_are_few_and_cost_nothing_until_they_are_used() -> None:
+    assert len(warpcheck.__all__) <= 30
+    assert all(hasattr(warpcheck, name) for name in warpcheck.__all__)
+    code = "import sys, warpcheck; print(*{'torch', 'triton', 'numpy', 'llvmlite', 'cutlass'} & sys.modules.keys())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
