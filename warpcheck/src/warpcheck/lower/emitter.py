@@ -47,6 +47,7 @@ class Emitter(Registers):
         base = operand.base
         bits = self.width(base.name) if isinstance(base, Register) else 64  # an address of 32 bits wraps around
         value = self._symbol(base.name) if isinstance(base, Symbol) else self.read(base, bits)
+        # In the width of the register: a 32-bit address wraps around.
         if operand.offset:
             value = self.b.add(value, self._constant(operand.offset, bits))
         return self.in_process(self.resize(value, 64), space)

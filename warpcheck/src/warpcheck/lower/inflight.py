@@ -101,6 +101,7 @@ def _transfer(point: ProgramPoint, i: Instruction, ops: Ops, marks: Marks, track
         return
     op = ops[i.opcode]
     written = [name for name in op.written(i) if name in tracked]
+    # A copy of D has its marks, and A's registers are free to be copied.
     if i.opcode == "mov":
         moved = frozenset(mark for name in registers(i.operands[1:]) for mark in marks.get(name, ()))
         moved = frozenset(

@@ -157,6 +157,7 @@ class Predicates:
         """Return the registers that have one value in a thread whenever they are computed."""
         constants: set[str] = set()
         for _, i in points:
+            # By induction in program order: computed once, purely, from constants.
             if i.guard is None and (is_parameter(i) or self.slices.is_pure(i)):
                 results = self.ops[i.opcode].written(i)
                 is_single = all(len(self.slices.definitions[name]) == 1 for name in results)

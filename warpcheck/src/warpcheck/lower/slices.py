@@ -128,6 +128,7 @@ class Slices:
         # All inputs must be available at the target, and the instruction must be movable there.
         if len(needed) >= _LONGEST or i.guard is not None or not self.is_pure(i) or not self.dominates(target, point):
             return False
+        # Each input is either unchanged since the target, or its own computation is moved as well.
         for name in self.ops[i.opcode].read(i):
             if name not in self.flow.registers and not self.is_thread_constant(name):
                 return False

@@ -27,6 +27,7 @@ def assign_slots(flow: Flow, start: int) -> tuple[dict[str, int], int]:
         name for block in flow.blocks for name in {name for names in block.operand_names for name in names}
     )
     long_lived = {name for name, count in blocks.items() if count > 1}.union(*(block.live_in for block in flow.blocks))
+    # Sorted, because a set of strings has another order in each process.
     for name in [CARRY.name, *sorted(long_lived & flow.registers.keys())]:
         slots[name] = end
         end += _bytes(flow.registers[name])

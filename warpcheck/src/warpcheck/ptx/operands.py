@@ -51,6 +51,7 @@ class _Operands:
         items: list[Operand] = []
         while items or self._peek() != end:
             items.append(self._operand())
+            # Two results: p|q.
             if self._peek() == "|":
                 self._take()
                 items[-1] = Group((items[-1], self._operand()))
@@ -137,6 +138,7 @@ class _Operands:
 
 
 def _constant(kind: str, token: str) -> Immediate:
+    # 0f and 0d are the bits of a float in hexadecimal.
     if kind == "float":
         return Immediate(int(token[2:], 16), 32 if token[1] in "fF" else 64)
     if kind == "decimal":
