@@ -50,7 +50,7 @@ def _assign_block_slots(flow: Flow, block: Block, slots: dict[str, int], end: in
                     free_slots.append(end)
                     end += size
                 assigned[name] = free_slots.pop()
-        for name in set(names):
+        for name in dict.fromkeys(names):
             if last_use[name] == position:
                 free[_bytes(flow.registers[name])].append(assigned[name])
     slots |= assigned
