@@ -13,12 +13,13 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import nbformat
 import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
-from jupyter_client.manager import start_new_kernel
+from jupyter_client.manager import KernelManager
 
 from kernelpath.course import registry
 from kernelpath.show import execute, graded
@@ -103,6 +104,21 @@ print(json.dumps({
 """
 
 
+@contextmanager
+def running_kernel(folder: Path) -> Iterator[tuple[KernelManager, BlockingKernelClient]]:
+    """Start the kernel `python3` in a folder with a short path, which has its sockets, and kill it at the end."""
+    manager = KernelManager(kernel_name="python3", transport="ipc", ip=str(folder / "kernel"))
+    manager.start_kernel(cwd=str(folder))
+    client: BlockingKernelClient = manager.blocking_client()
+    client.start_channels()
+    try:
+        client.wait_for_ready(timeout=120)
+        yield manager, client
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+
+
 def printed_by(client: BlockingKernelClient, code: str) -> str:
     """Execute code in a kernel and return what it prints first."""
     client.execute(code)
@@ -117,14 +133,10 @@ def test_a_forked_kernel_is_as_one_that_was_started(
 ) -> None:
     monkeypatch.setenv("KERNELPATH_X", "set by the test")
     processes = []
-    for folder in (forked_kernels, tmp_path):
-        monkeypatch.setenv("JUPYTER_PATH", str(folder))
-        manager, client = start_new_kernel(kernel_name="python3", cwd=str(tmp_path), startup_timeout=120)
-        try:
+    for specifications in (forked_kernels, tmp_path):
+        monkeypatch.setenv("JUPYTER_PATH", str(specifications))
+        with running_kernel(forked_kernels) as (_, client):
             processes.append(json.loads(printed_by(client, PROCESS)))
-        finally:
-            client.stop_channels()
-            manager.shutdown_kernel()
     forked, started = processes
     assert {*forked.pop("path")} - {*started.pop("path")} <= {str(registry.root() / "src")}
     assert forked == started
@@ -134,13 +146,11 @@ def test_a_forked_kernel_is_interrupted_and_killed_with_its_launcher(
     forked_kernels: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JUPYTER_PATH", str(forked_kernels))
-    manager, client = start_new_kernel(kernel_name="python3", startup_timeout=120)
-    try:
+    with running_kernel(forked_kernels) as (manager, client):
         pid = int(printed_by(client, "import os, time\nprint(os.getpid(), flush=True)\nwhile True: time.sleep(0.01)"))
         manager.interrupt_kernel()
-        assert client.get_shell_msg(timeout=120)["content"]["ename"] == "KeyboardInterrupt"
+        while (reply := client.get_shell_msg(timeout=120))["msg_type"] != "execute_reply":
+            pass
+        assert reply["content"]["ename"] == "KeyboardInterrupt"
         assert not is_gone(pid)
-    finally:
-        client.stop_channels()
-        manager.shutdown_kernel(now=True)
     assert happens(lambda: is_gone(pid))
