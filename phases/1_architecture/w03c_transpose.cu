@@ -8,5 +8,5 @@
 template <typename T>  // TODO: add what else has to be known at compile time, such as the size of a tile;
                        // TODO: then also write it in the launch: transpose<float, 32>
 __global__ void transpose(const T* in, T* out, int rows, int columns) {
-    // TODO: begin with out[column * rows + row] = in[row * columns + column], and see where sectors are wasted
+    // TODO: start with out[column * rows + row] = in[row * columns + column], and see where sectors are wasted
 }

@@ -1,6 +1,6 @@
-// Histogram: counts[b] += how many of the n elements of x are b, for 0 <= b < bins. Other values are counted nowhere.
+// Histogram: counts[b] += how many of the n elements of x are b, for 0 <= b < bins. Other values are not counted.
 //
-// Every block counts in shared memory, where an atomic is cheap, and adds what it has counted to global memory once.
+// Every block counts in shared memory, where an atomic is cheap, and adds its counts to global memory once.
 
 template <typename T>
 __global__ void histogram(const T* x, int* counts, int n, int bins) {  // TODO: a second kernel where bins are many

@@ -1,4 +1,4 @@
-// Oscillators: out[i] = where oscillator i is, steps[i] time steps after it was released at rest at x[i].
+// Oscillators: out[i] = the position of oscillator i, steps[i] time steps after it was released at rest at x[i].
 //
 // TODO: which oscillators should share a warp, and how do they get there?
 

@@ -7,5 +7,5 @@
 
 template <typename T>  // TODO: add what else must be known at compile time, such as how many elements a thread holds
 __global__ void softmax(const T* x, T* out, int rows, int columns) {
-    // TODO: begin with a block to a row; find its maximum, then its sum, then write; float(x[i]) and T(result) convert
+    // TODO: start with one block per row; find its maximum, then its sum, then write; float(x[i]) and T(result) convert
 }

@@ -6,5 +6,5 @@
 
 template <typename T, bool TANH>  // TODO: add how many elements a thread loads at once
 __global__ void gelu(const T* x, T* out, long long n) {
-    // TODO: begin with an element per thread; float(x[i]) and T(result) convert
+    // TODO: start with one element per thread; float(x[i]) and T(result) convert
 }

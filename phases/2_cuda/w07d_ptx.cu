@@ -1,7 +1,7 @@
-// Hardswish: out[r, c] = x[r, c] * min(max(x[r, c] + 3, 0), 6) / 6. Rows of x begin `stride` elements apart, those of
+// Hardswish: out[r, c] = x[r, c] * min(max(x[r, c] + 3, 0), 6) / 6. Rows of x start `stride` elements apart, rows of
 // out `columns`.
 //
-// This kernel is right. Rewrite it: every line that ends in TODO may go.
+// This kernel is correct. Rewrite it. You may remove every line that ends in TODO.
 
 constexpr int EACH = 4;  // TODO: elements that a thread loads before it computes
 

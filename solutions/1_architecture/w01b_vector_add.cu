@@ -1,6 +1,6 @@
 // Vector addition: out[i] = x[i] + y[i] for n float32 elements.
 //
-// Every thread works out which elements are its own. The last block reaches past the end of the vectors.
+// Every thread determines which elements it owns. The last block extends past the end of the vectors.
 //
 // Vector is what one thread loads from each input: float4 where all addresses are multiples of 16, otherwise float.
 

@@ -1,6 +1,6 @@
-// Matrix product: out[row, column] = sum over i of a[row, i] * b[i, column]; a is m x k, b is k x n, all float32.
+// GEMM: out[row, column] = sum over i of a[row, i] * b[i, column]; a is m x k, b is k x n, all float32.
 //
-// A block makes a tile of out. It walks along k and keeps a tile of a and a tile of b in shared memory, where each
+// A block computes a tile of out. It moves along k and keeps a tile of a and a tile of b in shared memory, where each
 // element is used by many threads. m, n and k may be any numbers, so tiles extend beyond the edges.
 //
 // A tile of out is TILE x TILE. A thread makes 8 x 8 of its elements: for each step along k it takes 8 values of a and

@@ -1,4 +1,4 @@
-// Oscillators: out[i] = where oscillator i is, steps[i] time steps after it was released at rest at x[i].
+// Oscillators: out[i] = the position of oscillator i, steps[i] time steps after it was released at rest at x[i].
 //
 // A block sorts a tile of oscillators by their steps in shared memory, so that a warp's lanes get the same number each.
 

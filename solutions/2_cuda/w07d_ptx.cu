@@ -1,4 +1,4 @@
-// Hardswish: out[r, c] = x[r, c] * min(max(x[r, c] + 3, 0), 6) / 6. Rows of x begin `stride` elements apart, those of
+// Hardswish: out[r, c] = x[r, c] * min(max(x[r, c] + 3, 0), 6) / 6. Rows of x start `stride` elements apart, rows of
 // out `columns`.
 //
 // A thread keeps its columns and walks down the rows: its pointers are computed once and then only added to.
