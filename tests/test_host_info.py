@@ -83,7 +83,7 @@ def test_the_first_windows_subsystem_is_not_linux(tmp_path: Path) -> None:
 def test_a_gpu_may_be_kept_outside(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, files: dict[str, str], card: bool, detail: str, remedy: str
 ) -> None:
-    monkeypatch.setattr(doctor, "_nvidia_card", lambda: card)
+    monkeypatch.setattr(doctor, "_has_nvidia_gpu", lambda: card)
     monkeypatch.setattr(gpu, "driver", lambda: "unknown")
     found = doctor._no_gpu("13.0", place(tmp_path, files))
     assert (found.detail, found.remedy) == (detail, remedy)
