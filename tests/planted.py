@@ -23,7 +23,9 @@ Any other program is given whole, as a block of `python`, where necessary follow
 why the submission is wrong, where the section does not. Lines `key: value` right below the heading are options:
 
     device: cpu                   the submission is graded on the PTX machine alone; `gpu`: on a GPU alone
-    case: rows=33 columns=1000    it is called directly in this case, where the fault shows first (direct.py)
+    case: rows=33 columns=1000    it is called directly in this case, where the fault shows (direct.py)
+    case: large offsets           it runs in the cases past 2^31 elements alone, where the fault shows
+    case: all                     an honest submission is called directly in every case
 
 A submission of more files is a Python file in a folder of the exercise, such as tests/accepts/w16d_kernel_library, with
 its other files in a folder of the same stem. So is one whose bytes or whose place matter, or that a notebook runs.

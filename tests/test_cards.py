@@ -73,7 +73,7 @@ _EXECUTE = """
 import dataclasses, json, sys
 
 from kernelpath.course import registry
-from kernelpath.course.inputs import draw_inputs
+from kernelpath.course.inputs import generate_inputs
 from kernelpath.dev import cards
 from warpcheck import backend, simulated_gpu
 from kernelpath.grading.compare import judge
@@ -104,7 +104,7 @@ class Device(backend.Local):
 backend.use(Device())
 item = registry.find(name)
 exercise = registry.load(item)
-inputs = draw_inputs(exercise, case, 1, "cpu")
+inputs = generate_inputs(exercise, case, 1, "cpu")
 made = cards.load_entry(item, exercise)(*inputs)
 outputs = made if isinstance(made, tuple) else [made]
 finding = judge(outputs, expected_outputs(exercise, inputs), exercise.tolerance)

@@ -197,7 +197,7 @@ def test_a_task_has_a_gpu_of_its_own(
         with pytest.raises(grade.Usage, match=r"the node \S+ cannot grade: .*GPU"):
             classroom.grade_class(folder, tmp_path / "out", [doubling], device="cuda", engine=engine)
         assert {"fay", "gus"} <= {one.learner for one in gradebook.read_all(tmp_path / "out")}
-        monkeypatch.setattr(cluster, "_on_a_node", record)
+        monkeypatch.setattr(cluster, "_grade_on_node", record)
         grades = classroom.grade_class(folder, tmp_path / "all", [doubling], engine=engine)
     finally:
         nodes.remove_node(many)

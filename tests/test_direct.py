@@ -28,16 +28,22 @@ def caller() -> Iterator[Caller]:
     caller.close()
 
 
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where submissions are written: patches of one program share what compilers made of kernels that they leave."""
+    return tmp_path_factory.mktemp("direct")
+
+
 @pytest.mark.parametrize("reject", WRONG, ids=lambda reject: reject.name)
-def test_a_wrong_submission_fails_in_its_case(reject: Planted, caller: Caller, tmp_path: Path) -> None:
-    ended = caller.call(reject.exercise, reject.submission(tmp_path), reject.options["case"])
+def test_a_wrong_submission_fails_in_its_case(reject: Planted, caller: Caller, folder: Path) -> None:
+    ended = caller.call(reject.exercise, reject.submission(folder), reject.options["case"])
     assert ended.verdict is reject.verdict, ended.cause
     assert ended.cause
 
 
 @pytest.mark.parametrize("honest", HONEST, ids=lambda honest: honest.name)
-def test_an_honest_submission_is_right_in_all_cases(honest: Planted, caller: Caller, tmp_path: Path) -> None:
-    ended = caller.call(honest.exercise, honest.submission(tmp_path), None)
+def test_an_honest_submission_is_right_in_all_cases(honest: Planted, caller: Caller, folder: Path) -> None:
+    ended = caller.call(honest.exercise, honest.submission(folder), None)
     assert ended.verdict is Verdict.PASSED, f"{ended.label}: {ended.cause}"
 
 
@@ -74,6 +80,32 @@ def test_a_call_that_ends_or_hangs_its_process_is_no_other_calls_matter(tmp_path
     file.write_text(ENTRY.format("time.sleep(600)"))
     assert caller.call("w01b_vector_add", file, LABEL, seconds=2).verdict is Verdict.TIMED_OUT
     caller.close()
+
+
+def test_the_verdict_that_is_looked_for_is_found_behind_another(caller: Caller, tmp_path: Path) -> None:
+    file = tmp_path / "w01b_vector_add.py"
+    file.write_text(ENTRY.format("assert x.numel() > 1; return x + x"))
+    first, behind = (
+        caller.call("w01b_vector_add", file, None, wanted=wanted) for wanted in (None, Verdict.WRONG_VALUES)
+    )
+    assert (first.verdict, first.label) == (Verdict.CRASHED, "n=1 offset=0")
+    assert behind.verdict is Verdict.WRONG_VALUES
+    assert caller.call("w01b_vector_add", file, behind.label).verdict is Verdict.WRONG_VALUES
+    nowhere = caller.call("w01b_vector_add", file, None, wanted=Verdict.RACE)
+    assert nowhere == first
+
+
+def test_large_offsets_are_tried_alone(caller: Caller, tmp_path: Path) -> None:
+    """A case past 2^31 counts no traffic."""
+    slow, narrow = (
+        planted.named(ROOT, f"w02a_matrix_add/{title}")
+        for title in ("TOO_MUCH_TRAFFIC_lanes_down_a_column", "OUT_OF_BOUNDS_offset_in_32_bits")
+    )
+    ended = [
+        caller.call(reject.exercise, reject.submission(tmp_path), direct.LARGE_OFFSETS) for reject in (slow, narrow)
+    ]
+    assert [end.verdict for end in ended] == [Verdict.PASSED, Verdict.OUT_OF_BOUNDS]
+    assert "is an offset past 2^31 computed in 32 bits?" in ended[1].cause
 
 
 def test_a_case_that_is_gone_is_named(caller: Caller, tmp_path: Path) -> None:

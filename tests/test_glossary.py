@@ -71,6 +71,6 @@ def test_every_term_is_shown_by_the_course() -> None:
     assert {term: (place.week.number, place.passage.number) for term, place in chosen.items()} == seen.FIXED_PLACES
     told = {term: (places[term].where, places[term].how) for term in ("wave", "throughput")}
     assert told == {
-        "wave": ("Week 11 · Matrix products: 3 · The order of the programs", "a picture"),
+        "wave": ("Week 11 · Matrix multiplication in Triton: 3 · The order of the programs", "a picture"),
         "throughput": ("Week 5 · Profiling: 5 · The first page of Nsight Compute", "a table"),
     }

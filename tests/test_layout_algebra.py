@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from kernelpath.course.labs import layouts
-from kernelpath.course.labs.layouts import Layout, Refused, beside, complement
+from kernelpath.course.labs.layouts import Layout, Refused, complement, concatenate
 from kernelpath.course.problems import layout_algebra, swizzles
 from tests.simt.test_native import in_machine_code
 from warpcheck.runtime import transactions
@@ -80,7 +80,7 @@ def is_right(question: layout_algebra.Question, found: Layout | None) -> bool:
     inner = Layout.parse(str(other))
     if operation != "composition":
         try:
-            inner = beside([inner, complement(inner, outer.size)])
+            inner = concatenate([inner, complement(inner, outer.size)])
         except Refused:
             return False
     return found.size == inner.size and all(found(index) == outer(inner(index)) for index in range(inner.size))

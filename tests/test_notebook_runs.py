@@ -2,22 +2,38 @@
 
 A cell whose measurement has no recording yet is named in OUTSTANDING and runs with the {} that `on_gpu` returns for it;
 test_recording.py has the rest of what `on_gpu` does.
+
+Kernels are forked from a process that has imported what notebooks import; see kernel_fork.py.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import nbformat
 import pytest
+from jupyter_client.blocking.client import BlockingKernelClient
+from jupyter_client.manager import start_new_kernel
 
 from kernelpath.course import registry
 from kernelpath.show import execute, graded
 from kernelpath.verdict import Verdict
-from tests.conftest import Solutions
+from tests import kernel_fork
+from tests.conftest import Solutions, is_gone
 from tests.notebooks import NOTEBOOKS, OUTSTANDING, code_cells, count_images, measurement, read, text_of
+from tests.waiting import happens
+
+
+@pytest.fixture(scope="session")
+def forked_kernels() -> Iterator[Path]:
+    """A folder for JUPYTER_PATH that has the specification of the forked kernel."""
+    with tempfile.TemporaryDirectory() as folder, kernel_fork.install(Path(folder)) as path:
+        yield path
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +47,12 @@ def course(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run_without_gpu(
-    path: Path, course: Path, solutions: Solutions, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    path: Path,
+    course: Path,
+    solutions: Solutions,
+    forked_kernels: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> nbformat.NotebookNode:
     """Run a notebook in a Jupyter kernel of its own and return it with its outputs.
 
@@ -41,6 +62,7 @@ def run_without_gpu(
     copy.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(path, copy)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setenv("JUPYTER_PATH", str(forked_kernels))
     monkeypatch.setenv(graded.REPORTS_VARIABLE, str(solutions.folder))
     with pytest.raises(SystemExit) as ended:
         execute.main([str(copy), "--into", str(course / "executed")])
@@ -54,16 +76,71 @@ def test_runs_without_a_gpu_and_every_solution_passes(
     path: Path,
     course: Path,
     solutions: Solutions,
+    forked_kernels: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     exercises = [item for item in registry.exercises() if item.notebook == path]
     for item in exercises:
         solutions.report(item)
-    cells = code_cells(notebook := run_without_gpu(path, course, solutions, monkeypatch, capsys))
+    cells = code_cells(notebook := run_without_gpu(path, course, solutions, forked_kernels, monkeypatch, capsys))
     checks = [text_of(cell) for cell in cells if "notebook.check(" in cell.source]
     verdicts = [set(re.findall("|".join(Verdict), text)) for text in checks]
     assert verdicts == [{Verdict.PASSED.value}] * len(exercises)
     assert count_images(notebook) >= 3
     without_recording = {measurement(cell) for cell in cells if "nothing to show" in text_of(cell)}
     assert without_recording == OUTSTANDING & {measurement(cell) for cell in cells}
+
+
+PROCESS = """
+import gc, json, os, signal, sys, threading
+print(json.dumps({
+    "path": sys.path, "folder": os.getcwd(),
+    "backend": os.environ["MPLBACKEND"], "variable": os.environ["KERNELPATH_X"],
+    "child signal": signal.getsignal(signal.SIGCHLD), "collects": gc.isenabled(), "module": __name__,
+    "package": __import__("kernelpath").__file__,
+}))
+"""
+
+
+def printed_by(client: BlockingKernelClient, code: str) -> str:
+    """Execute code in a kernel and return what it prints first."""
+    client.execute(code)
+    while (message := client.get_iopub_msg(timeout=120))["msg_type"] != "stream":
+        assert message["msg_type"] != "error", message["content"]
+    text: str = message["content"]["text"]
+    return text
+
+
+def test_a_forked_kernel_is_as_one_that_was_started(
+    forked_kernels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNELPATH_X", "set by the test")
+    processes = []
+    for folder in (forked_kernels, tmp_path):
+        monkeypatch.setenv("JUPYTER_PATH", str(folder))
+        manager, client = start_new_kernel(kernel_name="python3", cwd=str(tmp_path), startup_timeout=120)
+        try:
+            processes.append(json.loads(printed_by(client, PROCESS)))
+        finally:
+            client.stop_channels()
+            manager.shutdown_kernel()
+    forked, started = processes
+    assert {*forked.pop("path")} - {*started.pop("path")} <= {str(registry.root() / "src")}
+    assert forked == started
+
+
+def test_a_forked_kernel_is_interrupted_and_killed_with_its_launcher(
+    forked_kernels: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JUPYTER_PATH", str(forked_kernels))
+    manager, client = start_new_kernel(kernel_name="python3", startup_timeout=120)
+    try:
+        pid = int(printed_by(client, "import os, time\nprint(os.getpid(), flush=True)\nwhile True: time.sleep(0.01)"))
+        manager.interrupt_kernel()
+        assert client.get_shell_msg(timeout=120)["content"]["ename"] == "KeyboardInterrupt"
+        assert not is_gone(pid)
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+    assert happens(lambda: is_gone(pid))

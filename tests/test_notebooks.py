@@ -176,7 +176,7 @@ def test_a_run_from_top_to_bottom_says_once_that_it_shows_the_answers(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(predict.RUN_THROUGH, "1")
-    monkeypatch.setattr(predict, "_said", False)
+    monkeypatch.setattr(predict, "_has_announced", False)
     notebook.hold(..., 32, "sectors")
     notebook.hold(..., 8, "requests")
     assert capsys.readouterr().out.splitlines()[1:] == ["found 32 sectors", "found 8 requests"]

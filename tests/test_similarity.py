@@ -52,7 +52,7 @@ def test_a_renamed_copy_is_found(name: str, tmp_path: Path) -> None:
 
 
 def test_honest_submissions_agree_at_the_rate_that_is_written_down() -> None:
-    """The numbers beside LEAST_SHARE are those of benchmarks/similarity.py, which counts over tests/accepts."""
+    """The numbers beside MIN_SHARE are those of benchmarks/similarity.py, which counts over tests/accepts."""
     honest, derived, count = calibration.honest_pairs()
     assert count > 1000
     above = calibration.count_above(honest, similarity.MIN_SHARE)

@@ -6,7 +6,7 @@ wider matrix is a legal input. It returns x + y as a new contiguous tensor.
 Tensors may have more than 2**32 elements: offsets need 64 bits.
 
 Write the kernel in w02a_matrix_add.cu, then launch it here. The grader checks the values, the sectors that each line
-asks for, and on a GPU the time against torch.add.
+requests, and on a GPU the time against torch.add.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need; at most 1.3 times the bytes of inputs and outputs moved.

@@ -5,7 +5,7 @@ has at most 65,535 blocks in y). Rows are contiguous, but the row stride may exc
 wider matrix is a legal input. It returns x + y as a new contiguous tensor.
 Tensors have fewer than 2**31 elements, so 32-bit offsets suffice.
 
-One program adds a tile of ROWS x COLUMNS elements. The grader checks the values, the sectors that each line asks for,
+One program adds a tile of ROWS x COLUMNS elements. The grader checks the values, the sectors that each line requests,
 and on a GPU the time against torch.add.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its

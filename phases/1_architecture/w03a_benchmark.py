@@ -1,6 +1,6 @@
 """Benchmark: a timer that a skeptic believes.
 
-benchmark(call, synchronize, clock) times what call() makes the device do. call() only puts the work into a queue and
+benchmark(call, synchronize, clock) times the work that call() starts on the device. call() only enqueues the work and
 returns. synchronize() waits until the queue is empty. clock() returns the time in seconds. On a GPU the three could be
 
     benchmark(lambda: torch.add(x, y), torch.cuda.synchronize, time.perf_counter)
@@ -11,9 +11,9 @@ They must be right within 4% on each of these devices, and no device may be call
 
 - one where every call takes the same time;
 - one where calls differ by up to 20% either way, so that a few calls say little about the quartiles;
-- one where the first 150 calls take three times as long, because something is compiled and clock rates have to rise.
-  The quartiles are those of the calls that come later;
-- one where calls differ, and one in 25 takes ten times as long, because something else interrupts;
+- one where the first 150 calls take three times longer, because something is compiled and clock rates have to rise.
+  Report the quartiles of the later calls;
+- one where calls differ, and one in 25 takes ten times longer, because something else interrupts;
 - one with all of these troubles together.
 """
 

@@ -9,9 +9,9 @@ Register two operators with torch.library, one for each direction: each with a f
 backward formula that calls the second. Give them a namespace of your own, or one made of __name__, as in
 f"{__name__}::softmax": then two versions of this file in one process do not replace each other's operators.
 
-Write the kernels in w07c_custom_operator.cu. Graded: y and dx, and the bytes that the kernels move (two tensors
-forward, three backward); then what is registered, by torch.library.opcheck and by torch.compile(fullgraph=True), where
-dy is not always contiguous. On a GPU the time of both directions against the formulas in torch operators.
+Write the kernels in w07c_custom_operator.cu. The grader checks y and dx, and the bytes that the kernels move (two
+tensors forward, three backward); then the registrations, by torch.library.opcheck and by torch.compile(fullgraph=True),
+where dy is not always contiguous; and on a GPU the time of both directions against the formulas in torch operators.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need; at most 1.2 times the bytes of inputs and outputs moved; at most 1 wavefront per request added by

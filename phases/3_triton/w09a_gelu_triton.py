@@ -6,8 +6,9 @@ gelu(x, approximate) takes a contiguous tensor of float32 or bfloat16, of any si
 in torch.nn.functional.gelu. x has finite values of any size, and NaN, which stays NaN.
 Tensors may have more than 2**32 elements: offsets need 64 bits.
 
-One program computes a block of BLOCK elements. triton.language has exp, erf and sigmoid, and no tanh.
-Graded: the values, the bytes that the kernel moves, and on a GPU the time against the formula in torch's operators.
+One program computes a block of BLOCK elements. triton.language has exp, erf and sigmoid, but no tanh.
+The grader checks the values, the bytes that the kernel moves, and on a GPU the time against the formula in torch's
+operators.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need; at most 1.3 times the bytes of inputs and outputs moved.

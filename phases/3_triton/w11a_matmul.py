@@ -2,15 +2,15 @@
 
 matmul(a, b, bias, activation) takes matrices of shapes (m, k) and (k, n), of any size from 1 and any strides, both
 bfloat16 or both float16, and a bias of shape (n,) in their dtype or None. It returns activation(a @ b + bias) as a new
-contiguous tensor of shape (m, n) and their dtype. The sums are float32, and so is all that follows until the result is
-rounded, once. activation is "none", "relu" (max(x, 0)) or "gelu" (x / 2 (1 + erf(x / sqrt(2)))).
+contiguous tensor of shape (m, n) and their dtype. The accumulators are float32, and so is everything that follows until
+the result is rounded, once. activation is "none", "relu" (max(x, 0)) or "gelu" (x / 2 (1 + erf(x / sqrt(2)))).
 Matrices may be transposed, or every second column of another: read them in place. Tensors may have more than
 2**32 elements: offsets need 64 bits.
 
-Begin with one tile of out per program, blocks of a and b in a loop over k, and tl.dot. Mask every side. Then choose the
+Start with one tile of out per program, tiles of a and b in a loop over k, and tl.dot. Mask every edge. Then choose the
 order of the programs for L2, and the tile for the shape.
-Graded: the values (products of small integers exactly), that tensor cores compute them, the bytes moved, and on a GPU
-the time against cuBLAS.
+The grader checks the values (exactly, for small integers), the use of tensor cores, the bytes moved, and on a GPU the
+time against cuBLAS.
 
 Limits on the largest case, with room for edges on smaller ones: at most 5.5 times the bytes of inputs and outputs
 moved; products made by tensor cores.

@@ -4,15 +4,15 @@ dropout(x, p, seed, offset) takes a contiguous vector of float32 or bfloat16, of
 an element is kept and 0 where it is dropped, as a new vector of that dtype, computed in float32. An element is dropped
 with the probability p, 0 <= p < 1, which may be rounded to a multiple of 2^-16. x has finite values.
 dropout_backward(dout, p, seed, offset) returns the gradient of x: dout / (1 - p) where the element was kept, else 0.
-Its mask is the mask of the forward pass with the same p, seed and offset. There is no place in memory to keep it.
+Its mask is the mask of the forward pass with the same p, seed and offset. The mask must not be stored in memory.
 
 The mask comes from a counter-based generator such as Philox (tl.rand, tl.randint4x): a function of the seed and of a
 counter, with no state. seed has 64 bits, and so has offset, a multiple of 4. Calls whose ranges offset to offset + n do
-not overlap, or whose seeds differ, have independent masks. Which number belongs to which element is yours to choose.
-Vectors begin at a multiple of 16 bytes if n is a multiple of 16; they may have more than 2**32 elements.
+not overlap, or whose seeds differ, have independent masks. You choose which number belongs to which element. Vectors
+start at a multiple of 16 bytes if n is a multiple of 16; they may have more than 2**32 elements.
 
-Graded: the values; the masks (the share that is kept, forward against backward, and correlations between elements,
-seeds and offsets); bytes and memory; on a GPU the time against torch.native_dropout and its backward pass.
+The grader checks the values; the masks (the share that is kept, forward against backward, and correlations between
+elements, seeds and offsets); bytes and memory; on a GPU the time against torch.native_dropout and its backward pass.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need; at most 1.1 times the bytes of inputs and outputs moved; at most 0.01 times the bytes of inputs

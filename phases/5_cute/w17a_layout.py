@@ -1,8 +1,8 @@
 """Six layouts: where does element (i, j) of a matrix lie?
 
 A CuTe layout is a function from coordinates to offsets, written shape:stride. The offset of (i, j) is i times the first
-stride plus j times the second. A mode may itself be a tuple: in ((2,3),(4,2)):((1,8),(2,24)) the row i is split
-into (i % 2, i // 2), the column j into (j % 4, j // 4), and every part has a stride of its own. A stride may be 0.
+stride plus j times the second. A mode may itself be a tuple: in ((2,3),(4,2)):((1,8),(2,24)) the row i is split into (i
+% 2, i // 2), the column j into (j % 4, j // 4), and every part has its own stride. A stride may be 0.
 
 Each function below takes the number of rows, a multiple of 4, and of columns, a multiple of 8, and returns
 `cute.make_layout(shape, stride=...)`. The first is done. Offsets count elements and are compared exactly.

@@ -5,13 +5,13 @@ Swizzle<B,M,S> takes B bits of an offset and XORs them into B others that are S 
     offset   ... Y Y Y . . Z Z Z m m m m      B = 3 bits each, M = 4 bits below that stay, S = 5 bits from Z to Y
     result   ... Y Y Y . . Z^Y   m m m m
 
-Bits Z begin at bit M, and bits Y at bit M + S. For a negative S it is the other way around: Y begins at bit M, and Z,
+Bits Z start at bit M, and bits Y at bit M + S. For a negative S it is the other way around: Y starts at bit M, and Z,
 which change, at bit M - S. Y and Z must not overlap: raise ValueError where |S| < B, as CuTe's C++ does at compile
 time. No two offsets become equal, and a swizzle undoes itself. A swizzled layout is not a layout, as it is not linear:
 swizzle o layout is a function of its own kind, and CuTe carries both along, as a ComposedLayout.
 
-Shared memory has 32 banks of 4 bytes: the word at byte address a lies in bank a / 4 modulo 32. One request of a warp is
-served in groups of lanes that ask for 128 bytes together: all 32 lanes at 4 bytes each, 16 at 8 bytes, 8 at 16 bytes.
+Shared memory has 32 banks of 4 bytes: the word at byte address a is in bank a / 4 modulo 32. One request of a warp is
+served in groups of lanes that request 128 bytes together: all 32 lanes at 4 bytes each, 16 at 8 bytes, 8 at 16 bytes.
 A group takes as many wavefronts as the busiest bank has different words to give; equal words count once. Of requests
 wider than 4 bytes, no two lanes have the same address here.
 

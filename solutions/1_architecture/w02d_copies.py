@@ -1,9 +1,9 @@
 """Copies: from the host to the device, piece by piece, while the host prepares the next piece.
 
 upload copies a vector from ordinary (pageable) memory of the host to the device, through two pinned buffers of at most
-`chunk` elements each. While the device copies one of them, the host fills the other. More than 4 * chunk elements
-cannot be pinned at a time. The runtime offers a small part of CUDA's. Every call returns its status first, and every
-one but host_free may fail:
+`chunk` elements each. While the device copies one of them, the host fills the other. At most 4 * chunk elements can be
+pinned at a time. The runtime is a small part of CUDA's. Every call returns its status first, and every call except
+host_free may fail:
 
     status, buffer = runtime.host_alloc(count)       a pinned buffer of `count` float32; slow, so call it rarely
     status = runtime.host_free(buffer)               frees it and waits for nothing; never fails here
@@ -12,14 +12,14 @@ one but host_free may fail:
     status = runtime.wait(event)                     waits until the event has happened
     status = runtime.synchronize()                   waits until the queue is empty
 
-and runtime.fill(buffer, source), by which the host itself copies. Slices work everywhere: target[start:end].
+The host itself copies with runtime.fill(buffer, source). Slices work everywhere: target[start:end].
 
 The grader checks the values on the device when upload returns; that the first status other than 0 is raised as
 CudaError; that every buffer is freed in any case, and none while a copy from it is still in the queue; and, on a
-simulated device, the time. A copy reads its source as late as it may, so what you write into a buffer too early is what
-arrives. Each line of the report is a case of n elements. With `fails=2 status=2` the second call that can fail does
-nothing and returns status 2, with `fails=0` none fails, and with `fails=each` every call fails once, each in a run of
-its own.
+simulated device, the time. A copy reads its source as late as it may, so if you overwrite a buffer too early, the new
+data arrives. Each line of the report is a case of n elements. With `fails=2 status=2` the second call that can fail
+does nothing and returns status 2, with `fails=0` no call fails, and with `fails=each` every call fails once, each in a
+separate run.
 """
 
 import torch

@@ -1,19 +1,20 @@
 """Occupancy: how many blocks a multiprocessor holds at once.
 
-A multiprocessor admits a block when there is room for all of it, and keeps it until its last thread has ended. Four
-resources can run out: slots for warps, slots for blocks, registers, and shared memory. They are allocated in units:
+An SM (streaming multiprocessor) accepts a block when there is room for all of it, and keeps it until its last thread
+has finished. Four resources can run out: warp slots, block slots, registers, and shared memory. They are allocated in
+units:
 
 - Threads come in warps of 32.
-- Registers are allocated per warp, in units of 256. The multiprocessor has four partitions. Each has a quarter of the
-  registers, and a warp takes all of its registers from one of them.
+- Registers are allocated per warp, in units of 256. The SM has four partitions. Each has a quarter of the registers,
+  and all registers of a warp are in one partition.
 - Shared memory is allocated per block, in units of sm["shared_unit"] bytes. Since sm_80 the system reserves
-  sm["shared_reserved"] bytes per block, besides what the block asks for. Before, shared_reserved is 0, and a block that
-  uses no shared memory is not limited by it.
+  sm["shared_reserved"] bytes per block, in addition to the bytes that the block requests. On older architectures
+  shared_reserved is 0, and a block that uses no shared memory is not limited by it.
 
 sm also has "warps" and "blocks", the most that fit at once, "registers", and "shared" in bytes. A kernel that cannot
-run at all has 0 active blocks. The answers are compared exactly: with NVIDIA's published limits for five
-architectures (sm_75 is that of the T4, sm_80 of the A100, sm_86 of the RTX 3090, sm_89 of the RTX 4090, sm_90 of the
-H100 and the H200), and with what a driver says.
+run at all has 0 active blocks. The results must match exactly. They are compared with NVIDIA's published limits for
+five architectures (sm_75 of the T4, sm_80 of the A100, sm_86 of the RTX 3090, sm_89 of the RTX 4090, sm_90 of the H100
+and the H200), and with the results of a driver.
 """
 
 import torch

@@ -1,11 +1,11 @@
 """Matrix product, naive: the launch.
 
 matmul(a, b) takes contiguous float32 matrices of shapes (m, k) and (k, n) and returns a @ b as a new contiguous tensor
-of shape (m, n). k and n are any size from 1; m is 1 to 500,000, because a grid has at most 65,535 blocks in y. The sums
-are strict float32: no TF32. Tensors may have more than 2**32 elements: offsets need 64 bits.
+of shape (m, n). k and n are any size from 1; m is 1 to 500,000, because a grid has at most 65,535 blocks in y. The
+accumulators are strict float32: no TF32. Tensors may have more than 2**32 elements: offsets need 64 bits.
 
-Write the kernel in w04a_matmul_naive.cu, one thread per element of the result, then launch it here. The values are
-graded, the sectors that each line asks for, and on a GPU the time against the same kernel with rows and columns
+Write the kernel in w04a_matmul_naive.cu, one thread per element of the result, then launch it here. The grader checks
+the values, the sectors that each line requests, and on a GPU the time against the same kernel with rows and columns
 exchanged.
 
 Operations: 2 m n k, 137e9 at 4096^3, which cuBLAS does in 2.7 ms on an H200. Bytes: 201 MB are compulsory there, which

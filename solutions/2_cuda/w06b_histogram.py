@@ -2,12 +2,12 @@
 
 histogram(x, bins) takes a contiguous vector and returns bins counts as int32: how many elements of x are 0, 1, 2, ...
 x is either uint8, and bins is 256, or int32, and bins is anything from 1 to 65536. An int32 value that is negative, or
-bins or more, is counted nowhere. x has from 1 to 2**30 elements, so that every count fits, and is not always
-aligned to 16 bytes. Its values may be spread evenly, or sorted, or all alike: the counts are exact for each.
+bins or more, is not counted. x has from 1 to 2**30 elements, so that every count fits, and is not always aligned to 16
+bytes. Its values may be uniform, sorted, or all equal, and the counts are exact in each case.
 
-Write the kernel in w06b_histogram.cu, then launch it here. Graded: the values, the bytes moved and their sectors, how
-many lanes of an atomic on global memory meet at one address, and on a GPU the time against a kernel that counts in
-global memory.
+Write the kernel in w06b_histogram.cu, then launch it here. The grader checks the values, the bytes moved and their
+sectors, how many lanes of an atomic on global memory access one address, and on a GPU the time against a kernel that
+counts in global memory.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need; at most 3.5 times the bytes of inputs and outputs moved; at most 1.1 lanes of an atomic at one

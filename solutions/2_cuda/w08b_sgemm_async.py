@@ -1,8 +1,8 @@
 """Matrix product, asynchronous: the launch.
 
 matmul(a, b) takes contiguous float32 matrices of shapes (m, k) and (k, n), of any size from 1, and returns a @ b as a
-new contiguous tensor of shape (m, n). The sums are strict float32: no TF32 and no tensor cores. a and b are not always
-aligned to 16 bytes. Tensors may have more than 2**32 elements: offsets need 64 bits.
+new contiguous tensor of shape (m, n). The accumulators are strict float32: no TF32 and no tensor cores. a and b are not
+always aligned to 16 bytes. Tensors may have more than 2**32 elements: offsets need 64 bits.
 
 Write the kernel in w08b_sgemm_async.cu, then launch it here. Graded: the values; that at least half of what reaches
 shared memory is copied by cp.async, and that nobody reads a copy before it was waited for; the bytes that the kernel

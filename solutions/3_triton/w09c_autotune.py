@@ -1,20 +1,19 @@
 """Autotune: a configuration for each size, found once.
 
-A layer is asked for products of many sizes: c += a @ w.T, with a (M, K) and w (N, K) in float16 or float32, and c
-(M, N) in float32, as gradients are accumulated. The kernel is complete, and so is its launch. You write how it is
-tuned:
+A layer computes GEMMs of many sizes: c += a @ w.T, with a (M, K) and w (N, K) in float16 or float32, and c (M, N) in
+float32, as gradients are accumulated. The kernel is complete, and so is its launch. You write how it is tuned:
 
 - the decorator @triton.autotune: its configurations, its key, what is pruned, and what must be restored after timing;
 - size_class(M), an integer that the kernel does not use. A key can name it.
 
-Tuning is graded on a simulated GPU, with a GPU and without one. It answers with the times of this kernel on an H200,
+Tuning is graded on a simulated GPU, even if you have a real one. It replies with the times of this kernel on an H200,
 recorded cold for every combination of
 
     BLOCK_M 16 64 128, BLOCK_N 64 128 256, BLOCK_K 64 128, SPLIT_K 1 4, num_warps 4 8, num_stages 3 5
 
-and for no others. M is one of 18 numbers from 16 to 4096, few of them powers of two; (N, K) is (1024, 4096),
-(4096, 4096), (4096, 11008) or (2880, 2880). Compiling a configuration takes 0.5 s per dtype, timing it 0.1 s, both
-as recorded. Each line of the report is a day of requests, and the autotuner remembers what earlier days have found.
+and for no others. M is one of 18 numbers from 16 to 4096, few of them powers of two; (N, K) is (1024, 4096), (4096,
+4096), (4096, 11008) or (2880, 2880). Compiling a configuration takes 0.5 s per dtype, timing it 0.1 s, both as
+recorded. Each line of the report is a day of requests, and the autotuner remembers the results of earlier days.
 
 - Every c is right at the end, whatever configurations were tried. The kernel masks M and N, but not K.
 - No size is tuned twice.

@@ -6,9 +6,9 @@ y = (x - mean) * rstd * weight + bias in the dtype of x, and for each row in flo
 rstd = 1 / sqrt(mean of (x - mean)^2 over the row + eps). The arithmetic is float32, and right even if
 a row's mean is a few hundred times its deviation. Tensors may have more than 2**32 elements: offsets need 64 bits.
 
-Begin from the fused softmax: a row in the registers of one program, and two sums over it. mean and rstd are what the
-backward pass will read. Then split long rows into several blocks, so that few lanes are masked.
-Graded: the values, the bytes that are moved, and on a GPU the time against the formula written as operators.
+Start from the fused softmax, with a row in the registers of one program, and compute two sums over it. The backward
+pass will read mean and rstd. Then split long rows into several blocks, so that few elements are masked.
+The grader checks the values, the bytes that are moved, and on a GPU the time against the formula written as operators.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need; at most 2.2 times the bytes of inputs and outputs moved; at most 1 wavefront per request added by

@@ -1,13 +1,13 @@
 """Matrix product by persistent programs: tensor descriptors, and a loop over tiles.
 
-matmul(a, b) takes matrices of shapes (m, k) and (k, n), both bfloat16 or both float16, each stored by rows or by
-columns without gaps. It returns a @ b as a new contiguous tensor of shape (m, n) and their dtype. The sums are float32,
-and rounded once. As TMA requires, every tensor begins at a multiple of 16 bytes, and n and k are multiples of 8, as is
-m where a is stored by columns. Tensors have fewer than 2**31 elements.
+matmul(a, b) takes matrices of shapes (m, k) and (k, n), both bfloat16 or both float16, each row-major or column-major
+without gaps. It returns a @ b as a new contiguous tensor of shape (m, n) and their dtype. The accumulators are float32,
+and rounded once. As TMA requires, every tensor starts at a multiple of 16 bytes, and n and k are multiples of 8, as is
+m where a is column-major. Tensors have fewer than 2**31 elements.
 
-Make descriptors of a, b and out, launch as many programs as there are multiprocessors, and let program p compute tiles
-p, p + programs, p + 2 programs and so on. Graded: the values (products of small integers exactly), that tensor cores
-compute them, and on a GPU the time against cuBLAS.
+Create descriptors of a, b and out, launch as many programs as there are SMs, and let program p compute tiles p, p +
+programs, p + 2 programs and so on. The grader checks the values (exactly, for small integers), the use of tensor cores,
+and on a GPU the time against cuBLAS.
 
 Limits on the largest case, with room for edges on smaller ones: at most 6 times the bytes of inputs and outputs moved;
 products made by tensor cores.

@@ -6,13 +6,13 @@ weight of nn.Linear has. It returns a new bfloat16 tensor (m, n):
 
     out[i, j] = scale_a[i] * scale_b[j] * sum of a[i, :] * b[j, :]
 
-The sum is exact, and the result is rounded once. Tensors do not always begin at a multiple of 16 bytes, and may have
+The sum is exact, and the result is rounded once. Tensors do not always start at a multiple of 16 bytes, and may have
 more than 2**32 elements: offsets need 64 bits.
 
-Begin with one tile of out per program, loads with masks, and tl.dot(x, y, total, out_dtype=tl.int32). Then see how much
-a program holds in registers and in shared memory, and how many fit on an SM.
-Graded: the values, that tensor cores compute the products, the bytes that are moved, and on a GPU the time against
-matrices that are dequantized to bfloat16 and multiplied by the library.
+Start with one tile of out per program, loads with masks, and tl.dot(x, y, total, out_dtype=tl.int32). Then check how
+many registers and how much shared memory a program uses, and how many programs fit on an SM.
+The grader checks the values, the use of tensor cores, the bytes that are moved, and on a GPU the time against
+dequantizing the matrices to bfloat16 and multiplying them with the library.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
 and stores need; at most 3.5 times the bytes of inputs and outputs moved; products made by tensor cores.

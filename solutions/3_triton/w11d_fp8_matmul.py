@@ -9,13 +9,13 @@ scales are contiguous float32 tensors: either of shape (1, 1) both, for all of a
 
     out[i, j] = sum over p of a[i, p] * scale_a[p // 128, i] * b[j, p] * scale_b[j // 128, p // 128]
 
-The sum must be that of float32: a tensor core of Hopper keeps 14 bits of it, so add its sum to one in registers at
-least every 512 values along k. Tensors do not always begin at a multiple of 16 bytes, and may have more than 2**32
-elements: offsets need 64 bits.
+The sum must be as accurate as float32. A tensor core of Hopper keeps 14 bits of its accumulator, so add it to one in
+registers at least every 512 values along k. Tensors do not always start at a multiple of 16 bytes, and may have more
+than 2**32 elements: offsets need 64 bits.
 
-Begin with one tile of out per program and total += tl.dot(x, y) * scales, 128 values along k at a time.
-Graded: the values, that tensor cores compute the products, the bytes that are moved, and on a GPU the time against
-matrices that are dequantized to bfloat16 and multiplied by the library.
+Start with one tile of out per program and total += tl.dot(x, y) * scales, 128 values along k at a time.
+The grader checks the values, the use of tensor cores, the bytes that are moved, and on a GPU the time against
+dequantizing the matrices to bfloat16 and multiplying them with the library.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
 and stores need; at most 3.5 times the bytes of inputs and outputs moved; products made by tensor cores.

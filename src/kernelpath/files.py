@@ -1,8 +1,7 @@
-"""Locate kernelpath's files on this computer, and read and write files safely.
+"""Where kernelpath keeps files on this computer, and how it reads the files that learners hand in.
 
-KERNELPATH_CACHE names the folder of the cache; by default it is the user's own. A submission's process uses a folder of
-its own (`use_root`): no other process reads what it leaves there. Contents of a cache must be checked before they are
-used.
+KERNELPATH_CACHE names the folder of submissions that are being graded; without it, the folder is the user's cache
+folder for kernelpath. What compilers made is in the cache of warpcheck (`warpcheck.cache`).
 """
 
 from __future__ import annotations
@@ -47,9 +46,9 @@ _MOST_ENTRIES = 20_000
 
 
 def cache_root() -> Path:
-    """Return the folder of the cache."""
-    configured = os.environ.get("KERNELPATH_CACHE")
-    return Path(configured) if configured else user_cache_path("kernelpath")
+    """Return the folder for the working folders of gradings."""
+    named = os.environ.get("KERNELPATH_CACHE")
+    return Path(named) if named else user_cache_path("kernelpath")
 
 
 def grader_sources() -> list[Path]:

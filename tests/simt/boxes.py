@@ -59,18 +59,18 @@ class Case:
 
     @property
     def nbytes(self) -> int:
-        """Of the tensor."""
+        """Return the size of the tensor in bytes."""
         end = self.strides[-1] * self.extents[-1] if self.strides else self.extents[0] * self.size
         return -(-end // 16) * 16
 
     @property
     def dumped(self) -> int:
-        """Of shared memory, as far as the older recordings compare it: as if rows followed each other."""
+        """Return how many bytes of shared memory older recordings compare: as if rows were contiguous."""
         return -(-(self.at + self.total) // 1024) * 1024
 
     @property
     def shared(self) -> int:
-        """Of shared memory, as far as it is compared."""
+        """Return how many bytes of shared memory are compared."""
         rows = self.total // (self.box[0] * self.size)
         return -(-(self.at + rows * self.pitch) // 1024) * 1024
 
@@ -79,7 +79,7 @@ class Case:
         return encode_tiled(self.kind, address, *shape, 0, self.swizzle, 0, self.fill)
 
     def places(self) -> list[tuple[int, int | None]]:
-        """Of each element of the box: its offset in shared memory, and in the tensor, or None outside."""
+        """Return, for each element of the box, its offset in shared memory, and in the tensor, or None outside."""
         found: list[tuple[int, int | None]] = []
         for number, index in enumerate(np.ndindex(*self.counts[::-1])):
             row, column = divmod(number, self.box[0])
@@ -97,7 +97,7 @@ _NAN = b"\xf7\x7f" * 4
 
 
 def loaded(case: Case, memory: Words) -> Words:
-    """What shared memory holds after a load."""
+    """Return the contents of shared memory after a load."""
     out = np.full(case.shared, 0xEE, np.uint8)
     for offset, place in case.places():
         outside = _NAN[: case.size] if case.fill else bytes(case.size)
@@ -107,7 +107,7 @@ def loaded(case: Case, memory: Words) -> Words:
 
 
 def stored(case: Case, memory: Words, tile: Words) -> Words:
-    """What the tensor holds after a store."""
+    """Return the contents of the tensor after a store."""
     out = memory.copy()
     for offset, place in case.places():
         if place is not None:

@@ -180,7 +180,7 @@ def float_rule(opcode: str, modifiers: tuple[str, ...]) -> Rule | None:
 
 
 def divide(x: int, y: int, bits: int) -> tuple[int, int]:
-    """As GPUs do it: by zero the quotient is all ones and the rest x."""
+    """Divide as GPUs do: by zero the quotient is all ones and the remainder x."""
     if y == 0:
         return -1, x
     quotient = abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1)
@@ -499,7 +499,7 @@ def float_to_float(to: str, source: str, rounding: str, modifiers: tuple[str, ..
 
 
 def rule(opcode: str, modifiers: tuple[str, ...]) -> Rule | None:
-    """What is modelled of an instruction; None where it is not, or where ptxas does not take it."""
+    """Return the model of an instruction; None if it is not modelled, or if ptxas does not accept it."""
     if not modifiers or "x2" in modifiers[-1] or modifiers[-1] in ("f16", "bf16"):
         return None
     if found := word_rule(opcode, modifiers):

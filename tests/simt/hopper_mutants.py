@@ -1,4 +1,4 @@
-"""What is wrong with each mutant of the kernels in ``hopper_sources``, and how the machine says it."""
+"""The fault in each mutant of the kernels in ``hopper_sources``, and the message of the machine."""
 
 from __future__ import annotations
 

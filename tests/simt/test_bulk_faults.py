@@ -1,4 +1,4 @@
-"""What is wrong with bulk and tensor copies: rules that they break, and copies that nobody waits for."""
+"""Faults of bulk and tensor copies: rules that they break, and copies that no thread waits for."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_copies_that_are_awaited() -> None:
 
 
 def two(waits: int, reads: int, order: int) -> Words:
-    """What is read of one of two copies, after the wait for the first or the second."""
+    """Return what is read of one of two copies, after the wait for the first or the second."""
     out, source = aligned_bytes(256).view(F32), aligned_bytes(512).view(F32)
     source[:] = np.arange(128)
     buffers = [simt.Buffer(n, a.ctypes.data, a.nbytes, 4, dtype="float32") for n, a in (("out", out), ("in", source))]
@@ -169,7 +169,7 @@ def test_a_copy_that_is_not_awaited(mode: int) -> None:
 
 @pytest.mark.parametrize("mode", FLIGHTS)
 def test_it_is_found_in_the_opposite_order_too(mode: int) -> None:
-    """Where the other warp comes first, the line may be its own."""
+    """The other warp may come first, and then the line may be its own."""
     kind, here, _, there, _ = FLIGHTS[mode]
     with pytest.raises(Fault) as caught:
         flight(mode, reverse=1)

@@ -21,7 +21,7 @@ SYNC = "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"
 
 
 def launch(body: str, grid: Any = 2, threads: int = 32, cluster: Any = 2, size: int = 0, **options: Any) -> list[int]:
-    """What a kernel leaves in a word of each thread. ``s`` has 64 words, ``b`` is an mbarrier."""
+    """Return what a kernel leaves in a word of each thread. ``s`` has 64 words, ``b`` is an mbarrier."""
     shared = ".shared .align 16 .b32 s[64]; .shared .align 8 .b64 b;"
     text = f"{HEAD}.visible .entry kernel(.param .u64 to) {{\n{shared}\n{REGISTERS}\n{body}\nret;\n}}"
     grid, cluster = (extent if isinstance(extent, tuple) else (extent,) for extent in (grid, cluster))
@@ -209,7 +209,7 @@ def test_sixteen_blocks_with_all_their_shared_memory() -> None:
 
 
 def test_a_sample_of_blocks_brings_their_clusters() -> None:
-    """Of 4 x 4 blocks in clusters of 2 x 2 the one at (1, 1) is asked for."""
+    """The sample is the block at (1, 1) of 4 x 4 blocks in clusters of 2 x 2."""
     body = """mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ctaid.y; mad.lo.u32 %r1, %r2, 4, %r1; ld.param.u64 out, [to];
         mul.wide.u32 %rd1, %r1, 4; add.u64 out, out, %rd1; st.global.u32 [out], 1;"""
     ran = launch(body, (4, 4), 1, (2, 2), blocks=[5])

@@ -1,4 +1,4 @@
-"""What is said of a deadlock where another number of threads arrives at an mbarrier than it was initialized with."""
+"""The message of a deadlock in which another number of threads arrives at an mbarrier than it was initialized with."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def test_flush_to_zero() -> None:
     ],
 )
 def test_just_below_the_least_normal_number(instruction: str, x: float, y: float, expected: float) -> None:
-    """What an H200 gives: 0 although the nearest subnormal is the least normal number."""
+    """An H200 gives 0, although the nearest subnormal is the least normal number."""
     arrays = [aligned(COUNT), aligned(COUNT)]
     arrays[0][:], arrays[1][:] = x, y
     (got,) = set(execute(instruction, ["f32", "f32"], "f32", arrays).view(np.uint32).tolist())

@@ -1,4 +1,4 @@
-"""What the machine does not know it refuses, by the instruction's name and its source line."""
+"""The machine refuses an instruction that it does not have, by its name and its source line."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ def chain(spelling: str, order: str) -> str:
 @pytest.mark.parametrize("order", ["blockIdx.x", "gridDim.x - 1 - blockIdx.x"])
 @pytest.mark.parametrize("spelling", SPELLINGS)
 def test_a_block_waits_for_the_one_before(run: Run, spelling: str, order: str, reverse: bool) -> None:
-    """As a scan that looks back does, whichever block the GPU begins with."""
+    """A scan with look-back does so, whichever block the GPU begins with."""
     a, flags, sums, c = (aligned(size, np.int32) for size in (40, 40, 40, 40 * 64))
     a[:] = np.arange(1, 41)
     run(chain(spelling, order), 40, 64, a, flags, sums, c, fresh=[2, 3], reverse=reverse)
@@ -215,7 +215,7 @@ def test_waiting_is_not_counted(run: Run) -> None:
 
 
 def test_waiting_in_shared_memory_is_brief_and_not_counted(run: Run) -> None:
-    """As warps do that meet without a barrier, in cooperative groups of several warps."""
+    """Warps of cooperative groups of several warps synchronize like this, without a barrier."""
     source = """__global__ void kernel(int* c) {
         __shared__ int flags[4];
         const int warp = threadIdx.x / 32;

@@ -1,4 +1,4 @@
-"""What looks like a fault and is none, and what is one all the same."""
+"""Code that looks faulty and is not, and code that is faulty all the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What asynchrony hides: kernels for Hopper that are right, and one fault in each of their mutants."""
+"""Faults that asynchrony hides: correct kernels for Hopper, and one fault in each of their mutants."""
 
 from __future__ import annotations
 

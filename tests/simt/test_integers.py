@@ -100,7 +100,7 @@ def test_bit_fields(kind: str, place: int, length: int) -> None:
     width = bits(kind)
 
     def extract(a: int) -> int:
-        """As the manual's pseudocode for bfe does it, bit by bit."""
+        """Extract a bit field as the manual's pseudocode for bfe does, bit by bit."""
         a = int(a) & (1 << width) - 1
         sign = 0
         if kind[0] == "s" and length:

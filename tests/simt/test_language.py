@@ -1,4 +1,4 @@
-"""What CUDA C++ offers within a warp and a block: shuffles, votes, atomics, half precision, by-value structs."""
+"""The features of CUDA C++ within a warp and a block: shuffles, votes, atomics, half precision, by-value structs."""
 
 from __future__ import annotations
 

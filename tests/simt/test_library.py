@@ -102,7 +102,7 @@ __global__ void kernel(const float* a, float* c) {
 
 @pytest.mark.parametrize("reverse", [False, True])
 def test_pipeline_that_fills_a_stage_more_than_it_has(reverse: bool) -> None:
-    """As NVIDIA's sample globalToShmemAsyncCopy does it, whose matrices have equal elements."""
+    """NVIDIA's sample globalToShmemAsyncCopy does so, and its matrices have equal elements."""
     a, c = aligned(6 * 128), aligned(128)
     a[:] = 1
     launch(MULTI_STAGE, 128, a, c, reverse=reverse)

@@ -20,7 +20,7 @@ REGISTERS = """.reg .pred p, q; .reg .b32 %r<16>, t, w, n; .reg .b64 %rd<8>, out
 
 
 def launch(body: str, threads: int, size: int = 32, directives: str = "", **options: Any) -> list[int]:
-    """What a kernel leaves in ``size`` words at ``out``. ``full``, ``empty`` are mbarriers, ``s`` 256 words."""
+    """Return what a kernel leaves in ``size`` words at ``out``. ``full``, ``empty`` are mbarriers, ``s`` 256 words."""
     shared = ".shared .align 8 .b64 full[2]; .shared .align 8 .b64 empty; .shared .align 16 .b32 s[256];"
     text = f"{HEAD}.visible .entry kernel(.param .u64 to) {directives} {{\n{shared}\n{REGISTERS}\n{body}\nret;\n}}"
     c = aligned(size, np.uint32)
@@ -137,7 +137,7 @@ def test_an_arrival_learns_nothing() -> None:
 
 
 def test_a_test_that_fails_goes_on() -> None:
-    """What is done after it ends the phase. So it is with try_wait: nobody can tell how long it waits."""
+    """The code after it completes the phase. The same holds for try_wait, whose time limit is unspecified."""
     for wait in ("test_wait", "try_wait"):
         body = f"""
             mbarrier.init.shared.b64 [full], 1;

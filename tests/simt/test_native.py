@@ -1,4 +1,4 @@
-"""What the checks count, in machine code, beside the same said in one line of Python."""
+"""The counts of the checks, in machine code, against one line of Python each."""
 
 from __future__ import annotations
 

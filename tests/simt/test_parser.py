@@ -158,7 +158,7 @@ def test_numbers() -> None:
 
 
 def test_labels_belong_to_their_braces() -> None:
-    """As CuTe's waits write them: branches forward and backward, the same names in two blocks, one of the function."""
+    """CuTe's waits have branches forward and backward, with the same names in two blocks, and one of the function."""
     text = """
     { bra DONE; WAIT: add.s32 %r1, %r1, 1; @%p1 bra WAIT; DONE: }
     { bra.uni DONE; WAIT: add.s32 %r1, %r1, 2; { bra OUT; bra WAIT; } DONE: bra END; }

@@ -137,7 +137,7 @@ def initial(seed: int) -> State:
 
 
 def modelled(program: list[Step], state: State) -> list[list[Any]]:
-    """What each step leaves in its target."""
+    """Return what each step leaves in its target."""
     state = {name: list(values) for name, values in state.items()}
     left = []
     for step in program:
@@ -174,7 +174,7 @@ def program_text(program: list[Step]) -> str:
 
 
 def executed(program: list[Step], text: str, state: State) -> list[list[Any]]:
-    """What each step leaves in its target when the machine runs the program."""
+    """Return what each step leaves in its target when the machine runs the program."""
     given, out = aligned((len(ROWS), LANES), np.uint64), aligned((len(program), LANES), np.uint64)
     for row, name in enumerate(ROWS):
         given[row] = [bits_of(value, kind_of(name)) for value in state[name]]

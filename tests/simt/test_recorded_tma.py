@@ -46,7 +46,7 @@ def boxes(what: str) -> Iterator[tuple[Case, Words, str, int]]:
 
 
 def tensor(case: Case, real: bool) -> Words:
-    """What the recording had in memory; floats are numbers where they are ``real``."""
+    """Return the tensor of the recording; floats are numbers where they are ``real``."""
     memory, size, count = aligned_bytes(case.nbytes), case.size, case.nbytes // case.size
     number = np.arange(count)
     if real and case.kind in (7, 10, 11, 12):

@@ -1,4 +1,6 @@
-"""What an architecture lacks, in ptxas's words: each message below is what ptxas 12.9 says of that line for sm_80."""
+"""Instructions that an architecture lacks, in ptxas's words: each message is that of ptxas 12.9 for the line and
+sm_80.
+"""
 
 from __future__ import annotations
 
@@ -125,7 +127,7 @@ def test_an_instruction_of_ampere_is_refused_in_what_is_for_turing(statement: st
 
 
 def test_what_is_compiled_for_turing_is_taken_by_a_later_device() -> None:
-    """As by the driver."""
+    """The driver does so."""
     simt.load(wrap(TURING, "sm_75"), target=SM_80).compile("k")
 
 

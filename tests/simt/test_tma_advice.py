@@ -1,4 +1,4 @@
-"""What is said beside the faults that beginners make most often with TMA and mbarriers."""
+"""The advice with the faults that beginners make most often with TMA and mbarriers."""
 
 from __future__ import annotations
 

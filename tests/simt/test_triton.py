@@ -513,7 +513,7 @@ BODIES = {
 
 
 def run(script: Path, said: Path) -> None:
-    """What the process does: `script`, with what it writes to stderr in the file `said`."""
+    """Return the result of a process that runs `script`; its stderr goes to the file `said`."""
     with said.open("w") as file:
         os.dup2(file.fileno(), 2)
     runpy.run_path(str(script))

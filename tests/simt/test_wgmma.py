@@ -116,7 +116,7 @@ def run(text: str, case: Case = SMALL, change: tuple[int, int] = (0, 0)) -> simt
 
 
 def test_operands_are_counted_once_for_a_warpgroup() -> None:
-    """As ncu counts them on an H200: each warp reads its rows of A, and one of them B."""
+    """On an H200, ncu counts for each warp its rows of A, and for one of them B."""
     line = run(source(SMALL)).lines[4]
     assert (line.wgmma_wavefronts, line.wgmma_bytes) == (4 * 4 + 2, 64 * 32 + 8 * 32)
     assert (line.shared_load_requests, line.shared_load_wavefronts) == (0, 0)

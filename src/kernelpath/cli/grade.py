@@ -211,9 +211,9 @@ def _write_summaries(
 
 
 def _format_names(learners: Sequence[str]) -> str:
-    shown = ", ".join(words.escaped(learner) for learner in learners[:_MAX_WARNINGS])
+    names = ", ".join(words.escaped(learner) for learner in learners[:_MAX_WARNINGS])
     remaining = len(learners) - _MAX_WARNINGS
-    return f"{shown} and {remaining} more" if remaining > 0 else shown
+    return f"{names} and {remaining} more" if remaining > 0 else names
 
 
 def _exams(folder: Path, out_folder: Path, number: int, command: str, **options: Any) -> int:

@@ -176,13 +176,13 @@ class Checkpoint:
         return variant
 
 
-def read(path: Path, declared: Checkpoint) -> Checkpoint:
+def read(path: Path, declaration: Checkpoint) -> Checkpoint:
     """Add the prose of checkpoint.md to `declared`. Raises DeclarationError, which names the file and the line."""
     questions: list[QuestionTemplate] = []
     prompts: list[Prompt] = []
     for section in lesson.sections(path):
         if match := _WEEK.fullmatch(section.heading):
-            numbers = declared.numbers.get(match[2])
+            numbers = declaration.numbers.get(match[2])
             questions.append(QuestionTemplate(int(match[1]), match[2], section, numbers, int(match[3] or 0)))
         elif match := _WRITTEN.fullmatch(section.heading):
             prompts.append(_parse_prompt(match[1], section))
@@ -192,12 +192,12 @@ def read(path: Path, declared: Checkpoint) -> Checkpoint:
     names = [template.name for template in questions] + [prompt.name for prompt in prompts]
     require(bool(questions), f'{path}: it has no question; write one below "## Week 3: name_of_the_question"')
     require(len(set(names)) == len(names), f"{path}: two questions have the same name")
-    unused = sorted(set(declared.numbers) - set(names))
+    unused = sorted(set(declaration.numbers) - set(names))
     require(not unused, f"{path}: no question is named {', '.join(unused)}, for which checkpoint.py has numbers")
     for template in questions:
         next(template.all_questions())
     return replace(
-        declared, questions=tuple(sorted(questions, key=lambda template: template.week)), prompts=tuple(prompts)
+        declaration, questions=tuple(sorted(questions, key=lambda template: template.week)), prompts=tuple(prompts)
     )
 
 

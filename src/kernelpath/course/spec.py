@@ -27,31 +27,32 @@ ARCHITECTURES = {"sm_80": (8, 0), "sm_90a": (9, 0)}
 
 @dataclass(frozen=True)
 class Traffic:
-    """Limits on what a kernel may ask of the memory system, counted without a GPU.
+    """Limits on a kernel's memory traffic, counted without a GPU.
 
-    They hold on the largest case. On every other one `grading.traffic` leaves room for tiles that are partial, and for
-    bytes that are asked for twice; `large` says where that room for bytes ends.
+    The limits apply to the largest case. On every other case `grading.traffic` leaves room for partial tiles and for
+    bytes that are requested twice; `large` says where that room for bytes ends.
 
     Attributes:
-        sectors: 32-byte sectors over the least that the lanes' bytes need, for any line's loads from one tensor
-            or stores to it; lines that exceed it may waste 2% of all sectors.
-            1.0 is perfectly coalesced at every access width; a column of float32 reaches 8.0.
-        bank_conflicts: shared-memory wavefronts beyond the minimum, per request, for any line's loads or stores.
-        edges: the share of the sectors that single requests may scatter on the other cases; None where nothing is
-            limited there, because a compiler and not the learner decides which thread takes which element.
-        bytes: bytes asked for in global memory (sectors times 32, loads and stores) over the compulsory bytes of the
-            case.
-        large: the share of the largest case's compulsory bytes from which on a case is held to `bytes` as declared, but
-            for a sector more with each request; None where that is the largest alone. The stated limits of a size are
-            not held.
-        same_address: the most lanes of an atomic request that meet at one address, on average over the requests of any
-            line's atomics on one tensor; 1.0 where none meet. It holds on every case. In shared memory the lanes that
-            meet cost wavefronts, which bank_conflicts limits.
-        shared: wavefronts of shared memory, loads and stores, over the cycles that the case's operations take an SM of
-            Hopper: 128 multiply-adds each, beside one wavefront. Above 1.0, shared memory bounds the kernel.
-        asynchronous: the least share of what is stored to shared memory that copies from global memory have to bring
-            (cp.async), which need no register meanwhile.
-        bulk: the least share of the bytes in global memory that bulk and tensor copies have to move (TMA).
+        sectors: The 32-byte sectors over the fewest that the lanes' bytes need, for any line's loads from one tensor or
+            stores to it. 1.0 is perfectly coalesced at every access width; a column of float32 reaches 8.0. Lines that
+            exceed the limit may waste 2% of all sectors.
+        bank_conflicts: The shared-memory wavefronts beyond the minimum, per request, for any line's loads or stores.
+        bytes: The bytes requested in global memory (sectors times 32, loads and stores) over the case's compulsory
+            bytes.
+        large: The share of the largest case's compulsory bytes from which on `bytes` applies to a case as declared,
+            except for one more sector per request. None limits the largest case only. Cases at the stated limits of a
+            size are exempt.
+        edges: The share of the sectors that single requests may scatter on the other cases. None sets no limit there,
+            because a compiler and not the learner decides which thread takes which element.
+        same_address: The lanes of an atomic request with one address, averaged over the requests of any line's atomics
+            on one tensor; 1.0 if all addresses differ. The limit applies to every case. In shared memory such lanes
+            cost wavefronts, which `bank_conflicts` limits.
+        shared: The wavefronts of shared memory, loads and stores, over the cycles that the case's operations take an SM
+            of Hopper, which does 128 multiply-adds and one wavefront per cycle. Above 1.0, shared memory bounds the
+            kernel.
+        asynchronous: The minimum share of the bytes stored to shared memory that copies from global memory (cp.async)
+            must write. These copies need no registers.
+        bulk: The minimum share of the bytes in global memory that bulk and tensor copies (TMA) must move.
     """
 
     sectors: float | None = None
@@ -79,15 +80,14 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Instructions:
-    """Limits on the instructions of a kernel. They hold on the largest case, whose rows serve 16-byte accesses.
+    """Limits on the instructions of a kernel. They apply to the largest case, whose rows allow 16-byte accesses.
 
     Attributes:
-        access_bytes: the least that an instruction loads or stores for each lane in global memory. 2% more accesses
-            than the bytes need are allowed, for edges.
-        integer: the most instructions of integers that are executed for each element of the outputs. PTX is counted,
-            with a division as the many that ptxas makes of it.
-        registers_only: ptxas must find place for everything in registers: no stack frame and no spills, in the kernel
-            that executes most.
+        access_bytes: The minimum width of a lane's access to global memory. Edges may add 2% more accesses than the
+            bytes need.
+        integer: The maximum number of integer instructions per output element. PTX is counted, with a division as the
+            many instructions that ptxas generates for it.
+        registers_only: Require a kernel without a stack frame and spills, for the kernel that executes most.
     """
 
     access_bytes: int | None = None
@@ -101,11 +101,16 @@ class Instructions:
 
 @dataclass(frozen=True)
 class Fusion:
-    """A second function of the submission, of tensors, for which torch.compile has to write few kernels and one graph.
+    """A second function of the submission, for which torch.compile has to generate few kernels and one graph.
+
+    It is compiled for a GPU and need not run there.
 
     Attributes:
-        entry: its name. inputs, cases, reference: as those of a problem; one tensor is returned. launches: the most
-            kernels. It is compiled for a GPU and need not run there.
+        entry: The function's name. It takes and returns tensors.
+        inputs: As in a problem.
+        cases: As in a problem.
+        reference: As in a problem, with one tensor as the result.
+        launches: The maximum number of kernels.
     """
 
     entry: str
@@ -118,16 +123,18 @@ class Fusion:
 
 @dataclass(frozen=True)
 class Network:
-    """Limits on what ranks exchange, counted and timed on the simulated links of course.labs.fabric.
+    """Limits on the communication of ranks, counted and timed on the simulated links of course.labs.fabric.
 
     Attributes:
-        links: of every rank. bytes: `bytes(**case)`, the most that a rank may send in messages and give to collectives.
-        least: `least(**case)`, the bytes that a rank receives in messages and from collectives at least, since it
-            cannot know them otherwise. seconds: `seconds(**case)`, the most that a call may take there. hidden: the
-            least share of the collectives' time that passes behind compute, on the largest case. collectives: those of
-            torch.distributed that the statement allows, besides the barrier. ring_messages: `ring_messages(**case)`,
-            how many messages each rank may send where all of them must go to a neighbor on the ring of ranks; None
-            where messages may go to any rank.
+        links: The links of every rank.
+        bytes: `bytes(**case)`, the maximum that a rank may send in messages and pass to collectives.
+        least: `least(**case)`, the bytes that a rank must receive in messages and from collectives, since it cannot
+            know them otherwise.
+        seconds: `seconds(**case)`, the maximum simulated duration of a call.
+        hidden: The minimum share of the collectives' time that overlaps with compute, on the largest case.
+        collectives: The functions of torch.distributed that the statement allows, besides the barrier.
+        ring_messages: `ring_messages(**case)`, the number of messages that each rank may send if all of them must go to
+            a neighbor on the ring of ranks; None if messages may go to any rank.
     """
 
     links: Links = NVLINK
@@ -141,60 +148,64 @@ class Network:
 
 @dataclass(frozen=True)
 class Exercise:
-    """One exercise. The submission's function `entry` takes the tensors of the problem's inputs, returns new tensors.
+    """One exercise: the submission's function `entry` takes the problem's input tensors and returns new tensors.
 
     Attributes:
-        entry: name of the function that the submission defines.
-        problem: the operator; its inputs, reference, tolerance, bytes, flops and vary are read through the exercise.
-        cases, limits, gpu_limits: cases of its own, in place of the problem's, with the reason beside them.
-        aligned: the statement promises that every tensor begins at a multiple of 16 bytes. Otherwise each of them is
-            also given one that does not.
-        any_size: whether the problem's far cases are run; False where the statement promises fewer than 2**31 elements.
-        bench: the case that is timed; its working set is well past L2.
-        sweep: further cases that `kp bench` times: a kernel should be fast over a range of shapes, not at one size.
-        baseline: `baseline(*inputs)`, what the submission races; None where time is not graded.
-        min_speedup: the least ratio of the baseline's time to the submission's.
-        traffic: limits that hold on every device.
-        workspace: the most device memory that a call may hold at once beside its inputs and outputs, over the
-            compulsory bytes of the case; None where that is free. It holds on the largest case and, on a GPU, on the
-            bench case.
-        active_lanes: the fewest of a warp's 32 lanes that may be active in its average instruction, over the whole call
-            (ncu: smsp__thread_inst_executed_per_inst_executed.ratio). It holds on the largest case and on those of at
-            least half its bytes, whose warps are full.
-        instructions: limits on how wide accesses are, on index arithmetic, and on local memory.
-        requires: least compute capability such as (9, 0), or None.
-        specific: the statement asks for what the architecture of `requires` alone has, as wgmma of sm_90a: a later GPU
-            does not run it.
-        arch: what the PTX machine stands for where there is no GPU: "sm_80" or "sm_90a", which has clusters, TMA and
+        entry: The name of the function that the submission defines.
+        problem: The operator. Its inputs, reference, tolerance, bytes, flops and vary are accessible through the
+            exercise.
+        cases: The exercise's own cases, instead of the problem's, with the reason beside them.
+        limits: The exercise's own cases at limits, instead of the problem's.
+        gpu_limits: The exercise's own cases at limits on a GPU, instead of the problem's.
+        aligned: Whether the statement promises that every tensor begins at a multiple of 16 bytes. If not, each of them
+            is also passed misaligned.
+        any_size: Whether the problem's far cases are run; False if the statement promises fewer than 2**31 elements.
+        bench: The case that is timed; its working set is well past L2.
+        sweep: Further cases that `kp bench` times: a kernel should be fast over a range of shapes, not at one size.
+        baseline: `baseline(*inputs)`, which the submission's time is compared with; None if time is not graded.
+        min_speedup: The minimum ratio of the baseline's time to the submission's.
+        traffic: Limits that apply on every device.
+        workspace: The maximum device memory that a call may hold besides its inputs and outputs, over the compulsory
+            bytes of the case; None for no limit. It applies to the largest case and, on a GPU, to the bench case.
+        active_lanes: The minimum number of active lanes in the average instruction of a warp, over the whole call (ncu:
+            smsp__thread_inst_executed_per_inst_executed.ratio). It applies to the largest case and to cases of at least
+            half its bytes, whose warps are full.
+        instructions: Limits on the width of accesses, on index arithmetic, and on local memory.
+        requires: The minimum compute capability such as (9, 0), or None.
+        specific: Whether the statement requires features that only the architecture of `requires` has, such as wgmma of
+            sm_90a, so that a later GPU does not run it.
+        arch: The architecture that the PTX machine emulates without a GPU: "sm_80", or "sm_90a" with clusters, TMA and
             wgmma.
-        kind: how it is graded: "kernel" launches kernels of its own, "operator" does so behind an operator of
-            torch.library with a gradient (its entry takes x; the problem's inputs are x and the gradient of the output,
-            its outputs the output and the gradient of x; its first case shows how it is registered), "library" has them
-            in a package, from the wheel of which the entry gets them, "lab" uses a simulated device among its inputs,
-            of "python" the result alone is graded, "trace" reports on files: its inputs are traces.TraceFile and
-            strings, its reference gives facts by name. "distributed" runs in a process for each of case["world"] ranks:
-            each gets its row of every tensor among the inputs, and the outputs are those of all ranks.
-        network: limits on what the ranks of kind "distributed" exchange.
-        block: the threads of a block, x first, where the statement prescribes them.
-        multiprocessors: how many host code sees on the PTX machine where there is no GPU. With few of them, a
-            persistent block gets several tiles of a small case; None for as many as the target's GPU has.
-        tensor_cores: the statement asks for tensor cores; a call whose mma instructions cannot have made a quarter of
-            the case's operations fails.
-        launches: the most kernels that a call may launch; None where that is free.
-        products: the statement leaves matrix products to torch.mm. It is no operator of a library's then, and on the
-            PTX machine a kernel of ours makes them.
-        deterministic: the statement promises the same bits for the same inputs. Every case is then run with the
-            problem's unordered inputs again and again, on the PTX machine with warps and blocks in other orders.
-        fusion: another function, which is graded by compiling it; in exercises of the kind "trace".
-        gradients_of: of an operator the names of the entry's arguments, all of which get a gradient; the problem's
-            inputs are those and then a gradient for each output of the entry, its outputs those and then the gradients.
-        library: of the kind "library" the package, and what is held against it.
-        spills: why a reference kernel has a stack frame or spills all the same, and since which compiler: a rare
+        kind: How the exercise is graded. "kernel" launches kernels of its own. "operator" does so in an operator of
+            torch.library with a gradient: its entry takes x, the problem's inputs are x and the gradient of the output,
+            its outputs are the output and the gradient of x, and its first case shows how it is registered. "library"
+            has the kernels in a package, and the entry comes from the package's wheel. "lab" uses a simulated device
+            among its inputs. Of "python" only the result is graded. "trace" reports on files: its inputs are
+            traces.TraceFile and strings, and its reference returns facts by name. "distributed" runs in a process for
+            each of case["world"] ranks: each gets its row of every input tensor, and the outputs are those of all
+            ranks.
+        network: Limits on the communication of the ranks of kind "distributed".
+        block: The threads of a block, x first, if the statement prescribes them.
+        multiprocessors: The number of multiprocessors that host code sees on the PTX machine without a GPU. With few of
+            them, a persistent block gets several tiles of a small case. None selects the number of the target's GPU.
+        tensor_cores: Whether the statement requires tensor cores. A call fails if its mma instructions cannot have
+            performed a quarter of the case's operations.
+        launches: The maximum number of kernels that a call may launch; None for no limit.
+        products: Whether the statement allows torch.mm for matrix products. It then does not count as a library's
+            operator, and on the PTX machine a kernel of the grader computes it.
+        deterministic: Whether the statement promises the same bits for the same inputs. Every case is then run
+            repeatedly with the problem's unordered inputs, on the PTX machine with warps and blocks in other orders.
+        fusion: Another function, which is graded by compiling it; for exercises of the kind "trace".
+        gradients_of: The names of an operator's arguments, all of which get a gradient. The problem's inputs are these
+            and then a gradient for each output of the entry, its outputs are the entry's outputs and then the
+            gradients.
+        library: The package of the kind "library", with its requirements.
+        spills: The reason why a reference kernel has a stack frame or spills, and since which compiler: a rare
             exception, which `kp dev check` otherwise reports.
-        without: modules that answer the exercise by themselves. The submission cannot import them.
-        check: `check(inputs, outputs)` gives None or what is wrong in the words of the exercise, as WRONG_VALUES, or as
-            the Finding that it is. It is asked where shapes and dtypes are right, of right values too; what it says
-            stands in place of the list of wrong elements.
+        without: Modules that solve the exercise by themselves. The submission cannot import them.
+        check: `check(inputs, outputs)` returns None or what is wrong in the exercise's words, as a text for
+            WRONG_VALUES or as a Finding. It is called if shapes and dtypes are right, even if the values are right,
+            and its text replaces the list of wrong elements.
 
     Raises DeclarationError for a field that breaks a rule.
     """

@@ -15,6 +15,7 @@ from kernelpath.course.inputs import (
     EXTREME,
     PLAIN,
     InputMode,
+    generate_inputs,
     misalignments,
     moves,
     serves_vectors,
@@ -28,7 +29,6 @@ from kernelpath.grading import compare
 from kernelpath.grading.ground_truth import (
     derive_seed,
     expected_outputs,
-    generate_inputs,
     list_outputs,
     magnitudes_of,
     placement_runs,

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from kernelpath import packages, words
 from kernelpath.course.labs.fabric import Log
 from kernelpath.course.problem import Case
+from kernelpath.course.spec import Exercise
 from kernelpath.device import gpu
 from kernelpath.device import messages as device_messages
 from kernelpath.grading import (
@@ -44,6 +45,18 @@ Progress = Callable[[str], None]
 
 _REPEAT_INDEX = -1
 """Replaces a case's index, so that other values are generated."""
+
+
+def check_counters(exercise: Exercise, case: Case, observation: Observation) -> Finding | None:
+    """Return the first limit on traffic, divergence, and instructions that a case breaks."""
+    elements = sum(output.numel() for output in observation.outputs)
+    returned = sum(output.nbytes for output in observation.outputs)
+    columns = min((output.shape[-1] for output in observation.outputs if output.dim() > 1), default=sys.maxsize)
+    return (
+        traffic.check_case(exercise, case, observation.traffic, returned, columns)
+        or divergence.check_case(exercise, case, observation.instructions)
+        or instructions.check_case(exercise, case, observation.traffic, observation.instructions, elements)
+    )
 
 
 class GradingRun:
@@ -264,18 +277,13 @@ class GradingRun:
             return None
         if isinstance(self._kind, Distributed) and observation.log is not None:
             return self._kind.check_network(case, observation.log)
-        elements = sum(output.numel() for output in observation.outputs)
-        returned_bytes = sum(output.nbytes for output in observation.outputs)
-        columns = min((output.shape[-1] for output in observation.outputs if output.dim() > 1), default=sys.maxsize)
         too_much_memory: Finding | None = None
         if case is self._largest:
             too_much_memory = memory.check_workspace(self.exercise, case, observation.workspace)
         return (
             provenance.check_launch_count(self.exercise, observation.transcript)
             or too_much_memory
-            or traffic.check_case(self.exercise, case, observation.traffic, returned_bytes, columns)
-            or divergence.check_case(self.exercise, case, observation.instructions)
-            or instructions.check_case(self.exercise, case, observation.traffic, observation.instructions, elements)
+            or check_counters(self.exercise, case, observation)
         )
 
     def _check_tensor_cores(self, graded: Sequence[GradedCase]) -> Finding | None:

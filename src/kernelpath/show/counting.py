@@ -35,10 +35,10 @@ def launches(kernel: Kernel, *arguments: Any) -> list[Launch]:
     launched: list[frontends.Launched] = []
     with frontends.observe(launched.append):
         kernel(*arguments)
-    counted = [launch.counted for launch in launched if launch.counted is not None]
-    if not counted:
+    with_counters = [launch.counted for launch in launched if launch.counted is not None]
+    if not with_counters:
         raise ValueError("nothing was launched on the PTX machine; are the tensors on the CPU?")
-    return counted
+    return with_counters
 
 
 def count(kernel: Kernel, *arguments: Any) -> Launch:
@@ -114,10 +114,10 @@ def annotate(launch: Launch, source: str | HasSource) -> None:
 
     def write(console: Console) -> None:
         width = max(len(line.text) for line in lines) + 80
-        wide = Console(file=console.file, width=width, force_jupyter=False)
-        wide.print(annotated.table(lines))
+        wide_console = Console(file=console.file, width=width, force_jupyter=False)
+        wide_console.print(annotated.table(lines))
         if legend:
-            wide.print(Text(legend, "dim"))
+            wide_console.print(Text(legend, "dim"))
 
     def html() -> str:
         columns = annotated.columns(lines)

@@ -57,8 +57,8 @@ def print_result(console: Console, paper: Paper, certificate: Certificate) -> No
         console.print(f"{part}: {certificate.count_right(part)} right", soft_wrap=True)
     empty = [report.key for report in certificate.answers if not report.given]
     if empty:
-        more = f" and {len(empty) - _MAX_KEYS_SHOWN} more" if empty[_MAX_KEYS_SHOWN:] else ""
-        console.print(f"no answer yet: {', '.join(empty[:_MAX_KEYS_SHOWN])}{more}")
+        remainder = f" and {len(empty) - _MAX_KEYS_SHOWN} more" if empty[_MAX_KEYS_SHOWN:] else ""
+        console.print(f"no answer yet: {', '.join(empty[:_MAX_KEYS_SHOWN])}{remainder}")
     if certificate.passed:
         _print_wrong_answers(
             console, paper, {report.key for report in certificate.answers if report.given and not report.right}

@@ -120,8 +120,10 @@ def school(console: Console, grades: Sequence[Grade]) -> None:
     for exercise in dict.fromkeys(grade.exercise for grade in grades):
         reports = [grade.report for grade in grades if grade.exercise == exercise]
         counts = Counter(report.verdict for report in reports if report is not None)
-        others = ", ".join(f"{count} {verdict.value}" for verdict, count in counts.most_common() if not verdict.passed)
-        rows.add_row(exercise.partition("/")[2], str(counts.total()), str(counts[Verdict.PASSED]), others)
+        other_verdicts = ", ".join(
+            f"{count} {verdict.value}" for verdict, count in counts.most_common() if not verdict.passed
+        )
+        rows.add_row(exercise.partition("/")[2], str(counts.total()), str(counts[Verdict.PASSED]), other_verdicts)
     console.print(rows)
     console.print(f"\n{words.count(len({grade.learner for grade in grades}), 'learner')}")
 

@@ -20,7 +20,7 @@ _root: Path | None = None
 
 
 def use_root(folder: Path) -> None:
-    """Put the cache of this process into `folder`, whatever the environment says."""
+    """Put the cache of this process in `folder`, whatever the environment says."""
     global _root
     _root = folder
 
@@ -29,46 +29,47 @@ def cache_root() -> Path:
     """Return the folder of the cache."""
     if _root is not None:
         return _root
-    named = os.environ.get("WARPCHECK_CACHE")
-    return Path(named) if named else user_cache_path("warpcheck")
+    configured = os.environ.get("WARPCHECK_CACHE")
+    return Path(configured) if configured else user_cache_path("warpcheck")
 
 
 def cache_read(kind: str, key: str) -> bytes | None:
-    """Return what was stored as `key` of a `kind`; None if there is nothing or it cannot be read."""
+    """Return the data with this kind and key; None where there is none, or it cannot be read."""
     with contextlib.suppress(OSError):
-        return _place(kind, key).read_bytes()
+        return _cache_path(kind, key).read_bytes()
     return None
 
 
 def cache_write(kind: str, key: str, data: bytes) -> None:
-    """Store `data`. A folder that cannot be written to is no error: compiling again only costs time."""
-    place = _place(kind, key)
+    """Store data in the cache. A folder that cannot be written is not an error: it only costs time."""
+    path = _cache_path(kind, key)
     with contextlib.suppress(OSError):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(place, data)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, data)
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Write a file so that a reader finds either the old content or the new content, and never a part of it.
+    """Write a file so that a reader finds either the old or the new content, at any moment.
 
     Raises OSError, with `path` as its file name.
     """
-    # Not a longer form of the name of `path`, which may have as many letters as a file system admits.
-    beside = path.with_name(f"{secrets.token_hex(8)}.tmp")
+    # The temporary name is short: the name of `path` may be as long as the file system allows.
+    temporary = path.with_name(f"{secrets.token_hex(8)}.tmp")
     try:
-        with beside.open("xb") as file:  # not by tempfile, whose files nobody else may read: a page is to be shown
+        # tempfile would make the file unreadable for other users, and the file may be a page to publish.
+        with temporary.open("xb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
-        os.replace(beside, path)
+        os.replace(temporary, path)
     except BaseException as error:
-        with contextlib.suppress(OSError):  # Ctrl-C may come when it has already been renamed
-            beside.unlink()
+        with contextlib.suppress(OSError):  # after Ctrl-C it may already have been renamed
+            temporary.unlink()
         if isinstance(error, OSError):
             error.filename = str(path)
         raise
 
 
-def _place(kind: str, key: str) -> Path:
-    """Keys are hexadecimal digests: nothing in them leads out of the folder."""
+def _cache_path(kind: str, key: str) -> Path:
+    """Return the path of an entry. Keys are hexadecimal digests, so nothing in them leads out of the folder."""
     if not (kind.isidentifier() and key.isalnum()):
         raise ValueError(f"{kind!r}, {key!r} is not the name of something in the cache")
     return cache_root() / kind / key[:2] / key

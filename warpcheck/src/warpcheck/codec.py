@@ -85,7 +85,9 @@ def unseal(sealed: bytes | None) -> bytes | None:
 
 
 def _encode_sites(sites: Iterable[AccessSite]) -> list[Any]:
-    return [[s.space, s.access, s.bytes, s.parts, int(s.strong), s.line, s.text, s.at, *s.sass_access] for s in sites]
+    return [
+        [s.space, s.access, s.bytes, s.parts, int(s.strong), s.line, s.text, s.ptx_line, *s.sass_access] for s in sites
+    ]
 
 
 def _encode_checks(checks: Iterable[Check]) -> list[Any]:

@@ -36,7 +36,7 @@ UNKNOWN = SassAccess()
 class AccessSite:
     """One instruction that touches memory. ``bytes`` is for a lane, ``parts`` the elements of a vector access.
 
-    ``at`` is its line in the PTX text. ``sass_access`` says how ptxas implements it; see ``served``.
+    ``ptx_line`` is its line in the PTX text. ``sass_access`` says how ptxas implements it; see ``served``.
     """
 
     space: Space
@@ -46,7 +46,7 @@ class AccessSite:
     strong: int
     line: int
     text: str
-    at: int = 0
+    ptx_line: int = 0
     sass_access: SassAccess = UNKNOWN
 
     @property

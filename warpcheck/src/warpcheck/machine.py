@@ -1,7 +1,4 @@
-"""Load PTX and launch its kernels: the interface of the PTX machine.
-
-Longer than 300 lines because a launch and what it reports belong together. One file has both.
-"""
+"""Load PTX and launch its kernels: the interface of the PTX machine."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ class MergeCandidate:
     """An access of a basic block that may be merged with others whose addresses have the same base."""
 
     site: int
-    at: int
+    ptx_line: int
     bytes: int
     family: tuple[int, Operand, Access, Space]
     offset: int
@@ -119,13 +119,13 @@ class Matching:
         """Return the accesses that are alone on a line of PTX, each in its block."""
         numbers = defaultdict(list)
         for number, site in enumerate(self.sites):
-            if site.at:
-                numbers[site.at].append(number)
+            if site.ptx_line:
+                numbers[site.ptx_line].append(number)
         places = defaultdict(list)
         for number, block in enumerate(self.blocks):
             for instruction in block.instructions:
-                if instruction.at in numbers:
-                    places[instruction.at].append((number, instruction))
+                if instruction.ptx_line in numbers:
+                    places[instruction.ptx_line].append((number, instruction))
         return [
             self._candidate(number, *occurrence)
             for at, site_numbers in numbers.items()
@@ -138,7 +138,7 @@ class Matching:
         site = self.sites[number]
         address = next(operand for operand in instruction.operands if isinstance(operand, Address))
         base, offset = self._resolved(address.base, address.offset)
-        return MergeCandidate(number, site.at, site.bytes, (block, base, site.access, site.space), offset)
+        return MergeCandidate(number, site.ptx_line, site.bytes, (block, base, site.access, site.space), offset)
 
     def _resolved(self, base: Operand, offset: int) -> tuple[Operand, int]:
         """Return an address as a base and the sum of the constants that are added to it."""
@@ -209,9 +209,9 @@ class Matching:
         """
         accesses = {}
         voted = set()
-        for candidate in sorted(self.candidates, key=lambda candidate: candidate.at):
+        for candidate in sorted(self.candidates, key=lambda candidate: candidate.ptx_line):
             site = self.sites[candidate.site]
-            instructions = by_line.get(candidate.at, [])
+            instructions = by_line.get(candidate.ptx_line, [])
             atomics = [instruction for instruction in instructions if instruction.access == Access.ATOMIC]
             if site.access == Access.ATOMIC and atomics:
                 if VOTES.intersection(instruction.code & 0x1FF for instruction in instructions):
@@ -237,7 +237,9 @@ class Matching:
             for candidate in family:
                 access = self.sites[candidate.site].access
                 if sizes := [
-                    instruction.bytes for instruction in by_line.get(candidate.at, ()) if instruction.access == access
+                    instruction.bytes
+                    for instruction in by_line.get(candidate.ptx_line, ())
+                    if instruction.access == access
                 ]:
                     (width, _), *_ = Counter(sorted(sizes, reverse=True)).most_common(1)
                     accesses[candidate.site] = SassAccess(width)

@@ -111,12 +111,12 @@ class Timed(Queue):
         def nanoseconds() -> int:
             return round(1e9 * self.clock())
 
-        seconds = (time.perf_counter, time.monotonic, time.time)
-        whole = (time.perf_counter_ns, time.monotonic_ns, time.time_ns)
+        second_clocks = (time.perf_counter, time.monotonic, time.time)
+        nanosecond_clocks = (time.perf_counter_ns, time.monotonic_ns, time.time_ns)
         return {
             **Queue.stand_ins(self),
-            **{id(real): self.clock for real in seconds},
-            **{id(real): nanoseconds for real in whole},
+            **{id(real): self.clock for real in second_clocks},
+            **{id(real): nanoseconds for real in nanosecond_clocks},
             id(time.sleep): self.sleep,
         }
 

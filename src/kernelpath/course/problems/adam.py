@@ -140,15 +140,17 @@ def lists(steps: Sequence[int], tensors: Sequence[torch.Tensor]) -> list[Tensors
     return [tuple(tensors[place * count : (place + 1) * count]) for place in range(4)]
 
 
-def updated(steps: Sequence[int], *rest: Any) -> Tensors:
+def updated(steps: Sequence[int], *scalars_and_tensors: Any) -> Tensors:
     """Return parameters, first and second moments."""
-    params, _, moments, squares = lists(steps, rest[len(SCALARS) :])
+    params, _, moments, squares = lists(steps, scalars_and_tensors[len(SCALARS) :])
     return (*params, *moments, *squares)
 
 
-def extreme(rng: torch.Generator, steps: Sequence[int], *rest: Any) -> None:
+def extreme(rng: torch.Generator, steps: Sequence[int], *scalars_and_tensors: Any) -> None:
     """Set the tensors, in turn: one that never had a gradient, one that eps decides, a large one, a plain one."""
-    for index, (param, grad, moment, square) in enumerate(zip(*lists(steps, rest[len(SCALARS) :]), strict=True)):
+    for index, (param, grad, moment, square) in enumerate(
+        zip(*lists(steps, scalars_and_tensors[len(SCALARS) :]), strict=True)
+    ):
         if index % 4 == 0:
             for tensor in (grad, moment, square):
                 tensor.zero_()
@@ -177,13 +179,13 @@ def dividing_by(divisor: Callable[[torch.Tensor, float], torch.Tensor]) -> Calla
         params = []
         moments = []
         squares = []
-        for step, one, given, first, second in zip(steps, *lists(steps, tensors), strict=True):
-            grad = given.double()
-            moment = beta1 * first.double() + (1 - beta1) * grad
-            square = beta2 * second.double() + (1 - beta2) * grad * grad
+        for step, parameter, gradient, first_moment, second_moment in zip(steps, *lists(steps, tensors), strict=True):
+            grad = gradient.double()
+            moment = beta1 * first_moment.double() + (1 - beta1) * grad
+            square = beta2 * second_moment.double() + (1 - beta2) * grad * grad
             root = (square / (1 - beta2**step)).sqrt()
             update = lr / (1 - beta1**step) * moment / divisor(root, eps)
-            params.append(one.double() * (1 - lr * weight_decay) - update)
+            params.append(parameter.double() * (1 - lr * weight_decay) - update)
             moments.append(moment)
             squares.append(square)
         return (*params, *moments, *squares)

@@ -65,14 +65,14 @@ def extreme(
 
 def reference(logits: torch.Tensor, labels: torch.Tensor, ignore_index: int, gradient: bool) -> Outputs:
     wide_logits = logits.double()
-    counted = labels != ignore_index
-    known = counted & (labels >= 0) & (labels < logits.shape[1])
-    place = torch.where(known, labels, 0)[:, None]
-    otherwise = torch.where(counted, torch.nan, 0.0).double()
-    loss = torch.where(known, wide_logits.logsumexp(dim=1) - wide_logits.gather(1, place)[:, 0], otherwise)
+    is_counted = labels != ignore_index
+    is_class = is_counted & (labels >= 0) & (labels < logits.shape[1])
+    place = torch.where(is_class, labels, 0)[:, None]
+    otherwise = torch.where(is_counted, torch.nan, 0.0).double()
+    loss = torch.where(is_class, wide_logits.logsumexp(dim=1) - wide_logits.gather(1, place)[:, 0], otherwise)
     if not gradient:
         return loss
-    share = torch.where(known, 1 / counted.sum().double(), otherwise)[:, None]
+    share = torch.where(is_class, 1 / is_counted.sum().double(), otherwise)[:, None]
     return loss, wide_logits.softmax(dim=1).mul_(share).scatter_add_(1, place, -share)
 
 

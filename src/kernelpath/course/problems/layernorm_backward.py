@@ -65,8 +65,10 @@ def operator(
 ) -> Gradients:
     """Call PyTorch's operator: x and dy are read for dx, and again for the gradients of weight and bias."""
     columns = (x.shape[1],)
-    kept = (mean[:, None], rstd[:, None])
-    dx, dweight, dbias = torch.ops.aten.native_layer_norm_backward(dy, x, columns, *kept, weight, weight, [True] * 3)
+    row_statistics = (mean[:, None], rstd[:, None])
+    dx, dweight, dbias = torch.ops.aten.native_layer_norm_backward(
+        dy, x, columns, *row_statistics, weight, weight, [True] * 3
+    )
     return dx, dweight, dbias
 
 

@@ -1,7 +1,8 @@
 """The instructions of PTX, one family in a file. Each opcode has one ``Op``.
 
-values       types, registers as numbers, lane-wise rules rounding     directed rounding arithmetic, functions, bitwise,
-comparison, conversion
+values       types, registers as numbers, lane-wise rules
+rounding     directed rounding
+arithmetic, functions, bitwise, comparison, conversion
              instructions of a single lane
 spaces, mbarrier, memory, atomics, bulk, copies, fences, cluster
              loads and stores, mbarriers, asynchronous copies, the shared memory of other blocks

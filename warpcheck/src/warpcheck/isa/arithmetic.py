@@ -162,6 +162,7 @@ def madc(e: Emitter, t: Kind, x: Value, y: Value, z: Value) -> Value:
 
 def mul24(e: Emitter, t: Kind, x: Value, y: Value) -> Value:
     """Return the product of the low 24 bits of two words: its bits 0 to 31, or with ``.hi`` 16 to 47."""
+    # Shift up and down by 8 bits: the low 24 bits, sign- or zero-extended.
     move = e.b.ashr if t.is_signed else e.b.lshr
     x, y = (e.resize(move(e.b.shl(v, constant(v, 8)), constant(v, 8)), 64, t.is_signed) for v in (x, y))
     product = e.b.mul(x, y)
@@ -173,6 +174,7 @@ def mad24(e: Emitter, t: Kind, x: Value, y: Value, z: Value) -> Value:
 
 
 def sad(e: Emitter, t: Kind, x: Value, y: Value, z: Value) -> Value:
+    # |x - y| without overflow: subtract the lesser from the greater.
     compare = e.b.icmp_signed if t.is_signed else e.b.icmp_unsigned
     return e.b.add(z, e.b.select(compare("<", x, y), e.b.sub(y, x), e.b.sub(x, y)))
 

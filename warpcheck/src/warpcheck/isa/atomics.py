@@ -73,7 +73,7 @@ def update_each(e: Lowering, i: Instruction, addresses: Value, sources: Sequence
 def update(e: Lowering, addresses: Value, kind: Kind, values: Sequence[Value], rule: Callable[..., Value]) -> Value:
     """Store ``rule(e, kind, old, *values)``, lane after lane. Return the previous values."""
     vector = ir.VectorType(ir.IntType(kind.bits), LANES)
-    old = e.room(vector)
+    old = e.alloca(vector)
     e.b.store(ir.Constant(vector, None), old)
     # Lanes with the same address have to see each other's results, so this is a loop and no vector operation.
     with e.each_lane(e.active) as lane:

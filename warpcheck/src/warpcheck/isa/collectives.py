@@ -131,7 +131,7 @@ def emit_match(e: Lowering, i: Instruction) -> None:
     bits = Kind(i.modifiers[-1]).bits
     value = e.read(i.operands[1], bits)
     targets = items(i.operands[0])
-    result = e.room(ir.VectorType(I32, LANES))
+    result = e.alloca(ir.VectorType(I32, LANES))
     e.b.store(e.splat(0, 32), result)
     with e.each_lane(e.active) as lane:
         is_equal = e.b.icmp_unsigned("==", value, e.broadcast(e.b.extract_element(value, lane)))

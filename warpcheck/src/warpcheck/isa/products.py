@@ -13,7 +13,16 @@ from llvmlite import ir
 
 from warpcheck.isa.conversion import widen_eight
 from warpcheck.isa.matrix import accumulators, count_loop, pack, shuffle, spread
-from warpcheck.isa.sums import EXPONENTS, LEAST_EXPONENT, ROW_BYTES, ROWS, add_floats, add_integers, room, store_numbers
+from warpcheck.isa.sums import (
+    EXPONENTS,
+    LEAST_EXPONENT,
+    ROW_BYTES,
+    ROWS,
+    add_floats,
+    add_integers,
+    allocate_numbers,
+    store_numbers,
+)
 from warpcheck.isa.values import F32, Kind, Value, constant, intrinsic, widen
 from warpcheck.lower.vectors import I1, I8, I32, I64, POINTER
 from warpcheck.lower.warp import Lowering
@@ -51,7 +60,7 @@ def factors_from_shared(kind: str, major: int, sign: int) -> Emit:
 
     def of_rows(e: Lowering, chunks: Value, factors: Value) -> None:
         depth = 256 // BITS[kind]
-        rows = room(e, ROWS * depth)
+        rows = allocate_numbers(e, ROWS * depth)
         with count_loop(e, ROWS) as row:
             values = signed(e, numbers(e, load_chunks(e, chunks, e.b.mul(row, I32(2)), 2, kind), kind), sign)
             e.b.store(values, e.b.gep(rows, [e.b.mul(row, I32(4 * depth))], source_etype=I8), align=4)
@@ -98,7 +107,7 @@ def _emit_products(
     keeps: Value,
 ) -> None:
     depth = 256 // BITS[kind]
-    b_numbers = room(e, 2 * 8 * depth)  # B as numbers, and behind them their powers of two
+    b_numbers = allocate_numbers(e, 2 * 8 * depth)  # B as numbers, and behind them their powers of two
     registers = 2 if to == "f16" else 4
     with count_loop(e, blocks) as block:
         # B becomes 8 columns of numbers: adjacent along k if it is K-major, along n if it is MN-major.

@@ -17,7 +17,16 @@ from warpcheck.isa.values import F32, F64, Value, constant, intrinsic
 from warpcheck.lower.vectors import I8, I32, I64, POINTER
 from warpcheck.lower.warp import Lowering
 
-__all__ = ["EXPONENTS", "LEAST_EXPONENT", "ROWS", "ROW_BYTES", "add_floats", "add_integers", "room", "store_numbers"]
+__all__ = [
+    "EXPONENTS",
+    "LEAST_EXPONENT",
+    "ROWS",
+    "ROW_BYTES",
+    "add_floats",
+    "add_integers",
+    "allocate_numbers",
+    "store_numbers",
+]
 
 ROWS = 16  # that a warp has of D and A
 ROW_BYTES = 4 * ROWS
@@ -74,7 +83,7 @@ def add_floats(
     largest.
     """
     b = e.b
-    columns = room(e, 8 * ROWS)
+    columns = allocate_numbers(e, 8 * ROWS)
     for n, column in enumerate(accumulator_values):
         b.store(column, b.gep(columns, [I32(n)], source_etype=column.type), align=4)
     numbers_of = ir.VectorType(F32, ROWS)
@@ -177,6 +186,6 @@ def to_float64(e: Lowering, values: Value) -> Value:
     return e.b.fpext(values, ir.VectorType(F64, values.type.count))
 
 
-def room(e: Lowering, count: int) -> Value:
+def allocate_numbers(e: Lowering, count: int) -> Value:
     """Allocate ``count`` numbers of 32 bits on the stack."""
-    return e.b.inttoptr(e.b.ptrtoint(e.room(ir.ArrayType(I32, count)), I64), POINTER)
+    return e.b.inttoptr(e.b.ptrtoint(e.alloca(ir.ArrayType(I32, count)), I64), POINTER)

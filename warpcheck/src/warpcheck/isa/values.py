@@ -158,6 +158,7 @@ def to_bits(e: Emitter, value: Value, kind: Kind) -> Value:
         value = narrow(e, value, kind.element.name)
         lanes = value.type.count // (2 if kind.is_packed else 1)
         return e.b.bitcast(value, ir.VectorType(ir.IntType(kind.bits), lanes))
+    # float64 results keep the NaN that the CPU gives them.
     bits = e.b.bitcast(value, like(value, ir.IntType(kind.bits)))
     return bits if kind.bits == 64 else canonical(e, value, bits)
 

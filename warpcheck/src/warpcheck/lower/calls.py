@@ -80,6 +80,7 @@ class Inliner:
         function = self.module.functions.get(callee)
         if function is None and pointer is None:
             raise Rejected(f"Unresolved extern function '{callee}'", self.module.file, call.line)
+        # Inlining would not end.
         if callee in callers:
             raise Unsupported(f"{call.name} (recursion)", self.module.file, call.line)
         # A guarded call becomes a branch around the inlined body.

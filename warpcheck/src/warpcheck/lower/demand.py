@@ -51,21 +51,21 @@ class Demand:
         self.arms: dict[int, Arms] = {}
         self.order = reverse_postorder(flow.blocks)
         self.rank = {block: number for number, block in enumerate(self.order)}
-        places = list(self._places())
-        if not any(i.opcode == "ld" and i.modifiers[0] != "param" for _, i in places):
+        points = list(self._places())
+        if not any(i.opcode == "ld" and i.modifiers[0] != "param" for _, i in points):
             return
-        self.slices = Slices(flow, ops, places)
+        self.slices = Slices(flow, ops, points)
         self.loop_carried: set[str] = set()  # registers that are read before they are written, in the blocks' order
         read_before: set[str] = set()
-        for _, i in places:
+        for _, i in points:
             read_before.update(name for name in ops[i.opcode].read(i) if not self._is_only_preserved(name, i))
             self.loop_carried.update(read_before.intersection(ops[i.opcode].written(i)))
-        self.predicates = Predicates(flow, ops, places, self.slices)
+        self.predicates = Predicates(flow, ops, points, self.slices)
         self.writers: dict[tuple[str, ProgramPoint], ProgramPoint | None] = {}
         self._iterate()
-        for place, formula in self.loads.items():
-            self._move_ahead(place, formula)
-        self.early = self._find_early(places)
+        for point, formula in self.loads.items():
+            self._move_ahead(point, formula)
+        self.early = self._find_early(points)
 
     def _places(self) -> Iterator[tuple[ProgramPoint, Instruction]]:
         for number in self.order:
@@ -100,20 +100,20 @@ class Demand:
                 op = self.ops[i.opcode]
                 results = NO_LANES
                 arms = self._arms(number) if i.opcode == "bra" else NO_ARMS
-                place = ProgramPoint(number, position)
+                point = ProgramPoint(number, position)
                 # A branch is used by the lanes that store in its arms, or that use what its arms compute.
                 for name in arms.written:
                     results = disjoin(results, self._total_demand(demand, name))
                 for name in op.written(i):
                     results = disjoin(results, demand.get((name, None), NO_LANES))
-                    results = disjoin(results, demand.get((name, place), NO_LANES))
+                    results = disjoin(results, demand.get((name, point), NO_LANES))
                 results = disjoin(results, arms.stores)
                 if i.opcode == "ld":
-                    self.loads[place] = self._restrict_to_known(place, results, condition)
+                    self.loads[point] = self._restrict_to_known(point, results, condition)
                 for name in op.read(i):
-                    writer = self._writer(name, place)
+                    writer = self._writer(name, point)
                     if demand.get((name, writer)) != ALL_LANES and not self._is_only_preserved(name, i):
-                        use = self._carry(name, place, self._use(name, i, place, condition, results))
+                        use = self._carry(name, point, self._use(name, i, point, condition, results))
                         demand[name, writer] = self.predicates.disjoin(demand.get((name, writer), NO_LANES), use)
         return {name: self._total_demand(demand, name) for name in loop_demand}
 
@@ -127,9 +127,9 @@ class Demand:
     def _writer(self, name: str, reader: ProgramPoint) -> ProgramPoint | None:
         """Return which of several instructions has written what another one reads; None if that is unknown."""
         if (name, reader) not in self.writers:
-            places = self.slices.definitions.get(name, ())
-            is_unguarded = all(self.slices.instruction(place).guard is None for place in places)
-            self.writers[name, reader] = self.slices.writer(name, reader) if len(places) > 1 and is_unguarded else None
+            points = self.slices.definitions.get(name, ())
+            is_unguarded = all(self.slices.instruction(point).guard is None for point in points)
+            self.writers[name, reader] = self.slices.writer(name, reader) if len(points) > 1 and is_unguarded else None
         return self.writers[name, reader]
 
     def _demand_around(self, demand: Demanded, name: str, formula: Formula) -> None:
@@ -148,26 +148,26 @@ class Demand:
         carried = NO_LANES
         for term in formula:
             valid = (
-                holds
-                for holds in term
-                if self.predicates.is_invariant(holds.predicate)
-                or (writer is not None and self.predicates.is_known(holds.predicate, writer))
+                literal
+                for literal in term
+                if self.predicates.is_invariant(literal.predicate)
+                or (writer is not None and self.predicates.is_known(literal.predicate, writer))
             )
             carried = disjoin(carried, frozenset([frozenset(valid)]))
         return carried
 
     def _use(
-        self, name: str, i: Instruction, place: ProgramPoint, condition: list[Literal], results: Formula
+        self, name: str, i: Instruction, point: ProgramPoint, condition: list[Literal], results: Formula
     ) -> Formula:
         """Return the lanes for which an instruction uses a register, by the demand for its results."""
         guards = [i.guard] if i.guard is not None else []
         # The results are those of instructions after the branch, so only invariant predicates mean the same here.
-        if i.opcode == "bra" and self._arms(place.block) != NO_ARMS:
+        if i.opcode == "bra" and self._arms(point.block) != NO_ARMS:
             return self.predicates.conjoin(condition, self.predicates.keep_invariant(results))
         if name not in registers(guards):
             if self.slices.is_pure(i):
                 return self.predicates.conjoin(
-                    self.predicates.literals([*guards, *_selection(name, i)], place), results
+                    self.predicates.literals([*guards, *_selection(name, i)], point), results
                 )
             if i.opcode == "shfl" and name not in registers(i.operands[2:]):
                 spread = _spread(i)
@@ -177,7 +177,7 @@ class Demand:
                     for term in self.predicates.keep_invariant(results)
                 )
         # Any other instruction uses its operands wherever it is executed.
-        return self.predicates.conjoin([*self.predicates.literals(guards, place), *condition], ALL_LANES)
+        return self.predicates.conjoin([*self.predicates.literals(guards, point), *condition], ALL_LANES)
 
     def _arms(self, number: int) -> Arms:
         """Return what the two arms of a branch do until they join; NO_ARMS if they do more than compute and store."""
@@ -226,26 +226,28 @@ class Demand:
         certain = {*condition, *self.predicates.literals([guard] if guard is not None else [], load)}
         restricted = NO_LANES
         for term in formula:
-            uncertain = (holds for holds in term - certain if self.predicates.is_known(holds.predicate, load))
+            uncertain = (literal for literal in term - certain if self.predicates.is_known(literal.predicate, load))
             restricted = disjoin(restricted, frozenset([frozenset(uncertain)]))
         return restricted
 
     def _move_ahead(self, load: ProgramPoint, formula: Formula) -> None:
         """Compute the predicates that a load names, and that are computed after it, in front of it."""
-        for predicate in sorted({holds.predicate for term in formula for holds in term} - self.predicates.constants):
+        for predicate in sorted(
+            {literal.predicate for term in formula for literal in term} - self.predicates.constants
+        ):
             # is_known held for it, so it is computed either before the load or by a slice in front of it.
             if not self.slices.is_before(predicate, load):
                 computation = self.slices.slice_of(predicate, load)
                 assert computation is not None
                 self.ahead.setdefault(load, {})[predicate] = computation
 
-    def _find_early(self, places: list[tuple[ProgramPoint, Instruction]]) -> list[Instruction]:
+    def _find_early(self, points: list[tuple[ProgramPoint, Instruction]]) -> list[Instruction]:
         """Return the instructions that compute the constant predicates that loads name."""
         predicates = {
             literal.predicate for formula in self.loads.values() for term in formula for literal in term
         } & self.predicates.constants
         early = []
-        for _, i in reversed(places) if predicates else ():
+        for _, i in reversed(points) if predicates else ():
             if predicates.intersection(self.ops[i.opcode].written(i)):
                 predicates.update(self.ops[i.opcode].read(i))
                 early.append(i)

@@ -47,6 +47,7 @@ class Emitter(Registers):
         base = operand.base
         bits = self.width(base.name) if isinstance(base, Register) else 64  # an address of 32 bits wraps around
         value = self._symbol(base.name) if isinstance(base, Symbol) else self.read(base, bits)
+        # In the width of the register: a 32-bit address wraps around.
         if operand.offset:
             value = self.b.add(value, self._constant(operand.offset, bits))
         return self.in_process(self.resize(value, 64), space)
@@ -101,7 +102,7 @@ class Emitter(Registers):
         self.store_addresses(addresses)
         strong = UNORDERED if unordered else self._strength(polls)
         i = self.instruction
-        site = AccessSite(space, access, nbytes, parts, strong, i.line, i.name, i.at)
+        site = AccessSite(space, access, nbytes, parts, strong, i.line, i.name, i.ptx_line)
         number = self.b.add(self.first_site, I64(len(self.out.sites)))
         self.out.sites.append(site)
         constants = space, access, nbytes, parts, strong, lane_bytes is not None, using_lanes is not None, half, spins
@@ -148,7 +149,7 @@ class Emitter(Registers):
             pointers = self.b.inttoptr(addresses, ir.VectorType(POINTER, LANES))
             name = f"llvm.masked.gather.v32i{bits}.v32p0"
             return self.intrinsic(name, vector, pointers, I32(bits // 8), active, self.splat(0, bits))
-        buffer = self.room(vector)
+        buffer = self.alloca(vector)
         self.b.store(self.splat(0, bits), buffer)
         with self.each_lane(active) as lane:
             pointer = self.b.inttoptr(self.b.extract_element(addresses, lane), POINTER)

@@ -36,7 +36,7 @@ class Mark(NamedTuple):
     """A mark of a register: the instruction, its shape, and how many groups ago it was committed, 0 for not yet."""
 
     kind: str
-    place: ProgramPoint
+    point: ProgramPoint
     shape: str = ""
     age: int = 0
 
@@ -65,9 +65,9 @@ def hazards(flow: Flow, ops: Ops) -> dict[ProgramPoint, set[Hazard]]:
         number = worklist.pop()
         marks = dict(entries[number])
         for position, i in enumerate(flow.blocks[number].instructions):
-            place = ProgramPoint(number, position)
-            for hazard in _transfer(place, i, ops, marks, tracked):
-                result.setdefault(place, set()).add(hazard)
+            point = ProgramPoint(number, position)
+            for hazard in _transfer(point, i, ops, marks, tracked):
+                result.setdefault(point, set()).add(hazard)
         for successor in flow.blocks[number].successors:
             merged = _merge(entries.get(successor), marks)
             if merged is not None:
@@ -94,13 +94,14 @@ def _tracked_registers(instructions: Iterable[Instruction]) -> set[str]:
     return tracked
 
 
-def _transfer(place: ProgramPoint, i: Instruction, ops: Ops, marks: Marks, tracked: set[str]) -> Iterator[Hazard]:
+def _transfer(point: ProgramPoint, i: Instruction, ops: Ops, marks: Marks, tracked: set[str]) -> Iterator[Hazard]:
     """Yield the hazards of an instruction, and update ``marks`` to what holds after it."""
     if i.opcode == "wgmma":
-        yield from _transfer_wgmma(place, i, marks)
+        yield from _transfer_wgmma(point, i, marks)
         return
     op = ops[i.opcode]
     written = [name for name in op.written(i) if name in tracked]
+    # A copy of D has its marks, and A's registers are free to be copied.
     if i.opcode == "mov":
         moved = frozenset(mark for name in registers(i.operands[1:]) for mark in marks.get(name, ()))
         moved = frozenset(
@@ -112,12 +113,12 @@ def _transfer(place: ProgramPoint, i: Instruction, ops: Ops, marks: Marks, track
                 yield from (_hazard(USED, mark) for mark in marks[name] if mark.kind in (SUM, COPY))
         for name in written:
             yield from (_hazard(OVERWRITTEN, mark) for mark in marks.get(name, ()) if mark.kind in (SUM, FACTOR))
-        moved = frozenset([Mark(WRITTEN, place)])
+        moved = frozenset([Mark(WRITTEN, point)])
     for name in written:
         _set_marks(marks, name, moved if i.guard is None else moved | marks.get(name, frozenset()))
 
 
-def _transfer_wgmma(place: ProgramPoint, i: Instruction, marks: Marks) -> Iterator[Hazard]:
+def _transfer_wgmma(point: ProgramPoint, i: Instruction, marks: Marks) -> Iterator[Hazard]:
     match i.modifiers[0]:
         case "mma_async":
             shape = ".".join(i.modifiers[3:])
@@ -135,9 +136,9 @@ def _transfer_wgmma(place: ProgramPoint, i: Instruction, marks: Marks) -> Iterat
                     if mark.kind != FACTOR:
                         yield _hazard(UNFENCED if mark.kind == WRITTEN else USED, mark)
             for name in factors:
-                _set_marks(marks, name, marks.get(name, frozenset()) | {Mark(FACTOR, place)})
+                _set_marks(marks, name, marks.get(name, frozenset()) | {Mark(FACTOR, point)})
             for name in sums:
-                _set_marks(marks, name, frozenset([Mark(SUM, place, shape)]))
+                _set_marks(marks, name, frozenset([Mark(SUM, point, shape)]))
         case "commit_group":
             _update_all(
                 marks, lambda mark: mark if mark.kind == WRITTEN else mark._replace(age=min(mark.age + 1, OLDEST))
@@ -185,7 +186,7 @@ def _merge(existing: Marks | None, arriving: Marks) -> Marks | None:
 
 
 def _hazard(kind: int, mark: Mark) -> Hazard:
-    return Hazard(kind, mark.place.block << POSITION | mark.place.position)
+    return Hazard(kind, mark.point.block << POSITION | mark.point.position)
 
 
 def _is_wgmma(i: Instruction, variant: str) -> bool:

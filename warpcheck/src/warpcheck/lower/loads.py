@@ -53,7 +53,7 @@ class Loads(Emitter):
         for i in self.demands.early:
             flow.blocks[0].live_in.update(ops[i.opcode].written(i))
         flow.blocks[0].live_in.update(
-            holds.predicate for formula in self.demands.loads.values() for term in formula for holds in term
+            literal.predicate for formula in self.demands.loads.values() for term in formula for literal in term
         )
         for parts in self.demands.ahead.values():
             for part in parts.values():
@@ -67,20 +67,20 @@ class Loads(Emitter):
             if i.opcode == "atom" and "cas" in i.modifiers and i.modifiers[-1] == "b32"
         }
 
-    def use_of(self, place: ProgramPoint) -> LoadUse:
+    def use_of(self, point: ProgramPoint) -> LoadUse:
         """Return the use of the result of the instruction at a place, if it is a load."""
-        i = self.flow.blocks[place.block].instructions[place.position]
+        i = self.flow.blocks[point.block].instructions[point.position]
         if i.opcode != "ld" or i.modifiers[0] == "param":
             return LoadUse()
-        formula = self.demands.loads.get(place, ALL_LANES)
+        formula = self.demands.loads.get(point, ALL_LANES)
         lanes_using_load = None
         if formula != ALL_LANES:
-            lanes_using_load = Group(tuple(self._operand(term, place) for term in sorted(map(sorted, formula))))
+            lanes_using_load = Group(tuple(self._operand(term, point) for term in sorted(map(sorted, formula))))
         # A load whose address is also that of a 32-bit compare-and-swap belongs to a 16-bit atomic update.
         half = i.operands[-1] in self.swapped
         is_volatile = "volatile" in i.modifiers
-        spins = not _STRONG.isdisjoint(i.modifiers) and self.polls.polls(place)
-        return LoadUse(lanes_using_load, half, is_volatile and self._polls(place, i), spins)
+        spins = not _STRONG.isdisjoint(i.modifiers) and self.polls.polls(point)
+        return LoadUse(lanes_using_load, half, is_volatile and self._polls(point, i), spins)
 
     def lanes_using_load(self) -> ir.Value | None:
         """Return the lanes that use the result of this load; None for all of them."""
@@ -111,20 +111,24 @@ class Loads(Emitter):
                 lanes = b.or_(lanes, b.shuffle_vector(lanes, ir.Constant(lanes.type, ir.Undefined), partners))
         return lanes
 
-    def _operand(self, term: list[Literal], place: ProgramPoint) -> Group:
-        computed_ahead = self.demands.ahead.get(place, {})
+    def _operand(self, term: list[Literal], point: ProgramPoint) -> Group:
+        computed_ahead = self.demands.ahead.get(point, {})
         literals = []
-        for holds in term:
-            is_constant = holds.predicate in self.demands.predicates.constants
-            name = computed_ahead[holds.predicate].register if holds.predicate in computed_ahead else holds.predicate
-            literals.append(Group((_predicate(name, holds.negated), *map(Immediate, (holds.spread, int(is_constant))))))
+        for literal in term:
+            is_constant = literal.predicate in self.demands.predicates.constants
+            name = (
+                computed_ahead[literal.predicate].register if literal.predicate in computed_ahead else literal.predicate
+            )
+            literals.append(
+                Group((_predicate(name, literal.negated), *map(Immediate, (literal.spread, int(is_constant)))))
+            )
         return Group(tuple(literals))
 
-    def _polls(self, place: ProgramPoint, i: Instruction) -> bool:
+    def _polls(self, point: ProgramPoint, i: Instruction) -> bool:
         """Return whether a load is repeated for the branch of its own block alone."""
-        block_number = place.block
-        block = self.flow.blocks[place.block]
-        later = block.instructions[place.position + 1 :]
+        block_number = point.block
+        block = self.flow.blocks[point.block]
+        later = block.instructions[point.position + 1 :]
         derived = set(self.ops[i.opcode].written(i))
         for following in later[:-1]:
             if derived.intersection(self.ops[following.opcode].read(following)):

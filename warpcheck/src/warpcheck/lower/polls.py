@@ -128,6 +128,7 @@ class Polls:
         A load depends on what is stored, not on its address; a store passes its value on.
         """
         i = self._instruction(point)
+        # "" stands for memory: a load depends on every store of the loop, whatever its address.
         if i.opcode in _LOADS:
             return definitions[""] if i.opcode == "ld" else []
         names = registers(i.operands[1:]) if i.opcode == "st" else self._reads(point)

@@ -21,7 +21,7 @@ class Predicates:
     """
 
     def __init__(
-        self, flow: Flow, ops: Ops, places: Sequence[tuple[ProgramPoint, Instruction]], slices: Slices
+        self, flow: Flow, ops: Ops, points: Sequence[tuple[ProgramPoint, Instruction]], slices: Slices
     ) -> None:
         self.flow = flow
         self.ops = ops
@@ -31,7 +31,7 @@ class Predicates:
         self.order = reverse_postorder(flow.blocks)
         self.rank = {block: number for number, block in enumerate(self.order)}
         self.loops = self._find_loops()
-        self.constants = self._find_constants(places)
+        self.constants = self._find_constants(points)
         self.latches = self._find_latches()
 
     def disjoin(self, first: Formula, second: Formula) -> Formula:
@@ -44,9 +44,9 @@ class Predicates:
 
     def conjoin(self, literals: list[Literal], formula: Formula) -> Formula:
         """Return the lanes of a formula in which literals hold too; those of one iteration as far as there is room."""
-        keep_invariant = [holds for holds in literals if self.is_invariant(holds.predicate)]
-        formula = conjoin(keep_invariant, formula)
-        return formula if len(keep_invariant) == len(literals) else conjoin(literals, formula)
+        invariant = [literal for literal in literals if self.is_invariant(literal.predicate)]
+        formula = conjoin(invariant, formula)
+        return formula if len(invariant) == len(literals) else conjoin(literals, formula)
 
     def keep_invariant(self, formula: Formula) -> Formula:
         """Return a formula with only those predicates that are the same in all iterations of a loop."""
@@ -62,14 +62,16 @@ class Predicates:
     def all_invariant(self, formula: Formula) -> bool:
         """Return whether all predicates of a formula are the same in all iterations of a loop."""
         if formula not in self._all_invariant:
-            self._all_invariant[formula] = all(self.is_invariant(holds.predicate) for term in formula for holds in term)
+            self._all_invariant[formula] = all(
+                self.is_invariant(literal.predicate) for term in formula for literal in term
+            )
         return self._all_invariant[formula]
 
     def is_invariant(self, predicate: str) -> bool:
         """Return whether a predicate is the same in all iterations of a loop."""
         if predicate not in self._is_invariant:
-            place = self.slices.definition(predicate)
-            is_outside = place is not None and place.block not in self.loops
+            point = self.slices.definition(predicate)
+            is_outside = point is not None and point.block not in self.loops
             self._is_invariant[predicate] = predicate in self.constants or is_outside
         return self._is_invariant[predicate]
 
@@ -83,19 +85,19 @@ class Predicates:
         worklist = list(predicates)
         while worklist and len(result) < MAX_TERMS:
             register, negated = _split_negation(worklist.pop(0))
-            place = self.slices.definition(register)
-            if place is not None and (
+            point = self.slices.definition(register)
+            if point is not None and (
                 self.is_invariant(register) or (reader is not None and self.slices.is_before(register, reader))
             ):
                 result.append(Literal(register, negated))
                 worklist += [
-                    part for part in self._parts(place, negated) if self._precedes(_split_negation(part)[0], place)
+                    part for part in self._parts(point, negated) if self._precedes(_split_negation(part)[0], point)
                 ]
         return result
 
-    def _parts(self, place: ProgramPoint, negated: bool) -> Sequence[Operand]:
+    def _parts(self, point: ProgramPoint, negated: bool) -> Sequence[Operand]:
         """Return the conjuncts of a conjunction; for a negated disjunction, its negated disjuncts."""
-        i = self.flow.blocks[place.block].instructions[place.position]
+        i = self.flow.blocks[point.block].instructions[point.position]
         is_conjunction = i.guard is None and i.opcode == ("or" if negated else "and") and i.modifiers == ("pred",)
         return [
             negate(source) if negated else source
@@ -108,11 +110,11 @@ class Predicates:
         is_single = self.slices.definition(predicate) is not None
         return not is_single or self.is_invariant(predicate) or self.slices.is_before(predicate, result_point)
 
-    def is_known(self, predicate: str, place: ProgramPoint) -> bool:
+    def is_known(self, predicate: str, point: ProgramPoint) -> bool:
         """Return whether a predicate has its value in front of an instruction, or can be computed there."""
-        if predicate in self.constants or self.slices.is_before(predicate, place):
+        if predicate in self.constants or self.slices.is_before(predicate, point):
             return True
-        return self.slices.slice_of(predicate, place) is not None
+        return self.slices.slice_of(predicate, point) is not None
 
     def path_condition(self, block: int) -> list[Literal]:
         """Return what holds where a block is reached; loop-invariant literals come first."""
@@ -133,7 +135,7 @@ class Predicates:
                 is_taken = self.flow.blocks[predecessor].successors[0] == block
                 result += self.literals([last.guard if is_taken else negate(last.guard)], branch)
             block = predecessor
-        return sorted(result, key=lambda holds: not self.is_invariant(holds.predicate))[:MAX_TERMS]
+        return sorted(result, key=lambda literal: not self.is_invariant(literal.predicate))[:MAX_TERMS]
 
     def _find_loops(self) -> set[int]:
         """Return the blocks in loops: all that lie between the ends of a back edge, in order."""
@@ -151,10 +153,11 @@ class Predicates:
                 loop_blocks.add(number)
         return loop_blocks
 
-    def _find_constants(self, places: Sequence[tuple[ProgramPoint, Instruction]]) -> set[str]:
+    def _find_constants(self, points: Sequence[tuple[ProgramPoint, Instruction]]) -> set[str]:
         """Return the registers that have one value in a thread whenever they are computed."""
         constants: set[str] = set()
-        for _, i in places:
+        for _, i in points:
+            # By induction in program order: computed once, purely, from constants.
             if i.guard is None and (is_parameter(i) or self.slices.is_pure(i)):
                 results = self.ops[i.opcode].written(i)
                 is_single = all(len(self.slices.definitions[name]) == 1 for name in results)

@@ -57,9 +57,9 @@ class Shared(Loads):
 
     index: int
 
-    def __init__(self, module: Module, kernel: Function, flow: Flow, ops: Ops, recall: ShapeLookup) -> None:
+    def __init__(self, module: Module, kernel: Function, flow: Flow, ops: Ops, lookup: ShapeLookup) -> None:
         super().__init__(module, kernel, flow, ops)
-        self.look_up = recall
+        self.look_up = lookup
         self.shapes: dict[tuple[Instruction, LoadUse, bool], CompiledShape] = {}
         self.common_symbols: dict[Callable[..., ir.Value | None], str] = {}
         self.numbers: list[str] = []
@@ -113,7 +113,7 @@ class Shared(Loads):
         header = (WORD * (HEADER_WORDS + len(operand_words)), len(self.out.sites), self.index, position)
         self.numbers.append(f"i64 ptrtoint (ptr @{shape.symbol} to i64)")
         self.numbers += [f"i64 {number}" for number in (*header, *operand_words)]
-        self.out.sites += [replace(site, line=instruction.line, at=instruction.at) for site in shape.sites]
+        self.out.sites += [replace(site, line=instruction.line, ptx_line=instruction.ptx_line) for site in shape.sites]
         self.carried = shape.carried
 
     def _look_up_shape(self, generalized: Instruction, use: LoadUse, row: OperandRow, line: int) -> CompiledShape:
@@ -255,6 +255,6 @@ class OperandRow:
         return PassedConstant(len(self.constants) - 1)
 
 
-def _name(place: int, kind: str) -> str:
+def _name(point: int, kind: str) -> str:
     """Return the name of a register of a shape, by its number in the row."""
-    return f"%{place}.{kind}"
+    return f"%{point}.{kind}"

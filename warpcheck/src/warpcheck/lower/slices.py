@@ -43,13 +43,13 @@ class Slice(NamedTuple):
 class Slices:
     """Knows where the registers of a kernel are written, and the slices of their values."""
 
-    def __init__(self, flow: Flow, ops: Ops, places: Iterable[tuple[ProgramPoint, Instruction]]) -> None:
+    def __init__(self, flow: Flow, ops: Ops, points: Iterable[tuple[ProgramPoint, Instruction]]) -> None:
         self.flow = flow
         self.ops = ops
         self.definitions: dict[str, list[ProgramPoint]] = {}
-        for place, instruction in places:
+        for point, instruction in points:
             for name in ops[instruction.opcode].written(instruction):
-                self.definitions.setdefault(name, []).append(place)
+                self.definitions.setdefault(name, []).append(point)
         self.predecessors = predecessors(flow.blocks)
         self.dominators = dominators(flow.blocks)
         self._dominated: dict[tuple[int, int], bool] = {}
@@ -58,11 +58,11 @@ class Slices:
 
     def definition(self, name: str) -> ProgramPoint | None:
         """Return where a register is written, if in one place only."""
-        places = self.definitions.get(name, [])
-        return places[0] if len(places) == 1 else None
+        points = self.definitions.get(name, [])
+        return points[0] if len(points) == 1 else None
 
-    def instruction(self, place: ProgramPoint) -> Instruction:
-        return self.flow.blocks[place.block].instructions[place.position]
+    def instruction(self, point: ProgramPoint) -> Instruction:
+        return self.flow.blocks[point.block].instructions[point.position]
 
     def is_pure(self, i: Instruction) -> bool:
         """Return whether an instruction computes its results from its operands and does nothing else."""
@@ -73,50 +73,50 @@ class Slices:
         stem = name.lstrip("%").partition(".")[0]
         return name not in self.flow.registers and (stem in _CONSTANT or stem.startswith("lanemask_"))
 
-    def dominates(self, first: ProgramPoint, place: ProgramPoint) -> bool:
+    def dominates(self, first: ProgramPoint, point: ProgramPoint) -> bool:
         """Return whether every path to an instruction passes another one first."""
-        if first.block == place.block:
-            return first.position < place.position
-        if (first.block, place.block) not in self._dominated:
-            block = place.block
+        if first.block == point.block:
+            return first.position < point.position
+        if (first.block, point.block) not in self._dominated:
+            block = point.block
             while block not in (first.block, 0):
                 block = self.dominators[block]
-            self._dominated[first.block, place.block] = block == first.block
-        return self._dominated[first.block, place.block]
+            self._dominated[first.block, point.block] = block == first.block
+        return self._dominated[first.block, point.block]
 
-    def is_before(self, name: str, place: ProgramPoint) -> bool:
+    def is_before(self, name: str, point: ProgramPoint) -> bool:
         """Return whether a register is written in one place only, which dominates another one."""
         definition = self.definition(name)
-        return definition is not None and self.dominates(definition, place)
+        return definition is not None and self.dominates(definition, point)
 
     def writer(self, name: str, reader: ProgramPoint) -> ProgramPoint | None:
         """Return the instruction that writes what another one reads in a register, if no other one can.
 
         Guarded instructions after it may overwrite some lanes.
         """
-        unguarded = [place for place in self.definitions.get(name, ()) if self.instruction(place).guard is None]
-        dominating = [place for place in unguarded if self.dominates(place, reader)]
+        unguarded = [point for point in self.definitions.get(name, ()) if self.instruction(point).guard is None]
+        dominating = [point for point in unguarded if self.dominates(point, reader)]
         if not dominating:
             return None
         # The nearest definition that dominates the reader, if no other one is on a path in between.
         nearest = dominating[0]
-        for place in dominating[1:]:
-            nearest = place if self.dominates(nearest, place) else nearest
+        for point in dominating[1:]:
+            nearest = point if self.dominates(nearest, point) else nearest
         if nearest.block == reader.block:
             return nearest
         next_point = ProgramPoint(nearest.block, nearest.position + 1)
         return nearest if self._is_unchanged(name, next_point, reader) else None
 
-    def slice_of(self, name: str, place: ProgramPoint) -> Slice | None:
+    def slice_of(self, name: str, point: ProgramPoint) -> Slice | None:
         """Return what computes a register in front of an instruction that dominates all that computes it."""
-        if (name, place) not in self._slices:
+        if (name, point) not in self._slices:
             definition = self.definition(name)
             needed = list[ProgramPoint]()
             result = None
-            if definition is not None and self._collect(definition, place, needed):
-                result = self._build_slice(needed, place, name)
-            self._slices[name, place] = result
-        return self._slices[name, place]
+            if definition is not None and self._collect(definition, point, needed):
+                result = self._build_slice(needed, point, name)
+            self._slices[name, point] = result
+        return self._slices[name, point]
 
     def _collect(self, point: ProgramPoint, target: ProgramPoint, needed: list[ProgramPoint]) -> bool:
         """Collect what computes an instruction's results from registers at ``target``; return whether that is
@@ -128,6 +128,7 @@ class Slices:
         # All inputs must be available at the target, and the instruction must be movable there.
         if len(needed) >= _LONGEST or i.guard is not None or not self.is_pure(i) or not self.dominates(target, point):
             return False
+        # Each input is either unchanged since the target, or its own computation is moved as well.
         for name in self.ops[i.opcode].read(i):
             if name not in self.flow.registers and not self.is_thread_constant(name):
                 return False
@@ -138,7 +139,7 @@ class Slices:
         needed.append(point)
         return True
 
-    def _build_slice(self, needed: list[ProgramPoint], place: ProgramPoint, name: str) -> Slice:
+    def _build_slice(self, needed: list[ProgramPoint], target: ProgramPoint, name: str) -> Slice:
         """Return the instructions of a slice with results in registers of their own."""
         instructions = []
         kinds = dict[str, str]()
@@ -148,7 +149,7 @@ class Slices:
             count = self.ops[i.opcode].results
             sources: dict[str, str] = {}
             for operand in self.ops[i.opcode].read(i):
-                source = None if self._is_unchanged(operand, place, point) else self.writer(operand, point)
+                source = None if self._is_unchanged(operand, target, point) else self.writer(operand, point)
                 if source is not None:
                     sources[operand] = _slice_register(operand, source)
             results = {result: _slice_register(result, point) for result in self.ops[i.opcode].written(i)}
@@ -161,17 +162,17 @@ class Slices:
             new = results.get(name, new)
         return Slice(tuple(instructions), new, kinds)
 
-    def _is_unchanged(self, name: str, place: ProgramPoint, reader: ProgramPoint) -> bool:
+    def _is_unchanged(self, name: str, point: ProgramPoint, reader: ProgramPoint) -> bool:
         """Return whether a register has the same value at an instruction and at a later one that it dominates."""
-        places = self.definitions.get(name, ())
-        if place.block == reader.block:
-            return not any(p.block == place.block and place.position <= p.position < reader.position for p in places)
-        between = self._blocks_between(place.block, reader.block)
+        points = self.definitions.get(name, ())
+        if point.block == reader.block:
+            return not any(p.block == point.block and point.position <= p.position < reader.position for p in points)
+        between = self._blocks_between(point.block, reader.block)
         return not any(
             definition_elsewhere.block in between
-            or (definition_elsewhere.block == place.block and definition_elsewhere.position >= place.position)
+            or (definition_elsewhere.block == point.block and definition_elsewhere.position >= point.position)
             or (definition_elsewhere.block == reader.block and definition_elsewhere.position < reader.position)
-            for definition_elsewhere in places
+            for definition_elsewhere in points
         )
 
     def _blocks_between(self, first: int, last: int) -> frozenset[int]:

@@ -27,6 +27,7 @@ def assign_slots(flow: Flow, start: int) -> tuple[dict[str, int], int]:
         name for block in flow.blocks for name in {name for names in block.operand_names for name in names}
     )
     long_lived = {name for name, count in blocks.items() if count > 1}.union(*(block.live_in for block in flow.blocks))
+    # Sorted, because a set of strings has another order in each process.
     for name in [CARRY.name, *sorted(long_lived & flow.registers.keys())]:
         slots[name] = end
         end += _bytes(flow.registers[name])
@@ -49,7 +50,7 @@ def _assign_block_slots(flow: Flow, block: Block, slots: dict[str, int], end: in
                     free_slots.append(end)
                     end += size
                 assigned[name] = free_slots.pop()
-        for name in set(names):
+        for name in dict.fromkeys(names):
             if last_use[name] == position:
                 free[_bytes(flow.registers[name])].append(assigned[name])
     slots |= assigned

@@ -72,7 +72,7 @@ class Vectors:
     def store_field(self, base: ir.Value, record: np.dtype[np.void], name: str, value: ir.Value) -> None:
         self.b.store(value, self.at(base, field_offset(record, name)))
 
-    def room(self, kind: ir.Type) -> ir.Value:
+    def alloca(self, kind: ir.Type) -> ir.Value:
         """Allocate stack space in the entry block: an alloca in a loop would fill the stack."""
         with self.b.goto_entry_block():
             return self.b.alloca(kind)

@@ -57,9 +57,9 @@ class Lowering(Shared):
     """
 
     def __init__(
-        self, module: Module, kernel: Function, ops: Ops, target: Target, recall: ShapeLookup = emit_uncached
+        self, module: Module, kernel: Function, ops: Ops, target: Target, lookup: ShapeLookup = emit_uncached
     ) -> None:
-        super().__init__(module, kernel, flow.analyze(module, kernel, ops, module.target or target.name), ops, recall)
+        super().__init__(module, kernel, flow.analyze(module, kernel, ops, module.target or target.name), ops, lookup)
         self.after_barriers = flow.reachable(
             self.flow.blocks, [n for n, block in enumerate(self.flow.blocks) if is_barrier(block.instructions[0])]
         )

@@ -1,7 +1,4 @@
-"""Compile native functions to LLVM IR.
-
-Longer than 300 lines because statements and expressions of a function are one visitor. One file has it.
-"""
+"""Compile native functions to LLVM IR."""
 
 from __future__ import annotations
 
@@ -149,6 +146,7 @@ class _Compiler(ast.NodeVisitor):
 
     def visit_Assign(self, node: ast.Assign) -> None:
         (target,) = node.targets
+        # All values are computed before any is assigned, as in Python.
         if isinstance(target, ast.Tuple):
             assert isinstance(node.value, ast.Tuple)
             values = [self._value(item) for item in node.value.elts]
@@ -192,6 +190,7 @@ class _Compiler(ast.NodeVisitor):
         self._loop(lambda: self.b.icmp_signed("<", self._get(name), stop), node.body, advance)
 
     def _loop(self, test: Callable[[], Value], body: list[ast.stmt], advance: Callable[[], None]) -> None:
+        # The test is evaluated in a block of its own, because it may contain short circuits.
         head, inside, after = (self.function.append_basic_block() for _ in range(3))
         self.b.branch(head)
         self.b.position_at_end(head)
@@ -206,6 +205,7 @@ class _Compiler(ast.NodeVisitor):
     # Variables and records
 
     def _set(self, name: str, value: Value) -> None:
+        # All allocas are in the entry block, where LLVM promotes them to registers (mem2reg).
         if name not in self.variables:
             with self.b.goto_entry_block():
                 self.variables[name] = self.b.alloca(I64, name=name)
@@ -272,6 +272,7 @@ class _Compiler(ast.NodeVisitor):
         if kind.width == 64:
             return value
         assert isinstance(node.value, ast.Name)
+        # A field narrower than 64 bits is extended by the sign of its numpy dtype.
         unsigned = field_of(self.views[node.value.id], node.attr)[0].kind == "u"
         return self.b.zext(value, I64) if unsigned else self.b.sext(value, I64)
 
@@ -311,6 +312,7 @@ class _Compiler(ast.NodeVisitor):
         remaining = items[1:]
         if not remaining:
             return first
+        # The second operand is in a block of its own; the phi takes the constant on the edge that skips it.
         start = self.b.block
         following = self.function.append_basic_block()
         after = self.function.append_basic_block()

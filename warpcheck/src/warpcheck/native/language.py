@@ -150,6 +150,7 @@ class View:
     size: ClassVar[int]  # of the record, in bytes
     address: int
 
+    # In Python, attributes read and write memory through ctypes; in machine code they become loads and stores.
     def __init_subclass__(cls) -> None:
         cls.size = cls.record.itemsize
 

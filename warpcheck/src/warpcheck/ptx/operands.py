@@ -43,7 +43,7 @@ class _Operands:
     def __init__(self, text: str, name: Callable[[str], Register | Symbol]) -> None:
         self.tokens = [(match.lastgroup or "", match[match.lastgroup or 0]) for match in _TOKEN.finditer(text.rstrip())]
         self.name = name
-        self.at = 0
+        self.position = 0
         self.depth = 0
 
     def list(self, end: str = "") -> tuple[Operand, ...]:
@@ -51,6 +51,7 @@ class _Operands:
         items: list[Operand] = []
         while items or self._peek() != end:
             items.append(self._operand())
+            # Two results: p|q.
             if self._peek() == "|":
                 self._take()
                 items[-1] = Group((items[-1], self._operand()))
@@ -121,22 +122,23 @@ class _Operands:
         return offset
 
     def _peek(self) -> str:
-        return self.tokens[self.at][1] if self.at < len(self.tokens) else ""
+        return self.tokens[self.position][1] if self.position < len(self.tokens) else ""
 
     def _take(self) -> tuple[str, str]:
-        if self.at == len(self.tokens):
+        if self.position == len(self.tokens):
             raise PtxSyntaxError("an operand is missing")
-        self.at += 1
-        return self.tokens[self.at - 1]
+        self.position += 1
+        return self.tokens[self.position - 1]
 
     def _expect(self, mark: str) -> None:
         token = self._peek()
         if token != mark:
             raise PtxSyntaxError(f"{token!r} where {mark!r} should be" if token else f"{mark!r} is missing")
-        self.at += 1
+        self.position += 1
 
 
 def _constant(kind: str, token: str) -> Immediate:
+    # 0f and 0d are the bits of a float in hexadecimal.
     if kind == "float":
         return Immediate(int(token[2:], 16), 32 if token[1] in "fF" else 64)
     if kind == "decimal":

@@ -23,6 +23,7 @@ def unread(kernel: Function) -> list[frozenset[int]]:
                     )
                     size = parts * SIZES[instruction.modifiers[-1]]
                     unread_bytes[name] -= set(range(start + offset, start + offset + size))
+                # Its address is taken, so any byte may be read through a pointer.
                 case Address(Symbol(name)) | Symbol(name) if name in unread_bytes:
                     unread_bytes[name].clear()
     return [frozenset(unread_bytes[parameter.name]) for parameter in kernel.params]

@@ -73,7 +73,7 @@ Operand = Register | Not | Immediate | Symbol | Address | Group
 class Instruction:
     """One instruction, ``@guard opcode.modifiers operands``, with its source line and its own line.
 
-    ``at`` is its line in the PTX text, from 1 on; 0 for an instruction that is in no text.
+    ``ptx_line`` is its line in the PTX text, from 1 on; 0 for an instruction that is in no text.
     """
 
     opcode: str
@@ -81,7 +81,7 @@ class Instruction:
     operands: tuple[Operand, ...]
     guard: Register | Not | None = None
     line: int = 0
-    at: int = field(default=0, compare=False)
+    ptx_line: int = field(default=0, compare=False)
 
     @property
     def name(self) -> str:

@@ -17,7 +17,7 @@ from warpcheck.runtime.meeting import BARRIERS
 from warpcheck.runtime.proxies import FENCE_HEADER_BYTES
 from warpcheck.runtime.records import BARRIER, COPY, CTA, MBARRIER, READ, WARP, field_offset
 from warpcheck.runtime.spaces import RANK
-from warpcheck.runtime.warpgroup import ROOM
+from warpcheck.runtime.warpgroup import PRODUCTS_BYTES
 
 __all__ = ["Cta", "cluster_of"]
 
@@ -55,7 +55,9 @@ class Cta(Records):
         self.warps = self._make_warps(block, threads, count, stride)
         self.set(warp_count=count, warp_stride=stride)
         uses_wgmma = any(check.function == "wgmma_operand" for check in lowered.checks)
-        self.point(operand_reads=np.zeros(count * READS * uses_wgmma, READ), products=aligned(ROOM * uses_wgmma))
+        self.point(
+            operand_reads=np.zeros(count * READS * uses_wgmma, READ), products=aligned(PRODUCTS_BYTES * uses_wgmma)
+        )
         uses_cp_async = any(check.function == "copy_async" for check in lowered.checks)
         clocks = {name: np.zeros((WARPS, WARPS), np.int64) for name in ("vc_released", "vc_observed")}
         known = np.zeros((size, WARPS, WARPS), np.int64)

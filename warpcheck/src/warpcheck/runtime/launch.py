@@ -142,11 +142,11 @@ class Grid(Records):
             site.sass_access.strategy for site in self.lowered.sites
         ]
         self.counts["is_cp_async"][: len(self.lowered.sites)] = [site.is_copy for site in self.lowered.sites]
-        served = {number: site.sass_access for number, site in enumerate(self.lowered.sites) if site.sass_access.group}
-        groups = {access.group: access.chunks for access in served.values()}
+        merged = {number: site.sass_access for number, site in enumerate(self.lowered.sites) if site.sass_access.group}
+        groups = {access.group: access.chunks for access in merged.values()}
         starts = dict(zip(groups, accumulate(groups.values(), initial=0), strict=False))
         self.chunks = np.full(sum(groups.values()), -1, CHUNK)
-        for number, access in served.items():
+        for number, access in merged.items():
             row = self.counts[number]
             row["width"] = access.bytes
             row["chunk_mask"] = access.chunks - 1

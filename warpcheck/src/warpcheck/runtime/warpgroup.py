@@ -22,13 +22,13 @@ from warpcheck.runtime.records import CountsRecord, CtaRecord, LaunchRecord, Rea
 from warpcheck.runtime.states import UNREADABLE_BITS
 from warpcheck.runtime.suspects import NO_FENCE, RACE, UNINITIALIZED, defer_fault
 
-__all__ = ["CHUNKS", "FACTORS", "ROOM", "hazard", "wgmma_commit", "wgmma_operand", "wgmma_wait"]
+__all__ = ["CHUNKS", "FACTORS", "PRODUCTS_BYTES", "hazard", "wgmma_commit", "wgmma_operand", "wgmma_wait"]
 
 DESCRIPTOR = FAULT_KINDS.index(FaultKind.DESCRIPTOR)
 RESERVED = 0xC000 | 0xC000 << 16 | 0x1C000 << 32 | 0x3FF << 52  # bits of a descriptor that mean nothing
 CHUNKS = 1 << 12
 FACTORS = 1 << 13
-ROOM = 12 << 10
+PRODUCTS_BYTES = 12 << 10
 """Offsets in the scratch memory for products: the addresses of A's chunks are at 0, of B's at CHUNKS, A as numbers
 at FACTORS. ROOM is its size in bytes.
 """
