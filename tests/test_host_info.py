@@ -188,5 +188,6 @@ def test_the_dev_container_is_built_from_the_dockerfile() -> None:
     assert f"USER {declared['remoteUser']}" in lines
     venv = next(line.partition("=")[2] for line in lines if line.startswith("ENV VIRTUAL_ENV="))
     assert declared["customizations"]["vscode"]["settings"]["python.defaultInterpreterPath"] == f"{venv}/bin/python"
-    assert declared["remoteEnv"]["PYTHONPATH"] == "${containerWorkspaceFolder}/src"
+    sources = ["${containerWorkspaceFolder}/src", "${containerWorkspaceFolder}/warpcheck/src"]
+    assert declared["remoteEnv"]["PYTHONPATH"].split(":") == sources
     assert "ENV PATH=$VIRTUAL_ENV/bin:$PATH" in lines
