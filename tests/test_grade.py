@@ -220,7 +220,7 @@ def test_compiling_has_a_time_budget_of_its_own(
 ) -> None:
     monkeypatch.setattr(runner, "CASE_SECONDS", 4.0)
     report = grade_text(
-        "import time\nfrom contextlib import nullcontext\nfrom kernelpath import lanes\n"
+        "import time\nfrom contextlib import nullcontext\nfrom warpcheck import frontends\n"
         f"def double(x):\n    if len(x) == 1:\n        with {within}:\n            time.sleep(5)\n    return 2 * x\n"
     )
     assert report.verdict == verdict

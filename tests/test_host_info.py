@@ -83,7 +83,7 @@ def test_the_first_windows_subsystem_is_not_linux(tmp_path: Path) -> None:
 def test_a_gpu_may_be_kept_outside(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, files: dict[str, str], card: bool, detail: str, remedy: str
 ) -> None:
-    monkeypatch.setattr(doctor, "_nvidia_card", lambda: card)
+    monkeypatch.setattr(doctor, "_has_nvidia_gpu", lambda: card)
     monkeypatch.setattr(gpu, "driver", lambda: "unknown")
     found = doctor._no_gpu("13.0", place(tmp_path, files))
     assert (found.detail, found.remedy) == (detail, remedy)
@@ -188,5 +188,6 @@ def test_the_dev_container_is_built_from_the_dockerfile() -> None:
     assert f"USER {declared['remoteUser']}" in lines
     venv = next(line.partition("=")[2] for line in lines if line.startswith("ENV VIRTUAL_ENV="))
     assert declared["customizations"]["vscode"]["settings"]["python.defaultInterpreterPath"] == f"{venv}/bin/python"
-    assert declared["remoteEnv"]["PYTHONPATH"] == "${containerWorkspaceFolder}/src"
+    sources = ["${containerWorkspaceFolder}/src", "${containerWorkspaceFolder}/warpcheck/src"]
+    assert declared["remoteEnv"]["PYTHONPATH"].split(":") == sources
     assert "ENV PATH=$VIRTUAL_ENV/bin:$PATH" in lines

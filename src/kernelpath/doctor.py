@@ -20,6 +20,7 @@ from kernelpath.device import gpu
 from kernelpath.files import cache_root
 from kernelpath.host_info import HostInfo
 from kernelpath.work import landlock, seccomp
+from warpcheck import cache as compiled
 from warpcheck.frontends import Unavailable
 from warpcheck.hooks import Changed
 
@@ -205,18 +206,19 @@ def headers() -> Diagnosis:
 
 
 def cache() -> Diagnosis:
-    """Return a diagnosis of the folder of compiled kernels: its size, and whether it can be written."""
-    folder = cache_root()
-    private = folder / "submissions"
+    """Return a diagnosis of the folders of compiled kernels and of submissions: their sizes, and write access."""
+    folder = compiled.cache_root()
+    private = cache_root() / "submissions"
     size = _size(folder)
     submissions_size = _size(private)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        detail = f"{folder}: {error.strerror}; nothing is cached, so every kernel is compiled again"
-        return Diagnosis("kernel cache", False, detail, "export KERNELPATH_CACHE=/a/folder/you/can/write")
+    for needed in (folder, cache_root()):
+        try:
+            needed.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=needed):
+                pass
+        except OSError as error:
+            detail = f"{needed}: {error.strerror}; nothing is cached, so every kernel is compiled again"
+            return Diagnosis("kernel cache", False, detail, "export KERNELPATH_CACHE=/a/folder/you/can/write")
     with contextlib.suppress(FileNotFoundError):
         submissions = {name.partition("-")[0] for name in os.listdir(private)}
         count = words.count(len(submissions - {"removed"}), "submission")

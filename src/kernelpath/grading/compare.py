@@ -150,6 +150,7 @@ def check_outputs(
         magnitudes: See Problem.magnitudes. It is called only if an output is not within rtol and atol.
     """
     if len(names) < len(outputs):
+        # Some exercises return several tensors for each name: they are numbered.
         outputs_per_name, remainder = divmod(len(outputs), len(names))
         names = [f"{name}[{index}]" for name in names for index in range(outputs_per_name)]
         if remainder or outputs_per_name == len(outputs):
@@ -198,6 +199,7 @@ def _check_values(output: _Output) -> Finding | None:
     wrong, values, truth = output.wrong, output.values, output.truth
     if not bool(wrong.any()):
         return None
+    # An element that still holds the poison was never written, which explains more than a wrong value does.
     poisoned = wrong & is_poison(values)
     if bool(poisoned.any()):
         cause = f"{_describe_count(poisoned)} of {output.description} were never written, {describe_location(poisoned)}"
@@ -264,6 +266,7 @@ def _common_factor(
     wrong: torch.Tensor, output: torch.Tensor, truth: torch.Tensor, tolerance: Mapping[str, Tolerance]
 ) -> float | None:
     """Return the factor by which a whole output is too large or too small, where nothing else is wrong with it."""
+    # The ratio of small values is mostly rounding error, so only large ones determine the factor.
     large = wrong & (truth.abs() > 0.1 * root_mean_square(truth)) & torch.isfinite(truth)
     if not truth.is_floating_point() or int(large.sum()) < _MIN_WRONG:
         return None
@@ -381,6 +384,7 @@ def is_poison(output: torch.Tensor) -> torch.Tensor:
     size = output.element_size()
     if size == 1:
         return torch.zeros_like(output, dtype=torch.bool)
+    # The pattern has two bytes, so an element of more bytes holds it several times.
     halves = output.contiguous().view(-1).view(torch.int16).view(-1, size // 2)
     return (halves == POISON).all(1).view(output.shape)
 

@@ -39,6 +39,7 @@ def describe_pattern(failed: Sequence[Case], passed: Sequence[Case]) -> str:
         [text for name, wrong, right in columns if (text := _value_pattern(name, wrong, right))],
     ]
     sizes = [(name, wrong, right) for name, wrong, right in columns if _all_of_type(int, wrong + right)]
+    # With `choices` ways to pick the failing cases, each condition that is tried holds by coincidence in one of them.
     choices = math.comb(len(failed) + len(passed), len(failed))
     if sizes and _CONDITIONS * len(sizes) <= _COINCIDENCE * choices:
         kinds.append([text for name, wrong, right in sizes for text in _size_patterns(name, wrong, right)])

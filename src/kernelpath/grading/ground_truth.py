@@ -39,6 +39,7 @@ def generate_cases(exercise: Exercise, seed: int) -> list[Case]:
     rng = random.Random(derive_seed(seed, "sizes"))
     case = dict(exercise.largest)
     for name in exercise.vary:
+        # At least 1: half of a size of 1 would be an empty tensor.
         case[name] = rng.randint(max(1, case[name] // 2), case[name])
     return [case]
 
@@ -121,6 +122,7 @@ def decode_tensors(
     """Return several tensors of one dtype as views of one tensor, with one transfer. Raises InvalidTensor."""
     torch_dtype = getattr(torch, dtype, None)
     for shape, content in zip(shapes, contents, strict=True):
+        # torch supports 64 dimensions. The shape comes from a process that is not trusted.
         if not isinstance(torch_dtype, torch.dtype) or len(shape) > 64 or min(shape, default=0) < 0:
             raise InvalidTensor(dtype)
         if math.prod(shape) * torch_dtype.itemsize != len(content):

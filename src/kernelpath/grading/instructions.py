@@ -59,6 +59,7 @@ def check_integer_instructions(lines: Sequence[LineInstructions], limit: float, 
     executed = sum(line.integer for line in lines)
     if executed <= limit * elements:
         return None
+    # Line 0 stands for instructions without a line, which a learner cannot look up.
     worst = max(lines, key=lambda line: (line.line > 0, line.integer))
     cause = (
         f"{executed / elements:.3g} integer instructions per element, at most {limit:.3g} are allowed;"

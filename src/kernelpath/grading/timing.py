@@ -55,6 +55,7 @@ def paired_ratio(baseline: Sequence[float], submission: Sequence[float], confide
     confidence = 1 - (1 - CONFIDENCE) / len(LOOKS) if confidence is None else confidence
     ratios = sorted(slow / fast for slow, fast in zip(baseline, submission, strict=True))
     rank = _rank(len(ratios), confidence)
+    # The interval runs from the rank-th least to the rank-th greatest ratio.
     middle = (ratios[(len(ratios) - 1) // 2] + ratios[len(ratios) // 2]) / 2
     return Interval(middle, ratios[rank] / (1 + RESOLUTION), ratios[-1 - rank] * (1 + RESOLUTION))
 
@@ -66,6 +67,8 @@ def _rank(count: int, confidence: float) -> int:
     """
     tail = 0.0
     rank = -1
+    # Each ratio is below the true median with probability 1/2. So the number of ratios below it is binomial, and the
+    # interval misses the median with twice the probability of its lower tail.
     for successes in range(count // 2):
         tail += math.comb(count, successes) / 2**count
         if 2 * tail > 1 - confidence:

@@ -72,6 +72,7 @@ def restrict_process(
         The version of Landlock that holds the process; 0 for none.
     """
     import_folders = [Path(entry).resolve() for entry in sys.path if entry]
+    # An import path that contains the checkout is left out: the solutions are below it.
     installed: list[str | Path] = [
         sys.prefix,
         sys.base_prefix,

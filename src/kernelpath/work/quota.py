@@ -165,6 +165,7 @@ def kill_trees(pids: Iterable[int]) -> None:
     """
     stopped: set[int] = set()
     roots = set(pids)
+    # A process may fork before its SIGSTOP arrives, so the descendants are listed until no new one appears.
     while running := roots.union(*map(descendants, roots)) - stopped:
         for pid in running:
             _signal(pid, signal.SIGSTOP)

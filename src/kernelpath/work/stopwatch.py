@@ -111,12 +111,15 @@ class Stopwatch:
         """
         self._synchronize()
         self._flush()
+        # The device spins while the host launches, so that the launches are already queued when the clock starts.
         self._sleep(int(self._spin * self._cycles_per_second))
         self._call("cuEventRecord", self._start, 0)
+        # All streams of the context wait for the start, including streams that the submission makes itself.
         self._call("cuCtxWaitEvent", self._context, self._start)
         host_start = self._clock()
         output = call()
         host_seconds = self._clock() - host_start
+        # The end event comes after the work of all streams: it waits for an event that joins them.
         self._call("cuCtxRecordEvent", self._context, self._joined)
         self._call("cuStreamWaitEvent", 0, self._joined, 0)
         self._call("cuEventRecord", self._end, 0)

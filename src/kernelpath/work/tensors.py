@@ -35,6 +35,7 @@ def poison_numpy() -> None:
 
     An array larger than SMALL comes from the system, as zeros, and stays as it is.
     """
+    # Without this, numpy.empty may return the freed memory of a right result.
     for name in ("empty", "empty_like"):
         setattr(np, name, _poisoning(getattr(np, name)))
 
@@ -114,10 +115,11 @@ def fingerprints(tensors: Sequence[torch.Tensor]) -> list[list[int]]:
     batches = _batches([raw_bytes(tensor) for tensor in tensors])
     if not batches:
         return []
+    # A batch of one tensor gives its two sums at once. Otherwise each column has the sums of one row of words.
     sums = [_weighted(batch[0]) if len(batch) == 1 else _weighted_rows(batch) for batch in batches]
-    both = torch.cat([batch_sums.to(sums[0].device) for batch_sums in sums], 1).cpu().numpy()
-    rows = [1 if len(batch) == 1 else -(-raw.numel() // _ROW) for batch in batches for raw in batch]
-    pieces = np.split(both, np.cumsum(rows)[:-1], 1)
+    columns = torch.cat([batch_sums.to(sums[0].device) for batch_sums in sums], 1).cpu().numpy()
+    columns_per_tensor = [1 if len(batch) == 1 else -(-raw.numel() // _ROW) for batch in batches for raw in batch]
+    pieces = np.split(columns, np.cumsum(columns_per_tensor)[:-1], 1)
     return [[int(first.sum()), int((second * np.arange(1, len(second) + 1)).sum())] for first, second in pieces]
 
 
@@ -139,8 +141,11 @@ def _weighted(raw: torch.Tensor) -> torch.Tensor:
     if tail := -raw.numel() % _ROW:
         raw = torch.nn.functional.pad(raw, (0, tail))
     words = raw.view(torch.int32).view(-1, _ROW // 4)
-    both = words.sum(0, dtype=torch.int64), words.sum(1, dtype=torch.int64)
-    return torch.stack([(sums * torch.arange(1, sums.numel() + 1, device=sums.device)).sum() for sums in both])[:, None]
+    column_sums = words.sum(0, dtype=torch.int64)
+    row_sums = words.sum(1, dtype=torch.int64)
+    return torch.stack(
+        [(sums * torch.arange(1, sums.numel() + 1, device=sums.device)).sum() for sums in (column_sums, row_sums)]
+    )[:, None]
 
 
 def _weighted_rows(raws: Sequence[torch.Tensor]) -> torch.Tensor:
