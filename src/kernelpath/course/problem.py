@@ -37,9 +37,9 @@ BEYOND_A_BLOCK = 65_536
 """An extent that no thread block covers with registers: 64 elements for each of 1,024 threads."""
 
 ANY_FINITE = (-2.99e38, 2.99e38)
-"""The domain of "finite values of any size", but for the last bits: float32 and bfloat16 end at 3.4e38.
+"""The domain of "finite values of any size", except for the last bits: float32 and bfloat16 end at 3.4e38.
 
-Rounded to bfloat16, too, it lies within 3e38: many right kernels begin a maximum at -3e38f.
+Rounded to bfloat16, too, it stays within 3e38: many right kernels begin a maximum at -3e38f.
 """
 
 
@@ -50,15 +50,15 @@ def arguments(case: Case) -> str:
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far an output may be from the float64 reference:
+    """The permitted error of an output relative to the float64 reference:
 
         |out - ref| <= rtol * |ref| + max(atol * rms(ref), mtol * magnitude)
 
-    `rtol` covers what is rounded relative to the result, such as the conversion to the dtype of the output. `atol` is
-    in units of the reference's root mean square, so that no tolerance admits an output of zeros. `mtol` is in units of
-    `Problem.magnitudes`, element by element: where terms cancel, a right result is off by a multiple of the unit
-    roundoff of its terms, however small the result is (Higham, Accuracy and Stability of Numerical Algorithms, 4.2).
-    Calibrate all of them so that the same computation in the next lower precision fails.
+    `rtol` covers rounding relative to the result, such as the conversion to the dtype of the output. `atol` is in units
+    of the reference's root mean square, so that no tolerance admits an output of zeros. `mtol` is in units of
+    `Problem.magnitudes`, element by element: if terms cancel, a right result is off by a multiple of the unit roundoff
+    of its terms, however small the result is (Higham, Accuracy and Stability of Numerical Algorithms, 4.2). Calibrate
+    all of them so that the same computation in the next lower precision fails.
     """
 
     rtol: float
@@ -73,8 +73,10 @@ class Tolerance:
 
 
 EXACT = Tolerance(0.0, 0.0)
-"""For integers, copies and permutations. A reference that only moves values returns them in their own dtype; then bits
-are compared: the sign of a zero, the payload of a NaN. One that computes returns float64, and any NaN is one.
+"""The tolerance for integers, copies and permutations.
+
+A reference that only moves values returns them in their own dtype. Then bits are compared: the sign of a zero, the
+payload of a NaN. A reference that computes returns float64, and any NaN equals any other.
 """
 
 
