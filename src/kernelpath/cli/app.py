@@ -89,6 +89,7 @@ def _status(arguments: Sequence[str] | None) -> int:
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
     except BrokenPipeError:
+        # Otherwise Python reports at exit that it cannot flush stdout.
         sys.stderr.close()
         return PASSED
     except OSError as error:

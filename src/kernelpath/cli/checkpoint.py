@@ -99,6 +99,7 @@ def checkpoint(
         view.step(out, _next_step(result, answers, command))
         return NOT_YET
     _write_certificate(result, exam, out_folder or progress.folder(exam.root))
+    # Marks do not change the score, so they may follow after the certificate.
     unmarked = result.written and not result.marked_by
     view.step(out, f"{command} --mark, then {command} for a certificate with your marks" if unmarked else "kp next")
     return PASSED
@@ -217,6 +218,7 @@ def _ask_questions(answers: Sheet, questions: Sequence[ExamQuestion], command: s
     for position, question in enumerate(questions, start=1):
         show.print_question(out, question, f"question {position} of {len(questions)}")
 
+        # The default binds this question: a closure would see the last one of the loop.
         def validate(text: str, question: ExamQuestion = question) -> str:
             if text and not question.understands(text):
                 raise click.BadParameter(f"type {question.expected_format}")
@@ -248,6 +250,7 @@ def _mark_answers(answers: Sheet, ask: bool, command: str) -> int:
         for criterion in prompt.rubric:
             out.print(f"  0 to {criterion.points}: {criterion.text}")
 
+            # The default binds this maximum, as above.
             def validate(text: str, maximum: int = criterion.points) -> str:
                 if not (text.isdecimal() and int(text) <= maximum):
                     raise click.BadParameter(f"type a number from 0 to {maximum}")

@@ -135,6 +135,7 @@ class _DeviceRecorder:
         self.device: OneDevice = "cpu"
 
     def __call__(self, device: Device, jobs: int | None) -> tuple[OneDevice, Executor]:
+        # The stars of an exercise depend on the device, which "auto" leaves open until now.
         self.device, executor = self._engine(device, jobs)
         return self.device, executor
 

@@ -148,6 +148,7 @@ def interruptible() -> Iterator[None]:
         interrupts.append(True)
         raise KeyboardInterrupt
 
+    # Remember the signal even if an import swallows the exception.
     signal.signal(signal.SIGINT, handle_interrupt)
     try:
         yield

@@ -37,6 +37,7 @@ def wait_for_saves(paths: Sequence[Path]) -> Iterator[None]:
 
 def _file_stamps(paths: Sequence[Path]) -> list[tuple[int, int]] | None:
     try:
+        # The size reveals a change within the resolution of the clock.
         return [(status.st_mtime_ns, status.st_size) for status in map(Path.stat, paths)]
     except FileNotFoundError:
         return None

@@ -37,9 +37,9 @@ BEYOND_A_BLOCK = 65_536
 """An extent that no thread block covers with registers: 64 elements for each of 1,024 threads."""
 
 ANY_FINITE = (-2.99e38, 2.99e38)
-"""The domain of "finite values of any size", but for the last bits: float32 and bfloat16 end at 3.4e38.
+"""The domain of "finite values of any size", except for the last bits: float32 and bfloat16 end at 3.4e38.
 
-Rounded to bfloat16, too, it lies within 3e38: many right kernels begin a maximum at -3e38f.
+Rounded to bfloat16, too, it stays within 3e38: many right kernels begin a maximum at -3e38f.
 """
 
 
@@ -50,15 +50,15 @@ def arguments(case: Case) -> str:
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far an output may be from the float64 reference:
+    """The permitted error of an output relative to the float64 reference:
 
         |out - ref| <= rtol * |ref| + max(atol * rms(ref), mtol * magnitude)
 
-    `rtol` covers what is rounded relative to the result, such as the conversion to the dtype of the output. `atol` is
-    in units of the reference's root mean square, so that no tolerance admits an output of zeros. `mtol` is in units of
-    `Problem.magnitudes`, element by element: where terms cancel, a right result is off by a multiple of the unit
-    roundoff of its terms, however small the result is (Higham, Accuracy and Stability of Numerical Algorithms, 4.2).
-    Calibrate all of them so that the same computation in the next lower precision fails.
+    `rtol` covers rounding relative to the result, such as the conversion to the dtype of the output. `atol` is in units
+    of the reference's root mean square, so that no tolerance admits an output of zeros. `mtol` is in units of
+    `Problem.magnitudes`, element by element: if terms cancel, a right result is off by a multiple of the unit roundoff
+    of its terms, however small the result is (Higham, Accuracy and Stability of Numerical Algorithms, 4.2). Calibrate
+    all of them so that the same computation in the next lower precision fails.
     """
 
     rtol: float
@@ -73,55 +73,59 @@ class Tolerance:
 
 
 EXACT = Tolerance(0.0, 0.0)
-"""For integers, copies and permutations. A reference that only moves values returns them in their own dtype; then bits
-are compared: the sign of a zero, the payload of a NaN. One that computes returns float64, and any NaN is one.
+"""The tolerance for integers, copies and permutations.
+
+A reference that only moves values returns them in their own dtype. Then bits are compared: the sign of a zero, the
+payload of a NaN. A reference that computes returns float64, and any NaN equals any other.
 """
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One operator: what goes in, what must come out, and the least that it costs.
+    """One operator: its inputs, its required outputs, and its minimum cost.
 
     Attributes:
-        inputs: `inputs(rng, **case)` gives the arguments, drawn from the seeded `torch.Generator` rng, on its device.
-        cases: what is checked: 1, tile - 1, tile, tile + 1, a prime, non-contiguous where the operator accepts it.
-        limits: further cases, at the limits that the statement gives and past 65,535 rows, kept thin to be cheap.
-            How many bytes are moved is not limited there: what fits on the chip elsewhere may not fit here.
-        gpu_limits: as limits, but so much work for honest kernels that the PTX machine leaves them to a GPU.
-        extreme: `extreme(rng, *inputs)` gives drawn inputs, in place, the values that the operator must handle. Every
-            case is run with them, too. An operator that only moves values need not declare it: it gets
-            `draw.any_bits_`.
-        unordered: `unordered(rng, *inputs)` gives drawn inputs, in place, values whose sum depends on the order of the
-            additions in every precision. An operator needs it whose exercises promise the same bits; no value is
-            compared.
-        faults: by name, references with a fault that shows for extreme inputs alone; `kp dev check` holds that it does.
-        reference: `reference(*inputs)` gives the truth in float64, or exactly, as a tensor or a tuple of tensors. Where
-            the inputs are traces.TraceFile, it gives facts by name.
-        magnitudes: `magnitudes(*inputs)` gives, for each output, what the rounding errors of its elements are measured
-            against: the sum of the magnitudes of the terms, such as |x| + |y| for x + y, or, for a chain of operations,
+        inputs: `inputs(rng, **case)` returns the arguments, generated from the seeded `torch.Generator` rng, on its
+            device.
+        cases: The cases to check: 1, tile - 1, tile, tile + 1, a prime, non-contiguous if the operator accepts it.
+        limits: Further cases, at the limits of the statement and past 65,535 rows, kept thin to be cheap. Their traffic
+            is not
+            limited: what fits on the chip elsewhere may not fit here.
+        gpu_limits: Further cases at limits that need so much work of right kernels that only a GPU runs them.
+        extreme: `extreme(rng, *inputs)` sets, in place, values that the operator must handle. Every case is run with
+            them, too. An operator that only moves values gets `draw.any_bits_` by default.
+        unordered: `unordered(rng, *inputs)` sets, in place, values whose sum depends on the order of the additions in
+            every precision. Exercises that promise the same bits need it; no value is compared with the reference.
+        faults: References with a fault that only extreme inputs show, by name. `kp dev check` requires that they show
+            it.
+        reference: `reference(*inputs)` returns the right outputs in float64, or exactly, as a tensor or a tuple of
+            tensors. If the inputs are traces.TraceFile, it returns facts by name.
+        magnitudes: `magnitudes(*inputs)` returns, for each output, the scale of the rounding errors of its elements:
+            the sum of the magnitudes of the terms, such as |x| + |y| for x + y, or, for a chain of operations,
             `course.condition.sensitivity(reference)`. A tolerance with mtol needs it. It is computed only for outputs
             that are not within rtol and atol.
-        settled: `settled(expected, outputs)` gives the truth where the statement leaves a choice, from the outputs of
-            the reference and of the submission, or the same places of both. The reference of dropout keeps every
-            element; which ones a submission drops is its choice. `Exercise.check` judges the choice itself.
-        outputs: what the statement calls them, in their order. A reference may return only the first of them.
-        redistributed: `redistributed(rng, **case)` gives arguments as `inputs` does, of the same shapes, but with other
-            lengths of the same number and total, where lengths lie on the device: what a host reads of them, such as
-            the longest, differs then. None where `inputs` draws all that lies there.
-        in_place: `in_place(*inputs)` gives the inputs that the operator overwrites, in the order of the reference's
-            outputs, which they become. Nothing is returned then. None where the operator returns new tensors.
-        first_dtype: the dtype of the first output, where it is not that of the first input.
-        tolerance: by the name of the output's dtype, such as "bfloat16". The reason for the numbers stands beside them.
-        compulsory_bytes: `compulsory_bytes(**case)`, the inputs read once and the outputs written once.
-        flops: `flops(**case)`, arithmetic operations; with compulsory_bytes it gives the measured ceiling.
-        vary: names of case arguments that may take any size; a further case is drawn from them when graded.
-        must_reach: for an extent that the statement leaves open, the size that a case has to reach, where that is not
-            BEYOND_A_BLOCK: the limit that the statement gives, or less where each row takes a whole block and each case
-            has its price. `kp dev check` holds it for these extents and for those of `vary`; values are compared there.
-        domain: the least and the greatest value that the statement allows in the first input, where it tells them or
-            says "finite values of any size"; `extreme` draws values near both.
-        far: cases with tensors of a little more than 2**32 elements, where offsets need 64 bits; each matrix is as
-            large in one of them. They need no memory, as only a sample of the blocks is run. None where kernels are
+        settled: `settled(expected, outputs)` returns the right outputs if the statement leaves a choice, given the
+            outputs of the reference and of the submission, or the same places of both. The reference of dropout keeps
+            every element; a submission chooses which ones it drops. `Exercise.check` judges the choice itself.
+        outputs: The names of the outputs in the statement, in order. A reference may return only the first of them.
+        redistributed: `redistributed(rng, **case)` returns arguments like `inputs`, of the same shapes, but with other
+            lengths of the same number and total, if lengths are on the device. A value that a host computes from them,
+            such as the longest length, then differs. None if there are no such lengths.
+        in_place: `in_place(*inputs)` returns the inputs that the operator overwrites, in the order of the reference's
+            outputs. The operator then returns nothing. None if it returns new tensors.
+        first_dtype: The dtype of the first output, if it is not the first input's.
+        tolerance: The tolerance by the name of the output's dtype, such as "bfloat16", with the reason for the numbers
+            beside it.
+        compulsory_bytes: `compulsory_bytes(**case)`, the bytes of the inputs read once and the outputs written once.
+        flops: `flops(**case)`, arithmetic operations, which determine the measured ceiling with `compulsory_bytes`.
+        vary: The names of case arguments that may have any size. Grading generates a further case from them.
+        must_reach: The size that a case has to reach, for an extent without a bound in the statement, if it is not
+            BEYOND_A_BLOCK: the limit of the statement, or less if each row takes a whole block and cases are expensive.
+            `kp dev check` requires it for these extents and for those of `vary`; values are compared there.
+        domain: The least and the greatest value that the statement allows in the first input, if it names them or says
+            "finite values of any size". `extreme` generates values near both.
+        far: Cases with tensors of a little more than 2**32 elements, whose offsets need 64 bits; each matrix is that
+            large in one of them. They need no memory, as only a sample of the blocks is run. Empty if kernels are
             promised smaller sizes.
 
     Raises DeclarationError for a field that breaks a rule.

@@ -237,6 +237,7 @@ def load_entry(item: Item, exercise: Exercise) -> Callable[..., Any]:
 def run_in_fork(work: Callable[[], list[str]]) -> list[str]:
     """Run `work` in a process of its own, and return its result, or that the process was ended."""
     receiver, sender = multiprocessing.Pipe(duplex=False)
+    # fork, not spawn: the child inherits the generated inputs, which may be hundreds of megabytes.
     process = multiprocessing.get_context("fork").Process(target=_send_result, args=(sender, work))
     process.start()
     sender.close()

@@ -270,5 +270,6 @@ def lower_precision(tensor: torch.Tensor) -> torch.Tensor:
     bits = _SIGNIFICAND_BELOW.get(tensor.dtype)
     if bits is None:
         return tensor
+    # frexp and ldexp keep the exponent, so that a lower precision cannot overflow.
     significand, exponent = torch.frexp(tensor.double())
     return torch.ldexp(torch.round(significand * 2**bits) / 2**bits, exponent).to(tensor.dtype)

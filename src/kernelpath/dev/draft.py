@@ -59,6 +59,7 @@ def draft(
     texts = dict(_files(item, problem, operator, lane))
     if existing := [path for path in texts if path.exists()]:
         raise DraftError(f"{existing[0]} already exists; remove it or choose another name")
+    # Added after the check for existing files: the notebook of the week may exist.
     texts[_notebook(item)] = _add_cells(item)
     for path, text in texts.items():
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -95,6 +95,7 @@ def _setup(wheels: Sequence[str], items: Sequence[Item], extra_index: str) -> st
 
 
 def _add(archive: zipfile.ZipFile, name: str, content: str | bytes, executable: bool = False) -> None:
+    # A fixed date makes the zip reproducible.
     entry = zipfile.ZipInfo(name, _ZIP_EPOCH)
     entry.external_attr = (0o100755 if executable else 0o100644) << 16
     entry.compress_type = zipfile.ZIP_DEFLATED

@@ -248,6 +248,7 @@ def solutions_pass(item: Item) -> Iterator[str]:
 
     A solution that is still to be written is left to `nothing_is_left_to_write`.
     """
+    # A drafted solution cannot pass, and another invariant reports it.
     if any(True for path in item.files("solutions") for _ in _open_places(path)):
         return
     yield from _require_verdict(Verdict.PASSED, grade(item, item.solution, device="cpu"))

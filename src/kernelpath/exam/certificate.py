@@ -122,6 +122,7 @@ class Certificate:
     @property
     def digest(self) -> str:
         """Return the SHA-256 digest of the contents, which any change of them changes."""
+        # The digest must not depend on the order of fields, which a later version may change.
         ordered = json.dumps(json.loads(encode(self)), sort_keys=True)
         return hashlib.sha256(ordered.encode()).hexdigest()
 

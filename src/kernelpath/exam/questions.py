@@ -81,6 +81,7 @@ class NumericAnswer:
         return any(self._matches(number * factor) for factor in factors)
 
     def _matches(self, number: float) -> bool:
+        # Even an exact answer needs room for the rounding of a float.
         return abs(number - self.correct) <= max(self.tolerance, 1e-9) * abs(self.correct)
 
 
@@ -203,6 +204,7 @@ class Paper:
 
     @cached_property
     def variant(self) -> DeliverableVariant:
+        # The label "twist" is part of the seed: with another label, learners would get other variants.
         return random.Random(derive_seed(self.seed, "twist")).choice(self.exam.checkpoint.variants)
 
     @property
@@ -244,6 +246,7 @@ class Paper:
         notebook = next((item.notebook for item in self.exam.items if item.week == template.week), None)
         notebook_path = str(notebook.relative_to(self.exam.root)) if notebook else ""
         choices = list(question.choices)
+        # Each learner has the choices in an order of their own, so letters cannot be passed on.
         random.Random(seed).shuffle(choices)
         answer: AnswerKey
         if isinstance(question.answer, str):

@@ -243,6 +243,7 @@ def format_picture(picture: Picture) -> str:
 
 def _summarize_accesses(launch: simt.Launch) -> Picture:
     sums: dict[tuple[bool, str, str], list[int]] = defaultdict(lambda: [0, 0])
+    # A row of a picture has all accesses to one buffer, whatever lines they are in.
     for access in by_access(launch.accesses):
         total = sums[access.shared, access.buffer, _VERBS[access.access]]
         total[0] += access.requests
@@ -280,6 +281,7 @@ def _parse_launch(path: Path, first: str) -> _LaunchConfig:
 def _aligned_range(count: int, dtype: type[np.generic]) -> npt.NDArray[np.generic]:
     """Return 1, 2, 3 …, aligned to 256 bytes as cudaMalloc aligns device memory."""
     memory = np.zeros(4 * count + 256, np.uint8)
+    # Allocate 256 bytes more than needed, and start at the first aligned byte.
     start = -memory.ctypes.data % 256
     values = memory[start : start + 4 * count].view(dtype)
     values[:] = np.arange(1, count + 1)

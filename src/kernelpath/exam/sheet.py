@@ -71,6 +71,7 @@ class Sheet:
             self._document = tomlkit.parse(text)
         except Unreadable as error:
             raise ExamError(f"{error}; a sheet is text of a few pages") from error
+        # tomlkit reports some invalid input by other exceptions, such as deep nesting by RecursionError.
         except (tomlkit.exceptions.TOMLKitError, UnicodeDecodeError, ValueError, RecursionError) as error:
             raise ExamError(f"{self.path} cannot be read ({error}); fix it, or remove it to start over") from error
         number = self._document.get("checkpoint")
