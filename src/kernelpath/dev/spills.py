@@ -19,7 +19,8 @@ from kernelpath.course.registry import Item
 from kernelpath.course.spec import Exercise
 from kernelpath.dev import cards
 from kernelpath.grading import devices
-from warpcheck import backend, placement_runs, simulated_gpu
+from kernelpath.grading.ground_truth import placement_runs
+from warpcheck import backend, simulated_gpu
 from warpcheck.assembler import assembled
 from warpcheck.target import Target
 
