@@ -44,7 +44,7 @@ def test_a_kernel_that_only_writes_at_the_fill_rate_is_not_too_fast() -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
 def test_ceilings_are_those_of_one_machine(dtype: str) -> None:
-    found = ceilings.measure_ceilings(Stopwatch(), dtype)
+    found = ceilings.measure(Stopwatch(), dtype)
     assert set(found) == {"copy", "read", "fill", f"matmul_{dtype}"}
     assert 0.9 < found["read"] / found["copy"] < 1.3
     assert 0.9 < found["fill"] / found["copy"] < 1.3

@@ -13,7 +13,7 @@ from kernelpath.work.stopwatch import Stopwatch
 from warpcheck.frontends import cuda
 
 
-def measure_ceilings(stopwatch: Stopwatch, dtype: str | None = None) -> dict[str, float]:
+def measure(stopwatch: Stopwatch, dtype: str | None = None) -> dict[str, float]:
     """Return the measured ceilings: "copy" (bytes read plus written), "read" and "fill", in bytes per second.
 
     With a `dtype` such as "bfloat16" the result also has the library's matrix product in that dtype, in operations per

@@ -108,7 +108,7 @@ class _Worker:
                 case messages.Profile():
                     return self._profile(request, secret)
                 case messages.MeasureCeilings(dtype=dtype):
-                    return self._measure_ceilings(dtype, secret)
+                    return self._measure(dtype, secret)
                 case messages.StartTiming():
                     return self._start_timing(request, secret)
                 case messages.TimeRound():
@@ -312,10 +312,10 @@ class _Worker:
             workspace=workspace,
         )
 
-    def _measure_ceilings(self, dtype: str | None, secret: str) -> messages.WorkerResponse:
+    def _measure(self, dtype: str | None, secret: str) -> messages.WorkerResponse:
         from kernelpath.work import ceilings
 
-        return messages.MeasuredCeilings(secret=secret, ceilings=ceilings.measure_ceilings(self._stopwatch, dtype))
+        return messages.MeasuredCeilings(secret=secret, ceilings=ceilings.measure(self._stopwatch, dtype))
 
     def _start_timing(self, request: messages.StartTiming, secret: str) -> messages.WorkerResponse:
         assert self._declaration.baseline is not None
