@@ -61,8 +61,8 @@ class Fault(Exception):
         launch: what the launch had done until then, if its events were recorded.
     """
 
-    def __new__(cls, kind: FaultKind, *_: object, **__: object) -> Fault:
-        return super().__new__(_SUBCLASSES[kind] if cls is Fault else cls)
+    def __new__(cls, kind: FaultKind | None = None, *_: object, **__: object) -> Fault:
+        return super().__new__(_SUBCLASSES[kind] if cls is Fault and isinstance(kind, FaultKind) else cls)
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class BarrierDivergence(Fault):
 
 
 class MisalignedAccess(Fault):
-    """An access at an address that is no multiple of its size."""
+    """An access at an address that is not a multiple of its size."""
 
 
 class InvalidWarpMask(Fault):
