@@ -13,7 +13,7 @@ import numpy.typing as npt
 from kernelpath import wire
 from kernelpath.device import messages
 from kernelpath.device.client import ToClient
-from kernelpath.device.lab_messages import LabEnded
+from kernelpath.device.lab_messages import LabReport
 from kernelpath.device.server import Server
 from kernelpath.wire import Wire
 from warpcheck.frontends import cuda
@@ -49,7 +49,7 @@ class Served:
 
     def __init__(self) -> None:
         here, self._there = wire.pair()
-        self._grader: Wire[messages.Message] = Wire(here, messages.ToGrader | LabEnded)
+        self._grader: Wire[messages.Message] = Wire(here, messages.ToGrader | LabReport)
         self._server = Server(self._there)
         self._submissions: list[Submission] = []
         self.died: BaseException | None = None
@@ -144,15 +144,15 @@ class Submission:
             )
         )
 
-    def end(self, *outputs: messages.Strided, written: Sequence[messages.Storage] = ()) -> messages.Ended:
+    def end(self, *outputs: messages.TensorRef, written: Sequence[messages.Storage] = ()) -> messages.CaseReport:
         """The entry returns. written: storages that the host changed after the last launch."""
         assert self.ask(messages.Finish(written)) == messages.Done()
-        return self.machine.ask(messages.End(self.number, outputs), messages.Ended)
+        return self.machine.ask(messages.End(self.number, outputs), messages.CaseReport)
 
 
 def floats(*values: float) -> npt.NDArray[np.float32]:
     return np.array(values, np.float32)
 
 
-def strided(storage: int, count: int = 4) -> messages.Strided:
-    return messages.Strided(storage, "float32", [count], [1], 0)
+def strided(storage: int, count: int = 4) -> messages.TensorRef:
+    return messages.TensorRef(storage, "float32", [count], [1], 0)

@@ -133,7 +133,7 @@ def test_a_machine_that_is_slow_has_not_crashed(monkeypatch: pytest.MonkeyPatch)
         os.kill(one._machine.get()._process.pid, signal.SIGSTOP)
         monkeypatch.setattr(runner, "CASE_SECONDS", 0.5)
         with pytest.raises(SubmissionFailed) as stopped:
-            one.request_machine(device.Record(one.client), device.Done)
+            one.request_machine(device.RecordEvents(one.client), device.Done)
         one.close()
     finding = stopped.value.finding
     assert finding.verdict is Verdict.TIMED_OUT

@@ -18,31 +18,31 @@ from kernelpath.course.labs.timer import CLOCK_SECONDS, Device, Workload
 from kernelpath.course.problems import copies
 from kernelpath.device import lab_client, lab_server
 from kernelpath.device import lab_messages as messages
-from kernelpath.device.elements import Refused
-from kernelpath.device.messages import Done, Failed, Inputs, LabPart, Pointer, Strided
+from kernelpath.device.elements import InvalidRequest
+from kernelpath.device.messages import Done, Failed, Inputs, LabPart, Pointer, TensorRef
 from kernelpath.wire import ConnectionClosed
 from tests.machines import Served
 
 WORK = Workload(3e-3, 0.2, 2, 5)
 
 
-def placed() -> Callable[[torch.Tensor], Strided]:
+def placed() -> Callable[[torch.Tensor], TensorRef]:
     """Numbers for storages, as the client gives them."""
     numbers: dict[int, int] = {}
     fresh = count()
 
-    def place(tensor: torch.Tensor) -> Strided:
+    def place(tensor: torch.Tensor) -> TensorRef:
         number = numbers.setdefault(tensor.untyped_storage().data_ptr(), next(fresh))
-        return Strided(number, "float32", tensor.shape, tensor.stride(), int(tensor.storage_offset()))
+        return TensorRef(number, "float32", tensor.shape, tensor.stride(), int(tensor.storage_offset()))
 
     return place
 
 
-def connected(lab: labs.Lab) -> tuple[Any, lab_server.Served]:
+def connected(lab: labs.Lab) -> tuple[Any, lab_server.SimulatedDevice]:
     """A lab's proxy, and the lab that it asks."""
-    served = lab_server.serve(lab_server.described(lab))
+    served = lab_server.create_device(lab_server.describe(lab))
     kind = "bus" if isinstance(lab, bus.Simulated) else "timer"
-    return lab_client.of(LabPart(kind, "cpu"), served.answer, placed()), served  # type: ignore[arg-type]
+    return lab_client.of(LabPart(kind, "cpu"), served.respond, placed()), served  # type: ignore[arg-type]
 
 
 def timed(device: Any) -> list[float]:
@@ -98,7 +98,7 @@ def test_a_bus_far_away_copies_the_same_and_counts_the_same(fails: int, early: b
         early = True  # the event of a record that failed is None
     assert upload(far, source, targets[0], early) == upload(here, source, targets[1], early)
     assert torch.equal(*targets)
-    ended = served.ended([])
+    ended = served.report([])
     assert ended.spent is not None
     assert ended.spent.calls == here.spent.calls
     assert (ended.spent.kept, ended.spent.nbytes) == (here.spent.kept, here.spent.nbytes)
@@ -109,7 +109,7 @@ def test_a_bus_far_away_copies_the_same_and_counts_the_same(fails: int, early: b
 def test_a_buffer_that_is_filled_before_its_copy_has_read_it_is_told_with_the_line(early: bool) -> None:
     far, served = connected(bus.Simulated("cpu", 0, 0))
     upload(far, torch.arange(1.0, 12.0), torch.zeros(11), early)
-    spent = served.ended([]).spent
+    spent = served.report([]).spent
     assert spent is not None
     body, first = inspect.getsourcelines(upload)
     line = {name: first + next(k for k, text in enumerate(body) if f"runtime.{name}(" in text) for name in spent.calls}
@@ -121,7 +121,7 @@ def test_a_buffer_that_is_filled_before_its_copy_has_read_it_is_told_with_the_li
 
 def test_the_host_pays_for_what_it_writes_past_the_runtime() -> None:
     far, served = connected(bus.Simulated("cpu", 0, 0))
-    assert isinstance(served, lab_server.ServedBus)
+    assert isinstance(served, lab_server.SimulatedBus)
     _, buffer = far.host_alloc(1000)
     before = served._bus.spent.seconds
     buffer[:500] = 1.0
@@ -138,9 +138,9 @@ def test_the_vector_is_what_copies_left_whatever_the_host_wrote() -> None:
     far.copy_async(target, buffer)
     far.synchronize()
     target[:] = 7.0
-    (held,) = served.ended([messages.Span(0, 0, 16)]).held
+    (held,) = served.report([messages.Span(0, 0, 16)]).held
     assert held == torch.ones(4).numpy().tobytes()
-    assert served.ended([messages.Span(1, 0, 16)]).held == [None]
+    assert served.report([messages.Span(1, 0, 16)]).held == [None]
 
 
 def test_a_proxy_has_nothing_to_read() -> None:
@@ -172,15 +172,15 @@ POINTER = Pointer(0, 0)
 )
 def test_a_bus_refuses_what_no_honest_client_asks(asked: messages.FromClient) -> None:
     _, served = connected(bus.Simulated("cpu", 0, 0))
-    with pytest.raises(Refused):
-        served.answer(asked)
+    with pytest.raises(InvalidRequest):
+        served.respond(asked)
 
 
 def test_a_timer_cannot_be_set_back() -> None:
     _, served = connected(Device(WORK))
     for asked in (messages.Timing("sleep", -1.0), messages.Timing("sleep", math.nan), messages.Record()):
-        with pytest.raises(Refused):
-            served.answer(asked)
+        with pytest.raises(InvalidRequest):
+            served.respond(asked)
 
 
 def test_each_call_fails_once_as_often_as_the_entry_makes_one() -> None:
@@ -206,11 +206,11 @@ def test_a_lab_begins_and_ends_with_a_call(machine: Served) -> None:
     assert submission.ask(asked) == Failed("REFUSED", "there is no simulated device")
     machine.ask(messages.BeginLab(submission.number, Inputs((), {}), messages.Timer(WORK)), Done)
     told = submission.ask(asked)
-    assert isinstance(told, messages.Went)
+    assert isinstance(told, messages.LabResponse)
     assert told.values == [CLOCK_SECONDS]
     assert submission.ask(messages.Timing("sleep", -1.0)) == Failed("REFUSED", "-1.0 s cannot be waited for")
-    ended = machine.ask(messages.EndLab(submission.number, ()), messages.LabEnded)
-    assert ended == messages.LabEnded([], None, None)
+    ended = machine.ask(messages.EndLab(submission.number, ()), messages.LabReport)
+    assert ended == messages.LabReport([], None, None)
     assert submission.ask(asked) == Failed("REFUSED", "there is no simulated device")
 
 
@@ -219,7 +219,7 @@ def test_what_is_no_call_of_a_lab_is_told(machine: Served) -> None:
     machine.ask(messages.BeginLab(submission.number, Inputs((), {}), messages.Bus(0, 0)), Done)
     with pytest.raises(ConnectionClosed):
         submission.ask(messages.BeginLab(submission.number, Inputs((), {}), messages.Bus(0, 0)))
-    ended = machine.ask(messages.EndLab(submission.number, ()), messages.LabEnded)
+    ended = machine.ask(messages.EndLab(submission.number, ()), messages.LabReport)
     assert ended.failed is not None
     assert ended.failed.kind == "FORGED"
     assert ended.spent == bus.Spent()

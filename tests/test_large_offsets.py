@@ -13,8 +13,8 @@ from kernelpath.course import registry
 from kernelpath.course.errors import DeclarationError
 from kernelpath.course.problem import Problem, Tolerance
 from kernelpath.course.problems import softmax, vector_add
-from kernelpath.device import far as device_far
-from kernelpath.device.far import without_memory
+from kernelpath.device import large_offsets as device_offsets
+from kernelpath.device.large_offsets import reserve_readonly
 from kernelpath.grading import grade, large_offsets
 from kernelpath.verdict import Verdict
 from kernelpath.work import runner
@@ -237,7 +237,7 @@ def test_what_cannot_be_said_is_told(tmp_path: Path, body: str, said: str, monke
     ],
 )
 def test_the_sample_begins_at_three_quarters_and_has_the_corners(grid: tuple[int, int, int], blocks: list[int]) -> None:
-    assert device_far.sample(grid) == blocks
+    assert device_offsets.sample(grid) == blocks
 
 
 def test_kernels_that_take_any_size_have_a_far_case() -> None:
@@ -284,7 +284,7 @@ def test_each_matrix_of_a_problem_is_far_in_one_of_its_cases() -> None:
 
 
 def test_a_span_reads_as_zeros_and_takes_no_memory() -> None:
-    span = without_memory(1 << 40)
+    span = reserve_readonly(1 << 40)
     assert span.shape == (1 << 40,)
     assert [int(span[at]) for at in (0, 1 << 39, -1)] == [0, 0, 0]
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from kernelpath.device import messages
 from kernelpath.device.addresses import AddressSpace
-from kernelpath.device.case import CHANGED, NOT_GIVEN
+from kernelpath.device.case import CHANGED_BY_HOST, NOT_FROM_KERNEL
 from kernelpath.wire import ConnectionClosed
 from tests.machines import Served, Submission, floats, strided
 
@@ -65,32 +65,32 @@ def values(output: messages.Output) -> list[float]:
 
 def test_an_output_is_what_the_kernel_wrote(submission: Submission) -> None:
     ran = submission.launch("copy", 4, on=[-1, 0], told=[fresh(0)])
-    assert isinstance(ran, messages.Ran)
+    assert isinstance(ran, messages.LaunchResult)
     assert [(number, content) for number, content in ran.changed] == [(0, X.tobytes())]
     assert ran.cost > 0
     ended = submission.end(strided(0))
     assert values(ended.outputs[0]) == [1, 2, 3, 4]
     assert (ended.mutated, ended.failed) == ([], None)
-    assert [(note.kernel, note.arguments, note.host) for note in ended.notes] == [
+    assert [(note.kernel, note.arguments, note.host) for note in ended.transcript] == [
         ("copy", ["input 0 (16 bytes) + 0", "tensor 0 (16 bytes) + 0", "4"], [])
     ]
 
 
 def test_an_output_that_no_kernel_was_given_is_not_its_work(submission: Submission) -> None:
     submission.launch("copy", 4, on=[-1, 0], told=[fresh(0)])
-    assert submission.end(strided(7)).outputs[0] == messages.Output(b"", NOT_GIVEN)
+    assert submission.end(strided(7)).outputs[0] == messages.Output(b"", NOT_FROM_KERNEL)
 
 
 def test_an_output_that_the_host_changed_after_the_last_kernel_is_not_its_work(submission: Submission) -> None:
     submission.launch("copy", 4, on=[-1, 0], told=[fresh(0)])
     ended = submission.end(strided(0), written=[written(0, [1, 2, 3, 5])])
-    assert ended.outputs[0] == messages.Output(b"", CHANGED)
+    assert ended.outputs[0] == messages.Output(b"", CHANGED_BY_HOST)
     assert values(submission.end(strided(0)).outputs[0]) == [1, 2, 3, 4], "a change is told in its own case alone"
 
 
 def test_what_the_host_changes_beside_the_output_is_no_fault(submission: Submission) -> None:
     submission.launch("copy", 2, on=[-1, 0], told=[fresh(0)])
-    view = messages.Strided(0, "float32", [2], [1], 0)
+    view = messages.TensorRef(0, "float32", [2], [1], 0)
     assert values(submission.end(view, written=[written(0, [1, 2, 9, 9])]).outputs[0]) == [1, 2]
 
 
@@ -98,7 +98,7 @@ def test_what_the_host_wrote_before_a_launch_is_told_in_the_transcript(submissio
     def told(content: list[float]) -> Any:
         submission.begin({-1: X})
         submission.launch("nothing", on=[3], told=[written(3, content)])
-        (note,) = submission.end().notes
+        (note,) = submission.end().transcript
         return note.host
 
     told([0, 0, 0, 0])
@@ -111,7 +111,7 @@ def test_what_the_host_wrote_before_a_launch_is_told_in_the_transcript(submissio
 def test_a_change_of_the_host_is_told_once(submission: Submission) -> None:
     submission.launch("nothing", on=[3], told=[written(3, [1, 2, 3, 4])])
     submission.launch("nothing", on=[3])
-    assert [len(note.host) for note in submission.end().notes] == [1, 0]
+    assert [len(note.host) for note in submission.end().transcript] == [1, 0]
 
 
 @pytest.mark.parametrize("way", ["in one without it", "in one that is refused"])
@@ -124,7 +124,7 @@ def test_bytes_told_again_before_a_launch_sees_them_are_still_the_hosts(submissi
         told = [written(3, content)]
         submission.launch("nothing", on=[-1] if way == "in one without it" else [3, 77], told=told)
         submission.launch("nothing", on=[3], told=told)
-        ((_, found),) = submission.end().notes[-1].host
+        ((_, found),) = submission.end().transcript[-1].host
         return set(found.split())
 
     assert digests([1, 2, 3, 4]) == digests([1, 2, 3, 4])
@@ -141,7 +141,7 @@ def test_an_input_changed_and_put_back_is_not_mutated_but_told(submission: Submi
     ended = submission.end(strided(0), written=[written(-1, X)])
     assert ended.mutated == []
     assert values(ended.outputs[0]) == [9, 9, 9, 9]
-    assert [name for name, _ in ended.notes[0].host] == ["tensor-1"]
+    assert [name for name, _ in ended.transcript[0].host] == ["tensor-1"]
 
 
 def test_an_input_that_the_host_changes_after_the_last_kernel_is_mutated(submission: Submission) -> None:
@@ -190,22 +190,22 @@ def test_a_number_that_was_dropped_is_a_new_storage(submission: Submission) -> N
 def test_an_output_of_a_storage_that_was_dropped_is_nobodys_work(submission: Submission) -> None:
     submission.launch("copy", 4, on=[-1, 0], told=[fresh(0)])
     submission.launch("nothing", on=[-1], dropped=[0])
-    assert submission.end(strided(0)).outputs[0].fault == NOT_GIVEN
+    assert submission.end(strided(0)).outputs[0].fault == NOT_FROM_KERNEL
 
 
 def test_who_wrote_a_byte_is_known(submission: Submission) -> None:
     submission.launch("copy", 4, on=[-1, 0], told=[fresh(0)])
     ask = submission.machine.ask
-    writer = ask(messages.AskWriter(submission.number, 0, 4 * 2), messages.Writer)
+    writer = ask(messages.GetLastWriter(submission.number, 0, 4 * 2), messages.LastWriter)
     assert (writer.thread, writer.block, writer.file, writer.line) == ("2", "0", "kernels.cu", 3)
-    assert ask(messages.AskWriter(submission.number, -1, 0), messages.Done) == messages.Done()
-    assert ask(messages.AskWriter(submission.number, 99, 0), messages.Done) == messages.Done()
+    assert ask(messages.GetLastWriter(submission.number, -1, 0), messages.Done) == messages.Done()
+    assert ask(messages.GetLastWriter(submission.number, 99, 0), messages.Done) == messages.Done()
 
 
 def test_statics_begin_anew_for_another_client_and_live_for_this_one(machine: Served, submission: Submission) -> None:
     def counted(submission: Submission) -> int:
         ran = submission.launch("count", on=[0], told=[written(0, [0, 0, 0, 0])], block=1)
-        assert isinstance(ran, messages.Ran)
+        assert isinstance(ran, messages.LaunchResult)
         return int(np.frombuffer(ran.changed[0][1], np.int32)[0])
 
     assert [counted(submission), counted(submission)] == [1, 2]
@@ -223,18 +223,18 @@ def test_clients_do_not_see_each_others_storages(machine: Served, submission: Su
     for number in (-1, 0):
         other.launch("copy", 4, on=[-1, 0], told=[fresh(0)])
         answer = other.launch("nothing", on=[number])
-        assert isinstance(answer, messages.Ran)
+        assert isinstance(answer, messages.LaunchResult)
     assert values(other.end(strided(0)).outputs[0]) == [5, 6, 7, 8]
     assert values(submission.end(strided(0)).outputs[0]) == [1, 2, 3, 4]
     other.begin()
-    assert other.end(strided(3)).outputs[0].fault == NOT_GIVEN
+    assert other.end(strided(3)).outputs[0].fault == NOT_FROM_KERNEL
 
 
 # What a kernel may know
 
 
-def transcript(submission: Submission) -> list[messages.Note]:
-    return [*submission.end().notes]
+def transcript(submission: Submission) -> list[messages.LaunchRecord]:
+    return [*submission.end().transcript]
 
 
 @pytest.mark.parametrize("trick", ["alignment", "unnamed", "twice", "refused", "no content", "modules", "memory"])
@@ -260,7 +260,7 @@ def test_two_launches_with_the_same_transcript_give_the_same(machine: Served, tr
             extra = 9 if trick == "unnamed" else 1
             submission.launch("nothing", on=[1], told=[fresh(extra, 1 << 20), fresh(1)])
         ran = submission.launch("distance", on=[0, 1, 2], told=[*told, written(2, [0, 0, 0, 0])], block=1)
-        assert isinstance(ran, messages.Ran)
+        assert isinstance(ran, messages.LaunchResult)
         notes = transcript(submission)
         return notes, int(np.frombuffer(ran.changed[0][1], np.int64)[0])
 
@@ -280,7 +280,7 @@ def test_variables_lie_where_the_transcript_says(machine: Served) -> None:
             submission.ask(messages.Load(f"{SMALL}// {number}", None))
         submission.begin({-1: X})
         ran = submission.launch("variable", on=[-1, 0], told=[fresh(0)], block=1)
-        assert isinstance(ran, messages.Ran)
+        assert isinstance(ran, messages.LaunchResult)
         return int(np.frombuffer(ran.changed[0][1], np.int64)[0])
 
     assert launch(0) == launch(7)
@@ -298,20 +298,20 @@ def test_equal_texts_are_one_module(submission: Submission) -> None:
 def test_what_is_fresh_again_is_in_the_transcript(submission: Submission) -> None:
     """Whether a kernel finds what an earlier one left is for the host to choose."""
 
-    def notes(told: Sequence[messages.Storage]) -> Sequence[messages.Note]:
+    def notes(told: Sequence[messages.Storage]) -> Sequence[messages.LaunchRecord]:
         submission.begin({-1: X})
         submission.launch("copy", 4, on=[-1, 0], told=[fresh(0)])
         submission.launch("nothing", on=[0], told=told)
-        return submission.end().notes
+        return submission.end().transcript
 
     assert notes([]) != notes([fresh(0)])
 
 
 def test_the_size_of_a_storage_is_in_the_transcript(submission: Submission) -> None:
-    def noted(nbytes: int) -> Sequence[messages.Note]:
+    def noted(nbytes: int) -> Sequence[messages.LaunchRecord]:
         submission.begin()
         submission.launch("nothing", on=[5], told=[fresh(5, nbytes)])
-        return submission.end().notes
+        return submission.end().transcript
 
     assert noted(64) != noted(1 << 20)
 
@@ -342,7 +342,7 @@ def test_where_a_storage_was_is_free_once_it_is_replaced(
     submission.launch("copy", 4, on=[-1, 0], told=[fresh(0)], block=4096)
     submission.launch("copy", 4, on=[-1, 0], told=[again])
     ran = submission.launch("add_one", on=[1], told=[written(1, X)])
-    assert isinstance(ran, messages.Ran), ran
+    assert isinstance(ran, messages.LaunchResult), ran
     assert places == []
 
 
@@ -410,11 +410,11 @@ DEADLY: dict[str, Any] = {
     "nested PTX": messages.Load(".version 8.0 .target sm_80 .address_size 64 .entry f() " + "{" * 100_000, None),
 }
 OUTPUTS = {
-    "negative stride": messages.Strided(-1, "float32", [4], [-1], 3),
-    "past the end": messages.Strided(-1, "float32", [5], [1], 0),
-    "endless": messages.Strided(-1, "float32", [1 << 50], [0], 0),
-    "strides that are missing": messages.Strided(-1, "float32", [4], [], 0),
-    "dtype": messages.Strided(-1, "no_dtype", [17], [1], 0),
+    "negative stride": messages.TensorRef(-1, "float32", [4], [-1], 3),
+    "past the end": messages.TensorRef(-1, "float32", [5], [1], 0),
+    "endless": messages.TensorRef(-1, "float32", [1 << 50], [0], 0),
+    "strides that are missing": messages.TensorRef(-1, "float32", [4], [], 0),
+    "dtype": messages.TensorRef(-1, "no_dtype", [17], [1], 0),
 }
 
 
@@ -430,7 +430,7 @@ def test_no_request_ends_the_machine(another: Served, asked: messages.Message) -
 
 
 @pytest.mark.parametrize("output", OUTPUTS.values(), ids=OUTPUTS)
-def test_an_output_that_cannot_be_is_a_fault_of_its_own(another: Served, output: messages.Strided) -> None:
+def test_an_output_that_cannot_be_is_a_fault_of_its_own(another: Served, output: messages.TensorRef) -> None:
     submission = another.attach()
     submission.load()
     submission.begin({-1: X})
@@ -446,7 +446,7 @@ GARBAGE = {
     "random": b"\x13" * 100,
     "no message": struct.pack("<Q", 3) + b"abc",
     "endless": struct.pack("<Q", (1 << 64) - 1),
-    "the grader's": struct.pack("<Q", len(body := msgspec.msgpack.encode(messages.AskWriter(0, 0, 0)))) + body,
+    "the grader's": struct.pack("<Q", len(body := msgspec.msgpack.encode(messages.GetLastWriter(0, 0, 0)))) + body,
 }
 
 
@@ -459,7 +459,7 @@ def test_a_client_that_sends_garbage_is_told_as_forged_and_the_others_are_served
     hostile.connection.sendall(garbage)
     submission.launch("copy", 4, on=[-1, 0], told=[fresh(0)])
     assert values(submission.end(strided(0)).outputs[0]) == [1, 2, 3, 4]
-    failed = machine.ask(messages.End(hostile.number, ()), messages.Ended).failed
+    failed = machine.ask(messages.End(hostile.number, ()), messages.CaseReport).failed
     assert failed is not None
     assert failed.kind == "FORGED"
     with pytest.raises(ConnectionClosed):
@@ -471,7 +471,7 @@ def test_a_client_that_sent_garbage_before_its_first_case_is_a_forger_in_it(mach
     hostile.connection.sendall(b"\x13" * 100)
     machine.attach()
     hostile.begin({-1: X})
-    failed = machine.ask(messages.End(hostile.number, ()), messages.Ended).failed
+    failed = machine.ask(messages.End(hostile.number, ()), messages.CaseReport).failed
     assert failed is not None
     assert failed.kind == "FORGED"
 
@@ -481,7 +481,7 @@ def test_a_client_that_leaves_is_no_forger(machine: Served) -> None:
     leaving.begin({-1: X})
     leaving.connection.sendall(b"\x05\0")
     leaving.connection.close()
-    assert machine.ask(messages.End(leaving.number, ()), messages.Ended).failed is None
+    assert machine.ask(messages.End(leaving.number, ()), messages.CaseReport).failed is None
     assert machine.attach().number == leaving.number + 1
 
 

@@ -52,7 +52,7 @@ def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     submission.begin()
     client = Client(Wire(submission.connection, ToClient))
     monkeypatch.setattr(backend, "_device", client)
-    with DispatchMonitor(lambda tensor: tensor, client.met):
+    with DispatchMonitor(lambda tensor: tensor, client.observe):
         yield submission
     served.close()
 
@@ -165,7 +165,7 @@ def test_what_the_host_left_alone_is_not_told_again(device: Submission | None, k
         kernel("scatter")[1, 32](one, value)
         kernel("gather")[1, 32](one, out, 32)
     if device is not None:
-        assert [[name for name, _ in note.host] for note in device.end().notes] == [
+        assert [[name for name, _ in note.host] for note in device.end().transcript] == [
             ["tables", "tables[0]"],
             ["out"],
             [],
@@ -182,8 +182,8 @@ def told(
     targets = [target or messages.Storage(3, 16, 0, bytes(16), False), messages.Storage(5, 16, 0, bytes(16), False)]
     storage = messages.Storage(4, len(words), 0, words, False, links)
     answer = submission.launch("nothing", on=[4], told=[storage, *targets], dropped=[3, 4, 5], reachable=[3, 5])
-    assert isinstance(answer, messages.Ran), answer
-    digests = dict(submission.end().notes[0].host)["tensor4"]
+    assert isinstance(answer, messages.LaunchResult), answer
+    digests = dict(submission.end().transcript[0].host)["tensor4"]
     return digests.split()[-1]
 
 
@@ -252,7 +252,7 @@ def test_what_the_addresses_in_a_struct_tell_is_in_the_transcript(submission: Su
                 dropped=[3],
             )
         )
-        return submission.end().notes[0].arguments
+        return submission.end().transcript[0].arguments
 
     assert arguments(0, 16) == arguments(0, 16)
     assert len({tuple(arguments(*one)) for one in ((0, 16), (4, 16), (0, 32))}) == 3
@@ -261,11 +261,11 @@ def test_what_the_addresses_in_a_struct_tell_is_in_the_transcript(submission: Su
 def test_an_address_is_another_one_as_a_whole() -> None:
     """Which of its bytes differ depends on where this process has the storage."""
     content = np.array([5, (1 << 40) + 8], np.int64).view(np.uint8)
-    linked = links.Linked(content, [link(1 << 40, 1)], lambda number: (0x7F0000001000, 16, "tensor 0"))
-    assert linked.here.view(np.int64).tolist() == [5, 0x7F0000001008]
+    linked = links.RelocatedContent(content, [link(1 << 40, 1)], lambda number: (0x7F0000001000, 16, "tensor 0"))
+    assert linked.local.view(np.int64).tolist() == [5, 0x7F0000001008]
     before = np.array([6, 0x7F0000001010], np.int64).view(np.uint8)
-    assert linked.whole(before != linked.here).tolist() == [True] + [False] * 7 + [True] * 8
-    assert not linked.whole(np.zeros(16, bool)).any()
+    assert linked.extend_to_words(before != linked.local).tolist() == [True] + [False] * 7 + [True] * 8
+    assert not linked.extend_to_words(np.zeros(16, bool)).any()
 
 
 @pytest.mark.parametrize(
@@ -294,7 +294,7 @@ def test_in_a_low_heap_only_the_beginning_of_a_storage_is_an_address(least: int)
     """As under Debian's and Ubuntu's Python, whose heap lies among the numbers that an index may be."""
     low, high = 0x2000000, least
     words = np.array([low, low + 4, 33_554_433, high, high + 4, 7], np.int64)
-    told = links.links(words, [(1, low, 100), (2, high, 100)])
+    told = links.find_links(words, [(1, low, 100), (2, high, 100)])
     assert [(link.storage, np.frombuffer(link.words, np.int64).tolist()) for link in told] == [(1, [0]), (2, [3, 4])]
 
 

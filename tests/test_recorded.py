@@ -18,7 +18,7 @@ from kernelpath.course.labs import recorded
 from kernelpath.course.labs.recorded import RecordedGpu, Size
 from kernelpath.device import lab_client, lab_server
 from kernelpath.device import lab_messages as messages
-from kernelpath.device.elements import Refused
+from kernelpath.device.elements import InvalidRequest
 from kernelpath.device.lab_tuning import MOST_SHARED, Gpu
 from kernelpath.device.messages import LabPart
 from warpcheck.frontends import triton as lane
@@ -31,16 +31,16 @@ FEW_ROWS, MANY_ROWS = (16, 64, 128, 4, 8, 3), (128, 256, 64, 1, 8, 3)
 TOO_LARGE = (128, 256, 128, 1, 8, 5)
 
 
-def connected(*requests: Size) -> tuple[Gpu, lab_server.ServedGpu]:
-    served = lab_server.serve(lab_server.described(RecordedGpu("cpu", requests)))
-    assert isinstance(served, lab_server.ServedGpu)
-    proxy = lab_client.of(LabPart("recorded", "cpu"), served.answer, lambda tensor: None)  # type: ignore[arg-type, return-value]
+def connected(*requests: Size) -> tuple[Gpu, lab_server.SimulatedGpu]:
+    served = lab_server.create_device(lab_server.describe(RecordedGpu("cpu", requests)))
+    assert isinstance(served, lab_server.SimulatedGpu)
+    proxy = lab_client.of(LabPart("recorded", "cpu"), served.respond, lambda tensor: None)  # type: ignore[arg-type, return-value]
     assert isinstance(proxy, Gpu)
     return proxy, served
 
 
-def spent(served: lab_server.ServedGpu) -> recorded.Spent:
-    found = served.ended(()).tuning
+def spent(served: lab_server.SimulatedGpu) -> recorded.Spent:
+    found = served.report(()).tuning
     assert found is not None
     return found
 
@@ -162,9 +162,9 @@ def test_a_result_that_was_only_measured_is_no_result() -> None:
     _, served = connected(SMALL)
     ask = messages.LaunchRecorded(operands=(0, 1, 2), sizes=(16, 4096, 4096), configuration=FEW_ROWS, grid=(64, 4, 1))
     for one in (messages.Bench(begins=True), ask, messages.Bench(begins=False)):
-        served.answer(one)
+        served.respond(one)
     assert spent(served).wrong.endswith("the product was not added to c")
-    served.answer(ask)
+    served.respond(ask)
     assert "2 times" in spent(served).wrong
 
 
@@ -174,21 +174,21 @@ def test_a_result_that_was_only_measured_is_no_result() -> None:
         messages.Move(what="zero", matrix=3),
         messages.Move(what="clone", matrix=-1),
         messages.Move(what="copy", matrix=7, target=0),
-        messages.AskLedger(status=0),
+        messages.GetLedger(status=0),
     ],
     ids=repr,
 )
 def test_what_no_client_asks_for_is_refused(forged: Any) -> None:
     _, served = connected(SMALL)
-    with pytest.raises(Refused):
-        served.answer(forged)
+    with pytest.raises(InvalidRequest):
+        served.respond(forged)
 
 
 @pytest.mark.parametrize("operands", [(0, 1, 5), (0, 4, 2), (1, 2, 0), (-3, -2, 2), (6, 7, 8)], ids=repr)
 def test_operands_are_those_of_one_request(operands: tuple[int, int, int]) -> None:
     _, served = connected(SMALL, LARGE)
-    with pytest.raises((ValueError, Refused)):
-        served.answer(
+    with pytest.raises((ValueError, InvalidRequest)):
+        served.respond(
             messages.LaunchRecorded(operands=operands, sizes=(16, 4096, 4096), configuration=FEW_ROWS, grid=(64, 4, 1))
         )
 

@@ -153,7 +153,7 @@ def gpus() -> Iterator[Diagnosis]:
         detail = f"{room >> 20} MiB in /dev/shm, as containers have: NCCL may need more"
         yield Diagnosis("shared memory", False, detail, "docker run --shm-size 1g")
     for neighbor in gpu.neighbors():
-        yield Diagnosis("quiet GPU", False, neighbor.told, f"kill {neighbor.pid}, if it is yours")
+        yield Diagnosis("quiet GPU", False, neighbor.description, f"kill {neighbor.pid}, if it is yours")
 
 
 def versions() -> Diagnosis:

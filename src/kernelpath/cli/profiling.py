@@ -22,10 +22,10 @@ from kernelpath.show import view
 
 if TYPE_CHECKING:
     from kernelpath.course.spec import Exercise
-    from kernelpath.device.messages import Drawn
+    from kernelpath.device.messages import LaunchProfile
 
 
-def show_lines(title: str, heaviest: Drawn, source: Path) -> None:
+def show_lines(title: str, heaviest: LaunchProfile, source: Path) -> None:
     """Print the lines of a source that accessed memory or diverged, with their counters."""
     lines_with_costs = [
         line for line in annotated.of_launch(heaviest, source_text(source)) if line.costs or line.active_lanes
@@ -182,7 +182,7 @@ def _show_pipeline(item: Item, tree: Tree, picture: Path | None) -> int:
     return exit_status if finding is None else NOT_YET
 
 
-def _show_assembly(heaviest: Drawn, source: Path) -> int:
+def _show_assembly(heaviest: LaunchProfile, source: Path) -> int:
     from kernelpath.show import assembly
 
     line_map = assembly.of_launch(heaviest, source_text(source))

@@ -16,7 +16,7 @@ import weakref
 import numpy as np
 
 from kernelpath.device import aligned
-from kernelpath.device.elements import Bytes, Refused
+from kernelpath.device.elements import Bytes, InvalidRequest
 from warpcheck import simt
 
 PAGE = 4096
@@ -65,7 +65,7 @@ class AddressSpace:
     def place(self, nbytes: int, alignment: int = 0) -> Bytes:
         """Return zeroed bytes that begin `alignment` bytes behind a line. They are unmapped when no array is left.
 
-        Raises Refused where the space is used up, and MemoryError.
+        Raises InvalidRequest where the space is used up, and MemoryError.
         """
         if nbytes + alignment > _SMALL:
             return self._map(nbytes, alignment)
@@ -85,7 +85,7 @@ class AddressSpace:
             offset = self._used + _GUARD
             self._used = offset + length
         if self._used > _HALF or self._used_by_spans > _EACH:
-            raise Refused("the tensors of this process have taken all addresses that there are")
+            raise InvalidRequest("the tensors of this process have taken all addresses that there are")
         return _mapped(self._start + offset, length, populate)[alignment : alignment + nbytes]
 
     def forget_spans(self) -> None:

@@ -1,4 +1,4 @@
-"""Memory of a submission's process that begins where a GPU's allocator would let it begin.
+"""Allocate memory in a submission's process with the alignment that a GPU's allocator gives.
 
 torch aligns a CPU tensor to 64 bytes and CUDA's caching allocator aligns to 512. Host code may compute with an address,
 such as `-out.data_ptr() % 128 // 4` for the elements before a line: the number must be the one that holds on the PTX
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 ALIGNMENT = 512
 
-_empty = np.empty  # before work.tensors poisons what it returns
+_empty = np.empty  # taken before work.tensors replaces np.empty by a version that poisons its result
 
 
 def storage(nbytes: int) -> torch.Tensor:
-    """Return a uint8 tensor that is the whole of a storage, which begins at a multiple of 512 bytes. It has garbage."""
+    """Return an uninitialized uint8 tensor that covers a new storage, which starts at a multiple of 512 bytes."""
     import torch
 
     if not nbytes:
@@ -30,25 +30,25 @@ def storage(nbytes: int) -> torch.Tensor:
     return torch.from_numpy(room[start : start + nbytes])
 
 
-def empty(wanted: torch.Tensor) -> torch.Tensor:
-    """Return a tensor like `wanted` with a storage of its own, which holds garbage. It is no view of another tensor."""
+def empty(like: torch.Tensor) -> torch.Tensor:
+    """Return an uninitialized tensor with the dtype, shape and strides of `like`, in a storage of its own."""
     import torch
 
-    nbytes = wanted.untyped_storage().nbytes()
+    nbytes = like.untyped_storage().nbytes()
     if not nbytes:
-        return wanted
-    placed = torch.empty(0, dtype=wanted.dtype, device=wanted.device)
+        return like
+    tensor = torch.empty(0, dtype=like.dtype, device=like.device)
     memory = storage(nbytes).untyped_storage()
-    return placed.set_(memory, wanted.storage_offset(), wanted.size(), wanted.stride())
+    return tensor.set_(memory, like.storage_offset(), like.size(), like.stride())
 
 
 def copy(tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor like `tensor` with the same bytes, at a multiple of 512 bytes."""
     import torch
 
-    placed = empty(tensor)
-    if placed is not tensor:
-        whole = torch.empty(0, dtype=torch.uint8)
-        whole.set_(placed.untyped_storage())
-        whole.copy_(torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage()))
-    return placed
+    aligned_copy = empty(tensor)
+    if aligned_copy is not tensor:  # an empty storage needs no copy
+        storage_bytes = torch.empty(0, dtype=torch.uint8)
+        storage_bytes.set_(aligned_copy.untyped_storage())
+        storage_bytes.copy_(torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage()))
+    return aligned_copy

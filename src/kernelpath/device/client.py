@@ -1,7 +1,7 @@
-"""The PTX machine's other end in a submission's process: a device whose memory and counters are somewhere else.
+"""Connect a submission's process to the PTX machine: a device whose memory and counters are in another process.
 
-It is not trusted. What it sends for the bytes of a storage is what the host wrote there, whoever wrote it; what it
-leaves out has not been written. A lie changes what the kernel works on, and the transcript says so.
+The machine does not trust this end. It treats all bytes that this end sends as written by the host, and a storage that
+this end omits as unchanged. A false report changes the input of the kernel, and the transcript shows the report.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import numpy.typing as npt
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from kernelpath.device import aligned, failures, far, lab_client, messages, placement
-from kernelpath.device.lab_messages import Went
-from kernelpath.device.links import links
+from kernelpath.device import aligned, failures, lab_client, large_offsets, messages, placement
+from kernelpath.device.lab_messages import LabResponse
+from kernelpath.device.links import find_links
 from kernelpath.wire import Wire
 from warpcheck import pointers, simt
 from warpcheck.backend import Dim3, Ran
@@ -28,31 +28,36 @@ from warpcheck.pointers import bytes_at
 if TYPE_CHECKING:
     from warpcheck.backend import Argument
 
-_Answer = TypeVar("_Answer", bound=messages.Message)
+_Response = TypeVar("_Response", bound=messages.Message)
 
-ToClient = messages.ToClient | Went
+ToClient = messages.ToClient | LabResponse
 
 ALIGNMENT = 16
-"""What a kernel may learn of where a storage lies: whether wide accesses are aligned."""
+"""A kernel may learn the address of a storage modulo this number: whether its widest accesses are aligned."""
 
 _NOTHING = np.empty(0, np.uint8)
-_INPUTS = -1
-"""Storages of inputs are numbered downwards from here, by the grader; those of the submission upwards from 0."""
+_FIRST_INPUT = -1
+"""The grader numbers the storages of inputs downwards from here; this end numbers all others upwards from 0."""
 
 
 @dataclass
-class _Storage:
-    """A storage in this process. left: its bytes as the machine left them; None where it has not seen them.
+class ClientStorage:
+    """A storage in this process.
 
-    span: it has no memory, so there is nothing to tell of its bytes. table: it may hold addresses; links: those that
-    the machine was told.
+    Attributes:
+        alive: Expires when the submission frees the storage.
+        machine_bytes: The bytes that the machine has; None where the machine does not know the storage.
+        fresh: Whether nothing has written to it since its allocation.
+        span: Whether it is address space without memory, whose bytes are never sent.
+        table: Whether it may hold addresses.
+        links: The addresses in it that the machine knows.
     """
 
     number: int
     address: int
     nbytes: int
     alive: StorageWeakRef
-    left: npt.NDArray[np.uint8] | None
+    machine_bytes: npt.NDArray[np.uint8] | None
     fresh: bool = False
     span: bool = False
     table: bool = False
@@ -63,65 +68,72 @@ class _Storage:
 
 
 class Client:
-    """A device for `api.use`."""
+    """The device that the frontends launch on (warpcheck.backend.Device)."""
 
     def __init__(self, wire: Wire[messages.Message]) -> None:
         self._wire = wire
-        self._storages: dict[int, _Storage] = {}
-        self._met: dict[int, tuple[StorageWeakRef, int, bool]] = {}
+        self._storages: dict[int, ClientStorage] = {}
+        self._observed: dict[int, tuple[StorageWeakRef, int, bool]] = {}
         self._next = 0
         self._dropped: list[int] = []
-        self.far = False
-        """Whether the case has tensors that are longer than memory."""
+        self.large_offsets = False
+        """Whether the case has tensors that are larger than memory."""
         self.load = cache(self._load)
 
     @pointers.above_the_heap
     def inputs(self) -> tuple[Any, ...]:
-        """The arguments of the case that has begun; tensors have storages of their own."""
-        told = self._ask(messages.Fetch(), messages.Inputs)
+        """Return the arguments of the current case. Each tensor has a storage of its own."""
+        inputs = self._request(messages.Fetch(), messages.Inputs)
         tensors = {}
-        for number, content in told.storages.items():
+        for number, content in inputs.storages.items():
             tensors[number] = aligned.storage(len(content))
             storage = tensors[number].untyped_storage()
-            left = np.frombuffer(content, np.uint8)
-            known = _Storage(number, storage.data_ptr(), len(content), StorageWeakRef(storage), left)
-            np.copyto(known.bytes(), left)
-            self._storages[known.address] = known
-        self.far = told.far
-        for number, nbytes in told.spans.items():
-            tensors[number] = far.without_memory(nbytes)
+            initial = np.frombuffer(content, np.uint8)
+            storage_record = ClientStorage(number, storage.data_ptr(), len(content), StorageWeakRef(storage), initial)
+            np.copyto(storage_record.bytes(), initial)
+            self._storages[storage_record.address] = storage_record
+        self.large_offsets = inputs.large_offsets
+        for number, nbytes in inputs.spans.items():
+            tensors[number] = large_offsets.reserve_readonly(nbytes)
             storage = tensors[number].untyped_storage()
-            known = _Storage(number, storage.data_ptr(), nbytes, StorageWeakRef(storage), _NOTHING, span=True)
-            self._storages[known.address] = known
-        parts = [value for value in told.arguments if isinstance(value, messages.LabPart)]
-        lab = lab_client.of(parts[0], lambda asked: self._ask(asked, Went), self.place) if parts else None
-        return tuple(_argument_of(value, tensors, lab) for value in told.arguments)
+            storage_record = ClientStorage(
+                number, storage.data_ptr(), nbytes, StorageWeakRef(storage), _NOTHING, span=True
+            )
+            self._storages[storage_record.address] = storage_record
+        parts = [value for value in inputs.arguments if isinstance(value, messages.LabPart)]
+        lab = (
+            lab_client.of(parts[0], lambda request: self._request(request, LabResponse), self.place) if parts else None
+        )
+        return tuple(_decode_argument(value, tensors, lab) for value in inputs.arguments)
 
     def fresh(self, tensor: torch.Tensor) -> None:
-        """Nothing has written to this tensor's storage yet but the poison that fills it."""
+        """Register a newly allocated tensor: only the poison that fills it has been written to its storage."""
         storage = tensor.untyped_storage()
         if storage.nbytes():
-            known = self._new(storage)
-            known.fresh, known.left = True, known.bytes().copy()
-            known.table = pointers.holds_words(tensor)
+            storage_record = self._register(storage)
+            storage_record.fresh = True
+            storage_record.machine_bytes = storage_record.bytes().copy()
+            storage_record.table = pointers.holds_words(tensor)
 
     def finish(self) -> None:
-        """Tell what the host wrote since the last launch."""
-        self._forget()
-        told = [self._told(one) for one in self._storages.values() if self._changed(one)]
-        self._ask(messages.Finish(told), messages.Done)
+        """Send the storages that the host changed since the last launch."""
+        self._forget_expired()
+        changed = [self._encode_storage(storage) for storage in self._storages.values() if self._is_changed(storage)]
+        self._request(messages.Finish(changed), messages.Done)
 
-    def place(self, tensor: torch.Tensor) -> messages.Strided:
-        """Where a tensor lies, for the grader. A storage that the machine does not know has a number all the same."""
-        known = self._known(tensor.untyped_storage())
+    def place(self, tensor: torch.Tensor) -> messages.TensorRef:
+        """Return a reference to a tensor for the grader. Number the storage if it is unknown so far."""
+        storage_record = self._find_or_register(tensor.untyped_storage())
         dtype = str(tensor.dtype).removeprefix("torch.")
-        return messages.Strided(known.number, dtype, tensor.shape, tensor.stride(), int(tensor.storage_offset()))
+        return messages.TensorRef(
+            storage_record.number, dtype, tensor.shape, tensor.stride(), int(tensor.storage_offset())
+        )
 
     def _load(self, text: str, source: str | None = None) -> RemoteModule:
-        return RemoteModule(self, self._ask(messages.Load(text, source), messages.Loaded))
+        return RemoteModule(self, self._request(messages.Load(text, source), messages.Loaded))
 
     def compile(self, module: int, name: str) -> None:
-        self._ask(messages.Compile(module, name), messages.Done)
+        self._request(messages.Compile(module, name), messages.Done)
 
     def launch(
         self,
@@ -136,14 +148,18 @@ class Client:
         cluster: Dim3 | None = None,
     ) -> Ran:
         placement.check_launch(tensors)
-        self._forget()
-        given = [(key, pointers.Span.of(tensor)) for key, tensor in tensors if tensor.numel()]
-        used = {key: self._known(span.owner.untyped_storage(), span.table) for key, span in given}
-        buffers = [_buffer(key, tensor, used[key]) for key, tensor in tensors if key in used]
-        for key, span in pointers.reachable(arguments, given, self._spans):
-            used[key] = one = self._known(span.owner)
-            buffers.append(messages.Buffer(key, one.number, 0, one.nbytes, 1, "bytes"))
-        storages = {one.number: one for one in used.values() if one.left is None or one.fresh or self._changed(one)}
+        self._forget_expired()
+        spans = [(key, pointers.Span.of(tensor)) for key, tensor in tensors if tensor.numel()]
+        storage_of = {key: self._find_or_register(span.owner.untyped_storage(), span.table) for key, span in spans}
+        buffers = [_buffer(key, tensor, storage_of[key]) for key, tensor in tensors if key in storage_of]
+        for key, span in pointers.reachable(arguments, spans, self._spans):
+            storage_of[key] = storage = self._find_or_register(span.owner)
+            buffers.append(messages.Buffer(key, storage.number, 0, storage.nbytes, 1, "bytes"))
+        storages = {
+            storage.number: storage
+            for storage in storage_of.values()
+            if storage.machine_bytes is None or storage.fresh or self._is_changed(storage)
+        }
         message = messages.Launch(
             module=module,
             kernel=name,
@@ -152,78 +168,91 @@ class Client:
             shared=shared,
             arguments=[self._argument(value) for value in arguments],
             buffers=buffers,
-            storages=[self._told(one) for one in storages.values()],
+            storages=[self._encode_storage(storage) for storage in storages.values()],
             dropped=self._dropped,
             cooperative=cooperative,
             cluster=cluster or (),
         )
         self._dropped = []
-        ran = self._ask(message, messages.Ran)
-        for one in storages.values():
-            one.left, one.fresh = _NOTHING if one.span else one.bytes().copy(), False
-        numbered = {one.number: one for one in self._storages.values()}
+        ran = self._request(message, messages.LaunchResult)
+        for storage in storages.values():
+            storage.machine_bytes = _NOTHING if storage.span else storage.bytes().copy()
+            storage.fresh = False
+        numbered = {storage.number: storage for storage in self._storages.values()}
         for number, content in ran.changed:
-            one = numbered[number]
-            one.left = np.frombuffer(content, np.uint8)
-            np.copyto(one.bytes(), one.left)
-            one.links = self._links(one)
+            storage = numbered[number]
+            storage.machine_bytes = np.frombuffer(content, np.uint8)
+            np.copyto(storage.bytes(), storage.machine_bytes)
+            storage.links = self._find_links(storage)
         sys.stdout.write(ran.printed)
         return Ran(ran.cost)
 
     # Storages
 
-    def met(self, tensor: torch.Tensor) -> None:
-        """A tensor of the submission's that a kernel may be led to by an address in memory."""
+    def observe(self, tensor: torch.Tensor) -> None:
+        """Note a tensor of the submission, because a kernel may reach it through an address in memory."""
         if tensor.numel() and tensor.device.type == "cpu" and tensor.layout is torch.strided:
             storage = tensor.untyped_storage()
-            self._met[storage.data_ptr()] = StorageWeakRef(storage), storage.nbytes(), pointers.holds_words(tensor)
+            self._observed[storage.data_ptr()] = StorageWeakRef(storage), storage.nbytes(), pointers.holds_words(tensor)
 
     def _spans(self) -> list[pointers.Span]:
-        """The storages that addresses may lead to."""
-        known = {one.address: (one.alive, one.nbytes, one.table) for one in self._storages.values()}
+        """Return the live storages that an address may point into."""
+        known = {storage.address: (storage.alive, storage.nbytes, storage.table) for storage in self._storages.values()}
         return [
             pointers.Span(address, address + nbytes, table, torch.UntypedStorage._new_with_weak_ptr(alive.cdata))
-            for address, (alive, nbytes, table) in (self._met | known).items()
+            for address, (alive, nbytes, table) in (self._observed | known).items()
             if not alive.expired()
         ]
 
-    def _known(self, storage: torch.UntypedStorage, table: bool = False) -> _Storage:
-        """table: it may hold addresses. Those of inputs are the grader's, and hold none."""
-        known = self._storages.get(storage.data_ptr())
-        if known is None or known.alive.expired() or known.nbytes != storage.nbytes():
-            known = self._new(storage)
-        met = self._met.get(known.address)
-        known.table |= known.number > _INPUTS and (table or (met is not None and met[2]))
-        return known
+    def _find_or_register(self, storage: torch.UntypedStorage, table: bool = False) -> ClientStorage:
+        """Return the record of a storage, a new one if needed. table: whether it may hold addresses.
 
-    def _new(self, storage: torch.UntypedStorage) -> _Storage:
-        known = _Storage(self._next, storage.data_ptr(), storage.nbytes(), StorageWeakRef(storage), None)
-        known.fresh = known.span = self.far and known.nbytes >= simt.FAR
+        Storages of inputs hold none: the grader generated their content.
+        """
+        storage_record = self._storages.get(storage.data_ptr())
+        if storage_record is None or storage_record.alive.expired() or storage_record.nbytes != storage.nbytes():
+            storage_record = self._register(storage)
+        observed = self._observed.get(storage_record.address)
+        storage_record.table |= storage_record.number > _FIRST_INPUT and (
+            table or (observed is not None and observed[2])
+        )
+        return storage_record
+
+    def _register(self, storage: torch.UntypedStorage) -> ClientStorage:
+        storage_record = ClientStorage(self._next, storage.data_ptr(), storage.nbytes(), StorageWeakRef(storage), None)
+        storage_record.fresh = storage_record.span = self.large_offsets and storage_record.nbytes >= simt.FAR
         self._next += 1
-        if replaced := self._storages.get(known.address):
-            self._dropped.append(replaced.number)
-        self._storages[known.address] = known
-        return known
+        if earlier := self._storages.get(storage_record.address):
+            self._dropped.append(earlier.number)
+        self._storages[storage_record.address] = storage_record
+        return storage_record
 
-    def _forget(self) -> None:
-        self._met = {address: one for address, one in self._met.items() if not one[0].expired()}
-        self._dropped += [one.number for one in self._storages.values() if one.alive.expired()]
-        self._storages = {address: one for address, one in self._storages.items() if not one.alive.expired()}
+    def _forget_expired(self) -> None:
+        """Forget freed storages, and note their numbers for the next launch."""
+        self._observed = {address: storage for address, storage in self._observed.items() if not storage[0].expired()}
+        self._dropped += [storage.number for storage in self._storages.values() if storage.alive.expired()]
+        self._storages = {
+            address: storage for address, storage in self._storages.items() if not storage.alive.expired()
+        }
 
-    def _changed(self, one: _Storage) -> bool:
-        if one.left is None or one.span:
+    def _is_changed(self, storage: ClientStorage) -> bool:
+        if storage.machine_bytes is None or storage.span:
             return False
-        return not np.array_equal(one.bytes(), one.left) or (one.table and self._links(one) != one.links)
+        return not np.array_equal(storage.bytes(), storage.machine_bytes) or (
+            storage.table and self._find_links(storage) != storage.links
+        )
 
-    def _links(self, one: _Storage) -> list[messages.Link]:
-        known = [(other.number, other.address, other.nbytes) for other in self._storages.values()]
-        return links(pointers.words(one.bytes()), known) if one.table else []
+    def _find_links(self, storage: ClientStorage) -> list[messages.Link]:
+        targets = [(target.number, target.address, target.nbytes) for target in self._storages.values()]
+        return find_links(pointers.words(storage.bytes()), targets) if storage.table else []
 
-    def _told(self, one: _Storage) -> messages.Storage:
-        untouched = one.fresh and not self._changed(one)
-        content = None if untouched else one.bytes().tobytes()
-        one.links = [] if untouched else self._links(one)
-        return messages.Storage(one.number, one.nbytes, one.address % ALIGNMENT, content, untouched, one.links)
+    def _encode_storage(self, storage: ClientStorage) -> messages.Storage:
+        is_untouched = storage.fresh and not self._is_changed(storage)
+        content = None if is_untouched else storage.bytes().tobytes()
+        storage.links = [] if is_untouched else self._find_links(storage)
+        return messages.Storage(
+            storage.number, storage.nbytes, storage.address % ALIGNMENT, content, is_untouched, storage.links
+        )
 
     # Arguments
 
@@ -234,31 +263,35 @@ class Client:
         return self._pointer(address) or address
 
     def _pointers(self, content: bytes) -> Iterator[tuple[int, messages.Pointer]]:
-        for at in range(0, len(content) - pointers.WORD + 1, pointers.WORD):
-            if pointer := self._pointer(int.from_bytes(content[at : at + pointers.WORD], sys.byteorder)):
-                yield at, pointer
+        for offset in range(0, len(content) - pointers.WORD + 1, pointers.WORD):
+            if pointer := self._pointer(int.from_bytes(content[offset : offset + pointers.WORD], sys.byteorder)):
+                yield offset, pointer
 
     def _pointer(self, address: int) -> messages.Pointer | None:
-        """A storage's end is an address in it, unless another one begins there: an allocator need not leave a gap."""
-        known = (one for one in self._storages.values() if one.nbytes)
-        around = [one for one in known if one.address <= address <= one.address + one.nbytes]
-        one = max(around, key=lambda one: one.address, default=None)
-        return messages.Pointer(one.number, address - one.address) if one else None
+        """Return the storage and offset of an address; None outside all storages.
 
-    def _ask(self, message: messages.Message, expected: type[_Answer]) -> _Answer:
+        The end of a storage belongs to it unless another storage starts there: an allocator need not leave a gap.
+        """
+        storages = (storage for storage in self._storages.values() if storage.nbytes)
+        candidates = [storage for storage in storages if storage.address <= address <= storage.address + storage.nbytes]
+        storage = max(candidates, key=lambda storage: storage.address, default=None)
+        return messages.Pointer(storage.number, address - storage.address) if storage else None
+
+    def _request(self, message: messages.Message, expected: type[_Response]) -> _Response:
         self._wire.send(message)
-        answer = self._wire.receive()
-        if isinstance(answer, messages.Failed):
-            raise failures.raised(answer)
-        assert isinstance(answer, expected)
-        return answer
+        response = self._wire.receive()
+        if isinstance(response, messages.Failed):
+            raise failures.decode_failure(response)
+        assert isinstance(response, expected)
+        return response
 
 
 class RemoteModule:
-    """A module that a Client has loaded."""
+    """A module that the machine has loaded for a Client."""
 
     def __init__(self, client: Client, loaded: messages.Loaded) -> None:
-        self._client, self._number = client, loaded.module
+        self._client = client
+        self._number = loaded.module
         self.kernels: Mapping[str, simt.Kernel] = loaded.kernels
 
     def compile(self, name: str) -> None:
@@ -279,19 +312,19 @@ class RemoteModule:
         return self._client.launch(self._number, name, grid, block, shared, arguments, tensors, cooperative, cluster)
 
 
-def _argument_of(told: Any, storages: Mapping[int, torch.Tensor], lab: Any) -> Any:
-    match told:
-        case messages.Strided():
-            dtype: torch.dtype = getattr(torch, told.dtype)
-            storage = storages[told.storage].view(dtype)
-            return storage.as_strided(tuple(told.shape), tuple(told.strides), told.offset)
+def _decode_argument(value: Any, storages: Mapping[int, torch.Tensor], lab: Any) -> Any:
+    match value:
+        case messages.TensorRef():
+            dtype: torch.dtype = getattr(torch, value.dtype)
+            storage = storages[value.storage].view(dtype)
+            return storage.as_strided(tuple(value.shape), tuple(value.strides), value.offset)
         case messages.TorchDevice(name=name):
             return torch.device(name)
         case messages.LabPart(method=method):
             return getattr(lab, method) if method else lab
-    return told
+    return value
 
 
-def _buffer(name: str, tensor: torch.Tensor, storage: _Storage) -> messages.Buffer:
+def _buffer(name: str, tensor: torch.Tensor, storage: ClientStorage) -> messages.Buffer:
     span = simt.Buffer.of(name, tensor)
     return messages.Buffer(name, storage.number, span.address - storage.address, span.nbytes, span.itemsize, span.dtype)

@@ -1,4 +1,4 @@
-"""What a view of a storage holds."""
+"""Read the elements of a view of a storage."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from kernelpath.device import messages
 Bytes = npt.NDArray[np.uint8]
 
 
-class Refused(Exception):
-    """A request that no honest client makes."""
+class InvalidRequest(Exception):
+    """A request that the machine refuses. An honest client does not make one."""
 
 
-_ITEMS = {
+_ITEM_TYPES = {
     "bool": "u1",
     "uint8": "u1",
     "int8": "u1",
@@ -38,26 +38,30 @@ _ITEMS = {
 }
 
 
-def elements(memory: Bytes, told: messages.Strided) -> Bytes:
-    """The bytes of a view's elements, in their order. Raises Refused where that is not a view of the storage."""
-    if told.dtype not in _ITEMS or len(told.shape) != len(told.strides) or len(told.shape) > 16:
-        raise Refused("an output is not a tensor")
-    if min([told.offset, *told.strides, *told.shape]) < 0:
-        raise Refused("an output has a negative stride, offset or extent")
-    itemsize = np.dtype(_ITEMS[told.dtype]).itemsize
-    if 0 in told.shape:
+def elements(memory: Bytes, ref: messages.TensorRef) -> Bytes:
+    """Return the bytes of a view's elements in row-major order.
+
+    Raises:
+        InvalidRequest: The reference is not a view inside the storage.
+    """
+    if ref.dtype not in _ITEM_TYPES or len(ref.shape) != len(ref.strides) or len(ref.shape) > 16:
+        raise InvalidRequest("an output is not a tensor")
+    if min([ref.offset, *ref.strides, *ref.shape]) < 0:
+        raise InvalidRequest("an output has a negative stride, offset or extent")
+    itemsize = np.dtype(_ITEM_TYPES[ref.dtype]).itemsize
+    if 0 in ref.shape:
         return memory[:0]
-    last = sum((size - 1) * stride for size, stride in zip(told.shape, told.strides, strict=True))
-    if max(told.offset + last + 1, math.prod(told.shape)) * itemsize > memory.nbytes:
-        raise Refused("an output leaves its storage")
-    strides = tuple(stride * itemsize for stride in told.strides)
-    shape = (*told.shape, itemsize)
-    view = np.lib.stride_tricks.as_strided(memory[told.offset * itemsize :], shape, (*strides, 1), writeable=False)
+    last = sum((size - 1) * stride for size, stride in zip(ref.shape, ref.strides, strict=True))
+    if max(ref.offset + last + 1, math.prod(ref.shape)) * itemsize > memory.nbytes:
+        raise InvalidRequest("an output leaves its storage")
+    strides = tuple(stride * itemsize for stride in ref.strides)
+    shape = (*ref.shape, itemsize)
+    view = np.lib.stride_tricks.as_strided(memory[ref.offset * itemsize :], shape, (*strides, 1), writeable=False)
     return np.ascontiguousarray(view).reshape(-1)
 
 
 def digest(*parts: npt.NDArray[np.generic]) -> str:
-    """Of the bytes of these arrays, one behind the other."""
+    """Return a digest of the concatenated bytes of these arrays."""
     state = hashlib.blake2b(digest_size=16)
     for part in parts:
         state.update(part.tobytes())

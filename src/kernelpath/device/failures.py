@@ -1,4 +1,4 @@
-"""How a kernel, or the request for it, ended: from an exception on the machine to a message and back."""
+"""Convert exceptions of the machine to messages, and messages to exceptions in the submission's process."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from kernelpath.device import messages
 from warpcheck import errors, simt
 
 
-def told(error: Exception) -> messages.Failed:
+def encode_failure(error: Exception) -> messages.Failed:
+    """Return the message for an exception that a request raised on the machine."""
     match error:
         case simt.Fault():
-            kind, where = error.kind.name, (error.kernel, error.file, error.line)
-            return messages.Failed(kind, error.message, *where, error.block, error.thread)
+            location = (error.kernel, error.file, error.line)
+            return messages.Failed(error.kind.name, error.message, *location, error.block, error.thread)
         case simt.TimedOut():
             kind = "DEADLOCK" if isinstance(error, simt.Deadlock) else "TIMED_OUT"
             return messages.Failed(kind, error.message, error.kernel, error.file, error.line)
@@ -23,7 +24,8 @@ def told(error: Exception) -> messages.Failed:
     return messages.Failed("REFUSED", str(error))
 
 
-def raised(failed: messages.Failed) -> Exception:
+def decode_failure(failed: messages.Failed) -> Exception:
+    """Return the exception to raise in the submission's process."""
     if failed.kind == "DEADLOCK":
         return simt.Deadlock(failed.text, failed.kernel, failed.file, failed.line)
     if failed.kind == "TIMED_OUT":

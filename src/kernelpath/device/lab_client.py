@@ -16,12 +16,12 @@ from kernelpath.course.labs import Lab
 from kernelpath.course.labs.timer import Timed
 from kernelpath.course.labs.virtual import Queue
 from kernelpath.device import lab_messages as messages
-from kernelpath.device.lab_messages import Went
+from kernelpath.device.lab_messages import LabResponse
 from kernelpath.device.lab_tuning import Gpu
-from kernelpath.device.messages import POISON, LabPart, Message, Pointer, Strided
+from kernelpath.device.messages import POISON, LabPart, Message, Pointer, TensorRef
 
-Ask = Callable[[Message], Went]
-Place = Callable[[torch.Tensor], Strided]
+Ask = Callable[[Message], LabResponse]
+Place = Callable[[torch.Tensor], TensorRef]
 
 
 def of(told: LabPart, ask: Ask, place: Place) -> Lab:
@@ -142,7 +142,7 @@ class Bus(Queue):
 
     def ledger(self, status: int) -> torch.Tensor:
         """As Runtime.ledger."""
-        went = self._call(messages.AskLedger(status=operator.index(status), wrote=self._wrote()))
+        went = self._call(messages.GetLedger(status=operator.index(status), wrote=self._wrote()))
         return torch.tensor([int(value) for value in went.values], device=self.device)
 
     def queue_reached(self) -> float:
@@ -154,7 +154,7 @@ class Bus(Queue):
     def has_passed(self, moment: float) -> bool:
         return bool(self._call(messages.Timing("has_passed", moment, self._wrote())).values[0])
 
-    def _call(self, asked: Message) -> Went:
+    def _call(self, asked: Message) -> LabResponse:
         if isinstance(asked, messages.BusCall):
             asked = structs.replace(asked, line=_line())
         went = self._ask(asked)

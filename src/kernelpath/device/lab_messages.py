@@ -15,7 +15,7 @@ from kernelpath.course.labs.recorded import Size
 from kernelpath.course.labs.timer import Workload
 from kernelpath.device.messages import Failed, Inputs, Message, Pointer
 
-# From the submission's process; answered by Went or Failed
+# From the submission's process; answered by LabResponse or Failed
 
 
 class Timing(Message, frozen=True):
@@ -56,7 +56,7 @@ class Fill(BusCall, frozen=True, kw_only=True):
 
 
 class CopyAsync(BusCall, frozen=True, kw_only=True):
-    """number: by which Went tells that it is done. target_nbytes: of its whole storage.
+    """number: by which LabResponse tells that it is done. target_nbytes: of its whole storage.
 
     source: in a pinned buffer, or the bytes of pageable memory.
     """
@@ -80,7 +80,7 @@ class Synchronize(BusCall, frozen=True, kw_only=True):
     pass
 
 
-class AskLedger(BusCall, frozen=True, kw_only=True):
+class GetLedger(BusCall, frozen=True, kw_only=True):
     """The values of the answer are those of Runtime.ledger."""
 
     status: int
@@ -117,7 +117,7 @@ class Move(RecordedCall, frozen=True, kw_only=True):
     target: int = 0
 
 
-class AskSpent(RecordedCall, frozen=True, kw_only=True):
+class GetTuningLedger(RecordedCall, frozen=True, kw_only=True):
     """The values of the answer are those of recorded.Spent.ledger."""
 
 
@@ -130,19 +130,19 @@ FromClient = (
     | Record
     | Wait
     | Synchronize
-    | AskLedger
+    | GetLedger
     | Requests
     | LaunchRecorded
     | Bench
     | Move
-    | AskSpent
+    | GetTuningLedger
 )
 
 
 # To the submission's process
 
 
-class Went(Message, frozen=True):
+class LabResponse(Message, frozen=True):
     """How a call went. copied: the copies that are done by now, with the bytes of their targets."""
 
     status: int = 0
@@ -172,7 +172,7 @@ class Recorded(Message, frozen=True):
     requests: Sequence[Size]
 
 
-Described = Timer | Bus | Recorded
+DeviceDescription = Timer | Bus | Recorded
 
 
 class BeginLab(Message, frozen=True):
@@ -180,7 +180,7 @@ class BeginLab(Message, frozen=True):
 
     client: int
     inputs: Inputs
-    lab: Described
+    lab: DeviceDescription
 
 
 class Span(Message, frozen=True):
@@ -192,7 +192,7 @@ class Span(Message, frozen=True):
 
 
 class EndLab(Message, frozen=True):
-    """The entry has returned. outputs: where the submission says that they lie. Answered by LabEnded."""
+    """The entry has returned. outputs: where the submission says that they lie. Answered by LabReport."""
 
     client: int
     outputs: Sequence[Span]
@@ -201,7 +201,7 @@ class EndLab(Message, frozen=True):
 FromGrader = BeginLab | EndLab
 
 
-class LabEnded(Message, frozen=True):
+class LabReport(Message, frozen=True):
     """held: the bytes of the outputs in the lab's memory, None where it has none. spent: of a bus. tuning: of a GPU
     that answers with recorded times.
     """

@@ -1,4 +1,4 @@
-"""Simulated devices, held by the device's process: a submission can call them, but neither read nor change them."""
+"""Run simulated devices in the device's process: a submission can call them, but cannot read or change their state."""
 
 from __future__ import annotations
 
@@ -14,30 +14,38 @@ from kernelpath.course.labs.recorded import NotRecorded, RecordedGpu, TooMuchSha
 from kernelpath.course.labs.timer import Device
 from kernelpath.course.labs.virtual import Queue
 from kernelpath.device import lab_messages as messages
-from kernelpath.device.elements import Refused
-from kernelpath.device.lab_messages import Went
+from kernelpath.device.elements import InvalidRequest
+from kernelpath.device.lab_messages import LabResponse
 from kernelpath.device.messages import POISON
 
 TOO_MUCH_SHARED = 1
 """The status of a launch that needs more shared memory than a block may have."""
-MOST_BYTES, MOST_CALLS = 64 << 20, 100_000
-"""What the targets of copies may have together, and how often a lab may be asked; no honest entry comes near."""
+MAX_TARGET_BYTES = 64 << 20
+"""The limit of the total size of copy targets. An honest entry stays far below it."""
+MAX_CALLS = 100_000
+"""The limit of calls of a simulated device. An honest entry stays far below it."""
 
-Wrote = Sequence[tuple[int, bytes]]
-Asked = messages.Timing | messages.BusCall | messages.RecordedCall
-
-
-class Served(Protocol):
-    """A lab in this process."""
-
-    def answer(self, asked: Asked) -> Went:
-        """Raises Refused for what no honest client asks for, and whatever the lab raises."""
-
-    def ended(self, outputs: Sequence[messages.Span]) -> messages.LabEnded: ...
+HostWrites = Sequence[tuple[int, bytes]]
+LabRequest = messages.Timing | messages.BusCall | messages.RecordedCall
 
 
-def described(lab: Lab) -> messages.Described:
-    """A lab for the wire, as it is before it is used."""
+class SimulatedDevice(Protocol):
+    """A simulated device in this process, called through messages."""
+
+    def respond(self, request: LabRequest) -> LabResponse:
+        """Return the response to a call.
+
+        Raises:
+            InvalidRequest: An honest client does not make this call.
+        """
+
+    def report(self, outputs: Sequence[messages.Span]) -> messages.LabReport:
+        """Return the report on all calls, with the bytes of the outputs in the device's memory."""
+        ...
+
+
+def describe(lab: Lab) -> messages.DeviceDescription:
+    """Return the description of an unused simulated device for the wire."""
     match lab:
         case Device():
             return messages.Timer(lab.work)
@@ -48,138 +56,138 @@ def described(lab: Lab) -> messages.Described:
     raise TypeError(f"{type(lab).__name__} cannot be in the device's process")
 
 
-def serve(told: messages.Described) -> Served:
-    """The lab that is described, new."""
-    match told:
+def create_device(description: messages.DeviceDescription) -> SimulatedDevice:
+    """Return a new simulated device of this description."""
+    match description:
         case messages.Timer():
-            return ServedTimer(told)
+            return SimulatedTimer(description)
         case messages.Bus():
-            return ServedBus(told)
+            return SimulatedBus(description)
         case messages.Recorded():
-            return ServedGpu(told)
+            return SimulatedGpu(description)
 
 
-class ServedTimer:
-    """The device that a timer is tried on."""
+class SimulatedTimer:
+    """The device that a learner's timer measures."""
 
-    def __init__(self, told: messages.Timer) -> None:
-        self._device = Device(told.work)
-        self._asked = 0
+    def __init__(self, description: messages.Timer) -> None:
+        self._device = Device(description.work)
+        self._calls = 0
 
-    def answer(self, asked: Asked) -> Went:
-        self._asked = _counted(self._asked)
-        if not isinstance(asked, messages.Timing):
-            raise Refused("a timer is not a bus")
-        match asked.what:
+    def respond(self, request: LabRequest) -> LabResponse:
+        self._calls = _count_call(self._calls)
+        if not isinstance(request, messages.Timing):
+            raise InvalidRequest("a timer is not a bus")
+        match request.what:
             case "launch":
                 self._device()
-                return Went()
+                return LabResponse()
             case "clock":
-                return Went(values=[self._device.clock()])
+                return LabResponse(values=[self._device.clock()])
             case "sleep":
-                self._device.sleep(_moment(asked.seconds))
-                return Went()
-        return Went(values=[_of_queue(self._device, asked)])
+                self._device.sleep(_moment(request.seconds))
+                return LabResponse()
+        return LabResponse(values=[_query_queue(self._device, request)])
 
-    def ended(self, outputs: Sequence[messages.Span]) -> messages.LabEnded:
-        return messages.LabEnded([None for _ in outputs], None, None)
+    def report(self, outputs: Sequence[messages.Span]) -> messages.LabReport:
+        return messages.LabReport([None for _ in outputs], None, None)
 
 
-class ServedBus:
-    """The bus, the bytes of the host's pinned buffers as far as they were told, and the memory of the device."""
+class SimulatedBus:
+    """The bus, the memory of the device, and copies of the host's pinned buffers, which each call updates."""
 
-    def __init__(self, told: messages.Bus) -> None:
-        self._bus = Simulated("cpu", told.fails, told.status)
-        self._asked = 0
+    def __init__(self, description: messages.Bus) -> None:
+        self._bus = Simulated("cpu", description.fails, description.status)
+        self._calls = 0
         self._buffers: dict[int, torch.Tensor] = {}
         self._memory: dict[int, torch.Tensor] = {}
         self._in_flight: list[tuple[int, Copy]] = []
 
-    def answer(self, asked: Asked) -> Went:
-        self._asked = _counted(self._asked)
-        if isinstance(asked, messages.RecordedCall):
-            raise Refused("a bus launches nothing")
-        line = asked.line if isinstance(asked, messages.BusCall) else 0
-        changed = self._take(asked.wrote, line)
-        if isinstance(asked, messages.Fill) and not 0 <= asked.nbytes <= MOST_BYTES:
-            raise Refused(f"{asked.nbytes} bytes were copied")
-        self._bus.host_copies(max(changed, asked.nbytes if isinstance(asked, messages.Fill) else 0))
+    def respond(self, request: LabRequest) -> LabResponse:
+        self._calls = _count_call(self._calls)
+        if isinstance(request, messages.RecordedCall):
+            raise InvalidRequest("a bus launches nothing")
+        line = request.line if isinstance(request, messages.BusCall) else 0
+        changed = self._apply_host_writes(request.wrote, line)
+        if isinstance(request, messages.Fill) and not 0 <= request.nbytes <= MAX_TARGET_BYTES:
+            raise InvalidRequest(f"{request.nbytes} bytes were copied")
+        self._bus.host_copies(max(changed, request.nbytes if isinstance(request, messages.Fill) else 0))
         calls = self._bus.spent.calls
         before = len(calls)
-        went = self._went(asked)
+        response = self._dispatch(request)
         self._bus.spent.lines += [line] * (len(calls) - before)
-        return self._done(went)
+        return self._add_completed_copies(response)
 
-    def ended(self, outputs: Sequence[messages.Span]) -> messages.LabEnded:
-        return messages.LabEnded([self._held(output) for output in outputs], self._bus.spent, None)
+    def report(self, outputs: Sequence[messages.Span]) -> messages.LabReport:
+        return messages.LabReport([self._output_content(output) for output in outputs], self._bus.spent, None)
 
-    def _went(self, asked: messages.Timing | messages.BusCall) -> Went:
-        match asked:
+    def _dispatch(self, request: messages.Timing | messages.BusCall) -> LabResponse:
+        match request:
             case messages.HostAlloc(count=count):
                 return self._host_alloc(count)
             case messages.HostFree(buffer=buffer):
                 if buffer not in self._buffers:
-                    raise Refused(f"there is no buffer {buffer}")
-                return Went(self._bus.host_free(self._buffers.pop(buffer)))
+                    raise InvalidRequest(f"there is no buffer {buffer}")
+                return LabResponse(self._bus.host_free(self._buffers.pop(buffer)))
             case messages.CopyAsync():
-                return self._copy_async(asked)
+                return self._copy_async(request)
             case messages.Record():
                 status, moment = self._bus.record()
-                return Went(status, [] if status else [moment])
+                return LabResponse(status, [] if status else [moment])
             case messages.Wait(moment=moment):
-                return Went(self._bus.wait(_moment(moment)))
+                return LabResponse(self._bus.wait(_moment(moment)))
             case messages.Synchronize():
-                return Went(self._bus.synchronize())
-            case messages.AskLedger(status=status):
-                return Went(values=self._bus.ledger(status).tolist())
+                return LabResponse(self._bus.synchronize())
+            case messages.GetLedger(status=status):
+                return LabResponse(values=self._bus.ledger(status).tolist())
             case messages.Timing(what="queue_reached" | "wait_until" | "has_passed"):
-                return Went(values=[_of_queue(self._bus, asked)])
+                return LabResponse(values=[_query_queue(self._bus, request)])
             case messages.Timing():
-                raise Refused("a bus is not a timer")
+                raise InvalidRequest("a bus is not a timer")
             case messages.Fill():
-                return Went()  # the host has copied, and nothing else happens
-        raise Refused(f"{type(asked).__name__} is not a call")
+                return LabResponse()  # respond has already accounted the host's copy
+        raise InvalidRequest(f"{type(request).__name__} is not a call")
 
-    def _host_alloc(self, count: int) -> Went:
+    def _host_alloc(self, count: int) -> LabResponse:
         status, buffer = self._bus.host_alloc(count)
         if buffer is None:
-            return Went(status)
-        number = self._asked
+            return LabResponse(status)
+        number = self._calls
         self._buffers[number] = buffer
         buffer.view(torch.int16).fill_(POISON)
-        return Went(status, [number])
+        return LabResponse(status, [number])
 
-    def _copy_async(self, asked: messages.CopyAsync) -> Went:
-        target = self._span(self._stored(asked), asked.target.offset, asked.nbytes)
-        if isinstance(asked.source, bytes):
-            source = _tensor(asked.source, asked.nbytes)
-        elif asked.source.storage in self._buffers:
-            buffer = self._buffers[asked.source.storage].view(torch.uint8)
-            source = self._span(buffer, asked.source.offset, asked.nbytes)
+    def _copy_async(self, request: messages.CopyAsync) -> LabResponse:
+        target = self._span(self._stored(request), request.target.offset, request.nbytes)
+        if isinstance(request.source, bytes):
+            source = _tensor(request.source, request.nbytes)
+        elif request.source.storage in self._buffers:
+            buffer = self._buffers[request.source.storage].view(torch.uint8)
+            source = self._span(buffer, request.source.offset, request.nbytes)
         else:
-            raise Refused(f"there is no buffer {asked.source.storage}")
+            raise InvalidRequest(f"there is no buffer {request.source.storage}")
         waiting = len(self._bus.queue)
         status = self._bus.copy_async(target, source)
         if len(self._bus.queue) > waiting:
-            self._in_flight.append((asked.number, self._bus.queue[-1]))
+            self._in_flight.append((request.number, self._bus.queue[-1]))
         elif not status:
-            return Went(status, copied=[(asked.number, _bytes(target))])
-        return Went(status)
+            return LabResponse(status, copied=[(request.number, _bytes(target))])
+        return LabResponse(status)
 
-    def _done(self, went: Went) -> Went:
-        """The answer, with the copies that are no longer in the queue."""
+    def _add_completed_copies(self, response: LabResponse) -> LabResponse:
+        """Return the response with the copies that have left the queue since the last call."""
         waiting = {id(copy) for copy in self._bus.queue}
         done = [(number, _bytes(copy.target)) for number, copy in self._in_flight if id(copy) not in waiting]
-        self._in_flight = [one for one in self._in_flight if id(one[1]) in waiting]
-        return Went(went.status, went.values, [*went.copied, *done])
+        self._in_flight = [(number, copy) for number, copy in self._in_flight if id(copy) in waiting]
+        return LabResponse(response.status, response.values, [*response.copied, *done])
 
-    def _take(self, wrote: Wrote, line: int) -> int:
-        """What the host has written into its buffers: how many bytes are others now."""
+    def _apply_host_writes(self, wrote: HostWrites, line: int) -> int:
+        """Apply the host's writes to its pinned buffers. Return the number of bytes that changed."""
         waiting = [(copy.source, copy.source.clone()) for copy in self._bus.queue] if wrote else []
         changed = 0
         for number, content in wrote:
             if number not in self._buffers:
-                raise Refused(f"there is no buffer {number}")
+                raise InvalidRequest(f"there is no buffer {number}")
             words = self._buffers[number].view(torch.int32)
             new = _tensor(content, 4 * words.numel()).view(torch.int32)
             changed += 4 * int((words != new).sum())
@@ -189,99 +197,101 @@ class ServedBus:
             self._bus.spent.refilled_line = self._bus.spent.refilled_line or line
         return changed
 
-    def _stored(self, asked: messages.CopyAsync) -> torch.Tensor:
-        """The memory of the device that a copy goes to, poisoned at first."""
-        number, nbytes = asked.target.storage, asked.target_nbytes
+    def _stored(self, request: messages.CopyAsync) -> torch.Tensor:
+        """Return the device memory that a copy writes to. New memory is poisoned."""
+        number = request.target.storage
+        nbytes = request.target_nbytes
         stored = self._memory.get(number)
         if stored is None or stored.numel() != nbytes:
-            taken = sum(one.numel() for one in self._memory.values())
-            if not 0 <= nbytes <= MOST_BYTES - taken:
-                raise Refused(f"a target of {nbytes:,} bytes")
+            used_bytes = sum(memory.numel() for memory in self._memory.values())
+            if not 0 <= nbytes <= MAX_TARGET_BYTES - used_bytes:
+                raise InvalidRequest(f"a target of {nbytes:,} bytes")
             halves = torch.full((nbytes // 2 + 1,), POISON, dtype=torch.int16)
             stored = self._memory[number] = halves.view(torch.uint8)[:nbytes]
         return stored
 
-    def _held(self, output: messages.Span) -> bytes | None:
+    def _output_content(self, output: messages.Span) -> bytes | None:
         stored = self._memory.get(output.storage)
         return None if stored is None else _bytes(self._span(stored, output.offset, output.nbytes))
 
     @staticmethod
     def _span(memory: torch.Tensor, offset: int, nbytes: int) -> torch.Tensor:
         if not (min(offset, nbytes) >= 0 and offset + nbytes <= memory.numel()):
-            raise Refused(f"{nbytes} bytes at {offset} of {memory.numel()}")
+            raise InvalidRequest(f"{nbytes} bytes at {offset} of {memory.numel()}")
         return memory[offset : offset + nbytes]
 
 
-class ServedGpu:
-    """The GPU that answers with recorded times."""
+class SimulatedGpu:
+    """The GPU that replies with recorded times."""
 
-    def __init__(self, told: messages.Recorded) -> None:
-        self._gpu = RecordedGpu("cpu", told.requests)
-        self._asked = 0
+    def __init__(self, description: messages.Recorded) -> None:
+        self._gpu = RecordedGpu("cpu", description.requests)
+        self._calls = 0
 
-    def answer(self, asked: Asked) -> Went:
-        self._asked = _counted(self._asked)
+    def respond(self, request: LabRequest) -> LabResponse:
+        self._calls = _count_call(self._calls)
         try:
-            return self._went(asked)
+            return self._dispatch(request)
         except TooMuchShared as needed:
-            return Went(TOO_MUCH_SHARED, [float(needed.args[0])])
+            return LabResponse(TOO_MUCH_SHARED, [float(needed.args[0])])
         except NotRecorded as refused:
             raise ValueError(str(refused)) from None
         except KeyError as unknown:
-            raise Refused(f"there is no matrix {unknown}") from None
+            raise InvalidRequest(f"there is no matrix {unknown}") from None
 
-    def ended(self, outputs: Sequence[messages.Span]) -> messages.LabEnded:
-        return messages.LabEnded([None for _ in outputs], None, None, self._gpu.ended())
+    def report(self, outputs: Sequence[messages.Span]) -> messages.LabReport:
+        return messages.LabReport([None for _ in outputs], None, None, self._gpu.ended())
 
-    def _went(self, asked: Asked) -> Went:
-        match asked:
+    def _dispatch(self, request: LabRequest) -> LabResponse:
+        match request:
             case messages.Requests():
                 sizes = self._gpu.requests
-                return Went(values=[x for one in sizes for x in (int(one.dtype[-2:]), one.M, one.N, one.K)])
+                return LabResponse(values=[x for size in sizes for x in (int(size.dtype[-2:]), size.M, size.N, size.K)])
             case messages.LaunchRecorded():
-                self._gpu.launch(asked.operands, asked.sizes, asked.configuration, asked.grid)
-                return Went()
+                self._gpu.launch(request.operands, request.sizes, request.configuration, request.grid)
+                return LabResponse()
             case messages.Bench(begins=begins):
-                return Went(values=[self._gpu.bench(begins)])
+                return LabResponse(values=[self._gpu.bench(begins)])
             case messages.Move(what="zero"):
-                self._gpu.zero(asked.matrix)
-                return Went()
+                self._gpu.zero(request.matrix)
+                return LabResponse()
             case messages.Move(what="clone"):
-                return Went(values=[self._gpu.clone(asked.matrix)])
+                return LabResponse(values=[self._gpu.clone(request.matrix)])
             case messages.Move():
-                self._gpu.copy(asked.target, asked.matrix)
-                return Went()
-            case messages.AskSpent():
-                return Went(values=self._gpu.ended().ledger)
-        raise Refused(f"{type(asked).__name__} is not a call")
+                self._gpu.copy(request.target, request.matrix)
+                return LabResponse()
+            case messages.GetTuningLedger():
+                return LabResponse(values=self._gpu.ended().ledger)
+        raise InvalidRequest(f"{type(request).__name__} is not a call")
 
 
-def _of_queue(queue: Queue, asked: messages.Timing) -> float:
-    match asked.what:
+def _query_queue(queue: Queue, request: messages.Timing) -> float:
+    match request.what:
         case "queue_reached":
             return queue.queue_reached()
         case "has_passed":
-            return float(queue.has_passed(asked.seconds))
-    queue.wait_until(_moment(asked.seconds))
+            return float(queue.has_passed(request.seconds))
+    queue.wait_until(_moment(request.seconds))
     return 0.0
 
 
-def _counted(asked: int) -> int:
-    if asked == MOST_CALLS:
-        raise Refused(f"a simulated device was asked more than {MOST_CALLS:,} times")
-    return asked + 1
+def _count_call(calls: int) -> int:
+    """Return the number of calls after one more call."""
+    if calls == MAX_CALLS:
+        raise InvalidRequest(f"a simulated device was asked more than {MAX_CALLS:,} times")
+    return calls + 1
 
 
 def _moment(seconds: float) -> float:
-    """Raises Refused for a time that cannot be waited for."""
+    """Return a time after checking that a process can wait for it."""
     if not (math.isfinite(seconds) and 0 <= seconds <= 1e9):
-        raise Refused(f"{seconds} s cannot be waited for")
+        raise InvalidRequest(f"{seconds} s cannot be waited for")
     return seconds
 
 
 def _tensor(content: bytes, nbytes: int) -> torch.Tensor:
     if len(content) != nbytes:
-        raise Refused(f"{len(content)} bytes where there should be {nbytes}")
+        raise InvalidRequest(f"{len(content)} bytes where there should be {nbytes}")
     return torch.frombuffer(bytearray(content), dtype=torch.uint8) if content else torch.empty(0, dtype=torch.uint8)
 
 

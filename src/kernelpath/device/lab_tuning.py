@@ -16,11 +16,11 @@ import torch
 
 from kernelpath.course.labs import Lab
 from kernelpath.device import lab_messages as messages
-from kernelpath.device.lab_messages import Went
+from kernelpath.device.lab_messages import LabResponse
 from kernelpath.device.messages import Message
 from warpcheck.hooks import triton as hooks
 
-Ask = Callable[[Message], Went]
+Ask = Callable[[Message], LabResponse]
 
 SPACE = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "SPLIT_K", "num_warps", "num_stages")
 DEFAULTS = {"num_warps": 4, "num_stages": 3}
@@ -81,7 +81,7 @@ class Gpu(Lab):
 
     def ledger(self) -> torch.Tensor:
         """As recorded.Spent.ledger, int64."""
-        return torch.tensor([int(value) for value in self.ask(messages.AskSpent()).values], device=self.device)
+        return torch.tensor([int(value) for value in self.ask(messages.GetTuningLedger()).values], device=self.device)
 
     def do_bench(
         self, fn: Callable[[], object], *_: object, quantiles: Sequence[float] | None = None, **__: object

@@ -1,4 +1,4 @@
-"""Addresses in a submission's memory, as the machine's process keeps them: a storage and an offset."""
+"""Translate addresses in memory between a submission's process and the machine: each is a storage and an offset."""
 
 from __future__ import annotations
 
@@ -9,75 +9,88 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from kernelpath.device.elements import Bytes, Refused
+from kernelpath.device.elements import Bytes, InvalidRequest
 from kernelpath.device.messages import Link
 from warpcheck.pointers import LEAST, MOST, WORD, Words, leads_into, words
 
 _KEY = secrets.token_bytes(16)
-_SEEN = 16
-"""What a kernel learns from where a storage lies: its address modulo this."""
+_VISIBLE_ALIGNMENT = 16
+"""A kernel may learn the address of a storage modulo this number."""
 
 
-def links(values: Words, storages: Iterable[tuple[int, int, int]]) -> list[Link]:
-    """The words that are addresses in storages, each of which is (number, address, bytes)."""
-    places = np.flatnonzero((values >= LEAST) & (values < MOST))
-    found = []
-    for number, address, nbytes in storages if places.size else ():
-        inside = leads_into(values[places], address, address + nbytes)
-        if inside.any():
-            found.append(Link(number, address, places[inside].astype(np.int64).tobytes()))
-    return found
+def find_links(values: Words, storages: Iterable[tuple[int, int, int]]) -> list[Link]:
+    """Find the words that are addresses in storages. A storage is (number, address, size in bytes)."""
+    candidates = np.flatnonzero((values >= LEAST) & (values < MOST))
+    links = []
+    for number, address, nbytes in storages if candidates.size else ():
+        is_inside = leads_into(values[candidates], address, address + nbytes)
+        if is_inside.any():
+            links.append(Link(number, address, candidates[is_inside].astype(np.int64).tobytes()))
+    return links
 
 
-class Linked:
-    """A storage's content, with the addresses that hold in this process in place of the submission's.
+class RelocatedContent:
+    """The content of a storage, with its addresses translated from the submission's process.
 
-    here: with the addresses that hold here. shown: for the transcript, with what stands for a storage and an offset,
-    which no submission can guess: else a number that it computes would look like an address.
+    Attributes:
+        local: The content with the addresses of this process.
+        canonical: The content for the transcript, with a keyed placeholder plus the offset instead of each address. A
+            submission cannot guess the placeholder; otherwise a number that it computes could pass for an address.
     """
 
-    def __init__(self, content: Bytes, told: Sequence[Link], address_of: Callable[[int], tuple[int, int, str]]) -> None:
-        """address_of: a storage's address here, its bytes, and its name in the transcript.
+    def __init__(
+        self, content: Bytes, links: Sequence[Link], address_of: Callable[[int], tuple[int, int, str]]
+    ) -> None:
+        """Translate the addresses in `content` that `links` names.
 
-        Raises Refused for words that are no such address.
+        Args:
+            content: The bytes in the submission's process.
+            links: The words that are addresses.
+            address_of: Returns a storage's address in this process, its size in bytes, and its name in the transcript.
+
+        Raises:
+            InvalidRequest: A word is not an address in its storage.
         """
-        self.here, self.shown = (content, content) if not told else (content.copy(), content.copy())
-        self._places: list[Words] = []
-        self._spans: list[tuple[int, int, int]] = []
-        here, shown = words(self.here), words(self.shown)
-        for link in told:
+        self.local = content.copy() if links else content
+        self.canonical = content.copy() if links else content
+        self._indices: list[Words] = []
+        self._targets: list[tuple[int, int, int]] = []
+        local_words = words(self.local)
+        canonical_words = words(self.canonical)
+        for link in links:
             address, nbytes, name = address_of(link.storage)
-            places = words(np.frombuffer(link.words, np.uint8))
-            if places.size and not 0 <= places.min() <= places.max() < here.size:
-                raise Refused("an address is not inside its storage")
-            offsets = words(content)[places] - link.base
-            if places.size and not 0 <= offsets.min() <= offsets.max() <= nbytes:
-                raise Refused(f"an address is not inside storage {link.storage}")
-            here[places] = address + offsets
-            shown[places] = _sign(name, nbytes, address % _SEEN) + offsets
-            self._places.append(places)
-            self._spans.append((address, nbytes, link.base))
+            indices = words(np.frombuffer(link.words, np.uint8))
+            if indices.size and not 0 <= indices.min() <= indices.max() < local_words.size:
+                raise InvalidRequest("an address is not inside its storage")
+            offsets = words(content)[indices] - link.base
+            if indices.size and not 0 <= offsets.min() <= offsets.max() <= nbytes:
+                raise InvalidRequest(f"an address is not inside storage {link.storage}")
+            local_words[indices] = address + offsets
+            canonical_words[indices] = _placeholder(name, nbytes, address % _VISIBLE_ALIGNMENT) + offsets
+            self._indices.append(indices)
+            self._targets.append((address, nbytes, link.base))
 
-    def whole(self, different: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-        """Which bytes are different, where an address is so as a whole: its bytes are not the submission's doing."""
-        rows = different[: different.size // WORD * WORD].reshape(-1, WORD)
-        for places in self._places:
-            rows[places] = rows[places].any(axis=1, keepdims=True)
-        return different
+    def extend_to_words(self, is_different: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        """Extend a mask of changed bytes to whole words at addresses, whose bytes the submission does not choose."""
+        rows = is_different[: is_different.size // WORD * WORD].reshape(-1, WORD)
+        for indices in self._indices:
+            rows[indices] = rows[indices].any(axis=1, keepdims=True)
+        return is_different
 
-    def told(self, memory: Bytes) -> bytes:
-        """Memory as the submission's process has it: addresses in the same storages are its own again."""
-        if not self._spans:
+    def to_client(self, memory: Bytes) -> bytes:
+        """Return memory with the addresses of the submission's process in place of those of this process."""
+        if not self._targets:
             return memory.tobytes()
         content = memory.copy()
-        values, own = words(memory), words(content)
-        for address, nbytes, base in self._spans:
-            inside = leads_into(values, address, address + nbytes)
-            own[inside] = values[inside] - address + base
+        local_words = words(memory)
+        client_words = words(content)
+        for address, nbytes, base in self._targets:
+            is_inside = leads_into(local_words, address, address + nbytes)
+            client_words[is_inside] = local_words[is_inside] - address + base
         return content.tobytes()
 
 
-def _sign(*storage: str | int) -> np.int64:
-    """What stands for a storage in a transcript: for its name, and for all that its address tells a kernel."""
+def _placeholder(*storage: str | int) -> np.int64:
+    """Return the placeholder of a storage in transcripts: a keyed hash of all that a kernel may learn from it."""
     digest = hashlib.blake2b(repr(storage).encode(), digest_size=WORD, key=_KEY).digest()
     return np.int64(np.frombuffer(digest, np.int64)[0])

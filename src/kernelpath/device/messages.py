@@ -1,7 +1,7 @@
-"""What passes between a submission's process, the PTX machine's and the grader's.
+"""Define the messages between a submission's process, the PTX machine's process, and the grader.
 
-A pointer is a storage, by a number that both ends know, and an offset into it. Addresses cross only where they stand
-in memory, with the storage that they lie in. Longer than 300 lines because one union lists all messages of a channel.
+A pointer is sent as the number of a storage, which both ends know, and an offset into the storage. An address is sent
+only as part of a storage's content, with the number of the storage that it points into.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from warpcheck.unwritten import POISON as POISON
 
 
 class Message(Struct, frozen=True, tag=True):
-    """The base of all that follows."""
+    """The base of all messages. The class name is the tag on the wire."""
 
 
-class Strided(Message, frozen=True):
-    """A tensor: a view of a storage. offset and strides count elements."""
+class TensorRef(Message, frozen=True):
+    """A tensor as a view of a storage. `offset` and `strides` count elements."""
 
     storage: int
     dtype: str
@@ -32,7 +32,7 @@ class Strided(Message, frozen=True):
 
 # From the submission's process
 class Load(Message, frozen=True):
-    """PTX, and the file that its lines refer to. Answered by Loaded or Failed."""
+    """Load PTX whose line table refers to the file `source`. Answered by Loaded or Failed."""
 
     text: str
     source: str | None
@@ -53,14 +53,14 @@ class Pointer(Message, frozen=True):
 
 
 class Blob(Message, frozen=True):
-    """An argument of several words, some of which are addresses: where in it, and what they point to."""
+    """An argument of several words, such as a struct. `pointers` maps byte offsets of addresses to their targets."""
 
     content: bytes
     pointers: Sequence[tuple[int, Pointer]]
 
 
 class Buffer(Message, frozen=True):
-    """Memory that a kernel may touch: the span of one tensor, with its name and dtype for complaints."""
+    """Memory that a kernel may access: the span of one tensor, with its name and dtype for error messages."""
 
     name: str
     storage: int
@@ -71,9 +71,12 @@ class Buffer(Message, frozen=True):
 
 
 class Link(Message, frozen=True):
-    """Words of 8 bytes in a storage that are addresses in another one, which begins at `base` in their process.
+    """The 8-byte words of one storage that are addresses in another storage.
 
-    words: their places, as int64.
+    Attributes:
+        storage: The storage that the addresses point into.
+        base: Its first address in the submission's process.
+        words: The indices of the words, as the bytes of an int64 array.
     """
 
     storage: int
@@ -84,8 +87,10 @@ class Link(Message, frozen=True):
 class Storage(Message, frozen=True):
     """A storage that the machine does not know, or whose bytes the host has changed.
 
-    alignment: its address modulo 16. fresh: nothing has written to it yet; then there may be no content. links: the
-    addresses in its content.
+    Attributes:
+        alignment: Its address modulo 16.
+        fresh: Whether nothing has written to it since its allocation. Its content may then be None.
+        links: The addresses in its content.
     """
 
     number: int
@@ -97,7 +102,13 @@ class Storage(Message, frozen=True):
 
 
 class Launch(Message, frozen=True):
-    """Run a kernel to its end; no cluster is asked for by (). Answered by Ran or Failed. dropped: storages now gone."""
+    """Run a kernel to its end. Answered by LaunchResult or Failed.
+
+    Attributes:
+        storages: New storages, and storages that the host has changed since the last launch.
+        dropped: The numbers of storages that the submission has freed.
+        cluster: The cluster dimensions; () launches without clusters.
+    """
 
     module: int
     kernel: str
@@ -113,11 +124,14 @@ class Launch(Message, frozen=True):
 
 
 class Fetch(Message, frozen=True):
-    """Ask for the case's inputs. Answered by Inputs."""
+    """Request the inputs of the case. Answered by Inputs."""
 
 
 class Finish(Message, frozen=True):
-    """The entry has returned; storages that the host changed since the last launch. Answered by Done."""
+    """Report that the entry has returned, with the storages that the host changed since the last launch.
+
+    Answered by Done.
+    """
 
     storages: Sequence[Storage]
 
@@ -127,12 +141,19 @@ FromClient = Load | Compile | Launch | Fetch | Finish
 
 # To the submission's process
 class Loaded(Message, frozen=True):
+    """A loaded module, by its number, and its kernels."""
+
     module: int
     kernels: dict[str, Kernel]
 
 
-class Ran(Message, frozen=True):
-    """changed: the bytes of storages that the kernel wrote to. cost: in the machine's steps, for autotuning."""
+class LaunchResult(Message, frozen=True):
+    """A launch that has completed.
+
+    Attributes:
+        changed: The storages that the kernel changed, by number, with their new bytes.
+        cost: The simulated cost in the machine's steps, which the autotuner compares.
+    """
 
     changed: Sequence[tuple[int, bytes]]
     cost: int
@@ -140,7 +161,11 @@ class Ran(Message, frozen=True):
 
 
 class Failed(Message, frozen=True):
-    """How a kernel, or the request for it, ended. kind: a simt.FaultKind's name, or another ending."""
+    """A kernel, or a request, that did not complete.
+
+    Attributes:
+        kind: The name of a simt.FaultKind, or DEADLOCK, TIMED_OUT, REJECTED, UNSUPPORTED, REFUSED, or FORGED.
+    """
 
     kind: str
     text: str
@@ -158,7 +183,12 @@ class TorchDevice(Message, frozen=True):
 
 
 class LabPart(Message, frozen=True):
-    """A lab as an argument of the entry, or a method of it. device: where the tensors of the case are."""
+    """A simulated device, or one of its methods, as an argument of the entry.
+
+    Attributes:
+        device: The torch device of the case's tensors.
+        method: The name of the method; "" stands for the simulated device itself.
+    """
 
     lab: Literal["timer", "bus", "recorded"]
     device: str
@@ -166,14 +196,17 @@ class LabPart(Message, frozen=True):
 
 
 class Inputs(Message, frozen=True):
-    """The arguments of the entry, tensors as views of storages, and the bytes of those.
+    """The arguments of the entry. A tensor is a view of a storage.
 
-    far: no storage of simt.FAR bytes and more has content, whoever made it. spans: those of inputs, and their bytes.
+    Attributes:
+        storages: The content of each storage.
+        large_offsets: Whether tensors may be larger than memory. No storage of simt.FAR bytes or more then has content.
+        spans: The size in bytes of each input storage without content.
     """
 
-    arguments: Sequence[Strided | TorchDevice | LabPart | Sequence[int] | bool | int | float | str | None]
+    arguments: Sequence[TensorRef | TorchDevice | LabPart | Sequence[int] | bool | int | float | str | None]
     storages: dict[int, bytes]
-    far: bool = False
+    large_offsets: bool = False
     spans: dict[int, int] = {}
 
 
@@ -181,21 +214,28 @@ class Done(Message, frozen=True):
     pass
 
 
-ToClient = Loaded | Ran | Failed | Inputs | Done
+ToClient = Loaded | LaunchResult | Failed | Inputs | Done
 
 
 # From the grader
 class Attach(Message, frozen=True):
-    """A new submission's process, for which the machine is a `target`; its end of a socket follows as a descriptor."""
+    """Attach a new submission's process. The machine's end of a socket to this process follows as a descriptor.
+
+    Attributes:
+        target: The architecture that the machine simulates for this client.
+    """
 
     target: str = "sm_80"
 
 
 class Begin(Message, frozen=True):
-    """A case. Answered by Done.
+    """Begin a case. Answered by Done.
 
-    order: of warps and blocks; see warpcheck.runtime.order. negated: tensor cores' products.
-    label: the same for two calls in two processes whose transcripts are to be the same.
+    Attributes:
+        order: The order of warps and blocks; see warpcheck.runtime.order.
+        negated: Whether tensor cores negate their results.
+        label: Names the call in the transcripts of later calls. Two calls in two processes whose transcripts must be
+            equal need the same label.
     """
 
     client: int
@@ -206,50 +246,63 @@ class Begin(Message, frozen=True):
 
 
 class End(Message, frozen=True):
-    """The case is over; outputs are what the submission says that it returned. Answered by Ended.
+    """End the case. Answered by CaseReport.
 
-    counted: whether to tell the counters.
+    Attributes:
+        outputs: The tensors that the entry returned, as the untrusted submission's process reports them.
+        counted: Whether the report includes the counters.
     """
 
     client: int
-    outputs: Sequence[Strided]
+    outputs: Sequence[TensorRef]
     counted: bool = True
 
 
-class Record(Message, frozen=True):
-    """Record what warps do in the launches from now on; see simt.events. Answered by Done."""
+class RecordEvents(Message, frozen=True):
+    """Record the events of warps in all later launches of this client; see simt.events. Answered by Done."""
 
     client: int
 
 
-class Draw(Message, frozen=True):
-    """Ask for the launch of this case that executed most. Answered by Drawn, or by Done if nothing was launched."""
+class GetLaunchProfile(Message, frozen=True):
+    """Request the profile of the launch in this case that executed the most instructions.
+
+    Answered by LaunchProfile, or by Done where the case has no launch.
+    """
 
     client: int
 
 
-class AskWriter(Message, frozen=True):
-    """Ask who wrote a byte of a storage. Answered by Writer, or Done where no kernel did."""
+class GetLastWriter(Message, frozen=True):
+    """Request the thread that last wrote a byte of a storage. Answered by LastWriter, or Done without a writer."""
 
     client: int
     storage: int
     offset: int
 
 
-FromGrader = Attach | Begin | End | Record | Draw | AskWriter
+FromGrader = Attach | Begin | End | RecordEvents | GetLaunchProfile | GetLastWriter
 
 
 # To the grader
 class Attached(Message, frozen=True):
-    """The number by which the grader speaks of this client."""
+    """The number of the new client in the grader's later requests."""
 
     client: int
 
 
-class Note(Message, frozen=True):
-    """A launch in the transcript. host: by buffer two digests, of the bytes that the host changed and of all there is,
-    apart by a blank. buffers: the memory that the kernel may touch, from which the addresses of storages follow.
-    compiler: see device/compilers. tables: the buffers into which the host wrote more than one value over and over."""
+class LaunchRecord(Message, frozen=True):
+    """A launch in the transcript.
+
+    Attributes:
+        code: A digest of the module.
+        arguments: A description of each argument.
+        host: Two digests, separated by a space, for each buffer that the host changed: a digest of the changed bytes
+            and a digest of the whole content.
+        buffers: The memory that the kernel may access. The addresses of storages follow from it.
+        compiler: The language that the PTX was compiled from; see device/compilers.
+        tables: The buffers that the host filled with more than one repeated value.
+    """
 
     kernel: str
     code: str
@@ -266,21 +319,28 @@ class Note(Message, frozen=True):
 
 
 class Output(Message, frozen=True):
-    """An output as the machine holds it. fault: why it is not the work of the kernels launched, if it is not."""
+    """The content of an output on the machine. `fault` says why the kernels did not compute it; "" if they did."""
 
     content: bytes
     fault: str
 
 
-class Ended(Message, frozen=True):
-    """What the machine saw of a case. mutated: positions of input storages that are not as drawn. instructions: file,
-    line, LineCounters.executed. tensor, workspace: as grading's Evidence has them. unreached: see device/far.
-    reached: in a far case with a single launch, whose sample of the blocks was whole, how far in bytes it accessed each
-    storage."""
+class CaseReport(Message, frozen=True):
+    """The machine's observations of a case.
+
+    Attributes:
+        mutated: The numbers of input storages whose content is no longer the generated content.
+        instructions: File, line, and LineCounters.executed of each source line.
+        tensor: Tensor core operations; see Observation in grading/provenance.
+        workspace: The most bytes that a launch found in storages of the submission besides its outputs.
+        unreached: The tensors of which a truncated launch accessed no element past 2**31; see device/large_offsets.
+        reached: For a large-offsets case with a single launch that ran its complete sample of blocks: the end, in
+            bytes, of its accesses to each storage.
+    """
 
     outputs: Sequence[Output]
     mutated: Sequence[int]
-    notes: Sequence[Note]
+    transcript: Sequence[LaunchRecord]
     failed: Failed | None
     accesses: Sequence[tuple[str, AccessCounters]]
     instructions: Sequence[tuple[str, int, int, int, int, int]]
@@ -290,8 +350,8 @@ class Ended(Message, frozen=True):
     reached: Mapping[int, int] = {}
 
 
-class Drawn(Message, frozen=True):
-    """One launch in full. events, and barriers, as in simt.Launch: where Record asked for them."""
+class LaunchProfile(Message, frozen=True):
+    """All counters of one launch. `events` and `barriers` are those of simt.Launch, if RecordEvents requested them."""
 
     kernel: str
     file: str
@@ -303,8 +363,8 @@ class Drawn(Message, frozen=True):
     barriers: Mapping[str, int] = {}
 
 
-class Writer(Message, frozen=True):
-    """A thread and a block as messages name them, the kernel's file and the line."""
+class LastWriter(Message, frozen=True):
+    """The thread that last wrote a byte, with its block (both as in error messages), and its source line."""
 
     thread: str
     block: str
@@ -312,4 +372,4 @@ class Writer(Message, frozen=True):
     line: int
 
 
-ToGrader = Done | Attached | Ended | Drawn | Writer
+ToGrader = Done | Attached | CaseReport | LaunchProfile | LastWriter

@@ -1,7 +1,7 @@
-"""The PTX machine in its own process: separate from the submission, as a GPU is separate from a program.
+"""Serve the PTX machine in a process of its own: separate from the submission, as a GPU is separate from a program.
 
-It owns what kernels read and write. Inputs come from the grader, outputs go to the grader, and what the submission's
-process says of its memory is taken for what the host wrote there.
+It owns the memory of kernels. Inputs come from the grader and outputs go to the grader. The machine treats everything
+that the submission's process reports about memory as written by the host.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ import msgspec
 
 from kernelpath.device import failures, lab_messages, lab_server, messages
 from kernelpath.device.case import Case
-from kernelpath.device.elements import Refused
+from kernelpath.device.elements import InvalidRequest
 from kernelpath.wire import ConnectionClosed, ProtocolError, ResponseTimeout, Wire
 from warpcheck import simt
 from warpcheck.backend import cost
 
-Answer = messages.Message
-TAKING_SECONDS = 3.0
-"""For a whole message of a submission's process, once it has begun, and for that to take the answer."""
+Response = messages.Message
+TRANSFER_SECONDS = 3.0
+"""The time limit for receiving a complete message of a submission's process, and for sending the response."""
 
-MODULES = 4096
-"""PTX texts that a submission may load."""
+MAX_MODULES = 4096
+"""The limit of PTX texts that a submission may load."""
 
 
 def serve(grader: socket.socket) -> None:
@@ -34,7 +34,7 @@ def serve(grader: socket.socket) -> None:
 
 
 class Server:
-    """Serves one message at a time, whoever sent it."""
+    """Answer the messages of the grader and of all clients, one at a time."""
 
     def __init__(self, grader: socket.socket) -> None:
         self._grader: Wire[messages.Message] = Wire(grader, messages.FromGrader | lab_messages.FromGrader)
@@ -48,59 +48,59 @@ class Server:
                 alive[descriptor].serve()
             if self._grader.fileno() in ready:
                 try:
-                    self._grader.send(self._answer(self._grader.receive()))
+                    self._grader.send(self._respond(self._grader.receive()))
                 except ConnectionClosed:
                     return
 
-    def _answer(self, asked: messages.Message) -> Answer:
-        match asked:
+    def _respond(self, request: messages.Message) -> Response:
+        match request:
             case messages.Attach(target=target):
                 _, (descriptor,), _, _ = socket.recv_fds(self._grader.connection, 1, 1)
                 self._clients.append(_Client(socket.socket(fileno=descriptor), simt.TARGETS[target]))
                 return messages.Attached(len(self._clients) - 1)
             case messages.Begin():
-                self._clients[asked.client].begin(asked)
+                self._clients[request.client].begin(request)
             case lab_messages.BeginLab():
-                self._clients[asked.client].begin_lab(asked)
+                self._clients[request.client].begin_lab(request)
             case lab_messages.EndLab():
-                return self._clients[asked.client].end_lab(asked)
+                return self._clients[request.client].end_lab(request)
             case messages.End():
-                return self._clients[asked.client].case.ended(asked.outputs, asked.counted)
-            case messages.Record():
-                self._clients[asked.client].case.recorded = True
-            case messages.Draw():
-                return self._clients[asked.client].drawn() or messages.Done()
-            case messages.AskWriter():
-                return self._clients[asked.client].case.writer(asked.storage, asked.offset) or messages.Done()
+                return self._clients[request.client].case.report(request.outputs, request.counted)
+            case messages.RecordEvents():
+                self._clients[request.client].case.recorded = True
+            case messages.GetLaunchProfile():
+                return self._clients[request.client].launch_profile() or messages.Done()
+            case messages.GetLastWriter():
+                return self._clients[request.client].case.writer(request.storage, request.offset) or messages.Done()
         return messages.Done()
 
 
 class _Client:
-    """A submission's process as the machine sees it."""
+    """The machine's state for one submission's process."""
 
     def __init__(self, connection: socket.socket, target: simt.Target) -> None:
         self.wire: Wire[messages.Message] | None = Wire(connection, messages.FromClient | lab_messages.FromClient)
         self.case = Case()
         self._target = target
-        self._lab: lab_server.Served | None = None
+        self._lab: lab_server.SimulatedDevice | None = None
         self._modules: list[simt.Module] = []
         self._numbers: dict[str, int] = {}
         self._negated: dict[int, simt.Module] | None = None
         self._interrupted: simt.Launch | None = None
 
-    def begin(self, asked: messages.Begin) -> None:
-        self.case.begin(asked.inputs, asked.order, asked.label)
-        self._negated = {} if asked.negated else None
+    def begin(self, request: messages.Begin) -> None:
+        self.case.begin(request.inputs, request.order, request.label)
+        self._negated = {} if request.negated else None
         self._interrupted = None
 
-    def drawn(self) -> messages.Drawn | None:
-        """The launch that a fault ended, if it was recorded, else the one that executed most; None without a launch."""
+    def launch_profile(self) -> messages.LaunchProfile | None:
+        """Return the launch that a fault ended, or else the launch that executed the most; None without a launch."""
         launches = [self._interrupted] if self._interrupted is not None else self.case.launches
         if not launches:
             return None
         heaviest = max(launches, key=lambda launch: launch.totals.warp_instructions)
         lines: Mapping[int, simt.LineCounters] = heaviest.lines
-        return messages.Drawn(
+        return messages.LaunchProfile(
             heaviest.kernel,
             heaviest.file,
             dict(lines),
@@ -111,34 +111,36 @@ class _Client:
             heaviest.barriers,
         )
 
-    def begin_lab(self, asked: lab_messages.BeginLab) -> None:
-        self.case.begin(asked.inputs, order=0)
-        self._lab = lab_server.serve(asked.lab)
+    def begin_lab(self, request: lab_messages.BeginLab) -> None:
+        self.case.begin(request.inputs, order=0)
+        self._lab = lab_server.create_device(request.lab)
 
-    def end_lab(self, asked: lab_messages.EndLab) -> lab_messages.LabEnded:
-        """What to report about the call; FORGED if it says what no honest client does."""
+    def end_lab(self, request: lab_messages.EndLab) -> lab_messages.LabReport:
+        """Return the report on the call. It says FORGED where the outputs are not what an honest client returns."""
         assert self._lab is not None
         try:
-            ended, failed = self._lab.ended(asked.outputs), self.case.failed
-        except Refused as error:
-            ended, failed = self._lab.ended(()), messages.Failed("FORGED", str(error))
+            report = self._lab.report(request.outputs)
+            failed = self.case.failed
+        except InvalidRequest as error:
+            report = self._lab.report(())
+            failed = messages.Failed("FORGED", str(error))
         self._lab = None
-        return msgspec.structs.replace(ended, failed=failed)
+        return msgspec.structs.replace(report, failed=failed)
 
     def serve(self) -> None:
-        """Answer one message. The end, or what is not a message, ends the connection."""
+        """Answer one message. A closed connection or an invalid message closes this end."""
         assert self.wire is not None
         try:
-            self.wire.send(self._answer(self.wire.receive(TAKING_SECONDS)), TAKING_SECONDS)
+            self.wire.send(self._respond(self.wire.receive(TRANSFER_SECONDS)), TRANSFER_SECONDS)
         except (ConnectionClosed, ProtocolError, ResponseTimeout) as error:
             if not isinstance(error, ConnectionClosed):
                 self.case.failed = messages.Failed("FORGED", f"the PTX machine was sent something else: {error}")
             self.wire.close()
             self.wire = None
 
-    def _answer(self, asked: messages.Message) -> Answer:
+    def _respond(self, request: messages.Message) -> Response:
         try:
-            match asked:
+            match request:
                 case messages.Fetch():
                     return self.case.inputs
                 case messages.Load(text=text, source=source):
@@ -147,28 +149,30 @@ class _Client:
                     self._module(module, kernel).compile(kernel)
                 case messages.Launch():
                     with simt.recorded(self.case.recorded):
-                        launch, changed = self.case.launch(self._module(asked.module, asked.kernel), asked)
-                    return messages.Ran(changed, cost(launch), launch.printed)
+                        launch, changed = self.case.launch(self._module(request.module, request.kernel), request)
+                    return messages.LaunchResult(changed, cost(launch), launch.printed)
                 case messages.Finish(storages=storages):
                     self.case.finish(storages)
                 case lab_messages.Timing() | lab_messages.BusCall() | lab_messages.RecordedCall() if self._lab:
-                    return self._lab.answer(asked)
+                    return self._lab.respond(request)
                 case _:
-                    raise Refused("there is no simulated device")
-        except Exception as error:  # whatever a request brings about, the others are served
-            failed = failures.told(error)
+                    raise InvalidRequest("there is no simulated device")
+        except Exception as error:  # a failed request must not end the service for other clients
+            failed = failures.encode_failure(error)
             if isinstance(error, (simt.Fault, simt.TimedOut)):
                 self.case.failed = failed
                 self._interrupted = error.launch
             return failed
         return messages.Done()
 
-    def _load(self, text: str, source: str | None) -> Answer:
-        """Load a text once: of two modules with the same text, which one is launched would be a choice that no
-        transcript shows, and variables of its own would tell it to a kernel."""
+    def _load(self, text: str, source: str | None) -> Response:
+        """Load a text once. Two modules with the same text would be a hidden channel to a kernel.
+
+        The transcript does not show which of them is launched, but their global variables differ.
+        """
         if text not in self._numbers:
-            if len(self._modules) == MODULES:
-                raise Refused(f"more than {MODULES} modules were loaded")
+            if len(self._modules) == MAX_MODULES:
+                raise InvalidRequest(f"more than {MAX_MODULES} modules were loaded")
             self._modules.append(simt.load(text, source, self._target).fresh(self.case.place))
             self._numbers[text] = len(self._modules) - 1
         number = self._numbers[text]
@@ -176,7 +180,7 @@ class _Client:
 
     def _module(self, number: int, kernel: str) -> simt.Module:
         if not 0 <= number < len(self._modules) or kernel not in self._modules[number].kernels:
-            raise Refused(f"there is no kernel {kernel}")
+            raise InvalidRequest(f"there is no kernel {kernel}")
         if self._negated is None:
             return self._modules[number]
         if number not in self._negated:

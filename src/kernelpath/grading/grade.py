@@ -118,7 +118,9 @@ class Session:
             grading.close()
             self._prepare()
 
-    def heaviest_launch(self, *, seed: int = 0, report_progress: Progress | None = None) -> device_messages.Drawn:
+    def heaviest_launch(
+        self, *, seed: int = 0, report_progress: Progress | None = None
+    ) -> device_messages.LaunchProfile:
         """Return the launch of the largest case that executed most instructions.
 
         It has the counters by line, and the addresses of one warp. This needs device="cpu".

@@ -173,7 +173,7 @@ class GradingRun:
             compile_seconds=self._runner.compile_seconds,
         )
 
-    def heaviest_launch(self) -> device_messages.Drawn:
+    def heaviest_launch(self) -> device_messages.LaunchProfile:
         """Return the heaviest launch of the largest case. Raise NothingToDraw where the case fails."""
         self.progress("running on the PTX machine")
         try:
@@ -208,7 +208,7 @@ class GradingRun:
             network.measure_traffic(case, log, self.exercise.network.links) for case, log in logs if log is not None
         )
 
-    def _heaviest_launch(self, runner: Runner) -> device_messages.Drawn:
+    def _heaviest_launch(self, runner: Runner) -> device_messages.LaunchProfile:
         """Return the heaviest launch of the largest case.
 
         Raises:
@@ -216,7 +216,7 @@ class GradingRun:
             Usage: Nothing is launched.
         """
         kind_of(self.exercise, "cpu").call(runner, self._largest, derive_seed(self.seed, "picture"))
-        launch = runner.request_machine(device_messages.Draw(runner.client), device_messages.Drawn)
+        launch = runner.request_machine(device_messages.GetLaunchProfile(runner.client), device_messages.LaunchProfile)
         if launch is None:
             raise Usage(f"{self.item.name} launches no kernel, so there is nothing to draw")
         return launch

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from kernelpath import words
 from kernelpath.course.problem import Case
 from kernelpath.course.spec import Exercise
-from kernelpath.device.messages import Drawn
+from kernelpath.device.messages import LaunchProfile
 from kernelpath.grading.traffic import NEGLIGIBLE, SPARE
 from kernelpath.line_counters import LineInstructions, LineTraffic
 from kernelpath.verdict import Finding, Verdict
@@ -68,7 +68,7 @@ def check_integer_instructions(lines: Sequence[LineInstructions], limit: float, 
     return _finding(cause, worst.file, worst.line)
 
 
-def check_registers(launch: Drawn) -> tuple[Finding | None, str]:
+def check_registers(launch: LaunchProfile) -> tuple[Finding | None, str]:
     """Return a finding where a kernel uses local memory, or why that is not known."""
     code = assembled(launch.ptx, launch.kernel)
     if code is None:

@@ -19,7 +19,7 @@ import torch
 
 from kernelpath import words
 from kernelpath.course.problem import Case
-from kernelpath.device import far
+from kernelpath.device import large_offsets as device_offsets
 from kernelpath.device import messages as device
 from kernelpath.files import source_text
 from kernelpath.grading import provenance
@@ -92,7 +92,9 @@ def _describe_unreached(names: Sequence[str]) -> str:
     return f"no block got past element 2^31 of {joined} with the instructions and the memory that a launch has here"
 
 
-def _check_reached(submission: Submission, outputs: Sequence[device.Strided], call_end: device.Ended) -> Finding | None:
+def _check_reached(
+    submission: Submission, outputs: Sequence[device.TensorRef], call_end: device.CaseReport
+) -> Finding | None:
     """Return a finding about the first output whose second half no block of a whole sample reached.
 
     The very last element is not required: where tiles are taken in a swizzled order, a block that is not in the sample
@@ -109,7 +111,7 @@ def _check_reached(submission: Submission, outputs: Sequence[device.Strided], ca
             continue
         names = submission.exercise.outputs
         name = names[position] if position < len(names) else f"output {position}"
-        (launch,) = call_end.notes
+        (launch,) = call_end.transcript
         if math.prod((*launch.grid, *launch.block)) * _MAX_ELEMENTS_PER_THREAD >= nbytes // itemsize:
             continue
         grid = " x ".join(str(extent) for extent in launch.grid)
@@ -141,17 +143,17 @@ def _check_case(submission: Submission, case: Case, runner: Runner, seed: int) -
         output_refs = runner.request(messages.Run(case=dict(case), seed=0), messages.OutputRefs, spare=True)
     except SubmissionFailed as error:
         host_finding = error.finding
-    call_end = runner.request_machine(device.End(client, ()), device.Ended)
+    call_end = runner.request_machine(device.End(client, ()), device.CaseReport)
     assert call_end is not None
     if call_end.failed is not None and (fault := machine_finding(call_end.failed)).verdict in _OFFSET_FAULTS:
         return replace(fault, cause=f"{fault.cause}; is an offset past 2^31 computed in 32 bits?"), ()
-    if finding := provenance.check_language(submission.exercise, submission.item.lane, call_end.notes):
+    if finding := provenance.check_language(submission.exercise, submission.item.lane, call_end.transcript):
         return finding, ()
     if host_finding is None:
         outputs = output_refs.outputs if output_refs is not None else ()
-        no_launch = provenance.no_launch_finding(call_end.notes, submission.exercise.entry)
+        no_launch = provenance.no_launch_finding(call_end.transcript, submission.exercise.entry)
         return no_launch or _check_reached(submission, outputs, call_end), call_end.unreached
-    has_limits = "out of memory" in host_finding.cause or len(call_end.notes) == far.NOTES
+    has_limits = "out of memory" in host_finding.cause or len(call_end.transcript) == device_offsets.MAX_LAUNCHES
     if not runner.pids or call_end.failed or has_limits:
         raise SubmissionFailed(host_finding)
     return host_finding, ()

@@ -32,7 +32,7 @@ class RecordedLaunch:
     """
 
     case: Case
-    launch: device_messages.Drawn
+    launch: device_messages.LaunchProfile
     finding: Finding | None = None
 
 
@@ -62,12 +62,12 @@ def record_launch(
 
 def _run_recorded(
     kind: Kind, runner: Runner, case: Case, seed: int
-) -> tuple[Finding | None, device_messages.Drawn | None]:
+) -> tuple[Finding | None, device_messages.LaunchProfile | None]:
     """Run a case. Return what is wrong with it, and its heaviest launch, or the launch that ended in a fault."""
     try:
         runner.ready()
         client = runner.client
-        runner.request_machine(device_messages.Record(client), device_messages.Done)
+        runner.request_machine(device_messages.RecordEvents(client), device_messages.Done)
     except SubmissionFailed as error:
         return error.finding, None
     finding: Finding | None = None
@@ -76,6 +76,6 @@ def _run_recorded(
     except SubmissionFailed as error:
         finding = error.finding
     try:
-        return finding, runner.request_machine(device_messages.Draw(client), device_messages.Drawn)
+        return finding, runner.request_machine(device_messages.GetLaunchProfile(client), device_messages.LaunchProfile)
     except SubmissionFailed as error:  # the machine is gone with the events that it had recorded
         return finding or error.finding, None

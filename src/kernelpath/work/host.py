@@ -23,7 +23,7 @@ import msgspec
 
 from kernelpath import wire, words
 from kernelpath.device import messages as machine_messages
-from kernelpath.device.lab_messages import LabEnded
+from kernelpath.device.lab_messages import LabReport
 from kernelpath.wire import ConnectionClosed, ProtocolError, ResponseTimeout, Wire
 from kernelpath.work import forkserver, messages
 from kernelpath.work.forkserver_main import Role
@@ -148,7 +148,7 @@ class MachineProcess:
         self._process = _ChildProcess("machine")
         self._lock = threading.Lock()
         self._wire: Wire[machine_messages.Message] = Wire(
-            self._process.connection, machine_messages.ToGrader | LabEnded
+            self._process.connection, machine_messages.ToGrader | LabReport
         )
         self._attached_clients = 0
 

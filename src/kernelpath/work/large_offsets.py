@@ -1,4 +1,4 @@
-"""Run a call whose tensors are larger than memory, in the submission's own process: see device/far.py."""
+"""Run a call whose tensors are larger than memory, in the submission's own process: see device/large_offsets.py."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from kernelpath.device.far import without_memory
+from kernelpath.device.large_offsets import reserve_readonly
 from kernelpath.work.dispatch_monitor import FACTORIES, FILL_OPERATORS, FILLED_FACTORIES, DispatchMonitor
 from warpcheck import simt
 
@@ -24,7 +24,7 @@ class LargeOffsetMonitor(DispatchMonitor):
             # The operator itself computes sizes and strides; on the meta device it allocates nothing.
             shape = func(*args, **{**kwargs, "device": "meta"})
             if _nbytes(shape) >= simt.FAR:
-                span = without_memory(_nbytes(shape)).view(shape.dtype)
+                span = reserve_readonly(_nbytes(shape)).view(shape.dtype)
                 self._on_result(span)
                 return span.as_strided(shape.size(), shape.stride())
         if name in FILL_OPERATORS and _nbytes(args[0]) >= simt.FAR:

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from kernelpath.course.inputs import PLAIN, InputMode
 from kernelpath.course.traces import Fact, TraceFile
-from kernelpath.device.messages import Strided
+from kernelpath.device.messages import TensorRef
 from kernelpath.verdict import Finding
 from warpcheck.frontends.tuning import Chosen
 
@@ -245,7 +245,7 @@ class CallResult(WorkerResponse, frozen=True, tag=True, kw_only=True):
     operators: Sequence[OperatorCall]
     launches: Sequence[str]
     tampered: str
-    output_refs: Sequence[Strided] = ()
+    output_refs: Sequence[TensorRef] = ()
 
 
 class ReportedFacts(WorkerResponse, frozen=True, tag=True, kw_only=True):
@@ -272,7 +272,7 @@ class FusedGraphs(WorkerResponse, frozen=True, tag=True, kw_only=True):
 class OutputRefs(WorkerResponse, frozen=True, tag=True, kw_only=True):
     """Report where the entry's outputs are in the PTX machine's memory."""
 
-    outputs: Sequence[Strided]
+    outputs: Sequence[TensorRef]
     operators: Sequence[OperatorCall]
     tampered: str
 

@@ -244,11 +244,13 @@ class _Worker:
             return fresh
 
         record = CallRecord()
-        monitor_class = LargeOffsetMonitor if client.far else DispatchMonitor
-        address_space = large_offsets.ADDRESS_SPACE_BYTES if client.far else 0
+        monitor_class = LargeOffsetMonitor if client.large_offsets else DispatchMonitor
+        address_space = large_offsets.ADDRESS_SPACE_BYTES if client.large_offsets else 0
         with memory_limit(self._device, address_space), self._audit_log.recording(record):
             self._thread.call(entries.check_signature, self._entry, inputs)
-            monitor = monitor_class(allocate_poisoned, client.met, self._declaration.products, placement, aligned.copy)
+            monitor = monitor_class(
+                allocate_poisoned, client.observe, self._declaration.products, placement, aligned.copy
+            )
             with placement:
                 result = self._thread.call(self._entry, *inputs, context=monitor)
         input_addresses = {value.untyped_storage().data_ptr() for value in inputs if isinstance(value, torch.Tensor)}

@@ -92,14 +92,14 @@ class Kernel(Python):
             raise SubmissionFailed(self._fault_on_machine(runner) or error.finding) from None
         overwritten = self.exercise.overwritten(encoded.arguments)
         if not with_outputs:
-            call_end = runner.request_machine(device.End(runner.client, (), counted=False), device.Ended)
+            call_end = runner.request_machine(device.End(runner.client, (), counted=False), device.CaseReport)
             assert call_end is not None
             finding = machine_finding(call_end.failed) if call_end.failed is not None else None
-            return Observation(inputs, (), finding, transcript=call_end.notes, operators=output_refs.operators)
+            return Observation(inputs, (), finding, transcript=call_end.transcript, operators=output_refs.operators)
         places = overwritten or output_refs.outputs
         # Of an overwritten input the whole storage is fetched: what surrounds it must not have changed.
         fetched = [_whole_storage(place, encoded) for place in overwritten] or output_refs.outputs
-        call_end = runner.request_machine(device.End(runner.client, fetched), device.Ended)
+        call_end = runner.request_machine(device.End(runner.client, fetched), device.CaseReport)
         assert call_end is not None
         contents = [output.content for output in call_end.outputs]
         if overwritten:
@@ -119,7 +119,7 @@ class Kernel(Python):
             finding=finding,
             traffic=line_traffic(accesses),
             instructions=tuple(starmap(LineInstructions, call_end.instructions)),
-            transcript=call_end.notes,
+            transcript=call_end.transcript,
             tensor_core_operations=call_end.tensor,
             workspace=call_end.workspace,
             flops=self.exercise.flops(**case) if self.exercise.flops else 0,
@@ -133,8 +133,8 @@ class Kernel(Python):
         output, element = finding.element
         place = observation.places[output]
         itemsize = torch.empty(0, dtype=getattr(torch, place.dtype)).element_size()
-        question = device.AskWriter(runner.client, place.storage, (place.offset + element) * itemsize)
-        writer = runner.request_machine(question, device.Writer)
+        question = device.GetLastWriter(runner.client, place.storage, (place.offset + element) * itemsize)
+        writer = runner.request_machine(question, device.LastWriter)
         if writer is None and lane == "triton" and observation.transcript:
             return replace(finding, cause=f"{finding.cause}; {_describe_programs(observation.transcript)}")
         if writer is None or Path(writer.file).stem == messages.PRODUCT:
@@ -147,10 +147,10 @@ class Kernel(Python):
         """Return a kernel's fault, however the submission's process ended because of it."""
         if not runner.pids:
             return None
-        call_end = runner.request_machine(device.End(runner.client, ()), device.Ended)
+        call_end = runner.request_machine(device.End(runner.client, ()), device.CaseReport)
         return machine_finding(call_end.failed) if call_end is not None and call_end.failed else None
 
-    def _call_finding(self, call_end: device.Ended, output_refs: messages.OutputRefs) -> Finding | None:
+    def _call_finding(self, call_end: device.CaseReport, output_refs: messages.OutputRefs) -> Finding | None:
         entry = self.exercise.entry
         if call_end.failed is not None:
             return machine_finding(call_end.failed)
@@ -158,8 +158,8 @@ class Kernel(Python):
             return Finding(Verdict.TAMPERED, output_refs.tampered)
         if call_end.mutated:
             return MUTATED
-        if not call_end.notes:
-            return operators_finding(output_refs.operators, entry) or no_launch_finding(call_end.notes, entry)
+        if not call_end.transcript:
+            return operators_finding(output_refs.operators, entry) or no_launch_finding(call_end.transcript, entry)
         fault = next((output.fault for output in call_end.outputs if output.fault), "")
         if fault:
             return operators_finding(output_refs.operators, entry) or Finding(Verdict.NOT_YOUR_KERNEL, fault)
@@ -175,7 +175,7 @@ def encode_inputs(inputs: Sequence[Any], fresh_numbers: Iterator[int], *, large_
         inputs: The arguments.
         fresh_numbers: Numbers for the storages. On the machine they are negative, unlike those of the submission's own
             storages.
-        large_offsets: Whether offsets may exceed 2**31; see device/far.
+        large_offsets: Whether offsets may exceed 2**31; see device/large_offsets.
     """
     numbers: dict[int, int] = {}
     storages: dict[int, bytes] = {}
@@ -194,7 +194,7 @@ def encode_inputs(inputs: Sequence[Any], fresh_numbers: Iterator[int], *, large_
                 else:
                     storages[number] = to_bytes(storage_bytes(value))
             shape, strides, offset = list(value.shape), list(value.stride()), int(value.storage_offset())
-            value = device.Strided(number, dtype_name(value.dtype), shape, strides, offset)
+            value = device.TensorRef(number, dtype_name(value.dtype), shape, strides, offset)
         arguments.append(value)
     return device.Inputs(arguments, storages, large_offsets, spans)
 
@@ -203,7 +203,7 @@ _MAX_DESCRIBED = 3
 """The launches that a message describes."""
 
 
-def _describe_programs(transcript: Sequence[device.Note]) -> str:
+def _describe_programs(transcript: Sequence[device.LaunchRecord]) -> str:
     """Say how many programs each of Triton's kernels had: "softmax_rows ran in 3 x 2 programs"."""
     descriptions = []
     for launch in transcript[:_MAX_DESCRIBED]:
@@ -220,14 +220,14 @@ def _describe_programs(transcript: Sequence[device.Note]) -> str:
     return ", ".join(descriptions) + ", …" * (len(transcript) > _MAX_DESCRIBED)
 
 
-def _whole_storage(place: device.Strided, inputs: device.Inputs) -> device.Strided:
+def _whole_storage(place: device.TensorRef, inputs: device.Inputs) -> device.TensorRef:
     """Return a reference to all bytes of the storage that a tensor is in."""
-    return device.Strided(place.storage, "uint8", [len(inputs.storages[place.storage])], [1], 0)
+    return device.TensorRef(place.storage, "uint8", [len(inputs.storages[place.storage])], [1], 0)
 
 
 def _extract_overwritten(
-    overwritten: Sequence[device.Strided], inputs: device.Inputs, call_end: device.Ended
-) -> tuple[list[bytes], device.Ended]:
+    overwritten: Sequence[device.TensorRef], inputs: device.Inputs, call_end: device.CaseReport
+) -> tuple[list[bytes], device.CaseReport]:
     """Return the bytes of overwritten inputs, out of the bytes of their storages.
 
     A storage counts as mutated where bytes outside of the overwritten input differ.

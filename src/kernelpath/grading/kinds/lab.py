@@ -51,14 +51,14 @@ class Lab(Python):
         runner.ready()
         lab = next(value for value in inputs if isinstance(value, labs.Lab))
         encoded = encode_inputs([_encode_lab(value, lab, self.device) for value in inputs], runner.storage_numbers)
-        runner.request_machine(device.BeginLab(runner.client, encoded, lab_server.described(lab)), Done)
+        runner.request_machine(device.BeginLab(runner.client, encoded, lab_server.describe(lab)), Done)
         try:
             result = runner.request(messages.Run(case={}, seed=0), messages.CallResult)
         except SubmissionFailed as error:
             raise SubmissionFailed(_forgery_finding(runner) or error.finding) from None
         outputs = [decode_output(output, self.device) for output in result.outputs]
         spans = [_span(output, place) for output, place in zip(outputs, result.output_refs, strict=False)]
-        call_end = runner.request_machine(device.EndLab(runner.client, spans), device.LabEnded)
+        call_end = runner.request_machine(device.EndLab(runner.client, spans), device.LabReport)
         assert call_end is not None
         if isinstance(lab, Simulated) and call_end.spent is not None:
             lab.spent = call_end.spent
@@ -84,7 +84,7 @@ class Lab(Python):
 
 def _forgery_finding(runner: Runner) -> Finding | None:
     """Return a finding about a message that no proxy sends, if such a message ended the call."""
-    call_end = runner.request_machine(device.EndLab(runner.client, ()), device.LabEnded) if runner.pids else None
+    call_end = runner.request_machine(device.EndLab(runner.client, ()), device.LabReport) if runner.pids else None
     return Finding(Verdict.TAMPERED, call_end.failed.text) if call_end is not None and call_end.failed else None
 
 
