@@ -42,7 +42,7 @@ def connected(lab: labs.Lab) -> tuple[Any, lab_server.SimulatedDevice]:
     """A lab's proxy, and the lab that it asks."""
     served = lab_server.create_device(lab_server.describe(lab))
     kind = "bus" if isinstance(lab, bus.Simulated) else "timer"
-    return lab_client.of(LabPart(kind, "cpu"), served.respond, placed()), served  # type: ignore[arg-type]
+    return lab_client.create_proxy(LabPart(kind, "cpu"), served.respond, placed()), served  # type: ignore[arg-type]
 
 
 def timed(device: Any) -> list[float]:
@@ -138,9 +138,9 @@ def test_the_vector_is_what_copies_left_whatever_the_host_wrote() -> None:
     far.copy_async(target, buffer)
     far.synchronize()
     target[:] = 7.0
-    (held,) = served.report([messages.Span(0, 0, 16)]).held
+    (held,) = served.report([messages.Span(0, 0, 16)]).output_contents
     assert held == torch.ones(4).numpy().tobytes()
-    assert served.report([messages.Span(1, 0, 16)]).held == [None]
+    assert served.report([messages.Span(1, 0, 16)]).output_contents == [None]
 
 
 def test_a_proxy_has_nothing_to_read() -> None:
@@ -204,7 +204,7 @@ def test_a_lab_begins_and_ends_with_a_call(machine: Served) -> None:
     submission = machine.attach()
     asked = messages.Timing("clock")
     assert submission.ask(asked) == Failed("REFUSED", "there is no simulated device")
-    machine.ask(messages.BeginLab(submission.number, Inputs((), {}), messages.Timer(WORK)), Done)
+    machine.ask(messages.BeginLab(submission.number, Inputs((), {}), messages.TimerDescription(WORK)), Done)
     told = submission.ask(asked)
     assert isinstance(told, messages.LabResponse)
     assert told.values == [CLOCK_SECONDS]
@@ -216,9 +216,9 @@ def test_a_lab_begins_and_ends_with_a_call(machine: Served) -> None:
 
 def test_what_is_no_call_of_a_lab_is_told(machine: Served) -> None:
     submission = machine.attach()
-    machine.ask(messages.BeginLab(submission.number, Inputs((), {}), messages.Bus(0, 0)), Done)
+    machine.ask(messages.BeginLab(submission.number, Inputs((), {}), messages.BusDescription(0, 0)), Done)
     with pytest.raises(ConnectionClosed):
-        submission.ask(messages.BeginLab(submission.number, Inputs((), {}), messages.Bus(0, 0)))
+        submission.ask(messages.BeginLab(submission.number, Inputs((), {}), messages.BusDescription(0, 0)))
     ended = machine.ask(messages.EndLab(submission.number, ()), messages.LabReport)
     assert ended.failed is not None
     assert ended.failed.kind == "FORGED"

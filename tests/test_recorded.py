@@ -19,7 +19,7 @@ from kernelpath.course.labs.recorded import RecordedGpu, Size
 from kernelpath.device import lab_client, lab_server
 from kernelpath.device import lab_messages as messages
 from kernelpath.device.elements import InvalidRequest
-from kernelpath.device.lab_tuning import MOST_SHARED, Gpu
+from kernelpath.device.lab_tuning import MAX_SHARED, GpuProxy
 from kernelpath.device.messages import LabPart
 from warpcheck.frontends import triton as lane
 
@@ -31,11 +31,11 @@ FEW_ROWS, MANY_ROWS = (16, 64, 128, 4, 8, 3), (128, 256, 64, 1, 8, 3)
 TOO_LARGE = (128, 256, 128, 1, 8, 5)
 
 
-def connected(*requests: Size) -> tuple[Gpu, lab_server.SimulatedGpu]:
+def connected(*requests: Size) -> tuple[GpuProxy, lab_server.SimulatedGpu]:
     served = lab_server.create_device(lab_server.describe(RecordedGpu("cpu", requests)))
     assert isinstance(served, lab_server.SimulatedGpu)
-    proxy = lab_client.of(LabPart("recorded", "cpu"), served.respond, lambda tensor: None)  # type: ignore[arg-type, return-value]
-    assert isinstance(proxy, Gpu)
+    proxy = lab_client.create_proxy(LabPart("recorded", "cpu"), served.respond, lambda tensor: None)  # type: ignore[arg-type, return-value]
+    assert isinstance(proxy, GpuProxy)
     return proxy, served
 
 
@@ -59,7 +59,7 @@ def kernel() -> Any:
     return triton.jit(accumulate)
 
 
-def serve(gpu: Gpu, tuned: Any, size_class: Callable[[int], int] = lambda M: M) -> None:
+def serve(gpu: GpuProxy, tuned: Any, size_class: Callable[[int], int] = lambda M: M) -> None:
     with gpu.during({}):
         for a, w, c in gpu.requests:
             (m, k), n = a.shape, w.shape[0]
@@ -138,7 +138,7 @@ def test_what_does_not_fit_is_passed_over_and_cannot_be_launched() -> None:
     serve(gpu, tuned([config(*TOO_LARGE), config(*FEW_ROWS)]))
     assert spent(served).chosen == [list(FEW_ROWS)]
     assert (spent(served).compiled, spent(served).measured) == (2, 1)
-    with pytest.raises(OutOfResources, match=f"Hardware limit: {MOST_SHARED}"):
+    with pytest.raises(OutOfResources, match=f"Hardware limit: {MAX_SHARED}"):
         serve(connected(SMALL)[0], tuned([config(*TOO_LARGE)]))
 
 
@@ -224,7 +224,7 @@ def test_the_record_has_a_time_for_what_fits() -> None:
     assert len(record.configurations) == 144
     for size, times in record.seconds.items():
         for seconds, nbytes in zip(times, record.shared[size.dtype], strict=True):
-            assert (seconds is None) == (nbytes > MOST_SHARED)
+            assert (seconds is None) == (nbytes > MAX_SHARED)
             assert seconds is None or 5e-6 < seconds < 0.02
     by_layer = itertools.groupby(record.seconds, lambda size: (size.dtype, size.N, size.K))
     assert all(record.best(a) < 1.3 * record.best(b) for _, sizes in by_layer for a, b in itertools.pairwise(sizes))

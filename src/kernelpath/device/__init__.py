@@ -1,7 +1,8 @@
-"""Where kernels run without a GPU, and what is known about a GPU.
+"""Run kernels without a GPU, in a process of their own, and query GPUs.
 
-`api` is the one seam that lanes launch through. In a notebook the PTX machine is in the same process; what is graded
-launches through `client` on the machine of `server`, a process of its own, which holds what kernels read and write,
-what they cost, and a transcript. The simulated devices of course/labs are there as well (`lab_server`, `lab_client`): a
-submission can use them, and nothing else. `messages` defines what they send to each other and to the grader.
+All frontends launch through `warpcheck.backend`. In a notebook the PTX machine runs in the same process. A graded
+submission launches through `client` on the machine of `server`, which runs in a process of its own and holds the memory
+of kernels, their counters, and the transcript of launches. The simulated devices of course/labs run there as well
+(`lab_server`); a submission calls them through proxies (`lab_client`). `messages` and `lab_messages` define the
+protocol.
 """

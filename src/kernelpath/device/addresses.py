@@ -1,9 +1,9 @@
-"""The addresses that kernels see: a function of the transcript, and of nothing else.
+"""Choose the addresses that kernels see, as a function of the transcript only.
 
-A kernel may read the address of a tensor and compute with it. If the operating system chose that address, a host could
-move it, for example by allocating before a launch, and so tell a kernel what it must not tell: results.
-An `AddressSpace` therefore places storages itself, one behind another in the order in which launches are given them.
-The transcript has that order, each storage's size and its alignment, so equal transcripts mean equal distances.
+A kernel may read the address of a tensor and compute with it. If the operating system chose the address, host code
+could influence it, for example by allocating before a launch, and so pass results to a kernel through a hidden channel.
+An `AddressSpace` therefore places storages itself, one after another in the order of their first launches. The
+transcript has that order, each storage's size and its alignment, so equal transcripts mean equal distances.
 """
 
 from __future__ import annotations
@@ -22,27 +22,44 @@ from warpcheck import simt
 PAGE = 4096
 
 LINE = aligned.ALIGNMENT
-"""What the start of a storage is aligned to, besides its misalignment: as in the submission's process."""
+"""The alignment of a storage's start before its misalignment is added, as in the submission's process."""
 
-_SMALL, _CHUNK = 1 << 16, 1 << 24
-"""Bytes of storages that share a mapping, and of such a mapping: an optimizer has hundreds of small tensors."""
+_MAX_SHARED_STORAGE = 1 << 16
+"""The size in bytes up to which storages share a mapping: an optimizer has hundreds of small tensors."""
 
-_GUARD, _SMALL_GUARD = 1 << 20, 1 << 16
-"""Bytes before a storage, and behind one that shares a mapping, where nothing lies: an index that is off by some rows,
-or two strides that are exchanged, must not lead to another tensor. Nothing touches them, so they take no memory."""
+_SHARED_MAPPING = 1 << 24
+"""The size in bytes of a shared mapping."""
 
-_FIRST, _EACH, _SPACES = 1 << 44, 1 << 41, 40
-"""The addresses of all spaces, and of each. Linux places what no one chooses an address for far above or below."""
+_GUARD = 1 << 20
+"""The unused bytes before a storage with a mapping of its own.
 
-_HALF = _EACH // 2
-"""Where the address spans of large offsets begin in a space."""
+An index that is off by some rows, or with exchanged strides, must not reach another tensor. Untouched pages take no
+memory.
+"""
+
+_SHARED_GUARD = 1 << 16
+"""The unused bytes after a storage in a shared mapping."""
+
+_FIRST_ADDRESS = 1 << 44
+"""The first address of all spaces. Linux places mappings without a chosen address far above or below them."""
+
+_SPACE_BYTES = 1 << 41
+_MAX_SPACES = 40
+
+_SPANS_START = _SPACE_BYTES // 2
+"""The offset in a space of the address spans for large offsets."""
 
 _GAP = 1 << 35
-"""Bytes before an address span where nothing lies: 2**32 elements of 8 bytes, so that no wrapped offset meets another
-storage."""
+"""The unused bytes before an address span: 2**32 elements of 8 bytes, so that no wrapped offset reaches a storage."""
 
-_PROT_READ_WRITE, _MAP_SHARED, _MAP_PRIVATE, _MAP_ANONYMOUS = 3, 1, 2, 0x20
-_MAP_NORESERVE, _MAP_POPULATE, _MAP_FIXED_NOREPLACE = 0x4000, 0x8000, 0x100000
+# Constants of mmap(2) on Linux x86-64 and arm64.
+_PROT_READ_WRITE = 3
+_MAP_SHARED = 1
+_MAP_PRIVATE = 2
+_MAP_ANONYMOUS = 0x20
+_MAP_NORESERVE = 0x4000
+_MAP_POPULATE = 0x8000
+_MAP_FIXED_NOREPLACE = 0x100000
 _FAILED = ctypes.c_void_p(-1).value
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -54,62 +71,67 @@ _numbers = itertools.count()
 
 
 class AddressSpace:
-    """Places the storages of one client. No two spaces of a process overlap."""
+    """Place the storages of one client. The spaces of a process do not overlap, up to 40 clients."""
 
     def __init__(self) -> None:
-        self._start = _FIRST + next(_numbers) % _SPACES * _EACH
-        self._used = 0
-        self._used_by_spans = _HALF
-        self._chunk = np.empty(0, np.uint8)
+        self._start = _FIRST_ADDRESS + next(_numbers) % _MAX_SPACES * _SPACE_BYTES
+        self._used_bytes = 0
+        self._spans_end = _SPANS_START
+        self._shared_mapping = np.empty(0, np.uint8)
 
     def place(self, nbytes: int, alignment: int = 0) -> Bytes:
-        """Return zeroed bytes that begin `alignment` bytes behind a line. They are unmapped when no array is left.
+        """Return zeroed bytes that start `alignment` bytes after a multiple of LINE.
 
-        Raises InvalidRequest where the space is used up, and MemoryError.
+        They are unmapped when the last array that refers to them is gone.
+
+        Raises:
+            InvalidRequest: The space has no addresses left.
+            MemoryError: The operating system has no memory left.
         """
-        if nbytes + alignment > _SMALL:
+        if nbytes + alignment > _MAX_SHARED_STORAGE:
             return self._map(nbytes, alignment)
-        room = -(-(alignment + nbytes) // LINE) * LINE + _SMALL_GUARD
-        if room > self._chunk.size:
-            self._chunk = self._map(_CHUNK, 0, populate=False)
-        placed, self._chunk = self._chunk[:room], self._chunk[room:]
-        return placed[alignment : alignment + nbytes]
+        nbytes_with_guard = -(-(alignment + nbytes) // LINE) * LINE + _SHARED_GUARD
+        if nbytes_with_guard > self._shared_mapping.size:
+            self._shared_mapping = self._map(_SHARED_MAPPING, 0, populate=False)
+        memory = self._shared_mapping[:nbytes_with_guard]
+        self._shared_mapping = self._shared_mapping[nbytes_with_guard:]
+        return memory[alignment : alignment + nbytes]
 
     def _map(self, nbytes: int, alignment: int, populate: bool = True) -> Bytes:
-        """As `place`, in a mapping of its own. populate: take its memory now, not when it is touched."""
+        """Place bytes in a mapping of their own. populate: allocate the pages now instead of at their first access."""
         length = -(-(alignment + nbytes) // PAGE) * PAGE
         if nbytes >= simt.FAR:
-            offset = self._used_by_spans + _GAP
-            self._used_by_spans = offset + length
+            offset = self._spans_end + _GAP
+            self._spans_end = offset + length
         else:
-            offset = self._used + _GUARD
-            self._used = offset + length
-        if self._used > _HALF or self._used_by_spans > _EACH:
+            offset = self._used_bytes + _GUARD
+            self._used_bytes = offset + length
+        if self._used_bytes > _SPANS_START or self._spans_end > _SPACE_BYTES:
             raise InvalidRequest("the tensors of this process have taken all addresses that there are")
-        return _mapped(self._start + offset, length, populate)[alignment : alignment + nbytes]
+        return _map_at(self._start + offset, length, populate)[alignment : alignment + nbytes]
 
     def forget_spans(self) -> None:
-        """Give the addresses of spans of simt.FAR bytes and more out again: none of them is left."""
-        self._used_by_spans = _HALF
+        """Allow the reuse of all span addresses. The caller has dropped all spans."""
+        self._spans_end = _SPANS_START
 
 
-def _mapped(address: int, length: int, populate: bool) -> Bytes:
-    """Return zeroed bytes at an address, or elsewhere where the process has no such address or has given it away.
+def _map_at(address: int, length: int, populate: bool) -> Bytes:
+    """Return zeroed bytes at an address, or elsewhere if the address is not available.
 
-    A shared mapping counts against no limit on data, and without a reserve it may be larger than memory.
+    A span gets a shared mapping, which RLIMIT_DATA does not count, without a reserve, so that it may exceed the memory.
     """
     if length >= simt.FAR:
         flags = _MAP_ANONYMOUS | _MAP_SHARED | _MAP_NORESERVE
     else:
         flags = _MAP_ANONYMOUS | _MAP_PRIVATE | (_MAP_POPULATE if populate else 0)
     for fixed in (_MAP_FIXED_NOREPLACE, 0):
-        mapped = _libc.mmap(address if fixed else None, length, _PROT_READ_WRITE, flags | fixed, -1, 0)
-        if mapped not in (None, _FAILED) and (not fixed or mapped == address):
+        mapping = _libc.mmap(address if fixed else None, length, _PROT_READ_WRITE, flags | fixed, -1, 0)
+        if mapping not in (None, _FAILED) and (not fixed or mapping == address):
             break
-        if mapped not in (None, _FAILED):  # a kernel before 4.17 takes the address for a hint
-            _libc.munmap(mapped, length)
+        if mapping not in (None, _FAILED):  # Linux before 4.17 treats the address as a hint
+            _libc.munmap(mapping, length)
     else:
         raise MemoryError(f"no memory for {length:,} bytes: {os.strerror(ctypes.get_errno())}")
-    memory = (ctypes.c_uint8 * length).from_address(mapped)
-    weakref.finalize(memory, _libc.munmap, mapped, length)
+    memory = (ctypes.c_uint8 * length).from_address(mapping)
+    weakref.finalize(memory, _libc.munmap, mapping, length)
     return np.ctypeslib.as_array(memory)

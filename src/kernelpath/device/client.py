@@ -102,7 +102,9 @@ class Client:
             self._storages[storage_record.address] = storage_record
         parts = [value for value in inputs.arguments if isinstance(value, messages.LabPart)]
         lab = (
-            lab_client.of(parts[0], lambda request: self._request(request, LabResponse), self.place) if parts else None
+            lab_client.create_proxy(parts[0], lambda request: self._request(request, LabResponse), self.place)
+            if parts
+            else None
         )
         return tuple(_decode_argument(value, tensors, lab) for value in inputs.arguments)
 

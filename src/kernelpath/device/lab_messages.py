@@ -1,7 +1,7 @@
-"""What a submission's process and the grader say to a simulated device (course/labs), which is in the device's process.
+"""Define the messages of a submission's process and of the grader to a simulated device (course/labs).
 
-Every call of a lab is a message; what the lab knows stays where it is. A bus learns with each call which bytes of its
-buffers the host has changed, whatever changed them.
+The simulated device runs in the process of the PTX machine. Every call is a message, and the state never leaves that
+process. Each call of a bus lists the pinned buffers whose bytes have changed, by whatever means.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ from kernelpath.device.messages import Failed, Inputs, Message, Pointer
 
 
 class Timing(Message, frozen=True):
-    """What any lab is asked for: launch, the host's clock and sleep are a timer's; the rest is of its queue.
+    """A call about time. A timer has launch, clock and sleep; every device has the calls of its queue.
 
-    seconds: of the moment that is asked for, or how long to sleep. wrote: as in BusCall.
+    Attributes:
+        seconds: The moment in question, or the duration of a sleep.
+        wrote: See BusCall.
     """
 
     what: Literal["launch", "clock", "sleep", "queue_reached", "wait_until", "has_passed"]
@@ -30,9 +32,11 @@ class Timing(Message, frozen=True):
 
 
 class BusCall(Message, frozen=True, kw_only=True):
-    """A call of a bus. wrote: the pinned buffers, by number, that the host has changed since the last call.
+    """A call of a bus.
 
-    line: of the submission, for complaints.
+    Attributes:
+        wrote: The pinned buffers that the host changed since the last call, by number, with their bytes.
+        line: The calling line of the submission, for error messages.
     """
 
     wrote: Sequence[tuple[int, bytes]] = ()
@@ -40,25 +44,30 @@ class BusCall(Message, frozen=True, kw_only=True):
 
 
 class HostAlloc(BusCall, frozen=True, kw_only=True):
-    """count: float32. The value of the answer is the buffer's number."""
+    """Allocate a pinned buffer of `count` float32. The value of the response is the number of the buffer."""
 
     count: int
 
 
 class HostFree(BusCall, frozen=True, kw_only=True):
+    """Free a pinned buffer."""
+
     buffer: int
 
 
 class Fill(BusCall, frozen=True, kw_only=True):
-    """The host has copied so much into its buffers."""
+    """Report that the host has copied this many bytes into its buffers."""
 
     nbytes: int
 
 
 class CopyAsync(BusCall, frozen=True, kw_only=True):
-    """number: by which LabResponse tells that it is done. target_nbytes: of its whole storage.
+    """Start a copy to the device.
 
-    source: in a pinned buffer, or the bytes of pageable memory.
+    Attributes:
+        number: Identifies the copy in the LabResponse that reports its completion.
+        target_nbytes: The size of the target's storage.
+        source: An address in a pinned buffer, or the bytes of pageable memory.
     """
 
     number: int
@@ -69,33 +78,35 @@ class CopyAsync(BusCall, frozen=True, kw_only=True):
 
 
 class Record(BusCall, frozen=True, kw_only=True):
-    """The value of the answer is the moment."""
+    """Record an event. The value of the response is its time."""
 
 
 class Wait(BusCall, frozen=True, kw_only=True):
+    """Wait for an event that was recorded with this time."""
+
     moment: float
 
 
 class Synchronize(BusCall, frozen=True, kw_only=True):
-    pass
+    """Wait for all copies."""
 
 
 class GetLedger(BusCall, frozen=True, kw_only=True):
-    """The values of the answer are those of Runtime.ledger."""
+    """Request the ledger. The values of the response are those of Runtime.ledger."""
 
     status: int
 
 
 class RecordedCall(Message, frozen=True, kw_only=True):
-    """A call of a GPU that answers with recorded times."""
+    """A call of a GPU that replies with recorded times."""
 
 
 class Requests(RecordedCall, frozen=True, kw_only=True):
-    """The values of the answer are the bits of the dtype, M, N and K of each request, one after the other."""
+    """Request the sizes. The values of the response are the bits of the dtype, M, N and K of each size in turn."""
 
 
 class LaunchRecorded(RecordedCall, frozen=True, kw_only=True):
-    """As RecordedGpu.launch. Status 1 of the answer: the values are the bytes of shared memory that it needs."""
+    """Call RecordedGpu.launch. With status 1, the value of the response is the shared memory that the launch needs."""
 
     operands: tuple[int, int, int]
     sizes: tuple[int, int, int]
@@ -104,13 +115,13 @@ class LaunchRecorded(RecordedCall, frozen=True, kw_only=True):
 
 
 class Bench(RecordedCall, frozen=True, kw_only=True):
-    """As RecordedGpu.bench. The value of the answer are milliseconds."""
+    """Call RecordedGpu.bench. The value of the response is a time in milliseconds."""
 
     begins: bool
 
 
 class Move(RecordedCall, frozen=True, kw_only=True):
-    """A matrix is set to zero, copied to a new one, whose number is the value of the answer, or to `target`."""
+    """Zero a matrix, copy it to `target`, or clone it. The value of the response to "clone" is the new number."""
 
     what: Literal["zero", "clone", "copy"]
     matrix: int
@@ -118,7 +129,7 @@ class Move(RecordedCall, frozen=True, kw_only=True):
 
 
 class GetTuningLedger(RecordedCall, frozen=True, kw_only=True):
-    """The values of the answer are those of recorded.Spent.ledger."""
+    """Request the ledger. The values of the response are those of recorded.Spent.ledger."""
 
 
 FromClient = (
@@ -143,7 +154,7 @@ FromClient = (
 
 
 class LabResponse(Message, frozen=True):
-    """How a call went. copied: the copies that are done by now, with the bytes of their targets."""
+    """The result of a call. copied: the copies completed since the last call, with the bytes of their targets."""
 
     status: int = 0
     values: Sequence[float] = ()
@@ -153,30 +164,30 @@ class LabResponse(Message, frozen=True):
 # From the grader, and to it
 
 
-class Timer(Message, frozen=True):
-    """A timer.Device."""
+class TimerDescription(Message, frozen=True):
+    """The description of a timer.Device."""
 
     work: Workload
 
 
-class Bus(Message, frozen=True):
-    """A bus.Simulated."""
+class BusDescription(Message, frozen=True):
+    """The description of a bus.Simulated."""
 
     fails: int
     status: int
 
 
-class Recorded(Message, frozen=True):
-    """A recorded.RecordedGpu."""
+class RecordedGpuDescription(Message, frozen=True):
+    """The description of a recorded.RecordedGpu."""
 
     requests: Sequence[Size]
 
 
-DeviceDescription = Timer | Bus | Recorded
+DeviceDescription = TimerDescription | BusDescription | RecordedGpuDescription
 
 
 class BeginLab(Message, frozen=True):
-    """A call of the entry with a lab among its inputs. Answered by Done."""
+    """Begin a call of the entry with a simulated device among its inputs. Answered by Done."""
 
     client: int
     inputs: Inputs
@@ -184,7 +195,7 @@ class BeginLab(Message, frozen=True):
 
 
 class Span(Message, frozen=True):
-    """Bytes of a storage."""
+    """A range of bytes of a storage."""
 
     storage: int
     offset: int
@@ -192,7 +203,7 @@ class Span(Message, frozen=True):
 
 
 class EndLab(Message, frozen=True):
-    """The entry has returned. outputs: where the submission says that they lie. Answered by LabReport."""
+    """End the call. outputs: the outputs, as the submission's process reports them. Answered by LabReport."""
 
     client: int
     outputs: Sequence[Span]
@@ -202,11 +213,15 @@ FromGrader = BeginLab | EndLab
 
 
 class LabReport(Message, frozen=True):
-    """held: the bytes of the outputs in the lab's memory, None where it has none. spent: of a bus. tuning: of a GPU
-    that answers with recorded times.
+    """The report on a call.
+
+    Attributes:
+        output_contents: The bytes of the outputs in the device's memory; None for outputs elsewhere.
+        spent: The observations of a bus.
+        tuning: The observations of a GPU that replies with recorded times.
     """
 
-    held: Sequence[bytes | None]
+    output_contents: Sequence[bytes | None]
     spent: Spent | None
     failed: Failed | None
     tuning: recorded.Spent | None = None

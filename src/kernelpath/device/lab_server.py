@@ -48,29 +48,29 @@ def describe(lab: Lab) -> messages.DeviceDescription:
     """Return the description of an unused simulated device for the wire."""
     match lab:
         case Device():
-            return messages.Timer(lab.work)
+            return messages.TimerDescription(lab.work)
         case Simulated():
-            return messages.Bus(lab.fails, lab.status)
+            return messages.BusDescription(lab.fails, lab.status)
         case RecordedGpu():
-            return messages.Recorded(lab.requests)
+            return messages.RecordedGpuDescription(lab.requests)
     raise TypeError(f"{type(lab).__name__} cannot be in the device's process")
 
 
 def create_device(description: messages.DeviceDescription) -> SimulatedDevice:
     """Return a new simulated device of this description."""
     match description:
-        case messages.Timer():
+        case messages.TimerDescription():
             return SimulatedTimer(description)
-        case messages.Bus():
+        case messages.BusDescription():
             return SimulatedBus(description)
-        case messages.Recorded():
+        case messages.RecordedGpuDescription():
             return SimulatedGpu(description)
 
 
 class SimulatedTimer:
     """The device that a learner's timer measures."""
 
-    def __init__(self, description: messages.Timer) -> None:
+    def __init__(self, description: messages.TimerDescription) -> None:
         self._device = Device(description.work)
         self._calls = 0
 
@@ -96,7 +96,7 @@ class SimulatedTimer:
 class SimulatedBus:
     """The bus, the memory of the device, and copies of the host's pinned buffers, which each call updates."""
 
-    def __init__(self, description: messages.Bus) -> None:
+    def __init__(self, description: messages.BusDescription) -> None:
         self._bus = Simulated("cpu", description.fails, description.status)
         self._calls = 0
         self._buffers: dict[int, torch.Tensor] = {}
@@ -224,7 +224,7 @@ class SimulatedBus:
 class SimulatedGpu:
     """The GPU that replies with recorded times."""
 
-    def __init__(self, description: messages.Recorded) -> None:
+    def __init__(self, description: messages.RecordedGpuDescription) -> None:
         self._gpu = RecordedGpu("cpu", description.requests)
         self._calls = 0
 

@@ -1,9 +1,9 @@
-"""Which tensors would be in a GPU's memory, on a machine without a GPU.
+"""Track which tensors would be in a GPU's memory, on a machine without a GPU.
 
-There every tensor is a CPU tensor, so a kernel could be given memory that no GPU's kernel can use. Inside a `with`
-block of a `Placement`, `x.device` of an input is DEVICE, which is the CPU with an index. torch treats `cpu:0` as the
-CPU, but passes it on as it is: a factory that was called with `device=x.device` differs from one that was called
-without.
+On such a machine every tensor is a CPU tensor, so a kernel could be given memory that no kernel on a GPU can access.
+Inside a `with` block of a `Placement`, `x.device` of an input is DEVICE, which is the CPU with an index. torch treats
+`cpu:0` as the CPU, but passes it on as it is: a factory that was called with `device=x.device` differs from one that
+was called without.
 
 On the device are inputs, tensors that a factory makes with DEVICE, and tensors that an operator makes from tensors
 on the device. A device that the program chose is DEVICE too: `"cuda" if torch.cuda.is_available() else "cpu"` is the
@@ -43,7 +43,7 @@ class TensorOnHost(ValueError):
 
 
 class Placement:
-    """The storages that a GPU would have in its memory. One of them at a time is entered, for one call of an entry."""
+    """The storages that a GPU would have in its memory. At most one placement is entered at a time, for one call."""
 
     def __init__(self) -> None:
         self._on_device: dict[int, StorageWeakRef] = {}
@@ -93,15 +93,15 @@ class Placement:
         name: of the operator. inputs: its positional arguments. line: of the submission, for messages.
         """
         device = kwargs.get("device")
-        made = list(tensors_in(result))
+        results = list(tensors_in(result))
         # empty_like and new_empty have no device among their arguments unless the caller gives one
         moved_away = device == _HOST and (name.endswith("_like") or name.startswith("new_"))
         follows = any(self.is_on_device(tensor) and _has_memory(tensor) for tensor in tensors_in(inputs))
         if device == DEVICE or (follows and not moved_away):
-            for tensor in made:
+            for tensor in results:
                 self.place(tensor)
             return
-        for tensor in made:
+        for tensor in results:
             if _has_memory(tensor) and not self.is_on_device(tensor):
                 storage = tensor.untyped_storage()
                 self._origins.setdefault(storage.data_ptr(), (StorageWeakRef(storage), name, line))
@@ -130,9 +130,11 @@ class Placement:
         advice = "give it device=x.device, or use torch.empty_like(x) or x.new_empty(…)"
         if operator in ("", "lift_fresh"):  # torch.tensor, torch.from_numpy, and what no operator makes
             advice = "copy it with .to(x.device)"
-        made = f", made in line {line}" if line else ""
-        made += f" by {operator} without the device of an input" if operator and operator != "lift_fresh" else ""
-        cause = f"{name} is a CPU tensor{made}: a GPU refuses the launch, as a kernel cannot use the memory of the CPU"
+        origin = f", made in line {line}" if line else ""
+        origin += f" by {operator} without the device of an input" if operator and operator != "lift_fresh" else ""
+        cause = (
+            f"{name} is a CPU tensor{origin}: a GPU refuses the launch, as a kernel cannot use the memory of the CPU"
+        )
         return TensorOnHost(f"{cause}; {advice}", line)
 
 
@@ -140,7 +142,7 @@ _current: Placement | None = None
 
 
 def check_launch(tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
-    """As Placement.check_launch, of the placement that is entered."""
+    """Call check_launch of the placement that is entered, if any."""
     if _current is not None:
         _current.check_launch(tensors)
 
@@ -173,18 +175,20 @@ def tensors_in(value: Any) -> Iterable[torch.Tensor]:
 
 _PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter)
 _device_of = torch.Tensor.device.__get__
-_to, _type_as, _new_tensor = torch.Tensor.to, torch.Tensor.type_as, torch.Tensor.new_tensor
+_to = torch.Tensor.to
+_type_as = torch.Tensor.type_as
+_new_tensor = torch.Tensor.new_tensor
 _make_tensor = torch.tensor
 _start_thread = threading.Thread.start
 
 
 def _patch_torch() -> None:
-    """Replace them, once."""
+    """Replace these methods and functions of torch once."""
     if torch.tensor is not _tensor:
         torch.Tensor.device = property(_device)  # type: ignore[assignment]
         torch.Tensor.to = _to_device  # type: ignore[method-assign, assignment]
         torch.Tensor.type_as = _to_type_of  # type: ignore[method-assign, assignment]
-        torch.Tensor.new_tensor = _new_tensor_beside  # type: ignore[method-assign, assignment]
+        torch.Tensor.new_tensor = _new_tensor_like_self  # type: ignore[method-assign, assignment]
         torch.tensor = _tensor
         threading.Thread.start = _start_observed  # type: ignore[method-assign]
         backend.on_allocation(_place_on_device)
@@ -210,17 +214,17 @@ def _start_observed(self: threading.Thread) -> None:
 def _to_device(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     if _current is None or type(self) not in _PLAIN_TYPES:
         return _to(self, *args, **kwargs)
-    given = (*args, *kwargs.values())
-    if _current.is_on_device(self):  # torch would copy from the CPU to cpu:0, and it is there
+    arguments = (*args, *kwargs.values())
+    if _current.is_on_device(self):  # torch would copy from the CPU to cpu:0, but the tensor is there already
         args = tuple(_HOST if _is_device(value) else value for value in args)
         kwargs = {name: _HOST if _is_device(value) else value for name, value in kwargs.items()}
         return _to(self, *args, **kwargs)
-    chosen = any(map(_is_chosen, given))
+    chosen = any(map(_is_chosen, arguments))
     moved = _to(self, *args, **kwargs)
     if chosen:  # torch returns `self`: a tensor of the host is on the CPU already
         moved = moved.clone() if moved is self else moved
         _current.place(moved)
-    if any(isinstance(value, torch.Tensor) and _current.is_on_device(value) for value in given):
+    if any(isinstance(value, torch.Tensor) and _current.is_on_device(value) for value in arguments):
         _current.place(moved)
     return moved
 
@@ -263,22 +267,22 @@ def _to_type_of(self: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     return _with_device_of(other, _type_as(self, other))
 
 
-def _new_tensor_beside(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+def _new_tensor_like_self(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     return _with_device_of(self, _new_tensor(self, *args, **kwargs))
 
 
-def _with_device_of(other: torch.Tensor, made: torch.Tensor) -> torch.Tensor:
-    if _current is not None and type(other) in _PLAIN_TYPES and _current.is_on_device(other):
-        _current.place(made)
-    return made
+def _with_device_of(model: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    if _current is not None and type(model) in _PLAIN_TYPES and _current.is_on_device(model):
+        _current.place(tensor)
+    return tensor
 
 
 def _tensor(*args: Any, **kwargs: Any) -> torch.Tensor:
-    made = _make_tensor(*args, **kwargs)
+    tensor = _make_tensor(*args, **kwargs)
     if _current is not None:
         device = kwargs.get("device")
         if device is None:
             device = torch.get_default_device()
         if _is_device(device) or _is_chosen(kwargs.get("device")):
-            _current.place(made)
-    return made
+            _current.place(tensor)
+    return tensor

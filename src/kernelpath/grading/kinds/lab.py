@@ -70,7 +70,9 @@ class Lab(Python):
         if len(spans) != len(outputs):
             finding = Finding(Verdict.TAMPERED, "the submission answered in place of the worker")
         if finding is None:
-            in_lab = [self._decode(output, content) for output, content in zip(outputs, call_end.held, strict=True)]
+            in_lab = [
+                self._decode(output, content) for output, content in zip(outputs, call_end.output_contents, strict=True)
+            ]
             outputs = list(lab.graded(outputs, in_lab))
         return Observation(inputs=inputs, outputs=outputs, finding=finding, operators=result.operators)
 
