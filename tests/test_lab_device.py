@@ -101,7 +101,7 @@ def test_a_bus_far_away_copies_the_same_and_counts_the_same(fails: int, early: b
     ended = served.report([])
     assert ended.spent is not None
     assert ended.spent.calls == here.spent.calls
-    assert (ended.spent.kept, ended.spent.nbytes) == (here.spent.kept, here.spent.nbytes)
+    assert (ended.spent.live_buffers, ended.spent.nbytes) == (here.spent.live_buffers, here.spent.nbytes)
     assert ended.spent.seconds == pytest.approx(here.spent.seconds)
 
 

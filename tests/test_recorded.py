@@ -108,7 +108,7 @@ def test_a_key_of_its_own_for_each_call_tunes_a_size_twice() -> None:
     gpu, served = connected(SMALL, SMALL)
     serve(gpu, tuned([config(*FEW_ROWS), config(*MANY_ROWS)], ("a",)))
     assert spent(served).ledger == [0, 1, 0, 0]
-    assert spent(served).again == str(SMALL)
+    assert spent(served).first_remeasured == str(SMALL)
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,9 @@ def complaint(inputs: Sequence[Any], outputs: Sequence[torch.Tensor]) -> Finding
     told = ""
     if again:
         sizes = "1 size was" if again == 1 else f"{again} sizes were"
-        told = f"{sizes} tuned twice, the first {spent.again}: something in the key differs from call to call"
+        told = (
+            f"{sizes} tuned twice, the first {spent.first_remeasured}: something in the key differs from call to call"
+        )
     elif over:
         took = f"{spent.compiled} compilations and {spent.measured} measurements took {spent.seconds:,.0f} s"
         most = f"{BUDGET_SECONDS:.0f} s are allowed"
@@ -36,7 +38,7 @@ def complaint(inputs: Sequence[Any], outputs: Sequence[torch.Tensor]) -> Finding
         times = f"{spent.slower[worst]:.2f} times as long as the best configuration"
         told = (
             f"launches take {slower}% longer than with the best configuration for each size, 5% are allowed; "
-            f"{gpu.requests[worst]} took {times}, with {gpu.said(spent.chosen[worst])}"
+            f"{gpu.requests[worst]} took {times}, with {gpu.describe(spent.chosen[worst])}"
         )
     return Finding(Verdict.TOO_SLOW, told) if told else None
 

@@ -240,7 +240,7 @@ class SimulatedGpu:
             raise InvalidRequest(f"there is no matrix {unknown}") from None
 
     def report(self, outputs: Sequence[messages.Span]) -> messages.LabReport:
-        return messages.LabReport([None for _ in outputs], None, None, self._gpu.ended())
+        return messages.LabReport([None for _ in outputs], None, None, self._gpu.report())
 
     def _dispatch(self, request: LabRequest) -> LabResponse:
         match request:
@@ -261,7 +261,7 @@ class SimulatedGpu:
                 self._gpu.copy(request.target, request.matrix)
                 return LabResponse()
             case messages.GetTuningLedger():
-                return LabResponse(values=self._gpu.ended().ledger)
+                return LabResponse(values=self._gpu.report().ledger)
         raise InvalidRequest(f"{type(request).__name__} is not a call")
 
 

@@ -35,12 +35,12 @@ class Lab(ABC):
         """Yield further labs that the entry is called with after this one, which may depend on the first call."""
         return iter(())
 
-    def graded(self, outputs: Sequence[torch.Tensor], held: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+    def graded(self, outputs: Sequence[torch.Tensor], device_outputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
         """Return the outputs as this lab knows them.
 
         Args:
             outputs: The returned outputs.
-            held: The outputs' places in the lab's own memory.
+            device_outputs: The outputs' places in the lab's own memory.
         """
         return outputs
 

@@ -43,7 +43,7 @@ class Spent:
 
     Attributes:
         calls: The calls that can fail, in order.
-        kept: The pinned buffers that were not freed.
+        live_buffers: The pinned buffers that were not freed.
         lines: The lines of those calls in the submission; 0 if unknown.
         freed_early: The pinned buffers freed while a copy from them was in the queue.
         refilled_early: The elements that the host overwrote before a copy of them was done.
@@ -53,7 +53,7 @@ class Spent:
     """
 
     calls: list[str] = field(default_factory=list)
-    kept: int = 0
+    live_buffers: int = 0
     lines: list[int] = field(default_factory=list)
     freed_early: int = 0
     refilled_early: int = 0
@@ -90,7 +90,7 @@ class Runtime(ABC):
             return failed, None
         buffer = self._allocate(count)
         self._buffers[buffer.data_ptr()] = buffer
-        self.spent.kept += 1
+        self.spent.live_buffers += 1
         return 0, buffer
 
     def host_free(self, buffer: torch.Tensor) -> int:
@@ -98,7 +98,7 @@ class Runtime(ABC):
         pinned = self._buffers.pop(buffer.data_ptr(), None)
         if pinned is None:
             raise ValueError("host_free got memory that host_alloc did not return, or that was already freed")
-        self.spent.kept -= 1
+        self.spent.live_buffers -= 1
         self._free(pinned)
         return 0
 
@@ -125,7 +125,7 @@ class Runtime(ABC):
     def ledger(self, status: int) -> torch.Tensor:
         """Return the status, the buffers not freed, and the time relative to overlapped copies, rounded."""
         times = 1 if status else max(1, round(self._times_of_ideal()))
-        return torch.tensor([status, self.spent.kept, times], device=self.device)
+        return torch.tensor([status, self.spent.live_buffers, times], device=self.device)
 
     def _failed(self, call: str) -> int:
         self.spent.calls.append(call)
@@ -224,7 +224,7 @@ class Simulated(Runtime, Queue):
         for call, _ in enumerate(self.spent.calls if self.each else (), 1):
             yield Simulated(self.device, call, self.status)
 
-    def graded(self, outputs: Sequence[torch.Tensor], held: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+    def graded(self, outputs: Sequence[torch.Tensor], device_outputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
         """Return the vector as copies have left it, and the actual ledger with the reported status.
 
         After an error the vector is the submission's. If the submission reported no error that occurred, the ledger
@@ -233,7 +233,7 @@ class Simulated(Runtime, Queue):
         if len(outputs) != 2 or outputs[1].shape != (3,) or outputs[1].dtype != torch.int64:
             return outputs
         status = int(outputs[1][0])
-        vector = outputs[0] if status else torch.zeros_like(outputs[0]) if self.failed else held[0]
+        vector = outputs[0] if status else torch.zeros_like(outputs[0]) if self.failed else device_outputs[0]
         return vector, self.ledger(status)
 
     def _times_of_ideal(self) -> float:

@@ -11,16 +11,16 @@ import torch
 HOLD = r"""
 template <int VALUES>
 __global__ void hold(float* x) {
-    float held[VALUES];
+    float values[VALUES];
     #pragma unroll
-    for (int k = 0; k < VALUES; ++k) held[k] = x[k * blockDim.x + threadIdx.x];
+    for (int k = 0; k < VALUES; ++k) values[k] = x[k * blockDim.x + threadIdx.x];
     #pragma unroll
-    for (int k = 0; k < VALUES; ++k) x[k * blockDim.x + threadIdx.x] = held[VALUES - 1 - k];
+    for (int k = 0; k < VALUES; ++k) x[k * blockDim.x + threadIdx.x] = values[VALUES - 1 - k];
 }
 """
 """A kernel that has all its values in registers at once, because the addresses may be equal."""
 
-HELD = (4, 20, 28, 36, 52, 76, 100, 124, 156, 180, 220)
+VALUE_COUNTS = (4, 20, 28, 36, 52, 76, 100, 124, 156, 180, 220)
 """The numbers of values that the kernels hold. A compiler decides how many registers that takes."""
 
 
@@ -68,7 +68,7 @@ def functions() -> dict[int, Any]:
     properties: Any = torch.cuda.get_device_properties()
     max_shared = properties.shared_memory_per_block_optin
     by_registers = {}
-    for value_count in HELD:
+    for value_count in VALUE_COUNTS:
         binary = compile_kernel(HOLD, "hold.cu", f"hold<{value_count}>", architecture)
         module = call(driver.cuModuleLoadData, binary.cubin)
         function = call(driver.cuModuleGetFunction, module, binary.mangled.encode())

@@ -106,13 +106,13 @@ class Content:
     """The state of a matrix (rows, columns): how often the product was added, and what else is true.
 
     Attributes:
-        kept: Whether the initial contents are intact.
+        is_preserved: Whether the initial contents are intact.
         why: Why a result is wrong; empty if it is right.
     """
 
     shape: tuple[int, int]
     sums: int = 0
-    kept: bool = True
+    is_preserved: bool = True
     why: str = ""
 
 
@@ -122,7 +122,7 @@ class Spent:
 
     Attributes:
         wrong: The first request whose c is wrong, and why.
-        again: The first size that was measured twice with the same configuration.
+        first_remeasured: The first size that was measured twice with the same configuration.
         seconds: The time of compiling and measuring.
         measured: The number of measurements.
         slower: For each request, its time over the best configuration's; 0 if it was not launched.
@@ -131,8 +131,8 @@ class Spent:
 
     wrongs: int = 0
     wrong: str = ""
-    agains: int = 0
-    again: str = ""
+    remeasured_sizes: int = 0
+    first_remeasured: str = ""
     compiled: int = 0
     measured: int = 0
     seconds: float = 0.0
@@ -145,7 +145,7 @@ class Spent:
         over = max(0, math.ceil(self.seconds - BUDGET_SECONDS))
         mean = sum(self.slower) / max(1, len(self.slower))
         too_slow = len(self.slower) >= AVERAGED and mean > SLOWER_AT_MOST
-        return [self.wrongs, self.agains, over, math.ceil(100 * (mean - 1)) if too_slow else 0]
+        return [self.wrongs, self.remeasured_sizes, over, math.ceil(100 * (mean - 1)) if too_slow else 0]
 
 
 class TooMuchShared(Exception):
@@ -201,7 +201,7 @@ class RecordedGpu(Lab):
         size = self.requests[index]
         index_of_configuration = self._places.get(tuple(configuration))
         if index_of_configuration is None:
-            raise NotRecorded(f"{self.said(configuration)} is not in the space")
+            raise NotRecorded(f"{self.describe(configuration)} is not in the space")
         if self._contents[c].shape != (size.M, size.N):
             raise NotRecorded("c has not the shape of the product")
         if (size.dtype, index_of_configuration) not in self._compiled:
@@ -233,7 +233,7 @@ class RecordedGpu(Lab):
         return math.inf if seconds is None else 1e3 * seconds
 
     def zero(self, matrix: int) -> None:
-        self._contents[matrix] = Content(self._contents[matrix].shape, kept=False)
+        self._contents[matrix] = Content(self._contents[matrix].shape, is_preserved=False)
 
     def clone(self, matrix: int) -> int:
         """Copy a matrix, and return the number of the copy."""
@@ -244,14 +244,14 @@ class RecordedGpu(Lab):
     def copy(self, target: int, source: int) -> None:
         self._contents[target] = Content(**vars(self._contents[source]))
 
-    def ended(self) -> Spent:
+    def report(self) -> Spent:
         """Return the use of the device, with the results judged as they are now."""
         faults = [self._judged(index) for index in range(len(self.requests))]
         self.spent.wrongs = sum(map(bool, faults))
         self.spent.wrong = next(filter(None, faults), "")
         return self.spent
 
-    def graded(self, outputs: Sequence[torch.Tensor], held: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+    def graded(self, outputs: Sequence[torch.Tensor], device_outputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
         """Return the ledger as it is."""
         return [torch.tensor(self.spent.ledger, device=self.device)]
 
@@ -261,8 +261,8 @@ class RecordedGpu(Lab):
             self.spent.seconds += self.record.bench_seconds
             if (size, index) in self._tuned:
                 self._twice.add(size)
-                self.spent.agains = len(self._twice)
-                self.spent.again = self.spent.again or str(size)
+                self.spent.remeasured_sizes = len(self._twice)
+                self.spent.first_remeasured = self.spent.first_remeasured or str(size)
             self._tuned.add((size, index))
         self._began = False
         self._measuring = seconds
@@ -290,11 +290,11 @@ class RecordedGpu(Lab):
         why = content.why
         if not content.sums or not self.spent.slower[index]:
             why = "the product was not added to c"
-        elif not content.kept:
+        elif not content.is_preserved:
             why = "what was in c before is lost: reset_to_zero clears it, restore_value gives it back"
         elif content.sums > 1:
             why = f"the product was added {content.sums} times: measuring runs the kernel, too"
         return f"request {index}, {size}: {why}" if why else ""
 
-    def said(self, configuration: Sequence[int]) -> str:
+    def describe(self, configuration: Sequence[int]) -> str:
         return " ".join(f"{name}={value}" for name, value in zip(self.record.names, configuration, strict=True))

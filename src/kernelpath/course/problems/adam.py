@@ -229,8 +229,8 @@ def one_by_one(
     """Launch PyTorch's fused kernel for each tensor, which saves all that vertical fusion can save."""
     counts = torch.tensor(steps, dtype=torch.float32, device=tensors[0].device).unbind()
     scalars: dict[str, Any] = {"lr": lr, "beta1": beta1, "beta2": beta2, "weight_decay": weight_decay, "eps": eps}
-    for count, *one in zip(counts, *lists(steps, tensors), strict=True):
-        param, grad, moment, square = ([tensor] for tensor in one)
+    for count, *group in zip(counts, *lists(steps, tensors), strict=True):
+        param, grad, moment, square = ([tensor] for tensor in group)
         torch._fused_adamw_(param, grad, moment, square, [], [count], amsgrad=False, maximize=False, **scalars)
 
 

@@ -96,8 +96,8 @@ def clamped(logits: torch.Tensor, labels: torch.Tensor, ignore_index: int, gradi
 def maximum_from_zero(logits: torch.Tensor, labels: torch.Tensor, ignore_index: int, gradient: bool) -> Outputs:
     """Start the maximum at 0, which loses values far below."""
     top = logits.double().amax(dim=1, keepdim=True).clamp(min=0)
-    kept = ((logits.double() - top).float().exp().log().double() + top).to(logits.dtype)
-    return reference(kept, labels, ignore_index, gradient)
+    shifted_back = ((logits.double() - top).float().exp().log().double() + top).to(logits.dtype)
+    return reference(shifted_back, labels, ignore_index, gradient)
 
 
 PROBLEM = Problem(
