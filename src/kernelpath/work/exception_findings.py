@@ -220,10 +220,10 @@ def _compiler_finding(error: BaseException, file: Path, line: int) -> Finding:
         cause = f"the submission includes {outside}, which is not its own"
         return Finding(Verdict.ACCESS_DENIED, cause, str(file), _line_of_causes(error, file) or line)
     kernels = {path.name: source_text(path) for path in (file, file.with_suffix(".cu")) if path.is_file()}
-    if nvrtc_error := compiler_advice.nvrtc(log, kernels):
+    if nvrtc_error := compiler_advice.explain_nvrtc_log(log, kernels):
         cause, kernel_file, kernel_line = nvrtc_error
         return Finding(Verdict.COMPILE_ERROR, cause, str(file.with_name(Path(kernel_file).name)), kernel_line)
-    if located := triton_advice.locate(error, kernels.get(file.name, "")) or cute_advice.said(log):
+    if located := triton_advice.locate(error, kernels.get(file.name, "")) or cute_advice.explain(log):
         error_line = located[1] or _line_of_causes(error, file) or line
         return Finding(Verdict.COMPILE_ERROR, located[0], str(file), error_line)
     return Finding(

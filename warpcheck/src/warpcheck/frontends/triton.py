@@ -64,9 +64,9 @@ def _tune_without_a_clock() -> None:
     def try_until_one_runs(self: Any, *arguments: Any, config: Any, **meta: Any) -> list[float]:
         if self.tried and self.do_bench is _without_a_clock:
             return [math.inf] * 3
-        took: list[float] = try_out(self, *arguments, config=config, **meta)
-        self.tried = took[0] < math.inf
-        return took
+        times: list[float] = try_out(self, *arguments, config=config, **meta)
+        self.tried = times[0] < math.inf
+        return times
 
     def run_untried(self: Any, *arguments: Any, **meta: Any) -> Any:
         self.tried = False
@@ -120,7 +120,9 @@ def _refuse_what_misleads(kernel: Any) -> None:
 def _error_at(kernel: Any, line: int, text: str) -> CompileError:
     function = hooks.FUNCTION.of(kernel)
     source, first = inspect.getsourcelines(function)
-    first += next(index for index, one in enumerate(source) if one.lstrip().startswith("def "))  # below decorators
+    first += next(
+        index for index, text_line in enumerate(source) if text_line.lstrip().startswith("def ")
+    )  # below decorators
     return CompileError(f"{function.__code__.co_filename}({first + line - 1}): error: {text}")
 
 
@@ -132,10 +134,10 @@ def _without_source(
 
 
 def _record_gpu_launches() -> None:
-    def launched(metadata: Any) -> None:
+    def on_launch(metadata: Any) -> None:
         frontends.record(frontends.Launched("triton", metadata.get()["name"], "cuda", ()))
 
-    hooks.ENTERED.get()(launched)
+    hooks.ENTERED.get()(on_launch)
 
 
 class _Driver:
@@ -175,18 +177,18 @@ class _Driver:
 
     def get_device_properties(self, device: int) -> dict[str, int]:
         """max_shared_mem is the target's: a GPU of another architecture, which is seen, may get by with less."""
-        seen = simulated_gpu.shown()
+        properties = simulated_gpu.shown()
         return {
             "max_shared_mem": simulated_gpu.target().shared,
-            "multiprocessor_count": int(seen["multi_processor_count"]),
-            "max_num_regs": int(seen["regs_per_multiprocessor"]),
-            "warpSize": int(seen["warp_size"]),
+            "multiprocessor_count": int(properties["multi_processor_count"]),
+            "max_num_regs": int(properties["regs_per_multiprocessor"]),
+            "warpSize": int(properties["warp_size"]),
         }
 
     def load_binary(self, name: str, binary: bytes, shared: int, device: int) -> tuple[None, None, int, int, int]:
         """Module, function, registers, spilled registers and the most threads of a block; the first two are unused."""
-        taken = resources(binary)
-        return None, None, taken.registers, taken.local_bytes // 4, 1024
+        usage = resources(binary)
+        return None, None, usage.registers, usage.local_bytes // 4, 1024
 
     def unload_module(self, module: None) -> None:
         pass
@@ -245,7 +247,7 @@ class _Launcher:
         args += [0] * (len(kernel.params) - len(args))  # memory for a profiler
         with frontends.compiling():
             self.module.compile(kernel.name)
-        ran = self.module.launch(
+        result = self.module.launch(
             kernel.name,
             grid=(programs[0] * self.ctas, *programs[1:]),
             block=(*(kernel.reqntid or (32 * self.warps,)), 1, 1)[:3],
@@ -255,7 +257,7 @@ class _Launcher:
             cooperative=bool(getattr(self.metadata, "launch_cooperative_grid", False)),
             cluster=(self.ctas, 1, 1) if self.ctas > 1 else None,
         )
-        frontends.record(frontends.Launched("triton", kernel.name, "cpu", tuple(values), ran.cost, ran.launch))
+        frontends.record(frontends.Launched("triton", kernel.name, "cpu", tuple(values), result.cost, result.launch))
 
 
 def _programs(count: Any) -> int:
