@@ -200,7 +200,7 @@ def plain(x): ...
 def test_a_matrix_that_a_descriptor_cannot_take(matrix: torch.Tensor, broken: str) -> None:
     with pytest.raises(AssertionError) as raised:
         TensorDescriptor.from_tensor(matrix, [4, 4])
-    told = triton_advice.at_launch(raised.value, "describe(x)\n", 1)
+    told = triton_advice.explain_launch_error(raised.value, "describe(x)\n", 1)
     assert told.startswith(f"{broken}: a descriptor's rows begin at multiples of 16 bytes")
 
 
@@ -236,7 +236,7 @@ def test_a_matrix_that_a_descriptor_cannot_take(matrix: torch.Tensor, broken: st
     ],
 )
 def test_a_launch_that_triton_refuses(launch: str, raised: str, said: str) -> None:
-    told = triton_advice.at_launch(TypeError(raised), f"{LAUNCHES}{launch}\n", LAUNCHES.count("\n") + 1)
+    told = triton_advice.explain_launch_error(TypeError(raised), f"{LAUNCHES}{launch}\n", LAUNCHES.count("\n") + 1)
     assert said in told
     assert bool(said) == bool(told)
 
@@ -255,7 +255,7 @@ OUTSIDE = "program 3 reads memory past the end of b (4096 bfloat16)"
 )
 def test_a_promise_about_a_remainder_is_named(columns: str, load: str, said: str) -> None:
     source = f"@triton.jit\ndef k(b, N, rn):\n    columns = {columns}\n    x = {load}\n"
-    told = triton_advice.in_the_source(OUTSIDE, source, 4)
+    told = triton_advice.explain_out_of_bounds(OUTSIDE, source, 4)
     assert told.startswith(f"{OUTSIDE}{said}")
     assert bool(said) == (told != OUTSIDE)
 

@@ -270,7 +270,7 @@ def _suggest_attribute(error: BaseException) -> str:
     ]
     if isinstance(owner, ModuleType) and submodules:
         return f"; did you mean {submodules[0]}.{name}?"
-    return triton_advice.alike(name, dir(owner))
+    return triton_advice.suggest(name, dir(owner))
 
 
 _NO_GPU = "there is no GPU here, and tensors are on the CPU: take the device from an input, as torch.empty_like(x) does"
@@ -279,7 +279,7 @@ _NO_GPU = "there is no GPU here, and tensors are on the CPU: take the device fro
 def _describe_python_error(error: BaseException, file: Path, line: int) -> str:
     """Return an exception in one line, with advice. An assertion without a message is described by its source."""
     source = _source_line(file, line)
-    if launch := triton_advice.at_launch(error, "".join(linecache.getlines(str(file))), line):
+    if launch := triton_advice.explain_launch_error(error, "".join(linecache.getlines(str(file))), line):
         return launch
     is_bare_assertion = isinstance(error, AssertionError) and not str(error)
     message = source if is_bare_assertion else _clean_log(_first_line(error), file)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from warpcheck.frontends.triton_advice import alike
+from warpcheck.frontends.triton_advice import suggest
 
 _NVRTC_ERROR = re.compile(r"^(?P<file>.+?)\((?P<line>\d+)\): (?:catastrophic )?error:? (?P<text>.*)", re.MULTILINE)
 _NEVER_CLOSED = re.compile(
@@ -70,7 +70,7 @@ def _fix(text: str, source: str) -> str:
             return f"; #include <{header}>"
     if match := re.search(r'identifier "(\w+)" is undefined', text):
         candidates = {*BUILT_IN, *_FUNCTIONS, *re.findall(r"[A-Za-z_]\w*", source)} - {match[1]}
-        return alike(match[1], candidates)
+        return suggest(match[1], candidates)
     for pattern, fix in _FIXES.items():
         if match := re.search(pattern, text):
             return match.expand(fix)

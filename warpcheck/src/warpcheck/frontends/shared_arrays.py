@@ -24,7 +24,7 @@ _OPERATORS = {
 }
 
 
-def in_the_source(sentence: str, source: str, line: int) -> str:
+def name_shared_element(sentence: str, source: str, line: int) -> str:
     """Rewrite the element in a sentence about a shared memory access with the array's declared subscripts.
 
     The element keeps its flat index if the source does not declare the shape in constants. If the line indexes other

@@ -44,7 +44,8 @@ class Hook:
         target = getattr(self.owner(), self._attribute, self)  # `self` marks a missing attribute: None may be a value.
         if target is self:
             raise self._missing()
-        parameters = _parameters(target, self.takes)
+        # A hook without parameters may be an object that is no function, and has no signature.
+        parameters = _parameters(target, self.takes) if self.takes else ()
         if lacking := next((name for name in self.takes if name not in parameters), ""):
             raise self._changed(f"has a {self.module}.{self.name} that no longer takes {lacking}")
         return target
