@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from warpcheck import backend, frontends
-from warpcheck.backend import Ran
+from warpcheck.backend import LaunchResult
 from warpcheck.frontends import cuda, headers, nvrtc
 
 SOURCE = """\
@@ -58,9 +58,9 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """A stand-in for the PTX machine that keeps what it is asked to launch."""
     asked: list[dict[str, Any]] = []
 
-    def launch(name: str, **launch: Any) -> Ran:
+    def launch(name: str, **launch: Any) -> LaunchResult:
         asked.append({"name": name, **launch})
-        return Ran(7)
+        return LaunchResult(7)
 
     module = SimpleNamespace(compile=lambda name: None, launch=launch)
     monkeypatch.setattr(backend, "_device", SimpleNamespace(load=lambda ptx, source: module))

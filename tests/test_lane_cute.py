@@ -27,7 +27,7 @@ from cutlass.memory import SmemAllocator
 from kernelpath.verdict import Verdict
 from kernelpath.work.exception_findings import classify_exception
 from warpcheck import backend, frontends, simt, simulated_gpu
-from warpcheck.backend import Ran
+from warpcheck.backend import LaunchResult
 from warpcheck.frontends import cute as lane
 from warpcheck.frontends import cute_host
 from warpcheck.frontends.cute_places import remember_places
@@ -177,9 +177,9 @@ class Machine:
     def compile(self, name: str) -> None:
         assert name in self.kernels
 
-    def launch(self, name: str, **launch: Any) -> Ran:
+    def launch(self, name: str, **launch: Any) -> LaunchResult:
         self.launches.append({"name": name, **launch})
-        return Ran(0)
+        return LaunchResult(0)
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from kernelpath.device.lab_messages import Went
 from kernelpath.device.links import links
 from kernelpath.wire import Wire
 from warpcheck import pointers, simt
-from warpcheck.backend import Dim3, Ran
+from warpcheck.backend import Dim3, LaunchResult
 from warpcheck.pointers import bytes_at
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class Client:
         tensors: Sequence[tuple[str, torch.Tensor]],
         cooperative: bool = False,
         cluster: Dim3 | None = None,
-    ) -> Ran:
+    ) -> LaunchResult:
         placement.check_launch(tensors)
         self._forget()
         given = [(key, pointers.Span.of(tensor)) for key, tensor in tensors if tensor.numel()]
@@ -168,7 +168,7 @@ class Client:
             np.copyto(one.bytes(), one.left)
             one.links = self._links(one)
         sys.stdout.write(ran.printed)
-        return Ran(ran.cost)
+        return LaunchResult(ran.cost)
 
     # Storages
 
@@ -275,7 +275,7 @@ class RemoteModule:
         tensors: Sequence[tuple[str, torch.Tensor]],
         cooperative: bool = False,
         cluster: Dim3 | None = None,
-    ) -> Ran:
+    ) -> LaunchResult:
         return self._client.launch(self._number, name, grid, block, shared, arguments, tensors, cooperative, cluster)
 
 

@@ -20,21 +20,21 @@ _FORMAT_SIZED = 4
 
 
 @dataclass(frozen=True)
-class Resources:
+class KernelResources:
     """The resources of a thread: its registers, and the bytes of local memory that spilled registers go to."""
 
     registers: int
     local_bytes: int
 
 
-def resources(cubin: bytes) -> Resources:
+def resources(cubin: bytes) -> KernelResources:
     """Return the maximum over all functions of the cubin, with zeros for attributes that it lacks."""
     values = {_FRAME_BYTES: [0], _REGISTERS: [0]}
     info = next((section.content for section in sections(cubin) if section.name == ".nv.info"), b"")
     for attribute, content in _attributes(info):
         if attribute in values:
             values[attribute].append(struct.unpack_from("<4xI", content)[0])
-    return Resources(max(values[_REGISTERS]), max(values[_FRAME_BYTES]))
+    return KernelResources(max(values[_REGISTERS]), max(values[_FRAME_BYTES]))
 
 
 def _attributes(content: bytes) -> Iterator[tuple[int, bytes]]:

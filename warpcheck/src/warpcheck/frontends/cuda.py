@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from warpcheck import backend, frontends, simulated_gpu
-from warpcheck.backend import Ran
+from warpcheck.backend import LaunchResult
 from warpcheck.frontends.arguments import (
     Dim3,
     convert_arguments,
@@ -214,7 +214,7 @@ class Launcher:
             simt.Fault: The PTX machine found a fault.
         """
         device = _device(self.kernel, arguments)
-        result = Ran(0)
+        result = LaunchResult(0)
         if device.type == "cuda":
             self.kernel.loaded(device.index).launch(self, arguments)
         else:
@@ -223,7 +223,7 @@ class Launcher:
         source = self.kernel.source
         frontends.record(frontends.Launched("cuda", name, str(device), arguments, result.cost, result.launch, source))
 
-    def _run_on_cpu(self, arguments: tuple[Any, ...]) -> Ran:
+    def _run_on_cpu(self, arguments: tuple[Any, ...]) -> LaunchResult:
         architecture = simulated_gpu.target().virtual
         binary = self.kernel.binary(architecture)
         parameters = self.kernel.parameters(architecture)

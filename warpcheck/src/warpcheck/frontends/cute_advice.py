@@ -30,7 +30,8 @@ def _modes(text: str) -> int:
 
 
 def _coordinate(match: re.Match[str]) -> str:
-    shape, coordinate = match["shape"], match["coordinate"]
+    shape = match["shape"]
+    coordinate = match["coordinate"]
     if _modes(shape) == _modes(coordinate):
         return f"the coordinate {coordinate} {_NAMED} does not fit the shape {shape}"
     coordinates = f"{_modes(coordinate)} coordinates {coordinate} {_NAMED}"
@@ -38,7 +39,8 @@ def _coordinate(match: re.Match[str]) -> str:
 
 
 def _alignment(match: re.Match[str]) -> str:
-    known_bytes, needed_bytes = int(match["known"]) // 8, int(match["needed"]) // 8
+    known_bytes = int(match["known"]) // 8
+    needed_bytes = int(match["needed"]) // 8
     if "atom.ldsm" in match["atom"]:
         return (
             f"ldmatrix takes pieces of {needed_bytes} bytes, and here only {known_bytes} lie together: is the first "

@@ -22,7 +22,7 @@ import torch
 from cuda.bindings import runtime
 
 from warpcheck import backend, frontends
-from warpcheck.backend import Ran
+from warpcheck.backend import LaunchResult
 from warpcheck.errors import Fault, FaultKind
 from warpcheck.hooks import cute as hooks
 from warpcheck.tensor_map import BYTES, encode_tiled
@@ -91,7 +91,7 @@ _UNAWAITED = (
     "may begin while the kernel before it still runs, as use_pdl says, and never waits for what that one writes: "
     "call cute.arch.griddepcontrol_wait() before it is read"
 )
-NOT_COUNTED = Ran(0)
+NOT_COUNTED = LaunchResult(0)
 
 # Values of cudaError_t.
 SUCCESS = 0
@@ -182,7 +182,7 @@ class Host(ABC):
             parameters: An array of pointers to the values of the kernel's parameters.
         """
 
-    def _record(self, handle: int, device: str, result: Ran = NOT_COUNTED) -> None:
+    def _record(self, handle: int, device: str, result: LaunchResult = NOT_COUNTED) -> None:
         arguments = tuple(self._arguments.values())
         frontends.record(
             frontends.Launched("cute", self._kernels[handle], device, arguments, result.cost, result.launch)

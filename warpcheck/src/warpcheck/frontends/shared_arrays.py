@@ -14,7 +14,9 @@ _CONSTANT = re.compile(
 _SHARED = re.compile(r"__shared__\s+(?:(?:alignas|__align__)\([^()]*\)\s*)?([^;(){}]{1,1000});")
 _ARRAY = re.compile(r"(\w+)\s*((?:\[[^\]]+\]\s*)+)")
 _SIZES = (1, 2, 4, 8, 16)
-_MOST = 1 << 64
+_MAX_VALUE = 1 << 64
+"""The limit of a constant expression's values, so that `1 << n` in a source cannot exhaust the memory."""
+
 _OPERATORS = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -102,7 +104,7 @@ def _value(node: ast.expr, constants: dict[str, int]) -> int:
             return constants[name]
         case ast.BinOp(left=left, op=op, right=right):
             values = _value(left, constants), _value(right, constants)
-            if not all(0 <= value < _MOST for value in values) or (isinstance(op, ast.LShift) and values[1] > 64):
+            if not all(0 <= value < _MAX_VALUE for value in values) or (isinstance(op, ast.LShift) and values[1] > 64):
                 raise ArithmeticError("no extent of an array is as large")
             return int(_OPERATORS[type(op)](*values))
     raise LookupError(ast.dump(node))

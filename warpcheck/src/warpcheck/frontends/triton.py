@@ -39,7 +39,7 @@ def activate(device: str) -> None:
     patching.replace(warnings, "formatwarning", _without_source)
     if interpreted := os.environ.pop("TRITON_INTERPRET", None):  # Triton reads it when a function is decorated.
         patching.on_exit(lambda: os.environ.setdefault("TRITON_INTERPRET", interpreted))
-    _tell_compiling()
+    _report_compilation()
     _assemble_once()
     tuning.watch()
     if device == "cuda":
@@ -63,21 +63,21 @@ def _tune_without_a_clock() -> None:
     run = hooks.TUNE.get()
 
     def try_until_one_runs(self: Any, *arguments: Any, config: Any, **meta: Any) -> list[float]:
-        if self.tried and self.do_bench is _without_a_clock:
+        if self.has_launched and self.do_bench is _without_a_clock:
             return [math.inf] * 3
         times: list[float] = try_out(self, *arguments, config=config, **meta)
-        self.tried = times[0] < math.inf
+        self.has_launched = times[0] < math.inf
         return times
 
     def run_untried(self: Any, *arguments: Any, **meta: Any) -> Any:
-        self.tried = False
+        self.has_launched = False
         return run(self, *arguments, **meta)
 
     hooks.TRY.replace(try_until_one_runs)
     hooks.TUNE.replace(run_untried)
 
 
-def _tell_compiling() -> None:
+def _report_compilation() -> None:
     """Report compilation to `frontends.compiling`.
 
     Triton's public hook is no alternative: it serializes a kernel's constants as JSON, and fails for a function.

@@ -60,8 +60,12 @@ def _subscript(node: ast.AST, kernel: str) -> str:
 
 def _uncalled(text: str, node: ast.AST) -> str:
     """Return advice about tl.program_id or tl.num_programs that is used as a value without being called."""
-    called = [child.func for child in ast.walk(node) if isinstance(child, ast.Call)]
-    names = (ast.unparse(child) for child in ast.walk(node) if isinstance(child, ast.Attribute) and child not in called)
+    called_functions = [child.func for child in ast.walk(node) if isinstance(child, ast.Call)]
+    names = (
+        ast.unparse(child)
+        for child in ast.walk(node)
+        if isinstance(child, ast.Attribute) and child not in called_functions
+    )
     name = next((name for name in names if name in ("tl.program_id", "tl.num_programs")), None)
     return f"{name} is a function: write {name}(0)" if name and "function" in text else ""
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from warpcheck import packages, patching
 
-__all__ = ["Attribute", "Changed", "Hook", "declared"]
+__all__ = ["Attribute", "Changed", "Hook", "declared_hooks"]
 
 _DISPLAY_NAMES = {"triton": "Triton", "cutlass": "CuTe DSL", "torch": "PyTorch", "jax": "JAX"}
 
@@ -43,7 +43,7 @@ class Hook:
         """Return the hooked object. Raises Changed."""
         target = getattr(self.owner(), self._attribute, self)  # `self` marks a missing attribute: None may be a value.
         if target is self:
-            raise self._missing()
+            raise self._missing_error()
         # A hook without parameters may be an object that is no function, and has no signature.
         parameters = _parameters(target, self.takes) if self.takes else ()
         if lacking := next((name for name in self.takes if name not in parameters), ""):
@@ -63,9 +63,9 @@ class Hook:
         except ModuleNotFoundError as error:
             if error.name == self._package:
                 raise
-            raise self._missing() from error
+            raise self._missing_error() from error
         except AttributeError as error:
-            raise self._missing() from error
+            raise self._missing_error() from error
         return owner
 
     @property
@@ -81,7 +81,7 @@ class Hook:
         version = packages.version(packages.distribution_of(self._package))
         return f"{_DISPLAY_NAMES[self._package]} {version} {change}: {self.lost}"
 
-    def _missing(self) -> Changed:
+    def _missing_error(self) -> Changed:
         return self._changed(f"no longer has {self.module}.{self.name}")
 
     def _changed(self, change: str) -> Changed:
@@ -96,10 +96,10 @@ class Attribute(Hook):
         try:
             return getattr(instance, self._attribute)
         except AttributeError as error:
-            raise self._missing() from error
+            raise self._missing_error() from error
 
 
-def declared(module: ModuleType) -> dict[str, Hook]:
+def declared_hooks(module: ModuleType) -> dict[str, Hook]:
     """Return the hooks of a module by the names of their variables."""
     return {name: value for name, value in vars(module).items() if isinstance(value, Hook)}
 
