@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import triton
 
-from warpcheck.frontends.cubin import Resources, resources
+from warpcheck.frontends.cubin import KernelResources, resources
 
 PTXAS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "ptxas"
 
@@ -42,5 +42,5 @@ def test_registers_and_spills_are_those_of_ptxas(count: int, most: int, tmp_path
     registers = re.search(r"Used (\d+) registers", said)
     frame = re.search(r"(\d+) bytes stack frame", said)
     assert registers is not None
-    assert resources(cubin.read_bytes()) == Resources(int(registers[1]), int(frame[1]) if frame else 0)
+    assert resources(cubin.read_bytes()) == KernelResources(int(registers[1]), int(frame[1]) if frame else 0)
     assert (resources(cubin.read_bytes()).local_bytes > 0) == (most == 24)

@@ -123,8 +123,8 @@ class _Module:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.module, name)
 
-    def launch(self, name: str, *, grid: backend.Dim3, **options: Any) -> backend.Ran:
+    def launch(self, name: str, *, grid: backend.Dim3, **options: Any) -> backend.LaunchResult:
         if 0 in grid:
             raise ValueError(f"invalid configuration: {name} has a grid of {grid}")
-        ran: backend.Ran = self.module.launch(name, grid=grid, **options)
+        ran: backend.LaunchResult = self.module.launch(name, grid=grid, **options)
         return ran

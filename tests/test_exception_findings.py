@@ -200,7 +200,7 @@ def plain(x): ...
 def test_a_matrix_that_a_descriptor_cannot_take(matrix: torch.Tensor, broken: str) -> None:
     with pytest.raises(AssertionError) as raised:
         TensorDescriptor.from_tensor(matrix, [4, 4])
-    told = triton_advice.at_launch(raised.value, "describe(x)\n", 1)
+    told = triton_advice.explain_launch_error(raised.value, "describe(x)\n", 1)
     assert told.startswith(f"{broken}: a descriptor's rows begin at multiples of 16 bytes")
 
 
@@ -236,7 +236,7 @@ def test_a_matrix_that_a_descriptor_cannot_take(matrix: torch.Tensor, broken: st
     ],
 )
 def test_a_launch_that_triton_refuses(launch: str, raised: str, said: str) -> None:
-    told = triton_advice.at_launch(TypeError(raised), f"{LAUNCHES}{launch}\n", LAUNCHES.count("\n") + 1)
+    told = triton_advice.explain_launch_error(TypeError(raised), f"{LAUNCHES}{launch}\n", LAUNCHES.count("\n") + 1)
     assert said in told
     assert bool(said) == bool(told)
 
@@ -255,7 +255,7 @@ OUTSIDE = "program 3 reads memory past the end of b (4096 bfloat16)"
 )
 def test_a_promise_about_a_remainder_is_named(columns: str, load: str, said: str) -> None:
     source = f"@triton.jit\ndef k(b, N, rn):\n    columns = {columns}\n    x = {load}\n"
-    told = triton_advice.in_the_source(OUTSIDE, source, 4)
+    told = triton_advice.explain_out_of_bounds(OUTSIDE, source, 4)
     assert told.startswith(f"{OUTSIDE}{said}")
     assert bool(said) == (told != OUTSIDE)
 
@@ -284,7 +284,7 @@ def test_a_promise_about_a_remainder_is_named(columns: str, load: str, said: str
     ],
 )
 def test_nvrtcs_errors_name_the_line_and_the_fix(source: str, log: str, said: str, line: int) -> None:
-    told = compiler_advice.nvrtc(log, {"k.cu": source})
+    told = compiler_advice.explain_nvrtc_log(log, {"k.cu": source})
     assert told is not None
     assert told[0].endswith(said)
     assert told[1:] == ("k.cu", line)
@@ -312,15 +312,15 @@ def test_cute_tells_how_an_address_is_aligned() -> None:
   suggestion: Check the source location above for invalid primitive arguments.
 """
     told = "this copy takes 16 bytes at a time, and the address is a multiple of 4 bytes only"
-    assert cute_advice.said(log) == (told, 40)
-    other = cute_advice.said(log.replace("S ptr alignment", "S ptr shape"))
+    assert cute_advice.explain(log) == (told, 40)
+    other = cute_advice.explain(log.replace("S ptr alignment", "S ptr shape"))
     assert other is not None
     assert other[0].startswith("'cute.copy' op S ptr shape (32 bits) does not meet requirement (128 bits) of atom")
 
 
 def test_cutes_errors_are_a_sentence_with_the_first_suggestion() -> None:
     sentence = "Kernel `k` was called but never launched. Launch the kernel, e.g. `k(...).launch()`."
-    assert cute_advice.said(CUTE) == (sentence, 21)
+    assert cute_advice.explain(CUTE) == (sentence, 21)
 
 
 SLICED = """Operation creation failed:
@@ -433,7 +433,7 @@ LOCATED = """error[INTERNAL]: The compiler could not build valid IR for this cod
     ],
 )
 def test_what_the_dsl_says_of_layouts_is_told_in_its_readers_words(log: str, says: str, line: int) -> None:
-    told = cute_advice.said(log)
+    told = cute_advice.explain(log)
     assert told is not None
     assert told[0].startswith(says)
     assert told[1] == line

@@ -206,7 +206,7 @@ def test_usual_headers_and_idioms_compile(group: str, tmp_path: Path, monkeypatc
 def test_headers_of_libcu_unroll_their_list_of_types_as_for_nvcc(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the limit for other compilers a kernel with libcu++ takes 25 times as long to parse; see headers.BEFORE."""
+    """With the limit for other compilers a kernel with libcu++ takes 25 times as long to parse; see headers.PRELUDE."""
     monkeypatch.setenv("WARPCHECK_CACHE", str(tmp_path))
     limit = "_CCCL_META_UNROLL_LIMIT"
     paths = [Path(folder) / "cuda/std/__type_traits/type_list.h" for folder in headers.folders()]
@@ -235,13 +235,13 @@ def test_a_header_that_is_lacking_names_its_package(monkeypatch: pytest.MonkeyPa
     ],
 )
 def test_who_gets_the_headers_of_cutlass(source: str, included: bool) -> None:
-    assert cutlass.included(f"#include <cstdint>\n{source}\n") is included
+    assert cutlass.is_included(f"#include <cstdint>\n{source}\n") is included
 
 
 def test_headers_of_cutlass_are_adapted_to_the_installed_libcu() -> None:
     """What libcu++ declares otherwise by now is left out once, in its own namespace; that in std stays."""
     again = "template <class... _Tp>\nstruct tuple_size;"
-    texts = cutlass.adapted()
+    texts = cutlass.patched_headers()
     for name, text in texts.items():
         kept = (cutlass.folder() / name).read_text(encoding="utf-8")
         assert text.count(again) == max(kept.count(again) - 1, 0), name

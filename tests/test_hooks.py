@@ -30,7 +30,7 @@ PACKAGE = Path(hooks.__file__).parents[1]
 PLACES = {
     f"{module.__name__.rpartition('.')[2]}.{name}": hook
     for module in (triton, cute, inductor, jax)
-    for name, hook in hooks.declared(module).items()
+    for name, hook in hooks.declared_hooks(module).items()
 }
 
 
@@ -42,7 +42,7 @@ def test_a_hook_is_where_it_was(name: str) -> None:
 
 
 INSTANCES = """
-from warpcheck.hooks import Attribute, declared, triton as hooks
+from warpcheck.hooks import Attribute, declared_hooks, triton as hooks
 from warpcheck.frontends import triton as lane
 lane.activate("cpu")
 import torch, triton, triton.language as tl
@@ -54,7 +54,7 @@ def probe(out):
 tuner = triton.autotune([triton.Config({})], key=[])(probe)
 kernel = probe[(1,)](torch.zeros(32))
 made = {"JITFunction": probe, "Autotuner": tuner, "CompiledKernel": kernel, "KernelMetadata": kernel.metadata}
-for hook in declared(hooks).values():
+for hook in declared_hooks(hooks).values():
     if isinstance(hook, Attribute):
         hook.of(made[hook.name.partition(".")[0]])
         print(hook.name)
@@ -127,7 +127,7 @@ def test_the_dsl_without_a_hook_is_unavailable_and_only_slower_without_others(mo
 
 
 def attributes(module: ModuleType) -> list[Attribute]:
-    return [hook for hook in hooks.declared(module).values() if isinstance(hook, Attribute)]
+    return [hook for hook in hooks.declared_hooks(module).values() if isinstance(hook, Attribute)]
 
 
 def without_warmup(self: Any, *args: Any, grid: Any, **kwargs: Any) -> None:

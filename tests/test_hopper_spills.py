@@ -108,5 +108,5 @@ class _Unlaunched:
     def compile(self, name: str) -> None:
         pass
 
-    def launch(self, name: str, **_: Any) -> backend.Ran:
-        return backend.Ran(0)
+    def launch(self, name: str, **_: Any) -> backend.LaunchResult:
+        return backend.LaunchResult(0)

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from warpcheck import backend, frontends
-from warpcheck.backend import Ran
+from warpcheck.backend import LaunchResult
 from warpcheck.frontends import cuda, headers, nvrtc
 
 SOURCE = """\
@@ -58,9 +58,9 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """A stand-in for the PTX machine that keeps what it is asked to launch."""
     asked: list[dict[str, Any]] = []
 
-    def launch(name: str, **launch: Any) -> Ran:
+    def launch(name: str, **launch: Any) -> LaunchResult:
         asked.append({"name": name, **launch})
-        return Ran(7)
+        return LaunchResult(7)
 
     module = SimpleNamespace(compile=lambda name: None, launch=launch)
     monkeypatch.setattr(backend, "_device", SimpleNamespace(load=lambda ptx, source: module))
@@ -180,8 +180,8 @@ def test_generic_lambdas_are_kernels_code(tmp_path: Path) -> None:
     )
     assert ".entry" in cuda.kernel(path, "k").binary("compute_80").ptx
     refused = "k.cu({}): error: A function without execution space annotations is considered a host function\n"
-    assert headers.only_taken_for_host_code(path.read_text(), refused.format(3))
-    assert not headers.only_taken_for_host_code(path.read_text(), refused.format(3) + refused.format(7))
+    assert headers.rejects_only_implicit_device_code(path.read_text(), refused.format(3))
+    assert not headers.rejects_only_implicit_device_code(path.read_text(), refused.format(3) + refused.format(7))
 
 
 def test_infinity_and_nan_are_there_without_math_h(tmp_path: Path) -> None:
@@ -534,7 +534,7 @@ def test_a_gpu_that_the_compiler_does_not_know_is_unavailable() -> None:
 
 def test_compiling_is_told_apart_from_running(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[bool] = []
-    monkeypatch.setattr(frontends, "_on_compiling", [told.append])
+    monkeypatch.setattr(frontends, "_compilation_observers", [told.append])
     compile_wide(source)
     compile_wide(source)
     assert told == [True, False]

@@ -27,7 +27,7 @@ from cutlass.memory import SmemAllocator
 from kernelpath.verdict import Verdict
 from kernelpath.work.exception_findings import classify_exception
 from warpcheck import backend, frontends, simt, simulated_gpu
-from warpcheck.backend import Ran
+from warpcheck.backend import LaunchResult
 from warpcheck.frontends import cute as lane
 from warpcheck.frontends import cute_host
 from warpcheck.frontends.cute_places import remember_places
@@ -177,9 +177,9 @@ class Machine:
     def compile(self, name: str) -> None:
         assert name in self.kernels
 
-    def launch(self, name: str, **launch: Any) -> Ran:
+    def launch(self, name: str, **launch: Any) -> LaunchResult:
         self.launches.append({"name": name, **launch})
-        return Ran(0)
+        return LaunchResult(0)
 
 
 @pytest.fixture
@@ -441,12 +441,12 @@ def launch_config(*attributes: int) -> cute_host.LaunchConfig:
 
 
 def test_launch_attributes_are_known_by_their_numbers() -> None:
-    asked = launch_config(4, 6).asked()
-    assert list(asked) == [4, 6]
-    assert asked[4][:3] == [2, 1, 1]
-    assert launch_config().asked() == {}
+    attributes = launch_config(4, 6).parse_attributes()
+    assert list(attributes) == [4, 6]
+    assert attributes[4][:3] == [2, 1, 1]
+    assert launch_config().parse_attributes() == {}
     with pytest.raises(ValueError, match="invalid argument: launch attribute 99"):
-        launch_config(4, 99).asked()
+        launch_config(4, 99).parse_attributes()
 
 
 def test_a_mistake_in_a_kernel_is_a_compile_error_with_its_line() -> None:

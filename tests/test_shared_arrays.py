@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from warpcheck.frontends.shared_arrays import in_the_source
+from warpcheck.frontends.shared_arrays import name_shared_element
 
 SOURCE = """constexpr int T = 32, PITCH = T + 1;
 template <int N>
@@ -34,11 +34,11 @@ __global__ void kernel() {
 )
 def test_place_by_the_declared_shape(place: str, line: int, said: str) -> None:
     sentence = "thread 0 of block 0 writes 4 bytes at {}, which nothing has written"
-    assert in_the_source(sentence.format(place), SOURCE, line) == sentence.format(said)
+    assert name_shared_element(sentence.format(place), SOURCE, line) == sentence.format(said)
 
 
 def test_another_sentence_stays() -> None:
-    assert in_the_source("thread 0 of block 0 reads 4 bytes at x[5]", SOURCE, 7) == (
+    assert name_shared_element("thread 0 of block 0 reads 4 bytes at x[5]", SOURCE, 7) == (
         "thread 0 of block 0 reads 4 bytes at x[5]"
     )
 
@@ -46,7 +46,7 @@ def test_another_sentence_stays() -> None:
 @pytest.mark.parametrize("extent", ["0", "1 / 0", "8 ** 8", "sizeof(int)", "("])
 def test_extent_that_is_no_number_leaves_the_place(extent: str) -> None:
     source = f"__global__ void kernel() {{\n    __shared__ float tile[2][{extent}];\n}}"
-    assert in_the_source("at tile[7] (byte 28 of 128)", source, 1) == "at tile[7] (byte 28 of 128)"
+    assert name_shared_element("at tile[7] (byte 28 of 128)", source, 1) == "at tile[7] (byte 28 of 128)"
 
 
 @pytest.mark.parametrize(
@@ -62,5 +62,5 @@ def test_extent_that_is_no_number_leaves_the_place(extent: str) -> None:
 def test_a_hostile_source_takes_no_longer_than_any_other(source: str) -> None:
     sentence = "load from tile[3] (byte 12 of 16)"
     begin = time.process_time()
-    assert in_the_source(sentence, source, 1).startswith("load from tile[3] (byte 12 of 16")
+    assert name_shared_element(sentence, source, 1).startswith("load from tile[3] (byte 12 of 16")
     assert time.process_time() - begin < 5.0

@@ -216,7 +216,7 @@ def test_beside_turing_the_machine_runs_what_is_compiled_for_the_first_architect
 
 def test_triton_compiles_for_the_target_whatever_gpu_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside an RTX 5090 host code sees 99 KiB, and wgmma of sm_90a takes more stages than mma of sm_120."""
-    monkeypatch.setattr(simulated_gpu, "_shown", {**simulated_gpu.H200, "shared_memory_per_block_optin": 99 << 10})
+    monkeypatch.setattr(simulated_gpu, "_properties", {**simulated_gpu.H200, "shared_memory_per_block_optin": 99 << 10})
     monkeypatch.setattr(simulated_gpu, "_target", SM_90A)
     assert triton._Driver().get_device_properties(0)["max_shared_mem"] == 227 << 10
 

@@ -112,12 +112,12 @@ class _CompileOnlyModule:
         shared: int,
         cluster: backend.Dim3 | None = None,
         **_: Any,
-    ) -> backend.Ran:
+    ) -> backend.LaunchResult:
         x, y, z = (cluster or (*self.kernels[name].cluster, 1, 1, 1))[:3]
         if refusal := simulated_gpu.target().refusal(grid, block, 0, shared, (x, y, z)):
             raise ValueError(refusal)
         self._compiled.append(CompiledKernel(self._text, name))
-        return backend.Ran(0)
+        return backend.LaunchResult(0)
 
 
 def record(item: Item) -> dict[str, str]:

@@ -22,7 +22,7 @@ from kernelpath.device.lab_messages import LabResponse
 from kernelpath.device.links import find_links
 from kernelpath.wire import Wire
 from warpcheck import pointers, simt
-from warpcheck.backend import Dim3, Ran
+from warpcheck.backend import Dim3, LaunchResult
 from warpcheck.pointers import bytes_at
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ class Client:
         tensors: Sequence[tuple[str, torch.Tensor]],
         cooperative: bool = False,
         cluster: Dim3 | None = None,
-    ) -> Ran:
+    ) -> LaunchResult:
         placement.check_launch(tensors)
         self._forget_expired()
         spans = [(key, pointers.Span.of(tensor)) for key, tensor in tensors if tensor.numel()]
@@ -187,7 +187,7 @@ class Client:
             np.copyto(storage.bytes(), storage.machine_bytes)
             storage.links = self._find_links(storage)
         sys.stdout.write(ran.printed)
-        return Ran(ran.cost)
+        return LaunchResult(ran.cost)
 
     # Storages
 
@@ -310,7 +310,7 @@ class RemoteModule:
         tensors: Sequence[tuple[str, torch.Tensor]],
         cooperative: bool = False,
         cluster: Dim3 | None = None,
-    ) -> Ran:
+    ) -> LaunchResult:
         return self._client.launch(self._number, name, grid, block, shared, arguments, tensors, cooperative, cluster)
 
 

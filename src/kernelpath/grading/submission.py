@@ -15,7 +15,7 @@ from kernelpath.files import source_text, submitted
 from kernelpath.grading.workers import OneDevice, Workers
 from kernelpath.verdict import Finding, Verdict
 from warpcheck.frontends import triton_advice
-from warpcheck.frontends.shared_arrays import in_the_source
+from warpcheck.frontends.shared_arrays import name_shared_element
 from warpcheck.simt import Target
 
 KERNEL_VERDICTS = (Verdict.WRONG_VALUES, Verdict.NOT_WRITTEN, Verdict.MUTATED_INPUT, Verdict.OUT_OF_BOUNDS)
@@ -88,9 +88,9 @@ class Submission:
             cause = finding.cause
             with suppress(Exception):  # where Python or our parser cannot read the source, only the advice is lost
                 if path.suffix == ".cu" and path.is_file():
-                    cause = in_the_source(cause, source_text(path), finding.line)
+                    cause = name_shared_element(cause, source_text(path), finding.line)
                 elif self.item.lane == "triton" and path.is_file():
-                    cause = triton_advice.in_the_source(cause, source_text(path), finding.line)
+                    cause = triton_advice.explain_out_of_bounds(cause, source_text(path), finding.line)
             return replace(finding, file=str(path), cause=cause)
         return replace(finding, file=str(self.path)) if finding.line else finding
 

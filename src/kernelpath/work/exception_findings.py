@@ -220,10 +220,10 @@ def _compiler_finding(error: BaseException, file: Path, line: int) -> Finding:
         cause = f"the submission includes {outside}, which is not its own"
         return Finding(Verdict.ACCESS_DENIED, cause, str(file), _line_of_causes(error, file) or line)
     kernels = {path.name: source_text(path) for path in (file, file.with_suffix(".cu")) if path.is_file()}
-    if nvrtc_error := compiler_advice.nvrtc(log, kernels):
+    if nvrtc_error := compiler_advice.explain_nvrtc_log(log, kernels):
         cause, kernel_file, kernel_line = nvrtc_error
         return Finding(Verdict.COMPILE_ERROR, cause, str(file.with_name(Path(kernel_file).name)), kernel_line)
-    if located := triton_advice.locate(error, kernels.get(file.name, "")) or cute_advice.said(log):
+    if located := triton_advice.locate(error, kernels.get(file.name, "")) or cute_advice.explain(log):
         error_line = located[1] or _line_of_causes(error, file) or line
         return Finding(Verdict.COMPILE_ERROR, located[0], str(file), error_line)
     return Finding(
@@ -270,7 +270,7 @@ def _suggest_attribute(error: BaseException) -> str:
     ]
     if isinstance(owner, ModuleType) and submodules:
         return f"; did you mean {submodules[0]}.{name}?"
-    return triton_advice.alike(name, dir(owner))
+    return triton_advice.suggest(name, dir(owner))
 
 
 _NO_GPU = "there is no GPU here, and tensors are on the CPU: take the device from an input, as torch.empty_like(x) does"
@@ -279,7 +279,7 @@ _NO_GPU = "there is no GPU here, and tensors are on the CPU: take the device fro
 def _describe_python_error(error: BaseException, file: Path, line: int) -> str:
     """Return an exception in one line, with advice. An assertion without a message is described by its source."""
     source = _source_line(file, line)
-    if launch := triton_advice.at_launch(error, "".join(linecache.getlines(str(file))), line):
+    if launch := triton_advice.explain_launch_error(error, "".join(linecache.getlines(str(file))), line):
         return launch
     is_bare_assertion = isinstance(error, AssertionError) and not str(error)
     message = source if is_bare_assertion else _clean_log(_first_line(error), file)

@@ -1,9 +1,9 @@
-"""The one seam that lanes launch through where there is no GPU.
+"""The interface between the front ends and the device that runs PTX without a GPU.
 
     module = api.device().load(ptx, file)
     module.launch("softmax", grid=(8, 1, 1), block=(128, 1, 1), shared=0, arguments=[x, 1000], tensors=[("x", x)])
 
-`use` puts another device in place of the PTX machine of this process.
+`use` replaces the PTX machine of this process by another device.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ Dim3 = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
-class Ran:
-    """A launch that has come to its end.
+class LaunchResult:
+    """The result of a completed launch.
 
-    cost: roughly how an SM's time goes, in warp instructions. launch: all that was counted, where this process may see
-    it.
+    Attributes:
+        cost: An estimate of an SM's time, in warp instructions.
+        launch: The counters and events of the launch, if this process may see them.
     """
 
     cost: int
@@ -43,7 +44,7 @@ class Module(Protocol):
     def kernels(self) -> Mapping[str, simt.Kernel]: ...
 
     def compile(self, name: str) -> None:
-        """Make a kernel ready; `launch` does it otherwise. Raises simt.Unsupported."""
+        """Compile a kernel ahead of `launch`, which compiles it otherwise. Raises simt.Unsupported."""
 
     def launch(
         self,
@@ -56,30 +57,41 @@ class Module(Protocol):
         tensors: Sequence[tuple[str, torch.Tensor]],
         cooperative: bool = False,
         cluster: Dim3 | None = None,
-    ) -> Ran:
-        """Run a kernel to its end.
+    ) -> LaunchResult:
+        """Run a kernel to completion.
 
-        tensors: the memory that it may touch, by name; what addresses in it and in the arguments lead to comes to it.
-        cooperative: its blocks are resident together and may wait for each other. cluster: the blocks of a cluster;
-        those that the kernel is compiled for, if any, where none are given.
+        Args:
+            name: The kernel.
+            grid: The blocks along each axis.
+            block: The threads of a block along each axis.
+            shared: The bytes of dynamic shared memory.
+            arguments: The values of the kernel's parameters.
+            tensors: The tensors that the kernel may access, by name. Memory that addresses in these tensors and in the
+                arguments point to is added.
+            cooperative: All blocks are resident at the same time and may wait for each other.
+            cluster: The extent of a cluster in blocks; by default the extent that the kernel is compiled for, if any.
 
-        Raises simt.Fault, simt.TimedOut, simt.Unsupported, and ValueError for a launch that is not possible.
+        Raises:
+            simt.Fault: The kernel did something undefined.
+            simt.TimedOut: The kernel exceeded its limit of instructions.
+            simt.Unsupported: The kernel uses an unsupported instruction.
+            ValueError: The launch is not possible.
         """
 
 
 class Device(Protocol):
-    """Something that runs PTX."""
+    """A device that runs PTX."""
 
     def load(self, text: str, source: str | None = None) -> Module:
-        """PTX, and the file that its lines refer to, the first that it names if none is given.
+        """Load PTX. Raises ValueError for PTX that the device rejects.
 
-        Raises ValueError for PTX that the device does not load.
+        source: The file that line numbers refer to; by default the first file that the PTX names.
         """
 
 
 @dataclass
 class Checks:
-    """The checks of launches in this process beside those of a single run.
+    """The checks of launches in this process that need additional runs.
 
     extra_schedules: run every launch in these schedules as well, before the run whose results count; see `reordered`.
     """
@@ -135,11 +147,11 @@ class _LocalModule:
         tensors: Sequence[tuple[str, torch.Tensor]],
         cooperative: bool = False,
         cluster: Dim3 | None = None,
-    ) -> Ran:
+    ) -> LaunchResult:
         self.compile(name)
-        given = [(key, pointers.Span.of(tensor)) for key, tensor in tensors]
-        found = pointers.reachable(arguments, given, pointers.alive)
-        named = [*tensors, *((key, span.owner) for key, span in found)]
+        spans = [(key, pointers.Span.of(tensor)) for key, tensor in tensors]
+        reachable = pointers.reachable(arguments, spans, pointers.alive)
+        named = [*tensors, *((key, span.owner) for key, span in reachable)]
         args = [value if isinstance(value, (int, float, bytes)) else value.data_ptr() for value in arguments]
         buffers = [simt.Buffer.of(key, tensor) for key, tensor in named]
 
@@ -165,11 +177,11 @@ class _LocalModule:
             for observer in _fault_observers:
                 observer(error)
             raise
-        return Ran(cost(launch), launch)
+        return LaunchResult(cost(launch), launch)
 
 
 def cost(launch: simt.Launch) -> int:
-    """Instructions of warps, and eight for each sector or wavefront."""
+    """Return the estimated cost of a launch: its warp instructions, and eight for each sector or wavefront."""
     totals = launch.totals
     sectors = totals.global_load_sectors + totals.global_store_sectors
     sectors += totals.bulk_load_sectors + totals.bulk_store_sectors
@@ -186,7 +198,7 @@ def on_allocation(observer: Callable[[torch.Tensor], None]) -> None:
 
 
 def allocated(tensor: torch.Tensor) -> None:
-    """Tell the observers of memory that a front end allocated."""
+    """Report memory that a front end allocated to the observers."""
     for observer in _allocation_observers:
         observer(tensor)
 
@@ -195,11 +207,11 @@ _device: Device = Local()
 
 
 def device() -> Device:
-    """What runs PTX for this process."""
+    """Return the device that runs PTX for this process."""
     return _device
 
 
-def use(other: Device) -> None:
-    """Let `other` run all that is loaded from now on."""
+def use(replacement: Device) -> None:
+    """Load all further modules on another device."""
     global _device
-    _device = other
+    _device = replacement

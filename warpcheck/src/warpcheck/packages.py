@@ -48,5 +48,5 @@ def install_command(distribution: str) -> str:
     except metadata.PackageNotFoundError:  # run from a checkout that is not installed
         requirements = []
     name = re.compile(rf"{re.escape(distribution)}(?![\w.-])")
-    wanted = next((text.partition(";")[0].strip() for text in requirements if name.match(text)), distribution)
-    return f"{sys.executable} -m pip install '{wanted}'"
+    requirement = next((text.partition(";")[0].strip() for text in requirements if name.match(text)), distribution)
+    return f"{sys.executable} -m pip install '{requirement}'"

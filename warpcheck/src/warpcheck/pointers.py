@@ -1,7 +1,7 @@
-"""Addresses that a kernel finds in memory: in tables of pointers, and in structs.
+"""Find the memory that a kernel reaches through addresses in memory: in tables of pointers, and in structs.
 
-What may hold some is a tensor of 64-bit integers and an argument. An address counts where it lies in a tensor; any
-other word is the number that it is.
+Tensors of 64-bit integers and arguments may contain addresses. A word is an address if it points into a tensor; any
+other word is a number.
 """
 
 from __future__ import annotations
@@ -27,29 +27,38 @@ if TYPE_CHECKING:
 Bytes = npt.NDArray[np.uint8]
 Words = npt.NDArray[np.int64]
 
-_Given = ParamSpec("_Given")
-_Made = TypeVar("_Made")
+_Parameters = ParamSpec("_Parameters")
+_Result = TypeVar("_Result")
 
 WORD = 8
-LEAST, HIGH, MOST = 1 << 20, 1 << 37, 1 << 48
-"""Where a process has its memory. An executable at a fixed address has its heap below HIGH, among ordinary numbers;
-all else lies above it, from 1 << 38 on where addresses have 39 bits, as in some kernels for aarch64."""
+
+LEAST = 1 << 20
+HIGH = 1 << 37
+MOST = 1 << 48
+"""The address range of a process: memory is in [LEAST, MOST), and above HIGH except for some heaps.
+
+An executable at a fixed address has its heap below HIGH, where addresses are hard to tell from ordinary numbers. All
+other memory is above HIGH; with the 39-bit addresses of some aarch64 kernels it starts at 1 << 38.
+"""
 
 
-def above_the_heap(make: Callable[_Given, _Made]) -> Callable[_Given, _Made]:
-    """Run it in a thread of its own, whose memory lies above HIGH also where the heap does not: in what it allocates
-    every address is told from a number."""
+def above_the_heap(allocate: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
+    """Run a function in a thread of its own, so that its allocations are above HIGH.
 
-    @functools.wraps(make)
-    def run(*given: _Given.args, **named: _Given.kwargs) -> _Made:
+    The allocator of the C library gives a thread an arena outside of the heap, so that every address in the allocated
+    memory can be told from a number.
+    """
+
+    @functools.wraps(allocate)
+    def run(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
         with ThreadPoolExecutor(1) as pool:
-            return pool.submit(make, *given, **named).result()
+            return pool.submit(allocate, *args, **kwargs).result()
 
     return run
 
 
 class Span(NamedTuple):
-    """Memory that a kernel may be given: the first byte, and the one behind the last. table: it may hold addresses."""
+    """Memory that a kernel may reach: [start, end), whether it may contain addresses, and the tensor that owns it."""
 
     start: int
     end: int
@@ -58,7 +67,7 @@ class Span(NamedTuple):
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> Span:
-        """From a tensor's first element to its last."""
+        """Return the memory from a tensor's first element to its last."""
         buffer = simt.Buffer.of("", tensor)
         return cls(buffer.address, buffer.address + buffer.nbytes, holds_words(tensor), tensor)
 
@@ -68,55 +77,63 @@ class Span(NamedTuple):
 
 
 def bytes_at(address: int, nbytes: int) -> Bytes:
-    """Memory of this process."""
+    """Return a view of this process's memory."""
     if not nbytes:
         return np.empty(0, np.uint8)
     return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
 
 
 def holds_words(tensor: torch.Tensor) -> bool:
-    """Whether a tensor may be a table of addresses."""
+    """Return whether a tensor may be a table of addresses."""
     return str(tensor.dtype) in ("torch.int64", "torch.uint64")
 
 
 def words(content: Bytes) -> Words:
-    """Bytes as words; what is left over is no address."""
+    """Return a view of bytes as words, without an incomplete last word."""
     return content[: content.size // WORD * WORD].view(np.int64)
 
 
 def reachable(
-    arguments: Sequence[Argument], given: Sequence[tuple[str, Span]], others: Callable[[], Iterable[Span]]
+    arguments: Sequence[Argument], roots: Sequence[tuple[str, Span]], list_candidates: Callable[[], Iterable[Span]]
 ) -> list[tuple[str, Span]]:
-    """Those of the `others` that words in the arguments, or in what is `given` by name, point into: with such a word.
+    """Return the memory that a kernel reaches through addresses, beyond its tensors.
 
-    Where several hold an address the first is taken. They are asked for once, where a word leads somewhere else.
-    The result is in the order of the words, not of the others: where those lie depends on an allocator.
+    Args:
+        arguments: The kernel's arguments, which may contain addresses.
+        roots: The kernel's tensors by name, which may contain addresses.
+        list_candidates: Returns the memory that addresses may point into; of several that contain an address the
+            first counts. It is called at most once, and only if a word may point outside the roots.
+
+    Returns:
+        Each candidate that is reached, named after a word that points into it. The order is that of the words, because
+        the order of candidates depends on an allocator.
     """
-    others = functools.cache(others)
-    found: list[tuple[str, Span]] = []
-    spans = [span for _, span in given]
-    todo = [(name, span.words()) for name, span in given]
-    todo += [(f"argument {at}", _words_in(value)) for at, value in enumerate(arguments)]
-    while todo:
-        name, values = todo.pop()
-        left = values[(values >= LEAST) & (values < MOST)]
+    list_candidates = functools.cache(list_candidates)
+    reached: list[tuple[str, Span]] = []
+    spans = [span for _, span in roots]
+    pending = [(name, span.words()) for name, span in roots]
+    pending += [(f"argument {index}", _words_in(value)) for index, value in enumerate(arguments)]
+    while pending:
+        name, values = pending.pop()
+        unresolved = values[(values >= LEAST) & (values < MOST)]
         for span in spans:
-            left = left[~leads_into(left, span.start, span.end)]  # where it ends another one may begin
-        led_to: list[tuple[int, Span]] = []
-        for span in others() if left.size else ():
-            inside = leads_into(left, span.start, span.end)
+            # `end` itself is not in the span: the next allocation may start there.
+            unresolved = unresolved[~leads_into(unresolved, span.start, span.end)]
+        targets: list[tuple[int, Span]] = []
+        for span in list_candidates() if unresolved.size else ():
+            inside = leads_into(unresolved, span.start, span.end)
             if inside.any():
-                led_to.append((int(np.flatnonzero(values == left[inside][0])[0]), span))
-                left = left[~inside]
-        for place, span in sorted(led_to, key=lambda one: one[0]):
-            found.append((f"{name}[{place}]", span))
+                targets.append((int(np.flatnonzero(values == unresolved[inside][0])[0]), span))
+                unresolved = unresolved[~inside]
+        for index, span in sorted(targets, key=lambda target: target[0]):
+            reached.append((f"{name}[{index}]", span))
             spans.append(span)
-            todo.append((found[-1][0], span.words()))
-    return found
+            pending.append((reached[-1][0], span.words()))
+    return reached
 
 
 def leads_into(values: Words, start: int, end: int) -> npt.NDArray[np.bool_]:
-    """Which words are addresses in [start, end). Below HIGH only `start` itself is one: the rest may be numbers."""
+    """Return which words are addresses in [start, end). Below HIGH only `start` counts: other words may be numbers."""
     return (values >= start) & (values < end) if start >= HIGH else values == start
 
 
@@ -127,19 +144,23 @@ def _words_in(value: Argument) -> Words:
 
 
 def is_tensor_map(content: bytes) -> bool:
-    """Whether an argument is a tensor map, of which the first word alone is an address: no second address has bit 1."""
+    """Return whether an argument is a tensor map, whose only address is in its first word.
+
+    Bit 1 of the second word is set in every tensor map, and in no struct with an aligned address there.
+    """
     return len(content) == tensor_map.BYTES and bool(content[WORD] & 2)
 
 
 def alive() -> list[Span]:
-    """Every tensor of this process that has memory, the longest first."""
+    """Return the memory of every CPU tensor of this process, the largest first."""
     import torch
 
-    kinds = torch.Tensor, torch.nn.Parameter
-    tensors = [one for one in gc.get_objects() if type(one) in kinds]
+    # Compare types exactly: isinstance would run code of arbitrary objects, and fake tensors have no memory.
+    tensors = [value for value in gc.get_objects() if type(value) in (torch.Tensor, torch.nn.Parameter)]
     spans = [
-        Span.of(one)
-        for one in tensors
-        if one.device.type == "cpu" and one.layout == torch.strided and one.numel() and one.untyped_storage().nbytes()
+        Span.of(tensor)
+        for tensor in tensors
+        if tensor.device.type == "cpu" and tensor.layout == torch.strided
+        if tensor.numel() and tensor.untyped_storage().nbytes()
     ]
     return sorted(spans, key=lambda span: span.start - span.end)

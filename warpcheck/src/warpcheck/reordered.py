@@ -44,17 +44,17 @@ def run_in_schedules(
     for schedule in extra:
         _run(run, schedule)
         results.append((schedule, [content.copy() for content in contents]))
-        for content, kept in zip((*contents, *variables), before, strict=True):
-            content[:] = kept
+        for content, original in zip((*contents, *variables), before, strict=True):
+            content[:] = original
     launch = _run(run, Schedule.FORWARD)
     for schedule, outputs in results:
         for buffer, content, output in zip(buffers, contents, outputs, strict=True):
             different = _differences(content, output, buffer)
             if different.size:
-                place, count = int(different[0]), different.size
-                what = f"{source_name(kernel)} leaves another {buffer.name}[{place}]"
-                more = f", and {count - 1:,} more elements" * (count > 1)
-                warnings.warn(f"{what} when its blocks and warps run {_ORDERS[schedule]}{more}", stacklevel=2)
+                count = different.size
+                subject = f"{source_name(kernel)} leaves another {buffer.name}[{int(different[0])}]"
+                remainder = f", and {count - 1:,} more elements" * (count > 1)
+                warnings.warn(f"{subject} when its blocks and warps run {_ORDERS[schedule]}{remainder}", stacklevel=2)
     return launch
 
 
@@ -67,25 +67,27 @@ def _run(run: Callable[[Schedule], simt.Launch], schedule: Schedule) -> simt.Lau
 
 
 def _differences(
-    content: npt.NDArray[np.uint8], other: npt.NDArray[np.uint8], buffer: simt.Buffer
+    forward: npt.NDArray[np.uint8], reordered: npt.NDArray[np.uint8], buffer: simt.Buffer
 ) -> npt.NDArray[np.intp]:
-    """The elements that differ by more than rounding."""
-    if np.array_equal(content, other):
+    """Return the indices of elements that differ by more than rounding explains."""
+    if np.array_equal(forward, reordered):
         return np.zeros(0, np.intp)
     if buffer.dtype == "bfloat16":
-        first, second = ((half.view(np.uint16).astype(np.uint32) << 16).view(np.float32) for half in (content, other))
+        # A bfloat16 is the upper half of a float32.
+        bits = (content.view(np.uint16).astype(np.uint32) << 16 for content in (forward, reordered))
+        first, second = (words.view(np.float32) for words in bits)
         return _far_apart(first, second, 2e-2)
     if buffer.dtype in _ROUNDING:
         dtype, tolerance = _ROUNDING[buffer.dtype]
-        return _far_apart(content.view(dtype), other.view(dtype), tolerance)
-    rows = content.reshape(-1, buffer.itemsize) != other.reshape(-1, buffer.itemsize)
+        return _far_apart(forward.view(dtype), reordered.view(dtype), tolerance)
+    rows = forward.reshape(-1, buffer.itemsize) != reordered.reshape(-1, buffer.itemsize)
     return np.flatnonzero(rows.any(axis=1))
 
 
 def _far_apart(
     first: npt.NDArray[np.floating], second: npt.NDArray[np.floating], tolerance: float
 ) -> npt.NDArray[np.intp]:
-    """Elements whose difference is above a share of the largest magnitude: sums may cancel."""
+    """Return the indices of elements whose difference exceeds a share of the largest magnitude, since sums cancel."""
     finite = np.abs(first[np.isfinite(first)])
     scale = float(finite.max()) if finite.size else 0.0
     return np.flatnonzero(~np.isclose(first, second, rtol=tolerance, atol=tolerance * scale, equal_nan=True))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import linecache
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -112,15 +112,11 @@ class Report:
 
     def __str__(self) -> str:
         kernels = {launch.kernel for launch in self.launches}
-        counted = (
+        totals = (
             (len(self.launches), "launch", "es"),
             (len(kernels), "kernel", "s"),
             (len(self.faults), "fault", "s"),
         )
-        launches, names, faults = (f"{count} {noun}{plural * (count != 1)}" for count, noun, plural in counted)
+        launches, names, faults = (f"{count} {noun}{plural * (count != 1)}" for count, noun, plural in totals)
         head = f"{launches} of {names} on {self.arch}, {faults}"
         return "\n\n".join([head, *map(str, self.launches), *map(str, self.faults)])
-
-
-def _count(things: Collection[object], singular: str, plural: str) -> str:
-    return f"{len(things)} {singular if len(things) == 1 else plural}"

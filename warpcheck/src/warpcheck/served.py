@@ -147,9 +147,11 @@ class Matching:
             offset = offset + definition[1]
         # Variables in shared memory are neighbors in one window, so ptxas may merge accesses to two of them.
         if isinstance(base, Symbol):
-            base, offset = Symbol(base.name), offset + base.offset
+            offset += base.offset
+            base = Symbol(base.name)
             if base.name in self.shared:
-                base, offset = Symbol("shared"), offset + self.shared[base.name].start
+                offset += self.shared[base.name].start
+                base = Symbol("shared")
         return base, (offset + (1 << 31)) % (1 << 32) - (1 << 31)
 
     @cached_property
@@ -233,7 +235,7 @@ class Matching:
         groups = 0
         for family in self.families.values():
             widths: dict[int, list[MergeCandidate]] = defaultdict(list)
-            wide: list[tuple[MergeCandidate, int]] = []
+            widened: list[tuple[MergeCandidate, int]] = []
             for candidate in family:
                 access = self.sites[candidate.site].access
                 if sizes := [
@@ -244,13 +246,13 @@ class Matching:
                     (width, _), *_ = Counter(sorted(sizes, reverse=True)).most_common(1)
                     accesses[candidate.site] = SassAccess(width)
                     if width > candidate.bytes:
-                        wide.append((candidate, width))
+                        widened.append((candidate, width))
                         widths[width].append(candidate)
             for candidate in family:
                 if candidate.site not in accesses:
                     overlapping = [
                         (width, -abs(candidate.offset - wider.offset))
-                        for wider, width in wide
+                        for wider, width in widened
                         if abs(candidate.offset - wider.offset) < width
                     ]
                     if overlapping:

@@ -1,4 +1,4 @@
-"""The GPU that a program sees where there is none: the target to compile for, and the properties of a GPU model."""
+"""The GPU that a program sees on a machine without one: the compilation target and the properties of a GPU model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from warpcheck.since import target_with
 from warpcheck.target import SM_80, SM_90A, TARGETS, Target
 
 Properties = Mapping[str, int | float | str]
-"""Of a GPU, by the names that torch.cuda.get_device_properties has for them."""
+"""Properties of a GPU, by their names in torch.cuda.get_device_properties."""
 
 A100: Properties = {
     "name": "PTX machine",
@@ -28,7 +28,7 @@ A100: Properties = {
     "L2_cache_size": 40 << 20,
     "total_memory": 40 << 30,
 }
-"""Source: CUDA C++ Programming Guide, technical specifications of 8.0."""
+"""Reference: CUDA C++ Programming Guide, technical specifications of compute capability 8.0."""
 
 H200: Properties = {
     **A100,
@@ -39,52 +39,58 @@ H200: Properties = {
     "L2_cache_size": 60 << 20,
     "total_memory": 139 << 30,
 }
-"""Source: the same of 9.0, and what an H200's driver says."""
+"""Reference: the technical specifications of compute capability 9.0, and the properties of an H200 in its driver."""
 
 MODELS: Mapping[str, Properties] = {SM_80.name: A100, SM_90A.name: H200}
-"""What a program sees where there is no GPU, by the target that the PTX machine stands for."""
+"""The properties that a program sees without a GPU, by the target of the PTX machine."""
 
-_target, _shown = SM_80, A100
+_target = SM_80
+_properties = A100
 
 chosen_by = 'warpcheck.simulated_gpu.stand_for({}, "NAME")'
 """The call that chooses a target in this process, with its name left open."""
 
 
-def show(told: Properties, stands_for: str | Target = SM_80.name) -> None:
-    """Let this process, which has no GPU, compile for a target and see the properties of a GPU.
+def show(properties: Properties, target: str | Target = SM_80.name) -> None:
+    """Let this process, which has no GPU, compile for a target and see the properties of a GPU in torch.cuda.
 
-    told: those that are known of it; a grid may depend on them. Raises KeyError for a name that is none of TARGETS.
+    Args:
+        properties: The properties that differ from those of the target's GPU model. A grid may depend on them.
+        target: A target or its name in TARGETS. Raises KeyError for an unknown name.
     """
     import torch
 
-    stand_for(told, stands_for)
-    seen = SimpleNamespace(**_shown)
-    patching.replace(torch.cuda, "get_device_properties", lambda device=None: seen)
-    patching.replace(torch.cuda, "get_device_capability", lambda device=None: (seen.major, seen.minor))
-    patching.replace(torch.cuda, "get_device_name", lambda device=None: seen.name)
+    stand_for(properties, target)
+    device_properties = SimpleNamespace(**_properties)
+    capability = device_properties.major, device_properties.minor
+    patching.replace(torch.cuda, "get_device_properties", lambda device=None: device_properties)
+    patching.replace(torch.cuda, "get_device_capability", lambda device=None: capability)
+    patching.replace(torch.cuda, "get_device_name", lambda device=None: device_properties.name)
     patching.replace(torch.cuda, "current_device", lambda: 0)
 
 
-def stand_for(told: Properties, whom: str | Target) -> None:
-    """Let the PTX machine stand for a target, or the one of this name, and for a GPU with such properties."""
-    global _target, _shown
-    patching.on_exit(partial(_restore, _target, _shown))
-    _target = TARGETS[whom] if isinstance(whom, str) else whom
-    _shown = {**MODELS.get(_target.name, {}), **told}
+def stand_for(properties: Properties, target: str | Target) -> None:
+    """Let the PTX machine simulate a target, and a GPU with these properties. Raises KeyError for an unknown name."""
+    global _target, _properties
+    patching.on_exit(partial(_restore, _target, _properties))
+    _target = TARGETS[target] if isinstance(target, str) else target
+    _properties = {**MODELS.get(_target.name, {}), **properties}
 
 
 def _restore(target: Target, properties: Properties) -> None:
-    global _target, _shown
+    global _target, _properties
     _target = target
-    _shown = properties
+    _properties = properties
 
 
-def describe_choice(missing: str, choice: str = "") -> str:
-    """Say how to choose a target that has what ptxas misses; empty where there is none, or the cause is another.
+def describe_choice(ptxas_error: str, choice: str = "") -> str:
+    """Describe how to choose a target with the feature that ptxas misses; empty if no target has it.
 
-    missing: the words of ptxas. choice: what chooses a target, where it is not a call in this process.
+    Args:
+        ptxas_error: The text of the error of ptxas.
+        choice: The text that chooses a target, with NAME for the target; by default the call `chosen_by`.
     """
-    name = target_with(missing)
+    name = target_with(ptxas_error)
     if not name:
         return ""
     how = (choice or chosen_by).replace("NAME", name)
@@ -92,10 +98,10 @@ def describe_choice(missing: str, choice: str = "") -> str:
 
 
 def target() -> Target:
-    """What the PTX machine stands for, and lanes compile for where there is no GPU: as `show` was told."""
+    """Return the target of the PTX machine, for which front ends compile without a GPU."""
     return _target
 
 
 def shown() -> Properties:
-    """What `show` was told, or what there is without."""
-    return _shown
+    """Return the properties of the simulated GPU."""
+    return _properties

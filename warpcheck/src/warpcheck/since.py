@@ -93,8 +93,8 @@ def refusal(instruction: Instruction, target: str, since: int) -> str:
         return f"{unsupported} not supported on .target '{target}'"
     special = ((90, name.partition(".")[0]) for name in _special_registers(registers(instruction.operands)))
     requirements = (*_features(instruction.name), *_by_operands(instruction), *special, (since, instruction.opcode))
-    missing = [(first, name) for first, name in requirements if first > available]
-    return f"Feature '{missing[0][1]}' requires .target sm_{missing[0][0]} or higher" if missing else ""
+    unavailable = [(first, name) for first, name in requirements if first > available]
+    return f"Feature '{unavailable[0][1]}' requires .target sm_{unavailable[0][0]} or higher" if unavailable else ""
 
 
 def target_with(refused: str) -> str:

@@ -1,8 +1,8 @@
-"""Memory of this process that torch.empty has given out and nothing has written since.
+"""Track memory of torch.empty in this process that nothing has written yet.
 
-The grader keeps such books in its own process (work.watch). Here, in a notebook or a test, functions that allocate
-without writing are replaced: what they return is filled with a pattern, and a byte that still has it was not written by
-the host. What kernels have written is kept from launch to launch.
+The grader tracks it in its own process (work.watch). In a notebook or a test, the functions that allocate without
+writing are replaced: their memory is filled with a pattern, and the host has not written a byte that still has the
+pattern. The bytes that kernels have written are remembered from launch to launch.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def _pattern_in(memory: npt.NDArray[np.uint8]) -> None:
 
 
 def memory_of(tensors: Iterable[torch.Tensor], *, for_trial: bool = False) -> simt.Memory:
-    """What a launch is to know of these tensors: the bytes that neither host nor kernels have written.
+    """Return the memory state of these tensors for a launch: the bytes that neither host nor kernels have written.
 
     for_trial: the launch will be undone, so what it writes is not remembered.
     """

@@ -17,16 +17,21 @@ if TYPE_CHECKING:
 
 
 class Unavailable(Exception):
-    """This machine cannot run what was asked; the message is the reason, for the learner."""
+    """This machine cannot run the requested kernel; the message gives the learner the reason."""
 
 
 @dataclass(frozen=True)
 class Launched:
-    """One kernel launch that has been made.
+    """One completed kernel launch.
 
-    name: the kernel's name without template arguments. arguments: as passed, tensors included.
-    cost: as the PTX machine counts it; 0 elsewhere. counted: all that it saw, where it is in this process.
-    source: the text that the kernel was compiled from, if the front end has it; else it is in the file of `counted`.
+    Attributes:
+        lane: The front end that launched the kernel: "cuda", "triton" or "cute".
+        name: The kernel's name without template arguments.
+        device: The device that ran the kernel, such as "cpu" or "cuda:0".
+        arguments: The arguments as passed, tensors included.
+        cost: The estimate of the PTX machine; 0 for a launch on a GPU.
+        counted: The counters and events of the PTX machine, if the machine runs in this process.
+        source: The text that the kernel was compiled from, if the front end has it. Otherwise `counted.file` names it.
     """
 
     lane: str
@@ -42,19 +47,21 @@ _observers: list[Callable[[Launched], None]] = []
 
 
 def record(launched: Launched) -> None:
-    """Tell every observer, and the audit hooks, of a launch that has been made."""
+    """Report a completed launch to the audit hooks and to every observer."""
     sys.audit("warpcheck.launched", launched)
     for observer in _observers:
         observer(launched)
 
 
 def check(*, reverse: bool = False) -> None:
-    """Let launches in this process find more, as graded ones do; for notebooks and tests.
+    """Enable the additional checks of graded launches in this process; for notebooks and tests.
 
-    A kernel that reads memory from torch.empty before anything was written there is at fault from now on: call this
-    before the tensors are made. reverse: run every launch a second time with its blocks and warps in the opposite
-    order, which doubles its time. Races that one order hides are faults then, and a result that depends on the order
-    is a warning.
+    Reading memory from torch.empty before anything was written there becomes a fault. Call this function before the
+    tensors are allocated, because only later allocations are tracked.
+
+    Args:
+        reverse: Run every launch a second time with blocks and warps in the opposite order, which doubles the time.
+            A race that the forward order hides is then a fault, and a result that depends on the order a warning.
     """
     from warpcheck import backend, unwritten
     from warpcheck.schedule import Schedule
@@ -63,33 +70,32 @@ def check(*, reverse: bool = False) -> None:
     backend.checks.extra_schedules = (Schedule.REVERSE,) * reverse
 
 
-_on_compiling: list[Callable[[bool], None]] = []
+_compilation_observers: list[Callable[[bool], None]] = []
 
 
 @contextmanager
 def compiling() -> Iterator[None]:
-    """What runs inside compiles, which has a time budget of its own. Lanes put their compilers in it."""
-    tell_compiling(True)
+    """Mark the body of the `with` block as compilation, which has a time budget of its own."""
+    _notify_compiling(True)
     try:
         yield
     finally:
-        tell_compiling(False)
+        _notify_compiling(False)
 
 
-def tell_compiling(begins: bool) -> None:
-    """For compilers that call back where no `with` can be put round them."""
-    for tell in _on_compiling:
-        tell(begins)
+def _notify_compiling(starts: bool) -> None:
+    for observer in _compilation_observers:
+        observer(starts)
 
 
-def on_compiling(tell: Callable[[bool], None]) -> None:
-    """Call `tell(True)` whenever a compiler begins and `tell(False)` when it is done, from now on."""
-    _on_compiling.append(tell)
+def on_compiling(observer: Callable[[bool], None]) -> None:
+    """Call `observer(True)` whenever a compiler starts and `observer(False)` when it ends, from now on."""
+    _compilation_observers.append(observer)
 
 
 @contextmanager
 def observe(observer: Callable[[Launched], None]) -> Iterator[None]:
-    """Call `observer` after every launch made inside the `with` block, before the launching code goes on."""
+    """Call `observer` after every launch inside the `with` block, before the launching code continues."""
     _observers.append(observer)
     try:
         yield

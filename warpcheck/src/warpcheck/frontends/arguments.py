@@ -1,4 +1,4 @@
-"""What a launch is given: grid, block and a kernel's arguments, checked before anything runs."""
+"""Check and convert the grid, the block and the arguments of a CUDA C++ launch before anything runs."""
 
 from __future__ import annotations
 
@@ -28,53 +28,69 @@ C_TYPES: dict[str, Any] = {
     "f32": ctypes.c_float,
     "f64": ctypes.c_double,
 }
-"""PTX scalar types. PTX has no sign where the kernel does no arithmetic, so both ranges are accepted."""
+"""The ctypes type of each PTX scalar type.
+
+PTX types carry a sign only where an instruction needs one, so an integer may be in the signed or the unsigned range.
+"""
 
 
-def configuration(launch: Any) -> tuple[Dim3, Dim3, int]:
-    """Grid, block and bytes of dynamic shared memory of `kernel[launch]`. Raises ValueError."""
+def parse_configuration(launch: Any) -> tuple[Dim3, Dim3, int]:
+    """Return grid, block and bytes of dynamic shared memory of `kernel[launch]`. Raises ValueError."""
     if not isinstance(launch, tuple) or len(launch) not in (2, 3):
         raise ValueError("launch a kernel as kernel[grid, block](…) or kernel[grid, block, shared_bytes](…)")
     grid, block, shared = (*launch, 0)[:3]
     return dim3("grid", grid), dim3("block", block), operator.index(shared)
 
 
-def dim3(what: str, size: Any) -> Dim3:
-    """An extent of blocks or threads along each axis, from one number or up to three. Raises ValueError."""
+def dim3(noun: str, size: Any) -> Dim3:
+    """Return an extent along x, y and z from one to three integers.
+
+    Args:
+        noun: The name of the extent in messages: "grid", "block" or "cluster".
+
+    Raises:
+        ValueError: `size` is not one to three positive integers.
+    """
     try:
         sizes = tuple(map(operator.index, size if isinstance(size, (Sequence, np.ndarray)) else (size,)))
     except TypeError:
-        raise ValueError(f"{what} {size!r} is not of whole numbers: divide with // and round up") from None
+        raise ValueError(f"{noun} {size!r} is not of whole numbers: divide with // and round up") from None
     if 0 in sizes:
         raise ValueError(
-            f"the {what} has 0 {'threads' if what == 'block' else 'blocks'}: round up, (n + size - 1) // size"
+            f"the {noun} has 0 {'threads' if noun == 'block' else 'blocks'}: round up, (n + size - 1) // size"
         )
     if not 1 <= len(sizes) <= 3 or min(sizes) < 1:
-        raise ValueError(f"{what} {size!r}: expected one to three positive integers")
+        raise ValueError(f"{noun} {size!r}: expected one to three positive integers")
     x, y, z = (*sizes, 1, 1)[:3]
     return x, y, z
 
 
-def checked(kernel: str, parameters: tuple[Parameter, ...], arguments: tuple[Any, ...]) -> list[Value]:
-    """Every argument as its parameter's value: an address for a tensor, bytes for a struct, else an int or a float.
+def convert_arguments(kernel: str, parameters: tuple[Parameter, ...], arguments: tuple[Any, ...]) -> list[Value]:
+    """Convert every argument to its parameter's type.
 
-    Raises TypeError that names the parameter and the kernel.
+    Returns:
+        For each argument its address for a tensor, its bytes for a struct, else an int or a float.
+
+    Raises:
+        TypeError: An argument does not fit; the message names the parameter and the kernel.
     """
     if len(arguments) != len(parameters):
         declared = ", ".join(parameter.declared or parameter.name for parameter in parameters)
-        missing = parameters[len(arguments) :]
-        lacks = f", none for {missing[0].declared or missing[0].name}" if missing else ""
+        unfilled = parameters[len(arguments) :]
+        lacks = f", none for {unfilled[0].declared or unfilled[0].name}" if unfilled else ""
         raise TypeError(f"{kernel} takes {len(parameters)} arguments ({declared}), got {len(arguments)}{lacks}")
     return [_value(kernel, parameter, argument) for parameter, argument in zip(parameters, arguments, strict=True)]
 
 
 def tensor_of(argument: Any) -> Any:
-    """The tensor that an argument lets a kernel reach, itself or through a tensor map; None for other arguments."""
-    return argument.tensor if isinstance(argument, TensorMap) else argument if is_tensor(argument) else None
+    """Return the tensor that a kernel reaches through an argument; None if the argument is not a tensor or its map."""
+    if isinstance(argument, TensorMap):
+        return argument.tensor
+    return argument if is_tensor(argument) else None
 
 
 def is_tensor(argument: Any) -> bool:
-    """Whether an argument stands for its address."""
+    """Return whether an argument is passed as the address of its data."""
     return hasattr(argument, "data_ptr")
 
 
@@ -99,25 +115,26 @@ def _value(kernel: str, parameter: Parameter, argument: Any) -> Value:
     if not hasattr(argument, "__index__") or is_tensor(argument):
         raise _mismatch(kernel, parameter, "an integer", argument)
     number = operator.index(argument)
+    # From the least signed to the largest unsigned number: the type in PTX does not tell which of both the source has.
     bits = 8 * ctypes.sizeof(C_TYPES[parameter.type])
     if not -(1 << bits - 1) <= number < 1 << bits:
         raise _mismatch(kernel, parameter, f"an integer of {bits} bits", argument)
     return number
 
 
-def of_another_type(parameters: tuple[Parameter, ...], arguments: tuple[Any, ...]) -> Iterator[str]:
-    """What is said of each tensor whose elements are of another type than its pointer's.
+def describe_dtype_mismatches(parameters: tuple[Parameter, ...], arguments: tuple[Any, ...]) -> Iterator[str]:
+    """Describe each tensor whose dtype differs from the element type of its pointer parameter.
 
-    Words of bits may hold anything, so that unsigned integers, vectors and void say nothing about a tensor.
+    Pointers to unsigned integers, vectors and void are skipped: kernels use them for raw bits of any dtype.
     """
     for parameter, argument in zip(parameters, arguments, strict=True):
-        found = _POINTER.match(parameter.declared)
+        pointer = _POINTER.match(parameter.declared)
         if (
-            found
+            pointer
             and is_tensor(argument)
-            and (dtype := str(argument.dtype).removeprefix("torch.")) not in _ELEMENTS[found[1]]
+            and (dtype := str(argument.dtype).removeprefix("torch.")) not in _ELEMENTS[pointer[1]]
         ):
-            yield f"{parameter.declared} is given a {dtype} tensor: the kernel takes its bits for {found[1]}"
+            yield f"{parameter.declared} is given a {dtype} tensor: the kernel takes its bits for {pointer[1]}"
 
 
 _ELEMENTS = {
@@ -131,7 +148,7 @@ _ELEMENTS = {
     "int": ("int32", "uint32"),
     "long long": ("int64", "uint64"),
 }
-"""Dtypes of the tensors that a pointer to an element of C may be given."""
+"""The dtypes that a pointer to each C++ type accepts without a warning."""
 
 _POINTER = re.compile(rf"(?:(?:const|volatile)\s+)*({'|'.join(_ELEMENTS)})\s*(?:const\s*)?\*(?!.*\*)")
 
@@ -153,25 +170,27 @@ def _struct(kernel: str, parameter: Parameter, argument: Any) -> bytes:
 
 
 def _half(declared: str, number: float) -> bytes:
-    """A number as a parameter of 16 bits takes it, rounded to nearest even; nothing for one of another type."""
+    """Return the bytes of a number as __half or __nv_bfloat16, rounded to nearest even; b"" for other types."""
     if re.search(r"\b(__)?half\b", declared):
         with np.errstate(over="ignore"):
             return np.float16(number).tobytes()
     if re.search(r"\b(__)?nv_bfloat16\b", declared):
+        # A bfloat16 is the upper half of a float32. Adding 0x7FFF, and 1 more if the lowest kept bit is set, carries
+        # into the upper half exactly where round-to-nearest-even rounds up. An infinity or a NaN must not be rounded.
         bits = int(np.float32(number).view(np.uint32))
         rounded = bits + 0x7FFF + (bits >> 16 & 1) if np.isfinite(number) else bits
         return (rounded >> 16).to_bytes(2, "little")
     return b""
 
 
-def _mismatch(kernel: str, parameter: Parameter, wanted: str, argument: Any) -> TypeError:
+def _mismatch(kernel: str, parameter: Parameter, expected: str, argument: Any) -> TypeError:
     got = f"{argument!r}" if isinstance(argument, (int, float)) or argument is None else type(argument).__name__
     if is_tensor(argument):
         got += ", whose number is its .item()"
-    elif wanted == "a tensor" and isinstance(argument, int) and argument >= 1 << 32:
+    elif expected == "a tensor" and isinstance(argument, int) and argument >= 1 << 32:
         got += ": an address alone does not say how much memory is there"
-    elif wanted == "a tensor" and isinstance(argument, (int, float)) and argument:
+    elif expected == "a tensor" and isinstance(argument, (int, float)) and argument:
         got += ": the launch has the arguments in another order"
     elif isinstance(argument, np.ndarray):
         got += ", a NumPy array: pass the torch tensor itself"
-    return TypeError(f"{parameter.declared or parameter.name} of {kernel} takes {wanted}, got {got}")
+    return TypeError(f"{parameter.declared or parameter.name} of {kernel} takes {expected}, got {got}")

@@ -1,10 +1,10 @@
-"""What NVRTC objects to in a source, in words that name the line and the fix. Does not import it."""
+"""Explain NVRTC's errors by line and fix, without importing NVRTC."""
 
 from __future__ import annotations
 
 import re
 
-from warpcheck.frontends.triton_advice import alike
+from warpcheck.frontends.triton_advice import suggest
 
 _NVRTC_ERROR = re.compile(r"^(?P<file>.+?)\((?P<line>\d+)\): (?:catastrophic )?error:? (?P<text>.*)", re.MULTILINE)
 _NEVER_CLOSED = re.compile(
@@ -12,7 +12,7 @@ _NEVER_CLOSED = re.compile(
 )
 
 BUILT_IN = ("threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize")
-"""What CUDA C++ knows in a kernel alone."""
+"""Variables that CUDA C++ defines in kernels only."""
 
 _FUNCTIONS = ("__syncthreads", "__syncwarp", "__shared__", "__global__", "__device__", "__shfl_down_sync", "atomicAdd")
 _HEADERS = {
@@ -29,29 +29,34 @@ _FIXES = {
         "; an array has a size that is known at compile time: a number, a constexpr or a template parameter"
     ),
 }
-"""By what NVRTC says: what to do about it."""
+"""The advice for each error of NVRTC, by a pattern of the error's text."""
 
 
-def nvrtc(log: str, sources: dict[str, str]) -> tuple[str, str, int] | None:
-    """The first error of NVRTC's log: what to do, the file and the line; None where the log has none.
+def explain_nvrtc_log(log: str, sources: dict[str, str]) -> tuple[str, str, int] | None:
+    """Return the first error of NVRTC's log with advice, its file and its line; None for a log without an error.
 
-    sources: the texts of the files, by the path that the log has.
+    Args:
+        log: The text that NVRTC wrote.
+        sources: The texts of the source files, by their paths in the log.
     """
-    if found := _NEVER_CLOSED.search(log):
-        return 'the "{" of this line is not closed: a "}" is missing', found["file"], int(found["line"])
-    found = _NVRTC_ERROR.search(log)
-    if found is None:
+    if match := _NEVER_CLOSED.search(log):
+        return 'the "{" of this line is not closed: a "}" is missing', match["file"], int(match["line"])
+    match = _NVRTC_ERROR.search(log)
+    if match is None:
         return None
-    text, file, line = found["text"], found["file"], int(found["line"])
+    text = match["text"]
+    file = match["file"]
+    line = int(match["line"])
     source = sources.get(file, "")
     if text == 'expected a ";"':
-        return f"{text} at the end of this line", file, _unended(source, line)
-    if operands := re.match(r"(?s)(?:(?!\): error).)*?operand types are: ([^\n]+)", log[found.end() :]):
-        text += f": {operands[1].strip()}{_of_operands(operands[1])}"
+        return f"{text} at the end of this line", file, _line_without_semicolon(source, line)
+    # The operand types follow on a line of their own; the lookahead keeps the search before the next error.
+    if operands := re.match(r"(?s)(?:(?!\): error).)*?operand types are: ([^\n]+)", log[match.end() :]):
+        text += f": {operands[1].strip()}{_operand_advice(operands[1])}"
     return text + _fix(text, source), file, line
 
 
-def _of_operands(types: str) -> str:
+def _operand_advice(types: str) -> str:
     if re.search(r"\b(uint3|dim3)\b", types):
         return "; threadIdx, blockIdx and blockDim have parts: take .x, .y or .z"
     if vector := re.search(r"\b(?:u?(?:char|short|int|long|longlong)|float|double)[234]\b", types):
@@ -63,17 +68,17 @@ def _fix(text: str, source: str) -> str:
     for name, header in _HEADERS.items():
         if re.search(rf'(?:incomplete type|identifier) "{name}\b', text):
             return f"; #include <{header}>"
-    if found := re.search(r'identifier "(\w+)" is undefined', text):
-        known = {*BUILT_IN, *_FUNCTIONS, *re.findall(r"[A-Za-z_]\w*", source)} - {found[1]}
-        return alike(found[1], known)
-    for said, fix in _FIXES.items():
-        if found := re.search(said, text):
-            return found.expand(fix)
+    if match := re.search(r'identifier "(\w+)" is undefined', text):
+        candidates = {*BUILT_IN, *_FUNCTIONS, *re.findall(r"[A-Za-z_]\w*", source)} - {match[1]}
+        return suggest(match[1], candidates)
+    for pattern, fix in _FIXES.items():
+        if match := re.search(pattern, text):
+            return match.expand(fix)
     return ""
 
 
-def _unended(source: str, line: int) -> int:
-    """The line that lacks a semicolon, where NVRTC names the one after it."""
+def _line_without_semicolon(source: str, line: int) -> int:
+    """Return the line that lacks a semicolon; NVRTC reports the next line with code."""
     lines = [re.sub(r"//.*|/\*.*?\*/", "", text).rstrip() for text in source.splitlines()]
-    before = next((number for number in range(min(line - 1, len(lines)), 0, -1) if lines[number - 1].strip()), line)
-    return line if not lines or lines[before - 1].endswith((";", "{", "}", ":", ",", ">")) else before
+    previous = next((number for number in range(min(line - 1, len(lines)), 0, -1) if lines[number - 1].strip()), line)
+    return line if not lines or lines[previous - 1].endswith((";", "{", "}", ":", ",", ">")) else previous

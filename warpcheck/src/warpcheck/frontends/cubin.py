@@ -1,4 +1,4 @@
-"""What a driver reads in a cubin about the resources of its kernels."""
+"""Read the resource usage of a cubin's kernels from its .nv.info section, as the driver does."""
 
 from __future__ import annotations
 
@@ -8,35 +8,40 @@ from dataclasses import dataclass
 
 from warpcheck.elf import sections
 
-_FRAME_BYTES, _REGISTERS = 0x11, 0x2F
-_WITH_SIZE = 4
-"""Of .nv.info, a list of attributes: EIATTR_FRAME_SIZE and EIATTR_REGCOUNT, as `cuobjdump -elf` names them, and the
-format of those that tell their size. Their content is a symbol and a number."""
+_FRAME_BYTES = 0x11
+_REGISTERS = 0x2F
+"""Attributes of .nv.info: EIATTR_FRAME_SIZE and EIATTR_REGCOUNT, as `cuobjdump -elf` names them.
+
+The content of both is the index of a symbol and a number, 32 bits each.
+"""
+
+_FORMAT_SIZED = 4
+"""EIFMT_SVAL, the format of an attribute whose content follows the header. Other formats store it in the header."""
 
 
 @dataclass(frozen=True)
-class Resources:
-    """registers: of a thread. local_bytes: of its local memory, where registers are spilled to."""
+class KernelResources:
+    """The resources of a thread: its registers, and the bytes of local memory that spilled registers go to."""
 
     registers: int
     local_bytes: int
 
 
-def resources(cubin: bytes) -> Resources:
-    """The most that a function in the cubin takes; zeros where it does not say."""
-    found = {_FRAME_BYTES: [0], _REGISTERS: [0]}
+def resources(cubin: bytes) -> KernelResources:
+    """Return the maximum over all functions of the cubin, with zeros for attributes that it lacks."""
+    values = {_FRAME_BYTES: [0], _REGISTERS: [0]}
     info = next((section.content for section in sections(cubin) if section.name == ".nv.info"), b"")
     for attribute, content in _attributes(info):
-        if attribute in found:
-            found[attribute].append(struct.unpack_from("<4xI", content)[0])
-    return Resources(max(found[_REGISTERS]), max(found[_FRAME_BYTES]))
+        if attribute in values:
+            values[attribute].append(struct.unpack_from("<4xI", content)[0])
+    return KernelResources(max(values[_REGISTERS]), max(values[_FRAME_BYTES]))
 
 
 def _attributes(content: bytes) -> Iterator[tuple[int, bytes]]:
-    at = 0
-    while at < len(content):
-        layout, attribute, size = struct.unpack_from("<BBH", content, at)
-        at += 4
-        if layout == _WITH_SIZE:
-            yield attribute, content[at : at + size]
-            at += size
+    offset = 0
+    while offset < len(content):
+        layout, attribute, size = struct.unpack_from("<BBH", content, offset)
+        offset += 4
+        if layout == _FORMAT_SIZED:
+            yield attribute, content[offset : offset + size]
+            offset += size

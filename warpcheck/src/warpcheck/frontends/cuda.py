@@ -23,8 +23,16 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from warpcheck import backend, frontends, simulated_gpu
-from warpcheck.backend import Ran
-from warpcheck.frontends.arguments import Dim3, checked, configuration, dim3, is_tensor, of_another_type, tensor_of
+from warpcheck.backend import LaunchResult
+from warpcheck.frontends.arguments import (
+    Dim3,
+    convert_arguments,
+    describe_dtype_mismatches,
+    dim3,
+    is_tensor,
+    parse_configuration,
+    tensor_of,
+)
 from warpcheck.frontends.cuda_gpu import Loaded
 from warpcheck.frontends.declarations import Parameter, base_name, declared_parameters, kernel_line, ptx_types
 from warpcheck.frontends.nvrtc import Binary, CompileError, KernelNotFound, compile_kernel
@@ -46,7 +54,7 @@ __all__ = [
 ]
 
 CPU_ARCHITECTURE = "compute_80"
-"""What the PTX machine runs where nothing later is declared or asked for."""
+"""The architecture that the PTX machine runs by default."""
 
 
 def kernel(
@@ -57,38 +65,42 @@ def kernel(
     cooperative: bool = False,
     cluster: int | tuple[int, ...] | None = None,
 ) -> Kernel:
-    """The kernel `name` of CUDA C++, to be launched as `kernel[grid, block, shared_bytes](*arguments)`.
+    """Return a CUDA C++ kernel, to be launched as `kernel[grid, block, shared_bytes](*arguments)`.
 
-    source: the path of a file, where a relative path starts at the directory of the calling file; or the source text
-    itself, which is whatever contains a line break. name: as a C++ expression, with its template arguments:
-    "softmax<float, 4>". options: further NVRTC options. A file is read now and compiled at the first launch. Calling
-    this again is cheap: an unchanged source gives the same Kernel.
+    A file is read now and compiled at the first launch. Calling this function again is cheap: an unchanged source
+    gives the same Kernel.
 
-    cooperative: launch as cudaLaunchCooperativeKernel does: all blocks are resident together, as grid.sync() of
-    cooperative_groups needs it. A grid of more blocks than the GPU holds at once is refused (a block on each
-    multiprocessor always fits: 108 on the PTX machine). In any other launch what grid.sync() does is undefined; the PTX
-    machine stops there.
+    Args:
+        source: The path of a file, relative to the directory of the calling file, or the source text itself. A string
+            that contains a line break is source text.
+        name: The kernel as a C++ expression with its template arguments, such as "softmax<float, 4>".
+        options: Further NVRTC options.
+        cooperative: Launch as cudaLaunchCooperativeKernel does, with all blocks resident at the same time, as
+            grid.sync() of cooperative_groups requires. A grid of more blocks than the GPU holds at once is refused. One
+            block on each multiprocessor always fits, which is 108 blocks on the PTX machine. grid.sync() is undefined
+            in any other launch, and the PTX machine reports it.
+        cluster: The extent of a cluster in blocks, as one to three integers. The grid, which still counts blocks, must
+            be a multiple of it. A kernel with __cluster_dims__ needs no `cluster`. Clusters require sm_90. A cluster of
+            9 to 16 blocks is not portable; the launch requests it explicitly.
 
-    cluster: the blocks of a cluster, a number or up to three, of which the grid is a multiple; it still counts blocks.
-    A kernel with __cluster_dims__ needs none. Clusters begin with sm_90. Those of more than 8 blocks, 16 at most, are
-    not portable: the GPU is told that they are meant.
-
-    Raises FileNotFoundError when there is no such file, and ValueError for a cluster that no GPU has.
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: No GPU supports the cluster.
     """
-    together = None if cluster is None else dim3("cluster", cluster)
+    cluster_shape = None if cluster is None else dim3("cluster", cluster)
     if "\n" in (text := os.fspath(source)):
-        return _kernel_of_text(text, name, tuple(options), cooperative, together)
-    beside = sys._getframe(1).f_globals.get("__file__", "")
-    file = os.path.join(os.path.dirname(beside), source)
+        return _kernel_of_text(text, name, tuple(options), cooperative, cluster_shape)
+    caller_file = sys._getframe(1).f_globals.get("__file__", "")
+    file = os.path.join(os.path.dirname(caller_file), source)
     try:
         changed_ns = os.stat(file).st_mtime_ns
     except FileNotFoundError as error:
-        raise FileNotFoundError(f"there is no {source} beside {os.path.basename(beside)}") from error
-    return _kernel(file, changed_ns, name, tuple(options), cooperative, together)
+        raise FileNotFoundError(f"there is no {source} beside {os.path.basename(caller_file)}") from error
+    return _kernel(file, changed_ns, name, tuple(options), cooperative, cluster_shape)
 
 
 def read_ahead(path: Path) -> None:
-    """Read a source now, so that a process which may not read it later can still name its kernels."""
+    """Read a source now, so that this process can still name its kernels when it may no longer read the file."""
     _source(str(path.resolve()), path.stat().st_mtime_ns)
 
 
@@ -104,7 +116,7 @@ def _kernel(
 def _kernel_of_text(
     source: str, name: str, options: tuple[str, ...], cooperative: bool, cluster: Dim3 | None
 ) -> Kernel:
-    """Lines in messages count from the first line of the text, as if it were a file named for the kernel."""
+    """Return a kernel of source text, as if the text were a file with the kernel's name."""
     return Kernel(f"{base_name(name)}.cu", source, name, options, cooperative, cluster)
 
 
@@ -114,7 +126,7 @@ def _source(path: str, changed_ns: int) -> str:
 
 
 class Kernel:
-    """A kernel of a CUDA C++ source; `kernel[grid, block]` or `kernel[grid, block, shared_bytes]` launches it."""
+    """A kernel of a CUDA C++ source, launched by `kernel[grid, block](...)` or `kernel[grid, block, shared](...)`."""
 
     def __init__(
         self,
@@ -143,22 +155,23 @@ class Kernel:
         raise TypeError(f"launch {self.base_name} with a grid and a block: kernel[blocks, threads](…)")
 
     def __getitem__(self, launch: tuple[Any, ...]) -> Launcher:
-        """The kernel with its launch configuration: (grid, block) or (grid, block, dynamic shared bytes).
+        """Return the kernel with a launch configuration: (grid, block) or (grid, block, dynamic shared bytes).
 
-        grid, block: an integer or a sequence of up to three, in blocks and in threads. Raises ValueError for anything
-        else.
+        Grid (in blocks) and block (in threads) are an integer or a sequence of up to three. Raises ValueError for
+        anything else.
         """
+        # The configuration as written is a second key of the same launcher, to skip the parsing in a loop of launches.
         with suppress(TypeError):  # a grid that is a list has no hash
             if launcher := self._launchers.get(launch):
                 return launcher
-        key = configuration(launch)
+        key = parse_configuration(launch)
         launcher = self._launchers.setdefault(key, Launcher(self, *key))
         with suppress(TypeError):
             self._launchers[launch] = launcher
         return launcher
 
     def binary(self, architecture: str) -> Binary:
-        """This kernel compiled for an architecture as NVRTC spells it: "sm_90a", "compute_80".
+        """Return this kernel compiled for an architecture of NVRTC, such as "sm_90a" or "compute_80".
 
         Raises CompileError or KernelNotFound.
         """
@@ -169,19 +182,19 @@ class Kernel:
         return self._binaries[architecture]
 
     def parameters(self, architecture: str) -> tuple[Parameter, ...]:
-        """Names from the source and types from the PTX, in order."""
+        """Return the parameters in order, with names from the source and types from the PTX."""
         binary = self.binary(architecture)
         return declared_parameters(self.source, self.base_name, ptx_types(binary.ptx, binary.mangled))
 
     def loaded(self, index: int) -> Loaded:
-        """This kernel on CUDA device `index`, ready to launch."""
+        """Return this kernel loaded on CUDA device `index`, and load it first if necessary."""
         if index not in self._loaded:
             self._loaded[index] = Loaded(self, index)
         return self._loaded[index]
 
 
 class Launcher:
-    """A kernel with grid, block and dynamic shared memory: call it with the kernel's arguments."""
+    """A kernel with its launch configuration; calling it with the kernel's arguments launches the kernel."""
 
     def __init__(self, kernel: Kernel, grid: Dim3, block: Dim3, shared: int) -> None:
         self.kernel = kernel
@@ -190,64 +203,73 @@ class Launcher:
         self.shared = shared
 
     def __call__(self, *arguments: Any) -> None:
-        """Launch. Tensors go to pointer parameters, numbers to the parameter's declared type.
+        """Launch the kernel. Pointer parameters take tensors; numbers are converted to the parameter's type.
 
-        Raises TypeError for arguments that do not fit the kernel's parameters, ValueError for tensors on more than one
-        device, CompileError, KernelNotFound, frontends.Unavailable, and whatever the launch itself raises.
+        Raises:
+            TypeError: The arguments do not fit the kernel's parameters.
+            ValueError: The tensors are on more than one device, or the launch is not possible.
+            CompileError: The source does not compile.
+            KernelNotFound: The source has no kernel of this name.
+            frontends.Unavailable: This machine cannot run the kernel.
+            simt.Fault: The PTX machine found a fault.
         """
         device = _device(self.kernel, arguments)
-        ran = Ran(0)
+        result = LaunchResult(0)
         if device.type == "cuda":
             self.kernel.loaded(device.index).launch(self, arguments)
         else:
-            ran = self._run_on_cpu(arguments)
-        name, source = self.kernel.base_name, self.kernel.source
-        frontends.record(frontends.Launched("cuda", name, str(device), arguments, ran.cost, ran.launch, source))
+            result = self._run_on_cpu(arguments)
+        name = self.kernel.base_name
+        source = self.kernel.source
+        frontends.record(frontends.Launched("cuda", name, str(device), arguments, result.cost, result.launch, source))
 
-    def _run_on_cpu(self, arguments: tuple[Any, ...]) -> Ran:
+    def _run_on_cpu(self, arguments: tuple[Any, ...]) -> LaunchResult:
         architecture = simulated_gpu.target().virtual
         binary = self.kernel.binary(architecture)
         parameters = self.kernel.parameters(architecture)
-        values = checked(self.kernel.base_name, parameters, arguments)
-        for said in of_another_type(parameters, arguments):
-            _warn(said, self.kernel)
+        values = convert_arguments(self.kernel.base_name, parameters, arguments)
+        for message in describe_dtype_mismatches(parameters, arguments):
+            _warn(message, self.kernel)
         module = backend.device().load(binary.ptx, self.kernel.file)
         with frontends.compiling():
             module.compile(binary.mangled)
-        named = ((parameter.name, tensor_of(one)) for parameter, one in zip(parameters, arguments, strict=True))
+        named_tensors = (
+            (parameter.name, tensor_of(argument)) for parameter, argument in zip(parameters, arguments, strict=True)
+        )
         return module.launch(
             binary.mangled,
             grid=self.grid,
             block=self.block,
             shared=self.shared,
             arguments=[a if is_tensor(a) else value for a, value in zip(arguments, values, strict=True)],
-            tensors=[(name, tensor) for name, tensor in named if tensor is not None],
+            tensors=[(name, tensor) for name, tensor in named_tensors if tensor is not None],
             cooperative=self.kernel.cooperative,
             cluster=self.kernel.cluster,
         )
 
 
 _WARNED: dict[Any, Any] = {}
-"""What warnings were given, each once."""
+"""The registry of warnings that were shown, so that Python shows each once."""
 
 
-def _warn(said: str, kernel: Kernel) -> None:
-    """At the kernel's head."""
+def _warn(message: str, kernel: Kernel) -> None:
+    """Show a warning at the line of the kernel's head."""
     line = kernel_line(kernel.source, kernel.base_name)
-    warnings.warn_explicit(said, UserWarning, Path(kernel.file).name, line, registry=_WARNED)
+    warnings.warn_explicit(message, UserWarning, Path(kernel.file).name, line, registry=_WARNED)
 
 
 def _device(kernel: Kernel, arguments: tuple[Any, ...]) -> torch.device:
     devices = {tensor.device for tensor in map(tensor_of, arguments) if tensor is not None}
     if {device.type for device in devices} == {"cpu"}:
-        devices = {devices.pop()}  # of which some have an index; the launch checks that a GPU would have them all
+        # torch tells "cpu" from "cpu:0". The launch checks whether all tensors would be on one simulated GPU.
+        devices = {devices.pop()}
     if not devices and any(isinstance(argument, np.ndarray) for argument in arguments):
         raise TypeError(
             f"{kernel.base_name} is given a NumPy array: pass a torch tensor, as torch.from_numpy makes one"
         )
     if len(devices) != 1:
-        found = " and ".join(sorted(map(str, devices))) or "no tensor"
-        raise ValueError(f"{kernel.base_name} needs its tensors on one device, got {found}")
+        device_names = " and ".join(sorted(map(str, devices))) or "no tensor"
+        raise ValueError(f"{kernel.base_name} needs its tensors on one device, got {device_names}")
     device: torch.device = devices.pop()
     if device.type not in ("cuda", "cpu"):
         raise frontends.Unavailable(f"CUDA C++ runs on cuda and cpu tensors, not on {device.type}")

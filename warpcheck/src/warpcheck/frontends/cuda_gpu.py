@@ -6,7 +6,7 @@ import ctypes
 import math
 from typing import TYPE_CHECKING, Any
 
-from warpcheck.frontends.arguments import C_TYPES, Dim3, Value, checked
+from warpcheck.frontends.arguments import C_TYPES, Dim3, Value, convert_arguments
 from warpcheck.frontends.nvrtc import device_architecture
 
 if TYPE_CHECKING:
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Loaded"]
 
-PORTABLE = 8
-"""Blocks of a cluster that every GPU with clusters takes."""
+PORTABLE_CLUSTER_SIZE = 8
+"""The most blocks of a cluster that every GPU with clusters supports."""
 
 
 class Loaded:
@@ -41,10 +41,10 @@ class Loaded:
             self.function = core.ObjectCode.from_cubin(binary.cubin).get_kernel(binary.mangled)
 
     def launch(self, launcher: Launcher, arguments: tuple[Any, ...]) -> None:
-        """Launch on torch's current stream; raises what the driver reports."""
+        """Launch on torch's current stream. Raises an error for a status of the driver other than success."""
         from cuda import core
 
-        values = checked(self.kernel.base_name, self.parameters, arguments)
+        values = convert_arguments(self.kernel.base_name, self.parameters, arguments)
         with self.device_guard:
             if any(isinstance(value, bytes) for value in values):
                 return self._launch_with_structs(launcher, values)
@@ -53,7 +53,7 @@ class Loaded:
             core.launch(self._stream(), configuration, self.function, *packed)
 
     def _launch_with_structs(self, launcher: Launcher, values: list[Value]) -> None:
-        """Through the driver, which takes any bytes for an argument."""
+        """Launch through the driver: cuda.core packs scalars only, and the driver accepts any bytes as an argument."""
         from cuda.bindings import driver
 
         self._configure(launcher)
@@ -69,7 +69,8 @@ class Loaded:
         config = driver.CUlaunchConfig()
         config.gridDimX, config.gridDimY, config.gridDimZ = launcher.grid
         config.blockDimX, config.blockDimY, config.blockDimZ = launcher.block
-        config.sharedMemBytes, config.hStream = launcher.shared, stream
+        config.sharedMemBytes = launcher.shared
+        config.hStream = stream
         config.attrs = self._attributes()
         config.numAttrs = len(config.attrs)
         (status,) = driver.cuLaunchKernelEx(config, function, ctypes.addressof(addresses), 0)
@@ -77,20 +78,20 @@ class Loaded:
             raise RuntimeError(f"the launch of {self.kernel.name}: {status.name}")
 
     def _attributes(self) -> list[Any]:
-        """What the driver is asked for besides grid and block."""
+        """Return the launch attributes of a cooperative launch and of a cluster."""
         from cuda.bindings import driver
 
-        asked = []
+        attributes = []
         if self.kernel.cooperative:
-            asked.append(driver.CUlaunchAttribute())
-            asked[-1].id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
-            asked[-1].value.cooperative = 1
+            attributes.append(driver.CUlaunchAttribute())
+            attributes[-1].id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+            attributes[-1].value.cooperative = 1
         if self.kernel.cluster is not None:
-            asked.append(driver.CUlaunchAttribute())
-            asked[-1].id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-            extents = asked[-1].value.clusterDim
+            attributes.append(driver.CUlaunchAttribute())
+            attributes[-1].id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+            extents = attributes[-1].value.clusterDim
             extents.x, extents.y, extents.z = self.kernel.cluster
-        return asked
+        return attributes
 
     def _stream(self) -> Any:
         from cuda import core
@@ -116,25 +117,25 @@ class Loaded:
         return self.configurations[launcher]
 
     def _clusters(self, grid: Dim3, cluster: Dim3) -> Dim3:
-        """A grid in clusters, as cuda.core counts it where there are some."""
+        """Return the grid in clusters: with a cluster, cuda.core counts the grid in clusters and not in blocks."""
         for axis, extent, size in zip("xyz", grid, cluster, strict=True):
             if extent % size:
                 raise ValueError(f"a grid of {extent} along {axis} is not a multiple of the cluster's {size}")
-        if math.prod(cluster) > PORTABLE:
+        if math.prod(cluster) > PORTABLE_CLUSTER_SIZE:
             self._allow("NON_PORTABLE_CLUSTER_SIZE_ALLOWED", 1)
         x, y, z = (extent // size for extent, size in zip(grid, cluster, strict=True))
         return x, y, z
 
     def _allow_shared(self, nbytes: int) -> None:
-        """Past 48 KiB, static and dynamic together, a kernel gets no shared memory that was not asked for."""
+        """Request dynamic shared memory: static and dynamic together may exceed 48 KiB only where a kernel opts in."""
         if not self._allow("MAX_DYNAMIC_SHARED_SIZE_BYTES", nbytes):
             raise ValueError(f"{self.kernel.name} asks for {nbytes} bytes of shared memory, more than this GPU has")
         self.shared_limit = nbytes
 
     def _allow(self, attribute: str, value: int) -> bool:
-        """Set an attribute of the kernel; whether the driver takes it."""
+        """Set an attribute of the kernel, and return whether the driver accepted it."""
         from cuda.bindings import driver
 
-        named = getattr(driver.CUfunction_attribute, f"CU_FUNC_ATTRIBUTE_{attribute}")
-        (status,) = driver.cuKernelSetAttribute(named, value, self.function.handle, self.index)
+        attribute_id = getattr(driver.CUfunction_attribute, f"CU_FUNC_ATTRIBUTE_{attribute}")
+        (status,) = driver.cuKernelSetAttribute(attribute_id, value, self.function.handle, self.index)
         return bool(status == driver.CUresult.CUDA_SUCCESS)

@@ -61,34 +61,39 @@ class CompileError(Exception):
 
 
 def run(host: Callable[..., None], *args: Argument) -> None:
-    """Call `host`, a `@cute.jit` function, after compiling it for this kind of arguments if that is still to be done.
+    """Call `host`, a `@cute.jit` function, and compile it first if arguments of this kind are new.
 
-    Tensors lie on one device. Numbers are passed at run time, or compiled in where the parameter is annotated
-    `cutlass.Constexpr`; a stream that launches name is a CUstream of cuda.bindings.driver. On a GPU the call returns
-    once the kernels are launched, on the CPU once they are done.
+    Args:
+        host: A function decorated with `@cute.jit` that launches kernels.
+        *args: Tensors on one device; numbers, which are compiled in if their parameter is annotated
+            `cutlass.Constexpr`; and streams, as CUstream of cuda.bindings.driver. The call returns when the kernels
+            are launched on a GPU, and when they have finished on the CPU.
 
-    Raises `CompileError`; `TypeError` for arguments that `host` does not take; `ValueError` for tensors on several
-    devices or with an extent of 2**31 or more; `frontends.Unavailable` where the kernels compile but this machine
-    cannot run them; `simt.Fault` for what they do wrong on the CPU.
+    Raises:
+        CompileError: The DSL or its compiler rejects the source.
+        TypeError: `host` does not take these arguments.
+        ValueError: The tensors are on several devices, or an extent is 2**31 or more.
+        frontends.Unavailable: The kernels compile, but this machine cannot run them.
+        simt.Fault: The PTX machine found a fault.
     """
     device = _device(args)
     kinds = _kinds(host, args)
     on_gpu = device.type != "cpu"
     program = _program(host, kinds, _arch(device) if on_gpu else simulated_gpu.target().name, on_gpu)
-    given = [_packed(kind, arg) for kind, arg in zip(kinds, args, strict=True) if not isinstance(kind, Constant)]
-    program(given, dict(zip(_parameters(host), args, strict=True)))
+    values = [_packed(kind, arg) for kind, arg in zip(kinds, args, strict=True) if not isinstance(kind, Constant)]
+    program(values, dict(zip(_parameters(host), args, strict=True)))
 
 
 def ptx(host: Callable[..., None], *args: Argument, arch: str = "sm_80") -> str:
-    """The PTX of the kernels that `host` launches for such arguments. Needs no GPU. Raises `CompileError`."""
+    """Return the PTX of the kernels that `host` launches for such arguments. Needs no GPU. Raises `CompileError`."""
     return hooks.PTX.of(_compile(host, _kinds(host, args), arch))  # type: ignore[no-any-return]
 
 
 def _device(args: Sequence[Argument]) -> torch.device:
     devices = {arg.device for arg in args if isinstance(arg, torch.Tensor)}
     if len(devices) != 1:
-        found = ", ".join(sorted(map(str, devices))) or "none of torch's (pass x itself, not from_dlpack(x))"
-        raise ValueError(f"a kernel needs tensors on one device, found {found}")
+        device_names = ", ".join(sorted(map(str, devices))) or "none of torch's (pass x itself, not from_dlpack(x))"
+        raise ValueError(f"a kernel needs tensors on one device, found {device_names}")
     return devices.pop()
 
 
@@ -98,15 +103,19 @@ def _arch(device: torch.device) -> str:
     return f"sm_{major}{minor}" + ("a" if major >= 9 else "")
 
 
-# What of an argument is compiled in. The kinds of a call's arguments are the key to its program.
+# A kind holds the properties of an argument that are compiled in. The kinds of all arguments identify a program.
 
 
 @dataclass(frozen=True)
 class TensorKind:
-    """`unit` is the mode of stride 1, if there is one.
+    """The properties of a tensor that are compiled in.
 
-    The address is a multiple of `align` bytes and the stride of each mode one of `steps` elements: powers of two, up to
-    16 bytes. A copy of 16 bytes compiles where all of them are multiples of 16 bytes.
+    The alignments are powers of two up to 16 bytes. A copy of 16 bytes compiles only if all of them are 16 bytes.
+
+    Attributes:
+        unit: The mode of stride 1, if there is one.
+        align: The alignment of the address in bytes.
+        steps: The alignment of each mode's stride in elements.
     """
 
     dtype: torch.dtype
@@ -120,30 +129,34 @@ class TensorKind:
         return _tensor_kind(name, tensor.dtype, tensor.shape, tensor.stride(), tensor.data_ptr() % WIDEST_ACCESS)
 
     def placeholder(self) -> Any:
-        """A tensor without data, for the DSL to compile from."""
+        """Return a tensor without data that the DSL compiles for."""
         shape = tuple(dsl.sym_int() for _ in range(self.rank))
         stride = tuple(1 if mode == self.unit else dsl.sym_int64(step) for mode, step in enumerate(self.steps))
         return hooks.PLACEHOLDER.get()(DTYPES[self.dtype], shape, stride, assumed_align=self.align)
 
     def pack(self, tensor: torch.Tensor) -> bytes:
-        """The tensor as compiled code takes it: address, 32-bit extents, 64-bit strides other than 1."""
-        return _ADDRESS.pack(tensor.data_ptr()) + _behind_the_address(self.unit, tensor.shape, tensor.stride())
+        """Pack the tensor for compiled code: address, 32-bit extents, and 64-bit strides without the unit stride."""
+        return _ADDRESS.pack(tensor.data_ptr()) + _pack_layout(self.unit, tensor.shape, tensor.stride())
 
 
 _ADDRESS = struct.Struct("@P")
 
 
 @functools.lru_cache(maxsize=4096)
-def _behind_the_address(unit: int | None, shape: tuple[int, ...], strides: tuple[int, ...]) -> bytes:
-    others = [stride for mode, stride in enumerate(strides) if mode != unit]
-    return struct.pack(f"@P{len(shape)}i{len(others)}q", 0, *shape, *others)[_ADDRESS.size :]
+def _pack_layout(unit: int | None, shape: tuple[int, ...], strides: tuple[int, ...]) -> bytes:
+    # The leading "P" and the slice afterwards make struct insert the padding that follows an address.
+    dynamic_strides = [stride for mode, stride in enumerate(strides) if mode != unit]
+    return struct.pack(f"@P{len(shape)}i{len(dynamic_strides)}q", 0, *shape, *dynamic_strides)[_ADDRESS.size :]
 
 
 @functools.lru_cache(maxsize=4096)
 def _tensor_kind(
     name: str, dtype: torch.dtype, shape: tuple[int, ...], strides: tuple[int, ...], address: int
 ) -> TensorKind:
-    """Kept, because working it out takes longer than a small kernel. address: modulo WIDEST_ACCESS."""
+    """Return a tensor's kind. It is cached, because computing it takes longer than a small kernel runs.
+
+    address: The address modulo WIDEST_ACCESS, so that the cache holds few entries.
+    """
     if dtype not in DTYPES:
         raise TypeError(f"{name} has dtype {dtype}, which no kernel takes")
     if max(shape, default=0) > MAX_EXTENT:
@@ -154,9 +167,9 @@ def _tensor_kind(
     return TensorKind(dtype, len(shape), unit, _power_of_two_in(address, WIDEST_ACCESS), steps)
 
 
-def _power_of_two_in(number: int, most: int) -> int:
-    """The largest power of two that divides a number, at most `most`, itself one."""
-    bits = number | most
+def _power_of_two_in(number: int, limit: int) -> int:
+    """Return the largest power of two that divides a number, but at most `limit`, which is a power of two."""
+    bits = number | limit
     return bits & -bits
 
 
@@ -172,9 +185,12 @@ Kind = TensorKind | Constant | type
 
 @functools.cache
 def _parameters(host: Callable[..., None]) -> dict[str, bool]:
-    """Whether each parameter, by its name, is compiled in."""
+    """Return for each parameter's name whether the parameter is compiled in."""
     parameters = inspect.signature(host, eval_str=True).parameters.values()
-    return {one.name: hooks.CONSTEXPR.get() in (one.annotation, get_origin(one.annotation)) for one in parameters}
+    return {
+        parameter.name: hooks.CONSTEXPR.get() in (parameter.annotation, get_origin(parameter.annotation))
+        for parameter in parameters
+    }
 
 
 def _kinds(host: Callable[..., None], args: Sequence[Argument]) -> tuple[Kind, ...]:
@@ -201,7 +217,10 @@ def _placeholder(kind: Kind) -> Any:
 
 
 def _compile(host: Callable[..., None], kinds: Sequence[Kind], arch: str) -> Any:
-    """Raises CompileError, and frontends.Unavailable where the DSL does not compile for the architecture."""
+    """Compile a host function with its kernels.
+
+    Raises CompileError, and frontends.Unavailable if the DSL does not compile for the architecture.
+    """
     if arch not in hooks.ARCH.get().__members__:
         raise frontends.Unavailable(f"the CuTe DSL does not compile for {arch}")
     with tempfile.TemporaryDirectory() as folder:
@@ -247,7 +266,7 @@ def _program(host: Callable[..., None], kinds: tuple[Kind, ...], arch: str, on_g
 
 
 def _names_around(host: Callable[..., None]) -> list[str]:
-    """Those of its module and, of a method or an object that is called, those of its class."""
+    """Return the names of a host function's module, and of its class for a method or a callable object."""
     function = inspect.unwrap(host)
     if not inspect.isroutine(function):
         function = inspect.unwrap(type(host).__call__)

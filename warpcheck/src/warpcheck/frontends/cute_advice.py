@@ -1,18 +1,18 @@
-"""What the CuTe DSL objects to in a source, in words that name the cause and the fix. Does not import it."""
+"""Explain the CuTe DSL's errors by cause and fix, without importing the DSL."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
 
-__all__ = ["said"]
+__all__ = ["explain"]
 
 _ERROR = re.compile(
     r"^error(?:\[\w+\])?: (?P<text>.*?)(?:^\s*--> [^\n]+?:(?P<line>\d+)|^\s*(?:suggestion|=)|\Z)",
     re.MULTILINE | re.DOTALL,
 )
 _QUOTED = re.compile(r'^"(?s:.*?)"\("[^"]+":(?P<line>\d+):\d+\): ')
-"""What an operation that could not be made begins with: the source, its file and its line."""
+"""The prefix of an error about an operation that MLIR could not create: the source text, its file and its line."""
 
 _INNER = re.compile(r"^[ \t]+error: (.*?)(?=\n\s*(?:suggestion|error):|\Z)", re.MULTILINE | re.DOTALL)
 _REFUSED = "IR verification failed: "
@@ -21,7 +21,7 @@ _NAMED = "(_ is None, ? a number that only the running kernel knows)"
 
 
 def _modes(text: str) -> int:
-    """How many outermost modes a shape or a coordinate has: 3 in ((8,1),4,1)."""
+    """Return the number of top-level modes of a shape or a coordinate, such as 3 of ((8,1),4,1)."""
     depth = commas = 0
     for sign in text:
         depth += (sign == "(") - (sign == ")")
@@ -29,22 +29,24 @@ def _modes(text: str) -> int:
     return commas + 1
 
 
-def _coordinate(found: re.Match[str]) -> str:
-    shape, coordinate = found["shape"], found["coordinate"]
+def _coordinate(match: re.Match[str]) -> str:
+    shape = match["shape"]
+    coordinate = match["coordinate"]
     if _modes(shape) == _modes(coordinate):
         return f"the coordinate {coordinate} {_NAMED} does not fit the shape {shape}"
-    given = f"{_modes(coordinate)} coordinates {coordinate} {_NAMED}"
-    return f"{given} for {_modes(shape)} modes, of shape {shape}: each mode takes a number, or None to keep it"
+    coordinates = f"{_modes(coordinate)} coordinates {coordinate} {_NAMED}"
+    return f"{coordinates} for {_modes(shape)} modes, of shape {shape}: each mode takes a number, or None to keep it"
 
 
-def _alignment(found: re.Match[str]) -> str:
-    known, needed = int(found["known"]) // 8, int(found["needed"]) // 8
-    if "atom.ldsm" in found["atom"]:
+def _alignment(match: re.Match[str]) -> str:
+    known_bytes = int(match["known"]) // 8
+    needed_bytes = int(match["needed"]) // 8
+    if "atom.ldsm" in match["atom"]:
         return (
-            f"ldmatrix takes pieces of {needed} bytes, and here only {known} lie together: is the first argument of "
-            "LdMatrix8x8x16bOp right (True where the other mode is contiguous), and the dtype of the atom?"
+            f"ldmatrix takes pieces of {needed_bytes} bytes, and here only {known_bytes} lie together: is the first "
+            "argument of LdMatrix8x8x16bOp right (True where the other mode is contiguous), and the dtype of the atom?"
         )
-    return f"this copy takes {needed} bytes at a time, and the address is a multiple of {known} bytes only"
+    return f"this copy takes {needed_bytes} bytes at a time, and the address is a multiple of {known_bytes} bytes only"
 
 
 _TRANSLATED: dict[str, str | Callable[[re.Match[str]], str]] = {
@@ -74,8 +76,8 @@ _TRANSLATED: dict[str, str | Callable[[re.Match[str]], str]] = {
         "cute.ComposedLayout or cute.Tensor, not cutlass.Constexpr"
     ),
     r"simt_async_copy<[^>]*?(?P<bits>\d+) b>.*'cp_size' only supports": (
-        lambda found: (
-            f"cp.async copies 4, 8 or 16 bytes at a time, not {int(found['bits']) // 8}: change "
+        lambda match: (
+            f"cp.async copies 4, 8 or 16 bytes at a time, not {int(match['bits']) // 8}: change "
             "num_bits_per_copy, and copy single elements of 2 bytes by cute.nvgpu.CopyUniversalOp"
         )
     ),
@@ -119,25 +121,33 @@ _TRANSLATED: dict[str, str | Callable[[re.Match[str]], str]] = {
         "partition_S, partition_D or, of registers that a tiled MMA dealt out, retile"
     ),
 }
-"""By what the DSL says: what it means."""
+"""The explanation of each error of the DSL, by a pattern of the error's text."""
 
 
-def said(log: str) -> tuple[str, int] | None:
-    """The cause in a sentence, or the DSL's words with its first suggestion, and the line; 0 where none is named.
+def explain(log: str) -> tuple[str, int] | None:
+    """Return an explanation of the DSL's first error and its line, or 0 for an error without a line.
 
-    None where the log is no more than a sentence, and is not known here.
+    An error that matches no pattern keeps the DSL's text, with the DSL's first suggestion appended.
+
+    Returns:
+        None if the log is a plain sentence that matches no pattern: the sentence then speaks for itself.
     """
-    found = _ERROR.search(log)
-    text, line = (" ".join(found["text"].split()), int(found["line"] or 0)) if found else (log, 0)
+    diagnostic = _ERROR.search(log)
+    text = log
+    line = 0
+    if diagnostic:
+        text = " ".join(diagnostic["text"].split())
+        line = int(diagnostic["line"] or 0)
     if quoted := _QUOTED.match(text):
-        text, line = text[quoted.end() :], int(quoted["line"])
-    inner = [" ".join(one.split()) for one in _INNER.findall(log)]
+        text = text[quoted.end() :]
+        line = int(quoted["line"])
+    inner = [" ".join(error.split()) for error in _INNER.findall(log)]
     for pattern, meaning in _TRANSLATED.items():
         if match := re.search(pattern, " ".join([text, *inner])):
             return match.expand(meaning) if isinstance(meaning, str) else meaning(match), line
-    if refused := next((one for one in inner if one.startswith(_REFUSED)), ""):
+    if refused := next((error for error in inner if error.startswith(_REFUSED)), ""):
         return refused.removeprefix(_REFUSED), line
-    if found is None:
+    if diagnostic is None:
         wants_number = re.search(r"must be an? [^\n]*\bint\b", log)
         return (f"{log}; a parameter is one if it is annotated cutlass.Constexpr", 0) if wants_number else None
     advice = re.search(r"suggestion: (.*?)(?=\n\s*suggestion:|\n\S|\Z)", log, re.DOTALL)

@@ -1,7 +1,8 @@
-"""Keeps what CuTe DSL's passes make of a traced program: PTX and host code, by content, in the cache of the process.
+"""Cache the output of CuTe DSL's compiler passes, PTX and host code, on disk.
 
-The DSL's own cache serves the process that filled it; what `cute.compile` makes it keeps nowhere. A program is traced
-every time, because what Python computes there may come from anywhere; what has been traced then says all.
+The DSL's own cache lives as long as its process, and `cute.compile` does not use it. A program is traced every time,
+because tracing runs Python code that may depend on anything. The traced module is then the complete input of the
+passes, so its bytecode serves as the key.
 """
 
 from __future__ import annotations
@@ -23,7 +24,12 @@ from warpcheck.hooks import cute as hooks
 
 
 class _Compiled(msgspec.Struct):
-    """module: MLIR bytecode, any cubin in it. ptx: the files that were dumped, by name."""
+    """A compiled program.
+
+    Attributes:
+        module: The MLIR bytecode, which includes the cubin.
+        ptx: The content of each dumped PTX file, by file name.
+    """
 
     module: bytes
     ptx: dict[str, bytes]
@@ -31,27 +37,30 @@ class _Compiled(msgspec.Struct):
 
 @contextmanager
 def cached_passes(folder: Path) -> Iterator[None]:
-    """Inside the `with` block, a module that was compiled before is not compiled again. folder: where PTX is dumped."""
+    """Reuse the output of a module's earlier compilation inside the `with` block. folder: the dump directory of PTX."""
     try:
-        provider, parse = hooks.COMPILER.of(hooks.DSL.get()()), hooks.PARSE.get()
+        provider = hooks.COMPILER.of(hooks.DSL.get()())
+        parse = hooks.PARSE.get()
         hooks.PASSES.get()
-    except Changed:  # nothing is kept then
+    except Changed:  # Another version of the DSL: compile without a cache.
         yield
         return
     compile_module = provider.compile
 
-    def compile_or_read(module: Any, pipeline: str, *options: Any, **named: Any) -> Any:
-        passes = pipeline.replace(str(folder), "")
-        traced = (_bytecode(module), passes, options, named, version("nvidia-cutlass-dsl"))
+    def compile_or_read(module: Any, pipeline: str, *options: Any, **keywords: Any) -> Any:
+        passes = pipeline.replace(
+            str(folder), ""
+        )  # The dump directory is a temporary one, and must not change the key.
+        traced = (_bytecode(module), passes, options, keywords, version("nvidia-cutlass-dsl"))
         key = hashlib.sha256(repr(traced).encode()).hexdigest()
-        kept = _decoded(cache_read("cute", key))
-        if kept is not None:
-            for name, content in kept.ptx.items():
+        entry = _decoded(cache_read("cute", key))
+        if entry is not None:
+            for name, content in entry.ptx.items():
                 (folder / name).write_bytes(content)
-            return parse(kept.module, module.context)
-        compiled = compile_module(module, pipeline, *options, **named)
-        made = _Compiled(_bytecode(compiled), {file.name: file.read_bytes() for file in folder.glob("*.ptx")})
-        cache_write("cute", key, codec.seal(msgspec.msgpack.encode(made)))
+            return parse(entry.module, module.context)
+        compiled = compile_module(module, pipeline, *options, **keywords)
+        new_entry = _Compiled(_bytecode(compiled), {file.name: file.read_bytes() for file in folder.glob("*.ptx")})
+        cache_write("cute", key, codec.seal(msgspec.msgpack.encode(new_entry)))
         return compiled
 
     provider.compile = compile_or_read
@@ -68,7 +77,7 @@ def _bytecode(module: Any) -> bytes:
 
 
 def _decoded(sealed: bytes | None) -> _Compiled | None:
-    """None where nothing is kept, or something else."""
+    """Return a cached program; None if there is none or if the content is not authentic."""
     try:
         return msgspec.msgpack.decode(codec.unseal(sealed) or b"", type=_Compiled)
     except msgspec.MsgspecError:

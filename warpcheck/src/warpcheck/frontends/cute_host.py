@@ -1,9 +1,9 @@
-"""Runs the host code that CuTe DSL compiles, with its calls to the CUDA runtime redirected.
+"""Run the host code that CuTe DSL compiles, with its calls to the CUDA runtime redirected.
 
-Compiled host code works out the grid, then asks the CUDA runtime for a kernel and to launch it. It runs here as it is.
-Only those two calls come to us, so that every launch is seen:
+Compiled host code computes the grid, then calls the CUDA runtime to get a kernel and to launch it. It runs here
+unchanged. Only those two calls are redirected, so that every launch is recorded:
 
-- `GpuHost` passes a launch on to the runtime, on PyTorch's current stream.
+- `GpuHost` forwards a launch to the runtime, on PyTorch's current stream.
 - `CpuHost` runs the kernel's PTX on `warpcheck.simt`.
 
 The DSL has no public hook for this, hence its exact version in pyproject.toml.
@@ -22,7 +22,7 @@ import torch
 from cuda.bindings import runtime
 
 from warpcheck import backend, frontends
-from warpcheck.backend import Ran
+from warpcheck.backend import LaunchResult
 from warpcheck.errors import Fault, FaultKind
 from warpcheck.hooks import cute as hooks
 from warpcheck.tensor_map import BYTES, encode_tiled
@@ -31,14 +31,16 @@ Argument = torch.Tensor | int | float
 
 
 class Attribute(ctypes.Structure):
-    """cudaLaunchAttribute of the CUDA runtime; of its union what comes first."""
+    """cudaLaunchAttribute of the CUDA runtime, with its union as an array of words."""
 
     _fields_ = (("id", ctypes.c_uint32), ("padding", ctypes.c_uint32), ("value", ctypes.c_uint32 * 16))
 
 
-_COOPERATIVE, _CLUSTER, _EARLY = 2, 4, 6
+_COOPERATIVE = 2
+_CLUSTER = 4
+_PROGRAMMATIC_STREAM_SERIALIZATION = 6
 _WITHOUT_EFFECT = (0, 3, 5, 7, 8)
-"""Of cudaLaunchAttributeID: what says how blocks are spread, and when others may begin, changes no result."""
+"""Numbers of cudaLaunchAttributeID. Those without effect control placement and synchronization, but not results."""
 _ENTRY = re.compile(r"\.entry\s+(\w+)(.*?)(?=\.entry|\Z)", re.DOTALL)
 
 
@@ -54,26 +56,34 @@ class LaunchConfig(ctypes.Structure):
         ("attribute_count", ctypes.c_uint32),
     )
 
-    def asked(self) -> dict[int, ctypes.Array[ctypes.c_uint32]]:
-        """Its attributes by their numbers. Raises ValueError for anything else."""
-        given = {one.id: one.value for one in self.attributes[: self.attribute_count]}
-        if unknown := given.keys() - {_COOPERATIVE, _CLUSTER, _EARLY, *_WITHOUT_EFFECT}:
+    def parse_attributes(self) -> dict[int, ctypes.Array[ctypes.c_uint32]]:
+        """Return the values of the attributes by their numbers. Raises ValueError for an unknown attribute."""
+        attributes = {attribute.id: attribute.value for attribute in self.attributes[: self.attribute_count]}
+        if unknown := attributes.keys() - {
+            _COOPERATIVE,
+            _CLUSTER,
+            _PROGRAMMATIC_STREAM_SERIALIZATION,
+            *_WITHOUT_EFFECT,
+        }:
             raise ValueError(f"invalid argument: launch attribute {min(unknown)}")
-        return given
+        return attributes
 
 
 GetKernel = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p, ctypes.c_char_p)
 LaunchKernel = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.POINTER(LaunchConfig), ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
 )
-Anything = ctypes.CFUNCTYPE(ctypes.c_int)
-_Counts, _Lengths = ctypes.POINTER(ctypes.c_uint32), ctypes.POINTER(ctypes.c_uint64)
-_Kind, _Rank, _Mode = ctypes.c_uint32, ctypes.c_uint32, ctypes.c_uint32
+NoOp = ctypes.CFUNCTYPE(ctypes.c_int)
+"""A runtime function whose arguments are ignored, which C's calling conventions allow."""
+
+_U32 = ctypes.c_uint32
+_U32s = ctypes.POINTER(ctypes.c_uint32)
+_U64s = ctypes.POINTER(ctypes.c_uint64)
 EncodeTiled = ctypes.CFUNCTYPE(
     ctypes.c_int,
-    *(ctypes.c_void_p, _Kind, _Rank, ctypes.c_void_p),
-    *(_Lengths, _Lengths, _Counts, _Counts),
-    *(_Mode, _Mode, _Mode, _Mode),
+    *(ctypes.c_void_p, _U32, _U32, ctypes.c_void_p),  # the map, element type, rank, address
+    *(_U64s, _U64s, _U32s, _U32s),  # extents, strides, box, element strides
+    *(_U32, _U32, _U32, _U32),  # interleave, swizzle, L2 promotion, fill
 )
 """cuTensorMapEncodeTiled."""
 
@@ -81,13 +91,15 @@ _UNAWAITED = (
     "may begin while the kernel before it still runs, as use_pdl says, and never waits for what that one writes: "
     "call cute.arch.griddepcontrol_wait() before it is read"
 )
-NOT_COUNTED = Ran(0)
+NOT_COUNTED = LaunchResult(0)
 
-SUCCESS, UNKNOWN_ERROR = 0, 999  # of cudaError_t
+# Values of cudaError_t.
+SUCCESS = 0
+UNKNOWN_ERROR = 999
 
 
 class Packed:
-    """A tensor in memory, as host code takes it; the DSL asks an argument for `__c_pointers__`."""
+    """A tensor in the memory layout that host code reads; the DSL calls `__c_pointers__` of each argument."""
 
     def __init__(self, content: bytes) -> None:
         self.memory = (ctypes.c_char * len(content)).from_buffer_copy(content)
@@ -97,26 +109,32 @@ class Packed:
 
 
 class Host(ABC):
-    """Compiled host code. It calls `get_kernel` for each kernel once, and `launch` for each launch."""
+    """Compiled host code, which calls `get_kernel` once for each kernel and `launch` for each launch."""
 
     def __init__(self, compiled: Any, functions: Iterable[str]) -> None:
-        """functions: names among which those of its kernels are."""
+        """Load the code and redirect its calls. functions: names that include those of its kernel functions."""
         self._compiled = compiled
         self._names = _plain_names(hooks.KERNELS.of(compiled), functions)
         self._kernels: dict[int, str] = {}  # the name behind each handle
         self._arguments: Mapping[str, Argument] = {}  # of the call in progress
         self._error: BaseException | None = None
         self._callbacks = self._redirected()  # kept, because the engine holds only their addresses
-        module, function = hooks.MODULE.of(compiled), hooks.FUNCTION.of(compiled)
+        module = hooks.MODULE.of(compiled)
+        function = hooks.FUNCTION.of(compiled)
         self._engine = hooks.ENGINE.get()(module, opt_level=0, shared_libs=[_runtime_library()])
         for name, callback in self._callbacks.items():
             hooks.REDIRECT.get()(self._engine, name, ctypes.cast(callback, ctypes.c_void_p))
         self._code = hooks.LOOKUP.get()(self._engine, function)
         self._packed = hooks.PASSED.of(compiled)
 
-    def __call__(self, given: Sequence[Any], arguments: Mapping[str, Argument]) -> None:
-        """Run. given: what is not compiled in, tensors packed; arguments: all of them by parameter name."""
-        pointers, adapted = self._packed(*given)
+    def __call__(self, values: Sequence[Any], arguments: Mapping[str, Argument]) -> None:
+        """Run the host code.
+
+        Args:
+            values: The arguments that are not compiled in, with tensors packed.
+            arguments: All arguments by parameter name.
+        """
+        pointers, adapted = self._packed(*values)
         status = ctypes.c_int32()
         self._arguments = arguments
         self._code((ctypes.c_void_p * (len(pointers) + 1))(*pointers, ctypes.addressof(status)))
@@ -125,7 +143,8 @@ class Host(ABC):
         self._check(status.value)
 
     def _check(self, status: int) -> None:
-        error, self._error = self._error, None
+        error = self._error
+        self._error = None
         if error is not None:
             raise error
         if status != SUCCESS:
@@ -138,7 +157,7 @@ class Host(ABC):
         }
 
     def _guarded(self, function: Callable[..., int]) -> Callable[..., int]:
-        """What `function` raises waits in `_error`: no exception passes through compiled code."""
+        """Store an exception of `function` in `_error`, because exceptions cannot propagate through compiled code."""
 
         def call(*args: Any) -> int:
             try:
@@ -151,37 +170,47 @@ class Host(ABC):
 
     @abstractmethod
     def get_kernel(self, handle: Any, library: int | None, name: bytes) -> int:
-        """Set `handle[0]` to something that stands for the kernel, and remember its name; a status is returned."""
+        """Set `handle[0]` to a handle of the kernel, remember the kernel's name, and return a status."""
 
     @abstractmethod
     def launch(self, config: Any, handle: int, parameters: Any) -> int:
-        """Launch a kernel. config: pointer to a LaunchConfig; parameters: an array of pointers to their values."""
+        """Launch a kernel and return a status.
 
-    def _record(self, handle: int, device: str, ran: Ran = NOT_COUNTED) -> None:
+        Args:
+            config: A pointer to a LaunchConfig.
+            handle: The kernel, as returned by `get_kernel`.
+            parameters: An array of pointers to the values of the kernel's parameters.
+        """
+
+    def _record(self, handle: int, device: str, result: LaunchResult = NOT_COUNTED) -> None:
         arguments = tuple(self._arguments.values())
-        frontends.record(frontends.Launched("cute", self._kernels[handle], device, arguments, ran.cost, ran.launch))
+        frontends.record(
+            frontends.Launched("cute", self._kernels[handle], device, arguments, result.cost, result.launch)
+        )
 
 
 class CpuHost(Host):
-    """Launches go to the PTX machine; every other call to the runtime succeeds and does nothing."""
+    """Host code whose launches run on the PTX machine; every other runtime call succeeds without doing anything."""
 
     def __init__(self, compiled: Any, functions: Iterable[str]) -> None:
         super().__init__(compiled, functions)
         if self._names:  # a host function may do without kernels
             ptx = _renamed(hooks.PTX.of(compiled), self._names)
-            self._waiting = {name for name, body in _ENTRY.findall(ptx) if "griddepcontrol.wait" in body}
+            self._waiting_kernels = {name for name, body in _ENTRY.findall(ptx) if "griddepcontrol.wait" in body}
             self._module = backend.device().load(ptx)
             self._load_kernels()
 
     def _load_kernels(self) -> None:
-        """Let host code ask for its kernels. The DSL's own loader would ask the driver first."""
-        library, device, status = ctypes.pointer(ctypes.c_void_p()), ctypes.c_int32(), ctypes.c_int32()
+        """Run the part of the host code that gets its kernels. The DSL's own loader would call the driver first."""
+        library = ctypes.pointer(ctypes.c_void_p())
+        device = ctypes.c_int32()
+        status = ctypes.c_int32()
         packed = (ctypes.c_void_p * 3)(*map(ctypes.addressof, (library, device, status)))
         ctypes.CFUNCTYPE(None, ctypes.c_void_p)(hooks.RAW_LOOKUP.get()(self._engine, "cuda_load_to_device"))(packed)
         self._check(status.value)
 
     def _redirected(self) -> dict[str, Any]:
-        others = (
+        ignored = (
             "_cudaGetDevice",
             "_cudaDeviceGetAttribute",
             "_cuKernelGetAttribute",
@@ -189,7 +218,7 @@ class CpuHost(Host):
             "_cudaKernelSetAttributeForDevice",
         )
         encode = {"_cuTensorMapEncodeTiled": EncodeTiled(self._guarded(_encode_tiled))}
-        return dict.fromkeys(others, Anything(lambda: SUCCESS)) | encode | super()._redirected()
+        return dict.fromkeys(ignored, NoOp(lambda: SUCCESS)) | encode | super()._redirected()
 
     def get_kernel(self, handle: Any, library: int | None, name: bytes) -> int:
         handle[0] = len(self._kernels) + 1
@@ -199,28 +228,30 @@ class CpuHost(Host):
         return SUCCESS
 
     def launch(self, config: Any, handle: int, parameters: Any) -> int:
-        name, wanted = self._kernels[handle], config[0]
+        name = self._kernels[handle]
+        launch_config = config[0]
         sizes = [parameter.size for parameter in self._module.kernels[name].params]
         tensors = ((key, value) for key, value in self._arguments.items() if isinstance(value, torch.Tensor))
-        attributes = wanted.asked()
-        if _EARLY in attributes and attributes[_EARLY][0] and name not in self._waiting:
+        attributes = launch_config.parse_attributes()
+        serialization = attributes.get(_PROGRAMMATIC_STREAM_SERIALIZATION)
+        if serialization and serialization[0] and name not in self._waiting_kernels:
             raise Fault(FaultKind.RACE, f"{name} {_UNAWAITED}", name, "", 0, (0, 0, 0), (0, 0, 0))
-        ran = self._module.launch(
+        result = self._module.launch(
             name,
-            grid=tuple(wanted.grid),
-            block=tuple(wanted.block),
-            shared=wanted.shared,
+            grid=tuple(launch_config.grid),
+            block=tuple(launch_config.block),
+            shared=launch_config.shared,
             arguments=[ctypes.string_at(parameters[i], size) for i, size in enumerate(sizes)],
             tensors=list(tensors),
             cooperative=_COOPERATIVE in attributes and bool(attributes[_COOPERATIVE][0]),
             cluster=tuple(attributes[_CLUSTER][:3]) if _CLUSTER in attributes else None,
         )
-        self._record(handle, "cpu", ran)
+        self._record(handle, "cpu", result)
         return SUCCESS
 
 
 class GpuHost(Host):
-    """Launches go to the GPU, on PyTorch's current stream where the source names none."""
+    """Host code whose launches run on the GPU, on PyTorch's current stream if the source names none."""
 
     def __init__(self, compiled: Any, functions: Iterable[str]) -> None:
         library = ctypes.CDLL(_runtime_library())
@@ -232,12 +263,12 @@ class GpuHost(Host):
         compiled.engine = self._engine
         self._libraries = hooks.LOADED.of(compiled)()
 
-    def __call__(self, given: Sequence[Any], arguments: Mapping[str, Argument]) -> None:
+    def __call__(self, values: Sequence[Any], arguments: Mapping[str, Argument]) -> None:
         device = next(value.device for value in arguments.values() if isinstance(value, torch.Tensor))
-        if device.index == torch.cuda.current_device():  # the usual case; to switch there and back takes its time
-            return super().__call__(given, arguments)
+        if device.index == torch.cuda.current_device():  # the usual case, for which switching twice costs time
+            return super().__call__(values, arguments)
         with torch.cuda.device(device):
-            return super().__call__(given, arguments)
+            return super().__call__(values, arguments)
 
     def get_kernel(self, handle: Any, library: int | None, name: bytes) -> int:
         status: int = self._runtime_get_kernel(handle, library, name)
@@ -255,7 +286,10 @@ class GpuHost(Host):
 def _encode_tiled(
     to: int, kind: int, rank: int, address: int, extents: Any, strides: Any, box: Any, steps: Any, *modes: int
 ) -> int:
-    """Write a tensor map. modes: interleave, swizzle, promotion to L2, and what is outside. Raises ValueError."""
+    """Write a tensor map to the address `to`. Raises ValueError for arguments that the driver rejects.
+
+    modes: Interleave, swizzle, L2 promotion and out-of-bounds fill.
+    """
     lists = extents[:rank], strides[: rank - 1], box[:rank], steps[:rank]
     ctypes.memmove(to, encode_tiled(kind, address or 0, *lists, *modes), BYTES)
     return SUCCESS
@@ -270,22 +304,26 @@ def _error_text(status: int) -> str:
 
 
 def _plain_names(mangled: Iterable[str], functions: Iterable[str]) -> dict[str, str]:
-    """For each kernel's name that of its Python function, numbered where several kernels come from one function.
+    """Return the name of the Python function behind each kernel, numbered if several kernels share a function.
 
-    The DSL writes a prefix, if the kernel has one, then the function's name, then what it thinks of its arguments. A
-    function that is not among those given is named up to the first tensor.
+    A mangled name is the kernel's prefix, if any, the function's name and a description of the arguments. If no name
+    in `functions` fits, the result is the mangled name up to the description of the first tensor.
     """
-    by_length, plain = sorted(functions, key=len, reverse=True), {}
+    by_length = sorted(
+        functions, key=len, reverse=True
+    )  # The longest match is the function: one name may begin another.
+    plain = {}
     for name in mangled:
-        told = name.partition("kernel_cutlass_")[2] or name
-        short = re.sub(r"_(?:tensorptr|tensor\d|Copy_?Atom_|object_at_).*$|_\d+$", "", told)
-        plain[name] = next((one for one in by_length if f"{told}_".startswith(f"{one}_")), short)
+        unprefixed = name.partition("kernel_cutlass_")[2] or name
+        short = re.sub(r"_(?:tensorptr|tensor\d|Copy_?Atom_|object_at_).*$|_\d+$", "", unprefixed)
+        matches = (function for function in by_length if f"{unprefixed}_".startswith(f"{function}_"))
+        plain[name] = next(matches, short)
     uses = Counter(plain.values())
     return {name: short if uses[short] == 1 else short + name[name.rindex("_") :] for name, short in plain.items()}
 
 
 def _renamed(ptx: str, names: Mapping[str, str]) -> str:
-    """The PTX with every kernel under its plain name, which is the one that a fault names."""
+    """Return the PTX with the plain name of every kernel, which faults and reports use."""
     for mangled in sorted(names, key=len, reverse=True):  # one name may begin another
         ptx = ptx.replace(mangled, names[mangled])
     return ptx

@@ -1,7 +1,7 @@
-"""Remembers where operations stand in the source: CuTe DSL works that out for each that it traces, half of its time.
+"""Cache the source locations of operations, whose computation takes half of CuTe DSL's tracing time.
 
-It asks of every frame of the stack whether it is the DSL's own, and reads the positions of a function's code from the
-start up to the one that runs. What it finds is the same whenever that place runs again.
+For each operation the DSL checks every frame of the stack for its own code, and decodes the positions of a function's
+code up to the running instruction. The result depends on the code object and the instruction only.
 """
 
 from __future__ import annotations
@@ -17,18 +17,20 @@ __all__ = ["remember_places"]
 
 
 def remember_places() -> None:
-    """Have the DSL look at a place once, for the life of the process. To be called once."""
+    """Let the DSL compute each source location once per process. Call this function once."""
     try:
-        of_framework, look = hooks.FRAMEWORK.get(), hooks.PLACE.get()
-    except Changed:  # the DSL looks at each place again then
+        is_framework_module = hooks.FRAMEWORK.get()
+        compute_location = hooks.PLACE.get()
+    except Changed:  # Another version of the DSL: trace without the cache.
         return
-    seen: dict[tuple[int, int], tuple[CodeType, Traceback]] = {}
+    tracebacks: dict[tuple[int, int], tuple[CodeType, Traceback]] = {}
 
     def remembered(frame: FrameType) -> Traceback:
         place = id(frame.f_code), frame.f_lasti
-        if place not in seen:
-            seen[place] = frame.f_code, look(frame)  # with the code, so that no other can take its id
-        return seen[place][1]
+        if place not in tracebacks:
+            # The reference keeps the code object alive, so that its id cannot be reused for another one.
+            tracebacks[place] = frame.f_code, compute_location(frame)
+        return tracebacks[place][1]
 
-    hooks.FRAMEWORK.replace(cache(of_framework))
+    hooks.FRAMEWORK.replace(cache(is_framework_module))
     hooks.PLACE.replace(remembered)

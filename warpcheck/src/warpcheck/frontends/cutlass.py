@@ -22,7 +22,7 @@ _DECLARING = (
     "container/type_list",
     "numeric/arithmetic_tuple",
 )
-"""For NVRTC, CUTLASS 4.2 declares templates of libcu++ again, with parameters that they no longer have."""
+"""Headers in which CUTLASS 4.2 redeclares templates of libcu++ for NVRTC, with outdated template parameters."""
 
 _SEQUENCE = "using CUTE_STL_NAMESPACE::integer_sequence;\nusing CUTE_STL_NAMESPACE::make_integer_sequence;\n"
 _OWN_SEQUENCE = """
@@ -39,40 +39,46 @@ struct own_sequence<CUTE_STL_NAMESPACE::integer_sequence<T, Ints...>> { using ty
 template <class T, T N>
 using make_integer_sequence = typename detail::own_sequence<CUTE_STL_NAMESPACE::make_integer_sequence<T, N>>::type;
 """
-"""Since CUDA 13.3 libcu++ has a get<> for its own sequence: a call would be ambiguous between that and CuTe's."""
+"""A replacement of libcu++'s sequence by one of CuTe's own.
+
+Since CUDA 13.3 libcu++ has a get<> for its sequence, so that a call would be ambiguous between it and CuTe's get<>.
+"""
 
 
-def included(source: str) -> bool:
-    """Whether a source includes a header of CUTLASS or CuTe."""
+def is_included(source: str) -> bool:
+    """Return whether a source includes a header of CUTLASS or CuTe."""
     return _INCLUDED.search(source) is not None
 
 
 @cache
 def folder() -> Path:
-    """The folder that holds cute/ and cutlass/. Raises frontends.Unavailable."""
+    """Return the folder that contains cute/ and cutlass/. Raises frontends.Unavailable without the package."""
     with suppress(ModuleNotFoundError):
         spec = importlib.util.find_spec("cutlass_library")
-        for found in (spec.submodule_search_locations or ()) if spec else ():
-            include = Path(found, "source", "include")
+        for package_folder in (spec.submodule_search_locations or ()) if spec else ():
+            include = Path(package_folder, "source", "include")
             if (include / "cute" / "tensor.hpp").is_file():
                 return include
     raise frontends.Unavailable(packages.missing("cutlass_library"))
 
 
 def ready_made() -> list[Path]:
-    """The folders of what multiplies and convolves by itself, down from a warp's tile; none without the package."""
+    """Return the folders of CUTLASS's complete GEMMs and convolutions; none without the package."""
     with suppress(frontends.Unavailable):
         return [folder() / "cutlass" / name for name in ("gemm", "conv")]
     return []
 
 
 @cache
-def adapted() -> dict[str, str]:
-    """The headers that the installed libcu++ needs changed: name -> text. NVRTC takes them before those on disk."""
+def patched_headers() -> dict[str, str]:
+    """Return the text of each header that must change for the installed libcu++, by name.
+
+    NVRTC prefers headers in memory to those on disk.
+    """
     texts = {}
     for name in _DECLARING:
         text = (folder() / f"cute/{name}.hpp").read_text(encoding="utf-8")
-        texts[f"cute/{name}.hpp"] = _DECLARED_AGAIN.sub("", text, count=1)  # that for std stays
+        texts[f"cute/{name}.hpp"] = _DECLARED_AGAIN.sub("", text, count=1)  # The redeclaration in namespace std stays.
     name = "cute/numeric/integer_sequence.hpp"
     texts[name] = (folder() / name).read_text(encoding="utf-8").replace(_SEQUENCE, _OWN_SEQUENCE)
     return texts

@@ -1,4 +1,4 @@
-"""What a CUDA C++ source and its PTX say about kernels: their names, and their parameters' names and types."""
+"""Read the names of kernels, and the names and types of their parameters, from a CUDA C++ source and its PTX."""
 
 from __future__ import annotations
 
@@ -11,17 +11,20 @@ _WORDS = """
     auto bool char const constexpr double float half int long restrict short signed size_t unsigned void volatile
     __half __nv_bfloat16 __restrict __restrict__
 """
-"""What may end a declaration without being the parameter's name."""
+"""Words that may end a declaration without being the parameter's name."""
 
 _BUILT_IN = {"bool", "char", "const", "double", "float", "int", "long", "short", "signed", "unsigned", "void"}
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """A kernel's parameter: its name in the source, its type in the PTX, and its declaration as written.
+    """A kernel's parameter.
 
-    type: "ptr" for what is spelled as a pointer, else "u32", "f32" …, or "b8[n]" for a struct of n bytes. "u64" may be
-    a pointer too: behind a typedef, say.
+    Attributes:
+        name: The name in the source.
+        type: "ptr" for a parameter that is declared as a pointer, else the PTX type such as "u32" or "f32", or "b8[n]"
+            for a struct of n bytes. "u64" may be a pointer too, behind a typedef for example.
+        declared: The declaration as written in the source.
     """
 
     name: str
@@ -30,44 +33,45 @@ class Parameter:
 
 
 def base_name(name: str) -> str:
-    """A kernel's own name: "softmax" of "ours::softmax<float, 4>"."""
+    """Return a kernel's unqualified name, such as "softmax" of "ours::softmax<float, 4>"."""
     return name.partition("<")[0].rpartition("::")[2].strip()
 
 
 def source_kernels(source: str) -> dict[str, list[str]]:
-    """The kernels that a CUDA C++ source defines: name -> declarations of its parameters, as written."""
+    """Return the declarations of the parameters of each kernel that a CUDA C++ source defines, by kernel name."""
     heads = re.findall(r"__global__[^{;]*?(\w+)\s*\(([^(){};]*)\)\s*\{", blank_comments(source))
     return {name: _separated(parameters) for name, parameters in heads}
 
 
 def kernel_line(source: str, kernel: str) -> int:
-    """The line with the name of a kernel in its head; 0 if no line has it."""
+    """Return the line of a kernel's head that contains its name; 0 if there is none."""
     head = re.search(rf"__global__[^{{;]*?\b{kernel}\s*\(", source)
     return source.count("\n", 0, head.end()) + 1 if head else 0
 
 
 def template_parameters(source: str, kernel: str) -> list[str]:
-    """The parameters of a kernel's template as written; none if it is not one."""
-    found = re.search(rf"template\s*<([^<>]*)>[^;{{}}]*?__global__[^;{{}}]*?\b{kernel}\s*\(", blank_comments(source))
-    return [parameter.strip() for parameter in found[1].split(",")] if found else []
+    """Return the parameters of a kernel's template as written; none for a kernel that is no template."""
+    head = re.search(rf"template\s*<([^<>]*)>[^;{{}}]*?__global__[^;{{}}]*?\b{kernel}\s*\(", blank_comments(source))
+    return [parameter.strip() for parameter in head[1].split(",")] if head else []
 
 
 def may_be_a_variable(source: str, kernel: str) -> bool:
-    """Whether `template <int N> __global__ void kernel(half* x)` defines a variable, the product of half and x.
+    """Return whether `template <int N> __global__ void kernel(half* x)` may define a variable.
 
-    It does where half is no type, for lack of an #include, and NVRTC crashes when asked for the name of an instance.
+    If half is no type, because an #include is missing, `half* x` is a product and `kernel` a variable template. NVRTC
+    then crashes when it looks up the name of an instance.
     """
     first = next(iter(source_kernels(source).get(kernel, [])), "")
     kind = re.match(r"(\w+)\s*[*&]", first)
-    known = {parameter.split()[-1] for parameter in template_parameters(source, kernel)} | _BUILT_IN
-    return bool(template_parameters(source, kernel)) and kind is not None and kind[1] not in known
+    type_names = {parameter.split()[-1] for parameter in template_parameters(source, kernel)} | _BUILT_IN
+    return bool(template_parameters(source, kernel)) and kind is not None and kind[1] not in type_names
 
 
 def declared_parameters(source: str, name: str, types: list[str]) -> tuple[Parameter, ...]:
-    """A kernel's parameters: names and pointers from its source, the other types from its PTX.
+    """Return a kernel's parameters, with names and pointers from its source and other types from its PTX.
 
-    NVRTC writes a pointer as .u64, as it does a 64-bit integer. Where the source's declaration cannot be read (it
-    comes from a macro, say), the parameters are numbered and every .u64 stays one.
+    NVRTC declares both pointers and 64-bit integers as .u64. If the declaration in the source cannot be read, because
+    a macro generates it for example, parameters are numbered and .u64 keeps its type.
     """
     declarations = source_kernels(source).get(name, [])
     if len(declarations) != len(types):
@@ -79,34 +83,37 @@ def declared_parameters(source: str, name: str, types: list[str]) -> tuple[Param
 
 
 def ptx_types(ptx: str, mangled: str) -> list[str]:
-    """The types of an entry's parameters in order: "u64", "f32" …, or "b8[n]" for a struct of n bytes.
+    """Return the types of an entry's parameters in order: "u64", "f32" …, or "b8[n]" for a struct of n bytes.
 
-    Source: PTX ISA, "Kernel Function Parameters".
+    Reference: PTX ISA, "Kernel Function Parameters".
     """
-    _, _, rest = ptx.partition(f".entry {mangled}(")
-    found = re.findall(r"\.param (?:\.align \d+ )?\.(\w+) (?:\.ptr .*? )?\w+(\[\d+\])?", rest.partition(")")[0])
-    return [kind + count for kind, count in found]
+    _, _, after_entry = ptx.partition(f".entry {mangled}(")
+    parameter_list = after_entry.partition(")")[0]
+    parameters = re.findall(r"\.param (?:\.align \d+ )?\.(\w+) (?:\.ptr .*? )?\w+(\[\d+\])?", parameter_list)
+    return [kind + count for kind, count in parameters]
 
 
 def _separated(parameters: str) -> list[str]:
-    """Declarations between commas, but not those of template arguments. They are put on one line each."""
-    found, depth = [""], 0
+    """Split declarations at the commas outside of template arguments, and join the lines of each."""
+    declarations = [""]
+    depth = 0
     for character in " ".join(parameters.split()):
         depth += {"<": 1, ">": -1}.get(character, 0)
         if character == "," and depth == 0:
-            found.append("")
+            declarations.append("")
         else:
-            found[-1] += character
-    return [declared.strip() for declared in found if declared.strip() not in ("", "void")]
+            declarations[-1] += character
+    return [declared.strip() for declared in declarations if declared.strip() not in ("", "void")]
 
 
 def _name(declared: str) -> str:
-    """The parameter's name; empty where it has none."""
-    found = re.match(r"(.*\W)(\w+)\s*(?:\[[^\]]*\]\s*)*$", declared.partition("=")[0])
-    if found is None or found[2] in _WORDS.split() or found[1].endswith(":"):
+    """Return the parameter's name; empty for an unnamed parameter."""
+    match = re.match(r"(.*\W)(\w+)\s*(?:\[[^\]]*\]\s*)*$", declared.partition("=")[0])
+    if match is None or match[2] in _WORDS.split() or match[1].endswith(":"):
         return ""
-    has_type = re.search(r"[>\w]", re.sub(r"\b(const|volatile)\b", "", found[1]))
-    return found[2] if has_type else ""
+    # In `const int` the last word is the type of an unnamed parameter, not a name: only qualifiers precede it.
+    has_type = re.search(r"[>\w]", re.sub(r"\b(const|volatile)\b", "", match[1]))
+    return match[2] if has_type else ""
 
 
 def _type(declared: str, kind: str) -> str:

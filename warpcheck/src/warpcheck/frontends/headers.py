@@ -1,7 +1,7 @@
 """The headers that a kernel may include without a CUDA toolkit.
 
-NVIDIA's own come with pip packages. NVRTC has none of C's and C++'s libraries: those that kernels use are given to it
-by name, mostly from libcu++, whose namespace cuda::std then stands for std as well.
+NVIDIA's own headers are in pip packages. NVRTC has no C or C++ standard library, so it gets the standard headers that
+kernels use in memory. Most of them include a header of libcu++ and import its namespace cuda::std into std.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _PACKAGES = {
     "crt/mma.h": "nvidia-cuda-crt",
     "cuda/std/cstdint": "nvidia-cuda-cccl",
 }
-"""What has to be found, and the package that has it."""
+"""A header of each required package, and the package's name."""
 
-BEFORE = "warpcheck/nvcc.h"
-"""What every source begins with: names that nvcc declares without an #include.
+PRELUDE = "warpcheck/nvcc.h"
+"""The header that every source includes first. It declares the names that nvcc declares without an #include.
 
 The first two lines are for CCCL. Every header of libcu++ includes a list of types whose operations are unrolled 10
-times for nvcc and 16 times for other compilers. NVRTC counts as another: it parses that in 1 s, and nvcc's in 0.05 s.
+times for nvcc and 16 times for other compilers, such as NVRTC. NVRTC parses 16 times in 1 s and 10 times in 0.05 s.
 """
 
 _NVCC = """
@@ -64,7 +64,7 @@ _DRIVER = """
 typedef unsigned long long CUdeviceptr;
 typedef struct alignas(64) CUtensorMap_st { unsigned long long opaque[16]; } CUtensorMap;
 """
-"""What kernels use of the driver's header."""
+"""The declarations of the driver's header that kernels use."""
 
 _BUILT_IN = """
     assert.h inttypes.h limits.h math.h memory.h stdbool.h stdint.h stdio.h stdlib.h string.h sys/types.h time.h
@@ -72,7 +72,10 @@ _BUILT_IN = """
     chrono exception fstream iomanip ios iostream map memory mutex numbers ostream random set sstream stdexcept string
     thread typeinfo unordered_map unordered_set vector
 """
-"""Headers that add nothing: what kernels use of them is built in or in BEFORE. The last two lines are the host's."""
+"""Headers that are empty here, because their device functions are built in or in PRELUDE.
+
+The last two lines are headers for host code.
+"""
 
 _FLOAT = "#include <cuda/std/cfloat>\n" + "".join(
     f"#ifndef {name}\n#define {name} {value}\n#endif\n"
@@ -89,7 +92,7 @@ _FLOAT = "#include <cuda/std/cfloat>\n" + "".join(
         "DBL_MIN": "2.2250738585072014e-308",
     }.items()
 )
-"""The libcu++ of CUDA 13.0 leaves these out; later ones have them, and must come first."""
+"""<cfloat> with the macros that libcu++ of CUDA 13.0 lacks. Later versions define them, and must come first."""
 
 _ALGORITHM = """
 #if __has_include(<cuda/std/algorithm>)
@@ -112,7 +115,7 @@ _MATH = """
     fmax fmin fmod frexp hypot ilogb isfinite isinf isnan ldexp lgamma log log10 log1p log2 logb lrint lround modf
     nearbyint pow remainder rint round signbit sin sinh sqrt tan tanh tgamma trunc
 """
-"""Functions of <cmath>, which nvcc includes by itself too."""
+"""Functions of <cmath>, which nvcc includes implicitly."""
 
 _CUB = """
     block/block_adjacent_difference block/block_discontinuity block/block_exchange block/block_histogram
@@ -120,11 +123,11 @@ _CUB = """
     block/block_store thread/thread_load thread/thread_operators thread/thread_reduce thread/thread_store
     warp/warp_exchange warp/warp_load warp/warp_merge_sort warp/warp_reduce warp/warp_scan warp/warp_store
 """
-"""What of <cub/cub.cuh> runs in a kernel; NVRTC refuses the whole, which holds host code."""
+"""The headers of <cub/cub.cuh> for device code. NVRTC rejects the complete header, because it contains host code."""
 
 
-def _given() -> Iterator[tuple[str, str]]:
-    yield BEFORE, _NVCC + "namespace std {\n" + "".join(f"using ::{name};\n" for name in _MATH.split()) + "}\n"
+def _bundled_headers() -> Iterator[tuple[str, str]]:
+    yield PRELUDE, _NVCC + "namespace std {\n" + "".join(f"using ::{name};\n" for name in _MATH.split()) + "}\n"
     for name in _BUILT_IN.split():
         yield name, ""
     for name in _STANDARD.split():
@@ -137,15 +140,15 @@ def _given() -> Iterator[tuple[str, str]]:
     yield "cub/cub.cuh", "".join(f"#include <cub/{name}.cuh>\n" for name in _CUB.split())
 
 
-GIVEN = dict(_given())
-"""Headers that NVRTC gets from here: name -> text."""
+BUNDLED = dict(_bundled_headers())
+"""The text of each header that NVRTC gets in memory, by name."""
 
 
 @cache
 def folders() -> tuple[str, ...]:
-    """Where NVIDIA's headers are: in pip packages, else in an installed toolkit. Raises frontends.Unavailable."""
-    found = dict.fromkeys(_holding(header, package) for header, package in _PACKAGES.items())
-    return tuple(map(str, found))
+    """Return the folders of NVIDIA's headers, in pip packages or in a toolkit. Raises frontends.Unavailable."""
+    header_folders = dict.fromkeys(_holding(header, package) for header, package in _PACKAGES.items())
+    return tuple(map(str, header_folders))
 
 
 def _holding(header: str, package: str) -> Path:
@@ -173,32 +176,32 @@ _SENTENCES = {
 }
 
 
-def explained(log: str, file: str) -> str:
-    """A compiler's log, in our words where it says no more than that a .cu of the course holds kernels alone.
+def explain_log(log: str, file: str) -> str:
+    """Return a compiler's log with explanations of the errors that NVRTC reports about host code.
 
-    Where the first error is in a header, the line of `file` that made it be compiled is told before.
+    If the first error is in a header, an error at the line of `file` that caused it precedes the log.
     """
-    for said, sentence in _SENTENCES.items():
-        log = re.sub(rf"(?<=error: ){said}", sentence, log)
+    for pattern, sentence in _SENTENCES.items():
+        log = re.sub(rf"(?<=error: ){pattern}", sentence, log)
     first = re.search(r"^(\S.*?)\(\d+\): (?:catastrophic )?error: (.*)", log, flags=re.MULTILINE)
-    made = re.search(rf" at line (\d+) of {re.escape(file)}$", log, flags=re.MULTILINE)
-    if first is None or made is None or first[1] == file:
+    include_site = re.search(rf" at line (\d+) of {re.escape(file)}$", log, flags=re.MULTILINE)
+    if first is None or include_site is None or first[1] == file:
         return log
-    return f"{file}({made[1]}): error: {first[2]} (in {Path(first[1]).name})\n{log}"
+    return f"{file}({include_site[1]}): error: {first[2]} (in {Path(first[1]).name})\n{log}"
 
 
-_TAKEN_FOR_HOST_CODE = r"\bconstexpr\b|\[[^\]]*\]\s*\([^)]*\bauto\b"
-"""Functions that nvcc lets a kernel call without __device__: constexpr functions and generic lambdas.
+_IMPLICIT_DEVICE_CODE = r"\bconstexpr\b|\[[^\]]*\]\s*\([^)]*\bauto\b"
+"""A pattern of the functions that nvcc lets a kernel call without __device__: constexpr functions and generic lambdas.
 
-NVRTC refuses constexpr functions; NVRTC 13.0 refuses generic lambdas too, 13.5 does not.
+NVRTC rejects constexpr functions. NVRTC 13.0 rejects generic lambdas too, and NVRTC 13.5 accepts them.
 """
 
 
-def only_taken_for_host_code(source: str, log: str) -> bool:
-    """Whether all that NVRTC refuses is constexpr functions and generic lambdas, which nvcc lets kernels call."""
+def rejects_only_implicit_device_code(source: str, log: str) -> bool:
+    """Return whether all errors are about constexpr functions and generic lambdas, which nvcc lets kernels call."""
     lines = [int(line) for line in re.findall(r"^\S.*?\((\d+)\): (?:catastrophic )?error", log, flags=re.MULTILINE)]
     refused = log.count("error: A function without execution space")
     text = source.splitlines()
     return 0 < len(lines) == refused and all(
-        re.search(_TAKEN_FOR_HOST_CODE, " ".join(text[max(0, n - 3) : n])) for n in lines
+        re.search(_IMPLICIT_DEVICE_CODE, " ".join(text[max(0, n - 3) : n])) for n in lines
     )

@@ -1,8 +1,8 @@
-"""What torch.compile makes of a function for a GPU, without one: graphs by Dynamo, Triton code by Inductor.
+"""Generate torch.compile's Triton code for a function without a GPU: graphs by Dynamo, code by Inductor.
 
-The code is written and not compiled, so it takes a second and no C++ compiler. Inductor asks its device for nothing but
-numbers, which are those of an H200 here. The graphs themselves run on the CPU, operator by operator. The passes of
-torch.compile that look for known patterns, such as attention, are left out.
+The code is generated and not compiled, which takes a second and needs no C++ compiler. Inductor reads only numeric
+properties of its device; here they are those of an H200. The graphs run on the CPU, operator by operator. The passes of
+torch.compile that match known patterns, such as attention, are omitted.
 """
 
 from __future__ import annotations
@@ -42,20 +42,32 @@ _LINE = re.compile(r'File ".*", line (\d+), in ')
 
 @dataclass(frozen=True)
 class Written:
-    """codes: a module for each graph, in the order in which they ran. result: what the graphs computed."""
+    """The generated code of a function.
+
+    Attributes:
+        codes: A module for each graph, in the order in which the graphs ran.
+        result: The function's result, which the graphs computed on the CPU.
+    """
 
     codes: Sequence[str]
     result: Any
 
 
 class GraphBreak(Exception):
-    """A function is more than one graph. The message says why, and where."""
+    """A function does not compile to a single graph; the message gives the reason and the line."""
 
 
 def written(function: Callable[..., Any], *inputs: torch.Tensor, whole: bool = False) -> Written:
-    """The code for a function of tensors on the CPU. Raises what the function or the compiler raises, hooks.Changed.
+    """Return the code that Inductor generates for a function of tensors on the CPU.
 
-    whole: it has to be one graph; raises GraphBreak.
+    Args:
+        function: A function that torch.compile accepts.
+        *inputs: Its arguments.
+        whole: Require a single graph.
+
+    Raises:
+        GraphBreak: `whole` is set, and the function compiles to several graphs.
+        hooks.Changed: This version of PyTorch lacks an internal function that code generation needs.
     """
     graphs: list[tuple[torch.fx.GraphModule, list[torch.Tensor]]] = []
 
@@ -71,16 +83,16 @@ def written(function: Callable[..., Any], *inputs: torch.Tensor, whole: bool = F
         lines = _LINE.findall(str(error))
         raise GraphBreak(f"{'line ' + lines[-1] + ': ' if lines else ''}{str(error).partition(chr(10))[0]}") from error
     with torch.no_grad(), _gpu():
-        return Written([code for graph, given in graphs for code in _lowered(graph, given)], result)
+        return Written([code for graph, graph_inputs in graphs for code in _lowered(graph, graph_inputs)], result)
 
 
 def _lowered(graph: torch.fx.GraphModule, inputs: Sequence[torch.Tensor]) -> list[str]:
-    """The modules that Inductor writes for a graph of Dynamo's: one, and none where nothing is computed."""
+    """Return the modules that Inductor generates for a graph of Dynamo: one, or none if nothing is computed."""
     codes: list[str] = []
 
     def compiler(module: torch.fx.GraphModule, fakes: Sequence[Any]) -> Any:
         fake_mode = hooks.DETECTED.get()(fakes)
-        on_gpu = [_on_gpu(one) for one in fakes]
+        on_gpu = [_on_gpu(fake) for fake in fakes]
         for node in module.graph.nodes:
             node.meta = {key: torch.utils._pytree.tree_map(_on_gpu, value) for key, value in node.meta.items()}
             if "device" in node.kwargs:
@@ -104,7 +116,7 @@ def _lowered(graph: torch.fx.GraphModule, inputs: Sequence[torch.Tensor]) -> lis
 
 
 def _on_gpu(value: Any) -> Any:
-    """A fake tensor with the same layout on a GPU; anything else as it is."""
+    """Return a fake tensor with the same layout on a GPU, and any other value unchanged."""
     if not isinstance(value, hooks.FAKE.get()) or value.device.type != "cpu":
         return value
     with value.fake_mode:
@@ -132,9 +144,10 @@ def _gpu() -> Iterator[None]:
         stack.enter_context(mock.patch.object(torch.cuda, "current_device", _gives(0)))
         hooks.HASH.get()
         stack.enter_context(mock.patch.object(hooks.HASH.owner(), "triton_hash_with_backend", _gives("none")))
-        forget = hooks.ASKED.get()  # for good, once asked
-        forget()
-        stack.callback(forget)
+        # PyTorch caches whether Triton is available; the answer changes at the start and at the end of the body.
+        clear_cache = hooks.CLEAR_HAS_TRITON.get()
+        clear_cache()
+        stack.callback(clear_cache)
         yield
 
 

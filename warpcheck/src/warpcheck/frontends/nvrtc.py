@@ -1,4 +1,4 @@
-"""NVRTC: CUDA C++ source to PTX and cubin, with a cache on disk. Needs neither a GPU, nor a driver, nor a toolkit."""
+"""Compile CUDA C++ to PTX and cubin by NVRTC, with a cache on disk. Needs no GPU, no driver and no toolkit."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from warpcheck.frontends.declarations import base_name, may_be_a_variable, sourc
 COMMON_OPTIONS = (
     "-lineinfo",  # counters and faults name the learner's line
     "--std=c++17",
-    f"--pre-include={headers.BEFORE}",
+    f"--pre-include={headers.PRELUDE}",
 )
 
 _DEFAULT_DEVICE = "--device-as-default-execution-space"
 
 
 class CompileError(Exception):
-    """The source does not compile; the message is the compiler's log, with the learner's file and lines."""
+    """The source does not compile; the message is the compiler's log, with file and lines of the source."""
 
 
 class KernelNotFound(LookupError):
-    """The source has no kernel of that name; the message lists those it has."""
+    """The source has no kernel of this name; the message lists its kernels."""
 
 
 @dataclass(frozen=True)
 class Binary:
-    """One kernel, compiled. `cubin` is empty when the architecture is a virtual one (compute_80)."""
+    """A compiled kernel. `cubin` is empty for a virtual architecture such as compute_80."""
 
     mangled: str
     ptx: str
@@ -44,19 +44,27 @@ class Binary:
 
 
 def compile_kernel(source: str, file: str, name: str, architecture: str, options: tuple[str, ...] = ()) -> Binary:
-    """One kernel of a source, compiled by NVRTC or taken from the cache.
+    """Compile a kernel by NVRTC, or return the result of an earlier compilation from the cache.
 
-    file: what the compiler's messages and the line table call the source. architecture: "sm_90a" gives PTX and a
-    cubin, "compute_80" PTX alone. Needs no GPU and no driver. Raises CompileError or KernelNotFound.
+    Args:
+        source: The text of the source.
+        file: The file name for the compiler's messages and the line table.
+        name: The kernel as a C++ expression, such as "softmax<float, 4>".
+        architecture: "sm_90a" for PTX and a cubin, "compute_80" for PTX only.
+        options: Further NVRTC options.
+
+    Raises:
+        CompileError: The source does not compile.
+        KernelNotFound: The source has no such kernel.
     """
     name = " ".join(name.split())
     folders = (f"-I{folder}" for folder in headers.folders())
     flags = (f"--gpu-architecture={architecture}", *COMMON_OPTIONS, *folders, *options)
-    if cutlass.included(source):  # whose constexpr functions say nowhere that they are for kernels
+    if cutlass.is_included(source):  # CUTLASS calls constexpr functions without __device__ in kernels.
         flags = (*flags, f"-I{cutlass.folder()}", _DEFAULT_DEVICE)
-    if re.search(r'#\s*include\s*"', source):  # the key below would not see that file change
+    if re.search(r'#\s*include\s*"', source):  # The cache key does not cover the content of an included file.
         return _compile(source, file, name, flags)
-    key = hashlib.sha256(repr((source, file, name, flags, _version(), headers.GIVEN)).encode()).hexdigest()
+    key = hashlib.sha256(repr((source, file, name, flags, _version(), headers.BUNDLED)).encode()).hexdigest()
     binary = _decoded(cache_read("cuda", key))
     if binary is None:
         binary = _compile(source, file, name, flags)
@@ -65,7 +73,9 @@ def compile_kernel(source: str, file: str, name: str, architecture: str, options
 
 
 def _compile(source: str, file: str, name: str, flags: tuple[str, ...]) -> Binary:
-    if may_be_a_variable(source, base_name(name)):
+    if may_be_a_variable(
+        source, base_name(name)
+    ):  # Check the syntax first, so that NVRTC reports it and does not crash.
         nvrtc.nvrtcDestroyProgram(_compiled(source, file, "", (*flags, "--fdevice-syntax-only")))
     program = _compiled(source, file, name, flags)
     try:
@@ -79,9 +89,9 @@ def _compile(source: str, file: str, name: str, flags: tuple[str, ...]) -> Binar
 
 
 def _compiled(source: str, file: str, name: str, flags: tuple[str, ...]) -> Any:
-    """NVRTC's program, to be destroyed; its PTX holds the kernel `name`, if one is given."""
-    given = headers.GIVEN | (cutlass.adapted() if cutlass.included(source) else {})
-    names, texts = ([text.encode() for text in texts] for texts in (given, given.values()))
+    """Return NVRTC's program, which the caller destroys. Its PTX contains the kernel `name`, unless that is empty."""
+    bundled = headers.BUNDLED | (cutlass.patched_headers() if cutlass.is_included(source) else {})
+    names, texts = ([text.encode() for text in texts] for texts in (bundled, bundled.values()))
     program = _call(nvrtc.nvrtcCreateProgram, source.encode(), file.encode(), len(names), texts, names)
     if name:
         _call(nvrtc.nvrtcAddNameExpression, program, name.encode())
@@ -91,17 +101,18 @@ def _compiled(source: str, file: str, name: str, flags: tuple[str, ...]) -> Any:
         return program
     log = _text(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog).decode(errors="replace")
     nvrtc.nvrtcDestroyProgram(program)
-    if _DEFAULT_DEVICE not in flags and headers.only_taken_for_host_code(source, log):
+    if _DEFAULT_DEVICE not in flags and headers.rejects_only_implicit_device_code(source, log):
         return _compiled(source, file, name, (*flags, _DEFAULT_DEVICE))
-    raise _failure(source, file, name, headers.explained(log.strip("\0\n "), file))
+    raise _failure(source, file, name, headers.explain_log(log.strip("\0\n "), file))
 
 
 def _failure(source: str, file: str, name: str, log: str) -> Exception:
-    """The name alone is wrong if NVRTC complains about nothing but its list of names (__nv_name_map)."""
+    """Return the error for a log: KernelNotFound if all errors are in NVRTC's list of names, __nv_name_map."""
     elsewhere = re.search(r"^(?!__nv_name_map).*\(\d+\): (?:catastrophic )?error", log, flags=re.MULTILINE)
     if elsewhere or "__nv_name_map" not in log:
         return CompileError(log)
-    base, kernels = base_name(name), source_kernels(source)
+    base = base_name(name)
+    kernels = source_kernels(source)
     if base not in kernels:
         return KernelNotFound(f"no kernel {name} in {file}; kernels there: {', '.join(kernels) or 'none'}")
     parameters = template_parameters(source, base)
@@ -110,15 +121,17 @@ def _failure(source: str, file: str, name: str, log: str) -> Exception:
     example = f'"{base}<{", ".join(map(_example, parameters))}>"'
     if name == base:
         return KernelNotFound(f"{base} is a template: name an instance of it, such as {example}")
-    said = re.findall(r"error: (.*)", log)[0]
+    message = re.findall(r"error: (.*)", log)[0]
     template = f"template <{', '.join(parameters)}> {base}"
-    return KernelNotFound(f'"{name}" is no instance of {template}, such as {example}: {said}')
+    return KernelNotFound(f'"{name}" is no instance of {template}, such as {example}: {message}')
 
 
 def _example(parameter: str) -> str:
-    """An argument that a template's parameter takes."""
+    """Return an example of an argument for a template parameter."""
     kind = parameter.split()[0]
-    return "float" if kind in ("typename", "class") else "true" if kind == "bool" else "32"
+    if kind in ("typename", "class"):
+        return "float"
+    return "true" if kind == "bool" else "32"
 
 
 def _call(function: Any, *arguments: Any) -> Any:
@@ -147,9 +160,9 @@ def _architectures() -> frozenset[int]:
 
 
 def device_architecture(major: int, minor: int) -> str:
-    """NVRTC's name for a compute capability, with the features of that very architecture where it has some.
+    """Return NVRTC's name of a compute capability, with architecture-specific features from sm_90 on.
 
-    Raises frontends.Unavailable where this NVRTC does not compile for it.
+    Raises frontends.Unavailable if this NVRTC does not compile for the capability.
     """
     if 10 * major + minor not in _architectures():
         version = ".".join(map(str, _version()))
@@ -163,7 +176,7 @@ def device_architecture(major: int, minor: int) -> str:
 
 
 def _decoded(content: bytes | None) -> Binary | None:
-    """A binary from the cache; None for anything else."""
+    """Decode a binary from the cache; return None for missing or invalid content."""
     with suppress(msgspec.MsgspecError):
         return msgspec.msgpack.decode(content or b"", type=Binary)
     return None

@@ -1,4 +1,4 @@
-"""Places in shared memory as the source writes them: tile[31][0] for what the machine knows as tile[1023]."""
+"""Name elements of shared memory as the source does: tile[31][0] for the machine's tile[1023]."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ _CONSTANT = re.compile(
 _SHARED = re.compile(r"__shared__\s+(?:(?:alignas|__align__)\([^()]*\)\s*)?([^;(){}]{1,1000});")
 _ARRAY = re.compile(r"(\w+)\s*((?:\[[^\]]+\]\s*)+)")
 _SIZES = (1, 2, 4, 8, 16)
-_MOST = 1 << 64
+_MAX_VALUE = 1 << 64
+"""The limit of a constant expression's values, so that `1 << n` in a source cannot exhaust the memory."""
+
 _OPERATORS = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -24,34 +26,42 @@ _OPERATORS = {
 }
 
 
-def in_the_source(sentence: str, source: str, line: int) -> str:
-    """A sentence about an access in this line of CUDA C++, its place in shared memory by the array's declared shape.
+def name_shared_element(sentence: str, source: str, line: int) -> str:
+    """Rewrite the element in a sentence about a shared memory access with the array's declared subscripts.
 
-    A place stays as it is where the source does not say the shape in numbers. Where the line indexes other arrays only,
-    the sentence says so.
+    The element keeps its flat index if the source does not declare the shape in constants. If the line indexes other
+    arrays only, the sentence says so.
+
+    Args:
+        sentence: The message of the machine, with an element such as "tile[1023] (byte 4092 of 4096)".
+        source: The text of the CUDA C++ source.
+        line: The line of the access.
     """
-    found = _PLACE.search(sentence)
-    if found is None:
+    match = _PLACE.search(sentence)
+    if match is None:
         return sentence
-    name, byte, nbytes = found[1], int(found[2]), int(found[3])
-    place, of = found[0].partition(" ")[0], f"byte {byte} of {nbytes}"
+    name = match[1]
+    byte = int(match[2])
+    nbytes = int(match[3])
+    place = match[0].partition(" ")[0]
+    extent = f"byte {byte} of {nbytes}"
     arrays = _arrays(source)
-    shapes = {shape for one, shape in arrays if one == name and shape and _element(shape, nbytes) in _SIZES}
+    shapes = {shape for array, shape in arrays if array == name and shape and _element(shape, nbytes) in _SIZES}
     if len(shapes) == 1 and len(shape := shapes.pop()) > 1:
-        index, rest = divmod(byte, _element(shape, nbytes))
-        if not rest:
+        index, remainder = divmod(byte, _element(shape, nbytes))
+        if not remainder:
             place = f"{name}{_subscripts(index, shape)}"
     text = source.splitlines()[line - 1] if 0 < line <= len(source.splitlines()) else ""
-    indexed = [one for one in dict.fromkeys(one for one, _ in arrays) if re.search(rf"\b{one}\s*\[", text)]
+    indexed = [array for array in dict.fromkeys(array for array, _ in arrays) if re.search(rf"\b{array}\s*\[", text)]
     if indexed and name not in indexed:
-        of += f", outside of {' and '.join(indexed)}, which this line indexes"
-    return sentence.replace(found[0], f"{place} ({of})")
+        extent += f", outside of {' and '.join(indexed)}, which this line indexes"
+    return sentence.replace(match[0], f"{place} ({extent})")
 
 
 def _element(shape: tuple[int, ...], nbytes: int) -> int:
-    """Bytes of an element; 0 where they do not come out even."""
-    size, rest = divmod(nbytes, math.prod(shape))
-    return 0 if rest else size
+    """Return the bytes of an element; 0 if the array's bytes are no multiple of its number of elements."""
+    size, remainder = divmod(nbytes, math.prod(shape))
+    return 0 if remainder else size
 
 
 def _subscripts(index: int, shape: tuple[int, ...]) -> str:
@@ -63,22 +73,22 @@ def _subscripts(index: int, shape: tuple[int, ...]) -> str:
 
 
 def _arrays(source: str) -> list[tuple[str, tuple[int, ...]]]:
-    """The arrays in shared memory with their shapes, which are empty where they are not known as numbers."""
+    """Return the shared arrays with their shapes; a shape that is not constant is empty."""
     constants: dict[str, int] = {}
     for declared in _CONSTANT.findall(source):
-        for name, _, value in (one.partition("=") for one in declared.split(",")):
+        for name, _, value in (declarator.partition("=") for declarator in declared.split(",")):
             if (number := _number(value, constants)) is not None:
                 constants[name.strip()] = number
-    found = []
+    arrays = []
     for declared in _SHARED.findall(source):
         for name, extents in _ARRAY.findall(declared):
             sizes = [_number(extent, constants) for extent in re.findall(r"\[([^\]]+)\]", extents)]
-            found.append((name, tuple(size for size in sizes if size) if all(sizes) else ()))
-    return found
+            arrays.append((name, tuple(size for size in sizes if size) if all(sizes) else ()))
+    return arrays
 
 
 def _number(text: str, constants: dict[str, int]) -> int | None:
-    """The value of a constant expression of these names; None where it is something else."""
+    """Evaluate a constant expression of integers and these names; return None for any other text."""
     try:
         return _value(ast.parse(text.strip(), mode="eval").body, constants)
     except (SyntaxError, ValueError, LookupError, ArithmeticError, RecursionError, MemoryError):
@@ -86,7 +96,7 @@ def _number(text: str, constants: dict[str, int]) -> int | None:
 
 
 def _value(node: ast.expr, constants: dict[str, int]) -> int:
-    """Raises LookupError and ArithmeticError."""
+    """Evaluate a node of an expression. Raises LookupError or ArithmeticError for an unsupported expression."""
     match node:
         case ast.Constant(value=int(number)):
             return number
@@ -94,7 +104,7 @@ def _value(node: ast.expr, constants: dict[str, int]) -> int:
             return constants[name]
         case ast.BinOp(left=left, op=op, right=right):
             values = _value(left, constants), _value(right, constants)
-            if not all(0 <= value < _MOST for value in values) or (isinstance(op, ast.LShift) and values[1] > 64):
+            if not all(0 <= value < _MAX_VALUE for value in values) or (isinstance(op, ast.LShift) and values[1] > 64):
                 raise ArithmeticError("no extent of an array is as large")
             return int(_OPERATORS[type(op)](*values))
     raise LookupError(ast.dump(node))

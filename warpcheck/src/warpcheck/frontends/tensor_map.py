@@ -21,7 +21,7 @@ _PROMOTION_128B = 2
 
 @dataclass(frozen=True, eq=False)
 class TensorMap:
-    """What tensor copies know of a tensor: the argument for a parameter of type CUtensorMap. It keeps the tensor."""
+    """The argument for a parameter of type CUtensorMap. It keeps its tensor alive."""
 
     tensor: torch.Tensor
     content: bytes = field(repr=False)
@@ -30,13 +30,19 @@ class TensorMap:
 def tensor_map(
     tensor: torch.Tensor, box: Sequence[int], *, swizzle: int = 0, steps: Sequence[int] = (), nan_fill: bool = False
 ) -> TensorMap:
-    """The tensor map of `tensor`, as cuTensorMapEncodeTiled makes it; it needs no GPU.
+    """Encode the tensor map of a tensor, as cuTensorMapEncodeTiled does. Needs no GPU.
 
-    box: the elements that one copy takes along each axis, in the order of the tensor's axes, whose last is contiguous.
-    A kernel names coordinates the other way round, the contiguous axis first. swizzle: 0, 32, 64 or 128 bytes. steps:
-    of a copy along each axis, 1 where none are given. nan_fill: elements outside the tensor are NaN, not 0.
+    Args:
+        tensor: A tensor whose last axis is contiguous.
+        box: The elements that one copy transfers along each axis, in the order of the tensor's axes. Kernels order
+            coordinates the other way, with the contiguous axis first.
+        swizzle: The swizzle of shared memory: 0, 32, 64 or 128 bytes.
+        steps: The element stride of a copy along each axis; 1 by default.
+        nan_fill: Fill elements outside the tensor with NaN instead of 0.
 
-    Raises TypeError for a dtype that no tensor map knows, ValueError for what the driver refuses, with the rule.
+    Raises:
+        TypeError: Tensor maps do not support the dtype.
+        ValueError: The driver would reject the arguments; the message states the rule.
     """
     dtype = str(tensor.dtype).removeprefix("torch.")
     if dtype not in _TYPES:
@@ -47,10 +53,10 @@ def tensor_map(
         raise ValueError(f"box and steps have a number for each of the {tensor.dim()} axes")
     if tensor.dim() and tensor.stride(-1) != 1:
         raise ValueError(f"the last axis has stride {tensor.stride(-1)}: it must be contiguous")
-    kind = next(kind for kind in ELEMENT_TYPES if kind.name == _TYPES[dtype])
+    element_type = next(element_type for element_type in ELEMENT_TYPES if element_type.name == _TYPES[dtype])
     strides = [stride * tensor.element_size() for stride in tensor.stride()]
     content = encode_tiled(
-        kind.host,
+        element_type.host,
         tensor.data_ptr(),
         tuple(tensor.shape)[::-1],
         strides[-2::-1],

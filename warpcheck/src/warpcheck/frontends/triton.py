@@ -1,6 +1,6 @@
-"""The Triton lane: kernels run as usual on a GPU; on the CPU they are compiled for and run on the PTX machine.
+"""The Triton lane: kernels run as usual on a GPU, and on the PTX machine for CPU tensors.
 
-`activate` is called once, before the submission is imported.
+Call `activate` once, before the submission is imported.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ from warpcheck import backend, frontends, patching, simulated_gpu
 from warpcheck.frontends import triton_descriptors as descriptors
 from warpcheck.frontends import tuning
 from warpcheck.frontends.cubin import resources
-from warpcheck.frontends.triton_advice import misread
+from warpcheck.frontends.triton_advice import find_misread_comparisons
 from warpcheck.frontends.triton_arguments import numbers
 from warpcheck.hooks import Changed
 from warpcheck.hooks import triton as hooks
 
 
 class CompileError(Exception):
-    """A kernel that Triton cannot compile; the message has its file and line as NVRTC writes them."""
+    """Triton cannot compile a kernel; the message starts with file and line in NVRTC's format."""
 
 
 def activate(device: str) -> None:
     """Make `kernel[grid](...)` work on tensors of `device` ("cuda" or "cpu") and record its launches.
 
-    On "cpu" the PTX machine runs them, never Triton's interpreter. To be called before anything imports triton.
+    On "cpu" the PTX machine runs them, never Triton's interpreter. Call this function before anything imports triton.
     """
     patching.replace(warnings, "formatwarning", _without_source)
-    if interpreted := os.environ.pop("TRITON_INTERPRET", None):  # it is looked at when functions are defined
+    if interpreted := os.environ.pop("TRITON_INTERPRET", None):  # Triton reads it when a function is decorated.
         patching.on_exit(lambda: os.environ.setdefault("TRITON_INTERPRET", interpreted))
-    _tell_compiling()
+    _report_compilation()
     _assemble_once()
     tuning.watch()
     if device == "cuda":
         _record_gpu_launches()
     else:
         os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")  # Triton 3.9 warns where it is not set
-        choice = vars(hooks.DRIVER.get())  # to ask it for the active driver would make it look for a GPU
+        choice = vars(hooks.DRIVER.get())  # Reading its attribute `active` would make Triton search for a GPU.
         previous = dict(choice)
         hooks.ACTIVATE.get()(_Driver())
         patching.on_exit(lambda: choice.update(previous))
@@ -54,43 +54,50 @@ def activate(device: str) -> None:
 
 
 def _tune_without_a_clock() -> None:
-    """Let autotuning try configurations only up to the first that can be launched: time says nothing here.
+    """End autotuning at the first configuration that can be launched, because times mean nothing here.
 
-    That one is run as on a GPU, between the hooks, so that a kernel that may not be run twice shows. Whoever brings a
-    clock tries all of them.
+    The configuration runs between the autotuner's hooks as on a GPU, which exposes kernels that must not run twice. An
+    autotuner with a benchmark function of its own still tries all configurations.
     """
-    try_out, run = hooks.TRY.get(), hooks.TUNE.get()
+    try_out = hooks.TRY.get()
+    run = hooks.TUNE.get()
 
     def try_until_one_runs(self: Any, *arguments: Any, config: Any, **meta: Any) -> list[float]:
-        if self.tried and self.do_bench is _without_a_clock:
+        if self.has_launched and self.do_bench is _without_a_clock:
             return [math.inf] * 3
-        took: list[float] = try_out(self, *arguments, config=config, **meta)
-        self.tried = took[0] < math.inf
-        return took
+        times: list[float] = try_out(self, *arguments, config=config, **meta)
+        self.has_launched = times[0] < math.inf
+        return times
 
     def run_untried(self: Any, *arguments: Any, **meta: Any) -> Any:
-        self.tried = False
+        self.has_launched = False
         return run(self, *arguments, **meta)
 
     hooks.TRY.replace(try_until_one_runs)
     hooks.TUNE.replace(run_untried)
 
 
-def _tell_compiling() -> None:
-    """Triton's own hook writes the constants of a kernel as JSON, which a function among them is not."""
-    compile_one = hooks.COMPILE.get()
+def _report_compilation() -> None:
+    """Report compilation to `frontends.compiling`.
 
-    def compile_and_tell(self: Any, *args: Any, **kwargs: Any) -> Any:
-        _refuse_what_misleads(self)
+    Triton's public hook is no alternative: it serializes a kernel's constants as JSON, and fails for a function.
+    """
+    compile_kernel = hooks.COMPILE.get()
+
+    def compile_and_report(self: Any, *args: Any, **kwargs: Any) -> Any:
+        _reject_misleading_code(self)
         with frontends.compiling():
-            return compile_one(self, *args, **kwargs)
+            return compile_kernel(self, *args, **kwargs)
 
-    hooks.COMPILE.replace(compile_and_tell)
+    hooks.COMPILE.replace(compile_and_report)
 
 
 def _assemble_once() -> None:
-    """Let ptxas run once for each PTX. It takes a third of the time for a small kernel, and of what comes out for every
-    alignment of the arguments a quarter is the same."""
+    """Run ptxas once for each PTX.
+
+    ptxas takes a third of the compilation time of a small kernel, and a quarter of the specializations for different
+    alignments of the arguments have the same PTX.
+    """
     with suppress(Changed):
         assemble = hooks.ASSEMBLE.get()
         assembled: dict[tuple[str, str, int], bytes] = {}
@@ -105,41 +112,44 @@ def _assemble_once() -> None:
 
 
 @cache
-def _refuse_what_misleads(kernel: Any) -> None:
-    """What Triton compiles into something other than it looks: a kernel that returns something, and a mask.
+def _reject_misleading_code(kernel: Any) -> None:
+    """Reject code that Triton compiles to something unexpected: a kernel that returns a value, and a chained mask.
 
-    A kernel is read once, whatever it is compiled for.
+    The cache makes this run once for each kernel, and not for each specialization.
     """
     for node in ast.walk(hooks.PARSE.get()(kernel)):
         if isinstance(node, ast.Return) and not (node.value is None or ast.unparse(node.value) == "None"):
             raise _error_at(kernel, node.lineno, "a kernel returns nothing: write what it computes with tl.store")
-    for line, advice in misread(hooks.SOURCE.of(kernel)):
+    for line, advice in find_misread_comparisons(hooks.SOURCE.of(kernel)):
         raise _error_at(kernel, line, advice)
 
 
 def _error_at(kernel: Any, line: int, text: str) -> CompileError:
     function = hooks.FUNCTION.of(kernel)
     source, first = inspect.getsourcelines(function)
-    first += next(index for index, one in enumerate(source) if one.lstrip().startswith("def "))  # below decorators
+    # Triton counts lines from the `def`; the source starts at the first decorator.
+    first += next(
+        index for index, text_line in enumerate(source) if text_line.lstrip().startswith("def ")
+    )  # below decorators
     return CompileError(f"{function.__code__.co_filename}({first + line - 1}): error: {text}")
 
 
 def _without_source(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
 ) -> str:
-    """A warning in one line. Triton names a source object, for which Python would advise to trace allocations."""
+    """Format a warning in one line, without the hint about tracemalloc that Python adds for Triton's warnings."""
     return f"{filename}:{lineno}: {category.__name__}: {message}\n"
 
 
 def _record_gpu_launches() -> None:
-    def launched(metadata: Any) -> None:
+    def on_launch(metadata: Any) -> None:
         frontends.record(frontends.Launched("triton", metadata.get()["name"], "cuda", ()))
 
-    hooks.ENTERED.get()(launched)
+    hooks.ENTERED.get()(on_launch)
 
 
 class _Driver:
-    """What Triton asks of a device driver, answered for a GPU that does not exist, of the PTX machine's target."""
+    """A device driver of Triton for the GPU that the PTX machine simulates."""
 
     def __init__(self) -> None:
         self.utils = self
@@ -156,7 +166,7 @@ class _Driver:
         return hooks.TARGET.get()("cuda", simulated_gpu.target().capability, 32)
 
     def get_current_device(self) -> int:
-        """An index that no GPU has, one for each target: Triton keeps what it has compiled by this number."""
+        """Return an index that no GPU has, a different one for each target: it is a key of Triton's kernel cache."""
         return -simulated_gpu.target().capability
 
     def set_current_device(self, device: int) -> None:
@@ -174,19 +184,26 @@ class _Driver:
         return torch.device("cpu")
 
     def get_device_properties(self, device: int) -> dict[str, int]:
-        """max_shared_mem is the target's: a GPU of another architecture, which is seen, may get by with less."""
-        seen = simulated_gpu.shown()
+        """Return the properties of the GPU model that is shown, with the shared memory of the compilation target.
+
+        The model may be of another architecture than the target, and have less shared memory than kernels compiled for
+        the target use.
+        """
+        properties = simulated_gpu.shown()
         return {
             "max_shared_mem": simulated_gpu.target().shared,
-            "multiprocessor_count": int(seen["multi_processor_count"]),
-            "max_num_regs": int(seen["regs_per_multiprocessor"]),
-            "warpSize": int(seen["warp_size"]),
+            "multiprocessor_count": int(properties["multi_processor_count"]),
+            "max_num_regs": int(properties["regs_per_multiprocessor"]),
+            "warpSize": int(properties["warp_size"]),
         }
 
     def load_binary(self, name: str, binary: bytes, shared: int, device: int) -> tuple[None, None, int, int, int]:
-        """Module, function, registers, spilled registers and the most threads of a block; the first two are unused."""
-        taken = resources(binary)
-        return None, None, taken.registers, taken.local_bytes // 4, 1024
+        """Return module, function, registers, spilled registers and the most threads of a block.
+
+        The module and the function are unused, because `_Launcher` launches the PTX.
+        """
+        usage = resources(binary)
+        return None, None, usage.registers, usage.local_bytes // 4, 1024
 
     def unload_module(self, module: None) -> None:
         pass
@@ -205,13 +222,13 @@ class _Driver:
 
 
 def _without_a_clock(call: Callable[[], None], quantiles: Sequence[float] = (0.5,), **_: Any) -> list[float]:
-    """Run a configuration that autotuning tries, where it takes no time."""
+    """Run a configuration of an autotuner, and report that it takes no time."""
     call()
     return [0.0] * len(quantiles)
 
 
 class _Launcher:
-    """One compiled kernel; Triton calls it with the grid and the bound arguments of every launch."""
+    """A compiled kernel, which Triton calls with the grid and the bound arguments of every launch."""
 
     def __init__(self, source: Any, metadata: Any) -> None:
         # triton.compile("kernel.ttir") has no Python function: its arguments are known by their places.
@@ -223,9 +240,11 @@ class _Launcher:
             file = hooks.FUNCTION.of(function).__code__.co_filename
         self.signature = list(source.signature.values())
         self.metadata = metadata
-        self.name, self.shared = hooks.NAME.of(metadata), hooks.SHARED.of(metadata)
-        self.warps, self.ctas = hooks.WARPS.of(metadata), hooks.CLUSTER.of(metadata)
-        # the cache knows a kernel by its text: the file that its PTX names may be another one with the same text
+        self.name = hooks.NAME.of(metadata)
+        self.shared = hooks.SHARED.of(metadata)
+        self.warps = hooks.WARPS.of(metadata)
+        self.ctas = hooks.CLUSTER.of(metadata)
+        # Triton's cache identifies a kernel by its text, so that the PTX may name another file with the same text.
         self.module = backend.device().load(_ptx(metadata), file)
 
     def __call__(self, x: int, y: int, z: int, *arguments: Any) -> None:
@@ -237,15 +256,15 @@ class _Launcher:
         tensors = [tensor for name, _, value in named for tensor in descriptors.tensors(name, value)]
         programs = _programs(x), _programs(y), _programs(z)
         blocks = math.prod(programs) * self.ctas
-        if blocks <= 0:  # Triton launches nothing then, so that code for tensors of any size needs no case for none
+        if blocks <= 0:  # As on a GPU, Triton launches nothing, so that kernels need no special case for empty tensors.
             return
         if nbytes := blocks * getattr(self.metadata, "global_scratch_size", 0):
             args.append(descriptors.scratch(nbytes, self.metadata.global_scratch_align))
             tensors.append(("the allocated memory", args[-1]))
-        args += [0] * (len(kernel.params) - len(args))  # memory for a profiler
+        args += [0] * (len(kernel.params) - len(args))  # The last parameters are scratch memory of Triton's profiler.
         with frontends.compiling():
             self.module.compile(kernel.name)
-        ran = self.module.launch(
+        result = self.module.launch(
             kernel.name,
             grid=(programs[0] * self.ctas, *programs[1:]),
             block=(*(kernel.reqntid or (32 * self.warps,)), 1, 1)[:3],
@@ -255,20 +274,20 @@ class _Launcher:
             cooperative=bool(getattr(self.metadata, "launch_cooperative_grid", False)),
             cluster=(self.ctas, 1, 1) if self.ctas > 1 else None,
         )
-        frontends.record(frontends.Launched("triton", kernel.name, "cpu", tuple(values), ran.cost, ran.launch))
+        frontends.record(frontends.Launched("triton", kernel.name, "cpu", tuple(values), result.cost, result.launch))
 
 
 def _programs(count: Any) -> int:
-    """One extent of a grid, which may be a NumPy integer."""
+    """Return an extent of a grid as an int; it may be a NumPy integer."""
     if not hasattr(count, "__index__"):
         raise TypeError(f"a grid has whole numbers of programs, not {count}: round up with triton.cdiv")
     return operator.index(count)
 
 
 def _ptx(metadata: Any) -> str:
-    """The PTX beside the binary in Triton's cache."""
+    """Return the PTX that Triton's cache stores with the binary."""
     cache = hooks.CACHE.get()(hooks.HASH.of(metadata))
     groups = [cache.get_group(f"{prefix}{hooks.NAME.of(metadata)}"[:150] + ".json") or {} for prefix in ("", "@")]
-    # What is compiled from MLIR is kept under the symbol of its function, which begins with @.
+    # A kernel compiled from MLIR text is cached under the symbol of its function, which begins with @.
     path = next(path for group in groups for name, path in group.items() if name.endswith(".ptx"))
     return Path(path).read_text()

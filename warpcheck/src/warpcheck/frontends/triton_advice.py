@@ -1,4 +1,4 @@
-"""What Triton's compiler and launcher object to in a kernel, in words that name the fix. Does not import Triton."""
+"""Explain the errors of Triton's compiler and launcher by the fix, without importing Triton."""
 
 from __future__ import annotations
 
@@ -14,73 +14,83 @@ from typing import Any
 Advice = Callable[[re.Match[str], ast.AST], str]
 
 
-_MOST_CAUSES = 100
+_MAX_CAUSES = 100
 
 
 def locate(error: BaseException, source: str) -> tuple[str, int] | None:
-    """What Triton's compiler objects to in `source`, and in which line; None if it names no line there."""
-    text, node, line, kernel = "", None, 0, ""
+    """Return an explanation of a compiler error and its line in `source`; None if no line of `source` is to blame."""
+    text = ""
+    node = None
+    line = 0
+    kernel = ""
     inner: Any = error
-    for _ in range(_MOST_CAUSES):  # a submission can make a circle of them
+    for _ in range(_MAX_CAUSES):  # A submission can build a cycle of causes.
         if inner is None:
             break
         text = getattr(inner, "error_message", str(inner)) or text
         at = source.find(inner.src.strip()) if hasattr(getattr(inner, "node", None), "lineno") and inner.src else -1
         if at >= 0:
-            line, node, kernel = source.count("\n", 0, at) + inner.node.lineno, inner.node, inner.src
+            line = source.count("\n", 0, at) + inner.node.lineno
+            node = inner.node
+            kernel = inner.src
         inner = inner.__cause__
     if node is None:
         return _referenced(text, source)
     text = re.sub(r"^(\w+)\((['\"])(.*)\2\)$", r"\1: \3", text, flags=re.DOTALL)
-    told = _subscript(node, kernel) or _uncalled(text, node) or _advice(text, node) or _misspelt(text, kernel)
-    return told or text, line
+    advice = _subscript(node, kernel) or _uncalled(text, node) or _advice(text, node) or _misspelt(text, kernel)
+    return advice or text, line
 
 
 def _advice(text: str, node: ast.AST) -> str:
     for pattern, advice in _ADVICE.items():
-        if found := re.search(pattern, text):
-            return advice(found, node)
+        if match := re.search(pattern, text):
+            return advice(match, node)
     return ""
 
 
 def _subscript(node: ast.AST, kernel: str) -> str:
-    """What to write instead of an index on a pointer, of which Triton says that @triton.jit is missing."""
+    """Return advice about an index on a pointer, which Triton reports as a missing @triton.jit."""
     node = node.targets[0] if isinstance(node, ast.Assign) else node
     if not isinstance(node, ast.Subscript) or ast.unparse(node.value) not in _parameters(_function(kernel)):
         return ""
     place = f"{ast.unparse(node.value)} + {ast.unparse(node.slice)}"
-    wanted = f"tl.load({place}, mask=…)" if isinstance(node.ctx, ast.Load) else f"tl.store({place}, …, mask=…)"
-    return f"a pointer has no [ ]: use {wanted}"
+    replacement = f"tl.load({place}, mask=…)" if isinstance(node.ctx, ast.Load) else f"tl.store({place}, …, mask=…)"
+    return f"a pointer has no [ ]: use {replacement}"
 
 
 def _uncalled(text: str, node: ast.AST) -> str:
-    """What to write instead of tl.program_id alone, which is computed with as if it were called."""
-    called = [one.func for one in ast.walk(node) if isinstance(one, ast.Call)]
-    names = (ast.unparse(one) for one in ast.walk(node) if isinstance(one, ast.Attribute) and one not in called)
+    """Return advice about tl.program_id or tl.num_programs that is used as a value without being called."""
+    called_functions = [child.func for child in ast.walk(node) if isinstance(child, ast.Call)]
+    names = (
+        ast.unparse(child)
+        for child in ast.walk(node)
+        if isinstance(child, ast.Attribute) and child not in called_functions
+    )
     name = next((name for name in names if name in ("tl.program_id", "tl.num_programs")), None)
     return f"{name} is a function: write {name}(0)" if name and "function" in text else ""
 
 
 def _pointer(_: re.Match[str], node: ast.AST) -> str:
-    """About an address among the operands of an operator; Triton may tell them in the other order."""
+    """Return advice about an address as an operand; the first operand that is no call is taken for the address."""
     operands = [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
-    operand = next((ast.unparse(one) for one in operands if not isinstance(one, ast.Call)), "an operand")
+    operand = next((ast.unparse(operand) for operand in operands if not isinstance(operand, ast.Call)), "an operand")
     if isinstance(node, ast.Compare):
         return f"{operand} is an address: compare the offset alone"
     return f"{operand} is an address, not a value: read the value with tl.load({operand}, mask=…)"
 
 
-def _addresses(found: re.Match[str], node: ast.AST) -> str:
-    given = ast.unparse(node.args[0]) if isinstance(node, ast.Call) and node.args else "the first argument"
-    rest = ", value, mask=…" if found[1] == "store" else ", mask=…"
-    return f"{given} is not an address: tl.{found[1]}(pointer + offsets{rest}) takes the address first"
+def _addresses(match: re.Match[str], node: ast.AST) -> str:
+    argument = ast.unparse(node.args[0]) if isinstance(node, ast.Call) and node.args else "the first argument"
+    further = ", value, mask=…" if match[1] == "store" else ", mask=…"
+    return f"{argument} is not an address: tl.{match[1]}(pointer + offsets{further}) takes the address first"
 
 
-def _not_triton(found: re.Match[str], node: ast.AST) -> str:
-    """About a function that works on numbers, or on a sequence, and was given a block of values."""
+def _not_triton(match: re.Match[str], node: ast.AST) -> str:
+    """Return advice about a Python function for numbers or sequences that is called with a block of values."""
     call = node.value if isinstance(node, (ast.Assign, ast.Expr)) else node
-    calls = [one for one in ast.walk(call) if isinstance(one, ast.Call) and not ast.unparse(one).startswith("tl.")]
-    name = ast.unparse(calls[0].func) if calls else "this function"
+    calls = (child for child in ast.walk(call) if isinstance(child, ast.Call))
+    foreign = [child for child in calls if not ast.unparse(child).startswith("tl.")]
+    name = ast.unparse(foreign[0].func) if foreign else "this function"
     return f"{name} does not take a block of values: use tl.{name.rpartition('.')[2]}"
 
 
@@ -90,9 +100,9 @@ def _arange(_: re.Match[str], node: ast.AST) -> str:
 
 
 def _owner(node: ast.AST, attribute: str) -> str:
-    """Of which the attribute is asked."""
-    asked = (one for one in ast.walk(node) if isinstance(one, ast.Attribute) and one.attr == attribute)
-    return next((ast.unparse(one.value) for one in asked), "this")
+    """Return the expression whose attribute is accessed."""
+    accesses = (child for child in ast.walk(node) if isinstance(child, ast.Attribute) and child.attr == attribute)
+    return next((ast.unparse(child.value) for child in accesses), "this")
 
 
 _ADVICE: dict[str, Advice] = {
@@ -105,20 +115,20 @@ _ADVICE: dict[str, Advice] = {
         "these are addresses, not values: read each with tl.load(pointer + offsets, mask=…), then add"
     ),
     r"Unsupported ptr type .* in `tl\.(load|store)`": _addresses,
-    r"Cannot access global variable (\w+)": lambda found, _: (
-        f"a kernel cannot read the global variable {found[1]}: pass it as a parameter {found[1]}: tl.constexpr, "
-        f"or define {found[1]} = tl.constexpr(…)"
+    r"Cannot access global variable (\w+)": lambda match, _: (
+        f"a kernel cannot read the global variable {match[1]}: pass it as a parameter {match[1]}: tl.constexpr, "
+        f"or define {match[1]} = tl.constexpr(…)"
     ),
-    r"incompatible dimensions at index (\d+): (\d+) and (\d+)": lambda found, _: (
-        f"shapes do not fit, dimension {found[1]} has {found[2]} and {found[3]}: "
+    r"incompatible dimensions at index (\d+): (\d+) and (\d+)": lambda match, _: (
+        f"shapes do not fit, dimension {match[1]} has {match[2]} and {match[3]}: "
         "make a column with [:, None], a row with [None, :]"
     ),
     r"(min|max) requires at least|must be real number|object is not iterable": _not_triton,
     r"(?i)boolean value of tensor|ambiguous|unsupported.*(?:`if`|conditional)": lambda *_: (
         "an if takes one value, and this is a block of them: use mask=…, or tl.where"
     ),
-    r"'tensor' object has no attribute '(load|store)'": lambda found, node: (
-        f"{_owner(node, found[1])} is no tensor descriptor: make one on the host, with TensorDescriptor.from_tensor(…)"
+    r"'tensor' object has no attribute '(load|store)'": lambda match, node: (
+        f"{_owner(node, match[1])} is no tensor descriptor: make one on the host, with TensorDescriptor.from_tensor(…)"
     ),
     "'NoneType' object has no attribute": lambda *_: (
         "an argument is None in this launch: use it inside of `if … is not None:`, which the compiler decides"
@@ -126,69 +136,70 @@ _ADVICE: dict[str, Advice] = {
     "f-string": lambda *_: 'a kernel has no f-strings: print a value as tl.device_print("name", value)',
     "^unsupported AST node": lambda _, node: f"a kernel cannot contain this: {ast.unparse(node).splitlines()[0]}",
 }
-"""By what Triton says."""
+"""The advice for each error of Triton, by a pattern of the error's text."""
 
 
 def _misspelt(text: str, kernel: str) -> str:
-    """About a name that is not there, with the one that is most like it."""
-    if found := re.search(r"NameError: (\w+) is not defined", text):
-        known = {node.id for node in ast.walk(ast.parse(kernel)) if isinstance(node, ast.Name)} - {found[1]}
-        return f"{found[1]} is not defined{alike(found[1], known | set(_parameters(_function(kernel))))}"
+    """Return advice about an undefined name, with the most similar name that exists."""
+    if match := re.search(r"NameError: (\w+) is not defined", text):
+        names = {node.id for node in ast.walk(ast.parse(kernel)) if isinstance(node, ast.Name)} - {match[1]}
+        return f"{match[1]} is not defined{suggest(match[1], names | set(_parameters(_function(kernel))))}"
     language = sys.modules.get("triton.language")
-    if found := re.search(r"module 'triton\.language' has no attribute '(\w+)'", text):
-        return f"tl has no {found[1]}{_in_libdevice(found[1]) or alike(found[1], dir(language))}"
-    if found := re.search(r"(\w+)\(\) got an unexpected keyword argument '(\w+)'", text):
-        function = getattr(language, found[1], None)
+    if match := re.search(r"module 'triton\.language' has no attribute '(\w+)'", text):
+        return f"tl has no {match[1]}{_in_libdevice(match[1]) or suggest(match[1], dir(language))}"
+    if match := re.search(r"(\w+)\(\) got an unexpected keyword argument '(\w+)'", text):
+        function = getattr(language, match[1], None)
         arguments = list(inspect.signature(function).parameters) if callable(function) else []
-        return f"{found[1]} has no argument {found[2]}{alike(found[2], arguments)}"
+        return f"{match[1]} has no argument {match[2]}{suggest(match[2], arguments)}"
     return ""
 
 
 def _in_libdevice(name: str) -> str:
-    """Where to find a function that the language lacks; Triton has been imported where it objects to one."""
+    """Return advice about a function of libdevice that tl lacks. Triton is imported already: it raised the error."""
     libdevice = importlib.import_module("triton.language.extra.libdevice")
-    known = hasattr(libdevice, name)
-    return f": write it with what tl has, or take libdevice.{name} of triton.language.extra" if known else ""
+    available = hasattr(libdevice, name)
+    return f": write it with what tl has, or take libdevice.{name} of triton.language.extra" if available else ""
 
 
-def alike(name: str, known: Iterable[str]) -> str:
-    """ "; did you mean …?" about the name of those known that is most like this one, whatever its case."""
-    folded = {one.lower(): one for one in sorted(known)}
+def suggest(name: str, candidates: Iterable[str]) -> str:
+    """Return "; did you mean …?" with the candidate most similar to a name, ignoring case; "" if none is similar."""
+    folded = {candidate.lower(): candidate for candidate in sorted(candidates)}
     close = difflib.get_close_matches(name.lower(), folded, 1, 0.7)
     return f"; did you mean {folded[close[0]]}?" if close else ""
 
 
 def _referenced(text: str, source: str) -> tuple[str, int] | None:
-    """About a library's function in a kernel, which Triton names without a line."""
-    found = re.search(r"Unsupported function referenced: <(?:built-in method|function) (\w+)", text)
-    if found is None:
+    """Return advice about a library function in a kernel, which Triton reports without a line."""
+    match = re.search(r"Unsupported function referenced: <(?:built-in method|function) (\w+)", text)
+    if match is None:
         return None
     for kernel in _kernels(source):
         for node in ast.walk(kernel):
-            if isinstance(node, ast.Attribute) and node.attr == found[1] and ast.unparse(node.value) != "tl":
+            if isinstance(node, ast.Attribute) and node.attr == match[1] and ast.unparse(node.value) != "tl":
                 return f"{ast.unparse(node)} cannot be used in a kernel: look for its like in tl", node.lineno
     return None
 
 
-_UNDESCRIBED = re.compile(r"(base|strides) must be 16-byte aligned|Last dimension must be contiguous")
-"""What TMA, and so a descriptor, does not take. A transposed view is refused for its strides first."""
+_INVALID_DESCRIPTOR = re.compile(r"(base|strides) must be 16-byte aligned|Last dimension must be contiguous")
+"""Errors about tensors that TMA, and so a descriptor, does not support. A transposed view fails for its strides."""
 
-_LONGEST = 2000
-"""Characters of a message that are searched: a submission's may have millions."""
+_MAX_MESSAGE_LENGTH = 2000
+"""The number of characters of a message that are searched, because a submission's message may have millions."""
 
 
-def at_launch(error: BaseException, source: str, line: int) -> str:
-    """What is wrong with the launch of a kernel in this line of `source`; empty where that is not to blame."""
-    text, kernels = str(error)[:_LONGEST], {kernel.name: kernel for kernel in _kernels(source)}
-    if _UNDESCRIBED.fullmatch(text):
+def explain_launch_error(error: BaseException, source: str, line: int) -> str:
+    """Return an explanation of an error of the launch in this line of `source`; empty if the launch is not to blame."""
+    text = str(error)[:_MAX_MESSAGE_LENGTH]
+    kernels = {kernel.name: kernel for kernel in _kernels(source)}
+    if _INVALID_DESCRIPTOR.fullmatch(text):
         return (
             f"{text}: a descriptor's rows begin at multiples of 16 bytes and have stride 1. Of a transposed view "
             "describe x.t() and turn its blocks, block.T; read others through pointers, or let a kernel copy them"
         )
     if "Autotuner object" in text and "is not a callable" in text:
         return "@triton.autotune stands above @triton.jit: what it tunes is the kernel"
-    if (found := re.search(r"(\w+)\(\) (?:got an unexpected|takes|missing)", text)) and _prunes(source, found[1]):
-        return f"early_config_prune is called as {found[1]}(configs, arguments, **named): {text}"
+    if (match := re.search(r"(\w+)\(\) (?:got an unexpected|takes|missing)", text)) and _prunes(source, match[1]):
+        return f"early_config_prune is called as {match[1]}(configs, arguments, **named): {text}"
     for call in _calls(source, line):
         grid = call.func.slice if isinstance(call.func, ast.Subscript) else None
         name = ast.unparse(call.func.value if isinstance(call.func, ast.Subscript) else call.func)
@@ -203,29 +214,29 @@ def at_launch(error: BaseException, source: str, line: int) -> str:
         if "failed to specialize argument of type" in text:
             return f"{name} takes torch tensors and numbers, not {text.rpartition(': ')[2]}"
         if "dynamic_func()" in text:
-            return _counted(name, _parameters(kernels[name]), call)
+            return _describe_argument_count(name, _parameters(kernels[name]), call)
     return ""
 
 
 def _prunes(source: str, name: str) -> bool:
-    """Whether the function of this name is an early_config_prune."""
+    """Return whether the function of this name is used as an early_config_prune."""
     return bool(re.search(rf"early_config_prune['\"]\s*:\s*{name}\b", source))
 
 
-def _counted(name: str, parameters: list[str], call: ast.Call) -> str:
-    """About too few or too many arguments."""
-    wanted = f"{name} takes {', '.join(parameters)}"
-    given = {keyword.arg for keyword in call.keywords}
-    missing = [one for one in parameters[len(call.args) :] if one not in given]
-    if missing:
-        return f"{wanted}: the launch lacks {' and '.join(missing)}"
-    return f"{wanted}: {len(parameters)} arguments, and the launch has {len(call.args) + len(call.keywords)}"
+def _describe_argument_count(name: str, parameters: list[str], call: ast.Call) -> str:
+    """Describe a launch with too few or too many arguments."""
+    expected = f"{name} takes {', '.join(parameters)}"
+    keywords = {keyword.arg for keyword in call.keywords}
+    unfilled = [parameter for parameter in parameters[len(call.args) :] if parameter not in keywords]
+    if unfilled:
+        return f"{expected}: the launch lacks {' and '.join(unfilled)}"
+    return f"{expected}: {len(parameters)} arguments, and the launch has {len(call.args) + len(call.keywords)}"
 
 
-def misread(kernel: str) -> Iterator[tuple[int, str]]:
-    """Each comparison of a kernel that Python reads otherwise than it looks, by line, with what to write.
+def find_misread_comparisons(kernel: str) -> Iterator[tuple[int, str]]:
+    """Yield the line of each comparison whose precedence is probably unintended, with the correct expression.
 
-    & binds tighter than <, so `a < n & b < m` compares n & b. With parentheses around n & b it is meant.
+    & binds tighter than <, so `a < n & b < m` compares n & b. Parentheses around n & b show that it is intended.
     """
     for node in ast.walk(ast.parse(kernel)):
         if not isinstance(node, ast.Compare) or len(node.ops) < 2:
@@ -245,11 +256,12 @@ def misread(kernel: str) -> Iterator[tuple[int, str]]:
 _OUTSIDE = {"reads memory past the end of": "tl.load", "writes memory past the end of": "tl.store"}
 
 
-def in_the_source(cause: str, source: str, line: int) -> str:
-    """What the PTX machine says of an access in this line of `source`, and whether a mask is missing there."""
-    for words, function in _OUTSIDE.items():
-        for call in _calls(source, line) if words in cause else ():
-            masked = len(call.args) > 1 + (function == "tl.store") or any(one.arg == "mask" for one in call.keywords)
+def explain_out_of_bounds(cause: str, source: str, line: int) -> str:
+    """Add to the machine's message about an access in this line of `source` that the access has no mask."""
+    for phrase, function in _OUTSIDE.items():
+        for call in _calls(source, line) if phrase in cause else ():
+            has_mask_keyword = any(keyword.arg == "mask" for keyword in call.keywords)
+            masked = len(call.args) > 1 + (function == "tl.store") or has_mask_keyword
             if ast.unparse(call.func) == function and not masked:
                 if promise := _promised_remainder(source):
                     return (
@@ -275,16 +287,16 @@ def _function(kernel: str) -> ast.FunctionDef:
 
 
 def _parameters(function: ast.FunctionDef) -> list[str]:
-    return [one.arg for one in function.args.args]
+    return [argument.arg for argument in function.args.args]
 
 
 def _kernels(source: str) -> list[ast.FunctionDef]:
-    """The functions with a decorator."""
-    found = ast.walk(ast.parse(source))
-    return [node for node in found if isinstance(node, ast.FunctionDef) and node.decorator_list]
+    """Return the functions with a decorator."""
+    nodes = ast.walk(ast.parse(source))
+    return [node for node in nodes if isinstance(node, ast.FunctionDef) and node.decorator_list]
 
 
 def _calls(source: str, line: int) -> list[ast.Call]:
-    """The calls of which this line is a part, the outermost first."""
-    found = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
-    return [call for call in found if call.lineno <= line <= (call.end_lineno or call.lineno)]
+    """Return the calls that include this line, the outermost first."""
+    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    return [call for call in calls if call.lineno <= line <= (call.end_lineno or call.lineno)]

@@ -1,4 +1,4 @@
-"""Arguments of Triton kernels as the values of the parameters that their PTX has."""
+"""Convert arguments of Triton kernels to the values of their PTX parameters."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["numbers"]
 
 
 def numbers(kind: Any, value: Any, layouts: Iterator[Any]) -> Iterator[Any]:
-    """An argument as the values of its parameters: a tuple is several, a tensor stands for its address.
+    """Yield the parameter values of an argument: several for a tuple or a descriptor, a tensor for its address.
 
-    layouts: of the tensor maps of the descriptors to come.
+    layouts: The layouts of the tensor maps of all descriptors that follow.
     """
     if isinstance(kind, tuple):
         for inner, item in zip(kind, value, strict=True):
@@ -34,7 +34,7 @@ def numbers(kind: Any, value: Any, layouts: Iterator[Any]) -> Iterator[Any]:
 
 
 def _bfloat16(value: float) -> bytes:
-    """As Triton's launcher rounds it: towards zero. PTX has one type for all that is 16 bits wide."""
+    """Return a bfloat16 as bytes, rounded toward zero as Triton's launcher does."""
     return bytes(ctypes.c_float(value))[2:]
 
 
@@ -44,4 +44,4 @@ _FLOATS: dict[str, Callable[[float], float | bytes]] = {
     "fp32": lambda value: ctypes.c_float(value).value,
     "fp64": float,
 }
-"""A scalar argument by the type of Triton's signature."""
+"""The conversion of a scalar argument for each floating-point type of Triton's signatures."""

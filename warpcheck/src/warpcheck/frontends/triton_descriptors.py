@@ -1,4 +1,4 @@
-"""Tensor descriptors of Triton: what a launch passes for one, and the memory for those that kernels make."""
+"""Triton's tensor descriptors: their kernel parameters, and the memory for descriptors that kernels create."""
 
 from __future__ import annotations
 
@@ -14,18 +14,25 @@ from warpcheck.tensor_map import encode_tiled
 __all__ = ["passed", "scratch", "tensors"]
 
 _ON_THE_HOST = {8: 10, 9: 8, 10: 9}
-"""Types of elements that the driver numbers otherwise than the hardware: f32.ftz, f64 and bf16."""
+"""The driver's number of each element type that the hardware numbers differently: f32.ftz, f64 and bf16."""
 
-_TF32, _PROMOTION_128B = 11, 2
+_TF32 = 11
+_PROMOTION_128B = 2
 
 
 def passed(descriptor: Any, layout: Mapping[str, Any] | None) -> list[Any]:
-    """The values of the parameters that a descriptor of the host stands for.
+    """Return the values of the kernel parameters that represent a host descriptor.
 
-    layout: of its tensor map, as the compiler says in `metadata.tensordesc_meta`; None where the kernel computes
-    addresses itself, as before sm_90. Raises ValueError where the driver would make no such map.
+    Args:
+        descriptor: The descriptor that the launch passes.
+        layout: The layout of its tensor map in `metadata.tensordesc_meta`; None if the kernel computes addresses
+            itself, as it does before sm_90.
+
+    Raises:
+        ValueError: The driver would reject the tensor map.
     """
-    shape, strides = list(descriptor.shape), list(descriptor.strides)
+    shape = list(descriptor.shape)
+    strides = list(descriptor.strides)
     nan = descriptor.padding == "nan"
     rounds = getattr(descriptor, "round_f32_to_tf32", None)  # Triton 3.9 has it, 3.6 does not
     if layout is None:
@@ -48,23 +55,23 @@ def passed(descriptor: Any, layout: Mapping[str, Any] | None) -> list[Any]:
 
 
 def scratch(nbytes: int, alignment: int) -> Any:
-    """Memory for a launch's tensor maps, once triton.set_allocator's function has been asked, which has to be set.
+    """Return memory for a launch's tensor maps, after a call of the function of triton.set_allocator, as on a GPU.
 
-    torch aligns memory of the CPU less than that of a GPU, and sometimes by chance as much: what two processes with one
-    seed launch has to be alike, so the function's memory is not used.
+    The memory of that function is not used: torch aligns CPU memory to fewer bytes than GPU memory except by chance,
+    and the launches of two processes with the same seed must be equal.
     """
     import torch
 
     hooks.ALLOCATOR.get()()(nbytes, alignment, 0)
-    room = np.zeros(nbytes + alignment, np.uint8)
-    start = -room.ctypes.data % alignment
-    memory = torch.from_numpy(room[start : start + nbytes])
+    storage = np.zeros(nbytes + alignment, np.uint8)
+    start = -storage.ctypes.data % alignment
+    memory = torch.from_numpy(storage[start : start + nbytes])
     backend.allocated(memory)
     return memory
 
 
 def tensors(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Every tensor in an argument, by name."""
+    """Yield every tensor in an argument with its name."""
     if isinstance(value, tuple):
         for index, item in enumerate(value):
             yield from tensors(f"{name}[{index}]", item)

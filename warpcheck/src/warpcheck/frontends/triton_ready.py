@@ -1,4 +1,4 @@
-"""What every process that compiles with Triton needs first: imported once, before such processes are forked."""
+"""Prepare Triton once in a parent process, before the processes that compile with it are forked."""
 
 import hashlib
 import os
@@ -24,8 +24,8 @@ def read_digest_once() -> None:
     with suppress(Changed):
         compute_digest = hooks.DIGEST.get()
         key = hashlib.sha256(repr(_dated_files(Path(triton.__file__).parent)).encode()).hexdigest()
-        kept = cache_read("triton", key)
-        digest = kept.decode() if kept and kept.isascii() else ""
+        entry = cache_read("triton", key)
+        digest = entry.decode() if entry and entry.isascii() else ""
         if not digest.startswith(triton.__version__):  # nothing is kept, or something else
             digest = compute_digest()
             cache_write("triton", key, digest.encode())

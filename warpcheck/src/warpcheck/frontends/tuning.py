@@ -1,7 +1,7 @@
-"""What only a GPU can decide about a Triton kernel: the configuration that was fastest, and the registers it takes.
+"""Transfer an autotuner's choices and a kernel's register usage from a GPU to the PTX machine.
 
-On a GPU `watch` notes both. On the PTX machine beside it `take` makes them hold, so that a grid which follows from
-them is the same there.
+On a GPU `watch` records both. On the PTX machine `take` prescribes them, so that a grid that depends on them is the
+same there.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from warpcheck.hooks import triton as hooks
 
 
 class Tuned(Struct, frozen=True):
-    """The configuration of an autotuned kernel for one key, as Triton writes both."""
+    """The configuration that autotuning chose for a kernel and a key, both as Triton prints them."""
 
     kernel: str
     key: str
@@ -23,7 +23,7 @@ class Tuned(Struct, frozen=True):
 
 
 class Resources(Struct, frozen=True):
-    """What a kernel takes for its constants and signature (variant): registers per thread, and how many are spilled."""
+    """The registers per thread, and the spilled ones, of a kernel's variant: its source, signature and constants."""
 
     variant: str
     registers: int
@@ -31,81 +31,91 @@ class Resources(Struct, frozen=True):
 
 
 class Chosen(Struct, frozen=True):
+    """The decisions of a GPU about all kernels of a process."""
+
     tuned: Sequence[Tuned] = ()
     resources: Sequence[Resources] = ()
 
 
 _autotuners: dict[int, Any] = {}
 _resources: dict[str, Resources] = {}
-_told: Chosen = Chosen()
+_choices: Chosen = Chosen()
 
 
 def watch() -> None:
-    """Note what is autotuned and loaded from now on, or take what was told. Once in a process, before a submission."""
-    run, load = hooks.TUNE.get(), hooks.LOAD.get()
+    """Record autotuning and loading from now on, and apply the choices of `take`.
 
-    def run_and_note(self: Any, *arguments: Any, **named: Any) -> Any:
+    Call this function once in a process, before the submission is imported.
+    """
+    run = hooks.TUNE.get()
+    load = hooks.LOAD.get()
+
+    def run_and_note(self: Any, *arguments: Any, **keywords: Any) -> Any:
         _autotuners[id(self)] = self
         _prescribe(self)
-        return run(self, *arguments, **named)
+        return run(self, *arguments, **keywords)
 
     def load_and_note(self: Any) -> None:
-        if hooks.MODULE.of(self) is not None and not _told.resources:
+        if hooks.MODULE.of(self) is not None and not _choices.resources:
             return
         load(self)
         variant = _variant(self)
         _resources[variant] = Resources(variant, hooks.REGISTERS.of(self), hooks.SPILLS.of(self))
-        for one in _told.resources:
-            if one.variant == variant:
-                self.n_regs, self.n_spills = one.registers, one.spills
+        for resources in _choices.resources:
+            if resources.variant == variant:
+                self.n_regs = resources.registers
+                self.n_spills = resources.spills
 
     hooks.TUNE.replace(run_and_note)
     hooks.LOAD.replace(load_and_note)
 
 
 def chosen() -> Chosen:
-    """All that was noted."""
+    """Return all choices that this process recorded."""
     tuned = [
-        Tuned(_name(one), repr(key), str(configuration))
-        for one in _autotuners.values()
-        for key, configuration in hooks.CHOSEN.of(one).items()
+        Tuned(_name(autotuner), repr(key), str(configuration))
+        for autotuner in _autotuners.values()
+        for key, configuration in hooks.CHOSEN.of(autotuner).items()
     ]
     return Chosen(tuned, list(_resources.values()))
 
 
-def take(told: Chosen) -> None:
-    """Let kernels be configured as they were on a GPU."""
-    global _told
-    _told = told
+def take(choices: Chosen) -> None:
+    """Prescribe the choices of a GPU for the kernels of this process."""
+    global _choices
+    _choices = choices
 
 
 def _prescribe(autotuner: Any) -> None:
-    """Put the told configurations that are among the kernel's own where Triton looks for what it has found before."""
-    found = hooks.CHOSEN.of(autotuner)
-    if isinstance(found, _Prescribed):
+    """Put the prescribed configurations that the kernel offers into the cache of its autotuner."""
+    cache = hooks.CHOSEN.of(autotuner)
+    if isinstance(cache, _Prescribed):
         return
-    own = {str(one): one for one in hooks.OFFERED.of(autotuner)}
-    told = {
-        one.key: own[one.configuration]
-        for one in _told.tuned
-        if one.kernel == _name(autotuner) and one.configuration in own
+    offered = {str(configuration): configuration for configuration in hooks.OFFERED.of(autotuner)}
+    prescribed = {
+        choice.key: offered[choice.configuration]
+        for choice in _choices.tuned
+        if choice.kernel == _name(autotuner) and choice.configuration in offered
     }
-    if told:
-        autotuner.cache = _Prescribed(told, found)
+    if prescribed:
+        autotuner.cache = _Prescribed(prescribed, cache)
 
 
 class _Prescribed(dict[Any, Any]):
-    """A cache that knows some keys by the way they are written."""
+    """An autotuner's cache with prescribed configurations by the repr of their keys.
 
-    def __init__(self, told: dict[str, Any], found: dict[Any, Any]) -> None:
-        super().__init__(found)
-        self._told = told
+    Keys travel between processes as text, and a dtype in a key cannot be restored from its repr.
+    """
+
+    def __init__(self, prescribed: dict[str, Any], cache: dict[Any, Any]) -> None:
+        super().__init__(cache)
+        self._prescribed = prescribed
 
     def __contains__(self, key: object) -> bool:
-        return repr(key) in self._told or super().__contains__(key)
+        return repr(key) in self._prescribed or super().__contains__(key)
 
     def __getitem__(self, key: Any) -> Any:
-        return self._told[repr(key)] if repr(key) in self._told else super().__getitem__(key)
+        return self._prescribed[repr(key)] if repr(key) in self._prescribed else super().__getitem__(key)
 
 
 def _name(autotuner: Any) -> str:
@@ -113,5 +123,5 @@ def _name(autotuner: Any) -> str:
 
 
 def _variant(kernel: Any) -> str:
-    """The same for the same source, signature, constants and warps, whatever it is compiled for."""
+    """Identify a kernel by source, signature, constants, warps and stages, independent of the target."""
     return f"{hooks.COMPILED_FROM.of(kernel).hash()} {kernel.metadata.num_warps} {kernel.metadata.num_stages}"

@@ -1,7 +1,7 @@
-"""What the course replaces or calls inside other packages, beyond their public interfaces: a module for each package.
+"""Access to the internals of other packages that the course replaces or calls, in a module for each package.
 
-A `Hook` names a place and what the course cannot do without it. Where a version has moved it, `Changed` says both in a
-sentence, which is what `kp doctor` and a learner's verdict show.
+A `Hook` names an internal function or class and the feature that depends on it. If a version of the package has moved
+it, `Changed` states both in a sentence, which `kp doctor` and a learner's verdict show.
 """
 
 from __future__ import annotations
@@ -14,20 +14,24 @@ from typing import Any
 
 from warpcheck import packages, patching
 
-__all__ = ["Attribute", "Changed", "Hook", "declared"]
+__all__ = ["Attribute", "Changed", "Hook", "declared_hooks"]
 
-_CALLED = {"triton": "Triton", "cutlass": "CuTe DSL", "torch": "PyTorch", "jax": "JAX"}
+_DISPLAY_NAMES = {"triton": "Triton", "cutlass": "CuTe DSL", "torch": "PyTorch", "jax": "JAX"}
 
 
 class Changed(Exception):
-    """This version of a package no longer has what the course hooks. The message is a sentence."""
+    """This version of a package lacks an internal that the course hooks. The message is a sentence."""
 
 
 @dataclass(frozen=True)
 class Hook:
-    """A function, a class or an object of a module. takes: the parameters that it is called with, by name.
+    """A function, a class or an object of another package's module.
 
-    lost: what the course cannot do without it, as a clause.
+    Attributes:
+        module: The name of the module.
+        name: The name in the module, with dots for a member of a class.
+        lost: The feature that fails without the hook, as a clause.
+        takes: The names of the parameters that the course passes.
     """
 
     module: str
@@ -36,20 +40,22 @@ class Hook:
     takes: tuple[str, ...] = ()
 
     def get(self) -> Any:
-        """What is there. Raises Changed."""
-        found = getattr(self.owner(), self._last, self)
-        if found is self:
-            raise self._gone()
-        if lacking := next((one for one in self.takes if one not in _parameters(found, self.takes)), ""):
+        """Return the hooked object. Raises Changed."""
+        target = getattr(self.owner(), self._attribute, self)  # `self` marks a missing attribute: None may be a value.
+        if target is self:
+            raise self._missing_error()
+        # A hook without parameters may be an object that is no function, and has no signature.
+        parameters = _parameters(target, self.takes) if self.takes else ()
+        if lacking := next((name for name in self.takes if name not in parameters), ""):
             raise self._changed(f"has a {self.module}.{self.name} that no longer takes {lacking}")
-        return found
+        return target
 
-    def replace(self, stand_in: Any) -> None:
-        """Put something in its place, until the scope of `warpcheck.patching` ends that is entered, if one is."""
-        patching.replace(self.owner(), self._last, stand_in)
+    def replace(self, replacement: Any) -> None:
+        """Replace the hooked object, until the end of the current `warpcheck.patching` scope if there is one."""
+        patching.replace(self.owner(), self._attribute, replacement)
 
     def owner(self) -> Any:
-        """The module or class that it is in. Raises Changed, and ImportError where the package is not installed."""
+        """Return the module or class of the hook. Raises Changed, and ImportError if the package is not installed."""
         try:
             owner: Any = importlib.import_module(self.module)
             for name in self.name.split(".")[:-1]:
@@ -57,9 +63,9 @@ class Hook:
         except ModuleNotFoundError as error:
             if error.name == self._package:
                 raise
-            raise self._gone() from error
+            raise self._missing_error() from error
         except AttributeError as error:
-            raise self._gone() from error
+            raise self._missing_error() from error
         return owner
 
     @property
@@ -67,39 +73,39 @@ class Hook:
         return self.module.partition(".")[0]
 
     @property
-    def _last(self) -> str:
+    def _attribute(self) -> str:
         return self.name.rpartition(".")[2]
 
-    def sentence(self, what: str) -> str:
-        """What the package does now, and what the course cannot do for it."""
+    def sentence(self, change: str) -> str:
+        """Describe a change of the package and the feature that fails because of it."""
         version = packages.version(packages.distribution_of(self._package))
-        return f"{_CALLED[self._package]} {version} {what}: {self.lost}"
+        return f"{_DISPLAY_NAMES[self._package]} {version} {change}: {self.lost}"
 
-    def _gone(self) -> Changed:
+    def _missing_error(self) -> Changed:
         return self._changed(f"no longer has {self.module}.{self.name}")
 
-    def _changed(self, what: str) -> Changed:
-        return Changed(self.sentence(what))
+    def _changed(self, change: str) -> Changed:
+        return Changed(self.sentence(change))
 
 
 class Attribute(Hook):
-    """What each instance of a class has once it is made."""
+    """A hook for an attribute that instances of a class get when they are created."""
 
     def of(self, instance: Any) -> Any:
-        """Its value. Raises Changed."""
+        """Return the attribute of an instance. Raises Changed."""
         try:
-            return getattr(instance, self._last)
+            return getattr(instance, self._attribute)
         except AttributeError as error:
-            raise self._gone() from error
+            raise self._missing_error() from error
 
 
-def declared(module: ModuleType) -> dict[str, Hook]:
-    """The hooks of a module by the names of its variables."""
+def declared_hooks(module: ModuleType) -> dict[str, Hook]:
+    """Return the hooks of a module by the names of their variables."""
     return {name: value for name, value in vars(module).items() if isinstance(value, Hook)}
 
 
 def _parameters(function: Any, unknown: tuple[str, ...]) -> tuple[str, ...]:
-    """Those of a function or a class by name; `unknown` for compiled code, which does not tell them."""
+    """Return the parameters of a function or a class; `unknown` for compiled code without a signature."""
     try:
         return tuple(inspect.signature(function).parameters)
     except ValueError:

@@ -1,4 +1,4 @@
-"""What the course calls inside PyTorch to have Inductor write code for a GPU that is not here."""
+"""The hooks inside PyTorch that let Inductor generate code for a GPU that this machine lacks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WORKER = Hook("torch._dynamo.device_interface", "CudaInterface.Worker", _GPU)
 PROPERTIES = Hook("torch._dynamo.device_interface", "CudaInterface.get_compute_capability", _GPU)
 AVAILABLE = Hook("torch._dynamo.device_interface", "CudaInterface.is_triton_capable", _GPU)
 HASH = Hook("torch.utils._triton", "triton_hash_with_backend", _GPU)
-ASKED = Hook("torch.utils._triton", "has_triton.cache_clear", _GPU)
+CLEAR_HAS_TRITON = Hook("torch.utils._triton", "has_triton.cache_clear", _GPU)
 
 TRACE = Hook(
     "torch._functorch.aot_autograd",

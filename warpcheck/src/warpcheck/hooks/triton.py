@@ -77,9 +77,9 @@ ASSEMBLE = Hook(
 
 
 class _Unanswered(Changed, AttributeError):
-    """So that Triton may ask with hasattr."""
+    """An attribute that the driver lacks. It is an AttributeError too, so that Triton may test it with hasattr."""
 
 
 def unanswered(name: str) -> Changed:
-    """For what Triton asks of its driver and was not known to ask. Raised as an AttributeError, too."""
+    """Return the error for an attribute that Triton reads from its driver and that the driver does not define."""
     return _Unanswered(DRIVER.sentence(f"asks its driver for {name}"))
