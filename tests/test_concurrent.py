@@ -35,7 +35,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERNELPATH_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(runner, "CASE_SECONDS", 120.0)  # so that a computer under load fails no test
     monkeypatch.setattr(forkserver, "_REAP_SECONDS", 120.0)
-    monkeypatch.setattr(forkserver, "_thread", _SharedServer())
+    monkeypatch.setattr(forkserver, "_thread_state", _SharedServer())
     forkserver.get_server()
 
 
