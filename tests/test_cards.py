@@ -76,7 +76,7 @@ from kernelpath.course import registry
 from kernelpath.course.inputs import generate_inputs
 from kernelpath.dev import cards
 from warpcheck import backend, simulated_gpu
-from kernelpath.grading.compare import judge
+from kernelpath.grading.compare import check_outputs
 from kernelpath.grading.ground_truth import expected_outputs
 from warpcheck.target import SM_90A
 
@@ -107,7 +107,7 @@ exercise = registry.load(item)
 inputs = generate_inputs(exercise, case, 1, "cpu")
 made = cards.load_entry(item, exercise)(*inputs)
 outputs = made if isinstance(made, tuple) else [made]
-finding = judge(outputs, expected_outputs(exercise, inputs), exercise.tolerance)
+finding = check_outputs(outputs, expected_outputs(exercise, inputs), exercise.tolerance)
 print(json.dumps([finding and finding.cause, max(launched)]))
 """
 

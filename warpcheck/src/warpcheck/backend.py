@@ -94,9 +94,11 @@ class Checks:
     """The checks of launches in this process that need additional runs.
 
     extra_schedules: run every launch in these schedules as well, before the run whose results count; see `reordered`.
+    uninitialized: report reads of bytes that nothing has written, where `unwritten` keeps books of them.
     """
 
     extra_schedules: tuple[Schedule, ...] = ()
+    uninitialized: bool = True
 
 
 checks = Checks()
@@ -156,6 +158,7 @@ class _LocalModule:
         buffers = [simt.Buffer.of(key, tensor) for key, tensor in named]
 
         def run(schedule: Schedule) -> simt.Launch:
+            storages = [tensor for _, tensor in named] if checks.uninitialized else []
             return self._module.launch(
                 name,
                 grid=grid,
@@ -163,7 +166,7 @@ class _LocalModule:
                 shared=shared,
                 args=args,
                 buffers=buffers,
-                memory=unwritten.memory_of((tensor for _, tensor in named), for_trial=schedule != Schedule.FORWARD),
+                memory=unwritten.memory_of(storages, for_trial=schedule != Schedule.FORWARD),
                 reverse=schedule,
                 cooperative=cooperative,
                 cluster=cluster or (),

@@ -73,6 +73,7 @@ def gpu(
 def _prepare(arch: str, extra: tuple[Schedule, ...], uninitialized: bool) -> None:
     simulated_gpu.stand_for({}, arch)
     patching.replace(backend.checks, "extra_schedules", extra)
+    patching.replace(backend.checks, "uninitialized", uninitialized)
     if find_spec("torch") is not None:
         from warpcheck import unwritten
 

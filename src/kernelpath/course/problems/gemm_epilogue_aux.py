@@ -30,7 +30,7 @@ def extreme(
     scale: torch.Tensor,
     residual: torch.Tensor,
 ) -> None:
-    """Set infinities where k is not a multiple of SLICE, which multiply the padding beyond k; else cancelling values."""
+    """Set infinities where k is not a multiple of SLICE, which multiply the padding; else cancelling values."""
     (gemm_epilogue.cancelling if a.shape[1] % SLICE == 0 else gemm_epilogue.infinite)(rng, a, b, bias)
 
 
