@@ -81,6 +81,8 @@ def restrict_process(
     libraries = os.environ.get("LD_LIBRARY_PATH", "").split(":")
     readable: list[str | Path] = [*_SYSTEM, *_compilers(), *installed, *filter(None, libraries), source]
     devices = [device for name in _DEVICES for device in Path("/dev").glob(name)]
+    # Both hold this thread and what it starts from now on, but no other thread that exists already. So the thread for
+    # the submission is started afterwards.
     seccomp.restrict(profile)
     return landlock.restrict([Path(path) for path in readable], [writable, *devices], hidden_modules)
 
@@ -103,6 +105,7 @@ def _compilers() -> list[Path]:
         prefix
         for program in programs
         if program
+        # The program on the PATH is often a link. Its headers and libraries are where the link leads.
         for prefix in (Path(program).parent, Path(program).resolve().parent.parent)
     ]
 
@@ -206,6 +209,7 @@ def is_forbidden(path: str | Path) -> bool:
 def _is_readable(path: str) -> bool:
     """Return whether this process can open a file. os.access does not know of Landlock, so the file is opened."""
     try:
+        # O_NONBLOCK: to open a named pipe for reading would wait for a writer: fifo(7).
         os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
     except OSError:
         return False
@@ -243,6 +247,7 @@ def _unescaped(name: str) -> str:
 def memory_limit(extra_bytes: int) -> Iterator[None]:
     """Limit this process to `extra_bytes` more address space than it has now, inside the `with` block."""
     with open("/proc/self/statm") as statm:
+        # The first number is the size of the address space in pages: proc(5). RLIMIT_AS counts the same.
         current_bytes = int(statm.read().split()[0]) * resource.getpagesize()
     previous_limits = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (current_bytes + extra_bytes, previous_limits[1]))
@@ -257,11 +262,13 @@ def unload_answers(keep: Collection[str] = ()) -> list[Path]:
 
     Modules that have imported these keep working. `keep` names packages that a submission works with, such as "labs".
     """
+    # The cache holds declarations, whose references compute the right results.
     registry.load.cache_clear()
     folders = []
     for package in (f"kernelpath.course.{name}" for name in _ANSWERS if name not in keep):
         for name in [name for name in sys.modules if name == package or name.startswith(f"{package}.")]:
             del sys.modules[name]
+            # `from package import module` finds an attribute of the package even where sys.modules has no such module.
             parent, _, last = name.rpartition(".")
             if hasattr(sys.modules.get(parent), last):
                 delattr(sys.modules[parent], last)
