@@ -44,6 +44,8 @@ _FIRST_ADDRESS = 1 << 44
 """The first address of all spaces. Linux places mappings without a chosen address far above or below them."""
 
 _SPACE_BYTES = 1 << 41
+# The last space ends at 1.5 * 2**46, below the 2**47 bytes that a process has on x86-64. Source: Linux kernel
+# documentation, "Memory Management" of x86-64.
 _MAX_SPACES = 40
 
 _SPANS_START = _SPACE_BYTES // 2

@@ -113,6 +113,8 @@ class Client:
         storage = tensor.untyped_storage()
         if storage.nbytes():
             storage_record = self._register(storage)
+            # The copy is of the poison. If the host writes to the tensor before a launch, its bytes differ from the
+            # copy, and they are sent as the host's.
             storage_record.fresh = True
             storage_record.machine_bytes = storage_record.bytes().copy()
             storage_record.table = pointers.holds_words(tensor)
@@ -212,6 +214,7 @@ class Client:
         Storages of inputs hold none: the grader generated their content.
         """
         storage_record = self._storages.get(storage.data_ptr())
+        # The allocator may reuse the address of a freed storage, so a record holds only as long as its storage lives.
         if storage_record is None or storage_record.alive.expired() or storage_record.nbytes != storage.nbytes():
             storage_record = self._register(storage)
         observed = self._observed.get(storage_record.address)

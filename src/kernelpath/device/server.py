@@ -173,6 +173,8 @@ class _Client:
         if text not in self._numbers:
             if len(self._modules) == MAX_MODULES:
                 raise InvalidRequest(f"more than {MAX_MODULES} modules were loaded")
+            # `simt.load` may return a module that another client has, too. `fresh` gives this client global variables
+            # of its own.
             self._modules.append(simt.load(text, source, self._target).fresh(self.case.place))
             self._numbers[text] = len(self._modules) - 1
         number = self._numbers[text]
