@@ -100,7 +100,11 @@ class AddressSpace:
         return memory[alignment : alignment + nbytes]
 
     def _map(self, nbytes: int, alignment: int, populate: bool = True) -> Bytes:
-        """Place bytes in a mapping of their own. populate: allocate the pages now instead of at their first access."""
+        """Place bytes in a mapping of their own.
+
+        Args:
+            populate: Whether to allocate the pages now instead of at their first access.
+        """
         length = -(-(alignment + nbytes) // PAGE) * PAGE
         if nbytes >= simt.FAR:
             offset = self._spans_end + _GAP

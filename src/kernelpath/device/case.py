@@ -187,7 +187,12 @@ class Case:
                 stored.final = content
 
     def report(self, outputs: Sequence[messages.TensorRef], counted: bool = True) -> messages.CaseReport:
-        """Return the report on the case and reset what belongs to it. counted: whether to include the counters."""
+        """Return the report on the case, and reset the state of the case.
+
+        Args:
+            outputs: The outputs, as the submission's process names them.
+            counted: Whether the report includes the counters.
+        """
         output_numbers = {output.storage for output in outputs}
         report = messages.CaseReport(
             outputs=[self._output(output) for output in outputs],

@@ -209,9 +209,11 @@ class Client:
         ]
 
     def _find_or_register(self, storage: torch.UntypedStorage, table: bool = False) -> ClientStorage:
-        """Return the record of a storage, a new one if needed. table: whether it may hold addresses.
+        """Return the record of a storage, a new one if needed.
 
-        Storages of inputs hold none: the grader generated their content.
+        Args:
+            table: Whether the storage may hold addresses. Storages of inputs hold none: the grader generated their
+                content.
         """
         storage_record = self._storages.get(storage.data_ptr())
         # The allocator may reuse the address of a freed storage, so a record holds only as long as its storage lives.

@@ -361,7 +361,7 @@ def find_wrong_sample(
 
     Args:
         outputs: Samples of the outputs, of equal length.
-        places: The same samples of the truths.
+        truths: The same samples of the truths.
         tolerance: The tolerance by dtype.
         scales: The root mean square of each whole truth.
         magnitudes: The same samples of Problem.magnitudes.

@@ -78,7 +78,7 @@ def write(folder: Path, grades: Sequence[Grade], max_stars: Mapping[str, int], r
 
     Args:
         max_stars: The stars that each exercise, by its stem, gives on this device.
-        secret: The secret of the run.
+        read_secret: The secret of the run.
     """
     write_atomically(folder / "grades.json", encode(_GradesFile(tuple(grades), read_secret), indent=1) + "\n")
     write_atomically(folder / "grades.csv", _format_csv(grades))
@@ -138,7 +138,7 @@ def gradescope_results(grades: Sequence[Grade], max_stars: Mapping[str, int], re
 
     Args:
         max_stars: The stars that each exercise, by its stem, gives on this device.
-        secret: The secret of the run, which Gradescope keeps and shows to no student.
+        read_secret: The secret of the run, which Gradescope keeps and shows to no student.
     """
     tests = [_gradescope_test(graded, max_stars[graded.exercise]) for graded in grades]
     stars = sum(test["score"] for test in tests)

@@ -65,7 +65,7 @@ def inspect_operator(entry: Callable[..., Any], names: Sequence[str], *values: t
     Args:
         entry: The submission's function.
         names: The names of its arguments.
-        given: The arguments, and a gradient for each output.
+        values: The arguments, and a gradient for each output.
     """
     recorder = _OperatorRecorder()
     with recorder:

@@ -99,7 +99,7 @@ class Timed(Queue):
 
     @abstractmethod
     def clock(self) -> float:
-        """The host's clock, in seconds."""
+        """Return the time of the host's clock, in seconds."""
 
     @abstractmethod
     def sleep(self, seconds: float) -> None:
