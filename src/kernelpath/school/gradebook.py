@@ -43,6 +43,7 @@ class _GradesFile:
     secret: str = ""
 
 
+# The last four are the full-width forms of the first four.
 _FORMULA_STARTS = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 _MAX_NAME_BYTES = 200
 """The length of a file name without suffixes. A folder's name may be as long as the system allows."""
@@ -96,6 +97,7 @@ def file_name(learner: str) -> str:
     raw = os.fsencode(learner)
     if len(raw) <= _MAX_NAME_BYTES:
         return learner
+    # Two long names may begin alike, so a digest of the whole name tells them apart.
     return os.fsdecode(raw[:_MAX_NAME_BYTES]) + "-" + hashlib.sha256(raw).hexdigest()[:8]
 
 

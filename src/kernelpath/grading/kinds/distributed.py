@@ -236,7 +236,7 @@ class Distributed(Python):
 
 
 def _check_dependence(plain: GroupResult, perturbed: GroupResult, min_bytes: int) -> Finding | None:
-    """Return a finding where fewer than `least` bytes of a rank's result change with perturbed messages."""
+    """Return a finding where fewer than `min_bytes` bytes of a rank's result change with perturbed messages."""
     if (finding := perturbed.finding) is not None:
         return replace(finding, cause=f"with other values in its messages, {finding.cause}")
     for rank, result in plain.results.items():
