@@ -80,6 +80,7 @@ class Client:
         """Whether the case has tensors that are larger than memory."""
         self.load = cache(self._load)
 
+    # A table that the submission makes may hold addresses of inputs. Above the heap they can be told from numbers.
     @pointers.above_the_heap
     def inputs(self) -> tuple[Any, ...]:
         """Return the arguments of the current case. Each tensor has a storage of its own."""

@@ -152,6 +152,7 @@ class SimulatedBus:
         status, buffer = self._bus.host_alloc(count)
         if buffer is None:
             return LabResponse(status)
+        # No call has the number of an earlier call, so the number of a freed buffer never names another buffer.
         number = self._calls
         self._buffers[number] = buffer
         buffer.view(torch.int16).fill_(POISON)
@@ -168,6 +169,7 @@ class SimulatedBus:
             raise InvalidRequest(f"there is no buffer {request.source.storage}")
         waiting = len(self._bus.queue)
         status = self._bus.copy_async(target, source)
+        # A copy from pageable memory is complete at once, and a failed copy never begins: neither is in the queue.
         if len(self._bus.queue) > waiting:
             self._in_flight.append((request.number, self._bus.queue[-1]))
         elif not status:

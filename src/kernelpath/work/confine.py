@@ -183,6 +183,7 @@ def install_audit_hook(
             raise AccessDenied(f"{event} looks into the process that measures the submission")
         if event in _NETWORK_EVENTS:
             raise AccessDenied(f"{event} reaches for the network or for another process")
+        # Frame 0 is this hook, and 1 is the code whose operation is audited.
         if event in _PROGRAM_EVENTS and _is_submissions_own_doing(sys._getframe(1)):
             raise ReadyMadeWork(
                 "the submission starts a program, which could do the work unseen; your kernel has to do it"
@@ -223,6 +224,7 @@ def _is_submissions_own_doing(frame: FrameType | None) -> bool:
     """
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in sys.stdlib_module_names:
         frame = frame.f_back
+    # Without any other frame, a thread runs a function of the standard library directly, such as os.system.
     return frame is None or frame.f_globals.get("__name__") == SUBMISSION
 
 

@@ -184,6 +184,7 @@ class Request(dist._Work):  # type: ignore[misc, name-defined]
     def wait(self, timeout: object = None) -> bool:
         """Wait for the operation, and copy the received content to the tensor."""
         if not self._complete:
+            # Until the wait, a send's buffer must keep its content, and a receive's buffer its poison.
             touched = self._tensor is not None and to_bytes(self._tensor) != self._content
             content = self._member.finish(self._number, touched)
             if self._tensor is not None and content:

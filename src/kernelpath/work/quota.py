@@ -155,6 +155,7 @@ def children(pid: int | str = "self") -> set[int]:
     """Return the pids of a process's children, whether it forked them or inherited them as a subreaper."""
     pids: set[int] = set()
     with contextlib.suppress(OSError):
+        # The kernel lists children by the thread that forked them: proc(5).
         for task in os.listdir(f"/proc/{pid}/task"):
             with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{task}/children", encoding="ascii") as file:
                 pids.update(map(int, file.read().split()))
