@@ -177,7 +177,7 @@ class Checkpoint:
 
 
 def read(path: Path, declaration: Checkpoint) -> Checkpoint:
-    """Add the prose of checkpoint.md to `declared`. Raises DeclarationError, which names the file and the line."""
+    """Add the prose of checkpoint.md to `declaration`. Raises DeclarationError, which names the file and the line."""
     questions: list[QuestionTemplate] = []
     prompts: list[Prompt] = []
     for section in lesson.sections(path):

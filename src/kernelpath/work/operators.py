@@ -119,6 +119,7 @@ class _OperatorRecorder(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         if is_defined_by_submission(func):
+            # A node is current only while autograd runs a backward formula.
             calls = self.backward if torch._C._current_autograd_node() is not None else self.forward
             calls.setdefault(func, (args, dict(kwargs or {})))
         return func(*args, **(kwargs or {}))
