@@ -1,4 +1,4 @@
-"""Triton kernels compiled without being launched: for kernels of the course, which are trusted, in any process."""
+"""Compile Triton kernels without launching them, in any process: the course's own kernels, which are trusted."""
 
 from __future__ import annotations
 

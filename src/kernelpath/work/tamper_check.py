@@ -164,7 +164,7 @@ def _is_watched(module: str) -> bool:
 
 def _with_inherited(cls: type) -> Mapping[str, Any]:
     """Return the attributes of a class and of its bases, without binding any."""
-    # getattr binds a class method anew at each access, so an identity test would call the method replaced.
+    # getattr binds a class method again at each access, so an identity test would call the method replaced.
     attributes: dict[str, Any] = {}
     for base in reversed(cls.__mro__):
         attributes.update(vars(base))
