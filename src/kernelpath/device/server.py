@@ -131,6 +131,7 @@ class _Client:
         """Answer one message. A closed connection or an invalid message closes this end."""
         assert self.wire is not None
         try:
+            # One thread serves all clients: a client that sends half of a message must not hold up the others.
             self.wire.send(self._respond(self.wire.receive(TRANSFER_SECONDS)), TRANSFER_SECONDS)
         except (ConnectionClosed, ProtocolError, ResponseTimeout) as error:
             if not isinstance(error, ConnectionClosed):

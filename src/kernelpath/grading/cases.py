@@ -243,6 +243,8 @@ class CaseRunner:
         for index, case in enumerate(cases):
             self._progress(f"case {index + 1} once more, for the same bits")
             first: Observation | None = None
+            # Plain values do not suffice: a sum in float64 rounds to the same float32 in nearly any order, so atomics
+            # on doubles would pass. No precision adds unordered values alike in all orders.
             for order in _ORDERS:
                 repeated = self.run_case(
                     runner,

@@ -114,6 +114,7 @@ def use_private_folders(folder: Path) -> None:
     """Make compilers, and code that makes temporary files, write below this folder."""
     for name in ("tmp", "cuda", "triton", "torch"):
         (folder / name).mkdir(parents=True, exist_ok=True)
+    # A cache that submissions shared would also hold the binaries of reference kernels.
     use_root(folder / "cache")
     os.environ["TRITON_CACHE_DIR"] = str(folder / "triton")
     os.environ["CUDA_CACHE_PATH"] = str(folder / "cuda")
@@ -173,6 +174,8 @@ def install_audit_hook(
     real_path = os.path.realpath
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        # Code of the submission may run on the grader's thread as well: a destructor, or a callback of the garbage
+        # collector.
         if get_thread_id() == grader_thread:
             if event == "open" and any(
                 real_path(file).startswith(answer_prefixes) for file in _files_of(event, arguments)

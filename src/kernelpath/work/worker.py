@@ -331,6 +331,7 @@ class _Worker:
     def _start_timing(self, request: messages.StartTiming, secret: str) -> messages.WorkerResponse:
         assert self._declaration.baseline is not None
         implementations = [self._entry, self._declaration.baseline]
+        # The text comes from the grader, since this process cannot read solutions/ any more.
         if request.reference:
             folder = Path(tempfile.mkdtemp())
             for name, text in request.reference.items():
