@@ -111,6 +111,8 @@ class SimulatedBus:
         changed = self._apply_host_writes(request.wrote, line)
         if isinstance(request, messages.Fill) and not 0 <= request.nbytes <= MAX_TARGET_BYTES:
             raise InvalidRequest(f"{request.nbytes} bytes were copied")
+        # The host's own copies take virtual time even where they bypass Runtime.fill. Otherwise the clock would stand
+        # still while the host copies in turns with the bus.
         self._bus.host_copies(max(changed, request.nbytes if isinstance(request, messages.Fill) else 0))
         calls = self._bus.spent.calls
         before = len(calls)
