@@ -217,7 +217,8 @@ class Client:
                 content.
         """
         storage_record = self._storages.get(storage.data_ptr())
-        # The allocator may reuse the address of a freed storage, so a record holds only as long as its storage lives.
+        # The allocator may reuse the address of a freed storage, so a record is valid only as long as its storage
+        # lives.
         if storage_record is None or storage_record.alive.expired() or storage_record.nbytes != storage.nbytes():
             storage_record = self._register(storage)
         observed = self._observed.get(storage_record.address)

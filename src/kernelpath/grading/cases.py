@@ -167,8 +167,8 @@ class CaseRunner:
         must be deterministic, each case is run in several orders of warps and blocks.
         """
         runner = self._shadow_runner or self._runner
-        # The two processes get other lengths, too. Otherwise a host that reads lengths from the device and waits for
-        # it, which a statement may forbid, would launch the same in both.
+        # The two processes get other lengths, too. Otherwise a host that reads lengths back from the device, which a
+        # statement may forbid, would launch the same in both.
         edge_inputs = replace(EXTREME, redistributed=self._shadow_runner is not None)
         shadow: list[Observation | None] = []
         for index, case in enumerate(cases):

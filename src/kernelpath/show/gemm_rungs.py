@@ -234,8 +234,8 @@ def consume(
                 cute.gemm(mma, total, of_a[None, None, part, stage], of_b[None, None, part, stage], total)
                 mma.set(warpgroup.Field.ACCUMULATE, True)
             warpgroup.commit_group()
-            # The multiplication of this step goes on, and that of the step before is complete: its stage may be filled
-            # again.
+            # The wgmma group of this step stays in flight. The group of the previous step is complete, so its stage may
+            # be filled again.
             warpgroup.wait_group(1)
             if step > 0 and peer < rung.peers:
                 cute.arch.mbarrier_arrive(empty + (count - 1) % rung.stages, peer)

@@ -81,8 +81,8 @@ def restrict_process(
     libraries = os.environ.get("LD_LIBRARY_PATH", "").split(":")
     readable: list[str | Path] = [*_SYSTEM, *_compilers(), *installed, *filter(None, libraries), source]
     devices = [device for name in _DEVICES for device in Path("/dev").glob(name)]
-    # Both hold this thread and what it starts from now on, but no other thread that exists already. So the thread for
-    # the submission is started afterwards.
+    # Both restrict this thread and everything that it starts from now on, but no other thread that exists already. So
+    # the thread for the submission is started afterwards.
     seccomp.restrict(profile)
     return landlock.restrict([Path(path) for path in readable], [writable, *devices], hidden_modules)
 
@@ -213,7 +213,7 @@ def is_forbidden(path: str | Path) -> bool:
 def _is_readable(path: str) -> bool:
     """Return whether this process can open a file. os.access does not know of Landlock, so the file is opened."""
     try:
-        # O_NONBLOCK: to open a named pipe for reading would wait for a writer: fifo(7).
+        # Without O_NONBLOCK, opening a named pipe would wait for a writer: fifo(7).
         os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
     except OSError:
         return False

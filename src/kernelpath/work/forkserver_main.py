@@ -162,7 +162,7 @@ def _run_child(role: str, channel: int, output: int, inherited: Sequence[int]) -
     """
     status = 1
     try:
-        # The child shares the wakeup pipe. The end of a child of its own would wake the server.
+        # The child shares the wakeup pipe: without this, the exit of a grandchild would wake the server.
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         gc.enable()

@@ -122,8 +122,8 @@ def restrict(readable: Iterable[Path], writable: Iterable[Path], hidden: Sequenc
     # A rule grants rights below a path and cannot exclude anything there. So hidden folders are left out by granting
     # the rights below their siblings instead.
     rules = [(path, _READ | _IOCTL) for folder in readable for path in _without(hidden, folder.resolve())]
-    # Where a folder contains a hidden one, the rules so far are about its entries. Python's import lists the folder
-    # itself.
+    # Where a folder contains a hidden folder, the rules so far cover only its entries. Python's import system lists the
+    # folder itself.
     rules += [(path, _READ_DIR) for path in readable]
     rules += [(path, file_rights) for path in writable]
     _restrict_self(attributes[: 8 * fields], [(path, rights & file_rights) for path, rights in rules])

@@ -70,7 +70,7 @@ def limit() -> None:
         (resource.RLIMIT_NOFILE, descriptors),
         (resource.RLIMIT_CORE, 0),
     ):
-        # The hard limit, too: a process may raise its soft limit up to the hard one, see getrlimit(2).
+        # The hard limit is lowered as well: a process may raise its soft limit up to the hard limit, see getrlimit(2).
         resource.setrlimit(resource_id, (limit_value, limit_value))
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(

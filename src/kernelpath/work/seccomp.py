@@ -125,7 +125,7 @@ def restrict(profile: Profile = "machine") -> bool:
         return False
     architecture = _ARCHITECTURES[platform.machine()]
     # ENOSYS and EOPNOTSUPP are the errors of a kernel or a file system without the call. Libraries have a fallback for
-    # them: glibc writes where fallocate fails, libffi does without memfd_create.
+    # them: glibc writes to the file instead of fallocate, and libffi works without memfd_create.
     rules = [*_refuse(errno.ENOSYS, "io_uring_setup"), *_refuse(errno.EPERM, *_OUTLIVE_A_PROCESS)]
     if profile != "ranks":
         rules += _refuse(errno.EOPNOTSUPP, "fallocate")
@@ -141,8 +141,8 @@ def restrict(profile: Profile = "machine") -> bool:
         (_JUMP_IF_EQUAL, 1, 0, architecture),
         (_RETURN, 0, 0, _ERRNO | errno.ENOSYS),
         (_LOAD, 0, 0, _NUMBER),
-        # A number of x32 would pass every comparison below, and its architecture is that of x86-64: seccomp(2). No call
-        # of aarch64 has a number as large.
+        # An x32 call has the architecture of x86-64, and its number would match no comparison below: seccomp(2). No
+        # call of aarch64 has a number as large.
         (_JUMP_IF_AT_LEAST, 0, 1, _X32),
         (_RETURN, 0, 0, _ERRNO | errno.ENOSYS),
         *rules,

@@ -168,7 +168,7 @@ class _Worker:
             [*answers, *map(Path, request.withheld)],
             profile=self._seccomp_profile(request.size),
         )
-        # This comes after restrict_process, which holds only threads that are started later.
+        # This comes after restrict_process, which restricts only threads that are started later.
         self._thread = SubmissionThread(lambda line: self.send(messages.Running(secret="", line=line)))
         return messages.Done(secret=secret)
 
