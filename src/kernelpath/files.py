@@ -1,7 +1,7 @@
-"""Where kernelpath keeps files on this computer, and how it reads the files that learners hand in.
+"""Locate the files that kernelpath keeps on this computer, and read the files that learners hand in.
 
 KERNELPATH_CACHE names the folder of submissions that are being graded; without it, the folder is the user's cache
-folder for kernelpath. What compilers made is in the cache of warpcheck (`warpcheck.cache`).
+folder for kernelpath. The output of compilers is in the cache of warpcheck (`warpcheck.cache`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every way in which grading can end, and the report that says so. Plain data: JSON in and out, no torch.
+"""Define the verdicts of a grading and the report that has them. Plain data: JSON in and out, no torch.
 
 `encode` and `decode` are the one codec of everything that is saved: reports, progress, certificates, grades, results.
 """

@@ -25,15 +25,15 @@ _CHUNK = 1 << 20
 
 
 class ResponseTimeout(Exception):
-    """Raise this where no whole message arrived, or the other end accepted none, within the time allowed."""
+    """No whole message arrived, or the other end accepted none, within the time allowed."""
 
 
 class ConnectionClosed(Exception):
-    """Raise this where the other end of the connection has closed."""
+    """The other end of the connection has closed."""
 
 
 class ProtocolError(Exception):
-    """Raise this for a message that is not accepted here. The text says what is wrong with the message."""
+    """A message is not accepted here. The text says what is wrong with the message."""
 
 
 class Wire(Generic[Received]):

@@ -1,4 +1,4 @@
-"""`python -m kernelpath.cli` is `kp`."""
+"""Run `kp` as `python -m kernelpath.cli`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the verbs grade, show a report and write it down."""
+"""Grade for the commands, show their reports and save them."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def _report_written(to: Path, items: Sequence[Item], *expected_errors: type[Exce
     """Write `to` inside the context, then print so. Raises Failure.
 
     Args:
-        refused: Further exceptions that keep the file from being written.
+        expected_errors: Further exceptions that keep the file from being written.
     """
     try:
         yield

@@ -177,7 +177,7 @@ class Checkpoint:
 
 
 def read(path: Path, declaration: Checkpoint) -> Checkpoint:
-    """Add the prose of checkpoint.md to `declared`. Raises DeclarationError, which names the file and the line."""
+    """Add the prose of checkpoint.md to `declaration`. Raises DeclarationError, which names the file and the line."""
     questions: list[QuestionTemplate] = []
     prompts: list[Prompt] = []
     for section in lesson.sections(path):
@@ -195,6 +195,8 @@ def read(path: Path, declaration: Checkpoint) -> Checkpoint:
     unused = sorted(set(declaration.numbers) - set(names))
     require(not unused, f"{path}: no question is named {', '.join(unused)}, for which checkpoint.py has numbers")
     for template in questions:
+        # A text that does not fit its numbers is reported when the exam is read, not to the learner who draws the
+        # question.
         next(template.all_questions())
     return replace(
         declaration, questions=tuple(sorted(questions, key=lambda template: template.week)), prompts=tuple(prompts)

@@ -45,7 +45,7 @@ def deliver(folder: Path, previous: Marker | None = None) -> DeliveryResult:
     A delivery can be repeated after an interruption: no file of the learner's is ever replaced.
 
     Args:
-        before: The folder's marker, which identifies files that the learner has not changed. Without a marker, every
+        previous: The folder's marker, which identifies files that the learner has not changed. Without a marker, every
             existing file counts as changed.
     """
     known_digests = previous.files if previous else {}

@@ -65,6 +65,8 @@ def any_bits_(rng: torch.Generator, tensor: torch.Tensor, *, denormal: bool = Tr
     integers = tensor.view(_INTEGER[tensor.element_size()])
     fraction = _FRACTION[tensor.dtype]
     sign = torch.iinfo(integers.dtype).min
+    # In IEEE 754 an exponent of ones is an infinity, or a NaN where the fraction is not 0. The highest bit of the
+    # fraction makes a NaN quiet, and the other bits are its payload.
     infinity = -sign - (1 << fraction)
     quiet = infinity + (1 << fraction - 1)
     special = [sign, infinity, sign + infinity]

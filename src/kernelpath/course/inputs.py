@@ -126,5 +126,6 @@ def _copy_with_gaps(offsets: random.Random, tensor: torch.Tensor, misaligned: in
     elements = offset + (last + 1 if math.prod(tensor.shape) else 0) + elements_per_vector
     storage = torch.full((elements * size,), _GAP_BYTE, dtype=torch.uint8, device=tensor.device)
     copied = storage.view(tensor.dtype).as_strided(tensor.shape, tensor.stride(), offset)
+    # torch does not write to a tensor whose elements share memory, as along an axis of stride 0.
     draw.without_repeats(copied).copy_(draw.without_repeats(tensor))
     return copied

@@ -1,4 +1,4 @@
-"""Lessons: what an exercise says in prose. One Markdown file, `checks/<stem>.md`, read without importing torch.
+"""Parse lessons, the prose of exercises: one Markdown file each, `checks/<stem>.md`, without importing torch.
 
     ## Hint 1
 

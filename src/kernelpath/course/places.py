@@ -119,7 +119,11 @@ def checkout() -> Path:
 
 
 def course(at: Path | None = None) -> Path:
-    """Where checks/, solutions/ and results/ of a checkout or a learner's folder lie. at: default is `root()`."""
+    """Return the folder that has checks/, solutions/ and results/ for a checkout or a learner's folder.
+
+    Args:
+        at: The checkout or the learner's folder. The default is `root()`.
+    """
     at = at or root()
     if is_checkout(at) or not is_learners(at):
         return at
@@ -127,7 +131,7 @@ def course(at: Path | None = None) -> Path:
 
 
 def given() -> Path:
-    """The folder that holds what a learner gets: of the package, or the checkout that the package lies in."""
+    """Return the folder with a learner's files: the package's, or that of the checkout that contains the package."""
     return PACKAGE_DATA if PACKAGE_DATA.is_dir() else _source_checkout()
 
 

@@ -89,8 +89,7 @@ class Problem:
             device.
         cases: The cases to check: 1, tile - 1, tile, tile + 1, a prime, non-contiguous if the operator accepts it.
         limits: Further cases, at the limits of the statement and past 65,535 rows, kept thin to be cheap. Their traffic
-            is not
-            limited: what fits on the chip elsewhere may not fit here.
+            is not limited: data that fits on the chip elsewhere may not fit here.
         gpu_limits: Further cases at limits that need so much work of right kernels that only a GPU runs them.
         extreme: `extreme(rng, *inputs)` sets, in place, values that the operator must handle. Every case is run with
             them, too. An operator that only moves values gets `draw.any_bits_` by default.

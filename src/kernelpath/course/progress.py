@@ -109,6 +109,8 @@ class Progress:
         """Replace one record by `change(record)`, safe against other processes. Raises NotSaved."""
         try:
             folder(self.root)
+            # The lock is on a file of its own: write_atomically replaces the progress file, and a lock belongs to one
+            # inode.
             with _locked(self.path.with_suffix(".lock")):
                 records = self.records()
                 records[stem] = change(records.get(stem, EMPTY_RECORD))

@@ -244,6 +244,7 @@ def import_file(path: Path, name: str, listed: bool = True) -> ModuleType:
         raise ImportError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(module_spec)
     if listed:
+        # The module is listed before it is executed: dataclasses look theirs up by its name while a class is made.
         sys.modules[name] = module
     module_spec.loader.exec_module(module)
     return module

@@ -44,6 +44,8 @@ _FIRST_ADDRESS = 1 << 44
 """The first address of all spaces. Linux places mappings without a chosen address far above or below them."""
 
 _SPACE_BYTES = 1 << 41
+# The last space ends at 1.5 * 2**46, below the 2**47 bytes that a process has on x86-64. Source: Linux kernel
+# documentation, "Memory Management" of x86-64.
 _MAX_SPACES = 40
 
 _SPANS_START = _SPACE_BYTES // 2
@@ -98,7 +100,11 @@ class AddressSpace:
         return memory[alignment : alignment + nbytes]
 
     def _map(self, nbytes: int, alignment: int, populate: bool = True) -> Bytes:
-        """Place bytes in a mapping of their own. populate: allocate the pages now instead of at their first access."""
+        """Place bytes in a mapping of their own.
+
+        Args:
+            populate: Whether to allocate the pages now instead of at their first access.
+        """
         length = -(-(alignment + nbytes) // PAGE) * PAGE
         if nbytes >= simt.FAR:
             offset = self._spans_end + _GAP

@@ -109,6 +109,8 @@ class Case:
         self._names = itertools.count()
         input_numbers = (*inputs.storages, *inputs.spans)
         self._input_names = {number: f"input {position}" for position, number in enumerate(input_numbers)}
+        # A client that sent garbage has lost its connection. Whether that was before its first case or in an earlier
+        # one, no case of it passes any more.
         if self.failed is not None and self.failed.kind != "FORGED":
             self.failed = None
         self.launches = []
@@ -128,6 +130,7 @@ class Case:
         if len(self._transcript) == max_launches:
             raise InvalidRequest(f"more than {max_launches:,} launches in stored call")
         for number in request.dropped:
+            # A client that could drop the storage of an input would hide that the input was changed, see `_mutated`.
             if number not in self.inputs.storages and number not in self.inputs.spans:
                 self._drop(number)
         try:
@@ -141,6 +144,7 @@ class Case:
                 messages.LaunchRecord(request.kernel, str(error), request.grid, request.block, request.shared, [], [])
             )
             raise
+        # The record comes before the launch, so that a launch that faults is in the transcript as well.
         self._transcript.append(record)
         self._storage_sizes.append(
             {number: stored.memory.nbytes for number, stored in self._storages.items() if number >= 0}
@@ -183,7 +187,12 @@ class Case:
                 stored.final = content
 
     def report(self, outputs: Sequence[messages.TensorRef], counted: bool = True) -> messages.CaseReport:
-        """Return the report on the case and reset what belongs to it. counted: whether to include the counters."""
+        """Return the report on the case, and reset the state of the case.
+
+        Args:
+            outputs: The outputs, as the submission's process names them.
+            counted: Whether the report includes the counters.
+        """
         output_numbers = {output.storage for output in outputs}
         report = messages.CaseReport(
             outputs=[self._output(output) for output in outputs],
@@ -298,6 +307,7 @@ class Case:
         earlier_digest = np.frombuffer(
             stored.host_digests.partition(" ")[0].encode(), np.uint8
         )  # chains two updates without a launch between them
+        # The mask is part of the digest: a byte that the host overwrote with 0 is not one that it left alone.
         changes = digest(earlier_digest, np.where(is_different, linked.canonical, 0), is_different)
         stored.host_digests = f"{changes} {digest(linked.canonical)}"
         stored.memory[:] = linked.local

@@ -80,6 +80,7 @@ class Client:
         """Whether the case has tensors that are larger than memory."""
         self.load = cache(self._load)
 
+    # A table that the submission makes may hold addresses of inputs. Above the heap they can be told from numbers.
     @pointers.above_the_heap
     def inputs(self) -> tuple[Any, ...]:
         """Return the arguments of the current case. Each tensor has a storage of its own."""
@@ -113,6 +114,8 @@ class Client:
         storage = tensor.untyped_storage()
         if storage.nbytes():
             storage_record = self._register(storage)
+            # The copy is of the poison. If the host writes to the tensor before a launch, its bytes differ from the
+            # copy, and they are sent as the host's.
             storage_record.fresh = True
             storage_record.machine_bytes = storage_record.bytes().copy()
             storage_record.table = pointers.holds_words(tensor)
@@ -207,11 +210,15 @@ class Client:
         ]
 
     def _find_or_register(self, storage: torch.UntypedStorage, table: bool = False) -> ClientStorage:
-        """Return the record of a storage, a new one if needed. table: whether it may hold addresses.
+        """Return the record of a storage, a new one if needed.
 
-        Storages of inputs hold none: the grader generated their content.
+        Args:
+            table: Whether the storage may hold addresses. Storages of inputs hold none: the grader generated their
+                content.
         """
         storage_record = self._storages.get(storage.data_ptr())
+        # The allocator may reuse the address of a freed storage, so a record is valid only as long as its storage
+        # lives.
         if storage_record is None or storage_record.alive.expired() or storage_record.nbytes != storage.nbytes():
             storage_record = self._register(storage)
         observed = self._observed.get(storage_record.address)

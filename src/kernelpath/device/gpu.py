@@ -41,7 +41,12 @@ def noise(processes: Sequence[Neighbor]) -> str:
 
 
 def neighbors(ours: Collection[int] = (), gpu: str | None = None) -> Iterator[Neighbor]:
-    """Yield the other processes on a GPU, or on any GPU if `gpu` is None. ours: further processes of the grader."""
+    """Yield the other processes on a GPU.
+
+    Args:
+        ours: Further processes of the grader, which are left out.
+        gpu: The driver's identifier of the GPU; None for all GPUs.
+    """
     selection = [] if gpu is None else [f"--id={gpu}"]
     for line in nvidia_smi("--query-compute-apps=pid,process_name,used_memory", *selection):
         pid, _, rest = line.partition(", ")

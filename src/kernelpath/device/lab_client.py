@@ -71,7 +71,11 @@ class TimerProxy(Timed):
 
 @dataclass
 class PinnedBuffer:
-    """A pinned buffer. sent: its bytes as of the last call, which the simulated bus knows."""
+    """A pinned buffer.
+
+    Attributes:
+        sent: The bytes of the last call, which the simulated bus has.
+    """
 
     number: int
     memory: torch.Tensor
@@ -184,7 +188,8 @@ class BusProxy(Queue):
     def _host_writes(self, waits: bool = False) -> list[tuple[int, bytes]]:
         """Return the buffers that the host changed since the last call, with their bytes.
 
-        waits: whether the call waits. On a GPU, the GPU's own copies into the buffers must have completed by then.
+        Args:
+            waits: Whether the call waits. On a GPU, the GPU's own copies into the buffers must have completed by then.
         """
         if waits and self.device == "cuda":
             wait_for_the_gpu()

@@ -154,7 +154,11 @@ FromClient = (
 
 
 class LabResponse(Message, frozen=True):
-    """The result of a call. copied: the copies completed since the last call, with the bytes of their targets."""
+    """The result of a call.
+
+    Attributes:
+        copied: The copies that were completed since the last call, with the bytes of their targets.
+    """
 
     status: int = 0
     values: Sequence[float] = ()
@@ -203,7 +207,11 @@ class Span(Message, frozen=True):
 
 
 class EndLab(Message, frozen=True):
-    """End the call. outputs: the outputs, as the submission's process reports them. Answered by LabReport."""
+    """End the call. The response is a LabReport.
+
+    Attributes:
+        outputs: The outputs, as the submission's process reports them.
+    """
 
     client: int
     outputs: Sequence[Span]

@@ -111,6 +111,8 @@ class SimulatedBus:
         changed = self._apply_host_writes(request.wrote, line)
         if isinstance(request, messages.Fill) and not 0 <= request.nbytes <= MAX_TARGET_BYTES:
             raise InvalidRequest(f"{request.nbytes} bytes were copied")
+        # The host's own copies take virtual time even where they bypass Runtime.fill. Otherwise the clock would stand
+        # still while the host copies in turns with the bus.
         self._bus.host_copies(max(changed, request.nbytes if isinstance(request, messages.Fill) else 0))
         calls = self._bus.spent.calls
         before = len(calls)
@@ -152,6 +154,7 @@ class SimulatedBus:
         status, buffer = self._bus.host_alloc(count)
         if buffer is None:
             return LabResponse(status)
+        # No call has the number of an earlier call, so the number of a freed buffer never names another buffer.
         number = self._calls
         self._buffers[number] = buffer
         buffer.view(torch.int16).fill_(POISON)
@@ -168,6 +171,7 @@ class SimulatedBus:
             raise InvalidRequest(f"there is no buffer {request.source.storage}")
         waiting = len(self._bus.queue)
         status = self._bus.copy_async(target, source)
+        # A copy from pageable memory is complete at once, and a failed copy never begins: neither is in the queue.
         if len(self._bus.queue) > waiting:
             self._in_flight.append((request.number, self._bus.queue[-1]))
         elif not status:

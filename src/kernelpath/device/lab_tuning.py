@@ -98,7 +98,11 @@ class GpuProxy(Lab):
 
     @contextlib.contextmanager
     def during(self, names: dict[str, Any]) -> Iterator[None]:
-        """Redirect launches on this GPU's matrices, and do_bench, to this proxy. names: the submission's globals."""
+        """Redirect launches on this GPU's matrices, and do_bench, to this proxy inside the `with` block.
+
+        Args:
+            names: The submission's globals.
+        """
         import triton.testing
 
         run = hooks.LAUNCH.get()

@@ -13,6 +13,7 @@ from kernelpath.device.elements import Bytes, InvalidRequest
 from kernelpath.device.messages import Link
 from warpcheck.pointers import LEAST, MOST, WORD, Words, leads_into, words
 
+# One key for the whole process: it serves both processes of a submission, whose transcripts are compared.
 _KEY = secrets.token_bytes(16)
 _VISIBLE_ALIGNMENT = 16
 """A kernel may learn the address of a storage modulo this number."""
@@ -63,6 +64,7 @@ class RelocatedContent:
             if indices.size and not 0 <= indices.min() <= indices.max() < local_words.size:
                 raise InvalidRequest("an address is not inside its storage")
             offsets = words(content)[indices] - link.base
+            # The end of a storage counts as inside, as in Client._pointer.
             if indices.size and not 0 <= offsets.min() <= offsets.max() <= nbytes:
                 raise InvalidRequest(f"an address is not inside storage {link.storage}")
             local_words[indices] = address + offsets

@@ -35,7 +35,11 @@ _HOST = torch.device("cpu")
 
 
 class TensorOnHost(ValueError):
-    """A kernel was given memory of the host. The message is the cause; line: where the tensor was made, or 0."""
+    """A kernel was given memory of the host. The message is the cause.
+
+    Attributes:
+        line: The line of the submission that made the tensor; 0 if it is not known.
+    """
 
     def __init__(self, message: str, line: int) -> None:
         super().__init__(message)
@@ -90,7 +94,12 @@ class Placement:
     def dispatched(self, name: str, inputs: Any, kwargs: Mapping[str, Any], result: Any, line: int) -> None:
         """Note where the result of an operator is.
 
-        name: of the operator. inputs: its positional arguments. line: of the submission, for messages.
+        Args:
+            name: The name of the operator.
+            inputs: The values of all its arguments.
+            kwargs: Its keyword arguments.
+            result: Its result.
+            line: The line of the submission, for messages.
         """
         device = kwargs.get("device")
         results = list(tensors_in(result))
@@ -107,7 +116,7 @@ class Placement:
                 self._origins.setdefault(storage.data_ptr(), (StorageWeakRef(storage), name, line))
 
     def check_launch(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
-        """Raise TensorOnHost where a kernel is given a tensor that is not on the device. tensors: with their names."""
+        """Raise TensorOnHost where a kernel is given a tensor, of these named tensors, that is not on the device."""
         for name, tensor in tensors:
             if isinstance(tensor, torch.Tensor) and not self.is_on_device(tensor) and self._is_known(tensor):
                 raise self._refusal(name, tensor)

@@ -131,6 +131,7 @@ class _Client:
         """Answer one message. A closed connection or an invalid message closes this end."""
         assert self.wire is not None
         try:
+            # One thread serves all clients: a client that sends half of a message must not hold up the others.
             self.wire.send(self._respond(self.wire.receive(TRANSFER_SECONDS)), TRANSFER_SECONDS)
         except (ConnectionClosed, ProtocolError, ResponseTimeout) as error:
             if not isinstance(error, ConnectionClosed):
@@ -173,6 +174,8 @@ class _Client:
         if text not in self._numbers:
             if len(self._modules) == MAX_MODULES:
                 raise InvalidRequest(f"more than {MAX_MODULES} modules were loaded")
+            # `simt.load` may return a module that another client has, too. `fresh` gives this client global variables
+            # of its own.
             self._modules.append(simt.load(text, source, self._target).fresh(self.case.place))
             self._numbers[text] = len(self._modules) - 1
         number = self._numbers[text]

@@ -1,4 +1,4 @@
-"""Triton kernels compiled without being launched: for kernels of the course, which are trusted, in any process."""
+"""Compile Triton kernels without launching them, in any process: the course's own kernels, which are trusted."""
 
 from __future__ import annotations
 
@@ -26,8 +26,11 @@ class Ahead:
 def compile_kernel(path: Path, signature: Mapping[str, str], constants: Mapping[str, int], warps: int) -> Ahead:
     """Compile the function `kernel` of a file for sm_80.
 
-    signature: Triton's type of each parameter that is not a constant, such as "*fp32" or "i32". Pointers are multiples
-    of 16 bytes, as those of tensors. Raises ValueError for what Triton does not compile.
+    Pointers are multiples of 16 bytes, as the addresses of tensors are. Raises ValueError for a kernel that Triton does
+    not compile.
+
+    Args:
+        signature: Triton's type of each parameter that is not a constant, such as "*fp32" or "i32".
     """
     os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")  # Triton 3.9 warns where it is not set
     import triton

@@ -167,11 +167,16 @@ class CaseRunner:
         must be deterministic, each case is run in several orders of warps and blocks.
         """
         runner = self._shadow_runner or self._runner
+        # The two processes get other lengths, too. Otherwise a host that reads lengths back from the device, which a
+        # statement may forbid, would launch the same in both.
         edge_inputs = replace(EXTREME, redistributed=self._shadow_runner is not None)
         shadow: list[Observation | None] = []
         for index, case in enumerate(cases):
             self._progress(f"case {index + 1} again, with extreme values")
             first_run = graded[index].observation if self._shadow_runner is not None else None
+            # The index differs from the first run's, and with it the values. The label does not: a transcript names a
+            # storage that was kept by the label of the call that made it, and the transcripts of both processes are
+            # compared.
             repeated = self.run_case(
                 runner, case, len(cases) + index, True, first_run, edge_inputs, label=f"case {index}"
             )
@@ -238,6 +243,8 @@ class CaseRunner:
         for index, case in enumerate(cases):
             self._progress(f"case {index + 1} once more, for the same bits")
             first: Observation | None = None
+            # Plain values do not suffice: a sum in float64 rounds to the same float32 in nearly any order, so atomics
+            # on doubles would pass. No precision adds unordered values alike in all orders.
             for order in _ORDERS:
                 repeated = self.run_case(
                     runner,
@@ -292,6 +299,7 @@ class CaseRunner:
             finding = self._find_cause(case, index, finding, variety)
         if finding is not None and finding.verdict in KERNEL_VERDICTS:
             finding = self._submission.check_empty_kernel() or finding
+        # The first call of a process finds nothing that an earlier call has left.
         if finding is not None and explain and first is None and runner in self._used_runners:
             finding = self._check_state(case, index, finding, variety, order)
         self._used_runners.add(runner)
@@ -337,6 +345,7 @@ class CaseRunner:
             return None
         other_runner = self._runner if runner is self._shadow_runner else self._shadow_runner
         seed = derive_seed(self._seed, index, "other values")
+        # Lengths on the device are values as well, see `_run_again`.
         variety = replace(variety, redistributed=not variety.redistributed)
         kind = Kernel(self._exercise, "cpu")
         try:
@@ -414,6 +423,8 @@ class CaseRunner:
         lane = self._submission.item.lane
         try:
             observation = kind.call(runner, case, seed, variety=variety, order=order, label=label)
+            # Unordered values are compared with another call's bits and never with the reference, see
+            # Problem.unordered.
             finding = observation.finding if variety.unordered else kind.check(observation)
             if finding is None:
                 finding = provenance.check_language(self._exercise, lane, observation.transcript)

@@ -58,6 +58,7 @@ def check_observation(exercise: Exercise, observation: Observation) -> Finding |
     if finding is not None and finding.verdict is Verdict.WRONG_VALUES:
         cause = f"{finding.cause}{input_range.describe_inputs(finding, observation, expected)}"
         finding = replace(finding, cause=cause)
+    # An exercise's own check may rely on outputs of the right shapes and dtypes that were written.
     comparable = finding is None or finding.verdict is Verdict.WRONG_VALUES
     own_finding = run_own_check(exercise, observation) if comparable else None
     return own_finding or finding or check_tensor_cores(exercise, observation)
@@ -343,6 +344,7 @@ def root_mean_squares(truths: Sequence[torch.Tensor]) -> list[float]:
 
 def _mean_square(truth: torch.Tensor) -> torch.Tensor:
     finite = torch.isfinite(truth)
+    # `where` has made a copy, so the truth itself stays as it is.
     return truth.where(finite, 0).square_().sum(dtype=_ACCUMULATOR) / finite.sum().clamp(min=1)
 
 
@@ -359,7 +361,7 @@ def find_wrong_sample(
 
     Args:
         outputs: Samples of the outputs, of equal length.
-        places: The same samples of the truths.
+        truths: The same samples of the truths.
         tolerance: The tolerance by dtype.
         scales: The root mean square of each whole truth.
         magnitudes: The same samples of Problem.magnitudes.

@@ -67,6 +67,7 @@ class CpuShadow:
         for runner in self._runners:
             runner.prepare()
         self._case = case
+        # One thread: the two tasks share the second runner, so they must not run at the same time.
         pool = ThreadPoolExecutor(1)
         self._largest_case = pool.submit(self._run_largest_case)
         self._other_cases = pool.submit(self._run_other_cases, other_cases)
@@ -106,6 +107,8 @@ class CpuShadow:
             gpu_launches = launches.parse_trace(profile.trace)
         except launches.InvalidTrace:
             return Finding(Verdict.TAMPERED, "the submission answered in place of the worker")
+        # Where a statement leaves products to torch.mm, the GPU runs the library's kernels and the machine a kernel of
+        # the grader's. Neither belongs to the submission.
         library = {launches.demangle(name) for name in profile.library}
         gpu_launches = [launch for launch in gpu_launches if launch.name not in library]
         lane = self._submission.item.lane

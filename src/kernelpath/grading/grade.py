@@ -47,9 +47,8 @@ def grade(
         seed: Generates sizes and inputs. None stands for a fresh seed.
         report_progress: Called with a description of each step.
         bench: Whether to take every round of a measurement.
-        brief: Whether to stop at the case that decides on the verdict, and not to search for what the failing cases
-            have
-            in common.
+        brief: Whether to stop at the case that decides on the verdict, and not to search for a pattern in the failing
+            cases.
         timed: Whether to measure the speed, on a GPU.
         recording: A folder with a recording of the learner's, for an exercise about recordings.
         arch: The architecture that the PTX machine simulates, one of simt.TARGETS. None stands for the exercise's.

@@ -23,7 +23,11 @@ _SHOWN_CHARACTERS = 120
 
 
 class GpuLaunch(Struct, frozen=True):
-    """A launch on the GPU. shared: static and dynamic shared memory, in bytes."""
+    """A launch on the GPU.
+
+    Attributes:
+        shared: The static and the dynamic shared memory, in bytes.
+    """
 
     name: str
     grid: tuple[int, int, int]

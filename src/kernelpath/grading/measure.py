@@ -60,6 +60,8 @@ def measure(
     looks = timing.LOOKS[-1:] if bench else timing.LOOKS
     try:
         finding = session.run(looks, progress)
+    # This is the grader, which computes inputs and truth on the same GPU. Where the submission's process runs out of
+    # memory, SubmissionFailed is raised.
     except torch.OutOfMemoryError:
         return None, _memory_shortage(exercise)
     except SubmissionFailed as error:
@@ -124,7 +126,7 @@ def check_time(
 def stars(measurement: Measurement | None, verdict: Verdict, max_stars: int) -> int:
     """Return the stars: one for a right result within the limits, two for the minimum speedup, three for THIRD_STAR.
 
-    `most` is the number of stars of the exercise. An exercise with a single star gives it for a pass.
+    `max_stars` is the number of stars of the exercise. An exercise with a single star gives it for a pass.
     """
     if verdict in (Verdict.TOO_SLOW, Verdict.INCONCLUSIVE):
         return int(max_stars > 1)

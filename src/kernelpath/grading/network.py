@@ -44,6 +44,7 @@ def longest_chain(log: Log) -> int:
         next_step[rank] += 1
         return True
 
+    # Each pass replays a step of the first rank that can go on. The loop ends when no rank can.
     while any(next_step[rank] < len(steps) and advance(rank) for rank, steps in enumerate(log.steps)):
         pass
     depths = (depth(key) for key in message_of)

@@ -86,6 +86,7 @@ class Workers:
         store = self._workspace.own / f"ranks-{secrets.token_hex(8)}"
 
         def start(rank: int) -> Worker:
+            # All ranks have one folder: they find each other through the file of the store in it.
             worker = Worker(self._workspace)
             worker.start(
                 str(self._item.root),

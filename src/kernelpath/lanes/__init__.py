@@ -1,1 +1,1 @@
-"""Where learners' files import the front ends from: `from kernelpath.lanes import cuda`. They are warpcheck's."""
+"""Offer warpcheck's front ends to learners' files, as in `from kernelpath.lanes import cuda`."""

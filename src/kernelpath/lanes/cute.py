@@ -1,3 +1,3 @@
-"""Kernels in the CuTe DSL; see `warpcheck.frontends.cute`."""
+"""Write kernels in the CuTe DSL; see `warpcheck.frontends.cute`."""
 
 from warpcheck.frontends.cute import *  # noqa: F403

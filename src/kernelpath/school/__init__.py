@@ -1,1 +1,1 @@
-"""A class: what each learner handed in, the grading, and the gradebook."""
+"""Grade a class: find what each learner handed in, grade it, and keep the gradebook."""

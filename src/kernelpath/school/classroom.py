@@ -31,6 +31,7 @@ from kernelpath.school.handed_in import Entry, all_entries
 from kernelpath.verdict import Report, Verdict, encode
 from kernelpath.work.workspace import contents
 
+# A run that is killed loses the gradings of this time, at most.
 _SAVE_SECONDS = 30.0
 
 Engine = Callable[[grade.Device, int | None], tuple[OneDevice, Executor]]

@@ -221,6 +221,7 @@ def _read_marks(path: Path, exam: Exam, sheets: Mapping[str, Sheet | str]) -> Ma
         if prompt is None or not isinstance(sheet, Sheet) or not (marks_text or comment):
             continue
         key = prompt.name, learner
+        # The file has the answer as _written_csv escaped it, and a spreadsheet may have changed the ends of its lines.
         if _normalize_whitespace(row.get("text") or "") != _normalize_whitespace(
             str(neutralize(words.shown(sheet.written(prompt))))
         ):

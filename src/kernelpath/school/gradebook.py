@@ -43,6 +43,7 @@ class _GradesFile:
     secret: str = ""
 
 
+# The last four are the full-width forms of the first four.
 _FORMULA_STARTS = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 _MAX_NAME_BYTES = 200
 """The length of a file name without suffixes. A folder's name may be as long as the system allows."""
@@ -78,7 +79,7 @@ def write(folder: Path, grades: Sequence[Grade], max_stars: Mapping[str, int], r
 
     Args:
         max_stars: The stars that each exercise, by its stem, gives on this device.
-        secret: The secret of the run.
+        read_secret: The secret of the run.
     """
     write_atomically(folder / "grades.json", encode(_GradesFile(tuple(grades), read_secret), indent=1) + "\n")
     write_atomically(folder / "grades.csv", _format_csv(grades))
@@ -96,6 +97,7 @@ def file_name(learner: str) -> str:
     raw = os.fsencode(learner)
     if len(raw) <= _MAX_NAME_BYTES:
         return learner
+    # Two long names may begin alike, so a digest of the whole name tells them apart.
     return os.fsdecode(raw[:_MAX_NAME_BYTES]) + "-" + hashlib.sha256(raw).hexdigest()[:8]
 
 
@@ -138,7 +140,7 @@ def gradescope_results(grades: Sequence[Grade], max_stars: Mapping[str, int], re
 
     Args:
         max_stars: The stars that each exercise, by its stem, gives on this device.
-        secret: The secret of the run, which Gradescope keeps and shows to no student.
+        read_secret: The secret of the run, which Gradescope keeps and shows to no student.
     """
     tests = [_gradescope_test(graded, max_stars[graded.exercise]) for graded in grades]
     stars = sum(test["score"] for test in tests)

@@ -262,6 +262,7 @@ class _Table:
 
     def take_whole_number(self, key: str, minimum: int = 0, maximum: int = 100_000) -> int | None:
         value = self._take(key)
+        # bool is a subclass of int, and `true` is not a number.
         if value is not None and not (type(value) is int and minimum <= value <= maximum):
             raise self._type_error(key, value, f"a whole number from {minimum} to {maximum:,}")
         return value
@@ -271,6 +272,7 @@ class _Table:
         value = self._take(key)
         if value is None:
             return None
+        # datetime is a subclass of date, so it is tested first.
         if isinstance(value, datetime):
             moment = value
         elif isinstance(value, date):

@@ -227,6 +227,7 @@ def passages_of_text(suffix: str, text: str) -> Iterator[int]:
     for start in range(len(tokens) - PASSAGE + 1):
         names: dict[str, int] = {}
         passage = tokens[start : start + PASSAGE]
+        # Python hashes texts differently in each process, so passages are compared within a process only.
         yield hash(tuple(names.setdefault(token, len(names)) if is_name else token for token, is_name in passage))
 
 

@@ -1,1 +1,1 @@
-"""Everything that draws or prints: terminal, pictures, pages, tables of the documents. Nothing else does."""
+"""Draw and print: terminal output, pictures, pages, and tables of the documents. No other package does."""

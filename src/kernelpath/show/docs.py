@@ -128,7 +128,7 @@ def corpus(root: Path) -> Iterator[str]:
 
 
 def kernels(root: Path) -> Iterator[str]:
-    """The same for each reference kernel."""
+    """Yield the same rows for each reference kernel."""
     yield from _compared_header("reference kernel")
     for machine in recorded.machines(root):
         yield from _compared(machine.gpu, machine.kernels)

@@ -123,15 +123,20 @@ def multiply(rung: cutlass.Constexpr, mma, chunk_mma, layouts, a, b, store, out)
     memory = SmemAllocator()
     full = memory.allocate_array(cutlass.Int64, rung.stages)
     empty = memory.allocate_array(cutlass.Int64, rung.stages)
+    # A swizzle of 128 bytes repeats after 8 rows, so wgmma and TMA take tiles that begin at a multiple of 1024 bytes.
+    # Source: PTX ISA, "Matrix Descriptor Format", base offset.
     shared_a = memory.allocate_tensor(load_a.value_type, of_a.outer, 1024, of_a.inner)
     shared_b = memory.allocate_tensor(load_b.value_type, of_b.outer, 1024, of_b.inner)
     shared_out = memory.allocate_tensor(store.value_type, of_out.outer, 1024, of_out.inner)
     if warp == 0:
         with cute.arch.elect_one():
             for stage in cutlass.range_constexpr(rung.stages):
+                # full: the thread that issues the copies arrives. empty: a lane of each consumer warp of the cluster
+                # arrives, since the copies of b write to all of its blocks.
                 cute.arch.mbarrier_init(full + stage, 1)
                 cute.arch.mbarrier_init(empty + stage, 4 * rung.consumers * rung.peers)
         cute.arch.mbarrier_init_fence()
+    # The mbarriers of all peers must be initialized before a block arrives at them.
     cute.arch.cluster_arrive_relaxed()
     cute.arch.cluster_wait()
 
@@ -151,6 +156,7 @@ def multiply(rung: cutlass.Constexpr, mma, chunk_mma, layouts, a, b, store, out)
     if cutlass.const_expr(rung.producer):
         if warp < 4:
             if cutlass.const_expr(rung.consumers > 1):
+                # 128 threads with 40 registers and 256 with 232 need 64,512 of the multiprocessor's 65,536.
                 cute.arch.setmaxregister_decrease(40)
             if warp == 0:
                 produce(rung, walk, steps, source)
@@ -160,6 +166,7 @@ def multiply(rung: cutlass.Constexpr, mma, chunk_mma, layouts, a, b, store, out)
             consume(rung, walk, steps, source, mma, chunk_mma, shared_a, shared_b, shared_out, store, chunks, out)
     else:
         consume(rung, walk, steps, source, mma, chunk_mma, shared_a, shared_b, shared_out, store, chunks, out)
+    # A peer may still arrive at the mbarriers of a block that has nothing left to do.
     cute.arch.cluster_arrive()
     cute.arch.cluster_wait()
 
@@ -177,8 +184,11 @@ def fill(rung: cutlass.Constexpr, count, row, column, step, source):
     (full, empty), (load_a, from_a, to_a), (load_b, from_b, to_b) = source
     stage = count % rung.stages
     mask = cutlass.Int16(2**rung.peers - 1) if cutlass.const_expr(rung.peers > 1) else None
+    # The opposite parity: on the first round of the ring, when every stage is empty, the wait for the phase before the
+    # first one returns at once. Source: PTX ISA, "mbarrier.test_wait, mbarrier.try_wait", .parity.
     cute.arch.mbarrier_wait(empty + stage, count // rung.stages % 2 ^ 1)
     with cute.arch.elect_one():
+        # The bytes of the whole stage, with the parts of b that the other peers multicast.
         cute.arch.mbarrier_arrive_and_expect_tx(full + stage, 2 * DEPTH * (ROWS + rung.columns))
     cute.copy(load_a, from_a[None, row, step], to_a[None, stage], tma_bar_ptr=full + stage)
     cute.copy(load_b, from_b[None, column, step], to_b[None, stage], tma_bar_ptr=full + stage, mcast_mask=mask)
@@ -224,6 +234,8 @@ def consume(
                 cute.gemm(mma, total, of_a[None, None, part, stage], of_b[None, None, part, stage], total)
                 mma.set(warpgroup.Field.ACCUMULATE, True)
             warpgroup.commit_group()
+            # The wgmma group of this step stays in flight. The group of the previous step is complete, so its stage may
+            # be filled again.
             warpgroup.wait_group(1)
             if step > 0 and peer < rung.peers:
                 cute.arch.mbarrier_arrive(empty + (count - 1) % rung.stages, peer)
@@ -276,6 +288,8 @@ def write(rung: cutlass.Constexpr, thread, row, column, total, mma, shared_out, 
             cute.arch.cp_async_bulk_wait_group(min(chunk, rung.buffers - 1), read=True)
         cute.arch.barrier(barrier_id=barrier, number_of_threads=waiting)
         cute.copy(atom, to_shared.retile(rounded), to_shared.partition_D(buffers)[None, None, None, buffer])
+        # TMA reads shared memory through the async proxy, to which the threads' stores are not visible without this
+        # fence. Source: PTX ISA, "Async proxy".
         cute.arch.fence_proxy("async.shared", space="cta")
         cute.arch.barrier(barrier_id=barrier, number_of_threads=waiting)
         if leads:

@@ -159,6 +159,7 @@ def chart(events: Sequence[Event], failed: bool = False) -> Chart:
     """
     if not events:
         raise ValueError("no events were recorded")
+    # This comes before polls are dropped: a full recording would otherwise seem complete.
     cut = len(events) == EVENTS
     events = _drop_polls(events) if failed else events
     by_warp: dict[_Warp, list[Event]] = defaultdict(list)
@@ -286,6 +287,7 @@ def _columns(events: Sequence[Event], row_of: dict[_Warp, int]) -> tuple[list[Ev
     for event in events:
         is_landing = event.kind == EventKind.LAND
         row = row_of.get((event.block, -1 if is_landing else event.warp))
+        # This warp shares the row of the first warp with its role.
         if row is None:
             continue
         if event.kind in (EventKind.WAIT, EventKind.PREEMPTED):
@@ -293,6 +295,7 @@ def _columns(events: Sequence[Event], row_of: dict[_Warp, int]) -> tuple[list[Ev
             awaited[row] = _barrier(event)
             continue
         sign = (LAND if event.barrier else WRITTEN) if is_landing else _SIGNS.get(event.kind, "")
+        # A warp issues the wgmma of a tile in a row, which one column shows.
         is_repeated = marks and (marks[-1].row, marks[-1].sign) == (row, sign) and sign == MULTIPLY
         if not sign or is_repeated:
             continue

@@ -43,6 +43,7 @@ def run(
     """
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "ranks.py"
+        # The source of the function lacks the imports of the notebook.
         file.write_text(_HEAD + inspect.getsource(function), encoding="utf-8")
         workspace = Workspace.reserve(file)
         copied = workspace.copy(alone=True)
@@ -145,6 +146,7 @@ def one_shot_seconds(links: Links, world: int, size: int) -> float:
 
 def crossover(links: Links, world: int) -> float:
     """Return the size in bytes up to which one shot is faster than two."""
+    # The size at which one_shot_seconds and two_shot_seconds are equal.
     return links.latency * links.bandwidth / ((world - 1) * (1 - 2 / world))
 
 

@@ -127,6 +127,8 @@ def _multiply(a: cute.Tensor, b: cute.Tensor, out: cute.Tensor, mma: cute.TiledM
                 cute.arch.sync_threads()
                 _fetch(step, 0, (copy_a, from_a, to_a), (copy_b, from_b, to_b))
                 cute.arch.cp_async_commit_group()
+            # cp.async.wait_group waits for the copies of its own thread. The barrier after it makes the copies of all
+            # threads visible. Source: PTX ISA, "cp.async.wait_group".
             cute.arch.cp_async_wait_group(max(rung.stages - 2, 0))
             cute.arch.sync_threads()
         for q in cutlass.range_constexpr(DEPTH // 16):
@@ -147,6 +149,7 @@ def _multiply(a: cute.Tensor, b: cute.Tensor, out: cute.Tensor, mma: cute.TiledM
                 if step + ahead < steps:
                     filled = (step + ahead) % rung.stages
                     _fetch(step + ahead, filled, (copy_a, from_a, to_a), (copy_b, from_b, to_b))
+                # The last steps commit empty groups, so that wait_group counts as many groups as in the other steps.
                 cute.arch.cp_async_commit_group()
             cute.gemm(mma, total, fragments_a[None, None, q], fragments_b[None, None, q], total)
 

@@ -19,7 +19,7 @@ def show_working(console: Console, label: str, last_seconds: float | None = None
     """Yield a function to call with the name of each step.
 
     Args:
-        about: The seconds that it took the last time.
+        last_seconds: The seconds that the same work took the last time.
     """
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 

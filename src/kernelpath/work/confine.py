@@ -81,6 +81,8 @@ def restrict_process(
     libraries = os.environ.get("LD_LIBRARY_PATH", "").split(":")
     readable: list[str | Path] = [*_SYSTEM, *_compilers(), *installed, *filter(None, libraries), source]
     devices = [device for name in _DEVICES for device in Path("/dev").glob(name)]
+    # Both restrict this thread and everything that it starts from now on, but no other thread that exists already. So
+    # the thread for the submission is started afterwards.
     seccomp.restrict(profile)
     return landlock.restrict([Path(path) for path in readable], [writable, *devices], hidden_modules)
 
@@ -103,6 +105,7 @@ def _compilers() -> list[Path]:
         prefix
         for program in programs
         if program
+        # The program on the PATH is often a link. Its headers and libraries are where the link leads.
         for prefix in (Path(program).parent, Path(program).resolve().parent.parent)
     ]
 
@@ -111,6 +114,7 @@ def use_private_folders(folder: Path) -> None:
     """Make compilers, and code that makes temporary files, write below this folder."""
     for name in ("tmp", "cuda", "triton", "torch"):
         (folder / name).mkdir(parents=True, exist_ok=True)
+    # A cache that submissions shared would also hold the binaries of reference kernels.
     use_root(folder / "cache")
     os.environ["TRITON_CACHE_DIR"] = str(folder / "triton")
     os.environ["CUDA_CACHE_PATH"] = str(folder / "cuda")
@@ -170,6 +174,8 @@ def install_audit_hook(
     real_path = os.path.realpath
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        # Code of the submission may run on the grader's thread as well: a destructor, or a callback of the garbage
+        # collector.
         if get_thread_id() == grader_thread:
             if event == "open" and any(
                 real_path(file).startswith(answer_prefixes) for file in _files_of(event, arguments)
@@ -180,6 +186,7 @@ def install_audit_hook(
             raise AccessDenied(f"{event} looks into the process that measures the submission")
         if event in _NETWORK_EVENTS:
             raise AccessDenied(f"{event} reaches for the network or for another process")
+        # Frame 0 is this hook, and 1 is the code whose operation is audited.
         if event in _PROGRAM_EVENTS and _is_submissions_own_doing(sys._getframe(1)):
             raise ReadyMadeWork(
                 "the submission starts a program, which could do the work unseen; your kernel has to do it"
@@ -206,6 +213,7 @@ def is_forbidden(path: str | Path) -> bool:
 def _is_readable(path: str) -> bool:
     """Return whether this process can open a file. os.access does not know of Landlock, so the file is opened."""
     try:
+        # Without O_NONBLOCK, opening a named pipe would wait for a writer: fifo(7).
         os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
     except OSError:
         return False
@@ -219,6 +227,7 @@ def _is_submissions_own_doing(frame: FrameType | None) -> bool:
     """
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in sys.stdlib_module_names:
         frame = frame.f_back
+    # Without any other frame, a thread runs a function of the standard library directly, such as os.system.
     return frame is None or frame.f_globals.get("__name__") == SUBMISSION
 
 
@@ -243,6 +252,7 @@ def _unescaped(name: str) -> str:
 def memory_limit(extra_bytes: int) -> Iterator[None]:
     """Limit this process to `extra_bytes` more address space than it has now, inside the `with` block."""
     with open("/proc/self/statm") as statm:
+        # The first number is the size of the address space in pages: proc(5). RLIMIT_AS counts the same.
         current_bytes = int(statm.read().split()[0]) * resource.getpagesize()
     previous_limits = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (current_bytes + extra_bytes, previous_limits[1]))
@@ -257,11 +267,13 @@ def unload_answers(keep: Collection[str] = ()) -> list[Path]:
 
     Modules that have imported these keep working. `keep` names packages that a submission works with, such as "labs".
     """
+    # The cache holds declarations, whose references compute the right results.
     registry.load.cache_clear()
     folders = []
     for package in (f"kernelpath.course.{name}" for name in _ANSWERS if name not in keep):
         for name in [name for name in sys.modules if name == package or name.startswith(f"{package}.")]:
             del sys.modules[name]
+            # `from package import module` finds an attribute of the package even where sys.modules has no such module.
             parent, _, last = name.rpartition(".")
             if hasattr(sys.modules.get(parent), last):
                 delattr(sys.modules[parent], last)

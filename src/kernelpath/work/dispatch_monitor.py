@@ -209,6 +209,7 @@ def _copies_to_gpu(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], 
 
 def _called_by_autograd() -> bool:
     """Return whether autograd's engine has called an operator, and not a line of Python."""
+    # Frame 0 is this function, 1 is __torch_dispatch__, and 2 called the operator.
     return sys._getframe(2).f_code.co_name == "_engine_run_backward"
 
 
@@ -263,6 +264,7 @@ class GuardedAllocator:
             _poison_guards([storage for storage in storages if storage.device == device])
         copy_each_(bodies, sources)
         for device in dict.fromkeys(source.device for source in sources if source.is_cuda):
+            # The submission may use streams that do not wait for these copies.
             torch.cuda.synchronize(device)
         self._input_storages += storages
         self.input_bytes += bodies
@@ -275,6 +277,7 @@ class GuardedAllocator:
 
     def describe_broken_guard(self) -> str:
         """Describe a guard band that was written to; empty where none was."""
+        # Timed calls do not poison fresh storages, whose guard bands then hold anything.
         guarded = [*(self._storages if self._poison else []), *self._input_storages]
         by_device: dict[torch.device, list[torch.Tensor]] = {}
         for storage in guarded:

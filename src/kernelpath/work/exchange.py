@@ -203,6 +203,8 @@ class Exchange:
         state = self._ranks[rank]
         key = (rank, post.number)
         size = post.count * BYTES.get(post.dtype, 0)
+        # A Member numbers its operations from 1, and sends exactly the bytes of its tensor. Something else wrote this
+        # message.
         if post.number != len(state.posted) + 1 or (post.name != "recv" and len(post.content) != size):
             return self._report_tampering(rank)
         state.posted[post.number] = post
@@ -244,6 +246,7 @@ class Exchange:
 
     def _match_collective(self, rank: int, key: Key, post: fabric.Post) -> None:
         """Match the n-th collective of a rank with the n-th collective of every other rank, and complete the last."""
+        # A Member refuses other collectives itself, so this message does not come from a Member.
         if post.name != "barrier" and post.name not in self._allowed_collectives:
             return self._report_tampering(rank)
         state = self._ranks[rank]

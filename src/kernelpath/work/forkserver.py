@@ -124,6 +124,7 @@ class ForkServer:
             start_new_session=True,
         )
         server_end.close()
+        # This process holds the expected values. It hides before it starts the first process of a submission.
         privileges.hide()
         weakref.finalize(self, _end, self._requests, self._process, self._output)
 
@@ -147,6 +148,7 @@ class ForkServer:
             needs: A module that the server imports first, unless it cannot, for this child and all later ones.
             folder: The folder that the process may write to, within quota.FOLDER_BYTES.
         """
+        # SOCK_SEQPACKET keeps the boundaries of messages: first the pid with its pidfd, then the status. See unix(7).
         events, server_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         request = b"\0".join((role.encode(), needs.encode(), bytes(folder) if folder else b""))
         # A server that has ended is noticed by whoever waits for the child.

@@ -56,9 +56,12 @@ def serve(descriptor: int) -> NoReturn:
     gc.disable()  # imports create no garbage: without collections torch imports in a fifth less time
     for module, _ in ROLES.values():
         importlib.import_module(module)
+    # A collection in a child then leaves these objects alone, so their pages stay shared with the server: documentation
+    # of gc.freeze.
     gc.freeze()
     # SIGCHLD wakes the select below through a pipe (the self-pipe trick).
     wakeup_read, wakeup_write = os.pipe2(os.O_NONBLOCK)
+    # Python writes to the wakeup descriptor only for signals that have a handler, even one that does nothing.
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wakeup_write, warn_on_full_buffer=False)
     children: dict[int, _ForkedChild] = {}
@@ -85,6 +88,7 @@ def serve(descriptor: int) -> NoReturn:
             pid = os.fork()
             if pid == 0:
                 other_events = (child.events.fileno() for child in children.values())
+                # With these a child could take requests in the server's place, or report a status for another child.
                 inherited = (descriptor, wakeup_read, wakeup_write, events, *other_events)
                 _run_child(role.decode(), channel, output, inherited)
             # The child calls setpgid as well: whoever comes first, it has a group of its own before anybody looks.
@@ -158,6 +162,7 @@ def _run_child(role: str, channel: int, output: int, inherited: Sequence[int]) -
     """
     status = 1
     try:
+        # The child shares the wakeup pipe: without this, the exit of a grandchild would wake the server.
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         gc.enable()
@@ -169,6 +174,8 @@ def _run_child(role: str, channel: int, output: int, inherited: Sequence[int]) -
         os.close(output)
         quota.limit()
         privileges.drop()
+        # The machine holds the inputs and the counters, and submissions run as the same user: they must not reach its
+        # memory through /proc or ptrace.
         if role == "machine":
             privileges.hide()
         module, function = ROLES[role]

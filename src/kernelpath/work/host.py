@@ -162,6 +162,7 @@ class MachineProcess:
             # A machine that has died is noticed at the next request.
             with contextlib.suppress(ConnectionClosed, ResponseTimeout, OSError):
                 self._wire.send(machine_messages.Attach(target), _SEND_SECONDS)
+                # A stream socket passes descriptors only with at least one byte of data: unix(7).
                 socket.send_fds(self._process.connection, [b"\0"], [machine_end.fileno()])
             machine_end.close()
             self._attached_clients += 1
@@ -280,6 +281,8 @@ class Worker:
 
     def send(self, message: messages.WorkerRequest) -> None:
         """Send a request, whose response is received later, in order. A dead worker is noticed then."""
+        # The submission can write to the socket of its process. The secret shows that the worker's own code responded:
+        # only the worker's main thread has it, and the submission runs on another thread.
         self._secrets.append(secrets.token_hex(16))
         with contextlib.suppress(ConnectionClosed, ResponseTimeout):
             self._wire.send(msgspec.structs.replace(message, secret=self._secrets[-1]), _SEND_SECONDS)

@@ -105,6 +105,8 @@ def restrict(readable: Iterable[Path], writable: Iterable[Path], hidden: Sequenc
     # Each version of the ABI added rights, and fields at the end of landlock_ruleset_attr. A kernel refuses bits and
     # fields that it does not know, so both are cut to its version.
     file_rights = _FIRST_RIGHTS
+    # A ruleset without REFER refuses every link and every rename from one folder to another: landlock(7),
+    # LANDLOCK_ACCESS_FS_REFER.
     if abi >= 2:
         file_rights |= _REFER
     if abi >= 3:
@@ -120,6 +122,8 @@ def restrict(readable: Iterable[Path], writable: Iterable[Path], hidden: Sequenc
     # A rule grants rights below a path and cannot exclude anything there. So hidden folders are left out by granting
     # the rights below their siblings instead.
     rules = [(path, _READ | _IOCTL) for folder in readable for path in _without(hidden, folder.resolve())]
+    # Where a folder contains a hidden folder, the rules so far cover only its entries. Python's import system lists the
+    # folder itself.
     rules += [(path, _READ_DIR) for path in readable]
     rules += [(path, file_rights) for path in writable]
     _restrict_self(attributes[: 8 * fields], [(path, rights & file_rights) for path, rights in rules])
@@ -142,6 +146,8 @@ def _restrict_self(attributes: bytes, rules: Iterable[tuple[Path, int]]) -> None
     try:
         for path, rights in rules:
             _add_rule(ruleset, path, rights)
+        # Without no_new_privs landlock_restrict_self(2) requires CAP_SYS_ADMIN: a set-user-ID program would otherwise
+        # run with privileges under restrictions that its caller chose.
         _check_status(_libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
         _check_status(_libc().syscall(_SYS_RESTRICT_SELF, ctypes.c_int(ruleset), ctypes.c_uint32(0)))
     finally:
@@ -169,8 +175,10 @@ def _add_rule(ruleset: int, path: Path, rights: int) -> None:
     except OSError:
         return
     try:
+        # landlock_add_rule(2) refuses a rule for a file with rights that only folders have (EINVAL).
         if not path.is_dir():
             rights &= _FILE_RIGHTS
+        # struct landlock_path_beneath_attr is packed: linux/landlock.h.
         rule = struct.pack("=Qi", rights, descriptor)
         _check_status(
             _libc().syscall(_SYS_ADD_RULE, ctypes.c_int(ruleset), ctypes.c_int(_PATH_BENEATH), rule, ctypes.c_uint32(0))

@@ -97,7 +97,11 @@ class Inspect(WorkerRequest, frozen=True, tag=True, kw_only=True):
 
 
 class TensorData(Struct, frozen=True):
-    """A tensor that is sent. content: the bytes of its elements, or of a sample of them."""
+    """A tensor that is sent.
+
+    Attributes:
+        content: The bytes of its elements, or of a sample of its elements.
+    """
 
     dtype: str
     shape: Sequence[int]

@@ -65,7 +65,7 @@ def inspect_operator(entry: Callable[..., Any], names: Sequence[str], *values: t
     Args:
         entry: The submission's function.
         names: The names of its arguments.
-        given: The arguments, and a gradient for each output.
+        values: The arguments, and a gradient for each output.
     """
     recorder = _OperatorRecorder()
     with recorder:
@@ -119,6 +119,7 @@ class _OperatorRecorder(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         if is_defined_by_submission(func):
+            # A node is current only while autograd runs a backward formula.
             calls = self.backward if torch._C._current_autograd_node() is not None else self.forward
             calls.setdefault(func, (args, dict(kwargs or {})))
         return func(*args, **(kwargs or {}))

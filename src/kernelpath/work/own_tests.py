@@ -33,6 +33,8 @@ def check_own_tests(package: ModuleType, library: Library, project: Path) -> Non
             symptom = f"all {len(passed)} tests pass with a {package.__name__}.{fault.function} in which {description}"
             raise WrongOperator(f"{symptom}; a test has to fail there", file)
     functions = dict.fromkeys(fault.function for fault in library.faults.values())
+    # A test that knows a planted fault by the function's identity, not by its results, also fails with an equivalent
+    # function.
     with contextlib.ExitStack() as patches:
         for name in functions:
             patches.enter_context(_patched(package, name, functools.partial(getattr(package, name))))
@@ -119,6 +121,8 @@ def _run_tests(project: Path) -> tuple[list[str], list[_FailedTest]]:
     modules_before = set(sys.modules)
     with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
         pytest.main([*_OPTIONS, "--rootdir", str(project), str(project / "tests")], plugins=[outcomes])
+    # The next run imports the tests again: a module that has imported a function by name would keep the version from
+    # before a patch.
     for name in set(sys.modules) - modules_before:
         file = getattr(sys.modules[name], "__file__", None) or ""
         if file.startswith(str(project)) or name.startswith("tests"):

@@ -76,6 +76,8 @@ def wrap_jax_entry(entry: Callable[..., Any]) -> Callable[..., torch.Tensor]:
     def run(*tensors: torch.Tensor) -> torch.Tensor:
         arrays = [jax.dlpack.from_dlpack(tensor.cpu().contiguous()) for tensor in tensors]
         shapes = [ShapeDtypeStruct(array.shape, array.dtype) for array in arrays]
+        # This is the only call of the entry. Called again, with interpret=True or with arrays, it could return another
+        # program than the one that is examined.
         with use_abstract_mesh(_TRACED_FOR):
             program, output = make_jaxpr(jit(lambda *arguments: entry(*arguments, interpret=False)), return_shape=True)(
                 *shapes

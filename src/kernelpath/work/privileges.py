@@ -27,6 +27,8 @@ def drop() -> None:
     """Give up every capability except those to read and write files, which Landlock limits. Only root has any."""
     libc = ctypes.CDLL(None)
     header = struct.pack("Ii", _CAPABILITY_VERSION_3, 0)
+    # Version 3 has two structs of three words: effective, permitted and inheritable. The second struct has the
+    # capabilities from 32 on, of which none is kept.
     data = ctypes.create_string_buffer(24)
     if libc.capget(header, data) == 0:
         effective, permitted, *_ = struct.unpack("6I", data.raw)

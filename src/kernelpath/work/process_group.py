@@ -62,9 +62,11 @@ def join_group(grader: socket.socket, request: messages.Join) -> Iterator[Member
     member = Member(socket.socket(fileno=descriptor), request)
     if BACKEND not in dist.Backend.backend_list:
         dist.Backend.register_backend(BACKEND, _make_group, devices=["cpu"])
+    # torch.distributed calls _make_group with arguments of its own, so _current carries the member there.
     _current.append(member)
     raised = True
     try:
+        # A HashStore is in this process. The default, a TCPStore, would open a port.
         dist.init_process_group(BACKEND, rank=request.rank, world_size=request.size, store=HashStore())
         yield member
         raised = False
@@ -99,6 +101,8 @@ class Member:
         receives = name == "recv"
         content = to_bytes(tensor) if tensor is not None and not receives else b""
         self._posted += 1
+        # Until the wait the buffer of a receive holds poison: a program that reads it early gets wrong values, and one
+        # that writes to it is found by the comparison in Request.wait.
         if tensor is not None and receives:
             _poison(tensor)
             content = to_bytes(tensor)
@@ -180,6 +184,7 @@ class Request(dist._Work):  # type: ignore[misc, name-defined]
     def wait(self, timeout: object = None) -> bool:
         """Wait for the operation, and copy the received content to the tensor."""
         if not self._complete:
+            # Until the wait, a send's buffer must keep its content, and a receive's buffer its poison.
             touched = self._tensor is not None and to_bytes(self._tensor) != self._content
             content = self._member.finish(self._number, touched)
             if self._tensor is not None and content:

@@ -70,6 +70,7 @@ def limit() -> None:
         (resource.RLIMIT_NOFILE, descriptors),
         (resource.RLIMIT_CORE, 0),
     ):
+        # The hard limit is lowered as well: a process may raise its soft limit up to the hard limit, see getrlimit(2).
         resource.setrlimit(resource_id, (limit_value, limit_value))
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(
@@ -126,6 +127,8 @@ def folder_excess(folder: Path, pids: Iterable[int] = ()) -> Excess | None:
     try:
         for index, status in enumerate(itertools.chain(_removed(pids, os.stat(folder).st_dev), _below(folder))):
             blocks += status.st_blocks
+            # st_blocks has units of 512 bytes, whatever the size of a block: stat(2). A sparse file counts with the
+            # blocks that it takes.
             if blocks * 512 > FOLDER_BYTES:
                 return Excess.BYTES
             if index >= FOLDER_FILES:
@@ -152,6 +155,7 @@ def children(pid: int | str = "self") -> set[int]:
     """Return the pids of a process's children, whether it forked them or inherited them as a subreaper."""
     pids: set[int] = set()
     with contextlib.suppress(OSError):
+        # The kernel lists children by the thread that forked them: proc(5).
         for task in os.listdir(f"/proc/{pid}/task"):
             with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{task}/children", encoding="ascii") as file:
                 pids.update(map(int, file.read().split()))

@@ -49,9 +49,11 @@ def _plain(name: str, value: Any, is_element: bool = False) -> Any:
         return {str(key): _plain(name, element, is_element=True) for key, element in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(name, element, is_element=True) for element in value]
+    # MessagePack, the format of the wire, has integers of at most 64 bits.
     if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
         raise WrongType(f"{name} is an integer of more than 64 bits")
     if isinstance(value, str):
+        # A string may have surrogates, which UTF-8 cannot encode.
         return value.encode(errors="replace").decode()
     for kind in (bool, int, float):
         if isinstance(value, kind):

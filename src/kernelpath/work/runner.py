@@ -179,6 +179,7 @@ class Runner:
         if self._worker is None:
             self._worker = self._start()
             self._is_loading = True
+            # A new worker is a new client of the machine, which has no storages yet.
             self.storage_numbers = itertools.count(1)
             self._worker.send(self._load)
         return self._worker

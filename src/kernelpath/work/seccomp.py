@@ -124,6 +124,8 @@ def restrict(profile: Profile = "machine") -> bool:
     if not is_supported():
         return False
     architecture = _ARCHITECTURES[platform.machine()]
+    # ENOSYS and EOPNOTSUPP are the errors of a kernel or a file system without the call. Libraries have a fallback for
+    # them: glibc writes to the file instead of fallocate, and libffi works without memfd_create.
     rules = [*_refuse(errno.ENOSYS, "io_uring_setup"), *_refuse(errno.EPERM, *_OUTLIVE_A_PROCESS)]
     if profile != "ranks":
         rules += _refuse(errno.EOPNOTSUPP, "fallocate")
@@ -139,6 +141,8 @@ def restrict(profile: Profile = "machine") -> bool:
         (_JUMP_IF_EQUAL, 1, 0, architecture),
         (_RETURN, 0, 0, _ERRNO | errno.ENOSYS),
         (_LOAD, 0, 0, _NUMBER),
+        # An x32 call has the architecture of x86-64, and its number would match no comparison below: seccomp(2). No
+        # call of aarch64 has a number as large.
         (_JUMP_IF_AT_LEAST, 0, 1, _X32),
         (_RETURN, 0, 0, _ERRNO | errno.ENOSYS),
         *rules,
@@ -159,6 +163,9 @@ def _refuse(error: int, *names: str) -> list[_Instruction]:
 
 def _allow_families(*families: int) -> list[_Instruction]:
     """Return instructions that limit socket() to these address families, none of which reaches another machine."""
+    # The parameters of socket() and socketpair() are ints, so the kernel ignores the upper halves of the arguments.
+    # Each path through the decision returns. The rules after it can rely on the call's number, which the load here
+    # replaces.
     decision: list[_Instruction] = [(_LOAD, 0, 0, _ARGUMENTS)]
     for family in families:
         decision += [(_JUMP_IF_EQUAL, 0, 1, family), (_RETURN, 0, 0, _ALLOW)]
@@ -170,6 +177,8 @@ def _allow_pairs_of_streams() -> list[_Instruction]:
     """Return instructions that limit socketpair() to Unix sockets whose two ends stay connected."""
     decision: list[_Instruction] = [
         (_LOAD, 0, 0, _ARGUMENTS),
+        # Of the jumps in this list, 4 leads to the refusal, and 2 and 1 lead to the permission. Each path returns, as
+        # in `_allow_families`.
         (_JUMP_IF_EQUAL, 0, 4, socket.AF_UNIX),
         (_LOAD, 0, 0, _ARGUMENTS + 8),
         (_AND, 0, 0, _SOCKET_TYPE),
@@ -187,6 +196,7 @@ def _number(name: str) -> int:
 
 def _install(program: Sequence[_Instruction]) -> bool:
     """Pass a program to the kernel, for this thread and all that it starts."""
+    # struct sock_filter and struct sock_fprog: linux/filter.h.
     instructions = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *instruction) for instruction in program))
     filter = ctypes.create_string_buffer(struct.pack("HP", len(program), ctypes.addressof(instructions)))
     libc = ctypes.CDLL(None)

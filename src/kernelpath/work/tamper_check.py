@@ -164,6 +164,7 @@ def _is_watched(module: str) -> bool:
 
 def _with_inherited(cls: type) -> Mapping[str, Any]:
     """Return the attributes of a class and of its bases, without binding any."""
+    # getattr binds a class method again at each access, so an identity test would call the method replaced.
     attributes: dict[str, Any] = {}
     for base in reversed(cls.__mro__):
         attributes.update(vars(base))
@@ -176,5 +177,7 @@ def _classes_of(module: ModuleType) -> list[type]:
 
 
 def _is_of_submission(thread: threading.Thread) -> bool:
+    # Libraries leave daemon threads running. Such a thread counts only where its class or its function is the
+    # submission's.
     target = getattr(thread, "_target", None)
     return not thread.daemon or SUBMISSION in (type(thread).__module__, getattr(target, "__module__", ""))

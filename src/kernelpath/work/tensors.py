@@ -15,7 +15,10 @@ import torch
 from kernelpath.device.messages import POISON
 
 SMALL = 32 << 20
-"""The largest allocation, in bytes, for which malloc may reuse freed memory."""
+"""The largest allocation, in bytes, for which malloc may reuse freed memory.
+
+Source: mallopt(3), M_MMAP_THRESHOLD, whose dynamic value is at most 4 MiB times the size of a long.
+"""
 
 TOGETHER = 64 << 20
 """Bytes that are gathered for one launch or transfer: three times as many have to fit beside everything else."""
@@ -187,6 +190,7 @@ def seed_random_generators() -> None:
     """Seed all random generators, so that two processes with the same submission launch the same kernels."""
     random.seed(0)
     np.random.seed(0)
+    # np.random.seed does not reach the generators of default_rng, which the system seeds where no seed is given.
     unseeded = np.random.default_rng
     np.random.default_rng = lambda seed=None: unseeded(0 if seed is None else seed)
     torch.manual_seed(0)

@@ -56,6 +56,7 @@ _PR_SET_PDEATHSIG = 1
 
 def main(grader: socket.socket) -> None:
     """Serve the grader at the other end of the socket until it closes."""
+    # The worker ends with its parent, the fork server, even where the server is killed: prctl(2).
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     wire: Wire[messages.WorkerRequest] = Wire(grader, messages.AnyRequest)
     gc.disable()  # a collection runs destructors of the submission, and on this thread they would see its stack
@@ -147,8 +148,11 @@ class _Worker:
         if self._device.type == "cuda":
             from kernelpath.work.stopwatch import Stopwatch
 
+            # Clocks and functions of the driver are bound before the submission can replace them (T4 in ATTACKS.md).
             self._stopwatch = Stopwatch(self._device)
             if self._exercise is not None:
+                # A baseline may be the reference kernel of another exercise, and solutions/ cannot be read any more
+                # once the process is restricted.
                 entries.load_baseline(self._item, self._exercise)
         self._nccl_rank = NcclRank(request) if request.size else None
         confine.freeze_loaded_objects()
@@ -164,6 +168,7 @@ class _Worker:
             [*answers, *map(Path, request.withheld)],
             profile=self._seccomp_profile(request.size),
         )
+        # This comes after restrict_process, which restricts only threads that are started later.
         self._thread = SubmissionThread(lambda line: self.send(messages.Running(secret="", line=line)))
         return messages.Done(secret=secret)
 
@@ -174,6 +179,7 @@ class _Worker:
 
     def _load(self, request: messages.Load, secret: str) -> messages.WorkerResponse:
         self._file = Path(request.file)
+        # Python's import opens the compiled file beside the source, too.
         own_files = (self._file, self._file.with_suffix(".cu"), Path(cache_from_source(request.file)))
         folders = {self._item.root, self._item.course}
         solutions = [folder / name for folder in folders for name in ("solutions", ".git")]  # and their history
@@ -182,6 +188,7 @@ class _Worker:
         confine.unload_modules_in((*hidden, *ready_made))
         language = entries.required_language(self._exercise, self._lane)
         confine.install_audit_hook(hidden, own_files, self._answers, language, ready_made)
+        # The check records the originals before the import, which already runs the submission's code.
         self._tamper_check = TamperCheck()
         entries.install_package(self._thread, self._exercise, self._file)
         self._module = self._thread.call(registry.import_file, self._file, confine.SUBMISSION)
@@ -260,6 +267,8 @@ class _Worker:
 
         overwritten = self._declaration.overwritten(inputs)
         outputs = overwritten or check_outputs(result, self._name, self._device, is_input)
+        # The machine compares these bytes with those that the last kernel left, so what the host changed afterwards
+        # does not pass for a kernel's work.
         client.finish()
         return messages.OutputRefs(
             secret=secret,
@@ -322,6 +331,7 @@ class _Worker:
     def _start_timing(self, request: messages.StartTiming, secret: str) -> messages.WorkerResponse:
         assert self._declaration.baseline is not None
         implementations = [self._entry, self._declaration.baseline]
+        # The text comes from the grader, since this process cannot read solutions/ any more.
         if request.reference:
             folder = Path(tempfile.mkdtemp())
             for name, text in request.reference.items():

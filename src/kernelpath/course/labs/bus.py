@@ -237,6 +237,8 @@ class Simulated(Runtime, Queue):
         return vector, self.ledger(status)
 
     def _times_of_ideal(self) -> float:
+        # Two buffers, of which the host fills one while the other is on the bus, which takes as long. Only the first
+        # filling, of 4 bytes for each element of a chunk, overlaps with no copy.
         ideal = 2 * ALLOCATION_SECONDS + (self.spent.nbytes + 4 * CHUNK) / BYTES_PER_SECOND
         return self.spent.seconds / ideal
 

@@ -229,6 +229,8 @@ class _Simulation:
                 continue
             else:
                 self._waits[key] = (rank, now)
+                # A transfer that has begun has an end in the future, at which the rank goes on. Otherwise the transfer
+                # wakes the rank.
                 return self._wake(key) if key in self._done else None
         return None
 
@@ -260,6 +262,7 @@ class _Simulation:
 
     def _transfer(self, transfer: Transfer, ports: Sequence[object], now: float) -> None:
         if transfer.is_message:
+            # A port is free when the last byte has left it: the latency of a message overlaps with the next message.
             free = now + transfer.bytes / self.links.bandwidth
             end = free + self.links.latency
             self._span(transfer.keys[0][0], "send", now, end, f"to {transfer.keys[1][0]}")

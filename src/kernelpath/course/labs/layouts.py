@@ -215,6 +215,8 @@ def apply_swizzle(swizzle: Swizzle, offset: int) -> int:
     bits, base, shift = swizzle
     if abs(shift) < bits:
         raise Refused(f"{bits} bits that are {abs(shift)} apart overlap")
+    # As in CuTe's Swizzle<B, M, S>: the bits from M + max(0, S) on change the bits from M - min(0, S) on. Source:
+    # CUTLASS, cute/swizzle.hpp.
     source = ((1 << bits) - 1) << base + max(0, shift)
     moved = offset & source
     return offset ^ (moved >> shift if shift >= 0 else moved << -shift)

@@ -102,6 +102,7 @@ def call(op: Operator, device: torch.device | str) -> tuple[Callable[[], torch.T
         return _rows(op, random(op["rows"], op["columns"]))
     if name == "embedding":
         table = random(op["vocabulary"], op["width"])
+        # The index names exactly `distinct` rows of the table, in random order.
         rows = torch.randperm(op["vocabulary"], device=device)
         index = rows[torch.arange(op["tokens"], device=device) % op["distinct"]]
         index = index[torch.randperm(op["tokens"], device=device)]

@@ -214,6 +214,7 @@ class RecordedGpu(Lab):
         content = self._contents[c]
         content.sums += 1
         content.why = content.why or self._fault(size, sizes, index_of_configuration, grid)
+        # Numbers from 3 * len(requests) on are copies, to which measuring may add the product.
         if c != a + 2 and c // 3 < len(self.requests):
             content.why = f"the product of request {index} was added to it"
         if self._measuring is not None:

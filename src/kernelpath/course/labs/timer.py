@@ -99,7 +99,7 @@ class Timed(Queue):
 
     @abstractmethod
     def clock(self) -> float:
-        """The host's clock, in seconds."""
+        """Return the time of the host's clock, in seconds."""
 
     @abstractmethod
     def sleep(self, seconds: float) -> None:
@@ -133,6 +133,7 @@ class Device(Timed):
     def __call__(self) -> None:
         if self._calls == CALLS_AT_MOST:
             raise RuntimeError(f"call() was called more than {CALLS_AT_MOST} times; time with fewer calls")
+        # Only a cold device compiles, at its first launch.
         self._now += LAUNCH_SECONDS if self._calls or not self.work.cold else COMPILE_SECONDS
         self._idle_at = self.queue_reached() + self.work.duration(self._calls)
         self._calls += 1

@@ -65,6 +65,8 @@ class Queue(Lab):
         def event(*_: object, **__: object) -> Event:
             return Event(self)
 
+        # All streams are the one queue. On a real stream, a submission's copy could overtake the fill of fresh memory,
+        # and a wait would not reach the simulated device.
         def stream(*_: object, **__: object) -> Stream:
             return Stream(self)
 

@@ -41,7 +41,7 @@ def inputs(
     causal: bool,
     dtype: str = "bfloat16",
 ) -> Inputs:
-    """v and dout have mean 2, so that dp and delta are large beside their difference. There are no large values.
+    """Generate v and dout with mean 2, so that dp and delta are large beside their difference, and no large values.
 
     With causal, dout grows with the number of keys that a query sees, so that dq is of one size. Else the first rows,
     and their rounding, were large beside all others.
@@ -122,7 +122,7 @@ def extreme(
     dout: torch.Tensor,
     causal: bool,
 ) -> None:
-    """Scores of a query all lie near 0, 200 or -200: what is added to q counts, as each row of k has mean 1.
+    """Set all scores of a query near 0, 200 or -200 by adding to q, which counts because each row of k has mean 1.
 
     The first is near 0: a causal query that sees one key has a ds of rounding errors alone, and dk takes them times q.
 

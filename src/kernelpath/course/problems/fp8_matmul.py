@@ -20,7 +20,8 @@ Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 def inputs(rng: torch.Generator, m: int, n: int, k: int, dtype: str, scales: str) -> Tensors:
     """Generate a and b, where b has mean 0, as in matmul, and neither has large values: beyond 448 e4m3 is NaN.
 
-    scales: "tensor" or "block".
+    Args:
+        scales: "tensor" or "block".
     """
     blocks, columns = (_blocks(k), _blocks(n)) if scales == "block" else (1, 1)
     a = draw.normal(rng, m, k, dtype=dtype, large=0)

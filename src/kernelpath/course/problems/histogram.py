@@ -15,8 +15,10 @@ DISTRIBUTIONS = ("uniform", "sorted", "equal", "zipf")
 def inputs(rng: torch.Generator, n: int, bins: int, dtype: str, distribution: str) -> tuple[torch.Tensor, int]:
     """Generate values of 0..bins - 1, one of which is bins - 1 in any case.
 
-    uniform: all values are equally likely. sorted: the same, in order. equal: all others are one value. zipf: the k-th
-    most frequent value is about k times as rare as the first, in random order of values.
+    Args:
+        distribution: "uniform": all values are equally likely. "sorted": the same values in order. "equal": all other
+            values are the same. "zipf": the k-th most frequent value is about k times as rare as the first, in random
+            order of values.
     """
     if distribution == "equal":
         values = torch.randint(bins, (1,), generator=rng, device=rng.device).expand(n)

@@ -41,7 +41,7 @@ def inputs(
 def _attention(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens: torch.Tensor, dtype: torch.dtype, max_scores: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return out and each row's largest score, (total, heads), in dtype, with some `most` scores in memory.
+    """Return out and each row's largest score, (total, heads), in dtype, with about `max_scores` scores in memory.
 
     Sequences of the same length are one batch. All heads of some of their queries are computed at a time, with the keys
     up to the last of them.

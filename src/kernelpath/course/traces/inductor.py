@@ -126,6 +126,7 @@ def _graph(module: str) -> Graph:
                     (name, first_name.get(buffer, buffer)) for name, buffer in pairs if _BUFFER.fullmatch(buffer)
                 ]
                 writes = {buffer for name, buffer in bound_buffers if "out_ptr" in name}
+                # An in_out_ptr is also read only where an earlier launch has written the buffer.
                 reads = {
                     buffer
                     for name, buffer in bound_buffers

@@ -111,6 +111,8 @@ def other_times(rng: random.Random, events: Events, table: Table, idle: float = 
     timed = [event for event in events if event.get("ph") == "X" and event.get("cat") in chrome.ON_GPU]
     timed.sort(key=lambda event: event["ts"])
     factors = {event["name"]: math.exp(rng.uniform(-1, 1)) for event in timed}
+    # One increasing, piecewise linear function maps the times of host and GPU, so a range still encloses the launches
+    # that it enclosed.
     marks = [0.0]
     warped = [0.0]
     slopes = [1.0]

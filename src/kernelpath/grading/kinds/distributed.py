@@ -92,6 +92,8 @@ def run_group(
         for rank, member in enumerate(members):
             member.send(_join_request(inputs_by_rank[rank], rank, len(members), layers, collectives))
             member.send_descriptor(exchange.ends[rank].fileno())
+            # The rank then has the only copy of its end, so the exchange sees the connection close when the rank's
+            # process ends.
             exchange.ends[rank].close()
         exchange.serve(_time_limit())
     finally:
@@ -128,6 +130,7 @@ class Distributed(Python):
         if finding is None and needed_bytes:
             perturbed = perturbed or self._run_perturbed(runner, inputs_by_rank)
             ignored_messages = _check_dependence(plain, perturbed, needed_bytes)
+            # A result may also travel in integers, which the first perturbation leaves as they are.
             if ignored_messages is not None and perturbed.finding is None and _sends_integers(plain.log):
                 all_perturbed = self._run_perturbed(runner, inputs_by_rank, "all")
                 ignored_messages = _check_dependence(plain, all_perturbed, needed_bytes)
@@ -236,7 +239,7 @@ class Distributed(Python):
 
 
 def _check_dependence(plain: GroupResult, perturbed: GroupResult, min_bytes: int) -> Finding | None:
-    """Return a finding where fewer than `least` bytes of a rank's result change with perturbed messages."""
+    """Return a finding where fewer than `min_bytes` bytes of a rank's result change with perturbed messages."""
     if (finding := perturbed.finding) is not None:
         return replace(finding, cause=f"with other values in its messages, {finding.cause}")
     for rank, result in plain.results.items():

@@ -87,6 +87,7 @@ class Kernel(Python):
         encoded = encode_inputs(inputs, runner.storage_numbers)
         runner.request_machine(device.Begin(runner.client, encoded, order, negated, label), device.Done)
         try:
+            # The worker fetches the inputs from the machine, so this seed is not used.
             output_refs = runner.request(messages.Run(case=dict(case), seed=0, chosen=chosen), messages.OutputRefs)
         except SubmissionFailed as error:
             raise SubmissionFailed(self._fault_on_machine(runner) or error.finding) from None

@@ -98,6 +98,7 @@ def process_finding(
         inputs: The inputs as the grader generated them.
         overwritten: The inputs that the call may change.
     """
+    # Tampering comes first: a submission that tampers with its process can fake everything below.
     if result.tampered:
         return Finding(Verdict.TAMPERED, result.tampered)
     if result.out_of_bounds:
