@@ -22,6 +22,7 @@ _LONGEST = 16
 """The most instructions of a slice."""
 
 _CONSTANT = ("tid", "ntid", "ctaid", "nctaid", "laneid", "warpid")  # special registers that never change
+# The carry is in no list of operands, so data flow over operands does not see it.
 _HIDDEN = frozenset(("cc", "addc", "subc", "madc"))  # what reads or writes the carry
 
 
@@ -78,6 +79,7 @@ class Slices:
         if first.block == point.block:
             return first.position < point.position
         if (first.block, point.block) not in self._dominated:
+            # Walk up the tree of dominators, whose root is block 0.
             block = point.block
             while block not in (first.block, 0):
                 block = self.dominators[block]
@@ -136,6 +138,7 @@ class Slices:
                 source = self.writer(name, point)
                 if source is None or not self._collect(source, target, needed):
                     return False
+        # Behind what it is computed from: the list is in the order of execution.
         needed.append(point)
         return True
 
