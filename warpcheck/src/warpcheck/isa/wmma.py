@@ -54,6 +54,7 @@ class Matrix:
         self.rows, self.columns = {"a": (m, k), "b": (k, n)}.get(which, (m, n))
         self.by_row = "row" in i.modifiers
         self.base = e.addresses(i.operands[operand], space_of(i))
+        # The stride is optional (PTX ISA, "wmma.load"): without it lines follow each other.
         packed_stride = e.splat(self.columns if self.by_row else self.rows, 64)
         self.stride = e.resize(e.read(i.operands[2], 32), 64) if len(i.operands) > 2 else packed_stride
 
