@@ -87,6 +87,7 @@ def compile_kernel(module: Module, name: str, digest: str, target: Target = SM_8
         cache_write("simt", key, codec.seal(codec.encode(*kernel)))
     lowered, objects = kernel
     # Everything is linked from object files: the kernel, its shapes, the scheduler, and the checks that it calls.
+    # MCJIT has to begin with a module: an empty one.
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _new_target_machine(1))
     for part in (*objects, _schedule_code(), _copy_code(), _noinline_code(), *map(_check_code, sorted(lowered.checks))):
         engine.add_object_file(llvm.ObjectFileRef.from_data(part))
@@ -196,6 +197,7 @@ def _new_target_machine(speed: int) -> llvm.TargetMachine:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     target = llvm.Target.from_default_triple()
+    # Code is for this very CPU, so the cache key has its name and features (_host).
     features = llvm.get_host_cpu_features().flatten()
     return target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=speed, jit=True)
 

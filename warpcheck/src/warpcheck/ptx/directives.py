@@ -53,6 +53,7 @@ def _refuse_other_block(directives: Directives, block: Extents, cluster: Extents
 
 def _refuse_larger_block(directives: Directives, block: Extents, cluster: Extents | None) -> str:
     threads = math.prod(block)
+    # PTX ISA, ".maxntid": the product of the extents is the limit, and no single extent.
     limit = directives.maxntid
     if not limit or threads <= limit:
         return ""
@@ -102,6 +103,7 @@ def pad(extents: tuple[int, ...]) -> Extents | None:
     """Return extents along all three axes, 1 where the directive gives none; None for no directive."""
     if not extents:
         return None
+    # PTX ISA, ".reqntid": extents that are not given are 1.
     x, y, z = (*extents, 1, 1)[:3]
     return x, y, z
 
