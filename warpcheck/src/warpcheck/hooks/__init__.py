@@ -61,6 +61,7 @@ class Hook:
             for name in self.name.split(".")[:-1]:
                 owner = getattr(owner, name)
         except ModuleNotFoundError as error:
+            # The package itself is not installed: that is no change of the package.
             if error.name == self._package:
                 raise
             raise self._missing_error() from error
