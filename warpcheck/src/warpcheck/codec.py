@@ -1,4 +1,4 @@
-"""A compiled kernel as bytes for the cache: a header of plain data and the machine code.
+"""Encode a compiled kernel as bytes for the cache: a header of plain data and the machine code.
 
 Processes that are not trusted write caches, so ``decode`` accepts only what ``encode`` could have written. Machine code
 cannot be validated; see ``files`` for who may write it.

@@ -1,4 +1,7 @@
-"""The counters of a launch, by source line and by access. ``runtime.transactions`` counts the cost of one access."""
+"""Sum the counters of a launch, by source line and by access.
+
+``runtime.transactions`` counts the cost of one access.
+"""
 
 from __future__ import annotations
 

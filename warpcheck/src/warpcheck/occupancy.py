@@ -1,4 +1,4 @@
-"""How many warps a multiprocessor holds at once, by what a thread block needs.
+"""Compute how many warps a multiprocessor holds at once, from what a thread block needs.
 
 The limits are those of ``target``. Registers are allocated to warps in units of 256, from one of four partitions with a
 quarter of the registers each; shared memory to blocks in units of 128 bytes (256 before sm_80), with 1 KiB of each

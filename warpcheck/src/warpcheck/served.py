@@ -1,4 +1,4 @@
-"""How the hardware executes the accesses of PTX, by what ptxas has decided.
+"""Find how the hardware executes the accesses of PTX, from what ptxas has decided.
 
 ptxas merges loads and stores of neighboring words into accesses of 8 and 16 bytes, across the iterations of loops that
 it unrolls, too. Its line table maps each machine instruction to a line of PTX: a merged load to its first one, a merged

@@ -1,4 +1,4 @@
-"""Which instructions older architectures lack, in ptxas's words. PTX ISA manual, "Target ISA Notes"."""
+"""Refuse instructions that an older architecture lacks, in ptxas's words. PTX ISA manual, "Target ISA Notes"."""
 
 from __future__ import annotations
 

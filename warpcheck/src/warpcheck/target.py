@@ -1,4 +1,4 @@
-"""The limits of an architecture: those of a launch, and those of an SM.
+"""Define the limits of an architecture: those of a launch, and those of an SM.
 
 CUDA C++ programming guide, "Technical Specifications per Compute Capability".
 """

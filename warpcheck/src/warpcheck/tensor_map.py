@@ -1,4 +1,4 @@
-"""The descriptor of a tensor for tensor copies (TMA): 128 bytes, as cuTensorMapEncodeTiled writes them.
+"""Encode the descriptor of a tensor for tensor copies (TMA): 128 bytes, as cuTensorMapEncodeTiled writes them.
 
 NVIDIA does not document the layout. It is derived from what ptxas generates for ``tensormap.replace``, and from what a
 driver wrote for some two hundred descriptors, some of which a test replays. Axes count from the innermost. CUDA driver

@@ -1,4 +1,4 @@
-"""CUDA C++: from a `.cu` file to a launch, on a GPU or on the PTX machine.
+"""Run CUDA C++, from a `.cu` file to a launch, on a GPU or on the PTX machine.
 
     from warpcheck.frontends import cuda
 

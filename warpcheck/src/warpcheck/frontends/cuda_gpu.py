@@ -1,4 +1,4 @@
-"""A CUDA C++ kernel on a GPU, launched through cuda.core, or through the driver where an argument is a struct."""
+"""Launch a CUDA C++ kernel on a GPU, through cuda.core, or through the driver where an argument is a struct."""
 
 from __future__ import annotations
 

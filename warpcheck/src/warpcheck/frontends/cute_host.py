@@ -137,6 +137,7 @@ class Host(ABC):
         pointers, adapted = self._packed(*values)
         status = ctypes.c_int32()
         self._arguments = arguments
+        # Host code writes its status through the pointer behind its arguments.
         self._code((ctypes.c_void_p * (len(pointers) + 1))(*pointers, ctypes.addressof(status)))
         self._arguments = {}
         del adapted  # not earlier: host code reads its memory

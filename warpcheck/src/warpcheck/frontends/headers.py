@@ -1,4 +1,4 @@
-"""The headers that a kernel may include without a CUDA toolkit.
+"""Provide the headers that a kernel may include without a CUDA toolkit.
 
 NVIDIA's own headers are in pip packages. NVRTC has no C or C++ standard library, so it gets the standard headers that
 kernels use in memory. Most of them include a header of libcu++ and import its namespace cuda::std into std.

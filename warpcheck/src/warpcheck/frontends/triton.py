@@ -1,4 +1,4 @@
-"""The Triton lane: kernels run as usual on a GPU, and on the PTX machine for CPU tensors.
+"""Run Triton kernels as usual on a GPU, and on the PTX machine for CPU tensors.
 
 Call `activate` once, before the submission is imported.
 """

@@ -1,4 +1,4 @@
-"""Triton's tensor descriptors: their kernel parameters, and the memory for descriptors that kernels create."""
+"""Pass Triton's tensor descriptors to kernels, and allocate memory for those that kernels create."""
 
 from __future__ import annotations
 

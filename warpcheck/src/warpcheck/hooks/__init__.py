@@ -1,4 +1,4 @@
-"""Access to the internals of other packages that the course replaces or calls, in a module for each package.
+"""Access the internals of other packages that the course replaces or calls, in a module for each package.
 
 A `Hook` names an internal function or class and the feature that depends on it. If a version of the package has moved
 it, `Changed` states both in a sentence, which `kp doctor` and a learner's verdict show.

@@ -1,4 +1,4 @@
-"""Integer and float arithmetic. PTX ISA manual, sections 9.7.1 to 9.7.4."""
+"""Emit integer and float arithmetic. PTX ISA manual, sections 9.7.1 to 9.7.4."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Atomic operations: lane after lane, in ascending order. PTX ISA manual, 9.7.13."""
+"""Emit atomic operations: lane after lane, in ascending order. PTX ISA manual, 9.7.13."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logic, shifts, bit fields and permutations of bytes. PTX ISA manual, sections 9.7.1 and 9.7.8."""
+"""Emit logic, shifts, bit fields and permutations of bytes. PTX ISA manual, sections 9.7.1 and 9.7.8."""
 
 from __future__ import annotations
 

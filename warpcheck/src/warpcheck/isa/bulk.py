@@ -1,4 +1,6 @@
-"""Bulk and tensor copies, and tensor maps in memory. PTX ISA manual, "Asynchronous copy", "tensormap.replace".
+"""Emit bulk and tensor copies, and changes of tensor maps.
+
+PTX ISA manual, "Asynchronous copy", "tensormap.replace".
 
 The description of a copy goes to ``runtime.bulk`` above its site's number, which has 32 bits:
 
@@ -153,7 +155,7 @@ _FIELDS = {
     "element_stride": (52, 0, 3),
     "box_dim": (52, 24, 8),
 }
-"""Where a field of a tensor map begins, for the first axis: the word's offset in bytes, the bit in it, and its size
+"""The place of each field of a tensor map, for the first axis: the word's offset in bytes, the bit in it, and its size
 in bits.
 """
 

@@ -1,4 +1,4 @@
-"""Clusters of blocks: addresses of each other's shared memory, and their barrier. PTX ISA manual, 9.7.9 and 9.7.13."""
+"""Emit addresses of other blocks' shared memory, and the barrier of a cluster. PTX ISA manual, 9.7.9 and 9.7.13."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Instructions that several lanes or warps execute together: shuffles, votes, barriers. PTX ISA manual, 9.7.9,
-9.7.13.
+"""Emit instructions that several lanes or warps execute together: shuffles, votes, barriers.
+
+PTX ISA manual, 9.7.9, 9.7.13.
 """
 
 from __future__ import annotations
@@ -130,7 +131,7 @@ def emit_redux(e: Lowering, i: Instruction) -> None:
 
 
 def emit_match(e: Lowering, i: Instruction) -> None:
-    """match.any: return the lanes that hold the same value; match.all: return all lanes, if they agree."""
+    """Return the lanes that hold the same value (match.any), or all lanes if they agree (match.all)."""
     require_lanes(e, i)
     bits = Kind(i.modifiers[-1]).bits
     value = e.read(i.operands[1], bits)

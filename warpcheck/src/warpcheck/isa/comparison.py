@@ -1,4 +1,4 @@
-"""Comparison, selection and tests. PTX ISA manual, sections 9.3.2 and 9.7.6."""
+"""Emit comparisons, selections and tests. PTX ISA manual, sections 9.3.2 and 9.7.6."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def compare(e: Emitter, name: str, kind: Kind, x: Value, y: Value) -> Value:
 
 
 def emit_setp(e: Emitter, i: Instruction) -> None:
-    """``setp.lt.and.f32 p|q, a, b, c``: p = (a < b) and c; q = not (a < b) and c."""
+    """Emit ``setp.lt.and.f32 p|q, a, b, c``: p = (a < b) and c; q = not (a < b) and c."""
     kind = Kind(i.modifiers[-1])
     x, y = (maybe_flushed(e, operand(e, source, kind), kind) for source in i.operands[1:3])
     result = compare(e, i.modifiers[0], kind, x, y)
@@ -45,7 +45,7 @@ def emit_setp(e: Emitter, i: Instruction) -> None:
 
 
 def emit_set(e: Emitter, i: Instruction) -> None:
-    """``set.lt.u32.f32 d, a, b``: all ones, or 1.0 for a float result, where the comparison holds."""
+    """Emit ``set.lt.u32.f32 d, a, b``: all ones, or 1.0 for a float result, where the comparison holds."""
     kind = Kind(i.modifiers[-1])
     result_kind = Kind(i.modifiers[-2])
     x, y = (maybe_flushed(e, operand(e, source, kind), kind) for source in i.operands[1:3])

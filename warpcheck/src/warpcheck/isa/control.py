@@ -1,4 +1,4 @@
-"""Control flow: branches, calls of the host, leaving the kernel. PTX ISA manual, 9.7.12."""
+"""Emit control flow: branches, calls of the host, leaving the kernel. PTX ISA manual, 9.7.12."""
 
 from __future__ import annotations
 

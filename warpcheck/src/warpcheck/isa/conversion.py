@@ -1,4 +1,4 @@
-"""``cvt`` and ``mov``: conversion of types, packing and unpacking. PTX ISA manual, section 9.7.9."""
+"""Emit ``cvt`` and ``mov``: conversion of types, packing and unpacking. PTX ISA manual, section 9.7.9."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""cp.async, and the instructions that group and await it; bulk copies are in ``bulk``. PTX ISA manual, 9.7.9.25."""
+"""Emit cp.async, and the instructions that group and await it. PTX ISA manual, 9.7.9.25.
+
+Bulk copies are in ``bulk``.
+"""
 
 from __future__ import annotations
 

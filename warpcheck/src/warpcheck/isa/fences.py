@@ -1,4 +1,4 @@
-"""Fences. PTX ISA manual, 9.7.13, "membar, fence"."""
+"""Emit fences. PTX ISA manual, 9.7.13, "membar, fence"."""
 
 from __future__ import annotations
 

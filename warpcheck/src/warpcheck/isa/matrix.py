@@ -1,4 +1,4 @@
-"""Matrices distributed over a warp: ldmatrix, stmatrix, movmatrix and mma. PTX ISA manual, section 9.7.14.
+"""Emit ldmatrix, stmatrix, movmatrix and mma, on matrices distributed over a warp. PTX ISA manual, section 9.7.14.
 
 In all of them lane 4g + t belongs to row or column g and holds its t-th group of adjacent elements. A register of e
 elements therefore holds the elements of a row from t * e on; the next register of that row begins 4e elements later.

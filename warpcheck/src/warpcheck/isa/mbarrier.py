@@ -1,4 +1,4 @@
-"""mbarrier objects. PTX ISA manual, 9.7.13.15. ``runtime.mbarriers`` executes them."""
+"""Emit operations on mbarrier objects. PTX ISA manual, 9.7.13.15. ``runtime.mbarriers`` executes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loads, stores, addresses. PTX ISA manual, 9.7.9 and 9.7.13."""
+"""Emit loads, stores and conversions of addresses. PTX ISA manual, 9.7.9 and 9.7.13."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a warp multiplies for wgmma: its 16 rows of A with the columns of B, 8 columns at a time.
+"""Multiply for wgmma: a warp's 16 rows of A with the columns of B, 8 columns at a time.
 
 A is converted to numbers once, as columns of 16 rows for each k. So 16 rows of D are a vector, to which the column of A
 for each k is added times one number of B; ``sums`` does the addition.

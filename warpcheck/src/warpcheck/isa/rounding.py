@@ -1,4 +1,4 @@
-"""Directed rounding, which no CPU instruction has for a single operation. PTX ISA manual, 9.7.3.
+"""Round in a direction, which no CPU instruction does for a single operation. PTX ISA manual, 9.7.3.
 
 An operation is computed in float64, and the result narrowed in the direction required.
 """

@@ -1,4 +1,4 @@
-"""How wgmma accumulates products into D, 16 rows of a column at a time.
+"""Accumulate products into D for wgmma, 16 rows of a column at a time.
 
 Integers are simply added. Floats are added as measured on an H200, because no manual defines it: products are exact,
 but all of them and the number in D are truncated to a multiple of 2**-25 of the largest power of two among them, or of

@@ -1,4 +1,4 @@
-"""Registers as numbers: the types of PTX, conversion of lanes to and from their bits, lane-wise rules.
+"""Treat registers as numbers: the types of PTX, conversion of lanes to and from their bits, lane-wise rules.
 
 A lane-wise rule takes the emitter, the instruction's type and its sources, and returns the result. Sources arrive as
 LLVM integers or floats of that type; half-precision ones as float32, packed pairs as twice as many lanes. Rounding a

@@ -1,4 +1,4 @@
-"""wgmma: the four warps of a warpgroup multiply matrices in shared memory. PTX ISA manual, section 9.7.15.
+"""Emit wgmma: the four warps of a warpgroup multiply matrices in shared memory. PTX ISA manual, section 9.7.15.
 
 Of D, and of A in registers, lane 4g + t of a warp has rows g and g + 8 of the warp's 16 rows, and of 8 columns those
 from 2t on. Operands of any type take 32 bytes along k. ``runtime.warpgroup`` checks a warp's reads of memory;

@@ -1,4 +1,6 @@
-"""``wmma``: matrices with an opaque distribution over registers. PTX ISA manual, section 9.7.14.3 and following.
+"""Emit ``wmma``, on matrices with an opaque distribution over registers.
+
+PTX ISA manual, section 9.7.14.3 and following.
 
 Here element number q of a matrix, in row-major order, is in lane q % 32: register after register, one vector of lanes
 for each 32 elements. In memory those vectors are then the matrix, row after row. Memory is accessed, and counted, as in

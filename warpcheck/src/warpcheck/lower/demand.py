@@ -1,4 +1,4 @@
-"""The liveness of loaded values: which lanes use what a load gives them.
+"""Find the liveness of loaded values: which lanes use what a load gives them.
 
 Compilers load more than they use: Triton distributes a tile that is smaller than a block to several threads, of which
 one stores; a select drops one of two values. A value that a lane drops can neither race nor be uninitialized.

@@ -1,4 +1,4 @@
-"""Memory accesses of 32 lanes: addresses, checks, gathers and scatters."""
+"""Emit memory accesses of 32 lanes: addresses, checks, gathers and scatters."""
 
 from __future__ import annotations
 

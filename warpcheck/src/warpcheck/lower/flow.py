@@ -1,4 +1,4 @@
-"""The control flow of a kernel: basic blocks, and the registers that are live between them."""
+"""Analyze the control flow of a kernel: basic blocks, and the registers that are live between them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Formulas over predicates, in disjunctive normal form: they say which lanes use a value."""
+"""Combine formulas over predicates, in disjunctive normal form: they say which lanes use a value."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ALL_LANES: Formula = frozenset([frozenset()])
 
 
 class Arms(NamedTuple):
-    """What the two arms of a branch do until they join: the registers they write, and the lanes that store.
+    """The effects of the two arms of a branch until they join: the registers they write, and the lanes that store.
 
     Which arm a lane takes does not matter if it neither stores nor uses one of these registers.
     """

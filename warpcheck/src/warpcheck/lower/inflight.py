@@ -1,4 +1,4 @@
-"""Registers that a wgmma has in flight: find the instructions that may use one too early.
+"""Find the instructions that may use a register too early that a wgmma has in flight.
 
 A register of D is written, and a register of A is read, from wgmma.mma_async until the wgmma.wait_group that covers its
 group. Until then only products of the same shape may use D. What a thread writes to a register is not visible to wgmma
@@ -43,7 +43,7 @@ class Mark(NamedTuple):
 
 
 class Hazard(NamedTuple):
-    """What may be wrong with an instruction, and the packed position of the wgmma it conflicts with."""
+    """A possible fault of an instruction, and the packed position of the wgmma it conflicts with."""
 
     kind: int
     position: int

@@ -1,4 +1,4 @@
-"""The program counters of a warp's lanes, and the counters of basic blocks: functions that all kernels share."""
+"""Emit the functions that all kernels share, on the program counters of lanes and the counters of basic blocks."""
 
 from __future__ import annotations
 

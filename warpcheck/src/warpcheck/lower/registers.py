@@ -1,4 +1,4 @@
-"""Registers, operands and special registers as vectors of 32 lanes.
+"""Read and write registers, operands and special registers as vectors of 32 lanes.
 
 Within an instruction registers are SSA values. Between instructions they are in the warp's record, where a result is
 merged under the mask of the active lanes.

@@ -1,4 +1,4 @@
-"""Direct-threaded code: compiled shapes that instructions share, and the rows that call them.
+"""Emit direct-threaded code: compiled shapes that instructions share, and the rows that call them.
 
 A kernel of ten thousand instructions has some fifty shapes: an opcode with its modifiers, and registers of the same
 types in the same operands. Each shape is compiled once, as a function of a row: the slots of its registers, and its
@@ -233,7 +233,7 @@ def emit_steps(e: Shared, *arguments: ir.Value) -> ir.Value:
 
 
 class OperandRow:
-    """What an instruction has beyond its shape: its registers and constants, in the order of its operands."""
+    """The registers and constants that an instruction adds to its shape, in the order of its operands."""
 
     def __init__(self, kinds: dict[str, str], passes: bool) -> None:
         self.kinds = kinds

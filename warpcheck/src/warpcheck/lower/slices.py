@@ -1,4 +1,4 @@
-"""Which instruction writes what another one reads, and which values can be computed earlier.
+"""Find the instruction that writes what another one reads, and the values that can be computed earlier.
 
 If an instruction P dominates D, and D dominates U, then every path from P to U passes D: between the last P in front of
 a D and the U after it there is no other P. So what P has computed when D runs is the same when U runs, in loops too.

@@ -1,4 +1,4 @@
-"""The slots of registers: their offsets in a warp's record."""
+"""Assign slots to registers: their offsets in a warp's record."""
 
 from __future__ import annotations
 

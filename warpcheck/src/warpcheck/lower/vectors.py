@@ -1,4 +1,4 @@
-"""LLVM IR for 32 lanes: vectors, masks, fields of records, loops over lanes."""
+"""Emit LLVM IR for 32 lanes: vectors, masks, fields of records, loops over lanes."""
 
 from __future__ import annotations
 

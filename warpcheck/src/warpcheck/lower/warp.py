@@ -1,4 +1,4 @@
-"""Control flow: from a kernel's blocks to the LLVM function that runs one warp until it stops.
+"""Emit control flow: from a kernel's blocks to the LLVM function that runs one warp until it stops.
 
 Reconvergence is by minimum program counter (Collange 2011; "min-PC"). Each lane has a program counter, the number of a
 basic block. The lanes with the lowest number run first, and a block's lanes are all lanes at that number. Since a
@@ -159,7 +159,7 @@ class Lowering(Shared):
             self.b.ret(I64(Status.PREEMPTED))
 
     def _wait_for_lanes(self, instruction: Instruction) -> None:
-        """If the block begins with a collective instruction, wait until all lanes that it names are here."""
+        """Wait, at a block that begins with a collective instruction, until all lanes that it names are here."""
         b = self.b
         lanes = self.ops[instruction.opcode].lanes(instruction)
         same_mask = self._select_group(lanes) if isinstance(lanes, Register) else I32(-1)

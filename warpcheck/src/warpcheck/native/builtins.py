@@ -1,4 +1,4 @@
-"""LLVM IR of the memory and bit functions of the language."""
+"""Emit LLVM IR of the memory and bit functions of the language."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The language of native functions: decorators, memory by address, and views of records."""
+"""Define the language of native functions: decorators, memory by address, and views of records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The performance-tuning and cluster directives of a kernel, and the launches that they forbid.
+"""Parse the performance-tuning and cluster directives of a kernel, and refuse the launches that they forbid.
 
 PTX ISA manual, "Performance-Tuning Directives" and "Cluster Dimension Directives". `_LAUNCH_RULES` has a row for each
 directive that limits a launch. Two others limit none: ``.minnctapersm`` is a wish to ptxas, and ``.maxnreg`` a limit
@@ -94,9 +94,7 @@ _LAUNCH_RULES: Mapping[str, Callable[[Directives, Extents, Extents | None], str]
     "maxclusterrank": _refuse_larger_cluster,
     "explicitcluster": _refuse_implicit_cluster,
 }
-"""For each directive that limits a launch, a function that returns the driver's reason to refuse it, or an empty
-text.
-"""
+"""The rule of each directive that limits a launch: it returns the driver's reason to refuse it, or an empty text."""
 
 
 def pad(extents: tuple[int, ...]) -> Extents | None:

@@ -1,4 +1,4 @@
-"""The operands of one instruction. PTX ISA manual, 4.5 (Constants), 6.4 (Using Addresses, Arrays and Vectors)."""
+"""Parse the operands of one instruction. PTX ISA manual, 4.5 (Constants), 6.4 (Using Addresses, Arrays and Vectors)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Declarations of variables, parameters and registers. PTX ISA manual, chapter 5."""
+"""Parse declarations of variables, parameters and registers. PTX ISA manual, chapter 5."""
 
 from __future__ import annotations
 
