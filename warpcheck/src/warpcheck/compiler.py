@@ -82,6 +82,8 @@ def compile_kernel(module: Module, name: str, digest: str, target: Target = SM_8
         lowered.sites = match_sass(lowered, lowering.flow.blocks, module.text, name)
         kernel = (
             lowered,
+            # The kernel's own function calls shapes and common functions, which are compiled by themselves: it needs no
+            # passes.
             [machine_code(lowered.ir, speed=0), *(_shape_code(*shape) for shape in lowered.functions.items())],
         )
         cache_write("simt", key, codec.seal(codec.encode(*kernel)))

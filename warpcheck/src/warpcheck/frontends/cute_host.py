@@ -121,6 +121,7 @@ class Host(ABC):
         self._callbacks = self._redirected()  # kept, because the engine holds only their addresses
         module = hooks.MODULE.of(compiled)
         function = hooks.FUNCTION.of(compiled)
+        # Host code runs once for a launch: optimizing it would take longer than it saves.
         self._engine = hooks.ENGINE.get()(module, opt_level=0, shared_libs=[_runtime_library()])
         for name, callback in self._callbacks.items():
             hooks.REDIRECT.get()(self._engine, name, ctypes.cast(callback, ctypes.c_void_p))

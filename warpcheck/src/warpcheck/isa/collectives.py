@@ -181,6 +181,7 @@ def emit_bar(e: Lowering, i: Instruction) -> None:
     threads = e.first_lane(e.read(operands[1], 32)) if len(operands) > 1 else I32(0)
     e.store_field(e.warp, WARP, "barrier", number)
     e.store_field(e.warp, WARP, "barrier_threads", threads)
+    # The warp's program counter is behind the barrier by then: messages name the barrier by its own block.
     e.store_field(e.warp, WARP, "barrier_block", I32(e.index))
     operation = next((name for name in i.modifiers if name in REDUCTIONS), "")
     e.store_field(e.warp, WARP, "barrier_reduces", I32(REDUCTIONS.index(operation)))

@@ -225,6 +225,8 @@ class Lowering(Shared):
     def exit(self) -> None:
         """Let the active lanes leave the kernel; the block's other lanes go on."""
         self.save()
+        # Where other warps wait at a barrier, exiting after an earlier barrier is a fault, before the first one only a
+        # warning; see runtime.barriers.
         if len(self.block.instructions) > 1 and self.index in self.after_barriers:
             any_active = self.b.icmp_unsigned("!=", self.as_bits(self.active), I32(0))
             with self.b.if_then(any_active):
