@@ -61,6 +61,7 @@ def assembled(ptx: str, kernel: str, device: str = "") -> Assembled | None:
     # NVRTC is often newer than the assembler, but its PTX for these targets does not use what is new.
     if newest:
         log, cubin = _assemble(ptxas, re.sub(r"\.version [\d.]+", f".version {newest[1]}", ptx, count=1), device)
+    # ptxas -v reports a kernel after the line that names it.
     pattern = (
         rf"Compiling entry function '{re.escape(kernel)}'.*?(\d+) bytes stack frame, (\d+) bytes spill stores,"
         r" (\d+) bytes spill loads.*?Used (\d+) registers"
@@ -119,6 +120,7 @@ def sass_of(cubin: bytes, kernel: str, file: str) -> tuple[Instruction, ...]:
         (Path(folder) / "kernel.cubin").write_bytes(cubin)
         listing, _ = _run([nvdisasm, "-c", "-gi", "kernel.cubin"], folder)
     instructions = list(_instructions(listing, kernel, file))
+    # A kernel ends with a branch to itself, behind which only NOPs follow.
     return tuple(instructions[:-1] if instructions and instructions[-1].text.startswith("BRA") else instructions)
 
 
@@ -133,6 +135,7 @@ def _instructions(listing: str, kernel: str, file: str) -> Iterator[Instruction]
         elif not inside:
             continue
         elif "//## File" in text:
+            # Several File lines before one instruction are a chain of inlined calls, the innermost first.
             places = places if not new_location else []
             places += [(name, int(number)) for name, number in re.findall(r'"([^"]*)", line (\d+)', text)]
             line = _line(places, file)

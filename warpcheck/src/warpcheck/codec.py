@@ -1,4 +1,4 @@
-"""A compiled kernel as bytes for the cache: a header of plain data and the machine code.
+"""Encode a compiled kernel as bytes for the cache: a header of plain data and the machine code.
 
 Processes that are not trusted write caches, so ``decode`` accepts only what ``encode`` could have written. Machine code
 cannot be validated; see ``files`` for who may write it.
@@ -101,6 +101,7 @@ def _decode_header(header: Any, functions: Mapping[str, int]) -> Lowered:
         _require_text(name): range(_require_number(start), _require_number(stop))
         for name, (start, stop) in header["shared"].items()
     }
+    # The IR is left out: the machine code replaces it.
     return Lowered(
         "",
         warp_bytes,
@@ -160,6 +161,7 @@ def _decode_list(items: Any, decode_item: Callable[[Any], T]) -> list[T]:
 
 
 def _require_number(value: Any) -> int:
+    # Not isinstance, for which True is an integer.
     if type(value) is not int or not 0 <= value < MAX_NUMBER:
         raise ValueError(f"{value!r} is not a count")
     return value

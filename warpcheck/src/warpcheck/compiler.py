@@ -82,11 +82,14 @@ def compile_kernel(module: Module, name: str, digest: str, target: Target = SM_8
         lowered.sites = match_sass(lowered, lowering.flow.blocks, module.text, name)
         kernel = (
             lowered,
+            # The kernel's own function calls shapes and common functions, which are compiled by themselves: it needs no
+            # passes.
             [machine_code(lowered.ir, speed=0), *(_shape_code(*shape) for shape in lowered.functions.items())],
         )
         cache_write("simt", key, codec.seal(codec.encode(*kernel)))
     lowered, objects = kernel
     # Everything is linked from object files: the kernel, its shapes, the scheduler, and the checks that it calls.
+    # MCJIT has to begin with a module: an empty one.
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _new_target_machine(1))
     for part in (*objects, _schedule_code(), _copy_code(), _noinline_code(), *map(_check_code, sorted(lowered.checks))):
         engine.add_object_file(llvm.ObjectFileRef.from_data(part))
@@ -196,6 +199,7 @@ def _new_target_machine(speed: int) -> llvm.TargetMachine:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     target = llvm.Target.from_default_triple()
+    # Code is for this very CPU, so the cache key has its name and features (_host).
     features = llvm.get_host_cpu_features().flatten()
     return target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=speed, jit=True)
 

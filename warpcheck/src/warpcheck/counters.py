@@ -1,4 +1,7 @@
-"""The counters of a launch, by source line and by access. ``runtime.transactions`` counts the cost of one access."""
+"""Sum the counters of a launch, by source line and by access.
+
+``runtime.transactions`` counts the cost of one access.
+"""
 
 from __future__ import annotations
 
@@ -292,11 +295,14 @@ def by_line(
         # In the order of COUNTED.
         *accesses, nbytes, bulk_sectors, multicast, loop_wavefronts = counts
         if site.is_wgmma:
+            # ncu counts what wgmma reads as wavefronts, and not as loads.
             _, chunks, _, wavefronts, *_ = accesses
             lines[site.line].wgmma_wavefronts += wavefronts
             lines[site.line].wgmma_bytes += chunks * site.bytes
             continue
         lines[site.line].add_accesses(site.access, site.width, *accesses)
+        # ptxas makes a loop of a float atomic in shared memory: each turn loads the word before it swaps
+        # (AtomicStrategy.SPIN).
         lines[site.line].shared_load_requests += counts[0] if loop_wavefronts else 0
         lines[site.line].shared_load_wavefronts += loop_wavefronts
         lines[site.line].shared_load_least_wavefronts += loop_wavefronts

@@ -106,6 +106,7 @@ class Module:
         self.text = text
         self.parsed = ptx.parse(text, source)
         self.target = target or TARGETS.get(self.parsed.target, SM_80)
+        # In the words of CUDA_ERROR_NO_BINARY_FOR_GPU.
         if self.parsed.target and not self.target.loads(self.parsed.target):
             has = f"the PTX is for {self.parsed.target}, the device is {self.target.name}"
             raise ValueError(f"no kernel image is available for execution on the device: {has}")
@@ -121,6 +122,7 @@ class Module:
         """
         module = copy.copy(self)
         module.allocate = allocate or self.allocate
+        # A cached_property is kept in the instance's __dict__: without it, the next use allocates the variables again.
         module.__dict__.pop("statics", None)
         return module
 
@@ -128,6 +130,7 @@ class Module:
         """Return the same code with the products of tensor cores negated, and its own variables; see ptx.negated."""
         module = self.fresh()
         module.parsed = ptx.negated(self.parsed)
+        # The digest is part of the cache key, and the text is the same.
         module.digest = f"{NEGATED}{self.digest}"
         module.programs = {}
         return module
@@ -221,6 +224,7 @@ class Module:
             raise ValueError(refusal)
         if refusal := directives.refusal(source_name(name), threads, requested):
             raise ValueError(refusal)
+        # The most blocks that the GPU would hold at once: so many may be resident and wait for each other.
         room = self.target.multiprocessors * self._blocks(name, extents, threads, shared, cooperative)
         arguments = pack(self.parsed.functions[name], args)
         memory = memory or Memory()
@@ -250,6 +254,8 @@ class Module:
             raise
         report = self._report(run, buffers, cut)
         if blocks is not None:
+            # A sample seldom gets far enough for an index to overflow; of a loop that it has entered the PTX tells
+            # (narrow).
             branched_lines = {line for line, counters in report.lines.items() if counters.branches}
             require_reach(self.parsed.functions[name], args, branched_lines, report.file)
         return report
@@ -264,6 +270,7 @@ class Module:
         threads, blocks = (x * y * z for x, y, z in (block, grid))
         registers = 0
         has_fixed_block = self.parsed.functions[name].directives.reqntid  # for which ptxas has to find registers
+        # Registers can limit a launch only if its block would not fit with the most that a thread may have.
         is_register_limited = (
             not has_fixed_block and threads * self.target.registers > self.target.multiprocessor.registers
         )
@@ -271,6 +278,7 @@ class Module:
             registers = occupancy.registers(self.text, name, self.target.name) or 0
         shared_bytes = self.programs[name].lowered.shared_bytes + shared
         blocks_per_sm = occupancy.occupancy(threads, registers, shared_bytes, self.target.name).blocks
+        # All blocks of a cooperative launch are resident at the same time.
         if cooperative and blocks > (capacity := blocks_per_sm * self.target.multiprocessors):
             limits = f"{capacity} fit, {blocks_per_sm} on each of {self.target.multiprocessors} SMs"
             raise ValueError(f"too many blocks in cooperative launch: {blocks}, and {limits}")
@@ -328,10 +336,12 @@ def pack(kernel: ptx.Function, args: Sequence[int | float | bytes]) -> bytes:
         raise ValueError(f"{kernel.name} takes {len(kernel.params)} arguments, {len(args)} were given")
     packed = bytearray()
     for (parameter, offset), value in zip(parameter_offsets(kernel), args, strict=True):
+        # Padding up to the parameter's alignment.
         packed = packed.ljust(offset, b"\0")
         if isinstance(value, bytes):
             packed += value.ljust(parameter.size, b"\0")[: parameter.size]
         elif parameter.type in _CODES or isinstance(value, float):
+            # A float for a parameter of bits (.b32): its size decides the type.
             packed += struct.pack(
                 "<" + (_CODES.get(parameter.type) or {2: "e", 8: "d"}.get(parameter.size, "f")), value
             )

@@ -15,6 +15,7 @@ from warpcheck.ptx import Address, Function, Instruction, Register, Symbol
 
 __all__ = ["Loop", "narrow_loops", "require_reach"]
 
+# By the conversion that widens the index: the index stays below two to this power.
 _WIDENED: dict[tuple[str, ...], int] = {("s64", "s32"): 31, ("u64", "u32"): 32}
 _LEAVES = ("ret", "exit", "trap")
 
@@ -36,6 +37,7 @@ def require_reach(function: Function, args: Sequence[object], branched_lines: Co
     arguments = dict(zip((parameter.name for parameter in function.params), args, strict=True))
     for loop in narrow_loops(function):
         bound = arguments[loop.parameter]
+        # Only of a loop that a block has been in is it certain that its index gets there.
         if isinstance(bound, int) and bound >= 1 << loop.bits and loop.line in branched_lines:
             text = f"the index of this loop has 32 bits, and its end is {bound:,}: it overflows before it gets there"
             raise Fault(FaultKind.OUT_OF_BOUNDS, text, function.name, file, loop.line, (0, 0, 0), (0, 0, 0))
@@ -61,6 +63,7 @@ def _find_bound(body: Mapping[str, Instruction], guard: str, params: Mapping[str
         return None
     widened, bound = (operand.name if isinstance(operand, Register) else "" for operand in test.operands[1:3])
     conversion = body.get(widened)
+    # The bound must not change in the loop.
     if bound in body or bound not in params or conversion is None or conversion.opcode != "cvt":
         return None
     bits = _WIDENED.get(conversion.modifiers)

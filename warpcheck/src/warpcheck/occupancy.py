@@ -1,4 +1,4 @@
-"""How many warps a multiprocessor holds at once, by what a thread block needs.
+"""Compute how many warps a multiprocessor holds at once, from what a thread block needs.
 
 The limits are those of ``target``. Registers are allocated to warps in units of 256, from one of four partitions with a
 quarter of the registers each; shared memory to blocks in units of 128 bytes (256 before sm_80), with 1 KiB of each
@@ -31,6 +31,7 @@ def occupancy(threads: int, registers: int, shared: int, device: str = "sm_80") 
 
     ``limit`` is "warps", "blocks", "registers" or "shared memory". Raises ValueError if not even one block fits.
     """
+    # The specific target sm_90a has the limits of sm_90.
     unit = MULTIPROCESSORS[device.rstrip("a")]
     warps = -(-threads // LANES)
     registers_of_warp = _round_up(registers * LANES, 256)
@@ -56,6 +57,7 @@ def _round_up(amount: int, unit: int) -> int:
 
 def _warps_by_registers(unit: Multiprocessor, registers_of_warp: int) -> int:
     """Return the warps for which there are registers: a warp has all of them in one partition."""
+    # What is left of one partition cannot be added to what is left of another one.
     return unit.registers // PARTITIONS // registers_of_warp * PARTITIONS
 
 

@@ -25,7 +25,7 @@ class Lanes(enum.Enum):
 
 
 class Placement(enum.Enum):
-    """Where in a basic block an instruction may be."""
+    """The places in a basic block where an instruction may be."""
 
     ANYWHERE = enum.auto()
     LAST = enum.auto()  # it ends its block

@@ -1,4 +1,4 @@
-"""How the hardware executes the accesses of PTX, by what ptxas has decided.
+"""Find how the hardware executes the accesses of PTX, from what ptxas has decided.
 
 ptxas merges loads and stores of neighboring words into accesses of 8 and 16 bytes, across the iterations of loops that
 it unrolls, too. Its line table maps each machine instruction to a line of PTX: a merged load to its first one, a merged
@@ -79,16 +79,20 @@ def instructions_by_line(cubin: bytes) -> dict[int, list[SassInstruction]]:
     by_line = defaultdict(list)
     parts = sections(cubin)
     content = {part.name: part.content for part in parts}
+    # Elf64_Sym: its fourth field, st_shndx, is the section of the symbol; each kernel has one of its own.
     symbols = [number for *_, number, _, _ in struct.iter_unpack("<IBBHQQ", content[".symtab"])]
     relocations = sorted(
         row for name, layout in ADDRESSES.items() for row in layout.iter_unpack(content.get(name, b""))
     )
+    # The upper half of r_info is the number of the symbol (ELF64_R_SYM).
     functions = [symbols[info >> 32] for _, info in relocations]
     rows: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for sequence, address, line in line_rows(content.get(LINES, b"")):
         rows[functions[sequence]].append((address, line))
     for function, lines in rows.items():
+        # Since Volta an instruction has 128 bits.
         for index, (low, high) in enumerate(struct.iter_unpack("<QQ", parts[function].content)):
+            # The last row at the instruction or before it: no line is as large as 1 << 40.
             if row := bisect(lines, (16 * index, 1 << 40)):
                 instruction = SassInstruction(low & 0xFFF, low >> 12 & 15 != ALWAYS, SIZES[high >> 9 & 7])
                 by_line[lines[row - 1][1]].append(instruction)
@@ -129,6 +133,7 @@ class Matching:
         return [
             self._candidate(number, *occurrence)
             for at, site_numbers in numbers.items()
+            # Inlined calls repeat a line of PTX. Sites and instructions correspond only if they are equally many.
             if len(site_numbers) == len(places[at])
             for number, occurrence in zip(site_numbers, places[at], strict=True)
             if any(isinstance(operand, Address) for operand in occurrence[1].operands)
@@ -152,6 +157,7 @@ class Matching:
             if base.name in self.shared:
                 offset += self.shared[base.name].start
                 base = Symbol("shared")
+        # As a signed number of 32 bits, however the PTX has written it.
         return base, (offset + (1 << 31)) % (1 << 32) - (1 << 31)
 
     @cached_property
@@ -165,6 +171,7 @@ class Matching:
             if isinstance(operand, Register)
         )
         definitions = {}
+        # A register that is written twice, or under a guard, has no single definition.
         for i in (i for block in self.blocks for i in block.instructions if i.guard is None):
             match i.opcode, i.operands:
                 case "add", (Register(name), base, Immediate(value)) if written[name] == 1:
@@ -243,12 +250,16 @@ class Matching:
                     for instruction in by_line.get(candidate.ptx_line, ())
                     if instruction.access == access
                 ]:
+                    # Where several machine instructions stand for a line, the width of most of them counts; of equally
+                    # frequent ones the largest.
                     (width, _), *_ = Counter(sorted(sizes, reverse=True)).most_common(1)
                     accesses[candidate.site] = SassAccess(width)
                     if width > candidate.bytes:
                         widened.append((candidate, width))
                         widths[width].append(candidate)
             for candidate in family:
+                # No instruction is left of this access: it went into a wider one that overlaps it, the nearest of the
+                # widest.
                 if candidate.site not in accesses:
                     overlapping = [
                         (width, -abs(candidate.offset - wider.offset))

@@ -1,4 +1,4 @@
-"""Which instructions older architectures lack, in ptxas's words. PTX ISA manual, "Target ISA Notes"."""
+"""Refuse instructions that an older architecture lacks, in ptxas's words. PTX ISA manual, "Target ISA Notes"."""
 
 from __future__ import annotations
 
@@ -87,12 +87,14 @@ def refusal(instruction: Instruction, target: str, since: int) -> str:
         since: The first compute capability that has the opcode.
     """
     available = capability(target)
+    # Architecture-specific: PTX for plain sm_90 lacks them, too (PTX ISA, ".target").
     if target != "sm_90a" and (specific := _SPECIFIC.match(instruction.name)):
         return f"Instruction '{specific[1]}' not supported on .target '{target}'"
     if available < 100 and (unsupported := _only_on_blackwell(instruction.name)):
         return f"{unsupported} not supported on .target '{target}'"
     special = ((90, name.partition(".")[0]) for name in _special_registers(registers(instruction.operands)))
     requirements = (*_features(instruction.name), *_by_operands(instruction), *special, (since, instruction.opcode))
+    # Of several features that are missing, the first row that matches names the one that is reported.
     unavailable = [(first, name) for first, name in requirements if first > available]
     return f"Feature '{unavailable[0][1]}' requires .target sm_{unavailable[0][0]} or higher" if unavailable else ""
 

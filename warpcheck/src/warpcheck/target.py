@@ -1,4 +1,4 @@
-"""The limits of an architecture: those of a launch, and those of an SM.
+"""Define the limits of an architecture: those of a launch, and those of an SM.
 
 CUDA C++ programming guide, "Technical Specifications per Compute Capability".
 """
@@ -101,6 +101,7 @@ class Target:
                     hint = f"; number blocks along x, which has room for {limits[0]}" if along_x else ""
                     overflow = f"; an int32 that overflowed to {extent - WRAP}?" if WRAP // 2 <= extent < WRAP else ""
                     return f"a {extent_name} of {extent} along {axis} is larger than {limit}{hint}{overflow}"
+        # ptxas's limit; beyond it shared memory has to be dynamic, and requested at the launch.
         if declared > self.shared_static:
             allowed = f"more than the {self.shared_static:,} that {self.name} allows"
             return f"{declared:,} bytes of shared memory are declared, {allowed}; take extern __shared__ at the launch"
@@ -116,6 +117,7 @@ class Target:
             return f"a cluster of {blocks} blocks: {self.name} has no clusters, they begin with sm_90"
         if blocks > self.cluster_most:
             return f"invalid cluster size: {blocks} blocks, more than the {self.cluster_most} that {self.name} allows"
+        # The grid counts blocks, of which every cluster has to be whole.
         for axis, extent, size in zip("xyz", grid, cluster, strict=True):
             if extent % size:
                 return f"invalid argument: a grid of {extent} along {axis} is not a multiple of the cluster's {size}"
@@ -131,6 +133,7 @@ SM_80 = Target(
     grid=(2**31 - 1, 65535, 65535),
     registers=255,
     shared_static=48 * KIB,
+    # 1 KiB less than the SM has: the system reserves that much of each block's.
     shared=163 * KIB,
     cluster=0,
     cluster_most=0,

@@ -1,4 +1,4 @@
-"""The descriptor of a tensor for tensor copies (TMA): 128 bytes, as cuTensorMapEncodeTiled writes them.
+"""Encode the descriptor of a tensor for tensor copies (TMA): 128 bytes, as cuTensorMapEncodeTiled writes them.
 
 NVIDIA does not document the layout. It is derived from what ptxas generates for ``tensormap.replace``, and from what a
 driver wrote for some two hundred descriptors, some of which a test replays. Axes count from the innermost. CUDA driver
@@ -112,6 +112,7 @@ class TensorMap:
         strides = [stride >> 4 for stride in _padded(self.strides, AXES - 1, 0)]
         # Strides have 36 bits in units of 16 bytes: the upper four of each are together in one word.
         high = sum((stride >> 32) << 4 * axis for axis, stride in enumerate(strides))
+        # Less 1, so that an extent of 2^32 has room in 32 bits.
         extents, box, steps = (
             [value - 1 for value in _padded(values, AXES, 1)] for values in (self.extents, self.box, self.steps)
         )
@@ -134,6 +135,7 @@ class TensorMap:
         rank = (flags >> _RANK & 7) + 1
         code = flags >> _TYPE & 15
         is_tf32 = bool(flags >> _TF32 & 1)
+        # CuTe writes tf32 as 11 or 12 in the field of the type; the driver writes f32 there, and a bit.
         types = [
             kind for kind in ELEMENT_TYPES if (kind.code, kind.is_tf32) == (code, is_tf32) or kind.host == code > 10
         ]
@@ -208,6 +210,7 @@ def _refusal(
     for name, value, maximum in (("interleave", interleave, 2), ("swizzle", swizzle, 3), ("l2Promotion", promotion, 3)):
         if not 0 <= value <= maximum:
             return f"{name} is {value}, it must be 0 to {maximum}"
+    # CU_TENSOR_MAP_INTERLEAVE_32B doubles the alignment of address and strides.
     unit = 32 if interleave == 2 else 16
     if interleave and rank < 3:
         return "an interleaved tensor has at least 3 axes"

@@ -97,7 +97,7 @@ def _forget_the_dead() -> None:
 
 
 def _pattern_in(memory: npt.NDArray[np.uint8]) -> None:
-    """An odd last byte stays as it is: it counts as written."""
+    """Fill memory with the pattern. An odd last byte stays as it is: it counts as written."""
     memory[: memory.size // 2 * 2].view(np.uint16)[:] = POISON
 
 

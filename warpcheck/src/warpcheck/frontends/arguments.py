@@ -99,6 +99,7 @@ def _value(kernel: str, parameter: Parameter, argument: Any) -> Value:
         return _struct(kernel, parameter, argument)
     if isinstance(argument, np.generic):
         argument = argument.item()
+    # A pointer behind a typedef is a u64 like an integer; see declarations.Parameter.
     if parameter.type in ("ptr", "u64") and is_tensor(argument):
         address: int = argument.data_ptr()
         return address

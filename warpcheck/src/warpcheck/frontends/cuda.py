@@ -1,4 +1,4 @@
-"""CUDA C++: from a `.cu` file to a launch, on a GPU or on the PTX machine.
+"""Run CUDA C++, from a `.cu` file to a launch, on a GPU or on the PTX machine.
 
     from warpcheck.frontends import cuda
 
@@ -90,12 +90,14 @@ def kernel(
     cluster_shape = None if cluster is None else dim3("cluster", cluster)
     if "\n" in (text := os.fspath(source)):
         return _kernel_of_text(text, name, tuple(options), cooperative, cluster_shape)
+    # The file that calls this function: a path is relative to it, and not to the working directory.
     caller_file = sys._getframe(1).f_globals.get("__file__", "")
     file = os.path.join(os.path.dirname(caller_file), source)
     try:
         changed_ns = os.stat(file).st_mtime_ns
     except FileNotFoundError as error:
         raise FileNotFoundError(f"there is no {source} beside {os.path.basename(caller_file)}") from error
+    # The time of the last change is part of the cache key, so that an edited file is read again.
     return _kernel(file, changed_ns, name, tuple(options), cooperative, cluster_shape)
 
 

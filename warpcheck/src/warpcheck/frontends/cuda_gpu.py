@@ -1,4 +1,4 @@
-"""A CUDA C++ kernel on a GPU, launched through cuda.core, or through the driver where an argument is a struct."""
+"""Launch a CUDA C++ kernel on a GPU, through cuda.core, or through the driver where an argument is a struct."""
 
 from __future__ import annotations
 
@@ -56,7 +56,9 @@ class Loaded:
         """Launch through the driver: cuda.core packs scalars only, and the driver accepts any bytes as an argument."""
         from cuda.bindings import driver
 
+        # For what it has the driver allow: shared memory beyond 48 KiB, and clusters that are not portable.
         self._configure(launcher)
+        # Kept in a variable: the driver reads the values through the addresses below.
         packed = [
             (ctypes.c_uint8 * len(value))(*value)
             if isinstance(value, bytes)
@@ -67,6 +69,7 @@ class Loaded:
         function = driver.CUfunction(int(self.function.handle))
         stream = driver.CUstream(self.current_stream(self.index))
         config = driver.CUlaunchConfig()
+        # The driver counts the grid in blocks, with a cluster as well.
         config.gridDimX, config.gridDimY, config.gridDimZ = launcher.grid
         config.blockDimX, config.blockDimY, config.blockDimZ = launcher.block
         config.sharedMemBytes = launcher.shared

@@ -161,6 +161,7 @@ def _tensor_kind(
         raise TypeError(f"{name} has dtype {dtype}, which no kernel takes")
     if max(shape, default=0) > MAX_EXTENT:
         raise ValueError(f"{name} has {max(shape)} elements in a row; {MAX_EXTENT} is the most")
+    # Several modes have stride 1 where an extent is 1: the last of them counts.
     unit = next((mode for mode in reversed(range(len(shape))) if strides[mode] == 1), None)
     widest = WIDEST_ACCESS // dtype.itemsize
     steps = tuple(widest if mode == unit else _power_of_two_in(stride, widest) for mode, stride in enumerate(strides))
@@ -206,6 +207,7 @@ def _kind(name: str, constant: bool, arg: Argument) -> Kind:
     if isinstance(arg, torch.Tensor):
         return TensorKind.of(arg, name)
     if isinstance(arg, (int, float, CUstream)):
+        # Numbers are passed at the launch, so only their type is compiled in.
         return type(arg)
     raise TypeError(f"{name} is a {type(arg).__name__}; a kernel takes tensors, ints and floats")
 
@@ -233,6 +235,7 @@ def _compile(host: Callable[..., None], kinds: Sequence[Kind], arch: str) -> Any
         except Exception as error:
             if isinstance(error, NotImplementedError) and not _raised_by_dsl(error):  # a stub's
                 raise
+            # Without the colors of a terminal.
             raise CompileError(re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip()) from error
 
 

@@ -121,6 +121,7 @@ class Host(ABC):
         self._callbacks = self._redirected()  # kept, because the engine holds only their addresses
         module = hooks.MODULE.of(compiled)
         function = hooks.FUNCTION.of(compiled)
+        # Host code runs once for a launch: optimizing it would take longer than it saves.
         self._engine = hooks.ENGINE.get()(module, opt_level=0, shared_libs=[_runtime_library()])
         for name, callback in self._callbacks.items():
             hooks.REDIRECT.get()(self._engine, name, ctypes.cast(callback, ctypes.c_void_p))
@@ -137,6 +138,7 @@ class Host(ABC):
         pointers, adapted = self._packed(*values)
         status = ctypes.c_int32()
         self._arguments = arguments
+        # Host code writes its status through the pointer behind its arguments.
         self._code((ctypes.c_void_p * (len(pointers) + 1))(*pointers, ctypes.addressof(status)))
         self._arguments = {}
         del adapted  # not earlier: host code reads its memory
@@ -234,6 +236,8 @@ class CpuHost(Host):
         tensors = ((key, value) for key, value in self._arguments.items() if isinstance(value, torch.Tensor))
         attributes = launch_config.parse_attributes()
         serialization = attributes.get(_PROGRAMMATIC_STREAM_SERIALIZATION)
+        # Programmatic dependent launch: the kernel may begin before the one in front of it has ended. Only
+        # griddepcontrol.wait orders it behind that one's writes (PTX ISA, "griddepcontrol").
         if serialization and serialization[0] and name not in self._waiting_kernels:
             raise Fault(FaultKind.RACE, f"{name} {_UNAWAITED}", name, "", 0, (0, 0, 0), (0, 0, 0))
         result = self._module.launch(
@@ -241,6 +245,7 @@ class CpuHost(Host):
             grid=tuple(launch_config.grid),
             block=tuple(launch_config.block),
             shared=launch_config.shared,
+            # The runtime gets addresses of arguments; the sizes are those of the kernel's parameters.
             arguments=[ctypes.string_at(parameters[i], size) for i, size in enumerate(sizes)],
             tensors=list(tensors),
             cooperative=_COOPERATIVE in attributes and bool(attributes[_COOPERATIVE][0]),
@@ -276,6 +281,7 @@ class GpuHost(Host):
         return status
 
     def launch(self, config: Any, handle: int, parameters: Any) -> int:
+        # Null where the source names no stream: PyTorch's current one need not be the default stream.
         config[0].stream = config[0].stream or torch.cuda.current_stream().cuda_stream
         status: int = self._runtime_launch(config, handle, parameters)
         if status == SUCCESS:
@@ -290,6 +296,7 @@ def _encode_tiled(
 
     modes: Interleave, swizzle, L2 promotion and out-of-bounds fill.
     """
+    # The arguments are bare pointers: the rank says how many numbers each has, strides one fewer.
     lists = extents[:rank], strides[: rank - 1], box[:rank], steps[:rank]
     ctypes.memmove(to, encode_tiled(kind, address or 0, *lists, *modes), BYTES)
     return SUCCESS

@@ -1,4 +1,4 @@
-"""The headers of CUTLASS and CuTe for kernels in C++, from the package nvidia-cutlass."""
+"""Provide the headers of CUTLASS and CuTe for kernels in C++, from the package nvidia-cutlass."""
 
 from __future__ import annotations
 

@@ -74,6 +74,7 @@ def declared_parameters(source: str, name: str, types: list[str]) -> tuple[Param
     a macro generates it for example, parameters are numbered and .u64 keeps its type.
     """
     declarations = source_kernels(source).get(name, [])
+    # The source was not read as the compiler reads it, so no name belongs to a type for certain.
     if len(declarations) != len(types):
         declarations = [""] * len(types)
     return tuple(

@@ -1,4 +1,4 @@
-"""The headers that a kernel may include without a CUDA toolkit.
+"""Provide the headers that a kernel may include without a CUDA toolkit.
 
 NVIDIA's own headers are in pip packages. NVRTC has no C or C++ standard library, so it gets the standard headers that
 kernels use in memory. Most of them include a header of libcu++ and import its namespace cuda::std into std.
@@ -184,6 +184,7 @@ def explain_log(log: str, file: str) -> str:
     for pattern, sentence in _SENTENCES.items():
         log = re.sub(rf"(?<=error: ){pattern}", sentence, log)
     first = re.search(r"^(\S.*?)\(\d+\): (?:catastrophic )?error: (.*)", log, flags=re.MULTILINE)
+    # The log names the #include by which the source reached the header: "at line N of FILE".
     include_site = re.search(rf" at line (\d+) of {re.escape(file)}$", log, flags=re.MULTILINE)
     if first is None or include_site is None or first[1] == file:
         return log
@@ -202,6 +203,7 @@ def rejects_only_implicit_device_code(source: str, log: str) -> bool:
     lines = [int(line) for line in re.findall(r"^\S.*?\((\d+)\): (?:catastrophic )?error", log, flags=re.MULTILINE)]
     refused = log.count("error: A function without execution space")
     text = source.splitlines()
+    # The declaration may begin up to two lines above the line that NVRTC names.
     return 0 < len(lines) == refused and all(
         re.search(_IMPLICIT_DEVICE_CODE, " ".join(text[max(0, n - 3) : n])) for n in lines
     )

@@ -75,6 +75,7 @@ def written(function: Callable[..., Any], *inputs: torch.Tensor, whole: bool = F
         graphs.append((graph, list(inputs)))
         return graph.forward
 
+    # Dynamo would reuse what it has compiled of the function, and not give the graph again.
     hooks.DYNAMO.get()()
     try:
         with torch.no_grad():
@@ -93,6 +94,7 @@ def _lowered(graph: torch.fx.GraphModule, inputs: Sequence[torch.Tensor]) -> lis
     def compiler(module: torch.fx.GraphModule, fakes: Sequence[Any]) -> Any:
         fake_mode = hooks.DETECTED.get()(fakes)
         on_gpu = [_on_gpu(fake) for fake in fakes]
+        # Inductor chooses its code by the devices of the tensors: those in the graph are moved to the GPU, too.
         for node in module.graph.nodes:
             node.meta = {key: torch.utils._pytree.tree_map(_on_gpu, value) for key, value in node.meta.items()}
             if "device" in node.kwargs:
@@ -101,7 +103,9 @@ def _lowered(graph: torch.fx.GraphModule, inputs: Sequence[torch.Tensor]) -> lis
         with hooks.DEBUG.get()(), hooks.HANDLER.get()(lowering), hooks.FAKE_MODE.get()(fake_mode):
             hooks.RUN.get()(lowering, *on_gpu)
             code = hooks.CODE.get()(lowering)[0]
+        # Text in older versions of PyTorch, a record of text and line map in later ones.
         codes.append(getattr(code, "value", code))
+        # The graph itself runs on the CPU: its result is the function's.
         return hooks.BOXED.get()(module.forward)
 
     with hooks.SETTINGS.get()(fx_graph_cache=False, compile_threads=1):
@@ -119,6 +123,7 @@ def _on_gpu(value: Any) -> Any:
     """Return a fake tensor with the same layout on a GPU, and any other value unchanged."""
     if not isinstance(value, hooks.FAKE.get()) or value.device.type != "cpu":
         return value
+    # A fake tensor has no memory, so the GPU need not exist.
     with value.fake_mode:
         return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="cuda:0")
 

@@ -57,6 +57,7 @@ def compile_kernel(source: str, file: str, name: str, architecture: str, options
         CompileError: The source does not compile.
         KernelNotFound: The source has no such kernel.
     """
+    # Spaces make no other kernel, and no other cache entry.
     name = " ".join(name.split())
     folders = (f"-I{folder}" for folder in headers.folders())
     flags = (f"--gpu-architecture={architecture}", *COMMON_OPTIONS, *folders, *options)
@@ -81,6 +82,7 @@ def _compile(source: str, file: str, name: str, flags: tuple[str, ...]) -> Binar
     try:
         return Binary(
             mangled=_call(nvrtc.nvrtcGetLoweredName, program, name.encode()).decode(),
+            # NVRTC's texts end with a NUL.
             ptx=_text(program, nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX).decode().strip("\0"),
             cubin=_text(program, nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN),
         )
@@ -93,6 +95,7 @@ def _compiled(source: str, file: str, name: str, flags: tuple[str, ...]) -> Any:
     bundled = headers.BUNDLED | (cutlass.patched_headers() if cutlass.is_included(source) else {})
     names, texts = ([text.encode() for text in texts] for texts in (bundled, bundled.values()))
     program = _call(nvrtc.nvrtcCreateProgram, source.encode(), file.encode(), len(names), texts, names)
+    # Only with a name expression NVRTC instantiates a template, and tells its lowered name.
     if name:
         _call(nvrtc.nvrtcAddNameExpression, program, name.encode())
     with frontends.compiling():
@@ -169,6 +172,7 @@ def device_architecture(major: int, minor: int) -> str:
         raise frontends.Unavailable(
             f"this GPU has compute capability {major}.{minor}; NVRTC {version} does not compile for it"
         )
+    # The suffix a adds the features that only this architecture has, such as wgmma (PTX ISA, ".target").
     return f"sm_{major}{minor}{'a' if major >= 9 else ''}"
 
 

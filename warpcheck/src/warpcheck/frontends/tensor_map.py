@@ -1,4 +1,4 @@
-"""A tensor map for a CUDA C++ kernel, which takes it as `const __grid_constant__ CUtensorMap map`."""
+"""Encode a tensor map for a CUDA C++ kernel, which takes it as `const __grid_constant__ CUtensorMap map`."""
 
 from __future__ import annotations
 

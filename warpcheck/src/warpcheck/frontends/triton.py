@@ -1,4 +1,4 @@
-"""The Triton lane: kernels run as usual on a GPU, and on the PTX machine for CPU tensors.
+"""Run Triton kernels as usual on a GPU, and on the PTX machine for CPU tensors.
 
 Call `activate` once, before the submission is imported.
 """
@@ -66,6 +66,7 @@ def _tune_without_a_clock() -> None:
         if self.has_launched and self.do_bench is _without_a_clock:
             return [math.inf] * 3
         times: list[float] = try_out(self, *arguments, config=config, **meta)
+        # _bench gives infinity for a configuration that Triton cannot compile or launch.
         self.has_launched = times[0] < math.inf
         return times
 
@@ -248,8 +249,10 @@ class _Launcher:
         self.module = backend.device().load(_ptx(metadata), file)
 
     def __call__(self, x: int, y: int, z: int, *arguments: Any) -> None:
+        # Triton passes stream, function, metadata and hooks in front of the kernel's own arguments.
         values = arguments[len(arguments) - len(self.names) :]
         kernel = self.module.kernels[self.name]
+        # A constexpr is compiled in, and no parameter of the PTX.
         named = [pair for pair in zip(self.names, self.signature, values, strict=True) if pair[1] != "constexpr"]
         layouts = iter(getattr(self.metadata, "tensordesc_meta", None) or ())
         args = [number for _, kind, value in named for number in numbers(kind, value, layouts)]
@@ -258,6 +261,7 @@ class _Launcher:
         blocks = math.prod(programs) * self.ctas
         if blocks <= 0:  # As on a GPU, Triton launches nothing, so that kernels need no special case for empty tensors.
             return
+        # Memory for the tensor maps that the kernel makes: global_scratch_size bytes for each block of the grid.
         if nbytes := blocks * getattr(self.metadata, "global_scratch_size", 0):
             args.append(descriptors.scratch(nbytes, self.metadata.global_scratch_align))
             tensors.append(("the allocated memory", args[-1]))
@@ -287,6 +291,7 @@ def _programs(count: Any) -> int:
 def _ptx(metadata: Any) -> str:
     """Return the PTX that Triton's cache stores with the binary."""
     cache = hooks.CACHE.get()(hooks.HASH.of(metadata))
+    # Triton cuts the names of its cache files at 150 characters.
     groups = [cache.get_group(f"{prefix}{hooks.NAME.of(metadata)}"[:150] + ".json") or {} for prefix in ("", "@")]
     # A kernel compiled from MLIR text is cached under the symbol of its function, which begins with @.
     path = next(path for group in groups for name, path in group.items() if name.endswith(".ptx"))

@@ -28,14 +28,18 @@ def locate(error: BaseException, source: str) -> tuple[str, int] | None:
         if inner is None:
             break
         text = getattr(inner, "error_message", str(inner)) or text
+        # A node's line counts from the first line of its kernel: the text of the kernel in the source says which line
+        # that is.
         at = source.find(inner.src.strip()) if hasattr(getattr(inner, "node", None), "lineno") and inner.src else -1
         if at >= 0:
             line = source.count("\n", 0, at) + inner.node.lineno
             node = inner.node
             kernel = inner.src
+        # Every function on the way wraps the error: the innermost cause with a node has the place.
         inner = inner.__cause__
     if node is None:
         return _referenced(text, source)
+    # Triton quotes an exception by its repr: NameError('x is not defined').
     text = re.sub(r"^(\w+)\((['\"])(.*)\2\)$", r"\1: \3", text, flags=re.DOTALL)
     advice = _subscript(node, kernel) or _uncalled(text, node) or _advice(text, node) or _misspelt(text, kernel)
     return advice or text, line
@@ -50,6 +54,7 @@ def _advice(text: str, node: ast.AST) -> str:
 
 def _subscript(node: ast.AST, kernel: str) -> str:
     """Return advice about an index on a pointer, which Triton reports as a missing @triton.jit."""
+    # x[i] = 1: the subscript is the target of an assignment.
     node = node.targets[0] if isinstance(node, ast.Assign) else node
     if not isinstance(node, ast.Subscript) or ast.unparse(node.value) not in _parameters(_function(kernel)):
         return ""
@@ -200,6 +205,7 @@ def explain_launch_error(error: BaseException, source: str, line: int) -> str:
         return "@triton.autotune stands above @triton.jit: what it tunes is the kernel"
     if (match := re.search(r"(\w+)\(\) (?:got an unexpected|takes|missing)", text)) and _prunes(source, match[1]):
         return f"early_config_prune is called as {match[1]}(configs, arguments, **named): {text}"
+    # kernel[grid](...) is a call of a subscript; a plain call has no grid.
     for call in _calls(source, line):
         grid = call.func.slice if isinstance(call.func, ast.Subscript) else None
         name = ast.unparse(call.func.value if isinstance(call.func, ast.Subscript) else call.func)
@@ -241,10 +247,12 @@ def find_misread_comparisons(kernel: str) -> Iterator[tuple[int, str]]:
     for node in ast.walk(ast.parse(kernel)):
         if not isinstance(node, ast.Compare) or len(node.ops) < 2:
             continue
+        # Python chains comparisons: a < n & b < m is one Compare node, with n & b in the middle.
         middle = node.comparators[0]
         if not isinstance(middle, ast.BinOp) or not isinstance(middle.op, (ast.BitAnd, ast.BitOr)):
             continue
         before = ast.get_source_segment(kernel, node) or ""
+        # A parenthesis between the first operand and n & b: the author has grouped it on purpose.
         if "(" in before[: before.find(ast.get_source_segment(kernel, middle) or "")][len(ast.unparse(node.left)) :]:
             continue
         sign = "&" if isinstance(middle.op, ast.BitAnd) else "|"
@@ -261,6 +269,7 @@ def explain_out_of_bounds(cause: str, source: str, line: int) -> str:
     for phrase, function in _OUTSIDE.items():
         for call in _calls(source, line) if phrase in cause else ():
             has_mask_keyword = any(keyword.arg == "mask" for keyword in call.keywords)
+            # The mask is the second positional argument of tl.load, and the third of tl.store.
             masked = len(call.args) > 1 + (function == "tl.store") or has_mask_keyword
             if ast.unparse(call.func) == function and not masked:
                 if promise := _promised_remainder(source):

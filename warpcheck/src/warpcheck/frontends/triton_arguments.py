@@ -35,6 +35,7 @@ def numbers(kind: Any, value: Any, layouts: Iterator[Any]) -> Iterator[Any]:
 
 def _bfloat16(value: float) -> bytes:
     """Return a bfloat16 as bytes, rounded toward zero as Triton's launcher does."""
+    # A bfloat16 is the upper half of a float32, and memory is little-endian.
     return bytes(ctypes.c_float(value))[2:]
 
 

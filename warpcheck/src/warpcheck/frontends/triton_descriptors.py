@@ -1,4 +1,4 @@
-"""Triton's tensor descriptors: their kernel parameters, and the memory for descriptors that kernels create."""
+"""Pass Triton's tensor descriptors to kernels, and allocate memory for those that kernels create."""
 
 from __future__ import annotations
 
@@ -40,6 +40,7 @@ def passed(descriptor: Any, layout: Mapping[str, Any] | None) -> list[Any]:
         return [descriptor.base, *shape, *strides, *flags, *shape, *strides]
     extents = [*shape[:-1], shape[-1] * (2 if layout["fp4_padded"] else 1)]
     kind = _TF32 if rounds else _ON_THE_HOST.get(layout["elem_type"], layout["elem_type"])
+    # The driver orders axes from the innermost, and takes no stride for that one.
     content = encode_tiled(
         kind,
         descriptor.base.data_ptr(),

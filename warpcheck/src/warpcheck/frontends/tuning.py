@@ -56,6 +56,7 @@ def watch() -> None:
         return run(self, *arguments, **keywords)
 
     def load_and_note(self: Any) -> None:
+        # Loaded before, and no GPU has prescribed anything: nothing is left to record.
         if hooks.MODULE.of(self) is not None and not _choices.resources:
             return
         load(self)

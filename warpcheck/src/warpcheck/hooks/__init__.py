@@ -1,4 +1,4 @@
-"""Access to the internals of other packages that the course replaces or calls, in a module for each package.
+"""Access the internals of other packages that the course replaces or calls, in a module for each package.
 
 A `Hook` names an internal function or class and the feature that depends on it. If a version of the package has moved
 it, `Changed` states both in a sentence, which `kp doctor` and a learner's verdict show.
@@ -61,6 +61,7 @@ class Hook:
             for name in self.name.split(".")[:-1]:
                 owner = getattr(owner, name)
         except ModuleNotFoundError as error:
+            # The package itself is not installed: that is no change of the package.
             if error.name == self._package:
                 raise
             raise self._missing_error() from error

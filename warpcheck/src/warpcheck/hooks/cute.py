@@ -1,4 +1,4 @@
-"""The hooks inside the CuTe DSL: its compiler, the PTX it compiles to, and its calls to the CUDA runtime.
+"""Declare the hooks inside the CuTe DSL: its compiler, the PTX it compiles to, and its calls to the CUDA runtime.
 
 frontends/cute_host.py redirects the functions of the CUDA runtime that host code calls. A function that is not
 redirected there is called for real, and fails without a GPU.

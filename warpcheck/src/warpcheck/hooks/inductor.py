@@ -1,4 +1,4 @@
-"""The hooks inside PyTorch that let Inductor generate code for a GPU that this machine lacks."""
+"""Declare the hooks inside PyTorch that let Inductor generate code for a GPU that this machine lacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The places inside JAX that the course replaces so that JAX stays on the CPU."""
+"""Declare the places inside JAX that the course replaces so that JAX stays on the CPU."""
 
 from __future__ import annotations
 

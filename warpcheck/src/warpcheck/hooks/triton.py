@@ -1,4 +1,4 @@
-"""The hooks inside Triton: its compiler, its launches, its autotuner and its driver.
+"""Declare the hooks inside Triton: its compiler, its launches, its autotuner and its driver.
 
 frontends/triton.py has the driver and the launcher that Triton gets on the CPU. `unanswered` reports a question that a
 later version of Triton asks of them.

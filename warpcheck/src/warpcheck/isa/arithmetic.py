@@ -1,4 +1,4 @@
-"""Integer and float arithmetic. PTX ISA manual, sections 9.7.1 to 9.7.4."""
+"""Emit integer and float arithmetic. PTX ISA manual, sections 9.7.1 to 9.7.4."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ def add(e: Emitter, t: Kind, x: Value, y: Value) -> Value:
 
 def sub(e: Emitter, t: Kind, x: Value, y: Value) -> Value:
     if t.is_float:
+        # A negation is exact, so that differences need no directed rounding of their own.
         return rounded(e, partial(add_floats, e), x, e.b.fneg(y))
     return intrinsic(e, "ssub.sat", x, y) if "sat" in e.instruction.modifiers else with_borrow(e, x, y)
 
@@ -41,6 +42,7 @@ def carry(e: Emitter, t: Kind) -> Value:
 
     The manual leaves open what an addition makes of a borrow. NVRTC's division of 128 bits relies on this.
     """
+    # The carry is followed within a basic block only: PTX ISA, 9.7.2, does not preserve it across calls either.
     if not e.carried:
         raise e.unsupported(f"{e.instruction.name} without .cc before it in its basic block")
     return e.resize(e.read(CARRY, 1), t.bits)
@@ -59,6 +61,7 @@ def with_carry(e: Emitter, x: Value, y: Value, carry_in: Value | None = None) ->
     """Return the sum; with ``.cc`` its carry is kept."""
     partial = e.b.add(x, y)
     total = partial if carry_in is None else e.b.add(partial, carry_in)
+    # A sum that wraps around is less than its operand. At most one of the two additions wraps, so the carry is one bit.
     if "cc" in e.instruction.modifiers:
         set_carry(e, e.b.icmp_unsigned("<", partial, x), e.b.icmp_unsigned("<", total, partial))
     return total
@@ -76,6 +79,7 @@ def with_borrow(e: Emitter, x: Value, y: Value, borrow_in: Value | None = None) 
 def mul(e: Emitter, t: Kind, x: Value, y: Value) -> Value:
     if t.is_float:
         return rounded(e, e.b.fmul, x, y)
+    # Both halves of the product are in a multiplication of twice the width.
     if "wide" in e.instruction.modifiers or "hi" in e.instruction.modifiers:
         x, y = (e.resize(v, 2 * t.bits, t.is_signed) for v in (x, y))
     product = e.b.mul(x, y)
@@ -85,6 +89,7 @@ def mul(e: Emitter, t: Kind, x: Value, y: Value) -> Value:
 
 
 def div(e: Emitter, t: Kind, x: Value, y: Value) -> Value:
+    # Division is exact for approx and full, too, for which the manual permits an error of 2 ulp.
     return rounded(e, e.b.fdiv, x, y) if t.is_float else divide(e, t, x, y)[0]
 
 
@@ -124,6 +129,7 @@ def minimum_or_maximum(e: Emitter, t: Kind, x: Value, y: Value, *, op: str = "")
     if not t.is_float:
         compare = b.icmp_signed if t.is_signed else b.icmp_unsigned
         return b.select(compare(op, x, y), x, y)
+    # Operands of 16 bits are float32 here; see values.
     bits = [b.bitcast(v, like(v, ir.IntType(64 if t.bits == 64 else 32))) for v in (x, y)]
     if "xorsign" in e.instruction.modifiers:  # the extreme of the absolute values, with the sign of the product
         sign = b.bitcast(b.xor(*bits), x.type)
@@ -134,6 +140,8 @@ def minimum_or_maximum(e: Emitter, t: Kind, x: Value, y: Value, *, op: str = "")
     result = b.select(b.fcmp_ordered(op, x, y), x, y)
     result = b.select(b.fcmp_ordered("==", x, y), equal_result, result)
     x_is_nan, y_is_nan = (b.fcmp_unordered("uno", v, v) for v in (x, y))
+    # PTX ISA, "min": a NaN is dropped for the other operand, unless .NaN propagates it. LLVM's ordered comparisons are
+    # false for NaN.
     if "NaN" in e.instruction.modifiers:
         result = b.select(x_is_nan, x, b.select(y_is_nan, y, result))
     else:
@@ -206,6 +214,7 @@ def absolute_differences(e: Emitter, i: Instruction) -> None:
             e.resize(e.resize(e.b.lshr(v, constant(v, bit)), bits), 32, kind == "s32")
             for v, kind in zip((e.read(o, 32) for o in i.operands[1:3]), i.modifiers[1:3], strict=True)
         )
+        # In 32 bits the difference of two parts cannot overflow.
         parts.append(absolute(e, Kind("s32"), e.b.sub(x, y)))
     addend = e.read(i.operands[3], 32)
     if "add" in i.modifiers:
@@ -221,6 +230,7 @@ def byte_of(e: Emitter, value: Value, index: int) -> Value:
 
 
 def copysign(e: Emitter, t: Kind, sign: Value, size: Value) -> Value:
+    # PTX takes the sign from its first source (PTX ISA, "copysign"), LLVM from its second argument.
     return intrinsic(e, "copysign", size, sign)
 
 

@@ -1,4 +1,4 @@
-"""Atomic operations: lane after lane, in ascending order. PTX ISA manual, 9.7.13."""
+"""Emit atomic operations: lane after lane, in ascending order. PTX ISA manual, 9.7.13."""
 
 from __future__ import annotations
 
@@ -37,13 +37,17 @@ def emit_atom(e: Lowering, i: Instruction) -> None:
     half = operation == "cas" and kind.bits == 32
     for row, value in enumerate(values if half else ()):
         e.store_row(2 * row, e.resize(value, 64))
+    # A release comes before the operation (PTX ISA, "Release and Acquire Patterns"). Bit 0 of its argument: at a scope
+    # wider than the block, other blocks find it, too; see sync.fence.
     if "acq_rel" in i.modifiers or "release" in i.modifiers:
         e.call_check("fence", int("cta" not in i.modifiers))
     e.check(addresses, space, Access.ATOMIC, kind.bits // 8, half=half)
+    # The check records whose values the lanes find here; to acquire is to be ordered behind those.
     acquire(e, i)
     old = update(e, addresses, kind, values, ATOMIC[operation])
     if i.opcode == "atom":
         e.write(i.operands[0], old, signed=kind.is_signed)
+    # red.async signals its mbarrier when it has been performed, which is at once here.
     if barrier is not None:
         complete_tx(e, barrier, e.splat(kind.bits // 8, 32))
 
@@ -63,6 +67,7 @@ def update_each(e: Lowering, i: Instruction, addresses: Value, sources: Sequence
         e.call_check("fence", int("cta" not in i.modifiers))
     e.check(addresses, space_of(i), Access.ATOMIC, size * len(sources), len(sources))
     acquire(e, i)
+    # PTX ISA, "atom": each element of a vector is atomic by itself, not the vector.
     for index, source in enumerate(sources):
         element_addresses = e.b.add(addresses, e.splat(index * size, 64))
         old = update(e, element_addresses, kind, [e.read(source, kind.bits)], ATOMIC[operation])
@@ -118,6 +123,7 @@ def _compare_and_swap(e: Lowering, kind: Kind, old: Value, expected: Value, valu
 
 
 def _sum(e: Lowering, kind: Kind, x: Value, y: Value) -> Value:
+    # Not arithmetic.add, which reads modifiers of the instruction add: sat, cc and a rounding.
     return e.b.fadd(x, y) if kind.is_float else e.b.add(x, y)
 
 
@@ -130,6 +136,7 @@ RULES: dict[str, Callable[..., Value]] = {
     "xor": bitwise.xor,
 }
 ATOMIC: dict[str, Callable[..., Value]] = {name: _arithmetic(name) for name in RULES}
+# These take bits and ignore their type, so they need no conversion.
 ATOMIC |= {"inc": _increment, "dec": _decrement, "cas": _compare_and_swap}
 ATOMIC |= {"exch": lambda e, kind, old, value: value}
 

@@ -1,4 +1,4 @@
-"""Logic, shifts, bit fields and permutations of bytes. PTX ISA manual, sections 9.7.1 and 9.7.8."""
+"""Emit logic, shifts, bit fields and permutations of bytes. PTX ISA manual, sections 9.7.1 and 9.7.8."""
 
 from __future__ import annotations
 
@@ -39,6 +39,7 @@ def popc(e: Emitter, t: Kind, x: Value) -> Value:
 
 
 def clz(e: Emitter, t: Kind, x: Value) -> Value:
+    # LLVM's flag is_zero_poison: PTX defines clz of 0, as the number of bits.
     keep_zero = ir.Constant(ir.IntType(1), 0)
     return e.intrinsic(f"llvm.ctlz.{suffix(x)}", x.type, x, keep_zero)
 
@@ -51,6 +52,7 @@ def bfind(e: Emitter, t: Kind, x: Value) -> Value:
     """Return the position of the highest set bit, or of the highest that differs from the sign; all ones if there is
     none.
     """
+    # The highest bit that differs from the sign of a negative number is the highest one of its complement.
     if t.is_signed:
         x = e.b.select(e.b.icmp_signed("<", x, constant(x, 0)), e.b.not_(x), x)
     zeros = clz(e, t, x)
@@ -88,6 +90,7 @@ def shf(e: Emitter, t: Kind, low: Value, high: Value, amount: Value) -> Value:
     limit = constant(amount, 32)
     clamped = e.b.select(e.b.icmp_unsigned(">", amount, limit), limit, amount)
     amount = e.resize(e.b.and_(amount, constant(amount, 31)) if wrap else clamped, 64)
+    # 64 bits have room for a shift by the clamped amount, 32.
     pair = e.b.or_(e.b.shl(e.resize(high, 64), constant(amount, 32)), e.resize(low, 64))
     if "l" in e.instruction.modifiers:
         return e.resize(e.b.lshr(e.b.shl(pair, amount), constant(pair, 32)), 32)
@@ -98,6 +101,7 @@ def bfe(e: Emitter, t: Kind, x: Value, position: Value, length: Value) -> Value:
     """Extract a field of ``length`` bits at ``position``; past the top it is filled with the sign or zero."""
     b = e.b
     bits = t.bits
+    # PTX ISA, "bfe": position and length are in the low 8 bits of their operands.
     position, length = (e.resize(b.and_(e.resize(v, 32), e.splat(255, 32)), bits) for v in (position, length))
     end = b.add(position, length)
     over = b.icmp_unsigned(">", end, constant(end, bits))
@@ -114,9 +118,11 @@ def bfe(e: Emitter, t: Kind, x: Value, position: Value, length: Value) -> Value:
 def bfi(e: Emitter, t: Kind, x: Value, y: Value, position: Value, length: Value) -> Value:
     """Insert the low ``length`` bits of x into y at ``position``."""
     b = e.b
+    # As in bfe, 8 bits of each.
     position, length = (e.resize(b.and_(e.resize(v, 32), e.splat(255, 32)), t.bits) for v in (position, length))
     single_bit = constant(x, 1)
     zero = constant(x, 0)
+    # A length of the width or more shifts the bit out, and 0 - 1 is all ones.
     ones = b.sub(shift(e, b.shl, single_bit, length, zero), single_bit)
     mask = shift(e, b.shl, ones, position, zero)
     return b.or_(b.and_(shift(e, b.shl, x, position, zero), mask), b.and_(y, b.not_(mask)))
@@ -139,6 +145,7 @@ def emit_prmt(e: Emitter, i: Instruction) -> None:
         selector_bits = b.lshr(selector, e.splat(4 * byte, 32))
         amount = e.resize(b.shl(b.and_(selector_bits, e.splat(7, 32)), e.splat(3, 32)), 64)
         value = e.resize(b.lshr(pair, amount), 8)
+        # 0xFF or 0: the sign in all eight bits.
         sign = b.ashr(value, e.splat(7, 8))
         replicate = b.icmp_unsigned("!=", b.and_(selector_bits, e.splat(8, 32)), e.splat(0, 32))
         value = e.resize(b.select(replicate, sign, value), 32)
@@ -161,6 +168,7 @@ def szext(e: Emitter, t: Kind, x: Value, length: Value) -> Value:
         length = e.b.and_(length, constant(length, 31))
     is_empty = e.b.icmp_unsigned("==", length, constant(length, 0))
     is_whole = e.b.or_(is_empty, e.b.icmp_unsigned(">", length, constant(x, 32)))
+    # Up and down again by the same amount; a whole word, or an empty field, is not moved.
     left_shift = e.b.select(is_whole, constant(x, 0), e.b.sub(constant(length, 32), length))
     move = e.b.ashr if t.is_signed else e.b.lshr
     return e.b.select(is_empty, constant(x, 0), move(e.b.shl(x, left_shift), left_shift))

@@ -1,4 +1,6 @@
-"""Bulk and tensor copies, and tensor maps in memory. PTX ISA manual, "Asynchronous copy", "tensormap.replace".
+"""Emit bulk and tensor copies, and changes of tensor maps.
+
+PTX ISA manual, "Asynchronous copy", "tensormap.replace".
 
 The description of a copy goes to ``runtime.bulk`` above its site's number, which has 32 bits:
 
@@ -64,6 +66,7 @@ def emit_bulk(e: Lowering, i: Instruction) -> None:
     elif "wait_group" in i.modifiers:
         allowed = i.operands[0]
         assert isinstance(allowed, Immediate)
+        # wait_group.read waits only until the sources have been read (PTX ISA, "cp.async.bulk.wait_group").
         e.call_check("wait_bulk", allowed.value | READ * ("read" in i.modifiers))
     else:
         issue(e, i)
@@ -80,6 +83,7 @@ def issue(e: Lowering, i: Instruction) -> None:
         (tensor_map, coordinates) = items(global_operand)
         store_operand(e, GLOBAL_ROW, e.addresses(tensor_map, _space_of_map(e, tensor_map)))
         for axis, coordinate in enumerate(items(coordinates)):
+            # Coordinates are .s32: boxes may begin before the tensor.
             store_operand(e, FIRST_COORDINATE_ROW + axis, e.resize(e.read(coordinate, 32), 64, signed=True))
     else:
         store_operand(
@@ -87,11 +91,13 @@ def issue(e: Lowering, i: Instruction) -> None:
         )
         store_operand(e, NBYTES_ROW, e.resize(e.read(operands.pop(0), 32), 64))
     if direction != Direction.PREFETCH:
+        # With shared::cluster the destination and its mbarrier are in any block of the cluster, else in this one.
         space = Space.CLUSTER if "shared::cluster" in i.modifiers else Space.SHARED
         store_operand(e, SHARED_ROW, e.addresses(shared_operand, space))
         if direction != Direction.STORE:
             store_operand(e, TRACKER_ROW, e.addresses(operands.pop(0), space))
     if "multicast::cluster" in i.modifiers:
+        # The mask of a multicast has 16 bits, one for each rank in the cluster.
         store_operand(e, TARGETS_ROW, e.resize(e.read(operands.pop(0), 16), 64))
     axes = next(int(m[0]) for m in i.modifiers if m in _AXES.split("|")) if tensor else 0
     # See the module's docstring for the layout.
@@ -120,6 +126,7 @@ def _space_of_map(e: Lowering, tensor_map: Operand) -> Space:
     is_parameter = (
         isinstance(tensor_map, Address) and isinstance(tensor_map.base, Symbol) and tensor_map.base.name in e.params
     )
+    # A parameter that is named is an offset in the parameter window; any other address of a map is generic.
     return Space.PARAM if is_parameter else Space.GENERIC
 
 
@@ -148,7 +155,7 @@ _FIELDS = {
     "element_stride": (52, 0, 3),
     "box_dim": (52, 24, 8),
 }
-"""Where a field of a tensor map begins, for the first axis: the word's offset in bytes, the bit in it, and its size
+"""The place of each field of a tensor map, for the first axis: the word's offset in bytes, the bit in it, and its size
 in bits.
 """
 
@@ -182,6 +189,7 @@ def replace(e: Lowering, i: Instruction) -> None:
         is_tf32 = e.b.icmp_unsigned(">", value, e.splat(10, 32))
         value = e.b.select(is_tf32, e.b.sub(value, e.splat(4, 32)), value)
         set_bits(e, i, address, 8, 16, 1, e.b.zext(is_tf32, value.type))
+    # The rank is given less 1 already (PTX ISA, "tensormap.replace").
     if name in ("global_dim", "element_stride", "box_dim"):
         value = e.b.sub(value, e.splat(1, 32))
     # Strides have 36 bits: the upper four are in the word at 28, four for each axis.
@@ -204,6 +212,7 @@ def set_bits(e: Lowering, i: Instruction, address: Value, offset: int, bit: int,
     word_address = e.b.add(address, e.splat(offset, 64))
     mask = (1 << bits) - 1
     old_bits: Value = e.splat(0, 32)
+    # The field shares its word with others, which are read and kept.
     if bits < 32:
         e.check(word_address, space_of(i), Access.LOAD, 4)
         old_bits = e.b.and_(e.gather(word_address, 32), e.splat(~(mask << bit), 32))
@@ -215,7 +224,9 @@ def set_bits(e: Lowering, i: Instruction, address: Value, offset: int, bit: int,
 
 def copy_map(e: Lowering, i: Instruction) -> None:
     """Synchronize the lanes of a warp, copy a tensor map from shared to global memory, and release it."""
+    # Its .sync orders the lanes of the warp: Triton 3.6 makes descriptors without any other synchronization.
     e.call_check("warp_sync")
+    # A map has 128 bytes, a word for each lane.
     lanes = e.b.mul(e.resize(e.read_special("%laneid"), 64), e.splat(4, 64))
     target = e.b.add(e.addresses(i.operands[0], Space.GLOBAL), lanes)
     source = e.b.add(e.addresses(i.operands[1], Space.SHARED), lanes)
@@ -224,6 +235,7 @@ def copy_map(e: Lowering, i: Instruction) -> None:
     e.store_row(0, e.resize(word, 64))
     e.check(target, Space.GLOBAL, Access.STORE, 4)
     e.scatter(target, word)
+    # The release of the map, at a scope wider than the block.
     e.call_check("fence", 1)
 
 

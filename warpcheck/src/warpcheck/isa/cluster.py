@@ -1,4 +1,4 @@
-"""Clusters of blocks: addresses of each other's shared memory, and their barrier. PTX ISA manual, 9.7.9 and 9.7.13."""
+"""Emit addresses of other blocks' shared memory, and the barrier of a cluster. PTX ISA manual, 9.7.9 and 9.7.13."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ __all__ = ["OPS", "emit_cluster_barrier"]
 def emit_cluster_barrier(e: Lowering, i: Instruction) -> None:
     """Emit barrier.cluster: arrive goes on, wait suspends."""
     if "arrive" in i.modifiers:
+        # A relaxed arrival carries only what a fence has released.
         e.call_check("cluster_arrive", int("relaxed" in i.modifiers))
         e.rejoin()
     else:
@@ -26,6 +27,7 @@ def emit_cluster_barrier(e: Lowering, i: Instruction) -> None:
 def emit_mapa(e: Lowering, i: Instruction) -> None:
     """Return the address of a shared variable in another block of the cluster, by its rank."""
     target, source, rank = i.operands
+    # A cluster address has the rank of its block from bit RANK on: the new rank replaces it.
     offset = e.b.and_(cluster_address(e, i, e.read(source, 64)), e.splat((1 << RANK) - 1, 64))
     mapped = e.b.add(offset, e.b.shl(e.resize(e.read(rank, 32), 64), e.splat(RANK, 64)))
     e.write(target, e.in_process(mapped, Space.CLUSTER) if space_of(i) == Space.GENERIC else mapped)

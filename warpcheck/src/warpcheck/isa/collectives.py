@@ -1,5 +1,6 @@
-"""Instructions that several lanes or warps execute together: shuffles, votes, barriers. PTX ISA manual, 9.7.9,
-9.7.13.
+"""Emit instructions that several lanes or warps execute together: shuffles, votes, barriers.
+
+PTX ISA manual, 9.7.9, 9.7.13.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ def emit_shfl(e: Lowering, i: Instruction) -> None:
     first = b.and_(lane, segment)
     # Lanes whose source is outside of their segment keep their own value, and get a false predicate.
     mode = next(m for m in i.modifiers if m in ("up", "down", "bfly", "idx"))
+    # `up` takes its clamp as a lower bound: CUDA passes 0, so `last` is the first lane of the segment there.
     if mode == "up":
         source_lane = b.sub(lane, step)
         inside = b.icmp_signed(">=", source_lane, last)
@@ -84,6 +86,7 @@ def require_source(e: Lowering, i: Instruction, source_lane: Value) -> None:
 
 def permute(e: Lowering, value: Value, lanes: Value) -> Value:
     """Return ``value`` of the lane that each lane names."""
+    # LLVM shuffles by constant indices only: lanes that are known at run time are gathered from memory.
     e.store_row(0, value)
     row = e.b.ptrtoint(e.at(e.warp, row_offset(0)), I64)
     addresses = e.b.add(e.broadcast(row), e.resize(e.b.shl(lanes, e.splat(2, 32)), 64))
@@ -96,6 +99,7 @@ def row_offset(row: int) -> int:
 
 def emit_vote(e: Lowering, i: Instruction) -> None:
     require_lanes(e, i)
+    # ballot has 0 for lanes that do not take part.
     predicate = e.b.and_(e.read(i.operands[1], 1), e.active)
     bits = e.as_bits(predicate)
     active = e.as_bits(e.active)
@@ -121,12 +125,13 @@ def emit_redux(e: Lowering, i: Instruction) -> None:
     identities = {"add": 0, "or": 0, "xor": 0, "and": -1}
     identities |= {"min": 0x7FFFFFFF, "max": -0x80000000} if signed else {"min": -1, "max": 0}
     prefix = ("s" if signed else "u") if name in ("min", "max") else ""
+    # Lanes that do not take part hold the identity of the operation.
     value = e.b.select(e.active, e.read(i.operands[1], 32), e.splat(identities[name], 32))
     e.write(i.operands[0], e.broadcast(e.intrinsic(f"llvm.vector.reduce.{prefix}{name}.v32i32", I32, value)))
 
 
 def emit_match(e: Lowering, i: Instruction) -> None:
-    """match.any: return the lanes that hold the same value; match.all: return all lanes, if they agree."""
+    """Return the lanes that hold the same value (match.any), or all lanes if they agree (match.all)."""
     require_lanes(e, i)
     bits = Kind(i.modifiers[-1]).bits
     value = e.read(i.operands[1], bits)
@@ -176,6 +181,7 @@ def emit_bar(e: Lowering, i: Instruction) -> None:
     threads = e.first_lane(e.read(operands[1], 32)) if len(operands) > 1 else I32(0)
     e.store_field(e.warp, WARP, "barrier", number)
     e.store_field(e.warp, WARP, "barrier_threads", threads)
+    # The warp's program counter is behind the barrier by then: messages name the barrier by its own block.
     e.store_field(e.warp, WARP, "barrier_block", I32(e.index))
     operation = next((name for name in i.modifiers if name in REDUCTIONS), "")
     e.store_field(e.warp, WARP, "barrier_reduces", I32(REDUCTIONS.index(operation)))
@@ -194,6 +200,7 @@ def emit_barrier_result(e: Lowering, i: Instruction) -> None:
 
 def lanes_of_barrier(i: Instruction) -> Lanes | Operand:
     """Return the lanes of a barrier: ``bar.warp.sync`` names them, barriers of a block wait for whole warps."""
+    # Without .aligned the lanes of a warp may execute it at different places (PTX ISA, "barrier.cluster").
     if "cluster" in i.modifiers and "aligned" not in i.modifiers:
         return Lanes.NONE
     return i.operands[0] if "warp" in i.modifiers else Lanes.LIVE

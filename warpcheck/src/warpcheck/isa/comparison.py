@@ -1,4 +1,4 @@
-"""Comparison, selection and tests. PTX ISA manual, sections 9.3.2 and 9.7.6."""
+"""Emit comparisons, selections and tests. PTX ISA manual, sections 9.3.2 and 9.7.6."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ def compare(e: Emitter, name: str, kind: Kind, x: Value, y: Value) -> Value:
     if kind.is_float:
         if name in ("num", "nan"):
             return e.b.fcmp_ordered("ord", x, y) if name == "num" else e.b.fcmp_unordered("uno", x, y)
+        # equ, ltu and the like are true if an operand is NaN: LLVM's unordered comparisons.
         if name.endswith("u"):
             return e.b.fcmp_unordered(operators[name[:-1]], x, y)
         return e.b.fcmp_ordered(operators[name], x, y)
@@ -28,7 +29,7 @@ def compare(e: Emitter, name: str, kind: Kind, x: Value, y: Value) -> Value:
 
 
 def emit_setp(e: Emitter, i: Instruction) -> None:
-    """``setp.lt.and.f32 p|q, a, b, c``: p = (a < b) and c; q = not (a < b) and c."""
+    """Emit ``setp.lt.and.f32 p|q, a, b, c``: p = (a < b) and c; q = not (a < b) and c."""
     kind = Kind(i.modifiers[-1])
     x, y = (maybe_flushed(e, operand(e, source, kind), kind) for source in i.operands[1:3])
     result = compare(e, i.modifiers[0], kind, x, y)
@@ -44,7 +45,7 @@ def emit_setp(e: Emitter, i: Instruction) -> None:
 
 
 def emit_set(e: Emitter, i: Instruction) -> None:
-    """``set.lt.u32.f32 d, a, b``: all ones, or 1.0 for a float result, where the comparison holds."""
+    """Emit ``set.lt.u32.f32 d, a, b``: all ones, or 1.0 for a float result, where the comparison holds."""
     kind = Kind(i.modifiers[-1])
     result_kind = Kind(i.modifiers[-2])
     x, y = (maybe_flushed(e, operand(e, source, kind), kind) for source in i.operands[1:3])
@@ -53,6 +54,7 @@ def emit_set(e: Emitter, i: Instruction) -> None:
         element = F32 if result_kind.bits != 64 else F64
         put(e, i.operands[0], e.b.uitofp(holds, like(holds, element)), result_kind)
     else:
+        # The two results of a packed comparison, of 16 bits each, are adjacent in one word.
         width = result_kind.bits if not kind.is_packed else 16
         bits = e.resize(holds, width, signed=True)
         e.write(i.operands[0], e.b.bitcast(bits, ir.VectorType(ir.IntType(result_kind.bits), 32)))
@@ -79,6 +81,7 @@ def emit_slct(e: Emitter, i: Instruction) -> None:
     by = Kind(i.modifiers[-1])
     x, y = (e.read(source, kind.bits) for source in i.operands[1:3])
     c = maybe_flushed(e, operand(e, i.operands[3], by), by)
+    # An ordered comparison: NaN takes the second source (PTX ISA, "slct").
     e.write(i.operands[0], e.b.select(compare(e, "ge", by, c, constant(c, 0)), x, y))
 
 

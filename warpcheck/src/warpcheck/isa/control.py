@@ -1,4 +1,4 @@
-"""Control flow: branches, calls of the host, leaving the kernel. PTX ISA manual, 9.7.12."""
+"""Emit control flow: branches, calls of the host, leaving the kernel. PTX ISA manual, 9.7.12."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ def emit_brx(e: Lowering, i: Instruction) -> None:
 
 def block_of(e: Lowering, label: Operand) -> int:
     assert isinstance(label, Symbol)
+    # A label at the end of the code is no block: lanes that go there leave the kernel.
     return e.flow.targets.get(label.name, len(e.heads))
 
 
@@ -43,6 +44,7 @@ def emit_exit(e: Lowering, i: Instruction) -> None:
 
 
 def emit_trap(e: Lowering, i: Instruction) -> None:
+    # A guarded trap faults only where a lane executes it.
     with e.b.if_then(e.b.icmp_unsigned("!=", e.as_bits(e.active), I32(0))):
         e.fault(FAULT_KINDS.index(FaultKind.TRAP))
     e.jump(e.index + 1)
@@ -57,6 +59,7 @@ def emit_call(e: Lowering, i: Instruction) -> None:
         assert isinstance(argument, Symbol)
         register = e.read_register(argument_register(argument.name, 0))
         e.store_row(2 * number, e.resize(register, 64))
+    # The warp stops as at a barrier, whose fields have the number of the function here.
     e.store_field(e.warp, WARP, "barrier", I32(SERVICES.index(callee.name)))
     e.store_field(e.warp, WARP, "barrier_block", I32(e.index))
     e.stop(Status.HOST, e.index + 1)
@@ -72,9 +75,9 @@ def emit_setmaxnreg(e: Lowering, i: Instruction) -> None:
     """Release registers to the block, or wait until it has the requested number."""
     (count,) = i.operands
     assert isinstance(count, Immediate)
+    # The limits are those of the PTX ISA manual, "setmaxnreg".
     if count.value % 8 or not 24 <= count.value <= 256:
         raise ValueError(f"line {i.line}: {i.name} takes a multiple of 8 from 24 to 256, not {count.value}")
-    # The limits are those of the PTX ISA manual, "setmaxnreg".
     e.call_check("set_registers", count.value, ("inc" in i.modifiers,))
     e.suspend()
 

@@ -1,4 +1,4 @@
-"""``cvt`` and ``mov``: conversion of types, packing and unpacking. PTX ISA manual, section 9.7.9."""
+"""Emit ``cvt`` and ``mov``: conversion of types, packing and unpacking. PTX ISA manual, section 9.7.9."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ from warpcheck.ptx import Group, Instruction
 __all__ = ["OPS", "interleave", "widen_eight"]
 
 EIGHT = ("e4m3x2", "e5m2x2")
+# At which .satfinite clamps: the largest finite number of each type.
 LARGEST = {"f16": 65504.0, "bf16": 2.0**128 - 2.0**120, "tf32": 2.0**128 - 2.0**117, "e4m3": 448.0, "e5m2": 57344.0}
 _INTEGRAL = {"rni": "roundeven", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
 
@@ -67,6 +68,7 @@ def emit_cvt(e: Emitter, i: Instruction) -> None:
         value = widen_eight(e, pairs, source.name)
         put(e, i.operands[0], relu(e, value) if "relu" in i.modifiers else value, to)
         return
+    # PTX ISA, "cvt": of two sources the first is the upper half of the result.
     if to.is_packed and not source.is_packed:
         value = interleave(e, operand(e, i.operands[2], source), operand(e, i.operands[1], source))
     else:
@@ -113,6 +115,8 @@ def convert(e: Emitter, value: Value, to: Kind, source: Kind) -> Value:
     else:
         return integer_to_integer(e, value, to, source)
     if "ftz" in modifiers and to.name == "f32":
+        # As in values.lanewise: flush tests the result before it is rounded to a subnormal. A float32 is not rounded
+        # here.
         is_double = source.bits == 64 and source.is_float
         larger = float_to_float(e, scale(e, value, 64), to, source) if is_double else None
         result = flush(e, result, to, larger)
@@ -140,12 +144,15 @@ def float_to_float(e: Emitter, value: Value, to: Kind, source: Kind) -> Value:
 
 def directed_half(e: Emitter, value: Value, to: Kind, mode: str) -> Value:
     """Round a float to 16 bits in a direction, and widen it again: the rounding that follows is then exact."""
+    # Rounding to odd never crosses a number of 16 bits, so the direction stays right.
     if value.type.element == F64:
         value = to_odd(e, value)
     if to.element.name == "f16":
         return e.b.fpext(directed(e, value, F16, mode), value.type)
     if mode != "rz":
         raise e.unsupported()
+    # A bfloat16 is the upper half of a float32: to cut is to round toward zero. A NaN, whose cut could be an infinity,
+    # stays as it is.
     bits = e.b.bitcast(value, like(value, ir.IntType(32)))
     cut = e.b.bitcast(e.b.and_(bits, constant(bits, -1 << 16)), value.type)
     return e.b.select(e.b.fcmp_unordered("uno", value, value), value, cut)
@@ -153,6 +160,8 @@ def directed_half(e: Emitter, value: Value, to: Kind, mode: str) -> Value:
 
 def round_to_tf32(e: Emitter, value: Value) -> Value:
     """Round float32 to the 10-bit significand of TF32: to nearest, ties away from zero (rna) or to even (rn)."""
+    # 13 of the 23 bits of the fraction go. Half a unit is 0x1000; 0xFFF and the last bit that is kept round ties to
+    # even; 0 cuts (rz).
     bits = e.b.bitcast(value, like(value, ir.IntType(32)))
     half = constant(bits, 0x1000 if "rna" in e.instruction.modifiers else 0)
     if "rn" in e.instruction.modifiers:
@@ -183,6 +192,7 @@ def float_to_integer(e: Emitter, value: Value, to: Kind, source: Kind) -> Value:
     for rounding, name in _INTEGRAL.items():
         if rounding in e.instruction.modifiers:
             value = intrinsic(e, name, value)
+    # LLVM's saturating conversions clamp as PTX does; they turn NaN into 0.
     signed = "s" if to.is_signed else "u"
     target = like(value, ir.IntType(to.bits))
     name = f"llvm.fpto{signed}i.sat.v{value.type.count}i{to.bits}.{suffix(value)}"
@@ -196,6 +206,7 @@ def float_to_integer(e: Emitter, value: Value, to: Kind, source: Kind) -> Value:
 def integer_to_float(e: Emitter, value: Value, to: Kind, source: Kind) -> Value:
     cast = e.b.sitofp if source.is_signed else e.b.uitofp
     mode = directed_mode(e)
+    # Every integer of 32 bits is exact in float64.
     if to.bits == 64 and (mode is None or source.bits <= 32):
         return cast(value, like(value, F64))
     if to.bits == 64 or (mode and source.bits == 64):
@@ -205,6 +216,7 @@ def integer_to_float(e: Emitter, value: Value, to: Kind, source: Kind) -> Value:
     exact = cast(value, like(value, F64))
     if mode:
         return directed_half(e, exact, to, mode) if to.is_half else directed(e, exact, F32, mode)
+    # put rounds to 16 bits; to odd first, so that two roundings give the same as one.
     return to_odd(e, exact)
 
 
@@ -267,6 +279,7 @@ def widen_eight(e: Emitter, bits: Value, name: str) -> Value:
 def interleave(e: Emitter, low: Value, high: Value) -> Value:
     """Return two vectors of 32 as one of 64, interleaved."""
     count = low.type.count
+    # Positions from `count` on are those of the second vector in LLVM's shuffle.
     order = [lane // 2 + count * (lane % 2) for lane in range(2 * count)]
     return e.b.shuffle_vector(low, high, ir.Constant(ir.VectorType(ir.IntType(32), 2 * count), order))
 

@@ -1,4 +1,7 @@
-"""cp.async, and the instructions that group and await it; bulk copies are in ``bulk``. PTX ISA manual, 9.7.9.25."""
+"""Emit cp.async, and the instructions that group and await it. PTX ISA manual, 9.7.9.25.
+
+Bulk copies are in ``bulk``.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +31,8 @@ def emit_cp(e: Lowering, i: Instruction) -> None:
     elif "mbarrier" in i.modifiers:
         e.store_addresses(e.addresses(i.operands[0], space_of(i)))
         e.call_check("track_async")
+        # Without .noinc the pending count is incremented first (PTX ISA, "cp.async.mbarrier.arrive"): the arrival then
+        # changes nothing, and is left out here.
         if "noinc" in i.modifiers:
             arrive(e, i.operands[0], e.splat(1, 32))
     elif i.modifiers[0] == "async" and i.modifiers[1] in ("ca", "cg"):
@@ -48,6 +53,7 @@ def copy_async(e: Lowering, i: Instruction) -> None:
     # Lanes that copy nothing do not read, but their destination is filled with zeros.
     e.check(source, Space.GLOBAL, Access.LOAD, size, lane_bytes=byte_counts)
     values = []
+    # A copy has 4, 8 or 16 bytes (PTX ISA, "cp.async").
     for offset in range(0, size, 4):
         if byte_counts is not None:
             e.active = e.b.and_(all_active, e.b.icmp_unsigned(">", byte_counts, e.splat(offset, 32)))
@@ -60,6 +66,7 @@ def copy_async(e: Lowering, i: Instruction) -> None:
     for offset, value in zip(range(0, size, 4), values, strict=True):
         e.scatter(e.b.add(target, e.splat(offset, 64)), value)
     if byte_counts is not None:
+        # 0 stands for no source: a store there cannot race with a lane that reads nothing; see runtime.sources.
         source = e.b.select(e.b.icmp_unsigned("!=", byte_counts, e.splat(0, 32)), source, e.splat(0, 64))
     e.store_row(0, source)
     e.call_check("copy_async", e.b.or_(e.b.shl(number, I64(32)), I64(size)))
@@ -73,6 +80,8 @@ def bytes_to_copy(e: Lowering, i: Instruction, size: int) -> Value | None:
     if not optional:
         return None
     operand_number = optional[0]
+    # A predicate, ignore-src, replaces all bytes by zeros where it holds; a number, src-size, is of the bytes that are
+    # copied.
     if isinstance(operand_number, Not) or (isinstance(operand_number, Register) and e.width(operand_number.name) == 1):
         return e.b.select(e.read(operand_number, 1), e.splat(0, 32), e.splat(size, 32))
     return e.read(operand_number, 32)

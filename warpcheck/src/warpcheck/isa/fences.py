@@ -1,4 +1,4 @@
-"""Fences. PTX ISA manual, 9.7.13, "membar, fence"."""
+"""Emit fences. PTX ISA manual, 9.7.13, "membar, fence"."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ def emit_fence(e: Lowering, i: Instruction) -> None:
     if "proxy" in i.modifiers:
         emit_proxy_fence(e, i)
     else:
+        # Bits 0 and 1: publish to other blocks, and acquire what they have published; see sync.fence.
         e.call_check("fence", 0 if "cta" in i.modifiers else 3)
 
 
 def emit_proxy_fence(e: Lowering, i: Instruction) -> None:
     """Emit a fence between the generic and the asynchronous proxy."""
+    # Only the asynchronous proxy has checks of its own: fences of other proxies have nothing to do.
     if any(modifier.startswith("async") for modifier in i.modifiers):
         of_shared = any("shared" in modifier for modifier in i.modifiers)
         e.call_check(

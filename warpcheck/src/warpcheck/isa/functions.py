@@ -1,4 +1,4 @@
-"""Approximate functions, computed in float32 within the error that the manual allows. PTX ISA manual, 9.7.3."""
+"""Emit approximate functions, computed in float32 within the error that the manual allows. PTX ISA manual, 9.7.3."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Matrices distributed over a warp: ldmatrix, stmatrix, movmatrix and mma. PTX ISA manual, section 9.7.14.
+"""Emit ldmatrix, stmatrix, movmatrix and mma, on matrices distributed over a warp. PTX ISA manual, section 9.7.14.
 
 In all of them lane 4g + t belongs to row or column g and holds its t-th group of adjacent elements. A register of e
 elements therefore holds the elements of a row from t * e on; the next register of that row begins 4e elements later.
@@ -37,6 +37,7 @@ def row_addresses(e: Lowering, i: Instruction, operand: int, count: int, access:
     addresses = e.addresses(i.operands[operand], space_of(i))
     space = space_of(i)
     all_active = e.active
+    # PTX ISA, "ldmatrix": lanes 0 to 7 have the rows of the first matrix, 8 to 15 those of the second, and so on.
     address_lanes = ir.Constant(ir.VectorType(ir.IntType(1), LANES), [lane < 8 * count for lane in range(LANES)])
     e.active = e.b.and_(all_active, address_lanes)
     e.check(addresses, space, access, 16)
@@ -90,6 +91,7 @@ def emit_movmatrix(e: Lowering, i: Instruction) -> None:
     result = e.splat(0, 32)
     for half_index in range(2):
         row = [2 * (lane % 4) + half_index for lane in range(LANES)]
+        # Element (r, c) is half c % 2 of lane 4r + c / 2. This lane takes column lane / 4 of two rows.
         word = shuffle(e, value, [4 * row[lane] + lane // 8 for lane in range(LANES)])
         shift = ir.Constant(word.type, [16 * (lane // 4 % 2) for lane in range(LANES)])
         half = e.b.and_(e.b.lshr(word, shift), e.splat(0xFFFF, 32))
@@ -151,6 +153,7 @@ def multiply_doubles(e: Lowering, i: Instruction, depth: int) -> None:
 
 def accumulators(e: Lowering, registers: list[Value], kind: Kind) -> list[Value]:
     """Return the four accumulators of a lane: row g, then row g + 8, columns 2t and 2t + 1."""
+    # A float16 accumulator has two columns in one register.
     if kind.name != "f16":
         return [from_bits(e, register, kind) for register in registers]
     return [from_bits(e, half(e, register, half_index), kind) for register in registers for half_index in range(2)]
@@ -185,12 +188,15 @@ def multiply(e: Lowering, a: Fragment, b: Fragment, sums: list[Value]) -> list[V
     """Compute row after row of the result: the sum over k of one element of a times a row of b."""
     element_type = sums[0].type.element
     # One vector operation for each row and k: an element of a, broadcast, times 8 columns of b.
+    # A's registers alternate between rows g and g + 8, then the next elements along k: two registers of `step` numbers
+    # for each word of locate. In each, element by element, a vector of lanes 4g + t.
     step = a.per_word * LANES
     matrix = array(e, a.places)
     result = array(e, [interleave(e, *sums[:2]), interleave(e, *sums[2:])])
     rows = []
     for k in range(len(b.places) * 4):
         word, index, t = b.locate(k)
+        # Row k of B: its column n is in lane 4n + t.
         rows.append(shuffle(e, b.places[word * b.per_word + index], [4 * n + t for n in range(8)]))
     with count_loop(e, 16) as i:
         high, low = e.b.lshr(i, I32(3)), e.b.and_(i, I32(7))
@@ -244,6 +250,7 @@ def count_loop(e: Lowering, end: int | Value) -> Iterator[Value]:
 
 def element(e: Lowering, word: Value, index: int, name: str) -> Value:
     """Return one element of a register, as float32 or a 32-bit integer."""
+    # tf32 has the upper 19 bits of its register: sign, exponent, 10 bits of fraction.
     if name == "tf32":
         return e.b.bitcast(e.b.and_(word, constant(word, -1 << 13)), ir.VectorType(F32, LANES))
     bits = _BITS[name]

@@ -1,4 +1,4 @@
-"""mbarrier objects. PTX ISA manual, 9.7.13.15. ``runtime.mbarriers`` executes them."""
+"""Emit operations on mbarrier objects. PTX ISA manual, 9.7.13.15. ``runtime.mbarriers`` executes them."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ def emit_inval(e: Lowering, i: Instruction) -> None:
 def check_barrier(e: Lowering, barrier: Operand, access: Access) -> Value:
     """Emit the check of the access to a barrier; return the number of its site."""
     space = space_of(e.instruction)
+    # init and inval are ordinary writes. All other operations may meet at the object: it orders them by its own rules.
     return e.check(e.addresses(barrier, space), space, access, 8, unordered=access != Access.STORE)
 
 
@@ -39,6 +40,7 @@ def emit_arrive(e: Lowering, i: Instruction) -> None:
     arrive(e, barrier, count)
     row = e.at(e.warp, field_offset(WARP, "operands") + TOKENS_OFFSET)
     e.write(token, e.b.load(row, typ=e.splat(0, 64).type, align=8))
+    # An arrival may complete the phase that lanes of this warp wait for.
     e.rejoin()
 
 
@@ -67,6 +69,7 @@ def complete_tx(e: Lowering, barrier: Operand, count: Value, completes: bool = T
 def emit_wait(e: Lowering, i: Instruction) -> None:
     """Test whether the phase of a token, or of a parity, is complete. The time limit of ``try_wait`` is ignored."""
     done, barrier, phase = i.operands[:3]
+    # A token is a state of the object, with the parity of its phase from PHASE_BIT on.
     if "parity" in i.modifiers:
         parity = e.resize(e.read(phase, 32), 64)
     else:
@@ -119,6 +122,8 @@ OPS = (
             "pending_count b64",
         ),
         emit,
+        # A wait repeats its block, and an arrival lets lanes rejoin at its end: neither may have other instructions in
+        # it.
         placement=Placement.ALONE,
     ),
 )

@@ -1,4 +1,4 @@
-"""Loads, stores, addresses. PTX ISA manual, 9.7.9 and 9.7.13."""
+"""Emit loads, stores and conversions of addresses. PTX ISA manual, 9.7.9 and 9.7.13."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ def emit_ld(e: Lowering, i: Instruction) -> None:
     targets = items(i.operands[0])
     addresses = e.addresses(i.operands[1], space)
     size = kind.bits // 8
+    # A parameter at a constant offset always exists, and the host has written it.
     if registers(i.operands[1:]) or space != Space.PARAM:
         shape_of_access = (size * len(targets), len(targets))
         half = size == 4 and e.use.half
@@ -45,9 +46,11 @@ def emit_st(e: Lowering, i: Instruction) -> None:
     sources = items(i.operands[1])
     addresses = e.addresses(i.operands[0], space)
     size = kind.bits // 8
+    # As in atomics.emit_atom: the release comes first.
     if "release" in i.modifiers:
         e.call_check("fence", int("cta" not in i.modifiers))
     values = [e.read(source, kind.bits) for source in sources]
+    # The check compares what lanes store at one address: equal values are no race.
     for part, value in enumerate(values):
         e.store_row(2 * part, e.resize(value, 64))
     e.check(addresses, space, Access.STORE, size * len(sources), len(sources))
@@ -75,6 +78,7 @@ def emit_isspacep(e: Lowering, i: Instruction) -> None:
 
     def lies_in(window: str, extent: ir.Value) -> Value:
         begin = e.broadcast(e.load_field(e.cta, CTA, window, I64))
+        # One unsigned comparison: an address before the window wraps around to a large number.
         return e.b.icmp_unsigned("<", e.b.sub(address, begin), e.broadcast(extent))
 
     shared = lies_in("shared", e.b.zext(e.load_field(e.launch, LAUNCH, "shared_bytes", I32), I64))
@@ -89,6 +93,7 @@ def emit_isspacep(e: Lowering, i: Instruction) -> None:
 
 
 def emit_createpolicy(e: Lowering, i: Instruction) -> None:
+    # A cache policy changes no result, so its bits do not matter.
     e.write(i.operands[0], e.splat(0, 64))
 
 

@@ -1,4 +1,4 @@
-"""How a warp multiplies for wgmma: its 16 rows of A with the columns of B, 8 columns at a time.
+"""Multiply for wgmma: a warp's 16 rows of A with the columns of B, 8 columns at a time.
 
 A is converted to numbers once, as columns of 16 rows for each k. So 16 rows of D are a vector, to which the column of A
 for each k is added times one number of B; ``sums`` does the addition.
@@ -30,6 +30,7 @@ from warpcheck.lower.warp import Lowering
 __all__ = ["BITS", "factors_from_registers", "factors_from_shared", "products"]
 
 BITS = {"f16": 16, "bf16": 16, "tf32": 32, "e4m3": 8, "e5m2": 8, "s8": 8, "u8": 8}
+# The unit of the layouts in shared memory, 16 bytes: no row or swizzle divides it.
 CHUNK = ir.VectorType(I8, 16)
 Emit = Callable[..., None]
 
@@ -64,6 +65,7 @@ def factors_from_shared(kind: str, major: int, sign: int) -> Emit:
         with count_loop(e, ROWS) as row:
             values = signed(e, numbers(e, load_chunks(e, chunks, e.b.mul(row, I32(2)), 2, kind), kind), sign)
             e.b.store(values, e.b.gep(rows, [e.b.mul(row, I32(4 * depth))], source_etype=I8), align=4)
+        # K-major: the chunks have rows, and sums need columns, so the matrix is transposed through memory.
         steps = ir.Constant(ir.VectorType(I64, ROWS), [4 * depth * row for row in range(ROWS)])
         vector = ir.VectorType(number_type(kind), ROWS)
         with count_loop(e, depth) as k:
@@ -76,6 +78,7 @@ def factors_from_shared(kind: str, major: int, sign: int) -> Emit:
             store_numbers(e, row_of_k, kind, factors, e.b.mul(k, I32(ROW_BYTES)), EXPONENTS)
 
     def of_columns(e: Lowering, chunks: Value, factors: Value) -> None:
+        # MN-major is for 16-bit types alone, whose k is 16 (PTX ISA, "wgmma.mma_async").
         with count_loop(e, 16) as k:
             values = signed(e, numbers(e, load_chunks(e, chunks, e.b.mul(k, I32(2)), 2, kind), kind), sign)
             store_numbers(e, values, kind, factors, e.b.mul(k, I32(ROW_BYTES)), EXPONENTS)
@@ -108,6 +111,7 @@ def _emit_products(
 ) -> None:
     depth = 256 // BITS[kind]
     b_numbers = allocate_numbers(e, 2 * 8 * depth)  # B as numbers, and behind them their powers of two
+    # Of 8 columns a lane has four numbers: rows g and g + 8, columns 2t and 2t + 1. float16 has two in a register.
     registers = 2 if to == "f16" else 4
     with count_loop(e, blocks) as block:
         # B becomes 8 columns of numbers: adjacent along k if it is K-major, along n if it is MN-major.
@@ -130,6 +134,7 @@ def _emit_products(
             offset = e.b.load(e.b.gep(places, [slot_index], source_etype=I64), typ=I64)
             words.append(e.b.gep(warp, [offset], source_etype=I8))
         accumulator_values = columns_of(e, accumulators(e, [load_word(e, word) for word in words], Kind(to)))
+        # Where scale-d is false, the old value of D does not count (PTX ISA, "wgmma.mma_async").
         zeros = ir.Constant(accumulator_values[0].type, [0] * ROWS)
         accumulator_values = [e.b.select(keeps, column, zeros) for column in accumulator_values]
         steps = along_n, along_k
@@ -152,6 +157,7 @@ def columns_of(e: Lowering, lanes: list[Value]) -> list[Value]:
     columns = []
     for column in range(8):
         t, parity = divmod(column, 2)
+        # Indices from 32 on are those of the second vector, the lower rows.
         order = [4 * g + t for g in range(8)] + [32 + 4 * g + t for g in range(8)]
         columns.append(pick(e, lanes[parity], lanes[2 + parity], order))
     return columns

@@ -1,4 +1,4 @@
-"""Directed rounding, which no CPU instruction has for a single operation. PTX ISA manual, 9.7.3.
+"""Round in a direction, which no CPU instruction does for a single operation. PTX ISA manual, 9.7.3.
 
 An operation is computed in float64, and the result narrowed in the direction required.
 """
@@ -29,6 +29,7 @@ def rounded(e: Emitter, operation: Callable[..., Value], *values: Value) -> Valu
     mode = directed_mode(e)
     if mode is None:
         return operation(*values)
+    # A directed float64 would need a type that is wider.
     if values[0].type.element != F32:
         raise e.unsupported()
     return directed(e, operation(*(e.b.fpext(value, like(value, F64)) for value in values)), F32, mode)
@@ -70,6 +71,7 @@ def directed(e: Emitter, value_to_narrow: Value, element: ir.Type, mode: str) ->
         "rp": too_small,
         "rz": b.select(positive, too_big, too_small),
     }[mode]
+    # One less than the bits of infinity is the largest finite number, so an overflow steps back as well.
     bits = b.bitcast(value, like(value, ir.IntType(16 if element == F16 else 32)))
     # subtle: float bits order by magnitude, so one less is one step toward zero, one more is one away from it.
     toward_zero = b.select(positive, too_big, too_small)
@@ -81,6 +83,7 @@ def to_odd(e: Emitter, value_to_narrow: Value) -> Value:
     """Narrow float64 to float32, rounding to odd, so that a second rounding to half precision gives the same as one."""
     b = e.b
     bits = b.bitcast(value_to_narrow, like(value_to_narrow, ir.IntType(64)))
+    # The 29 bits that float32 lacks: where one of them is set, the last bit that is kept becomes 1.
     low = b.and_(bits, constant(bits, (1 << 29) - 1))
     sticky = b.select(b.icmp_unsigned("!=", low, constant(low, 0)), constant(bits, 1 << 29), constant(bits, 0))
     sticky_bits = b.or_(b.and_(bits, constant(bits, -1 << 29)), sticky)

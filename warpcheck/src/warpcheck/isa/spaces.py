@@ -1,4 +1,4 @@
-"""The state space and the cache policy of an instruction. PTX ISA manual, 5.1 and 9.7.9."""
+"""Find the state space and the cache policy of an instruction. PTX ISA manual, 5.1 and 9.7.9."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How wgmma accumulates products into D, 16 rows of a column at a time.
+"""Accumulate products into D for wgmma, 16 rows of a column at a time.
 
 Integers are simply added. Floats are added as measured on an H200, because no manual defines it: products are exact,
 but all of them and the number in D are truncated to a multiple of 2**-25 of the largest power of two among them, or of
@@ -30,6 +30,7 @@ __all__ = [
 
 ROWS = 16  # that a warp has of D and A
 ROW_BYTES = 4 * ROWS
+# A has at most 32 numbers along k, of 8-bit types, in ROW_BYTES each.
 EXPONENTS = 2048  # bytes from A as numbers to their powers of two
 LEAST_EXPONENT = {
     "f16": -14,
@@ -59,6 +60,7 @@ def add_integers(
     for n, column in enumerate(columns):
         b_index = b.add(b.mul(k, I32(steps[1])), I32(n * steps[0]))
         factor = b.load(b.gep(b_numbers, [b_index], source_etype=number), typ=number)
+        # Sums wrap around; with .satfinite the products alone are added, and saturated to D behind it (products).
         following.append(multiply_add(e, a_row, spread(e, factor, vector), column))
     next_k = b.add(k, I32(1))
     for phi, initial, next_value in zip((k, *columns), (I32(0), *sums), (next_k, *following), strict=True):
@@ -99,6 +101,8 @@ def add_floats(
         power = fold(e, depth, powers(e, column, -126), largest)
         # Keep 2**power within the range of float64; all terms are 0 below.
         power = intrinsic(e, "smax", power, constant(power, -900))
+        # In units of 2**(power - fraction) a term is cut to a whole number. 33 of these add up to less than 2**53, so
+        # float64 adds them exactly, in any order.
         up, down = (power_of_two(e, number) for number in (negative(e, power, fraction), offset(e, power, -fraction)))
 
         def add(k: Value, total: Value) -> Value:
@@ -107,6 +111,7 @@ def add_floats(
 
         total = fold(e, depth, intrinsic(e, "trunc", b.fmul(to_float64(e, column), up)), add)
         bits = b.bitcast(b.fmul(total, down), ir.VectorType(I64, ROWS))
+        # A float64 has 52 bits of fraction.
         bits = b.and_(bits, constant(bits, -1 << 52 - kept_bits))
         b.store(b.fptrunc(b.bitcast(bits, total.type), numbers_of), column_pointer, align=4)
     return [b.load(b.gep(columns, [I32(n)], source_etype=numbers_of), typ=numbers_of, align=4) for n in range(8)]

@@ -1,4 +1,4 @@
-"""Registers as numbers: the types of PTX, conversion of lanes to and from their bits, lane-wise rules.
+"""Treat registers as numbers: the types of PTX, conversion of lanes to and from their bits, lane-wise rules.
 
 A lane-wise rule takes the emitter, the instruction's type and its sources, and returns the result. Sources arrive as
 LLVM integers or floats of that type; half-precision ones as float32, packed pairs as twice as many lanes. Rounding a
@@ -146,6 +146,7 @@ def from_bits(e: Emitter, bits: Value, kind: Kind) -> Value:
         return e.b.bitcast(bits, ir.VectorType(ir.IntType(16), 2 * bits.type.count)) if kind.is_packed else bits
     if kind.is_half:
         count = bits.type.count * (2 if kind.is_packed else 1)
+        # A word of a packed type is two adjacent lanes, the lower half first.
         halves = e.b.bitcast(bits, ir.VectorType(ir.IntType(16), count))
         return widen(e, halves, kind.element.name)
     return e.b.bitcast(bits, like(bits, F64 if kind.bits == 64 else F32))
@@ -174,6 +175,7 @@ def canonical(e: Emitter, value: Value, bits: Value) -> Value:
 
 def widen(e: Emitter, halves: Value, name: str) -> Value:
     """Convert 16-bit floats to float32, exactly."""
+    # A bfloat16 is the upper half of a float32.
     if name == "bf16":
         shifted = e.b.shl(e.resize(halves, 32), e.splat(16, 32, halves.type.count))
         return e.b.bitcast(shifted, like(halves, F32))
@@ -188,6 +190,8 @@ def narrow(e: Emitter, value: Value, name: str) -> Value:
         half = b.bitcast(b.fptrunc(value, like(value, ir.HalfType())), like(value, ir.IntType(16)))
     else:
         bits = b.bitcast(value, like(value, ir.IntType(32)))
+        # Half a unit less one, and one more if the last bit that is kept is odd: ties go to even. A carry into the
+        # exponent is right as well.
         last_bit = b.and_(b.lshr(bits, e.splat(16, 32, count)), e.splat(1, 32, count))
         rounded = b.add(bits, b.add(last_bit, e.splat(0x7FFF, 32, count)))
         half = e.resize(b.lshr(rounded, e.splat(16, 32, count)), 16)
@@ -234,6 +238,7 @@ def flush(e: Emitter, value: Value, kind: Kind, larger: Value | None = None) -> 
 
 def saturate(e: Emitter, value: Value) -> Value:
     """Clamp to [0, 1]; NaN becomes 0 (``.sat``)."""
+    # The comparison is false for NaN, which so becomes 0.
     above_zero = e.b.fcmp_ordered(">", value, constant(value, 0.0))
     value = e.b.select(above_zero, value, constant(value, 0.0))
     return e.b.select(e.b.fcmp_ordered("<", value, constant(value, 1.0)), value, constant(value, 1.0))
@@ -243,4 +248,5 @@ def relu(e: Emitter, value: Value) -> Value:
     """Clamp negatives and -0 to 0; NaN stays (``.relu``)."""
     if isinstance(value.type.element, ir.IntType):
         return intrinsic(e, "smax", value, constant(value, 0))
+    # -0 <= 0 holds, and no comparison with NaN does.
     return e.b.select(e.b.fcmp_ordered("<=", value, constant(value, 0.0)), constant(value, 0.0), value)

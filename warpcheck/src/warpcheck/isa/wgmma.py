@@ -1,4 +1,4 @@
-"""wgmma: the four warps of a warpgroup multiply matrices in shared memory. PTX ISA manual, section 9.7.15.
+"""Emit wgmma: the four warps of a warpgroup multiply matrices in shared memory. PTX ISA manual, section 9.7.15.
 
 Of D, and of A in registers, lane 4g + t of a warp has rows g and g + 8 of the warp's 16 rows, and of 8 columns those
 from 2t on. Operands of any type take 32 bytes along k. ``runtime.warpgroup`` checks a warp's reads of memory;
@@ -61,6 +61,7 @@ def emit_mma_async(e: Lowering, i: Instruction) -> None:
     a, b, scale_d, *constants = i.operands[1:]
     signs, (a_major, b_major) = parse_constants(i, constants, isinstance(a, Group))
     d = items(i.operands[0])
+    # m64nN has 64 N numbers in 128 threads, N / 2 in each; float16 has two in a register.
     require_registers(e, d, columns // (4 if to == "f16" else 2))
     if len(set(d)) != len(d):
         raise ValueError("a register of D stands in two places")
@@ -127,6 +128,7 @@ def placement_of(i: Instruction) -> Placement:
 
 def registers_read(i: Instruction) -> tuple[Operand, ...]:
     """Return the operands that are read: D is one of them."""
+    # D is both: with scale-d it is added to.
     return i.operands if i.guard is None else (*i.operands, i.guard)
 
 
@@ -140,6 +142,7 @@ def shapes(depth: int, columns: range | list[int]) -> str:
     return f"m64n(?:{'|'.join(map(str, columns))})k{depth}"
 
 
+# N by type: PTX ISA, "wgmma.mma_async". 8-bit integers lack the odd multiples of 8 from 40 on.
 _FLOATS = range(8, 257, 8)
 _INTEGERS = [8, 24, *range(16, 257, 16)]
 

@@ -1,4 +1,6 @@
-"""``wmma``: matrices with an opaque distribution over registers. PTX ISA manual, section 9.7.14.3 and following.
+"""Emit ``wmma``, on matrices with an opaque distribution over registers.
+
+PTX ISA manual, section 9.7.14.3 and following.
 
 Here element number q of a matrix, in row-major order, is in lane q % 32: register after register, one vector of lanes
 for each 32 elements. In memory those vectors are then the matrix, row after row. Memory is accessed, and counted, as in
@@ -54,6 +56,7 @@ class Matrix:
         self.rows, self.columns = {"a": (m, k), "b": (k, n)}.get(which, (m, n))
         self.by_row = "row" in i.modifiers
         self.base = e.addresses(i.operands[operand], space_of(i))
+        # The stride is optional (PTX ISA, "wmma.load"): without it lines follow each other.
         packed_stride = e.splat(self.columns if self.by_row else self.rows, 64)
         self.stride = e.resize(e.read(i.operands[2], 32), 64) if len(i.operands) > 2 else packed_stride
 

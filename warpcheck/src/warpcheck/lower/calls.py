@@ -24,6 +24,7 @@ from warpcheck.ptx import (
 
 __all__ = ["Inliner", "argument_register", "call_parts"]
 
+# An indirect call is expanded once for each candidate, and nested ones multiply: this bounds the code.
 MAX_CALLS = 1000
 
 
@@ -58,10 +59,14 @@ class Inliner:
             if instruction.opcode == "call":
                 self._call(instruction, (*callers, function.name))
             elif instruction.opcode == "ret" and callers:
+                # Only the kernel's own ret ends threads: a callee's ret jumps behind the copied body. A guard stays on
+                # the branch.
                 self.body.append(replace(instruction, opcode="bra", modifiers=(), operands=(Symbol(end),)))
             else:
                 self.body += self._arguments_in_registers(instruction)
             if instruction.opcode in ("bar", "barrier") and "red" in instruction.modifiers:
+                # The barrier ends its block, and the scheduler reduces the predicates when it opens. So a second
+                # instruction, in the block where the warp resumes, reads the result.
                 kinds = instruction.modifiers[-1:]
                 target = instruction.operands[:1]
                 self.body.append(Instruction("barrier_result", kinds, target, None, instruction.line))
@@ -69,8 +74,11 @@ class Inliner:
 
     def _call(self, call: Instruction, callers: tuple[str, ...]) -> None:
         callee, arguments, results = call_parts(call)
+        # These have no body in PTX: on a GPU the driver's runtime serves them, here the host of the machine.
         if callee in SERVICES and call.guard is None:
             self.body.append(call)
+            # Of the services only malloc leaves a result, in the first row of operands: it is read when the warp
+            # resumes.
             if callee == "malloc":
                 slot = argument_register(results[0], 0)
                 self.registers[slot] = "b64"
@@ -105,7 +113,10 @@ class Inliner:
         """Emit a call through a pointer: a test and a call for each function whose address is taken."""
         after = f"after calls {len(self.body)}"
         line = call.line
+        # The parser skips .callprototype, so the sizes of parameters and results tell which functions fit.
         sizes = [self.variables[name].size for name in (*arguments, *results)]
+        # Callers are left out, because recursion cannot be expanded. Sorted, because the order of a set of strings
+        # differs between processes.
         for name in sorted(self.address_taken - set(callers)):
             function = self.module.functions[name]
             if [variable.size for variable in (*function.params, *function.results)] != sizes:
@@ -149,6 +160,8 @@ class Inliner:
         if instruction.opcode not in ("ld", "st") or instruction.modifiers[:1] != ("param",):
             return [instruction]
         address, value = instruction.operands if instruction.opcode == "st" else reversed(instruction.operands)
+        # The braces around a call rename its .param variables with an @ (ptx.parser); the parameters of the kernel keep
+        # their names and their memory.
         if not (isinstance(address, Address) and isinstance(address.base, Symbol) and "@" in address.base.name):
             return [instruction]
         kind = instruction.modifiers[-1]
@@ -157,6 +170,7 @@ class Inliner:
             offset = address.offset + index * SIZES[kind]
             self._record_piece(instruction, address.base.name, offset, SIZES[kind])
             slot = Register(argument_register(address.base.name, offset))
+            # PTX ISA, 5.2.2: 8-bit types are for ld, st and cvt alone, so a byte is moved in a register of 16 bits.
             self.registers[slot.name] = kind if SIZES[kind] > 1 else "b16"
             operands = (slot, item) if instruction.opcode == "st" else (item, slot)
             moves.append(replace(instruction, opcode="mov", modifiers=(self.registers[slot.name],), operands=operands))
@@ -179,6 +193,7 @@ def argument_register(name: str, offset: int) -> str:
 
 def call_parts(call: Instruction) -> tuple[str, list[str], list[str]]:
     """Return the callee, the names of its arguments, and the names of its results."""
+    # PTX ISA, "call": (results), callee, (arguments), prototype. Only results and arguments are groups.
     groups = [
         [item.name for item in operand.items if isinstance(item, Symbol)] if isinstance(operand, Group) else None
         for operand in call.operands

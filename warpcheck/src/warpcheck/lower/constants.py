@@ -1,4 +1,4 @@
-"""Constant vectors in LLVM IR."""
+"""Make constant vectors in LLVM IR."""
 
 from __future__ import annotations
 

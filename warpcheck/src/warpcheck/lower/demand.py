@@ -1,4 +1,4 @@
-"""The liveness of loaded values: which lanes use what a load gives them.
+"""Find the liveness of loaded values: which lanes use what a load gives them.
 
 Compilers load more than they use: Triton distributes a tile that is smaller than a block to several threads, of which
 one stores; a select drops one of two values. A value that a lane drops can neither race nor be uninitialized.
@@ -52,6 +52,7 @@ class Demand:
         self.order = reverse_postorder(flow.blocks)
         self.rank = {block: number for number, block in enumerate(self.order)}
         points = list(self._places())
+        # Parameters are written before the launch and never during it: their loads need no check.
         if not any(i.opcode == "ld" and i.modifiers[0] != "param" for _, i in points):
             return
         self.slices = Slices(flow, ops, points)
@@ -165,10 +166,13 @@ class Demand:
         if i.opcode == "bra" and self._arms(point.block) != NO_ARMS:
             return self.predicates.conjoin(condition, self.predicates.keep_invariant(results))
         if name not in registers(guards):
+            # A pure instruction uses an operand only in lanes that use its results and in which its guard holds.
             if self.slices.is_pure(i):
                 return self.predicates.conjoin(
                     self.predicates.literals([*guards, *_selection(name, i)], point), results
                 )
+            # The shuffled value is used by the lanes that receive it; the lane, clamp and mask operands by every lane
+            # that executes the shuffle.
             if i.opcode == "shfl" and name not in registers(i.operands[2:]):
                 spread = _spread(i)
                 # A lane that takes the value may be in another iteration of a loop when this one loads.
@@ -197,6 +201,7 @@ class Demand:
                 if i.opcode == "st" and (guards := self.predicates.literals([i.guard] if i.guard is not None else [])):
                     stores = disjoin(stores, frozenset([frozenset(guards)]))
                 elif not self.slices.is_pure(i) and i.opcode != "bra" and not is_parameter(i):
+                    # Anything else that has an effect, an unguarded store too, could tell which arm a lane has taken.
                     return NO_ARMS
                 written.update(self.ops[i.opcode].written(i))
             if (
@@ -258,6 +263,7 @@ def _selection(name: str, i: Instruction) -> list[Operand]:
     """Return the predicate under which a select passes a register on."""
     if i.opcode != "selp" or name in registers(i.operands[3:]):
         return []
+    # selp d, a, b, p takes a where p holds, else b (PTX ISA, "selp"). The value in both places is always used.
     first, second = (name in registers([source]) for source in i.operands[1:3])
     selector = i.operands[3]
     return [] if first and second else [selector if first else negate(selector)]
@@ -265,5 +271,7 @@ def _selection(name: str, i: Instruction) -> list[Operand]:
 
 def _spread(i: Instruction) -> int:
     """Return the bits in which a lane's number may differ from that of the lane whose value a shuffle gives it."""
+    # bfly reads the lane whose number is this lane's, exclusive or the mask. Other modes, and masks in registers, may
+    # read any lane.
     lanes = i.operands[2]
     return lanes.value & 31 if "bfly" in i.modifiers and isinstance(lanes, Immediate) else 31

@@ -1,4 +1,4 @@
-"""Memory accesses of 32 lanes: addresses, checks, gathers and scatters."""
+"""Emit memory accesses of 32 lanes: addresses, checks, gathers and scatters."""
 
 from __future__ import annotations
 
@@ -63,6 +63,7 @@ class Emitter(Registers):
         if space in (Space.SHARED, Space.CLUSTER):
             field = "window" if self.in_cluster else "shared"
             return self.broadcast(self.load_field(self.cta, CTA, field, I64))
+        # Local memory is one range for the block, of local_bytes for each thread; warps have consecutive threads.
         base = self.broadcast(self.load_field(self.cta, CTA, "local", I64))
         first = self.b.mul(self.load_field(self.warp, WARP, "index", I32), I32(LANES))
         lane = self.b.add(self.broadcast(first), self.read_special("%laneid"))
@@ -103,6 +104,7 @@ class Emitter(Registers):
         strong = UNORDERED if unordered else self._strength(polls)
         i = self.instruction
         site = AccessSite(space, access, nbytes, parts, strong, i.line, i.name, i.ptx_line)
+        # A compiled shape numbers its sites from 0; the row that calls it has the number of the first one.
         number = self.b.add(self.first_site, I64(len(self.out.sites)))
         self.out.sites.append(site)
         constants = space, access, nbytes, parts, strong, lane_bytes is not None, using_lanes is not None, half, spins
@@ -117,6 +119,8 @@ class Emitter(Registers):
         modifiers = self.instruction.modifiers
         if polls or not {"relaxed", "acquire", "release", "acq_rel"}.isdisjoint(modifiers):
             return STRONG
+        # PTX ISA, "Operation Types", calls volatile operations strong, too. Here they are told apart, because they
+        # order nothing (PTX_MACHINE.md, "Races").
         return VOLATILE if "volatile" in modifiers else 0
 
     def call_check(self, function: str, argument: int | ir.Value = 0, constants: tuple[int, ...] = ()) -> None:
@@ -148,6 +152,8 @@ class Emitter(Registers):
         if bits >= 32:
             pointers = self.b.inttoptr(addresses, ir.VectorType(POINTER, LANES))
             name = f"llvm.masked.gather.v32i{bits}.v32p0"
+            # The operand after the pointers is their alignment. Inactive lanes, whose addresses may be invalid, are not
+            # touched and get the last operand.
             return self.intrinsic(name, vector, pointers, I32(bits // 8), active, self.splat(0, bits))
         buffer = self.alloca(vector)
         self.b.store(self.splat(0, bits), buffer)
@@ -164,6 +170,8 @@ class Emitter(Registers):
             name = f"llvm.masked.scatter.v32i{bits}.v32p0"
             self.intrinsic(name, ir.VoidType(), value, pointers, I32(bits // 8), active)
             return
+        # Lane after lane in ascending order, as llvm.masked.scatter stores, so the highest lane wins at a common
+        # address.
         with self.each_lane(active) as lane:
             pointer = self.b.inttoptr(self.b.extract_element(addresses, lane), POINTER)
             self.b.store(self.b.extract_element(value, lane), pointer)

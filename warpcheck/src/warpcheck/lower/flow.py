@@ -1,4 +1,4 @@
-"""The control flow of a kernel: basic blocks, and the registers that are live between them."""
+"""Analyze the control flow of a kernel: basic blocks, and the registers that are live between them."""
 
 from __future__ import annotations
 
@@ -54,9 +54,12 @@ def analyze(module: Module, kernel: Function, ops: Ops, target: str) -> Flow:
     """
     inliner = Inliner(module)
     inliner.expand(kernel, {}, ())
+    # A kernel with an empty body still needs an entry block.
     inliner.body = inliner.body or [Instruction("ret", (), ())]
     for instruction in inliner.body:
         op = ops.get(instruction.opcode)
+        # What ptxas would refuse comes first, in its words: it is a mistake in the kernel, whether the machine knows
+        # the instruction or not.
         if refusal := since.refusal(instruction, target, op.since if op else 0):
             raise Rejected(refusal, module.file, instruction.line)
         if _is_mistyped(instruction, inliner.registers):
@@ -88,6 +91,7 @@ def _is_mistyped(instruction: Instruction, registers: Mapping[str, str]) -> bool
     """Return whether a tf32 goes to a register with a type: to PTX it is 32 bits without a type."""
     if instruction.opcode != "cvt" or "tf32" not in instruction.modifiers:
         return False
+    # ptxas refuses a .f32 target: "Arguments mismatch".
     target = instruction.operands[0]
     return isinstance(target, Register) and registers.get(target.name, "b32") != "b32"
 
@@ -137,6 +141,7 @@ def dominators(blocks: Sequence[Block]) -> list[int]:
                         candidate = nearest[candidate]
             changed |= nearest[block] != common
             nearest[block] = common
+    # Blocks that are not reachable keep -1: the entry counts as their dominator.
     return [max(block, 0) for block in nearest]
 
 
@@ -179,6 +184,7 @@ def _block_starts(
     current_lanes: Lanes | Operand = Lanes.NONE
     for index, instruction in enumerate(body):
         op = ops[instruction.opcode]
+        # Further lanes may arrive at a branch target, so the next collective instruction has to wait again.
         if index in starts:
             current_lanes = Lanes.NONE
         lanes = op.lanes(instruction)
@@ -186,6 +192,7 @@ def _block_starts(
             starts.add(index)
         if lanes is not Lanes.NONE:
             current_lanes = lanes
+        # The mask register gets a new value: the next instruction that names it may need other lanes.
         if isinstance(current_lanes, Register) and current_lanes.name in op.written(instruction):
             current_lanes = Lanes.NONE
         if op.placement_of(instruction) is not Placement.ANYWHERE:
@@ -198,8 +205,10 @@ def _successors(
 ) -> list[int]:
     last = block.instructions[-1]
     jumps = [targets.get(name, count) for name in _branches_to(last, tables)]
+    # LAST is for branches and exits, behind which only lanes go on whose guard is false.
     falls_through = ops[last.opcode].placement_of(last) is not Placement.LAST or last.guard is not None
     successors = jumps + [index + 1] * falls_through
+    # A number behind the last block is the end of the kernel, which has no block.
     return [successor for successor in successors if successor < count]
 
 

@@ -1,4 +1,4 @@
-"""Formulas over predicates, in disjunctive normal form: they say which lanes use a value."""
+"""Combine formulas over predicates, in disjunctive normal form: they say which lanes use a value."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 __all__ = ["ALL_LANES", "MAX_TERMS", "NO_ARMS", "NO_LANES", "Arms", "Formula", "Literal", "conjoin", "disjoin"]
 
+# Beyond it, disjoin gives all lanes and conjoin drops the new literals. Both only enlarge a demand, which is safe.
 MAX_TERMS = 16  # terms of a formula, and predicates of a term
 
 
@@ -27,7 +28,7 @@ ALL_LANES: Formula = frozenset([frozenset()])
 
 
 class Arms(NamedTuple):
-    """What the two arms of a branch do until they join: the registers they write, and the lanes that store.
+    """The effects of the two arms of a branch until they join: the registers they write, and the lanes that store.
 
     Which arm a lane takes does not matter if it neither stores nor uses one of these registers.
     """
@@ -61,6 +62,7 @@ def _covers(wider: Term, narrower: Term) -> bool:
 
 
 def _is_narrower(literal: Literal, wider: Literal) -> bool:
+    # A literal with more bits of spread holds in more lanes: it includes their partners.
     return (literal.predicate, literal.negated) == (
         wider.predicate,
         wider.negated,
@@ -75,5 +77,6 @@ def conjoin(literals: list[Literal], formula: Formula) -> Formula:
     result = NO_LANES
     for term in formula:
         extended = term | added
+        # Without the added literals a term covers more lanes, never fewer.
         result = disjoin(result, frozenset([extended if len(extended) <= MAX_TERMS else term]))
     return result

@@ -1,4 +1,4 @@
-"""Registers that a wgmma has in flight: find the instructions that may use one too early.
+"""Find the instructions that may use a register too early that a wgmma has in flight.
 
 A register of D is written, and a register of A is read, from wgmma.mma_async until the wgmma.wait_group that covers its
 group. Until then only products of the same shape may use D. What a thread writes to a register is not visible to wgmma
@@ -24,6 +24,7 @@ __all__ = ["HAZARD", "Hazard", "hazards"]
 
 HAZARD = "wgmma_hazard"  # an opcode of our own: the check for a hazard at run time
 OLDEST = 9  # the age at which groups are no longer distinguished: wait_group allows fewer
+# PTX ISA, "wgmma.fence": required before the first wgmma.mma_async of a warpgroup.
 EVERY = ""  # the mark of all registers: the first wgmma of a kernel needs a fence, whatever it reads
 SUM = "d"
 COPY = "c"
@@ -42,7 +43,7 @@ class Mark(NamedTuple):
 
 
 class Hazard(NamedTuple):
-    """What may be wrong with an instruction, and the packed position of the wgmma it conflicts with."""
+    """A possible fault of an instruction, and the packed position of the wgmma it conflicts with."""
 
     kind: int
     position: int
@@ -60,6 +61,7 @@ def hazards(flow: Flow, ops: Ops) -> dict[ProgramPoint, set[Hazard]]:
     # At the entry every register counts as written and not fenced.
     entries: dict[int, Marks] = {0: {EVERY: frozenset([Mark(WRITTEN, ProgramPoint(0, 0))])}}
     result: dict[ProgramPoint, set[Hazard]] = {}
+    # Forward to a fixed point: where paths join, marks are united, so they only grow.
     worklist = [0]
     while worklist:
         number = worklist.pop()
@@ -109,12 +111,15 @@ def _transfer(point: ProgramPoint, i: Instruction, ops: Ops, marks: Marks, track
         )
     else:
         for name in op.read(i):
+            # A guarded instruction reads its own results only to preserve them, which uses no value.
             if name in marks and not (name in written and name not in registers(i.operands[op.results :])):
                 yield from (_hazard(USED, mark) for mark in marks[name] if mark.kind in (SUM, COPY))
+        # Writing to a copy harms nothing: only the registers that wgmma names are in flight.
         for name in written:
             yield from (_hazard(OVERWRITTEN, mark) for mark in marks.get(name, ()) if mark.kind in (SUM, FACTOR))
         moved = frozenset([Mark(WRITTEN, point)])
     for name in written:
+        # Lanes whose guard is false keep the old value, and so its marks.
         _set_marks(marks, name, moved if i.guard is None else moved | marks.get(name, frozenset()))
 
 
@@ -127,6 +132,8 @@ def _transfer_wgmma(point: ProgramPoint, i: Instruction, marks: Marks) -> Iterat
             yield from (_hazard(UNFENCED, mark) for mark in marks.get(EVERY, ()))
             for name in sums:
                 for mark in marks.get(name, ()):
+                    # PTX ISA, "wgmma.fence": no fence or wait is needed between products of the same shape that
+                    # accumulate in the same registers. Any other use of D's registers needs one.
                     if mark.kind == WRITTEN:
                         yield _hazard(UNFENCED, mark)
                     elif mark.kind == FACTOR or mark.shape != shape:
@@ -136,6 +143,7 @@ def _transfer_wgmma(point: ProgramPoint, i: Instruction, marks: Marks) -> Iterat
                     if mark.kind != FACTOR:
                         yield _hazard(UNFENCED if mark.kind == WRITTEN else USED, mark)
             for name in factors:
+                # Several products may read one register of A at once. Of D the last is enough: groups end in order.
                 _set_marks(marks, name, marks.get(name, frozenset()) | {Mark(FACTOR, point)})
             for name in sums:
                 _set_marks(marks, name, frozenset([Mark(SUM, point, shape)]))
@@ -146,6 +154,8 @@ def _transfer_wgmma(point: ProgramPoint, i: Instruction, marks: Marks) -> Iterat
         case "wait_group":
             (allowed,) = i.operands
             assert isinstance(allowed, Immediate)
+            # PTX ISA, "wgmma.wait_group": N or fewer of the most recent groups are pending afterwards. What is not
+            # committed yet has age 0 and stays in flight.
             max_age = allowed.value
             _update_all(marks, lambda mark: mark if mark.kind == WRITTEN or mark.age <= max_age else None)
         case "fence":

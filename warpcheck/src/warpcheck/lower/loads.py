@@ -105,6 +105,7 @@ class Loads(Emitter):
         if spread.value and not constant.value:
             live = self.load_field(self.warp, WARP, "live", I32)
             lanes = self.as_lanes(b.or_(self.as_bits(lanes), b.and_(live, b.not_(self.mask_bits))))
+        # Adding the partners for one bit after another adds those whose numbers differ in any of the bits.
         for bit in (1, 2, 4, 8, 16):
             if spread.value & bit:
                 partners = ir.Constant(ir.VectorType(I32, LANES), [lane ^ bit for lane in range(LANES)])
@@ -133,14 +134,18 @@ class Loads(Emitter):
         for following in later[:-1]:
             if derived.intersection(self.ops[following.opcode].read(following)):
                 derived.update(self.ops[following.opcode].written(following))
+        # The definitions of the address: outside of the loop, so that each iteration loads the same word.
         bases = [
             definition for name in registers(i.operands[1:]) if (definition := self.demands.slices.definition(name))
         ]
+        # The blocks on a cycle through this one.
         loop_blocks = [
             block
             for block in reachable(self.flow.blocks, [block_number])
             if block_number in reachable(self.flow.blocks, [block])
         ]
+        # Repeated, up to a branch at the end of the block that depends on the loaded value alone, with no use of the
+        # value behind the block and an address that does not change.
         return (
             block_number in loop_blocks
             and bool(later)

@@ -1,4 +1,4 @@
-"""The program counters of a warp's lanes, and the counters of basic blocks: functions that all kernels share."""
+"""Emit the functions that all kernels share, on the program counters of lanes and the counters of basic blocks."""
 
 from __future__ import annotations
 
@@ -51,6 +51,7 @@ def emit_uncount(e: Shared, launch: ir.Value, lanes: ir.Value, block: ir.Value, 
     counter = counters_of(e, launch, block)
     add_to(e, counter, e.b.neg(executions))
     add_to(e, e.at(counter, 8), e.b.neg(e.b.zext(e.intrinsic("llvm.ctpop.i32", I32, lanes), I64)))
+    # emit_count took LANES for the one instruction of the block.
     add_to(e, e.at(launch, field_offset(LAUNCH, "budget")), I64(LANES))
 
 
@@ -93,6 +94,7 @@ def emit_end_aside(e: Shared, warp: ir.Value) -> None:
     """Give lanes that stepped aside their normal program counters back."""
     b = e.b
     pcs = load_pcs(e, warp)
+    # NOWHERE has both flags set, and a lane that waits has WAITING: ASIDE alone marks a lane that stepped aside.
     aside = b.icmp_unsigned("==", b.and_(pcs, e.splat(WAITING | ASIDE, 32)), e.splat(ASIDE, 32))
     rejoined = b.select(aside, b.and_(pcs, e.splat(~ASIDE, 32)), pcs)
     b.store(rejoined, e.at(warp, field_offset(WARP, "pcs")), align=64)

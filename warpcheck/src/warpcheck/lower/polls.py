@@ -56,6 +56,7 @@ class Polls:
     def _innermost_loop(self, block_number: int) -> frozenset[int] | None:
         if self._loops is None:
             self._loops = list(self._natural_loops())
+        # Two natural loops with different headers are nested or disjoint, so the smallest one is the innermost.
         return min((loop for loop in self._loops if block_number in loop), key=len, default=None)
 
     def _natural_loops(self) -> Iterator[frozenset[int]]:
@@ -65,6 +66,7 @@ class Polls:
         """
         immediate_dominators = dominators(self.flow.blocks)
         predecessors_of = predecessors(self.flow.blocks)
+        # An edge to a block that dominates its source is a back edge.
         bodies: dict[int, set[int]] = {}
         for number, block in enumerate(self.flow.blocks):
             for header in block.successors:
@@ -106,6 +108,7 @@ class Polls:
         """Return whether a branch may end the loop other than by a trap."""
         if self._instruction(point).opcode in ("ret", "exit"):
             return True
+        # A timeout that ends in a trap is no way to go on, so it does not make the loop a counted one.
         outside = [
             self.flow.blocks[number] for number in self.flow.blocks[point.block].successors if number not in loop
         ]

@@ -1,4 +1,4 @@
-"""Which predicates hold where, and for how long."""
+"""Find the predicates that hold at an instruction, and those that hold in all iterations of a loop."""
 
 from __future__ import annotations
 

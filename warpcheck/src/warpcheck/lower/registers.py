@@ -1,4 +1,4 @@
-"""Registers, operands and special registers as vectors of 32 lanes.
+"""Read and write registers, operands and special registers as vectors of 32 lanes.
 
 Within an instruction registers are SSA values. Between instructions they are in the warp's record, where a result is
 merged under the mask of the active lanes.
@@ -67,11 +67,14 @@ class Registers(Vectors):
         self.flow = flow
         self.registers = flow.registers
         self.launch, self.cta, self.warp = self.function.args
+        # The three records do not overlap: LLVM may keep a field of one in a register while another is stored to.
         for argument in self.function.args:
             argument.add_attribute("noalias")
         self.registers[CARRY.name] = "pred"
         self.slots: Mapping[str, int | ir.Value]
+        # Slots begin behind the fields of the warp's record, at a multiple of 64 for aligned vectors.
         self.slots, warp_bytes = assign_slots(flow, -(-WARP.itemsize // 64) * 64)
+        # Where no instruction tells blocks of a cluster apart, plain offsets in shared memory are enough.
         self.in_cluster = any(map(_names_cluster, (i for block in flow.blocks for i in block.instructions)))
         self.params = {parameter.name: offset for parameter, offset in parameter_offsets(kernel)}
         self.shared, shared_bytes = self._lay_out("shared", self._reserved())
@@ -127,6 +130,7 @@ class Registers(Vectors):
         return Unsupported(name or self.instruction.name, self.module.file, self.instruction.line)
 
     def read_register(self, name: str) -> ir.Value:
+        # A clock is read anew at each use; all other special registers keep their values while a block of code runs.
         if "clock" in name or "timer" in name:
             return self.read_special(name)
         if name not in self.values:
@@ -164,6 +168,7 @@ class Registers(Vectors):
     def _reserved(self) -> dict[str, Variable]:
         """Return the shared memory that the system reserves for cooperative groups, if the kernel uses it."""
         is_used = any(f"%{RESERVED}" in registers(i.operands) for block in self.flow.blocks for i in block.instructions)
+        # 1 KiB, which the system takes of each block's shared memory since sm_80 (target.Multiprocessor).
         return {RESERVED: Variable(RESERVED, "shared", "b8", 1024, 128)} if is_used else {}
 
     def _lay_out(
@@ -174,6 +179,7 @@ class Registers(Vectors):
         in_space = [(name, variable) for name, variable in variables if variable.space == space]
         spans = {}
         end = 0
+        # extern .shared arrays have size 0 here: they come last, because dynamic shared memory follows all variables.
         for name, variable in sorted(in_space, key=lambda item: item[1].size == 0):
             end = -(-end // variable.align) * variable.align
             spans[name] = range(end, end + variable.size)
@@ -248,18 +254,23 @@ class Registers(Vectors):
         if base_name == "warpid":
             return self.broadcast(self.load_field(self.warp, WARP, "index", I32))
         if base_name in ("clock", "clock64", "globaltimer"):
+            # LAUNCH.clock is the time at which the slice would end. A block's instructions are charged when it begins,
+            # so the position in it lets the clock advance within the block.
             end, remaining = (self.load_field(self.launch, LAUNCH, name, I64) for name in ("clock", "budget"))
             return self.broadcast(self.b.add(self.b.sub(end, remaining), self.b.zext(self.location[1], I64)))
         if base_name in ("smid", "gridid", "nsmid"):
+            # One multiprocessor, number 0, since blocks run one after another.
             return self.splat(int(base_name == "nsmid"), 32)
         if base_name == RESERVED:
             return self.resize(self._symbol(RESERVED), 32)
         if base_name in ("dynamic_smem_size", "total_smem_size"):
             return self.broadcast(self.load_field(self.launch, LAUNCH, _SHARED_SIZES[base_name], I32))
+        # Cooperative groups find the workspace of the grid's barrier here: the upper and the lower half of an address,
+        # 0 where the launch is not cooperative.
         if base_name in (
             "envreg1",
             "envreg2",
-        ):  # the upper and the lower half of an address; 0 where there is no such barrier
+        ):
             workspace = self.load_field(self.launch, LAUNCH, "workspace", I64)
             half = self.b.lshr(workspace, I64(32)) if base_name == "envreg1" else workspace
             return self.broadcast(self.b.trunc(half, I32))
@@ -284,6 +295,7 @@ def _lane_mask(relation: str, lane: int) -> int:
 
 def _immediate_bits(value: int, width: int, bits: int) -> int:
     """Return the bits of an immediate in an instruction of ``bits`` bits: decimal literals are doubles."""
+    # PTX ISA, 4.5.2: a floating-point constant without 0f or 0d is a double, which takes the size of its use.
     if width in (0, bits) or bits not in (16, 32):
         return value
     number = struct.unpack("<d", struct.pack("<Q", value))[0]

@@ -1,4 +1,4 @@
-"""Direct-threaded code: compiled shapes that instructions share, and the rows that call them.
+"""Emit direct-threaded code: compiled shapes that instructions share, and the rows that call them.
 
 A kernel of ten thousand instructions has some fifty shapes: an opcode with its modifiers, and registers of the same
 types in the same operands. Each shape is compiled once, as a function of a row: the slots of its registers, and its
@@ -70,9 +70,11 @@ class Shared(Loads):
         """Emit the rows of the first instructions of a block, and the call that runs them."""
         start = len(self.numbers)
         self.carried = False
+        # Constant predicates that loads name are computed once, at the entry of the kernel.
         for instruction in self.demands.early if self.index == 0 else ():
             self._append_row(instruction, 0, LoadUse())
         for position, instruction in enumerate(instructions):
+            # The check for a hazard comes before the instruction that may use the register.
             for kind, wgmma_position in sorted(self.hazards.get(ProgramPoint(self.index, position), ()), reverse=True):
                 row = Instruction(HAZARD, (str(kind),), (Immediate(wgmma_position, 0),), None, instruction.line)
                 self._append_row(row, position, LoadUse())
@@ -90,6 +92,7 @@ class Shared(Loads):
     def place_rows(self) -> None:
         """Define the kernel's rows, once all of them are known."""
         self.rows.value_type = ir.ArrayType(I64, len(self.numbers))
+        # As in constants.splat, llvmlite prints this text as it is, without an object for each number.
         self.rows.initializer = FormattedConstant(self.rows.value_type, "")
         self.rows.initializer.constant = f"[{', '.join(self.numbers)}]"
         self.rows.linkage = "internal"
@@ -104,6 +107,7 @@ class Shared(Loads):
         operands = tuple(map(row.generalize, instruction.operands))
         guard = row.generalize(instruction.guard) if instruction.guard else None
         generalized = Instruction(instruction.opcode, instruction.modifiers, operands, guard)  # type: ignore[arg-type]
+        # The predicates that a load names are registers: their slots are in the row, too.
         use = replace(use, using_lanes=row.generalize(use.using_lanes) if use.using_lanes else None)  # type: ignore[arg-type]
         shape = self.shapes.get((generalized, use, self.carried))
         if shape is None:
@@ -121,6 +125,7 @@ class Shared(Loads):
         symbols = [self.symbol_place(name) for name in _symbols(generalized.operands)]
         # Whatever the code of a shape depends on has to be in its name, or a cached one would be wrong.
         name = repr((generalized, use, self.carried, symbols, self.in_cluster, self.slots[CARRY.name]))
+        # The line is for error messages only; the sites of a shape are on line 0 until a row places them.
         shape = self.look_up(name, lambda: self._emit_shape(replace(generalized, line=line), use, row))
         self.out.checks |= shape.checks
         self.out.functions |= shape.functions
@@ -131,6 +136,7 @@ class Shared(Loads):
         """Emit the function of a shape: it reads slots and constants from its row."""
         e, function = self._new_function(SHAPE_FUNCTION)
         e.launch, e.cta, e.warp, e.mask_bits, numbers = function.args
+        # The records do not overlap; the row, which is read only, is no record.
         for argument in function.args[:3]:
             argument.add_attribute("noalias")
         row_words = [
@@ -147,6 +153,8 @@ class Shared(Loads):
         e.values = {}
         e.written = set()
         e.mask_lanes = e.as_lanes(e.mask_bits)
+        # A shape has sites, checks and functions of its own. The table of symbols stays the kernel's: the numbers in it
+        # are part of the shape's name.
         e.out = replace(self.out, sites=[], checks=set(), functions={})
         e.use = use
         e.common_symbols = {}
@@ -225,7 +233,7 @@ def emit_steps(e: Shared, *arguments: ir.Value) -> ir.Value:
 
 
 class OperandRow:
-    """What an instruction has beyond its shape: its registers and constants, in the order of its operands."""
+    """The registers and constants that an instruction adds to its shape, in the order of its operands."""
 
     def __init__(self, kinds: dict[str, str], passes: bool) -> None:
         self.kinds = kinds
@@ -247,6 +255,8 @@ class OperandRow:
             case Address(base, offset):
                 return Address(self.generalize(base), self._pass(offset) if offset else 0)  # type: ignore[arg-type]
             case Immediate(value, width) if self.passes and width <= 32:
+                # A double is converted to the size of its use when the code is emitted (registers._immediate_bits), so
+                # it cannot be passed.
                 return self._pass(value)
         return operand
 

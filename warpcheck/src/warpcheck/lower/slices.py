@@ -1,4 +1,4 @@
-"""Which instruction writes what another one reads, and which values can be computed earlier.
+"""Find the instruction that writes what another one reads, and the values that can be computed earlier.
 
 If an instruction P dominates D, and D dominates U, then every path from P to U passes D: between the last P in front of
 a D and the U after it there is no other P. So what P has computed when D runs is the same when U runs, in loops too.
@@ -22,6 +22,7 @@ _LONGEST = 16
 """The most instructions of a slice."""
 
 _CONSTANT = ("tid", "ntid", "ctaid", "nctaid", "laneid", "warpid")  # special registers that never change
+# The carry is in no list of operands, so data flow over operands does not see it.
 _HIDDEN = frozenset(("cc", "addc", "subc", "madc"))  # what reads or writes the carry
 
 
@@ -78,6 +79,7 @@ class Slices:
         if first.block == point.block:
             return first.position < point.position
         if (first.block, point.block) not in self._dominated:
+            # Walk up the tree of dominators, whose root is block 0.
             block = point.block
             while block not in (first.block, 0):
                 block = self.dominators[block]
@@ -136,6 +138,7 @@ class Slices:
                 source = self.writer(name, point)
                 if source is None or not self._collect(source, target, needed):
                     return False
+        # Behind what it is computed from: the list is in the order of execution.
         needed.append(point)
         return True
 

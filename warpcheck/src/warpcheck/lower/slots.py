@@ -1,4 +1,4 @@
-"""The slots of registers: their offsets in a warp's record."""
+"""Assign slots to registers: their offsets in a warp's record."""
 
 from __future__ import annotations
 
@@ -50,6 +50,8 @@ def _assign_block_slots(flow: Flow, block: Block, slots: dict[str, int], end: in
                     free_slots.append(end)
                     end += size
                 assigned[name] = free_slots.pop()
+        # Slots are freed only after all registers of the instruction have theirs, so no result takes the slot of a
+        # source. A register that is named twice is freed once.
         for name in dict.fromkeys(names):
             if last_use[name] == position:
                 free[_bytes(flow.registers[name])].append(assigned[name])

@@ -1,4 +1,4 @@
-"""LLVM IR for 32 lanes: vectors, masks, fields of records, loops over lanes."""
+"""Emit LLVM IR for 32 lanes: vectors, masks, fields of records, loops over lanes."""
 
 from __future__ import annotations
 
@@ -58,6 +58,7 @@ class Vectors:
 
     def as_bits(self, lanes: ir.Value) -> ir.Value:
         """Return a predicate of 32 lanes as one 32-bit word."""
+        # On a little-endian CPU, LLVM's <32 x i1> has lane 0 in bit 0.
         return self.b.bitcast(lanes, I32)
 
     def as_lanes(self, bits: ir.Value) -> ir.Value:
@@ -109,7 +110,9 @@ class Vectors:
         remaining.add_incoming(bits, start)
         b.cbranch(b.icmp_unsigned("==", remaining, I32(0)), after, body)
         b.position_at_end(body)
+        # I1(1): the result is undefined for 0, which does not get here.
         yield self.intrinsic("llvm.cttz.i32", I32, remaining, I1(1))
+        # n & (n - 1) clears the lowest bit. The edge comes from b.block, because the body may have added blocks.
         remaining.add_incoming(b.and_(remaining, b.sub(remaining, I32(1))), b.block)
         b.branch(head)
         b.position_at_end(after)

@@ -1,4 +1,4 @@
-"""Control flow: from a kernel's blocks to the LLVM function that runs one warp until it stops.
+"""Emit control flow: from a kernel's blocks to the LLVM function that runs one warp until it stops.
 
 Reconvergence is by minimum program counter (Collange 2011; "min-PC"). Each lane has a program counter, the number of a
 basic block. The lanes with the lowest number run first, and a block's lanes are all lanes at that number. Since a
@@ -88,6 +88,7 @@ class Lowering(Shared):
         b.position_at_end(self.dispatch)
         pcs = load_pcs(self, self.warp)
         lowest_pc = self.intrinsic("llvm.vector.reduce.umin.v32i32", I32, pcs)
+        # The largest program counter of all is the minimum only if every lane has exited.
         with b.if_then(b.icmp_unsigned("==", lowest_pc, I32(NOWHERE)), likely=False):
             b.ret(I64(Status.EXITED))
         # Only lanes that stepped aside are left: their turn begins again.
@@ -99,6 +100,7 @@ class Lowering(Shared):
         self.store_field(self.warp, WARP, "mask", self.as_bits(b.icmp_unsigned("==", pcs, self.broadcast(lowest_pc))))
         self.store_field(self.warp, WARP, "only_waiting", b.and_(lowest_pc, I32(WAITING)))
         nowhere = self.function.append_basic_block("nowhere")
+        # Lanes that wait go on in the block at which they wait: the flag is no part of its number.
         switch = b.switch(b.and_(lowest_pc, I32(WAITING - 1)), nowhere)
         for index, head in enumerate(self.heads):
             switch.add_case(I32(index), head)
@@ -113,7 +115,9 @@ class Lowering(Shared):
         self.index = index
         self.location = (I32(index), I32(0))
         self.instruction = block.instructions[0]
+        # A preempted or waiting warp enters its block again, so the block is counted only after both.
         self._use_mask()
+        # Only the target of a back edge can keep a warp running without end.
         if block.loop:
             self._preempt()
         self._wait_for_lanes(block.instructions[0])
@@ -155,7 +159,7 @@ class Lowering(Shared):
             self.b.ret(I64(Status.PREEMPTED))
 
     def _wait_for_lanes(self, instruction: Instruction) -> None:
-        """If the block begins with a collective instruction, wait until all lanes that it names are here."""
+        """Wait, at a block that begins with a collective instruction, until all lanes that it names are here."""
         b = self.b
         lanes = self.ops[instruction.opcode].lanes(instruction)
         same_mask = self._select_group(lanes) if isinstance(lanes, Register) else I32(-1)
@@ -163,6 +167,7 @@ class Lowering(Shared):
         if needed is None:
             return
         with b.if_then(b.icmp_unsigned("!=", needed, self.mask_bits), likely=False):
+            # Lanes that came here earlier have the flag WAITING at this block.
             waiting = self.call_common(I32, [self.warp, I32(self.index + WAITING)], emit_lanes_at)
             arrived = b.or_(self.mask_bits, b.and_(waiting, same_mask))
             with b.if_else(b.icmp_unsigned("==", arrived, needed)) as (complete, incomplete):
@@ -210,6 +215,7 @@ class Lowering(Shared):
     def branch_table(self, index: ir.Value, targets: Sequence[int]) -> None:
         """End the block: each lane goes to the target that its index chooses."""
         self.save()
+        # An index outside of the table is undefined (PTX ISA, "brx.idx"): here such lanes take the last target.
         self._set_pcs(self.mask_bits, self.pc(targets[-1]))
         for number, target in enumerate(targets[:-1]):
             is_chosen = self.b.icmp_unsigned("==", index, self.splat(number, 32))
@@ -219,6 +225,8 @@ class Lowering(Shared):
     def exit(self) -> None:
         """Let the active lanes leave the kernel; the block's other lanes go on."""
         self.save()
+        # Where other warps wait at a barrier, exiting after an earlier barrier is a fault, before the first one only a
+        # warning; see runtime.barriers.
         if len(self.block.instructions) > 1 and self.index in self.after_barriers:
             any_active = self.b.icmp_unsigned("!=", self.as_bits(self.active), I32(0))
             with self.b.if_then(any_active):
@@ -252,6 +260,7 @@ class Lowering(Shared):
         self._set_pcs(self.mask_bits, self.pc(self.index + 1))
         expired = b.icmp_unsigned("!=", self.load_field(self.warp, WARP, "expired", I32), I32(0))
         with b.if_then(expired):
+            # The block has one instruction: the next block is behind it, and this one repeats it.
             self._set_pcs(blocked, ASIDE + self.index + (gives_up or returns))
             b.branch(self.dispatch)
         if gives_up:
@@ -260,6 +269,8 @@ class Lowering(Shared):
                 b.ret(I64(Status.SUSPENDED))
         if not returns:
             self._set_pcs(blocked, self.index)
+            # A wait counts once, when it succeeds: the count of the lanes that will repeat it is undone, and that of
+            # the instruction if no lane went on.
             executions = b.zext(b.icmp_unsigned("==", blocked, self.mask_bits), I64)
             arguments = [self.launch, blocked, I32(self.index), executions]
             self.call_common(ir.VoidType(), arguments, emit_uncount)
@@ -279,6 +290,7 @@ class Lowering(Shared):
         """Stop the launch with a fault of the first active lane."""
         block, position = self.location
         self.store_field(self.launch, LAUNCH, "fault_kind", I32(kind))
+        # Below 0 the field is no access site but an instruction in fault_block; see records.
         self.store_field(self.launch, LAUNCH, "fault_site", self.b.not_(position))
         self.store_field(self.launch, LAUNCH, "fault_block", block)
         self.store_field(self.launch, LAUNCH, "fault_lane", self.first_active())
@@ -302,6 +314,7 @@ class Lowering(Shared):
     def _exit_lanes(self, lanes: ir.Value) -> None:
         live = self.load_field(self.warp, WARP, "live", I32)
         self.store_field(self.warp, WARP, "live", self.b.and_(live, self.b.not_(lanes)))
+        # A lane that has exited is not waited for (Lanes.LIVE, lanes_needed).
         self._set_pcs(lanes, NOWHERE)
 
     def _set_pcs(self, lanes: ir.Value, pc: int) -> None:

@@ -1,4 +1,4 @@
-"""Functions of integers, written in a subset of Python and compiled to machine code through LLVM.
+"""Compile functions of integers, written in a subset of Python, to machine code through LLVM.
 
 A function marked ``@native`` takes and returns 64-bit integers and views of records. It may use ``if``, ``while``,
 ``for … in range``, integer operators, comparisons, ``and``, ``or``, ``not``, conditional expressions, ``min``, ``max``,

@@ -1,4 +1,4 @@
-"""LLVM IR of the memory and bit functions of the language."""
+"""Emit LLVM IR of the memory and bit functions of the language."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ def load(kind: ir.IntType, b: ir.IRBuilder, address: Value) -> Value:
 
 def store(kind: ir.IntType, b: ir.IRBuilder, address: Value, value: Value) -> Value:
     b.store(b.trunc(value, kind) if kind.width < 64 else value, pointer(b, address))
+    # Calls are expressions, and every expression has a value.
     return I64(0)
 
 
@@ -54,6 +55,7 @@ def add(kind: Any, bits: ir.IntType, b: ir.IRBuilder, first: Value, second: Valu
 
 
 def lowest_bit(b: ir.IRBuilder, number: Value) -> Value:
+    # Never of 0 (see language), so LLVM may leave that case undefined.
     return b.cttz(number, I1(1))
 
 

@@ -30,6 +30,7 @@ def compile_function(function: Callable[..., Any], constants: Sequence[int], sym
     arguments = ", ".join(
         [*(f"i64 %a{index}" for index in parameters_given), *(f"i64 {int(number)}" for number in constants)]
     )
+    # The wrapper passes the constants; when the function is inlined into it, LLVM folds them.
     call = f"%r = call i64 @{_symbol(function)}({arguments})"
     return f"{_module_text([function])}\ndefine i64 @{symbol}({parameters}) {{\n{call}\nret i64 %r\n}}\n"
 
@@ -91,6 +92,7 @@ def _declare(module: ir.Module, function: Callable[..., Any], calls: list[Callab
         parameter_types = [I64] * len(inspect.signature(function).parameters)
         llvm_function = ir.Function(module, ir.FunctionType(I64, parameter_types), _symbol(function))
         if function not in EXTERN and function not in NOINLINE:
+            # Inlined functions are private to each module, so that modules which share them can be linked.
             llvm_function.linkage = "internal"
             llvm_function.attributes.add("alwaysinline")
             calls.append(function)
@@ -141,6 +143,7 @@ class _Compiler(ast.NodeVisitor):
         raise SyntaxError(f"{self.source.__name__}: {ast.unparse(node)!r} cannot be compiled")
 
     def visit_Expr(self, node: ast.Expr) -> None:
+        # A constant by itself is a docstring.
         if not isinstance(node.value, ast.Constant):
             self._value(node.value)
 
@@ -179,6 +182,7 @@ class _Compiler(ast.NodeVisitor):
     def visit_For(self, node: ast.For) -> None:
         assert isinstance(node.target, ast.Name)
         assert isinstance(node.iter, ast.Call)
+        # Evaluated once, as range's arguments are.
         bounds = [self._value(argument) for argument in node.iter.args]
         start, stop, step = [I64(0), *bounds, I64(1)] if len(bounds) == 1 else [*bounds, I64(1)][:3]
         name = node.target.id
@@ -232,6 +236,7 @@ class _Compiler(ast.NodeVisitor):
     def _constant(self, node: ast.expr) -> Any:
         """Return the value of a global name, or of an attribute of one; None for anything else."""
         if isinstance(node, ast.Name):
+            # A local variable hides a global of the same name.
             return None if node.id in self.variables else self.globals.get(node.id)
         if isinstance(node, ast.Attribute) and self._constant(node.value) is not None:
             return getattr(self._constant(node.value), node.attr)
@@ -280,6 +285,7 @@ class _Compiler(ast.NodeVisitor):
         callee = self._constant(node.func)
         name = node.func.id if isinstance(node.func, ast.Name) else ""
         values = [self._value(argument) for argument in node.args]
+        # A view is its address, so that making one costs nothing.
         if isinstance(callee, type) and issubclass(callee, View):
             return values[0]
         if callee in BUILTINS:
@@ -319,6 +325,7 @@ class _Compiler(ast.NodeVisitor):
         self.b.cbranch(first, *((following, after) if is_and else (after, following)))
         self.b.position_at_end(following)
         second = self._short_circuit(remaining, is_and)
+        # Not `following`: further operands have blocks of their own, and the phi needs the last one.
         end = self.b.block
         self.b.branch(after)
         self.b.position_at_end(after)

@@ -1,4 +1,4 @@
-"""The language of native functions: decorators, memory by address, and views of records."""
+"""Define the language of native functions: decorators, memory by address, and views of records."""
 
 from __future__ import annotations
 
@@ -155,6 +155,7 @@ class View:
         cls.size = cls.record.itemsize
 
     def __init__(self, address: int) -> None:
+        # Past __setattr__, which would write to the record.
         object.__setattr__(self, "address", address)
 
     def __getattr__(self, name: str) -> int:

@@ -1,4 +1,4 @@
-"""PTX text as frozen records: modules, functions, instructions with their source lines.
+"""Read PTX text as frozen records: modules, functions, instructions with their source lines.
 
 The grammar is that of NVIDIA's PTX ISA manual, chapters 4 (Syntax) and 5 (State Spaces, Types, Variables). Only what
 compilers emit is read. The parser does not know the instructions: an unknown opcode is found when it is compiled.

@@ -1,4 +1,4 @@
-"""The performance-tuning and cluster directives of a kernel, and the launches that they forbid.
+"""Parse the performance-tuning and cluster directives of a kernel, and refuse the launches that they forbid.
 
 PTX ISA manual, "Performance-Tuning Directives" and "Cluster Dimension Directives". `_LAUNCH_RULES` has a row for each
 directive that limits a launch. Two others limit none: ``.minnctapersm`` is a wish to ptxas, and ``.maxnreg`` a limit
@@ -53,6 +53,7 @@ def _refuse_other_block(directives: Directives, block: Extents, cluster: Extents
 
 def _refuse_larger_block(directives: Directives, block: Extents, cluster: Extents | None) -> str:
     threads = math.prod(block)
+    # PTX ISA, ".maxntid": the product of the extents is the limit, and no single extent.
     limit = directives.maxntid
     if not limit or threads <= limit:
         return ""
@@ -93,15 +94,14 @@ _LAUNCH_RULES: Mapping[str, Callable[[Directives, Extents, Extents | None], str]
     "maxclusterrank": _refuse_larger_cluster,
     "explicitcluster": _refuse_implicit_cluster,
 }
-"""For each directive that limits a launch, a function that returns the driver's reason to refuse it, or an empty
-text.
-"""
+"""The rule of each directive that limits a launch: it returns the driver's reason to refuse it, or an empty text."""
 
 
 def pad(extents: tuple[int, ...]) -> Extents | None:
     """Return extents along all three axes, 1 where the directive gives none; None for no directive."""
     if not extents:
         return None
+    # PTX ISA, ".reqntid": extents that are not given are 1.
     x, y, z = (*extents, 1, 1)[:3]
     return x, y, z
 

@@ -25,6 +25,7 @@ def _function(function: Function) -> Function:
     registers = dict(function.registers)
     new_indices = []
     for instruction in function.body:
+        # Labels are indices of instructions, which move as instructions are inserted.
         new_indices.append(len(body))
         if multiplies(instruction):
             before, instruction, after = _negate_product(instruction)
@@ -62,6 +63,7 @@ def _negate_product(i: Instruction) -> tuple[list[Instruction], Instruction, lis
 
 
 def _sign(i: Instruction) -> int:
+    # wmma.mma without types of its factors has those of float16 (PTX ISA, "wmma.mma").
     return next((_FACTORS[kind] for kind in reversed(i.modifiers) if kind in _FACTORS), PAIR)
 
 
@@ -69,6 +71,7 @@ def _negate_scale(i: Instruction) -> Instruction:
     """Return wgmma with the opposite scale of B; integers, which have no scale in PTX, get this one alone."""
     if "s32" in i.modifiers:
         return replace(i, operands=(*i.operands, Immediate(-1)))
+    # imm-scale-b is 1 or -1 (PTX ISA, "wgmma.mma_async").
     scale = i.operands[SCALE_B]
     assert isinstance(scale, Immediate)
     return replace(

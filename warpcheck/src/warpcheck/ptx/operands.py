@@ -1,4 +1,4 @@
-"""The operands of one instruction. PTX ISA manual, 4.5 (Constants), 6.4 (Using Addresses, Arrays and Vectors)."""
+"""Parse the operands of one instruction. PTX ISA manual, 4.5 (Constants), 6.4 (Using Addresses, Arrays and Vectors)."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ __all__ = ["number", "parse_operands"]
 _MAX_DEPTH = 8
 """The deepest nesting of brackets and signs: a tensor copy needs three."""
 
+# Tried in this order, because 0f3F800000 and 1.5 begin like integers. A name may have a dot, as %tid.x has.
 _TOKEN = re.compile(
     r"\s*(?:(?P<float>0[fF][0-9a-fA-F]{8}\b|0[dD][0-9a-fA-F]{16}\b)"
     r"|(?P<decimal>\d+\.\d*(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+)"
@@ -100,6 +101,7 @@ class _Operands:
 
     def _address(self) -> Address | Group:
         base = self._operand()
+        # A symbol has taken its offset already; in an address it belongs to the address.
         if isinstance(base, Symbol):
             base, offset = Symbol(base.name), base.offset
         else:
@@ -114,6 +116,7 @@ class _Operands:
     def _offset(self) -> int:
         offset = 0
         while self._peek() in ("+", "-"):
+            # NVRTC writes a negative offset as +-4, so that a sign may follow a sign.
             sign = 1 if self._take()[1] == "+" else -1
             operand = self._operand()
             if not isinstance(operand, Immediate):
@@ -141,6 +144,7 @@ def _constant(kind: str, token: str) -> Immediate:
     # 0f and 0d are the bits of a float in hexadecimal.
     if kind == "float":
         return Immediate(int(token[2:], 16), 32 if token[1] in "fF" else 64)
+    # PTX ISA, 4.5.2: a decimal constant is a double.
     if kind == "decimal":
         return _float(float(token))
     if kind != "integer":
@@ -154,6 +158,7 @@ def _constant(kind: str, token: str) -> Immediate:
 
 
 def _negated(number: Immediate) -> Immediate:
+    # An integer changes its sign; the bits of a float do not, so the number is rebuilt, as a double.
     return Immediate(-number.value) if not number.width else _float(-_as_float(number))
 
 

@@ -18,6 +18,7 @@ def unread(kernel: Function) -> list[frozenset[int]]:
         for operand in _flatten(instruction.operands):
             match operand:
                 case Address(Symbol(name, start), offset) if name in unread_bytes and instruction.opcode == "ld":
+                    # A vector load reads all of its elements.
                     parts = next(
                         (int(modifier[1:]) for modifier in instruction.modifiers if modifier in ("v2", "v4", "v8")), 1
                     )

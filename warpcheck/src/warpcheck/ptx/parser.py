@@ -74,6 +74,7 @@ class _Parser:
         self.of_triton = bool(_TRITON.match(text))
         self.ends = [match.start() for match in re.finditer("\n", self.text)]
         files = {int(number): path for number, path in _FILE.findall(self.text)}
+        # By the name of the file alone: compilers may write another path than the caller's.
         matching_files = [number for number, path in files.items() if source and path.rsplit("/", 1)[-1] in source]
         self.main = min(matching_files or files or [1])
         self.file = source or files.get(self.main, "")
@@ -85,6 +86,7 @@ class _Parser:
         target = _TARGET.search(self.text)
         while self._skip_space():
             if match := self._match(_FUNCTION):
+                # A declaration without a body adds nothing: a call of it is a service of the host, or unresolved.
                 if match["end"] == "{":
                     functions[match["name"]] = self._function(match)
             elif self._match(_FILE) or self._match(_HEADER):
@@ -125,6 +127,8 @@ class _Parser:
         while True:
             if not self._skip_space():
                 raise PtxSyntaxError(f"{name} has no end")
+            # In this order: .loc has no semicolon and a label ends with its colon, so a statement would swallow what
+            # follows.
             for pattern in (_BRACE, _LOC, _LABEL, _STATEMENT):
                 if match := self._match(pattern):
                     break
@@ -202,6 +206,7 @@ class _Body:
         elif pattern is _LOC:
             self._locate(match)
         elif pattern is _LABEL:
+            # PTX ISA, ".branchtargets": the label in front of the directive names the table.
             self.pending = self._rename(match[1])
             self.labels[self.pending] = len(self.instructions)
         elif match[1].startswith("."):
@@ -255,6 +260,7 @@ class _Body:
 
     def _name(self, name: str) -> Register | Symbol:
         renamed = self._rename(name)
+        # Inline assembly may declare registers without a %: then only the declaration tells them from variables.
         is_register = name.startswith("%") or name == "_" or renamed in self.registers
         return Register(renamed) if is_register else Symbol(renamed)
 

@@ -1,4 +1,4 @@
-"""The records of PTX text: modules, functions, instructions with their source lines, operands."""
+"""Define the records of PTX text: modules, functions, instructions with their source lines, operands."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Instruction:
 
     @property
     def name(self) -> str:
-        """The opcode with its modifiers, as in the PTX text."""
+        """Return the opcode with its modifiers, as in the PTX text."""
         return ".".join((self.opcode, *self.modifiers))
 
 

@@ -1,4 +1,4 @@
-"""Declarations of variables, parameters and registers. PTX ISA manual, chapter 5."""
+"""Parse declarations of variables, parameters and registers. PTX ISA manual, chapter 5."""
 
 from __future__ import annotations
 
@@ -52,6 +52,7 @@ def variables(text: str) -> Iterator[Variable]:
     text = text.strip()
     if not text.startswith(_SPACES):
         return
+    # A comma before .param or .reg separates parameters; others separate names, extents or initial values.
     for declaration in re.split(r",\s*(?=\.(?:param|reg)\b)", text):
         match = _VARIABLE.match(declaration.strip())
         if not match or match["type"] not in SIZES:
@@ -65,6 +66,7 @@ def variables(text: str) -> Iterator[Variable]:
         for name, dimensions in re.findall(r"([%\w$]+)((?:\s*\[\s*(?:\w+\s*)?\])*)", names):
             size = step
             for extent in re.findall(r"\[\s*(\w*)\s*\]", dimensions):
+                # extern .shared arrays have no extent: size 0 marks dynamic shared memory.
                 size *= number(extent or "0").value
             initial, pointers = _initial(value, step, size) if value else (None, ())
             yield Variable(name, match["space"], match["type"], size, align, initial, pointers)
@@ -79,6 +81,7 @@ def _initial(text: str, step: int, size: int) -> tuple[bytes, tuple[tuple[int, s
         if re.match(r"[-\d]", item):
             value = number(item).value
         else:
+            # A generic address of global memory is the address itself (PTX ISA, 6.4.1.1), so generic() changes nothing.
             generic = re.fullmatch(r"generic\(([\w$]+)\)", item)
             pointers.append((len(data), generic[1] if generic else item))
         data += (value % (1 << 8 * step)).to_bytes(step, "little")
