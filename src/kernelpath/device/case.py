@@ -128,7 +128,7 @@ class Case:
         """Run a kernel. Return the launch, and the storages that it changed with their new bytes."""
         max_launches = large_offsets.MAX_LAUNCHES if self.inputs.large_offsets else MAX_LAUNCHES
         if len(self._transcript) == max_launches:
-            raise InvalidRequest(f"more than {max_launches:,} launches in stored call")
+            raise InvalidRequest(f"more than {max_launches:,} launches in one call")
         for number in request.dropped:
             # A client that could drop the storage of an input would hide that the input was changed, see `_mutated`.
             if number not in self.inputs.storages and number not in self.inputs.spans:
