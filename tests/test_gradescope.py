@@ -180,9 +180,11 @@ def test_neither_reference_kernels_nor_exams_are_uploaded(autograder: Path) -> N
     with zipfile.ZipFile(autograder / "upload.zip") as archive:
         names = archive.namelist()
         run = archive.getinfo("run_autograder")
-        (wheel,) = (name for name in names if name.endswith(".whl"))
-        with archive.open(wheel) as file, zipfile.ZipFile(file) as inner:
-            names += inner.namelist()
+        wheels = [name for name in names if name.endswith(".whl")]
+        assert sorted(name.partition("-")[0] for name in wheels) == ["kernelpath", "warpcheck"]
+        for wheel in wheels:
+            with archive.open(wheel) as file, zipfile.ZipFile(file) as inner:
+                names += inner.namelist()
     assert run.external_attr >> 16 & 0o111, "it is executable"
     assert [name for name in names if re.search(r"solutions/|checks/[^/]+/(checkpoint|reading)", name)] == []
     assert "course/phases/5_cute/w17d_swizzle.py" in names
@@ -236,7 +238,7 @@ def test_bad_input_is_one_sentence(
     arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(gradescope, "_wheel", lambda _: ("kernelpath-0-py3-none-any.whl", b""))
+    monkeypatch.setattr(gradescope, "_wheel", lambda folder: (f"{folder.resolve().name}-0-py3-none-any.whl", b""))
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(SystemExit) as ended:
         cli.main(["dev", "gradescope", *(one.format(tmp_path) for one in arguments)])
