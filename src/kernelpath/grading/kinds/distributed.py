@@ -47,19 +47,19 @@ class GroupResult:
     """A call on every rank.
 
     Attributes:
-        results: The results of the ranks that returned, by rank.
+        returned: The results of the ranks that returned, by rank. Week 16's notebook uses this name.
         finding: What is wrong with the call.
         log: The steps of the ranks.
     """
 
-    results: Mapping[int, messages.CallResult]
+    returned: Mapping[int, messages.CallResult]
     finding: Finding | None
     log: Log
 
     @property
     def outputs(self) -> list[torch.Tensor]:
         """The outputs of rank 0, rank 1 and so on."""
-        return [decode_output(output, "cpu") for result in self.results.values() for output in result.outputs]
+        return [decode_output(output, "cpu") for result in self.returned.values() for output in result.outputs]
 
 
 def split_rows(inputs: Sequence[Any], world: int) -> list[list[Any]]:
@@ -125,7 +125,7 @@ class Distributed(Python):
         if perturbed is not None and perturbed.finding is not None and perturbed.finding.verdict in _CONSEQUENCES:
             return Observation(inputs=inputs, outputs=[], finding=perturbed.finding, log=perturbed.log)
         plain = run_group(runner, inputs_by_rank, self.exercise.network.collectives)
-        finding = plain.finding or self._check_processes(plain.results, inputs_by_rank)
+        finding = plain.finding or self._check_processes(plain.returned, inputs_by_rank)
         ignored_messages: Finding | None = None
         if finding is None and needed_bytes:
             perturbed = perturbed or self._run_perturbed(runner, inputs_by_rank)
@@ -242,8 +242,8 @@ def _check_dependence(plain: GroupResult, perturbed: GroupResult, min_bytes: int
     """Return a finding where fewer than `min_bytes` bytes of a rank's result change with perturbed messages."""
     if (finding := perturbed.finding) is not None:
         return replace(finding, cause=f"with other values in its messages, {finding.cause}")
-    for rank, result in plain.results.items():
-        pairs = zip(result.outputs, perturbed.results[rank].outputs, strict=True)
+    for rank, result in plain.returned.items():
+        pairs = zip(result.outputs, perturbed.returned[rank].outputs, strict=True)
         changed_bytes = sum(_different_bytes(output, perturbed_output) for output, perturbed_output in pairs)
         if changed_bytes < min_bytes:
             symptom = f"rank {rank} returns the same whatever it receives by torch.distributed"

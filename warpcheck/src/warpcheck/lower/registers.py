@@ -130,7 +130,7 @@ class Registers(Vectors):
         return Unsupported(name or self.instruction.name, self.module.file, self.instruction.line)
 
     def read_register(self, name: str) -> ir.Value:
-        # A clock is read anew at each use; all other special registers keep their values while a block of code runs.
+        # A clock is read again at each use; all other special registers keep their values while a block of code runs.
         if "clock" in name or "timer" in name:
             return self.read_special(name)
         if name not in self.values:
