@@ -30,9 +30,16 @@ class Test:
 
 
 def read(results: Path) -> list[Test]:
-    """Read the tests in a file of results. Raises OSError and ElementTree.ParseError."""
+    """Read the tests in a file of results. Raises OSError and ElementTree.ParseError.
+
+    A module that is skipped as a whole, or cannot be imported, has an entry without a class, and no cost.
+    """
     cases = ElementTree.parse(results).getroot().iter("testcase")
-    return [Test(file_of(case.attrib["classname"]), case.attrib["name"], float(case.attrib["time"])) for case in cases]
+    return [
+        Test(file_of(case.attrib["classname"]), case.attrib["name"], float(case.attrib["time"]))
+        for case in cases
+        if case.attrib["classname"]
+    ]
 
 
 def file_of(classname: str) -> str:
