@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from warpcheck.packages import distribution_of as distribution_of
+from warpcheck.packages import matching_requirements
 from warpcheck.packages import version as version
 
 
@@ -58,8 +59,6 @@ LANES = {"cuda": ("cuda.bindings",), "triton": ("triton",), "cute": ("cutlass", 
 _PYTHON = re.compile(r"python_version\s*>=\s*['\"]([\d.]+)")
 """Matches the lowest Python version of a requirement."""
 
-_PLATFORM_MACHINE = re.compile(r"platform_machine\s*([!=]=)\s*['\"](\w+)")
-
 
 def lacking(lane: str) -> str:
     """Return why a lane cannot run, with the command that installs the missing package; empty where nothing is
@@ -98,11 +97,7 @@ def install(distribution: str) -> str:
     """Return the command that installs a package, in the versions that kernelpath requires, if it requires the
     package.
     """
-    required = [*_required_by("kernelpath"), *_required_by("warpcheck")]
-    pattern = re.compile(rf"{re.escape(distribution)}(?![\w.-])")
-    matching = [
-        requirement for requirement in required if pattern.match(requirement) and _is_for_this_machine(requirement)
-    ]
+    matching = matching_requirements(distribution, "kernelpath", "warpcheck")
     to_install = next((requirement.partition(";")[0].strip() for requirement in matching), distribution)
     bounds = (bound[1] for requirement in matching if (bound := _PYTHON.search(requirement)))
     lowest_python = next(bounds, TRIED_VERSIONS["python"].lowest)
@@ -115,19 +110,6 @@ def untried() -> Iterator[str]:
     for package, tried in TRIED_VERSIONS.items():
         if package in installed and not tried.covers(installed[package]):
             yield f"{package} {installed[package]} (tried: {tried.lowest} to {tried.newest})"
-
-
-def _required_by(distribution: str) -> list[str]:
-    """Return the requirements of a distribution with those of its extras, or nothing if it is not installed."""
-    try:
-        return metadata.requires(distribution) or []
-    except metadata.PackageNotFoundError:  # run from a checkout that is not installed
-        return []
-
-
-def _is_for_this_machine(requirement: str) -> bool:
-    marker = _PLATFORM_MACHINE.search(requirement)
-    return marker is None or (marker[1] == "==") == (marker[2] == platform.machine())
 
 
 def install_tried() -> str:

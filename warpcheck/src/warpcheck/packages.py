@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import platform
 import re
 import sys
 from importlib import metadata
 
-__all__ = ["distribution_of", "install_command", "missing", "version"]
+__all__ = ["distribution_of", "install_command", "matching_requirements", "missing", "version"]
 
 _DISTRIBUTIONS = {
     "cuda": "cuda-bindings",
@@ -15,6 +16,8 @@ _DISTRIBUTIONS = {
     "cutlass_library": "nvidia-cutlass",
 }
 """Distributions whose name differs from their module; the longest module name that fits counts."""
+
+_PLATFORM_MACHINE = re.compile(r"platform_machine\s*([!=]=)\s*['\"](\w+)")
 
 
 def distribution_of(module: str) -> str:
@@ -43,10 +46,25 @@ def missing(module: str) -> str:
 
 def install_command(distribution: str) -> str:
     """Return the command that installs a distribution in the versions that one of warpcheck's extras requires."""
-    try:
-        requirements = metadata.requires("warpcheck") or []
-    except metadata.PackageNotFoundError:  # run from a checkout that is not installed
-        requirements = []
+    requirements = matching_requirements(distribution, "warpcheck")
+    wanted = next((requirement.partition(";")[0].strip() for requirement in requirements), distribution)
+    return f"{sys.executable} -m pip install '{wanted}'"
+
+
+def matching_requirements(distribution: str, *requirers: str) -> list[str]:
+    """Return what the requirers, or their extras, require of a distribution on this machine, with its markers."""
     name = re.compile(rf"{re.escape(distribution)}(?![\w.-])")
-    requirement = next((text.partition(";")[0].strip() for text in requirements if name.match(text)), distribution)
-    return f"{sys.executable} -m pip install '{requirement}'"
+    required = [requirement for requirer in requirers for requirement in _required_by(requirer)]
+    return [requirement for requirement in required if name.match(requirement) and _is_for_this_machine(requirement)]
+
+
+def _required_by(distribution: str) -> list[str]:
+    try:
+        return metadata.requires(distribution) or []
+    except metadata.PackageNotFoundError:  # run from a checkout that is not installed
+        return []
+
+
+def _is_for_this_machine(requirement: str) -> bool:
+    marker = _PLATFORM_MACHINE.search(requirement)
+    return marker is None or (marker[1] == "==") == (marker[2] == platform.machine())
