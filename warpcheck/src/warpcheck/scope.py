@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from importlib.util import find_spec
 from typing import Any
 
-from warpcheck import backend, events, frontends, patching, simulated_gpu
+from warpcheck import backend, events, frontends, patching, simulated_gpu, unwritten
 from warpcheck.report import Launch, Report
 from warpcheck.schedule import Schedule, parse_schedules
 from warpcheck.target import TARGETS
@@ -71,15 +71,14 @@ def gpu(
 
 
 def _prepare(arch: str, extra: tuple[Schedule, ...], uninitialized: bool) -> None:
-    simulated_gpu.stand_for({}, arch)
     patching.replace(backend.checks, "extra_schedules", extra)
     patching.replace(backend.checks, "uninitialized", uninitialized)
     if find_spec("torch") is not None:
-        from warpcheck import unwritten
-
         simulated_gpu.show({}, arch)
         if uninitialized:
             unwritten.watch()
+    else:
+        simulated_gpu.stand_for({}, arch)
     if find_spec("triton") is not None:
         from warpcheck.frontends import triton
 
