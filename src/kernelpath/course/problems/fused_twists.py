@@ -111,6 +111,7 @@ def _stub(
     x, other, out = layout.place
     shape = "(columns, rows)" if layout.transposed else "(rows, columns)"
     lines = "\n".join(f"    {line}" for line in (*operator.lines, *statistic.lines))
+    # This text is a stub: its TODO is for the learner.
     python = f'''"""The deliverable: what the report on the recorded step recommends.
 
 The step spells such a chain as formulas, and PyTorch launches a kernel for each

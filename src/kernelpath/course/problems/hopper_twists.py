@@ -130,6 +130,7 @@ def _stub(layout: str, epilogue: Epilogue, dtype: str, max_bytes_ratio: float) -
     shapes = {"a": f"(m, k), {STORED[layout[0]]}", "b": f"(k, n), {STORED[layout[1]]}"}
     shapes |= {name: f"({', '.join(shape)}{',' * (len(shape) == 1)})" for name, shape in epilogue.further.items()}
     arguments = ", ".join(shapes)
+    # This text is a stub: its TODO is for the learner.
     return f'''"""The deliverable: a matrix product on Hopper with a twist.
 
     product({arguments})

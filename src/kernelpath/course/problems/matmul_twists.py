@@ -207,6 +207,7 @@ def _stub(
     shapes |= {argument.name: argument.description for argument in further}
     parameters = ["const float* a", "const float* b", *(argument.declaration for argument in further)]
     formula = epilogue.formula.format(sum="sum")
+    # This text is a stub: its TODO is for the learner.
     python = f'''"""The deliverable: a tiled matrix product with a twist.
 
     matmul({", ".join(names)})

@@ -162,6 +162,7 @@ def _stub(operator: Part, activation: Part, along: str, meeting: Part | None) ->
     )
 
 
+# This text is a stub: its TODO is for the learner.
 _CODE = """
 import torch
 import triton
