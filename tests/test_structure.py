@@ -35,7 +35,7 @@ def test_nothing_names_this_machine() -> None:
         ("https://{}.example.com/simple".format("nexus"), True),
         ("pip install --extra-{}-url https://example.com".format("index"), True),
         ("https://pypi.org/project/torch", False),
-        ("src/work/runner.py and course/home/page", False),
+        ("src/{}/runner.py and course/{}/page".format("work", "home"), False),
     ],
 )
 def test_a_path_of_a_machine_is_told_from_one_of_the_checkout(text: str, named: bool) -> None:
