@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import datetime
 import io
 import re
 import sys
@@ -534,10 +535,17 @@ def test_without_a_gpu_unchanged_cells_keep_what_a_gpu_showed(
 
 def test_on_a_gpu_everything_is_new(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(execute, "gpu_name", lambda: "NVIDIA B200")
+    monkeypatch.setattr("kernelpath.packages.versions", lambda: {"python": "3.12.3", "torch": "2.11.0"})
     assert run_execute(str(recorded / NOTEBOOK)) == 0
     after = nbformat.read(recorded / BOOK, as_version=4)
     assert {cell.outputs[0].text for cell in after.cells if cell.cell_type == "code"} == {"a laptop shows this\n"}
     assert (book.machine(after), book.machine(after.cells[2])) == ("NVIDIA B200", "")
+    today = datetime.date.today().isoformat()
+    assert book.provenance(after) == f"Executed on one NVIDIA B200 on {today} with torch 2.11.0."
+    monkeypatch.setattr(execute, "gpu_name", lambda: "")
+    assert run_execute(str(recorded / NOTEBOOK)) == 0
+    kept = book.provenance(nbformat.read(recorded / BOOK, as_version=4))
+    assert kept == book.provenance(after), "a run without a GPU keeps the outputs, and says what made them"
 
 
 @pytest.mark.parametrize(("gpu", "shows"), [("", "no GPU"), ("NVIDIA T4", "NVIDIA T4")])

@@ -5,9 +5,12 @@ from __future__ import annotations
 import base64
 import io
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from kernelpath.show.provenance import format_versions
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
@@ -24,14 +27,22 @@ COLORS = 256
 """The palette size of a picture in the book. Plots have few colors, and a palette halves their file size."""
 
 
-def clean_executed(executed: NotebookNode, gpu: str = "") -> NotebookNode:
+def clean_executed(
+    executed: NotebookNode, gpu: str = "", *, date: str = "", versions: Mapping[str, str] | None = None
+) -> NotebookNode:
     """Clean an executed notebook in place for the book: small files, unfolded answers, reproducible outputs.
 
+    The page records what executed it; a cell that ran without a GPU says so.
+
     Args:
-        gpu: The name of the GPU that executed the notebook. The page and each of its code cells record it.
+        gpu: The name of the GPU that executed the notebook.
+        date: The day of the execution, as 2026-11-28.
+        versions: The versions of the packages that it used.
     """
     executed.metadata = {"kernelspec": executed.metadata["kernelspec"], "language_info": {"name": "python"}}
     _set_machine(executed, gpu)
+    if gpu and date:
+        executed.metadata[_METADATA] |= {"date": date, "versions": dict(versions or {})}
     for cell in executed.cells:
         cell.source = unfold_details(cell.source)
         if cell.cell_type == "code":
@@ -47,6 +58,16 @@ def clean_executed(executed: NotebookNode, gpu: str = "") -> NotebookNode:
 def machine(page: NotebookNode) -> str:
     """Return the GPU that made a page or a cell, NO_GPU for a cell that ran without one, or "" if unknown."""
     return str(page.metadata.get(_METADATA, {}).get("machine", ""))
+
+
+def provenance(page: NotebookNode) -> str:
+    """Describe the machine, day and versions that a page was executed with, or return "" for one without a GPU."""
+    record = page.metadata.get(_METADATA, {})
+    if not record.get("machine"):
+        return ""
+    day = f" on {record['date']}" if "date" in record else ""
+    versions = f" with {format_versions(record['versions'])}" if record.get("versions") else ""
+    return f"Executed on one {record['machine']}{day}{versions}."
 
 
 def _set_machine(page: NotebookNode, name: str) -> None:
@@ -77,7 +98,7 @@ def keep_gpu_outputs(executed: NotebookNode, previous: NotebookNode) -> int:
             cell.metadata = earlier.metadata
             kept_count += 1
     if kept_count:
-        _set_machine(executed, gpu)
+        executed.metadata[_METADATA] = previous.metadata[_METADATA]
     return kept_count
 
 

@@ -7,6 +7,7 @@ exercise.
 from __future__ import annotations
 
 import argparse
+import datetime
 import os
 import sys
 import tempfile
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import kernelpath
 import warpcheck
+from kernelpath import packages
 from kernelpath.course import places
 from kernelpath.course.registry import Tree
 from kernelpath.show import book, predict
@@ -90,7 +92,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
             executed = (
                 book.update_text(nbformat.read(path, 4), nbformat.read(target, 4))
                 if options.texts
-                else book.clean_executed(execute(path, tree=options.tree, record=options.record), gpu)
+                else book.clean_executed(
+                    execute(path, tree=options.tree, record=options.record),
+                    gpu,
+                    date=datetime.date.today().isoformat(),
+                    versions=packages.versions(),
+                )
             )
         except CellExecutionError as error:
             print(f"{path.name}: {error}", file=sys.stderr)

@@ -99,6 +99,11 @@ class Week:
         return book.title(self.notebook)
 
     @property
+    def provenance(self) -> str:
+        """Return the sentence about the machine, day and versions that made the outputs, empty without a GPU."""
+        return book.provenance(self.notebook)
+
+    @property
     def question(self) -> Markup:
         """Return the question of the week from the notebook's first cell, empty if there is none."""
         match = re.search(r"\*\*The question of this week:\*\* (.+)", self.notebook.cells[0].source)
