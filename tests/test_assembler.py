@@ -13,8 +13,8 @@ from rich.console import Console
 from kernelpath.cli.app import _status
 from kernelpath.show import assembly, templates
 from warpcheck.assembler import Assembled, Instruction, assembled, ptx_of, sass_of
-from warpcheck.classes import DIVISION
 from warpcheck.frontends.nvrtc import compile_kernel
+from warpcheck.instruction_classes import DIVISION
 
 pytest.importorskip("triton", reason="ptxas comes with Triton")
 

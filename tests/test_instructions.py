@@ -16,8 +16,8 @@ from kernelpath.grading.instructions import check_access_width, check_integer_in
 from kernelpath.line_counters import LineInstructions, LineTraffic
 from kernelpath.verdict import Verdict
 from warpcheck.assembler import Assembled, Instruction
-from warpcheck.classes import DIVISION
 from warpcheck.counters import by_line
+from warpcheck.instruction_classes import DIVISION
 
 ROOT = Path(__file__).parents[1]
 

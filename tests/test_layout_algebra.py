@@ -17,7 +17,7 @@ from kernelpath.course.labs import layouts
 from kernelpath.course.labs.layouts import Layout, Refused, complement, concatenate
 from kernelpath.course.problems import layout_algebra, swizzles
 from tests.simt.test_native import in_machine_code
-from warpcheck.runtime import transactions
+from warpcheck.runtime import memory_transactions
 
 
 def in_cute(one: Layout) -> Any:
@@ -146,7 +146,8 @@ def test_swizzles_are_those_of_cute() -> None:
 def test_wavefronts_are_those_of_the_machine() -> None:
     served = np.zeros(32, np.int64)
     count = {
-        width: in_machine_code(transactions.count_wavefronts, width, 0, served.ctypes.data) for width in (4, 8, 16)
+        width: in_machine_code(memory_transactions.count_wavefronts, width, 0, served.ctypes.data)
+        for width in (4, 8, 16)
     }
     questions, _ = swizzles.inputs(torch.Generator().manual_seed(1), "wavefronts", 300)
     for _, addresses, width in questions:

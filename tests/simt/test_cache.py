@@ -12,7 +12,7 @@ from warpcheck import codec, compiler, simt
 from warpcheck.isa import OPS
 from warpcheck.layout import Access, Space
 from warpcheck.lower.warp import Lowering
-from warpcheck.lowered import AccessSite, Check, Lowered, SassAccess
+from warpcheck.lowered_kernel import AccessSite, Check, Lowered, SassAccess
 from warpcheck.target import SM_80
 
 LOWERED = Lowered(

@@ -14,7 +14,7 @@ from warpcheck import compiler
 from warpcheck.layout import Access, Space
 from warpcheck.native import compile_function, compile_noinline
 from warpcheck.native.language import NOINLINE
-from warpcheck.runtime import memory, transactions
+from warpcheck.runtime import memory, memory_transactions
 
 LANES = range(32)
 
@@ -41,15 +41,15 @@ def requests() -> Iterator[tuple[np.ndarray[Any, Any], int]]:
 
 
 def test_sectors_and_wavefronts_are_those_of_all_active_lanes() -> None:
-    sectors = in_machine_code(transactions.count_sectors)
+    sectors = in_machine_code(memory_transactions.count_sectors)
     served = np.zeros(32, np.int64)
-    wavefronts = in_machine_code(transactions.count_wavefronts, 4, 0, served.ctypes.data)
+    wavefronts = in_machine_code(memory_transactions.count_wavefronts, 4, 0, served.ctypes.data)
     for addresses, mask in requests():
         active = [int(addresses[lane]) for lane in LANES if mask >> lane & 1]
         place = addresses.ctypes.data
         words = {address // 4 for address in active}
         busiest = max(sum(word % 32 == bank for word in words) for bank in LANES)
-        assert sectors(place, mask) == transactions.count_sectors(place, mask) == len({a // 32 for a in active})
+        assert sectors(place, mask) == memory_transactions.count_sectors(place, mask) == len({a // 32 for a in active})
         assert wavefronts(place, mask) == busiest
 
 

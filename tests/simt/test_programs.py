@@ -28,8 +28,8 @@ from tests.simt.exact import Rule, rule
 from tests.simt.launching import aligned, buffer
 from tests.simt.programs import wrap
 from warpcheck import simt
-from warpcheck.forms import CHOICES
 from warpcheck.isa import OPS
+from warpcheck.variants import CHOICES
 
 PTXAS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "ptxas"
 LANES = 32

@@ -9,9 +9,9 @@ import pytest
 from warpcheck import codec, compiler, ptx
 from warpcheck.errors import Unsupported
 from warpcheck.isa import OPS
-from warpcheck.lower.shared import emit_uncached
+from warpcheck.lower.compiled_shapes import emit_uncached
 from warpcheck.lower.warp import Lowering
-from warpcheck.lowered import CompiledShape, Lowered
+from warpcheck.lowered_kernel import CompiledShape, Lowered
 from warpcheck.target import TARGETS
 
 

@@ -12,8 +12,8 @@ from typing import Literal
 from msgspec import Struct
 
 from warpcheck.counters import AccessCounters, AccessSample, LineCounters
+from warpcheck.initcheck import POISON as POISON
 from warpcheck.simt import Event, Kernel
-from warpcheck.unwritten import POISON as POISON
 
 
 class Message(Struct, frozen=True, tag=True):
@@ -232,7 +232,7 @@ class Begin(Message, frozen=True):
     """Begin a case. Answered by Done.
 
     Attributes:
-        order: The order of warps and blocks; see warpcheck.runtime.order.
+        order: The order of warps and blocks; see warpcheck.runtime.schedule_order.
         negated: Whether tensor cores negate their results.
         label: Names the call in the transcripts of later calls. Two calls in two processes whose transcripts must be
             equal need the same label.

@@ -38,7 +38,7 @@ _ENDS_GRADING = (
 
 
 _ORDERS = (0, 1, 1_000_003)
-"""Orders of warps and blocks in which the same inputs must give the same bits; see warpcheck.runtime.order."""
+"""Orders of warps and blocks in which the same inputs must give the same bits; see warpcheck.runtime.schedule_order."""
 
 
 @dataclass(frozen=True)

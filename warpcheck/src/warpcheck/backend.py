@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from warpcheck import pointers, reordered, simt, simulated_gpu, unwritten
+from warpcheck import initcheck, pointers, schedule_comparison, simt, simulated_gpu
 from warpcheck.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -93,8 +93,9 @@ class Device(Protocol):
 class Checks:
     """The checks of launches in this process that need additional runs.
 
-    extra_schedules: run every launch in these schedules as well, before the run whose results count; see `reordered`.
-    uninitialized: report reads of bytes that nothing has written, where `unwritten` keeps books of them.
+    extra_schedules: run every launch in these schedules as well, before the run whose results count; see
+    `schedule_comparison`.
+    uninitialized: report reads of bytes that nothing has written, where `initcheck` keeps books of them.
     """
 
     extra_schedules: tuple[Schedule, ...] = ()
@@ -166,14 +167,14 @@ class _LocalModule:
                 shared=shared,
                 args=args,
                 buffers=buffers,
-                memory=unwritten.memory_of(storages, for_trial=schedule != Schedule.FORWARD),
+                memory=initcheck.memory_of(storages, for_trial=schedule != Schedule.FORWARD),
                 reverse=schedule,
                 cooperative=cooperative,
                 cluster=cluster or (),
             )
 
         try:
-            launch = reordered.run_in_schedules(
+            launch = schedule_comparison.run_in_schedules(
                 run, name, buffers, self._module.statics.values(), checks.extra_schedules
             )
         except (simt.Fault, simt.TimedOut) as error:

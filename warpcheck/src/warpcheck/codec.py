@@ -13,8 +13,8 @@ from itertools import accumulate, pairwise
 from typing import Any, TypeVar
 
 from warpcheck.layout import Access, AtomicStrategy, Space
-from warpcheck.lowered import AccessSite, Check, CompiledShape, Lowered, SassAccess
-from warpcheck.runtime.history import STRONG, UNORDERED, VOLATILE
+from warpcheck.lowered_kernel import AccessSite, Check, CompiledShape, Lowered, SassAccess
+from warpcheck.runtime.access_history import STRONG, UNORDERED, VOLATILE
 
 __all__ = ["decode", "decode_shape", "encode", "encode_shape", "seal", "unseal"]
 

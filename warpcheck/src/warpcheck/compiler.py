@@ -18,7 +18,7 @@ from warpcheck import codec
 from warpcheck.cache import cache_read, cache_write
 from warpcheck.isa import OPS
 from warpcheck.lower.warp import Lowering
-from warpcheck.lowered import Check, CompiledShape, Lowered
+from warpcheck.lowered_kernel import Check, CompiledShape, Lowered
 from warpcheck.native import compile_function, compile_noinline
 from warpcheck.ptx import Module
 from warpcheck.runtime import (
@@ -28,13 +28,13 @@ from warpcheck.runtime import (
     mbarriers,
     memory,
     proxies,
-    registers,
     schedule,
+    setmaxnreg,
     sync,
     warpgroup,
 )
 from warpcheck.runtime.host import RunGrid
-from warpcheck.served import match_sass
+from warpcheck.sass_access import match_sass
 from warpcheck.target import SM_80, Target
 
 __all__ = ["Program", "compile_kernel", "warm_up"]
@@ -54,7 +54,7 @@ CHECKS = (
     clusters.cluster_arrive,
     clusters.cluster_wait,
     proxies.fence_proxy,
-    registers.set_registers,
+    setmaxnreg.set_registers,
 )
 FUNCTIONS: dict[str, Callable[..., int]] = {check.__name__: check for check in CHECKS}
 FIXED_PARAMETERS = 5  # arguments of a check that are not constants: three records, a number and a mask

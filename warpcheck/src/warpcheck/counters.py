@@ -1,6 +1,6 @@
 """Sum the counters of a launch, by source line and by access.
 
-``runtime.transactions`` counts the cost of one access.
+``runtime.memory_transactions`` counts the cost of one access.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Protocol
 
-from warpcheck.classes import instruction_class, machine_instructions
+from warpcheck.instruction_classes import instruction_class, machine_instructions
 from warpcheck.layout import BANKS, SECTOR, Access
-from warpcheck.lowered import Lowered
+from warpcheck.lowered_kernel import Lowered
 
 __all__ = ["BANKS", "AccessCounters", "AccessSample", "LineCounters", "by_access", "by_line"]
 
@@ -26,8 +26,8 @@ class LineCounters:
     are those in shared memory; ``multicast_sectors`` are those that L2 does not send again, because a copy goes to
     several blocks. ``active_lanes`` sums the lanes of every instruction that a warp executed, ``warp_instructions``
     counts those instructions; ``instructions`` counts lanes by class of instruction, and ``integer_instructions`` those
-    of integers as the GPU executes them: see ``classes`` for divisions. The reads of wgmma are no shared loads: a
-    warpgroup reads B once, and each warp its rows of A.
+    of integers as the GPU executes them: see ``instruction_classes`` for divisions. The reads of wgmma are no shared
+    loads: a warpgroup reads B once, and each warp its rows of A.
     """
 
     global_load_requests: int = 0
@@ -204,11 +204,11 @@ class Counted(Protocol):
 class AccessCounters:
     """The counters of a line's loads, stores or atomics to one buffer, or to one variable in shared memory.
 
-    ``scattered`` are the sectors of single requests that no alignment explains: see ``runtime.transactions.scattered``.
-    ``lanes`` are those that took part, summed over the requests, and ``bytes`` those that they requested.
-    ``same_address`` sums, over atomic requests, the most lanes at one address; 0 for loads and stores. ``asynchronous``
-    are those of ``least_wavefronts`` that copies from global memory need, and ``bulk`` those of ``sectors`` that bulk
-    and tensor copies move.
+    ``scattered`` are the sectors of single requests that no alignment explains: see
+    ``runtime.memory_transactions.scattered``. ``lanes`` are those that took part, summed over the requests, and
+    ``bytes`` those that they requested. ``same_address`` sums, over atomic requests, the most lanes at one address; 0
+    for loads and stores. ``asynchronous`` are those of ``least_wavefronts`` that copies from global memory need, and
+    ``bulk`` those of ``sectors`` that bulk and tensor copies move.
     """
 
     line: int

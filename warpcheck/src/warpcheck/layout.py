@@ -46,7 +46,7 @@ EVERYTHING = 1 << 20  # the argument of a wait after which no copy is in flight
 ASIDE = 1 << 29  # lets the other lanes of the warp run first
 WAITING = 1 << 30  # waits for other lanes
 NOWHERE = (1 << 31) - 1  # has left the kernel
-# The state of a byte; 0 was written before the launch. The low bit means that it may not be read, see runtime.states.
+# The state of a byte; 0 was written before the launch. The low bit means that it may not be read: runtime.byte_states.
 UNWRITTEN = 1
 WRITTEN = 2  # by a kernel
 PENDING = 3  # an asynchronous copy has yet to write it

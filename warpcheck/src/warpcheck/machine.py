@@ -18,9 +18,9 @@ from warpcheck.compiler import Program, compile_kernel
 from warpcheck.counters import AccessSample, LineCounters, by_line
 from warpcheck.errors import Fault, TimedOut
 from warpcheck.events import Event
+from warpcheck.index_overflow import require_reach
 from warpcheck.layout import WRITTEN
-from warpcheck.lowered import parameter_offsets
-from warpcheck.narrow import require_reach
+from warpcheck.lowered_kernel import parameter_offsets
 from warpcheck.ptx.directives import pad
 from warpcheck.runtime.arrays import Dim, aligned
 from warpcheck.runtime.buffers import Buffer, Memory, bytes_reached
@@ -127,9 +127,9 @@ class Module:
         return module
 
     def negated(self) -> Module:
-        """Return the same code with the products of tensor cores negated, and its own variables; see ptx.negated."""
+        """Return the same code with the products of tensor cores negated, and its own variables. See mma_negation."""
         module = self.fresh()
-        module.parsed = ptx.negated(self.parsed)
+        module.parsed = ptx.negate_products(self.parsed)
         # The digest is part of the cache key, and the text is the same.
         module.digest = f"{NEGATED}{self.digest}"
         module.programs = {}
@@ -200,7 +200,8 @@ class Module:
             shared: Dynamic shared memory in bytes.
             args: Packed by the parameters' types; pointers are ints.
             memory: Keeps the shadow memory of the buffers from one launch to the next.
-            reverse: The order of blocks and warps: 0 ascending, 1 descending, a prime for a stride; see runtime.order.
+            reverse: The order of blocks and warps: 0 ascending, 1 descending, a prime for a stride; see
+                runtime.schedule_order.
             blocks: The numbers of the blocks to run, x fastest, in this order, if a sample is enough: then the limit is
                 no fault,
                 and blocks that are not neighbors must not write to one element of a buffer of 4 GiB and more, not even

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Generic, TypeVar
 
-from warpcheck.forms import variant_pattern
 from warpcheck.ptx import Address, Group, Instruction, Not, Operand, Register
+from warpcheck.variants import variant_pattern
 
 __all__ = ["Lanes", "Op", "Placement", "last_operand", "live_lanes", "no_lanes", "registers", "registry"]
 
@@ -50,14 +50,15 @@ class Op(Generic[E_contra]):
     """One instruction of PTX, by its opcode.
 
     Args:
-        variants: What may follow the opcode; see ``forms``. Anything else is refused by name, never half understood.
+        variants: What may follow the opcode; see the module ``variants``. Anything else is refused by name, never half
+            understood.
         emit: Emits what the instruction does to a warp; ``E_contra`` is the type of the emitter.
         lanes: The lanes that must be here before it runs: an operand is the mask that names them.
         placement: Where in a block it may be, for all of its variants or by the instruction; see ``placement_of``.
         results: How many of its first operands it writes, unless they are addresses.
         reads: The operands that it reads, if these are not all the others.
-        since: The first compute capability that has it, as in sm_90, or 0; ``since`` knows the variants that came
-            later.
+        since: The first compute capability that has it, as in sm_90, or 0; ``isa_availability`` knows the variants that
+            came later.
         passes: Whether its integer constants are operands of a row, so that instructions that differ by them share a
             compiled shape; otherwise each constant has code of its own.
         pure: Whether each lane's results follow from its own operands, and nothing else happens.

@@ -12,7 +12,7 @@ class Schedule(enum.IntEnum):
     """The order of blocks, and of the warps of each block.
 
     A GPU promises no order. A kernel that needs one can be right in one schedule and wrong in another, so a check
-    that runs several finds more. `runtime.order` says what the values mean.
+    that runs several finds more. `runtime.schedule_order` says what the values mean.
     """
 
     FORWARD = 0

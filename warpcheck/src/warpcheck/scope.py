@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from importlib.util import find_spec
 from typing import Any
 
-from warpcheck import backend, events, frontends, patching, simulated_gpu, unwritten
+from warpcheck import backend, events, frontends, initcheck, patching, simulated_gpu
 from warpcheck.report import Launch, Report
 from warpcheck.schedule import Schedule, parse_schedules
 from warpcheck.target import TARGETS
@@ -76,7 +76,7 @@ def _prepare(arch: str, extra: tuple[Schedule, ...], uninitialized: bool) -> Non
     if find_spec("torch") is not None:
         simulated_gpu.show({}, arch)
         if uninitialized:
-            unwritten.watch()
+            initcheck.watch()
     else:
         simulated_gpu.stand_for({}, arch)
     if find_spec("triton") is not None:

@@ -10,30 +10,30 @@ compiled from Python: bounds, initialization, races by vector clocks, sectors an
 
 Read it in this order; a module imports only from lines above its own, as import-linter enforces:
 
-    errors       the exceptions that end a launch
-    target       the limits of an architecture
-    layout       the numbers that generated code, checks and host share
-    ptx          the text of a kernel as records
-    narrow       loops whose index is too narrow for their bound
-    native       the subset of Python that is compiled to machine code
-    forms        which modifiers an opcode may have
-    op           the record of an instruction: its variants, operands, and the lanes it waits for
-    tensor_map   the descriptor of a tensor for tensor copies
-    since        which architecture has an instruction first
-    lowered      the result of lowering a kernel
-    classes      the class of an instruction
-    counters     the counters of a launch, by source line
-    events       the events of the warps of one block, in order
-    runtime      a launch while it runs: records, checks, races, counters, schedule, faults
-    lower        from a kernel's records to LLVM IR: blocks, registers, divergence
-    isa          the instructions, one family in a file
-    elf          reading a cubin
-    assembler    ptxas and nvdisasm: what a kernel becomes on a GPU
-    served       how the hardware executes the accesses of PTX
-    codec        a compiled kernel as bytes
-    compiler     machine code and its cache
-    occupancy    warps on a multiprocessor
-    machine      the interface: load, launch
+    errors               the exceptions that end a launch
+    target               the limits of an architecture
+    layout               the numbers that generated code, checks and host share
+    ptx                  the text of a kernel as records
+    index_overflow       loops whose index is too narrow for their bound
+    native               the subset of Python that is compiled to machine code
+    variants             which modifiers an opcode may have
+    op                   the record of an instruction: its variants, operands, and the lanes it waits for
+    tensor_map           the descriptor of a tensor for tensor copies
+    isa_availability     which architecture has an instruction first
+    lowered_kernel       the result of lowering a kernel
+    instruction_classes  the class of an instruction
+    counters             the counters of a launch, by source line
+    events               the events of the warps of one block, in order
+    runtime              a launch while it runs: records, checks, races, counters, schedule, faults
+    lower                from a kernel's records to LLVM IR: blocks, registers, divergence
+    isa                  the instructions, one family in a file
+    elf                  reading a cubin
+    assembler            ptxas and nvdisasm: what a kernel becomes on a GPU
+    sass_access          how the hardware executes the accesses of PTX
+    codec                a compiled kernel as bytes
+    compiler             machine code and its cache
+    occupancy            warps on a multiprocessor
+    machine              the interface: load, launch
 
 Limits: recursion is refused; there are no caches, so no hit rates and no times. Loads and stores count as ptxas merges
 them; what ptxas moves or predicates still counts as the PTX says.

@@ -7,7 +7,7 @@ from functools import partial
 from types import SimpleNamespace
 
 from warpcheck import patching
-from warpcheck.since import target_with
+from warpcheck.isa_availability import target_with
 from warpcheck.target import SM_80, SM_90A, TARGETS, Target
 
 Properties = Mapping[str, int | float | str]

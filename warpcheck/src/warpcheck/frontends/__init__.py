@@ -63,10 +63,10 @@ def check(*, reverse: bool = False) -> None:
         reverse: Run every launch a second time with blocks and warps in the opposite order, which doubles the time.
             A race that the forward order hides is then a fault, and a result that depends on the order a warning.
     """
-    from warpcheck import backend, unwritten
+    from warpcheck import backend, initcheck
     from warpcheck.schedule import Schedule
 
-    unwritten.watch()
+    initcheck.watch()
     backend.checks.extra_schedules = (Schedule.REVERSE,) * reverse
 
 

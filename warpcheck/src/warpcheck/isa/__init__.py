@@ -47,7 +47,7 @@ def _pure(family: Iterable[Op[Lowering]]) -> list[Op[Lowering]]:
 
 
 OPS: Mapping[str, Op[Lowering]] = registry(
-    # Instructions of a single lane without other effects: lower.slices may compute them earlier.
+    # Instructions of a single lane without other effects: lower.def_use may compute them earlier.
     _pure(arithmetic.OPS),
     _pure(functions.OPS),
     _pure(bitwise.OPS),

@@ -9,7 +9,7 @@ from llvmlite import ir
 from warpcheck.isa.rounding import add_floats, directed_mode, rounded, to_odd
 from warpcheck.isa.values import F64, Kind, Value, constant, intrinsic, lanewise, like
 from warpcheck.lower.emitter import Emitter
-from warpcheck.lower.slots import CARRY
+from warpcheck.lower.register_slots import CARRY
 from warpcheck.op import Op
 from warpcheck.ptx import Instruction
 

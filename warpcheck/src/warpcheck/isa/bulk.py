@@ -17,7 +17,7 @@ from warpcheck.isa.values import Value, items
 from warpcheck.layout import Access, Space
 from warpcheck.lower.vectors import I64
 from warpcheck.lower.warp import Lowering
-from warpcheck.lowered import AccessSite
+from warpcheck.lowered_kernel import AccessSite
 from warpcheck.op import Op
 from warpcheck.ptx import Address, Immediate, Instruction, Operand, Symbol
 from warpcheck.runtime.boxes import Direction

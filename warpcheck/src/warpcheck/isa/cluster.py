@@ -8,7 +8,7 @@ from warpcheck.layout import Space
 from warpcheck.lower.warp import Lowering
 from warpcheck.op import Op
 from warpcheck.ptx import Instruction
-from warpcheck.runtime.spaces import RANK
+from warpcheck.runtime.address_spaces import RANK
 
 __all__ = ["OPS", "emit_cluster_barrier"]
 

@@ -15,7 +15,7 @@ from warpcheck.lower.vectors import I32, I64
 from warpcheck.lower.warp import Lowering
 from warpcheck.op import Lanes, Op, Placement, last_operand
 from warpcheck.ptx import Instruction, Operand
-from warpcheck.runtime.meeting import REDUCTIONS
+from warpcheck.runtime.cta_barrier import REDUCTIONS
 from warpcheck.runtime.records import WARP, field_offset
 
 __all__ = ["OPS", "require_lanes"]

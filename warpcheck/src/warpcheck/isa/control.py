@@ -6,7 +6,7 @@ from llvmlite import ir
 
 from warpcheck.errors import FAULT_KINDS, FaultKind
 from warpcheck.layout import LANES, SERVICES, Status
-from warpcheck.lower.calls import argument_register, call_parts
+from warpcheck.lower.inlining import argument_register, call_parts
 from warpcheck.lower.vectors import I32, I64
 from warpcheck.lower.warp import Lowering
 from warpcheck.op import Op, Placement, live_lanes

@@ -66,7 +66,7 @@ def copy_async(e: Lowering, i: Instruction) -> None:
     for offset, value in zip(range(0, size, 4), values, strict=True):
         e.scatter(e.b.add(target, e.splat(offset, 64)), value)
     if byte_counts is not None:
-        # 0 stands for no source: a store there cannot race with a lane that reads nothing; see runtime.sources.
+        # 0 stands for no source: a store there cannot race with a lane that reads nothing; see cp_async_sources.
         source = e.b.select(e.b.icmp_unsigned("!=", byte_counts, e.splat(0, 32)), source, e.splat(0, 64))
     e.store_row(0, source)
     e.call_check("copy_async", e.b.or_(e.b.shl(number, I64(32)), I64(size)))

@@ -13,8 +13,8 @@ from warpcheck.lower.vectors import I32, I64
 from warpcheck.lower.warp import Lowering
 from warpcheck.op import Op, Placement, registers
 from warpcheck.ptx import Instruction
+from warpcheck.runtime.address_spaces import RANK
 from warpcheck.runtime.records import CTA, LAUNCH
-from warpcheck.runtime.spaces import RANK
 
 __all__ = ["OPS", "space_of", "without_hint"]
 

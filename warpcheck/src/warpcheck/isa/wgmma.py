@@ -16,15 +16,15 @@ from warpcheck.isa.collectives import require_lanes
 from warpcheck.isa.products import BITS, factors_from_registers, factors_from_shared, products
 from warpcheck.isa.values import Value, items
 from warpcheck.layout import POSITION, Access, Space
-from warpcheck.lower.inflight import HAZARD
 from warpcheck.lower.vectors import I32, I64, POINTER
 from warpcheck.lower.warp import Lowering
-from warpcheck.lowered import AccessSite
+from warpcheck.lower.wgmma_hazards import HAZARD
+from warpcheck.lowered_kernel import AccessSite
 from warpcheck.op import Op, Placement, live_lanes
 from warpcheck.ptx import Group, Immediate, Instruction, Operand, Register
-from warpcheck.runtime.reads import CHUNK
 from warpcheck.runtime.records import CTA, WARP
 from warpcheck.runtime.warpgroup import CHUNKS, FACTORS
+from warpcheck.runtime.wgmma_operands import CHUNK
 
 __all__ = ["OPS"]
 
@@ -88,8 +88,8 @@ def emit_mma_async(e: Lowering, i: Instruction) -> None:
 def parse_constants(i: Instruction, constants: list[Operand], from_registers: bool) -> tuple[int, tuple[int, int]]:
     """Return the sign of the products, and whether A and B are MN-major.
 
-    Integers have none of these, except one scale that ptx.negated adds; 8-bit floats and tf32 have no majors, and A in
-    registers has none of its own.
+    Integers have none of these, except one scale that ptx.mma_negation adds; 8-bit floats and tf32 have no majors, and
+    A in registers has none of its own.
     """
     values = [constant.value for constant in constants if isinstance(constant, Immediate)]
     scales = len(values[:1]) if i.modifiers[-3] == "s32" else 2
@@ -133,7 +133,7 @@ def registers_read(i: Instruction) -> tuple[Operand, ...]:
 
 
 def emit_hazard(e: Lowering, i: Instruction) -> None:
-    """Check whether the next instruction uses a register that a wgmma has in flight; see ``inflight``."""
+    """Check whether the next instruction uses a register that a wgmma has in flight; see ``wgmma_hazards``."""
     store_position(e)
     e.call_check("hazard", e.passed[0], (int(i.modifiers[0]),))
 

@@ -7,9 +7,9 @@ from llvmlite import ir
 from warpcheck.layout import LANES, Access, Space, Status
 from warpcheck.lower.registers import Registers
 from warpcheck.lower.vectors import I1, I32, I64, POINTER
-from warpcheck.lowered import AccessSite, Check
+from warpcheck.lowered_kernel import AccessSite, Check
 from warpcheck.ptx import Address, Operand, Register, Symbol
-from warpcheck.runtime.history import STRONG, UNORDERED, VOLATILE
+from warpcheck.runtime.access_history import STRONG, UNORDERED, VOLATILE
 from warpcheck.runtime.records import CTA, LAUNCH, WARP, field_offset
 
 __all__ = ["WINDOWS", "Emitter"]

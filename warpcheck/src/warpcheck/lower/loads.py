@@ -8,10 +8,10 @@ from functools import reduce
 from llvmlite import ir
 
 from warpcheck.layout import LANES
-from warpcheck.lower.demand import ALL_LANES, Demand, Literal, ProgramPoint
+from warpcheck.lower.control_flow import Flow, Ops, reachable
 from warpcheck.lower.emitter import Emitter
-from warpcheck.lower.flow import Flow, Ops, reachable
-from warpcheck.lower.polls import Polls
+from warpcheck.lower.load_liveness import ALL_LANES, Demand, Literal, ProgramPoint
+from warpcheck.lower.polling_loops import Polls
 from warpcheck.lower.vectors import I32
 from warpcheck.op import registers
 from warpcheck.ptx import Function, Group, Immediate, Instruction, Module, Not, Operand, Register
@@ -31,7 +31,7 @@ class LoadUse:
             predicate, its spread, and whether it is constant. None for all lanes.
         half: Whether a compare-and-swap of a word has the same address: compilers update half a word by one.
         polls: Whether the load is repeated until its value ends the loop, and has no other use.
-        spins: Whether its loop ends by its value alone, whatever else the value is used for; see ``polls``.
+        spins: Whether its loop ends by its value alone, whatever else the value is used for; see ``polling_loops``.
     """
 
     using_lanes: Operand | None = None

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from warpcheck.lower.flow import Flow, Ops, reverse_postorder
+from warpcheck.lower.control_flow import Flow, Ops, reverse_postorder
+from warpcheck.lower.def_use import ProgramPoint, Slices
 from warpcheck.lower.formulas import ALL_LANES, MAX_TERMS, NO_LANES, Formula, Literal, conjoin, disjoin
-from warpcheck.lower.slices import ProgramPoint, Slices
 from warpcheck.op import registers
 from warpcheck.ptx import Instruction, Not, Operand, Register
 

@@ -15,10 +15,10 @@ from llvmlite import ir
 
 from warpcheck.errors import Unsupported
 from warpcheck.layout import LANES, RESERVED
-from warpcheck.lower.flow import Flow
-from warpcheck.lower.slots import CARRY, assign_slots
+from warpcheck.lower.control_flow import Flow
+from warpcheck.lower.register_slots import CARRY, assign_slots
 from warpcheck.lower.vectors import I8, I32, I64, POINTER, Vectors
-from warpcheck.lowered import Lowered, parameter_offsets
+from warpcheck.lowered_kernel import Lowered, parameter_offsets
 from warpcheck.op import registers
 from warpcheck.ptx import (
     SIZES,
@@ -32,8 +32,8 @@ from warpcheck.ptx import (
     Symbol,
     Variable,
 )
+from warpcheck.runtime.address_spaces import RANK
 from warpcheck.runtime.records import CTA, LAUNCH, WARP, field_offset
-from warpcheck.runtime.spaces import RANK
 
 __all__ = ["PassedConstant", "Registers"]
 

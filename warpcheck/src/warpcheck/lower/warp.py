@@ -22,9 +22,10 @@ from collections.abc import Sequence
 from llvmlite import ir
 
 from warpcheck.layout import ASIDE, LANES, NOWHERE, WAITING, Status
-from warpcheck.lower import flow
-from warpcheck.lower.flow import Block, Ops
-from warpcheck.lower.places import (
+from warpcheck.lower import control_flow
+from warpcheck.lower.compiled_shapes import ShapeLookup, Shared, emit_uncached
+from warpcheck.lower.control_flow import Block, Ops
+from warpcheck.lower.lane_pcs import (
     emit_branch,
     emit_count,
     emit_end_aside,
@@ -36,9 +37,8 @@ from warpcheck.lower.places import (
     load_pcs,
     suspends,
 )
-from warpcheck.lower.shared import ShapeLookup, Shared, emit_uncached
 from warpcheck.lower.vectors import I32, I64
-from warpcheck.lowered import Lowered
+from warpcheck.lowered_kernel import Lowered
 from warpcheck.op import Lanes, Placement
 from warpcheck.ptx import Function, Instruction, Module, Register
 from warpcheck.runtime.records import LAUNCH, WARP
@@ -59,8 +59,10 @@ class Lowering(Shared):
     def __init__(
         self, module: Module, kernel: Function, ops: Ops, target: Target, lookup: ShapeLookup = emit_uncached
     ) -> None:
-        super().__init__(module, kernel, flow.analyze(module, kernel, ops, module.target or target.name), ops, lookup)
-        self.after_barriers = flow.reachable(
+        super().__init__(
+            module, kernel, control_flow.analyze(module, kernel, ops, module.target or target.name), ops, lookup
+        )
+        self.after_barriers = control_flow.reachable(
             self.flow.blocks, [n for n, block in enumerate(self.flow.blocks) if is_barrier(block.instructions[0])]
         )
         self.suspends = any(suspends(block.instructions[0]) for block in self.flow.blocks)
@@ -226,7 +228,7 @@ class Lowering(Shared):
         """Let the active lanes leave the kernel; the block's other lanes go on."""
         self.save()
         # Where other warps wait at a barrier, exiting after an earlier barrier is a fault, before the first one only a
-        # warning; see runtime.barriers.
+        # warning; see runtime.barrier_divergence.
         if len(self.block.instructions) > 1 and self.index in self.after_barriers:
             any_active = self.b.icmp_unsigned("!=", self.as_bits(self.active), I32(0))
             with self.b.if_then(any_active):

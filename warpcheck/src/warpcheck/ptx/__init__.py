@@ -8,11 +8,11 @@ compilers emit is read. The parser does not know the instructions: an unknown op
     variables    declarations
     directives   the limits of a kernel's launches
     parser       a file, its functions, their statements and scopes
-    negated      the same code with negated tensor-core products
+    mma_negation the same code with negated tensor-core products
     parameters   which bytes of its parameters a kernel reads
 """
 
-from warpcheck.ptx.negated import negated
+from warpcheck.ptx.mma_negation import negate_products
 from warpcheck.ptx.parameters import unread
 from warpcheck.ptx.parser import parse
 from warpcheck.ptx.records import (
@@ -45,7 +45,7 @@ __all__ = [
     "Register",
     "Symbol",
     "Variable",
-    "negated",
+    "negate_products",
     "parse",
     "unread",
 ]

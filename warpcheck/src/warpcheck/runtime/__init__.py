@@ -3,25 +3,27 @@
 Modules marked (native) are compiled to machine code; see ``warpcheck.native``.
 
     records      the records that generated code, checks and scheduler share
-    memory, spaces, states, races, happens_before, history, suspects, transactions
+    memory, address_spaces, byte_states, races, happens_before, access_history, deferred_faults, memory_transactions
                  every access: bounds, unwritten memory, races, sectors, wavefronts (native)
-    sync, sources, proxies, elected
+    sync, cp_async_sources, proxies, partial_arrival
                  __syncwarp, fences, cp.async, and the order that they establish (native)
     polling      the end of a slice for a warp that polls (native)
-    order        the order of blocks and warps (native)
-    clusters, mbarriers, pending, meeting, registers
+    schedule_order
+                 the order of blocks and warps (native)
+    clusters, mbarriers, tx_count, cta_barrier, setmaxnreg
                  waiting: for the cluster, at mbarriers, at named barriers, for registers (native)
     bulk, bulk_issue, boxes, box_checks, copy_rules, reductions
                  bulk and tensor copies (native)
-    warpgroup, reads, refills
+    warpgroup, wgmma_operands, wgmma_overwrite
                  wgmma and its reads of shared memory (native)
     schedule     the loop over thread blocks and their warps (native)
-    recorder     events for the timeline (native)
+    event_recorder
+                 events for the timeline (native)
     buffers      memory that a kernel may access
-    arrays, cta, residents, launch
+    arrays, cta, resident_blocks, launch
                  a resident thread block, all resident blocks, and a grid, seen from the host
-    complaints, faults, deadlock, symbols
+    fault_messages, faults, deadlock, symbols
                  messages about what a thread did wrong
-    barriers, printf, host, timeline
+    barrier_divergence, printf, host, timeline
                  what the scheduler leaves to the host
 """

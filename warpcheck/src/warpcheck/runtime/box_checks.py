@@ -10,16 +10,11 @@ from __future__ import annotations
 from warpcheck.errors import FAULT_KINDS, FaultKind
 from warpcheck.layout import PENDING, WRITTEN, Access
 from warpcheck.native import fill_bytes, load8, load64, native, noinline, store64
+from warpcheck.runtime.access_history import ASYNCHRONOUS, ENTRY_BYTES, id_of, set_conflict, site_of, thread_of, time_of
+from warpcheck.runtime.address_spaces import find_buffer
 from warpcheck.runtime.boxes import PIECE, BulkRecord, Direction, row_address, shared_offset
-from warpcheck.runtime.history import ASYNCHRONOUS, ENTRY_BYTES, id_of, set_conflict, site_of, thread_of, time_of
-from warpcheck.runtime.memory import record_fault
-from warpcheck.runtime.proxies import FENCES_GLOBAL, FENCES_SHARED, is_visible_to_async_proxy
-from warpcheck.runtime.races import check_race
-from warpcheck.runtime.records import BufferRecord, CtaRecord, LaunchRecord, WarpRecord
-from warpcheck.runtime.refills import check_wgmma_overwrite
-from warpcheck.runtime.spaces import find_buffer
-from warpcheck.runtime.states import is_pending
-from warpcheck.runtime.suspects import (
+from warpcheck.runtime.byte_states import is_pending
+from warpcheck.runtime.deferred_faults import (
     NO_FENCE,
     RACE,
     UNINITIALIZED,
@@ -28,6 +23,11 @@ from warpcheck.runtime.suspects import (
     find_pending_copy,
     is_reduction,
 )
+from warpcheck.runtime.memory import record_fault
+from warpcheck.runtime.proxies import FENCES_GLOBAL, FENCES_SHARED, is_visible_to_async_proxy
+from warpcheck.runtime.races import check_race
+from warpcheck.runtime.records import BufferRecord, CtaRecord, LaunchRecord, WarpRecord
+from warpcheck.runtime.wgmma_overwrite import check_wgmma_overwrite
 
 __all__ = [
     "check_global_side",

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from warpcheck.layout import UNWRITTEN
+from warpcheck.runtime.access_history import ENTRY_BYTES, HEADER_BYTES, REPLACED_BYTES
 from warpcheck.runtime.arrays import FAR, span, zeroed
-from warpcheck.runtime.history import ENTRY_BYTES, HEADER_BYTES, REPLACED_BYTES
 from warpcheck.runtime.records import BUFFER
 
 if TYPE_CHECKING:

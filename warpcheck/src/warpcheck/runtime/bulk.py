@@ -14,14 +14,14 @@ from warpcheck.errors import FAULT_KINDS, FaultKind
 from warpcheck.events import EventKind
 from warpcheck.layout import Status
 from warpcheck.native import extern, load32, load64, lowest_bit, native, store32
+from warpcheck.runtime.access_history import BLOCK_EXITED, set_conflict
 from warpcheck.runtime.box_checks import land_global_side, land_shared_side, mark_global_written
 from warpcheck.runtime.boxes import PIECE, BulkRecord, Direction, move_row, row_address
 from warpcheck.runtime.copy_rules import CopyRule
-from warpcheck.runtime.history import BLOCK_EXITED, set_conflict
+from warpcheck.runtime.deferred_faults import RACE, defer_fault
+from warpcheck.runtime.event_recorder import NO_BARRIER, record_barrier_event
 from warpcheck.runtime.mbarriers import complete_tx
-from warpcheck.runtime.recorder import NO_BARRIER, record_barrier_event
 from warpcheck.runtime.records import WARP, CtaRecord, LaunchRecord, WarpRecord, field_offset
-from warpcheck.runtime.suspects import RACE, defer_fault
 
 __all__ = [
     "BAD_COPY",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from warpcheck.events import EventKind
 from warpcheck.layout import LANES
 from warpcheck.native import count_bits, load32, load64, lowest_bit, native, store64
+from warpcheck.runtime.access_history import ASYNCHRONOUS, LOW_WORD, access_id_of
+from warpcheck.runtime.address_spaces import find_buffer, owner_of
 from warpcheck.runtime.box_checks import check_global_side, check_shared_side, sectors_of, unwritten
 from warpcheck.runtime.boxes import AXES, START, BulkRecord, Direction, decode, element_bytes, measure, span
 from warpcheck.runtime.bulk import (
@@ -20,13 +22,11 @@ from warpcheck.runtime.bulk import (
     retire_bulk,
 )
 from warpcheck.runtime.copy_rules import CopyRule
-from warpcheck.runtime.history import ASYNCHRONOUS, LOW_WORD, access_id_of
+from warpcheck.runtime.event_recorder import NO_BARRIER, find_mbarrier, record_barrier_event
 from warpcheck.runtime.mbarriers import require_init
 from warpcheck.runtime.memory import OPERANDS, SAMPLED, record_fault
-from warpcheck.runtime.recorder import NO_BARRIER, find_mbarrier, record_barrier_event
 from warpcheck.runtime.records import BufferRecord, CountsRecord, CtaRecord, LaunchRecord, SampleRecord, WarpRecord
 from warpcheck.runtime.reductions import reduces
-from warpcheck.runtime.spaces import find_buffer, owner_of
 
 __all__ = ["FIRST_COORDINATE_ROW", "GLOBAL_ROW", "NBYTES_ROW", "SHARED_ROW", "TARGETS_ROW", "TRACKER_ROW", "issue_bulk"]
 

@@ -8,15 +8,15 @@ import numpy as np
 import numpy.typing as npt
 
 from warpcheck.layout import COPIES, FENCES, LANES, READS
-from warpcheck.lowered import Lowered
+from warpcheck.lowered_kernel import Lowered
+from warpcheck.runtime.address_spaces import RANK
 from warpcheck.runtime.arrays import Dim, Records, aligned, span
 from warpcheck.runtime.buffers import empty_history
+from warpcheck.runtime.cta_barrier import BARRIERS
 from warpcheck.runtime.happens_before import WARPS
 from warpcheck.runtime.mbarriers import MBARRIERS
-from warpcheck.runtime.meeting import BARRIERS
 from warpcheck.runtime.proxies import FENCE_HEADER_BYTES
 from warpcheck.runtime.records import BARRIER, COPY, CTA, MBARRIER, READ, WARP, field_offset
-from warpcheck.runtime.spaces import RANK
 from warpcheck.runtime.warpgroup import PRODUCTS_BYTES
 
 __all__ = ["Cta", "cluster_of"]

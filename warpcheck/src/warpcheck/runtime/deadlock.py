@@ -6,12 +6,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from warpcheck.layout import LANES, WAITING, Status
-from warpcheck.runtime import complaints
+from warpcheck.runtime import fault_messages
+from warpcheck.runtime.access_history import site_of
 from warpcheck.runtime.cta import Cta
-from warpcheck.runtime.history import site_of
 from warpcheck.runtime.launch import Grid
 from warpcheck.runtime.mbarriers import ARRIVALS_MASK, EXPECTED_SHIFT
-from warpcheck.runtime.pending import PENDING_MASK, PENDING_SHIFT
+from warpcheck.runtime.tx_count import PENDING_MASK, PENDING_SHIFT
 
 __all__ = ["describe_mbarriers", "describe_waits"]
 
@@ -204,7 +204,7 @@ def describe_mbarriers(grid: Grid, cta: Cta, *addresses: int) -> str:
     if not {*addresses} <= {int(record["object_address"]) for record in cta.arrays.get("mbarriers", ())}:
         return ""
     offsets = [address - cta.get("shared") for address in addresses]
-    names = [complaints.mbarrier_name(offset, grid.lowered.shared) for offset in offsets]
+    names = [fault_messages.mbarrier_name(offset, grid.lowered.shared) for offset in offsets]
     plural = "s" * (len(offsets) > 1)
     if all(names):
         return f"mbarrier{plural} {_enumerate(names)}"

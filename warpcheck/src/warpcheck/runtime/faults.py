@@ -8,16 +8,16 @@ import numpy as np
 
 from warpcheck.errors import FAULT_KINDS, Deadlock, Fault, FaultKind, TimedOut
 from warpcheck.layout import LANES, NOWHERE, POSITION, UNFENCED, WAITING, Space, Status
-from warpcheck.lowered import AccessSite
+from warpcheck.lowered_kernel import AccessSite
 from warpcheck.ptx import Register
-from warpcheck.runtime import complaints
+from warpcheck.runtime import fault_messages
+from warpcheck.runtime.access_history import ASYNCHRONOUS, BLOCK_EXITED, SITE_SHIFT, WAS_ATOMIC, thread_of
+from warpcheck.runtime.address_spaces import RANK
 from warpcheck.runtime.arrays import Dim
 from warpcheck.runtime.copy_rules import RULES, CopyRule
 from warpcheck.runtime.cta import Cta
 from warpcheck.runtime.deadlock import describe_mbarriers, describe_waits
-from warpcheck.runtime.history import ASYNCHRONOUS, BLOCK_EXITED, SITE_SHIFT, WAS_ATOMIC, thread_of
 from warpcheck.runtime.launch import AccessOrigin, Grid
-from warpcheck.runtime.spaces import RANK
 from warpcheck.runtime.symbols import source_name
 
 __all__ = ["Faults"]
@@ -50,7 +50,7 @@ class Faults:
         if deferred is not None and not (kind in _CERTAIN and deferred.kind == FaultKind.UNINITIALIZED):
             raise deferred
         # Not an access: generated code recorded ~(number of the instruction) and its basic block. A race there is about
-        # a register of wgmma; see lower.inflight.
+        # a register of wgmma; see lower.wgmma_hazards.
         if launch_field("fault_site") < 0:
             line, name = self.lowered.blocks[launch_field("fault_block")][-1 - launch_field("fault_site")]
             text = self._describe_trap() if kind == FaultKind.TRAP else self._describe_bad_mask(name)
@@ -58,7 +58,7 @@ class Faults:
                 text = self._describe_register(launch_field("fault_detail"), launch_field("fault_address"))
             return self._make_fault(kind, text, line, warp, lane)
         if kind == FaultKind.DESCRIPTOR:
-            text = complaints.describe_descriptor(launch_field("fault_detail"), launch_field("fault_address"))
+            text = fault_messages.describe_descriptor(launch_field("fault_detail"), launch_field("fault_address"))
             return self._make_fault(kind, text, self.lowered.sites[launch_field("fault_site")].line, warp, lane)
         fault = self._access_fault(
             kind,
@@ -174,35 +174,35 @@ class Faults:
             text = RULES[CopyRule(detail)]
         elif kind == FaultKind.BARRIER:
             unnamed = describe_mbarriers(self.grid, self.cta, address) if place.startswith("byte ") else ""
-            text = complaints.describe_mbarrier_misuse(
+            text = fault_messages.describe_mbarrier_misuse(
                 detail, unnamed or place, self.lowered.sites[(access_id >> SITE_SHIFT) - 1].line
             )
         elif origin and kind == FaultKind.UNFENCED:
-            text = complaints.describe_unfenced(site, place, origin.thread, origin.site)
+            text = fault_messages.describe_unfenced(site, place, origin.thread, origin.site)
         elif origin and (kind == FaultKind.UNINITIALIZED or origin.site.is_bulk or _is_async_write(access_id)):
             names = [name for block in self.lowered.blocks for _, name in block]
             tracked = any("cp.async.mbarrier" in name for name in names) and "cp.async.wait" not in " ".join(names)
-            text = complaints.describe_in_flight(site, place, origin.site, self._in_cluster(address), tracked)
+            text = fault_messages.describe_in_flight(site, place, origin.site, self._in_cluster(address), tracked)
             grouped = any("commit_group" in name or "wait_all" in name for name in names)
             text += _UNCOMMITTED * ("wait for its group" in text and not grouped)
         elif access_id == BLOCK_EXITED:
-            text = complaints.describe_outlived_copy(site, place, "mbarrier::complete_tx::bytes" in site.words)
+            text = fault_messages.describe_outlived_copy(site, place, "mbarrier::complete_tx::bytes" in site.words)
         elif kind == FaultKind.RACE:
             text = self._describe_race(
                 site, place.removeprefix("at "), origin, address, self._is_partial_arrival(access_id)
             )
         else:
-            text = complaints.describe_access(kind, site, place, self._programs)
+            text = fault_messages.describe_access(kind, site, place, self._programs)
             if kind == FaultKind.UNINITIALIZED and "mbarrier." in site.text:
                 text += _NO_MBARRIER
             elif kind == FaultKind.UNINITIALIZED and self._in_cluster(address):
-                text += complaints.PROMISED * any(
+                text += fault_messages.PROMISED * any(
                     "complete_tx" in access_site.text for access_site in self.lowered.sites
                 )
         return self._make_fault(kind, text, site.line, warp, lane, address)
 
     def _is_partial_arrival(self, access_id: int) -> bool:
-        """Return whether another lane has arrived at an mbarrier for a thread of this block; see ``elected``."""
+        """Return whether another lane has arrived at an mbarrier for a thread; see ``partial_arrival``."""
         warp, lane = divmod(thread_of(access_id), LANES)
         barriers = self.cta.arrays.get("mbarriers", ())
         return any(
@@ -219,7 +219,7 @@ class Faults:
         programs = self._programs
         if origin is None:
             someone = "the same program" if programs else "another thread"
-            return complaints.describe_race(site, place, someone, None, one_block=True, shared=shared)
+            return fault_messages.describe_race(site, place, someone, None, one_block=True, shared=shared)
         is_own_block = origin.block_number == block
         name = f"thread {origin.thread}" + (f" of block {origin.block}" if not is_own_block else "")
         if programs:
@@ -229,7 +229,7 @@ class Faults:
         in_a_loop = is_own_block and self._executed_between(lines, _is_barrier)
         signals = self._executed_between(lines, _signals_blocks) and not self._executed_between(lines, _is_fence)
         circumstances = {"in_a_loop": in_a_loop, "signals": signals, "programs": programs, "is_partial_arrival": alone}
-        return complaints.describe_race(
+        return fault_messages.describe_race(
             site, place, name, origin.site, one_block=is_own_block, shared=shared, **circumstances
         )
 
@@ -254,19 +254,19 @@ class Faults:
         shared = self.cta.get("shared")
         extent = self.grid.get("shared_bytes")
         if self._is_shared(address, site):
-            return complaints.describe_shared_offset(address - shared, site, extent, self.lowered.shared)
+            return fault_messages.describe_shared_offset(address - shared, site, extent, self.lowered.shared)
         offset = address - self.cta.get("window")
         if 0 <= offset >> RANK < len(self.cta.cluster) > 1 and site.space in (Space.GENERIC, Space.CLUSTER):
             peer = self.cta.cluster[offset >> RANK]
-            place = complaints.describe_shared_offset(offset & (1 << RANK) - 1, site, extent, self.lowered.shared)
-            text = f"{place} of block {complaints.format_coordinates(peer.coordinates(), self.grid.grid)}"
+            place = fault_messages.describe_shared_offset(offset & (1 << RANK) - 1, site, extent, self.lowered.shared)
+            text = f"{place} of block {fault_messages.format_coordinates(peer.coordinates(), self.grid.grid)}"
             return text if peer.get("block_began") else f"at {text}, which has exited"
         local = self.lowered.local_bytes
         start = self.cta.get("local") + (warp * LANES + lane) * local
         if site.space == Space.LOCAL or (site.space == Space.GENERIC and start <= address < start + local):
             has_barrier = any(_is_barrier(name) for block in self.lowered.blocks for _, name in block)
-            return complaints.describe_local_offset(address - start, site, local, has_barrier)
-        return complaints.describe_global_address(address, site, [shadow.buffer for shadow in self.grid.shadows])
+            return fault_messages.describe_local_offset(address - start, site, local, has_barrier)
+        return fault_messages.describe_global_address(address, site, [shadow.buffer for shadow in self.grid.shadows])
 
     def _describe_trap(self) -> str:
         functions = self.grid.module.functions.values()
@@ -278,16 +278,16 @@ class Faults:
         line, name = self.lowered.blocks[place >> POSITION][place & (1 << POSITION) - 1]
         if kind == UNFENCED and line == self.lowered.blocks[0][0][0]:
             line = 0  # the kernel's head, where compilers put constants such as those that an accumulator begins with
-        return complaints.describe_wgmma_register(kind, name, line)
+        return fault_messages.describe_wgmma_register(kind, name, line)
 
     def _describe_bad_mask(self, name: str) -> str:
         needed = self.grid.get("lanes_needed")
         here = self.grid.get("lanes_here")
         elects = "elect.sync" in name and needed & ~here
-        return complaints.describe_bad_mask(name.lstrip("@"), needed, here) + _ELECTS * bool(elects)
+        return fault_messages.describe_bad_mask(name.lstrip("@"), needed, here) + _ELECTS * bool(elects)
 
     def _describe_other_barrier(self, warp: int, lane: int, block: int) -> str:
-        other_thread = complaints.thread_name(self.cta.thread(warp, lane), self.grid.block)
+        other_thread = fault_messages.thread_name(self.cta.thread(warp, lane), self.grid.block)
         return f"waits at a barrier, but {other_thread} waits in line {self._line_of_block(block)}: {_ALL_MUST_MEET}"
 
     def _make_fault(
@@ -296,7 +296,7 @@ class Faults:
         block: Dim = self.cta.coordinates()
         thread = self.cta.thread(warp, lane)
         block_name = self.grid.format_block(block)
-        thread_name = complaints.thread_name(thread, self.grid.block)
+        thread_name = fault_messages.thread_name(thread, self.grid.block)
         sentence = f"program {block_name} {text}" if self._programs else f"{thread_name} of block {block_name} {text}"
         kernel = source_name(self.grid.name)
         return Fault(kind, sentence, kernel, self.grid.module.file, line, block, thread, address)

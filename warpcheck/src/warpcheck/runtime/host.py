@@ -11,7 +11,7 @@ import numpy as np
 from warpcheck.errors import FaultKind
 from warpcheck.layout import LANES, SERVICES, Status
 from warpcheck.runtime import schedule
-from warpcheck.runtime.barriers import settle_barrier
+from warpcheck.runtime.barrier_divergence import settle_barrier
 from warpcheck.runtime.cta import Cta
 from warpcheck.runtime.faults import Faults
 from warpcheck.runtime.launch import Grid

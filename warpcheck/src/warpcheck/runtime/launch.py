@@ -14,22 +14,22 @@ from warpcheck.counters import AccessSample
 from warpcheck.errors import Fault
 from warpcheck.events import EVENTS, recording
 from warpcheck.layout import LANES, RESERVED, SCRATCH, Space
-from warpcheck.lowered import AccessSite, Lowered
+from warpcheck.lowered_kernel import AccessSite, Lowered
 from warpcheck.ptx import Module
-from warpcheck.runtime import complaints
+from warpcheck.runtime import fault_messages
+from warpcheck.runtime.access_history import ENTRY_BYTES, id_of, site_of, thread_of, time_of
 from warpcheck.runtime.arrays import FAR, Dim, Records, aligned
 from warpcheck.runtime.boxes import BULK
 from warpcheck.runtime.buffers import ARGUMENTS, Buffer, Memory, buffer_table, merge_overlapping
 from warpcheck.runtime.bulk import BULKS
 from warpcheck.runtime.cta import cluster_of
-from warpcheck.runtime.history import ENTRY_BYTES, id_of, site_of, thread_of, time_of
-from warpcheck.runtime.order import scheduled_block
-from warpcheck.runtime.recorder import EVENT
+from warpcheck.runtime.event_recorder import EVENT
+from warpcheck.runtime.memory_transactions import CHUNK
 from warpcheck.runtime.records import ACCESS_COUNTS, COUNTED, COUNTS, LAUNCH, SAMPLE
-from warpcheck.runtime.registers import registers_at_launch
-from warpcheck.runtime.residents import Residents
+from warpcheck.runtime.resident_blocks import Residents
+from warpcheck.runtime.schedule_order import scheduled_block
+from warpcheck.runtime.setmaxnreg import registers_at_launch
 from warpcheck.runtime.symbols import find_shared_variable, source_name
-from warpcheck.runtime.transactions import CHUNK
 
 __all__ = ["AccessOrigin", "Grid", "place_statics"]
 
@@ -50,7 +50,7 @@ class AccessOrigin:
 
 
 class Grid(Records):
-    """A grid of thread blocks, with those that are ``residents``.
+    """A grid of thread blocks, and those of them that are resident at once.
 
     Args:
         shared: Dynamic shared memory of each block in bytes.
@@ -267,7 +267,7 @@ class Grid(Records):
         thread = self.residents.current.thread(*divmod(thread_of(access_id), LANES))
         site = self.lowered.sites[site_of(access_id)]
         return AccessOrigin(
-            complaints.format_coordinates(thread, self.block), self.format_block(block), block_number, site
+            fault_messages.format_coordinates(thread, self.block), self.format_block(block), block_number, site
         )
 
     def format_block(self, block: Dim) -> str:
@@ -275,7 +275,7 @@ class Grid(Records):
         program.
         """
         cluster_width = self.cluster[0] if self.module.of_triton else 1
-        return complaints.format_coordinates(
+        return fault_messages.format_coordinates(
             (block[0] // cluster_width, *block[1:]), (self.grid[0] // cluster_width, *self.grid[1:])
         )
 

@@ -20,17 +20,17 @@ from warpcheck.errors import FAULT_KINDS, FaultKind
 from warpcheck.events import EventKind
 from warpcheck.layout import LANES
 from warpcheck.native import count_bits, load64, lowest_bit, native, store64
+from warpcheck.runtime.access_history import access_id_of, set_conflict, thread_of, warp_of
+from warpcheck.runtime.address_spaces import owner_of
 from warpcheck.runtime.clusters import acquire_clock, release_fenced_to_clock, release_to_clock
-from warpcheck.runtime.elected import note_partial_arrival, note_partial_wait
+from warpcheck.runtime.deferred_faults import RACE, defer_fault
+from warpcheck.runtime.event_recorder import MBARRIERS, find_mbarrier, record_barrier_event
 from warpcheck.runtime.happens_before import ROW_BYTES, is_unordered, raise_to
-from warpcheck.runtime.history import access_id_of, set_conflict, thread_of, warp_of
 from warpcheck.runtime.memory import ADDRESSES, OPERANDS, record_fault
-from warpcheck.runtime.pending import PENDING_MASK, PENDING_SHIFT, add_pending_bytes, expect_bytes, pending_overflows
-from warpcheck.runtime.recorder import MBARRIERS, find_mbarrier, record_barrier_event
+from warpcheck.runtime.partial_arrival import note_partial_arrival, note_partial_wait
 from warpcheck.runtime.records import CountsRecord, CtaRecord, LaunchRecord, MbarrierRecord, WarpRecord
-from warpcheck.runtime.spaces import owner_of
-from warpcheck.runtime.suspects import RACE, defer_fault
 from warpcheck.runtime.sync import end_tracked
+from warpcheck.runtime.tx_count import PENDING_MASK, PENDING_SHIFT, add_pending_bytes, expect_bytes, pending_overflows
 
 __all__ = [
     "ARRIVALS_MASK",

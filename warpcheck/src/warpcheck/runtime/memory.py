@@ -13,11 +13,31 @@ from __future__ import annotations
 from warpcheck.errors import FAULT_KINDS, FaultKind
 from warpcheck.layout import LANES, Access, AtomicStrategy, Space
 from warpcheck.native import count_bits, load64, lowest_bit, native, noinline, store64
-from warpcheck.runtime.history import STRONG, UNORDERED, site_of, thread_of
+from warpcheck.runtime.access_extent import record_reach
+from warpcheck.runtime.access_history import STRONG, UNORDERED, site_of, thread_of
+from warpcheck.runtime.address_spaces import find_buffer, local_base, owner_of, space_of
+from warpcheck.runtime.byte_states import check_states, is_pending, load_bytes
+from warpcheck.runtime.cp_async_sources import check_source_overwrite
+from warpcheck.runtime.deferred_faults import (
+    RACE,
+    UNINITIALIZED,
+    defer_fault,
+    find_pending_copy,
+    is_reduction,
+    turn_into_race,
+)
+from warpcheck.runtime.memory_transactions import (
+    count_atomic_sectors,
+    count_same_address,
+    count_sectors,
+    count_shared,
+    is_in_registers,
+    lanes_of_block,
+    run_starts,
+    scattered,
+)
 from warpcheck.runtime.polling import count_poll, poll, repeats_last_poll
 from warpcheck.runtime.races import check_race
-from warpcheck.runtime.reach import record_reach
-from warpcheck.runtime.reads import find_wgmma_read
 from warpcheck.runtime.records import (
     SAMPLE,
     WARP,
@@ -29,27 +49,7 @@ from warpcheck.runtime.records import (
     WarpRecord,
     field_offset,
 )
-from warpcheck.runtime.sources import check_source_overwrite
-from warpcheck.runtime.spaces import find_buffer, local_base, owner_of, space_of
-from warpcheck.runtime.states import check_states, is_pending, load_bytes
-from warpcheck.runtime.suspects import (
-    RACE,
-    UNINITIALIZED,
-    defer_fault,
-    find_pending_copy,
-    is_reduction,
-    turn_into_race,
-)
-from warpcheck.runtime.transactions import (
-    count_atomic_sectors,
-    count_same_address,
-    count_sectors,
-    count_shared,
-    is_in_registers,
-    lanes_of_block,
-    run_starts,
-    scattered,
-)
+from warpcheck.runtime.wgmma_operands import find_wgmma_read
 
 __all__ = ["ADDRESSES", "OPERANDS", "OUT_OF_BOUNDS", "SAMPLED", "access", "record_fault"]
 
@@ -85,7 +85,7 @@ def access(
         kind: LOAD, STORE or ATOMIC.
         size: Bytes of a lane.
         parts: Elements of a vector access.
-        strong: 0 for a plain access, STRONG, VOLATILE or UNORDERED; see ``history``.
+        strong: 0 for a plain access, STRONG, VOLATILE or UNORDERED; see ``access_history``.
         partial: Whether lanes access fewer bytes: the first row of operands has their number.
         drops: Whether some lanes drop what they load; ``warp.lanes_using_load`` has the others.
         half: Whether one half of the word is enough: a compare-and-swap of 32 bits that stands for one of 16.

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from warpcheck.layout import FENCES
 from warpcheck.native import load64, native, store64
+from warpcheck.runtime.access_history import site_of, thread_of, time_of
 from warpcheck.runtime.happens_before import PLANE_BYTES, ROW_BYTES, block_at_time, is_by_own_block
-from warpcheck.runtime.history import site_of, thread_of, time_of
 from warpcheck.runtime.records import CountsRecord, CtaRecord, LaunchRecord, WarpRecord
 
 __all__ = ["FENCES_GLOBAL", "FENCES_SHARED", "FENCE_HEADER_BYTES", "fence_proxy", "is_visible_to_async_proxy"]

@@ -8,7 +8,8 @@ Two accesses of different threads race if at least one of them writes, neither h
   by the same instruction went on to an atomic operation on the same granule, with no barrier in between.
 
 As in FastTrack (Flanagan and Freund, PLDI 2009), the history of a granule holds epochs, a time and an access id each,
-in place of whole vector clocks. An entry has four words; ``history`` describes the access id in the lower halves.
+in place of whole vector clocks. An entry has four words; ``access_history`` describes the access id in the lower
+halves.
 
              63          32 31           0
     entry      write time  | write id        the last write, 0 if there was none
@@ -31,16 +32,7 @@ it in a loop. A volatile load outside of a polling loop is as weak as a plain lo
 from __future__ import annotations
 
 from warpcheck.native import load64, native, noinline, store64
-from warpcheck.runtime.happens_before import (
-    ROW_BYTES,
-    WARPS,
-    any_released_since,
-    is_by_own_block,
-    is_unordered,
-    known_time,
-    knows_all,
-)
-from warpcheck.runtime.history import (
+from warpcheck.runtime.access_history import (
     ATOMIC,
     ENTRY_BYTES,
     LOAD,
@@ -63,6 +55,15 @@ from warpcheck.runtime.history import (
     thread_of,
     time_of,
     warp_of,
+)
+from warpcheck.runtime.happens_before import (
+    ROW_BYTES,
+    WARPS,
+    any_released_since,
+    is_by_own_block,
+    is_unordered,
+    known_time,
+    knows_all,
 )
 from warpcheck.runtime.records import CtaRecord, LaunchRecord, SampleRecord, WarpRecord
 

@@ -1,9 +1,9 @@
 """The loop over thread blocks and their warps. It leaves to ``host`` what it cannot decide.
 
 Blocks run one after another, and a warp runs until it waits, exits, polls without success or uses up its slice. The
-order is the same in every run, or another one (see ``order``), so that a kernel that depends on it is found. A block
-that cannot proceed waits for another block: it stays resident, and the host gives the others their turn. All blocks of
-a cluster begin together, all blocks of a cooperative grid at the very beginning, and they take turns.
+order is the same in every run, or another one (see ``schedule_order``), so that a kernel that depends on it is found. A
+block that cannot proceed waits for another block: it stays resident, and the host gives the others their turn. All
+blocks of a cluster begin together, all blocks of a cooperative grid at the very beginning, and they take turns.
 
 A warp is suspended by an instruction that has to wait: for an mbarrier, for the barrier of the cluster, for copies, for
 registers. It tries again when ``launch.time`` has advanced. When no warp of a block can go on, a copy lands that one of
@@ -25,12 +25,10 @@ from warpcheck.layout import LANES, NOWHERE, UNWRITTEN, WRITTEN, Status
 from warpcheck.native import extern, load64, native, store8, store32, store64
 from warpcheck.runtime.bulk import finish_all_bulk, finish_one_bulk
 from warpcheck.runtime.clusters import open_cluster_barrier
+from warpcheck.runtime.cta_barrier import BARRIERS, all_wait_together, arrive_at, open_for_all, wait_at
+from warpcheck.runtime.event_recorder import NO_BARRIER, NO_SITE, record_event, record_stop
 from warpcheck.runtime.happens_before import PLANE_BYTES, ROW_BYTES, WARPS
 from warpcheck.runtime.mbarriers import MBARRIERS
-from warpcheck.runtime.meeting import BARRIERS, all_wait_together, arrive_at, open_for_all, wait_at
-from warpcheck.runtime.order import scheduled_block, scheduled_index
-from warpcheck.runtime.reads import begin_reads
-from warpcheck.runtime.recorder import NO_BARRIER, NO_SITE, record_event, record_stop
 from warpcheck.runtime.records import (
     WARP,
     BarrierRecord,
@@ -40,6 +38,8 @@ from warpcheck.runtime.records import (
     WarpRecord,
     field_offset,
 )
+from warpcheck.runtime.schedule_order import scheduled_block, scheduled_index
+from warpcheck.runtime.wgmma_operands import begin_reads
 
 __all__ = ["DONE", "HOST", "YIELDS", "YIELDS_IDLE", "run_grid"]
 

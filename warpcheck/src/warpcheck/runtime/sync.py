@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from warpcheck.layout import COPIES, EVERYTHING, LANES, PENDING, WRITTEN
 from warpcheck.native import load64, lowest_bit, native, store8, store64
+from warpcheck.runtime.access_history import ENTRY_BYTES, LOW_WORD, thread_of
+from warpcheck.runtime.cp_async_sources import DESTINATIONS, copy_slot, record_sources
+from warpcheck.runtime.event_recorder import find_mbarrier
 from warpcheck.runtime.happens_before import WARPS, raise_to
-from warpcheck.runtime.history import ENTRY_BYTES, LOW_WORD, thread_of
 from warpcheck.runtime.memory import ADDRESSES
-from warpcheck.runtime.recorder import find_mbarrier
 from warpcheck.runtime.records import CopyRecord, CtaRecord, LaunchRecord, MbarrierRecord, WarpRecord
-from warpcheck.runtime.sources import DESTINATIONS, copy_slot, record_sources
 
 __all__ = [
     "acquire",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from warpcheck.events import EVENTS, Event, EventKind
 from warpcheck.layout import ASIDE
-from warpcheck.runtime import complaints
-from warpcheck.runtime.history import site_of
+from warpcheck.runtime import fault_messages
+from warpcheck.runtime.access_history import site_of
+from warpcheck.runtime.cta_barrier import BARRIERS
+from warpcheck.runtime.event_recorder import NO_SITE, block_site
 from warpcheck.runtime.launch import Grid
-from warpcheck.runtime.meeting import BARRIERS
-from warpcheck.runtime.recorder import NO_SITE, block_site
 
 __all__ = ["barrier_lines", "collect_events"]
 
@@ -31,7 +31,7 @@ def barrier_lines(grid: Grid) -> dict[str, int]:
     return {
         _numbered_name(number): line
         for number, (offset, line) in enumerate(lines)
-        if not complaints.mbarrier_name(offset, variables)
+        if not fault_messages.mbarrier_name(offset, variables)
     }
 
 
@@ -84,5 +84,5 @@ def _barrier_name(grid: Grid, numbers: dict[int, int], barrier: int, block: int)
     owner = max(candidates, key=lambda cta: cta.get("shared"))
     offset = barrier - owner.get("shared")
     numbered = _numbered_name(numbers[offset]) if offset in numbers else f"byte {offset}"
-    name = complaints.mbarrier_name(offset, grid.lowered.shared) or numbered
+    name = fault_messages.mbarrier_name(offset, grid.lowered.shared) or numbered
     return name if owner.rank == block else f"{name} of block {owner.rank}"

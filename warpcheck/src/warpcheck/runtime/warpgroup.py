@@ -11,16 +11,16 @@ from warpcheck.errors import FAULT_KINDS, FaultKind
 from warpcheck.events import EventKind
 from warpcheck.layout import LANES, POSITION, READS, UNFENCED, Access
 from warpcheck.native import load64, native, noinline, store64
+from warpcheck.runtime.access_history import ENTRY_BYTES, id_of, set_conflict, time_of
+from warpcheck.runtime.byte_states import UNREADABLE_BITS
+from warpcheck.runtime.deferred_faults import NO_FENCE, RACE, UNINITIALIZED, defer_fault
+from warpcheck.runtime.event_recorder import NO_BARRIER, NO_SITE, record_event
 from warpcheck.runtime.happens_before import WARPS, raise_to
-from warpcheck.runtime.history import ENTRY_BYTES, id_of, set_conflict, time_of
 from warpcheck.runtime.memory import OPERANDS, OUT_OF_BOUNDS, SAMPLED, record_fault
 from warpcheck.runtime.proxies import FENCES_SHARED, is_visible_to_async_proxy
 from warpcheck.runtime.races import check_race
-from warpcheck.runtime.reads import CHUNK, chunk_at, end_reads, read_slot
-from warpcheck.runtime.recorder import NO_BARRIER, NO_SITE, record_event
 from warpcheck.runtime.records import CountsRecord, CtaRecord, LaunchRecord, ReadRecord, SampleRecord, WarpRecord
-from warpcheck.runtime.states import UNREADABLE_BITS
-from warpcheck.runtime.suspects import NO_FENCE, RACE, UNINITIALIZED, defer_fault
+from warpcheck.runtime.wgmma_operands import CHUNK, chunk_at, end_reads, read_slot
 
 __all__ = ["CHUNKS", "FACTORS", "PRODUCTS_BYTES", "hazard", "wgmma_commit", "wgmma_operand", "wgmma_wait"]
 
@@ -184,7 +184,7 @@ def wgmma_wait(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, allowed: 
 @native
 def hazard(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, position: int, mask: int, kind: int) -> int:
     """Fault on the use of a register that the wgmma at ``position`` still writes or reads, if it is in flight; see
-    ``inflight``.
+    ``wgmma_hazards``.
 
     Triton 3.6 converts some of A's registers after its fence. No author of a kernel can move it, and GPUs compute the
     right result, so that case is exempt.

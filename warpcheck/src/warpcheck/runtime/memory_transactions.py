@@ -12,8 +12,8 @@ import numpy as np
 
 from warpcheck.layout import BANKS, LANES, AtomicStrategy
 from warpcheck.native import View, load64, lowest_bit, native, noinline, run_heads, store64
+from warpcheck.runtime.address_spaces import RANK
 from warpcheck.runtime.records import CountsRecord
-from warpcheck.runtime.spaces import RANK
 
 __all__ = [
     "CHUNK",

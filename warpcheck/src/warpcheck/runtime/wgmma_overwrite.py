@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from warpcheck.layout import LANES, READS
 from warpcheck.native import load64, native
+from warpcheck.runtime.access_history import access_id_of, set_conflict
 from warpcheck.runtime.boxes import PIECE, BulkRecord, shared_offset
+from warpcheck.runtime.deferred_faults import RACE, defer_fault
 from warpcheck.runtime.happens_before import PLANE_BYTES, ROW_BYTES
-from warpcheck.runtime.history import access_id_of, set_conflict
-from warpcheck.runtime.reads import read_overlaps, read_slot
 from warpcheck.runtime.records import CtaRecord, LaunchRecord, ReadRecord, WarpRecord
-from warpcheck.runtime.suspects import RACE, defer_fault
+from warpcheck.runtime.wgmma_operands import read_overlaps, read_slot
 
 __all__ = ["check_wgmma_overwrite"]
 

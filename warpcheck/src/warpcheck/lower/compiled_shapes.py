@@ -27,14 +27,14 @@ from llvmlite import ir
 from llvmlite.ir.values import FormattedConstant
 
 from warpcheck.layout import RESERVED, Status
-from warpcheck.lower.demand import ProgramPoint
-from warpcheck.lower.flow import Flow, Ops
-from warpcheck.lower.inflight import HAZARD, hazards
+from warpcheck.lower.control_flow import Flow, Ops
+from warpcheck.lower.load_liveness import ProgramPoint
 from warpcheck.lower.loads import Loads, LoadUse
+from warpcheck.lower.register_slots import CARRY
 from warpcheck.lower.registers import PassedConstant
-from warpcheck.lower.slots import CARRY
 from warpcheck.lower.vectors import I8, I32, I64, POINTER
-from warpcheck.lowered import CompiledShape
+from warpcheck.lower.wgmma_hazards import HAZARD, hazards
+from warpcheck.lowered_kernel import CompiledShape
 from warpcheck.ptx import Address, Function, Group, Immediate, Instruction, Module, Not, Operand, Register, Symbol
 
 __all__ = ["ShapeLookup", "Shared", "emit_uncached"]

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from warpcheck.layout import READS
 from warpcheck.native import native, noinline
-from warpcheck.runtime.history import access_id_of
+from warpcheck.runtime.access_history import access_id_of
 from warpcheck.runtime.records import CtaRecord, LaunchRecord, ReadRecord, WarpRecord
 
 __all__ = ["CHUNK", "begin_reads", "chunk_at", "end_reads", "find_wgmma_read", "read_overlaps", "read_slot"]

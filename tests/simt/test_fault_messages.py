@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from warpcheck.layout import Access, Space
-from warpcheck.lowered import AccessSite
-from warpcheck.runtime import complaints
+from warpcheck.lowered_kernel import AccessSite
+from warpcheck.runtime import fault_messages
 
 
 @pytest.mark.parametrize(
@@ -19,9 +19,9 @@ from warpcheck.runtime import complaints
 )
 def test_a_name_that_a_compiler_gave_is_not_told(symbol: str, place: str) -> None:
     site = AccessSite(Space.SHARED, Access.LOAD, 4, 1, 0, 0, "ld.shared.b32")
-    assert complaints.describe_shared_offset(128, site, 1152, {symbol: range(0)}) == place
+    assert fault_messages.describe_shared_offset(128, site, 1152, {symbol: range(0)}) == place
     whose = "tiles" if "tiles" in symbol else "shared memory"
     assert (
-        complaints.describe_shared_offset(-4, site, 1152, {symbol: range(0)})
+        fault_messages.describe_shared_offset(-4, site, 1152, {symbol: range(0)})
         == f"4 bytes before the beginning of {whose}"
     )

@@ -11,17 +11,17 @@ predicates that do not change hold.
 
 A predicate that a loop computes again in each iteration says which lanes use a value of the same iteration: it must
 have the value where the load runs that it has where the value is used. So a demand passes from an instruction to the
-one that writes its operand as long as the predicate is known there, as ``slices`` explains, or can be computed there.
+one that writes its operand as long as the predicate is known there, as ``def_use`` explains, or can be computed there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from warpcheck.lower.flow import Flow, Ops, reverse_postorder
+from warpcheck.lower.control_flow import Flow, Ops, reverse_postorder
+from warpcheck.lower.def_use import ProgramPoint, Slice, Slices
 from warpcheck.lower.formulas import ALL_LANES, NO_ARMS, NO_LANES, Arms, Formula, Literal, disjoin
 from warpcheck.lower.predicates import Predicates, is_parameter, negate
-from warpcheck.lower.slices import ProgramPoint, Slice, Slices
 from warpcheck.op import registers
 from warpcheck.ptx import Immediate, Instruction, Operand
 

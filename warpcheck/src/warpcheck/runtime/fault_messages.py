@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from warpcheck.errors import FaultKind
 from warpcheck.layout import LANES, OVERWRITTEN, UNFENCED, USED, Access, Space
-from warpcheck.lowered import AccessSite
+from warpcheck.lowered_kernel import AccessSite
 from warpcheck.runtime.buffers import ARGUMENTS, Buffer
 from warpcheck.runtime.symbols import exclude_compiler_variables, find_shared_variable, source_name
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from llvmlite import ir
 
 from warpcheck.layout import ASIDE, LANES, NOWHERE, WAITING
-from warpcheck.lower.shared import Shared
+from warpcheck.lower.compiled_shapes import Shared
 from warpcheck.lower.vectors import I32, I64, POINTER
 from warpcheck.ptx import Instruction
 from warpcheck.runtime.records import LAUNCH, WARP, field_offset

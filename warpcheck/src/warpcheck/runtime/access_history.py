@@ -20,8 +20,8 @@ from __future__ import annotations
 
 from warpcheck.layout import Access
 from warpcheck.native import load64, native, noinline, store64
-from warpcheck.runtime.elected import is_unreleased
 from warpcheck.runtime.happens_before import WARPS, is_by_own_block, is_unordered, raise_to
+from warpcheck.runtime.partial_arrival import is_unreleased
 from warpcheck.runtime.records import CtaRecord, LaunchRecord, SampleRecord
 
 __all__ = [

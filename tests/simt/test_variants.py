@@ -8,7 +8,7 @@ from warpcheck import simt
 from warpcheck.isa import is_known
 from warpcheck.ptx import Instruction
 
-REFUSED = [  # what later architectures have is refused in ptxas's words; see test_since
+REFUSED = [  # what later architectures have is refused in ptxas's words; see test_isa_availability
     "mad.hi.sat.s32 %r1, %r1, %r1, %r1;",
     "ld.global.b128 %rd1, [%rd1];",
     "atom.global.exch.b128 %rd1, [%rd1], %rd1;",

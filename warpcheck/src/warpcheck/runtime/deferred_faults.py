@@ -11,8 +11,7 @@ from __future__ import annotations
 from warpcheck.errors import FAULT_KINDS, FaultKind
 from warpcheck.layout import LANES, PENDING
 from warpcheck.native import load8, load64, native, noinline
-from warpcheck.runtime.happens_before import is_unordered
-from warpcheck.runtime.history import (
+from warpcheck.runtime.access_history import (
     ASYNCHRONOUS,
     ENTRY_BYTES,
     WAS_ATOMIC,
@@ -21,6 +20,7 @@ from warpcheck.runtime.history import (
     set_conflict,
     time_of,
 )
+from warpcheck.runtime.happens_before import is_unordered
 from warpcheck.runtime.records import CtaRecord, LaunchRecord, WarpRecord
 
 __all__ = [

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from warpcheck.lower.demand import ProgramPoint
-from warpcheck.lower.flow import Flow, Ops, dominators, predecessors
+from warpcheck.lower.control_flow import Flow, Ops, dominators, predecessors
+from warpcheck.lower.load_liveness import ProgramPoint
 from warpcheck.op import registers
 from warpcheck.ptx import Instruction
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from warpcheck.layout import COPIES, LANES
 from warpcheck.native import load64, lowest_bit, native, noinline, store64
-from warpcheck.runtime.history import ASYNCHRONOUS, access_id_of, set_conflict
+from warpcheck.runtime.access_history import ASYNCHRONOUS, access_id_of, set_conflict
+from warpcheck.runtime.deferred_faults import RACE, defer_fault
 from warpcheck.runtime.records import COPY, WARP, CopyRecord, CtaRecord, LaunchRecord, WarpRecord, field_offset
-from warpcheck.runtime.suspects import RACE, defer_fault
 
 __all__ = ["DESTINATIONS", "check_source_overwrite", "copy_slot", "record_sources"]
 

@@ -18,8 +18,8 @@ from typing import NamedTuple
 from warpcheck.assembler import assembled
 from warpcheck.elf import line_rows, sections
 from warpcheck.layout import Access, AtomicStrategy, Space
-from warpcheck.lower.flow import Block
-from warpcheck.lowered import AccessSite, Lowered, SassAccess
+from warpcheck.lower.control_flow import Block
+from warpcheck.lowered_kernel import AccessSite, Lowered, SassAccess
 from warpcheck.ptx import Address, Immediate, Instruction, Operand, Register, Symbol
 
 __all__ = ["instructions_by_line", "match_sass"]

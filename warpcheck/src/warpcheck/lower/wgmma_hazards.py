@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from warpcheck.layout import OVERWRITTEN, POSITION, UNFENCED, USED
-from warpcheck.lower.demand import ProgramPoint
-from warpcheck.lower.flow import Flow, Ops
+from warpcheck.lower.control_flow import Flow, Ops
+from warpcheck.lower.load_liveness import ProgramPoint
 from warpcheck.op import registers
 from warpcheck.ptx import Group, Immediate, Instruction
 

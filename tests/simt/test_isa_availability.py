@@ -10,7 +10,7 @@ import pytest
 
 from tests.simt import programs
 from warpcheck import simt
-from warpcheck.since import refusal, target_with
+from warpcheck.isa_availability import refusal, target_with
 from warpcheck.target import SM_80, SM_90A, of_gpu
 
 LATER = {

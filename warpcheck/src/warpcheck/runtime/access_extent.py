@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from warpcheck.native import load64, lowest_bit, noinline
+from warpcheck.runtime.address_spaces import find_buffer
 from warpcheck.runtime.records import BufferRecord, LaunchRecord
-from warpcheck.runtime.spaces import find_buffer
 
 __all__ = ["record_reach"]
 

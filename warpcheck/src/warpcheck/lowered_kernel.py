@@ -36,7 +36,7 @@ UNKNOWN = SassAccess()
 class AccessSite:
     """One instruction that touches memory. ``bytes`` is for a lane, ``parts`` the elements of a vector access.
 
-    ``ptx_line`` is its line in the PTX text. ``sass_access`` says how ptxas implements it; see ``served``.
+    ``ptx_line`` is its line in the PTX text. ``sass_access`` says how ptxas implements it; see the module of that name.
     """
 
     space: Space

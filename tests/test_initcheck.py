@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from warpcheck import backend, frontends, simt, unwritten
+from warpcheck import backend, frontends, initcheck, simt
 from warpcheck.frontends import cuda
 
 ALLOCATORS = {
@@ -33,14 +33,14 @@ SUM = "__global__ void sum(const float* x, float* out) { atomicAdd(out, x[64 * b
 @pytest.fixture(autouse=True)
 def restored(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What checks replace in torch is put back after each test."""
-    for name in unwritten._FUNCTIONS:
+    for name in initcheck._FUNCTIONS:
         monkeypatch.setattr(torch, name, getattr(torch, name))
-    for name in unwritten._METHODS:
+    for name in initcheck._METHODS:
         monkeypatch.setattr(torch.Tensor, name, getattr(torch.Tensor, name))
-    monkeypatch.setattr(unwritten, "_is_watching", False)
+    monkeypatch.setattr(initcheck, "_is_watching", False)
     monkeypatch.setattr(backend, "checks", backend.Checks())
     yield
-    unwritten._allocations.clear()
+    initcheck._allocations.clear()
 
 
 def kernel(source: str, name: str) -> cuda.Kernel:

@@ -14,7 +14,7 @@ from tests.simt.launching import Run, aligned
 from warpcheck.assembler import assembled, sass_of
 from warpcheck.frontends.nvrtc import compile_kernel
 from warpcheck.layout import Access
-from warpcheck.served import VOTES, instructions_by_line
+from warpcheck.sass_access import VOTES, instructions_by_line
 
 pytest.importorskip("triton", reason="ptxas comes with Triton")
 

@@ -6,9 +6,9 @@ import numpy as np
 
 from warpcheck.layout import Status
 from warpcheck.runtime.cta import Cta
+from warpcheck.runtime.cta_barrier import open_barrier
 from warpcheck.runtime.faults import Faults
 from warpcheck.runtime.launch import Grid
-from warpcheck.runtime.meeting import open_barrier
 from warpcheck.runtime.records import CtaRecord, LaunchRecord
 
 __all__ = ["settle_barrier"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from warpcheck.layout import LANES
-from warpcheck.lower.flow import Block, Flow
+from warpcheck.lower.control_flow import Block, Flow
 from warpcheck.ptx import SIZES, Register
 
 __all__ = ["CARRY", "assign_slots"]

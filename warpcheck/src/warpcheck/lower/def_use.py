@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from warpcheck.lower.calls import rename_operand
-from warpcheck.lower.flow import Flow, Ops, dominators, predecessors
+from warpcheck.lower.control_flow import Flow, Ops, dominators, predecessors
+from warpcheck.lower.inlining import rename_operand
 from warpcheck.ptx import Instruction
 
 __all__ = ["ProgramPoint", "Slice", "Slices"]

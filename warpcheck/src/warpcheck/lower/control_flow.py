@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from warpcheck import since
+from warpcheck import isa_availability
 from warpcheck.errors import Rejected, Unsupported
-from warpcheck.lower.calls import Inliner
+from warpcheck.lower.inlining import Inliner
 from warpcheck.op import Lanes, Op, Placement
 from warpcheck.ptx import Function, Instruction, Module, Operand, Register, Symbol, Variable
 
@@ -60,7 +60,7 @@ def analyze(module: Module, kernel: Function, ops: Ops, target: str) -> Flow:
         op = ops.get(instruction.opcode)
         # What ptxas would refuse comes first, in its words: it is a mistake in the kernel, whether the machine knows
         # the instruction or not.
-        if refusal := since.refusal(instruction, target, op.since if op else 0):
+        if refusal := isa_availability.refusal(instruction, target, op.since if op else 0):
             raise Rejected(refusal, module.file, instruction.line)
         if _is_mistyped(instruction, inliner.registers):
             raise Rejected(f"Arguments mismatch for instruction '{instruction.opcode}'", module.file, instruction.line)

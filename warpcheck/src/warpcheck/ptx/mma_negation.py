@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from warpcheck.ptx.records import Function, Group, Immediate, Instruction, Module, Operand, Register
 
-__all__ = ["negated"]
+__all__ = ["negate_products"]
 
 B, C, SCALE_B = 2, 3, 5  # places among the operands: d, a, b, c of mma and wmma.mma; d, a, b, keep, scales of wgmma
 WORD = 0x80000000
@@ -15,7 +15,7 @@ QUAD = 0x80808080  # the signs of one number of 32 bits, two of 16, four of 8
 _FACTORS = {"f16": PAIR, "bf16": PAIR, "tf32": WORD, "e4m3": QUAD, "e5m2": QUAD}
 
 
-def negated(module: Module) -> Module:
+def negate_products(module: Module) -> Module:
     """Return ``module`` with every d = a b + c of mma, wmma.mma and wgmma as d = c - a b."""
     return replace(module, functions={name: _function(function) for name, function in module.functions.items()})
 
