@@ -1,4 +1,4 @@
-# The course's packages, on x86-64 and aarch64. README.md says how to start it; the checkout is mounted over /course.
+# The course's packages, on x86-64 and aarch64. docs/platforms.md says how to start it; the checkout is mounted over /course.
 FROM debian:bookworm-slim
 
 # gcc and Python's headers are for Triton's launchers on a GPU, procps for the editor of a dev container.

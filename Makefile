@@ -5,7 +5,7 @@ BIN := .venv/bin
 INSTALLED := .venv/installed
 
 # The torch that .venv gets, as pip writes it: one that development and continuous integration work with, and of which
-# they have a build for CPUs. pyproject.toml admits more, which `make test-newest` tries. README.md, "Which PyTorch", says
+# they have a build for CPUs. pyproject.toml admits more, which `make test-newest` tries. docs/platforms.md, "Which PyTorch", says
 # how a machine without a GPU gets a build without CUDA. Another version: make grade TORCH='torch==2.15.*'
 TORCH ?= torch<2.14
 
@@ -43,7 +43,7 @@ gpu-tests: $(INSTALLED)
 	if $(BIN)/python -c 'import torch; exit(not torch.cuda.is_available())'; then $(BIN)/pytest -m gpu; fi
 
 # Tests that share what a compiler made run in one process, groups of them side by side; tests/selection.py says which
-# tests are unit tests, gradings and notebooks. SHARD=1/3 runs a third of them. TESTING.md says how the costs are read
+# tests are unit tests, gradings and notebooks. SHARD=1/3 runs a third of them. docs/testing.md says how the costs are read
 # from the file of results.
 PYTEST := $(BIN)/pytest --numprocesses logical --dist loadgroup --no-loadscope-reorder --junitxml .venv/tests.xml
 SHARD ?= 1/1

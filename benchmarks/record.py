@@ -4,7 +4,7 @@
     python benchmarks/record.py --only peers     what is already in the file stays
     python benchmarks/record.py --only reports softmax transpose
 
-The README's tables are generated from these files: `kp dev tables`.
+The tables of docs/ are generated from these files: `kp dev tables`.
 """
 
 from __future__ import annotations

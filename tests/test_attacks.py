@@ -1,4 +1,4 @@
-"""ATTACKS.md: its table is that of the planted submissions."""
+"""docs/attacks.md: its table is that of the planted submissions."""
 
 from __future__ import annotations
 

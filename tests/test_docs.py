@@ -96,7 +96,7 @@ def test_a_table_names_the_versions_that_were_recorded(
 
 def test_every_published_table_of_measurements_names_its_versions() -> None:
     """A row that begins with the GPU was measured there, and what was compiled has its compilers."""
-    for path in ("README.md", "PTX_MACHINE.md"):
+    for path in ("docs/results.md", "docs/platforms.md", "warpcheck/docs/ptx-machine.md"):
         tables = re.findall(
             r"<!-- table: (\w+) -->\n(.*?)<!-- end -->", (registry.root() / path).read_text(), re.DOTALL
         )
@@ -106,3 +106,30 @@ def test_every_published_table_of_measurements_names_its_versions() -> None:
                 assert re.match(r"(Measured on NVIDIA H200 \(driver [\d.]+\)|Compiled) with torch \d", last), name
                 assert "Triton 3." in last, name
                 assert "NVRTC 13." in last, name
+
+
+LINK = re.compile(r"\]\(([^)#\s]*)(?:#([\w-]+))?\)")
+
+
+def test_the_links_between_documents_lead_somewhere() -> None:
+    root = registry.root()
+    documents = [path for pattern in docs.PAGES for path in root.glob(pattern)]
+    assert {"README.md", "attacks.md", "ptx-machine.md", "glossary.md"} <= {path.name for path in documents}
+    broken = []
+    for path in documents:
+        text = re.sub(r"```.*?```|`[^`]*`", "", path.read_text(), flags=re.DOTALL)
+        for target, anchor in LINK.findall(text):
+            if target.startswith("https://"):
+                continue
+            file = path.parent / target if target else path
+            if not file.exists():
+                broken.append(f"{path.relative_to(root)}: {target}")
+            elif anchor and file.suffix == ".md" and anchor not in _anchors(file):
+                broken.append(f"{path.relative_to(root)}: {target}#{anchor}")
+    assert broken == []
+
+
+def _anchors(document: Path) -> set[str]:
+    """Return the anchors that GitHub gives to the headings of a document."""
+    headings = re.findall(r"^#+ (.+)$", document.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}

@@ -117,7 +117,7 @@ def test_what_is_wrong_with_a_policy_is_said_with_its_key(tmp_path: Path, text: 
     assert said in str(error.value)
 
 
-@pytest.mark.parametrize("source", ["README.md", "src/kernelpath/school/policy.py"])
+@pytest.mark.parametrize("source", ["docs/teachers.md", "src/kernelpath/school/policy.py"])
 def test_the_policies_that_are_shown_can_be_used(tmp_path: Path, source: str) -> None:
     text = (ROOT / source).read_text()
     pattern = r"```toml\n(.*?)```" if source.endswith(".md") else r"\n\n(    timezone = .*?\n)\n(?!    )"

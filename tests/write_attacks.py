@@ -1,4 +1,4 @@
-"""Write the table of attacks in ATTACKS.md from the planted submissions: `python -m tests.write_attacks`.
+"""Write the table of attacks in docs/attacks.md from the planted submissions: `python -m tests.write_attacks`.
 
 A row for each row of ROWS, with the number of submissions that stand behind it, the verdicts that they get, and how the
 grader sees the attack on the PTX machine and, as far as CUDA lets it, on a GPU. test_rejects.py grades them.
@@ -17,7 +17,7 @@ from tests import planted as corpus
 from tests.test_rejects import ROWS
 
 ROOT = Path(__file__).parents[1]
-FILE = ROOT / "ATTACKS.md"
+FILE = ROOT / "docs" / "attacks.md"
 ACCIDENT = "An accident"
 
 SAME = "the same"

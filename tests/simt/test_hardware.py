@@ -25,7 +25,7 @@ DIFFERENT = {
     "async_copy_4": {"shared_load_requests"},
     "async_copy_stride_8": {"shared_load_requests", "shared_store_wavefronts"},
 }
-"""Where the two are known to differ; PTX_MACHINE.md says why."""
+"""Where the two are known to differ; warpcheck/docs/ptx-machine.md says why."""
 
 
 def test_a_gpu_has_been_recorded() -> None:
@@ -54,7 +54,7 @@ FAR = {
     "rows_shared_flat": {"shared_load_requests", "shared_load_wavefronts"},
     "transpose_edges": {"shared_store_requests"},
 }
-"""Kernels of the corpus with counters more than NEAR apart; PTX_MACHINE.md says why."""
+"""Kernels of the corpus with counters more than NEAR apart; warpcheck/docs/ptx-machine.md says why."""
 NEAR = 0.02
 
 
@@ -88,7 +88,7 @@ OF_HOPPER = {
     **{one.name: {"shared_load_requests"} for one in hopper_patterns.PATTERNS if one.name.startswith("ldmatrix")},
     **{one.name: {"shared_store_requests"} for one in hopper_patterns.PATTERNS if one.name.startswith("stmatrix")},
 }
-"""Where the two are known to differ on sm_90a; PTX_MACHINE.md says why."""
+"""Where the two are known to differ on sm_90a; warpcheck/docs/ptx-machine.md says why."""
 
 
 @pytest.mark.parametrize("pattern", hopper_patterns.PATTERNS, ids=lambda pattern: pattern.name)

@@ -36,8 +36,9 @@ INSTEAD = {
 """Patterns and their replacements."""
 
 _TEXTS_READ = {
-    "*.md": ("README.md", "PTX_MACHINE.md", "ATTACKS.md"),
+    "*.md": ("README.md", "CONTRIBUTING.md"),
     "checks": (".md", ".py"),
+    "docs": (".md",),
     "notebooks": (".ipynb", ".md"),
     "phases": (".py", ".cu"),
     "solutions": (".py", ".cu"),

@@ -104,7 +104,7 @@ class TimingSession:
         request = messages.TimeRound(seed=seed, order=order, sample=sample_seed)
         times = self._runner.request(request, messages.RoundTimes, _ROUND_SECONDS)
         # The truth follows from inputs that are generated again here. The worker's copies may have been changed (C2 in
-        # ATTACKS.md).
+        # docs/attacks.md).
         inputs = generate_inputs(self.exercise, self.case, seed, self._device)
         finding = self._check_process(times.result, inputs) or self._check_outputs(times, inputs, sample_seed)
         if len(times.seconds) != len(self.seconds) or not all(map(math.isfinite, times.seconds)):
@@ -117,7 +117,7 @@ class TimingSession:
     def _check_outputs(self, times: messages.RoundTimes, inputs: Sequence[Any], sample_seed: int) -> Finding | None:
         """Compare the sample of this round's outputs with the truth for this round's inputs."""
         # The worker compares the outputs again once the GPU is idle. Work on a thread or a stream that the clock missed
-        # changes them (T1 and T2 in ATTACKS.md).
+        # changes them (T1 and T2 in docs/attacks.md).
         if times.changed_after_return:
             cause = f"the output changed after {self.exercise.entry} had returned and the GPU was idle"
             return Finding(Verdict.TAMPERED, cause)

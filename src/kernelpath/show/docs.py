@@ -1,7 +1,8 @@
-"""Generate the tables of README.md, PTX_MACHINE.md and the glossary, each between two markers."""
+"""Generate the tables of README.md, docs/, warpcheck/docs/ and the glossary, each between two markers."""
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,6 +14,9 @@ from kernelpath.show import provenance
 from kernelpath.show import results as recorded
 from kernelpath.show.results import CounterPair
 from kernelpath.verdict import Verdict
+
+PAGES = ("*.md", "docs/*.md", "notebooks/*.md", "warpcheck/docs/*.md")
+"""Patterns of the documents whose tables are generated."""
 
 CARDS = {
     "sm_75": "T4, RTX 20",
@@ -41,7 +45,7 @@ def regenerate(text: str, root: Path) -> str:
 
 def stale(root: Path) -> Iterator[str]:
     """Yield the documents whose tables differ from their regeneration."""
-    for path in sorted((*root.glob("*.md"), *root.glob("notebooks/*.md"))):
+    for path in sorted(itertools.chain.from_iterable(map(root.glob, PAGES))):
         text = path.read_text(encoding="utf-8")
         if regenerate(text, root) != text:
             yield str(path.relative_to(root))

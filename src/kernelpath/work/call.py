@@ -192,7 +192,8 @@ def check_outputs(
     """
     outputs = list(result) if isinstance(result, tuple) else [result]
     for position, output in enumerate(outputs):
-        # A subclass could compute its values only in the comparison, after the clock has stopped (T3 in ATTACKS.md).
+        # A subclass could compute its values only in the comparison, after the clock has stopped: T3 in
+        # docs/attacks.md.
         if type(output) is not torch.Tensor:
             if isinstance(result, tuple):
                 raise WrongType(f"{entry} returned {_describe_type(output)} in place {position} of its tuple")

@@ -148,7 +148,8 @@ class _Worker:
         if self._device.type == "cuda":
             from kernelpath.work.stopwatch import Stopwatch
 
-            # Clocks and functions of the driver are bound before the submission can replace them (T4 in ATTACKS.md).
+            # Clocks and functions of the driver are bound before the submission can replace them: T4 in
+            # docs/attacks.md.
             self._stopwatch = Stopwatch(self._device)
             if self._exercise is not None:
                 # A baseline may be the reference kernel of another exercise, and solutions/ cannot be read any more

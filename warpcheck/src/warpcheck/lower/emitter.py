@@ -120,7 +120,7 @@ class Emitter(Registers):
         if polls or not {"relaxed", "acquire", "release", "acq_rel"}.isdisjoint(modifiers):
             return STRONG
         # PTX ISA, "Operation Types", calls volatile operations strong, too. Here they are told apart, because they
-        # order nothing (PTX_MACHINE.md, "Races").
+        # order nothing (docs/ptx-machine.md, "Races").
         return VOLATILE if "volatile" in modifiers else 0
 
     def call_check(self, function: str, argument: int | ir.Value = 0, constants: tuple[int, ...] = ()) -> None:
