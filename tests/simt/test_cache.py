@@ -11,7 +11,7 @@ from tests.simt.launching import aligned, buffer, compile_ptx
 from warpcheck import codec, compiler, simt
 from warpcheck.isa import OPS
 from warpcheck.layout import Access, Space
-from warpcheck.lower.warp import Lowering
+from warpcheck.lower.kernel_lowering import KernelLowering
 from warpcheck.lowered_kernel import AccessSite, Check, Lowered, SassAccess
 from warpcheck.target import SM_80
 
@@ -101,7 +101,7 @@ def test_a_damaged_cache_is_built_anew(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_kept_kernel_is_not_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WARPCHECK_CACHE", str(tmp_path))
     launch(8)
-    monkeypatch.setattr(compiler, "Lowering", None)
+    monkeypatch.setattr(compiler, "KernelLowering", None)
     launch(8)
 
 
@@ -115,7 +115,8 @@ REPEATED = """extern "C" __global__ void kernel(float* a, float b) {
 def test_what_a_kernel_repeats_is_compiled_once() -> None:
     kernels = [compile_ptx(REPEATED % (times * "sum = sum * b + 3.0f;")) for times in (4, 400)]
     few, many = (
-        Lowering(compiled.parsed, compiled.parsed.functions[name], OPS, SM_80).lower() for compiled, name in kernels
+        KernelLowering(compiled.parsed, compiled.parsed.functions[name], OPS, SM_80).lower()
+        for compiled, name in kernels
     )
     assert sum(map(len, many.blocks)) > sum(map(len, few.blocks)) + 300
     assert many.functions == few.functions

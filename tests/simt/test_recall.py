@@ -10,7 +10,7 @@ from warpcheck import codec, compiler, ptx
 from warpcheck.errors import Unsupported
 from warpcheck.isa import OPS
 from warpcheck.lower.compiled_shapes import emit_uncached
-from warpcheck.lower.warp import Lowering
+from warpcheck.lower.kernel_lowering import KernelLowering
 from warpcheck.lowered_kernel import CompiledShape, Lowered
 from warpcheck.target import TARGETS
 
@@ -31,7 +31,7 @@ class Memory:
 
 def lowered(text: str, recall: Callable[[str, Callable[[], CompiledShape]], CompiledShape] = emit_uncached) -> Lowered:
     module = ptx.parse(text)
-    return Lowering(module, module.functions["k"], OPS, TARGETS["sm_90a"], recall).lower()
+    return KernelLowering(module, module.functions["k"], OPS, TARGETS["sm_90a"], recall).lower()
 
 
 def kernel(body: str, parameters: str = ".param .u64 p", before: str = "") -> str:

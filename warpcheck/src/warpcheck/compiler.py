@@ -17,7 +17,7 @@ import llvmlite.binding as llvm
 from warpcheck import codec
 from warpcheck.cache import cache_read, cache_write
 from warpcheck.isa import OPS
-from warpcheck.lower.warp import Lowering
+from warpcheck.lower.kernel_lowering import KernelLowering
 from warpcheck.lowered_kernel import Check, CompiledShape, Lowered
 from warpcheck.native import compile_function, compile_noinline
 from warpcheck.ptx import Module
@@ -77,7 +77,7 @@ def compile_kernel(module: Module, name: str, digest: str, target: Target = SM_8
     kernel = codec.decode(cached, CONSTANTS) if cached else None
     if kernel is None:
         with _no_collection():
-            lowering = Lowering(module, module.functions[name], OPS, target, _look_up_shape)
+            lowering = KernelLowering(module, module.functions[name], OPS, target, _look_up_shape)
             lowered = lowering.lower()
         lowered.sites = match_sass(lowered, lowering.flow.blocks, module.text, name)
         kernel = (

@@ -42,7 +42,7 @@ FENCES = 16  # fences of the asynchronous proxy that are remembered for a warp
 POSITION = 20  # bits of an instruction's number in its block, where it is packed with the block's number
 UNFENCED, USED, OVERWRITTEN = range(3)  # hazards of a register of wgmma; see inflight
 EVERYTHING = 1 << 20  # the argument of a wait after which no copy is in flight
-# Program counters of lanes; see lower.warp. ASIDE and WAITING are flags beside the number of a basic block.
+# Program counters of lanes; see lower.warp_control. ASIDE and WAITING are flags beside the number of a basic block.
 ASIDE = 1 << 29  # lets the other lanes of the warp run first
 WAITING = 1 << 30  # waits for other lanes
 NOWHERE = (1 << 31) - 1  # has left the kernel

@@ -35,18 +35,18 @@ from warpcheck.isa import (
     wgmma,
     wmma,
 )
-from warpcheck.lower.warp import Lowering
+from warpcheck.lower.instruction_emitter import InstructionEmitter
 from warpcheck.op import Op, registry
 from warpcheck.ptx import Instruction
 
 __all__ = ["OPS", "is_known"]
 
 
-def _pure(family: Iterable[Op[Lowering]]) -> list[Op[Lowering]]:
+def _pure(family: Iterable[Op[InstructionEmitter]]) -> list[Op[InstructionEmitter]]:
     return [replace(op, pure=True) for op in family]
 
 
-OPS: Mapping[str, Op[Lowering]] = registry(
+OPS: Mapping[str, Op[InstructionEmitter]] = registry(
     # Instructions of a single lane without other effects: lower.def_use may compute them earlier.
     _pure(arithmetic.OPS),
     _pure(functions.OPS),

@@ -8,7 +8,8 @@ from llvmlite import ir
 
 from warpcheck.isa.rounding import add_floats, directed_mode, rounded, to_odd
 from warpcheck.isa.values import F64, Kind, Value, constant, intrinsic, lanewise, like
-from warpcheck.lower.emitter import Emitter
+from warpcheck.lower.instruction_emitter import InstructionEmitter
+from warpcheck.lower.lane_builder import LaneBuilder
 from warpcheck.lower.register_slots import CARRY
 from warpcheck.op import Op
 from warpcheck.ptx import Instruction
@@ -16,28 +17,28 @@ from warpcheck.ptx import Instruction
 __all__ = ["OPS", "minimum_or_maximum"]
 
 
-def add(e: Emitter, t: Kind, x: Value, y: Value) -> Value:
+def add(e: InstructionEmitter, t: Kind, x: Value, y: Value) -> Value:
     if t.is_float:
         return rounded(e, partial(add_floats, e), x, y)
-    return intrinsic(e, "sadd.sat", x, y) if "sat" in e.instruction.modifiers else with_carry(e, x, y)
+    return intrinsic(e.b, "sadd.sat", x, y) if "sat" in e.instruction.modifiers else with_carry(e, x, y)
 
 
-def sub(e: Emitter, t: Kind, x: Value, y: Value) -> Value:
+def sub(e: InstructionEmitter, t: Kind, x: Value, y: Value) -> Value:
     if t.is_float:
         # A negation is exact, so that differences need no directed rounding of their own.
         return rounded(e, partial(add_floats, e), x, e.b.fneg(y))
-    return intrinsic(e, "ssub.sat", x, y) if "sat" in e.instruction.modifiers else with_borrow(e, x, y)
+    return intrinsic(e.b, "ssub.sat", x, y) if "sat" in e.instruction.modifiers else with_borrow(e, x, y)
 
 
-def addc(e: Emitter, t: Kind, x: Value, y: Value) -> Value:
+def addc(e: InstructionEmitter, t: Kind, x: Value, y: Value) -> Value:
     return with_carry(e, x, y, carry(e, t))
 
 
-def subc(e: Emitter, t: Kind, x: Value, y: Value) -> Value:
+def subc(e: InstructionEmitter, t: Kind, x: Value, y: Value) -> Value:
     return with_borrow(e, x, y, e.b.xor(carry(e, t), constant(x, 1)))
 
 
-def carry(e: Emitter, t: Kind) -> Value:
+def carry(e: InstructionEmitter, t: Kind) -> Value:
     """Return the carry of the last instruction with ``.cc``; after a subtraction 1 if it did not borrow.
 
     The manual leaves open what an addition makes of a borrow. NVRTC's division of 128 bits relies on this.
@@ -45,10 +46,10 @@ def carry(e: Emitter, t: Kind) -> Value:
     # The carry is followed within a basic block only: PTX ISA, 9.7.2, does not preserve it across calls either.
     if not e.carried:
         raise e.unsupported(f"{e.instruction.name} without .cc before it in its basic block")
-    return e.resize(e.read(CARRY, 1), t.bits)
+    return e.b.resize(e.read(CARRY, 1), t.bits)
 
 
-def set_carry(e: Emitter, *overflows: Value, borrows: bool = False) -> None:
+def set_carry(e: InstructionEmitter, *overflows: Value, borrows: bool = False) -> None:
     """Keep the carry for the next instruction that takes it, from whether a sum or difference overflowed."""
     if e.instruction.guard is not None:
         raise e.unsupported("predicated " + e.instruction.name)
@@ -57,7 +58,7 @@ def set_carry(e: Emitter, *overflows: Value, borrows: bool = False) -> None:
     e.carried = True
 
 
-def with_carry(e: Emitter, x: Value, y: Value, carry_in: Value | None = None) -> Value:
+def with_carry(e: InstructionEmitter, x: Value, y: Value, carry_in: Value | None = None) -> Value:
     """Return the sum; with ``.cc`` its carry is kept."""
     partial = e.b.add(x, y)
     total = partial if carry_in is None else e.b.add(partial, carry_in)
@@ -67,7 +68,7 @@ def with_carry(e: Emitter, x: Value, y: Value, carry_in: Value | None = None) ->
     return total
 
 
-def with_borrow(e: Emitter, x: Value, y: Value, borrow_in: Value | None = None) -> Value:
+def with_borrow(e: InstructionEmitter, x: Value, y: Value, borrow_in: Value | None = None) -> Value:
     """Return the difference; with ``.cc`` its borrow is kept."""
     partial = e.b.sub(x, y)
     difference = partial if borrow_in is None else e.b.sub(partial, borrow_in)
@@ -76,53 +77,53 @@ def with_borrow(e: Emitter, x: Value, y: Value, borrow_in: Value | None = None) 
     return difference
 
 
-def mul(e: Emitter, t: Kind, x: Value, y: Value) -> Value:
+def mul(e: InstructionEmitter, t: Kind, x: Value, y: Value) -> Value:
     if t.is_float:
         return rounded(e, e.b.fmul, x, y)
     # Both halves of the product are in a multiplication of twice the width.
     if "wide" in e.instruction.modifiers or "hi" in e.instruction.modifiers:
-        x, y = (e.resize(v, 2 * t.bits, t.is_signed) for v in (x, y))
+        x, y = (e.b.resize(v, 2 * t.bits, t.is_signed) for v in (x, y))
     product = e.b.mul(x, y)
     if "hi" in e.instruction.modifiers:
-        return e.resize(e.b.lshr(product, constant(product, t.bits)), t.bits)
+        return e.b.resize(e.b.lshr(product, constant(product, t.bits)), t.bits)
     return product
 
 
-def div(e: Emitter, t: Kind, x: Value, y: Value) -> Value:
+def div(e: InstructionEmitter, t: Kind, x: Value, y: Value) -> Value:
     # Division is exact for approx and full, too, for which the manual permits an error of 2 ulp.
-    return rounded(e, e.b.fdiv, x, y) if t.is_float else divide(e, t, x, y)[0]
+    return rounded(e, e.b.fdiv, x, y) if t.is_float else divide(e.b, t, x, y)[0]
 
 
-def rem(e: Emitter, t: Kind, x: Value, y: Value) -> Value:
-    return divide(e, t, x, y)[1]
+def rem(e: InstructionEmitter, t: Kind, x: Value, y: Value) -> Value:
+    return divide(e.b, t, x, y)[1]
 
 
-def divide(e: Emitter, t: Kind, x: Value, y: Value) -> tuple[Value, Value]:
+def divide(b: LaneBuilder, t: Kind, x: Value, y: Value) -> tuple[Value, Value]:
     """Return quotient and remainder. Division by zero gives all ones and x, as on GPUs; the manual leaves it open."""
-    zero = e.b.icmp_unsigned("==", y, constant(y, 0))
-    divisor = e.b.select(zero, constant(y, 1), y)
+    zero = b.icmp_unsigned("==", y, constant(y, 0))
+    divisor = b.select(zero, constant(y, 1), y)
     if t.is_signed:
-        minus_one = e.b.icmp_unsigned("==", y, constant(y, -1))
-        divisor = e.b.select(minus_one, constant(y, 1), divisor)  # subtle: the least integer over -1 traps on a CPU
-        quotient = e.b.select(minus_one, e.b.neg(x), e.b.sdiv(x, divisor))
-        remainder = e.b.srem(x, divisor)
+        minus_one = b.icmp_unsigned("==", y, constant(y, -1))
+        divisor = b.select(minus_one, constant(y, 1), divisor)  # subtle: the least integer over -1 traps on a CPU
+        quotient = b.select(minus_one, b.neg(x), b.sdiv(x, divisor))
+        remainder = b.srem(x, divisor)
     else:
-        quotient = e.b.udiv(x, divisor)
-        remainder = e.b.urem(x, divisor)
-    return e.b.select(zero, constant(x, -1), quotient), e.b.select(zero, x, remainder)
+        quotient = b.udiv(x, divisor)
+        remainder = b.urem(x, divisor)
+    return b.select(zero, constant(x, -1), quotient), b.select(zero, x, remainder)
 
 
-def neg(e: Emitter, t: Kind, x: Value) -> Value:
+def neg(e: InstructionEmitter, t: Kind, x: Value) -> Value:
     return e.b.fneg(x) if t.is_float else e.b.neg(x)
 
 
-def absolute(e: Emitter, t: Kind, x: Value) -> Value:
+def absolute(e: InstructionEmitter, t: Kind, x: Value) -> Value:
     if t.is_float:
-        return intrinsic(e, "fabs", x)
+        return intrinsic(e.b, "fabs", x)
     return e.b.select(e.b.icmp_signed("<", x, constant(x, 0)), e.b.neg(x), x)
 
 
-def minimum_or_maximum(e: Emitter, t: Kind, x: Value, y: Value, *, op: str = "") -> Value:
+def minimum_or_maximum(e: InstructionEmitter, t: Kind, x: Value, y: Value, *, op: str = "") -> Value:
     """Return the lesser or the greater operand, for the comparison ``op``, or that of min or max."""
     b = e.b
     op = op or ("<" if e.instruction.opcode == "min" else ">")
@@ -133,7 +134,7 @@ def minimum_or_maximum(e: Emitter, t: Kind, x: Value, y: Value, *, op: str = "")
     bits = [b.bitcast(v, like(v, ir.IntType(64 if t.bits == 64 else 32))) for v in (x, y)]
     if "xorsign" in e.instruction.modifiers:  # the extreme of the absolute values, with the sign of the product
         sign = b.bitcast(b.xor(*bits), x.type)
-        x, y = (intrinsic(e, "fabs", v) for v in (x, y))
+        x, y = (intrinsic(e.b, "fabs", v) for v in (x, y))
         bits = [b.bitcast(v, bits[0].type) for v in (x, y)]
     # Equal numbers differ only where they are zeros: -0 is less than +0.
     equal_result = b.bitcast((b.or_ if op == "<" else b.and_)(*bits), x.type)
@@ -146,72 +147,72 @@ def minimum_or_maximum(e: Emitter, t: Kind, x: Value, y: Value, *, op: str = "")
         result = b.select(x_is_nan, x, b.select(y_is_nan, y, result))
     else:
         result = b.select(x_is_nan, y, b.select(y_is_nan, x, result))
-    return intrinsic(e, "copysign", result, sign) if "xorsign" in e.instruction.modifiers else result
+    return intrinsic(e.b, "copysign", result, sign) if "xorsign" in e.instruction.modifiers else result
 
 
-def fma(e: Emitter, t: Kind, x: Value, y: Value, z: Value) -> Value:
+def fma(e: InstructionEmitter, t: Kind, x: Value, y: Value, z: Value) -> Value:
     if directed_mode(e):
         return rounded(e, lambda x, y, z: add_floats(e, e.b.fmul(x, y), z), x, y, z)
     # A product of halves is exact in float64; the sum is rounded to odd, so that rounding to 16 bits is correct.
     if t.is_half:
-        return to_odd(e, intrinsic(e, "fma", *(e.b.fpext(v, like(v, F64)) for v in (x, y, z))))
-    return intrinsic(e, "fma", x, y, z)
+        return to_odd(e.b, intrinsic(e.b, "fma", *(e.b.fpext(v, like(v, F64)) for v in (x, y, z))))
+    return intrinsic(e.b, "fma", x, y, z)
 
 
-def mad(e: Emitter, t: Kind, x: Value, y: Value, z: Value) -> Value:
+def mad(e: InstructionEmitter, t: Kind, x: Value, y: Value, z: Value) -> Value:
     if t.is_float:
         return fma(e, t, x, y, z)
     return with_carry(e, mul(e, t, x, y), z)
 
 
-def madc(e: Emitter, t: Kind, x: Value, y: Value, z: Value) -> Value:
+def madc(e: InstructionEmitter, t: Kind, x: Value, y: Value, z: Value) -> Value:
     return addc(e, t, mul(e, t, x, y), z)
 
 
-def mul24(e: Emitter, t: Kind, x: Value, y: Value) -> Value:
+def mul24(e: InstructionEmitter, t: Kind, x: Value, y: Value) -> Value:
     """Return the product of the low 24 bits of two words: its bits 0 to 31, or with ``.hi`` 16 to 47."""
     # Shift up and down by 8 bits: the low 24 bits, sign- or zero-extended.
     move = e.b.ashr if t.is_signed else e.b.lshr
-    x, y = (e.resize(move(e.b.shl(v, constant(v, 8)), constant(v, 8)), 64, t.is_signed) for v in (x, y))
+    x, y = (e.b.resize(move(e.b.shl(v, constant(v, 8)), constant(v, 8)), 64, t.is_signed) for v in (x, y))
     product = e.b.mul(x, y)
-    return e.resize(e.b.lshr(product, constant(product, 16 * ("hi" in e.instruction.modifiers))), 32)
+    return e.b.resize(e.b.lshr(product, constant(product, 16 * ("hi" in e.instruction.modifiers))), 32)
 
 
-def mad24(e: Emitter, t: Kind, x: Value, y: Value, z: Value) -> Value:
+def mad24(e: InstructionEmitter, t: Kind, x: Value, y: Value, z: Value) -> Value:
     return e.b.add(mul24(e, t, x, y), z)
 
 
-def sad(e: Emitter, t: Kind, x: Value, y: Value, z: Value) -> Value:
+def sad(e: InstructionEmitter, t: Kind, x: Value, y: Value, z: Value) -> Value:
     # |x - y| without overflow: subtract the lesser from the greater.
     compare = e.b.icmp_signed if t.is_signed else e.b.icmp_unsigned
     return e.b.add(z, e.b.select(compare("<", x, y), e.b.sub(y, x), e.b.sub(x, y)))
 
 
-def dp4a(e: Emitter, t: Kind, x: Value, y: Value, z: Value) -> Value:
+def dp4a(e: InstructionEmitter, t: Kind, x: Value, y: Value, z: Value) -> Value:
     signed = [name == "s32" for name in e.instruction.modifiers[-2:]]
     for byte in range(4):
-        x_byte, y_byte = (e.resize(byte_of(e, v, byte), 32, s) for v, s in zip((x, y), signed, strict=True))
+        x_byte, y_byte = (e.b.resize(byte_of(e.b, v, byte), 32, s) for v, s in zip((x, y), signed, strict=True))
         z = e.b.add(z, e.b.mul(x_byte, y_byte))
     return z
 
 
-def dp2a(e: Emitter, t: Kind, x: Value, y: Value, z: Value) -> Value:
+def dp2a(e: InstructionEmitter, t: Kind, x: Value, y: Value, z: Value) -> Value:
     """Add the products of the two halves of x with the two lower bytes of y, or with ``.hi`` the two upper ones."""
     signed = [name == "s32" for name in e.instruction.modifiers[-2:]]
     first_byte = 2 * ("hi" in e.instruction.modifiers)
     for half_index in range(2):
-        half = e.resize(e.resize(e.b.lshr(x, constant(x, 16 * half_index)), 16), 32, signed[0])
-        z = e.b.add(z, e.b.mul(half, e.resize(byte_of(e, y, first_byte + half_index), 32, signed[1])))
+        half = e.b.resize(e.b.resize(e.b.lshr(x, constant(x, 16 * half_index)), 16), 32, signed[0])
+        z = e.b.add(z, e.b.mul(half, e.b.resize(byte_of(e.b, y, first_byte + half_index), 32, signed[1])))
     return z
 
 
-def absolute_differences(e: Emitter, i: Instruction) -> None:
+def absolute_differences(e: InstructionEmitter, i: Instruction) -> None:
     """Emit vabsdiff2 and vabsdiff4, of the parts of two words; with ``.add`` their sum is added to a third."""
     bits = 32 // int(i.opcode[-1])
     parts = []
     for bit in range(0, 32, bits):
         x, y = (
-            e.resize(e.resize(e.b.lshr(v, constant(v, bit)), bits), 32, kind == "s32")
+            e.b.resize(e.b.resize(e.b.lshr(v, constant(v, bit)), bits), 32, kind == "s32")
             for v, kind in zip((e.read(o, 32) for o in i.operands[1:3]), i.modifiers[1:3], strict=True)
         )
         # In 32 bits the difference of two parts cannot overflow.
@@ -225,13 +226,13 @@ def absolute_differences(e: Emitter, i: Instruction) -> None:
     e.write(i.operands[0], reduce(e.b.or_, placed_parts))
 
 
-def byte_of(e: Emitter, value: Value, index: int) -> Value:
-    return e.resize(e.b.lshr(value, constant(value, 8 * index)), 8)
+def byte_of(b: LaneBuilder, value: Value, index: int) -> Value:
+    return b.resize(b.lshr(value, constant(value, 8 * index)), 8)
 
 
-def copysign(e: Emitter, t: Kind, sign: Value, size: Value) -> Value:
+def copysign(e: InstructionEmitter, t: Kind, sign: Value, size: Value) -> Value:
     # PTX takes the sign from its first source (PTX ISA, "copysign"), LLVM from its second argument.
-    return intrinsic(e, "copysign", size, sign)
+    return intrinsic(e.b, "copysign", size, sign)
 
 
 _FLOATS = ("ROUND? ftz? sat? f32", "ROUND? f64", "rn? ftz? sat? HALF", "rn? BHALF")

@@ -13,21 +13,21 @@ from warpcheck.isa.mbarrier import complete_tx
 from warpcheck.isa.spaces import space_of, without_hint
 from warpcheck.isa.values import Kind, Value, constant, from_bits, items, to_bits
 from warpcheck.layout import LANES, Access
-from warpcheck.lower.vectors import I32
-from warpcheck.lower.warp import Lowering
+from warpcheck.lower.instruction_emitter import InstructionEmitter
+from warpcheck.lower.lane_builder import I32, LaneBuilder
 from warpcheck.op import Op
 from warpcheck.ptx import Group, Instruction, Operand
 
 __all__ = ["OPS", "update"]
 
 
-def emit_atom(e: Lowering, i: Instruction) -> None:
+def emit_atom(e: InstructionEmitter, i: Instruction) -> None:
     """Emit atom and red."""
     kind = Kind(i.modifiers[-1])
     space = space_of(i)
     operation = next(name for name in i.modifiers if name in ATOMIC)
     address, *sources = without_hint(i)[i.opcode == "atom" :]
-    addresses = e.addresses(address, space)
+    addresses = e.memory.addresses(address, space)
     if isinstance(sources[0], Group):
         update_each(e, i, addresses, sources[0].items)
         return
@@ -36,12 +36,12 @@ def emit_atom(e: Lowering, i: Instruction) -> None:
     # The check needs both values to see whether a 16-bit half stays as it is.
     half = operation == "cas" and kind.bits == 32
     for row, value in enumerate(values if half else ()):
-        e.store_row(2 * row, e.resize(value, 64))
+        e.frame.store_row(2 * row, e.b.resize(value, 64))
     # A release comes before the operation (PTX ISA, "Release and Acquire Patterns"). Bit 0 of its argument: at a scope
     # wider than the block, other blocks find it, too; see sync.fence.
     if "acq_rel" in i.modifiers or "release" in i.modifiers:
         e.call_check("fence", int("cta" not in i.modifiers))
-    e.check(addresses, space, Access.ATOMIC, kind.bits // 8, half=half)
+    e.memory.check(addresses, space, Access.ATOMIC, kind.bits // 8, half=half)
     # The check records whose values the lanes find here; to acquire is to be ordered behind those.
     acquire(e, i)
     old = update(e, addresses, kind, values, ATOMIC[operation])
@@ -49,80 +49,82 @@ def emit_atom(e: Lowering, i: Instruction) -> None:
         e.write(i.operands[0], old, signed=kind.is_signed)
     # red.async signals its mbarrier when it has been performed, which is at once here.
     if barrier is not None:
-        complete_tx(e, barrier, e.splat(kind.bits // 8, 32))
+        complete_tx(e, barrier, e.b.splat(kind.bits // 8, 32))
 
 
-def acquire(e: Lowering, i: Instruction) -> None:
+def acquire(e: InstructionEmitter, i: Instruction) -> None:
     """Order the warp behind what the writers of the values found here had released."""
     if "acq_rel" in i.modifiers or "acquire" in i.modifiers:
         e.call_check("acquire", int("cta" not in i.modifiers))
 
 
-def update_each(e: Lowering, i: Instruction, addresses: Value, sources: Sequence[Operand]) -> None:
+def update_each(e: InstructionEmitter, i: Instruction, addresses: Value, sources: Sequence[Operand]) -> None:
     """Emit a vector operation on contiguous elements: each is updated by itself."""
     kind = Kind(i.modifiers[-1])
     operation = next(name for name in i.modifiers if name in ATOMIC)
     size = kind.bits // 8
     if "acq_rel" in i.modifiers or "release" in i.modifiers:
         e.call_check("fence", int("cta" not in i.modifiers))
-    e.check(addresses, space_of(i), Access.ATOMIC, size * len(sources), len(sources))
+    e.memory.check(addresses, space_of(i), Access.ATOMIC, size * len(sources), len(sources))
     acquire(e, i)
     # PTX ISA, "atom": each element of a vector is atomic by itself, not the vector.
     for index, source in enumerate(sources):
-        element_addresses = e.b.add(addresses, e.splat(index * size, 64))
+        element_addresses = e.b.add(addresses, e.b.splat(index * size, 64))
         old = update(e, element_addresses, kind, [e.read(source, kind.bits)], ATOMIC[operation])
         if i.opcode == "atom":
             e.write(items(i.operands[0])[index], old)
 
 
-def update(e: Lowering, addresses: Value, kind: Kind, values: Sequence[Value], rule: Callable[..., Value]) -> Value:
+def update(
+    e: InstructionEmitter, addresses: Value, kind: Kind, values: Sequence[Value], rule: Callable[..., Value]
+) -> Value:
     """Store ``rule(e, kind, old, *values)``, lane after lane. Return the previous values."""
     vector = ir.VectorType(ir.IntType(kind.bits), LANES)
-    old = e.alloca(vector)
+    old = e.b.alloca_in_entry(vector)
     e.b.store(ir.Constant(vector, None), old)
     # Lanes with the same address have to see each other's results, so this is a loop and no vector operation.
-    with e.each_lane(e.active) as lane:
+    with e.b.each_lane(e.active) as lane:
         pointer = e.b.inttoptr(e.b.extract_element(addresses, lane), ir.PointerType())
         previous = e.b.load(pointer, typ=ir.VectorType(ir.IntType(kind.bits), 1), align=kind.bits // 8)
-        operands = [single(e, value, lane) for value in values]
+        operands = [single(e.b, value, lane) for value in values]
         e.b.store(rule(e, kind, previous, *operands), pointer, align=kind.bits // 8)
         updated = e.b.insert_element(e.b.load(old, typ=vector), e.b.extract_element(previous, I32(0)), lane)
         e.b.store(updated, old)
     return e.b.load(old, typ=vector)
 
 
-def single(e: Lowering, value: Value, lane: Value) -> Value:
+def single(b: LaneBuilder, value: Value, lane: Value) -> Value:
     """Return one lane as a vector of length one, so that lane-wise rules apply to it."""
     vector = ir.VectorType(value.type.element, 1)
-    return e.b.insert_element(ir.Constant(vector, ir.Undefined), e.b.extract_element(value, lane), I32(0))
+    return b.insert_element(ir.Constant(vector, ir.Undefined), b.extract_element(value, lane), I32(0))
 
 
 def _arithmetic(name: str) -> Callable[..., Value]:
     """Return the rule of an atomic operation that is the lane-wise instruction of the same name."""
 
-    def apply(e: Lowering, kind: Kind, old: Value, value: Value) -> Value:
-        numbers = (from_bits(e, v, kind) for v in (old, value))
-        return to_bits(e, RULES[name](e, kind, *numbers), kind)
+    def apply(e: InstructionEmitter, kind: Kind, old: Value, value: Value) -> Value:
+        numbers = (from_bits(e.b, v, kind) for v in (old, value))
+        return to_bits(e.b, RULES[name](e, kind, *numbers), kind)
 
     return apply
 
 
-def _increment(e: Lowering, kind: Kind, old: Value, limit: Value) -> Value:
+def _increment(e: InstructionEmitter, kind: Kind, old: Value, limit: Value) -> Value:
     wraps = e.b.icmp_unsigned(">=", old, limit)
     return e.b.select(wraps, constant(old, 0), e.b.add(old, constant(old, 1)))
 
 
-def _decrement(e: Lowering, kind: Kind, old: Value, limit: Value) -> Value:
+def _decrement(e: InstructionEmitter, kind: Kind, old: Value, limit: Value) -> Value:
     is_zero = e.b.icmp_unsigned("==", old, constant(old, 0))
     wraps = e.b.or_(is_zero, e.b.icmp_unsigned(">", old, limit))
     return e.b.select(wraps, limit, e.b.sub(old, constant(old, 1)))
 
 
-def _compare_and_swap(e: Lowering, kind: Kind, old: Value, expected: Value, value: Value) -> Value:
+def _compare_and_swap(e: InstructionEmitter, kind: Kind, old: Value, expected: Value, value: Value) -> Value:
     return e.b.select(e.b.icmp_unsigned("==", old, expected), value, old)
 
 
-def _sum(e: Lowering, kind: Kind, x: Value, y: Value) -> Value:
+def _sum(e: InstructionEmitter, kind: Kind, x: Value, y: Value) -> Value:
     # Not arithmetic.add, which reads modifiers of the instruction add: sat, cc and a rounding.
     return e.b.fadd(x, y) if kind.is_float else e.b.add(x, y)
 

@@ -15,8 +15,7 @@ from __future__ import annotations
 from warpcheck.isa.spaces import space_of, without_hint
 from warpcheck.isa.values import Value, items
 from warpcheck.layout import Access, Space
-from warpcheck.lower.vectors import I64
-from warpcheck.lower.warp import Lowering
+from warpcheck.lower.instruction_emitter import InstructionEmitter
 from warpcheck.lowered_kernel import AccessSite
 from warpcheck.op import Op
 from warpcheck.ptx import Address, Immediate, Instruction, Operand, Symbol
@@ -59,7 +58,7 @@ _KINDS = {kind.name.lower(): kind for kind in ElementKind} | {"b32": ElementKind
 _OPERATIONS = {operation.name.lower(): operation for operation in Operation if operation}
 
 
-def emit_bulk(e: Lowering, i: Instruction) -> None:
+def emit_bulk(e: InstructionEmitter, i: Instruction) -> None:
     """Issue a copy of each active lane, or group copies and wait for them."""
     if "commit_group" in i.modifiers:
         e.call_check("commit_bulk")
@@ -72,7 +71,7 @@ def emit_bulk(e: Lowering, i: Instruction) -> None:
         issue(e, i)
 
 
-def issue(e: Lowering, i: Instruction) -> None:
+def issue(e: InstructionEmitter, i: Instruction) -> None:
     tensor = "tensor" in i.modifiers
     direction = _direction(i)
     operands = list(without_hint(i))
@@ -81,36 +80,37 @@ def issue(e: Lowering, i: Instruction) -> None:
     global_operand, shared_operand = (target, source) if direction == Direction.STORE else (source, target)
     if tensor:
         (tensor_map, coordinates) = items(global_operand)
-        store_operand(e, GLOBAL_ROW, e.addresses(tensor_map, _space_of_map(e, tensor_map)))
+        store_operand(e, GLOBAL_ROW, e.memory.addresses(tensor_map, _space_of_map(e, tensor_map)))
         for axis, coordinate in enumerate(items(coordinates)):
             # Coordinates are .s32: boxes may begin before the tensor.
-            store_operand(e, FIRST_COORDINATE_ROW + axis, e.resize(e.read(coordinate, 32), 64, signed=True))
+            store_operand(e, FIRST_COORDINATE_ROW + axis, e.b.resize(e.read(coordinate, 32), 64, signed=True))
     else:
         store_operand(
-            e, GLOBAL_ROW, e.addresses(global_operand, Space.SHARED if direction == Direction.PEER else Space.GLOBAL)
+            e,
+            GLOBAL_ROW,
+            e.memory.addresses(global_operand, Space.SHARED if direction == Direction.PEER else Space.GLOBAL),
         )
-        store_operand(e, NBYTES_ROW, e.resize(e.read(operands.pop(0), 32), 64))
+        store_operand(e, NBYTES_ROW, e.b.resize(e.read(operands.pop(0), 32), 64))
     if direction != Direction.PREFETCH:
         # With shared::cluster the destination and its mbarrier are in any block of the cluster, else in this one.
         space = Space.CLUSTER if "shared::cluster" in i.modifiers else Space.SHARED
-        store_operand(e, SHARED_ROW, e.addresses(shared_operand, space))
+        store_operand(e, SHARED_ROW, e.memory.addresses(shared_operand, space))
         if direction != Direction.STORE:
-            store_operand(e, TRACKER_ROW, e.addresses(operands.pop(0), space))
+            store_operand(e, TRACKER_ROW, e.memory.addresses(operands.pop(0), space))
     if "multicast::cluster" in i.modifiers:
         # The mask of a multicast has 16 bits, one for each rank in the cluster.
-        store_operand(e, TARGETS_ROW, e.resize(e.read(operands.pop(0), 16), 64))
+        store_operand(e, TARGETS_ROW, e.b.resize(e.read(operands.pop(0), 16), 64))
     axes = next(int(m[0]) for m in i.modifiers if m in _AXES.split("|")) if tensor else 0
     # See the module's docstring for the layout.
     operation, kind = _reduction(e, i)
     description = direction | axes << 3 | operation << 6 | kind << 10 | ("multicast::cluster" in i.modifiers) << 14
     access = Access.ATOMIC if operation else Access.STORE if direction == Direction.STORE else Access.LOAD
-    number = e.b.add(e.first_site, I64(len(e.out.sites) | description << 32))
-    e.out.sites.append(AccessSite(Space.GENERIC, access, 16, 4, 0, i.line, i.name))
+    number = e.unit.add_site(e.frame, AccessSite(Space.GENERIC, access, 16, 4, 0, i.line, i.name), description)
     e.call_check("issue_bulk", number)
 
 
-def store_operand(e: Lowering, row: int, value: Value) -> None:
-    e.store_row(2 * row, value)
+def store_operand(e: InstructionEmitter, row: int, value: Value) -> None:
+    e.frame.store_row(2 * row, value)
 
 
 def _direction(i: Instruction) -> Direction:
@@ -122,15 +122,17 @@ def _direction(i: Instruction) -> Direction:
     return Direction.LOAD if spaces[1] == "global" else Direction.PEER
 
 
-def _space_of_map(e: Lowering, tensor_map: Operand) -> Space:
+def _space_of_map(e: InstructionEmitter, tensor_map: Operand) -> Space:
     is_parameter = (
-        isinstance(tensor_map, Address) and isinstance(tensor_map.base, Symbol) and tensor_map.base.name in e.params
+        isinstance(tensor_map, Address)
+        and isinstance(tensor_map.base, Symbol)
+        and tensor_map.base.name in e.layout.params
     )
     # A parameter that is named is an offset in the parameter window; any other address of a map is generic.
     return Space.PARAM if is_parameter else Space.GENERIC
 
 
-def _reduction(e: Lowering, i: Instruction) -> tuple[Operation, ElementKind]:
+def _reduction(e: InstructionEmitter, i: Instruction) -> tuple[Operation, ElementKind]:
     """Return the operation and the element type of a reduction, as far as the instruction names them."""
     if "reduce" not in i.modifiers:
         return Operation.NONE, ElementKind.U8
@@ -160,19 +162,19 @@ in bits.
 """
 
 
-def emit_tensormap(e: Lowering, i: Instruction) -> None:
+def emit_tensormap(e: InstructionEmitter, i: Instruction) -> None:
     if i.modifiers[0] == "cp_fenceproxy":
         copy_map(e, i)
     else:
         replace(e, i)
 
 
-def replace(e: Lowering, i: Instruction) -> None:
+def replace(e: InstructionEmitter, i: Instruction) -> None:
     """Set one field of a tensor map in memory. Extents, boxes and steps are stored less 1, strides in units of 16
     bytes.
     """
     name = i.modifiers[2]
-    address = e.addresses(i.operands[0], space_of(i))
+    address = e.memory.addresses(i.operands[0], space_of(i))
     axis = 0
     if len(i.operands) == 3:
         ordinal = i.operands[1]
@@ -181,22 +183,22 @@ def replace(e: Lowering, i: Instruction) -> None:
     value = e.read(i.operands[-1], 64 if i.modifiers[-1] == "b64" else 32)
     offset, bit, bits = _FIELDS[name]
     if name == "global_address":
-        e.store_row(0, value)
-        e.check(address, space_of(i), Access.STORE, 8)
-        e.scatter(address, value)
+        e.frame.store_row(0, value)
+        e.memory.check(address, space_of(i), Access.STORE, 8)
+        e.memory.scatter(address, value)
         return
     if name == "elemtype":  # tf32 is 11, with denormals as zeros 12; the map has those of f32, and a bit
-        is_tf32 = e.b.icmp_unsigned(">", value, e.splat(10, 32))
-        value = e.b.select(is_tf32, e.b.sub(value, e.splat(4, 32)), value)
+        is_tf32 = e.b.icmp_unsigned(">", value, e.b.splat(10, 32))
+        value = e.b.select(is_tf32, e.b.sub(value, e.b.splat(4, 32)), value)
         set_bits(e, i, address, 8, 16, 1, e.b.zext(is_tf32, value.type))
     # The rank is given less 1 already (PTX ISA, "tensormap.replace").
     if name in ("global_dim", "element_stride", "box_dim"):
-        value = e.b.sub(value, e.splat(1, 32))
+        value = e.b.sub(value, e.b.splat(1, 32))
     # Strides have 36 bits: the upper four are in the word at 28, four for each axis.
     if name == "global_stride":
-        units = e.b.lshr(value, e.splat(4, 64))
-        set_bits(e, i, address, 28, 4 * axis, 4, e.resize(e.b.lshr(units, e.splat(32, 64)), 32))
-        value = e.resize(units, 32)
+        units = e.b.lshr(value, e.b.splat(4, 64))
+        set_bits(e, i, address, 28, 4 * axis, 4, e.b.resize(e.b.lshr(units, e.b.splat(32, 64)), 32))
+        value = e.b.resize(units, 32)
     if name in ("global_dim", "global_stride"):
         offset += 4 * axis
     elif name == "element_stride":
@@ -207,34 +209,36 @@ def replace(e: Lowering, i: Instruction) -> None:
     set_bits(e, i, address, offset, bit, bits, value)
 
 
-def set_bits(e: Lowering, i: Instruction, address: Value, offset: int, bit: int, bits: int, value: Value) -> None:
+def set_bits(
+    e: InstructionEmitter, i: Instruction, address: Value, offset: int, bit: int, bits: int, value: Value
+) -> None:
     """Set some bits of a word of a tensor map, in each active lane."""
-    word_address = e.b.add(address, e.splat(offset, 64))
+    word_address = e.b.add(address, e.b.splat(offset, 64))
     mask = (1 << bits) - 1
-    old_bits: Value = e.splat(0, 32)
+    old_bits: Value = e.b.splat(0, 32)
     # The field shares its word with others, which are read and kept.
     if bits < 32:
-        e.check(word_address, space_of(i), Access.LOAD, 4)
-        old_bits = e.b.and_(e.gather(word_address, 32), e.splat(~(mask << bit), 32))
-    word = e.b.or_(old_bits, e.b.shl(e.b.and_(value, e.splat(mask, 32)), e.splat(bit, 32)))
-    e.store_row(0, e.resize(word, 64))
-    e.check(word_address, space_of(i), Access.STORE, 4)
-    e.scatter(word_address, word)
+        e.memory.check(word_address, space_of(i), Access.LOAD, 4)
+        old_bits = e.b.and_(e.memory.gather(word_address, 32), e.b.splat(~(mask << bit), 32))
+    word = e.b.or_(old_bits, e.b.shl(e.b.and_(value, e.b.splat(mask, 32)), e.b.splat(bit, 32)))
+    e.frame.store_row(0, e.b.resize(word, 64))
+    e.memory.check(word_address, space_of(i), Access.STORE, 4)
+    e.memory.scatter(word_address, word)
 
 
-def copy_map(e: Lowering, i: Instruction) -> None:
+def copy_map(e: InstructionEmitter, i: Instruction) -> None:
     """Synchronize the lanes of a warp, copy a tensor map from shared to global memory, and release it."""
     # Its .sync orders the lanes of the warp: Triton 3.6 makes descriptors without any other synchronization.
     e.call_check("warp_sync")
     # A map has 128 bytes, a word for each lane.
-    lanes = e.b.mul(e.resize(e.read_special("%laneid"), 64), e.splat(4, 64))
-    target = e.b.add(e.addresses(i.operands[0], Space.GLOBAL), lanes)
-    source = e.b.add(e.addresses(i.operands[1], Space.SHARED), lanes)
-    e.check(source, Space.SHARED, Access.LOAD, 4)
-    word = e.gather(source, 32)
-    e.store_row(0, e.resize(word, 64))
-    e.check(target, Space.GLOBAL, Access.STORE, 4)
-    e.scatter(target, word)
+    lanes = e.b.mul(e.b.resize(e.operands.read_special("%laneid"), 64), e.b.splat(4, 64))
+    target = e.b.add(e.memory.addresses(i.operands[0], Space.GLOBAL), lanes)
+    source = e.b.add(e.memory.addresses(i.operands[1], Space.SHARED), lanes)
+    e.memory.check(source, Space.SHARED, Access.LOAD, 4)
+    word = e.memory.gather(source, 32)
+    e.frame.store_row(0, e.b.resize(word, 64))
+    e.memory.check(target, Space.GLOBAL, Access.STORE, 4)
+    e.memory.scatter(target, word)
     # The release of the map, at a scope wider than the block.
     e.call_check("fence", 1)
 

@@ -7,8 +7,8 @@ from llvmlite import ir
 from warpcheck.errors import FAULT_KINDS, FaultKind
 from warpcheck.layout import LANES, SERVICES, Status
 from warpcheck.lower.inlining import argument_register, call_parts
-from warpcheck.lower.vectors import I32, I64
-from warpcheck.lower.warp import Lowering
+from warpcheck.lower.instruction_emitter import InstructionEmitter
+from warpcheck.lower.lane_builder import I32, I64
 from warpcheck.op import Op, Placement, live_lanes
 from warpcheck.ptx import Group, Immediate, Instruction, Operand, Register, Symbol
 from warpcheck.runtime.records import WARP, field_offset
@@ -16,62 +16,62 @@ from warpcheck.runtime.records import WARP, field_offset
 __all__ = ["OPS"]
 
 
-def emit_bra(e: Lowering, i: Instruction) -> None:
+def emit_bra(e: InstructionEmitter, i: Instruction) -> None:
     target = block_of(e, i.operands[0])
     if i.guard is None:
-        e.jump(target)
+        e.control.jump(target)
     else:
-        e.branch(e.active, target, e.index + 1)
+        e.control.branch(e.active, target, e.control.index + 1)
 
 
-def emit_brx(e: Lowering, i: Instruction) -> None:
+def emit_brx(e: InstructionEmitter, i: Instruction) -> None:
     table = i.operands[1]
     if i.guard is not None:
         raise e.unsupported("predicated " + i.name)
     assert isinstance(table, Symbol)
-    targets = [block_of(e, Symbol(name)) for name in e.flow.tables[table.name]]
-    e.branch_table(e.read(i.operands[0], 32), targets)
+    targets = [block_of(e, Symbol(name)) for name in e.control.flow.tables[table.name]]
+    e.control.branch_table(e.read(i.operands[0], 32), targets)
 
 
-def block_of(e: Lowering, label: Operand) -> int:
+def block_of(e: InstructionEmitter, label: Operand) -> int:
     assert isinstance(label, Symbol)
     # A label at the end of the code is no block: lanes that go there leave the kernel.
-    return e.flow.targets.get(label.name, len(e.heads))
+    return e.control.flow.targets.get(label.name, len(e.control.heads))
 
 
-def emit_exit(e: Lowering, i: Instruction) -> None:
-    e.exit()
+def emit_exit(e: InstructionEmitter, i: Instruction) -> None:
+    e.control.exit()
 
 
-def emit_trap(e: Lowering, i: Instruction) -> None:
+def emit_trap(e: InstructionEmitter, i: Instruction) -> None:
     # A guarded trap faults only where a lane executes it.
-    with e.b.if_then(e.b.icmp_unsigned("!=", e.as_bits(e.active), I32(0))):
-        e.fault(FAULT_KINDS.index(FaultKind.TRAP))
-    e.jump(e.index + 1)
+    with e.b.if_then(e.b.icmp_unsigned("!=", e.b.as_bits(e.active), I32(0))):
+        e.frame.fault(FAULT_KINDS.index(FaultKind.TRAP))
+    e.control.jump(e.control.index + 1)
 
 
-def emit_call(e: Lowering, i: Instruction) -> None:
+def emit_call(e: InstructionEmitter, i: Instruction) -> None:
     """Call a function of the host, by its number in SERVICES, with up to four arguments in the rows of operands."""
     callee, arguments = i.operands[-2:]
     assert isinstance(arguments, Group)
     assert isinstance(callee, Symbol)
     for number, argument in enumerate(arguments.items[:4]):
         assert isinstance(argument, Symbol)
-        register = e.read_register(argument_register(argument.name, 0))
-        e.store_row(2 * number, e.resize(register, 64))
+        register = e.operands.read_register(argument_register(argument.name, 0))
+        e.frame.store_row(2 * number, e.b.resize(register, 64))
     # The warp stops as at a barrier, whose fields have the number of the function here.
-    e.store_field(e.warp, WARP, "barrier", I32(SERVICES.index(callee.name)))
-    e.store_field(e.warp, WARP, "barrier_block", I32(e.index))
-    e.stop(Status.HOST, e.index + 1)
+    e.b.store_field(e.warp, WARP, "barrier", I32(SERVICES.index(callee.name)))
+    e.b.store_field(e.warp, WARP, "barrier_block", I32(e.control.index))
+    e.control.stop(Status.HOST, e.control.index + 1)
 
 
-def emit_service_result(e: Lowering, i: Instruction) -> None:
+def emit_service_result(e: InstructionEmitter, i: Instruction) -> None:
     """Return what a function of the host has left in the first row of operands."""
-    row = e.at(e.warp, field_offset(WARP, "operands"))
+    row = e.b.at(e.warp, field_offset(WARP, "operands"))
     e.write(i.operands[0], e.b.load(row, typ=ir.VectorType(I64, LANES), align=4))
 
 
-def emit_setmaxnreg(e: Lowering, i: Instruction) -> None:
+def emit_setmaxnreg(e: InstructionEmitter, i: Instruction) -> None:
     """Release registers to the block, or wait until it has the requested number."""
     (count,) = i.operands
     assert isinstance(count, Immediate)
@@ -79,10 +79,10 @@ def emit_setmaxnreg(e: Lowering, i: Instruction) -> None:
     if count.value % 8 or not 24 <= count.value <= 256:
         raise ValueError(f"line {i.line}: {i.name} takes a multiple of 8 from 24 to 256, not {count.value}")
     e.call_check("set_registers", count.value, ("inc" in i.modifiers,))
-    e.suspend()
+    e.control.suspend()
 
 
-def emit_nothing(e: Lowering, i: Instruction) -> None:
+def emit_nothing(e: InstructionEmitter, i: Instruction) -> None:
     """Do nothing: kernels run one after another, so the previous one is complete and the next one has not begun."""
 
 

@@ -24,7 +24,8 @@ from warpcheck.isa.values import (
     widen,
 )
 from warpcheck.layout import LANES
-from warpcheck.lower.emitter import Emitter
+from warpcheck.lower.instruction_emitter import InstructionEmitter
+from warpcheck.lower.lane_builder import LaneBuilder
 from warpcheck.op import Op
 from warpcheck.ptx import Group, Instruction
 
@@ -36,27 +37,27 @@ LARGEST = {"f16": 65504.0, "bf16": 2.0**128 - 2.0**120, "tf32": 2.0**128 - 2.0**
 _INTEGRAL = {"rni": "roundeven", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
 
 
-def emit_mov(e: Emitter, i: Instruction) -> None:
+def emit_mov(e: InstructionEmitter, i: Instruction) -> None:
     """Copy, pack ``mov.b32 d, {a, b}`` or unpack ``mov.b32 {a, b}, d``."""
     target, source = i.operands
     bits = Kind(i.modifiers[-1]).bits
     if isinstance(source, Group):
         part = bits // len(source.items)
-        word = e.splat(0, bits)
+        word = e.b.splat(0, bits)
         for index, item in enumerate(source.items):
-            lanes = e.resize(e.read(item, part), bits)
-            word = e.b.or_(word, e.b.shl(lanes, e.splat(index * part, bits)))
+            lanes = e.b.resize(e.read(item, part), bits)
+            word = e.b.or_(word, e.b.shl(lanes, e.b.splat(index * part, bits)))
         e.write(target, word)
     elif isinstance(target, Group):
         part = bits // len(target.items)
         word = e.read(source, bits)
         for index, item in enumerate(target.items):
-            e.write(item, e.resize(e.b.lshr(word, e.splat(index * part, bits)), part))
+            e.write(item, e.b.resize(e.b.lshr(word, e.b.splat(index * part, bits)), part))
     else:
         e.write(target, e.read(source, bits))
 
 
-def emit_cvt(e: Emitter, i: Instruction) -> None:
+def emit_cvt(e: InstructionEmitter, i: Instruction) -> None:
     """Emit ``cvt.rounding.ftz.sat.to.from d, a``; with a packed target ``d, a, b``, where b is the low half."""
     to = Kind(i.modifiers[-2])
     source = Kind(i.modifiers[-1])
@@ -65,30 +66,30 @@ def emit_cvt(e: Emitter, i: Instruction) -> None:
         return
     if source.name in EIGHT:
         pairs = e.b.bitcast(e.read(i.operands[1], 16), ir.VectorType(ir.IntType(8), 2 * LANES))
-        value = widen_eight(e, pairs, source.name)
-        put(e, i.operands[0], relu(e, value) if "relu" in i.modifiers else value, to)
+        value = widen_eight(e.b, pairs, source.name)
+        put(e, i.operands[0], relu(e.b, value) if "relu" in i.modifiers else value, to)
         return
     # PTX ISA, "cvt": of two sources the first is the upper half of the result.
     if to.is_packed and not source.is_packed:
-        value = interleave(e, operand(e, i.operands[2], source), operand(e, i.operands[1], source))
+        value = interleave(e.b, operand(e, i.operands[2], source), operand(e, i.operands[1], source))
     else:
         value = operand(e, i.operands[1], source)
     if to.name == "tf32":
-        value = round_to_tf32(e, relu(e, value) if "relu" in i.modifiers else value)
+        value = round_to_tf32(e, relu(e.b, value) if "relu" in i.modifiers else value)
         e.write(i.operands[0], e.b.bitcast(value, like(value, ir.IntType(32))))
         return
     if "ftz" in i.modifiers and source.name == "f32":
-        value = flush(e, value, source)
+        value = flush(e.b, value, source)
     if to.name in EIGHT:
-        pairs = narrow_eight(e, relu(e, value) if "relu" in i.modifiers else value, to.name)
+        pairs = narrow_eight(e.b, relu(e.b, value) if "relu" in i.modifiers else value, to.name)
         e.write(i.operands[0], e.b.bitcast(pairs, ir.VectorType(ir.IntType(16), LANES)))
         return
     if "satfinite" in i.modifiers and to.name != "f32":
-        value = clamp_to_finite(e, value, LARGEST[to.element.name])
+        value = clamp_to_finite(e.b, value, LARGEST[to.element.name])
     put(e, i.operands[0], convert(e, value, to, source), to)
 
 
-def emit_pack(e: Emitter, i: Instruction) -> None:
+def emit_pack(e: InstructionEmitter, i: Instruction) -> None:
     """Emit ``cvt.pack.sat.to.s32 d, a, b``, or ``cvt.pack.sat.to.s32.b32 d, a, b, c``: a and b, saturated, below c."""
     to = i.modifiers[2]
     bits = int(to[1:])
@@ -96,7 +97,7 @@ def emit_pack(e: Emitter, i: Instruction) -> None:
     parts = []
     for source in i.operands[1:3]:
         value = e.read(source, 32)
-        value = intrinsic(e, "smin", intrinsic(e, "smax", value, constant(value, low)), constant(value, high))
+        value = intrinsic(e.b, "smin", intrinsic(e.b, "smax", value, constant(value, low)), constant(value, high))
         parts.append(e.b.and_(value, constant(value, (1 << bits) - 1)))
     result = e.b.or_(e.b.shl(parts[0], constant(parts[0], bits)), parts[1])
     for upper in i.operands[3:]:
@@ -104,7 +105,7 @@ def emit_pack(e: Emitter, i: Instruction) -> None:
     e.write(i.operands[0], result)
 
 
-def convert(e: Emitter, value: Value, to: Kind, source: Kind) -> Value:
+def convert(e: InstructionEmitter, value: Value, to: Kind, source: Kind) -> Value:
     modifiers = e.instruction.modifiers
     if source.is_float and to.is_float:
         result = float_to_float(e, value, to, source)
@@ -118,17 +119,17 @@ def convert(e: Emitter, value: Value, to: Kind, source: Kind) -> Value:
         # As in values.lanewise: flush tests the result before it is rounded to a subnormal. A float32 is not rounded
         # here.
         is_double = source.bits == 64 and source.is_float
-        larger = float_to_float(e, scale(e, value, 64), to, source) if is_double else None
-        result = flush(e, result, to, larger)
-    result = saturate(e, result) if "sat" in modifiers else result
-    return relu(e, result) if "relu" in modifiers else result
+        larger = float_to_float(e, scale(e.b, value, 64), to, source) if is_double else None
+        result = flush(e.b, result, to, larger)
+    result = saturate(e.b, result) if "sat" in modifiers else result
+    return relu(e.b, result) if "relu" in modifiers else result
 
 
-def float_to_float(e: Emitter, value: Value, to: Kind, source: Kind) -> Value:
+def float_to_float(e: InstructionEmitter, value: Value, to: Kind, source: Kind) -> Value:
     modifiers = e.instruction.modifiers
     for rounding, name in _INTEGRAL.items():
         if rounding in modifiers:
-            value = intrinsic(e, name, value)
+            value = intrinsic(e.b, name, value)
     float64_type = like(value, F64)
     mode = directed_mode(e)
     if to.bits == 64:
@@ -137,18 +138,18 @@ def float_to_float(e: Emitter, value: Value, to: Kind, source: Kind) -> Value:
         return directed_half(e, value, to, mode)
     if source.bits == 64:
         if to.is_half:
-            return to_odd(e, value)
-        return directed(e, value, F32, mode) if mode else e.b.fptrunc(value, like(value, F32))
+            return to_odd(e.b, value)
+        return directed(e.b, value, F32, mode) if mode else e.b.fptrunc(value, like(value, F32))
     return value
 
 
-def directed_half(e: Emitter, value: Value, to: Kind, mode: str) -> Value:
+def directed_half(e: InstructionEmitter, value: Value, to: Kind, mode: str) -> Value:
     """Round a float to 16 bits in a direction, and widen it again: the rounding that follows is then exact."""
     # Rounding to odd never crosses a number of 16 bits, so the direction stays right.
     if value.type.element == F64:
-        value = to_odd(e, value)
+        value = to_odd(e.b, value)
     if to.element.name == "f16":
-        return e.b.fpext(directed(e, value, F16, mode), value.type)
+        return e.b.fpext(directed(e.b, value, F16, mode), value.type)
     if mode != "rz":
         raise e.unsupported()
     # A bfloat16 is the upper half of a float32: to cut is to round toward zero. A NaN, whose cut could be an infinity,
@@ -158,7 +159,7 @@ def directed_half(e: Emitter, value: Value, to: Kind, mode: str) -> Value:
     return e.b.select(e.b.fcmp_unordered("uno", value, value), value, cut)
 
 
-def round_to_tf32(e: Emitter, value: Value) -> Value:
+def round_to_tf32(e: InstructionEmitter, value: Value) -> Value:
     """Round float32 to the 10-bit significand of TF32: to nearest, ties away from zero (rna) or to even (rn)."""
     # 13 of the 23 bits of the fraction go. Half a unit is 0x1000; 0xFFF and the last bit that is kept round ties to
     # even; 0 cuts (rz).
@@ -168,7 +169,7 @@ def round_to_tf32(e: Emitter, value: Value) -> Value:
         last_bit = e.b.and_(e.b.lshr(bits, constant(bits, 13)), constant(bits, 1))
         half = e.b.add(constant(bits, 0xFFF), last_bit)
     truncated = e.b.and_(e.b.add(bits, half), constant(bits, -1 << 13))
-    finite = e.b.fcmp_ordered("<", intrinsic(e, "fabs", value), constant(value, float("inf")))
+    finite = e.b.fcmp_ordered("<", intrinsic(e.b, "fabs", value), constant(value, float("inf")))
     modifiers = e.instruction.modifiers
     if "rna" in modifiers:  # as an H200 does it, which cuts NaN as if it were a number
         not_finite = e.b.and_(bits, constant(bits, -1 << 13))
@@ -177,33 +178,33 @@ def round_to_tf32(e: Emitter, value: Value) -> Value:
         is_nan = e.b.fcmp_unordered("uno", value, value)
         not_finite = e.b.select(is_nan, constant(bits, 0x7FFFE000), bits)
     rounded = e.b.bitcast(e.b.select(finite, truncated, not_finite), value.type)
-    return clamp_to_finite(e, rounded, LARGEST["tf32"]) if "satfinite" in modifiers else rounded
+    return clamp_to_finite(e.b, rounded, LARGEST["tf32"]) if "satfinite" in modifiers else rounded
 
 
-def clamp_to_finite(e: Emitter, value: Value, largest: float) -> Value:
+def clamp_to_finite(b: LaneBuilder, value: Value, largest: float) -> Value:
     """Replace numbers beyond the largest one by it; NaN stays (``.satfinite``)."""
-    size = intrinsic(e, "fabs", value)
-    exceeds = e.b.fcmp_ordered(">", size, constant(value, largest))
-    return e.b.select(exceeds, intrinsic(e, "copysign", constant(value, largest), value), value)
+    size = intrinsic(b, "fabs", value)
+    exceeds = b.fcmp_ordered(">", size, constant(value, largest))
+    return b.select(exceeds, intrinsic(b, "copysign", constant(value, largest), value), value)
 
 
-def float_to_integer(e: Emitter, value: Value, to: Kind, source: Kind) -> Value:
+def float_to_integer(e: InstructionEmitter, value: Value, to: Kind, source: Kind) -> Value:
     """Round, then clamp to the range of the integer."""
     for rounding, name in _INTEGRAL.items():
         if rounding in e.instruction.modifiers:
-            value = intrinsic(e, name, value)
+            value = intrinsic(e.b, name, value)
     # LLVM's saturating conversions clamp as PTX does; they turn NaN into 0.
     signed = "s" if to.is_signed else "u"
     target = like(value, ir.IntType(to.bits))
     name = f"llvm.fpto{signed}i.sat.v{value.type.count}i{to.bits}.{suffix(value)}"
-    result = e.intrinsic(name, target, value)
+    result = e.b.intrinsic(name, target, value)
     if to.bits == 64 or source.bits == 64:  # subtle: NaN becomes 2^(bits-1) where either side has 64 bits, else 0
         nan = e.b.fcmp_unordered("uno", value, value)
         result = e.b.select(nan, constant(result, 1 << (to.bits - 1)), result)
     return result
 
 
-def integer_to_float(e: Emitter, value: Value, to: Kind, source: Kind) -> Value:
+def integer_to_float(e: InstructionEmitter, value: Value, to: Kind, source: Kind) -> Value:
     cast = e.b.sitofp if source.is_signed else e.b.uitofp
     mode = directed_mode(e)
     # Every integer of 32 bits is exact in float64.
@@ -215,18 +216,18 @@ def integer_to_float(e: Emitter, value: Value, to: Kind, source: Kind) -> Value:
         return cast(value, like(value, F32))
     exact = cast(value, like(value, F64))
     if mode:
-        return directed_half(e, exact, to, mode) if to.is_half else directed(e, exact, F32, mode)
+        return directed_half(e, exact, to, mode) if to.is_half else directed(e.b, exact, F32, mode)
     # put rounds to 16 bits; to odd first, so that two roundings give the same as one.
-    return to_odd(e, exact)
+    return to_odd(e.b, exact)
 
 
-def integer_to_integer(e: Emitter, value: Value, to: Kind, source: Kind) -> Value:
+def integer_to_integer(e: InstructionEmitter, value: Value, to: Kind, source: Kind) -> Value:
     if "sat" in e.instruction.modifiers:
         value = clamp(e, value, to, source)
-    return e.resize(value, to.bits, source.is_signed)
+    return e.b.resize(value, to.bits, source.is_signed)
 
 
-def clamp(e: Emitter, value: Value, to: Kind, source: Kind) -> Value:
+def clamp(e: InstructionEmitter, value: Value, to: Kind, source: Kind) -> Value:
     """Clamp to the range of ``to``, as far as ``source`` exceeds it."""
     low, high = (-(1 << to.bits - 1), (1 << to.bits - 1) - 1) if to.is_signed else (0, (1 << to.bits) - 1)
     source_low, source_high = (
@@ -242,46 +243,45 @@ def clamp(e: Emitter, value: Value, to: Kind, source: Kind) -> Value:
     return value
 
 
-def narrow_eight(e: Emitter, value: Value, name: str) -> Value:
+def narrow_eight(b: LaneBuilder, value: Value, name: str) -> Value:
     """Round float32 to e4m3 or e5m2, to nearest even, clamped to their range; NaN to the canonical 0x7f."""
-    b = e.b
     fraction = 3 if name.startswith("e4m3") else 2
     bias = 7 if name.startswith("e4m3") else 15
-    size = intrinsic(e, "fabs", clamp_to_finite(e, value, LARGEST[name.removesuffix("x2")]))
+    size = intrinsic(b, "fabs", clamp_to_finite(b, value, LARGEST[name.removesuffix("x2")]))
     bits = b.bitcast(size, like(size, ir.IntType(32)))
     last_bit = b.and_(b.lshr(bits, constant(bits, 23 - fraction)), constant(bits, 1))
     rounded = b.add(bits, b.add(last_bit, constant(bits, (1 << 22 - fraction) - 1)))
     normal = b.sub(b.lshr(rounded, constant(bits, 23 - fraction)), constant(bits, 127 - bias << fraction))
     # Normal numbers: round in the bits of float32, then rebias. Subnormal ones are multiples of the least.
     steps = b.fmul(size, constant(size, 2.0 ** (bias - 1 + fraction)))  # of a subnormal number
-    subnormal = b.fptoui(intrinsic(e, "roundeven", steps), bits.type)
+    subnormal = b.fptoui(intrinsic(b, "roundeven", steps), bits.type)
     code = b.select(b.fcmp_ordered("<", size, constant(size, 2.0 ** (1 - bias))), subnormal, normal)
     sign = b.lshr(b.bitcast(value, bits.type), constant(bits, 31))
     code = b.or_(code, b.shl(sign, constant(bits, 7)))
-    return e.resize(b.select(b.fcmp_unordered("uno", value, value), constant(code, 0x7F), code), 8)
+    return b.resize(b.select(b.fcmp_unordered("uno", value, value), constant(code, 0x7F), code), 8)
 
 
-def widen_eight(e: Emitter, bits: Value, name: str) -> Value:
+def widen_eight(b: LaneBuilder, bits: Value, name: str) -> Value:
     """Convert e5m2 or e4m3 to float32, exactly. An e5m2 is the upper half of an f16; an e4m3, shifted, is an f16
     times 2**-8.
     """
-    halves = e.resize(bits, 16)
+    halves = b.resize(bits, 16)
     if name.startswith("e5m2"):
-        return widen(e, e.b.shl(halves, constant(halves, 8)), "f16")
-    sign = e.b.shl(e.b.and_(halves, constant(halves, 0x80)), constant(halves, 8))
-    size = e.b.and_(halves, constant(halves, 0x7F))
-    value = widen(e, e.b.or_(sign, e.b.shl(size, constant(halves, 7))), "f16")
+        return widen(b, b.shl(halves, constant(halves, 8)), "f16")
+    sign = b.shl(b.and_(halves, constant(halves, 0x80)), constant(halves, 8))
+    size = b.and_(halves, constant(halves, 0x7F))
+    value = widen(b, b.or_(sign, b.shl(size, constant(halves, 7))), "f16")
     # e4m3 has no infinity; its NaN is 0x7f with either sign. 256 = 2**(15 - 7) corrects the bias.
-    is_nan = e.b.icmp_unsigned("==", size, constant(halves, 0x7F))
-    return e.b.select(is_nan, constant(value, float("nan")), e.b.fmul(value, constant(value, 256.0)))
+    is_nan = b.icmp_unsigned("==", size, constant(halves, 0x7F))
+    return b.select(is_nan, constant(value, float("nan")), b.fmul(value, constant(value, 256.0)))
 
 
-def interleave(e: Emitter, low: Value, high: Value) -> Value:
+def interleave(b: LaneBuilder, low: Value, high: Value) -> Value:
     """Return two vectors of 32 as one of 64, interleaved."""
     count = low.type.count
     # Positions from `count` on are those of the second vector in LLVM's shuffle.
     order = [lane // 2 + count * (lane % 2) for lane in range(2 * count)]
-    return e.b.shuffle_vector(low, high, ir.Constant(ir.VectorType(ir.IntType(32), 2 * count), order))
+    return b.shuffle_vector(low, high, ir.Constant(ir.VectorType(ir.IntType(32), 2 * count), order))
 
 
 OPS = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from warpcheck.lower.warp import Lowering
+from warpcheck.lower.instruction_emitter import InstructionEmitter
 from warpcheck.op import Op
 from warpcheck.ptx import Instruction
 from warpcheck.runtime.proxies import FENCES_GLOBAL, FENCES_SHARED
@@ -10,7 +10,7 @@ from warpcheck.runtime.proxies import FENCES_GLOBAL, FENCES_SHARED
 __all__ = ["OPS"]
 
 
-def emit_fence(e: Lowering, i: Instruction) -> None:
+def emit_fence(e: InstructionEmitter, i: Instruction) -> None:
     """Emit a fence of the block, or of wider scope."""
     if "proxy" in i.modifiers:
         emit_proxy_fence(e, i)
@@ -19,7 +19,7 @@ def emit_fence(e: Lowering, i: Instruction) -> None:
         e.call_check("fence", 0 if "cta" in i.modifiers else 3)
 
 
-def emit_proxy_fence(e: Lowering, i: Instruction) -> None:
+def emit_proxy_fence(e: InstructionEmitter, i: Instruction) -> None:
     """Emit a fence between the generic and the asynchronous proxy."""
     # Only the asynchronous proxy has checks of its own: fences of other proxies have nothing to do.
     if any(modifier.startswith("async") for modifier in i.modifiers):

@@ -6,53 +6,53 @@ from functools import partial
 
 from warpcheck.isa.rounding import rounded
 from warpcheck.isa.values import Kind, Value, constant, intrinsic, lanewise
-from warpcheck.lower.emitter import Emitter
+from warpcheck.lower.instruction_emitter import InstructionEmitter
 from warpcheck.op import Op
 
 __all__ = ["OPS"]
 
 
-def rcp(e: Emitter, t: Kind, x: Value) -> Value:
+def rcp(e: InstructionEmitter, t: Kind, x: Value) -> Value:
     return rounded(e, e.b.fdiv, constant(x, 1.0), x)
 
 
-def sqrt(e: Emitter, t: Kind, x: Value) -> Value:
-    return rounded(e, partial(intrinsic, e, "sqrt"), x)
+def sqrt(e: InstructionEmitter, t: Kind, x: Value) -> Value:
+    return rounded(e, partial(intrinsic, e.b, "sqrt"), x)
 
 
-def rsqrt(e: Emitter, t: Kind, x: Value) -> Value:
-    return e.b.fdiv(constant(x, 1.0), intrinsic(e, "sqrt", x))
+def rsqrt(e: InstructionEmitter, t: Kind, x: Value) -> Value:
+    return e.b.fdiv(constant(x, 1.0), intrinsic(e.b, "sqrt", x))
 
 
-def ex2(e: Emitter, t: Kind, x: Value) -> Value:
-    return intrinsic(e, "exp2", x)
+def ex2(e: InstructionEmitter, t: Kind, x: Value) -> Value:
+    return intrinsic(e.b, "exp2", x)
 
 
-def lg2(e: Emitter, t: Kind, x: Value) -> Value:
-    return intrinsic(e, "log2", x)
+def lg2(e: InstructionEmitter, t: Kind, x: Value) -> Value:
+    return intrinsic(e.b, "log2", x)
 
 
-def sin(e: Emitter, t: Kind, x: Value) -> Value:
-    return intrinsic(e, "sin", x)
+def sin(e: InstructionEmitter, t: Kind, x: Value) -> Value:
+    return intrinsic(e.b, "sin", x)
 
 
-def cos(e: Emitter, t: Kind, x: Value) -> Value:
-    return intrinsic(e, "cos", x)
+def cos(e: InstructionEmitter, t: Kind, x: Value) -> Value:
+    return intrinsic(e.b, "cos", x)
 
 
-def tanh(e: Emitter, t: Kind, x: Value) -> Value:
+def tanh(e: InstructionEmitter, t: Kind, x: Value) -> Value:
     """Return 1 - 2 / (e^2x + 1) of |x|; small x are returned unchanged, within the relative error of 2^-11 that is
     allowed.
     """
     b = e.b
     # 2 / ln 2 = 2.885...: exp2 of it times |x| is e^2|x|. Near zero the formula cancels, and x - x^3/3 is exact enough.
-    size = intrinsic(e, "fabs", x)
-    power = intrinsic(e, "exp2", b.fmul(size, constant(x, 2.8853900817779268)))
+    size = intrinsic(e.b, "fabs", x)
+    power = intrinsic(e.b, "exp2", b.fmul(size, constant(x, 2.8853900817779268)))
     tail = b.fdiv(constant(x, 2.0), b.fadd(power, constant(x, 1.0)))
     value = b.fsub(constant(x, 1.0), tail)
     cube = b.fmul(size, b.fmul(size, b.fmul(size, constant(x, -1.0 / 3.0))))
     value = b.select(b.fcmp_ordered("<", size, constant(x, 0.05)), b.fadd(size, cube), value)
-    value = intrinsic(e, "copysign", value, x)
+    value = intrinsic(e.b, "copysign", value, x)
     return b.select(b.fcmp_unordered("uno", x, x), x, value)
 
 

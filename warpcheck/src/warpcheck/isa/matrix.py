@@ -16,8 +16,8 @@ from warpcheck.isa.conversion import interleave, widen_eight
 from warpcheck.isa.memory import space_of
 from warpcheck.isa.values import F32, Kind, Value, constant, from_bits, intrinsic, items, to_bits
 from warpcheck.layout import LANES, Access
-from warpcheck.lower.vectors import I32
-from warpcheck.lower.warp import Lowering
+from warpcheck.lower.instruction_emitter import InstructionEmitter
+from warpcheck.lower.lane_builder import I32, LaneBuilder
 from warpcheck.op import Op, live_lanes
 from warpcheck.ptx import Instruction
 
@@ -26,26 +26,26 @@ __all__ = ["OPS"]
 _BITS = {"f16": 16, "bf16": 16, "tf32": 32, "e4m3": 8, "e5m2": 8, "s8": 8, "u8": 8, "s4": 4, "u4": 4}
 
 
-def shuffle(e: Lowering, value: Value, lanes: list[int]) -> Value:
+def shuffle(b: LaneBuilder, value: Value, lanes: list[int]) -> Value:
     """Return ``value`` of the lane that ``lanes`` names for each lane; the lanes are constants."""
     order = ir.Constant(ir.VectorType(I32, len(lanes)), lanes)
-    return e.b.shuffle_vector(value, ir.Constant(value.type, ir.Undefined), order)
+    return b.shuffle_vector(value, ir.Constant(value.type, ir.Undefined), order)
 
 
-def row_addresses(e: Lowering, i: Instruction, operand: int, count: int, access: Access) -> Value:
+def row_addresses(e: InstructionEmitter, i: Instruction, operand: int, count: int, access: Access) -> Value:
     """Return the checked addresses of 8 rows of 16 bytes for each of ``count`` matrices, from the first lanes."""
-    addresses = e.addresses(i.operands[operand], space_of(i))
+    addresses = e.memory.addresses(i.operands[operand], space_of(i))
     space = space_of(i)
     all_active = e.active
     # PTX ISA, "ldmatrix": lanes 0 to 7 have the rows of the first matrix, 8 to 15 those of the second, and so on.
     address_lanes = ir.Constant(ir.VectorType(ir.IntType(1), LANES), [lane < 8 * count for lane in range(LANES)])
-    e.active = e.b.and_(all_active, address_lanes)
-    e.check(addresses, space, access, 16)
-    e.active = all_active
+    e.frame.active = e.b.and_(all_active, address_lanes)
+    e.memory.check(addresses, space, access, 16)
+    e.frame.active = all_active
     return addresses
 
 
-def emit_ldmatrix(e: Lowering, i: Instruction) -> None:
+def emit_ldmatrix(e: InstructionEmitter, i: Instruction) -> None:
     """Load two adjacent elements of a row into each lane; with ``.trans``, of a column."""
     require_lanes(e, i)
     targets = items(i.operands[0])
@@ -54,16 +54,18 @@ def emit_ldmatrix(e: Lowering, i: Instruction) -> None:
         if "trans" in i.modifiers:
             halves = []
             for half_index in range(2):
-                rows = shuffle(e, addresses, [8 * matrix + 2 * (lane % 4) + half_index for lane in range(LANES)])
-                halves.append(e.resize(e.gather(at_element(e, rows, [lane // 4 for lane in range(LANES)]), 16), 32))
-            value = e.b.or_(halves[0], e.b.shl(halves[1], e.splat(16, 32)))
+                rows = shuffle(e.b, addresses, [8 * matrix + 2 * (lane % 4) + half_index for lane in range(LANES)])
+                halves.append(
+                    e.b.resize(e.memory.gather(at_element(e.b, rows, [lane // 4 for lane in range(LANES)]), 16), 32)
+                )
+            value = e.b.or_(halves[0], e.b.shl(halves[1], e.b.splat(16, 32)))
         else:
-            rows = shuffle(e, addresses, [8 * matrix + lane // 4 for lane in range(LANES)])
-            value = e.gather(at_element(e, rows, [2 * (lane % 4) for lane in range(LANES)]), 32)
+            rows = shuffle(e.b, addresses, [8 * matrix + lane // 4 for lane in range(LANES)])
+            value = e.memory.gather(at_element(e.b, rows, [2 * (lane % 4) for lane in range(LANES)]), 32)
         e.write(target, value)
 
 
-def emit_stmatrix(e: Lowering, i: Instruction) -> None:
+def emit_stmatrix(e: InstructionEmitter, i: Instruction) -> None:
     require_lanes(e, i)
     sources = items(i.operands[1])
     addresses = row_addresses(e, i, 0, len(sources), Access.STORE)
@@ -71,35 +73,35 @@ def emit_stmatrix(e: Lowering, i: Instruction) -> None:
         value = e.read(source, 32)
         if "trans" in i.modifiers:
             for half_index in range(2):
-                rows = shuffle(e, addresses, [8 * matrix + 2 * (lane % 4) + half_index for lane in range(LANES)])
-                half = e.resize(e.b.lshr(value, e.splat(16 * half_index, 32)), 16)
-                e.scatter(at_element(e, rows, [lane // 4 for lane in range(LANES)]), half)
+                rows = shuffle(e.b, addresses, [8 * matrix + 2 * (lane % 4) + half_index for lane in range(LANES)])
+                half = e.b.resize(e.b.lshr(value, e.b.splat(16 * half_index, 32)), 16)
+                e.memory.scatter(at_element(e.b, rows, [lane // 4 for lane in range(LANES)]), half)
         else:
-            rows = shuffle(e, addresses, [8 * matrix + lane // 4 for lane in range(LANES)])
-            e.scatter(at_element(e, rows, [2 * (lane % 4) for lane in range(LANES)]), value)
+            rows = shuffle(e.b, addresses, [8 * matrix + lane // 4 for lane in range(LANES)])
+            e.memory.scatter(at_element(e.b, rows, [2 * (lane % 4) for lane in range(LANES)]), value)
 
 
-def at_element(e: Lowering, rows: Value, elements: list[int]) -> Value:
+def at_element(b: LaneBuilder, rows: Value, elements: list[int]) -> Value:
     """Return the addresses of 16-bit elements within rows."""
-    return e.b.add(rows, ir.Constant(rows.type, [2 * element for element in elements]))
+    return b.add(rows, ir.Constant(rows.type, [2 * element for element in elements]))
 
 
-def emit_movmatrix(e: Lowering, i: Instruction) -> None:
+def emit_movmatrix(e: InstructionEmitter, i: Instruction) -> None:
     """Transpose an 8 x 8 matrix of 16-bit elements."""
     require_lanes(e, i)
     value = e.read(i.operands[1], 32)
-    result = e.splat(0, 32)
+    result = e.b.splat(0, 32)
     for half_index in range(2):
         row = [2 * (lane % 4) + half_index for lane in range(LANES)]
         # Element (r, c) is half c % 2 of lane 4r + c / 2. This lane takes column lane / 4 of two rows.
-        word = shuffle(e, value, [4 * row[lane] + lane // 8 for lane in range(LANES)])
+        word = shuffle(e.b, value, [4 * row[lane] + lane // 8 for lane in range(LANES)])
         shift = ir.Constant(word.type, [16 * (lane // 4 % 2) for lane in range(LANES)])
-        half = e.b.and_(e.b.lshr(word, shift), e.splat(0xFFFF, 32))
-        result = e.b.or_(result, e.b.shl(half, e.splat(16 * half_index, 32)))
+        half = e.b.and_(e.b.lshr(word, shift), e.b.splat(0xFFFF, 32))
+        result = e.b.or_(result, e.b.shl(half, e.b.splat(16 * half_index, 32)))
     e.write(i.operands[0], result)
 
 
-def emit_mma(e: Lowering, i: Instruction) -> None:
+def emit_mma(e: InstructionEmitter, i: Instruction) -> None:
     """Emit ``mma.sync.aligned.m16n8kK.row.col.d.a.b.c {d}, {a}, {b}, {c}``: d = a b + c."""
     require_lanes(e, i)
     shape = i.modifiers[2]
@@ -110,160 +112,165 @@ def emit_mma(e: Lowering, i: Instruction) -> None:
     to, a_type, b_type, c_type = i.modifiers[-4:]
     saturates = "satfinite" in i.modifiers
     a, b = ([e.read(item, 32) for item in items(operand)] for operand in i.operands[1:3])
-    accumulator_values = accumulators(e, [e.read(item, 32) for item in items(i.operands[3])], Kind(c_type))
+    accumulator_values = accumulators(e.b, [e.read(item, 32) for item in items(i.operands[3])], Kind(c_type))
     sums = (
         [constant(value, 0) for value in accumulator_values] if saturates else accumulator_values
     )  # the product alone cannot overflow
 
-    def product(*words: Value) -> Value:
-        fragments = Fragment(e, words[: len(a)], a_type), Fragment(e, words[len(a) : -4], b_type)
-        totals = multiply(e, *fragments, list(words[-4:]))
-        value = ir.Constant(e.function_result, ir.Undefined)
+    def product(builder: LaneBuilder, *words: Value) -> Value:
+        fragments = Fragment(builder, words[: len(a)], a_type), Fragment(builder, words[len(a) : -4], b_type)
+        totals = multiply(builder, *fragments, list(words[-4:]))
+        value = ir.Constant(four, ir.Undefined)
         for number, total in enumerate(totals):
-            value = e.b.insert_value(value, total, number)
+            value = builder.insert_value(value, total, number)
         return value
 
     four = ir.LiteralStructType([value.type for value in sums])
-    result = e.call_local(f"{shape}.{a_type}.{b_type}.{sums[0].type.element}", four, [*a, *b, *sums], product)
+    result = e.b.call_local(f"{shape}.{a_type}.{b_type}.{sums[0].type.element}", four, [*a, *b, *sums], product)
     values = [e.b.extract_value(result, number) for number in range(4)]
     if saturates:
-        values = [intrinsic(e, "sadd.sat", *pair) for pair in zip(accumulator_values, values, strict=True)]
-    for target, value in zip(items(i.operands[0]), pack(e, values, Kind(to)), strict=True):
+        values = [intrinsic(e.b, "sadd.sat", *pair) for pair in zip(accumulator_values, values, strict=True)]
+    for target, value in zip(items(i.operands[0]), pack(e.b, values, Kind(to)), strict=True):
         e.write(target, value)
 
 
-def multiply_doubles(e: Lowering, i: Instruction, depth: int) -> None:
+def multiply_doubles(e: InstructionEmitter, i: Instruction, depth: int) -> None:
     """Emit mma of float64: of every 4 k, lane 4g + t has element t of rows g and g + 8 of a, and of column g of b.
 
     In m8n8k4 there is no row g + 8. The accumulators are (g, 2t) and (g, 2t + 1), then those of row g + 8.
     """
     a, b, sums = (
-        [from_bits(e, e.read(item, 64), Kind("f64")) for item in items(operand)] for operand in i.operands[1:4]
+        [from_bits(e.b, e.read(item, 64), Kind("f64")) for item in items(operand)] for operand in i.operands[1:4]
     )
     halves = len(sums) // 2
     for k in range(depth):
         of_a = [
-            shuffle(e, a[k // 4 * halves + n], [lane // 4 * 4 + k % 4 for lane in range(LANES)]) for n in range(halves)
+            shuffle(e.b, a[k // 4 * halves + n], [lane // 4 * 4 + k % 4 for lane in range(LANES)])
+            for n in range(halves)
         ]
-        of_b = [shuffle(e, b[k // 4], [(2 * (lane % 4) + n) * 4 + k % 4 for lane in range(LANES)]) for n in range(2)]
-        sums = [intrinsic(e, "fma", of_a[n // 2], of_b[n % 2], total) for n, total in enumerate(sums)]
+        of_b = [shuffle(e.b, b[k // 4], [(2 * (lane % 4) + n) * 4 + k % 4 for lane in range(LANES)]) for n in range(2)]
+        sums = [intrinsic(e.b, "fma", of_a[n // 2], of_b[n % 2], total) for n, total in enumerate(sums)]
     for target, value in zip(items(i.operands[0]), sums, strict=True):
-        e.write(target, to_bits(e, value, Kind("f64")))
+        e.write(target, to_bits(e.b, value, Kind("f64")))
 
 
-def accumulators(e: Lowering, registers: list[Value], kind: Kind) -> list[Value]:
+def accumulators(b: LaneBuilder, registers: list[Value], kind: Kind) -> list[Value]:
     """Return the four accumulators of a lane: row g, then row g + 8, columns 2t and 2t + 1."""
     # A float16 accumulator has two columns in one register.
     if kind.name != "f16":
-        return [from_bits(e, register, kind) for register in registers]
-    return [from_bits(e, half(e, register, half_index), kind) for register in registers for half_index in range(2)]
+        return [from_bits(b, register, kind) for register in registers]
+    return [from_bits(b, half(b, register, half_index), kind) for register in registers for half_index in range(2)]
 
 
-def half(e: Lowering, word: Value, half_index: int) -> Value:
-    return e.resize(e.b.lshr(word, constant(word, 16 * half_index)), 16)
+def half(b: LaneBuilder, word: Value, half_index: int) -> Value:
+    return b.resize(b.lshr(word, constant(word, 16 * half_index)), 16)
 
 
-def pack(e: Lowering, values: list[Value], kind: Kind) -> list[Value]:
-    bits = [to_bits(e, value, kind) for value in values]
+def pack(b: LaneBuilder, values: list[Value], kind: Kind) -> list[Value]:
+    bits = [to_bits(b, value, kind) for value in values]
     if kind.name != "f16":
         return bits
-    words = [e.resize(value, 32) for value in bits]
+    words = [b.resize(value, 32) for value in bits]
     pairs = zip(words[::2], words[1::2], strict=True)
-    return [e.b.or_(low, e.b.shl(high, constant(high, 16))) for low, high in pairs]
+    return [b.or_(low, b.shl(high, constant(high, 16))) for low, high in pairs]
 
 
 class Fragment:
     """The elements of an operand, as float32 or 32-bit integers: one vector of lanes for each element of a register."""
 
-    def __init__(self, e: Lowering, registers: Sequence[Value], kind: str) -> None:
+    def __init__(self, b: LaneBuilder, registers: Sequence[Value], kind: str) -> None:
         self.per_word = 32 // _BITS[kind]
-        self.places = [element(e, word, place, kind) for word in registers for place in range(self.per_word)]
+        self.places = [element(b, word, place, kind) for word in registers for place in range(self.per_word)]
 
     def locate(self, k: int) -> tuple[int, int, int]:
         """Return the register of element k of a row or column, its index there, and t of the lane that holds it."""
         return k // (4 * self.per_word), k % self.per_word, k // self.per_word % 4
 
 
-def multiply(e: Lowering, a: Fragment, b: Fragment, sums: list[Value]) -> list[Value]:
+def multiply(builder: LaneBuilder, a: Fragment, b: Fragment, sums: list[Value]) -> list[Value]:
     """Compute row after row of the result: the sum over k of one element of a times a row of b."""
     element_type = sums[0].type.element
     # One vector operation for each row and k: an element of a, broadcast, times 8 columns of b.
     # A's registers alternate between rows g and g + 8, then the next elements along k: two registers of `step` numbers
     # for each word of locate. In each, element by element, a vector of lanes 4g + t.
     step = a.per_word * LANES
-    matrix = array(e, a.places)
-    result = array(e, [interleave(e, *sums[:2]), interleave(e, *sums[2:])])
+    matrix = array(builder, a.places)
+    result = array(builder, [interleave(builder, *sums[:2]), interleave(builder, *sums[2:])])
     rows = []
     for k in range(len(b.places) * 4):
         word, index, t = b.locate(k)
         # Row k of B: its column n is in lane 4n + t.
-        rows.append(shuffle(e, b.places[word * b.per_word + index], [4 * n + t for n in range(8)]))
-    with count_loop(e, 16) as i:
-        high, low = e.b.lshr(i, I32(3)), e.b.and_(i, I32(7))
-        a_row = e.b.gep(matrix, [e.b.add(e.b.mul(high, I32(step)), e.b.mul(low, I32(4)))], source_etype=element_type)
-        result_row = e.b.gep(result, [e.b.mul(i, I32(8))], source_etype=element_type)
-        total = e.b.load(result_row, typ=rows[0].type, align=4)
+        rows.append(shuffle(builder, b.places[word * b.per_word + index], [4 * n + t for n in range(8)]))
+    with count_loop(builder, 16) as i:
+        high, low = builder.lshr(i, I32(3)), builder.and_(i, I32(7))
+        a_row = builder.gep(
+            matrix, [builder.add(builder.mul(high, I32(step)), builder.mul(low, I32(4)))], source_etype=element_type
+        )
+        result_row = builder.gep(result, [builder.mul(i, I32(8))], source_etype=element_type)
+        total = builder.load(result_row, typ=rows[0].type, align=4)
         for k, row in enumerate(rows):
             word, index, t = a.locate(k)
             offset = 2 * word * step + index * LANES + t
-            number = e.b.load(e.b.gep(a_row, [I32(offset)], source_etype=element_type), typ=element_type)
-            total = multiply_add(e, spread(e, number, row.type), row, total)
-        e.b.store(total, result_row, align=4)
+            number = builder.load(builder.gep(a_row, [I32(offset)], source_etype=element_type), typ=element_type)
+            total = multiply_add(builder, spread(builder, number, row.type), row, total)
+        builder.store(total, result_row, align=4)
     halves = ir.VectorType(element_type, 2 * LANES)
-    upper = e.b.gep(result, [I32(2 * LANES)], source_etype=element_type)
-    halves_of_result = [e.b.load(index, typ=halves, align=4) for index in (result, upper)]
-    return [shuffle(e, half, [2 * lane + j for lane in range(LANES)]) for half in halves_of_result for j in range(2)]
+    upper = builder.gep(result, [I32(2 * LANES)], source_etype=element_type)
+    halves_of_result = [builder.load(index, typ=halves, align=4) for index in (result, upper)]
+    return [
+        shuffle(builder, half, [2 * lane + j for lane in range(LANES)]) for half in halves_of_result for j in range(2)
+    ]
 
 
-def array(e: Lowering, vectors: Sequence[Value]) -> Value:
+def array(b: LaneBuilder, vectors: Sequence[Value]) -> Value:
     """Store vectors one after another on the stack; return the address of the first number."""
-    storage = e.b.alloca(ir.ArrayType(vectors[0].type, len(vectors)))
+    storage = b.alloca(ir.ArrayType(vectors[0].type, len(vectors)))
     storage.align = 64
-    memory = e.b.inttoptr(e.b.ptrtoint(storage, ir.IntType(64)), ir.PointerType())
+    memory = b.inttoptr(b.ptrtoint(storage, ir.IntType(64)), ir.PointerType())
     for number, vector in enumerate(vectors):
-        e.b.store(vector, e.b.gep(memory, [I32(number)], source_etype=vector.type), align=4)
+        b.store(vector, b.gep(memory, [I32(number)], source_etype=vector.type), align=4)
     return memory
 
 
-def spread(e: Lowering, number: Value, vector: ir.VectorType) -> Value:
-    first = e.b.insert_element(ir.Constant(vector, ir.Undefined), number, I32(0))
-    return shuffle(e, first, [0] * vector.count)
+def spread(b: LaneBuilder, number: Value, vector: ir.VectorType) -> Value:
+    first = b.insert_element(ir.Constant(vector, ir.Undefined), number, I32(0))
+    return shuffle(b, first, [0] * vector.count)
 
 
 @contextmanager
-def count_loop(e: Lowering, end: int | Value) -> Iterator[Value]:
+def count_loop(b: LaneBuilder, end: int | Value) -> Iterator[Value]:
     """Emit a loop; yield the number of the iteration, from 0."""
-    before = e.b.block
-    body = e.b.append_basic_block()
-    after = e.b.append_basic_block()
-    e.b.branch(body)
-    e.b.position_at_end(body)
-    iteration = e.b.phi(I32)
+    before = b.block
+    body = b.append_basic_block()
+    after = b.append_basic_block()
+    b.branch(body)
+    b.position_at_end(body)
+    iteration = b.phi(I32)
     iteration.add_incoming(I32(0), before)
     yield iteration
-    following = e.b.add(iteration, I32(1))
-    iteration.add_incoming(following, e.b.block)
+    following = b.add(iteration, I32(1))
+    iteration.add_incoming(following, b.block)
     last = I32(end) if isinstance(end, int) else end
-    e.b.cbranch(e.b.icmp_unsigned("<", following, last), body, after)
-    e.b.position_at_end(after)
+    b.cbranch(b.icmp_unsigned("<", following, last), body, after)
+    b.position_at_end(after)
 
 
-def element(e: Lowering, word: Value, index: int, name: str) -> Value:
+def element(b: LaneBuilder, word: Value, index: int, name: str) -> Value:
     """Return one element of a register, as float32 or a 32-bit integer."""
     # tf32 has the upper 19 bits of its register: sign, exponent, 10 bits of fraction.
     if name == "tf32":
-        return e.b.bitcast(e.b.and_(word, constant(word, -1 << 13)), ir.VectorType(F32, LANES))
+        return b.bitcast(b.and_(word, constant(word, -1 << 13)), ir.VectorType(F32, LANES))
     bits = _BITS[name]
-    part = e.resize(e.b.lshr(word, constant(word, index * bits)), bits)
+    part = b.resize(b.lshr(word, constant(word, index * bits)), bits)
     if name.startswith("e"):
-        return widen_eight(e, part, name)
-    return from_bits(e, part, Kind(name)) if "f" in name else e.resize(part, 32, signed=name.startswith("s"))
+        return widen_eight(b, part, name)
+    return from_bits(b, part, Kind(name)) if "f" in name else b.resize(part, 32, signed=name.startswith("s"))
 
 
-def multiply_add(e: Lowering, x: Value, y: Value, z: Value) -> Value:
+def multiply_add(b: LaneBuilder, x: Value, y: Value, z: Value) -> Value:
     if x.type.element == F32:
-        return intrinsic(e, "fma", x, y, z)
-    return e.b.add(e.b.mul(x, y), z)
+        return intrinsic(b, "fma", x, y, z)
+    return b.add(b.mul(x, y), z)
 
 
 _MATRICES = (

@@ -8,9 +8,9 @@ from warpcheck.isa.mbarrier import complete_tx
 from warpcheck.isa.spaces import space_of, without_hint
 from warpcheck.isa.values import Kind, Value, items
 from warpcheck.layout import Access, Space, Status
-from warpcheck.lower.emitter import WINDOWS
-from warpcheck.lower.vectors import I32, I64
-from warpcheck.lower.warp import Lowering
+from warpcheck.lower.instruction_emitter import InstructionEmitter
+from warpcheck.lower.lane_builder import I32, I64
+from warpcheck.lower.memory_access import WINDOWS
 from warpcheck.op import Op, Placement, registers
 from warpcheck.ptx import Instruction
 from warpcheck.runtime.address_spaces import RANK
@@ -19,32 +19,29 @@ from warpcheck.runtime.records import CTA, LAUNCH
 __all__ = ["OPS", "space_of", "without_hint"]
 
 
-def emit_ld(e: Lowering, i: Instruction) -> None:
+def emit_ld(e: InstructionEmitter, i: Instruction) -> None:
     kind = Kind(i.modifiers[-1])
     space = space_of(i)
     targets = items(i.operands[0])
-    addresses = e.addresses(i.operands[1], space)
+    addresses = e.memory.addresses(i.operands[1], space)
     size = kind.bits // 8
     # A parameter at a constant offset always exists, and the host has written it.
     if registers(i.operands[1:]) or space != Space.PARAM:
-        shape_of_access = (size * len(targets), len(targets))
-        half = size == 4 and e.use.half
-        use = {"polls": e.use.polls, "spins": e.use.spins}
-        e.check(addresses, space, Access.LOAD, *shape_of_access, using_lanes=e.lanes_using_load(), half=half, **use)
+        e.memory.check_load(addresses, space, size * len(targets), len(targets))
     if "acquire" in i.modifiers:
         e.call_check("acquire", int("cta" not in i.modifiers))
-    elif e.use.polls:
+    elif e.memory.use.polls:
         e.call_check("acquire_polled")
     for part, target in enumerate(targets):
-        value = e.gather(e.b.add(addresses, e.splat(part * size, 64)), kind.bits)
+        value = e.memory.gather(e.b.add(addresses, e.b.splat(part * size, 64)), kind.bits)
         e.write(target, value, signed=kind.is_signed)
 
 
-def emit_st(e: Lowering, i: Instruction) -> None:
+def emit_st(e: InstructionEmitter, i: Instruction) -> None:
     kind = Kind(i.modifiers[-1])
     space = space_of(i)
     sources = items(i.operands[1])
-    addresses = e.addresses(i.operands[0], space)
+    addresses = e.memory.addresses(i.operands[0], space)
     size = kind.bits // 8
     # As in atomics.emit_atom: the release comes first.
     if "release" in i.modifiers:
@@ -52,57 +49,57 @@ def emit_st(e: Lowering, i: Instruction) -> None:
     values = [e.read(source, kind.bits) for source in sources]
     # The check compares what lanes store at one address: equal values are no race.
     for part, value in enumerate(values):
-        e.store_row(2 * part, e.resize(value, 64))
-    e.check(addresses, space, Access.STORE, size * len(sources), len(sources))
+        e.frame.store_row(2 * part, e.b.resize(value, 64))
+    e.memory.check(addresses, space, Access.STORE, size * len(sources), len(sources))
     for part, value in enumerate(values):
-        e.scatter(e.b.add(addresses, e.splat(part * size, 64)), value)
+        e.memory.scatter(e.b.add(addresses, e.b.splat(part * size, 64)), value)
     # st.async signals the mbarrier when its bytes have landed, which is at once here.
     if "async" in i.modifiers:
-        complete_tx(e, i.operands[2], e.splat(size * len(sources), 32))
+        complete_tx(e, i.operands[2], e.b.splat(size * len(sources), 32))
 
 
-def emit_cvta(e: Lowering, i: Instruction) -> None:
+def emit_cvta(e: InstructionEmitter, i: Instruction) -> None:
     """Convert to a generic address, which is an address of this process, or back to the window of a space."""
     space = space_of(i)
     value = e.read(i.operands[1], 64)
     if "to" not in i.modifiers:
-        value = e.in_process(value, space)
+        value = e.memory.in_process(value, space)
     elif space in WINDOWS:
-        value = e.b.sub(value, e.window(space))
+        value = e.b.sub(value, e.memory.window(space))
     e.write(i.operands[0], value)
 
 
-def emit_isspacep(e: Lowering, i: Instruction) -> None:
+def emit_isspacep(e: InstructionEmitter, i: Instruction) -> None:
     """Test whether a generic address is in a space."""
     address = e.read(i.operands[1], 64)
 
     def lies_in(window: str, extent: ir.Value) -> Value:
-        begin = e.broadcast(e.load_field(e.cta, CTA, window, I64))
+        begin = e.b.broadcast(e.b.load_field(e.cta, CTA, window, I64))
         # One unsigned comparison: an address before the window wraps around to a large number.
-        return e.b.icmp_unsigned("<", e.b.sub(address, begin), e.broadcast(extent))
+        return e.b.icmp_unsigned("<", e.b.sub(address, begin), e.b.broadcast(extent))
 
-    shared = lies_in("shared", e.b.zext(e.load_field(e.launch, LAUNCH, "shared_bytes", I32), I64))
-    local = lies_in("local", e.load_field(e.launch, LAUNCH, "local_total", I64))
+    shared = lies_in("shared", e.b.zext(e.b.load_field(e.launch, LAUNCH, "shared_bytes", I32), I64))
+    local = lies_in("local", e.b.load_field(e.launch, LAUNCH, "local_total", I64))
     cluster = shared
-    if e.in_cluster:
-        blocks = e.load_field(e.launch, LAUNCH, "cluster_size", I64)
+    if e.layout.in_cluster:
+        blocks = e.b.load_field(e.launch, LAUNCH, "cluster_size", I64)
         cluster = e.b.or_(shared, lies_in("window", e.b.shl(e.b.sub(blocks, I64(1)), I64(RANK))))
     elsewhere = e.b.not_(e.b.or_(cluster, local))
     inside = {Space.SHARED: shared, Space.CLUSTER: cluster, Space.LOCAL: local, Space.GLOBAL: elsewhere}
     e.write(i.operands[0], inside[space_of(i)])
 
 
-def emit_createpolicy(e: Lowering, i: Instruction) -> None:
+def emit_createpolicy(e: InstructionEmitter, i: Instruction) -> None:
     # A cache policy changes no result, so its bits do not matter.
-    e.write(i.operands[0], e.splat(0, 64))
+    e.write(i.operands[0], e.b.splat(0, 64))
 
 
-def emit_nanosleep(e: Lowering, i: Instruction) -> None:
+def emit_nanosleep(e: InstructionEmitter, i: Instruction) -> None:
     """End the warp's slice: the other warps run first."""
-    e.stop(Status.PREEMPTED, e.index + 1)
+    e.control.stop(Status.PREEMPTED, e.control.index + 1)
 
 
-def emit_nothing(e: Lowering, i: Instruction) -> None:
+def emit_nothing(e: InstructionEmitter, i: Instruction) -> None:
     """Ignore a hint: prefetches, cache policies."""
 
 

@@ -24,8 +24,7 @@ from warpcheck.isa.sums import (
     store_numbers,
 )
 from warpcheck.isa.values import F32, Kind, Value, constant, intrinsic, widen
-from warpcheck.lower.vectors import I1, I8, I32, I64, POINTER
-from warpcheck.lower.warp import Lowering
+from warpcheck.lower.lane_builder import I1, I8, I32, I64, POINTER, LaneBuilder
 
 __all__ = ["BITS", "factors_from_registers", "factors_from_shared", "products"]
 
@@ -41,16 +40,16 @@ def factors_from_registers(kind: str, sign: int) -> Emit:
     ``matrix``.
     """
 
-    def emit(e: Lowering, factors: Value, *words: Value) -> None:
+    def emit(b: LaneBuilder, factors: Value, *words: Value) -> None:
         per_word = 32 // BITS[kind]
         for number, word in enumerate(words):
             for index in range(per_word):
-                part = e.resize(e.b.lshr(word, constant(word, index * BITS[kind])), BITS[kind])
-                values = signed(e, numbers(e, part, kind), sign)
+                part = b.resize(b.lshr(word, constant(word, index * BITS[kind])), BITS[kind])
+                values = signed(b, numbers(b, part, kind), sign)
                 for t in range(4):
                     k = number // 2 * 4 * per_word + t * per_word + index
-                    row = shuffle(e, values, [4 * g + t for g in range(8)])
-                    store_numbers(e, row, kind, factors, I32(ROW_BYTES * k + 32 * (number % 2)), EXPONENTS)
+                    row = shuffle(b, values, [4 * g + t for g in range(8)])
+                    store_numbers(b, row, kind, factors, I32(ROW_BYTES * k + 32 * (number % 2)), EXPONENTS)
 
     return emit
 
@@ -59,29 +58,29 @@ def factors_from_registers(kind: str, sign: int) -> Emit:
 def factors_from_shared(kind: str, major: int, sign: int) -> Emit:
     """Return an emitter of ``(chunks, factors)``, where ``chunks`` has the addresses of the chunks of 16 rows."""
 
-    def of_rows(e: Lowering, chunks: Value, factors: Value) -> None:
+    def of_rows(b: LaneBuilder, chunks: Value, factors: Value) -> None:
         depth = 256 // BITS[kind]
-        rows = allocate_numbers(e, ROWS * depth)
-        with count_loop(e, ROWS) as row:
-            values = signed(e, numbers(e, load_chunks(e, chunks, e.b.mul(row, I32(2)), 2, kind), kind), sign)
-            e.b.store(values, e.b.gep(rows, [e.b.mul(row, I32(4 * depth))], source_etype=I8), align=4)
+        rows = allocate_numbers(b, ROWS * depth)
+        with count_loop(b, ROWS) as row:
+            values = signed(b, numbers(b, load_chunks(b, chunks, b.mul(row, I32(2)), 2, kind), kind), sign)
+            b.store(values, b.gep(rows, [b.mul(row, I32(4 * depth))], source_etype=I8), align=4)
         # K-major: the chunks have rows, and sums need columns, so the matrix is transposed through memory.
         steps = ir.Constant(ir.VectorType(I64, ROWS), [4 * depth * row for row in range(ROWS)])
         vector = ir.VectorType(number_type(kind), ROWS)
-        with count_loop(e, depth) as k:
-            first = e.b.ptrtoint(e.b.gep(rows, [e.b.mul(k, I32(4))], source_etype=I8), I64)
-            addresses = e.b.inttoptr(e.b.add(spread(e, first, steps.type), steps), ir.VectorType(POINTER, ROWS))
+        with count_loop(b, depth) as k:
+            first = b.ptrtoint(b.gep(rows, [b.mul(k, I32(4))], source_etype=I8), I64)
+            addresses = b.inttoptr(b.add(spread(b, first, steps.type), steps), ir.VectorType(POINTER, ROWS))
             all_lanes = ir.Constant(ir.VectorType(I1, ROWS), [1] * ROWS)
             zeros = ir.Constant(vector, [0] * ROWS)
             name = f"llvm.masked.gather.v16{'f32' if vector.element == F32 else 'i32'}.v16p0"
-            row_of_k = e.intrinsic(name, vector, addresses, I32(4), all_lanes, zeros)
-            store_numbers(e, row_of_k, kind, factors, e.b.mul(k, I32(ROW_BYTES)), EXPONENTS)
+            row_of_k = b.intrinsic(name, vector, addresses, I32(4), all_lanes, zeros)
+            store_numbers(b, row_of_k, kind, factors, b.mul(k, I32(ROW_BYTES)), EXPONENTS)
 
-    def of_columns(e: Lowering, chunks: Value, factors: Value) -> None:
+    def of_columns(b: LaneBuilder, chunks: Value, factors: Value) -> None:
         # MN-major is for 16-bit types alone, whose k is 16 (PTX ISA, "wgmma.mma_async").
-        with count_loop(e, 16) as k:
-            values = signed(e, numbers(e, load_chunks(e, chunks, e.b.mul(k, I32(2)), 2, kind), kind), sign)
-            store_numbers(e, values, kind, factors, e.b.mul(k, I32(ROW_BYTES)), EXPONENTS)
+        with count_loop(b, 16) as k:
+            values = signed(b, numbers(b, load_chunks(b, chunks, b.mul(k, I32(2)), 2, kind), kind), sign)
+            store_numbers(b, values, kind, factors, b.mul(k, I32(ROW_BYTES)), EXPONENTS)
 
     return of_columns if major else of_rows
 
@@ -101,7 +100,7 @@ def _emit_products(
     major: int,
     to: str,
     saturates: bool,
-    e: Lowering,
+    b: LaneBuilder,
     places: Value,
     warp: Value,
     factors: Value,
@@ -110,103 +109,103 @@ def _emit_products(
     keeps: Value,
 ) -> None:
     depth = 256 // BITS[kind]
-    b_numbers = allocate_numbers(e, 2 * 8 * depth)  # B as numbers, and behind them their powers of two
+    b_numbers = allocate_numbers(b, 2 * 8 * depth)  # B as numbers, and behind them their powers of two
     # Of 8 columns a lane has four numbers: rows g and g + 8, columns 2t and 2t + 1. float16 has two in a register.
     registers = 2 if to == "f16" else 4
-    with count_loop(e, blocks) as block:
+    with count_loop(b, blocks) as block:
         # B becomes 8 columns of numbers: adjacent along k if it is K-major, along n if it is MN-major.
         if major:
             along_n = 1
             along_k = 8
-            with count_loop(e, depth) as k:
-                values = numbers(e, load_chunks(e, chunks, e.b.add(e.b.mul(k, blocks), block), 1, kind), kind)
-                store_numbers(e, values, kind, b_numbers, e.b.mul(k, I32(32)), 32 * depth)
+            with count_loop(b, depth) as k:
+                values = numbers(b, load_chunks(b, chunks, b.add(b.mul(k, blocks), block), 1, kind), kind)
+                store_numbers(b, values, kind, b_numbers, b.mul(k, I32(32)), 32 * depth)
         else:
             along_n = depth
             along_k = 1
-            with count_loop(e, 8) as n:
-                first = e.b.add(e.b.mul(block, I32(16)), e.b.mul(n, I32(2)))
-                values = numbers(e, load_chunks(e, chunks, first, 2, kind), kind)
-                store_numbers(e, values, kind, b_numbers, e.b.mul(n, I32(4 * depth)), 32 * depth)
+            with count_loop(b, 8) as n:
+                first = b.add(b.mul(block, I32(16)), b.mul(n, I32(2)))
+                values = numbers(b, load_chunks(b, chunks, first, 2, kind), kind)
+                store_numbers(b, values, kind, b_numbers, b.mul(n, I32(4 * depth)), 32 * depth)
         words = []
         for register in range(registers):
-            slot_index = e.b.add(e.b.mul(block, I32(registers)), I32(register))
-            offset = e.b.load(e.b.gep(places, [slot_index], source_etype=I64), typ=I64)
-            words.append(e.b.gep(warp, [offset], source_etype=I8))
-        accumulator_values = columns_of(e, accumulators(e, [load_word(e, word) for word in words], Kind(to)))
+            slot_index = b.add(b.mul(block, I32(registers)), I32(register))
+            offset = b.load(b.gep(places, [slot_index], source_etype=I64), typ=I64)
+            words.append(b.gep(warp, [offset], source_etype=I8))
+        accumulator_values = columns_of(b, accumulators(b, [load_word(b, word) for word in words], Kind(to)))
         # Where scale-d is false, the old value of D does not count (PTX ISA, "wgmma.mma_async").
         zeros = ir.Constant(accumulator_values[0].type, [0] * ROWS)
-        accumulator_values = [e.b.select(keeps, column, zeros) for column in accumulator_values]
+        accumulator_values = [b.select(keeps, column, zeros) for column in accumulator_values]
         steps = along_n, along_k
         # As measured on an H200: terms are cut 13 or 25 bits below the largest, sums to 14 or 24 bits.
         if kind in LEAST_EXPONENT:
             cut = 13 if BITS[kind] == 8 else 25
             sums = add_floats(
-                e, factors, b_numbers, depth, steps, accumulator_values, cut, 13 if cut == 13 and to == "f32" else 23
+                b, factors, b_numbers, depth, steps, accumulator_values, cut, 13 if cut == 13 and to == "f32" else 23
             )
         else:
-            sums = add_integers(e, factors, b_numbers, depth, steps, [zeros] * 8 if saturates else accumulator_values)
+            sums = add_integers(b, factors, b_numbers, depth, steps, [zeros] * 8 if saturates else accumulator_values)
         if saturates:  # the products alone cannot overflow
-            sums = [intrinsic(e, "sadd.sat", *pair) for pair in zip(accumulator_values, sums, strict=True)]
-        for word, value in zip(words, pack(e, lanes_of(e, sums), Kind(to)), strict=True):
-            e.b.store(value, word, align=64)
+            sums = [intrinsic(b, "sadd.sat", *pair) for pair in zip(accumulator_values, sums, strict=True)]
+        for word, value in zip(words, pack(b, lanes_of(b, sums), Kind(to)), strict=True):
+            b.store(value, word, align=64)
 
 
-def columns_of(e: Lowering, lanes: list[Value]) -> list[Value]:
+def columns_of(b: LaneBuilder, lanes: list[Value]) -> list[Value]:
     """Convert four registers' lanes (row g, row g + 8; columns 2t, 2t + 1) to eight columns of 16 rows."""
     columns = []
     for column in range(8):
         t, parity = divmod(column, 2)
         # Indices from 32 on are those of the second vector, the lower rows.
         order = [4 * g + t for g in range(8)] + [32 + 4 * g + t for g in range(8)]
-        columns.append(pick(e, lanes[parity], lanes[2 + parity], order))
+        columns.append(pick(b, lanes[parity], lanes[2 + parity], order))
     return columns
 
 
-def lanes_of(e: Lowering, columns: list[Value]) -> list[Value]:
+def lanes_of(b: LaneBuilder, columns: list[Value]) -> list[Value]:
     """Convert eight columns back to four registers' lanes."""
     lanes = []
     for high in range(2):
         for parity in range(2):
             low, upper_columns = (
-                pick(e, columns[column], columns[column + 2], list(range(32))) for column in (parity, 4 + parity)
+                pick(b, columns[column], columns[column + 2], list(range(32))) for column in (parity, 4 + parity)
             )
-            lanes.append(pick(e, low, upper_columns, [16 * t + 8 * high + g for g in range(8) for t in range(4)]))
+            lanes.append(pick(b, low, upper_columns, [16 * t + 8 * high + g for g in range(8) for t in range(4)]))
     return lanes
 
 
-def pick(e: Lowering, first: Value, second: Value, order: list[int]) -> Value:
-    return e.b.shuffle_vector(first, second, ir.Constant(ir.VectorType(I32, len(order)), order))
+def pick(b: LaneBuilder, first: Value, second: Value, order: list[int]) -> Value:
+    return b.shuffle_vector(first, second, ir.Constant(ir.VectorType(I32, len(order)), order))
 
 
-def load_word(e: Lowering, pointer: Value) -> Value:
-    return e.b.load(pointer, typ=ir.VectorType(I32, 32), align=64)
+def load_word(b: LaneBuilder, pointer: Value) -> Value:
+    return b.load(pointer, typ=ir.VectorType(I32, 32), align=64)
 
 
-def load_chunks(e: Lowering, chunks: Value, first: Value, count: int, kind: str) -> Value:
+def load_chunks(b: LaneBuilder, chunks: Value, first: Value, count: int, kind: str) -> Value:
     """Load one chunk, or two as one row, as integers of the size of ``kind``."""
     loaded = []
     for number in range(count):
-        chunk_pointer = e.b.gep(chunks, [e.b.add(first, I32(number))], source_etype=I64)
-        loaded.append(e.b.load(e.b.inttoptr(e.b.load(chunk_pointer, typ=I64), POINTER), typ=CHUNK, align=4))
-    row = loaded[0] if count == 1 else pick(e, loaded[0], loaded[1], list(range(32)))
-    return e.b.bitcast(row, ir.VectorType(ir.IntType(BITS[kind]), 128 * count // BITS[kind]))
+        chunk_pointer = b.gep(chunks, [b.add(first, I32(number))], source_etype=I64)
+        loaded.append(b.load(b.inttoptr(b.load(chunk_pointer, typ=I64), POINTER), typ=CHUNK, align=4))
+    row = loaded[0] if count == 1 else pick(b, loaded[0], loaded[1], list(range(32)))
+    return b.bitcast(row, ir.VectorType(ir.IntType(BITS[kind]), 128 * count // BITS[kind]))
 
 
 def number_type(kind: str) -> ir.Type:
     return I32 if kind in ("s8", "u8") else F32
 
 
-def numbers(e: Lowering, bits: Value, kind: str) -> Value:
+def numbers(b: LaneBuilder, bits: Value, kind: str) -> Value:
     """Return elements as float32 or as integers of 32 bits."""
     if kind == "tf32":
-        return e.b.bitcast(e.b.and_(bits, constant(bits, -1 << 13)), ir.VectorType(F32, bits.type.count))
+        return b.bitcast(b.and_(bits, constant(bits, -1 << 13)), ir.VectorType(F32, bits.type.count))
     if kind in ("f16", "bf16"):
-        return widen(e, bits, kind)
-    return widen_eight(e, bits, kind) if kind.startswith("e") else e.resize(bits, 32, signed=kind == "s8")
+        return widen(b, bits, kind)
+    return widen_eight(b, bits, kind) if kind.startswith("e") else b.resize(bits, 32, signed=kind == "s8")
 
 
-def signed(e: Lowering, values: Value, sign: int) -> Value:
+def signed(b: LaneBuilder, values: Value, sign: int) -> Value:
     if sign > 0:
         return values
-    return e.b.neg(values) if values.type.element == I32 else e.b.fneg(values)
+    return b.neg(values) if values.type.element == I32 else b.fneg(values)

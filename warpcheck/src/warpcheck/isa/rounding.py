@@ -10,17 +10,18 @@ from collections.abc import Callable
 from llvmlite import ir
 
 from warpcheck.isa.values import F16, F32, F64, Value, constant, like
-from warpcheck.lower.emitter import Emitter
+from warpcheck.lower.instruction_emitter import InstructionEmitter
+from warpcheck.lower.lane_builder import LaneBuilder
 
 __all__ = ["add_floats", "directed", "directed_mode", "rounded", "to_odd"]
 
 
-def directed_mode(e: Emitter) -> str | None:
+def directed_mode(e: InstructionEmitter) -> str | None:
     """Return the rounding of the instruction, if it is not to nearest."""
     return next((modifier for modifier in e.instruction.modifiers if modifier in ("rz", "rm", "rp")), None)
 
 
-def rounded(e: Emitter, operation: Callable[..., Value], *values: Value) -> Value:
+def rounded(e: InstructionEmitter, operation: Callable[..., Value], *values: Value) -> Value:
     """Apply a float operation under the instruction's rounding; a directed one goes through float64.
 
     There a product of float32 is exact, and an inexact quotient or root is too far from any float32 to be rounded to
@@ -32,10 +33,10 @@ def rounded(e: Emitter, operation: Callable[..., Value], *values: Value) -> Valu
     # A directed float64 would need a type that is wider.
     if values[0].type.element != F32:
         raise e.unsupported()
-    return directed(e, operation(*(e.b.fpext(value, like(value, F64)) for value in values)), F32, mode)
+    return directed(e.b, operation(*(e.b.fpext(value, like(value, F64)) for value in values)), F32, mode)
 
 
-def add_floats(e: Emitter, x: Value, y: Value) -> Value:
+def add_floats(e: InstructionEmitter, x: Value, y: Value) -> Value:
     """Return the sum, for ``rounded``: under a directed rounding the error of the float64 sum must still count."""
     mode = directed_mode(e)
     b = e.b
@@ -46,7 +47,7 @@ def add_floats(e: Emitter, x: Value, y: Value) -> Value:
     error = b.fadd(b.fsub(x, b.fsub(total, of_y)), b.fsub(y, of_y))  # what rounding took, exactly: Knuth's two-sum
     # Round to odd in float64: an inexact sum with an even last bit moves one place toward the exact one.
     bits = b.bitcast(total, like(total, ir.IntType(64)))
-    is_inexact = b.and_(b.fcmp_ordered("!=", error, constant(error, 0.0)), is_even(e, bits))
+    is_inexact = b.and_(b.fcmp_ordered("!=", error, constant(error, 0.0)), is_even(e.b, bits))
     is_away_from_zero = b.icmp_signed(
         ">=", b.xor(b.bitcast(error, bits.type), bits), constant(bits, 0)
     )  # from zero: of one sign
@@ -54,13 +55,12 @@ def add_floats(e: Emitter, x: Value, y: Value) -> Value:
     return b.bitcast(b.select(is_inexact, rounded_to_odd, bits), total.type)
 
 
-def is_even(e: Emitter, bits: Value) -> Value:
-    return e.b.icmp_unsigned("==", e.b.and_(bits, constant(bits, 1)), constant(bits, 0))
+def is_even(b: LaneBuilder, bits: Value) -> Value:
+    return b.icmp_unsigned("==", b.and_(bits, constant(bits, 1)), constant(bits, 0))
 
 
-def directed(e: Emitter, value_to_narrow: Value, element: ir.Type, mode: str) -> Value:
+def directed(b: LaneBuilder, value_to_narrow: Value, element: ir.Type, mode: str) -> Value:
     """Narrow floats toward zero (rz), down (rm) or up (rp): round to nearest, then step back if it overshot."""
-    b = e.b
     value = b.fptrunc(value_to_narrow, like(value_to_narrow, element))
     back = b.fpext(value, value_to_narrow.type)
     positive = b.fcmp_ordered(">", value_to_narrow, constant(value_to_narrow, 0.0))
@@ -79,9 +79,8 @@ def directed(e: Emitter, value_to_narrow: Value, element: ir.Type, mode: str) ->
     return b.select(overshot, b.bitcast(b.add(bits, step), value.type), value)
 
 
-def to_odd(e: Emitter, value_to_narrow: Value) -> Value:
+def to_odd(b: LaneBuilder, value_to_narrow: Value) -> Value:
     """Narrow float64 to float32, rounding to odd, so that a second rounding to half precision gives the same as one."""
-    b = e.b
     bits = b.bitcast(value_to_narrow, like(value_to_narrow, ir.IntType(64)))
     # The 29 bits that float32 lacks: where one of them is set, the last bit that is kept becomes 1.
     low = b.and_(bits, constant(bits, (1 << 29) - 1))

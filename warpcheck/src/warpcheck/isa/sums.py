@@ -14,8 +14,7 @@ from llvmlite import ir
 
 from warpcheck.isa.matrix import count_loop, multiply_add, spread
 from warpcheck.isa.values import F32, F64, Value, constant, intrinsic
-from warpcheck.lower.vectors import I8, I32, I64, POINTER
-from warpcheck.lower.warp import Lowering
+from warpcheck.lower.lane_builder import I8, I32, I64, POINTER, LaneBuilder
 
 __all__ = [
     "EXPONENTS",
@@ -43,10 +42,9 @@ NOUGHT = -2000  # that of 0: no sum is less
 
 
 def add_integers(
-    e: Lowering, factors: Value, b_numbers: Value, depth: int, steps: tuple[int, int], sums: list[Value]
+    b: LaneBuilder, factors: Value, b_numbers: Value, depth: int, steps: tuple[int, int], sums: list[Value]
 ) -> list[Value]:
     """Return the sums of 8 columns, adding one k after another."""
-    b = e.b
     vector = sums[0].type
     number = sums[0].type.element
     before = b.block
@@ -61,7 +59,7 @@ def add_integers(
         b_index = b.add(b.mul(k, I32(steps[1])), I32(n * steps[0]))
         factor = b.load(b.gep(b_numbers, [b_index], source_etype=number), typ=number)
         # Sums wrap around; with .satfinite the products alone are added, and saturated to D behind it (products).
-        following.append(multiply_add(e, a_row, spread(e, factor, vector), column))
+        following.append(multiply_add(b, a_row, spread(b, factor, vector), column))
     next_k = b.add(k, I32(1))
     for phi, initial, next_value in zip((k, *columns), (I32(0), *sums), (next_k, *following), strict=True):
         phi.add_incoming(initial, before)
@@ -72,7 +70,7 @@ def add_integers(
 
 
 def add_floats(
-    e: Lowering,
+    b: LaneBuilder,
     factors: Value,
     b_numbers: Value,
     depth: int,
@@ -84,32 +82,31 @@ def add_floats(
     """Return the sums of 8 columns, truncated to ``kept_bits``; terms are truncated ``fraction`` bits below the
     largest.
     """
-    b = e.b
-    columns = allocate_numbers(e, 8 * ROWS)
+    columns = allocate_numbers(b, 8 * ROWS)
     for n, column in enumerate(accumulator_values):
         b.store(column, b.gep(columns, [I32(n)], source_etype=column.type), align=4)
     numbers_of = ir.VectorType(F32, ROWS)
     powers_of = ir.VectorType(I32, ROWS)
-    with count_loop(e, 8) as n:
+    with count_loop(b, 8) as n:
         column_pointer = b.gep(columns, [n], source_etype=numbers_of)
         column = b.load(column_pointer, typ=numbers_of, align=4)
 
         def largest(k: Value, power: Value) -> Value:
-            from_a, from_b = pair(e, factors, EXPONENTS, b_numbers, 32 * depth, steps, n, k, powers_of)
-            return intrinsic(e, "smax", power, e.b.add(from_a, from_b))
+            from_a, from_b = pair(b, factors, EXPONENTS, b_numbers, 32 * depth, steps, n, k, powers_of)
+            return intrinsic(b, "smax", power, b.add(from_a, from_b))
 
-        power = fold(e, depth, powers(e, column, -126), largest)
+        power = fold(b, depth, powers(b, column, -126), largest)
         # Keep 2**power within the range of float64; all terms are 0 below.
-        power = intrinsic(e, "smax", power, constant(power, -900))
+        power = intrinsic(b, "smax", power, constant(power, -900))
         # In units of 2**(power - fraction) a term is cut to a whole number. 33 of these add up to less than 2**53, so
         # float64 adds them exactly, in any order.
-        up, down = (power_of_two(e, number) for number in (negative(e, power, fraction), offset(e, power, -fraction)))
+        up, down = (power_of_two(b, number) for number in (negative(b, power, fraction), offset(b, power, -fraction)))
 
         def add(k: Value, total: Value) -> Value:
-            from_a, from_b = (to_float64(e, v) for v in pair(e, factors, 0, b_numbers, 0, steps, n, k, numbers_of))
-            return e.b.fadd(total, intrinsic(e, "trunc", e.b.fmul(e.b.fmul(from_a, from_b), up)))
+            from_a, from_b = (to_float64(b, v) for v in pair(b, factors, 0, b_numbers, 0, steps, n, k, numbers_of))
+            return b.fadd(total, intrinsic(b, "trunc", b.fmul(b.fmul(from_a, from_b), up)))
 
-        total = fold(e, depth, intrinsic(e, "trunc", b.fmul(to_float64(e, column), up)), add)
+        total = fold(b, depth, intrinsic(b, "trunc", b.fmul(to_float64(b, column), up)), add)
         bits = b.bitcast(b.fmul(total, down), ir.VectorType(I64, ROWS))
         # A float64 has 52 bits of fraction.
         bits = b.and_(bits, constant(bits, -1 << 52 - kept_bits))
@@ -117,27 +114,27 @@ def add_floats(
     return [b.load(b.gep(columns, [I32(n)], source_etype=numbers_of), typ=numbers_of, align=4) for n in range(8)]
 
 
-def fold(e: Lowering, count: int, first: Value, step: Callable[[Value, Value], Value]) -> Value:
+def fold(b: LaneBuilder, count: int, first: Value, step: Callable[[Value, Value], Value]) -> Value:
     """Emit a loop that starts with ``first``; ``step`` gets the iteration, from 0, and the present value."""
-    before = e.b.block
-    body = e.b.append_basic_block()
-    after = e.b.append_basic_block()
-    e.b.branch(body)
-    e.b.position_at_end(body)
-    iteration = e.b.phi(I32)
-    value = e.b.phi(first.type)
+    before = b.block
+    body = b.append_basic_block()
+    after = b.append_basic_block()
+    b.branch(body)
+    b.position_at_end(body)
+    iteration = b.phi(I32)
+    value = b.phi(first.type)
     result = step(iteration, value)
-    following = e.b.add(iteration, I32(1))
+    following = b.add(iteration, I32(1))
     for phi, initial, next_value in ((iteration, I32(0), following), (value, first, result)):
         phi.add_incoming(initial, before)
         phi.add_incoming(next_value, body)
-    e.b.cbranch(e.b.icmp_unsigned("<", following, I32(count)), body, after)
-    e.b.position_at_end(after)
+    b.cbranch(b.icmp_unsigned("<", following, I32(count)), body, after)
+    b.position_at_end(after)
     return result
 
 
 def pair(
-    e: Lowering,
+    b: LaneBuilder,
     factors: Value,
     a_offset: int,
     b_numbers: Value,
@@ -148,49 +145,47 @@ def pair(
     vector: ir.VectorType,
 ) -> tuple[Value, Value]:
     """Return A's column for k, and the number of B in column n broadcast, at offsets ``a_offset`` and ``b_offset``."""
-    from_a = e.b.load(
-        e.b.gep(e.at(factors, a_offset), [e.b.mul(k, I32(ROW_BYTES))], source_etype=I8), typ=vector, align=4
-    )
-    b_index = e.b.add(e.b.mul(n, I32(steps[0])), e.b.mul(k, I32(steps[1])))
-    from_b = e.b.load(e.b.gep(e.at(b_numbers, b_offset), [b_index], source_etype=vector.element), typ=vector.element)
-    return from_a, spread(e, from_b, vector)
+    from_a = b.load(b.gep(b.at(factors, a_offset), [b.mul(k, I32(ROW_BYTES))], source_etype=I8), typ=vector, align=4)
+    b_index = b.add(b.mul(n, I32(steps[0])), b.mul(k, I32(steps[1])))
+    from_b = b.load(b.gep(b.at(b_numbers, b_offset), [b_index], source_etype=vector.element), typ=vector.element)
+    return from_a, spread(b, from_b, vector)
 
 
-def store_numbers(e: Lowering, values: Value, kind: str, memory: Value, offset: Value, exponent_offset: int) -> None:
+def store_numbers(b: LaneBuilder, values: Value, kind: str, memory: Value, offset: Value, exponent_offset: int) -> None:
     """Store numbers, and their powers of two ``exponent_offset`` bytes after them."""
-    e.b.store(values, e.b.gep(memory, [offset], source_etype=I8), align=4)
+    b.store(values, b.gep(memory, [offset], source_etype=I8), align=4)
     if kind in LEAST_EXPONENT:
-        exponents = powers(e, values, LEAST_EXPONENT[kind])
-        e.b.store(exponents, e.b.gep(e.at(memory, exponent_offset), [offset], source_etype=I8), align=4)
+        exponents = powers(b, values, LEAST_EXPONENT[kind])
+        b.store(exponents, b.gep(b.at(memory, exponent_offset), [offset], source_etype=I8), align=4)
 
 
-def powers(e: Lowering, values: Value, least_power: int) -> Value:
+def powers(b: LaneBuilder, values: Value, least_power: int) -> Value:
     """Return the power of two of each float32; for a subnormal number of its own type the least one."""
-    bits = e.b.bitcast(values, ir.VectorType(I32, values.type.count))
-    field = e.b.and_(e.b.lshr(bits, constant(bits, 23)), constant(bits, 255))
-    power = intrinsic(e, "smax", offset(e, field, -127), constant(bits, least_power))
-    is_zero = e.b.fcmp_ordered("==", values, constant(values, 0.0))
-    return e.b.select(is_zero, constant(bits, NOUGHT), power)
+    bits = b.bitcast(values, ir.VectorType(I32, values.type.count))
+    field = b.and_(b.lshr(bits, constant(bits, 23)), constant(bits, 255))
+    power = intrinsic(b, "smax", offset(b, field, -127), constant(bits, least_power))
+    is_zero = b.fcmp_ordered("==", values, constant(values, 0.0))
+    return b.select(is_zero, constant(bits, NOUGHT), power)
 
 
-def power_of_two(e: Lowering, power: Value) -> Value:
+def power_of_two(b: LaneBuilder, power: Value) -> Value:
     """Return powers of two as float64."""
-    bits = e.resize(offset(e, power, 1023), 64)
-    return e.b.bitcast(e.b.shl(bits, constant(bits, 52)), ir.VectorType(F64, power.type.count))
+    bits = b.resize(offset(b, power, 1023), 64)
+    return b.bitcast(b.shl(bits, constant(bits, 52)), ir.VectorType(F64, power.type.count))
 
 
-def offset(e: Lowering, power: Value, increment: int) -> Value:
-    return e.b.add(power, constant(power, increment))
+def offset(b: LaneBuilder, power: Value, increment: int) -> Value:
+    return b.add(power, constant(power, increment))
 
 
-def negative(e: Lowering, power: Value, minuend: int) -> Value:
-    return e.b.sub(constant(power, minuend), power)
+def negative(b: LaneBuilder, power: Value, minuend: int) -> Value:
+    return b.sub(constant(power, minuend), power)
 
 
-def to_float64(e: Lowering, values: Value) -> Value:
-    return e.b.fpext(values, ir.VectorType(F64, values.type.count))
+def to_float64(b: LaneBuilder, values: Value) -> Value:
+    return b.fpext(values, ir.VectorType(F64, values.type.count))
 
 
-def allocate_numbers(e: Lowering, count: int) -> Value:
+def allocate_numbers(b: LaneBuilder, count: int) -> Value:
     """Allocate ``count`` numbers of 32 bits on the stack."""
-    return e.b.inttoptr(e.b.ptrtoint(e.alloca(ir.ArrayType(I32, count)), I64), POINTER)
+    return b.inttoptr(b.ptrtoint(b.alloca_in_entry(ir.ArrayType(I32, count)), I64), POINTER)

@@ -14,7 +14,8 @@ from typing import Any
 from llvmlite import ir
 
 from warpcheck.lower.constants import splat
-from warpcheck.lower.emitter import Emitter
+from warpcheck.lower.instruction_emitter import InstructionEmitter
+from warpcheck.lower.lane_builder import LaneBuilder
 from warpcheck.ptx import SIZES, Group, Instruction, Operand
 
 __all__ = [
@@ -88,15 +89,15 @@ LEAST_HALF = 2.0**-14 * (1 - 2.0**-12)
 """The least number that rounds, to the 11 bits of a normal f16, to the least normal one."""
 
 
-def scale(e: Emitter, value: Value, power: int) -> Value:
-    return e.b.fmul(value, constant(value, 2.0**power)) if power else value
+def scale(b: LaneBuilder, value: Value, power: int) -> Value:
+    return b.fmul(value, constant(value, 2.0**power)) if power else value
 
 
-def lanewise(rule: Callable[..., Value]) -> Callable[[Emitter, Instruction], None]:
+def lanewise(rule: Callable[..., Value]) -> Callable[[InstructionEmitter, Instruction], None]:
     """Return the emitter of an instruction that applies ``rule`` in every lane."""
     sources = rule.__code__.co_argcount - 2  # but for the emitter and the type
 
-    def emit(e: Emitter, i: Instruction) -> None:
+    def emit(e: InstructionEmitter, i: Instruction) -> None:
         kind = Kind(i.modifiers[-1])
         if len(i.operands) != sources + 1:
             raise e.unsupported(f"{i.name} with {len(i.operands)} operands")
@@ -105,18 +106,18 @@ def lanewise(rule: Callable[..., Value]) -> Callable[[Emitter, Instruction], Non
         if i.opcode == "mad" and "wide" in i.modifiers:
             values[2] = e.read(i.operands[3], 2 * kind.bits)
         if "ftz" in i.modifiers:
-            values = [flush(e, value, kind) for value in values]
+            values = [flush(e.b, value, kind) for value in values]
         result = rule(e, kind, *values)
         # For a result near the least normal number, flush needs it before it was rounded to a subnormal.
         if "ftz" in i.modifiers:
             larger = None
             if kind.name == "f32" and i.opcode in SCALES:
-                larger = rule(e, kind, *(scale(e, v, n) for v, n in zip(values, SCALES[i.opcode], strict=True)))
-            result = flush(e, result, kind, larger)
+                larger = rule(e, kind, *(scale(e.b, v, n) for v, n in zip(values, SCALES[i.opcode], strict=True)))
+            result = flush(e.b, result, kind, larger)
         if "sat" in i.modifiers and kind.is_float:
-            result = saturate(e, result)
+            result = saturate(e.b, result)
         if "relu" in i.modifiers:
-            result = relu(e, result)
+            result = relu(e.b, result)
         # The sign of a NaN changes, too; the manual leaves its payload open, so it is not made canonical.
         if i.opcode in SIGNS and not kind.is_half and kind.is_float:
             e.write(i.operands[0], e.b.bitcast(result, like(result, ir.IntType(kind.bits))))
@@ -131,60 +132,59 @@ def items(operand: Operand) -> tuple[Operand, ...]:
     return operand.items if isinstance(operand, Group) else (operand,)
 
 
-def operand(e: Emitter, source: Operand, kind: Kind) -> Value:
+def operand(e: InstructionEmitter, source: Operand, kind: Kind) -> Value:
     """Return the lanes of an operand as numbers of ``kind``."""
-    return from_bits(e, e.read(source, kind.bits), kind)
+    return from_bits(e.b, e.read(source, kind.bits), kind)
 
 
-def put(e: Emitter, target: Operand, value: Value, kind: Kind) -> None:
+def put(e: InstructionEmitter, target: Operand, value: Value, kind: Kind) -> None:
     """Write numbers of ``kind`` to a register."""
-    e.write(target, to_bits(e, value, kind), signed=kind.is_signed)
+    e.write(target, to_bits(e.b, value, kind), signed=kind.is_signed)
 
 
-def from_bits(e: Emitter, bits: Value, kind: Kind) -> Value:
+def from_bits(b: LaneBuilder, bits: Value, kind: Kind) -> Value:
     if not kind.is_float:
-        return e.b.bitcast(bits, ir.VectorType(ir.IntType(16), 2 * bits.type.count)) if kind.is_packed else bits
+        return b.bitcast(bits, ir.VectorType(ir.IntType(16), 2 * bits.type.count)) if kind.is_packed else bits
     if kind.is_half:
         count = bits.type.count * (2 if kind.is_packed else 1)
         # A word of a packed type is two adjacent lanes, the lower half first.
-        halves = e.b.bitcast(bits, ir.VectorType(ir.IntType(16), count))
-        return widen(e, halves, kind.element.name)
-    return e.b.bitcast(bits, like(bits, F64 if kind.bits == 64 else F32))
+        halves = b.bitcast(bits, ir.VectorType(ir.IntType(16), count))
+        return widen(b, halves, kind.element.name)
+    return b.bitcast(bits, like(bits, F64 if kind.bits == 64 else F32))
 
 
-def to_bits(e: Emitter, value: Value, kind: Kind) -> Value:
+def to_bits(b: LaneBuilder, value: Value, kind: Kind) -> Value:
     if not kind.is_float:
-        return e.b.bitcast(value, ir.VectorType(ir.IntType(32), value.type.count // 2)) if kind.is_packed else value
+        return b.bitcast(value, ir.VectorType(ir.IntType(32), value.type.count // 2)) if kind.is_packed else value
     if kind.is_half:
-        value = narrow(e, value, kind.element.name)
+        value = narrow(b, value, kind.element.name)
         lanes = value.type.count // (2 if kind.is_packed else 1)
-        return e.b.bitcast(value, ir.VectorType(ir.IntType(kind.bits), lanes))
+        return b.bitcast(value, ir.VectorType(ir.IntType(kind.bits), lanes))
     # float64 results keep the NaN that the CPU gives them.
-    bits = e.b.bitcast(value, like(value, ir.IntType(kind.bits)))
-    return bits if kind.bits == 64 else canonical(e, value, bits)
+    bits = b.bitcast(value, like(value, ir.IntType(kind.bits)))
+    return bits if kind.bits == 64 else canonical(b, value, bits)
 
 
-def canonical(e: Emitter, value: Value, bits: Value) -> Value:
+def canonical(b: LaneBuilder, value: Value, bits: Value) -> Value:
     """Return the bits of float32 results: every NaN is 0x7fffffff. Results in f64 keep the payload of an operand.
 
     CUDA C++ Programming Guide, "Floating-Point Standard". A CPU keeps the payload of an operand, and makes a negative
     NaN of 0 / 0.
     """
-    return e.b.select(e.b.fcmp_unordered("uno", value, value), constant(bits, 0x7FFFFFFF), bits)
+    return b.select(b.fcmp_unordered("uno", value, value), constant(bits, 0x7FFFFFFF), bits)
 
 
-def widen(e: Emitter, halves: Value, name: str) -> Value:
+def widen(b: LaneBuilder, halves: Value, name: str) -> Value:
     """Convert 16-bit floats to float32, exactly."""
     # A bfloat16 is the upper half of a float32.
     if name == "bf16":
-        shifted = e.b.shl(e.resize(halves, 32), e.splat(16, 32, halves.type.count))
-        return e.b.bitcast(shifted, like(halves, F32))
-    return e.b.fpext(e.b.bitcast(halves, like(halves, ir.HalfType())), like(halves, F32))
+        shifted = b.shl(b.resize(halves, 32), b.splat(16, 32, halves.type.count))
+        return b.bitcast(shifted, like(halves, F32))
+    return b.fpext(b.bitcast(halves, like(halves, ir.HalfType())), like(halves, F32))
 
 
-def narrow(e: Emitter, value: Value, name: str) -> Value:
+def narrow(b: LaneBuilder, value: Value, name: str) -> Value:
     """Round float32 to 16-bit floats, to nearest even; NaN to the canonical 0x7fff."""
-    b = e.b
     count = value.type.count
     if name == "f16":
         half = b.bitcast(b.fptrunc(value, like(value, ir.HalfType())), like(value, ir.IntType(16)))
@@ -192,10 +192,10 @@ def narrow(e: Emitter, value: Value, name: str) -> Value:
         bits = b.bitcast(value, like(value, ir.IntType(32)))
         # Half a unit less one, and one more if the last bit that is kept is odd: ties go to even. A carry into the
         # exponent is right as well.
-        last_bit = b.and_(b.lshr(bits, e.splat(16, 32, count)), e.splat(1, 32, count))
-        rounded = b.add(bits, b.add(last_bit, e.splat(0x7FFF, 32, count)))
-        half = e.resize(b.lshr(rounded, e.splat(16, 32, count)), 16)
-    return b.select(b.fcmp_unordered("uno", value, value), e.splat(0x7FFF, 16, count), half)
+        last_bit = b.and_(b.lshr(bits, b.splat(16, 32, count)), b.splat(1, 32, count))
+        rounded = b.add(bits, b.add(last_bit, b.splat(0x7FFF, 32, count)))
+        half = b.resize(b.lshr(rounded, b.splat(16, 32, count)), 16)
+    return b.select(b.fcmp_unordered("uno", value, value), b.splat(0x7FFF, 16, count), half)
 
 
 def like(value: Value, element: ir.Type) -> ir.VectorType:
@@ -214,11 +214,11 @@ def suffix(value: Value) -> str:
     return f"v{value.type.count}{names.get(type(element)) or f'i{element.width}'}"
 
 
-def intrinsic(e: Emitter, name: str, *values: Value) -> Value:
-    return e.intrinsic(f"llvm.{name}.{suffix(values[0])}", values[0].type, *values)
+def intrinsic(b: LaneBuilder, name: str, *values: Value) -> Value:
+    return b.intrinsic(f"llvm.{name}.{suffix(values[0])}", values[0].type, *values)
 
 
-def flush(e: Emitter, value: Value, kind: Kind, larger: Value | None = None) -> Value:
+def flush(b: LaneBuilder, value: Value, kind: Kind, larger: Value | None = None) -> Value:
     """Replace numbers that are subnormal in ``kind`` by zero of the same sign (``.ftz``).
 
     A GPU rounds a result to the bits of a normal number, however small it is, and then tests whether it is one. On an
@@ -232,21 +232,21 @@ def flush(e: Emitter, value: Value, kind: Kind, larger: Value | None = None) -> 
         return value
     least_normal = LEAST_HALF if kind.element.name == "f16" else 2.0**-126
     compared, least_normal = (value, least_normal) if larger is None else (larger, least_normal * 2.0**64)
-    small = e.b.fcmp_ordered("<", intrinsic(e, "fabs", compared), constant(value, least_normal))
-    return e.b.select(small, intrinsic(e, "copysign", constant(value, 0.0), value), value)
+    small = b.fcmp_ordered("<", intrinsic(b, "fabs", compared), constant(value, least_normal))
+    return b.select(small, intrinsic(b, "copysign", constant(value, 0.0), value), value)
 
 
-def saturate(e: Emitter, value: Value) -> Value:
+def saturate(b: LaneBuilder, value: Value) -> Value:
     """Clamp to [0, 1]; NaN becomes 0 (``.sat``)."""
     # The comparison is false for NaN, which so becomes 0.
-    above_zero = e.b.fcmp_ordered(">", value, constant(value, 0.0))
-    value = e.b.select(above_zero, value, constant(value, 0.0))
-    return e.b.select(e.b.fcmp_ordered("<", value, constant(value, 1.0)), value, constant(value, 1.0))
+    above_zero = b.fcmp_ordered(">", value, constant(value, 0.0))
+    value = b.select(above_zero, value, constant(value, 0.0))
+    return b.select(b.fcmp_ordered("<", value, constant(value, 1.0)), value, constant(value, 1.0))
 
 
-def relu(e: Emitter, value: Value) -> Value:
+def relu(b: LaneBuilder, value: Value) -> Value:
     """Clamp negatives and -0 to 0; NaN stays (``.relu``)."""
     if isinstance(value.type.element, ir.IntType):
-        return intrinsic(e, "smax", value, constant(value, 0))
+        return intrinsic(b, "smax", value, constant(value, 0))
     # -0 <= 0 holds, and no comparison with NaN does.
-    return e.b.select(e.b.fcmp_ordered("<=", value, constant(value, 0.0)), constant(value, 0.0), value)
+    return b.select(b.fcmp_ordered("<=", value, constant(value, 0.0)), constant(value, 0.0), value)

@@ -16,8 +16,8 @@ from warpcheck.isa.collectives import require_lanes
 from warpcheck.isa.products import BITS, factors_from_registers, factors_from_shared, products
 from warpcheck.isa.values import Value, items
 from warpcheck.layout import POSITION, Access, Space
-from warpcheck.lower.vectors import I32, I64, POINTER
-from warpcheck.lower.warp import Lowering
+from warpcheck.lower.instruction_emitter import InstructionEmitter
+from warpcheck.lower.lane_builder import I32, I64, POINTER
 from warpcheck.lower.wgmma_hazards import HAZARD
 from warpcheck.lowered_kernel import AccessSite
 from warpcheck.op import Op, Placement, live_lanes
@@ -32,19 +32,19 @@ ROWS = 16  # of D and A that a warp has
 EVERY_LANE = I32(-1)
 
 
-def emit_wgmma(e: Lowering, i: Instruction) -> None:
+def emit_wgmma(e: InstructionEmitter, i: Instruction) -> None:
     match i.modifiers[0]:
         case "mma_async":
-            here = e.as_bits(e.active)
+            here = e.b.as_bits(e.active)
             with e.b.if_then(e.b.icmp_unsigned("!=", here, I32(0))):  # not where a guard forbids it
                 with e.b.if_then(e.b.icmp_unsigned("!=", here, EVERY_LANE), likely=False):
-                    e.record_lanes(EVERY_LANE, here)
-                    e.fault(FAULT_KINDS.index(FaultKind.BAD_MASK))
+                    e.frame.record_lanes(EVERY_LANE, here)
+                    e.frame.fault(FAULT_KINDS.index(FaultKind.BAD_MASK))
                 emit_mma_async(e, i)
         case "wait_group":
             require_lanes(e, i)
             e.call_check("wgmma_wait", i.operands[0].value)  # type: ignore[union-attr]
-            e.suspend()
+            e.control.suspend()
         case "commit_group":
             require_lanes(e, i)
             e.call_check("wgmma_commit")
@@ -52,7 +52,7 @@ def emit_wgmma(e: Lowering, i: Instruction) -> None:
             require_lanes(e, i)
 
 
-def emit_mma_async(e: Lowering, i: Instruction) -> None:
+def emit_mma_async(e: InstructionEmitter, i: Instruction) -> None:
     """Emit ``wgmma.mma_async.sync.aligned.m64nNkK.d.a.b d, a, b, scale-d, scaleA, scaleB, transA, transB``: d = a b
     + d.
     """
@@ -66,23 +66,22 @@ def emit_mma_async(e: Lowering, i: Instruction) -> None:
     if len(set(d)) != len(d):
         raise ValueError("a register of D stands in two places")
     # Both operands count for one site.
-    number = e.b.add(e.first_site, I64(len(e.out.sites)))
-    e.out.sites.append(AccessSite(Space.SHARED, Access.LOAD, CHUNK, 1, 0, i.line, i.name))
+    number = e.unit.add_site(e.frame, AccessSite(Space.SHARED, Access.LOAD, CHUNK, 1, 0, i.line, i.name))
     store_position(e)
-    room = e.b.inttoptr(e.load_field(e.cta, CTA, "products", I64), POINTER)
-    factors = e.at(room, FACTORS)
-    chunks = e.at(room, CHUNKS)
+    room = e.b.inttoptr(e.b.load_field(e.cta, CTA, "products", I64), POINTER)
+    factors = e.b.at(room, FACTORS)
+    chunks = e.b.at(room, CHUNKS)
     if isinstance(a, Group):
         require_registers(e, a.items, 4)
         words = [e.read(item, 32) for item in a.items]
-        e.call_common(ir.VoidType(), [factors, *words], factors_from_registers(a_kind, signs))
+        e.unit.call_common(e.b, ir.VoidType(), [factors, *words], factors_from_registers(a_kind, signs))
     else:
         read_operand(e, number, a, 0, ROWS, a_major)
-        e.call_common(ir.VoidType(), [room, factors], factors_from_shared(a_kind, a_major, signs))
+        e.unit.call_common(e.b, ir.VoidType(), [room, factors], factors_from_shared(a_kind, a_major, signs))
     read_operand(e, number, b, 1, columns, b_major)
     adds_to_d = e.b.extract_element(e.read(scale_d, 1), I32(0))
     multiply = products(b_kind, b_major, to, "satfinite" in i.modifiers)
-    e.call_common(ir.VoidType(), [e.row, e.warp, factors, chunks, I32(columns // 8), adds_to_d], multiply)
+    e.unit.call_common(e.b, ir.VoidType(), [e.row, e.warp, factors, chunks, I32(columns // 8), adds_to_d], multiply)
 
 
 def parse_constants(i: Instruction, constants: list[Operand], from_registers: bool) -> tuple[int, tuple[int, int]]:
@@ -103,21 +102,21 @@ def parse_constants(i: Instruction, constants: list[Operand], from_registers: bo
     return math.prod(signs), (a_major, b_major)
 
 
-def require_registers(e: Lowering, registers: tuple[Operand, ...], count: int) -> None:
+def require_registers(e: InstructionEmitter, registers: tuple[Operand, ...], count: int) -> None:
     """Raise ValueError unless these are ``count`` registers of 32 bits."""
-    fit = [isinstance(item, Register) and e.width(item.name) == 32 for item in registers]
+    fit = [isinstance(item, Register) and e.registers.width(item.name) == 32 for item in registers]
     if len(fit) != count or not all(fit):
         raise ValueError(f"{len(registers)} registers, not {count} of 32 bits")
 
 
-def store_position(e: Lowering) -> None:
+def store_position(e: InstructionEmitter) -> None:
     """Store which instruction this is, for the record of its reads while it is in flight."""
-    block, position = (e.b.zext(number, I64) for number in e.location)
-    e.store_field(e.warp, WARP, "wgmma_position", e.b.or_(e.b.shl(block, I64(POSITION)), position))
+    block, position = (e.b.zext(number, I64) for number in e.frame.location)
+    e.b.store_field(e.warp, WARP, "wgmma_position", e.b.or_(e.b.shl(block, I64(POSITION)), position))
 
 
-def read_operand(e: Lowering, number: Value, descriptor: Operand, which: int, rows: int, major: int) -> None:
-    e.store_row(2 * which, e.read(descriptor, 64))
+def read_operand(e: InstructionEmitter, number: Value, descriptor: Operand, which: int, rows: int, major: int) -> None:
+    e.frame.store_row(2 * which, e.read(descriptor, 64))
     e.call_check("wgmma_operand", number, (which, rows, major))
 
 
@@ -132,10 +131,10 @@ def registers_read(i: Instruction) -> tuple[Operand, ...]:
     return i.operands if i.guard is None else (*i.operands, i.guard)
 
 
-def emit_hazard(e: Lowering, i: Instruction) -> None:
+def emit_hazard(e: InstructionEmitter, i: Instruction) -> None:
     """Check whether the next instruction uses a register that a wgmma has in flight; see ``wgmma_hazards``."""
     store_position(e)
-    e.call_check("hazard", e.passed[0], (int(i.modifiers[0]),))
+    e.call_check("hazard", e.operands.passed[0], (int(i.modifiers[0]),))
 
 
 def shapes(depth: int, columns: range | list[int]) -> str:

@@ -19,8 +19,8 @@ from warpcheck.isa.matrix import array, count_loop, element, multiply_add, sprea
 from warpcheck.isa.memory import space_of
 from warpcheck.isa.values import Kind, Value, from_bits, items, to_bits
 from warpcheck.layout import LANES, Access
-from warpcheck.lower.vectors import I32
-from warpcheck.lower.warp import Lowering
+from warpcheck.lower.instruction_emitter import InstructionEmitter
+from warpcheck.lower.lane_builder import I32, LaneBuilder
 from warpcheck.op import Op, live_lanes
 from warpcheck.ptx import Instruction
 
@@ -29,12 +29,12 @@ __all__ = ["OPS"]
 _BITS = {"f16": 16, "bf16": 16, "tf32": 32, "f32": 32, "s8": 8, "u8": 8, "s32": 32}
 
 
-def emit_wmma(e: Lowering, i: Instruction) -> None:
+def emit_wmma(e: InstructionEmitter, i: Instruction) -> None:
     require_lanes(e, i)
     {"load": emit_load, "store": emit_store, "mma": emit_mma}[i.modifiers[0]](e, i)
 
 
-def shape(e: Lowering, i: Instruction) -> tuple[int, int, int]:
+def shape(e: InstructionEmitter, i: Instruction) -> tuple[int, int, int]:
     match = re.search(r"\bm(\d+)n(\d+)k(\d+)\b", i.name)
     if match is None:
         raise e.unsupported()
@@ -45,7 +45,7 @@ def shape(e: Lowering, i: Instruction) -> tuple[int, int, int]:
 class Matrix:
     """A matrix in memory, with ``rows``, ``columns``, and the ``bits`` of an element."""
 
-    def __init__(self, e: Lowering, i: Instruction, which: str, operand: int) -> None:
+    def __init__(self, e: InstructionEmitter, i: Instruction, which: str, operand: int) -> None:
         bits = _BITS.get(i.modifiers[-1])
         if bits is None:
             raise e.unsupported()
@@ -55,10 +55,10 @@ class Matrix:
         self.is_sum = which not in ("a", "b")
         self.rows, self.columns = {"a": (m, k), "b": (k, n)}.get(which, (m, n))
         self.by_row = "row" in i.modifiers
-        self.base = e.addresses(i.operands[operand], space_of(i))
+        self.base = e.memory.addresses(i.operands[operand], space_of(i))
         # The stride is optional (PTX ISA, "wmma.load"): without it lines follow each other.
-        packed_stride = e.splat(self.columns if self.by_row else self.rows, 64)
-        self.stride = e.resize(e.read(i.operands[2], 32), 64) if len(i.operands) > 2 else packed_stride
+        packed_stride = e.b.splat(self.columns if self.by_row else self.rows, 64)
+        self.stride = e.b.resize(e.read(i.operands[2], 32), 64) if len(i.operands) > 2 else packed_stride
 
     def addresses(self, elements: Sequence[int]) -> Value:
         """Return the addresses of elements by their numbers, one for each lane."""
@@ -66,7 +66,7 @@ class Matrix:
         pairs = [divmod(number, self.columns) for number in elements]
         major, minor = ([pair[axis] for pair in pairs] for axis in ((0, 1) if self.by_row else (1, 0)))
         index = e.b.add(e.b.mul(ir.Constant(self.base.type, major), self.stride), ir.Constant(self.base.type, minor))
-        return e.b.add(self.base, e.b.mul(index, e.splat(self.bits // 8, 64)))
+        return e.b.add(self.base, e.b.mul(index, e.b.splat(self.bits // 8, 64)))
 
     def requests(self) -> Iterator[list[list[int]]]:
         """Yield the numbers of the elements that each access moves: for each of its parts, those of the lanes.
@@ -95,51 +95,52 @@ class Matrix:
         return line * self.columns + position if self.by_row else position * self.columns + line
 
 
-def emit_load(e: Lowering, i: Instruction) -> None:
+def emit_load(e: InstructionEmitter, i: Instruction) -> None:
     """Emit ``wmma.load.a.sync.aligned.row.m16n16k16.global.f16 {r}, [address], stride``."""
     matrix = Matrix(e, i, i.modifiers[1], 1)
     # The accesses are checked and counted as the hardware makes them; the values are loaded separately below.
     for parts in matrix.requests():
-        e.check(matrix.addresses(parts[0]), space_of(i), Access.LOAD, len(parts) * matrix.bits // 8, len(parts))
+        e.memory.check(matrix.addresses(parts[0]), space_of(i), Access.LOAD, len(parts) * matrix.bits // 8, len(parts))
     per_word = 32 // matrix.bits
-    words = [e.splat(0, 32) for _ in items(i.operands[0])]
+    words = [e.b.splat(0, 32) for _ in items(i.operands[0])]
     for number in range(matrix.rows * matrix.columns // LANES):
         word, index_in_word = divmod(number, per_word)
         elements = range(LANES * number, LANES * (number + 1))
-        value = e.resize(e.gather(matrix.addresses(elements), matrix.bits), 32)
-        words[word] = e.b.or_(words[word], e.b.shl(value, e.splat(index_in_word * matrix.bits, 32)))
+        value = e.b.resize(e.memory.gather(matrix.addresses(elements), matrix.bits), 32)
+        words[word] = e.b.or_(words[word], e.b.shl(value, e.b.splat(index_in_word * matrix.bits, 32)))
     for target, value in zip(items(i.operands[0]), words, strict=True):
         e.write(target, value)
 
 
-def emit_store(e: Lowering, i: Instruction) -> None:
+def emit_store(e: InstructionEmitter, i: Instruction) -> None:
     """Emit ``wmma.store.d.sync.aligned.row.m16n16k16.global.f32 [address], {r}, stride``."""
     matrix = Matrix(e, i, "d", 0)
     words = [e.read(item, 32) for item in items(i.operands[1])]
     per_word = 32 // matrix.bits
     element_words = [
-        e.b.lshr(words[number // per_word], e.splat(number % per_word * matrix.bits, 32))
+        e.b.lshr(words[number // per_word], e.b.splat(number % per_word * matrix.bits, 32))
         for number in range(matrix.rows * matrix.columns // LANES)
     ]
     # The elements go through the stack, because the lane that stores an element need not be the one that holds it.
-    first = e.b.ptrtoint(array(e, element_words), ir.IntType(64))
-    start = spread(e, first, ir.VectorType(ir.IntType(64), LANES))
+    first = e.b.ptrtoint(array(e.b, element_words), ir.IntType(64))
+    start = spread(e.b, first, ir.VectorType(ir.IntType(64), LANES))
     for parts in matrix.requests():
         addresses = [matrix.addresses(part) for part in parts]
         values = [
-            e.resize(
-                e.gather(e.b.add(start, ir.Constant(start.type, [4 * number for number in part])), 32), matrix.bits
+            e.b.resize(
+                e.memory.gather(e.b.add(start, ir.Constant(start.type, [4 * number for number in part])), 32),
+                matrix.bits,
             )
             for part in parts
         ]
         for number, value in enumerate(values):
-            e.store_row(2 * number, e.resize(value, 64))
-        e.check(addresses[0], space_of(i), Access.STORE, len(parts) * matrix.bits // 8, len(parts))
+            e.frame.store_row(2 * number, e.b.resize(value, 64))
+        e.memory.check(addresses[0], space_of(i), Access.STORE, len(parts) * matrix.bits // 8, len(parts))
         for address, value in zip(addresses, values, strict=True):
-            e.scatter(address, value)
+            e.memory.scatter(address, value)
 
 
-def emit_mma(e: Lowering, i: Instruction) -> None:
+def emit_mma(e: InstructionEmitter, i: Instruction) -> None:
     """Emit ``wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32 {d}, {a}, {b}, {c}``; without types, a and b are f16."""
     m, n, k = shape(e, i)
     types = i.modifiers[i.modifiers.index(f"m{m}n{n}k{k}") + 1 :]
@@ -148,62 +149,63 @@ def emit_mma(e: Lowering, i: Instruction) -> None:
         raise e.unsupported()
     operands = [[e.read(item, 32) for item in items(operand)] for operand in i.operands[1:4]]
     a, b, c = (
-        elements(e, words, kind, count * width // LANES)
+        elements(e.b, words, kind, count * width // LANES)
         for words, kind, count, width in zip(operands, (a_type, b_type, c_type), (m, k, m), (k, n, n), strict=True)
     )
     sums_type = ir.LiteralStructType([value.type for value in c])
 
-    def product(*vectors: Value) -> Value:
+    def product(builder: LaneBuilder, *vectors: Value) -> Value:
         a_vectors = vectors[: len(a)]
         b_vectors = vectors[len(a) : -len(c)]
         sums = vectors[-len(c) :]
-        value = ir.Constant(e.function_result, ir.Undefined)
-        for number, total in enumerate(multiply(e, a_vectors, b_vectors, sums, (m, n, k))):
-            value = e.b.insert_value(value, total, number)
+        value = ir.Constant(sums_type, ir.Undefined)
+        for number, total in enumerate(multiply(builder, a_vectors, b_vectors, sums, (m, n, k))):
+            value = builder.insert_value(value, total, number)
         return value
 
-    totals = e.call_local(f"m{m}n{n}k{k}.{c[0].type.element}", sums_type, [*a, *b, *c], product)
+    totals = e.b.call_local(f"m{m}n{n}k{k}.{c[0].type.element}", sums_type, [*a, *b, *c], product)
     result = [e.b.extract_value(totals, number) for number in range(len(c))]
-    words = [e.splat(0, 32) for _ in items(i.operands[0])]
+    words = [e.b.splat(0, 32) for _ in items(i.operands[0])]
     bits = _BITS[to]
     for number, value in enumerate(result):
         word, index_in_word = divmod(number, 32 // bits)
-        part = e.resize(to_bits(e, value, Kind(to)), 32)
-        words[word] = e.b.or_(words[word], e.b.shl(part, e.splat(index_in_word * bits, 32)))
+        part = e.b.resize(to_bits(e.b, value, Kind(to)), 32)
+        words[word] = e.b.or_(words[word], e.b.shl(part, e.b.splat(index_in_word * bits, 32)))
     for target, value in zip(items(i.operands[0]), words, strict=True):
         e.write(target, value)
 
 
-def elements(e: Lowering, words: list[Value], kind: str, count: int) -> list[Value]:
+def elements(b: LaneBuilder, words: list[Value], kind: str, count: int) -> list[Value]:
     """Return the first ``count`` vectors of elements, as float32 or 32-bit integers."""
     if kind in ("f32", "s32"):
-        return [from_bits(e, word, Kind(kind)) for word in words[:count]]
+        return [from_bits(b, word, Kind(kind)) for word in words[:count]]
     per_word = 32 // _BITS[kind]
-    return [element(e, words[number // per_word], number % per_word, kind) for number in range(count)]
+    return [element(b, words[number // per_word], number % per_word, kind) for number in range(count)]
 
 
 def multiply(
-    e: Lowering, a: Sequence[Value], b: Sequence[Value], c: Sequence[Value], size: tuple[int, int, int]
+    builder: LaneBuilder, a: Sequence[Value], b: Sequence[Value], c: Sequence[Value], size: tuple[int, int, int]
 ) -> list[Value]:
     """Compute row after row of the result: the sum over k of one element of a times a row of b."""
     m, n, k = size
     kind = c[0].type.element
-    left_matrix = array(e, a)
-    right_matrix = array(e, b)
-    result = array(e, c)
+    left_matrix = array(builder, a)
+    right_matrix = array(builder, b)
+    result = array(builder, c)
     row = ir.VectorType(kind, n)
-    with count_loop(e, m) as i:
-        result_row = e.b.gep(result, [e.b.mul(i, I32(n))], source_etype=kind)
-        left_row = e.b.gep(left_matrix, [e.b.mul(i, I32(k))], source_etype=kind)
-        total = e.b.load(result_row, typ=row, align=4)
+    with count_loop(builder, m) as i:
+        result_row = builder.gep(result, [builder.mul(i, I32(n))], source_etype=kind)
+        left_row = builder.gep(left_matrix, [builder.mul(i, I32(k))], source_etype=kind)
+        total = builder.load(result_row, typ=row, align=4)
         for inner in range(k):
-            number = e.b.load(e.b.gep(left_row, [I32(inner)], source_etype=kind), typ=kind)
-            right_row = e.b.load(e.b.gep(right_matrix, [I32(inner * n)], source_etype=kind), typ=row, align=4)
-            total = multiply_add(e, spread(e, number, row), right_row, total)
-        e.b.store(total, result_row, align=4)
+            number = builder.load(builder.gep(left_row, [I32(inner)], source_etype=kind), typ=kind)
+            right_row = builder.load(builder.gep(right_matrix, [I32(inner * n)], source_etype=kind), typ=row, align=4)
+            total = multiply_add(builder, spread(builder, number, row), right_row, total)
+        builder.store(total, result_row, align=4)
     vector = c[0].type
     return [
-        e.b.load(e.b.gep(result, [I32(number)], source_etype=vector), typ=vector, align=4) for number in range(len(c))
+        builder.load(builder.gep(result, [I32(number)], source_etype=vector), typ=vector, align=4)
+        for number in range(len(c))
     ]
 
 

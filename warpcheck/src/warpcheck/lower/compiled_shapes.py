@@ -18,26 +18,28 @@ A row, in 64-bit words:
 
 from __future__ import annotations
 
-import copy
-import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from llvmlite import ir
 from llvmlite.ir.values import FormattedConstant
 
 from warpcheck.layout import RESERVED, Status
+from warpcheck.lower.code_unit import CodeUnit, name_by_content, new_function
 from warpcheck.lower.control_flow import Flow, Ops
+from warpcheck.lower.frame import Frame
+from warpcheck.lower.instruction_emitter import InstructionEmitter
+from warpcheck.lower.lane_builder import I8, I32, I64, POINTER, LaneBuilder
 from warpcheck.lower.load_liveness import ProgramPoint
-from warpcheck.lower.loads import Loads, LoadUse
+from warpcheck.lower.load_uses import LoadUse, LoadUses
+from warpcheck.lower.operands import PassedConstant
+from warpcheck.lower.register_file import RegisterFile
 from warpcheck.lower.register_slots import CARRY
-from warpcheck.lower.registers import PassedConstant
-from warpcheck.lower.vectors import I8, I32, I64, POINTER
 from warpcheck.lower.wgmma_hazards import HAZARD, hazards
 from warpcheck.lowered_kernel import CompiledShape
-from warpcheck.ptx import Address, Function, Group, Immediate, Instruction, Module, Not, Operand, Register, Symbol
+from warpcheck.ptx import Address, Group, Immediate, Instruction, Not, Operand, Register, Symbol
 
-__all__ = ["ShapeLookup", "Shared", "emit_uncached"]
+__all__ = ["RowTable", "ShapeLookup", "emit_uncached"]
 
 SHAPE_FUNCTION = ir.FunctionType(I64, [POINTER, POINTER, POINTER, I32, POINTER])
 WORD = 8  # bytes of a number of a row
@@ -52,152 +54,141 @@ def emit_uncached(name: str, emit: Callable[[], CompiledShape]) -> CompiledShape
     return emit()
 
 
-class Shared(Loads):
-    """Emits instructions as rows, and the functions that these rows call."""
+class RowTable:
+    """The rows of a kernel, and the compiled shapes that they call.
 
-    index: int
+    Args:
+        e: Emits the kernel's own function.
+        loads: How the results of its loads are used.
+        slots: The offsets of its registers in the warp's record.
+        look_up: Finds a shape that was compiled before.
+    """
 
-    def __init__(self, module: Module, kernel: Function, flow: Flow, ops: Ops, lookup: ShapeLookup) -> None:
-        super().__init__(module, kernel, flow, ops)
-        self.look_up = lookup
-        self.shapes: dict[tuple[Instruction, LoadUse, bool], CompiledShape] = {}
-        self.common_symbols: dict[Callable[..., ir.Value | None], str] = {}
-        self.numbers: list[str] = []
-        self.hazards = hazards(flow, ops)
-        self.rows = ir.GlobalVariable(self.unit, I64, "rows")
+    def __init__(
+        self,
+        e: InstructionEmitter,
+        flow: Flow,
+        ops: Ops,
+        loads: LoadUses,
+        slots: Mapping[str, int],
+        look_up: ShapeLookup,
+    ) -> None:
+        self._e = e
+        self._ops = ops
+        self._loads = loads
+        self._slots = slots
+        self._look_up = look_up
+        self._hazards = hazards(flow, ops)
+        self._shapes: dict[tuple[Instruction, LoadUse, bool], CompiledShape] = {}
+        self._words: list[str] = []
+        self._carried = False  # whether the row before has left a carry
+        self._rows = ir.GlobalVariable(e.unit.module, I64, "rows")
 
-    def emit_shared(self, instructions: Sequence[Instruction]) -> None:
-        """Emit the rows of the first instructions of a block, and the call that runs them."""
-        start = len(self.numbers)
-        self.carried = False
+    def emit_rows(self, index: int, instructions: Sequence[Instruction]) -> None:
+        """Emit the rows of the first instructions of block ``index``, and the call that runs them."""
+        start = len(self._words)
+        self._carried = False
         # Constant predicates that loads name are computed once, at the entry of the kernel.
-        for instruction in self.demands.early if self.index == 0 else ():
-            self._append_row(instruction, 0, LoadUse())
+        for instruction in self._loads.demands.early if index == 0 else ():
+            self._append(instruction, ProgramPoint(index, 0), LoadUse())
         for position, instruction in enumerate(instructions):
+            point = ProgramPoint(index, position)
             # The check for a hazard comes before the instruction that may use the register.
-            for kind, wgmma_position in sorted(self.hazards.get(ProgramPoint(self.index, position), ()), reverse=True):
-                row = Instruction(HAZARD, (str(kind),), (Immediate(wgmma_position, 0),), None, instruction.line)
-                self._append_row(row, position, LoadUse())
-            for computation in self.demands.ahead.get(ProgramPoint(self.index, position), {}).values():
+            for kind, wgmma_position in sorted(self._hazards.get(point, ()), reverse=True):
+                check = Instruction(HAZARD, (str(kind),), (Immediate(wgmma_position, 0),), None, instruction.line)
+                self._append(check, point, LoadUse())
+            for computation in self._loads.demands.ahead.get(point, {}).values():
                 for computed in computation.instructions:
-                    self._append_row(computed, position, LoadUse())
-            self._append_row(instruction, position, self.use_of(ProgramPoint(self.index, position)))
-        if start == len(self.numbers):
+                    self._append(computed, point, LoadUse())
+            self._append(instruction, point, self._loads.use_of(point))
+        if start == len(self._words):
             return
-        ends = [self.at(self.rows, WORD * word) for word in (start, len(self.numbers))]
-        status = self.call_common(I64, [self.launch, self.cta, self.warp, self.mask_bits, *ends], emit_steps)
-        with self.b.if_then(self.b.icmp_unsigned("!=", status, I64(Status.READY)), likely=False):
-            self.b.ret(status)
+        frame = self._e.frame
+        b = frame.b
+        ends = [b.at(self._rows, WORD * word) for word in (start, len(self._words))]
+        arguments = [frame.launch, frame.cta, frame.warp, frame.mask_bits, *ends]
+        status = self._e.unit.call_common(b, I64, arguments, emit_steps)
+        with b.if_then(b.icmp_unsigned("!=", status, I64(Status.READY)), likely=False):
+            b.ret(status)
 
-    def place_rows(self) -> None:
+    def define(self) -> None:
         """Define the kernel's rows, once all of them are known."""
-        self.rows.value_type = ir.ArrayType(I64, len(self.numbers))
+        self._rows.value_type = ir.ArrayType(I64, len(self._words))
         # As in constants.splat, llvmlite prints this text as it is, without an object for each number.
-        self.rows.initializer = FormattedConstant(self.rows.value_type, "")
-        self.rows.initializer.constant = f"[{', '.join(self.numbers)}]"
-        self.rows.linkage = "internal"
+        self._rows.initializer = FormattedConstant(self._rows.value_type, "")
+        self._rows.initializer.constant = f"[{', '.join(self._words)}]"
+        self._rows.linkage = "internal"
 
-    def emit(self, instruction: Instruction) -> None:
-        """Emit one instruction at the present position."""
-        raise NotImplementedError
-
-    def _append_row(self, instruction: Instruction, position: int, use: LoadUse) -> None:
+    def _append(self, instruction: Instruction, point: ProgramPoint, use: LoadUse) -> None:
         """Append the row of an instruction, and make sure that its shape is compiled."""
-        row = OperandRow(self.registers, self.ops[instruction.opcode].passes)
+        row = OperandRow(self._e.registers.kinds, self._ops[instruction.opcode].passes)
         operands = tuple(map(row.generalize, instruction.operands))
         guard = row.generalize(instruction.guard) if instruction.guard else None
         generalized = Instruction(instruction.opcode, instruction.modifiers, operands, guard)  # type: ignore[arg-type]
         # The predicates that a load names are registers: their slots are in the row, too.
         use = replace(use, using_lanes=row.generalize(use.using_lanes) if use.using_lanes else None)  # type: ignore[arg-type]
-        shape = self.shapes.get((generalized, use, self.carried))
+        shape = self._shapes.get((generalized, use, self._carried))
         if shape is None:
-            shape = self._look_up_shape(generalized, use, row, instruction.line)
-            self.shapes[generalized, use, self.carried] = shape
-        operand_words = [*(self.slots[name] for name in row.names), *row.constants]
-        header = (WORD * (HEADER_WORDS + len(operand_words)), len(self.out.sites), self.index, position)
-        self.numbers.append(f"i64 ptrtoint (ptr @{shape.symbol} to i64)")
-        self.numbers += [f"i64 {number}" for number in (*header, *operand_words)]
-        self.out.sites += [replace(site, line=instruction.line, ptx_line=instruction.ptx_line) for site in shape.sites]
-        self.carried = shape.carried
+            shape = self._find_shape(generalized, use, row, instruction.line)
+            self._shapes[generalized, use, self._carried] = shape
+        unit = self._e.unit
+        operand_words = [*(self._slots[name] for name in row.names), *row.constants]
+        header = (WORD * (HEADER_WORDS + len(operand_words)), len(unit.sites), point.block, point.position)
+        self._words.append(f"i64 ptrtoint (ptr @{shape.symbol} to i64)")
+        self._words += [f"i64 {number}" for number in (*header, *operand_words)]
+        unit.sites += [replace(site, line=instruction.line, ptx_line=instruction.ptx_line) for site in shape.sites]
+        self._carried = shape.carried
 
-    def _look_up_shape(self, generalized: Instruction, use: LoadUse, row: OperandRow, line: int) -> CompiledShape:
+    def _find_shape(self, generalized: Instruction, use: LoadUse, row: OperandRow, line: int) -> CompiledShape:
         """Return the shape of an instruction with the registers and constants of ``row``."""
-        symbols = [self.symbol_place(name) for name in _symbols(generalized.operands)]
+        layout = self._e.layout
+        symbols = [layout.locate(name) for name in _symbols(generalized.operands)]
         # Whatever the code of a shape depends on has to be in its name, or a cached one would be wrong.
-        name = repr((generalized, use, self.carried, symbols, self.in_cluster, self.slots[CARRY.name]))
+        name = repr((generalized, use, self._carried, symbols, layout.in_cluster, self._slots[CARRY.name]))
         # The line is for error messages only; the sites of a shape are on line 0 until a row places them.
-        shape = self.look_up(name, lambda: self._emit_shape(replace(generalized, line=line), use, row))
-        self.out.checks |= shape.checks
-        self.out.functions |= shape.functions
-        self._declare(shape.symbol, SHAPE_FUNCTION)
+        shape = self._look_up(name, lambda: self._emit_shape(replace(generalized, line=line), use, row))
+        self._e.unit.checks |= shape.checks
+        self._e.unit.functions |= shape.functions
+        self._e.unit.declare(shape.symbol, SHAPE_FUNCTION)
         return shape
 
     def _emit_shape(self, generalized: Instruction, use: LoadUse, row: OperandRow) -> CompiledShape:
         """Emit the function of a shape: it reads slots and constants from its row."""
-        e, function = self._new_function(SHAPE_FUNCTION)
-        e.launch, e.cta, e.warp, e.mask_bits, numbers = function.args
-        # The records do not overlap; the row, which is read only, is no record.
-        for argument in function.args[:3]:
-            argument.add_attribute("noalias")
+        function = new_function(SHAPE_FUNCTION)
+        b = LaneBuilder(function.append_basic_block("entry"))
+        # The row, which is read only, is no record.
+        *records, mask_bits, words = function.args
+        frame = Frame(b, tuple(records), self._e.frame.file)
         row_words = [
-            e.b.load(e.at(numbers, WORD * index), typ=I64)
+            b.load(b.at(words, WORD * index), typ=I64)
             for index in range(HEADER_WORDS + len(row.names) + len(row.constants))
         ]
-        e.first_site = row_words[SITE]
-        e.location = (e.b.trunc(row_words[BLOCK], I32), e.b.trunc(row_words[POSITION], I32))
-        e.registers = {_name(index, self.registers[name]): self.registers[name] for index, name in enumerate(row.names)}
-        e.slots = dict(zip(e.registers, row_words[HEADER_WORDS:], strict=False)) | {CARRY.name: self.slots[CARRY.name]}
-        e.registers[CARRY.name] = "pred"
-        e.passed = row_words[HEADER_WORDS + len(row.names) :]
-        e.row = e.at(numbers, WORD * HEADER_WORDS)
-        e.values = {}
-        e.written = set()
-        e.mask_lanes = e.as_lanes(e.mask_bits)
-        # A shape has sites, checks and functions of its own. The table of symbols stays the kernel's: the numbers in it
-        # are part of the shape's name.
-        e.out = replace(self.out, sites=[], checks=set(), functions={})
-        e.use = use
-        e.common_symbols = {}
+        frame.location = (b.trunc(row_words[BLOCK], I32), b.trunc(row_words[POSITION], I32))
+        slots = row_words[HEADER_WORDS : HEADER_WORDS + len(row.names)]
+        kinds = {_name(index, row.kinds[name]): row.kinds[name] for index, name in enumerate(row.names)}
+        registers = RegisterFile(
+            frame,
+            kinds | {CARRY.name: "pred"},
+            dict(zip(kinds, slots, strict=True)) | {CARRY.name: self._slots[CARRY.name]},
+        )
+        e = InstructionEmitter(
+            frame,
+            CodeUnit(function.module, row_words[SITE]),
+            registers,
+            self._e.layout,
+            self._ops,
+            passed=row_words[HEADER_WORDS + len(row.names) :],
+            row=b.at(words, WORD * HEADER_WORDS),
+            use=use,
+            carried=self._carried,
+        )
+        frame.set_mask(mask_bits)
         e.emit(generalized)
-        e.save()
-        e.b.ret(I64(Status.READY))
-        symbol, text = _named(e.unit)
-        sites = [replace(site, line=0) for site in e.out.sites]
-        return CompiledShape(symbol, {**e.out.functions, symbol: text}, sites, e.out.checks, e.carried)
-
-    def call_common(self, result: ir.Type, arguments: list[ir.Value], emit: Callable[..., ir.Value | None]) -> ir.Value:
-        """Call a function that kernels have in common. ``emit`` depends on nothing but its arguments."""
-        kind = ir.FunctionType(result, [value.type for value in arguments])
-        # Emitted once for a kernel; equal texts have equal symbols, so kernels share the compiled code.
-        if emit not in self.common_symbols:
-            e, function = self._new_function(kind)
-            value = emit(e, *function.args)
-            e.b.ret_void() if value is None else e.b.ret(value)
-            symbol, self.out.functions[symbol] = _named(e.unit)
-            self.common_symbols[emit] = symbol
-        return self.b.call(self._declare(self.common_symbols[emit], kind), arguments)
-
-    def _new_function(self, kind: ir.FunctionType) -> tuple[Shared, ir.Function]:
-        """Return an emitter of a function in a module of its own."""
-        # A shallow copy shares the kernel's registers and operations, but emits into another module.
-        e = copy.copy(self)
-        e.unit = ir.Module("apart")
-        function = ir.Function(e.unit, kind, "apart")
-        e.b = ir.IRBuilder(function.append_basic_block("entry"))
-        return e, function
-
-    def _declare(self, symbol: str, kind: ir.FunctionType) -> ir.Function:
-        """Declare a compiled function in the module that calls it."""
-        return self.unit.globals.get(symbol) or ir.Function(self.unit, kind, symbol)
-
-
-def _named(unit: ir.Module) -> tuple[str, str]:
-    """Return the symbol of a module's function, and its IR. The symbol is a digest of the text, so equal ones
-    coincide.
-    """
-    text = str(unit)
-    symbol = f"shape_{hashlib.sha256(text.encode()).hexdigest()}"
-    return symbol, text.replace('@"apart"', f"@{symbol}")
+        registers.save()
+        b.ret(I64(Status.READY))
+        symbol, text = name_by_content(function.module)
+        sites = [replace(site, line=0) for site in e.unit.sites]
+        return CompiledShape(symbol, {**e.unit.functions, symbol: text}, sites, e.unit.checks, e.carried)
 
 
 def _symbols(operands: Iterable[Operand]) -> Iterator[str]:
@@ -212,9 +203,8 @@ def _symbols(operands: Iterable[Operand]) -> Iterator[str]:
                 yield from _symbols(items)
 
 
-def emit_steps(e: Shared, *arguments: ir.Value) -> ir.Value:
+def emit_steps(b: LaneBuilder, *arguments: ir.Value) -> ir.Value:
     """Call the function of each row from the first one up to ``end``, until one returns another status than READY."""
-    b = e.b
     *records, first, end = arguments
     start, step, following, done = b.block, *(b.append_basic_block(name) for name in ("step", "following", "done"))
     # step: status = row->code(records, row); if (status != READY) return status; row += row->bytes; until row == end
@@ -225,7 +215,7 @@ def emit_steps(e: Shared, *arguments: ir.Value) -> ir.Value:
     status = b.call(b.load(row, typ=ir.PointerType(SHAPE_FUNCTION)), [*records, row])
     b.cbranch(b.icmp_unsigned("==", status, I64(Status.READY)), following, done)
     b.position_at_end(following)
-    after = b.gep(row, [b.load(e.at(row, WORD * BYTES), typ=I64)], source_etype=I8)
+    after = b.gep(row, [b.load(b.at(row, WORD * BYTES), typ=I64)], source_etype=I8)
     row.add_incoming(after, following)
     b.cbranch(b.icmp_unsigned("==", after, end), done, step)
     b.position_at_end(done)
@@ -235,7 +225,7 @@ def emit_steps(e: Shared, *arguments: ir.Value) -> ir.Value:
 class OperandRow:
     """The registers and constants that an instruction adds to its shape, in the order of its operands."""
 
-    def __init__(self, kinds: dict[str, str], passes: bool) -> None:
+    def __init__(self, kinds: Mapping[str, str], passes: bool) -> None:
         self.kinds = kinds
         self.passes = passes
         self.names: list[str] = []

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import reduce
 
-from llvmlite import ir
-
-from warpcheck.layout import LANES
 from warpcheck.lower.control_flow import Flow, Ops, reachable
-from warpcheck.lower.emitter import Emitter
 from warpcheck.lower.load_liveness import ALL_LANES, Demand, Literal, ProgramPoint
 from warpcheck.lower.polling_loops import Polls
-from warpcheck.lower.vectors import I32
 from warpcheck.op import registers
-from warpcheck.ptx import Function, Group, Immediate, Instruction, Module, Not, Operand, Register
-from warpcheck.runtime.records import WARP
+from warpcheck.ptx import Group, Immediate, Instruction, Not, Operand, Register
 
-__all__ = ["LoadUse", "Loads"]
+__all__ = ["LoadUse", "LoadUses"]
 
 _STRONG = frozenset(("volatile", "relaxed", "acquire"))
 
@@ -40,12 +33,15 @@ class LoadUse:
     spins: bool = False
 
 
-class Loads(Emitter):
-    """Knows the uses of loads. ``use`` is that of the load that is being emitted."""
+class LoadUses:
+    """The uses of a kernel's loads.
 
-    use = LoadUse()
+    Registers that the checks of loads need live for the whole kernel: they are added to the live registers of ``flow``.
+    So the analysis comes before registers get their slots.
+    """
 
-    def __init__(self, module: Module, kernel: Function, flow: Flow, ops: Ops) -> None:
+    def __init__(self, flow: Flow, ops: Ops) -> None:
+        self.flow = flow
         self.ops = ops
         self.demands = Demand(flow, ops)
         self.polls = Polls(flow, ops)
@@ -59,7 +55,6 @@ class Loads(Emitter):
             for part in parts.values():
                 flow.registers.update(part.kinds)
                 flow.blocks[0].live_in.update(part.kinds)
-        super().__init__(module, kernel, flow)
         self.swapped = {
             i.operands[1]
             for block in flow.blocks
@@ -81,36 +76,6 @@ class Loads(Emitter):
         is_volatile = "volatile" in i.modifiers
         spins = not _STRONG.isdisjoint(i.modifiers) and self.polls.polls(point)
         return LoadUse(lanes_using_load, half, is_volatile and self._polls(point, i), spins)
-
-    def lanes_using_load(self) -> ir.Value | None:
-        """Return the lanes that use the result of this load; None for all of them."""
-        if self.use.using_lanes is None:
-            return None
-        assert isinstance(self.use.using_lanes, Group)
-        return reduce(self.b.or_, map(self._lanes_of_term, self.use.using_lanes.items), self.splat(0, 1))
-
-    def _lanes_of_term(self, term: Operand) -> ir.Value:
-        assert isinstance(term, Group)
-        return reduce(self.b.and_, map(self._lanes_of_literal, term.items))
-
-    def _lanes_of_literal(self, triple: Operand) -> ir.Value:
-        assert isinstance(triple, Group)
-        predicate, spread, constant = triple.items
-        assert isinstance(spread, Immediate)
-        assert isinstance(constant, Immediate)
-        b = self.b
-        lanes = self.read(predicate, 1)
-        # A lane that is elsewhere may use what it is sent: it may have yet to compute its predicate. A constant is
-        # computed for all lanes before anything else.
-        if spread.value and not constant.value:
-            live = self.load_field(self.warp, WARP, "live", I32)
-            lanes = self.as_lanes(b.or_(self.as_bits(lanes), b.and_(live, b.not_(self.mask_bits))))
-        # Adding the partners for one bit after another adds those whose numbers differ in any of the bits.
-        for bit in (1, 2, 4, 8, 16):
-            if spread.value & bit:
-                partners = ir.Constant(ir.VectorType(I32, LANES), [lane ^ bit for lane in range(LANES)])
-                lanes = b.or_(lanes, b.shuffle_vector(lanes, ir.Constant(lanes.type, ir.Undefined), partners))
-        return lanes
 
     def _operand(self, term: list[Literal], point: ProgramPoint) -> Group:
         computed_ahead = self.demands.ahead.get(point, {})
