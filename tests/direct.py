@@ -264,11 +264,12 @@ def _ended(session: Session, file: Path, label: str | None, wanted: Verdict | No
 
 def call_large_offsets(exercise: str, file: Path) -> Ended:
     """Return how a submission ends in the exercise's cases past 2^31, in a worker and a PTX machine of their own."""
-    with grade.Session(registry.find(exercise), file, device="cpu", keep=False) as session:
+    job = grade.Job.create(registry.find(exercise), file, device="cpu", keep=False)
+    with grade.Session(job) as session:
         session.workers.copy()
         runner = session.workers.runner("cpu")
         try:
-            cases, _ = large_offsets.grade_large_offsets(session.submission, runner, SEED)
+            cases, _ = large_offsets.grade_large_offsets(job, runner, SEED)
         finally:
             runner.close()
     finding = select_finding(cases)

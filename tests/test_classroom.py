@@ -44,7 +44,7 @@ def test_a_second_run_does_only_what_changed(folder: Path, doubling: Item, tmp_p
     original = grade.Session.__call__
 
     def count(self: grade.Session, **options: Any) -> object:
-        graded.append(self.submission.path.parent.name)
+        graded.append(self.job.submission.parent.name)
         return original(self, **options)
 
     with pytest.MonkeyPatch.context() as patch:

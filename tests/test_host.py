@@ -125,7 +125,7 @@ _SLOW = "is this computer busy, or short of memory? try again when it is idle"
 
 def test_a_machine_that_is_slow_has_not_crashed(monkeypatch: pytest.MonkeyPatch) -> None:
     item = registry.find("vector_add")
-    with grade.Session(item, item.solution, device="cpu") as session:
+    with grade.Session(grade.Job.create(item, item.solution, device="cpu")) as session:
         session.workers.copy()
         one = session.workers.runner("cpu")
         one.ready()
@@ -138,13 +138,13 @@ def test_a_machine_that_is_slow_has_not_crashed(monkeypatch: pytest.MonkeyPatch)
     finding = stopped.value.finding
     assert finding.verdict is Verdict.TIMED_OUT
     assert finding.cause == f"the PTX machine gave no answer within 0.5 s: {_SLOW}"
-    assert finding.step == "kp check {name} --seed {seed}"
+    assert finding.step == "{check} --seed {seed}"
 
 
 def test_a_worker_that_starts_slowly_is_no_fault_of_the_installation(monkeypatch: pytest.MonkeyPatch) -> None:
     item = registry.find("vector_add")
     monkeypatch.setattr(runner, "START_SECONDS", 0.0)
-    with grade.Session(item, item.solution, device="cpu") as session:
+    with grade.Session(grade.Job.create(item, item.solution, device="cpu")) as session:
         session.workers.copy()
         with pytest.raises(Usage, match=f"no answer within 0 s: {_SLOW[:22]}"):
             session.workers.runner("cpu").ready()
@@ -160,7 +160,7 @@ def test_a_quota_that_is_exceeded_before_the_worker_has_started_is_no_fault_of_t
 
     item = registry.find("vector_add")
     monkeypatch.setattr(Worker, "receive", receive)
-    with grade.Session(item, item.solution, device="cpu") as session:
+    with grade.Session(grade.Job.create(item, item.solution, device="cpu")) as session:
         session.workers.copy()
         with pytest.raises(SubmissionFailed) as stopped:
             session.workers.runner("cpu").ready()

@@ -93,15 +93,16 @@ def judged(folder: Path, body: str) -> tuple[list[tuple[Verdict, str, int]], tup
     """Verdict, cause and line of the far case where it fails, and what could not be said."""
     (folder / "submission.cu").write_text(KERNELS)
     (folder / "submission.py").write_text(SUBMISSION.format(body=body))
-    with grade.Session(registry.find("vector_add"), folder / "submission.py", device="cpu") as session:
+    job = grade.Job.create(registry.find("vector_add"), folder / "submission.py", device="cpu")
+    with grade.Session(job) as session:
         session.workers.copy()
         one = session.workers.runner("cpu")
         try:
-            graded, unsaid = large_offsets.grade_large_offsets(session.submission, one, 1)
+            graded, unsaid = large_offsets.grade_large_offsets(job, one, 1)
         finally:
             one.close()
     failed = [one.result for one in graded if not one.result.verdict.passed]
-    assert failed or unsaid or [one.result.case for one in graded] == list(session.exercise.far), "a pass is told, too"
+    assert failed or unsaid or [one.result.case for one in graded] == list(job.exercise.far), "a pass is told, too"
     return [(result.verdict, result.cause, result.line) for result in failed], unsaid
 
 

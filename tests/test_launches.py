@@ -16,8 +16,8 @@ from kernelpath.device import gpu
 from kernelpath.device.messages import LaunchRecord
 from kernelpath.grading import launches
 from kernelpath.grading.cpu_shadow import CpuShadow
+from kernelpath.grading.job import Job
 from kernelpath.grading.launches import GpuLaunch, InvalidTrace, compare_with_machine, parse_trace
-from kernelpath.grading.submission import Submission
 from kernelpath.grading.workers import Workers
 from kernelpath.verdict import Verdict
 from kernelpath.work import messages
@@ -221,9 +221,10 @@ class Machine:
         file.write_text(source)
         item = registry.find("vector_add_triton")
         exercise = registry.load(item)
-        workers = Workers(item, exercise, file, "cuda", "sm_80", (), keep=True)
+        job = Job(item, exercise, file, "cuda", SM_80, item.root)
+        workers = Workers(job)
         workers.copy()
-        beside = CpuShadow(Submission(item, exercise, file, "cuda", SM_80, workers, item.root), seed=1)
+        beside = CpuShadow(job, workers, seed=1)
         self._open.append((beside, workers))
         beside.start(CASE, others)
         return beside

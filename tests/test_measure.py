@@ -229,7 +229,7 @@ def test_a_timed_case_that_a_small_gpu_does_not_hold_decides_nothing(
     assert finding.verdict is Verdict.INCONCLUSIVE
     assert finding.cause.startswith("out of memory: the timed case takes 0.8 GB")
     assert finding.cause.endswith("this GPU has 16.0 GB")
-    assert finding.step == "kp check {name} --device cpu"
+    assert finding.step == "{check} --device cpu"
 
 
 def test_a_profile_that_a_small_gpu_does_not_hold_says_so_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,8 +241,8 @@ def test_a_profile_that_a_small_gpu_does_not_hold_says_so_too(monkeypatch: pytes
     monkeypatch.setattr(profile, "check_gpu_run", full)
     item = registry.find("vector_add")
     told = []
-    with grade.Session(item, item.solution, device="cpu") as session:
-        grading = GradingRun(session.submission, 1, lambda _: None)
+    with grade.Session(grade.Job.create(item, item.solution, device="cpu")) as session:
+        grading = GradingRun(session.job, session.workers, 1, lambda _: None)
         for gigabytes in (6, 141):
             seen = SimpleNamespace(total_memory=gigabytes * 10**9)
             monkeypatch.setattr(torch.cuda, "get_device_properties", lambda seen=seen: seen)

@@ -11,6 +11,7 @@ import torch
 
 from kernelpath.course import registry
 from kernelpath.grading import memory
+from kernelpath.grading.job import Job
 from kernelpath.grading.kinds.kernel import Kernel
 from kernelpath.grading.workers import Workers
 from kernelpath.verdict import Verdict
@@ -45,7 +46,7 @@ def held(tmp_path: Path) -> Iterator[Held]:
 
     def run(body: str) -> list[int]:
         file.write_text(f"{HEAD}\n{body}\n")
-        opened.append(Workers(ITEM, EXERCISE, file, "cpu", "sm_80", (), keep=True))
+        opened.append(Workers(Job.create(ITEM, file, device="cpu")))
         opened[-1].copy()
         runner = opened[-1].runner("cpu")
         calls = [Kernel(EXERCISE, "cpu").call(runner, CASE, seed) for seed in range(2)]

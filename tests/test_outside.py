@@ -78,7 +78,8 @@ def test_it_is_denied(act: str, when: str, doubling: Item, tmp_path: Path) -> No
     submission = folder / "ada" / "w01a_double.py"
     submission.parent.mkdir()
     submission.write_text(WHEN[when].format(act=code))
-    with grade.Session(doubling, submission, device="cpu", hidden=(folder, out), keep=False) as check:
+    job = grade.Job.create(doubling, submission, device="cpu", hidden=(folder, out), keep=False)
+    with grade.Session(job) as check:
         report = check(seed=1)
     assert report.verdict is Verdict.ACCESS_DENIED, report.cause
     assert report.cause

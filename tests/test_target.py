@@ -56,11 +56,11 @@ def called(folder: Path, arch: str | None, shared: int, *, later: bool = False) 
     seen = (9, 227 << 10) if arch == "sm_90a" else (8, 163 << 10)
     (folder / "submission.py").write_text(SUBMISSION.format(seen=seen, shared=shared, later=int(later)))
     item = registry.find("vector_add")
-    with grade.Session(item, folder / "submission.py", device="cpu", arch=arch) as session:
+    with grade.Session(grade.Job.create(item, folder / "submission.py", device="cpu", arch=arch)) as session:
         session.workers.copy()
         one = session.workers.runner("cpu")
         try:
-            return kind_of(session.exercise, "cpu").call(one, {"n": 300, "offset": 0}, 1)
+            return kind_of(session.job.exercise, "cpu").call(one, {"n": 300, "offset": 0}, 1)
         finally:
             one.close()
 
@@ -160,8 +160,8 @@ def test_it_is_said_where_no_machine_beside_a_gpu_counts(
     """Beside an RTX 4090 the machine is one of sm_80, which has no float8."""
     as_if_on(monkeypatch, "NVIDIA GeForce RTX 4090", *capability)
     item = registry.find("fp8_matmul")
-    with grade.Session(item, item.solution) as session:
-        grading = GradingRun(session.submission, 1, lambda _: None)
+    with grade.Session(grade.Job.create(item, item.solution)) as session:
+        grading = GradingRun(session.job, session.workers, 1, lambda _: None)
         told = grading._describe_missing_counters(Verdict.PASSED)
         grading.close()
     beside = "counters: the PTX machine stands for sm_80 beside this GPU; kp check fp8_matmul --device cpu has them"

@@ -115,7 +115,7 @@ def _at(measured: Measurement, speedup: float, noise: float) -> Measurement:
 
 
 def _told(item: Item, submitted: str, verdict: Verdict, cause: str) -> Ending:
-    step = verdict.then.format(file=f"phases/{item.stem}.py", name=item.name, seed=SEED)
+    step = verdict.then.format(file=f"phases/{item.stem}.py", name=item.name, seed=SEED, check=f"kp check {item.name}")
     return Ending(item.name, submitted, cause, "", "", step)
 
 

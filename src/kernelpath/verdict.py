@@ -17,7 +17,7 @@ from kernelpath import words
 from kernelpath.line_counters import LineInstructions, LineTraffic
 
 _T = TypeVar("_T")
-_REPLAY = "fix {file}, then kp check {name} --seed {seed}"
+_REPLAY = "fix {file}, then {check} --seed {seed}"
 
 
 class ValidationError(ValueError):
@@ -31,7 +31,7 @@ class Verdict(str, Enum):
 
     Attributes:
         meaning: The sentence that a learner reads beside it.
-        then: The next step, with the placeholders {file}, {name} and {seed}.
+        then: The next step, with the placeholders {file}, {name}, {seed}, and {check}, the command that grades again.
     """
 
     meaning: str
@@ -41,11 +41,11 @@ class Verdict(str, Enum):
         member = str.__new__(cls, value)
         member._value_ = value
         member.meaning = meaning
-        member.then = then or "fix {file}, then kp check {name}"
+        member.then = then or "fix {file}, then {check}"
         return member
 
     PASSED = "PASSED", "right on every case and within its limits", "kp next"
-    NOT_STARTED = "NOT_STARTED", "the stub still raises NotImplementedError", "edit {file}, then kp check {name}"
+    NOT_STARTED = "NOT_STARTED", "the stub still raises NotImplementedError", "edit {file}, then {check}"
     COMPILE_ERROR = "COMPILE_ERROR", "the submission cannot be loaded or compiled"
     CRASHED = "CRASHED", "it raised an exception, hit a device error, or its process ended early", _REPLAY
     TIMED_OUT = "TIMED_OUT", "it did not finish within the time limit"

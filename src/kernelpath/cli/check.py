@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -76,25 +75,29 @@ def check(
         grading.GradingRequest(
             item,
             _python_file(path) if path else item.submission(tree),
-            seconds_of_last(item) if tree == "phases" else None,
+            device=device,
+            seed=seed,
+            recording=recording,
+            arch=arch,
+            command=_command(item, path, tree, recording, arch),
+            last_seconds=seconds_of_last(item) if tree == "phases" else None,
         )
         for item in items
     ]
     reports: dict[int, Report] = {}
-    options: dict[str, Any] = {"device": device, "seed": seed, "recording": recording, "arch": arch}
-    with contextlib.closing(grading.grade_several(requests, jobs, **options)) as numbered_reports:
+    with contextlib.closing(grading.grade_several(requests, jobs)) as numbered_reports:
         for index, report in numbered_reports:
             item = items[index]
             first = not has_passed(item)
-            reports[index] = _with_replay_command(report, item, path, tree, recording, arch)
+            reports[index] = report
             if path is None and recording is None and tree == "phases":
                 save_result(item, report)
             if everything and not quiet:
-                _show_row(item, reports[index], len(reports), len(items))
+                _show_row(item, report, len(reports), len(items))
             elif not quiet:
                 if len(reports) > 1:
                     out.print()
-                grading.show(item, reports[index], first=first, next_step=len(items) == 1)
+                grading.show(item, report, first=first, next_step=len(items) == 1)
     in_order: GradedExercises = [(item, reports[index]) for index, item in enumerate(items)]
     if not quiet and (everything or len(items) > 1):
         _print_summary(in_order, tree)
@@ -126,20 +129,18 @@ def _python_file(path: Path) -> Path:
     return path.with_suffix(".py") if path.suffix == ".cu" else path
 
 
-def _with_replay_command(
-    graded: Report, item: Item, path: Path | None, tree: Tree, recording: Path | None, arch: str | None
-) -> Report:
-    """Return the report with a next step that grades the same file on the same recording and architecture."""
-    command = replay = f"kp check {item.name}"
+def _command(item: Item, path: Path | None, tree: Tree, recording: Path | None, arch: str | None) -> str:
+    """Return the command that grades the same file again, on the same recording and architecture."""
+    command = f"kp check {item.name}"
     if path is not None:
-        replay += f" --file {shlex.quote(words.path(path, Path.cwd()))}"
+        command += f" --file {shlex.quote(words.path(path, Path.cwd()))}"
     elif tree != "phases":
-        replay += f" --tree {tree}"
+        command += f" --tree {tree}"
     if recording is not None:
-        replay += f" --trace {shlex.quote(words.path(recording, Path.cwd()))}"
+        command += f" --trace {shlex.quote(words.path(recording, Path.cwd()))}"
     if arch is not None:
-        replay += f" --arch {arch}"
-    return dataclasses.replace(graded, next_step=graded.next_step.replace(command, replay))
+        command += f" --arch {arch}"
+    return command
 
 
 def _print_summary(graded: GradedExercises, tree: Tree) -> None:

@@ -21,8 +21,7 @@ from kernelpath.show import overview, view
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from kernelpath.grading.devices import Device
-    from kernelpath.grading.workers import OneDevice
+    from kernelpath.grading.devices import Device, OneDevice
     from kernelpath.school.classroom import Engine
     from kernelpath.school.gradebook import Grade
     from kernelpath.school.policy import Policy

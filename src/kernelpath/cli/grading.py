@@ -7,11 +7,11 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, wait
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kernelpath.cli.common import Failure, errors, out
 from kernelpath.course import lesson
@@ -22,79 +22,94 @@ from kernelpath.show import view
 from kernelpath.show.working import TaskSequence, show_working
 from kernelpath.verdict import Report, encode
 
+if TYPE_CHECKING:
+    from kernelpath.grading.grade import Device
+
 
 @dataclass(frozen=True)
 class GradingRequest:
-    """A file to be graded.
+    """A file to be graded, with the options of `grading.grade.grade`.
 
     Attributes:
-        about: The seconds that its grading took the last time.
+        last_seconds: The seconds that its grading took the last time.
     """
 
     item: Item
     submission: Path
+    device: Device = "auto"
+    seed: int | None = None
+    recording: Path | None = None
+    arch: str | None = None
+    command: str | None = None
+    bench: bool = False
     last_seconds: float | None = None
 
-
-def grade(item: Item, submission: Path, label: str, *, last_seconds: float | None = None, **options: Any) -> Report:
-    """Grade a file behind a status line that begins with the label. Raises Failure.
-
-    Args:
-        last_seconds: The seconds to expect.
-    """
-    with show_working(errors, label, last_seconds) as report_progress:
-        report_progress("starting")
-        start_workers()
+    def grade(self, report_progress: Callable[[str], None] | None = None) -> Report:
+        """Grade the file. Import torch first, see `importing`. Raise grading.grade.Usage where it cannot be graded."""
         from kernelpath.grading import grade as grader
 
+        return grader.grade(
+            self.item,
+            self.submission,
+            device=self.device,
+            seed=self.seed,
+            report_progress=report_progress,
+            bench=self.bench,
+            recording=self.recording,
+            arch=self.arch,
+            command=self.command,
+        )
+
+
+def grade(request: GradingRequest, label: str) -> Report:
+    """Grade a file behind a status line that begins with the label. Raises Failure."""
+    with show_working(errors, label, request.last_seconds) as report_progress:
+        report_progress("starting")
+        start_workers()
+        from kernelpath.grading.grade import Usage
+
         try:
-            return grader.grade(item, submission, report_progress=report_progress, **options)
-        except grader.Usage as error:
+            return request.grade(report_progress)
+        except Usage as error:
             raise Failure(str(error)) from error
 
 
-def grade_several(
-    requests: Sequence[GradingRequest], jobs: int | None, **options: Any
-) -> Generator[tuple[int, Report], None, None]:
+def grade_several(requests: Sequence[GradingRequest], jobs: int | None) -> Generator[tuple[int, Report], None, None]:
     """Grade files in parallel. Yield the index of each with its report as soon as the report is finished.
 
     Args:
+        requests: The files, all for one device.
         jobs: The number of gradings at a time. The default is as many as cores and memory allow, and one on a GPU,
             where two would disturb each other's times.
-        options: The options of `grading.grade.grade`.
 
     Raises Failure.
     """
     if len(requests) > 1 and (jobs or HostInfo().default_jobs) > 1:
-        yield from _grade_side_by_side(requests, jobs, **options)
+        yield from _grade_side_by_side(requests, jobs)
     else:
-        yield from _grade_in_turn(requests, **options)
+        yield from _grade_in_turn(requests)
 
 
-def _grade_in_turn(requests: Sequence[GradingRequest], **options: Any) -> Iterator[tuple[int, Report]]:
+def _grade_in_turn(requests: Sequence[GradingRequest]) -> Iterator[tuple[int, Report]]:
     sequence = TaskSequence(len(requests))
     for index, request in enumerate(requests):
-        label = sequence.next(request.item.name)
-        yield index, grade(request.item, request.submission, label, last_seconds=request.last_seconds, **options)
+        yield index, grade(request, sequence.next(request.item.name))
 
 
-def _grade_side_by_side(
-    requests: Sequence[GradingRequest], jobs: int | None, **options: Any
-) -> Iterator[tuple[int, Report]]:
+def _grade_side_by_side(requests: Sequence[GradingRequest], jobs: int | None) -> Iterator[tuple[int, Report]]:
     with errors.status("starting"), importing():
         from kernelpath.grading import devices, pool
-        from kernelpath.grading import grade as grader
+        from kernelpath.grading.grade import Usage
     try:
-        device = devices.resolve(options["device"])
+        device = devices.resolve(requests[0].device)
         if device == "cuda" and jobs is None:
-            yield from _grade_in_turn(requests, **options)
+            yield from _grade_in_turn(requests)
             return
         threads = pool.Pool(device, jobs)
         try:
             # Start with the last weeks, which take longest, so that no core waits for a long grading at the end.
             index_by_future = {
-                threads.submit(grader.grade, request.item, request.submission, **options): index
-                for index, request in reversed([*enumerate(requests)])
+                threads.submit(request.grade): index for index, request in reversed([*enumerate(requests)])
             }
             while index_by_future:
                 with show_working(errors, f"{len(requests) - len(index_by_future)} of {len(requests)} graded"):
@@ -103,7 +118,7 @@ def _grade_side_by_side(
                     yield index_by_future.pop(future), future.result()
         finally:
             threads.abort()
-    except grader.Usage as error:
+    except Usage as error:
         raise Failure(str(error)) from error
 
 

@@ -85,7 +85,8 @@ def profile(
 
     if pipeline:
         return _show_pipeline(item, tree, picture)
-    with errors.status(item.name), grade.Session(item, item.submission(tree), device="cpu") as session:
+    job = grade.Job.create(item, item.submission(tree), device="cpu")
+    with errors.status(item.name), grade.Session(job) as session:
         try:
             heaviest = session.heaviest_launch()
         except grade.NothingToDraw as error:
@@ -129,7 +130,8 @@ def _show_ranks(item: Item, exercise: Exercise, tree: Tree, picture: Path | None
     from kernelpath.show import network, ranks
 
     cases = network.largest((case, exercise.compulsory_bytes(**case), case) for case in exercise.cases)
-    with errors.status(item.name) as status, grade.Session(item, item.submission(tree), device="cpu") as session:
+    job = grade.Job.create(item, item.submission(tree), device="cpu")
+    with errors.status(item.name) as status, grade.Session(job) as session:
         try:
             logs = session.logs(cases, report_progress=lambda step: status.update(f"{item.name}: {step}"))
         except grade.NothingToDraw as error:
@@ -161,7 +163,8 @@ def _show_pipeline(item: Item, tree: Tree, picture: Path | None) -> int:
     from kernelpath.grading import grade
     from kernelpath.show import barriers, pipeline, pipeline_picture
 
-    with errors.status(item.name) as status, grade.Session(item, item.submission(tree), device="cpu") as session:
+    job = grade.Job.create(item, item.submission(tree), device="cpu")
+    with errors.status(item.name) as status, grade.Session(job) as session:
         try:
             recorded = session.record_launch(report_progress=lambda step: status.update(f"{item.name}: {step}"))
         except grade.NothingToDraw as error:

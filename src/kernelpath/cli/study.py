@@ -58,7 +58,7 @@ def solution(item: Item, peek: bool) -> int:
     if devices.resolve("auto") != "cuda":
         out.print(Text("not timed: this machine has no GPU", "dim"))
         return PASSED
-    graded = grading.grade(item, item.stub, item.name, device="cuda")
+    graded = grading.grade(grading.GradingRequest(item, item.stub, device="cuda"), item.name)
     grading.show(item, graded, first=False)
     return PASSED
 
@@ -67,7 +67,8 @@ def _show_counters(item: Item, title: str, file: Path) -> None:
     """Print the memory traffic of a submission's heaviest launch, line by line, counted on the PTX machine."""
     from kernelpath.grading import grade
 
-    with errors.status(f"{item.name}: counting {title}"), grade.Session(item, file, device="cpu") as session:
+    job = grade.Job.create(item, file, device="cpu")
+    with errors.status(f"{item.name}: counting {title}"), grade.Session(job) as session:
         try:
             heaviest = session.heaviest_launch()
         except (grade.NothingToDraw, grade.Usage) as error:
@@ -90,7 +91,7 @@ def bench(item: Item, picture: Path | None, seed: int | None, json_to: str | Non
     """Measure on the GPU and draw the roofline."""
     grading.check_json_target(json_to)
     first = not has_passed(item)
-    graded = grading.grade(item, item.stub, item.name, device="cuda", seed=seed, bench=True)
+    graded = grading.grade(grading.GradingRequest(item, item.stub, device="cuda", seed=seed, bench=True), item.name)
     save_result(item, graded)
     if json_to is not None:
         grading.write_json(json_to, [graded], single=True)

@@ -57,7 +57,7 @@ def watch(item: Item | None, device: Device, seed: int | None) -> int:
         grading.start_workers()
         from kernelpath.grading import grade
     try:
-        with grade.Session(item, item.stub, device=device, warm=True) as check_now:
+        with grade.Session(grade.Job.create(item, item.stub, device=device), warm=True) as check_now:
             for _ in wait_for_saves(item.files("phases")):
                 _show_update(item, check_now(seed=seed))
     except grade.Usage as error:

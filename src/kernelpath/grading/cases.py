@@ -12,10 +12,11 @@ from kernelpath.course.problem import Case, arguments
 from kernelpath.grading import compare, failure_pattern, provenance
 from kernelpath.grading.cpu_shadow import FAULTS
 from kernelpath.grading.ground_truth import derive_seed, generate_cases, placement_runs
+from kernelpath.grading.job import KERNEL_VERDICTS, Job
 from kernelpath.grading.kinds import Kind, kind_of
 from kernelpath.grading.kinds.kernel import Kernel
 from kernelpath.grading.provenance import Observation
-from kernelpath.grading.submission import KERNEL_VERDICTS, Submission
+from kernelpath.grading.workers import Workers
 from kernelpath.verdict import CaseResult, Finding, Verdict
 from kernelpath.work.runner import Runner, SubmissionFailed
 
@@ -105,7 +106,8 @@ class CaseRunner:
     """Runs the cases of one grading.
 
     Args:
-        submission: The submission.
+        job: The job.
+        workers: Starts processes that run the submission.
         seed: Generates the inputs.
         progress: Called with a description of each step.
         runner: Runs the submission on its device.
@@ -116,7 +118,8 @@ class CaseRunner:
 
     def __init__(
         self,
-        submission: Submission,
+        job: Job,
+        workers: Workers,
         seed: int,
         progress: Callable[[str], None],
         runner: Runner,
@@ -124,21 +127,22 @@ class CaseRunner:
         explain: bool,
         brief: bool = False,
     ) -> None:
-        self._submission = submission
-        self._exercise = submission.exercise
+        self._job = job
+        self._workers = workers
+        self._exercise = job.exercise
         self._seed = seed
         self._progress = progress
         self._runner = runner
         self._shadow_runner = shadow_runner
         self._explain = explain
         self._brief = brief
-        self._kind = kind_of(submission.exercise, submission.device)
+        self._kind = kind_of(job.exercise, job.device)
         self._used_runners: set[Runner] = set()
 
     def run(self) -> list[GradedCase]:
         """Run all cases, as far as another case may change the verdict or its cause."""
         exercise = self._exercise
-        limits = [*exercise.limits, *(exercise.gpu_limits if self._submission.device == "cuda" else ())]
+        limits = [*exercise.limits, *(exercise.gpu_limits if self._job.device == "cuda" else ())]
         cases = [*exercise.cases, *generate_cases(exercise, self._seed), *limits]
         graded: list[GradedCase] = []
         for index, case in enumerate(cases):
@@ -186,7 +190,7 @@ class CaseRunner:
             shadow.append(repeated.observation)
         if self._shadow_runner is not None and (host_table := self._find_host_table(graded, shadow)) is not None:
             index, finding = host_table
-            graded[index] = self._grade(cases[index], EXTREME, self._submission.locate(finding), None, 0.0)
+            graded[index] = self._grade(cases[index], EXTREME, self._job.locate(finding), None, 0.0)
             return
         inputs = [case.observation.inputs if case.observation else () for case in graded]
         limits = sorted(self._exercise.limits, key=lambda case: self._exercise.compulsory_bytes(**case))
@@ -298,7 +302,7 @@ class CaseRunner:
         if explain and self._explain and finding is not None and finding.verdict in _SYMPTOMS:
             finding = self._find_cause(case, index, finding, variety)
         if finding is not None and finding.verdict in KERNEL_VERDICTS:
-            finding = self._submission.check_empty_kernel() or finding
+            finding = self._job.check_empty_kernel() or finding
         # The first call of a process finds nothing that an earlier call has left.
         if finding is not None and explain and first is None and runner in self._used_runners:
             finding = self._check_state(case, index, finding, variety, order)
@@ -360,18 +364,18 @@ class CaseRunner:
                 with_outputs=False,
             )
         except SubmissionFailed as error:
-            return self._submission.locate(error.finding)
+            return self._job.locate(error.finding)
         finding = other_observation.finding or provenance.compare_launches(
             observation, other_observation, self._exercise.entry
         )
-        return self._submission.locate(finding)
+        return self._job.locate(finding)
 
     def _grade(
         self, case: Case, variety: InputMode, finding: Finding | None, observation: Observation | None, seconds: float
     ) -> GradedCase:
         if finding is None:
             return GradedCase(CaseResult(case, Verdict.PASSED, seconds=seconds), observation)
-        file = self._submission.display_path(finding.file)
+        file = self._job.display_path(finding.file)
         cause = words.shown(finding.cause)
         result = CaseResult({**case, **variety.label}, finding.verdict, cause, file, finding.line, seconds)
         return GradedCase(result, observation)
@@ -379,7 +383,7 @@ class CaseRunner:
     def _find_cause(self, case: Case, index: int, finding: Finding, variety: InputMode) -> Finding:
         """Return the PTX machine's finding about a case that failed on the GPU, where it is more informative."""
         self._progress("looking for the cause on the PTX machine")
-        runner = self._submission.workers.runner("cpu")
+        runner = self._workers.runner("cpu")
         try:
             kind = kind_of(self._exercise, "cpu")
             _, cause = self._observe(kind, runner, case, index, None, variety)
@@ -397,7 +401,7 @@ class CaseRunner:
         if finding.verdict not in _STATE_VERDICTS or not self._kind.on_machine:
             return finding
         self._progress("trying that call first in a new process")
-        runner = self._submission.workers.runner(self._submission.device)
+        runner = self._workers.runner(self._job.device)
         try:
             _, first_call_finding = self._observe(self._kind, runner, case, index, None, variety, order=order)
         finally:
@@ -420,7 +424,7 @@ class CaseRunner:
     ) -> tuple[Observation | None, Finding | None]:
         """Call the entry, and return the observation of the call and a finding about it."""
         seed = derive_seed(self._seed, index)
-        lane = self._submission.item.lane
+        lane = self._job.item.lane
         try:
             observation = kind.call(runner, case, seed, variety=variety, order=order, label=label)
             # Unordered values are compared with another call's bits and never with the reference, see
@@ -435,5 +439,5 @@ class CaseRunner:
             if finding is not None and finding.element is not None:
                 finding = kind.add_writer(runner, observation, finding, lane)
         except SubmissionFailed as error:
-            return None, self._submission.locate(error.finding)
-        return observation, self._submission.locate(finding)
+            return None, self._job.locate(error.finding)
+        return observation, self._job.locate(finding)

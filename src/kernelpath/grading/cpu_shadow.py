@@ -13,9 +13,10 @@ from kernelpath.course.problem import Case, arguments
 from kernelpath.device.messages import LaunchRecord
 from kernelpath.grading import launches, provenance
 from kernelpath.grading.ground_truth import derive_seed
+from kernelpath.grading.job import Job
 from kernelpath.grading.kinds.kernel import NO_CHOICES, Kernel
 from kernelpath.grading.provenance import Observation
-from kernelpath.grading.submission import Submission
+from kernelpath.grading.workers import Workers
 from kernelpath.verdict import Finding, Verdict
 from kernelpath.work import messages
 from kernelpath.work.runner import Runner, SubmissionFailed
@@ -47,11 +48,11 @@ class CpuShadow:
     depend on the compiler's version, which beside a GPU is often an old one.
     """
 
-    def __init__(self, submission: Submission, seed: int) -> None:
-        self._submission = submission
+    def __init__(self, job: Job, workers: Workers, seed: int) -> None:
+        self._job = job
         self._seed = seed
-        self._kind = Kernel(submission.exercise, "cpu")
-        self._runners = submission.workers.runner("cpu"), submission.workers.runner("cpu")
+        self._kind = Kernel(job.exercise, "cpu")
+        self._runners = workers.runner("cpu"), workers.runner("cpu")
         self._case: Case = {}
         self._largest_case: Future[ShadowResult] | None = None
         self._other_cases: Future[Finding | None] | None = None
@@ -111,7 +112,7 @@ class CpuShadow:
         # the grader's. Neither belongs to the submission.
         library = {launches.demangle(name) for name in profile.library}
         gpu_launches = [launch for launch in gpu_launches if launch.name not in library]
-        lane = self._submission.item.lane
+        lane = self._job.item.lane
         difference = launches.compare_with_machine(gpu_launches, _own_launches(result.observation), lane)
         if difference is None:
             return None
@@ -138,7 +139,7 @@ class CpuShadow:
 
     def _run_largest_case(self) -> ShadowResult:
         """Run the largest case in two processes with different values, and compare their launches."""
-        exercise = self._submission.exercise
+        exercise = self._job.exercise
         first: Observation | None = None
         for runner, purpose in zip(self._runners, ("counting", "comparing"), strict=True):
             seed = derive_seed(self._seed, purpose)

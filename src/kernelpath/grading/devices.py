@@ -11,11 +11,11 @@ import torch
 
 from kernelpath.course.problem import Case
 from kernelpath.course.spec import Exercise
-from kernelpath.grading.workers import OneDevice
 from kernelpath.work.runner import Usage
 from warpcheck.target import TARGETS, Target, of_gpu
 
 Device = Literal["auto", "cpu", "cuda"]
+OneDevice = Literal["cpu", "cuda"]
 
 OLDEST = (7, 5)
 """The lowest compute capability that the compilers of CUDA 13 support."""

@@ -6,23 +6,20 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
-from kernelpath.course import registry
 from kernelpath.course.labs.fabric import Log
 from kernelpath.course.problem import Case
 from kernelpath.course.registry import Item
 from kernelpath.device import messages as device_messages
-from kernelpath.grading import devices
 from kernelpath.grading.devices import Device
 from kernelpath.grading.grading_run import GradingRun, Progress
-from kernelpath.grading.kinds.trace import on_recording
+from kernelpath.grading.job import Job
 from kernelpath.grading.launch_recording import NothingToDraw, RecordedLaunch
-from kernelpath.grading.submission import Submission
 from kernelpath.grading.workers import Workers
 from kernelpath.packages import versions
 from kernelpath.verdict import Report
 from kernelpath.work.runner import Usage
 
-__all__ = ["Device", "NothingToDraw", "Progress", "Session", "Usage", "grade", "versions"]
+__all__ = ["Device", "Job", "NothingToDraw", "Progress", "Session", "Usage", "grade", "versions"]
 
 
 def grade(
@@ -37,63 +34,39 @@ def grade(
     timed: bool = True,
     recording: Path | None = None,
     arch: str | None = None,
+    command: str | None = None,
 ) -> Report:
     """Grade the Python file `submission` as the exercise `item`.
 
     Args:
-        item: The exercise.
-        submission: The file.
-        device: "cpu", "cuda", or "auto" for a GPU where there is one.
+        item, submission, device, recording, arch, command: See `Job.create`.
         seed: Generates sizes and inputs. None stands for a fresh seed.
         report_progress: Called with a description of each step.
         bench: Whether to take every round of a measurement.
         brief: Whether to stop at the case that decides on the verdict, and not to search for a pattern in the failing
             cases.
         timed: Whether to measure the speed, on a GPU.
-        recording: A folder with a recording of the learner's, for an exercise about recordings.
-        arch: The architecture that the PTX machine simulates, one of simt.TARGETS. None stands for the exercise's.
 
     Raises:
         Usage: The device or the recording does not fit the exercise, or there is no file.
         spec.DeclarationError: The exercise's declaration is wrong.
     """
-    with Session(item, submission, device=device, recording=recording, arch=arch) as session:
+    job = Job.create(item, submission, device=device, recording=recording, arch=arch, command=command)
+    with Session(job) as session:
         return session(seed=seed, report_progress=report_progress, bench=bench, brief=brief, timed=timed)
 
 
 class Session:
-    """Grades one file as often as it is called, each time in a fresh worker. It is a context manager.
+    """Grades a job as often as it is called, each time in a fresh worker. It is a context manager.
 
     Args:
-        item, submission, device, recording, arch: See `grade`.
+        job: The job.
         warm: Whether to start the next worker before it is needed.
-        hidden: Folders whose files the submission must not use, besides solutions/.
-        keep: Whether to keep compilers' output for the next session.
-        home: The folder that the report's paths are relative to, instead of the checkout.
     """
 
-    def __init__(
-        self,
-        item: Item,
-        submission: Path,
-        *,
-        device: Device = "auto",
-        warm: bool = False,
-        hidden: Sequence[Path] = (),
-        keep: bool = True,
-        home: Path | None = None,
-        recording: Path | None = None,
-        arch: str | None = None,
-    ) -> None:
-        self.item = item
-        path = submission.absolute()
-        declaration = on_recording(registry.load(item), recording)
-        self.device = devices.resolve(device)
-        target = devices.choose_target(declaration, self.device, arch)
-        self.exercise, substitutions = devices.adapt_exercise(declaration, self.device, target)
-        self.workers = Workers(item, self.exercise, path, self.device, target.name, hidden, keep)
-        home = home.absolute() if home else item.root
-        self.submission = Submission(item, self.exercise, path, self.device, target, self.workers, home, substitutions)
+    def __init__(self, job: Job, *, warm: bool = False) -> None:
+        self.job = job
+        self.workers = Workers(job)
         self._warm = warm
         self._prepare()
 
@@ -107,10 +80,10 @@ class Session:
         timed: bool = True,
     ) -> Report:
         """Grade the file as it is now. See `grade`."""
-        if not self.submission.path.exists():
-            raise Usage(f"there is no file {self.submission.path}; `kp reset {self.item.name}` restores the stub")
+        if not self.job.submission.exists():
+            raise Usage(f"there is no file {self.job.submission}; `kp reset {self.job.item.name}` restores the stub")
         seed = random.SystemRandom().randrange(1 << 32) if seed is None else seed
-        grading = GradingRun(self.submission, seed, report_progress or (lambda _: None), brief)
+        grading = GradingRun(self.job, self.workers, seed, report_progress or (lambda _: None), brief)
         try:
             return grading.report(bench, timed)
         finally:
@@ -128,7 +101,7 @@ class Session:
             Usage: The submission launches nothing.
             NothingToDraw: The submission fails.
         """
-        grading = GradingRun(self.submission, seed, report_progress or (lambda _: None))
+        grading = GradingRun(self.job, self.workers, seed, report_progress or (lambda _: None))
         try:
             return grading.heaviest_launch()
         finally:
@@ -142,7 +115,7 @@ class Session:
         Raises:
             NothingToDraw: Nothing is launched.
         """
-        grading = GradingRun(self.submission, seed, report_progress or (lambda _: None))
+        grading = GradingRun(self.job, self.workers, seed, report_progress or (lambda _: None))
         try:
             return grading.record_launch()
         finally:
@@ -154,7 +127,7 @@ class Session:
         Raises:
             NothingToDraw: A case fails.
         """
-        grading = GradingRun(self.submission, seed, report_progress or (lambda _: None))
+        grading = GradingRun(self.job, self.workers, seed, report_progress or (lambda _: None))
         try:
             return grading.logs(cases)
         finally:

@@ -30,12 +30,13 @@ from kernelpath.grading import (
 from kernelpath.grading.cases import CaseRunner, GradedCase, select_finding
 from kernelpath.grading.cpu_shadow import CpuShadow
 from kernelpath.grading.ground_truth import derive_seed, expected_outputs
+from kernelpath.grading.job import Job
 from kernelpath.grading.kinds import kind_of
 from kernelpath.grading.kinds.distributed import Distributed
 from kernelpath.grading.kinds.operator import Operator
 from kernelpath.grading.launch_recording import NothingToDraw
 from kernelpath.grading.provenance import Observation
-from kernelpath.grading.submission import Submission
+from kernelpath.grading.workers import Workers
 from kernelpath.packages import versions
 from kernelpath.verdict import Finding, Measurement, NetworkTraffic, Report, Verdict
 from kernelpath.work import messages
@@ -67,21 +68,19 @@ class GradingRun:
     its counters and for this comparison, then the other cases for their faults, and the first case that failed.
     """
 
-    def __init__(self, submission: Submission, seed: int, progress: Progress, brief: bool = False) -> None:
-        self.submission = submission
+    def __init__(self, job: Job, workers: Workers, seed: int, progress: Progress, brief: bool = False) -> None:
+        self.job = job
         self.seed = seed
         self.progress = progress
-        self.item = submission.item
-        self.exercise = submission.exercise
-        self.device = submission.device
-        self._kind = kind_of(self.exercise, self.device)
-        self._copy = submission.workers.copy()
-        self._runner = submission.workers.runner(self.device)
-        self._shadow_runner = submission.workers.runner("cpu") if self._kind.needs_shadow_run else None
-        is_kernel_on_gpu = self.device == "cuda" and self.exercise.is_kernel
-        has_cpu_shadow = is_kernel_on_gpu and not devices.missing_capability(self.exercise, "cpu", submission.target)
+        self._workers = workers
+        self._kind = kind_of(job.exercise, job.device)
+        self._copy = workers.copy()
+        self._runner = workers.runner(job.device)
+        self._shadow_runner = workers.runner("cpu") if self._kind.needs_shadow_run else None
+        is_kernel_on_gpu = self.job.device == "cuda" and self.job.exercise.is_kernel
+        has_cpu_shadow = is_kernel_on_gpu and not devices.missing_capability(self.job.exercise, "cpu", job.target)
         self._lacks_counters = is_kernel_on_gpu and not has_cpu_shadow
-        self._cpu_shadow = CpuShadow(self.submission, seed) if has_cpu_shadow else None
+        self._cpu_shadow = CpuShadow(job, workers, seed) if has_cpu_shadow else None
         self._machine_runner: Runner | None = None
         """Runs the submission on the PTX machine, if anything does."""
 
@@ -89,10 +88,8 @@ class GradingRun:
             self._machine_runner = self._cpu_shadow.runner
         elif self._kind.on_machine:
             self._machine_runner = self._runner
-        self._cases = CaseRunner(
-            self.submission, seed, progress, self._runner, self._shadow_runner, has_cpu_shadow, brief
-        )
-        self._largest = self.exercise.largest
+        self._cases = CaseRunner(job, workers, seed, progress, self._runner, self._shadow_runner, has_cpu_shadow, brief)
+        self._largest = self.job.exercise.largest
         self._start = time.monotonic()
 
     def report(self, bench: bool, timed: bool = True) -> Report:
@@ -109,55 +106,56 @@ class GradingRun:
         finding = self._check_capability()
         if finding is None:
             if self._cpu_shadow is not None:
-                other_cases = [case for case in self.exercise.cases if case is not self._largest]
+                other_cases = [case for case in self.job.exercise.cases if case is not self._largest]
                 self._cpu_shadow.start(self._largest, other_cases)
             graded = self._cases.run()
             finding = select_finding(graded)
         if finding is None and isinstance(self._kind, Operator):
             self.progress("inspecting the operator")
-            finding = self.submission.locate(self._kind.inspect(self._runner, self.seed))
-        if finding is None and self.exercise.fusion is not None:
-            self.progress(f"compiling {self.exercise.fusion.entry}")
-            finding = self.submission.locate(fusion.check_fusion(self.exercise.fusion, self._runner, self.seed))
-        if finding is None and self.device == "cuda" and self.exercise.is_kernel:
+            finding = self.job.locate(self._kind.inspect(self._runner, self.seed))
+        if finding is None and self.job.exercise.fusion is not None:
+            self.progress(f"compiling {self.job.exercise.fusion.entry}")
+            finding = self.job.locate(fusion.check_fusion(self.job.exercise.fusion, self._runner, self.seed))
+        if finding is None and self.job.device == "cuda" and self.job.exercise.is_kernel:
             finding = self._check_gpu_run(graded)
         if finding is None:
             counters, finding = self._check_counters(graded)
-        if finding is None and counters is not None and self.exercise.tensor_cores:
+        if finding is None and counters is not None and self.job.exercise.tensor_cores:
             finding = self._check_tensor_cores(graded)
         if finding is None:
             finding, not_measured = self._check_registers()
         if finding is None:
             self.progress("offsets past 2^31")
-            large, large_not_measured = large_offsets.grade_large_offsets(
-                self.submission, self._machine_runner, self.seed
-            )
+            large, large_not_measured = large_offsets.grade_large_offsets(self.job, self._machine_runner, self.seed)
             graded += large
             not_measured += large_not_measured
             finding = select_finding(large)
-        if finding is None and timed and self.device == "cuda" and self.exercise.baseline is not None:
+        if finding is None and timed and self.job.device == "cuda" and self.job.exercise.baseline is not None:
             measurement, finding, speed_not_measured = self._measure(bench)
             not_measured += speed_not_measured + self._describe_neighbors()
         self.close()
         verdict = finding.verdict if finding else Verdict.PASSED
-        file = self.submission.display_path(finding.file) if finding else ""
+        file = self.job.display_path(finding.file) if finding else ""
         next_step = finding.step if finding else verdict.then
         return Report(
-            exercise=self.item.stem,
-            title=self.item.title,
-            submission=self.submission.display_path(str(self.submission.path)),
-            device=devices.device_name(self.device, self.submission.target),
+            exercise=self.job.item.stem,
+            title=self.job.item.title,
+            submission=self.job.display_path(str(self.job.submission)),
+            device=devices.device_name(self.job.device, self.job.target),
             seed=self.seed,
             verdict=verdict,
             cause=words.shown(finding.cause) if finding else "",
             file=file,
             line=finding.line if finding else 0,
-            stars=measure.stars(measurement, verdict, self.item.stars),
+            stars=measure.stars(measurement, verdict, self.job.item.stars),
             next_step=next_step.format(
-                file=file or self.submission.file_to_fix(verdict), name=self.item.name, seed=self.seed
+                file=file or self.job.file_to_fix(verdict),
+                name=self.job.item.name,
+                seed=self.seed,
+                check=self.job.command,
             ),
-            not_measured=measure.not_measured(self.exercise, measurement, verdict, timed)
-            + self.submission.substitutions
+            not_measured=measure.not_measured(self.job.exercise, measurement, verdict, timed)
+            + self.job.substitutions
             + self._describe_missing_counters(verdict)
             + not_measured
             + measure.MISSING_PROTECTIONS,
@@ -183,8 +181,8 @@ class GradingRun:
 
     def record_launch(self) -> launch_recording.RecordedLaunch:
         """Return the heaviest launch of the first case that fails, up to the fault, else of the largest case."""
-        kind = kind_of(self.exercise, "cpu")
-        return launch_recording.record_launch(self.submission, kind, self._runner, self.seed, self.progress)
+        kind = kind_of(self.job.exercise, "cpu")
+        return launch_recording.record_launch(self.job, kind, self._runner, self.seed, self.progress)
 
     def logs(self, cases: Sequence[Case]) -> list[Log]:
         """Return the steps of several ranks in each of these cases. Raise NothingToDraw where a case fails."""
@@ -205,7 +203,7 @@ class GradingRun:
         """Return the traffic between the ranks of each case that returned."""
         logs = [(case.result.case, case.observation.log) for case in graded if case.observation is not None]
         return tuple(
-            network.measure_traffic(case, log, self.exercise.network.links) for case, log in logs if log is not None
+            network.measure_traffic(case, log, self.job.exercise.network.links) for case, log in logs if log is not None
         )
 
     def _heaviest_launch(self, runner: Runner) -> device_messages.LaunchProfile:
@@ -215,10 +213,10 @@ class GradingRun:
             SubmissionFailed: The case fails.
             Usage: Nothing is launched.
         """
-        kind_of(self.exercise, "cpu").call(runner, self._largest, derive_seed(self.seed, "picture"))
+        kind_of(self.job.exercise, "cpu").call(runner, self._largest, derive_seed(self.seed, "picture"))
         launch = runner.request_machine(device_messages.GetLaunchProfile(runner.client), device_messages.LaunchProfile)
         if launch is None:
-            raise Usage(f"{self.item.name} launches no kernel, so there is nothing to draw")
+            raise Usage(f"{self.job.item.name} launches no kernel, so there is nothing to draw")
         return launch
 
     def close(self) -> None:
@@ -230,11 +228,11 @@ class GradingRun:
     def _check_capability(self) -> Finding | None:
         """Return a finding where the submission cannot be copied, or this machine cannot run the exercise."""
         if self._copy.unusable:
-            return Finding(Verdict.COMPILE_ERROR, self._copy.unusable, str(self.submission.path))
-        if missing_package := packages.lacking(self.item.lane):
+            return Finding(Verdict.COMPILE_ERROR, self._copy.unusable, str(self.job.submission))
+        if missing_package := packages.lacking(self.job.item.lane):
             return Finding(Verdict.UNAVAILABLE, missing_package)
-        reason = devices.missing_capability(self.exercise, self.device, self.submission.target)
-        next_step = "kp check {name} --device cpu" if self.device == "cuda" else ""
+        reason = devices.missing_capability(self.job.exercise, self.job.device, self.job.target)
+        next_step = "{check} --device cpu" if self.job.device == "cuda" else ""
         return Finding(Verdict.UNAVAILABLE, reason, then=next_step) if reason else None
 
     def _check_counters(self, graded: Sequence[GradedCase]) -> tuple[Observation | None, Finding | None]:
@@ -246,14 +244,14 @@ class GradingRun:
             self.progress("counting on the PTX machine")
             observation, finding = self._cpu_shadow.wait_for_counters()
             if finding is not None:
-                return None, self.submission.locate(finding)
+                return None, self.job.locate(finding)
             candidates = [(self._largest, observation)]
         else:
             candidates = [(case.result.case, case.observation) for case in graded]
             candidates.sort(key=lambda pair: pair[0] is not self._largest)
         for case, observation in candidates:
             finding = self._check_limits(case, observation)
-            if finding is not None and self.device == "cpu":
+            if finding is not None and self.job.device == "cpu":
                 # A first call may try several kernels, as autotuning does, and that is not a cost of the kernel.
                 repeated = self._cases.run_case(
                     self._runner,
@@ -268,7 +266,7 @@ class GradingRun:
                 observation = repeated.observation or observation
                 finding = self._check_limits(case, observation)
             if finding is not None:
-                return observation, self.submission.locate(finding)
+                return observation, self.job.locate(finding)
         return candidates[0][1], None
 
     def _check_limits(self, case: Case, observation: Observation | None) -> Finding | None:
@@ -279,11 +277,11 @@ class GradingRun:
             return self._kind.check_network(case, observation.log)
         too_much_memory: Finding | None = None
         if case is self._largest:
-            too_much_memory = memory.check_workspace(self.exercise, case, observation.workspace)
+            too_much_memory = memory.check_workspace(self.job.exercise, case, observation.workspace)
         return (
-            provenance.check_launch_count(self.exercise, observation.transcript)
+            provenance.check_launch_count(self.job.exercise, observation.transcript)
             or too_much_memory
-            or check_counters(self.exercise, case, observation)
+            or check_counters(self.job.exercise, case, observation)
         )
 
     def _check_tensor_cores(self, graded: Sequence[GradedCase]) -> Finding | None:
@@ -298,21 +296,21 @@ class GradingRun:
         try:
             negated, finding = self._cases.run_negated(self._machine_runner, self._largest, plain)
         except SubmissionFailed as error:
-            return self.submission.locate(error.finding)
+            return self.job.locate(error.finding)
         if finding is not None:
-            return self.submission.locate(finding)
-        expected = expected_outputs(self.exercise, negated.inputs)
-        return self.submission.locate(provenance.check_tensor_core_output(self.exercise, negated, expected))
+            return self.job.locate(finding)
+        expected = expected_outputs(self.job.exercise, negated.inputs)
+        return self.job.locate(provenance.check_tensor_core_output(self.job.exercise, negated, expected))
 
     def _check_registers(self) -> tuple[Finding | None, tuple[str, ...]]:
         """Return what ptxas says of the largest case's heaviest kernel, and why it says nothing where it does not."""
-        if not self.exercise.instructions.registers_only or self._machine_runner is None:
+        if not self.job.exercise.instructions.registers_only or self._machine_runner is None:
             return None, ()
         try:
             finding, not_measured = instructions.check_registers(self._heaviest_launch(self._machine_runner))
         except SubmissionFailed as error:
             return error.finding, ()
-        return self.submission.locate(finding), (not_measured,) if not_measured else ()
+        return self.job.locate(finding), (not_measured,) if not_measured else ()
 
     def _describe_missing_counters(self, verdict: Verdict) -> tuple[str, ...]:
         """Say why there are no counters where the PTX machine could not count beside the GPU."""
@@ -321,8 +319,8 @@ class GradingRun:
         # The machine simulates few architectures. For example, it has no target for the GPUs of sm_89.
         if not self._lacks_counters or verdict is Verdict.UNAVAILABLE:
             return ()
-        stands_for = f"the PTX machine stands for {self.submission.target.name} beside this GPU"
-        return (f"counters: {stands_for}; kp check {self.item.name} --device cpu has them",)
+        stands_for = f"the PTX machine stands for {self.job.target.name} beside this GPU"
+        return (f"counters: {stands_for}; kp check {self.job.item.name} --device cpu has them",)
 
     def _check_gpu_run(self, graded: Sequence[GradedCase]) -> Finding | None:
         """Return a finding about the kernels and operators that the GPU ran."""
@@ -330,25 +328,25 @@ class GradingRun:
         operators = [operator for case in graded if case.observation for operator in case.observation.operators]
         try:
             return profile.check_gpu_run(
-                self.exercise, self._runner, self._cpu_shadow, self._largest, operators, self.seed
+                self.job.exercise, self._runner, self._cpu_shadow, self._largest, operators, self.seed
             )
         except SubmissionFailed as error:
-            return measure.memory_finding(self.exercise, error) or error.finding
+            return measure.memory_finding(self.job.exercise, error) or error.finding
 
     def _measure(self, bench: bool) -> tuple[Measurement | None, Finding | None, tuple[str, ...]]:
         """Return the measurement, a finding about it, and sentences about what could not be measured."""
         if isinstance(self._kind, Distributed):
-            return multi_gpu.measure(self.submission, self.seed, self.progress) if bench else (None, None, ())
+            return multi_gpu.measure(self.job, self._workers, self.seed, self.progress) if bench else (None, None, ())
         on_machine = self._cpu_shadow.operators if self._cpu_shadow else ()
 
         def check_process(result: messages.CallResult, inputs: tuple[object, ...]) -> Finding | None:
-            operators = provenance.check_gpu_operators(result.operators, on_machine, self.exercise.entry)
+            operators = provenance.check_gpu_operators(result.operators, on_machine, self.job.exercise.entry)
             return operators or self._kind.check_process(result, inputs)
 
-        reference = self.item.files("solutions")
+        reference = self.job.item.files("solutions")
         try:
             measurement, finding = measure.measure(
-                self.exercise, self._runner, check_process, self.seed, self.progress, bench, reference=reference
+                self.job.exercise, self._runner, check_process, self.seed, self.progress, bench, reference=reference
             )
         except SubmissionFailed as error:
             return None, error.finding, ()

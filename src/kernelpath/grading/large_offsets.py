@@ -24,8 +24,8 @@ from kernelpath.device import messages as device
 from kernelpath.files import source_text
 from kernelpath.grading import provenance
 from kernelpath.grading.cases import GradedCase
+from kernelpath.grading.job import Job
 from kernelpath.grading.kinds.kernel import encode_inputs, machine_finding
-from kernelpath.grading.submission import Submission
 from kernelpath.verdict import CaseResult, Finding, Verdict
 from kernelpath.work import messages
 from kernelpath.work.runner import Runner, SubmissionFailed
@@ -40,9 +40,7 @@ _PRODUCT = re.compile(r"(?:^|[^)\s])\s*\b((?:block|thread)Idx\.[xyz]|gridDim\.[x
 """Matches a product of two 32-bit numbers: the first has no cast before it, and a literal no suffix."""
 
 
-def grade_large_offsets(
-    submission: Submission, runner: Runner | None, seed: int
-) -> tuple[list[GradedCase], tuple[str, ...]]:
+def grade_large_offsets(job: Job, runner: Runner | None, seed: int) -> tuple[list[GradedCase], tuple[str, ...]]:
     """Return the large cases up to the first that fails, and sentences about what was not checked.
 
     `runner` is the submission on the PTX machine, if there is one.
@@ -51,11 +49,11 @@ def grade_large_offsets(
         return [], ()
     graded: list[GradedCase] = []
     not_checked: list[str] = []
-    for case in submission.exercise.far:
+    for case in job.exercise.far:
         start = time.monotonic()
         try:
-            finding, unreached = _check_case(submission, case, runner, seed)
-            finding = submission.locate(finding)
+            finding, unreached = _check_case(job, case, runner, seed)
+            finding = job.locate(finding)
         except SubmissionFailed as error:
             not_checked.append(f"offsets past 2^31: {words.shown(error.finding.cause)}")
             continue
@@ -69,7 +67,7 @@ def grade_large_offsets(
         cause = words.shown(finding.cause)
         if finding.verdict in _OFFSET_FAULTS:
             cause += _advise(Path(finding.file))
-        file = submission.display_path(finding.file)
+        file = job.display_path(finding.file)
         result = CaseResult(case, finding.verdict, cause, file, finding.line, seconds)
         return [*graded, GradedCase(result)], tuple(not_checked)
     return graded, tuple(not_checked)
@@ -92,9 +90,7 @@ def _describe_unreached(names: Sequence[str]) -> str:
     return f"no block got past element 2^31 of {joined} with the instructions and the memory that a launch has here"
 
 
-def _check_reached(
-    submission: Submission, outputs: Sequence[device.TensorRef], call_end: device.CaseReport
-) -> Finding | None:
+def _check_reached(job: Job, outputs: Sequence[device.TensorRef], call_end: device.CaseReport) -> Finding | None:
     """Return a finding about the first output whose second half no block of a whole sample reached.
 
     The very last element is not required: where tiles are taken in a swizzled order, a block that is not in the sample
@@ -111,7 +107,7 @@ def _check_reached(
         reached = call_end.reached.get(output.storage, begin + nbytes) - begin
         if 2 * reached >= nbytes:
             continue
-        names = submission.exercise.outputs
+        names = job.exercise.outputs
         name = names[position] if position < len(names) else f"output {position}"
         if len(call_end.transcript) != 1:  # a launch that the machine refused has a record as well
             continue
@@ -128,7 +124,7 @@ def _check_reached(
     return None
 
 
-def _check_case(submission: Submission, case: Case, runner: Runner, seed: int) -> tuple[Finding | None, Sequence[str]]:
+def _check_case(job: Job, case: Case, runner: Runner, seed: int) -> tuple[Finding | None, Sequence[str]]:
     """Return a finding about the large case, and the names of the tensors with no access past element 2**31.
 
     Whatever the submission's host code does, the launches before are known.
@@ -137,7 +133,7 @@ def _check_case(submission: Submission, case: Case, runner: Runner, seed: int) -
         SubmissionFailed: Nothing is known, and the host took too much memory or time, made too many launches, or died.
     """
     runner.ready()
-    inputs = submission.exercise.inputs(torch.Generator().manual_seed(seed), **case)
+    inputs = job.exercise.inputs(torch.Generator().manual_seed(seed), **case)
     client = runner.client
     encoded = encode_inputs(inputs, runner.storage_numbers, large_offsets=True)
     runner.request_machine(device.Begin(client, encoded, 0), device.Done)
@@ -151,12 +147,12 @@ def _check_case(submission: Submission, case: Case, runner: Runner, seed: int) -
     assert call_end is not None
     if call_end.failed is not None and (fault := machine_finding(call_end.failed)).verdict in _OFFSET_FAULTS:
         return replace(fault, cause=f"{fault.cause}; is an offset past 2^31 computed in 32 bits?"), ()
-    if finding := provenance.check_language(submission.exercise, submission.item.lane, call_end.transcript):
+    if finding := provenance.check_language(job.exercise, job.item.lane, call_end.transcript):
         return finding, ()
     if host_finding is None:
         outputs = output_refs.outputs if output_refs is not None else ()
-        no_launch = provenance.no_launch_finding(call_end.transcript, submission.exercise.entry)
-        return no_launch or _check_reached(submission, outputs, call_end), call_end.unreached
+        no_launch = provenance.no_launch_finding(call_end.transcript, job.exercise.entry)
+        return no_launch or _check_reached(job, outputs, call_end), call_end.unreached
     has_limits = "out of memory" in host_finding.cause or len(call_end.transcript) == device_offsets.MAX_LAUNCHES
     if not runner.pids or call_end.failed or has_limits:
         raise SubmissionFailed(host_finding)

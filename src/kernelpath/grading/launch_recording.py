@@ -12,8 +12,8 @@ from kernelpath import words
 from kernelpath.course.problem import Case
 from kernelpath.device import messages as device_messages
 from kernelpath.grading.ground_truth import derive_seed
+from kernelpath.grading.job import Job
 from kernelpath.grading.kinds import Kind
-from kernelpath.grading.submission import Submission
 from kernelpath.verdict import Finding
 from kernelpath.work.runner import Runner, SubmissionFailed
 
@@ -36,15 +36,13 @@ class RecordedLaunch:
     finding: Finding | None = None
 
 
-def record_launch(
-    submission: Submission, kind: Kind, runner: Runner, seed: int, progress: Callable[[str], None]
-) -> RecordedLaunch:
+def record_launch(job: Job, kind: Kind, runner: Runner, seed: int, progress: Callable[[str], None]) -> RecordedLaunch:
     """Run the cases in order up to the first that fails; run the largest again if none does.
 
     Raises:
         NothingToDraw: The case that fails launched nothing.
     """
-    exercise = submission.exercise
+    exercise = job.exercise
     seed = derive_seed(seed, "picture")
     for number, case in enumerate(exercise.cases, start=1):
         progress(f"case {number} of {len(exercise.cases)}")
@@ -52,12 +50,12 @@ def record_launch(
         if finding is not None and launch is None:
             raise NothingToDraw(f"{finding.verdict.value} in case {words.case(case)}: {finding.cause}")
         if finding is not None and launch is not None:
-            return RecordedLaunch(case, launch, submission.locate(finding))
+            return RecordedLaunch(case, launch, job.locate(finding))
     progress("the largest case")
     finding, launch = _run_recorded(kind, runner, exercise.largest, seed)
     if launch is None:
-        raise NothingToDraw(f"{submission.item.name} launches no kernel, so there is nothing to draw")
-    return RecordedLaunch(exercise.largest, launch, finding and submission.locate(finding))
+        raise NothingToDraw(f"{job.item.name} launches no kernel, so there is nothing to draw")
+    return RecordedLaunch(exercise.largest, launch, finding and job.locate(finding))
 
 
 def _run_recorded(

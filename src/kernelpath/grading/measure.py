@@ -88,7 +88,7 @@ def _memory_shortage(exercise: Exercise) -> Finding:
     gigabytes = exercise.compulsory_bytes(**exercise.bench) / 1e9
     requirement = f"the timed case takes {gigabytes:.1f} GB, and as much again for each contestant and the grader"
     cause = f"out of memory: {requirement}; this GPU has {_memory() / 1e9:.1f} GB"
-    return Finding(Verdict.INCONCLUSIVE, cause, then="kp check {name} --device cpu")
+    return Finding(Verdict.INCONCLUSIVE, cause, then="{check} --device cpu")
 
 
 def _memory() -> int:

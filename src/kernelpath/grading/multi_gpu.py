@@ -10,7 +10,8 @@ import torch
 from kernelpath.course.problem import Case
 from kernelpath.course.spec import Exercise
 from kernelpath.grading import compare, gate, ground_truth, timing
-from kernelpath.grading.submission import Submission
+from kernelpath.grading.job import Job
+from kernelpath.grading.workers import Workers
 from kernelpath.verdict import Finding, Interval, Measurement, Verdict
 from kernelpath.work import messages
 from kernelpath.work.runner import Runner, SubmissionFailed, Usage
@@ -40,15 +41,15 @@ def not_measured(exercise: Exercise) -> tuple[str, ...]:
 
 
 def measure(
-    submission: Submission, seed: int, progress: Callable[[str], None]
+    job: Job, workers: Workers, seed: int, progress: Callable[[str], None]
 ) -> tuple[Measurement | None, Finding | None, tuple[str, ...]]:
     """Return a measurement, a finding about it, and sentences about why there is neither."""
     if gpu_count() < 2:
         return None, None, ()
     progress(f"starting a rank on each of {gpu_count()} GPUs")
-    ranks = submission.workers.gpu_ranks(gpu_count())
+    ranks = workers.gpu_ranks(gpu_count())
     try:
-        rank_timing = _RankTiming(submission.exercise, ranks, seed)
+        rank_timing = _RankTiming(job.exercise, ranks, seed)
         for rank in ranks:
             rank.prepare()
         for rank in ranks:
@@ -57,7 +58,7 @@ def measure(
     except Usage as error:
         return None, None, (f"speed beside NCCL: {error}",)
     except SubmissionFailed as error:
-        return None, submission.locate(error.finding), ()
+        return None, job.locate(error.finding), ()
     finally:
         for rank in ranks:
             rank.close()

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 
 from kernelpath.device import gpu
-from kernelpath.grading.workers import OneDevice
+from kernelpath.grading.devices import OneDevice
 from kernelpath.host_info import HostInfo
 from kernelpath.work import forkserver
 

@@ -23,8 +23,8 @@ from pathlib import Path
 from kernelpath import files, words
 from kernelpath.course.registry import Item
 from kernelpath.grading import devices, grade
+from kernelpath.grading.devices import OneDevice
 from kernelpath.grading.pool import Pool
-from kernelpath.grading.workers import OneDevice
 from kernelpath.school import gradebook
 from kernelpath.school.gradebook import UNFINISHED, Grade
 from kernelpath.school.handed_in import Entry, all_entries
@@ -199,7 +199,8 @@ def _grade(entry: Entry, key: str, device: grade.Device, seed: int, hidden: Sequ
         )
         return Grade(learner, stem, key, unusable)
     try:
-        with grade.Session(entry.item, entry.file, device=device, hidden=hidden, keep=False, home=entry.home) as check:
+        job = grade.Job.create(entry.item, entry.file, device=device, hidden=hidden, keep=False, home=entry.home)
+        with grade.Session(job) as check:
             return Grade(learner, stem, key, check(seed=seed))
     except (grade.Usage, OSError) as error:
         cause = str(error)

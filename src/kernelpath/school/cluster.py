@@ -23,7 +23,7 @@ from kernelpath.course import places, registry
 from kernelpath.course.registry import Item, LookupFailed
 from kernelpath.files import Unreadable
 from kernelpath.grading import devices, grade
-from kernelpath.grading.workers import OneDevice
+from kernelpath.grading.devices import OneDevice
 from kernelpath.school import classroom
 from kernelpath.school.gradebook import Grade
 from kernelpath.school.handed_in import Entry

@@ -24,7 +24,7 @@ COMPILE_SECONDS = 120.0
 MOST_DEATHS = 2
 """The number of processes that may die before nothing more is tried."""
 
-_REPEAT = "kp check {name} --seed {seed}"
+_REPEAT = "{check} --seed {seed}"
 
 _Response = TypeVar("_Response", bound=messages.WorkerResponse)
 _MachineResponse = TypeVar("_MachineResponse", bound=machine.Message)

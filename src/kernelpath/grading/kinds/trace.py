@@ -7,12 +7,8 @@ they were made from.
 
 from __future__ import annotations
 
-from dataclasses import replace
-from pathlib import Path
-
 from kernelpath.course.inputs import PLAIN, InputMode
 from kernelpath.course.problem import Case
-from kernelpath.course.spec import Exercise
 from kernelpath.course.traces import Malformed, TraceFile
 from kernelpath.grading import facts, ground_truth
 from kernelpath.grading.kinds.python import Python
@@ -46,16 +42,3 @@ class Trace(Python):
 
     def check(self, observation: Observation) -> Finding | None:
         return observation.finding
-
-
-def on_recording(exercise: Exercise, folder: Path | None) -> Exercise:
-    """Return the exercise with the cases of a learner's recording instead of its own.
-
-    Raises:
-        Usage: The exercise accepts no recording.
-    """
-    if folder is None:
-        return exercise
-    if any("recording" not in case for case in exercise.cases):
-        raise Usage("--trace is for exercises that report on a whole recording, as `kp check profile --trace` does")
-    return replace(exercise, cases=[{**case, "recording": str(folder.resolve())} for case in exercise.cases])

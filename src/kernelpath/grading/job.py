@@ -1,22 +1,24 @@
-"""Describe the submission that is graded, and locate findings in its files."""
+"""Define a job, the submission that a grading is about, and locate findings in its files."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kernelpath.course import stubs
+from kernelpath.course import registry, stubs
 from kernelpath.course.registry import Item
 from kernelpath.course.spec import Exercise
 from kernelpath.files import source_text, submitted
-from kernelpath.grading.workers import OneDevice, Workers
+from kernelpath.grading import devices
+from kernelpath.grading.devices import Device, OneDevice
 from kernelpath.verdict import Finding, Verdict
+from kernelpath.work.runner import Usage
 from warpcheck.frontends import triton_advice
 from warpcheck.frontends.shared_arrays import name_shared_element
-from warpcheck.simt import Target
+from warpcheck.target import Target
 
 KERNEL_VERDICTS = (Verdict.WRONG_VALUES, Verdict.NOT_WRITTEN, Verdict.MUTATED_INPUT, Verdict.OUT_OF_BOUNDS)
 """Verdicts on what a kernel does, rather than on its launch."""
@@ -51,40 +53,94 @@ def _returns_of_function(node: ast.AST) -> Iterator[ast.Return]:
 
 
 @dataclass(frozen=True)
-class Submission:
-    """A submission, with the processes that it runs in.
+class Job:
+    """A submission that is to be graded as an exercise, and where.
 
     Attributes:
         item: The exercise by name.
-        exercise: Its declaration.
-        path: The submission's Python file.
+        exercise: Its declaration, adapted to the device.
+        submission: The submission's Python file.
         device: Where it is graded.
         target: The architecture that the PTX machine simulates.
-        workers: Starts the processes.
         home: The folder that paths in reports are relative to.
+        command: The command that grades the submission again, for the next step of a report.
+        hidden: Folders that the submission must not use, besides solutions/ and ready-made solutions.
+        keep: Whether compilers' output is kept for the next grading of the same file.
         substitutions: Sentences about what the device lacks, and what replaces it.
     """
 
     item: Item
     exercise: Exercise
-    path: Path
+    submission: Path
     device: OneDevice
     target: Target
-    workers: Workers
     home: Path
+    command: str = ""
+    hidden: tuple[Path, ...] = ()
+    keep: bool = True
     substitutions: tuple[str, ...] = ()
+
+    @classmethod
+    def create(
+        cls,
+        item: Item,
+        submission: Path,
+        *,
+        device: Device = "auto",
+        arch: str | None = None,
+        recording: Path | None = None,
+        home: Path | None = None,
+        command: str | None = None,
+        hidden: Sequence[Path] = (),
+        keep: bool = True,
+    ) -> Job:
+        """Return the job to grade the Python file `submission` as the exercise `item`.
+
+        Args:
+            item: The exercise.
+            submission: The file.
+            device: "cpu", "cuda", or "auto" for a GPU where there is one.
+            arch: The architecture that the PTX machine simulates, one of simt.TARGETS. None stands for the exercise's.
+            recording: A folder with a recording of the learner's, for an exercise about recordings.
+            home: The folder that the report's paths are relative to, instead of the checkout.
+            command: The command that grades the file again, where options are needed.
+            hidden: Folders whose files the submission must not use, besides solutions/.
+            keep: Whether to keep compilers' output for the next grading of the same file.
+
+        Raises:
+            Usage: The device, the architecture or the recording does not fit.
+            spec.DeclarationError: The exercise's declaration is wrong.
+        """
+        declaration = registry.load(item)
+        if recording is not None:
+            declaration = _with_recording(declaration, recording)
+        resolved = devices.resolve(device)
+        target = devices.choose_target(declaration, resolved, arch)
+        exercise, substitutions = devices.adapt_exercise(declaration, resolved, target)
+        return cls(
+            item,
+            exercise,
+            submission.absolute(),
+            resolved,
+            target,
+            home=home.absolute() if home else item.root,
+            command=command or f"kp check {item.name}",
+            hidden=tuple(hidden),
+            keep=keep,
+            substitutions=substitutions,
+        )
 
     def locate(self, finding: Finding | None) -> Finding | None:
         """Return the finding with the whole path to its file, in the words of the source."""
         if finding is None:
             return None
         if finding.verdict in RETURN_VERDICTS and not finding.line:
-            line = return_line(source_text(self.path), self.exercise.entry)
-            return replace(finding, file=str(self.path), line=line) if line else finding
+            line = return_line(source_text(self.submission), self.exercise.entry)
+            return replace(finding, file=str(self.submission), line=line) if line else finding
         if finding.file:
             name = Path(finding.file).name
-            own_files = (file for file in submitted(self.path) if file.name == name)
-            path = next(own_files, self.path.with_name(name))
+            own_files = (file for file in submitted(self.submission) if file.name == name)
+            path = next(own_files, self.submission.with_name(name))
             cause = finding.cause
             with suppress(Exception):  # where Python or our parser cannot read the source, only the advice is lost
                 if path.suffix == ".cu" and path.is_file():
@@ -92,11 +148,11 @@ class Submission:
                 elif self.item.lane == "triton" and path.is_file():
                     cause = triton_advice.explain_out_of_bounds(cause, source_text(path), finding.line)
             return replace(finding, file=str(path), cause=cause)
-        return replace(finding, file=str(self.path)) if finding.line else finding
+        return replace(finding, file=str(self.submission)) if finding.line else finding
 
     def check_empty_kernel(self) -> Finding | None:
         """Return a finding where a kernel in the CUDA C++ source is still the stub's."""
-        source = self.path.with_suffix(".cu")
+        source = self.submission.with_suffix(".cu")
         line = stubs.empty_kernel(source_text(source)) if source.is_file() else 0
         if not line:
             return None
@@ -104,10 +160,10 @@ class Submission:
 
     def file_to_fix(self, verdict: Verdict) -> str:
         """Return the file that a learner should fix where the finding names none."""
-        source = self.path.with_suffix(".cu")
+        source = self.submission.with_suffix(".cu")
         if verdict in KERNEL_VERDICTS and source.is_file():
             return f"{self.display_path(str(source))}, or its launch in the .py"
-        return self.display_path(str(self.path))
+        return self.display_path(str(self.submission))
 
     def display_path(self, file: str) -> str:
         """Return a path as the learner would type it: relative to `home` where it is inside."""
@@ -115,3 +171,14 @@ class Submission:
             return ""
         path = Path(file)
         return str(path.relative_to(self.home)) if path.is_relative_to(self.home) else file
+
+
+def _with_recording(exercise: Exercise, folder: Path) -> Exercise:
+    """Return the exercise with the cases of a learner's recording instead of its own.
+
+    Raises:
+        Usage: The exercise accepts no recording.
+    """
+    if any("recording" not in case for case in exercise.cases):
+        raise Usage("--trace is for exercises that report on a whole recording, as `kp check profile --trace` does")
+    return replace(exercise, cases=[{**case, "recording": str(folder.resolve())} for case in exercise.cases])
