@@ -125,6 +125,7 @@ class Lowering(Shared):
         self._wait_for_lanes(block.instructions[0])
         self._count(block)
         self.out.blocks.append([(i.line, "@" * (i.guard is not None) + i.name) for i in block.instructions])
+        self.out.successors.append(block.successors)
         last = block.instructions[-1]
         # The last instruction may end the block (branches, barriers): its code is part of the kernel's function.
         count = len(block.instructions) - (self.ops[last.opcode].placement_of(last) is not Placement.ANYWHERE)
