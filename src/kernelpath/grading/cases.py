@@ -25,8 +25,8 @@ _SYMPTOMS = (*KERNEL_VERDICTS, Verdict.CRASHED, Verdict.TIMED_OUT)
 
 _STATE_VERDICTS = (Verdict.NOT_WRITTEN, Verdict.WRONG_VALUES, Verdict.UNINITIALIZED, Verdict.RACE)
 _STATE_ADVICE = (
-    "the same call is right as the first one of a process: something is kept between calls, such as a counter that is "
-    "not set back to 0 or a tensor in a cache"
+    "something is kept between calls, such as a counter that is not set back to 0 or a tensor in a cache: this call is "
+    "right as the first one of a process, but not after others"
 )
 
 _ENDS_GRADING = (
@@ -359,7 +359,7 @@ class CaseRunner:
             return self._submission.locate(error.finding)
         assert other_observation is not None, "the other process has made the last call already"
         finding = other_observation.finding or provenance.compare_launches(
-            observation, other_observation, self._exercise.entry
+            observation, other_observation, self._exercise.entry, self._exercise.problem
         )
         return self._submission.locate(finding)
 
@@ -417,7 +417,7 @@ class CaseRunner:
         return cause
 
     def _check_state(self, case: Case, index: int, finding: Finding, variety: InputMode, order: int) -> Finding:
-        """Add advice to the finding where the same call is right as the first call of a process.
+        """Name the cause of a finding where the same call is right as the first call of a process.
 
         Then the submission keeps something from call to call.
         """
@@ -431,7 +431,8 @@ class CaseRunner:
             runner.close()
         if first_call_finding is not None:
             return finding
-        return replace(finding, cause=f"{finding.cause}; {_STATE_ADVICE}")
+        # What is kept comes first: the symptom has advice of its own, for example on a race, which is of no use here.
+        return replace(finding, cause=f"{_STATE_ADVICE}; here {finding.cause}")
 
     def _observe(
         self,
@@ -457,7 +458,9 @@ class CaseRunner:
             if finding is None:
                 finding = provenance.check_language(self._exercise, lane, observation.transcript)
             if finding is None and first_run is not None:
-                finding = provenance.compare_launches(first_run, observation, self._exercise.entry)
+                finding = provenance.compare_launches(
+                    first_run, observation, self._exercise.entry, self._exercise.problem
+                )
             if finding is None and first is not None:
                 finding = compare.check_repeatability(first, observation)
             if finding is not None and finding.element is not None:
