@@ -472,7 +472,7 @@ BUGS = [
     Bug(
         "barrier_in_a_branch",
         FaultKind.BARRIER,
-        "thread 64 of block 0 skipped this barrier: it returned early, or the barrier is inside an if",
+        "thread 64 of block 0 skipped this barrier, because of the condition in line 6: all threads of a block must",
         """
         if (t < 64)
         __syncthreads(); // here
@@ -480,9 +480,45 @@ BUGS = [
         """,
     ),
     Bug(
+        "barrier_in_two_branches",
+        FaultKind.BARRIER,
+        "thread 64 of block 0 skipped this barrier, because of the condition in line 6 or 7",
+        """
+        if (n > 5) {
+        if (t < 64)
+        __syncthreads(); // here
+        }
+        c[t] = 1;
+        """,
+    ),
+    Bug(
+        "barrier_in_a_loop_of_unequal_length",
+        FaultKind.BARRIER,
+        "thread 0 of block 0 skipped this barrier, because of the loop in line 7",
+        """
+#pragma unroll 1
+        for (int i = 0; i <= t % 4; i++) {
+            c[t] += i;
+            __syncthreads(); // here
+        }
+        """,
+    ),
+    Bug(
+        "barrier_in_an_unrolled_loop_of_unequal_length",
+        FaultKind.BARRIER,
+        "thread 96 of block 0 waits at a barrier, but thread 0 waits in another iteration of the same loop",
+        """
+#pragma unroll 4
+        for (int i = 0; i < t / 32 + 1; i++) {
+            c[t] += i;
+            __syncthreads(); // here
+        }
+        """,
+    ),
+    Bug(
         "barrier_after_return",
         FaultKind.BARRIER,
-        "thread 77 of block 0 skipped this barrier",
+        "thread 77 of block 0 skipped this barrier, because of the condition in line 6",
         """
         if (t == 77) return;
         c[t] = 1;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -25,8 +26,8 @@ _SYMPTOMS = (*KERNEL_VERDICTS, Verdict.CRASHED, Verdict.TIMED_OUT)
 
 _STATE_VERDICTS = (Verdict.NOT_WRITTEN, Verdict.WRONG_VALUES, Verdict.UNINITIALIZED, Verdict.RACE)
 _STATE_ADVICE = (
-    "the same call is right as the first one of a process: something is kept between calls, such as a counter that is "
-    "not set back to 0 or a tensor in a cache"
+    "something is kept between calls, such as a counter that is not set back to 0 or a tensor in a cache: this call is "
+    "right as the first one of a process, but not after others"
 )
 
 _ENDS_GRADING = (
@@ -60,6 +61,18 @@ class GradedCase:
         if self.result.verdict.passed:
             return None
         return Finding(self.result.verdict, self.result.cause, self.result.file, self.result.line)
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A call of the entry, as far as two processes make the same one. See `CaseRunner.run_case` for its fields."""
+
+    case: Case
+    index: object
+    variety: InputMode = PLAIN
+    order: int = 0
+    label: str = ""
+    negated: bool = False
 
 
 def decides(graded: GradedCase) -> bool:
@@ -138,6 +151,9 @@ class CaseRunner:
         self._brief = brief
         self._kind = kind_of(job.exercise, job.device)
         self._used_runners: set[Runner] = set()
+        # The calls of each process in their order. A launch may depend on what earlier calls have left behind, so two
+        # calls are comparable only if the calls before them were the same.
+        self._calls: defaultdict[Runner, list[_Call]] = defaultdict(list)
 
     def run(self) -> list[GradedCase]:
         """Run all cases, as far as another case may change the verdict or its cause."""
@@ -298,7 +314,7 @@ class CaseRunner:
         order = 1 if first_run is not None else order
         observation, finding = self._observe(self._kind, runner, case, index, first_run, variety, first, order, label)
         if finding is None and first_run is None and other_values is not None and observation is not None:
-            finding = self._check_other_values(runner, case, index, observation, other_values, variety, order, label)
+            finding = self._check_other_values(runner, observation, other_values)
         if explain and self._explain and finding is not None and finding.verdict in _SYMPTOMS:
             finding = self._find_cause(case, index, finding, variety)
         if finding is not None and finding.verdict in KERNEL_VERDICTS:
@@ -319,56 +335,67 @@ class CaseRunner:
         Raises:
             SubmissionFailed: The call did not return.
         """
+        other_runner = self._other_runner(runner)
+        if other_runner is not None:
+            self._repeat_calls(other_runner, runner)
+        call = _Call(case, "negated", label="negated", negated=True)
+        self._calls[runner].append(call)
         kind = Kernel(self._exercise, "cpu")
         observation = kind.call(runner, case, derive_seed(self._seed, "negated"), negated=True, label="negated")
         if observation.finding is not None or self._shadow_runner is None or other_values is None:
             return observation, observation.finding
-        finding = self._check_other_values(
-            runner, case, "negated", observation, other_values, PLAIN, 0, "negated", negated=True
-        )
-        return observation, finding
+        return observation, self._check_other_values(runner, observation, other_values)
 
     def _check_other_values(
-        self,
-        runner: Runner,
-        case: Case,
-        index: object,
-        observation: Observation,
-        other_values: Observation,
-        variety: InputMode,
-        order: int,
-        label: str,
-        negated: bool = False,
+        self, runner: Runner, observation: Observation, other_values: Observation
     ) -> Finding | None:
-        """Return a finding where the launches of a call depend on values.
+        """Return a finding where the launches of the last call of a process depend on values.
 
         They do not where an earlier call of the same process launched the same for other values, which costs nothing to
         compare. Otherwise, as for tensors at other addresses, the other process makes the same call with other values.
         """
-        if self._shadow_runner is None or provenance.same_launches(other_values, observation):
+        other_runner = self._other_runner(runner)
+        if other_runner is None or provenance.same_launches(other_values, observation):
             return None
-        other_runner = self._runner if runner is self._shadow_runner else self._shadow_runner
-        seed = derive_seed(self._seed, index, "other values")
-        # Lengths on the device are values as well, see `_run_again`.
-        variety = replace(variety, redistributed=not variety.redistributed)
-        kind = Kernel(self._exercise, "cpu")
         try:
-            other_observation = kind.call(
-                other_runner,
-                case,
-                seed,
-                variety=variety,
-                order=order,
-                negated=negated,
-                label=label,
-                with_outputs=False,
-            )
+            other_observation = self._repeat_calls(runner, other_runner)
         except SubmissionFailed as error:
             return self._job.locate(error.finding)
+        assert other_observation is not None, "the other process has made the last call already"
         finding = other_observation.finding or provenance.compare_launches(
-            observation, other_observation, self._exercise.entry
+            observation, other_observation, self._exercise.entry, self._exercise.problem
         )
         return self._job.locate(finding)
+
+    def _other_runner(self, runner: Runner) -> Runner | None:
+        """Return the other one of the two processes with different values, if there are two."""
+        if self._shadow_runner is None:
+            return None
+        return self._runner if runner is self._shadow_runner else self._shadow_runner
+
+    def _repeat_calls(self, runner: Runner, other_runner: Runner) -> Observation | None:
+        """Make the calls of `runner` that the other process lacks there, with other values. Return the last one.
+
+        Raises:
+            SubmissionFailed: A call did not return.
+        """
+        kind = Kernel(self._exercise, "cpu")
+        observation: Observation | None = None
+        calls = self._calls[other_runner]
+        for call in self._calls[runner][len(calls) :]:
+            calls.append(call)
+            observation = kind.call(
+                other_runner,
+                call.case,
+                derive_seed(self._seed, call.index, "other values"),
+                # Lengths on the device are values as well, see `_run_again`.
+                variety=replace(call.variety, redistributed=not call.variety.redistributed),
+                order=call.order,
+                negated=call.negated,
+                label=call.label,
+                with_outputs=False,
+            )
+        return observation
 
     def _grade(
         self, case: Case, variety: InputMode, finding: Finding | None, observation: Observation | None, seconds: float
@@ -394,7 +421,7 @@ class CaseRunner:
         return cause
 
     def _check_state(self, case: Case, index: int, finding: Finding, variety: InputMode, order: int) -> Finding:
-        """Add advice to the finding where the same call is right as the first call of a process.
+        """Name the cause of a finding where the same call is right as the first call of a process.
 
         Then the submission keeps something from call to call.
         """
@@ -408,7 +435,8 @@ class CaseRunner:
             runner.close()
         if first_call_finding is not None:
             return finding
-        return replace(finding, cause=f"{finding.cause}; {_STATE_ADVICE}")
+        # What is kept comes first: the symptom has advice of its own, for example on a race, which is of no use here.
+        return replace(finding, cause=f"{_STATE_ADVICE}; here {finding.cause}")
 
     def _observe(
         self,
@@ -425,6 +453,7 @@ class CaseRunner:
         """Call the entry, and return the observation of the call and a finding about it."""
         seed = derive_seed(self._seed, index)
         lane = self._job.item.lane
+        self._calls[runner].append(_Call(case, index, variety, order, label))
         try:
             observation = kind.call(runner, case, seed, variety=variety, order=order, label=label)
             # Unordered values are compared with another call's bits and never with the reference, see
@@ -433,7 +462,9 @@ class CaseRunner:
             if finding is None:
                 finding = provenance.check_language(self._exercise, lane, observation.transcript)
             if finding is None and first_run is not None:
-                finding = provenance.compare_launches(first_run, observation, self._exercise.entry)
+                finding = provenance.compare_launches(
+                    first_run, observation, self._exercise.entry, self._exercise.problem
+                )
             if finding is None and first is not None:
                 finding = compare.check_repeatability(first, observation)
             if finding is not None and finding.element is not None:

@@ -152,7 +152,7 @@ class CpuShadow:
             finding = observation.finding or provenance.check_block_size(exercise, observation.transcript)
             finding = finding or provenance.check_tensor_cores(exercise, observation)
             if finding is None and first is not None:
-                finding = provenance.compare_launches(first, observation, exercise.entry)
+                finding = provenance.compare_launches(first, observation, exercise.entry, exercise.problem)
             if finding is not None:
                 return ShadowResult(finding=finding)
             first = first or observation

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -10,6 +11,7 @@ from msgspec.structs import replace
 
 from kernelpath import words
 from kernelpath.course.labs.fabric import Log
+from kernelpath.course.problem import Problem
 from kernelpath.course.registry import Lane
 from kernelpath.course.spec import Exercise
 from kernelpath.device.messages import LaunchRecord, TensorRef
@@ -95,7 +97,15 @@ def check_launches(
     return None if launches else operators_finding(operators, entry) or no_launch_finding(launches, entry)
 
 
-_SPELLINGS = {"clone": "clone() or contiguous()", "_to_copy": "to()", "copy_": "copy_()"}
+_HOST_READ = "_local_scalar_dense"
+"""PyTorch's operator behind item(), int(), float(), and bool() of a tensor."""
+
+_SPELLINGS = {
+    "clone": "clone() or contiguous()",
+    "_to_copy": "to()",
+    "copy_": "copy_()",
+    _HOST_READ: "item() or int()",
+}
 """How a submission's code spells a call of an operator whose name it does not contain."""
 
 
@@ -208,16 +218,44 @@ def same_launches(first: Observation, second: Observation) -> bool:
     )
 
 
-def compare_launches(first: Observation, second: Observation, entry: str) -> Finding | None:
+def compare_launches(
+    first: Observation, second: Observation, entry: str, problem: Problem | None = None
+) -> Finding | None:
     """Return a finding where two calls with equal shapes and different values did not launch the same.
 
     The calls are of two processes with the same earlier calls.
     """
     if same_launches(first, second):
         return None
+    difference = _first_difference(first.transcript, second.transcript)
+    reads = [operator for operator in second.operators if operator.name == _HOST_READ]
+    lengths = _different_lengths(problem, first, second) if problem is not None else []
+    if lengths and (reads or not second.operators):
+        cause = f"{difference}: does the host read {' or '.join(lengths)}? {_LENGTHS}"
+        return Finding(Verdict.NOT_YOUR_KERNEL, cause, line=reads[0].line if reads else 0)
     if finding := operators_finding(second.operators, entry):
         return finding
-    return Finding(Verdict.NOT_YOUR_KERNEL, f"{_first_difference(first.transcript, second.transcript)}; {_HOST}")
+    return Finding(Verdict.NOT_YOUR_KERNEL, f"{difference}; {_HOST}")
+
+
+_LENGTHS = (
+    "A host that reads a tensor on the device waits for all earlier work of the GPU, and a CUDA graph cannot hold such "
+    "a call: the launch may depend on shapes alone"
+)
+
+
+def _different_lengths(problem: Problem, first: Observation, second: Observation) -> list[str]:
+    """Return the names of the integer tensors that differ between two calls of a problem with lengths on the device."""
+    if problem.redistributed is None:
+        return []
+    names = inspect.signature(problem.reference).parameters
+    return [
+        name
+        for name, argument, other_argument in zip(names, first.inputs, second.inputs, strict=True)
+        if isinstance(argument, torch.Tensor)
+        and not argument.is_floating_point()
+        and not same_values((argument,), (other_argument,))
+    ]
 
 
 def _is_same_launch(first: LaunchRecord, second: LaunchRecord) -> bool:

@@ -30,6 +30,7 @@ def encode(lowered: Lowered, code: Sequence[bytes]) -> bytes:
         "shared": {name: [span.start, span.stop] for name, span in lowered.shared.items()},
         "sites": _encode_sites(lowered.sites),
         "blocks": lowered.blocks,
+        "successors": lowered.successors,
         "symbols": lowered.symbols,
         "checks": _encode_checks(lowered.checks),
         "code": [len(part) for part in code],
@@ -112,6 +113,7 @@ def _decode_header(header: Any, functions: Mapping[str, int]) -> Lowered:
         _decode_list(header["blocks"], lambda block: _decode_list(block, _decode_named_line)),
         _decode_list(header["symbols"], _require_text),
         {_decode_check(item, functions) for item in header["checks"]},
+        successors=_decode_list(header["successors"], lambda numbers: _decode_list(numbers, _require_number)),
     )
 
 

@@ -120,6 +120,7 @@ class Lowered:
     symbols: list[str] = field(default_factory=list)
     checks: set[Check] = field(default_factory=set)
     functions: dict[str, str] = field(default_factory=dict)
+    successors: list[list[int]] = field(default_factory=list)  # those of each block, without the end of the kernel
 
 
 def parameter_offsets(kernel: Function) -> list[tuple[Variable, int]]:

@@ -80,6 +80,7 @@ class KernelLowering:
         lowered.blocks = [
             [(i.line, "@" * (i.guard is not None) + i.name) for i in block.instructions] for block in self.flow.blocks
         ]
+        lowered.successors = [block.successors for block in self.flow.blocks]
         return lowered
 
     def _emit_block(self, index: int, block: Block) -> None:

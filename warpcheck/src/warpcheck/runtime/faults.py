@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -22,13 +22,14 @@ from warpcheck.runtime.symbols import source_name
 
 __all__ = ["Faults"]
 
-_SKIPPED = "skipped this barrier: it returned early, or the barrier is inside an if or a loop that it did not run"
 _CERTAIN = (FaultKind.OUT_OF_BOUNDS, FaultKind.MISALIGNED)
 """Faults that stand whatever other threads do: a deferred read of unwritten memory comes second."""
 _UNCOMMITTED = "; no copy of this kernel is in a group: commit it (commit_group) in front of the wait"
 _NO_MBARRIER = "; nothing has initialized an mbarrier there: one thread has to (mbarrier_init), then a barrier"
 _ELECTS = "; elect.sync takes the whole warp: cute.copy of TMA elects its own thread, so call it outside of elect_one()"
 _ALL_MUST_MEET = "all threads of a block must reach the same barrier"
+_MAX_BRANCHES = 3
+"""The most branches that a message about a skipped barrier names."""
 
 
 class Faults:
@@ -111,17 +112,19 @@ class Faults:
         }
         other_block, other_lane = waiting_blocks.popitem()
         return self.fault_at_block(
-            FaultKind.BARRIER, self._describe_other_barrier(warp, other_lane, other_block), block, warp, lane
+            FaultKind.BARRIER, self._describe_other_barrier(warp, other_lane, other_block, block), block, warp, lane
         )
 
     def skipped_barrier(self, block: int, warp: int, lanes: int) -> Fault:
         """Return the fault of lanes that have left the kernel without the barrier of a basic block."""
-        return self.fault_at_block(FaultKind.BARRIER, _SKIPPED, block, warp, _lowest_lane(lanes))
+        return self.fault_at_block(
+            FaultKind.BARRIER, f"skipped this barrier{self._describe_way_past(block)}", block, warp, _lowest_lane(lanes)
+        )
 
     def other_barrier(self, warp: int, other_warp: int) -> Fault:
         """Return the fault of a warp that waits at a barrier of the whole block while another warp waits elsewhere."""
-        block = int(self.cta.warps[other_warp]["barrier_block"])
-        return self.barrier(warp, self._describe_other_barrier(other_warp, 0, block))
+        block, other_block = (int(self.cta.warps[number]["barrier_block"]) for number in (warp, other_warp))
+        return self.barrier(warp, self._describe_other_barrier(other_warp, 0, other_block, block))
 
     def barrier(self, warp: int, text: str) -> Fault:
         """Return a fault of the barrier that a warp waits at."""
@@ -286,9 +289,37 @@ class Faults:
         elects = "elect.sync" in name and needed & ~here
         return fault_messages.describe_bad_mask(name.lstrip("@"), needed, here) + _ELECTS * bool(elects)
 
-    def _describe_other_barrier(self, warp: int, lane: int, block: int) -> str:
+    def _describe_other_barrier(self, warp: int, lane: int, block: int, own_block: int) -> str:
         other_thread = fault_messages.thread_name(self.cta.thread(warp, lane), self.grid.block)
-        return f"waits at a barrier, but {other_thread} waits in line {self._line_of_block(block)}: {_ALL_MUST_MEET}"
+        line = self._line_of_block(block)
+        place = f"in line {line}"
+        if line == self._line_of_block(own_block):
+            # Basic blocks of one line: copies of a loop's body, or of a function that was inlined.
+            place = "in another iteration of the same loop, or in another call of the same function"
+        return f"waits at a barrier, but {other_thread} waits {place}: {_ALL_MUST_MEET}"
+
+    def _describe_way_past(self, barrier: int) -> str:
+        """Name the branches that led threads past the barrier of a basic block.
+
+        Such a branch is the last from which a path leads to the barrier: the way that was taken does not. A thread that
+        left a loop with the barrier passed such a branch, too.
+        """
+        blocks = self.lowered.blocks
+        successors = self.lowered.successors
+        before_barrier = _ancestors(successors, barrier)
+        branches: list[int] = []
+        for number in before_barrier:
+            ways_past = {successor for successor in successors[number] if successor != barrier} - before_barrier
+            is_exit = blocks[number][-1][1].startswith(("@ret", "@exit"))
+            if is_exit or any(self.grid.block_counts[successor][0] for successor in ways_past):
+                branches.append(number)
+        lines = _condition_lines(blocks, branches)
+        if not lines or len(lines) > _MAX_BRANCHES:
+            return f": {_ALL_MUST_MEET}"
+        in_loop = [number for number in branches if barrier in _ancestors(successors, number)]
+        # A compiler often tests the condition of a loop once more in front of it.
+        kind = "loop" if _condition_lines(blocks, in_loop) == lines else "condition"
+        return f", because of the {kind} in line {' or '.join(map(str, lines))}: {_ALL_MUST_MEET}"
 
     def _make_fault(
         self, kind: FaultKind, text: str, line: int, warp: int, lane: int, address: int | None = None
@@ -304,6 +335,32 @@ class Faults:
     def _line_of_block(self, block: int) -> int:
         block %= WAITING
         return self.lowered.blocks[block][0][0] if block < len(self.lowered.blocks) else 0
+
+
+def _condition_lines(blocks: Sequence[Sequence[tuple[int, str]]], branches: Iterable[int]) -> list[int]:
+    """Return the lines of the conditions of the branches that end these basic blocks.
+
+    The compiler may combine several conditions, for example those of nested if statements, by a logical operation.
+    """
+    lines: set[int] = set()
+    for number in branches:
+        block = blocks[number]
+        lines.add(block[-1][0])
+        if any(name.startswith(("and.pred", "or.pred")) for _, name in block):
+            lines.update(line for line, name in block if name.startswith("setp"))
+    return sorted(lines - {0})
+
+
+def _ancestors(successors: Sequence[Sequence[int]], block: int) -> set[int]:
+    """Return the basic blocks from which a path of at least one step leads to ``block``."""
+    ancestors: set[int] = set()
+    reached = {block}
+    while reached:
+        reached = {
+            number for number, following in enumerate(successors) if number not in ancestors and reached & {*following}
+        }
+        ancestors |= reached
+    return ancestors
 
 
 def _is_async_write(access_id: int) -> bool:
