@@ -38,6 +38,7 @@ GRADINGS = frozenset(
         "test_package.py",
         "test_pallas.py",
         "test_placement.py",
+        "test_pytest_plugin.py",
         "test_rejects.py",
         "test_roofline_exercise.py",
         "test_similarity.py",

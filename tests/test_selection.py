@@ -10,7 +10,10 @@ import pytest
 from tests import selection
 
 TESTS = Path(__file__).parent
-FILES = sorted(path for path in TESTS.rglob("test_*.py") if not {"accepts", "rejects"} & set(path.parts))
+FOLDERS = (TESTS, TESTS.parent / "warpcheck" / "tests")
+FILES = sorted(
+    path for folder in FOLDERS for path in folder.rglob("test_*.py") if not {"accepts", "rejects"} & set(path.parts)
+)
 
 GRADING_FIXTURES = {"solutions"}
 """Fixtures that grade exercises of the course."""
@@ -29,7 +32,7 @@ def parameters(path: Path) -> set[str]:
     return {argument.arg for function in functions for argument in function.args.args}
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(TESTS)))
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(TESTS.parent)))
 def test_no_unit_test_grades_the_solutions(path: Path) -> None:
     if parameters(path) & GRADING_FIXTURES:
         assert selection.class_of(path) != "unit"

@@ -110,7 +110,7 @@ def _last_line(text: str) -> str:
 _OPTIONS: Sequence[str] = (
     *("-q", "--capture=sys", "--import-mode=importlib", "-x", "-o", "addopts=", "-W", "ignore"),
     *("-p", "no:cacheprovider", "-p", "no:faulthandler", "-p", "no:xdist", "-p", "no:timeout"),
-    *("-p", "no:hypothesispytest"),
+    *("-p", "no:hypothesispytest", "-p", "no:warpcheck"),
 )
 
 

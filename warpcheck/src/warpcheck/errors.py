@@ -57,7 +57,9 @@ class Fault(Exception):
         kernel, file, line: where the access is in the source; line is 0 if the PTX names none.
         block, thread: (x, y, z).
         address: the first byte of the access, or None if there was no access.
+        conflict_line: the source line of the conflicting access of a race; 0 if there is none.
         schedule: the order of blocks and warps in which the launch ran (`warpcheck.Schedule`).
+        source: the text of the file, if the kernel was compiled from a text and not from a file.
         launch: what the launch had done until then, if its events were recorded.
     """
 
@@ -84,7 +86,9 @@ class Fault(Exception):
         self.block = block
         self.thread = thread
         self.address = address
+        self.conflict_line = 0
         self.schedule = 0
+        self.source = ""
         self.launch: Any = None
 
 
@@ -181,6 +185,7 @@ class TimedOut(Exception):
         self.file = file
         self.line = line
         self.schedule = 0
+        self.source = ""
         self.launch: Any = None
 
 

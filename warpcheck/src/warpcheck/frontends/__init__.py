@@ -94,6 +94,16 @@ def on_compiling(observer: Callable[[bool], None]) -> None:
 
 
 @contextmanager
+def observe_compiling(observer: Callable[[bool], None]) -> Iterator[None]:
+    """Call `observer` as `on_compiling` does, inside the `with` block."""
+    on_compiling(observer)
+    try:
+        yield
+    finally:
+        _compilation_observers.remove(observer)
+
+
+@contextmanager
 def observe(observer: Callable[[Launched], None]) -> Iterator[None]:
     """Call `observer` after every launch inside the `with` block, before the launching code continues."""
     _observers.append(observer)

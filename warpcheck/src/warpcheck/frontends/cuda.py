@@ -24,6 +24,7 @@ import numpy as np
 
 from warpcheck import backend, frontends, simulated_gpu
 from warpcheck.backend import LaunchResult
+from warpcheck.errors import Fault, TimedOut
 from warpcheck.frontends.arguments import (
     Dim3,
     convert_arguments,
@@ -238,16 +239,20 @@ class Launcher:
         named_tensors = (
             (parameter.name, tensor_of(argument)) for parameter, argument in zip(parameters, arguments, strict=True)
         )
-        return module.launch(
-            binary.mangled,
-            grid=self.grid,
-            block=self.block,
-            shared=self.shared,
-            arguments=[a if is_tensor(a) else value for a, value in zip(arguments, values, strict=True)],
-            tensors=[(name, tensor) for name, tensor in named_tensors if tensor is not None],
-            cooperative=self.kernel.cooperative,
-            cluster=self.kernel.cluster,
-        )
+        try:
+            return module.launch(
+                binary.mangled,
+                grid=self.grid,
+                block=self.block,
+                shared=self.shared,
+                arguments=[a if is_tensor(a) else value for a, value in zip(arguments, values, strict=True)],
+                tensors=[(name, tensor) for name, tensor in named_tensors if tensor is not None],
+                cooperative=self.kernel.cooperative,
+                cluster=self.kernel.cluster,
+            )
+        except (Fault, TimedOut) as error:
+            error.source = self.kernel.source  # a kernel of a text is in no file
+            raise
 
 
 _WARNED: dict[Any, Any] = {}

@@ -74,7 +74,9 @@ class Faults:
             # The thread that was to write may not have come that far: the unwritten memory may be a consequence.
             message = f"{fault.message}; before that, in line {deferred.line}, {deferred.message}"
             location = fault.kernel, fault.file, fault.line, fault.block, fault.thread, fault.address
+            conflict_line = fault.conflict_line
             fault = Fault(fault.kind, message, *location)
+            fault.conflict_line = conflict_line
         return fault
 
     def raise_deferred(self) -> None:
@@ -202,7 +204,10 @@ class Faults:
                 text += fault_messages.PROMISED * any(
                     "complete_tx" in access_site.text for access_site in self.lowered.sites
                 )
-        return self._make_fault(kind, text, site.line, warp, lane, address)
+        fault = self._make_fault(kind, text, site.line, warp, lane, address)
+        if origin:
+            fault.conflict_line = origin.site.line
+        return fault
 
     def _is_partial_arrival(self, access_id: int) -> bool:
         """Return whether another lane has arrived at an mbarrier for a thread; see ``partial_arrival``."""

@@ -1,0 +1,294 @@
+"""Watch the kernels of a whole program, or of the tests of a suite, inside one scope.
+
+`warpcheck.gpu` lasts as long as its with block. A test suite needs one scope for collection and for all tests, because
+tensors and modules outlive a test, and still the launches, the times and the problems of each test.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from warpcheck import backend, frontends, patching, scope
+from warpcheck.errors import Fault, TimedOut, Unsupported
+from warpcheck.findings import Finding
+from warpcheck.report import Launch, Report
+from warpcheck.runtime.symbols import source_name
+from warpcheck.schedule import Schedule, parse_schedules
+from warpcheck.target import TARGETS
+
+__all__ = ["Counts", "Monitor", "Problem", "Settings"]
+
+_MACHINE_PROBLEMS = (Fault, TimedOut, Unsupported)
+"""The exceptions that a program must not swallow. A program may try whether a kernel compiles."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The parameters of a scope; see `warpcheck.gpu`."""
+
+    arch: str
+    schedules: tuple[Schedule, ...]
+    uninitialized: bool = True
+
+    @classmethod
+    def parse(
+        cls, arch: str, schedules: str | Schedule | Iterable[Schedule] = "forward", uninitialized: bool = True
+    ) -> Settings:
+        """Return checked settings. Raises ValueError for an architecture or a schedule that does not exist."""
+        if arch not in TARGETS:
+            raise ValueError(f"there is no architecture {arch!r}: choose from {', '.join(TARGETS)}")
+        return cls(arch, parse_schedules(schedules), uninitialized)
+
+    def __str__(self) -> str:
+        return f"{self.arch}, {' and '.join(schedule.name.lower() for schedule in self.schedules)}"
+
+
+@dataclass
+class Problem:
+    """An exception that the machine raised, and the launch that raised it.
+
+    Attributes:
+        expected: The program has declared that it expects the exception.
+        was_swallowed: The program has caught the exception without having declared that.
+    """
+
+    error: BaseException
+    kernel: str
+    arch: str
+    launch: str
+    expected: bool = False
+    was_swallowed: bool = False
+
+    def finding(self) -> Finding:
+        """Describe the problem."""
+        return Finding.of(self.error, kernel=self.kernel, arch=self.arch, launch=self.launch)
+
+
+@dataclass
+class Counts:
+    """The work of the machine.
+
+    Attributes:
+        launches: The launches, with those that ended in a fault.
+        kernels: Their kernels, each as "file kernel".
+        running: The seconds in which the machine executed kernels.
+        compiling: The seconds in which the compilers and the machine compiled kernels.
+    """
+
+    launches: int = 0
+    kernels: set[str] = field(default_factory=set)
+    running: float = 0.0
+    compiling: float = 0.0
+
+    def add(self, increment: Counts) -> None:
+        """Add the work that another part of the run has done."""
+        self.launches += increment.launches
+        self.kernels |= increment.kernels
+        self.running += increment.running
+        self.compiling += increment.compiling
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the attributes as a JSON object."""
+        return {
+            "launches": self.launches,
+            "kernels": sorted(self.kernels),
+            "running": self.running,
+            "compiling": self.compiling,
+        }
+
+    @classmethod
+    def from_json(cls, attributes: Mapping[str, Any]) -> Counts:
+        """Return the object that `to_json` described."""
+        return cls(**{**attributes, "kernels": set(attributes["kernels"])})
+
+
+class Monitor:
+    """A scope that can be interrupted and changed, and that collects launches, times and problems.
+
+    Attributes:
+        report: The launches since `clear`.
+        problems: The exceptions of the machine since `clear`, also those that the program caught.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.report = Report(settings.arch)
+        self.problems: list[Problem] = []
+        self._counts = Counts()
+        self._base = settings
+        self._scope = contextlib.ExitStack()
+        self._scope_report = self.report
+
+    def open(self) -> None:
+        """Enter the scope."""
+        self._open(self._base)
+
+    def _open(self, settings: Settings | None) -> None:
+        """Enter a scope. None: only watch the launches of the scopes that the program enters itself."""
+        with contextlib.ExitStack() as stack:
+            if settings is None:
+                stack.enter_context(frontends.observe(self._record_launch))
+            else:
+                self.settings = settings
+                self.report.arch = settings.arch
+                self._scope_report = stack.enter_context(
+                    scope.gpu(settings.arch, schedules=settings.schedules, uninitialized=settings.uninitialized)
+                )
+                self._scope_report.launches = self.report.launches
+            stack.callback(backend.use, backend.device())
+            backend.use(_MonitoredDevice(backend.device(), self))
+            stack.enter_context(_measure_compilation(self))
+            self._scope = stack.pop_all()
+
+    def _record_launch(self, launched: frontends.Launched) -> None:
+        if launched.counted is not None:
+            self.report.launches.append(Launch.of(launched.lane, launched.name, launched.counted, launched.source))
+
+    def close(self) -> None:
+        """Leave the scope."""
+        self._scope.close()
+
+    @contextlib.contextmanager
+    def using(self, settings: Settings | None) -> Iterator[None]:
+        """Change the settings for the with block. None: the program enters scopes itself in the block."""
+        if settings == self.settings:
+            yield
+        elif settings is not None and settings.arch == self.settings.arch:
+            with self._using_checks(settings):
+                yield
+        else:
+            self.close()
+            try:
+                self._open(settings)
+                try:
+                    yield
+                finally:
+                    self.close()
+            finally:
+                self.open()
+
+    @contextlib.contextmanager
+    def _using_checks(self, settings: Settings) -> Iterator[None]:
+        """Change only the checks, so that tensors of the scope stay what they are."""
+        outer = self.settings
+        extra = tuple(schedule for schedule in settings.schedules if schedule != Schedule.FORWARD)
+        with patching.scope():
+            patching.replace(backend.checks, "extra_schedules", extra)
+            patching.replace(backend.checks, "uninitialized", settings.uninitialized)
+            self.settings = settings
+            try:
+                yield
+            finally:
+                self.settings = outer
+
+    def clear(self) -> Report:
+        """Forget the launches and the problems, and return the report of the launches that follow."""
+        self.report = Report(self.settings.arch)
+        self._scope_report.launches = self.report.launches
+        self._scope_report.faults.clear()  # an exception keeps the tensors of its frames alive
+        self.problems = []
+        return self.report
+
+    def take_counts(self) -> Counts:
+        """Return the work since the last call."""
+        counts = self._counts
+        self._counts = Counts()
+        return counts
+
+    def record_launch(self, kernel: str, seconds: float) -> None:
+        """Count a launch that has ended."""
+        self._counts.launches += 1
+        self._counts.kernels.add(kernel)
+        self._counts.running += seconds
+
+    def record_compilation(self, seconds: float) -> None:
+        """Add the time of a compiler."""
+        self._counts.compiling += seconds
+
+    def record_problem(self, error: BaseException, kernel: str, launch: str = "") -> None:
+        """Add an exception of the machine, unless it is known already."""
+        if self.problem_of(error) is None:
+            self.problems.append(Problem(error, source_name(kernel), self.settings.arch, launch))
+            if isinstance(error, (Fault, TimedOut)):
+                self.report.faults.append(error)
+
+    def take_problems(self) -> list[Problem]:
+        """Return the problems since the last call."""
+        problems = self.problems
+        self.problems = []
+        return problems
+
+    def problem_of(self, error: BaseException | None) -> Problem | None:
+        """Return the problem with this very exception."""
+        return next((problem for problem in self.problems if problem.error is error), None)
+
+
+@contextlib.contextmanager
+def _measure_compilation(monitor: Monitor) -> Iterator[None]:
+    """Add the time of compilers to the counts. A compiler that another one calls counts once."""
+    depth = 0
+    started = 0.0
+
+    def observe(starts: bool) -> None:
+        nonlocal depth, started
+        if starts and depth == 0:
+            started = time.perf_counter()
+        depth += 1 if starts else -1
+        if not starts and depth == 0:
+            monitor.record_compilation(time.perf_counter() - started)
+
+    with frontends.observe_compiling(observe):
+        yield
+
+
+class _MonitoredDevice:
+    """A device that reports the launches of another one to a monitor."""
+
+    def __init__(self, device: backend.Device, monitor: Monitor) -> None:
+        self._device = device
+        self._monitor = monitor
+
+    def load(self, text: str, source: str | None = None) -> backend.Module:
+        return _MonitoredModule(self._device.load(text, source), source or "", self._monitor)
+
+
+class _MonitoredModule:
+    """A module whose launches a monitor measures. Triton keeps modules for the life of the process."""
+
+    def __init__(self, module: backend.Module, file: str, monitor: Monitor) -> None:
+        self._module = module
+        self._file = file
+        self._monitor = monitor
+
+    @property
+    def kernels(self) -> Mapping[str, Any]:
+        return self._module.kernels
+
+    def compile(self, name: str) -> None:
+        with self._recorded(name):
+            self._module.compile(name)
+
+    def launch(self, name: str, **arguments: Any) -> backend.LaunchResult:
+        description = f"grid {arguments['grid']}, block {arguments['block']}"
+        if arguments.get("cluster"):
+            description += f", cluster {arguments['cluster']}"
+        if arguments["shared"]:
+            description += f", {arguments['shared']:,} bytes of dynamic shared memory"
+        started = time.perf_counter()
+        try:
+            with self._recorded(name, description):
+                return self._module.launch(name, **arguments)
+        finally:
+            self._monitor.record_launch(f"{self._file} {source_name(name)}", time.perf_counter() - started)
+
+    @contextlib.contextmanager
+    def _recorded(self, name: str, launch: str = "") -> Iterator[None]:
+        try:
+            yield
+        except _MACHINE_PROBLEMS as error:
+            self._monitor.record_problem(error, name, launch)
+            raise

@@ -1,0 +1,430 @@
+"""The plugin of pytest, with a suite as a stranger writes it, run by pytest in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+KERNELS = '''
+import torch
+import warpcheck
+
+assert torch.cuda.get_device_name()  # as libraries do that choose a configuration when they are imported
+
+SOURCE = """
+__global__ void fill(int* x, int n) {
+    x[threadIdx.x] = 1;
+}
+__global__ void count(int* x, int n) {
+    x[0] =
+        x[0] + 1;
+}
+__global__ void fetch(cudaTextureObject_t texture, int* x) {
+    x[0] = tex1D<int>(texture, 0.0f);
+}
+"""
+
+
+def fill(length=64):
+    x = torch.zeros(64, dtype=torch.int32)
+    warpcheck.cuda.kernel(SOURCE, "fill")[1, length](x, length)
+    return x
+
+
+def race():
+    x = torch.zeros(64, dtype=torch.int32)
+    warpcheck.cuda.kernel(SOURCE, "count")[1, 64](x, 64)
+
+
+def texture():
+    warpcheck.cuda.kernel(SOURCE, "fetch")[1, 1](1, torch.zeros(64, dtype=torch.int32))
+'''
+
+SUITE = """
+import unittest
+import pytest, torch, triton, triton.language as tl
+import warpcheck
+from kernels import fill, race, texture
+
+
+@triton.jit
+def double_kernel(x, out, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + i, 2 * tl.load(x + i, mask=i < n), mask=i < n)
+
+
+@pytest.mark.parametrize("length", [32, 64])
+def test_right(length):
+    assert fill(length)[:length].eq(1).all()
+
+
+def test_counters(warpcheck_gpu):
+    x = torch.arange(1000.0)
+    out = torch.empty_like(x)
+    double_kernel[(4,)](x, out, 1000, BLOCK=256)
+    (launch,) = warpcheck_gpu.launches
+    assert launch.line("tl.load(x").sectors_per_request <= 8
+    assert launch.line("tl.load(x").global_load_bytes == 4000
+
+
+def test_out_of_bounds():
+    fill(65)
+
+
+class TestClass:
+    def test_race(self):
+        race()
+
+    def test_swallowed(self):
+        try:
+            race()
+        except Exception:
+            pass
+
+    def test_swallowed_by_raises(self):
+        with pytest.raises(Exception):
+            race()
+
+    def test_swallowed_before_a_skip(self):
+        try:
+            race()
+        except Exception:
+            pytest.skip("no GPU")
+
+    def test_expected(self):
+        with pytest.raises(warpcheck.Race):
+            race()
+
+    @pytest.mark.warpcheck(raises=warpcheck.Race)
+    def test_expected_by_the_marker(self):
+        try:
+            race()
+        except warpcheck.Race:
+            pass
+
+    @pytest.mark.warpcheck(raises=warpcheck.OutOfBounds)
+    def test_another_kind_is_expected(self):
+        try:
+            race()
+        except warpcheck.Race:
+            pass
+
+    @pytest.mark.xfail(raises=warpcheck.Race)
+    def test_xfail(self):
+        race()
+
+
+class TestUnittest(unittest.TestCase):
+    def test_race(self):
+        race()
+
+    def test_right(self):
+        fill()
+
+
+@pytest.mark.warpcheck(arch="sm_90a")
+def test_hopper(warpcheck_gpu):
+    assert torch.cuda.get_device_properties().major == 9
+    fill()
+    assert (warpcheck_gpu.arch, len(warpcheck_gpu.launches)) == ("sm_90a", 1)
+
+
+def test_ampere_again(warpcheck_gpu):
+    assert torch.cuda.get_device_properties().major == 8
+    assert not warpcheck_gpu.launches
+
+
+@pytest.mark.warpcheck(schedules="reverse")
+def test_reverse():
+    fill(65)
+
+
+@pytest.mark.warpcheck(skip="too long for the CPU")
+def test_skipped():
+    raise AssertionError
+
+
+@pytest.mark.warpcheck(scope=False)
+def test_own_scope():
+    assert warpcheck.run(fill, arch="sm_90a").launches
+
+
+def test_unsupported():
+    texture()
+
+
+def test_swallowed_unsupported():
+    try:
+        texture()
+    except Exception:
+        pass
+
+
+@pytest.fixture
+def broken():
+    return fill(65)
+
+
+def test_broken_fixture(broken):
+    pass
+"""
+
+OUTCOMES = {
+    "test_right[32]": "PASSED",
+    "test_right[64]": "PASSED",
+    "test_counters": "PASSED",
+    "test_out_of_bounds": "FAILED",
+    "TestClass::test_race": "FAILED",
+    "TestClass::test_swallowed": "FAILED",
+    "TestClass::test_swallowed_by_raises": "FAILED",
+    "TestClass::test_swallowed_before_a_skip": "FAILED",
+    "TestClass::test_expected": "PASSED",
+    "TestClass::test_expected_by_the_marker": "PASSED",
+    "TestClass::test_another_kind_is_expected": "FAILED",
+    "TestClass::test_xfail": "XFAIL",
+    "TestUnittest::test_race": "FAILED",
+    "TestUnittest::test_right": "PASSED",
+    "test_hopper": "PASSED",
+    "test_ampere_again": "PASSED",
+    "test_reverse": "FAILED",
+    "test_skipped": "SKIPPED",
+    "test_own_scope": "PASSED",
+    "test_unsupported": "UNSUPPORTED",
+    "test_swallowed_unsupported": "UNSUPPORTED",
+    "test_broken_fixture": "ERROR",
+}
+
+CHECKED = r"checked      18 launches of 3 kernels in 20 of 21 tests \(sm_80, forward\)"
+
+
+@dataclass
+class Run:
+    """A run of pytest that has ended."""
+
+    status: int
+    output: str
+
+    @property
+    def outcomes(self) -> dict[str, str]:
+        """Return the outcome of each test as option -v shows it."""
+        with_xdist = r"^\[gw\d\] \[ *\d+%\] (?P<outcome>[A-Z]+) test_suite\.py::(?P<name>\S+)"
+        alone = r"^test_suite\.py::(?P<name>\S+) (?P<outcome>[A-Z]+)"
+        outcomes: dict[str, str] = {}
+        for pattern in (with_xdist, alone):
+            outcomes |= {match["name"]: match["outcome"] for match in re.finditer(pattern, self.output, re.MULTILINE)}
+        return outcomes
+
+    def section(self, test: str) -> str:
+        """Return what pytest shows of a test that has failed."""
+        match = re.search(
+            rf"^_+ {re.escape(test)} _+$(.*?)^(?:_{{5,}}|-{{5,}} warpcheck -|={{5,}})", self.output, re.M | re.S
+        )
+        assert match is not None, f"{test} has not failed"
+        return match[1]
+
+
+def run_pytest(folder: Path, *arguments: str, environment: Mapping[str, str] = os.environ) -> Run:
+    # A checkout that was installed before the plugin was added has no entry point for it.
+    is_installed = any(point.value == "warpcheck.pytest_plugin" for point in entry_points(group="pytest11"))
+    load = [] if is_installed else ["-p", "warpcheck.pytest_plugin"]
+    command = [sys.executable, "-m", "pytest", *load, "-p", "no:cacheprovider", "--color=no", *arguments]
+    environment = {name: value for name, value in environment.items() if not name.startswith(("PYTEST", "GITHUB"))}
+    process = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment)
+    return Run(process.returncode, process.stdout + process.stderr)
+
+
+def plant(folder: Path, suite: str = SUITE) -> Path:
+    (folder / "kernels.py").write_text(KERNELS)
+    (folder / "test_suite.py").write_text(suite)
+    (folder / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return plant(tmp_path_factory.mktemp("suite"))
+
+
+@pytest.fixture(scope="module")
+def checked(folder: Path) -> Run:
+    """The suite with --warpcheck, a report and annotations."""
+    # The path behind the option is no architecture.
+    return run_pytest(folder, "-v", "--warpcheck-report=out/log.sarif", "--warpcheck-annotations", "--warpcheck", ".")
+
+
+@pytest.fixture(scope="module")
+def log(folder: Path, checked: Run) -> dict[str, Any]:
+    assert checked.status
+    parsed: dict[str, Any] = json.loads((folder / "out" / "log.sarif").read_text())
+    return parsed
+
+
+def test_each_test_has_its_outcome(checked: Run) -> None:
+    assert checked.outcomes == OUTCOMES
+    assert checked.status == pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.mark.parametrize(
+    ("test", "kind"),
+    [
+        ("test_out_of_bounds", "OutOfBounds"),
+        ("TestClass.test_race", "Race"),
+        ("TestUnittest.test_race", "Race"),
+        ("ERROR at setup of test_broken_fixture", "OutOfBounds"),
+    ],
+)
+def test_a_failure_has_frames_of_the_suite_alone(checked: Run, test: str, kind: str) -> None:
+    shown = checked.section(test)
+    assert f"E       warpcheck.errors.{kind}" in shown
+    assert "site-packages" not in shown
+    assert "monitor.py" not in shown
+    assert len(shown.splitlines()) < 40
+
+
+def test_a_race_is_shown_with_both_lines_and_the_launch(checked: Run) -> None:
+    shown = checked.section("TestClass.test_race")
+    assert "race in count (sm_80, forward schedule)" in shown
+    assert re.search(r"count\.cu:\d+: x\[0\] =$", shown, re.MULTILINE)
+    assert "launch: grid (1, 1, 1), block (64, 1, 1)" in shown
+    assert "caught this exception" not in shown
+
+
+@pytest.mark.parametrize("test", ["test_swallowed", "test_swallowed_by_raises", "test_swallowed_before_a_skip"])
+def test_a_swallowed_fault_says_that_the_test_caught_it(checked: Run, test: str) -> None:
+    assert "The code caught this exception." in checked.section(f"TestClass.{test}")
+
+
+def test_the_schedule_of_a_fault_is_shown(checked: Run) -> None:
+    assert "out of bounds in fill (sm_80, reverse schedule)" in checked.section("test_reverse")
+
+
+def test_the_summary_counts(checked: Run) -> None:
+    assert re.search(CHECKED, checked.output)
+    assert re.search(
+        r"^time         \d+\.\d s in kernels, \d+\.\d s in compilers, \d+\.\d s in all$", checked.output, re.M
+    )
+    assert "faults       12: 9 race, 3 out of bounds; 3 expected by tests" in checked.output
+    assert "unsupported  test_suite.py::test_unsupported\n" in checked.output
+    assert "2 unsupported" in checked.output.splitlines()[-1]
+
+
+def test_annotations_name_each_line_once(checked: Run) -> None:
+    annotations = [line for line in checked.output.splitlines() if line.startswith("::")]
+    kinds = sorted(re.match(r"::(\w+) .*title=warpcheck%3A ([\w ]+)::", line).groups() for line in annotations)  # type: ignore[union-attr]
+    assert kinds == [("error", "out of bounds"), ("error", "race"), ("warning", "unsupported")]
+
+
+def test_the_report_has_the_members_that_sarif_requires(log: dict[str, Any]) -> None:
+    """Reference: the members that the schema of SARIF 2.1.0 lists as required, and the rules of its prose."""
+    assert log["version"] == "2.1.0"
+    (run,) = log["runs"]
+    rules = run["tool"]["driver"]["rules"]
+    assert run["tool"]["driver"]["name"] == "warpcheck"
+    assert all(rule["id"] and rule["shortDescription"]["text"] for rule in rules)
+    assert [invocation["executionSuccessful"] for invocation in run["invocations"]] == [False]
+    for result in run["results"]:
+        assert result["message"]["text"]
+        assert rules[result["ruleIndex"]]["id"] == result["ruleId"]
+        assert (result["kind"], result["level"]) in {("fail", "error"), ("open", "none")}
+        for location in [*result["locations"], *result.get("relatedLocations", ())]:
+            place = location["physicalLocation"]
+            assert place["artifactLocation"]["uri"]
+            assert place["region"]["startLine"] >= 1
+        assert all(suppression["kind"] == "inSource" for suppression in result.get("suppressions", ()))
+
+
+def test_the_report_has_each_finding(log: dict[str, Any]) -> None:
+    (run,) = log["runs"]
+    results = {result["properties"]["test"].removeprefix("test_suite.py::"): result for result in run["results"]}
+    assert results["test_out_of_bounds"]["ruleId"] == "OutOfBounds"
+    assert results["TestClass::test_race"]["relatedLocations"]
+    assert results["test_unsupported"]["kind"] == "open"
+    suppressed = {test for test, result in results.items() if "suppressions" in result}
+    expected = {"TestClass::test_expected", "TestClass::test_expected_by_the_marker", "TestClass::test_xfail"}
+    assert suppressed == expected
+    assert run["properties"]["launches"] == 18
+
+
+def test_workers_of_xdist_report_the_same(folder: Path) -> None:
+    pytest.importorskip("xdist")
+    run = run_pytest(folder, "-v", "--warpcheck", "-n1")
+    assert run.outcomes == OUTCOMES
+    assert re.search(CHECKED, run.output)
+
+
+UNCHECKED = """
+import sys
+import pytest
+
+
+@pytest.mark.warpcheck(arch="sm_90a")
+def test_modules():
+    loaded = sorted(name for name in sys.modules if name.startswith(("warpcheck", "torch", "numpy", "llvmlite")))
+    assert loaded == ["warpcheck", "warpcheck.pytest_plugin"]
+
+
+def test_counters(warpcheck_gpu):
+    raise AssertionError
+"""
+
+
+def test_without_the_option_nothing_is_imported(tmp_path: Path) -> None:
+    run = run_pytest(plant(tmp_path, UNCHECKED), "-v", "-rs")
+    assert run.outcomes == {"test_modules": "PASSED", "test_counters": "SKIPPED"}
+    assert "needs the option --warpcheck" in run.output
+    assert "warpcheck -" not in run.output
+
+
+EMPTY = "def test_nothing():\n    pass\n"
+
+
+def test_a_run_without_a_launch_can_be_required_to_fail(tmp_path: Path) -> None:
+    plant(tmp_path, EMPTY)
+    run = run_pytest(tmp_path, "--warpcheck", "--warpcheck-require")
+    assert run.status == pytest.ExitCode.TESTS_FAILED
+    assert "checked      nothing: no kernel was launched" in run.output
+
+
+SWALLOWED_AT_IMPORT = """
+from kernels import race
+try:
+    race()
+except Exception:
+    pass
+
+
+def test_nothing():
+    pass
+"""
+
+
+def test_a_fault_that_a_module_swallows_when_it_is_imported_fails_the_run(tmp_path: Path) -> None:
+    run = run_pytest(plant(tmp_path, SWALLOWED_AT_IMPORT), "--warpcheck")
+    assert run.status == pytest.ExitCode.TESTS_FAILED
+    assert "outside of the tests:\n  race in count" in run.output
+
+
+MISTAKES = {
+    "arch": ("--warpcheck=sm_60", EMPTY, "there is no architecture 'sm_60': choose from sm_80, sm_90a"),
+    "schedule": ("--warpcheck-schedules=random", EMPTY, "no schedule is called 'random'"),
+    "keyword": ("-v", "import pytest\n@pytest.mark.warpcheck(archs='sm_80')\n" + EMPTY, "the marker warpcheck takes"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_ends_the_run_with_a_sentence(tmp_path: Path, mistake: str) -> None:
+    option, suite, message = MISTAKES[mistake]
+    run = run_pytest(plant(tmp_path, suite), "--warpcheck", option)
+    assert run.status == pytest.ExitCode.USAGE_ERROR
+    assert message in run.output
+    assert "INTERNALERROR" not in run.output
