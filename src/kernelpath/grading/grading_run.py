@@ -345,7 +345,7 @@ class GradingRun:
             operators = provenance.check_gpu_operators(result.operators, on_machine, self.exercise.entry)
             return operators or self._kind.check_process(result, inputs)
 
-        reference = self.item.files("solutions")
+        reference = self.item.files("expert")
         try:
             measurement, finding = measure.measure(
                 self.exercise, self._runner, check_process, self.seed, self.progress, bench, reference=reference
