@@ -11,6 +11,7 @@ TORCH ?= torch<2.14
 
 grade: $(INSTALLED)
 	$(BIN)/kp check --all --tree solutions
+	$(BIN)/kp check --all --tree expert
 
 # Everything, each test once.
 test: lint gpu-tests
@@ -87,6 +88,7 @@ test-oldest test-newest: test-%:
 	.venv-$*/bin/pip install --quiet --constraint .venv-$*/constraints.txt --editable ./warpcheck --editable '.[test]'
 	.venv-$*/bin/kp doctor
 	.venv-$*/bin/kp check --all --tree solutions --device cpu
+	.venv-$*/bin/kp check --all --tree expert --device cpu
 	.venv-$*/bin/kp dev spills
 	.venv-$*/bin/pytest $(SMOKE)
 

@@ -93,7 +93,7 @@ def _entry(item: Item, name: str, device: str) -> Any:
         from warpcheck.frontends import triton
 
         triton.activate(device)
-    return getattr(registry.import_file(item.solution, f"agreement_{item.name}"), name)
+    return getattr(registry.import_file(item.reference, f"agreement_{item.name}"), name)
 
 
 def units_in_the_last_place(ours: torch.Tensor, theirs: torch.Tensor) -> int:

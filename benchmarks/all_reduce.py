@@ -123,7 +123,7 @@ class Symmetric:
         import torch.distributed._symmetric_memory as symmetric
 
         self.rank = rank
-        self.solution = registry.import_file(registry.find("symmetric_memory").solution, "symmetric_memory")
+        self.solution = registry.import_file(registry.find("symmetric_memory").reference, "symmetric_memory")
         sizes = {"x": most, "staging": most + 16 * rank.size, "flags": 4 * rank.size * self.solution.MOST_BLOCKS}
         self._held = {
             name: symmetric.empty(size, dtype=torch.uint8, device=rank.device).zero_() for name, size in sizes.items()
@@ -212,7 +212,7 @@ def overlap(rank: Rank, layers: int = 32, elements: int = 1 << 23) -> dict[str, 
 
 def collectives(rank: Rank) -> dict[str, dict[int, float]]:
     """µs by bytes of the whole vector: NCCL, and the reference of all_reduce, whose messages are NCCL's too."""
-    solution = registry.import_file(registry.find("all_reduce").solution, "all_reduce")
+    solution = registry.import_file(registry.find("all_reduce").reference, "all_reduce")
     found: dict[str, dict[int, float]] = {}
     for size in SIZES:
         n, times = size // 2, 20 if size <= 1 << 22 else 5
@@ -236,7 +236,7 @@ LLAMA = problem.case(2, 4096, 4096, 32, 8, 128, 14_336)
 
 def block(rank: Rank) -> dict[str, float]:
     """ms of a training step of one layer of Llama 3 8B: whole on each GPU, and split over them all."""
-    module = registry.import_file(registry.find("transformer_block").solution, "transformer_block")
+    module = registry.import_file(registry.find("transformer_block").reference, "transformer_block")
     given: Any = problem.inputs(torch.Generator(rank.device).manual_seed(1), **LLAMA)
     x, residual, norm1, wqkv, wo, norm2, wgu, wdown, *others, heads, kv_heads = given
     own = tensor_parallel.shares(wqkv, wo, wgu, wdown, heads, kv_heads, rank.rank, rank.size)

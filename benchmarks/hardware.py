@@ -131,7 +131,7 @@ def reference_kernels(device: str) -> Iterator[Launchable]:
             continue
         case = max(exercise.cases, key=lambda case: exercise.compulsory_bytes(**case))
         inputs = peers.moved(generate_inputs(exercise, case, 1, "cpu"), device)
-        entry = getattr(registry.import_file(item.solution, f"hardware_{item.name}"), exercise.entry)
+        entry = getattr(registry.import_file(item.reference, f"hardware_{item.name}"), exercise.entry)
         entry(*inputs)
         yield item.name, partial(entry, *inputs)
 

@@ -190,7 +190,7 @@ def races() -> Iterator[Race]:
 def entry(name: str) -> Kernel:
     """The reference kernel of an exercise, loaded by its path."""
     item = registry.find(name)
-    found: Kernel = getattr(registry.import_file(item.solution, f"reference_{name}"), registry.load(item).entry)
+    found: Kernel = getattr(registry.import_file(item.reference, f"reference_{name}"), registry.load(item).entry)
     return found
 
 

@@ -31,7 +31,7 @@ def reports(names: Sequence[str], before: Sequence[dict[str, Any]]) -> list[dict
     items = [registry.find(name) for name in names] or list(registry.exercises())
     graded = {report["exercise"]: report for report in before}
     for item in items:
-        report = grade.grade(item, item.solution, device="cuda", seed=1, bench=True)
+        report = grade.grade(item, item.reference, device="cuda", seed=1, bench=True)
         print(f"{item.name:<16} {report.verdict.value:<14} {'*' * report.stars:<3} {report.seconds:5.1f} s", flush=True)
         if not report.verdict.passed:
             print(f"  {report.cause}\n{report.printed}")

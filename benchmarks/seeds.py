@@ -166,7 +166,7 @@ def _grade(task: Task) -> Outcome:
     with tempfile.TemporaryDirectory() as folder:
         try:
             if task.kind == "references":
-                submission = item.solution
+                submission = item.reference
             else:
                 submission = _corpora(task.device)[task.kind][task.name].submission(Path(folder))
             report = grade.grade(

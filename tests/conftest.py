@@ -157,7 +157,7 @@ def is_gone(pid: int) -> bool:
 
 
 class Solutions:
-    """The reports of this checkout's solutions on the CPU, each graded once in a test run, when it is first asked for.
+    """The reports of this checkout's reference kernels on the CPU, each graded once in a test run, when it is needed.
 
     folder: where they are kept, for notebooks (show/graded.py) and for the other processes of pytest-xdist.
     """
@@ -170,7 +170,7 @@ class Solutions:
             fcntl.flock(lock, fcntl.LOCK_EX)
             report = graded.load_report(item, self.folder)
             if report is None:
-                report = grade.grade(item, item.solution, device="cpu")
+                report = grade.grade(item, item.reference, device="cpu")
                 graded.save_report(item, report, self.folder)
         return report
 

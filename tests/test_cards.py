@@ -154,7 +154,7 @@ def test_what_triton_makes_for_turing_is_right(name: str, case: dict[str, object
 
 
 def copied(item: Item, to: Path) -> Item:
-    for path in (item.declaration, item.lesson, *item.files("solutions")):
+    for path in (item.declaration, item.lesson, *item.files("solutions"), *item.files("expert")):
         copy = to / path.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, copy)

@@ -309,6 +309,34 @@ def test_the_solution_is_shown_after_a_pass_or_on_request(kp: Run, item: Item) -
     assert "TODO: twice x" in out
 
 
+def test_the_answer_is_shown_and_the_expert_kernel_on_request(kp: Run, item: Item) -> None:
+    write_expert(item, "def double(x):\n    return x + x\n")
+    status, out, _ = kp("solution", "double", "--peek")
+    assert (status, next_steps(out)) == (0, ["kp solution double --expert"])
+    assert "return 2 * x" in out
+    assert "return x + x" not in out
+    status, out, _ = kp("solution", "double", "--peek", "--expert")
+    assert (status, next_steps(out)) == (0, [])
+    assert "return x + x" in out
+    assert "return 2 * x" not in out
+    assert "TODO: twice x" in out, "the stub is compared with the expert kernel"
+
+
+def test_all_expert_kernels_are_graded_and_nothing_else(kp: Run, item: Item) -> None:
+    status, _, err = kp("check", "--all", "--tree", "expert", "--device", "cpu")
+    assert (status, "no exercise has an expert kernel" in err) == (2, True)
+    write_expert(item, WRONG)
+    status, out, _ = kp("check", "--all", "--tree", "expert", "--device", "cpu")
+    assert (status, next_steps(out)[-1]) == (1, "kp check double --tree expert")
+    assert kp("check", "--all", "--tree", "solutions", "--device", "cpu")[0] == 0
+
+
+def write_expert(item: Item, source: str) -> None:
+    expert = item.solution.parent / "expert" / item.solution.name
+    expert.parent.mkdir()
+    expert.write_text(source)
+
+
 def test_a_solution_that_is_withheld_is_not_shown(kp: Run, item: Item) -> None:
     item.solution.unlink()
     status, _, err = kp("solution", "double", "--peek")

@@ -136,6 +136,18 @@ def test_a_solution_appears_after_a_pass_and_stays_as_the_learner_left_it(folder
     assert shown.read_text() == "# my notes\n"
 
 
+def test_the_expert_kernel_appears_beside_the_answer(folder: Path, course: Path) -> None:
+    item = registry.find("double")
+    expert = item.solution.parent / "expert" / item.solution.name
+    expert.parent.mkdir()
+    expert.write_text("# fast\n")
+    shown = folder / "solutions" / item.phase / "expert" / item.solution.name
+    assert delivery.reveal(item) == (folder / f"solutions/{item.stem}.py", shown)
+    assert shown.read_text() == "# fast\n"
+    expert.write_text("# faster\n")
+    assert upgraded(folder).written == (f"solutions/{item.phase}/expert/{item.solution.name}",)
+
+
 def test_a_checkout_reveals_nothing(doubling: Item) -> None:
     assert delivery.reveal(doubling) == ()
 

@@ -11,7 +11,7 @@ import torch
 
 from kernelpath.course import registry, stubs
 from kernelpath.course.registry import Item
-from kernelpath.dev import controls, invariants
+from kernelpath.dev import answers, controls, invariants
 from kernelpath.dev.invariants import Invariant
 
 SOLUTION = "import torch\n\n\ndef double(x):\n    y = 2 * x\n    return y\n"
@@ -94,6 +94,8 @@ def test_a_missing_file_is_found(course: Path, change: str, found: str) -> None:
     [
         "phases/1_architecture/notes.txt",
         "solutions/1_architecture/w01a_double.cpp",
+        "solutions/1_architecture/expert/w01a_treble.py",
+        "phases/1_architecture/expert/w01a_double.py",
         "checks/1_architecture/w01a_double.cu",
         "checks/1_architecture/w01a_treble.md",
         "checks/1_architecture/notes.md",
@@ -103,6 +105,7 @@ def test_a_missing_file_is_found(course: Path, change: str, found: str) -> None:
     ],
 )
 def test_a_stray_file_is_found(course: Path, stray: str) -> None:
+    (course / stray).parent.mkdir(exist_ok=True)
     (course / stray).write_text("")
     assert findings(invariants.trees_agree, course) == [f"{stray} belongs to no exercise; rename or remove it"]
 
@@ -113,6 +116,64 @@ def test_a_kernel_that_the_declaration_launches_is_no_stray_file(course: Path) -
     assert len(findings(invariants.trees_agree, course)) == 1
     declaration.write_text(declaration.read_text() + 'KERNEL = "w01a_double.cu"\n')
     assert findings(invariants.trees_agree, course) == []
+
+
+def test_an_expert_kernel_has_the_files_of_the_answer(course: Path) -> None:
+    expert = course / "solutions/1_architecture/expert/w01a_double.py"
+    expert.parent.mkdir()
+    expert.write_text(SOLUTION)
+    assert findings(invariants.trees_agree, course) == []
+    expert.with_suffix(".cu").write_text("")
+    assert findings(invariants.trees_agree, course) == [
+        "solutions/1_architecture/expert/w01a_double.py has other files than the answer; make them alike"
+    ]
+
+
+def kernel_of(lines: int) -> str:
+    """A Triton kernel with that many lines of code, a docstring and comments."""
+    body = "".join(f"    y = x * {line}  # a comment beside code\n    # a comment\n\n" for line in range(lines - 2))
+    docstring = '    """Return nothing.\n\n    Rarely.\n    """\n'
+    return f"import triton\n\n\n@triton.jit\ndef kernel(x):\n{docstring}{body}    y = 0\n"
+
+
+def test_a_long_answer_is_found(course: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = course / "solutions/1_architecture/w01a_double.py"
+    answer.write_text(kernel_of(60))
+    assert findings(invariants.answers_are_short, course) == []
+    answer.write_text(kernel_of(62))
+    (found,) = findings(invariants.answers_are_short, course)
+    assert found.startswith(
+        "the kernels of solutions/1_architecture/w01a_double.py have 62 lines of code, over 60; move"
+    )
+    monkeypatch.setitem(answers.LONG_ANSWERS, "double", 62)
+    assert findings(invariants.answers_are_short, course) == []
+    answer.write_text(kernel_of(61))
+    assert findings(invariants.answers_are_short, course)[0].endswith("write 61 in LONG_ANSWERS of dev/answers.py")
+    answer.write_text(kernel_of(60))
+    assert findings(invariants.answers_are_short, course)[0].endswith(
+        "remove its entry in LONG_ANSWERS of dev/answers.py"
+    )
+
+
+def test_an_expert_kernel_that_could_be_the_answer_is_found(course: Path) -> None:
+    expert = course / "solutions/1_architecture/expert/w01a_double.py"
+    expert.parent.mkdir()
+    (course / "solutions/1_architecture/w01a_double.py").write_text(kernel_of(20))
+    expert.write_text(kernel_of(21))
+    assert findings(invariants.answers_are_short, course) == []
+    expert.write_text(kernel_of(20))
+    assert findings(invariants.answers_are_short, course) == [
+        "solutions/1_architecture/expert/w01a_double.py is no longer than solutions/1_architecture/w01a_double.py; "
+        "make it the answer"
+    ]
+
+
+def test_cuda_is_counted_without_comments(tmp_path: Path) -> None:
+    item = Item(tmp_path, "1_architecture/w01a_double")
+    item.solution.parent.mkdir(parents=True)
+    item.solution.write_text("def double(x):\n    return x\n")
+    item.solution.with_suffix(".cu").write_text("// a comment\n\n/* two\n lines */ int x;\n__global__ void k() {\n}\n")
+    assert answers.count_kernel_lines(item, "solutions") == 3
 
 
 def test_drift_names_the_line(course: Path) -> None:
@@ -347,6 +408,14 @@ def test_a_stub_that_passes_and_a_solution_that_fails_are_found(course: Path) ->
         " it must end as NOT_STARTED"
     ]
     assert "ends as WRONG_VALUES" in findings(invariants.solutions_pass, course)[0]
+
+
+def test_an_expert_kernel_that_fails_is_found(course: Path) -> None:
+    expert = course / "solutions/1_architecture/expert/w01a_double.py"
+    expert.parent.mkdir()
+    expert.write_text(SOLUTION.replace("2", "3"))
+    (found,) = findings(invariants.solutions_pass, course)
+    assert found.startswith("solutions/1_architecture/expert/w01a_double.py ends as WRONG_VALUES")
 
 
 def test_a_notebook_that_stops_is_found(course: Path) -> None:

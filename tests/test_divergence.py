@@ -63,7 +63,7 @@ def test_a_limit_that_says_nothing_or_cannot_be_reached_is_refused(exercise: Exe
 def test_a_report_has_the_lanes_of_every_line(tmp_path: Path) -> None:
     """From the counters of the process that runs the kernels to the report, for a thread for each oscillator."""
     item = registry.find("divergence")
-    for file in item.files("solutions"):
+    for file in item.files("expert"):
         (tmp_path / file.name).write_text(file.read_text())
     (tmp_path / "w06c_divergence.cu").write_text((ROOT / "checks" / f"{item.stem}.cu").read_text())
     launch = tmp_path / "w06c_divergence.py"

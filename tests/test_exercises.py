@@ -1,4 +1,4 @@
-"""Every exercise: its stub is not started, and its solution passes. The rest of what it must be is test_dev's."""
+"""Every exercise: its stub is not started; answer and reference kernel pass. `test_dev` tests the other invariants."""
 
 from __future__ import annotations
 
@@ -8,30 +8,58 @@ import torch
 from kernelpath.course import registry
 from kernelpath.course.registry import Item
 from kernelpath.dev import controls
+from kernelpath.dev.invariants import STARS_OF_AN_ANSWER
 from kernelpath.grading.grade import grade
 from kernelpath.verdict import Verdict
 from tests.conftest import Solutions
 
-pytestmark = pytest.mark.parametrize("item", registry.exercises(), ids=lambda item: item.name)
+ITEMS = registry.exercises()
+
+each_exercise = pytest.mark.parametrize("item", ITEMS, ids=lambda item: item.name)
+each_exercise_with_expert = pytest.mark.parametrize(
+    "item", [item for item in ITEMS if item.has_expert], ids=lambda item: item.name
+)
 
 
+@each_exercise
 def test_the_stub_is_not_started(item: Item) -> None:
     assert grade(item, item.stub, device="cpu").verdict is Verdict.NOT_STARTED
 
 
-def test_the_solution_passes_on_the_cpu(item: Item, solutions: Solutions) -> None:
+@each_exercise
+def test_the_reference_kernel_passes_on_the_cpu(item: Item, solutions: Solutions) -> None:
     report = solutions.report(item)
+    assert report.verdict is Verdict.PASSED, report.cause
+
+
+@each_exercise_with_expert
+def test_the_answer_passes_on_the_cpu(item: Item) -> None:
+    """An answer without an expert kernel beside it is the reference kernel, which is graded above."""
+    report = grade(item, item.solution, device="cpu")
     assert report.verdict is Verdict.PASSED, report.cause
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_the_solution_takes_all_stars_on_a_gpu(item: Item) -> None:
-    report = grade(item, item.solution, device="cuda")
+@each_exercise
+def test_the_reference_kernel_takes_all_stars_on_a_gpu(item: Item) -> None:
+    report = grade(item, item.reference, device="cuda")
     if report.verdict is Verdict.UNAVAILABLE:
         pytest.skip(report.cause)
     assert (report.verdict, report.stars) == (Verdict.PASSED, item.stars), report.cause
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@each_exercise_with_expert
+def test_an_answer_takes_two_stars_on_a_gpu(item: Item) -> None:
+    report = grade(item, item.solution, device="cuda")
+    if report.verdict is Verdict.UNAVAILABLE:
+        pytest.skip(report.cause)
+    assert report.verdict is Verdict.PASSED, report.cause
+    assert report.stars >= min(item.stars, STARS_OF_AN_ANSWER), report.cause
+
+
+@each_exercise
 def test_wrong_answers_are_rejected(item: Item) -> None:
     assert list(controls.find_violations(item)) == []

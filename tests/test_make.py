@@ -46,7 +46,8 @@ def test_one_process_checks_all_types() -> None:
 @pytest.mark.parametrize("end", ["oldest", "newest"])
 def test_both_ends_of_the_versions_grade_every_reference_and_look_for_spills(end: str) -> None:
     found = commands(f"test-{end}")
-    assert f".venv-{end}/bin/kp check --all --tree solutions --device cpu" in found
+    for tree in ("solutions", "expert"):
+        assert f".venv-{end}/bin/kp check --all --tree {tree} --device cpu" in found
     assert f".venv-{end}/bin/kp dev spills" in found
 
 

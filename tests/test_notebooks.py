@@ -49,7 +49,7 @@ def test_a_kept_report_is_that_of_the_solution_as_it_is_and_of_nothing_else(
     assert graded.load_report(doubling) == report
 
 
-@pytest.mark.parametrize(("tree", "taken"), [("phases", False), ("solutions", True)])
+@pytest.mark.parametrize(("tree", "taken"), [("phases", False), ("solutions", False), ("expert", True)])
 def test_no_learners_file_is_given_a_kept_report(
     tree: str, taken: bool, doubling: registry.Item, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -451,7 +451,7 @@ def test_sectors_are_drawn_two_panels_beside_each_other() -> None:
     assert [int(axes.get_ylim()[0]) for axes in (first, second, third)] == [8, 8, 32]
 
 
-@pytest.mark.parametrize(("tree", "remembered"), [("phases", True), ("solutions", False)])
+@pytest.mark.parametrize(("tree", "remembered"), [("phases", True), ("solutions", False), ("expert", False)])
 def test_a_learners_pass_is_remembered(
     tree: str, remembered: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -467,7 +467,7 @@ def test_a_learners_pass_is_remembered(
 
 
 def test_the_reference_stands_alone_in_its_own_tree(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KERNELPATH_TREE", "solutions")
+    monkeypatch.setenv("KERNELPATH_TREE", "expert")
     assert list(notebook.contestants("vector_add")) == ["reference"]
     monkeypatch.delenv("KERNELPATH_TREE")
     assert list(notebook.contestants("vector_add")) == ["yours", "reference"]

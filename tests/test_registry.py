@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from kernelpath.course import registry
+from kernelpath.course import registry, stubs
 from kernelpath.course.errors import DeclarationError, SolutionUnavailable
 from kernelpath.course.registry import Item, LookupFailed
 from kernelpath.verdict import Verdict
@@ -122,6 +123,22 @@ def test_the_lane_follows_from_the_stub_where_solutions_are_withheld(checkout: P
     assert [*lanes, item.lane] == ["triton", "cuda", "python"]
 
 
+def test_the_reference_kernel_is_the_expert_kernel_if_there_is_one(checkout: Path) -> None:
+    item = registry.find("softmax", checkout)
+    item.solution.parent.mkdir(parents=True)
+    item.solution.touch()
+    assert (item.reference, item.has_expert) == (item.solution, False)
+    assert item.files("expert") == (item.solution,)
+    expert = item.solution.parent / "expert" / item.solution.name
+    expert.parent.mkdir()
+    expert.touch()
+    expert.with_suffix(".cu").touch()
+    assert (item.reference, item.has_expert) == (expert, True)
+    assert item.files("expert") == (expert.with_suffix(".cu"), expert)
+    assert item.files("solutions") == (item.solution,), "the answer stays what it is"
+    assert stubs.stub_of(item, expert) == stubs.stub_of(item, item.solution) == item.stub
+
+
 def test_titles_and_stars_are_read_without_importing(checkout: Path) -> None:
     item = registry.find("softmax", checkout)
     assert item.title == "A title"
@@ -137,6 +154,12 @@ def test_the_solution_of_another_exercise_is_loaded_when_it_is_called(doubling: 
     doubling.solution.write_text("def double(x):\n    return 7 * x\n")
     baseline = registry.import_file(asking, "asking", listed=False).BASELINE
     assert baseline(3) == 21
+    expert = doubling.solution.parent / "expert" / doubling.solution.name
+    expert.parent.mkdir()
+    expert.write_text("def double(x):\n    return 9 * x\n")
+    registry._load_solution.cache_clear()
+    assert baseline(3) == 27, "a baseline is the reference kernel, whose speed is published"
+    shutil.rmtree(expert.parent)
     doubling.solution.unlink()
     registry._load_solution.cache_clear()
     again = registry.import_file(asking, "asking", listed=False).BASELINE

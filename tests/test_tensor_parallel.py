@@ -18,7 +18,7 @@ from kernelpath.course import registry
 from kernelpath.course.problems import transformer_block as problem
 
 SIZE, HEADS, KV_HEADS = 2, 4, 2
-block = registry.import_file(registry.find("transformer_block").solution, "transformer_block")
+block = registry.import_file(registry.find("transformer_block").reference, "transformer_block")
 rng = torch.Generator().manual_seed(1)
 given = problem.inputs(rng, batch=1, tokens=40, width=64, heads=HEADS, kv_heads=KV_HEADS, head=32, hidden=64)
 x, residual, norm1, wqkv, wo, norm2, wgu, wdown, *others = given[:-2]

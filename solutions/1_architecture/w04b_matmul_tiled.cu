@@ -3,80 +3,50 @@
 // A block computes a tile of out. It moves along k and keeps a tile of a and a tile of b in shared memory, where each
 // element is used by many threads. m, n and k may be any numbers, so tiles extend beyond the edges.
 //
-// A tile of out is TILE x TILE. A thread makes 8 x 8 of its elements: for each step along k it takes 8 values of a and
-// 8 of b from shared memory and multiplies each with each, 64 multiply-adds for four 16-byte loads. Meanwhile the loads
-// of the next tiles are in flight, from global memory to registers.
-//
-// Vector is what a thread reads and writes at a time: float4 where n and k are multiples of 4 and addresses of 16
-// bytes, else float.
+// A thread accumulates TM x TN outputs in registers, so that it uses each value from shared memory TM or TN times. The
+// names BM, BN, BK, TM, TN, threadRow and threadCol are those of https://github.com/siboehm/SGEMM_CUDA, kernel 5.
 
-constexpr int THREADS = 256;
-constexpr int TILE = 128;   // rows and columns of out that a block makes
-constexpr int DEPTH = 8;    // steps along k that are in shared memory at a time
+constexpr int BM = 64, BN = 64;  // rows and columns of out per block
+constexpr int BK = 16;           // the steps along k that are in shared memory at a time
+constexpr int TM = 4, TN = 4;    // rows and columns of out per thread
+constexpr int THREADS = (BM / TM) * (BN / TN);
 
-template <typename Vector>
-__device__ Vector load(const float* matrix, int row, int column, int rows, int columns) {
-    if (row >= rows || column >= columns) return {};  // what lies outside adds nothing to the sum
-    return *reinterpret_cast<const Vector*>(matrix + (long long)row * columns + column);
-}
-
-template <typename Vector>
-__launch_bounds__(THREADS, 2)
 __global__ void matmul(const float* a, const float* b, float* out, int m, int n, int k) {
-    constexpr int WIDTH = sizeof(Vector) / sizeof(float);
-    constexpr int LOADS = TILE * DEPTH / WIDTH / THREADS;
-    constexpr int ACROSS_A = DEPTH / WIDTH, ACROSS_B = TILE / WIDTH;  // vectors in a row of the tiles of a and b
-    __shared__ alignas(16) float tile_a[DEPTH][TILE + 4];  // transposed, so that a thread's 8 rows are neighbors
-    __shared__ alignas(16) float tile_b[DEPTH][TILE];
+    __shared__ float As[BM][BK], Bs[BK][BN];
+    const int threadRow = threadIdx.x / (BN / TN), threadCol = threadIdx.x % (BN / TN);
+    const int cRow = blockIdx.y * BM, cCol = blockIdx.x * BN;
+    float acc[TM][TN] = {};
 
-    const int first_row = blockIdx.y * TILE, first_column = blockIdx.x * TILE;
-    Vector next_a[LOADS], next_b[LOADS];
-    auto fetch = [&](int depth) {
-        for (int l = 0; l < LOADS; ++l) {
-            const int i = l * THREADS + threadIdx.x;
-            next_a[l] = load<Vector>(a, first_row + i / ACROSS_A, depth + i % ACROSS_A * WIDTH, m, k);
-            next_b[l] = load<Vector>(b, depth + i / ACROSS_B, first_column + i % ACROSS_B * WIDTH, k, n);
+    for (int bkIdx = 0; bkIdx < k; bkIdx += BK) {
+        // Neighboring threads load neighboring columns. An element outside a matrix is 0, which adds nothing to a sum.
+        for (int i = threadIdx.x; i < BM * BK; i += THREADS) {
+            const int row = cRow + i / BK, col = bkIdx + i % BK;
+            As[i / BK][i % BK] = row < m && col < k ? a[(long long)row * k + col] : 0;
         }
-    };
-    auto keep = [&] {
-        for (int l = 0; l < LOADS; ++l) {
-            const int i = l * THREADS + threadIdx.x;
-            for (int e = 0; e < WIDTH; ++e) {
-                tile_a[i % ACROSS_A * WIDTH + e][i / ACROSS_A] = reinterpret_cast<const float*>(&next_a[l])[e];
-            }
-            *reinterpret_cast<Vector*>(&tile_b[i / ACROSS_B][i % ACROSS_B * WIDTH]) = next_b[l];
+        for (int i = threadIdx.x; i < BK * BN; i += THREADS) {
+            const int row = bkIdx + i / BN, col = cCol + i % BN;
+            Bs[i / BN][i % BN] = row < k && col < n ? b[(long long)row * n + col] : 0;
         }
-    };
+        __syncthreads();  // the tiles are complete
 
-    // A warp makes 32 x 64 elements, a lane 4 x 4 of them in each of its quarters: 128 contiguous bytes a row.
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int row = warp / 2 * 32 + lane / 8 * 4, column = warp % 2 * 64 + lane % 8 * 4;
-    alignas(16) float sum[8][8] = {};
-    fetch(0);
-    for (int depth = 0; depth < k; depth += DEPTH) {
-        keep();
-        __syncthreads();
-        if (depth + DEPTH < k) fetch(depth + DEPTH);
-        #pragma unroll  // 17% faster on an H200
-        for (int i = 0; i < DEPTH; ++i) {
-            float of_a[8], of_b[8];
-            for (int half = 0; half < 2; ++half) {
-                *reinterpret_cast<float4*>(of_a + 4 * half) = *reinterpret_cast<float4*>(&tile_a[i][row + 16 * half]);
-                *reinterpret_cast<float4*>(of_b + 4 * half) = *reinterpret_cast<float4*>(&tile_b[i][column + 32 * half]);
-            }
-            for (int r = 0; r < 8; ++r) {
-                for (int c = 0; c < 8; ++c) sum[r][c] += of_a[r] * of_b[c];
+        #pragma unroll
+        for (int dotIdx = 0; dotIdx < BK; ++dotIdx) {
+            float regM[TM], regN[TN];
+            // The outputs of a thread are BM / TM rows and BN / TN columns apart. So at each j, the 16 threads of a row
+            // access 16 neighboring words of Bs, in 16 banks, and 16 neighboring columns of out.
+            for (int i = 0; i < TM; ++i) regM[i] = As[threadRow + i * (BM / TM)][dotIdx];
+            for (int j = 0; j < TN; ++j) regN[j] = Bs[dotIdx][threadCol + j * (BN / TN)];
+            for (int i = 0; i < TM; ++i) {
+                for (int j = 0; j < TN; ++j) acc[i][j] += regM[i] * regN[j];
             }
         }
         __syncthreads();  // before any thread overwrites what others still read
     }
 
-    for (int r = 0; r < 8; ++r) {
-        for (int c = 0; c < 8; c += WIDTH) {
-            const int y = first_row + row + r / 4 * 16 + r % 4, x = first_column + column + c / 4 * 32 + c % 4;
-            if (y < m && x < n) {
-                *reinterpret_cast<Vector*>(out + (long long)y * n + x) = *reinterpret_cast<Vector*>(&sum[r][c]);
-            }
+    for (int i = 0; i < TM; ++i) {
+        for (int j = 0; j < TN; ++j) {
+            const int row = cRow + threadRow + i * (BM / TM), col = cCol + threadCol + j * (BN / TN);
+            if (row < m && col < n) out[(long long)row * n + col] = acc[i][j];
         }
     }
 }

@@ -69,7 +69,7 @@ def check(
     if recording is not None and len(items) != 1:
         raise click.UsageError("--trace needs exactly one NAME.")
     grading.check_json_target(json_to)
-    items = registry.exercises() if everything else tuple(dict.fromkeys(items)) or (require_next_item(),)
+    items = _items_of(tree) if everything else tuple(dict.fromkeys(items)) or (require_next_item(),)
     quiet = json_to == "-"
     requests = [
         grading.GradingRequest(
@@ -104,6 +104,14 @@ def check(
     if json_to is not None:
         grading.write_json(json_to, [report for _, report in in_order], single=not everything and len(items) == 1)
     return _exit_status(in_order, everything)
+
+
+def _items_of(tree: Tree) -> tuple[Item, ...]:
+    """Return the exercises that --all grades: in the tree of expert kernels, those that have one."""
+    items = tuple(item for item in registry.exercises() if tree != "expert" or item.has_expert)
+    if not items:
+        raise Failure("no exercise has an expert kernel; --tree solutions grades the answers")
+    return items
 
 
 def _show_row(item: Item, report: Report, done: int, total: int) -> None:

@@ -69,10 +69,10 @@ arch_option = click.option(
 )
 tree_option = click.option(
     "--tree",
-    type=click.Choice(["phases", "solutions"]),
+    type=click.Choice(["phases", "solutions", "expert"]),
     default="phases",
     show_default=True,
-    help="Your files or the reference kernels.",
+    help="Your files, the answers, or the reference kernels.",
 )
 json_option = click.option("--json", "json_to", metavar="PATH", help="Write the whole report as JSON; - is stdout.")
 seed_option = click.option("--seed", type=int, help="Replay the inputs of an earlier run, which printed its seed.")

@@ -102,10 +102,10 @@ def cards(items: tuple[Item, ...]) -> int:
 @dev.command("spills")
 @names_argument
 def spills(items: tuple[Item, ...]) -> int:
-    """Compile the reference kernels and list those that spill.
+    """Compile answers and reference kernels, and list those that spill.
 
-    ptxas must find registers for everything, in every kernel that a solution launches, with the compilers that are
-    installed and for the architecture that the exercise declares.
+    ptxas must find registers for everything, in every kernel that is launched, with the compilers that are installed
+    and for the architecture that the exercise declares.
     """
     from kernelpath.dev import spills as compiled
 

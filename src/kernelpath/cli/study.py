@@ -24,7 +24,7 @@ from kernelpath.cli.profiling import show_lines
 from kernelpath.cli.record import has_passed, records, save_result
 from kernelpath.course import lesson, progress, registry, stubs
 from kernelpath.course.progress import Progress
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import Item, Tree
 from kernelpath.files import source_text, write_atomically
 from kernelpath.show import difference, view
 
@@ -32,10 +32,13 @@ from kernelpath.show import difference, view
 @click.command()
 @name_argument
 @click.option("--peek", is_flag=True, help="Show it before you have passed.")
-def solution(item: Item, peek: bool) -> int:
-    """Compare your kernel with the reference kernel.
+@click.option(
+    "--expert", is_flag=True, help="Show the reference kernel, where it is longer and faster than the answer."
+)
+def solution(item: Item, peek: bool, expert: bool) -> int:
+    """Compare your kernel with the answer to the exercise.
 
-    Shows both sources, their counters, and what an expert would do next. If there is a GPU, both are timed in one run.
+    Shows both sources, their counters, and what an expert would do next. If there is a GPU, both are timed.
     """
     if not item.files("solutions"):
         raise Failure(f"the solution of {item.name} is withheld: there is no {words.path(item.solution, item.course)}")
@@ -43,23 +46,31 @@ def solution(item: Item, peek: bool) -> int:
         out.print(f"{item.name} is not passed yet; --peek shows its solution all the same.")
         view.step(out, f"kp hint {item.name}")
         return NOT_YET
-    for reference in item.files("solutions"):
-        own_file = stubs.stub_of(item, reference)
-        names = (words.path(own_file, item.root), words.path(reference, item.course))
-        difference.show(out, names, (source_text(own_file) if own_file.is_file() else "", source_text(reference)))
+    tree: Tree = "expert" if expert else "solutions"
+    shown = item.submission(tree)
+    title = "reference" if shown == item.reference else "answer"
+    for file in item.files(tree):
+        own_file = stubs.stub_of(item, file)
+        names = (words.path(own_file, item.root), words.path(file, item.course))
+        difference.show(out, names, (source_text(own_file) if own_file.is_file() else "", source_text(file)))
         out.print()
     with errors.status(f"{item.name}: starting"):
         grading.start_workers()
         from kernelpath.grading import devices
     if registry.load(item).is_kernel:
-        for title, file in (("yours", item.stub), ("reference", item.solution)):
-            _show_counters(item, title, file)
+        _show_counters(item, "yours", item.stub)
+        _show_counters(item, title, shown)
     out.print(Text(f"{lesson.read(item.lesson).explain}\n"))
+    if shown != item.reference:
+        out.print("The reference kernel of this exercise is another one, which is longer and faster.")
+        view.step(out, f"kp solution {item.name} --expert")
     if devices.resolve("auto") != "cuda":
         out.print(Text("not timed: this machine has no GPU", "dim"))
         return PASSED
-    graded = grading.grade(grading.GradingRequest(item, item.stub, device="cuda"), item.name)
-    grading.show(item, graded, first=False)
+    # A report compares with the reference kernel, so only an answer that is not the reference is timed by itself.
+    for submission in [item.stub] if shown == item.reference else [item.stub, shown]:
+        graded = grading.grade(grading.GradingRequest(item, submission, device="cuda"), item.name)
+        grading.show(item, graded, first=False)
     return PASSED
 
 

@@ -74,13 +74,14 @@ def deliver(folder: Path, previous: Marker | None = None) -> DeliveryResult:
 
 
 def reveal(item: Item) -> tuple[Path, ...]:
-    """Copy the solution of a passed exercise to the learner's folder, without replacing files. Raises NotSaved.
+    """Copy answer and reference kernel of a passed exercise to the learner's folder. Raises NotSaved.
 
-    Returns the files that it wrote; none in a checkout, which has every solution.
+    Files in the folder are not replaced. Returns the files that it wrote; none in a checkout, which has every solution.
     """
     if item.course == item.root:
         return ()
-    contents = {str(path.relative_to(item.course)): path.read_bytes() for path in item.files("solutions")}
+    paths = (*item.files("solutions"), *item.files("expert"))
+    contents = {str(path.relative_to(item.course)): path.read_bytes() for path in paths}
     written = {name: content for name, content in contents.items() if not (item.root / name).exists()}
     try:
         for name, content in written.items():
@@ -118,13 +119,14 @@ Run these commands in this folder.
 2. `{OPEN_NOTEBOOKS}` opens the notebooks in a browser. Each week begins with one; `kp book` writes all of them, with
    their outputs, as web pages.
 3. Edit the file in `phases/` that `kp` names. `kp watch NAME` grades it whenever you save, `kp check NAME` once.
-4. `kp hint NAME` helps; `kp solution NAME` compares your kernel with the reference kernel after a pass.
+4. `kp hint NAME` helps; `kp solution NAME` compares your kernel with the answer after a pass, and
+   `kp solution NAME --expert` with the reference kernel.
 
 | folder | what it has |
 |---|---|
 | `phases/` | your kernels: stubs to complete |
 | `notebooks/` | a lesson for each week, without outputs |
-| `solutions/` | the reference kernels of what you have passed |
+| `solutions/` | answers to what you have passed, and reference kernels in `expert/` |
 | `results/traces/` | recordings of weeks 5 and 13, to look at |
 | `benchmarks/` | a program that week 16 starts on several GPUs |
 | `.kernelpath/` | your progress, reports and pictures |

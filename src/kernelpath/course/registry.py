@@ -26,7 +26,12 @@ from kernelpath.course.places import course as course
 from kernelpath.course.places import root as root
 from kernelpath.course.spec import Exercise
 
-Tree = Literal["phases", "solutions"]
+Tree = Literal["phases", "solutions", "expert"]
+"""Whose kernels: the learner's, the answers to the exercises, or the reference kernels (`Item.reference`)."""
+
+EXPERT = "expert"
+"""The folder in solutions/<phase>/ for reference kernels that are not the answer to their exercise."""
+
 Lane = Literal["cuda", "triton", "cute", "pallas", "python"]
 
 _Declaration = TypeVar("_Declaration", Exercise, Checkpoint)
@@ -94,10 +99,28 @@ class Item:
 
     @property
     def solution(self) -> Path:
+        """Return the answer to the exercise, which a learner can read in the exercise's week."""
         return self.submission("solutions")
+
+    @property
+    def reference(self) -> Path:
+        """Return the reference kernel, whose speed is published and which the third star compares with.
+
+        The reference kernel is the expert kernel if there is one, and otherwise the answer.
+        """
+        return self.submission("expert")
+
+    @property
+    def has_expert(self) -> bool:
+        """Return whether the exercise has an expert kernel besides its answer."""
+        return self.reference != self.solution
 
     def submission(self, tree: Tree) -> Path:
         """Return the Python file that defines the entry."""
+        if tree == "expert":
+            # The expert kernel has the name of the answer, so that either can be copied to phases/ and graded there.
+            expert = self.solution.parent / EXPERT / self.solution.name
+            return expert if expert.is_file() else self.solution
         return self._tree_of(tree) / f"{self.stem}.py"
 
     def _tree_of(self, tree: Tree) -> Path:
@@ -193,7 +216,8 @@ class Deliverable(Item):
         return self.course / "checks" / self.phase / "checkpoint.py"
 
     def submission(self, tree: Tree) -> Path:
-        return self._tree_of(tree) / self.phase / f"{DELIVERABLE}.py"
+        folder = "solutions" if tree == "expert" else tree
+        return self._tree_of(folder) / self.phase / f"{DELIVERABLE}.py"
 
     @property
     def _base_exercise(self) -> Item:
@@ -302,7 +326,7 @@ def _load_solution(name: str, at: Path) -> Callable[..., Any]:
         missing = item.solution.relative_to(at)
         raise SolutionUnavailable(f"the reference kernel of {name} is withheld: there is no {missing}")
     entry: Callable[..., Any] = getattr(
-        import_file(item.solution, f"kernelpath_solution_{name}", listed=False), load(item).entry
+        import_file(item.reference, f"kernelpath_solution_{name}", listed=False), load(item).entry
     )
     return entry
 

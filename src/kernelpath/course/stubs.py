@@ -62,8 +62,9 @@ def drift(stub: str, solution: str) -> list[tuple[int, str]]:
 
 
 def stub_of(item: Item, solution: Path) -> Path:
-    """Return the stub of one of the solution's files."""
-    return item.root / "phases" / solution.relative_to(item.course / "solutions")
+    """Return the stub of one of the files of the answer or of the reference kernel."""
+    folder = item.reference.parent if solution.is_relative_to(item.reference.parent) else item.solution.parent
+    return item.stub.parent / solution.relative_to(folder)
 
 
 def pristine(item: Item) -> dict[Path, str]:

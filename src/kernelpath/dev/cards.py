@@ -22,7 +22,7 @@ from kernelpath import packages
 from kernelpath.course import registry
 from kernelpath.course.inputs import generate_inputs
 from kernelpath.course.problem import Case
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import Item, Tree
 from kernelpath.course.spec import Exercise
 from kernelpath.grading import devices
 from kernelpath.show import results
@@ -219,14 +219,15 @@ def _try_cases(
     return failures
 
 
-def load_entry(item: Item, exercise: Exercise) -> Callable[..., Any]:
-    """Import the solution, and return the function that takes the problem's inputs."""
+def load_entry(item: Item, exercise: Exercise, tree: Tree = "expert") -> Callable[..., Any]:
+    """Import the kernel of a tree, and return the function that takes the problem's inputs."""
     if item.lane == "triton":
         from warpcheck.frontends import triton
 
         triton.activate("cpu")
-    sys.path.insert(0, str(item.solution.with_suffix("") / "src"))  # the sources of a library
-    entry: Callable[..., Any] = getattr(registry.import_file(item.solution, f"cards_{item.name}"), exercise.entry)
+    submission = item.submission(tree)
+    sys.path.insert(0, str(submission.with_suffix("") / "src"))  # the sources of a library
+    entry: Callable[..., Any] = getattr(registry.import_file(submission, f"cards_{item.name}"), exercise.entry)
     if exercise.kind == "kernel":
         return entry
     from kernelpath.work.operators import with_gradient

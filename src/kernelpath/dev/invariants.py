@@ -14,8 +14,8 @@ import torch
 from kernelpath.course import lesson, registry, stubs
 from kernelpath.course.checkpoint import Checkpoint
 from kernelpath.course.errors import DeclarationError
-from kernelpath.course.registry import DELIVERABLE, Item, Tree
-from kernelpath.dev import books, controls, phrases, spills, statements
+from kernelpath.course.registry import DELIVERABLE, EXPERT, Item, Tree
+from kernelpath.dev import answers, books, controls, phrases, spills, statements
 from kernelpath.exam import reading
 from kernelpath.grading.grade import grade
 from kernelpath.show import docs
@@ -40,6 +40,9 @@ def for_each_item(check: ItemCheck) -> Invariant:
     ITEM_CHECKS[invariant] = check
     return invariant
 
+
+STARS_OF_AN_ANSWER = 2
+"""The stars that an answer with an expert kernel beside it must get on a GPU."""
 
 _FURTHER_FILES = {
     "checks": {"test_exercises.py"},
@@ -80,6 +83,8 @@ def trees_agree(root: Path) -> Iterator[str]:
         if stub != solution:
             in_trees = f"{_format_suffixes(stub)} in phases/ but {_format_suffixes(solution)} in solutions/"
             yield f"{item.stem} has {in_trees}; make them alike"
+        if item.has_expert and solution != _suffixes(item, "expert"):
+            yield f"{item.reference.relative_to(root)} has other files than the answer; make them alike"
     stems = {item.stem: item for item in items}
     for tree in _FURTHER_FILES:
         for path in sorted((root / tree).rglob("*")):
@@ -108,7 +113,8 @@ def _belongs(path: Path, tree: str, stems: dict[str, Item]) -> bool:
         return True
     if any(str(folder) in stems for folder in path.parents):
         return tree in ("phases", "solutions")
-    item = stems.get(str(path.with_suffix("")))
+    folder = path.parent.parent if tree == "solutions" and path.parent.name == EXPERT else path.parent
+    item = stems.get(str(folder / path.stem))
     if item is None or path.suffix not in _SUFFIXES[tree]:
         return False
     return (tree, path.suffix) != ("checks", ".cu") or path.name in item.declaration.read_text(encoding="utf-8")
@@ -200,9 +206,10 @@ def _reading_problems(folder: Path, checkpoint: Checkpoint) -> Iterator[str]:
 
 @for_each_item
 def nothing_is_left_to_write(item: Item) -> Iterator[str]:
-    """Require that no declaration, lesson or solution has a drafted place that waits for its author."""
+    """Require that no declaration, lesson, answer or reference kernel has a place that waits for its author."""
     places = [*_open_places(item.declaration), *lesson.placeholders(item.lesson)]
-    places += [place for path in item.files("solutions") for place in _open_places(path)]
+    paths = dict.fromkeys((*item.files("solutions"), *item.files("expert")))
+    places += [place for path in paths for place in _open_places(path)]
     yield from (f"{Path(place).relative_to(item.root)} is still to be written" for place in places)
 
 
@@ -244,20 +251,23 @@ def stubs_end_as_not_started(item: Item) -> Iterator[str]:
 
 @for_each_item
 def solutions_pass(item: Item) -> Iterator[str]:
-    """Require that every solution passes on the CPU, and gets all its stars if there is a suitable GPU.
+    """Require that answers and reference kernels pass on the CPU, and get their stars if there is a suitable GPU.
 
-    A solution that is still to be written is left to `nothing_is_left_to_write`.
+    A reference kernel gets all stars, and an answer two. `nothing_is_left_to_write` reports drafted solutions.
     """
     # A drafted solution cannot pass, and another invariant reports it.
     if any(True for path in item.files("solutions") for _ in _open_places(path)):
         return
-    yield from _require_verdict(Verdict.PASSED, grade(item, item.solution, device="cpu"))
-    if torch.cuda.is_available():
-        on_gpu = grade(item, item.solution, device="cuda")
-        if on_gpu.verdict is not Verdict.UNAVAILABLE and on_gpu.stars < item.stars:
-            yield f"{on_gpu.submission} takes {on_gpu.stars} stars on {on_gpu.device}: {on_gpu.cause}"
+    for submission in dict.fromkeys((item.solution, item.reference)):
+        yield from _require_verdict(Verdict.PASSED, grade(item, submission, device="cpu"))
+        if torch.cuda.is_available():
+            on_gpu = grade(item, submission, device="cuda")
+            stars = item.stars if submission == item.reference else min(item.stars, STARS_OF_AN_ANSWER)
+            if on_gpu.verdict is not Verdict.UNAVAILABLE and on_gpu.stars < stars:
+                yield f"{on_gpu.submission} takes {on_gpu.stars} stars on {on_gpu.device}: {on_gpu.cause}"
 
 
+answers_are_short = for_each_item(answers.answers_are_short)
 reference_kernels_do_not_spill = for_each_item(spills.reference_kernels_do_not_spill)
 
 
@@ -282,6 +292,7 @@ QUICK: tuple[Invariant, ...] = (
     names_are_unique,
     trees_agree,
     stubs_do_not_drift,
+    answers_are_short,
     notebooks_have_their_exercises,
     declarations_are_valid,
     lessons_are_valid,

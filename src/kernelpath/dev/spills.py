@@ -1,7 +1,7 @@
-"""Find reference kernels that spill: what ptxas reports for every kernel that a solution launches.
+"""Find our kernels that spill: what ptxas reports for every kernel that an answer or a reference kernel launches.
 
-ptxas spills values without a register to local memory, which is in DRAM. No reference kernel may spill, with the oldest
-and the newest compilers that were tried. As in `dev.cards`, a solution's host code runs, its kernels are compiled for
+ptxas spills values without a register to local memory, which is in DRAM. None of our kernels may spill, with the oldest
+and the newest compilers that were tried. As in `dev.cards`, their host code runs, its kernels are compiled for
 the architecture that the exercise declares, and nothing is executed.
 """
 
@@ -15,7 +15,7 @@ from kernelpath import packages, words
 from kernelpath.course import registry
 from kernelpath.course.inputs import generate_inputs
 from kernelpath.course.problem import Case
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import Item, Tree
 from kernelpath.course.spec import Exercise
 from kernelpath.dev import cards
 from kernelpath.grading import devices
@@ -29,30 +29,35 @@ MAX_COMPULSORY_BYTES = 150_000_000
 
 
 def reference_kernels_do_not_spill(item: Item) -> Iterator[str]:
-    """Yield each kernel of a solution with a stack frame or spills, unless the declaration allows it."""
+    """Yield each kernel of ours with a stack frame or spills, unless the declaration allows it."""
     if registry.load(item).spills:
         return
     for description in spills(item):
-        advice = "make it smaller, or give the reason in the declaration's `spills`"
-        yield f"{item.solution.relative_to(item.root)}: {description}; {advice}"
+        yield f"{description}; make it smaller, or give the reason in the declaration's `spills`"
 
 
 def spills(item: Item) -> list[str]:
-    """Describe each kernel of the solution that needs local memory, with the first case that launches it.
+    """Describe each kernel that needs local memory, with its file and the first case that launches it.
 
     A failing case, and a kernel that ptxas rejects, are described as well.
     """
     exercise = registry.load(item)
     if not exercise.is_kernel or packages.lacking(item.lane):
         return []
-    return cards.run_in_fork(partial(_describe_all, item, exercise, devices.choose_target(exercise, "cpu", None)))
+    target = devices.choose_target(exercise, "cpu", None)
+    trees: tuple[Tree, ...] = ("solutions", "expert") if item.has_expert else ("solutions",)
+    return [
+        f"{item.submission(tree).relative_to(item.course)}: {description}"
+        for tree in trees
+        for description in cards.run_in_fork(partial(_describe_all, item, tree, exercise, target))
+    ]
 
 
-def _describe_all(item: Item, exercise: Exercise, target: Target) -> list[str]:
+def _describe_all(item: Item, tree: Tree, exercise: Exercise, target: Target) -> list[str]:
     compiled: list[cards.CompiledKernel] = []
     simulated_gpu.show({"multi_processor_count": exercise.multiprocessors} if exercise.multiprocessors else {}, target)
     backend.use(cards.CompileOnlyDevice(compiled))
-    entry = cards.load_entry(item, exercise)
+    entry = cards.load_entry(item, exercise, tree)
     descriptions: dict[cards.CompiledKernel, str] = {}
     failures: list[str] = []
     for case, inputs in _calls(exercise):

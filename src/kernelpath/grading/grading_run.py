@@ -343,7 +343,7 @@ class GradingRun:
             operators = provenance.check_gpu_operators(result.operators, on_machine, self.job.exercise.entry)
             return operators or self._kind.check_process(result, inputs)
 
-        reference = self.job.item.files("solutions")
+        reference = self.job.item.files("expert")
         try:
             measurement, finding = measure.measure(
                 self.job.exercise, self._runner, check_process, self.seed, self.progress, bench, reference=reference

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def execute(
-    path: Path, *, tree: Tree = "solutions", through: bool = True, record: Path | None = None, timeout: int = 300
+    path: Path, *, tree: Tree = "expert", through: bool = True, record: Path | None = None, timeout: int = 300
 ) -> NotebookNode:
     """Run a notebook from top to bottom in a kernel of its own and return it with its outputs.
 
@@ -77,7 +77,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     parser = argparse.ArgumentParser(prog="python -m kernelpath.show.execute", description=main.__doc__)
     parser.add_argument("notebooks", nargs="*", type=Path, help="default: all of them")
-    parser.add_argument("--tree", choices=("phases", "solutions"), default="solutions", help="whose kernels to use")
+    parser.add_argument(
+        "--tree", choices=("phases", "solutions", "expert"), default="expert", help="whose kernels to use"
+    )
     parser.add_argument("--into", type=Path, help="write below this folder, each into that of its phase; default: book")
     parser.add_argument("--record", type=Path, help="a JSON file that takes what only a GPU can tell")
     parser.add_argument(

@@ -1,8 +1,8 @@
 """Reuse reports of the reference kernels that were made a moment ago, instead of grading these again in a notebook.
 
-If KERNELPATH_REPORTS names a folder, a notebook that runs with the solutions takes its reports from there. Only the
-tests set it, which have graded every solution by then. The grader knows nothing of the folder: no report of a learner's
-file comes from it, and no report from it is saved as a pass.
+If KERNELPATH_REPORTS names a folder, a notebook that runs with the reference kernels takes its reports from there. Only
+the tests set it, which have graded every reference kernel by then. The grader knows nothing of the folder: no report of
+a learner's file comes from it, and no report from it is saved as a pass.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ REPORTS_VARIABLE = "KERNELPATH_REPORTS"
 
 
 def digest(item: Item) -> str:
-    """Hash everything that determines the report of the solution: its files, its declaration, and the grader."""
+    """Hash what determines the report of the reference kernel: its files, its declaration, and the grader."""
     declaration_files = sorted(item.declaration.parent.glob(f"{item.declaration.stem}.*"))
     hasher = hashlib.sha256(item.stem.encode())
-    for path in (*item.files("solutions"), *declaration_files, *grader_sources()):
+    for path in (*item.files("expert"), *declaration_files, *grader_sources()):
         hasher.update(f"{path.name} {path.stat().st_size}\n".encode() + path.read_bytes())
     return hasher.hexdigest()
 
 
 def save_report(item: Item, report: Report, folder: Path) -> None:
-    """Save the report of an exercise's solution, atomically."""
+    """Save the report of an exercise's reference kernel, atomically."""
     temporary = folder / f"{digest(item)}.{os.getpid()}"
     temporary.write_text(report.to_json(), encoding="utf-8")
     temporary.rename(folder / f"{digest(item)}.json")
 
 
 def load_report(item: Item, folder: Path | None = None) -> Report | None:
-    """Return the saved report of the solution in its current state, or None."""
+    """Return the saved report of the reference kernel in its current state, or None."""
     report_folder = folder or os.environ.get(REPORTS_VARIABLE)
     file = Path(report_folder) / f"{digest(item)}.json" if report_folder else None
     return Report.from_json(file.read_text(encoding="utf-8")) if file is not None and file.is_file() else None

@@ -1,6 +1,6 @@
 """Provide what notebooks call: grade, predict, count on the PTX machine, time on a GPU, with the same grader as `kp`.
 
-Notebooks grade the learner's files in phases/. With KERNELPATH_TREE=solutions in the environment they use the reference
+Notebooks grade the learner's files in phases/. With KERNELPATH_TREE=expert in the environment they use the reference
 kernels, which is how `execute` runs them for the tests and for the committed outputs.
 """
 
@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import EllipsisType
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from rich.console import Console
@@ -65,8 +65,12 @@ _DOTS = "Put {} in place of the dots and run the cell again. None shows the answ
 
 
 def tree() -> Tree:
-    """Return the tree whose kernels are used: "phases" (the learner's) unless KERNELPATH_TREE is "solutions"."""
-    return "solutions" if os.environ.get("KERNELPATH_TREE") == "solutions" else "phases"
+    """Return the tree whose kernels are used: "phases" (the learner's) unless KERNELPATH_TREE names another."""
+    chosen: Tree = "phases"
+    for name in get_args(Tree):
+        if os.environ.get("KERNELPATH_TREE") == name:
+            chosen = name
+    return chosen
 
 
 def setup(*, triton: bool = False, arch: str = "sm_80", reverse: bool = False) -> None:
@@ -103,7 +107,7 @@ def setup(*, triton: bool = False, arch: str = "sm_80", reverse: bool = False) -
 def check(name: str) -> Report:
     """Grade the learner's file for an exercise, show the report and save a pass, as `kp check` does."""
     item = registry.find(name)
-    report = graded.load_report(item) if tree() == "solutions" else None
+    report = graded.load_report(item) if tree() == "expert" else None
     report = report or grade.grade(item, item.submission(tree()))
     explain = lesson.read(item.lesson).explain
     cells.put(
@@ -160,7 +164,7 @@ def contestants(name: str) -> dict[str, Kernel]:
     """Return the entries of an exercise by owner: "yours" and "reference", or the reference alone in its own tree."""
     item = registry.find(name)
     entry = registry.load(item).entry
-    labels: dict[str, Tree] = {"reference": "solutions"}
+    labels: dict[str, Tree] = {"reference": "expert"}
     if tree() == "phases":
         labels = {"yours": "phases", **labels}
     return {

@@ -44,7 +44,7 @@ def load_baseline(item: Item, exercise: Exercise) -> None:
     if isinstance(exercise.baseline, registry.Solution):
         with suppress(SolutionUnavailable):  # reported when timing starts
             exercise.baseline.load()
-            sources.append(registry.find(exercise.baseline.name, item.root).solution.with_suffix(".cu"))
+            sources.append(registry.find(exercise.baseline.name, item.root).reference.with_suffix(".cu"))
     for source in filter(Path.is_file, sources):
         from warpcheck.frontends import cuda
 
