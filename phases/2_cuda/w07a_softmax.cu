@@ -6,6 +6,6 @@
 #include <cuda_bf16.h>
 
 template <typename T>  // TODO: add what else must be known at compile time, such as how many elements a thread holds
-__global__ void softmax(const T* x, T* out, int rows, int columns) {
+__global__ void softmax(const T* x, T* out, int columns) {
     // TODO: start with one block per row; find its maximum, then its sum, then write; float(x[i]) and T(result) convert
 }

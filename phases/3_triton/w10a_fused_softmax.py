@@ -21,15 +21,13 @@ import triton.language as tl
 
 
 @triton.jit
-def softmax_rows(
-    out, x, rows, vectors, WIDTH: tl.constexpr, ROWS: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr
-):
-    """One program for ROWS rows, held as PARTS blocks of BLOCK columns."""
-    columns = vectors * WIDTH  # the compiler now knows what divides it, and with it every row's offset
-    # TODO: load the rows, reduce along each, store
+def softmax_kernel(output_ptr, input_ptr, n_cols, BLOCK_SIZE: tl.constexpr):
+    """Compute a row, which one program holds as a block of BLOCK_SIZE columns."""
+    row_idx = tl.program_id(0).to(tl.int64)
+    # TODO: load the row, reduce it twice, store
 
 
 def fused_softmax(x: torch.Tensor) -> torch.Tensor:
-    raise NotImplementedError("TODO: choose ROWS, PARTS, BLOCK and num_warps, launch, then delete this line")
+    raise NotImplementedError("TODO: choose BLOCK_SIZE and num_warps, launch, then delete this line")
     out = torch.empty_like(x)
     return out

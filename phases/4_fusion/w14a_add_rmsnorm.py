@@ -19,18 +19,15 @@ import triton.language as tl
 
 
 @triton.jit
-def add_rmsnorm_rows(
-    y, h, x, residual, weight, rows, vectors, eps,
-    WIDTH: tl.constexpr, ROWS: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """One program for ROWS rows, held as PARTS blocks of BLOCK columns."""
-    columns = vectors * WIDTH  # the compiler now knows what divides it, and with it every offset
-    # TODO: load x, residual and weight; store h; reduce; store y
+def add_rmsnorm_kernel(Y, H, X, Residual, W, N, eps, BLOCK_SIZE: tl.constexpr):
+    """Add and normalize a row of N columns, which one program holds as a block of BLOCK_SIZE columns."""
+    row = tl.program_id(0).to(tl.int64)
+    # TODO: load x, residual and w; store h; reduce; store y
 
 
 def add_rmsnorm(
     x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    raise NotImplementedError("TODO: choose ROWS, PARTS, BLOCK and num_warps, launch, then delete this line")
+    raise NotImplementedError("TODO: choose BLOCK_SIZE and num_warps, launch, then delete this line")
     y, h = torch.empty_like(x), torch.empty_like(x)
     return y, h

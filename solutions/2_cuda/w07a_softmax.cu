@@ -3,201 +3,77 @@
 //
 // x is read once and out is written once: between the two a row stays on the chip. The arithmetic is float32.
 //
-// softmax keeps a row in registers: it belongs to some lanes of a warp, to a warp, or to a block. softmax_long keeps it
-// in the registers and the shared memory of a block or of a cluster of blocks; what does not fit there is read again.
+// A block computes a row, and its threads keep the row in registers. A row that is too long for them is read again.
 
 #include <cuda_bf16.h>
-#include <cuda_pipeline_primitives.h>
 
-constexpr int WARP = 32;
-constexpr float LOWEST = -3.402823466e38f;  // not -INFINITY: (-INFINITY) - LOWEST is -INFINITY, never NaN
+constexpr int THREADS = 256, WARP = 32, WARPS = THREADS / WARP;
+constexpr float LOWEST = -3.402823466e38f;  // the least float, since (-INFINITY) - (-INFINITY) would be NaN
 
+// The elements that a thread loads and stores at a time, up to 16 bytes.
 template <typename T, int WIDTH>
-struct alignas(sizeof(T) * WIDTH) Vector {
-    T element[WIDTH];
-};
+struct alignas(sizeof(T) * WIDTH) Vector { T element[WIDTH]; };
 
-// Where the vectors of a row are. A row that does not begin and end with one has `head` elements before the first and
-// up to WIDTH - 1 behind the last; each of these is the `edge` of one thread.
-template <typename T, int WIDTH, bool RAGGED>
-struct Row {
-    int head = 0, vectors, edge;
-    bool has_edge = false;
-
-    __device__ Row(const T* x, int columns) {
-        if (RAGGED) {
-            const int beyond = reinterpret_cast<unsigned long long>(x) / sizeof(T) % WIDTH;
-            head = min(columns, (WIDTH - beyond) % WIDTH);
-        }
-        vectors = (columns - head) / WIDTH;
-        edge = threadIdx.x < head ? threadIdx.x : threadIdx.x + vectors * WIDTH;
-        if (RAGGED) has_edge = edge < columns;
-    }
-};
-
-// A set of values: its maximum, and the sum of exp(value - max).
-struct alignas(8) MaxSum {
-    float max = LOWEST;
-    float sum = 0;
+// The state of the online softmax: the maximum m_i of the values so far, and the sum l_i of exp(value - m_i).
+struct State {
+    float m_i = LOWEST, l_i = 0;
 };
 
 template <typename V>
-__device__ MaxSum with(MaxSum set, V values) {
-    float max = set.max;
-    for (auto value : values.element) max = fmaxf(max, float(value));
-    float sum = set.sum * __expf(set.max - max);
-    for (auto value : values.element) sum += __expf(float(value) - max);
-    return {max, sum};
+__device__ State update(State state, V values) {
+    float m_new = state.m_i;
+    for (auto value : values.element) m_new = fmaxf(m_new, float(value));
+    float l_new = state.l_i * __expf(state.m_i - m_new);  // the factor is alpha: 1 unless the maximum rises
+    for (auto value : values.element) l_new += __expf(float(value) - m_new);
+    return {m_new, l_new};
+}
+
+__device__ State warpReduce(State state) {
+    float m_new = state.m_i;
+    for (int offset = 16; offset > 0; offset /= 2) m_new = fmaxf(m_new, __shfl_xor_sync(0xffffffff, m_new, offset));
+    float l_new = state.l_i * __expf(state.m_i - m_new);
+    for (int offset = 16; offset > 0; offset /= 2) l_new += __shfl_xor_sync(0xffffffff, l_new, offset);
+    return {m_new, l_new};
+}
+
+// Every warp puts its state into shared memory; after one barrier each of them combines all states.
+__device__ State blockReduce(State state) {
+    __shared__ State states[WARPS];
+    const int warp_id = threadIdx.x / WARP, lane_id = threadIdx.x % WARP;
+    state = warpReduce(state);
+    if (lane_id == 0) states[warp_id] = state;
+    __syncthreads();
+    return warpReduce(lane_id < WARPS ? states[lane_id] : State{});
 }
 
 template <typename T, int WIDTH>
-__device__ Vector<T, WIDTH> probabilities(Vector<T, WIDTH> values, MaxSum row) {
-    for (T& value : values.element) value = T(__expf(float(value) - row.max) * (1 / row.sum));
-    return values;
-}
-
-// The union of the sets of LANES neighboring lanes, a power of two.
-template <int LANES>
-__device__ MaxSum warp_union(MaxSum set) {
-    float max = set.max;
-    for (int step = LANES / 2; step > 0; step /= 2) max = fmaxf(max, __shfl_xor_sync(0xffffffff, max, step));
-    float sum = set.sum * __expf(set.max - max);
-    for (int step = LANES / 2; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffff, sum, step);
-    return {max, sum};
-}
-
-// The union of the sets of a block's threads. Every warp puts its set down; after one barrier each of them unites all.
-__device__ MaxSum block_union(MaxSum set) {
-    __shared__ MaxSum of_warp[WARP];
-    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    set = warp_union<WARP>(set);
-    if (lane == 0) of_warp[warp] = set;
-    __syncthreads();
-    return warp_union<WARP>(lane < blockDim.x / WARP ? of_warp[lane] : MaxSum{});
-}
-
-// The union of the sets of a cluster's blocks: each block writes its own into the shared memory of all of them.
-template <int CLUSTER>
-__device__ MaxSum cluster_union(MaxSum set) {
-#if __CUDA_ARCH__ >= 900
-    __shared__ MaxSum of_block[CLUSTER];
-    const int lane = threadIdx.x % WARP, rank = blockIdx.x % CLUSTER;
-    __cluster_barrier_wait();  // for every block to have begun
-    if (threadIdx.x < CLUSTER) *(MaxSum*)__cluster_map_shared_rank(&of_block[rank], threadIdx.x) = set;
-    __cluster_barrier_arrive();
-    __cluster_barrier_wait();
-    set = warp_union<WARP>(lane < CLUSTER ? of_block[lane] : MaxSum{});
-#endif
-    return set;
-}
-
-// blockDim.x threads hold a row, HELD vectors each; LANES is how many of them are in one warp.
-template <typename T, int WIDTH, int LANES, int HELD, bool RAGGED>
-__launch_bounds__(256, 4)  // four blocks per SM: while one reduces, the others load and store
-__global__ void softmax(const T* x, T* out, int rows, int columns) {
+__launch_bounds__(THREADS, 4)  // four blocks per SM: while one reduces, the others load and store
+__global__ void softmax(const T* x, T* out, int columns) {
+    constexpr int HELD = 32 / WIDTH;  // vectors of a row in the registers of a thread: 8192 columns in a block
     using V = Vector<T, WIDTH>;
-    const long long number = (long long)blockIdx.x * blockDim.y + threadIdx.y;
-    x += number * columns;
-    out += number * columns;
-    if (number >= rows) columns = 0;  // and no return: the lanes of a warp shuffle together
-    const Row<T, WIDTH, RAGGED> row(x, columns);
-    const V* from = reinterpret_cast<const V*>(x + row.head);
-    V* to = reinterpret_cast<V*>(out + row.head);
+    const long long first = (long long)blockIdx.x * columns;
+    const V* row_in = reinterpret_cast<const V*>(x + first);
+    V* row_out = reinterpret_cast<V*>(out + first);
+    const int vectors = columns / WIDTH;
 
     V held[HELD];
-    Vector<T, 1> edge = {T(-INFINITY)};
-#pragma unroll
+    for (int k = 0; k < HELD; ++k) {  // all loads first, so that they are in flight together
+        const int v = k * THREADS + threadIdx.x;
+        for (T& value : held[k].element) value = T(-INFINITY);  // exp of it is 0
+        if (v < vectors) held[k] = row_in[v];
+    }
+    State state;
+    for (V values : held) state = update(state, values);
+    for (int v = HELD * THREADS + threadIdx.x; v < vectors; v += THREADS) state = update(state, row_in[v]);
+    state = blockReduce(state);
+
+    auto normalize = [&](V values) {
+        for (T& value : values.element) value = T(__expf(float(value) - state.m_i) / state.l_i);
+        return values;
+    };
     for (int k = 0; k < HELD; ++k) {
-        const int v = k * blockDim.x + threadIdx.x;
-        for (T& value : held[k].element) value = T(-INFINITY);
-        if (v < row.vectors) held[k] = from[v];
+        const int v = k * THREADS + threadIdx.x;
+        if (v < vectors) row_out[v] = normalize(held[k]);
     }
-    if (row.has_edge) edge = {x[row.edge]};
-
-    MaxSum set;
-    if (row.has_edge) set = {fmaxf(LOWEST, float(edge.element[0])), 0};
-    for (const V& vector : held) {
-        for (T value : vector.element) set.max = fmaxf(set.max, float(value));
-    }
-    if (row.has_edge) set.sum = __expf(float(edge.element[0]) - set.max);
-    for (const V& vector : held) {
-        for (T value : vector.element) set.sum += __expf(float(value) - set.max);
-    }
-    set = blockDim.x <= WARP ? warp_union<LANES>(set) : block_union(set);
-
-    if (row.has_edge) out[row.edge] = probabilities(edge, set).element[0];
-#pragma unroll
-    for (int k = 0; k < HELD; ++k) {
-        const int v = k * blockDim.x + threadIdx.x;
-        if (v < row.vectors) to[v] = probabilities(held[k], set);
-    }
-}
-
-// BLOCKS of 512 threads per SM, each in another phase: while one reduces, the others load and store. What a thread does
-// not hold in its HELD vectors, none perhaps, waits in shared memory, where a block keeps `kept` vectors.
-template <typename T, int WIDTH, int HELD, int BLOCKS, int CLUSTER, bool RAGGED>
-#if __CUDA_ARCH__ >= 900
-__cluster_dims__(CLUSTER)
-#endif
-__launch_bounds__(512, BLOCKS)
-__global__ void softmax_long(const T* x, T* out, int columns, int kept) {
-#if __CUDA_ARCH__ >= 900
-    if (CLUSTER > 1) __cluster_barrier_arrive();
-#endif
-    using V = Vector<T, WIDTH>;
-    extern __shared__ uint4 shared[];
-    V* waiting = reinterpret_cast<V*>(shared);
-
-    // This block's share of the row: what it holds, what it keeps, and the rest.
-    x += blockIdx.x / CLUSTER * (long long)columns;
-    out += blockIdx.x / CLUSTER * (long long)columns;
-    const Row<T, WIDTH, RAGGED> row(x, columns);
-    const bool has_edge = row.has_edge && blockIdx.x % CLUSTER == 0;
-    const int share = (row.vectors + CLUSTER - 1) / CLUSTER, begin = blockIdx.x % CLUSTER * share;
-    const int vectors = min(share, row.vectors - begin), first_kept = HELD * blockDim.x;
-    const int first_left = min(first_kept + kept, vectors);
-    const V* from = reinterpret_cast<const V*>(x + row.head) + begin;
-    V* to = reinterpret_cast<V*>(out + row.head) + begin;
-
-#pragma unroll 4
-    for (int v = first_kept + threadIdx.x; v < first_left; v += blockDim.x) {
-        if constexpr (sizeof(V) == 16) {
-            __pipeline_memcpy_async(waiting + v - first_kept, from + v, sizeof(V));
-        } else {
-            waiting[v - first_kept] = from[v];
-        }
-    }
-    __pipeline_commit();
-    V held[HELD + 1];  // no array has 0 elements
-    Vector<T, 1> edge;
-#pragma unroll
-    for (int k = 0; k < HELD; ++k) {
-        const int v = k * blockDim.x + threadIdx.x;
-        for (T& value : held[k].element) value = T(-INFINITY);
-        if (v < vectors) held[k] = from[v];
-    }
-    if (has_edge) edge = {x[row.edge]};
-
-    MaxSum set;
-    if (has_edge) set = with(set, edge);
-#pragma unroll
-    for (int k = 0; k < HELD; ++k) set = with(set, held[k]);
-    __pipeline_wait_prior(0);  // a thread reads only what it copied itself, so no barrier is needed
-#pragma unroll 4
-    for (int v = first_kept + threadIdx.x; v < first_left; v += blockDim.x) set = with(set, waiting[v - first_kept]);
-    for (int v = first_kept + kept + threadIdx.x; v < vectors; v += blockDim.x) set = with(set, from[v]);
-    set = block_union(set);
-    if (CLUSTER > 1) set = cluster_union<CLUSTER>(set);
-
-    if (has_edge) out[row.edge] = probabilities(edge, set).element[0];
-#pragma unroll
-    for (int k = 0; k < HELD; ++k) {
-        const int v = k * blockDim.x + threadIdx.x;
-        if (v < vectors) to[v] = probabilities(held[k], set);
-    }
-#pragma unroll 4
-    for (int v = first_kept + threadIdx.x; v < first_left; v += blockDim.x) {
-        to[v] = probabilities(waiting[v - first_kept], set);
-    }
-    for (int v = first_kept + kept + threadIdx.x; v < vectors; v += blockDim.x) to[v] = probabilities(from[v], set);
+    for (int v = HELD * THREADS + threadIdx.x; v < vectors; v += THREADS) row_out[v] = normalize(row_in[v]);
 }

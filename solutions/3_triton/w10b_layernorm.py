@@ -14,17 +14,12 @@ Limits on the largest case, with room for edges on smaller ones: at most 1.3 tim
 loads and stores need; at most 2.2 times the bytes of inputs and outputs moved; at most 1 wavefront per request added by
 bank conflicts.
 
-Bytes: 2 matrices, 537 MB for 16384 x 8192 bfloat16, 0.13 ms at the 4.1 TB/s that an H200 copies with. Operations:
-about 8 per value, a tenth of that time. weight and bias come from L1 and L2, and as often as x where a program has one
-row: what a row costs there, and two reductions that wait for each other, is what keeps long rows from the copy's speed.
+Bytes: x and y, 537 MB for 16384 x 8192 bfloat16, 0.13 ms at the 4.1 TB/s that an H200 copies with; weight and bias come
+from L2. There are about 8 operations per value, so memory is the bound.
 
-    columns     a row is held in                 of the copy (H200, bfloat16)    torch.compile beside it
-    to 16384    registers, 1 to 5 blocks         0.96 to 0.98                    0.97 at 1024, 0.84 at 8192
-    to 32768    registers, the next row ahead    0.84                            0.75 and 0.91 (two runs)
-    beyond      registers of a team, 3 per SM    0.7 at 65536                    0.53
-
-The variance is that of the distances from the mean, over values that are still in registers. A team's programs merge
-their means and sums of squares as in Chan, Golub and LeVeque (1979). The exchange is that of the fused softmax.
+Rows of more than 16,384 columns are read three times: for the mean, for the variance, and for y. The expert kernel
+holds them in several programs. The names are those of Triton's tutorial 05
+(https://triton-lang.org/main/getting-started/tutorials/05-layer-norm.html).
 """
 
 import torch
@@ -33,144 +28,65 @@ import triton.language as tl
 
 
 @triton.jit
-def layernorm_rows(
-    y, mean, rstd, x, weight, bias, rows, vectors, eps,
-    WIDTH: tl.constexpr, ROWS: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """One program for ROWS rows, held as PARTS blocks of BLOCK columns."""
-    columns = vectors * WIDTH  # the compiler now knows what divides it, and with it every offset
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
-    lane = tl.arange(0, BLOCK)[None, :]
-    begin = row.to(tl.int64) * columns
-    held = ()
-    total = tl.zeros([ROWS, BLOCK], tl.float32)
-    for part in tl.static_range(PARTS):
-        column = part * BLOCK + lane
-        held += (tl.load(x + begin + column, mask=(row < rows) & (column < columns), other=0.0),)
-    for part in tl.static_range(PARTS):
-        total += held[part].to(tl.float32)
-    average = tl.sum(total, axis=1, keep_dims=True) / columns
-    squares = tl.zeros([ROWS, BLOCK], tl.float32)
-    for part in tl.static_range(PARTS):
-        centered = tl.where(part * BLOCK + lane < columns, held[part].to(tl.float32) - average, 0.0)
+def layer_norm_kernel(Y, Mean, Rstd, X, W, B, N, eps, BLOCK_SIZE: tl.constexpr):
+    """Normalize a row of N columns, which one program holds as a block of BLOCK_SIZE columns."""
+    row = tl.program_id(0).to(tl.int64)
+    cols = tl.arange(0, BLOCK_SIZE)
+    mask = cols < N
+    x = tl.load(X + row * N + cols, mask=mask, other=0.0).to(tl.float32)
+    mean = tl.sum(x, axis=0) / N
+    # The distances from the mean, and not the difference of two sums of squares: that one cancels if the mean is large.
+    # Beyond the end of the row x is 0, whose distance is not 0, so the mask is needed again.
+    centered = tl.where(mask, x - mean, 0.0)
+    rstd = tl.rsqrt(tl.sum(centered * centered, axis=0) / N + eps)
+    tl.store(Mean + row, mean)
+    tl.store(Rstd + row, rstd)
+    w = tl.load(W + cols, mask=mask).to(tl.float32)
+    b = tl.load(B + cols, mask=mask).to(tl.float32)
+    y = centered * rstd * w + b
+    tl.store(Y + row * N + cols, y.to(Y.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def layer_norm_long_kernel(Y, Mean, Rstd, X, W, B, N, eps, BLOCK_SIZE: tl.constexpr):
+    """Normalize a row that does not fit in registers: a loop for the mean, for the variance, and for y."""
+    row = tl.program_id(0).to(tl.int64)
+    X += row * N
+    Y += row * N
+    sums = tl.zeros([BLOCK_SIZE], tl.float32)
+    for start in tl.range(0, N, BLOCK_SIZE):
+        cols = start + tl.arange(0, BLOCK_SIZE)
+        sums += tl.load(X + cols, mask=cols < N, other=0.0).to(tl.float32)
+    mean = tl.sum(sums, axis=0) / N
+    squares = tl.zeros([BLOCK_SIZE], tl.float32)
+    for start in tl.range(0, N, BLOCK_SIZE):
+        cols = start + tl.arange(0, BLOCK_SIZE)
+        x = tl.load(X + cols, mask=cols < N, other=0.0).to(tl.float32)
+        centered = tl.where(cols < N, x - mean, 0.0)
         squares += centered * centered
-    scale = tl.rsqrt(tl.sum(squares, axis=1, keep_dims=True) / columns + eps)
-    tl.store(mean + row, average, mask=row < rows)
-    tl.store(rstd + row, scale, mask=row < rows)
-    for part in tl.static_range(PARTS):
-        column = part * BLOCK + lane
-        gain = tl.load(weight + column, mask=column < columns).to(tl.float32)
-        shift = tl.load(bias + column, mask=column < columns).to(tl.float32)
-        result = (held[part].to(tl.float32) - average) * scale * gain + shift
-        tl.store(y + begin + column, result.to(y.dtype.element_ty), mask=(row < rows) & (column < columns))
-
-
-@triton.jit
-def layernorm_team(
-    y, mean, rstd, x, weight, bias, words, rows, vectors, eps,
-    WIDTH: tl.constexpr, TEAM: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """TEAM programs share a row: each keeps a slice of it in registers, and they exchange its statistics."""
-    columns = vectors * WIDTH
-    member = tl.program_id(0) % TEAM
-    teams = tl.num_programs(0) // TEAM
-    first = member * (PARTS * BLOCK)
-    counts = tl.minimum(tl.maximum(columns - tl.arange(0, TEAM) * (PARTS * BLOCK), 0), PARTS * BLOCK).to(tl.float32)
-    count = tl.minimum(tl.maximum(columns - first, 1), PARTS * BLOCK).to(tl.float32)
-    following = load_slice(x, tl.program_id(0) // TEAM, rows, columns, first, PARTS, BLOCK)
-    for row in tl.range(tl.program_id(0) // TEAM, rows, teams):
-        held = following
-        following = load_slice(x, row + teams, rows, columns, first, PARTS, BLOCK)  # on its way meanwhile
-        total = held[0].to(tl.float32)
-        for part in tl.static_range(1, PARTS):
-            total += held[part].to(tl.float32)
-        average = tl.sum(total, axis=0) / count
-        squares = tl.zeros([BLOCK], tl.float32)
-        for part in tl.static_range(PARTS):
-            inside = first + part * BLOCK + tl.arange(0, BLOCK) < columns
-            centered = tl.where(inside, held[part].to(tl.float32) - average, 0.0)
-            squares += centered * centered
-        averages, spreads = exchange(words + row.to(tl.int64) * TEAM, member, average, tl.sum(squares, axis=0), TEAM)
-        average = tl.sum(averages * counts, axis=0) / columns
-        apart = averages - average
-        scale = tl.rsqrt(tl.sum(spreads + apart * apart * counts, axis=0) / columns + eps)
-        if member == 0:
-            tl.store(mean + row, average)
-            tl.store(rstd + row, scale)
-        begin = row.to(tl.int64) * columns
-        for part in tl.static_range(PARTS):
-            column = first + part * BLOCK + tl.arange(0, BLOCK)
-            gain = tl.load(weight + column, mask=column < columns).to(tl.float32)  # from L1, or L2
-            shift = tl.load(bias + column, mask=column < columns).to(tl.float32)
-            result = (held[part].to(tl.float32) - average) * scale * gain + shift
-            tl.store(y + begin + column, result.to(y.dtype.element_ty), mask=column < columns)
-
-
-@triton.jit
-def load_slice(x, row, rows, columns, first, PARTS: tl.constexpr, BLOCK: tl.constexpr):
-    """PARTS blocks of a row from column `first` on, as they lie in memory: bfloat16 takes half of the registers."""
-    held = ()
-    for part in tl.static_range(PARTS):
-        column = first + part * BLOCK + tl.arange(0, BLOCK)
-        inside = (column < columns) & (row < rows)
-        held += (tl.load(x + row.to(tl.int64) * columns + column, mask=inside, other=0.0),)
-    return held
-
-
-@triton.jit
-def exchange(words, member, a, b, TEAM: tl.constexpr):
-    """What each of the TEAM programs passes as a and b. A word that is -1 has not been left yet.
-
-    Two float32 are one word of 8 bytes, which is stored and loaded at once: where it is there, both are, and nothing
-    else has to be ordered by a fence. All programs of the grid must be resident: the launch is cooperative.
-    """
-    high = a.to(tl.uint32, bitcast=True).to(tl.uint64) << 32
-    word = (high | b.to(tl.uint32, bitcast=True)).to(tl.int64, bitcast=True)
-    tl.atomic_xchg(words + member, word, sem="relaxed")
-    members = words + tl.arange(0, TEAM)
-    while tl.min(tl.where(tl.load(members, volatile=True) == -1, 0, 1), axis=0) == 0:
-        pass
-    found = tl.load(members, volatile=True).to(tl.uint64, bitcast=True)
-    return (found >> 32).to(tl.uint32).to(tl.float32, bitcast=True), found.to(tl.uint32).to(tl.float32, bitcast=True)
+    rstd = tl.rsqrt(tl.sum(squares, axis=0) / N + eps)
+    tl.store(Mean + row, mean)
+    tl.store(Rstd + row, rstd)
+    for start in tl.range(0, N, BLOCK_SIZE):
+        cols = start + tl.arange(0, BLOCK_SIZE)
+        mask = cols < N
+        x = tl.load(X + cols, mask=mask, other=0.0).to(tl.float32)
+        w = tl.load(W + cols, mask=mask).to(tl.float32)
+        b = tl.load(B + cols, mask=mask).to(tl.float32)
+        y = (x - mean) * rstd * w + b
+        tl.store(Y + cols, y.to(Y.dtype.element_ty), mask=mask)
 
 
 def layernorm(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float = 1e-5
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    rows, columns = x.shape
+    M, N = x.shape
     y = torch.empty_like(x)
     mean, rstd = torch.empty(2, len(x), dtype=torch.float32, device=x.device)
-    tensors = (y, mean, rstd, x, weight, bias)
-    width = min(columns & -columns, 16)  # the largest power of two up to 16 that divides columns
-    sizes = (rows, columns // width, eps, width)
-    half = x.element_size() == 2
-    if columns <= 16_384:
-        parts, block = split(columns)
-        rows_each = max(1, (2048 if half else 1024) // triton.next_power_of_2(columns), 512 // block)
-        warps = max(2, min(block // 512, 4 if columns <= 4096 else 8))
-        layernorm_rows[triton.cdiv(rows, rows_each),](*tensors, *sizes, rows_each, parts, block, num_warps=warps)
-    elif width < 8 or (columns <= 32_768 and not half):
-        block, warps = (4096, 16) if half else (8192, 32)
-        layernorm_rows[rows,](*tensors, *sizes, 1, triton.cdiv(columns, block), block, num_warps=warps)
+    BLOCK_SIZE = triton.next_power_of_2(N)
+    if BLOCK_SIZE <= 16_384:
+        num_warps = min(max(BLOCK_SIZE // 1024, 1), 16)  # 32 values per thread
+        layer_norm_kernel[M,](y, mean, rstd, x, weight, bias, N, eps, BLOCK_SIZE, num_warps=num_warps)
     else:
-        team, block, per_sm = (1, 4096, 1) if columns <= 32_768 else (0, 2048, 3 if half else 2)
-        team = team or triton.next_power_of_2(columns) // 8192
-        teams = min(rows, max(1, per_sm * multiprocessors(x.device) // team))
-        words = torch.full((rows, team), -1, dtype=torch.int64, device=x.device)
-        layernorm_team[teams * team,](
-            *tensors, words, *sizes, team, triton.cdiv(columns, team * block), block,
-            num_warps=block // 256, maxnreg=80 if per_sm == 3 else 128, launch_cooperative_grid=True,
-        )  # fmt: skip
+        layer_norm_long_kernel[M,](y, mean, rstd, x, weight, bias, N, eps, BLOCK_SIZE=4096, num_warps=8)
     return y, mean, rstd
-
-
-def split(columns: int) -> tuple[int, int]:
-    """How many blocks hold a row, and how wide each is: no more than 4096, and few lanes beyond the row."""
-    block = min(triton.next_power_of_2(columns), 4096)
-    while block > 64 and triton.cdiv(columns, block) * block > 1.125 * columns:
-        block //= 2
-    return triton.cdiv(columns, block), block
-
-
-def multiprocessors(device: torch.device) -> int:
-    return torch.cuda.get_device_properties(device if device.type == "cuda" else None).multi_processor_count
