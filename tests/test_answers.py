@@ -43,7 +43,7 @@ def test_fusing_pays_until_computing_again_costs_what_it_saves() -> None:
     assert limit == pytest.approx(120)
     assert answers.fused_gain(limit, 3, 4e12, 60e12) == pytest.approx(1)
     assert answers.fused_gain(limit / 2, 3, 4e12, 60e12) > 1 > answers.fused_gain(limit * 2, 3, 4e12, 60e12)
-    assert answers.times_as_fast(21, 4) == 5.25
+    assert answers.speedup(21, 4) == 5.25
 
 
 def test_tiles_of_a_wave() -> None:

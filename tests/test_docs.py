@@ -31,8 +31,10 @@ def test_a_table_is_replaced_between_its_markers(tmp_path: Path) -> None:
 
 
 def test_tables_of_results_hold_what_was_measured(tmp_path: Path) -> None:
+    ceilings = {"copy": 4e12, "read": 4.4e12}
+    speedup = Interval(3.67, 3.61, 3.72)
     measured = Measurement(
-        {"n": 4096}, 1.28e-4, 4.7e-4, None, Interval(3.67, 3.61, 3.72), None, 8, 0, 1.2e-4, {}, 9, "paired rounds"
+        {"n": 4096}, 1.28e-4, 4.7e-4, None, speedup, None, 528_000_000, 0, 1.2e-4, ceilings, 9, "paired rounds"
     )
     timed = Report("1_architecture/w03c_transpose", "", "", "GPU", 1, Verdict.PASSED, measurement=measured)
     ratios = {"copy": (0.98, 0.97, 0.99), "Liger": (1.456, 1.4, 1.5)}
@@ -45,9 +47,11 @@ def test_tables_of_results_hold_what_was_measured(tmp_path: Path) -> None:
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "gpu.json").write_text(encode(machine))
     (tmp_path / "results" / "notebooks.json").write_text("{}")
+    peaks = {"GPU": results.Datasheet("a data sheet", {"memory": 5e12})}
+    (tmp_path / "results" / "datasheets.json").write_text(encode(peaks))
     unknown = ["", "Measured on GPU. The versions were not recorded."]
     assert list(docs.results(tmp_path))[2:] == [
-        "| GPU | `transpose` | n=4096 | 128 µs | 3.670 (3.610 to 3.720) | 93.8% |",
+        "| GPU | `transpose` | n=4096 | 128 µs | 3.670 (3.610 to 3.720) | 93.8% | 103.1% | 82.5% |",
         *unknown,
     ]
     assert list(docs.peers(tmp_path))[2:] == [

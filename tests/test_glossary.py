@@ -18,13 +18,24 @@ SAID_BY_ITSELF = {"timed", "yours", "GPU", "line", "file", "access", "memory"}
 """Labels that are plain English or name what stands beside them."""
 
 MEASURED = Measurement(
-    {"n": 1}, 1e-3, 2e-3, 1e-3, Interval(2, 2, 2), Interval(1, 1, 1), 8, 0, 1e-3, {"copy": 1e12}, 24, "paired rounds"
+    {"n": 1},
+    1e-3,
+    2e-3,
+    1e-3,
+    Interval(2, 2, 2),
+    Interval(1, 1, 1),
+    8,
+    0,
+    1e-3,
+    {"copy": 1e12, "read": 1e12},
+    24,
+    "paired rounds",
 )
 
 
 def labels() -> set[str]:
     """The names beside the numbers of a report, a picture and the tables of counters."""
-    rows = {name for name, _ in view.measurement(MEASURED)}
+    rows = {name for name, _ in view.measurement(MEASURED, "NVIDIA H200")}
     counted = {word for kind in (LineTraffic, LineInstructions) for one in fields(kind) for word in one.name.split("_")}
     summed = {word for one in fields(LineCounters) for word in one.name.split("_")}
     columns = {word for column in source.COLUMNS for word in column.split()}

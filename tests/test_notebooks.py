@@ -137,6 +137,22 @@ def test_an_answer_is_shown_without_a_prediction_where_none_is_given(capsys: pyt
     ]
 
 
+@pytest.mark.parametrize(
+    ("prediction", "measured", "printed"),
+    [
+        (2, 1.6, "found 1.6× faster than eager; you predicted 2× faster, too large by a factor of 1.25"),
+        (1.5, 0.8, "found 1.25× slower than eager; you predicted 1.5× faster"),
+        (0.5, 0.8, "found 1.25× slower than eager; you predicted 2× slower, too large by a factor of 1.6"),
+        (1, 0.8, "found 1.25× slower than eager; you predicted no difference in speed"),
+    ],
+)
+def test_a_speedup_below_one_is_a_slowdown(
+    prediction: float, measured: float, printed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    notebook.hold(prediction, measured, "× faster than eager")
+    assert capsys.readouterr().out == f"{printed}\n"
+
+
 def test_a_text_is_no_prediction(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(cells.Stop, match="Put a number in place of '24'"):
         notebook.hold("24", 32, "sectors")

@@ -35,10 +35,25 @@ _PLURAL = re.compile(r"\A(?!trillion |times )((?:\w+ )?)(?!times\b)(\w{3,}?)(?:(
 """Matches a plural noun at the start of a unit, perhaps after another word: "divergent branches"."""
 
 
+FASTER = "× faster"
+"""The unit of a speedup, perhaps with its object: "× faster than eager"."""
+
+
 def measured(value: float, unit: str) -> str:
-    """Return a number and its unit, which is given in the plural: "4 wavefronts per load", "1 wavefront per load"."""
+    """Return a number and its unit, which is given in the plural: "4 wavefronts per load", "1 wavefront per load".
+
+    A speedup below 1 is a slowdown: "1.25× slower than eager" for 0.8 and the unit "× faster than eager".
+    """
+    if unit.startswith(FASTER):
+        return _speedup(value, unit.removeprefix(FASTER))
     singular = _PLURAL.sub(r"\1\2", unit)
     return f"{number(value)} {singular if value == 1 else unit}"
+
+
+def _speedup(ratio: float, rest: str) -> str:
+    if number(ratio) == "1":
+        return f"no difference in speed{rest.replace(' than', ' from', 1)}"
+    return f"{number(ratio)}{FASTER}{rest}" if ratio > 1 or ratio <= 0 else f"{number(1 / ratio)}× slower{rest}"
 
 
 def share(value: float, decimals: int = 0) -> str:
@@ -121,6 +136,14 @@ _UNSEEN = re.compile(
 
 Tab and new line are not matched.
 """
+
+
+_EXPRESSION = re.compile(r"<!--= .*?-->")
+
+
+def without_expressions(text: str) -> str:
+    """Return Markdown without the comments that `show.figures` evaluates, for terminals and pages."""
+    return _EXPRESSION.sub("", text)
 
 
 def escaped(text: str) -> str:

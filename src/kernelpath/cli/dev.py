@@ -72,10 +72,15 @@ def new(name: str, problem: str, lane: Lane, week: int | None, letter: str | Non
 
 @dev.command("tables")
 def tables() -> int:
-    """Regenerate the tables of the documents."""
-    from kernelpath.show import docs
+    """Regenerate the tables of the documents, and the figures in texts."""
+    from kernelpath.show import docs, figures
 
-    for name in docs.rewrite(places.checkout()):
+    root = places.checkout()
+    try:
+        changed = {*docs.rewrite(root), *figures.rewrite(root)}
+    except figures.FigureError as error:
+        raise Failure(f"{error}. Do: kp dev check --quick names the text") from error
+    for name in sorted(changed):
         out.print(f"rewrote {name}")
     return PASSED
 

@@ -51,6 +51,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kernelpath import words
 from kernelpath.course.errors import DeclarationError, require
 
 TODO = "TODO"
@@ -167,7 +168,7 @@ def placeholders(path: Path) -> Iterator[str]:
 def sections(path: Path) -> list[Section]:
     """Split the file at its headings. Raises DeclarationError if it is unreadable or starts with other text."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = words.without_expressions(path.read_text(encoding="utf-8")).splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise DeclarationError(f"{path} cannot be read: {error}; it holds hints, questions and explanation") from error
     file_sections: list[Section] = []

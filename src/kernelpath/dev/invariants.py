@@ -18,7 +18,7 @@ from kernelpath.course.registry import DELIVERABLE, EXPERT, Item, Tree
 from kernelpath.dev import answers, books, controls, phrases, spills, statements
 from kernelpath.exam import reading
 from kernelpath.grading.grade import grade
-from kernelpath.show import docs
+from kernelpath.show import docs, figures
 from kernelpath.show.execute import execute
 from kernelpath.verdict import Report, Verdict
 
@@ -244,6 +244,11 @@ def tables_are_current(root: Path) -> Iterator[str]:
         yield f"a table of {name} differs from its regeneration: kp dev tables"
 
 
+def figures_are_current(root: Path) -> Iterator[str]:
+    """Require that every figure of a text equals the measurement that it names."""
+    yield from figures.stale(root)
+
+
 @for_each_item
 def stubs_end_as_not_started(item: Item) -> Iterator[str]:
     return _require_verdict(Verdict.NOT_STARTED, grade(item, item.stub, device="cpu"))
@@ -304,6 +309,7 @@ QUICK: tuple[Invariant, ...] = (
     domains_are_drawn_to_both_ends,
     limits_are_stated,
     tables_are_current,
+    figures_are_current,
     books.notebooks_have_no_outputs,
     books.answers_are_withheld,
     books.the_book_is_current,

@@ -19,7 +19,7 @@ def bandwidth(ceilings: Mapping[str, float]) -> float:
 
 
 def light_seconds(compulsory_bytes: int, flops: int, ceilings: Mapping[str, float], dtype: str | None = None) -> float:
-    """Return the least seconds in which this machine can move these bytes and do these operations ("speed of light").
+    """Return the least seconds in which this machine can move these bytes and do these operations, at measured rates.
 
     At best the two overlap, so the longer one counts. `dtype` names the matrix product whose ceiling bounds `flops`;
     without it only the bytes count. Raises KeyError for a ceiling that was not measured.

@@ -71,7 +71,7 @@ def values_per_thread(columns: int, warps: int) -> float:
     return columns / (WARP * warps)
 
 
-def times_as_fast(before: float, after: float) -> float:
+def speedup(before: float, after: float) -> float:
     """Return the speedup if time is proportional to the traffic."""
     return before / after
 

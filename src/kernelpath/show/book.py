@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kernelpath import words
 from kernelpath.show.provenance import format_versions
 
 if TYPE_CHECKING:
@@ -194,5 +195,6 @@ def glossary(root: Path) -> list[Entry]:
     Without the file there are no terms.
     """
     file = root / GLOSSARY
-    sections = re.split(r"^## ", file.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:] if file.is_file() else []
+    text = words.without_expressions(file.read_text(encoding="utf-8")) if file.is_file() else ""
+    sections = re.split(r"^## ", text, flags=re.MULTILINE)[1:]
     return [Entry(term.strip(), text.strip()) for term, _, text in (section.partition("\n") for section in sections)]

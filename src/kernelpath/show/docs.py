@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kernelpath import words
 from kernelpath.course import registry
-from kernelpath.show import provenance
+from kernelpath.show import datasheet, provenance
 from kernelpath.show import results as recorded
 from kernelpath.show.results import CounterPair
 from kernelpath.verdict import Verdict
@@ -77,8 +77,12 @@ def verdicts(root: Path) -> Iterator[str]:
 
 def results(root: Path) -> Iterator[str]:
     """Yield a row for each reference kernel on each GPU that was measured."""
-    yield from _header("GPU", "exercise", "case", "time", "speedup", "share of the measured ceiling")
+    yield from _header(
+        "GPU", "exercise", "case", "time", "speedup", "of the measured ceiling", "of a copy", "of the theoretical peak"
+    )
+    datasheets = recorded.datasheets(root)
     for machine in recorded.machines(root):
+        sheet = datasheets.get(machine.gpu)
         for report in machine.timed:
             measured = report.measurement
             assert measured is not None
@@ -86,7 +90,11 @@ def results(root: Path) -> Iterator[str]:
             case = words.case(measured.case)
             share = words.share(measured.share_of_light, 1)
             time = words.seconds(measured.seconds)
-            yield _row(machine.gpu, f"`{name}`", case, time, str(measured.speedup), share)
+            copy_share = datasheet.copy_share(measured)
+            of_copy = "" if copy_share is None else words.share(copy_share, 1)
+            peak = None if sheet is None else datasheet.peak(measured, sheet)
+            of_peak = "" if peak is None else words.share(peak[0], 1)
+            yield _row(machine.gpu, f"`{name}`", case, time, str(measured.speedup), share, of_copy, of_peak)
     for machine in recorded.machines(root):
         if machine.timed:
             yield from provenance.measured_lines(machine, [report.versions for report in machine.timed])

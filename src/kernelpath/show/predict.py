@@ -36,8 +36,8 @@ def hold(prediction: float | str | EllipsisType | None, measured: float, unit: s
     from top to bottom continues and says so once.
 
     Args:
-        unit: "sectors"; with an owner if there are several values, "sectors, stride 2"; or a statement: "is the
-            largest".
+        unit: "sectors"; with an owner if there are several values, "sectors, stride 2"; "× faster than eager" for a
+            speedup, which may be below 1; or a statement: "is the largest".
     """
     global _has_announced
     if isinstance(prediction, EllipsisType):
@@ -57,7 +57,7 @@ def hold(prediction: float | str | EllipsisType | None, measured: float, unit: s
     elif unit.startswith(_LABEL_UNITS) or (unit.startswith("is ") and _may_be_indices(prediction, measured)):
         print(f"{answer}; you predicted {words.number(prediction)}")
     else:
-        print(f"{answer}; you predicted {words.number(prediction)}, {_compare(prediction, measured)}")
+        print(f"{answer}; you predicted {_describe_prediction(prediction, measured, unit)}")
 
 
 def _may_be_indices(*numbers: float) -> bool:
@@ -72,6 +72,17 @@ def _format_measured(measured: float, unit: str) -> str:
     if split := _UNIT_WITH_OWNER.fullmatch(unit):
         return f"{split[2]}: found {words.measured(measured, split[1])}"
     return f"found {words.measured(measured, unit)}"
+
+
+def _describe_prediction(prediction: float, measured: float, unit: str) -> str:
+    """Describe a prediction and its error. Two slowdowns are compared with each other, but never with a speedup."""
+    if not unit.startswith(words.FASTER):
+        return f"{words.number(prediction)}, {_compare(prediction, measured)}"
+    label = words.measured(prediction, words.FASTER)
+    if prediction <= 0 or (prediction - 1) * (measured - 1) <= 0:
+        return label
+    error = _compare(prediction, measured) if measured > 1 else _compare(1 / prediction, 1 / measured)
+    return f"{label}, {error}"
 
 
 def _compare(prediction: float, measured: float) -> str:

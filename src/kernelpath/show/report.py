@@ -15,13 +15,9 @@ from kernelpath import words
 from kernelpath.course import registry
 from kernelpath.course.progress import Progress, Record, SavedReport
 from kernelpath.course.registry import Item
-from kernelpath.grading.roofline import bandwidth
-from kernelpath.show import results, roofline, source, templates, view
+from kernelpath.show import datasheet, results, roofline, source, templates, view
 from kernelpath.show.source import Line
 from kernelpath.verdict import Measurement, Report, Verdict
-
-ARITHMETIC = 1.01
-"""If the ceiling is this many times slower than memory alone, arithmetic sets it."""
 
 _INCHES_PER_NAME = 0.15  # height of a roofline for each name in it, from 30 names on
 _RIGHT_MARGIN_FACTOR = 25  # times the largest intensity, which leaves room for the labels of the roofs
@@ -148,7 +144,7 @@ def bars(measured: Measurement) -> list[Bar]:
 
 def format_rate(measured: Measurement, seconds: float) -> str:
     """Format operations per second if arithmetic sets the measured ceiling, else bytes per second."""
-    if measured.light_seconds > ARITHMETIC * measured.compulsory_bytes / bandwidth(measured.ceilings):
+    if datasheet.is_compute_bound(measured):
         return words.arithmetic(measured.flops / seconds)
     return words.bandwidth(measured.compulsory_bytes / seconds)
 

@@ -1,7 +1,7 @@
 """Read results/: measurements on GPUs, a file for each machine.
 
-notebooks.json has the recordings of notebooks, cards.json the GPUs for which kernels compile, and published.json the
-faults in kernels of public repositories.
+notebooks.json has the recordings of notebooks, cards.json the GPUs for which kernels compile, published.json the faults
+in kernels of public repositories, and datasheets.json the theoretical peaks of GPUs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ FOLDER = "results"
 RECORDINGS = "notebooks.json"
 CARDS = "cards.json"
 PUBLISHED = "published.json"
-OTHER_FILES = (RECORDINGS, CARDS, PUBLISHED)
+DATASHEETS = "datasheets.json"
+OTHER_FILES = (RECORDINGS, CARDS, PUBLISHED, DATASHEETS)
 """The files in the folder that do not describe a machine."""
 
 
@@ -120,6 +121,20 @@ class Recording:
 
 
 @dataclass(frozen=True)
+class Datasheet:
+    """The theoretical peaks of a GPU, without sparsity.
+
+    Attributes:
+        source: The document that states them.
+        peaks: Bytes or operations per second: "memory", and otherwise by the names of measured ceilings. The peak of
+            "copy to a peer" is that of one direction.
+    """
+
+    source: str
+    peaks: Mapping[str, float]
+
+
+@dataclass(frozen=True)
 class Cards:
     """The architectures for which each reference kernel compiles, as `dev.cards` writes them.
 
@@ -213,6 +228,12 @@ def read(path: Path) -> Machine:
 def recordings(path: Path) -> dict[str, Recording]:
     """Read the recordings of notebooks by the measurement's name; none without the file. Raises ValidationError."""
     return _decode_file(path, dict[str, Recording]) if path.is_file() else {}
+
+
+def datasheets(root: Path) -> dict[str, Datasheet]:
+    """Read the data sheets by the GPU's name; none without the file. Raises ValidationError."""
+    path = root / FOLDER / DATASHEETS
+    return _decode_file(path, dict[str, Datasheet]) if path.is_file() else {}
 
 
 def cards(root: Path) -> Cards:

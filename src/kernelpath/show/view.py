@@ -13,7 +13,7 @@ from rich.text import Text
 from kernelpath import words
 from kernelpath.course.registry import Item
 from kernelpath.line_counters import WASTE
-from kernelpath.show import network
+from kernelpath.show import datasheet, network
 from kernelpath.verdict import Measurement, NetworkTraffic, Report, Verdict
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def report(console: Console, item: Item, graded: Report, *, explain: str = "", n
         _printed(graded),
         _memory(graded),
         network_table(graded.network),
-        _measurement(graded.measurement),
+        _measurement(graded),
         _format_verdict(graded, item.stars),
         Text(explain) if graded.verdict.passed and explain else None,
     )
@@ -72,7 +72,7 @@ def page(item: Item, graded: Report, *, explain: str = "") -> str:
         cut=note,
         wasteful=wasteful_lines(graded),
         network=network,
-        measured=measurement(graded.measurement) if graded.measurement else [],
+        measured=measurement(graded.measurement, graded.device) if graded.measurement else [],
         explain=explain if graded.verdict.passed else "",
         blamed=source_location(graded, item.root),
     )
@@ -191,31 +191,35 @@ def network_table(traffic: Sequence[NetworkTraffic]) -> RenderableType | None:
     return Group(Text(network.INTRODUCTION, "dim"), table)
 
 
-def measurement(measured: Measurement) -> list[tuple[str, str]]:
-    """Return the rows of a measurement: a name and a sentence each."""
+def measurement(measured: Measurement, device: str) -> list[tuple[str, str]]:
+    """Return the rows of a measurement on a GPU: a name and a sentence each."""
+    copy_share = datasheet.copy_share(measured)
+    of_copy = "" if copy_share is None else f"; {words.share(copy_share, 1)} of a copy's bandwidth"
     rows = [
         ("timed", f"{words.case(measured.case)}; {measured.rounds} {measured.method}"),
         ("yours", f"{words.seconds(measured.seconds)}, {words.bandwidth(measured.bytes_per_second)}"),
         (
             "measured ceiling",
-            f"{words.share(measured.share_of_light, 1)} of it ({words.seconds(measured.light_seconds)})",
+            f"{words.share(measured.share_of_light, 1)} of it ({words.seconds(measured.light_seconds)}){of_copy}",
         ),
-        ("baseline", f"{words.seconds(measured.baseline_seconds)}, yours is {measured.speedup} times as fast"),
     ]
+    sheet = datasheet.find(device)
+    if sheet is not None and (peak := datasheet.peak(measured, sheet)):
+        rows.append(("theoretical peak", f"{words.share(peak[0], 1)} of the data sheet's {peak[1]}"))
+    rows.append(("baseline", f"{words.seconds(measured.baseline_seconds)}, speedup {measured.speedup}"))
     if measured.of_reference is not None and measured.reference_seconds is not None:
-        sentence = f"{words.seconds(measured.reference_seconds)}, yours is {measured.of_reference} times as fast"
-        rows.append(("reference", sentence))
+        rows.append(("reference", f"{words.seconds(measured.reference_seconds)}, speedup {measured.of_reference}"))
     if measured.telemetry:
         rows.append(("GPU", ", ".join(f"{name} {value:.0f}" for name, value in measured.telemetry.items())))
     return rows
 
 
-def _measurement(measured: Measurement | None) -> RenderableType | None:
-    if measured is None:
+def _measurement(graded: Report) -> RenderableType | None:
+    if graded.measurement is None:
         return None
     rows = Table.grid(padding=(0, 2))
     rows.add_column(style="dim")
-    for row in measurement(measured):
+    for row in measurement(graded.measurement, graded.device):
         rows.add_row(*row)
     return rows
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
+from kernelpath import words
 from kernelpath.course import registry
 from kernelpath.course.registry import Item
 from kernelpath.show import book
@@ -131,7 +132,9 @@ class Week:
             if cell.cell_type == "code":
                 passage.code.append(cell)
             elif cell.cell_type == "markdown":
-                end, *parts = re.split(r"^## (.+)$", _FENCED.sub("", cell.source), flags=re.MULTILINE)
+                end, *parts = re.split(
+                    r"^## (.+)$", _FENCED.sub("", words.without_expressions(cell.source)), flags=re.MULTILINE
+                )
                 passage.texts.append(end)
                 for heading, text in zip(parts[::2], parts[1::2], strict=True):
                     yield passage
@@ -163,7 +166,7 @@ def render_markdown(markdown: str) -> Markup:
     from nbconvert.filters import markdown2html
 
     formulas: list[str] = []
-    return _with_formulas(markdown2html(_without_formulas(markdown, formulas)), formulas)
+    return _with_formulas(markdown2html(_without_formulas(words.without_expressions(markdown), formulas)), formulas)
 
 
 @lru_cache
@@ -195,7 +198,7 @@ def _body(notebook: NotebookNode) -> Markup:
         if cell.cell_type == "markdown":
             heading = ([heading, *re.findall(r"^#+ (.+)$", cell.source, re.MULTILINE)])[-1]
             cell.source = re.sub(r"\]\((?:[^)\s]*/)?(week\w+)\.ipynb", r"](\1.html", cell.source)
-            cell.source = _without_formulas(cell.source, formulas)
+            cell.source = _without_formulas(words.without_expressions(cell.source), formulas)
         elif cell.cell_type == "code":
             cell.outputs = [cleaned for output in cell.outputs if (cleaned := _clean_output(output, heading))]
     html, _ = _exporter().from_notebook_node(copy)
