@@ -9,20 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import wraps
+from functools import cached_property, wraps
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from warpcheck import patching, simt
+from warpcheck import patching, simt, simulated_gpu
 from warpcheck.layout import UNWRITTEN
 from warpcheck.pointers import bytes_at
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["POISON", "memory_of", "watch"]
+__all__ = ["POISON", "mark", "memory_of", "watch"]
 
 POISON = 0x7FA5
 """The 16-bit pattern that fills memory which nothing has written: a NaN in float16, bfloat16 and float32."""
@@ -33,25 +33,43 @@ _METHODS = ("new_empty", "new_empty_strided")
 
 @dataclass
 class _Allocation:
-    """A storage by its address. alive: a weak reference to it. state: of each byte, as the PTX machine keeps it."""
+    """A storage by its address.
+
+    Attributes:
+        alive: A weak reference to the storage.
+        nbytes: The size of the storage.
+    """
 
     alive: Any
-    state: npt.NDArray[np.uint8]
+    nbytes: int
+
+    @cached_property
+    def state(self) -> npt.NDArray[np.uint8]:
+        """The state of each byte, as the PTX machine keeps it. Most memory is written before a kernel gets it."""
+        return np.full(self.nbytes, UNWRITTEN, np.uint8)
 
 
 _allocations: dict[int, _Allocation] = {}
 _is_watching = False
+
+_MIN_PURGE = 64
+_next_purge = _MIN_PURGE
+"""The number of allocations at which those of dead storages are removed."""
 
 
 def watch() -> None:
     """Mark what torch.empty and its relatives return from now on. Calling it again changes nothing."""
     global _is_watching
     import torch
+    from torch.utils._device import _device_constructors
 
     if _is_watching:
         return
     _is_watching = True
     patching.on_exit(_stop_watching)
+    # PyTorch lists the functions to which `with torch.device("cuda")` adds a device, once in a process. Let it list the
+    # functions themselves, and not their replacements.
+    _device_constructors()
     for owner, names in ((torch, _FUNCTIONS), (torch.Tensor, _METHODS)):
         for name in names:
             patching.replace(owner, name, _marking(getattr(owner, name)))
@@ -67,33 +85,41 @@ def _marking(allocate: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(allocate)
     def allocate_and_mark(*args: Any, **kwargs: Any) -> Any:
         tensor = allocate(*args, **kwargs)
-        if kwargs.get("out") is None:
-            _mark(tensor)
+        # Memory for a simulated CUDA tensor has been marked where it was allocated: see frontends.torch_cuda.operators.
+        if kwargs.get("out") is None and not tensor.is_cuda:
+            mark(tensor)
         return tensor
 
     return allocate_and_mark
 
 
-def _mark(tensor: torch.Tensor) -> None:
-    """Fill a tensor's storage, if it is ordinary memory of this process, and remember it as unwritten."""
+def mark(tensor: torch.Tensor) -> None:
+    """Fill a tensor's storage, if it is ordinary memory of this process, and remember it as unwritten.
+
+    Does nothing unless `watch` has been called.
+    """
     import torch
     from torch.multiprocessing.reductions import StorageWeakRef
 
-    if type(tensor) is not torch.Tensor or tensor.device.type != "cpu" or tensor.layout is not torch.strided:
+    if not _is_watching or type(tensor) is not torch.Tensor or tensor.layout is not torch.strided:
+        return
+    if not simulated_gpu.is_host_memory(tensor.device):
         return
     storage = tensor.untyped_storage()
     if not 0 < storage.nbytes() < simt.FAR:
         return
-    _forget_the_dead()
+    if len(_allocations) >= _next_purge:
+        _forget_the_dead()
     _pattern_in(bytes_at(storage.data_ptr(), storage.nbytes()))
-    _allocations[storage.data_ptr()] = _Allocation(
-        StorageWeakRef(storage), np.full(storage.nbytes(), UNWRITTEN, np.uint8)
-    )
+    _allocations[storage.data_ptr()] = _Allocation(StorageWeakRef(storage), storage.nbytes())
 
 
 def _forget_the_dead() -> None:
+    global _next_purge
     for address in [address for address, allocation in _allocations.items() if allocation.alive.expired()]:
         del _allocations[address]
+    # A program with many live allocations would otherwise check all of them at each new one.
+    _next_purge = max(_MIN_PURGE, 2 * len(_allocations))
 
 
 def _pattern_in(memory: npt.NDArray[np.uint8]) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from warpcheck import simt, tensor_map
+from warpcheck import simt, simulated_gpu, tensor_map
 
 if TYPE_CHECKING:
     import torch
@@ -80,7 +80,7 @@ def bytes_at(address: int, nbytes: int) -> Bytes:
     """Return a view of this process's memory."""
     if not nbytes:
         return np.empty(0, np.uint8)
-    return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
+    return np.frombuffer(memoryview((ctypes.c_uint8 * nbytes).from_address(address)), np.uint8)
 
 
 def holds_words(tensor: torch.Tensor) -> bool:
@@ -152,7 +152,7 @@ def is_tensor_map(content: bytes) -> bool:
 
 
 def alive() -> list[Span]:
-    """Return the memory of every CPU tensor of this process, the largest first."""
+    """Return the memory of every tensor in this process's memory, the largest first."""
     import torch
 
     # Compare types exactly: isinstance would run code of arbitrary objects, and fake tensors have no memory.
@@ -160,7 +160,7 @@ def alive() -> list[Span]:
     spans = [
         Span.of(tensor)
         for tensor in tensors
-        if tensor.device.type == "cpu" and tensor.layout == torch.strided
+        if simulated_gpu.is_host_memory(tensor.device) and tensor.layout == torch.strided
         if tensor.numel() and tensor.untyped_storage().nbytes()
     ]
     return sorted(spans, key=lambda span: span.start - span.end)

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from warpcheck import backend, events, frontends, initcheck, patching, simulated_gpu
+from warpcheck.frontends import torch_cuda
 from warpcheck.report import Launch, Report
 from warpcheck.schedule import Schedule, parse_schedules
 from warpcheck.target import TARGETS
@@ -77,6 +78,7 @@ def _prepare(arch: str, extra: tuple[Schedule, ...], uninitialized: bool) -> Non
         simulated_gpu.show({}, arch)
         if uninitialized:
             initcheck.watch()
+        torch_cuda.activate()
     else:
         simulated_gpu.stand_for({}, arch)
     if find_spec("triton") is not None:

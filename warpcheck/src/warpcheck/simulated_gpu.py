@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 from warpcheck import patching
 from warpcheck.isa_availability import target_with
 from warpcheck.target import SM_80, SM_90A, TARGETS, Target
+
+if TYPE_CHECKING:
+    import torch
 
 Properties = Mapping[str, int | float | str]
 """Properties of a GPU, by their names in torch.cuda.get_device_properties."""
@@ -95,6 +99,31 @@ def describe_choice(ptxas_error: str, choice: str = "") -> str:
         return ""
     how = (choice or chosen_by).replace("NAME", name)
     return f"; the PTX machine stands for {_target.name} here, and for {name} with {how}"
+
+
+_has_cuda_tensors = False
+
+
+def simulate_cuda_tensors() -> None:
+    """Declare that the CUDA tensors of this process are those of `frontends.torch_cuda`, until the scope ends."""
+    global _has_cuda_tensors
+    patching.on_exit(_end_cuda_tensors)
+    _has_cuda_tensors = True
+
+
+def _end_cuda_tensors() -> None:
+    global _has_cuda_tensors
+    _has_cuda_tensors = False
+
+
+def has_cuda_tensors() -> bool:
+    """Return whether CUDA tensors are simulated."""
+    return _has_cuda_tensors
+
+
+def is_host_memory(device: torch.device) -> bool:
+    """Return whether tensors of a device are in this process's memory, where the PTX machine runs kernels on them."""
+    return device.type == "cpu" or (device.type == "cuda" and _has_cuda_tensors)
 
 
 def target() -> Target:

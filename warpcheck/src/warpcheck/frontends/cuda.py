@@ -218,10 +218,10 @@ class Launcher:
         """
         device = _device(self.kernel, arguments)
         result = LaunchResult(0)
-        if device.type == "cuda":
-            self.kernel.loaded(device.index).launch(self, arguments)
-        else:
+        if simulated_gpu.is_host_memory(device):
             result = self._run_on_cpu(arguments)
+        else:
+            self.kernel.loaded(device.index).launch(self, arguments)
         name = self.kernel.base_name
         source = self.kernel.source
         frontends.record(frontends.Launched("cuda", name, str(device), arguments, result.cost, result.launch, source))

@@ -78,7 +78,7 @@ def run(host: Callable[..., None], *args: Argument) -> None:
     """
     device = _device(args)
     kinds = _kinds(host, args)
-    on_gpu = device.type != "cpu"
+    on_gpu = not simulated_gpu.is_host_memory(device)
     program = _program(host, kinds, _arch(device) if on_gpu else simulated_gpu.target().name, on_gpu)
     values = [_packed(kind, arg) for kind, arg in zip(kinds, args, strict=True) if not isinstance(kind, Constant)]
     program(values, dict(zip(_parameters(host), args, strict=True)))

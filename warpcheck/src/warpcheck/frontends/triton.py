@@ -182,7 +182,12 @@ class _Driver:
     def get_active_torch_device(self) -> Any:
         import torch
 
-        return torch.device("cpu")
+        return torch.device("cuda", 0) if simulated_gpu.has_cuda_tensors() else torch.device("cpu")
+
+    def get_device_interface(self) -> Any:
+        import torch
+
+        return torch.cuda
 
     def get_device_properties(self, device: int) -> dict[str, int]:
         """Return the properties of the GPU model that is shown, with the shared memory of the compilation target.

@@ -1,0 +1,277 @@
+"""Run the operators of CUDA tensors with the kernels of the CPU.
+
+A fallback of the CUDA dispatch key gets every operator, with its tensors as CPU tensors on the same memory. It is below
+autograd, autocast and functorch, which therefore work as on a GPU.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any
+
+import torch
+
+from warpcheck import initcheck, simulated_gpu
+from warpcheck.frontends.torch_cuda import accelerator
+from warpcheck.frontends.torch_cuda.tensors import (
+    CPU,
+    CPU_KEYS,
+    cpu_alias,
+    cpu_bytes,
+    cuda_alias,
+    cuda_from_cpu,
+    set_storage,
+)
+from warpcheck.hooks import torch_cuda as hooks
+
+__all__ = ["register"]
+
+_aten = torch.ops.aten
+
+_MIXING_OPERATORS = {
+    "copy_",
+    "_to_copy",
+    "index",
+    "index_put",
+    "index_put_",
+    "_index_put_impl_",
+    "_unsafe_index",
+    "_unsafe_index_put",
+    "set_",
+}
+"""The operators that take CPU tensors with elements beside CUDA tensors."""
+
+_ALLOCATIONS = {"empty.memory_format", "empty_strided"}
+"""The operators whose result is memory that nothing has written."""
+
+
+class _Call:
+    """The conversion of the arguments of one operator to the CPU, and of its results to CUDA.
+
+    Attributes:
+        tensors: Each CUDA tensor of the arguments with its CPU tensor.
+        device: The device of an argument, if there is one: that of the results.
+        has_cpu_tensor: Whether an argument is a CPU tensor with dimensions. CUDA accepts scalars of the CPU.
+    """
+
+    def __init__(self) -> None:
+        self.tensors: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self.device: torch.device | None = None
+        self.has_cpu_tensor = False
+        self._storages: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
+
+    def to_cpu(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return self._tensor_to_cpu(value)
+        if isinstance(value, (list, tuple)):
+            return type(value)([self.to_cpu(item) for item in value])
+        if isinstance(value, torch.device):
+            self.device = value
+            return self._device_to_cpu(value)
+        return value
+
+    def _tensor_to_cpu(self, tensor: torch.Tensor) -> torch.Tensor:
+        if not tensor.is_cuda:
+            self.has_cpu_tensor |= tensor.dim() > 0 and tensor.device.type == "cpu"
+            return tensor
+        for cuda, cpu in self.tensors:
+            if cuda is tensor:
+                return cpu
+        alias: torch.Tensor = cpu_alias(tensor, self._storages)
+        self.tensors.append((tensor, alias))
+        return alias
+
+    @staticmethod
+    def _device_to_cpu(device: torch.device) -> torch.device:
+        if device.type != "cuda":
+            return device
+        if device.index not in (None, 0):
+            raise torch.AcceleratorError("CUDA error: invalid device ordinal")
+        return CPU
+
+    def to_cuda(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return self._tensor_to_cuda(value)
+        if isinstance(value, (list, tuple)):
+            return type(value)([self.to_cuda(item) for item in value])
+        return value
+
+    def _tensor_to_cuda(self, tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.device.type != "cpu" or (self.device is not None and self.device.type != "cuda"):
+            return tensor
+        for cuda, cpu in self.tensors:
+            if cpu is tensor:
+                return cuda
+        storage = tensor.untyped_storage()
+        shared = self._storages.get(storage.data_ptr()) if storage.nbytes() else None
+        if shared is not None:
+            return cuda_alias(tensor, shared[1])
+        return cuda_from_cpu(tensor)
+
+    def update_resized(self) -> None:
+        """Give the CUDA tensors the memory and layout of CPU tensors that the operator has resized."""
+        for cuda, cpu in self.tensors:
+            if cpu.data_ptr() != cuda.data_ptr() or cpu.size() != cuda.size() or cpu.stride() != cuda.stride():
+                resized = self._tensor_to_cuda_memory(cpu)
+                set_storage(cuda, resized.untyped_storage(), resized.storage_offset(), resized.size(), resized.stride())
+
+    def _tensor_to_cuda_memory(self, cpu: torch.Tensor) -> torch.Tensor:
+        storage = cpu.untyped_storage()
+        shared = self._storages.get(storage.data_ptr()) if storage.nbytes() else None
+        return cuda_from_cpu(cpu) if shared is None else cuda_alias(cpu, shared[1])
+
+
+def _run(operator: Any, *args: Any, **kwargs: Any) -> Any:
+    """Run an operator with at least one CUDA tensor, or with the device "cuda", on the CPU."""
+    if simulated_gpu.has_cuda_tensors():
+        return _run_on_cpu(operator, args, kwargs)
+    with accelerator.initialized():  # for a tensor that has outlived its scope
+        return _run_on_cpu(operator, args, kwargs)
+
+
+def _run_on_cpu(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    # The conversion calls methods of tensors, which a TorchFunctionMode such as torch.device("cuda") would intercept.
+    with torch._C.DisableTorchFunction():
+        call = _Call()
+        cpu_args = [call.to_cpu(value) for value in args]
+        cpu_kwargs = {name: call.to_cpu(value) for name, value in kwargs.items()}
+        if cpu_kwargs.get("pin_memory"):
+            cpu_kwargs["pin_memory"] = False
+        if call.has_cpu_tensor and call.tensors and operator._opname not in _MIXING_OPERATORS:
+            raise RuntimeError(
+                "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu! "
+                f"(when checking the arguments of {operator})"
+            )
+        try:
+            result = operator(*cpu_args, **cpu_kwargs)
+        except NotImplementedError as error:
+            if "'CPU' backend" not in str(error):
+                raise
+            raise NotImplementedError(f"{operator} has no kernel for the CPU, on which warpcheck runs it") from error
+        if operator._schema.is_mutable:
+            call.update_resized()
+        cuda_result = call.to_cuda(result)
+        if operator.name().removeprefix("aten::") in _ALLOCATIONS:
+            initcheck.mark(cuda_result)
+        return cuda_result
+
+
+def _view(operator: Any) -> Callable[..., Any]:
+    """Return the CPU's kernel of a view operator, whose result is on the device of its input."""
+    return partial(operator.redispatch, CPU_KEYS)
+
+
+_VIEWS = (
+    "as_strided",
+    "view",
+    "_reshape_alias",
+    "unfold",
+    "view.dtype",
+    "set_.source_Storage_storage_offset",
+    "set_.source_Tensor",
+)
+
+_CALLED_WHOLE = (
+    "copy_",
+    "is_pinned",
+    "convolution",
+    "convolution_backward",
+    "_conv_depthwise2d",
+    "native_batch_norm",
+    "native_layer_norm",
+)
+"""Operators that PyTorch composes of others, or of CUDA's own, on a GPU."""
+
+_RECURRENT = ("lstm.input", "lstm.data", "gru.input", "gru.data", "rnn_tanh.input", "rnn_relu.input")
+"""Recurrent layers, which PyTorch composes of operators that only GPUs have."""
+
+
+def _resize_(self: torch.Tensor, size: Any, *, memory_format: Any = None) -> torch.Tensor:
+    """Resize a tensor; if its storage is too small, on memory of its own."""
+    shape = torch.empty(size, dtype=self.dtype, device="meta", memory_format=memory_format or torch.contiguous_format)
+    storage = self.untyped_storage()
+    offset = self.storage_offset()
+    nbytes = (offset + shape.numel()) * self.element_size()
+    if nbytes > storage.nbytes():
+        content = torch.zeros(nbytes, dtype=torch.uint8, device=CPU)
+        if storage.nbytes():
+            content[: storage.nbytes()] = cpu_bytes(storage)
+        storage = cuda_from_cpu(content).untyped_storage()
+    set_storage(self, storage, offset, shape.size(), shape.stride())
+    return self
+
+
+def _attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> torch.Tensor:
+    output, _ = _aten._scaled_dot_product_attention_math(
+        query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+    )
+    return output  # type: ignore[no-any-return]
+
+
+def _recurrent(operator: Any) -> Callable[..., Any]:
+    """Return an operator that runs on copies on the CPU. The copies are differentiable, and so is the operator."""
+
+    def move(value: Any, device: torch.device) -> Any:
+        if isinstance(value, torch.Tensor):
+            return value.to(device)
+        if isinstance(value, (list, tuple)):
+            return type(value)([move(item, device) for item in value])
+        return value
+
+    def run(*args: Any) -> Any:
+        return move(operator(*move(args, CPU)), torch.device("cuda", 0))
+
+    return run
+
+
+def _record_stream(tensor: torch.Tensor, stream: Any) -> None:
+    """Do nothing: memory is freed when nothing uses it any more, on all streams."""
+
+
+def _set_storage(self: torch.Tensor, source: torch.UntypedStorage) -> torch.Tensor:
+    return set_storage(self, source, 0, (source.nbytes() // self.element_size(),), (1,))
+
+
+def _overload(name: str) -> Any:
+    base, _, overload = name.partition(".")
+    return getattr(getattr(_aten, base), overload or "default")
+
+
+@cache
+def register() -> tuple[Any, ...]:
+    """Register all operators for CUDA tensors, once in a process: doing it for every scope would take 30 ms."""
+    hooks.FALLBACK.get()
+    fallback = torch.library.Library("_", "IMPL")
+    fallback.fallback(_run, "CUDA")
+    aten = torch.library.Library("aten", "IMPL")
+    kernels: dict[str, Callable[..., Any]] = {}
+    # The composite kernels of these operators would be preferred to the fallback, and call others one by one.
+    composed = hooks.REGISTRATIONS.get()("CompositeExplicitAutogradNonFunctional")
+    # A build with CUDA has kernels for GPUs, which must not see the memory of the CPU.
+    for qualified_name in {*composed, *hooks.REGISTRATIONS.get()("CUDA")}:
+        namespace, _, name = qualified_name.partition("::")
+        if namespace == "aten":
+            kernels[name] = partial(_run, _overload(name))
+    kernels |= {name: partial(_run, _overload(name)) for name in _CALLED_WHOLE}
+    kernels |= {name: _view(_overload(name)) for name in _VIEWS}
+    kernels |= {"set_.source_Storage": _set_storage, "resize_": _resize_, "record_stream": _record_stream}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about kernels that are overridden
+        for name, kernel in kernels.items():
+            aten.impl(name, kernel, "CUDA")
+        aten.impl("scaled_dot_product_attention", _attention, "AutogradCUDA")
+        for name in _RECURRENT:
+            aten.impl(name, _recurrent(_overload(name)), "AutogradCUDA")
+    return fallback, aten

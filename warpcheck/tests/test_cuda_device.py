@@ -1,0 +1,476 @@
+"""Programs that say device="cuda", on a machine without a GPU."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import io
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+import warpcheck
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU has tensors of its own")
+
+
+@pytest.fixture
+def gpu() -> Iterator[warpcheck.Report]:
+    with warpcheck.gpu("sm_80") as report:
+        yield report
+
+
+# A suite as the author of a kernel library writes it.
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def scale_kernel(x, out, factor, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = i < n
+    tl.store(out + i, factor * tl.load(x + i, mask=mask), mask=mask)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def scale_kernel_without_mask(x, out, factor, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + i, factor * tl.load(x + i), mask=i < n)  # the load has no mask
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def sum_kernel(x, out, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.atomic_add(out, tl.sum(tl.load(x + i, mask=i < n, other=0.0)))
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def sum_kernel_without_atomic(x, out, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    total = tl.sum(tl.load(x + i, mask=i < n, other=0.0))
+    tl.store(out, tl.load(out) + total)  # not atomic
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def shift_kernel(x, out, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(x + i + 1, mask=i + 1 < n)  # the neighbor's element
+    tl.store(out + i, value, mask=i + 1 < n)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def softmax_kernel(x, out, columns, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    i = tl.arange(0, BLOCK)
+    row = tl.load(x + tl.program_id(0) * columns + i, mask=i < columns, other=-float("inf"))
+    numerator = tl.exp(row - tl.max(row))
+    tl.store(out + tl.program_id(0) * columns + i, numerator / tl.sum(numerator), mask=i < columns)
+
+
+def scale(x: torch.Tensor, factor: float, kernel: Any = scale_kernel) -> torch.Tensor:
+    out = torch.empty_like(x)
+    kernel[(triton.cdiv(x.numel(), 256),)](x, out, factor, x.numel(), BLOCK=256)
+    return out
+
+
+class Scale(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, factor: float) -> torch.Tensor:
+        ctx.factor = factor
+        return scale(x.contiguous(), factor)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        return scale(gradients[0].contiguous(), ctx.factor), None
+
+
+def total(x: torch.Tensor, kernel: Any = sum_kernel) -> torch.Tensor:
+    out = torch.zeros(1, device=x.device)
+    kernel[(triton.cdiv(x.numel(), 256),)](x, out, x.numel(), BLOCK=256)
+    return out
+
+
+def shift(x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    shift_kernel[(triton.cdiv(x.numel(), 256),)](x, out, x.numel(), BLOCK=256)
+    return out
+
+
+def softmax(x: torch.Tensor) -> torch.Tensor:
+    out = torch.empty_like(x)
+    softmax_kernel[(x.shape[0],)](x, out, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
+    return out
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("size", [1, 255, 1000])
+def test_a_right_kernel_passes(gpu: warpcheck.Report, size: int, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(size, device="cuda", dtype=dtype)
+    out = scale(x, 2.0)
+    assert out.device == torch.device("cuda", 0)
+    torch.testing.assert_close(out, 2 * x)
+    assert len(gpu.launches) == 1
+
+
+def test_right_reductions_pass(gpu: warpcheck.Report) -> None:
+    x = torch.randn(1000, device="cuda")
+    torch.testing.assert_close(total(x), x.sum().reshape(1))
+    logits = torch.randn(8, 100).cuda()
+    torch.testing.assert_close(softmax(logits), torch.softmax(logits, -1))
+    out = shift(x, torch.zeros_like(x))
+    assert out[:-1].equal(x[1:])
+
+
+def unset_output(x: torch.Tensor) -> torch.Tensor:
+    return total(x) + scale(torch.empty_like(x), 1.0)[0]
+
+
+def short_output(x: torch.Tensor) -> None:
+    out = torch.empty(x.numel() - 1, device="cuda")
+    scale_kernel[(4,)](x, out, 1.0, x.numel(), BLOCK=256)
+
+
+@pytest.mark.parametrize(
+    ("program", "fault", "kernel", "text"),
+    [
+        (
+            lambda x: scale(x, 2.0, scale_kernel_without_mask),
+            warpcheck.OutOfBounds,
+            scale_kernel_without_mask,
+            "the load has no mask",
+        ),
+        (lambda x: total(x, sum_kernel_without_atomic), warpcheck.Race, sum_kernel_without_atomic, "not atomic"),
+        (lambda x: shift(x, x), warpcheck.Race, shift_kernel, "neighbor's element"),
+        (unset_output, warpcheck.Uninitialized, scale_kernel, "tl.load(x + i"),
+        (short_output, warpcheck.OutOfBounds, scale_kernel, "tl.store(out + i"),
+    ],
+    ids=["missing mask", "sum without atomic", "shift in place", "unset output", "short output"],
+)
+def test_a_planted_fault_is_found(
+    gpu: warpcheck.Report, program: Callable[[torch.Tensor], Any], fault: type[warpcheck.Fault], kernel: Any, text: str
+) -> None:
+    with pytest.raises(fault) as caught:
+        program(torch.randn(1000, device="cuda"))
+    lines, first = inspect.getsourcelines(kernel.fn)
+    assert caught.value.file == __file__
+    marked = {first + offset for offset, line in enumerate(lines) if text in line}
+    # A race has two lines; the second one is in the message.
+    assert caught.value.line in marked or f"line {min(marked)}" in caught.value.message
+    assert gpu.faults == [caught.value]
+
+
+def test_autograd_through_a_kernel(gpu: warpcheck.Report) -> None:
+    x = torch.randn(300, device="cuda", requires_grad=True)
+    y = Scale.apply(x, 3.0)  # type: ignore[no-untyped-call]
+    (y * y).sum().backward()
+    assert x.grad is not None
+    assert x.grad.device.type == "cuda"
+    torch.testing.assert_close(x.grad, 18 * x.detach())
+    assert len(gpu.launches) == 2
+
+
+def test_a_training_step(gpu: warpcheck.Report) -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(
+        torch.nn.Linear(16, 32), torch.nn.LayerNorm(32), torch.nn.GELU(), torch.nn.Linear(32, 4)
+    ).to("cuda")
+    reference = copy.deepcopy(model).cpu()
+    x = torch.randn(8, 16)
+    target = torch.randint(4, (8,))
+    for network, device in ((model, "cuda"), (reference, "cpu")):
+        optimizer = torch.optim.AdamW(network.parameters(), lr=0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            loss = torch.nn.functional.cross_entropy(network(x.to(device)), target.to(device))
+            loss.backward()
+            optimizer.step()
+        assert {parameter.device.type for parameter in network.parameters()} == {device}
+    for trained, expected in zip(model.parameters(), reference.parameters(), strict=True):
+        torch.testing.assert_close(trained.cpu(), expected)
+
+
+def test_autocast_and_gradient_scaling(gpu: warpcheck.Report) -> None:
+    layer = torch.nn.Linear(8, 8, device="cuda")
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cuda")
+    with torch.autocast("cuda", dtype=torch.float16):
+        output = layer(torch.randn(4, 8, device="cuda"))
+        loss = torch.nn.functional.mse_loss(output.float(), torch.zeros(4, 8, device="cuda"))
+    assert output.dtype == torch.float16
+    before = layer.weight.detach().clone()
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    assert not before.equal(layer.weight)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        lambda: torch.nn.Conv2d(4, 4, 3, padding=1, groups=4),
+        lambda: torch.nn.Conv1d(4, 8, 3),
+        lambda: torch.nn.BatchNorm2d(4),
+        lambda: torch.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True),
+        lambda: torch.nn.LSTM(8, 8, batch_first=True),
+        lambda: torch.nn.GRU(8, 8),
+        lambda: torch.nn.Embedding(10, 8),
+    ],
+    ids=["depthwise", "convolution", "batch norm", "transformer", "LSTM", "GRU", "embedding"],
+)
+def test_layers_compute_as_on_the_cpu(gpu: warpcheck.Report, layer: Callable[[], torch.nn.Module]) -> None:
+    torch.manual_seed(0)
+    module = layer()
+    shapes = {"Conv2d": (2, 4, 8, 8), "BatchNorm2d": (2, 4, 8, 8), "Conv1d": (2, 4, 8)}
+    name = type(module).__name__
+    x = torch.randint(10, (3, 4)) if name == "Embedding" else torch.randn(shapes.get(name, (2, 4, 8)))
+    results = []
+    for device in ("cpu", "cuda"):
+        network = copy.deepcopy(module).to(device)
+        output = network(x.to(device))
+        output = output[0] if isinstance(output, tuple) else output
+        output.square().sum().backward()
+        assert output.device.type == device
+        results.append([output.detach().cpu(), *(p.grad.cpu() for p in network.parameters() if p.grad is not None)])
+    for got, expected in zip(results[1], results[0], strict=True):
+        torch.testing.assert_close(got, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_attention(gpu: warpcheck.Report) -> None:
+    q, k, v = (torch.randn(2, 4, 16, 8, device="cuda", requires_grad=True) for _ in range(3))
+    out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+    out.sum().backward()
+    expected = torch.nn.functional.scaled_dot_product_attention(q.cpu(), k.cpu(), v.cpu(), is_causal=True)
+    torch.testing.assert_close(out.cpu(), expected)
+    assert q.grad is not None
+
+
+def test_views_share_memory(gpu: warpcheck.Report) -> None:
+    x = torch.zeros(4, 6, device="cuda")
+    view = x.t()[1:3].unsqueeze(0)
+    view.fill_(1)
+    assert x.sum().item() == 8
+    assert view.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
+    assert view._base is x
+    (row,) = x[:1].unbind()
+    row.add_(5)
+    assert x[0].tolist() == [5, 6, 6, 5, 5, 5]
+    assert x.view(torch.int32).dtype == torch.int32
+
+
+def test_an_output_argument_is_resized(gpu: warpcheck.Report) -> None:
+    x = torch.arange(4.0, device="cuda")
+    out = torch.empty(0, device="cuda")
+    assert torch.add(x, 1, out=out) is out
+    assert out.tolist() == [1, 2, 3, 4]
+    out.resize_(6)
+    assert out[:4].tolist() == [1, 2, 3, 4]
+    out.resize_(2)
+    assert out.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.uint16, torch.complex64, torch.bool, torch.int8])
+def test_dtypes(gpu: warpcheck.Report, dtype: torch.dtype) -> None:
+    x = torch.zeros(3, 5, device="cuda", dtype=dtype)
+    assert (x.dtype, x.device.type, x.shape) == (dtype, "cuda", (3, 5))
+    assert x[:, 1:].contiguous().cpu().view(torch.uint8).eq(0).all()
+    if dtype.is_complex:
+        y = torch.randn(3, dtype=dtype).cuda()
+        torch.testing.assert_close((y.conj() * y).cpu().imag, torch.zeros(3))
+
+
+def test_mixed_devices_raise_as_on_a_gpu(gpu: warpcheck.Report) -> None:
+    x = torch.ones(3, device="cuda")
+    with pytest.raises(RuntimeError, match=r"at least two devices, cuda:0 and cpu"):
+        x + torch.ones(3)
+    with pytest.raises(TypeError, match="can't convert cuda:0 device type tensor to numpy"):
+        x.numpy()
+    with pytest.raises(RuntimeError, match="invalid device ordinal"):
+        x.to("cuda:1")
+    assert (x + torch.tensor(1.0)).tolist() == [2, 2, 2]
+    assert x[torch.tensor([0, 1])].device.type == "cuda"
+    assert x.cpu().numpy().tolist() == [1, 1, 1]
+
+
+def test_the_functions_of_torch_cuda(gpu: warpcheck.Report) -> None:
+    assert torch.cuda.is_available()
+    assert torch.cuda.device_count() == 1
+    assert torch.cuda.current_device() == 0
+    assert torch.cuda.get_device_capability("cuda:0") == (8, 0)
+    assert torch.cuda.get_device_properties(0).multi_processor_count == 108
+    assert torch.accelerator.current_accelerator() == torch.device("cuda")
+    assert triton.runtime.driver.active.get_active_torch_device() == torch.device("cuda", 0)
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    stream = torch.cuda.Stream()
+    with torch.cuda.device(0), torch.cuda.stream(stream):
+        assert torch.cuda.current_stream() == stream
+        start.record()
+        x = torch.ones(3, device="cuda")
+        x.record_stream(stream)
+        end.record()
+    torch.cuda.current_stream().wait_stream(stream)
+    torch.cuda.synchronize()
+    assert start.elapsed_time(end) > 0
+    assert torch.cuda.memory_allocated() >= 12
+    assert torch.cuda.max_memory_allocated() >= torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    torch.cuda.empty_cache()
+    with pytest.raises(NotImplementedError, match="CUDA graphs"):
+        torch.cuda.CUDAGraph()
+
+
+def test_random_numbers_repeat(gpu: warpcheck.Report) -> None:
+    torch.cuda.manual_seed(1)
+    first = torch.randn(4, device="cuda")
+    state = torch.cuda.get_rng_state()
+    second = torch.rand(4, device="cuda")
+    torch.cuda.manual_seed_all(1)
+    assert torch.randn(4, device="cuda").equal(first)
+    torch.cuda.set_rng_state(state)
+    assert torch.rand(4, device="cuda").equal(second)
+    generator = torch.Generator(device="cuda")
+    assert generator.device.type == "cuda"
+    numbers = torch.randn(4, device="cuda", generator=generator.manual_seed(2))
+    assert torch.randn(4, device="cuda", generator=generator.manual_seed(2)).equal(numbers)
+
+
+def test_copies_and_files(gpu: warpcheck.Report) -> None:
+    layer = torch.nn.Linear(3, 3).cuda()
+    assert copy.deepcopy(layer).weight.equal(layer.weight)
+    file = io.BytesIO()
+    torch.save(layer.state_dict(), file)
+    file.seek(0)
+    loaded = torch.load(file)
+    assert loaded["weight"].device.type == "cuda"
+    assert loaded["weight"].equal(layer.weight)
+    file.seek(0)
+    assert torch.load(file, map_location="cpu")["weight"].device.type == "cpu"
+    pinned = torch.ones(3).pin_memory()
+    assert pinned.to("cuda", non_blocking=True).sum().item() == 3
+
+
+def test_the_default_device_and_function_modes(gpu: warpcheck.Report) -> None:
+    with torch.device("cuda"):
+        assert torch.ones(3).device.type == "cuda"
+        assert torch.nn.Linear(2, 2).weight.is_cuda
+    with torch.inference_mode():
+        torch.ones(2, device="cuda").add_(1)
+    x = torch.ones(2, device="cuda", requires_grad=True)
+    (gradient,) = torch.autograd.grad((x * x).sum(), x)
+    assert gradient.tolist() == [2, 2]
+    assert torch.func.grad(lambda t: (t**3).sum())(x.detach()).tolist() == [3, 3]
+    assert torch.vmap(torch.dot)(torch.ones(2, 3).cuda(), torch.ones(2, 3).cuda()).tolist() == [3, 3]
+
+
+def test_cuda_source_and_tables_of_pointers_take_cuda_tensors(gpu: warpcheck.Report) -> None:
+    kernel = warpcheck.cuda.kernel(
+        "__global__ void copy(float* out, float* const* table) {\n"
+        "    out[threadIdx.x] = table[threadIdx.x / 4][threadIdx.x % 4];\n}\n",
+        "copy",
+    )
+    rows = [torch.full((4,), float(i), device="cuda") for i in range(2)]
+    table = torch.tensor([row.data_ptr() for row in rows], device="cuda")
+    out = torch.empty(8, device="cuda")
+    kernel[1, 8](out, table)
+    assert out.tolist() == [0] * 4 + [1] * 4
+    with pytest.raises(warpcheck.OutOfBounds):
+        kernel[1, 12](out, table)
+
+
+def test_tensors_of_the_cpu_still_run(gpu: warpcheck.Report) -> None:
+    x = torch.randn(1000)
+    out = scale(x, 2.0)
+    assert out.device.type == "cpu"
+    assert out.equal(2 * x)
+
+
+def test_everything_is_as_before() -> None:
+    def state() -> dict[str, Any]:
+        modules = (torch.cuda, torch.cuda.memory, torch.cuda.random, torch.cuda.nvtx, torch._C, torch.accelerator)
+        return {
+            **{f"{module.__name__}.{name}": value for module in modules for name, value in vars(module).items()},
+            "torch": dict(vars(torch)),
+            "storage": dict(vars(torch.UntypedStorage)),
+            "accelerator": torch.accelerator.current_accelerator(),
+            "version": torch.version.cuda,
+            "backward": vars(torch.autograd)["_engine_run_backward"],
+        }
+
+    escaped: list[torch.Tensor] = []
+
+    def step_and_fail() -> None:
+        escaped.append(torch.ones(3, device="cuda", requires_grad=True))
+        (escaped[0] * 2).sum().backward()
+        raise ZeroDivisionError
+
+    before = state()
+    with pytest.raises(ZeroDivisionError), warpcheck.gpu():
+        step_and_fail()
+    assert state() == before
+    (x,) = escaped
+    with pytest.raises((AssertionError, RuntimeError), match=r"CUDA|NVIDIA"):
+        torch.ones(3, device="cuda")
+    with pytest.raises((AssertionError, RuntimeError), match=r"CUDA|NVIDIA"):
+        torch.ones(3).cuda()
+    y = torch.ones(3, requires_grad=True)
+    (y * y).sum().backward()
+    assert x.cpu().tolist() == (x + 0).tolist() == [1, 1, 1], "a tensor that outlives its scope can be read"
+    assert "cuda:0" in repr(x)
+    with pytest.raises(RuntimeError, match="accelerator"):
+        (x * x).sum().backward()
+    with warpcheck.gpu():  # A tensor from the scope before is one of this scope.
+        (x * 3).sum().backward()
+        assert x.grad is not None
+        assert x.grad.tolist() == [5, 5, 5]
+
+
+def test_backward_before_the_first_scope_and_on_other_threads() -> None:
+    """The autograd engine starts its threads at the first backward of a process, when there is no GPU yet."""
+    program = """
+        import threading, torch, warpcheck
+        x = torch.ones(3, requires_grad=True)
+        (x * x).sum().backward()
+        def step():
+            y = torch.ones(3, device="cuda", requires_grad=True)
+            (y * y).sum().backward()
+            assert y.grad.tolist() == [2, 2, 2]
+            done.append(1)
+        done = []
+        with warpcheck.gpu():
+            step()
+            thread = threading.Thread(target=step)
+            thread.start()
+            thread.join()
+        assert len(done) == 2
+        scope = warpcheck.gpu()
+        scope.__enter__()
+        step()
+        print("ended inside a scope")
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, "ended inside a scope"), done.stderr
+
+
+def test_scopes_are_cheap_and_leave_no_memory() -> None:
+    import gc
+    import resource
+
+    def enter() -> None:
+        with warpcheck.gpu():
+            torch.empty(1 << 18, device="cuda").fill_(1)
+
+    for _ in range(20):
+        enter()
+    gc.collect()
+    objects = len(gc.get_objects())
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for _ in range(300):
+        enter()
+    gc.collect()
+    assert len(gc.get_objects()) - objects < 100
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak < 50 << 10, "kilobytes; 300 MB were allocated"
