@@ -37,7 +37,7 @@ types: $(INSTALLED)
 
 # Right submissions, graded with other seeds every day: none may be rejected.
 seeds: $(INSTALLED)
-	$(BIN)/python benchmarks/seeds.py --seeds 3 --date --kinds references accepts
+	$(BIN)/python benchmarks/seeds.py --seeds 3 --date --kinds references answers accepts
 
 # What needs a GPU has it to itself. Without one there is nothing to collect.
 gpu-tests: $(INSTALLED)

@@ -3,9 +3,10 @@
 python benchmarks/seeds.py [--seeds N] [--first SEED] [--date] [--jobs N] [--device cpu|cuda] [--kinds KIND ...]
                            [--only NAME ...] [--json FILE]
 
-Kinds: references (solutions/), accepts and rejects (tests/). A reject may end with any verdict but PASSED: which of two
-faults shows first may depend on the seed. Nothing is timed. --date draws the first seed from today's date, which a
-scheduled run uses to try other seeds every week.
+Kinds: references (the expert kernels, or solutions/), answers (solutions/ that are not references), accepts and
+rejects (tests/). A reject may end with any verdict but PASSED: which of two faults shows first may depend on the seed.
+Nothing is timed. --date draws the first seed from today's date, which a scheduled run uses to try other seeds every
+week.
 
 For each submission the table shows how often it had the right verdict, and the largest share of its tolerance that
 any element used: a reference that uses 0.9 of it is about to be rejected. Exit status 1 if any verdict was wrong.
@@ -27,7 +28,7 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 
@@ -39,7 +40,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests import planted
 from tests.planted import Planted
 
-Kind = Literal["references", "accepts", "rejects"]
+Kind = Literal["references", "answers", "accepts", "rejects"]
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--date", action="store_true", help="draw the first seed from today's date")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--kinds", nargs="+", choices=("references", "accepts", "rejects"), default=["references"])
+    parser.add_argument("--kinds", nargs="+", choices=get_args(Kind), default=["references", "answers"])
     parser.add_argument("--only", nargs="+", default=[], help="names of exercises")
     parser.add_argument("--json", type=Path, help="write every outcome to this file")
     return parser.parse_args()
@@ -116,6 +117,8 @@ def _tasks(arguments: argparse.Namespace, seeds: Sequence[int]) -> Iterator[Task
         submissions: list[tuple[Kind, str]] = []
         if "references" in arguments.kinds:
             submissions.append(("references", item.stem))
+        if "answers" in arguments.kinds and item.solution != item.reference:
+            submissions.append(("answers", f"{item.stem}, answer"))
         for kind, corpus in _corpora(arguments.device).items():
             if kind in arguments.kinds:
                 submissions += [(kind, name) for name in sorted(corpus) if registry.find(corpus[name].exercise) == item]
@@ -167,6 +170,8 @@ def _grade(task: Task) -> Outcome:
         try:
             if task.kind == "references":
                 submission = item.reference
+            elif task.kind == "answers":
+                submission = item.solution
             else:
                 submission = _corpora(task.device)[task.kind][task.name].submission(Path(folder))
             report = grade.grade(
