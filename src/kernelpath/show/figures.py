@@ -23,7 +23,10 @@ from typing import Any
 
 from kernelpath.show import results
 
-_FIGURE = re.compile(r"(?P<number>[^\s<>()\[\]|~≈$*\"\\]*)<!--= (?P<expression>[^|<>]+?) \| (?P<format>[^|<>]+?) -->")
+# The length of a number is bounded, because the pictures of a page are lines of a megabyte.
+_FIGURE = re.compile(
+    r"(?P<number>[^\s<>()\[\]|~≈$*\"\\]{0,24})<!--= (?P<expression>[^|<>]+?) \| (?P<format>[^|<>]+?) -->"
+)
 _COMMENT = re.compile(r"<!--= .*?-->")
 _PATH = re.compile(r"\{([^{}]+)\}")
 _CELL = re.compile(r'^   "id": "([^"]+)"', re.MULTILINE)
@@ -165,5 +168,5 @@ def rewrite(root: Path) -> list[str]:
 
 
 def _texts(root: Path) -> list[Path]:
-    patterns = ("*.md", "notebooks/*.md", "notebooks/*/*.ipynb", "checks/**/*.md")
+    patterns = ("*.md", "docs/*.md", "notebooks/*.md", "notebooks/*/*.ipynb", "checks/**/*.md")
     return sorted(path for pattern in patterns for path in root.glob(pattern))
