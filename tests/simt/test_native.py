@@ -69,7 +69,7 @@ def test_noinline_functions_are_compiled_once_and_linked() -> None:
     names = sorted(f"noinline_{function.__name__}" for function in NOINLINE)
     assert re.findall(r'^define i64 @"(\w+)"', compile_noinline(), re.MULTILINE) == names
     for kind in Access:
-        check = compile_function(memory.access, (Space.SHARED, kind, 4, 1, 0, 0, 0, 0), "tested")
+        check = compile_function(memory.access, (Space.SHARED, kind, 4, 1, 0, 0, 0, 0, 0), "tested")
         assert re.findall(r'^declare i64 @"(noinline_\w+)"', check, re.MULTILINE)
         assert not re.findall(r'^define .*@"noinline_', check, re.MULTILINE)
 

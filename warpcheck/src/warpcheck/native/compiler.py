@@ -149,8 +149,9 @@ class _Compiler(ast.NodeVisitor):
         # A parameter is a view or a tuple if its annotation names one; anything else is an integer.
         for argument in tree.args.args:
             kind = self.globals.get(argument.annotation.id) if isinstance(argument.annotation, ast.Name) else None
-            if _tuple_type(kind):
-                self._set_tuple(argument.arg, kind, [next(values) for _ in kind._fields])
+            tuple_kind = _tuple_type(kind)
+            if tuple_kind:
+                self._set_tuple(argument.arg, tuple_kind, [next(values) for _ in tuple_kind._fields])
                 continue
             if isinstance(kind, type) and issubclass(kind, View):
                 self.views[argument.arg] = kind
