@@ -15,7 +15,7 @@ from warpcheck.lower.operands import Operands
 from warpcheck.lowered_kernel import AccessSite
 from warpcheck.ptx import Address, Group, Immediate, Operand, Register, Symbol
 from warpcheck.runtime.access_history import STRONG, UNORDERED, VOLATILE
-from warpcheck.runtime.memory import Operation
+from warpcheck.runtime.memory import MemoryOperation
 from warpcheck.runtime.records import CTA, LAUNCH, WARP, field_offset
 
 __all__ = ["WINDOWS", "MemoryAccess"]
@@ -88,14 +88,14 @@ class MemoryAccess:
             nbytes: Bytes of a lane.
             parts: Elements of a vector access.
             lane_bytes: The bytes of each lane, if they are not all of ``nbytes``.
-            half: Whether it is enough that one half of the word is allowed; see ``runtime.memory.Operation``.
+            half: Whether it is enough that one half of the word is allowed; see ``runtime.memory.MemoryOperation``.
             unordered: Whether it accesses an mbarrier object, which orders by its own rules.
         """
         if lane_bytes is not None:
             self._frame.store_row(0, self._frame.b.resize(lane_bytes, 64))
         strong = UNORDERED if unordered else self._strength()
         site = self._site(space, access, nbytes, parts, strong)
-        operation = Operation(
+        operation = MemoryOperation(
             named=space,
             kind=access,
             size=nbytes,
@@ -116,7 +116,7 @@ class MemoryAccess:
         # A volatile load that polls is strong.
         strong = STRONG if self.use.polls else self._strength()
         site = self._site(space, Access.LOAD, nbytes, parts, strong)
-        operation = Operation(
+        operation = MemoryOperation(
             named=space,
             kind=Access.LOAD,
             size=nbytes,
@@ -146,7 +146,7 @@ class MemoryAccess:
         i = self._frame.instruction
         return AccessSite(space, access, nbytes, parts, strong, i.line, i.name, i.ptx_line)
 
-    def _check(self, addresses: ir.Value, site: AccessSite, operation: Operation) -> ir.Value:
+    def _check(self, addresses: ir.Value, site: AccessSite, operation: MemoryOperation) -> ir.Value:
         self.store_addresses(addresses)
         number = self._unit.add_site(self._frame, site)
         self._unit.call_check(self._frame, "access", number, operation)

@@ -53,7 +53,7 @@ from warpcheck.runtime.records import (
 )
 from warpcheck.runtime.wgmma_operands import find_wgmma_read
 
-__all__ = ["ADDRESSES", "OPERANDS", "OUT_OF_BOUNDS", "SAMPLED", "Operation", "access", "record_fault"]
+__all__ = ["ADDRESSES", "OPERANDS", "OUT_OF_BOUNDS", "SAMPLED", "MemoryOperation", "access", "record_fault"]
 
 OUT_OF_BOUNDS = FAULT_KINDS.index(FaultKind.OUT_OF_BOUNDS)
 MISALIGNED = FAULT_KINDS.index(FaultKind.MISALIGNED)
@@ -68,7 +68,7 @@ WHOLE_WORD, LOWER_HALF, UPPER_HALF = range(3)
 """What a compare-and-swap of a word that stands for one of half a word accesses."""
 
 
-class Operation(NamedTuple):
+class MemoryOperation(NamedTuple):
     """What an instruction does to memory. All of it is known when a kernel is compiled, so the check is specialized.
 
     Attributes:
@@ -133,7 +133,9 @@ class LaneAccess(NamedTuple):
 
 
 @native
-def access(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, site: int, mask: int, operation: Operation) -> int:
+def access(
+    launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, site: int, mask: int, operation: MemoryOperation
+) -> int:
     """Check and count one access of a warp by the instruction ``site``. Return whether it is a fault."""
     if mask == 0:
         return 0
@@ -261,7 +263,7 @@ def buffer_segment(launch: LaunchRecord, space: int, buffer: int) -> Segment:
 
 @native
 def accessed_half(
-    launch: LaunchRecord, warp: WarpRecord, operation: Operation, segment: Segment, lane: int, address: int
+    launch: LaunchRecord, warp: WarpRecord, operation: MemoryOperation, segment: Segment, lane: int, address: int
 ) -> int:
     """Return which half counts of a word that stands for a half.
 
@@ -290,7 +292,7 @@ def check_state(
     launch: LaunchRecord,
     cta: CtaRecord,
     warp: WarpRecord,
-    operation: Operation,
+    operation: MemoryOperation,
     segment: Segment,
     lane_access: LaneAccess,
 ) -> int:
@@ -314,7 +316,7 @@ def check_order(
     launch: LaunchRecord,
     cta: CtaRecord,
     warp: WarpRecord,
-    operation: Operation,
+    operation: MemoryOperation,
     segment: Segment,
     lane_access: LaneAccess,
     is_in_flight: int,
@@ -384,7 +386,7 @@ def is_harmless_store(
     launch: LaunchRecord,
     cta: CtaRecord,
     warp: WarpRecord,
-    operation: Operation,
+    operation: MemoryOperation,
     space: int,
     lane_access: LaneAccess,
 ) -> int:
@@ -421,7 +423,7 @@ def is_harmless_store(
 
 @native
 def count_request(
-    launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, site: int, mask: int, operation: Operation, space: int
+    launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, site: int, mask: int, operation: MemoryOperation, space: int
 ) -> None:
     """Count an access as ncu would."""
     counts = CountsRecord(launch.counts + site * CountsRecord.size)
@@ -450,7 +452,7 @@ def count_request(
 
 @native
 def count_shared_request(
-    launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, site: int, mask: int, operation: Operation
+    launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, site: int, mask: int, operation: MemoryOperation
 ) -> int:
     """Count the wavefronts of a request to shared memory. Return whether it counts as one."""
     addresses = warp.address + ADDRESSES
@@ -475,7 +477,7 @@ def count_shared_request(
 
 @native
 def count_global_request(
-    launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, site: int, mask: int, operation: Operation
+    launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, site: int, mask: int, operation: MemoryOperation
 ) -> int:
     """Count the sectors of a load or a store of global memory. Return whether it counts as a request."""
     addresses = warp.address + ADDRESSES
