@@ -13,7 +13,7 @@ import triton
 from kernelpath.course import registry
 from kernelpath.course.problem import Case
 from kernelpath.device import gpu
-from kernelpath.device.messages import LaunchRecord
+from kernelpath.device.messages import LaunchEntry
 from kernelpath.grading import launches
 from kernelpath.grading.cpu_shadow import CpuShadow
 from kernelpath.grading.job import Job
@@ -24,7 +24,7 @@ from kernelpath.work import messages
 from warpcheck.frontends.tuning import Chosen, Tuned
 from warpcheck.target import SM_80
 
-ADD = LaunchRecord(
+ADD = LaunchEntry(
     kernel="_Z10vector_addIfEvPKT_S2_PS0_i",
     code="0",
     grid=(132, 1, 1),

@@ -233,7 +233,7 @@ def test_clients_do_not_see_each_others_storages(machine: Served, submission: Su
 # What a kernel may know
 
 
-def transcript(submission: Submission) -> list[messages.LaunchRecord]:
+def transcript(submission: Submission) -> list[messages.LaunchEntry]:
     return [*submission.end().transcript]
 
 
@@ -298,7 +298,7 @@ def test_equal_texts_are_one_module(submission: Submission) -> None:
 def test_what_is_fresh_again_is_in_the_transcript(submission: Submission) -> None:
     """Whether a kernel finds what an earlier one left is for the host to choose."""
 
-    def notes(told: Sequence[messages.Storage]) -> Sequence[messages.LaunchRecord]:
+    def notes(told: Sequence[messages.Storage]) -> Sequence[messages.LaunchEntry]:
         submission.begin({-1: X})
         submission.launch("copy", 4, on=[-1, 0], told=[fresh(0)])
         submission.launch("nothing", on=[0], told=told)
@@ -308,7 +308,7 @@ def test_what_is_fresh_again_is_in_the_transcript(submission: Submission) -> Non
 
 
 def test_the_size_of_a_storage_is_in_the_transcript(submission: Submission) -> None:
-    def noted(nbytes: int) -> Sequence[messages.LaunchRecord]:
+    def noted(nbytes: int) -> Sequence[messages.LaunchEntry]:
         submission.begin()
         submission.launch("nothing", on=[5], told=[fresh(5, nbytes)])
         return submission.end().transcript

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from kernelpath.course import registry
-from kernelpath.device.messages import LaunchRecord
+from kernelpath.device.messages import LaunchEntry
 from kernelpath.grading.provenance import (
     Observation,
     check_library_share,
@@ -22,7 +22,7 @@ from kernelpath.work.messages import OperatorCall
 
 
 def call(*host: tuple[str, str], scalar: str = "7") -> Observation:
-    note = LaunchRecord("add", "0f", (1, 1, 1), (32, 1, 1), 0, ["storage 0 (4 bytes) + 0", scalar], host)
+    note = LaunchEntry("add", "0f", (1, 1, 1), (32, 1, 1), 0, ["storage 0 (4 bytes) + 0", scalar], host)
     return Observation(inputs=(), outputs=(), transcript=[note])
 
 

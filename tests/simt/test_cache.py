@@ -59,8 +59,8 @@ MALFORMED = {
     "chunks_for_all_memory": changed(sites=[[1, 0, 4, 1, 0, 3, "ld", 9, 16, 1, 1 << 30, 0]]),
     "a_group_of_no_bytes": changed(sites=[[1, 0, 4, 1, 0, 3, "ld", 9, 0, 1, 2, 0]]),
     "text_for_a_list": changed(blocks="ab"),
-    "a_function_that_is_no_check": changed(checks=[["system", 0]]),
-    "constants_less": changed(checks=[["access", 1]]),
+    "a_function_that_is_no_check": changed(checks=[["system", [0]]]),
+    "constants_less": changed(checks=[["access", [1]]]),
     "symbols_are_numbers": changed(symbols=[1]),
     "code_that_is_not_there": changed(code=[1]),
 }

@@ -60,6 +60,24 @@ def test_conversions() -> None:
     check("cvt.sat.u16.s32", "s32", "u16", lambda a: min(max(int(a), 0), 65535))
 
 
+NEAR_A_TIE = [sign * ((1 << 62) + (1 << place) + step) for sign in (1, -1) for place in (51, 54) for step in (-1, 0, 1)]
+
+
+@pytest.mark.parametrize(("to", "digits"), [("bf16", 8), ("f32", 24)])
+def test_integers_beyond_float64_are_rounded_once(to: str, digits: int) -> None:
+    """Half a unit of bfloat16 above 2^62 is 2^54, which is also a multiple of the unit of float64, 2^10."""
+    array = aligned(COUNT, np.int64)
+    array[: len(NEAR_A_TIE)] = NEAR_A_TIE
+    result = "bf16" if to == "bf16" else "f32"
+    bits = execute(f"cvt.rn.{to}.s64", ["s64"], result, [array], "sm_90a")[: len(NEAR_A_TIE)]
+    got = bits.view(np.float32) if to == "f32" else (bits.astype(np.uint32) << 16).view(np.float32)
+    unit = 1 << 63 - digits  # of numbers from 2^62 on
+    for value, rounded in zip(NEAR_A_TIE, got, strict=True):
+        quotient, remainder = divmod(abs(value), unit)
+        quotient += 2 * remainder > unit or (2 * remainder == unit and quotient % 2)
+        assert abs(int(rounded)) == quotient * unit, value
+
+
 @pytest.mark.parametrize("kind", ["f32", "s32", "u32"])
 def test_comparisons(kind: str) -> None:
     rules = {

@@ -269,3 +269,21 @@ def test_a_conditional_printf_in_ptx(run: Run) -> None:
         if (threadIdx.x % 8 == 3) printf("%d;", threadIdx.x);
     }"""
     assert run(source, 1, 32, np.zeros(1, np.int32)).printed == "3;11;19;27;"
+
+
+def test_a_guarded_call_of_the_host() -> None:
+    text = """.version 8.0
+.target sm_80
+.address_size 64
+.extern .func (.param .b32 r) vprintf(.param .b64 format, .param .b64 arguments);
+.global .align 1 .b8 format[4] = {37, 100, 59};
+.visible .entry k() { .reg .b32 %r<2>; .reg .b64 %rd<2>; .reg .pred %p; .local .align 8 .b8 values[8];
+    mov.u32 %r1, %tid.x; setp.lt.u32 %p, %r1, 3; st.local.u32 [values], %r1;
+    { .param .b64 p0; .param .b64 p1; .param .b32 r0;
+      mov.u64 %rd1, format; cvta.global.u64 %rd1, %rd1; st.param.b64 [p0], %rd1;
+      mov.u64 %rd1, values; cvta.local.u64 %rd1, %rd1; st.param.b64 [p1], %rd1;
+      GUARD call (r0), vprintf, (p0, p1); }
+    ret; }"""
+    for guard, printed in (("@%p", "0;1;2;"), ("@!%p", "3;4;"), ("", "0;1;2;3;4;")):
+        launch = simt.load(text.replace("GUARD", guard)).launch("k", grid=(1,), block=(5,))
+        assert launch.printed == printed

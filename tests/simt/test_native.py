@@ -5,14 +5,14 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import llvmlite.binding as llvm
 import numpy as np
 
 from warpcheck import compiler
 from warpcheck.layout import Access, Space
-from warpcheck.native import compile_function, compile_noinline
+from warpcheck.native import compile_function, compile_noinline, native, parameter_names
 from warpcheck.native.language import NOINLINE
 from warpcheck.runtime import memory, memory_transactions
 
@@ -69,6 +69,36 @@ def test_noinline_functions_are_compiled_once_and_linked() -> None:
     names = sorted(f"noinline_{function.__name__}" for function in NOINLINE)
     assert re.findall(r'^define i64 @"(\w+)"', compile_noinline(), re.MULTILINE) == names
     for kind in Access:
-        check = compile_function(memory.access, (Space.SHARED, kind, 4, 1, 0, 0, 0, 0), "tested")
+        check = compile_function(memory.access, (Space.SHARED, kind, 4, 1, 0, 0, 0, 0, 0), "tested")
         assert re.findall(r'^declare i64 @"(noinline_\w+)"', check, re.MULTILINE)
         assert not re.findall(r'^define .*@"noinline_', check, re.MULTILINE)
+
+
+class Interval(NamedTuple):
+    """A half-open range of integers."""
+
+    start: int
+    end: int
+
+
+@native
+def shift_interval(interval: Interval, distance: int) -> Interval:
+    """Return the interval further up."""
+    return Interval(end=interval.end + distance, start=interval.start + distance)
+
+
+@native
+def count_in_interval(number: int, end: int, interval: Interval) -> int:
+    """Count which of two intervals hold a number; the variable holds first one and then the other."""
+    chosen = interval
+    count = chosen.start <= number and number < chosen.end
+    chosen = shift_interval(chosen, end)
+    return count + 2 * (chosen.start <= number and number < chosen.end)
+
+
+def test_tuples_are_passed_returned_and_assigned_by_value() -> None:
+    count = in_machine_code(count_in_interval, 3, 7)  # the fields of the last parameter
+    for number in range(20):
+        expected = (3 <= number < 7) + 2 * (8 <= number < 12)
+        assert count(number, 5) == count_in_interval(number, 5, Interval(3, 7)) == expected
+    assert parameter_names(count_in_interval) == ["number", "end", "interval.start", "interval.end"]

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.simt.launching import Run, aligned, buffer
-from warpcheck import simt
+from warpcheck import ptx, simt
 from warpcheck.frontends import nvrtc
 
 RNG = np.random.default_rng(2)
@@ -46,7 +46,7 @@ def product(
     satfinite: str = "",
     negated: bool = False,
 ) -> Array:
-    """Run one mma in one warp; c and the result are 16 x 8. negated: in the code that ptx.negated makes of it."""
+    """Run one mma in one warp; c and the result are 16 x 8. negated: with negated products."""
     counts = [array.shape[1] for array in (a, b)]
     names = [[f"%{letter}{n}" for n in range(count)] for letter, count in zip("ab", counts, strict=True)]
     sums = [f"%c{n}" for n in range(4)]
@@ -108,6 +108,19 @@ def test_mma(shape: str, kind: str, depth: int, negated: bool) -> None:
     got = product(shape, kind, "f32", *fragments(a, b), c, negated=negated)
     expected = sign * (a.double().numpy() @ b.double().numpy()) + c
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_negation_flips_the_sign_of_every_factor() -> None:
+    """The accumulator is float16 as well, of which a register has two; of 8-bit factors it has four."""
+    text = """.version 8.4
+.target sm_90
+.address_size 64
+.visible .entry k() { .reg .b32 %a<4>; .reg .b32 %b<2>; .reg .b32 %c<2>;
+    mma.sync.aligned.m16n8k32.row.col.f16.e4m3.e4m3.f16 {%c0, %c1}, {%a0, %a1, %a2, %a3}, {%b0, %b1}, {%c0, %c1};
+    ret; }"""
+    body = ptx.negate_products(ptx.parse(text)).functions["k"].body
+    flips = [instruction.operands[2] for instruction in body if instruction.opcode == "xor"]
+    assert [flip.value for flip in flips if isinstance(flip, ptx.Immediate)] == [0x80808080] * 2
 
 
 def test_mma_that_saturates() -> None:

@@ -80,7 +80,7 @@ class Case:
     failed: messages.Failed | None = None
     _unreached: set[str] = field(default_factory=set)
     _reached: list[dict[int, int]] = field(default_factory=list)
-    _transcript: list[messages.LaunchRecord] = field(default_factory=list)
+    _transcript: list[messages.LaunchEntry] = field(default_factory=list)
     _storage_sizes: list[dict[int, int]] = field(default_factory=list)
     _storages: dict[int, CaseStorage] = field(default_factory=dict)
     _memory: simt.Memory = field(default_factory=simt.Memory)
@@ -141,7 +141,7 @@ class Case:
             record = self._record(module, request, buffers, new)
         except InvalidRequest as error:  # it may have placed storages, which moves the addresses of later launches
             self._transcript.append(
-                messages.LaunchRecord(request.kernel, str(error), request.grid, request.block, request.shared, [], [])
+                messages.LaunchEntry(request.kernel, str(error), request.grid, request.block, request.shared, [], [])
             )
             raise
         # The record comes before the launch, so that a launch that faults is in the transcript as well.
@@ -358,9 +358,9 @@ class Case:
 
     def _record(
         self, module: simt.Module, request: messages.Launch, buffers: Mapping[int, CaseStorage], new: set[int]
-    ) -> messages.LaunchRecord:
+    ) -> messages.LaunchEntry:
         names = {buffer.storage: buffer.name for buffer in request.buffers}
-        return messages.LaunchRecord(
+        return messages.LaunchEntry(
             kernel=request.kernel,
             code=module.digest,
             compiler=compiler_of(module.text),

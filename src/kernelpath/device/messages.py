@@ -291,7 +291,7 @@ class Attached(Message, frozen=True):
     client: int
 
 
-class LaunchRecord(Message, frozen=True):
+class LaunchEntry(Message, frozen=True):
     """A launch in the transcript.
 
     Attributes:
@@ -340,7 +340,7 @@ class CaseReport(Message, frozen=True):
 
     outputs: Sequence[Output]
     mutated: Sequence[int]
-    transcript: Sequence[LaunchRecord]
+    transcript: Sequence[LaunchEntry]
     failed: Failed | None
     accesses: Sequence[tuple[str, AccessCounters]]
     instructions: Sequence[tuple[str, int, int, int, int, int]]

@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from kernelpath.course.problem import Case, arguments
-from kernelpath.device.messages import LaunchRecord
+from kernelpath.device.messages import LaunchEntry
 from kernelpath.grading import launches, provenance
 from kernelpath.grading.ground_truth import derive_seed
 from kernelpath.grading.job import Job
@@ -185,6 +185,6 @@ class CpuShadow:
             return None
 
 
-def _own_launches(observation: Observation) -> list[LaunchRecord]:
+def _own_launches(observation: Observation) -> list[LaunchEntry]:
     """Return the launches of the submission's kernels, without the grader's kernels for torch.mm."""
     return [launch for launch in observation.transcript if launch.kernel != messages.PRODUCT]

@@ -13,7 +13,7 @@ import torch
 from msgspec import Struct, field
 
 from kernelpath.course.registry import Lane
-from kernelpath.device.messages import LaunchRecord
+from kernelpath.device.messages import LaunchEntry
 from kernelpath.verdict import Finding, Verdict
 
 MOST_STATIC = 48 * 1024
@@ -80,7 +80,7 @@ def demangle(kernel: str) -> str:
     return str(torch._C._demangle(kernel))
 
 
-def compare_with_machine(gpu: Sequence[GpuLaunch], machine: Sequence[LaunchRecord], lane: Lane) -> Finding | None:
+def compare_with_machine(gpu: Sequence[GpuLaunch], machine: Sequence[LaunchEntry], lane: Lane) -> Finding | None:
     """Return a finding about the first launch that differs between the GPU and the PTX machine.
 
     Kernels that torch launches itself, to fill memory, are left out: check_library_share limits them. Shared memory is
@@ -101,14 +101,14 @@ def compare_with_machine(gpu: Sequence[GpuLaunch], machine: Sequence[LaunchRecor
     return _difference_finding(f"launch {number}: nothing more", _describe(machine[number - 1]))
 
 
-def _is_same_launch(gpu_launch: GpuLaunch, machine_launch: LaunchRecord, lane: Lane) -> bool:
+def _is_same_launch(gpu_launch: GpuLaunch, machine_launch: LaunchEntry, lane: Lane) -> bool:
     has_same_shape = (gpu_launch.grid, gpu_launch.block) == (tuple(machine_launch.grid), tuple(machine_launch.block))
     is_same = has_same_shape and _has_same_name(gpu_launch, machine_launch, lane)
     # The machine records the dynamic shared memory alone. The difference is the kernel's static shared memory.
     return is_same and (lane != "cuda" or 0 <= gpu_launch.shared - machine_launch.shared <= MOST_STATIC)
 
 
-def _has_same_name(gpu_launch: GpuLaunch, machine_launch: LaunchRecord, lane: Lane) -> bool:
+def _has_same_name(gpu_launch: GpuLaunch, machine_launch: LaunchEntry, lane: Lane) -> bool:
     """Compare the names in CUDA C++. In other lanes, profiler and compiler add to the name of a function."""
     gpu_name = gpu_launch.name.casefold()
     machine_name = demangle(machine_launch.kernel).casefold()
@@ -119,8 +119,8 @@ def _is_torchs(name: str) -> bool:
     return "at::" in name
 
 
-def _describe(launch: GpuLaunch | LaunchRecord) -> str:
-    name = demangle(launch.kernel) if isinstance(launch, LaunchRecord) else launch.name
+def _describe(launch: GpuLaunch | LaunchEntry) -> str:
+    name = demangle(launch.kernel) if isinstance(launch, LaunchEntry) else launch.name
     name = name if len(name) <= _SHOWN_CHARACTERS else f"{name[:_SHOWN_CHARACTERS]}…"
     shape = f"grid {tuple(launch.grid)}, block {tuple(launch.block)}"
     return f"{name} with {shape} and {launch.shared} bytes of shared memory"

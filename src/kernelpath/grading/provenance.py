@@ -14,7 +14,7 @@ from kernelpath.course.labs.fabric import Log
 from kernelpath.course.problem import Problem
 from kernelpath.course.registry import Lane
 from kernelpath.course.spec import Exercise
-from kernelpath.device.messages import LaunchRecord, TensorRef
+from kernelpath.device.messages import LaunchEntry, TensorRef
 from kernelpath.line_counters import LineInstructions, LineTraffic
 from kernelpath.verdict import Finding, Verdict
 from kernelpath.work import messages
@@ -63,7 +63,7 @@ class Observation:
     finding: Finding | None = None
     traffic: tuple[LineTraffic, ...] = ()
     instructions: tuple[LineInstructions, ...] = ()
-    transcript: Sequence[LaunchRecord] = ()
+    transcript: Sequence[LaunchEntry] = ()
     tensor_core_operations: int = 0
     workspace: int = 0
     flops: int = 0
@@ -118,7 +118,7 @@ def operators_finding(operators: Sequence[messages.OperatorCall], entry: str) ->
     return Finding(Verdict.NOT_YOUR_KERNEL, cause, line=operators[0].line)
 
 
-def check_language(exercise: Exercise, lane: Lane, transcript: Sequence[LaunchRecord]) -> Finding | None:
+def check_language(exercise: Exercise, lane: Lane, transcript: Sequence[LaunchEntry]) -> Finding | None:
     """Return a finding about a launched kernel that was not compiled from the language of the exercise.
 
     The submission's host code may lie about its kernels, but the device has the text of each kernel.
@@ -139,7 +139,7 @@ def check_language(exercise: Exercise, lane: Lane, transcript: Sequence[LaunchRe
     return None
 
 
-def check_block_size(exercise: Exercise, transcript: Sequence[LaunchRecord]) -> Finding | None:
+def check_block_size(exercise: Exercise, transcript: Sequence[LaunchEntry]) -> Finding | None:
     """Return a finding about a launch with another block size than the statement requires."""
     for launch in transcript:
         if exercise.block not in (None, tuple(launch.block)):
@@ -148,7 +148,7 @@ def check_block_size(exercise: Exercise, transcript: Sequence[LaunchRecord]) -> 
     return None
 
 
-def check_launch_count(exercise: Exercise, transcript: Sequence[LaunchRecord]) -> Finding | None:
+def check_launch_count(exercise: Exercise, transcript: Sequence[LaunchEntry]) -> Finding | None:
     """Return a finding where there are more launches than the statement allows."""
     if exercise.launches is None or len(transcript) <= exercise.launches:
         return None
@@ -258,7 +258,7 @@ def _different_lengths(problem: Problem, first: Observation, second: Observation
     ]
 
 
-def _is_same_launch(first: LaunchRecord, second: LaunchRecord) -> bool:
+def _is_same_launch(first: LaunchEntry, second: LaunchEntry) -> bool:
     # Host writes are compared by _unlike_buffers. NEGATED marks the code of a call with negated tensor cores.
     first_plain, second_plain = (
         replace(launch, host=(), tables=(), code=launch.code.removeprefix(NEGATED)) for launch in (first, second)
@@ -266,7 +266,7 @@ def _is_same_launch(first: LaunchRecord, second: LaunchRecord) -> bool:
     return first_plain == second_plain and not _unlike_buffers(first, second)
 
 
-def _unlike_buffers(first: LaunchRecord, second: LaunchRecord) -> list[str]:
+def _unlike_buffers(first: LaunchEntry, second: LaunchEntry) -> list[str]:
     """Return the names of the buffers to which the host wrote other bytes in the second launch.
 
     A byte that the host overwrites with the same byte is not seen as written. Where that happens by chance, as with
@@ -314,7 +314,7 @@ def check_host_tables(observation: Observation, entry: str) -> Finding | None:
     return None
 
 
-def _first_difference(first: Sequence[LaunchRecord], second: Sequence[LaunchRecord]) -> str:
+def _first_difference(first: Sequence[LaunchEntry], second: Sequence[LaunchEntry]) -> str:
     if len(first) != len(second):
         return f"{len(first)} kernels were launched for some values and {len(second)} for others"
     launch, other_launch = next(

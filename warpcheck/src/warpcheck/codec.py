@@ -7,10 +7,11 @@ cannot be validated; see ``files`` for who may write it.
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
-from typing import Any, TypeVar
+from typing import Annotated
+
+import msgspec
 
 from warpcheck.layout import Access, AtomicStrategy, Space
 from warpcheck.lowered_kernel import AccessSite, Check, CompiledShape, Lowered, SassAccess
@@ -18,24 +19,78 @@ from warpcheck.runtime.access_history import STRONG, UNORDERED, VOLATILE
 
 __all__ = ["decode", "decode_shape", "encode", "encode_shape", "seal", "unseal"]
 
-T = TypeVar("T")
-MAX_NUMBER = 1 << 40  # no number in a header is larger: bytes, lines, parts
 MAX_CHUNKS = 1 << 16
+Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 40)]  # of bytes, lines, parts
+Checks = list[tuple[str, list[Count]]]  # the function and the constants of each
+
+_ERRORS = (ValueError, KeyError, RecursionError)  # msgspec's errors are ValueErrors
+
+
+class _Site(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """An access site, with its fields and those of its ``SassAccess`` in order."""
+
+    space: Space
+    access: Access
+    bytes: Count
+    parts: Count
+    strong: int
+    line: Count
+    text: str
+    ptx_line: Count
+    sass_bytes: Count
+    group: Count
+    chunks: Count
+    strategy: AtomicStrategy
+
+    def __post_init__(self) -> None:
+        # Values that would make the machine read or write outside of its own memory are rejected.
+        chunks = self.chunks
+        if chunks > MAX_CHUNKS or chunks & chunks - 1 or bool(chunks) != bool(self.group):
+            raise ValueError("a group with a number of chunks that cannot be")
+        if self.group and not self.sass_bytes:
+            raise ValueError("a group of no bytes")
+        if not 0 < self.parts <= self.bytes or self.strong not in (0, STRONG, VOLATILE, UNORDERED):
+            raise ValueError("a site that cannot be")
+
+
+class _Kernel(msgspec.Struct, forbid_unknown_fields=True):
+    """A kernel without its IR, which the machine code replaces. ``code`` has the sizes of its parts."""
+
+    bytes: tuple[Count, Count, Count]
+    shared: dict[str, tuple[Count, Count]]
+    sites: list[_Site]
+    blocks: list[list[tuple[Count, str]]]
+    successors: list[list[Count]]
+    symbols: list[str]
+    checks: Checks
+    code: list[Count]
+
+
+class _Shape(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    symbol: str
+    functions: dict[str, str]
+    sites: list[_Site]
+    checks: Checks
+    carried: bool
+
+    def __post_init__(self) -> None:
+        if self.symbol not in self.functions:
+            raise ValueError("a shape without code")
 
 
 def encode(lowered: Lowered, code: Sequence[bytes]) -> bytes:
     """Encode a kernel, without its IR, and the parts of its machine code."""
-    header = {
-        "bytes": [lowered.warp_bytes, lowered.shared_bytes, lowered.local_bytes],
-        "shared": {name: [span.start, span.stop] for name, span in lowered.shared.items()},
-        "sites": _encode_sites(lowered.sites),
-        "blocks": lowered.blocks,
-        "successors": lowered.successors,
-        "symbols": lowered.symbols,
-        "checks": _encode_checks(lowered.checks),
-        "code": [len(part) for part in code],
-    }
-    text = json.dumps(header, separators=(",", ":")).encode()
+    header = _Kernel(
+        bytes=(lowered.warp_bytes, lowered.shared_bytes, lowered.local_bytes),
+        shared={name: (span.start, span.stop) for name, span in lowered.shared.items()},
+        sites=_encode_sites(lowered.sites),
+        blocks=lowered.blocks,
+        successors=lowered.successors,
+        symbols=lowered.symbols,
+        checks=_encode_checks(lowered.checks),
+        code=[len(part) for part in code],
+    )
+    text = msgspec.json.encode(header)
     return len(text).to_bytes(8, "little") + text + b"".join(code)
 
 
@@ -43,34 +98,34 @@ def decode(data: bytes, functions: Mapping[str, int]) -> tuple[Lowered, list[byt
     """Decode what ``encode`` wrote, or return None. ``functions`` has the number of constants of each check."""
     end = 8 + int.from_bytes(data[:8], "little")
     try:
-        header = json.loads(data[8:end].decode())
-        return _decode_header(header, functions), _split(_decode_list(header["code"], _require_number), data[end:])
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):  # JSON's errors are ValueErrors
+        header = msgspec.json.decode(data[8:end], type=_Kernel)
+        checks = _decode_checks(header.checks, functions)
+        code = _split(header.code, data[end:])
+    except _ERRORS:
         return None
+    shared = {name: range(*span) for name, span in header.shared.items()}
+    sites = _decode_sites(header.sites)
+    lowered = Lowered(
+        "", *header.bytes, shared, sites, header.blocks, header.symbols, checks, successors=header.successors
+    )
+    return lowered, code
 
 
 def encode_shape(shape: CompiledShape) -> bytes:
     """Encode the IR of a compiled shape."""
-    fields = shape.symbol, shape.functions, _encode_sites(shape.sites), _encode_checks(shape.checks), shape.carried
-    return json.dumps(fields, separators=(",", ":")).encode()
+    sites = _encode_sites(shape.sites)
+    checks = _encode_checks(shape.checks)
+    return msgspec.json.encode(_Shape(shape.symbol, shape.functions, sites, checks, shape.carried))
 
 
 def decode_shape(data: bytes, functions: Mapping[str, int]) -> CompiledShape | None:
     """Decode what ``encode_shape`` wrote, or return None; ``functions`` as in ``decode``."""
     try:
-        symbol, functions_by_name, sites, checks, carried = json.loads(data.decode())
-        texts = {_require_text(name): _require_text(text) for name, text in functions_by_name.items()}
-        if _require_text(symbol) not in texts or not isinstance(carried, bool):
-            raise ValueError("a shape without code")
-        return CompiledShape(
-            symbol,
-            texts,
-            _decode_list(sites, _decode_site),
-            {_decode_check(item, functions) for item in checks},
-            carried,
-        )
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        shape = msgspec.json.decode(data, type=_Shape)
+        checks = _decode_checks(shape.checks, functions)
+    except _ERRORS:
         return None
+    return CompiledShape(shape.symbol, shape.functions, _decode_sites(shape.sites), checks, shape.carried)
 
 
 def seal(data: bytes) -> bytes:
@@ -85,36 +140,40 @@ def unseal(sealed: bytes | None) -> bytes | None:
     return sealed[32:]
 
 
-def _encode_sites(sites: Iterable[AccessSite]) -> list[Any]:
+def _encode_sites(sites: Iterable[AccessSite]) -> list[_Site]:
     return [
-        [s.space, s.access, s.bytes, s.parts, int(s.strong), s.line, s.text, s.ptx_line, *s.sass_access] for s in sites
+        _Site(s.space, s.access, s.bytes, s.parts, int(s.strong), s.line, s.text, s.ptx_line, *s.sass_access)
+        for s in sites
     ]
 
 
-def _encode_checks(checks: Iterable[Check]) -> list[Any]:
-    return [[check.function, *check.constants] for check in sorted(checks)]
+def _decode_sites(sites: Iterable[_Site]) -> list[AccessSite]:
+    return [
+        AccessSite(
+            s.space,
+            s.access,
+            s.bytes,
+            s.parts,
+            s.strong,
+            s.line,
+            s.text,
+            s.ptx_line,
+            SassAccess(s.sass_bytes, s.group, s.chunks, s.strategy),
+        )
+        for s in sites
+    ]
 
 
-def _decode_header(header: Any, functions: Mapping[str, int]) -> Lowered:
-    """Decode a header. Raises ValueError, TypeError or KeyError for one that ``encode`` does not write."""
-    warp_bytes, shared_bytes, local_bytes = map(_require_number, header["bytes"])
-    shared = {
-        _require_text(name): range(_require_number(start), _require_number(stop))
-        for name, (start, stop) in header["shared"].items()
-    }
-    # The IR is left out: the machine code replaces it.
-    return Lowered(
-        "",
-        warp_bytes,
-        shared_bytes,
-        local_bytes,
-        shared,
-        _decode_list(header["sites"], _decode_site),
-        _decode_list(header["blocks"], lambda block: _decode_list(block, _decode_named_line)),
-        _decode_list(header["symbols"], _require_text),
-        {_decode_check(item, functions) for item in header["checks"]},
-        successors=_decode_list(header["successors"], lambda numbers: _decode_list(numbers, _require_number)),
-    )
+def _encode_checks(checks: Iterable[Check]) -> Checks:
+    return [(check.function, list(check.constants)) for check in sorted(checks)]
+
+
+def _decode_checks(checks: Checks, functions: Mapping[str, int]) -> set[Check]:
+    """Return the checks. Raises KeyError or ValueError for one that is not among the ``functions``."""
+    for function, constants in checks:
+        if len(constants) != functions[function]:
+            raise ValueError(f"a check with {len(constants)} constants")
+    return {Check(function, tuple(constants)) for function, constants in checks}
 
 
 def _split(sizes: list[int], code: bytes) -> list[bytes]:
@@ -122,54 +181,3 @@ def _split(sizes: list[int], code: bytes) -> list[bytes]:
     if ends[-1] != len(code):
         raise ValueError(f"{len(code)} bytes of machine code, not {ends[-1]}")
     return [code[start:end] for start, end in pairwise(ends)]
-
-
-def _decode_site(item: Any) -> AccessSite:
-    space, access, size, parts, strong, line, text, at, *sass, way = item
-    width, group, chunks = map(_require_number, sass)
-    # Values that would make the machine read or write outside of its own memory are rejected.
-    if chunks > MAX_CHUNKS or chunks & chunks - 1 or bool(chunks) != bool(group) or (group and not width):
-        raise ValueError("a group that cannot be")
-    if not 0 < _require_number(parts) <= _require_number(size) or strong not in (0, STRONG, VOLATILE, UNORDERED):
-        raise ValueError("a site that cannot be")
-    location = _require_number(line), _require_text(text), _require_number(at)
-    return AccessSite(
-        Space(space),
-        Access(access),
-        size,
-        parts,
-        strong,
-        *location,
-        SassAccess(width, group, chunks, AtomicStrategy(way)),
-    )
-
-
-def _decode_named_line(item: Any) -> tuple[int, str]:
-    line, name = item
-    return _require_number(line), _require_text(name)
-
-
-def _decode_check(item: Any, functions: Mapping[str, int]) -> Check:
-    function, *constants = item
-    if len(constants) != functions[_require_text(function)]:
-        raise ValueError(f"a check with {len(constants)} constants")
-    return Check(function, tuple(map(_require_number, constants)))
-
-
-def _decode_list(items: Any, decode_item: Callable[[Any], T]) -> list[T]:
-    if not isinstance(items, list):
-        raise TypeError("not a list")
-    return [decode_item(item) for item in items]
-
-
-def _require_number(value: Any) -> int:
-    # Not isinstance, for which True is an integer.
-    if type(value) is not int or not 0 <= value < MAX_NUMBER:
-        raise ValueError(f"{value!r} is not a count")
-    return value
-
-
-def _require_text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError("not a text")
-    return value

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import gc
 import hashlib
-import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from warpcheck.cache import cache_read, cache_write
 from warpcheck.isa import OPS
 from warpcheck.lower.kernel_lowering import KernelLowering
 from warpcheck.lowered_kernel import Check, CompiledShape, Lowered
-from warpcheck.native import compile_function, compile_noinline
+from warpcheck.native import compile_function, compile_noinline, parameter_names
 from warpcheck.ptx import Module
 from warpcheck.runtime import (
     bulk,
@@ -58,7 +57,7 @@ CHECKS = (
 )
 FUNCTIONS: dict[str, Callable[..., int]] = {check.__name__: check for check in CHECKS}
 FIXED_PARAMETERS = 5  # arguments of a check that are not constants: three records, a number and a mask
-CONSTANTS = {name: len(inspect.signature(check).parameters) - FIXED_PARAMETERS for name, check in FUNCTIONS.items()}
+CONSTANTS = {name: len(parameter_names(check)) - FIXED_PARAMETERS for name, check in FUNCTIONS.items()}
 
 
 @dataclass

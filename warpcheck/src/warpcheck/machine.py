@@ -256,7 +256,7 @@ class Module:
         report = self._report(run, buffers, cut)
         if blocks is not None:
             # A sample seldom gets far enough for an index to overflow; of a loop that it has entered the PTX tells
-            # (narrow).
+            # (index_overflow).
             branched_lines = {line for line, counters in report.lines.items() if counters.branches}
             require_reach(self.parsed.functions[name], args, branched_lines, report.file)
         return report

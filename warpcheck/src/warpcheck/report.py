@@ -6,6 +6,7 @@ import linecache
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from warpcheck.counters import LineCounters
@@ -30,7 +31,6 @@ class Launch:
         timeline: the events of the first block (or cluster): copies, arrivals, waits, matrix products. Empty unless
             the scope records them.
         ptx: the text of the module.
-        source: the text of the source file, or "" if it cannot be read.
     """
 
     language: str
@@ -41,11 +41,15 @@ class Launch:
     printed: str = field(repr=False)
     timeline: Sequence[Event] = field(repr=False)
     ptx: str = field(repr=False)
-    source: str = field(repr=False)
+    _source: Sequence[str] = field(repr=False)  # pieces of the source file
 
     @classmethod
     def of(cls, language: str, kernel: str, launch: MachineLaunch, source: str = "") -> Launch:
         """Describe a launch of the interpreter. source: the text of the file, which is read if none is given."""
+        pieces = [source]
+        # The list belongs to linecache, which reads the file once: a launch does not pay for its text.
+        if not source and launch.file:
+            pieces = linecache.getlines(os.path.abspath(launch.file))
         return cls(
             language,
             kernel,
@@ -55,8 +59,13 @@ class Launch:
             launch.printed,
             launch.events,
             launch.ptx,
-            source or "".join(linecache.getlines(os.path.abspath(launch.file)) if launch.file else ()),
+            pieces,
         )
+
+    @cached_property
+    def source(self) -> str:
+        """Return the text of the source file, or "" if it could not be read at the launch."""
+        return "".join(self._source)
 
     def source_line(self, number: int) -> str:
         """Return the text of a line of the source file, or "" if there is no such line."""

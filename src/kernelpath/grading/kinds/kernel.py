@@ -204,7 +204,7 @@ _MAX_DESCRIBED = 3
 """The launches that a message describes."""
 
 
-def _describe_programs(transcript: Sequence[device.LaunchRecord]) -> str:
+def _describe_programs(transcript: Sequence[device.LaunchEntry]) -> str:
     """Say how many programs each of Triton's kernels had: "softmax_rows ran in 3 x 2 programs"."""
     descriptions = []
     for launch in transcript[:_MAX_DESCRIBED]:

@@ -214,11 +214,29 @@ def integer_to_float(e: InstructionEmitter, value: Value, to: Kind, source: Kind
         raise e.unsupported()
     if not to.is_half and not mode:
         return cast(value, like(value, F32))
-    exact = cast(value, like(value, F64))
+    exact = cast(exact_in_float64(e.b, value, source), like(value, F64))
     if mode:
         return directed_half(e, exact, to, mode) if to.is_half else directed(e.b, exact, F32, mode)
     # put rounds to 16 bits; to odd first, so that two roundings give the same as one.
     return to_odd(e.b, exact)
+
+
+def exact_in_float64(b: LaneBuilder, value: Value, source: Kind) -> Value:
+    """Round integers that float64 does not hold to odd, so that a later rounding to few bits gives the same as one."""
+    if source.bits <= 32:
+        return value
+    # An integer of 2**53 and more loses 11 bits at most: of the two neighbors that lack them take the odd one.
+    dropped = b.and_(value, constant(value, (1 << 11) - 1))
+    is_exact = b.icmp_unsigned("==", dropped, constant(value, 0))
+    sticky = b.select(is_exact, constant(value, 0), constant(value, 1 << 11))
+    odd = b.or_(b.and_(value, constant(value, -1 << 11)), sticky)
+    limit = constant(value, 1 << 53)
+    if source.is_signed:
+        # One unsigned comparison for -2**53 <= value <= 2**53.
+        fits = b.icmp_unsigned("<=", b.add(value, limit), constant(value, 1 << 54))
+    else:
+        fits = b.icmp_unsigned("<=", value, limit)
+    return b.select(fits, value, odd)
 
 
 def integer_to_integer(e: InstructionEmitter, value: Value, to: Kind, source: Kind) -> Value:

@@ -75,14 +75,16 @@ class Inliner:
     def _call(self, call: Instruction, callers: tuple[str, ...]) -> None:
         callee, arguments, results = call_parts(call)
         # These have no body in PTX: on a GPU the driver's runtime serves them, here the host of the machine.
-        if callee in SERVICES and call.guard is None:
-            self.body.append(call)
+        if callee in SERVICES:
+            after = self._emit_skip(call) if call.guard is not None else ""
+            self.body.append(replace(call, guard=None))
             # Of the services only malloc leaves a result, in the first row of operands: it is read when the warp
             # resumes.
             if callee == "malloc":
                 slot = argument_register(results[0], 0)
                 self.registers[slot] = "b64"
                 self.body.append(Instruction("service_result", ("b64",), (Register(slot),), None, call.line))
+            self.labels |= {after: len(self.body)} if after else {}
             return
         pointer = next((operand for operand in call.operands if isinstance(operand, Register)), None)
         function = self.module.functions.get(callee)
@@ -91,7 +93,6 @@ class Inliner:
         # Inlining would not end.
         if callee in callers:
             raise Unsupported(f"{call.name} (recursion)", self.module.file, call.line)
-        # A guarded call becomes a branch around the inlined body.
         after = self._emit_skip(call) if call.guard is not None else ""
         if function is not None:
             self._inline(function, arguments, results, callers)
@@ -100,7 +101,7 @@ class Inliner:
         self.labels |= {after: len(self.body)} if after else {}
 
     def _emit_skip(self, call: Instruction) -> str:
-        """Emit a branch around a call whose guard is false. Return the label after the call."""
+        """Emit a branch around a call, which lanes take whose guard is false. Return the label after the call."""
         assert call.guard is not None
         opposite = call.guard.register if isinstance(call.guard, Not) else Not(call.guard)
         after = f"after call {len(self.body)}"

@@ -15,6 +15,7 @@ from warpcheck.lower.operands import Operands
 from warpcheck.lowered_kernel import AccessSite
 from warpcheck.ptx import Address, Group, Immediate, Operand, Register, Symbol
 from warpcheck.runtime.access_history import STRONG, UNORDERED, VOLATILE
+from warpcheck.runtime.memory import MemoryOperation
 from warpcheck.runtime.records import CTA, LAUNCH, WARP, field_offset
 
 __all__ = ["WINDOWS", "MemoryAccess"]
@@ -87,15 +88,25 @@ class MemoryAccess:
             nbytes: Bytes of a lane.
             parts: Elements of a vector access.
             lane_bytes: The bytes of each lane, if they are not all of ``nbytes``.
-            half: Whether it is enough that one half of the word is allowed; see ``runtime.memory.access``.
+            half: Whether it is enough that one half of the word is allowed; see ``runtime.memory.MemoryOperation``.
             unordered: Whether it accesses an mbarrier object, which orders by its own rules.
         """
         if lane_bytes is not None:
             self._frame.store_row(0, self._frame.b.resize(lane_bytes, 64))
         strong = UNORDERED if unordered else self._strength()
         site = self._site(space, access, nbytes, parts, strong)
-        constants = (space, access, nbytes, parts, strong, lane_bytes is not None, False, half, False)
-        return self._check(addresses, site, constants)
+        operation = MemoryOperation(
+            named=space,
+            kind=access,
+            size=nbytes,
+            parts=parts,
+            ordering=strong,
+            partial=lane_bytes is not None,
+            drops=False,
+            half=half,
+            spins=False,
+        )
+        return self._check(addresses, site, operation)
 
     def check_load(self, addresses: ir.Value, space: Space, nbytes: int, parts: int) -> None:
         """Emit the check of a load, which depends on how its result is used."""
@@ -105,9 +116,18 @@ class MemoryAccess:
         # A volatile load that polls is strong.
         strong = STRONG if self.use.polls else self._strength()
         site = self._site(space, Access.LOAD, nbytes, parts, strong)
-        half = self.use.half and nbytes // parts == 4
-        constants = (space, Access.LOAD, nbytes, parts, strong, False, using_lanes is not None, half, self.use.spins)
-        self._check(addresses, site, constants)
+        operation = MemoryOperation(
+            named=space,
+            kind=Access.LOAD,
+            size=nbytes,
+            parts=parts,
+            ordering=strong,
+            partial=False,
+            drops=using_lanes is not None,
+            half=self.use.half and nbytes // parts == 4,
+            spins=self.use.spins,
+        )
+        self._check(addresses, site, operation)
 
     def store_addresses(self, addresses: ir.Value) -> None:
         """Store the addresses of the lanes for a check."""
@@ -126,10 +146,10 @@ class MemoryAccess:
         i = self._frame.instruction
         return AccessSite(space, access, nbytes, parts, strong, i.line, i.name, i.ptx_line)
 
-    def _check(self, addresses: ir.Value, site: AccessSite, constants: tuple[int, ...]) -> ir.Value:
+    def _check(self, addresses: ir.Value, site: AccessSite, operation: MemoryOperation) -> ir.Value:
         self.store_addresses(addresses)
         number = self._unit.add_site(self._frame, site)
-        self._unit.call_check(self._frame, "access", number, constants)
+        self._unit.call_check(self._frame, "access", number, operation)
         return number
 
     def _strength(self) -> int:

@@ -1,6 +1,7 @@
 """Compile functions of integers, written in a subset of Python, to machine code through LLVM.
 
-A function marked ``@native`` takes and returns 64-bit integers and views of records. It may use ``if``, ``while``,
+A function marked ``@native`` takes and returns 64-bit integers, views of records, and named tuples of integers, which
+are passed by value: each field is an integer of its own, so a tuple costs nothing. It may use ``if``, ``while``,
 ``for … in range``, integer operators, comparisons, ``and``, ``or``, ``not``, conditional expressions, ``min``, ``max``,
 assignments to variables and to fields of views, global constants, the functions of ``language`` and other native
 functions. Anything else raises SyntaxError when it is compiled.
@@ -16,7 +17,7 @@ agree as long as no value exceeds 64 bits. In machine code:
 - A field of a view is loaded or stored with the size of its dtype, sign-extended unless it is unsigned.
 """
 
-from warpcheck.native.compiler import compile_function, compile_noinline
+from warpcheck.native.compiler import compile_function, compile_noinline, parameter_names
 from warpcheck.native.language import (
     View,
     add_f16,
@@ -55,6 +56,7 @@ __all__ = [
     "lowest_bit",
     "native",
     "noinline",
+    "parameter_names",
     "run_heads",
     "store8",
     "store32",

@@ -15,7 +15,7 @@ from llvmlite import ir
 from warpcheck.native.builtins import BUILTINS, I1, I64, pointer
 from warpcheck.native.language import EXTERN, FUNCTIONS, NOINLINE, View, field_of
 
-__all__ = ["compile_function", "compile_noinline"]
+__all__ = ["compile_function", "compile_noinline", "parameter_names"]
 
 Value = Any  # llvmlite's values have no useful types
 
@@ -25,7 +25,7 @@ def compile_function(function: Callable[..., Any], constants: Sequence[int], sym
 
     The module holds every function that this one calls, except noinline ones, which it declares.
     """
-    parameters_given = range(len(inspect.signature(function).parameters) - len(constants))
+    parameters_given = range(len(parameter_names(function)) - len(constants))
     parameters = ", ".join(f"i64 %a{index}" for index in parameters_given)
     arguments = ", ".join(
         [*(f"i64 %a{index}" for index in parameters_given), *(f"i64 {int(number)}" for number in constants)]
@@ -33,6 +33,25 @@ def compile_function(function: Callable[..., Any], constants: Sequence[int], sym
     # The wrapper passes the constants; when the function is inlined into it, LLVM folds them.
     call = f"%r = call i64 @{_symbol(function)}({arguments})"
     return f"{_module_text([function])}\ndefine i64 @{symbol}({parameters}) {{\n{call}\nret i64 %r\n}}\n"
+
+
+def parameter_names(function: Callable[..., Any]) -> list[str]:
+    """Return the parameters that a native function has in machine code, where a tuple becomes one for each field."""
+    names: list[str] = []
+    for name, parameter in inspect.signature(function).parameters.items():
+        kind = _tuple_type(function.__globals__.get(parameter.annotation))
+        names += [f"{name}.{field}" for field in kind._fields] if kind else [name]
+    return names
+
+
+def _result_type(function: Callable[..., Any]) -> ir.Type:
+    kind = _tuple_type(function.__globals__.get(inspect.signature(function).return_annotation))
+    return ir.LiteralStructType([I64] * len(kind._fields)) if kind else I64
+
+
+def _tuple_type(kind: object) -> Any:
+    """Return ``kind`` if it is a class of named tuples, else None."""
+    return kind if isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields") else None
 
 
 def compile_noinline() -> str:
@@ -89,8 +108,8 @@ def _declare(module: ir.Module, function: Callable[..., Any], calls: list[Callab
     """Return the function in ``module``; a function that is new there, and inlined, is appended to ``calls``."""
     llvm_function = module.globals.get(_symbol(function))
     if llvm_function is None:
-        parameter_types = [I64] * len(inspect.signature(function).parameters)
-        llvm_function = ir.Function(module, ir.FunctionType(I64, parameter_types), _symbol(function))
+        kind = ir.FunctionType(_result_type(function), [I64] * len(parameter_names(function)))
+        llvm_function = ir.Function(module, kind, _symbol(function))
         if function not in EXTERN and function not in NOINLINE:
             # Inlined functions are private to each module, so that modules which share them can be linked.
             llvm_function.linkage = "internal"
@@ -108,7 +127,10 @@ _COMPARISONS |= {ast.GtE: ">="}
 
 
 class _Compiler(ast.NodeVisitor):
-    """Compiles one function. Variables are integers in memory, which LLVM promotes to registers."""
+    """Compiles one function. Variables are integers in memory, which LLVM promotes to registers.
+
+    A variable that holds a tuple is one variable for each field, under the name ``variable.field``.
+    """
 
     def __init__(self, function: ir.Function, source: Callable[..., Any], calls: list[Callable[..., Any]]) -> None:
         self.function = function
@@ -118,19 +140,25 @@ class _Compiler(ast.NodeVisitor):
         self.b = ir.IRBuilder(function.append_basic_block("entry"))
         self.variables: dict[str, Value] = {}
         self.views: dict[str, type[View]] = {}
+        self.tuples: dict[str, Any] = {}  # the class of the tuple that a variable holds
 
     def compile(self) -> None:
         tree = ast.parse(textwrap.dedent(inspect.getsource(self.source))).body[0]
         assert isinstance(tree, ast.FunctionDef)
-        # A parameter is a view if its annotation names one; anything else is an integer.
-        for argument, value in zip(tree.args.args, self.function.args, strict=True):
+        values = iter(self.function.args)
+        # A parameter is a view or a tuple if its annotation names one; anything else is an integer.
+        for argument in tree.args.args:
             kind = self.globals.get(argument.annotation.id) if isinstance(argument.annotation, ast.Name) else None
+            tuple_kind = _tuple_type(kind)
+            if tuple_kind:
+                self._set_tuple(argument.arg, tuple_kind, [next(values) for _ in tuple_kind._fields])
+                continue
             if isinstance(kind, type) and issubclass(kind, View):
                 self.views[argument.arg] = kind
-            self._set(argument.arg, value)
+            self._set(argument.arg, next(values))
         self._body(tree.body)
         if not self.b.block.is_terminated:
-            self.b.ret(I64(0))
+            self.b.ret(ir.Constant(self.function.function_type.return_type, None))
 
     # Statements
 
@@ -156,6 +184,11 @@ class _Compiler(ast.NodeVisitor):
             for item, value in zip(target.elts, values, strict=True):
                 self._assign(item, value)
             return
+        tuple_kind = self._tuple_of(node.value)
+        if tuple_kind:
+            assert isinstance(target, ast.Name)
+            self._set_tuple(target.id, tuple_kind, self._values(node.value))
+            return
         if isinstance(target, ast.Name) and isinstance(node.value, ast.Call):
             kind = self._constant(node.value.func)
             if isinstance(kind, type) and issubclass(kind, View):
@@ -167,7 +200,13 @@ class _Compiler(ast.NodeVisitor):
         self._assign(node.target, value)
 
     def visit_Return(self, node: ast.Return) -> None:
-        self.b.ret(self._value(node.value) if node.value else I64(0))
+        if node.value is None or not isinstance(self.function.function_type.return_type, ir.LiteralStructType):
+            self.b.ret(self._value(node.value) if node.value else I64(0))
+            return
+        result = ir.Constant(self.function.function_type.return_type, ir.Undefined)
+        for index, value in enumerate(self._values(node.value)):
+            result = self.b.insert_value(result, value, index)
+        self.b.ret(result)
 
     def visit_If(self, node: ast.If) -> None:
         with self.b.if_else(self._test(node.test)) as (then, otherwise):
@@ -218,6 +257,23 @@ class _Compiler(ast.NodeVisitor):
     def _get(self, name: str) -> Value:
         return self.b.load(self.variables[name], typ=I64)
 
+    def _set_tuple(self, name: str, kind: Any, values: list[Value]) -> None:
+        self.tuples[name] = kind
+        for field, value in zip(kind._fields, values, strict=True):
+            self._set(f"{name}.{field}", value)
+
+    def _tuple_of(self, node: ast.expr) -> Any:
+        """Return the class of an expression that is a tuple: a variable, a new one, or the result of a function."""
+        match node:
+            case ast.Name(id=name):
+                return self.tuples.get(name)
+            case ast.Call():
+                callee = self._constant(node.func)
+                if callee in FUNCTIONS:
+                    return _tuple_type(callee.__globals__.get(inspect.signature(callee).return_annotation))
+                return _tuple_type(callee)
+        return None
+
     def _assign(self, target: ast.expr, value: Value) -> None:
         if isinstance(target, ast.Name):
             self._set(target.id, value)
@@ -232,6 +288,21 @@ class _Compiler(ast.NodeVisitor):
         return pointer(self.b, self.b.add(self._get(node.value.id), I64(offset))), ir.IntType(8 * kind.itemsize)
 
     # Expressions
+
+    def _values(self, node: ast.expr) -> list[Value]:
+        """Return the fields of an expression that is a tuple, or else its one value."""
+        kind = self._tuple_of(node)
+        if kind is None:
+            return [self._value(node)]
+        if isinstance(node, ast.Name):
+            return [self._get(f"{node.id}.{field}") for field in kind._fields]
+        assert isinstance(node, ast.Call)
+        if self._constant(node.func) in FUNCTIONS:
+            result = self._call(node)
+            return [self.b.extract_value(result, index) for index in range(len(kind._fields))]
+        fields = dict(zip(kind._fields, map(self._value, node.args), strict=False))
+        fields |= {keyword.arg: self._value(keyword.value) for keyword in node.keywords}
+        return [fields[field] for field in kind._fields]
 
     def _constant(self, node: ast.expr) -> Any:
         """Return the value of a global name, or of an attribute of one; None for anything else."""
@@ -249,6 +320,8 @@ class _Compiler(ast.NodeVisitor):
                 return I64(int(number))
             case ast.Name(id=name) if name in self.variables:
                 return self._get(name)
+            case ast.Attribute(value=ast.Name(id=name), attr=field) if name in self.tuples:
+                return self._get(f"{name}.{field}")
             case ast.Attribute(value=ast.Name(id=name), attr="address") if name in self.views:
                 return self._get(name)
             case ast.Attribute(value=ast.Name(id=name)) if name in self.views:
@@ -284,7 +357,7 @@ class _Compiler(ast.NodeVisitor):
     def _call(self, node: ast.Call) -> Value:
         callee = self._constant(node.func)
         name = node.func.id if isinstance(node.func, ast.Name) else ""
-        values = [self._value(argument) for argument in node.args]
+        values = [value for argument in node.args for value in self._values(argument)]
         # A view is its address, so that making one costs nothing.
         if isinstance(callee, type) and issubclass(callee, View):
             return values[0]

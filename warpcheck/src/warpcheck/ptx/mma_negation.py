@@ -63,8 +63,10 @@ def _negate_product(i: Instruction) -> tuple[list[Instruction], Instruction, lis
 
 
 def _sign(i: Instruction) -> int:
-    # wmma.mma without types of its factors has those of float16 (PTX ISA, "wmma.mma").
-    return next((_FACTORS[kind] for kind in reversed(i.modifiers) if kind in _FACTORS), PAIR)
+    """Return the sign bits of the factors of B that a register has."""
+    # The types are those of d, a, b and c, and B is negated. wmma.mma without types of its factors, which ends in those
+    # of d and c, has float16 factors (PTX ISA, "wmma.mma").
+    return _FACTORS.get(i.modifiers[-2], PAIR)
 
 
 def _negate_scale(i: Instruction) -> Instruction:

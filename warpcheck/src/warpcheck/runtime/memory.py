@@ -10,6 +10,8 @@ end of the block. By then it is clear whether a thread skipped the barrier, or w
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from warpcheck.errors import FAULT_KINDS, FaultKind
 from warpcheck.layout import LANES, Access, AtomicStrategy, Space
 from warpcheck.native import count_bits, load64, lowest_bit, native, noinline, store64
@@ -51,7 +53,7 @@ from warpcheck.runtime.records import (
 )
 from warpcheck.runtime.wgmma_operands import find_wgmma_read
 
-__all__ = ["ADDRESSES", "OPERANDS", "OUT_OF_BOUNDS", "SAMPLED", "access", "record_fault"]
+__all__ = ["ADDRESSES", "OPERANDS", "OUT_OF_BOUNDS", "SAMPLED", "MemoryOperation", "access", "record_fault"]
 
 OUT_OF_BOUNDS = FAULT_KINDS.index(FaultKind.OUT_OF_BOUNDS)
 MISALIGNED = FAULT_KINDS.index(FaultKind.MISALIGNED)
@@ -59,219 +61,304 @@ SAMPLED = field_offset(SAMPLE, "addresses")
 ADDRESSES, BANK_WORDS, OPERANDS = (field_offset(WARP, name) for name in ("addresses", "bank_words", "operands"))
 
 
-@native
-def access(
-    launch: LaunchRecord,
-    cta: CtaRecord,
-    warp: WarpRecord,
-    site: int,
-    mask: int,
-    named: int,
-    kind: int,
-    size: int,
-    parts: int,
-    ordering: int,
-    partial: int,
-    drops: int,
-    half: int,
-    spins: int,
-) -> int:
-    """Check and count one access of a warp by the instruction ``site``. Return whether it is a fault.
+READABLE, NEVER_WRITTEN, IN_FLIGHT = range(3)
+"""Whether the bytes of an access may be read: not before something has written them, or a copy to them is complete."""
 
-    The parameters from ``named`` on are constants when a kernel is compiled.
+WHOLE_WORD, LOWER_HALF, UPPER_HALF = range(3)
+"""What a compare-and-swap of a word that stands for one of half a word accesses."""
 
-    Args:
+
+class MemoryOperation(NamedTuple):
+    """What an instruction does to memory. All of it is known when a kernel is compiled, so the check is specialized.
+
+    Attributes:
         named: The state space that the instruction names, GENERIC if none.
         kind: LOAD, STORE or ATOMIC.
         size: Bytes of a lane.
         parts: Elements of a vector access.
-        strong: 0 for a plain access, STRONG, VOLATILE or UNORDERED; see ``access_history``.
+        ordering: 0 for a plain access, STRONG, VOLATILE or UNORDERED; see ``access_history``.
         partial: Whether lanes access fewer bytes: the first row of operands has their number.
         drops: Whether some lanes drop what they load; ``warp.lanes_using_load`` has the others.
         half: Whether one half of the word is enough: a compare-and-swap of 32 bits that stands for one of 16.
         spins: Whether the access is repeated in a loop until its value ends the loop.
     """
+
+    named: int
+    kind: int
+    size: int
+    parts: int
+    ordering: int
+    partial: int
+    drops: int
+    half: int
+    spins: int
+
+
+class Segment(NamedTuple):
+    """The memory that an address belongs to: a buffer, or the parameters, or the shared or local memory of a thread.
+
+    Attributes:
+        floor: Accesses before this time cannot race: earlier launches; in shared memory, earlier blocks.
+        state: The address of the states of its bytes, 0 if they always may be read.
+        history: The address of its history, 0 if it has none: then no access to it races.
+        granule: The binary logarithm of the bytes of an entry of the history.
+        buffer: The record of the buffer, or of the last buffer that was accessed: a guess for the next address.
+    """
+
+    space: int
+    start: int
+    end: int
+    floor: int
+    state: int
+    history: int
+    granule: int
+    buffer: int
+
+
+class LaneAccess(NamedTuple):
+    """The access of one lane by the instruction ``site``.
+
+    Attributes:
+        mask: All lanes that execute the instruction.
+        first: The first byte that counts. This is not ``address`` where only the upper half of a word counts.
+        size: The bytes that count.
+    """
+
+    site: int
+    mask: int
+    lane: int
+    address: int
+    first: int
+    size: int
+
+
+@native
+def access(
+    launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, site: int, mask: int, operation: MemoryOperation
+) -> int:
+    """Check and count one access of a warp by the instruction ``site``. Return whether it is a fault."""
     if mask == 0:
         return 0
+    addresses = warp.address + ADDRESSES
     counts = CountsRecord(launch.counts + site * CountsRecord.size)
-    width = max(counts.width, size)
-    is_in_registers_already = is_in_registers(counts, warp.address + ADDRESSES, mask, size)
+    is_in_registers_already = is_in_registers(counts, addresses, mask, operation.size)
     if counts.requests == 0 and not is_in_registers_already:
         record_sample(launch, warp, site, mask, max(counts.width, 1))
-    # What the previous lane's address resolved to; nothing yet.
-    space = named
-    buffer = launch.buffers
-    touched_bytes = size
+    touched_bytes = operation.size
     remaining = mask
-    start = 0
-    end = 0
-    floor = 0
-    state = 0
-    history = 0
-    granule = 0
+    # The memory that the previous lane accessed; none yet.
+    segment = Segment(operation.named, 0, 0, 0, 0, 0, 0, launch.buffers)
     # Plain loads of one address by many lanes are common (broadcasts), and checking two of them is enough.
-    if kind == Access.LOAD and not (ordering or partial or drops or half):
-        remaining = first_two_readers(warp.address + ADDRESSES, mask)
+    if operation.kind == Access.LOAD and not (
+        operation.ordering or operation.partial or operation.drops or operation.half
+    ):
+        remaining = first_two_readers(addresses, mask)
     while remaining:
         lane = lowest_bit(remaining)
         remaining &= remaining - 1
-        address = load64(warp.address + ADDRESSES + 8 * lane)
-        if partial:
+        address = load64(addresses + 8 * lane)
+        first = address
+        if operation.partial:
             touched_bytes = load64(warp.address + OPERANDS + 8 * lane)
-        offset = address - start
-        # [start, end) is the memory that the previous lane accessed, with its state and history. Most lanes access the
-        # same, so it is resolved again only outside of it. Local memory differs for each lane; half changes the bounds.
-        if half or space == Space.LOCAL or address < start or address > end - touched_bytes:
-            if named == Space.GENERIC:
-                space = space_of(launch, cta, address)
-            if named == Space.CLUSTER or space == Space.CLUSTER:
-                peer = CtaRecord(owner_of(launch, cta, address))
-                if not peer.address:
-                    return record_fault(launch, warp, OUT_OF_BOUNDS, site, lane, address)
-                start = peer.shared
-                extent = launch.shared_bytes
-                floor = peer.block_began
-                state = peer.shared_state
-                history = peer.shared_history
-                granule = launch.shared_granule
-                space = Space.SHARED
-            elif space == Space.SHARED:
-                start = cta.shared
-                extent = launch.shared_bytes
-                floor = cta.block_began
-                state = cta.shared_state
-                history = cta.shared_history
-                granule = launch.shared_granule
-            elif space == Space.LOCAL:
-                start = local_base(launch, cta, warp, lane)
-                extent = launch.local_bytes
-                floor = 0
-                state = cta.local_state + start - cta.local
-                history = 0
-                granule = 0
-            elif space == Space.PARAM:
-                start = launch.params
-                extent = launch.param_bytes
-                floor = 0
-                state = 0
-                history = 0
-                granule = 0
-            else:
-                buffer = find_buffer(launch, buffer, address)
-                span = BufferRecord(buffer)
-                start = span.start
-                extent = span.bytes
-                floor = launch.launch_began
-                state = span.state
-                history = span.history
-                granule = span.granule
-            offset = address - start
-            end = start + extent
-            # A 16-bit compare-and-swap is one of the aligned 32-bit word. At the end of a buffer the other half may be
-            # outside of it, which is no fault as long as that half is left unchanged.
-            if half:
-                touched_bytes = size
-                if offset + size // 2 == extent and leaves_half_unchanged(warp, kind, lane, 16):
-                    touched_bytes = size // 2
-                elif offset + size > extent and space != Space.SHARED:
-                    buffer = find_buffer(launch, buffer, address + size // 2)
-                    span = BufferRecord(buffer)
-                    if span.start == address + size // 2 and leaves_half_unchanged(warp, kind, lane, 0):
-                        offset = 0
-                        extent = span.bytes
-                        touched_bytes = size // 2
-                        state = span.state
-                        history = span.history
-                        granule = span.granule
-            if offset < 0 or offset + touched_bytes > extent:
+        # Most lanes access the same memory as the lane before, so it is resolved again only outside of it. Local memory
+        # differs for each lane, and a half word may be in another buffer than its word.
+        if (
+            operation.half
+            or segment.space == Space.LOCAL
+            or address < segment.start
+            or address > segment.end - touched_bytes
+        ):
+            segment = resolve(launch, cta, warp, operation.named, lane, address, segment.buffer)
+            if operation.half:
+                half = accessed_half(launch, warp, operation, segment, lane, address)
+                touched_bytes = operation.size >> (half != WHOLE_WORD)
+                if half == UPPER_HALF:
+                    first = address + touched_bytes
+                    segment = buffer_segment(launch, segment.space, find_buffer(launch, segment.buffer, first))
+            if first < segment.start or first + touched_bytes > segment.end:
                 return record_fault(launch, warp, OUT_OF_BOUNDS, site, lane, address)
         # PTX ISA, "Addresses as operands": an access is aligned to its size, a vector access to that of the vector.
-        if address & (size - 1):
+        if address & (operation.size - 1):
             return record_fault(launch, warp, MISALIGNED, site, lane, address)
-        # The state of the bytes: may they be read, or is a copy to them in flight.
-        if state and (not drops or warp.lanes_using_load >> lane & 1):
-            if kind == Access.STORE and history and is_pending(state + offset, touched_bytes):
-                find_pending_copy(launch, state + offset, touched_bytes, history, offset >> granule)
-                defer_fault(launch, cta, warp, RACE, site, lane, address, touched_bytes)
+        if segment.state and (not operation.drops or warp.lanes_using_load >> lane & 1):
+            lane_access = LaneAccess(site, mask, lane, address, first, touched_bytes)
+            state = check_state(launch, cta, warp, operation, segment, lane_access)
             # A read of unwritten global memory is a fault at once. In shared memory the writer may still come, and
-            # then it is a race: the fault is deferred. Several reductions in flight may write the same bytes.
-            written = check_states(state + offset, touched_bytes, kind)
-            in_flight = 0
-            if not written:
-                in_flight = find_pending_copy(launch, state + offset, touched_bytes, history, offset >> granule)
-                if kind == Access.ATOMIC and in_flight and is_reduction(launch):
-                    written = 1
-                    in_flight = 0
-            if not written and space != Space.SHARED:
+            # then it is a race: the fault is deferred.
+            if state != READABLE and segment.space != Space.SHARED:
                 return record_fault(launch, warp, UNINITIALIZED, site, lane, address)
-            # A wgmma in flight reads shared memory until it is waited for, whatever the history says.
-            if kind != Access.LOAD and space == Space.SHARED and cta.reads_in_flight:
-                launch.conflict_id = find_wgmma_read(cta, address, touched_bytes)
-                launch.conflict_time = launch.time
-                if launch.conflict_id:
-                    defer_fault(launch, cta, warp, RACE, site, lane, address, touched_bytes)
-            if cta.deferred_address and kind == Access.STORE:
-                turn_into_race(launch, cta, warp, site, lane, address, touched_bytes)
-            # Happens-before, granule by granule.
-            if history and not in_flight:
-                for granule_index in range(offset >> granule, (offset + touched_bytes - 1 >> granule) + 1):
-                    races = check_race(
-                        launch, cta, floor, history, granule_index, warp.index, lane, site, kind, ordering
-                    )
-                    if races and not is_harmless_store(launch, cta, warp, site, space, kind, size, parts, mask, lane):
-                        defer_fault(launch, cta, warp, RACE, site, lane, address, touched_bytes)
-            if not written:
-                defer_fault(launch, cta, warp, UNINITIALIZED, site, lane, address, touched_bytes)
-    if kind != Access.LOAD and named != Space.SHARED and cta.copies_in_flight:
-        check_source_overwrite(launch, cta, warp, site, mask, size)
-    if launch.sampled_blocks and named != Space.SHARED:
-        record_reach(launch, warp.address + ADDRESSES, mask, size)
-    if is_in_registers_already or (ordering == UNORDERED and kind == Access.LOAD):  # a wait is counted when it is over
-        return 0
-    # From here on the access is counted, as ncu would.
-    lanes = count_bits(mask)
-    counts.requests += 1
-    counts.lanes += lanes
-    if kind == Access.ATOMIC and space != Space.LOCAL:
-        same_address = count_same_address(warp.address + ADDRESSES, mask)
-        # ptxas has combined the operation of all lanes: one lane executes it.
-        if counts.atomic_strategy == AtomicStrategy.ELECTED and same_address == lanes:
-            mask = mask & -mask
-            same_address = 1
-        counts.same_address += same_address
-    if space == Space.SHARED:
-        if ordering == STRONG and kind == Access.LOAD:
-            count_poll(launch, cta, warp, warp.address + ADDRESSES, mask)
-            # How often a poll is repeated depends on the schedule, so repetitions are not counted.
-            if spins and repeats_last_poll(warp, site, warp.address + ADDRESSES, mask):
-                counts.requests -= 1
-                counts.lanes -= lanes
-                return 0
-        is_atomic = kind == Access.ATOMIC
-        own_lanes = mask
-        if launch.cluster_size > 1:
-            own_lanes = lanes_of_block(warp.address + ADDRESSES, mask, cta.shared)
-        if own_lanes:
-            count_shared(counts, warp.address + ADDRESSES, own_lanes, width, is_atomic, warp.address + BANK_WORDS)
-        else:  # what goes to another block is not counted as shared memory, by ncu either
-            counts.requests -= 1
-            counts.lanes -= lanes
-        if launch.cluster_size > 1 and (is_atomic or ordering) and ordering != UNORDERED:
-            poll(launch, cta, warp, warp.address + ADDRESSES, mask)
-    elif kind == Access.ATOMIC and space != Space.LOCAL:
-        counts.sectors += count_atomic_sectors(warp.address + ADDRESSES, mask)
-        poll(launch, cta, warp, warp.address + ADDRESSES, mask)
-    elif space == Space.GLOBAL:
-        if ordering:
-            poll(launch, cta, warp, warp.address + ADDRESSES, mask)
-            if spins and repeats_last_poll(warp, site, warp.address + ADDRESSES, mask):
-                counts.requests -= 1
-                counts.lanes -= lanes
-                return 0
-        sectors = count_sectors(warp.address + ADDRESSES, mask)
-        counts.sectors += sectors
-        counts.scattered += scattered(sectors, lanes * width)
+            check_order(launch, cta, warp, operation, segment, lane_access, state == IN_FLIGHT)
+            if state != READABLE:
+                defer(launch, cta, warp, UNINITIALIZED, lane_access)
+    if operation.kind != Access.LOAD and operation.named != Space.SHARED and cta.copies_in_flight:
+        check_source_overwrite(launch, cta, warp, site, mask, operation.size)
+    if launch.sampled_blocks and operation.named != Space.SHARED:
+        record_reach(launch, addresses, mask, operation.size)
+    # A wait at an mbarrier is counted when it is over.
+    is_wait = operation.ordering == UNORDERED and operation.kind == Access.LOAD
+    if not (is_in_registers_already or is_wait):
+        count_request(launch, cta, warp, site, mask, operation, segment.space)
     return 0
+
+
+@native
+def resolve(
+    launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, named: int, lane: int, address: int, buffer: int
+) -> Segment:
+    """Return the memory that an address belongs to, or an empty segment if it belongs to none.
+
+    Args:
+        named: The state space that the instruction names.
+        buffer: The record of the buffer that is tried first.
+    """
+    space = named
+    if named == Space.GENERIC:
+        space = space_of(launch, cta, address)
+    if space == Space.CLUSTER:
+        peer = CtaRecord(owner_of(launch, cta, address))
+        if not peer.address:
+            return Segment(Space.SHARED, 0, 0, 0, 0, 0, 0, buffer)
+        return shared_segment(launch, peer, buffer)
+    if space == Space.SHARED:
+        return shared_segment(launch, cta, buffer)
+    if space == Space.LOCAL:
+        start = local_base(launch, cta, warp, lane)
+        state = cta.local_state + start - cta.local
+        return Segment(space, start, start + launch.local_bytes, 0, state, 0, 0, buffer)
+    if space == Space.PARAM:
+        return Segment(space, launch.params, launch.params + launch.param_bytes, 0, 0, 0, 0, buffer)
+    return buffer_segment(launch, space, find_buffer(launch, buffer, address))
+
+
+@native
+def shared_segment(launch: LaunchRecord, cta: CtaRecord, buffer: int) -> Segment:
+    """Return the shared memory of a block."""
+    return Segment(
+        space=Space.SHARED,
+        start=cta.shared,
+        end=cta.shared + launch.shared_bytes,
+        floor=cta.block_began,
+        state=cta.shared_state,
+        history=cta.shared_history,
+        granule=launch.shared_granule,
+        buffer=buffer,
+    )
+
+
+@native
+def buffer_segment(launch: LaunchRecord, space: int, buffer: int) -> Segment:
+    """Return the memory of a buffer, by the address of its record."""
+    record = BufferRecord(buffer)
+    return Segment(
+        space=space,
+        start=record.start,
+        end=record.start + record.bytes,
+        floor=launch.launch_began,
+        state=record.state,
+        history=record.history,
+        granule=record.granule,
+        buffer=buffer,
+    )
+
+
+@native
+def accessed_half(
+    launch: LaunchRecord, warp: WarpRecord, operation: MemoryOperation, segment: Segment, lane: int, address: int
+) -> int:
+    """Return which half counts of a word that stands for a half.
+
+    A 16-bit compare-and-swap is one of the aligned 32-bit word. At the end of a buffer the other half may be outside of
+    it, which is no fault as long as that half is left unchanged.
+    """
+    middle = address + operation.size // 2
+    if middle == segment.end and leaves_half_unchanged(warp, operation.kind, lane, 16):
+        return LOWER_HALF
+    if address + operation.size > segment.end and segment.space != Space.SHARED:
+        following = BufferRecord(find_buffer(launch, segment.buffer, middle))
+        if following.start == middle and leaves_half_unchanged(warp, operation.kind, lane, 0):
+            return UPPER_HALF
+    return WHOLE_WORD
+
+
+@native
+def leaves_half_unchanged(warp: WarpRecord, kind: int, lane: int, bit: int) -> int:
+    """Return whether a load, or a compare-and-swap of a word, leaves the half from ``bit`` on as it is."""
+    row = warp.address + OPERANDS + 8 * lane
+    return kind == Access.LOAD or not (load64(row) ^ load64(row + 256)) >> bit & 0xFFFF
+
+
+@native
+def check_state(
+    launch: LaunchRecord,
+    cta: CtaRecord,
+    warp: WarpRecord,
+    operation: MemoryOperation,
+    segment: Segment,
+    lane_access: LaneAccess,
+) -> int:
+    """Return whether the bytes may be read, for an access that reads; a write marks them as written."""
+    offset = lane_access.first - segment.start
+    state = segment.state + offset
+    granule_index = offset >> segment.granule
+    if operation.kind == Access.STORE and segment.history and is_pending(state, lane_access.size):
+        find_pending_copy(launch, state, lane_access.size, segment.history, granule_index)
+        defer(launch, cta, warp, RACE, lane_access)
+    if check_states(state, lane_access.size, operation.kind):
+        return READABLE
+    if not find_pending_copy(launch, state, lane_access.size, segment.history, granule_index):
+        return NEVER_WRITTEN
+    # Several reductions in flight may write the same bytes.
+    return READABLE if operation.kind == Access.ATOMIC and is_reduction(launch) else IN_FLIGHT
+
+
+@native
+def check_order(
+    launch: LaunchRecord,
+    cta: CtaRecord,
+    warp: WarpRecord,
+    operation: MemoryOperation,
+    segment: Segment,
+    lane_access: LaneAccess,
+    is_in_flight: int,
+) -> None:
+    """Defer a race if the access is not ordered behind another one.
+
+    Args:
+        is_in_flight: Whether a copy to the bytes is in flight: it has a fault of its own.
+    """
+    # A wgmma in flight reads shared memory until it is waited for, whatever the history says.
+    if operation.kind != Access.LOAD and segment.space == Space.SHARED and cta.reads_in_flight:
+        launch.conflict_id = find_wgmma_read(cta, lane_access.address, lane_access.size)
+        launch.conflict_time = launch.time
+        if launch.conflict_id:
+            defer(launch, cta, warp, RACE, lane_access)
+    if cta.deferred_address and operation.kind == Access.STORE:
+        turn_into_race(launch, cta, warp, lane_access.site, lane_access.lane, lane_access.address, lane_access.size)
+    # Happens-before, granule by granule.
+    if segment.history and not is_in_flight:
+        offset = lane_access.first - segment.start
+        last_granule = offset + lane_access.size - 1 >> segment.granule
+        for granule_index in range(offset >> segment.granule, last_granule + 1):
+            races = check_race(
+                launch,
+                cta,
+                segment.floor,
+                segment.history,
+                granule_index,
+                warp.index,
+                lane_access.lane,
+                lane_access.site,
+                operation.kind,
+                operation.ordering,
+            )
+            if races and not is_harmless_store(launch, cta, warp, operation, segment.space, lane_access):
+                defer(launch, cta, warp, RACE, lane_access)
+
+
+@native
+def defer(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, kind: int, lane_access: LaneAccess) -> None:
+    """Keep a fault of the access for the next barrier."""
+    defer_fault(launch, cta, warp, kind, lane_access.site, lane_access.lane, lane_access.address, lane_access.size)
 
 
 @native
@@ -294,25 +381,14 @@ def record_sample(launch: LaunchRecord, warp: WarpRecord, site: int, mask: int, 
         store64(sample.address + SAMPLED + 8 * lane, load64(warp.address + ADDRESSES + 8 * lane) & -width)
 
 
-@native
-def leaves_half_unchanged(warp: WarpRecord, kind: int, lane: int, bit: int) -> int:
-    """Return whether a load, or a compare-and-swap of a word, leaves the half from ``bit`` on as it is."""
-    row = warp.address + OPERANDS + 8 * lane
-    return kind == Access.LOAD or not (load64(row) ^ load64(row + 256)) >> bit & 0xFFFF
-
-
 @noinline
 def is_harmless_store(
     launch: LaunchRecord,
     cta: CtaRecord,
     warp: WarpRecord,
-    site: int,
+    operation: MemoryOperation,
     space: int,
-    kind: int,
-    size: int,
-    parts: int,
-    mask: int,
-    lane: int,
+    lane_access: LaneAccess,
 ) -> int:
     """Return whether a store writes the value that is there already, or that the other lane of this instruction
     writes.
@@ -323,24 +399,96 @@ def is_harmless_store(
 
     In a sample of the blocks, blocks that are far apart must not write to one element, whatever the value.
     """
-    if kind != Access.STORE or launch.conflict_time < launch.stretch_began:
+    if operation.kind != Access.STORE or launch.conflict_time < launch.stretch_began:
         return 0
-    if launch.compiler_scratch and space == Space.SHARED and site_of(launch.conflict_id) == site:
+    if launch.compiler_scratch and space == Space.SHARED and site_of(launch.conflict_id) == lane_access.site:
         return 1
-    address = load64(warp.address + ADDRESSES + 8 * lane)
+    lane = lane_access.lane
+    address = lane_access.address
     other_thread = thread_of(launch.conflict_id)
     partner = other_thread & 31
     is_same_instruction = 0
-    if launch.conflict_time >= cta.turn_began and other_thread >> 5 == warp.index and mask >> partner & 1:
+    if launch.conflict_time >= cta.turn_began and other_thread >> 5 == warp.index and lane_access.mask >> partner & 1:
         is_same_instruction = partner != lane and load64(warp.address + ADDRESSES + 8 * partner) == address
-    width = size // parts
-    for part in range(parts):
+    width = operation.size // operation.parts
+    for part in range(operation.parts):
         row = warp.address + OPERANDS + 256 * part
         other_value = load_bytes(address + part * width, width)
         if is_same_instruction:
             other_value = load64(row + 8 * partner)
         if load64(row + 8 * lane) != other_value:
             return 0
+    return 1
+
+
+@native
+def count_request(
+    launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, site: int, mask: int, operation: MemoryOperation, space: int
+) -> None:
+    """Count an access as ncu would."""
+    counts = CountsRecord(launch.counts + site * CountsRecord.size)
+    lanes = count_bits(mask)
+    counts.requests += 1
+    counts.lanes += lanes
+    if operation.kind == Access.ATOMIC and space != Space.LOCAL:
+        same_address = count_same_address(warp.address + ADDRESSES, mask)
+        # ptxas has combined the operation of all lanes: one lane executes it.
+        if counts.atomic_strategy == AtomicStrategy.ELECTED and same_address == lanes:
+            mask = mask & -mask
+            same_address = 1
+        counts.same_address += same_address
+    is_counted = 1
+    if space == Space.SHARED:
+        is_counted = count_shared_request(launch, cta, warp, site, mask, operation)
+    elif operation.kind == Access.ATOMIC and space != Space.LOCAL:
+        counts.sectors += count_atomic_sectors(warp.address + ADDRESSES, mask)
+        poll(launch, cta, warp, warp.address + ADDRESSES, mask)
+    elif space == Space.GLOBAL:
+        is_counted = count_global_request(launch, cta, warp, site, mask, operation)
+    if not is_counted:
+        counts.requests -= 1
+        counts.lanes -= lanes
+
+
+@native
+def count_shared_request(
+    launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, site: int, mask: int, operation: MemoryOperation
+) -> int:
+    """Count the wavefronts of a request to shared memory. Return whether it counts as one."""
+    addresses = warp.address + ADDRESSES
+    counts = CountsRecord(launch.counts + site * CountsRecord.size)
+    is_atomic = operation.kind == Access.ATOMIC
+    if operation.ordering == STRONG and operation.kind == Access.LOAD:
+        count_poll(launch, cta, warp, addresses, mask)
+        # How often a poll is repeated depends on the schedule, so repetitions are not counted.
+        if operation.spins and repeats_last_poll(warp, site, addresses, mask):
+            return 0
+    own_lanes = mask
+    if launch.cluster_size > 1:
+        own_lanes = lanes_of_block(addresses, mask, cta.shared)
+    if own_lanes:
+        width = max(counts.width, operation.size)
+        count_shared(counts, addresses, own_lanes, width, is_atomic, warp.address + BANK_WORDS)
+    if launch.cluster_size > 1 and (is_atomic or operation.ordering) and operation.ordering != UNORDERED:
+        poll(launch, cta, warp, addresses, mask)
+    # What goes to another block is not counted as shared memory, by ncu either.
+    return own_lanes != 0
+
+
+@native
+def count_global_request(
+    launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, site: int, mask: int, operation: MemoryOperation
+) -> int:
+    """Count the sectors of a load or a store of global memory. Return whether it counts as a request."""
+    addresses = warp.address + ADDRESSES
+    counts = CountsRecord(launch.counts + site * CountsRecord.size)
+    if operation.ordering:
+        poll(launch, cta, warp, addresses, mask)
+        if operation.spins and repeats_last_poll(warp, site, addresses, mask):
+            return 0
+    sectors = count_sectors(addresses, mask)
+    counts.sectors += sectors
+    counts.scattered += scattered(sectors, count_bits(mask) * max(counts.width, operation.size))
     return 1
 
 
