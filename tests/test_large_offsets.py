@@ -96,7 +96,7 @@ def judged(folder: Path, body: str) -> tuple[list[tuple[Verdict, str, int]], tup
     job = grade.Job.create(registry.find("vector_add"), folder / "submission.py", device="cpu")
     with grade.Session(job) as session:
         session.workers.copy()
-        one = session.workers.runner("cpu")
+        one = session.workers.runner(session.plan.grader.setup)
         try:
             graded, unsaid = large_offsets.grade_large_offsets(job, one, 1)
         finally:

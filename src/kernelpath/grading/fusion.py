@@ -14,8 +14,9 @@ from kernelpath.course.problem import arguments
 from kernelpath.course.spec import Fusion
 from kernelpath.course.traces import Malformed, inductor
 from kernelpath.grading import compare
+from kernelpath.grading.context import GradingContext
+from kernelpath.grading.graders.results import decode_output
 from kernelpath.grading.ground_truth import derive_seed
-from kernelpath.grading.kinds.python import decode_output
 from kernelpath.verdict import Finding, Verdict
 from kernelpath.work import messages
 from kernelpath.work.runner import Runner, SubmissionFailed
@@ -25,7 +26,16 @@ SECONDS = 60.0
 """The time limit of a request. The compiler is imported first."""
 
 
-def check_fusion(fusion: Fusion, runner: Runner, seed: int) -> Finding | None:
+def check_fusion(context: GradingContext) -> Finding | None:
+    """Return a finding about the second function of an exercise that declares one."""
+    fusion = context.job.exercise.fusion
+    if fusion is None:
+        return None
+    context.progress(f"compiling {fusion.entry}")
+    return context.job.locate(_check_function(fusion, context.runner, context.seed))
+
+
+def _check_function(fusion: Fusion, runner: Runner, seed: int) -> Finding | None:
     """Return the finding about the first case with a wrong result, or with too many graphs or kernels."""
     for index, case in enumerate(fusion.cases):
         inputs = fusion.inputs(torch.Generator().manual_seed(derive_seed(seed, fusion.entry, index)), **case)
