@@ -266,7 +266,7 @@ def call_large_offsets(exercise: str, file: Path) -> Ended:
     """Return how a submission ends in the exercise's cases past 2^31, in a worker and a PTX machine of their own."""
     job = grade.Job.create(registry.find(exercise), file, device="cpu", keep=False)
     with grade.Session(job) as session:
-        session.workers.copy()
+        session.workers.copy_submission()
         runner = session.workers.runner(session.plan.grader.setup)
         try:
             cases, _ = large_offsets.grade_large_offsets(job, runner, SEED)

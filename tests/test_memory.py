@@ -48,7 +48,7 @@ def held(tmp_path: Path) -> Iterator[Held]:
         file.write_text(f"{HEAD}\n{body}\n")
         job = Job.create(ITEM, file, device="cpu")
         opened.append(Workers(job))
-        opened[-1].copy()
+        opened[-1].copy_submission()
         grader = KernelOnMachine(job)
         runner = opened[-1].runner(grader.setup)
         calls = [grader.call(runner, CASE, seed) for seed in range(2)]

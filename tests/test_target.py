@@ -58,7 +58,7 @@ def called(folder: Path, arch: str | None, shared: int, *, later: bool = False) 
     (folder / "submission.py").write_text(SUBMISSION.format(seen=seen, shared=shared, later=int(later)))
     item = registry.find("vector_add")
     with grade.Session(grade.Job.create(item, folder / "submission.py", device="cpu", arch=arch)) as session:
-        session.workers.copy()
+        session.workers.copy_submission()
         one = session.workers.runner(session.plan.grader.setup)
         try:
             return session.plan.grader.call(one, {"n": 300, "offset": 0}, 1)

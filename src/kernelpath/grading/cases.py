@@ -47,29 +47,29 @@ class CaseRunner:
     """Runs the cases of a grading."""
 
     def __init__(self, context: GradingContext) -> None:
-        self._context = context
-        self._job = context.job
-        self._exercise = context.job.exercise
-        self._seed = context.seed
-        self._grader = context.grader
-        self._runner = context.runner
-        self._shadow_runner = context.shadow_runner
+        self.context = context
+        self.job = context.job
+        self.exercise = context.job.exercise
+        self.seed = context.seed
+        self.grader = context.grader
+        self.runner = context.runner
+        self.shadow_runner = context.shadow_runner
 
     def run(self) -> list[GradedCase]:
         """Run all cases, as far as another case may change the verdict or its cause."""
         graded: list[GradedCase] = []
-        for index, case in enumerate(self._context.cases):
-            compiles = "compiling, then " if index == 0 and self._exercise.is_kernel else ""
-            self._context.progress(f"{compiles}case {index + 1} of {len(self._context.cases)}")
+        for index, case in enumerate(self.context.cases):
+            compiles = "compiling, then " if index == 0 and self.exercise.is_kernel else ""
+            self.context.progress(f"{compiles}case {index + 1} of {len(self.context.cases)}")
             all_passed = all(earlier.result.verdict.passed for earlier in graded)
-            graded.append(self.run_case(self._runner, case, index, explain=all_passed, label=f"case {index}"))
-            if graded[-1].result.verdict in _ENDS_GRADING or self._runner.cannot_recover:
+            graded.append(self.run_case(self.runner, case, index, explain=all_passed, label=f"case {index}"))
+            if graded[-1].result.verdict in _ENDS_GRADING or self.runner.cannot_recover:
                 break
-            if self._context.brief and all_passed and decides(graded[-1]):
+            if self.context.brief and all_passed and decides(graded[-1]):
                 break
-            if self._shadow_runner is not None and index == 0 and not self._context.brief:
+            if self.shadow_runner is not None and index == 0 and not self.context.brief:
                 # It starts while the other cases run. A brief grading seldom gets as far as to need it.
-                self._shadow_runner.prepare()
+                self.shadow_runner.prepare()
         return graded
 
     def run_again(self, graded: list[GradedCase]) -> None:
@@ -81,15 +81,15 @@ class CaseRunner:
         beyond all other sizes, and what such a kernel keeps from call to call shows nowhere else. Last, where results
         must be deterministic, each case is run in several orders of warps and blocks.
         """
-        cases = self._context.cases
-        runner = self._shadow_runner or self._runner
+        cases = self.context.cases
+        runner = self.shadow_runner or self.runner
         # The two processes get other lengths, too. Otherwise a host that reads lengths back from the device, which a
         # statement may forbid, would launch the same in both.
-        edge_inputs = replace(EXTREME, redistributed=self._shadow_runner is not None)
+        edge_inputs = replace(EXTREME, redistributed=self.shadow_runner is not None)
         shadow: list[Observation | None] = []
         for index, case in enumerate(cases):
-            self._context.progress(f"case {index + 1} again, with extreme values")
-            first_run = graded[index].observation if self._shadow_runner is not None else None
+            self.context.progress(f"case {index + 1} again, with extreme values")
+            first_run = graded[index].observation if self.shadow_runner is not None else None
             # The index differs from the first run's, and with it the values. The label does not: a transcript names a
             # storage that was kept by the label of the call that made it, and the transcripts of both processes are
             # compared.
@@ -100,16 +100,16 @@ class CaseRunner:
                 graded[index] = repeated
                 return
             shadow.append(repeated.observation)
-        if self._shadow_runner is not None and (host_table := self._find_host_table(graded, shadow)) is not None:
+        if self.shadow_runner is not None and (host_table := self._find_host_table(graded, shadow)) is not None:
             index, finding = host_table
-            graded[index] = self._grade(cases[index], EXTREME, self._job.locate(finding), None, 0.0)
+            graded[index] = self._grade(cases[index], EXTREME, self.job.locate(finding), None, 0.0)
             return
         inputs = [case.observation.inputs if case.observation else () for case in graded]
-        limits = sorted(self._exercise.limits, key=lambda case: self._exercise.compulsory_bytes(**case))
-        runs = placement_runs(self._exercise, inputs, self._seed)
+        limits = sorted(self.exercise.limits, key=lambda case: self.exercise.compulsory_bytes(**case))
+        runs = placement_runs(self.exercise, inputs, self.seed)
         runs += [(cases.index(case), PLAIN) for case in limits[:1]]
         for position, (index, variety) in enumerate(runs):
-            self._context.progress(f"case {index + 1}, at a size seen before")
+            self.context.progress(f"case {index + 1}, at a size seen before")
             repeated = self.run_case(
                 runner,
                 cases[index],
@@ -122,7 +122,7 @@ class CaseRunner:
             if not repeated.result.verdict.passed:
                 graded[index] = repeated
                 return
-        if self._exercise.deterministic:
+        if self.exercise.deterministic:
             self._run_in_orders(runner, graded, shadow)
 
     def _find_host_table(
@@ -141,7 +141,7 @@ class CaseRunner:
                 return None
             first_run[index] = case.observation
         for index, observation in first_run.items():
-            if finding := provenance.check_host_tables(observation, self._exercise.entry):
+            if finding := provenance.check_host_tables(observation, self.exercise.entry):
                 return index, finding
         return None
 
@@ -155,8 +155,8 @@ class CaseRunner:
 
         `shadow` has earlier calls of the same process with other values.
         """
-        for index, case in enumerate(self._context.cases):
-            self._context.progress(f"case {index + 1} once more, for the same bits")
+        for index, case in enumerate(self.context.cases):
+            self.context.progress(f"case {index + 1} once more, for the same bits")
             first: Observation | None = None
             # Plain values do not suffice: a sum in float64 rounds to the same float32 in nearly any order, so atomics
             # on doubles would pass. No precision adds unordered values alike in all orders.
@@ -207,17 +207,17 @@ class CaseRunner:
         """
         start = time.monotonic()
         order = 1 if first_run is not None else order
-        observation, finding = self._observe(self._grader, runner, case, index, first_run, variety, first, order, label)
+        observation, finding = self._observe(self.grader, runner, case, index, first_run, variety, first, order, label)
         if finding is None and first_run is None and other_values is not None and observation is not None:
             finding = self._check_other_values(runner, observation, other_values)
-        if explain and self._context.cpu_shadow is not None and finding is not None and finding.verdict in _SYMPTOMS:
+        if explain and self.context.cpu_shadow is not None and finding is not None and finding.verdict in _SYMPTOMS:
             finding = self._find_cause(case, index, finding, variety)
         if finding is not None and finding.verdict in KERNEL_VERDICTS:
-            finding = self._job.check_empty_kernel() or finding
+            finding = self.job.check_empty_kernel() or finding
         # The first call of a process finds nothing that an earlier call has left.
-        if finding is not None and explain and first is None and runner in self._context.used_runners:
+        if finding is not None and explain and first is None and runner in self.context.used_runners:
             finding = self._check_state(case, index, finding, variety, order)
-        self._context.used_runners.add(runner)
+        self.context.used_runners.add(runner)
         return self._grade(case, variety, finding, observation, time.monotonic() - start)
 
     def run_negated(
@@ -234,10 +234,10 @@ class CaseRunner:
         if other_runner is not None:
             self._repeat_calls(other_runner, runner)
         call = EntryCall(case, "negated", label="negated", negated=True)
-        self._context.calls[runner].append(call)
-        grader = KernelOnMachine(self._job)
-        observation = grader.call(runner, case, derive_seed(self._seed, "negated"), negated=True, label="negated")
-        if observation.finding is not None or self._shadow_runner is None or other_values is None:
+        self.context.calls[runner].append(call)
+        grader = KernelOnMachine(self.job)
+        observation = grader.call(runner, case, derive_seed(self.seed, "negated"), negated=True, label="negated")
+        if observation.finding is not None or self.shadow_runner is None or other_values is None:
             return observation, observation.finding
         return observation, self._check_other_values(runner, observation, other_values)
 
@@ -255,18 +255,18 @@ class CaseRunner:
         try:
             other_observation = self._repeat_calls(runner, other_runner)
         except SubmissionFailed as error:
-            return self._job.locate(error.finding)
+            return self.job.locate(error.finding)
         assert other_observation is not None, "the other process has made the last call already"
         finding = other_observation.finding or provenance.compare_launches(
-            observation, other_observation, self._exercise.entry, self._exercise.problem
+            observation, other_observation, self.exercise.entry, self.exercise.problem
         )
-        return self._job.locate(finding)
+        return self.job.locate(finding)
 
     def _other_runner(self, runner: Runner) -> Runner | None:
         """Return the other one of the two processes with different values, if there are two."""
-        if self._shadow_runner is None:
+        if self.shadow_runner is None:
             return None
-        return self._runner if runner is self._shadow_runner else self._shadow_runner
+        return self.runner if runner is self.shadow_runner else self.shadow_runner
 
     def _repeat_calls(self, runner: Runner, other_runner: Runner) -> Observation | None:
         """Make the calls of `runner` that the other process lacks there, with other values. Return the last one.
@@ -274,15 +274,15 @@ class CaseRunner:
         Raises:
             SubmissionFailed: A call did not return.
         """
-        grader = KernelOnMachine(self._job)
+        grader = KernelOnMachine(self.job)
         observation: Observation | None = None
-        calls = self._context.calls[other_runner]
-        for call in self._context.calls[runner][len(calls) :]:
+        calls = self.context.calls[other_runner]
+        for call in self.context.calls[runner][len(calls) :]:
             calls.append(call)
             observation = grader.call(
                 other_runner,
                 call.case,
-                derive_seed(self._seed, call.index, "other values"),
+                derive_seed(self.seed, call.index, "other values"),
                 # Lengths on the device are values as well, see `run_again`.
                 variety=replace(call.variety, redistributed=not call.variety.redistributed),
                 order=call.order,
@@ -297,16 +297,16 @@ class CaseRunner:
     ) -> GradedCase:
         if finding is None:
             return GradedCase(CaseResult(case, Verdict.PASSED, seconds=seconds), observation)
-        file = self._job.display_path(finding.file)
+        file = self.job.display_path(finding.file)
         cause = words.shown(finding.cause)
         result = CaseResult({**case, **variety.label}, finding.verdict, cause, file, finding.line, seconds)
         return GradedCase(result, observation)
 
     def _find_cause(self, case: Case, index: int, finding: Finding, variety: InputMode) -> Finding:
         """Return the PTX machine's finding about a case that failed on the GPU, where it is more informative."""
-        self._context.progress("looking for the cause on the PTX machine")
-        grader = KernelOnMachine(self._job)
-        runner = self._context.workers.runner(grader.setup)
+        self.context.progress("looking for the cause on the PTX machine")
+        grader = KernelOnMachine(self.job)
+        runner = self.context.workers.runner(grader.setup)
         try:
             _, cause = self._observe(grader, runner, case, index, None, variety)
         finally:
@@ -320,12 +320,12 @@ class CaseRunner:
 
         Then the submission keeps something from call to call.
         """
-        if finding.verdict not in _STATE_VERDICTS or not self._grader.setup.on_machine:
+        if finding.verdict not in _STATE_VERDICTS or not self.grader.setup.on_machine:
             return finding
-        self._context.progress("trying that call first in a new process")
-        runner = self._context.workers.runner(self._grader.setup)
+        self.context.progress("trying that call first in a new process")
+        runner = self.context.workers.runner(self.grader.setup)
         try:
-            _, first_call_finding = self._observe(self._grader, runner, case, index, None, variety, order=order)
+            _, first_call_finding = self._observe(self.grader, runner, case, index, None, variety, order=order)
         finally:
             runner.close()
         if first_call_finding is not None:
@@ -346,23 +346,23 @@ class CaseRunner:
         label: str = "",
     ) -> tuple[Observation | None, Finding | None]:
         """Call the entry, and return the observation of the call and a finding about it."""
-        seed = derive_seed(self._seed, index)
-        self._context.calls[runner].append(EntryCall(case, index, variety, order, label))
+        seed = derive_seed(self.seed, index)
+        self.context.calls[runner].append(EntryCall(case, index, variety, order, label))
         try:
             observation = grader.call(runner, case, seed, variety=variety, order=order, label=label)
             # Unordered values are compared with another call's bits and never with the reference, see
             # Problem.unordered.
             finding = observation.finding if variety.unordered else grader.check(observation)
             if finding is None:
-                finding = provenance.check_language(self._exercise, self._job.item.lane, observation.transcript)
+                finding = provenance.check_language(self.exercise, self.job.item.lane, observation.transcript)
             if finding is None and first_run is not None:
                 finding = provenance.compare_launches(
-                    first_run, observation, self._exercise.entry, self._exercise.problem
+                    first_run, observation, self.exercise.entry, self.exercise.problem
                 )
             if finding is None and first is not None:
                 finding = compare.check_repeatability(first, observation)
             if finding is not None and finding.element is not None:
                 finding = grader.add_writer(runner, observation, finding)
         except SubmissionFailed as error:
-            return None, self._job.locate(error.finding)
-        return observation, self._job.locate(finding)
+            return None, self.job.locate(error.finding)
+        return observation, self.job.locate(finding)

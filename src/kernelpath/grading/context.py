@@ -89,7 +89,7 @@ class GradingContext:
         self.brief = brief
         self.bench = bench
         self.timed = timed
-        self.copy = workers.copy()
+        self.copy = workers.copy_submission()
         self.runner = workers.runner(grader.setup)
         self.shadow_runner = workers.runner(grader.setup) if grader.needs_shadow_run else None
         self.cpu_shadow: CpuShadow | None = None

@@ -55,50 +55,50 @@ class Workers:
     """Starts and ends the processes of a job."""
 
     def __init__(self, job: Job) -> None:
-        self._job = job
+        self.job = job
         self._withheld = solving_modules(job.exercise)
         self._ready_made = [*self._withheld, *(cutlass.ready_made() if job.item.lane == "cuda" else ())]
-        self._workspace = Workspace.reserve(job.submission)
+        self.workspace = Workspace.reserve(job.submission)
         self._machine = SharedMachine()
         self._waiting: list[tuple[ProcessSetup, Worker]] = []
 
     def runner(self, setup: ProcessSetup) -> Runner:
         """Return a runner that loads the submission in such processes."""
         if setup.has_ranks:
-            return RankRunners(partial(self._take_worker, setup), self._copy.file, self._job.hidden)
+            return RankRunners(partial(self._take_worker, setup), self.copy.file, self.job.hidden)
         machine = self._machine if setup.on_machine else None
         start = partial(self._take_worker, setup)
-        return Runner(start, self._copy.file, self._job.hidden, machine, self._ready_made)
+        return Runner(start, self.copy.file, self.job.hidden, machine, self._ready_made)
 
     def gpu_ranks(self, size: int) -> list[Runner]:
         """Return runners of the submission on `size` GPUs, connected by NCCL before the submission is loaded."""
-        store = self._workspace.own / f"ranks-{secrets.token_hex(8)}"
+        store = self.workspace.own / f"ranks-{secrets.token_hex(8)}"
 
         def start(rank: int) -> Worker:
             # All ranks have one folder: they find each other through the file of the store in it.
-            worker = Worker(self._workspace)
+            worker = Worker(self.workspace)
             worker.start(
-                str(self._job.item.root),
-                self._job.item.stem,
+                str(self.job.item.root),
+                self.job.item.stem,
                 f"cuda:{rank}",
                 None,
-                entry=self._job.exercise.entry,
+                entry=self.job.exercise.entry,
                 rank=rank,
                 size=size,
                 store=str(store),
             )
             return worker
 
-        return [Runner(partial(start, rank), self._copy.file, self._job.hidden) for rank in range(size)]
+        return [Runner(partial(start, rank), self.copy.file, self.job.hidden) for rank in range(size)]
 
-    def copy(self) -> SubmissionCopy:
+    def copy_submission(self) -> SubmissionCopy:
         """Copy the submission. The copy is graded from now on.
 
         A reference kernel is copied without the other kernels beside it.
         """
-        solutions = self._job.item.course / "solutions"
-        self._copy = self._workspace.copy(alone=self._job.submission.is_relative_to(solutions))
-        return self._copy
+        solutions = self.job.item.course / "solutions"
+        self.copy = self.workspace.copy(alone=self.job.submission.is_relative_to(solutions))
+        return self.copy
 
     def prepare(self, setup: ProcessSetup, count: int) -> None:
         """Start `count` workers in advance, for runners with this setup."""
@@ -110,7 +110,7 @@ class Workers:
         for _, worker in self._waiting:
             worker.close()
         self._machine.discard()
-        self._workspace.clean(self._job.keep)
+        self.workspace.clean(self.job.keep)
 
     def _take_worker(self, setup: ProcessSetup, rank: int = 0) -> Worker:
         """Return a worker without a submission: one started in advance if it fits, else a new one."""
@@ -119,8 +119,8 @@ class Workers:
         return self._start_worker(setup, rank)
 
     def _start_worker(self, setup: ProcessSetup, rank: int = 0) -> Worker:
-        job = self._job
-        worker = Worker(self._workspace.of_rank(rank), setup.preload, clean=bool(job.exercise.without))
+        job = self.job
+        worker = Worker(self.workspace.of_rank(rank), setup.preload, clean=bool(job.exercise.without))
         worker.start(
             str(job.item.root),
             job.item.stem,
@@ -138,7 +138,7 @@ class Workers:
 
         They are the GPU's where there is a GPU, else the exercise's.
         """
-        if (device, self._job.device) == ("cpu", "cuda"):
+        if (device, self.job.device) == ("cpu", "cuda"):
             return gpu.properties()
-        count = self._job.exercise.multiprocessors
+        count = self.job.exercise.multiprocessors
         return {"multi_processor_count": count} if count else {}
