@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from kernelpath.course import registry
 from kernelpath.grading.context import Step
-from kernelpath.grading.fusion import check_fusion
 from kernelpath.grading.graders import Grader
 from kernelpath.grading.graders.distributed import Distributed
 from kernelpath.grading.graders.kernel_on_gpu import KernelOnGpu
@@ -46,7 +46,15 @@ class GradingPlan:
 
 
 def plan_grading(job: Job) -> GradingPlan:
-    """Return how a job is graded."""
+    """Return how a job is graded: as the exercise's own module of graders says, else as its kind does.
+
+    Such a module has a function `plan_grading` like this one. It is for steps that no other exercise needs.
+    """
+    own_grader = job.item.grader
+    if own_grader.is_file():
+        module = registry.import_file(own_grader, f"kernelpath_grader_{job.item.name}", listed=False)
+        plan: GradingPlan = module.plan_grading(job)
+        return plan
     return _PLANS[job.exercise.kind](job)
 
 
@@ -84,7 +92,7 @@ _PLANS: dict[str, Callable[[Job], GradingPlan]] = {
     "library": lambda job: _plan_kernel(job, [inspect_operator], "kernelpath.work.package"),
     "python": lambda job: GradingPlan(PythonCall(job), _RESULT_STEPS),
     "lab": lambda job: GradingPlan(Simulated(job), _RESULT_STEPS),
-    "trace": lambda job: GradingPlan(Trace(job), (check_capability, run_cases, check_fusion, measure_speed)),
+    "trace": lambda job: GradingPlan(Trace(job), _RESULT_STEPS),
     "distributed": lambda job: GradingPlan(
         Distributed(job), (check_capability, run_cases, check_network, measure_on_gpus)
     ),

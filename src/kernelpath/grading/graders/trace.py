@@ -14,20 +14,23 @@ from kernelpath.grading import facts, ground_truth
 from kernelpath.grading.graders.results import process_finding
 from kernelpath.grading.job import Job
 from kernelpath.grading.provenance import Observation
-from kernelpath.grading.workers import SLOW_IMPORTS, ProcessSetup
+from kernelpath.grading.workers import ProcessSetup
 from kernelpath.verdict import Finding, Verdict
 from kernelpath.work import messages
 from kernelpath.work.runner import Runner, Usage
 
 
 class Trace:
-    """Calls an entry on files that are sent to its process. See `Grader` for its methods."""
+    """Calls an entry on files that are sent to its process. See `Grader` for its methods.
+
+    `preload` is the module that the workers need besides.
+    """
 
     needs_shadow_run = False
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, preload: str = "") -> None:
         self.exercise = job.exercise
-        self.setup = ProcessSetup(job.device, preload=_preload(job), entry=job.exercise.entry)
+        self.setup = ProcessSetup(job.device, preload=preload, entry=job.exercise.entry)
 
     def call(
         self, runner: Runner, case: Case, seed: int, *, variety: InputMode = PLAIN, order: int = 0, label: str = ""
@@ -57,11 +60,3 @@ class Trace:
     def add_writer(self, runner: Runner, observation: Observation, finding: Finding) -> Finding:
         """Return the finding as it is: there is no kernel whose thread wrote the wrong element."""
         return finding
-
-
-def _preload(job: Job) -> str:
-    """Return the module that the fork server imports for the workers."""
-    if job.exercise.fusion is None:
-        return SLOW_IMPORTS.get(job.item.lane, "")
-    # Importing Inductor queries a GPU for its properties, and the fork server must not touch a GPU.
-    return "kernelpath.work.fusion" if job.device == "cpu" else ""
