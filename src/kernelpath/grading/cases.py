@@ -62,7 +62,7 @@ class CaseRunner:
             compiles = "compiling, then " if index == 0 and self.exercise.is_kernel else ""
             self.context.progress(f"{compiles}case {index + 1} of {len(self.context.cases)}")
             all_passed = all(earlier.result.verdict.passed for earlier in graded)
-            graded.append(self.run_case(self.runner, case, index, explain=all_passed, label=f"case {index}"))
+            graded.append(self.run_case(self.runner, EntryCall(case, index, label=f"case {index}"), explain=all_passed))
             if graded[-1].result.verdict in _ENDS_GRADING or self.runner.cannot_recover:
                 break
             if self.context.brief and all_passed and decides(graded[-1]):
@@ -93,9 +93,8 @@ class CaseRunner:
             # The index differs from the first run's, and with it the values. The label does not: a transcript names a
             # storage that was kept by the label of the call that made it, and the transcripts of both processes are
             # compared.
-            repeated = self.run_case(
-                runner, case, len(cases) + index, True, first_run, edge_inputs, label=f"case {index}"
-            )
+            call = EntryCall(case, len(cases) + index, edge_inputs, label=f"case {index}")
+            repeated = self.run_case(runner, call, first_run=first_run)
             if not repeated.result.verdict.passed:
                 graded[index] = repeated
                 return
@@ -110,15 +109,8 @@ class CaseRunner:
         runs += [(cases.index(case), PLAIN) for case in limits[:1]]
         for position, (index, variety) in enumerate(runs):
             self.context.progress(f"case {index + 1}, at a size seen before")
-            repeated = self.run_case(
-                runner,
-                cases[index],
-                2 * len(cases) + position,
-                True,
-                variety=variety,
-                other_values=shadow[index],
-                label=f"again {position}",
-            )
+            call = EntryCall(cases[index], 2 * len(cases) + position, variety, label=f"again {position}")
+            repeated = self.run_case(runner, call, other_values=shadow[index])
             if not repeated.result.verdict.passed:
                 graded[index] = repeated
                 return
@@ -161,17 +153,8 @@ class CaseRunner:
             # Plain values do not suffice: a sum in float64 rounds to the same float32 in nearly any order, so atomics
             # on doubles would pass. No precision adds unordered values alike in all orders.
             for order in _ORDERS:
-                repeated = self.run_case(
-                    runner,
-                    case,
-                    index,
-                    True,
-                    variety=UNORDERED,
-                    first=first,
-                    order=order,
-                    other_values=shadow[index],
-                    label=f"order {order} of case {index}",
-                )
+                call = EntryCall(case, index, UNORDERED, order, label=f"order {order} of case {index}")
+                repeated = self.run_case(runner, call, first=first, other_values=shadow[index])
                 if not repeated.result.verdict.passed:
                     graded[index] = repeated
                     return
@@ -180,45 +163,39 @@ class CaseRunner:
     def run_case(
         self,
         runner: Runner,
-        case: Case,
-        index: int,
-        explain: bool,
+        call: EntryCall,
+        *,
+        explain: bool = True,
         first_run: Observation | None = None,
-        variety: InputMode = PLAIN,
         first: Observation | None = None,
-        order: int = 0,
         other_values: Observation | None = None,
-        label: str = "",
     ) -> GradedCase:
-        """Run one case and compare its outputs.
+        """Make one call of the entry and compare its outputs.
 
         Args:
             runner: The submission.
-            case: The case.
-            index: The number from which the seed of the inputs is derived.
-            explain: Whether the PTX machine may determine the cause of a failure on a GPU.
+            call: The call.
+            explain: Whether other processes may determine the cause of a failure.
             first_run: The launches of another process for other values. This call must launch the same, with warps and
                 blocks in reverse order.
-            variety: The mode of the inputs.
             first: An earlier call with the same inputs, whose bits this call must repeat.
-            order: The order of warps and blocks.
             other_values: An earlier call of this process with equal shapes; see `_check_other_values`.
-            label: See device.messages.Begin.
         """
         start = time.monotonic()
-        order = 1 if first_run is not None else order
-        observation, finding = self._observe(self.grader, runner, case, index, first_run, variety, first, order, label)
+        if first_run is not None:
+            call = replace(call, order=1)
+        observation, finding = self._observe(self.grader, runner, call, first_run, first)
         if finding is None and first_run is None and other_values is not None and observation is not None:
             finding = self._check_other_values(runner, observation, other_values)
         if explain and self.context.cpu_shadow is not None and finding is not None and finding.verdict in _SYMPTOMS:
-            finding = self._find_cause(case, index, finding, variety)
+            finding = self._find_cause(call, finding)
         if finding is not None and finding.verdict in KERNEL_VERDICTS:
             finding = self.job.check_empty_kernel() or finding
         # The first call of a process finds nothing that an earlier call has left.
         if finding is not None and explain and first is None and runner in self.context.used_runners:
-            finding = self._check_state(case, index, finding, variety, order)
+            finding = self._check_state(call, finding)
         self.context.used_runners.add(runner)
-        return self._grade(case, variety, finding, observation, time.monotonic() - start)
+        return self._grade(call.case, call.variety, finding, observation, time.monotonic() - start)
 
     def run_negated(
         self, runner: Runner, case: Case, other_values: Observation | None
@@ -302,20 +279,20 @@ class CaseRunner:
         result = CaseResult({**case, **variety.label}, finding.verdict, cause, file, finding.line, seconds)
         return GradedCase(result, observation)
 
-    def _find_cause(self, case: Case, index: int, finding: Finding, variety: InputMode) -> Finding:
+    def _find_cause(self, call: EntryCall, finding: Finding) -> Finding:
         """Return the PTX machine's finding about a case that failed on the GPU, where it is more informative."""
         self.context.progress("looking for the cause on the PTX machine")
         grader = KernelOnMachine(self.job)
         runner = self.context.workers.runner(grader.setup)
         try:
-            _, cause = self._observe(grader, runner, case, index, None, variety)
+            _, cause = self._observe(grader, runner, replace(call, order=0, label=""))
         finally:
             runner.close()
         if cause is None or cause.verdict not in (finding.verdict, Verdict.DEADLOCK, *FAULTS):
             return finding
         return cause
 
-    def _check_state(self, case: Case, index: int, finding: Finding, variety: InputMode, order: int) -> Finding:
+    def _check_state(self, call: EntryCall, finding: Finding) -> Finding:
         """Name the cause of a finding where the same call is right as the first call of a process.
 
         Then the submission keeps something from call to call.
@@ -325,7 +302,7 @@ class CaseRunner:
         self.context.progress("trying that call first in a new process")
         runner = self.context.workers.runner(self.grader.setup)
         try:
-            _, first_call_finding = self._observe(self.grader, runner, case, index, None, variety, order=order)
+            _, first_call_finding = self._observe(self.grader, runner, replace(call, label=""))
         finally:
             runner.close()
         if first_call_finding is not None:
@@ -337,22 +314,24 @@ class CaseRunner:
         self,
         grader: Grader,
         runner: Runner,
-        case: Case,
-        index: int,
-        first_run: Observation | None,
-        variety: InputMode,
+        call: EntryCall,
+        first_run: Observation | None = None,
         first: Observation | None = None,
-        order: int = 0,
-        label: str = "",
     ) -> tuple[Observation | None, Finding | None]:
         """Call the entry, and return the observation of the call and a finding about it."""
-        seed = derive_seed(self.seed, index)
-        self.context.calls[runner].append(EntryCall(case, index, variety, order, label))
+        self.context.calls[runner].append(call)
         try:
-            observation = grader.call(runner, case, seed, variety=variety, order=order, label=label)
+            observation = grader.call(
+                runner,
+                call.case,
+                derive_seed(self.seed, call.index),
+                variety=call.variety,
+                order=call.order,
+                label=call.label,
+            )
             # Unordered values are compared with another call's bits and never with the reference, see
             # Problem.unordered.
-            finding = observation.finding if variety.unordered else grader.check(observation)
+            finding = observation.finding if call.variety.unordered else grader.check(observation)
             if finding is None:
                 finding = provenance.check_language(self.exercise, self.job.item.lane, observation.transcript)
             if finding is None and first_run is not None:

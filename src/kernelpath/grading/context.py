@@ -25,7 +25,16 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class EntryCall:
-    """A call of the entry, as far as two processes make the same one. See `CaseRunner.run_case` for its fields."""
+    """A call of the entry, as far as two processes make the same one.
+
+    Attributes:
+        case: The case.
+        index: What the seed of the inputs is derived from.
+        variety: The mode of the inputs.
+        order: The order of warps and blocks.
+        label: See device.messages.Begin.
+        negated: Whether the PTX machine negates the results of tensor cores.
+    """
 
     case: Case
     index: object

@@ -27,7 +27,7 @@ from kernelpath.grading import (
     traffic,
 )
 from kernelpath.grading.cases import CaseRunner
-from kernelpath.grading.context import GradingContext
+from kernelpath.grading.context import EntryCall, GradingContext
 from kernelpath.grading.cpu_shadow import CpuShadow
 from kernelpath.grading.graded_case import select_finding
 from kernelpath.grading.ground_truth import expected_outputs
@@ -139,14 +139,8 @@ def _check_limits(
         finding = check_case(case, observation) if observation is not None else None
         if finding is not None and context.job.device == "cpu":
             # A first call may try several kernels, as autotuning does, and that is not a cost of the kernel.
-            repeated = CaseRunner(context).run_case(
-                context.runner,
-                case,
-                _REPEAT_INDEX,
-                explain=False,
-                other_values=observation,
-                label=f"once more {words.case(case)}",
-            )
+            call = EntryCall(case, _REPEAT_INDEX, label=f"once more {words.case(case)}")
+            repeated = CaseRunner(context).run_case(context.runner, call, explain=False, other_values=observation)
             if not repeated.result.verdict.passed:
                 return repeated.observation, repeated.finding
             observation = repeated.observation or observation
