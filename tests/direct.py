@@ -46,9 +46,9 @@ from kernelpath.course.inputs import EXTREME, PLAIN, InputMode
 from kernelpath.course.problem import Case
 from kernelpath.course.registry import Item
 from kernelpath.grading import compare, devices, grade, ground_truth, large_offsets, traffic
-from kernelpath.grading.cases import select_finding
-from kernelpath.grading.grading_run import check_counters
+from kernelpath.grading.graded_case import select_finding
 from kernelpath.grading.provenance import MUTATED, Observation
+from kernelpath.grading.steps import check_case_counters
 from kernelpath.line_counters import LineInstructions
 from kernelpath.verdict import Finding, Verdict
 from kernelpath.work import entries, no_gpu
@@ -192,7 +192,7 @@ class Session:
 
     def _beyond(self, call: Call, observation: Observation) -> Finding | None:
         """Return the first limit on counters that the call breaks, which holds for plain inputs."""
-        return check_counters(self.exercise, call.case, observation) if call.variety is PLAIN else None
+        return check_case_counters(self.exercise, call.case, observation) if call.variety is PLAIN else None
 
 
 _LIMITS = (Verdict.TOO_MUCH_TRAFFIC, Verdict.DIVERGENT, Verdict.TOO_MANY_INSTRUCTIONS)
@@ -266,8 +266,8 @@ def call_large_offsets(exercise: str, file: Path) -> Ended:
     """Return how a submission ends in the exercise's cases past 2^31, in a worker and a PTX machine of their own."""
     job = grade.Job.create(registry.find(exercise), file, device="cpu", keep=False)
     with grade.Session(job) as session:
-        session.workers.copy()
-        runner = session.workers.runner("cpu")
+        session.workers.copy_submission()
+        runner = session.workers.runner(session.plan.grader.setup)
         try:
             cases, _ = large_offsets.grade_large_offsets(job, runner, SEED)
         finally:

@@ -22,7 +22,6 @@ from kernelpath.course import registry
 from kernelpath.course.labs.fabric import NVLINK, Links, Log, Step, Transfer, timeline
 from kernelpath.course.problems import all_reduce, overlap
 from kernelpath.grading import grade, network
-from kernelpath.grading.kinds.distributed import Distributed
 from kernelpath.show import network as network_table
 from kernelpath.show import view
 from kernelpath.verdict import Report, Verdict
@@ -118,8 +117,8 @@ def test_a_message_is_hidden_as_a_collective_is() -> None:
 def test_what_other_ranks_alone_know_has_to_be_received(sent: list[Transfer], verdict: Verdict | None) -> None:
     """Four float32 on each of two ranks: whatever memory they share, half of the bytes of two shots have to arrive."""
     rank = [post(1), post(2), wait(1), wait(2)]
-    kind = Distributed(registry.load(registry.find("all_reduce")), "cpu")
-    found = kind.check_network(all_reduce.case(2, 4, "float32", "two_shot"), Log([rank, rank], sent))
+    exercise = registry.load(registry.find("all_reduce"))
+    found = network.check_case(exercise, all_reduce.case(2, 4, "float32", "two_shot"), Log([rank, rank], sent))
     assert (found.verdict if found else None) is verdict
     if found:
         assert "at least 16 of what it returns are known to other ranks alone" in found.cause

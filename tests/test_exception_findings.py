@@ -11,7 +11,7 @@ import torch
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernelpath.device.messages import Failed
-from kernelpath.grading.kinds.kernel import machine_finding
+from kernelpath.grading.graders.machine import machine_finding
 from kernelpath.verdict import Verdict
 from kernelpath.work.exception_findings import classify_exception
 from warpcheck.frontends import compiler_advice, cute_advice, triton_advice
@@ -46,8 +46,19 @@ def test_a_fault_has_one_verdict_in_the_process_and_from_the_server(kind: FaultK
     in_the_process = classify_exception(
         Fault(kind, "thread 3 of block 0 did it", *place, None), Path("/folder/kernel.py")
     )
-    from_the_server = machine_finding(Failed(kind.name, "thread 3 of block 0 did it", *place))
+    from_the_server = machine_finding(Failed(kind.name, "thread 3 of block 0 did it", *place), Path("submission.py"))
     assert in_the_process.verdict is from_the_server.verdict
+
+
+def test_a_fault_names_an_element_as_the_source_does_whoever_reports_it(tmp_path: Path) -> None:
+    (tmp_path / "kernel.cu").write_text("__shared__ float tile[4][8];\nout[0] = tile[1][3];\n")
+    submission = tmp_path / "kernel.py"
+    message = "thread 3 of block 0 reads 4 bytes at tile[11] (byte 44 of 128)"
+    place = "kernel", "kernel.cu", 2, (0, 0, 0), (3, 0, 0)
+    in_the_process = classify_exception(Fault(FaultKind.OUT_OF_BOUNDS, message, *place, None), submission)
+    from_the_server = machine_finding(Failed("OUT_OF_BOUNDS", message, *place), submission, "; as a remark says")
+    assert in_the_process.cause == "thread 3 of block 0 reads 4 bytes at tile[1][3] (byte 44 of 128)"
+    assert from_the_server.cause == f"{in_the_process.cause}; as a remark says"
 
 
 def test_nvrtcs_error_in_a_folder_with_a_space() -> None:

@@ -7,7 +7,7 @@ import torch
 
 from kernelpath.course.problem import Case
 from kernelpath.grading import failure_pattern
-from kernelpath.grading.cases import GradedCase, decides, select_finding
+from kernelpath.grading.graded_case import GradedCase, decides, select_finding
 from kernelpath.grading.provenance import Observation
 from kernelpath.verdict import CaseResult, Verdict
 

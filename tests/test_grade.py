@@ -137,6 +137,34 @@ def test_an_endless_loop_is_stopped_with_its_children(grade_text: GradeText, mon
     assert happens(lambda: is_gone(pid))
 
 
+GRADER = """
+from kernelpath.grading import by_kind
+from kernelpath.grading.graders.python_call import PythonCall
+from kernelpath.verdict import Finding, Verdict
+
+
+def plan_grading(job):
+    return by_kind.GradingPlan(PythonCall(job), (by_kind.check_capability, by_kind.run_cases, check_comment))
+
+
+def check_comment(context):
+    if "# twice" in context.job.submission.read_text():
+        return None
+    return Finding(Verdict.WRONG_TYPE, f"no comment after {len(context.graded)} right cases", "submission.py", 4)
+"""
+
+
+def test_an_exercise_may_bring_a_grader_of_its_own(grade_text: GradeText, doubling: Item) -> None:
+    doubling.grader.parent.mkdir()
+    doubling.grader.write_text(GRADER)
+    report = grade_text("def double(x):\n    return 2 * x\n")
+    assert (report.verdict, report.line) == (Verdict.WRONG_TYPE, 4)
+    assert report.cause == f"no comment after {len(report.cases)} right cases"
+    assert len(report.cases) > 1
+    assert grade_text("def double(x):\n    return 3 * x\n").verdict is Verdict.WRONG_VALUES, "its steps are in order"
+    assert grade_text("def double(x):\n    return 2 * x  # twice\n").verdict is Verdict.PASSED
+
+
 def test_the_worker_does_not_find_modules_beside_the_submission(grade_text: GradeText, tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("raise SystemExit('shadowed')\n")
     assert grade_text("def double(x):\n    return 2 * x\n").verdict is Verdict.PASSED

@@ -126,8 +126,8 @@ _SLOW = "is this computer busy, or short of memory? try again when it is idle"
 def test_a_machine_that_is_slow_has_not_crashed(monkeypatch: pytest.MonkeyPatch) -> None:
     item = registry.find("vector_add")
     with grade.Session(grade.Job.create(item, item.solution, device="cpu")) as session:
-        session.workers.copy()
-        one = session.workers.runner("cpu")
+        session.workers.copy_submission()
+        one = session.workers.runner(session.plan.grader.setup)
         one.ready()
         assert one._machine is not None
         os.kill(one._machine.get()._process.pid, signal.SIGSTOP)
@@ -145,9 +145,9 @@ def test_a_worker_that_starts_slowly_is_no_fault_of_the_installation(monkeypatch
     item = registry.find("vector_add")
     monkeypatch.setattr(runner, "START_SECONDS", 0.0)
     with grade.Session(grade.Job.create(item, item.solution, device="cpu")) as session:
-        session.workers.copy()
+        session.workers.copy_submission()
         with pytest.raises(Usage, match=f"no answer within 0 s: {_SLOW[:22]}"):
-            session.workers.runner("cpu").ready()
+            session.workers.runner(session.plan.grader.setup).ready()
 
 
 def test_a_quota_that_is_exceeded_before_the_worker_has_started_is_no_fault_of_the_grader(
@@ -161,9 +161,9 @@ def test_a_quota_that_is_exceeded_before_the_worker_has_started_is_no_fault_of_t
     item = registry.find("vector_add")
     monkeypatch.setattr(Worker, "receive", receive)
     with grade.Session(grade.Job.create(item, item.solution, device="cpu")) as session:
-        session.workers.copy()
+        session.workers.copy_submission()
         with pytest.raises(SubmissionFailed) as stopped:
-            session.workers.runner("cpu").ready()
+            session.workers.runner(session.plan.grader.setup).ready()
     assert stopped.value.finding.verdict is Verdict.CRASHED
     assert "wrote more than its quota" in stopped.value.finding.cause
 

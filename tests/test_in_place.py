@@ -11,8 +11,8 @@ from kernelpath.course import registry
 from kernelpath.course.problem import arguments
 from kernelpath.course.problems import adam
 from kernelpath.grading import grade
+from kernelpath.grading.graders.results import process_finding
 from kernelpath.grading.ground_truth import generate_inputs
-from kernelpath.grading.kinds.python import process_finding
 from kernelpath.grading.provenance import MUTATED
 from kernelpath.verdict import Finding, Report, Verdict
 from kernelpath.work.call import Call

@@ -12,8 +12,8 @@ from kernelpath.course import draw, registry
 from kernelpath.course.inputs import EXTREME, PLAIN, InputMode, generate_inputs, misalignments, serves_vectors
 from kernelpath.course.spec import Exercise
 from kernelpath.grading.compare import bits
+from kernelpath.grading.graders.results import process_finding
 from kernelpath.grading.ground_truth import generate_cases, placement_runs
-from kernelpath.grading.kinds.python import process_finding
 from kernelpath.verdict import Verdict
 from kernelpath.work.call import Call
 from kernelpath.work.dispatch_monitor import AuditLog

@@ -95,8 +95,8 @@ def judged(folder: Path, body: str) -> tuple[list[tuple[Verdict, str, int]], tup
     (folder / "submission.py").write_text(SUBMISSION.format(body=body))
     job = grade.Job.create(registry.find("vector_add"), folder / "submission.py", device="cpu")
     with grade.Session(job) as session:
-        session.workers.copy()
-        one = session.workers.runner("cpu")
+        session.workers.copy_submission()
+        one = session.workers.runner(session.plan.grader.setup)
         try:
             graded, unsaid = large_offsets.grade_large_offsets(job, one, 1)
         finally:

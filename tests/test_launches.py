@@ -223,7 +223,7 @@ class Machine:
         exercise = registry.load(item)
         job = Job(item, exercise, file, "cuda", SM_80, item.root)
         workers = Workers(job)
-        workers.copy()
+        workers.copy_submission()
         beside = CpuShadow(job, workers, seed=1)
         self._open.append((beside, workers))
         beside.start(CASE, others)

@@ -13,8 +13,8 @@ import torch
 from kernelpath.course import registry
 from kernelpath.course.registry import Item
 from kernelpath.course.spec import Exercise
-from kernelpath.grading import grade, measure, multi_gpu, profile, timing
-from kernelpath.grading.grading_run import GradingRun
+from kernelpath.grading import grade, measure, multi_gpu, profile, steps, timing
+from kernelpath.grading.context import GradingContext
 from kernelpath.grading.ground_truth import generate_inputs
 from kernelpath.grading.timing_session import TimingSession
 from kernelpath.verdict import Finding, Interval, Measurement, Verdict
@@ -242,11 +242,11 @@ def test_a_profile_that_a_small_gpu_does_not_hold_says_so_too(monkeypatch: pytes
     item = registry.find("vector_add")
     told = []
     with grade.Session(grade.Job.create(item, item.solution, device="cpu")) as session:
-        grading = GradingRun(session.job, session.workers, 1, lambda _: None)
+        grading = GradingContext(session.job, session.plan.grader, session.workers, 1, lambda _: None)
         for gigabytes in (6, 141):
             seen = SimpleNamespace(total_memory=gigabytes * 10**9)
             monkeypatch.setattr(torch.cuda, "get_device_properties", lambda seen=seen: seen)
-            told.append(grading._check_gpu_run(()))
+            told.append(steps.check_gpu_run(grading))
         grading.close()
     small, large = told
     assert small is not None
@@ -321,13 +321,11 @@ def test_a_pass_without_a_gpu_has_one_star() -> None:
 
 
 def test_what_keeps_a_pass_from_more_stars_is_said(exercise: Exercise) -> None:
-    def said(exercise: Exercise, measured: Measurement | None, verdict: Verdict = Verdict.PASSED) -> tuple[str, ...]:
-        return measure.not_measured(exercise, measured, verdict)
-
     timed = dataclasses.replace(exercise, baseline=exercise.reference, bench=BENCH)
     raced = measurement(2e-3, Interval(2, 2, 2), 1.0)
     withheld = dataclasses.replace(raced, of_reference=None)
     assert measure.stars(withheld, Verdict.PASSED, 3) == 2
-    assert said(timed, withheld) == ("the third star: no reference kernel in solutions/ runs on this GPU",)
-    assert said(timed, None) == ("speed: no GPU was used",)
-    assert said(timed, raced) == said(exercise, None) == said(timed, withheld, Verdict.TOO_SLOW) == ()
+    third_star = "the third star: no reference kernel in solutions/ runs on this GPU"
+    assert measure.not_measured(timed, withheld) == (third_star,)
+    assert measure.not_measured(timed, None) == ("speed: no GPU was used",)
+    assert measure.not_measured(timed, raced) == measure.not_measured(exercise, None) == ()

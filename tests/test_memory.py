@@ -11,8 +11,8 @@ import torch
 
 from kernelpath.course import registry
 from kernelpath.grading import memory
+from kernelpath.grading.graders.kernel_on_machine import KernelOnMachine
 from kernelpath.grading.job import Job
-from kernelpath.grading.kinds.kernel import Kernel
 from kernelpath.grading.workers import Workers
 from kernelpath.verdict import Verdict
 from kernelpath.work import allocations
@@ -46,10 +46,12 @@ def held(tmp_path: Path) -> Iterator[Held]:
 
     def run(body: str) -> list[int]:
         file.write_text(f"{HEAD}\n{body}\n")
-        opened.append(Workers(Job.create(ITEM, file, device="cpu")))
-        opened[-1].copy()
-        runner = opened[-1].runner("cpu")
-        calls = [Kernel(EXERCISE, "cpu").call(runner, CASE, seed) for seed in range(2)]
+        job = Job.create(ITEM, file, device="cpu")
+        opened.append(Workers(job))
+        opened[-1].copy_submission()
+        grader = KernelOnMachine(job)
+        runner = opened[-1].runner(grader.setup)
+        calls = [grader.call(runner, CASE, seed) for seed in range(2)]
         runner.close()
         assert all(call.finding is None for call in calls)
         return [call.workspace for call in calls]

@@ -14,10 +14,11 @@ from kernelpath.course.inputs import generate_inputs
 from kernelpath.course.registry import Item
 from kernelpath.course.spec import ARCHITECTURES
 from kernelpath.dev import cards
-from kernelpath.grading import devices, grade
-from kernelpath.grading.grading_run import GradingRun
-from kernelpath.grading.kinds import kind_of
+from kernelpath.grading import devices, grade, steps
+from kernelpath.grading.context import GradingContext
+from kernelpath.grading.cpu_shadow import CpuShadow
 from kernelpath.grading.provenance import Observation
+from kernelpath.grading.report import _describe_missing_counters
 from kernelpath.grading.workers import Workers
 from kernelpath.verdict import Verdict
 from kernelpath.work.runner import SubmissionFailed, Usage
@@ -57,10 +58,10 @@ def called(folder: Path, arch: str | None, shared: int, *, later: bool = False) 
     (folder / "submission.py").write_text(SUBMISSION.format(seen=seen, shared=shared, later=int(later)))
     item = registry.find("vector_add")
     with grade.Session(grade.Job.create(item, folder / "submission.py", device="cpu", arch=arch)) as session:
-        session.workers.copy()
-        one = session.workers.runner("cpu")
+        session.workers.copy_submission()
+        one = session.workers.runner(session.plan.grader.setup)
         try:
-            return kind_of(session.job.exercise, "cpu").call(one, {"n": 300, "offset": 0}, 1)
+            return session.plan.grader.call(one, {"n": 300, "offset": 0}, 1)
         finally:
             one.close()
 
@@ -161,8 +162,10 @@ def test_it_is_said_where_no_machine_beside_a_gpu_counts(
     as_if_on(monkeypatch, "NVIDIA GeForce RTX 4090", *capability)
     item = registry.find("fp8_matmul")
     with grade.Session(grade.Job.create(item, item.solution)) as session:
-        grading = GradingRun(session.job, session.workers, 1, lambda _: None)
-        told = grading._describe_missing_counters(Verdict.PASSED)
+        grading = GradingContext(session.job, session.plan.grader, session.workers, 1, lambda _: None)
+        monkeypatch.setattr(CpuShadow, "start", lambda *_: None)
+        steps.start_cpu_shadow(grading)
+        told = _describe_missing_counters(grading, Verdict.PASSED)
         grading.close()
     beside = "counters: the PTX machine stands for sm_80 beside this GPU; kp check fp8_matmul --device cpu has them"
     assert told == (() if counted else (beside,))

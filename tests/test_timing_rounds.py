@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from kernelpath.course import registry
 from kernelpath.course.inputs import generate_inputs
 from kernelpath.course.problems import adam
-from kernelpath.grading.kinds.python import process_finding
+from kernelpath.grading.graders.results import process_finding
 from kernelpath.grading.provenance import MUTATED
 from kernelpath.grading.timing_session import TimingSession
 from kernelpath.verdict import Finding, Verdict

@@ -7,4 +7,4 @@ tensors. Then a function of two graphs and five kernels becomes one kernel, whic
 from kernelpath.course.problems import inductor_facts
 from kernelpath.course.spec import Exercise
 
-EXERCISE = Exercise(entry="report", problem=inductor_facts.PROBLEM, kind="trace", fusion=inductor_facts.FUSION)
+EXERCISE = Exercise(entry="report", problem=inductor_facts.PROBLEM, kind="trace")

@@ -114,6 +114,11 @@ def submitted(python: Path) -> tuple[Path, ...]:
     return *(path for path in (python.with_suffix(".cu"), python) if path.is_file()), *project_files
 
 
+def source_named(python: Path, name: str) -> Path:
+    """Return the file called `name` among the files that are handed in with a Python file, or else beside it."""
+    return next((file for file in submitted(python) if file.name == name), python.with_name(name))
+
+
 def _files_below(project: Path) -> Iterator[Path]:
     """Yield the regular files of a project, except for what builds and tests generate there. No link is followed."""
     folders = [project]

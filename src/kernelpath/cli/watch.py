@@ -68,10 +68,9 @@ def watch(item: Item | None, device: Device, seed: int | None) -> int:
 def _show_update(item: Item, graded: Report) -> None:
     if out.is_terminal:
         out.clear()
-    command = f"kp check {item.name}"
-    next_step = graded.next_step.replace(f", then {command}", " and save it")
-    replay = command + " --" in graded.next_step
-    shown_report = graded if replay else dataclasses.replace(graded, next_step=next_step)
+    edit = graded.next_step.removesuffix(f", then kp check {item.name}")
+    next_step = graded.next_step if edit == graded.next_step else f"{edit} and save it"
+    shown_report = dataclasses.replace(graded, next_step=next_step)
     grading.show(item, shown_report, first=not has_passed(item))
     save_result(item, graded)
     out.print(Text("\nwatching; Ctrl-C ends", "dim"))

@@ -84,6 +84,11 @@ class Item:
         return self.course / "checks" / f"{self.stem}.py"
 
     @property
+    def grader(self) -> Path:
+        """Return the file of the exercise's own grader, which few exercises have; see grading.by_kind."""
+        return self.declaration.parent / "graders" / f"{self.name}.py"
+
+    @property
     def lesson(self) -> Path:
         """Return the file with the exercise's prose, which `lesson.read` parses."""
         return self.declaration.with_suffix(".md")

@@ -100,28 +100,6 @@ class Instructions:
 
 
 @dataclass(frozen=True)
-class Fusion:
-    """A second function of the submission, for which torch.compile has to generate few kernels and one graph.
-
-    It is compiled for a GPU and need not run there.
-
-    Attributes:
-        entry: The function's name. It takes and returns tensors.
-        inputs: As in a problem.
-        cases: As in a problem.
-        reference: As in a problem, with one tensor as the result.
-        launches: The maximum number of kernels.
-    """
-
-    entry: str
-    inputs: Callable[..., tuple[torch.Tensor, ...]]
-    cases: Sequence[Case]
-    reference: Callable[..., torch.Tensor]
-    tolerance: Tolerance
-    launches: int = 1
-
-
-@dataclass(frozen=True)
 class Network:
     """Limits on the communication of ranks, counted and timed on the simulated links of course.labs.fabric.
 
@@ -195,7 +173,6 @@ class Exercise:
             operator, and on the PTX machine a kernel of the grader computes it.
         deterministic: Whether the statement promises the same bits for the same inputs. Every case is then run
             repeatedly with the problem's unordered inputs, on the PTX machine with warps and blocks in other orders.
-        fusion: Another function, which is graded by compiling it; for exercises of the kind "trace".
         gradients_of: The names of an operator's arguments, all of which get a gradient. The problem's inputs are these
             and then a gradient for each output of the entry, its outputs are the entry's outputs and then the
             gradients.
@@ -236,7 +213,6 @@ class Exercise:
     launches: int | None = None
     products: bool = False
     deterministic: bool = False
-    fusion: Fusion | None = None
     gradients_of: tuple[str, ...] = ("x",)
     library: Library | None = None
     spills: str = ""

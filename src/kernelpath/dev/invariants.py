@@ -111,6 +111,8 @@ def _belongs(path: Path, tree: str, stems: dict[str, Item]) -> bool:
         return any(stem.startswith(f"{path.parent}/") for stem in stems)
     if tree == "checks" and path.parent.name == "reading":
         return True
+    if tree == "checks" and path.parent.name == "graders":
+        return any(item.grader.name == path.name and item.phase == path.parts[0] for item in stems.values())
     if any(str(folder) in stems for folder in path.parents):
         return tree in ("phases", "solutions")
     folder = path.parent.parent if tree == "solutions" and path.parent.name == EXPERT else path.parent

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 from kernelpath import words
 from kernelpath.course.inputs import EXTREME, PLAIN, UNORDERED, InputMode
-from kernelpath.course.problem import Case, arguments
-from kernelpath.grading import compare, failure_pattern, provenance
+from kernelpath.course.problem import Case
+from kernelpath.grading import compare, provenance
+from kernelpath.grading.context import EntryCall, GradingContext
 from kernelpath.grading.cpu_shadow import FAULTS
-from kernelpath.grading.ground_truth import derive_seed, generate_cases, placement_runs
-from kernelpath.grading.job import KERNEL_VERDICTS, Job
-from kernelpath.grading.kinds import Kind, kind_of
-from kernelpath.grading.kinds.kernel import Kernel
+from kernelpath.grading.graded_case import GradedCase, decides
+from kernelpath.grading.graders import Grader
+from kernelpath.grading.graders.kernel_on_machine import KernelOnMachine
+from kernelpath.grading.ground_truth import derive_seed, placement_runs
+from kernelpath.grading.job import KERNEL_VERDICTS
 from kernelpath.grading.provenance import Observation
-from kernelpath.grading.workers import Workers
 from kernelpath.verdict import CaseResult, Finding, Verdict
 from kernelpath.work.runner import Runner, SubmissionFailed
 
@@ -43,141 +43,36 @@ _ORDERS = (0, 1, 1_000_003)
 """Orders of warps and blocks in which the same inputs must give the same bits; see warpcheck.runtime.schedule_order."""
 
 
-@dataclass(frozen=True)
-class GradedCase:
-    """The result of a case, with its observation."""
-
-    result: CaseResult
-    observation: Observation | None = None
-
-    @property
-    def elements(self) -> int:
-        """The elements of the smallest output, which may be the wrong output; 0 without outputs."""
-        outputs = self.observation.outputs if self.observation is not None else ()
-        return min((output.numel() for output in outputs), default=0)
-
-    @property
-    def finding(self) -> Finding | None:
-        if self.result.verdict.passed:
-            return None
-        return Finding(self.result.verdict, self.result.cause, self.result.file, self.result.line)
-
-
-@dataclass(frozen=True)
-class _Call:
-    """A call of the entry, as far as two processes make the same one. See `CaseRunner.run_case` for its fields."""
-
-    case: Case
-    index: object
-    variety: InputMode = PLAIN
-    order: int = 0
-    label: str = ""
-    negated: bool = False
-
-
-def decides(graded: GradedCase) -> bool:
-    """Return whether this case, the first that fails, is enough for `select_finding`.
-
-    It is not enough for an unwritten output, which may be explained by a read of memory that nothing wrote, for a slow
-    case, since another may be wrong, and for a single element.
-    """
-    verdict = graded.result.verdict
-    return not verdict.passed and verdict not in (Verdict.NOT_WRITTEN, Verdict.TOO_SLOW) and graded.elements != 1
-
-
-def select_finding(graded: Sequence[GradedCase]) -> Finding | None:
-    """Return the most informative finding of these cases.
-
-    That is the first one, with these exceptions. A slow case comes last: it is right. Instead of an unwritten output,
-    the read of memory that nothing wrote is returned, where there is one with a line. Instead of a finding about a
-    single element, the first with the same verdict about several is returned. Where values are wrong, the cause also
-    names what the failing cases have in common.
-    """
-    all_failed = [case for case in graded if case.finding]
-    failed = [case for case in all_failed if case.result.verdict is not Verdict.TOO_SLOW] or all_failed
-    if not failed:
-        return None
-    verdict = failed[0].result.verdict
-    reads = (case.finding for case in failed if case.result.verdict is Verdict.UNINITIALIZED and case.result.line)
-    if verdict is Verdict.NOT_WRITTEN and (read := next(reads, None)) is not None:
-        return read
-    with_several_elements = (case for case in failed if case.result.verdict is verdict and case.elements > 1)
-    selected = failed[0] if failed[0].elements != 1 else next(with_several_elements, failed[0])
-    finding = selected.finding
-    if finding is not None and finding.verdict is Verdict.CRASHED and "AssertionError" in finding.cause:
-        # The text of a submission's own assertion does not say on which inputs it failed.
-        return replace(finding, cause=f"{finding.cause}; at {arguments(selected.result.case)}")
-    if finding is None or verdict is not Verdict.WRONG_VALUES:
-        return finding
-    failed_cases = [case.result.case for case in failed]
-    passed_cases = [case.result.case for case in graded if not case.finding]
-    pattern = failure_pattern.describe_pattern(failed_cases, passed_cases)
-    return replace(finding, cause=f"{finding.cause}; {pattern}") if pattern else finding
-
-
 class CaseRunner:
-    """Runs the cases of one grading.
+    """Runs the cases of a grading."""
 
-    Args:
-        job: The job.
-        workers: Starts processes that run the submission.
-        seed: Generates the inputs.
-        progress: Called with a description of each step.
-        runner: Runs the submission on its device.
-        shadow_runner: Runs the submission again with other values, where both run on the PTX machine.
-        explain: Whether a GPU runs the cases, so that the machine may determine the cause of a failure.
-        brief: Whether to stop at the case that decides on the verdict.
-    """
-
-    def __init__(
-        self,
-        job: Job,
-        workers: Workers,
-        seed: int,
-        progress: Callable[[str], None],
-        runner: Runner,
-        shadow_runner: Runner | None,
-        explain: bool,
-        brief: bool = False,
-    ) -> None:
-        self._job = job
-        self._workers = workers
-        self._exercise = job.exercise
-        self._seed = seed
-        self._progress = progress
-        self._runner = runner
-        self._shadow_runner = shadow_runner
-        self._explain = explain
-        self._brief = brief
-        self._kind = kind_of(job.exercise, job.device)
-        self._used_runners: set[Runner] = set()
-        # The calls of each process in their order. A launch may depend on what earlier calls have left behind, so two
-        # calls are comparable only if the calls before them were the same.
-        self._calls: defaultdict[Runner, list[_Call]] = defaultdict(list)
+    def __init__(self, context: GradingContext) -> None:
+        self.context = context
+        self.job = context.job
+        self.exercise = context.job.exercise
+        self.seed = context.seed
+        self.grader = context.grader
+        self.runner = context.runner
+        self.shadow_runner = context.shadow_runner
 
     def run(self) -> list[GradedCase]:
         """Run all cases, as far as another case may change the verdict or its cause."""
-        exercise = self._exercise
-        limits = [*exercise.limits, *(exercise.gpu_limits if self._job.device == "cuda" else ())]
-        cases = [*exercise.cases, *generate_cases(exercise, self._seed), *limits]
         graded: list[GradedCase] = []
-        for index, case in enumerate(cases):
-            compiles = "compiling, then " if index == 0 and exercise.is_kernel else ""
-            self._progress(f"{compiles}case {index + 1} of {len(cases)}")
+        for index, case in enumerate(self.context.cases):
+            compiles = "compiling, then " if index == 0 and self.exercise.is_kernel else ""
+            self.context.progress(f"{compiles}case {index + 1} of {len(self.context.cases)}")
             all_passed = all(earlier.result.verdict.passed for earlier in graded)
-            graded.append(self.run_case(self._runner, case, index, explain=all_passed, label=f"case {index}"))
-            if graded[-1].result.verdict in _ENDS_GRADING or self._runner.cannot_recover:
+            graded.append(self.run_case(self.runner, EntryCall(case, index, label=f"case {index}"), explain=all_passed))
+            if graded[-1].result.verdict in _ENDS_GRADING or self.runner.cannot_recover:
                 break
-            if self._brief and all_passed and decides(graded[-1]):
+            if self.context.brief and all_passed and decides(graded[-1]):
                 break
-            if self._shadow_runner is not None and index == 0 and not self._brief:
+            if self.shadow_runner is not None and index == 0 and not self.context.brief:
                 # It starts while the other cases run. A brief grading seldom gets as far as to need it.
-                self._shadow_runner.prepare()
-        if exercise.is_kernel and all(case.result.verdict.passed for case in graded):
-            self._run_again(cases, graded)
+                self.shadow_runner.prepare()
         return graded
 
-    def _run_again(self, cases: Sequence[Case], graded: list[GradedCase]) -> None:
+    def run_again(self, graded: list[GradedCase]) -> None:
         """Run the cases again in other ways, and replace the first graded case that is then wrong.
 
         First every case is run with edge inputs. On the PTX machine this is the shadow run: the second process must
@@ -186,48 +81,41 @@ class CaseRunner:
         beyond all other sizes, and what such a kernel keeps from call to call shows nowhere else. Last, where results
         must be deterministic, each case is run in several orders of warps and blocks.
         """
-        runner = self._shadow_runner or self._runner
+        cases = self.context.cases
+        runner = self.shadow_runner or self.runner
         # The two processes get other lengths, too. Otherwise a host that reads lengths back from the device, which a
         # statement may forbid, would launch the same in both.
-        edge_inputs = replace(EXTREME, redistributed=self._shadow_runner is not None)
+        edge_inputs = replace(EXTREME, redistributed=self.shadow_runner is not None)
         shadow: list[Observation | None] = []
         for index, case in enumerate(cases):
-            self._progress(f"case {index + 1} again, with extreme values")
-            first_run = graded[index].observation if self._shadow_runner is not None else None
+            self.context.progress(f"case {index + 1} again, with extreme values")
+            first_run = graded[index].observation if self.shadow_runner is not None else None
             # The index differs from the first run's, and with it the values. The label does not: a transcript names a
             # storage that was kept by the label of the call that made it, and the transcripts of both processes are
             # compared.
-            repeated = self.run_case(
-                runner, case, len(cases) + index, True, first_run, edge_inputs, label=f"case {index}"
-            )
+            call = EntryCall(case, len(cases) + index, edge_inputs, label=f"case {index}")
+            repeated = self.run_case(runner, call, first_run=first_run)
             if not repeated.result.verdict.passed:
                 graded[index] = repeated
                 return
             shadow.append(repeated.observation)
-        if self._shadow_runner is not None and (host_table := self._find_host_table(graded, shadow)) is not None:
+        if self.shadow_runner is not None and (host_table := self._find_host_table(graded, shadow)) is not None:
             index, finding = host_table
-            graded[index] = self._grade(cases[index], EXTREME, self._job.locate(finding), None, 0.0)
+            graded[index] = self._grade(cases[index], EXTREME, self.job.locate(finding), None, 0.0)
             return
         inputs = [case.observation.inputs if case.observation else () for case in graded]
-        limits = sorted(self._exercise.limits, key=lambda case: self._exercise.compulsory_bytes(**case))
-        runs = placement_runs(self._exercise, inputs, self._seed)
+        limits = sorted(self.exercise.limits, key=lambda case: self.exercise.compulsory_bytes(**case))
+        runs = placement_runs(self.exercise, inputs, self.seed)
         runs += [(cases.index(case), PLAIN) for case in limits[:1]]
         for position, (index, variety) in enumerate(runs):
-            self._progress(f"case {index + 1}, at a size seen before")
-            repeated = self.run_case(
-                runner,
-                cases[index],
-                2 * len(cases) + position,
-                True,
-                variety=variety,
-                other_values=shadow[index],
-                label=f"again {position}",
-            )
+            self.context.progress(f"case {index + 1}, at a size seen before")
+            call = EntryCall(cases[index], 2 * len(cases) + position, variety, label=f"again {position}")
+            repeated = self.run_case(runner, call, other_values=shadow[index])
             if not repeated.result.verdict.passed:
                 graded[index] = repeated
                 return
-        if self._exercise.deterministic:
-            self._run_in_orders(runner, cases, graded, shadow)
+        if self.exercise.deterministic:
+            self._run_in_orders(runner, graded, shadow)
 
     def _find_host_table(
         self, graded: Sequence[GradedCase], shadow: Sequence[Observation | None]
@@ -245,14 +133,13 @@ class CaseRunner:
                 return None
             first_run[index] = case.observation
         for index, observation in first_run.items():
-            if finding := provenance.check_host_tables(observation, self._exercise.entry):
+            if finding := provenance.check_host_tables(observation, self.exercise.entry):
                 return index, finding
         return None
 
     def _run_in_orders(
         self,
         runner: Runner,
-        cases: Sequence[Case],
         graded: list[GradedCase],
         shadow: Sequence[Observation | None],
     ) -> None:
@@ -260,23 +147,14 @@ class CaseRunner:
 
         `shadow` has earlier calls of the same process with other values.
         """
-        for index, case in enumerate(cases):
-            self._progress(f"case {index + 1} once more, for the same bits")
+        for index, case in enumerate(self.context.cases):
+            self.context.progress(f"case {index + 1} once more, for the same bits")
             first: Observation | None = None
             # Plain values do not suffice: a sum in float64 rounds to the same float32 in nearly any order, so atomics
             # on doubles would pass. No precision adds unordered values alike in all orders.
             for order in _ORDERS:
-                repeated = self.run_case(
-                    runner,
-                    case,
-                    index,
-                    True,
-                    variety=UNORDERED,
-                    first=first,
-                    order=order,
-                    other_values=shadow[index],
-                    label=f"order {order} of case {index}",
-                )
+                call = EntryCall(case, index, UNORDERED, order, label=f"order {order} of case {index}")
+                repeated = self.run_case(runner, call, first=first, other_values=shadow[index])
                 if not repeated.result.verdict.passed:
                     graded[index] = repeated
                     return
@@ -285,45 +163,39 @@ class CaseRunner:
     def run_case(
         self,
         runner: Runner,
-        case: Case,
-        index: int,
-        explain: bool,
+        call: EntryCall,
+        *,
+        explain: bool = True,
         first_run: Observation | None = None,
-        variety: InputMode = PLAIN,
         first: Observation | None = None,
-        order: int = 0,
         other_values: Observation | None = None,
-        label: str = "",
     ) -> GradedCase:
-        """Run one case and compare its outputs.
+        """Make one call of the entry and compare its outputs.
 
         Args:
             runner: The submission.
-            case: The case.
-            index: The number from which the seed of the inputs is derived.
-            explain: Whether the PTX machine may determine the cause of a failure on a GPU.
+            call: The call.
+            explain: Whether other processes may determine the cause of a failure.
             first_run: The launches of another process for other values. This call must launch the same, with warps and
                 blocks in reverse order.
-            variety: The mode of the inputs.
             first: An earlier call with the same inputs, whose bits this call must repeat.
-            order: The order of warps and blocks.
             other_values: An earlier call of this process with equal shapes; see `_check_other_values`.
-            label: See device.messages.Begin.
         """
         start = time.monotonic()
-        order = 1 if first_run is not None else order
-        observation, finding = self._observe(self._kind, runner, case, index, first_run, variety, first, order, label)
+        if first_run is not None:
+            call = replace(call, order=1)
+        observation, finding = self._observe(self.grader, runner, call, first_run, first)
         if finding is None and first_run is None and other_values is not None and observation is not None:
             finding = self._check_other_values(runner, observation, other_values)
-        if explain and self._explain and finding is not None and finding.verdict in _SYMPTOMS:
-            finding = self._find_cause(case, index, finding, variety)
+        if explain and self.context.cpu_shadow is not None and finding is not None and finding.verdict in _SYMPTOMS:
+            finding = self._find_cause(call, finding)
         if finding is not None and finding.verdict in KERNEL_VERDICTS:
-            finding = self._job.check_empty_kernel() or finding
+            finding = self.job.check_empty_kernel() or finding
         # The first call of a process finds nothing that an earlier call has left.
-        if finding is not None and explain and first is None and runner in self._used_runners:
-            finding = self._check_state(case, index, finding, variety, order)
-        self._used_runners.add(runner)
-        return self._grade(case, variety, finding, observation, time.monotonic() - start)
+        if finding is not None and explain and first is None and runner in self.context.used_runners:
+            finding = self._check_state(call, finding)
+        self.context.used_runners.add(runner)
+        return self._grade(call.case, call.variety, finding, observation, time.monotonic() - start)
 
     def run_negated(
         self, runner: Runner, case: Case, other_values: Observation | None
@@ -338,11 +210,11 @@ class CaseRunner:
         other_runner = self._other_runner(runner)
         if other_runner is not None:
             self._repeat_calls(other_runner, runner)
-        call = _Call(case, "negated", label="negated", negated=True)
-        self._calls[runner].append(call)
-        kind = Kernel(self._exercise, "cpu")
-        observation = kind.call(runner, case, derive_seed(self._seed, "negated"), negated=True, label="negated")
-        if observation.finding is not None or self._shadow_runner is None or other_values is None:
+        call = EntryCall(case, "negated", label="negated", negated=True)
+        self.context.calls[runner].append(call)
+        grader = KernelOnMachine(self.job)
+        observation = grader.call(runner, case, derive_seed(self.seed, "negated"), negated=True, label="negated")
+        if observation.finding is not None or self.shadow_runner is None or other_values is None:
             return observation, observation.finding
         return observation, self._check_other_values(runner, observation, other_values)
 
@@ -360,18 +232,18 @@ class CaseRunner:
         try:
             other_observation = self._repeat_calls(runner, other_runner)
         except SubmissionFailed as error:
-            return self._job.locate(error.finding)
+            return self.job.locate(error.finding)
         assert other_observation is not None, "the other process has made the last call already"
         finding = other_observation.finding or provenance.compare_launches(
-            observation, other_observation, self._exercise.entry, self._exercise.problem
+            observation, other_observation, self.exercise.entry, self.exercise.problem
         )
-        return self._job.locate(finding)
+        return self.job.locate(finding)
 
     def _other_runner(self, runner: Runner) -> Runner | None:
         """Return the other one of the two processes with different values, if there are two."""
-        if self._shadow_runner is None:
+        if self.shadow_runner is None:
             return None
-        return self._runner if runner is self._shadow_runner else self._shadow_runner
+        return self.runner if runner is self.shadow_runner else self.shadow_runner
 
     def _repeat_calls(self, runner: Runner, other_runner: Runner) -> Observation | None:
         """Make the calls of `runner` that the other process lacks there, with other values. Return the last one.
@@ -379,16 +251,16 @@ class CaseRunner:
         Raises:
             SubmissionFailed: A call did not return.
         """
-        kind = Kernel(self._exercise, "cpu")
+        grader = KernelOnMachine(self.job)
         observation: Observation | None = None
-        calls = self._calls[other_runner]
-        for call in self._calls[runner][len(calls) :]:
+        calls = self.context.calls[other_runner]
+        for call in self.context.calls[runner][len(calls) :]:
             calls.append(call)
-            observation = kind.call(
+            observation = grader.call(
                 other_runner,
                 call.case,
-                derive_seed(self._seed, call.index, "other values"),
-                # Lengths on the device are values as well, see `_run_again`.
+                derive_seed(self.seed, call.index, "other values"),
+                # Lengths on the device are values as well, see `run_again`.
                 variety=replace(call.variety, redistributed=not call.variety.redistributed),
                 order=call.order,
                 negated=call.negated,
@@ -402,35 +274,35 @@ class CaseRunner:
     ) -> GradedCase:
         if finding is None:
             return GradedCase(CaseResult(case, Verdict.PASSED, seconds=seconds), observation)
-        file = self._job.display_path(finding.file)
+        file = self.job.display_path(finding.file)
         cause = words.shown(finding.cause)
         result = CaseResult({**case, **variety.label}, finding.verdict, cause, file, finding.line, seconds)
         return GradedCase(result, observation)
 
-    def _find_cause(self, case: Case, index: int, finding: Finding, variety: InputMode) -> Finding:
+    def _find_cause(self, call: EntryCall, finding: Finding) -> Finding:
         """Return the PTX machine's finding about a case that failed on the GPU, where it is more informative."""
-        self._progress("looking for the cause on the PTX machine")
-        runner = self._workers.runner("cpu")
+        self.context.progress("looking for the cause on the PTX machine")
+        grader = KernelOnMachine(self.job)
+        runner = self.context.workers.runner(grader.setup)
         try:
-            kind = kind_of(self._exercise, "cpu")
-            _, cause = self._observe(kind, runner, case, index, None, variety)
+            _, cause = self._observe(grader, runner, replace(call, order=0, label=""))
         finally:
             runner.close()
         if cause is None or cause.verdict not in (finding.verdict, Verdict.DEADLOCK, *FAULTS):
             return finding
         return cause
 
-    def _check_state(self, case: Case, index: int, finding: Finding, variety: InputMode, order: int) -> Finding:
+    def _check_state(self, call: EntryCall, finding: Finding) -> Finding:
         """Name the cause of a finding where the same call is right as the first call of a process.
 
         Then the submission keeps something from call to call.
         """
-        if finding.verdict not in _STATE_VERDICTS or not self._kind.on_machine:
+        if finding.verdict not in _STATE_VERDICTS or not self.grader.setup.on_machine:
             return finding
-        self._progress("trying that call first in a new process")
-        runner = self._workers.runner(self._job.device)
+        self.context.progress("trying that call first in a new process")
+        runner = self.context.workers.runner(self.grader.setup)
         try:
-            _, first_call_finding = self._observe(self._kind, runner, case, index, None, variety, order=order)
+            _, first_call_finding = self._observe(self.grader, runner, replace(call, label=""))
         finally:
             runner.close()
         if first_call_finding is not None:
@@ -440,35 +312,36 @@ class CaseRunner:
 
     def _observe(
         self,
-        kind: Kind,
+        grader: Grader,
         runner: Runner,
-        case: Case,
-        index: int,
-        first_run: Observation | None,
-        variety: InputMode,
+        call: EntryCall,
+        first_run: Observation | None = None,
         first: Observation | None = None,
-        order: int = 0,
-        label: str = "",
     ) -> tuple[Observation | None, Finding | None]:
         """Call the entry, and return the observation of the call and a finding about it."""
-        seed = derive_seed(self._seed, index)
-        lane = self._job.item.lane
-        self._calls[runner].append(_Call(case, index, variety, order, label))
+        self.context.calls[runner].append(call)
         try:
-            observation = kind.call(runner, case, seed, variety=variety, order=order, label=label)
+            observation = grader.call(
+                runner,
+                call.case,
+                derive_seed(self.seed, call.index),
+                variety=call.variety,
+                order=call.order,
+                label=call.label,
+            )
             # Unordered values are compared with another call's bits and never with the reference, see
             # Problem.unordered.
-            finding = observation.finding if variety.unordered else kind.check(observation)
+            finding = observation.finding if call.variety.unordered else grader.check(observation)
             if finding is None:
-                finding = provenance.check_language(self._exercise, lane, observation.transcript)
+                finding = provenance.check_language(self.exercise, self.job.item.lane, observation.transcript)
             if finding is None and first_run is not None:
                 finding = provenance.compare_launches(
-                    first_run, observation, self._exercise.entry, self._exercise.problem
+                    first_run, observation, self.exercise.entry, self.exercise.problem
                 )
             if finding is None and first is not None:
                 finding = compare.check_repeatability(first, observation)
             if finding is not None and finding.element is not None:
-                finding = kind.add_writer(runner, observation, finding, lane)
+                finding = grader.add_writer(runner, observation, finding)
         except SubmissionFailed as error:
-            return None, self._job.locate(error.finding)
-        return observation, self._job.locate(finding)
+            return None, self.job.locate(error.finding)
+        return observation, self.job.locate(finding)

@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 from kernelpath.course.problem import Case, arguments
 from kernelpath.device.messages import LaunchEntry
 from kernelpath.grading import launches, provenance
+from kernelpath.grading.graders.kernel_on_machine import NO_CHOICES, KernelOnMachine
 from kernelpath.grading.ground_truth import derive_seed
 from kernelpath.grading.job import Job
-from kernelpath.grading.kinds.kernel import NO_CHOICES, Kernel
 from kernelpath.grading.provenance import Observation
 from kernelpath.grading.workers import Workers
 from kernelpath.verdict import Finding, Verdict
 from kernelpath.work import messages
-from kernelpath.work.runner import Runner, SubmissionFailed
+from kernelpath.work.runner import UNEXPECTED_RESPONSE, Runner, SubmissionFailed
 from warpcheck.frontends.tuning import Chosen
 
 FAULTS = (Verdict.OUT_OF_BOUNDS, Verdict.UNINITIALIZED, Verdict.RACE, Verdict.BARRIER)
@@ -51,8 +51,8 @@ class CpuShadow:
     def __init__(self, job: Job, workers: Workers, seed: int) -> None:
         self._job = job
         self._seed = seed
-        self._kind = Kernel(job.exercise, "cpu")
-        self._runners = workers.runner("cpu"), workers.runner("cpu")
+        self._grader = KernelOnMachine(job)
+        self._runners = workers.runner(self._grader.setup), workers.runner(self._grader.setup)
         self._case: Case = {}
         self._largest_case: Future[ShadowResult] | None = None
         self._other_cases: Future[Finding | None] | None = None
@@ -107,7 +107,7 @@ class CpuShadow:
         try:
             gpu_launches = launches.parse_trace(profile.trace)
         except launches.InvalidTrace:
-            return Finding(Verdict.TAMPERED, "the submission answered in place of the worker")
+            return UNEXPECTED_RESPONSE
         # Where a statement leaves products to torch.mm, the GPU runs the library's kernels and the machine a kernel of
         # the grader's. Neither belongs to the submission.
         library = {launches.demangle(name) for name in profile.library}
@@ -144,7 +144,7 @@ class CpuShadow:
         for runner, purpose in zip(self._runners, ("counting", "comparing"), strict=True):
             seed = derive_seed(self._seed, purpose)
             try:
-                observation = self._kind.call(runner, self._case, seed, order=int(first is not None))
+                observation = self._grader.call(runner, self._case, seed, order=int(first is not None))
             except SubmissionFailed as error:
                 if error.finding.verdict in FAULTS:
                     return ShadowResult(finding=error.finding)
@@ -168,7 +168,7 @@ class CpuShadow:
         for case in cases:
             has_ended = False
             try:
-                finding = self._kind.call(self._runners[1], case, derive_seed(self._seed, "counting")).finding
+                finding = self._grader.call(self._runners[1], case, derive_seed(self._seed, "counting")).finding
             except SubmissionFailed as error:
                 finding = error.finding
                 has_ended = True
@@ -180,7 +180,7 @@ class CpuShadow:
 
     def _call(self, runner: Runner, purpose: str, chosen: Chosen = NO_CHOICES) -> Observation | None:
         try:
-            return self._kind.call(runner, self._case, derive_seed(self._seed, purpose), chosen=chosen)
+            return self._grader.call(runner, self._case, derive_seed(self._seed, purpose), chosen=chosen)
         except SubmissionFailed:
             return None
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from kernelpath.course.labs.fabric import Log
 from kernelpath.course.problem import Case
 from kernelpath.course.registry import Item
 from kernelpath.device import messages as device_messages
+from kernelpath.grading import launch_recording
+from kernelpath.grading.by_kind import plan_grading
+from kernelpath.grading.context import GradingContext, Progress
 from kernelpath.grading.devices import Device
-from kernelpath.grading.grading_run import GradingRun, Progress
 from kernelpath.grading.job import Job
 from kernelpath.grading.launch_recording import NothingToDraw, RecordedLaunch
+from kernelpath.grading.report import grade_in_steps
 from kernelpath.grading.workers import Workers
 from kernelpath.packages import versions
 from kernelpath.verdict import Report
@@ -66,6 +70,7 @@ class Session:
 
     def __init__(self, job: Job, *, warm: bool = False) -> None:
         self.job = job
+        self.plan = plan_grading(job)
         self.workers = Workers(job)
         self._warm = warm
         self._prepare()
@@ -83,11 +88,10 @@ class Session:
         if not self.job.submission.exists():
             raise Usage(f"there is no file {self.job.submission}; `kp reset {self.job.item.name}` restores the stub")
         seed = random.SystemRandom().randrange(1 << 32) if seed is None else seed
-        grading = GradingRun(self.job, self.workers, seed, report_progress or (lambda _: None), brief)
         try:
-            return grading.report(bench, timed)
+            with self._begin(seed, report_progress, brief=brief, bench=bench, timed=timed) as context:
+                return grade_in_steps(context, self.plan.steps)
         finally:
-            grading.close()
             self._prepare()
 
     def heaviest_launch(
@@ -101,11 +105,8 @@ class Session:
             Usage: The submission launches nothing.
             NothingToDraw: The submission fails.
         """
-        grading = GradingRun(self.job, self.workers, seed, report_progress or (lambda _: None))
-        try:
-            return grading.heaviest_launch()
-        finally:
-            grading.close()
+        with self._begin(seed, report_progress) as context:
+            return launch_recording.record_heaviest_launch(context)
 
     def record_launch(self, *, seed: int = 0, report_progress: Progress | None = None) -> RecordedLaunch:
         """Return a launch with the events of the warps of its first block.
@@ -115,11 +116,8 @@ class Session:
         Raises:
             NothingToDraw: Nothing is launched.
         """
-        grading = GradingRun(self.job, self.workers, seed, report_progress or (lambda _: None))
-        try:
-            return grading.record_launch()
-        finally:
-            grading.close()
+        with self._begin(seed, report_progress) as context:
+            return launch_recording.record_launch(context)
 
     def logs(self, cases: Sequence[Case], *, seed: int = 0, report_progress: Progress | None = None) -> list[Log]:
         """Return the steps of the ranks of an exercise on several ranks in each of these cases.
@@ -127,15 +125,23 @@ class Session:
         Raises:
             NothingToDraw: A case fails.
         """
-        grading = GradingRun(self.job, self.workers, seed, report_progress or (lambda _: None))
+        with self._begin(seed, report_progress) as context:
+            return launch_recording.record_logs(context, cases)
+
+    @contextlib.contextmanager
+    def _begin(self, seed: int, report_progress: Progress | None, **options: bool) -> Iterator[GradingContext]:
+        """Begin a grading in fresh processes, which end with it. The options are those of GradingContext."""
+        progress = report_progress or (lambda _: None)
+        context = GradingContext(self.job, self.plan.grader, self.workers, seed, progress, **options)
         try:
-            return grading.logs(cases)
+            yield context
         finally:
-            grading.close()
+            context.close()
 
     def _prepare(self) -> None:
         if self._warm:
-            self.workers.prepare()
+            grader = self.plan.grader
+            self.workers.prepare(grader.setup, 2 if grader.needs_shadow_run else 1)
 
     def __enter__(self) -> Session:
         return self

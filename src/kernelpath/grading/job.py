@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernelpath.course import registry, stubs
 from kernelpath.course.registry import Item
 from kernelpath.course.spec import Exercise
-from kernelpath.files import source_text, submitted
+from kernelpath.files import source_named, source_text
 from kernelpath.grading import devices
 from kernelpath.grading.devices import Device, OneDevice
 from kernelpath.verdict import Finding, Verdict
 from kernelpath.work.runner import Usage
-from warpcheck.frontends import triton_advice
-from warpcheck.frontends.shared_arrays import name_shared_element
 from warpcheck.target import Target
 
 KERNEL_VERDICTS = (Verdict.WRONG_VALUES, Verdict.NOT_WRITTEN, Verdict.MUTATED_INPUT, Verdict.OUT_OF_BOUNDS)
@@ -131,23 +128,14 @@ class Job:
         )
 
     def locate(self, finding: Finding | None) -> Finding | None:
-        """Return the finding with the whole path to its file, in the words of the source."""
+        """Return the finding with the whole path to its file, and with the line of the `return` that it is about."""
         if finding is None:
             return None
         if finding.verdict in RETURN_VERDICTS and not finding.line:
             line = return_line(source_text(self.submission), self.exercise.entry)
             return replace(finding, file=str(self.submission), line=line) if line else finding
         if finding.file:
-            name = Path(finding.file).name
-            own_files = (file for file in submitted(self.submission) if file.name == name)
-            path = next(own_files, self.submission.with_name(name))
-            cause = finding.cause
-            with suppress(Exception):  # where Python or our parser cannot read the source, only the advice is lost
-                if path.suffix == ".cu" and path.is_file():
-                    cause = name_shared_element(cause, source_text(path), finding.line)
-                elif self.item.lane == "triton" and path.is_file():
-                    cause = triton_advice.explain_out_of_bounds(cause, source_text(path), finding.line)
-            return replace(finding, file=str(path), cause=cause)
+            return replace(finding, file=str(source_named(self.submission, Path(finding.file).name)))
         return replace(finding, file=str(self.submission)) if finding.line else finding
 
     def check_empty_kernel(self) -> Finding | None:

@@ -12,7 +12,6 @@ import math
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -23,9 +22,9 @@ from kernelpath.device import large_offsets as device_offsets
 from kernelpath.device import messages as device
 from kernelpath.files import source_text
 from kernelpath.grading import provenance
-from kernelpath.grading.cases import GradedCase
+from kernelpath.grading.graded_case import GradedCase
+from kernelpath.grading.graders.machine import encode_inputs, machine_finding
 from kernelpath.grading.job import Job
-from kernelpath.grading.kinds.kernel import encode_inputs, machine_finding
 from kernelpath.verdict import CaseResult, Finding, Verdict
 from kernelpath.work import messages
 from kernelpath.work.runner import Runner, SubmissionFailed
@@ -145,8 +144,10 @@ def _check_case(job: Job, case: Case, runner: Runner, seed: int) -> tuple[Findin
         host_finding = error.finding
     call_end = runner.request_machine(device.End(client, ()), device.CaseReport)
     assert call_end is not None
-    if call_end.failed is not None and (fault := machine_finding(call_end.failed)).verdict in _OFFSET_FAULTS:
-        return replace(fault, cause=f"{fault.cause}; is an offset past 2^31 computed in 32 bits?"), ()
+    if call_end.failed is not None:
+        fault = machine_finding(call_end.failed, job.submission, "; is an offset past 2^31 computed in 32 bits?")
+        if fault.verdict in _OFFSET_FAULTS:
+            return fault, ()
     if finding := provenance.check_language(job.exercise, job.item.lane, call_end.transcript):
         return finding, ()
     if host_finding is None:

@@ -1,23 +1,19 @@
-"""Record a launch with the events of its warps in order, for a chart.
-
-The launch is of the first case that fails, or of the largest case if none does.
-"""
+"""Record launches, the events of their warps, and the steps of ranks, for charts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernelpath import words
+from kernelpath.course.labs.fabric import Log
 from kernelpath.course.problem import Case
 from kernelpath.device import messages as device_messages
+from kernelpath.grading.context import GradingContext
+from kernelpath.grading.graders.kernel_on_machine import KernelOnMachine
 from kernelpath.grading.ground_truth import derive_seed
-from kernelpath.grading.job import Job
-from kernelpath.grading.kinds import Kind
 from kernelpath.verdict import Finding
-from kernelpath.work.runner import Runner, SubmissionFailed
-
-__all__ = ["NothingToDraw", "RecordedLaunch", "record_launch"]
+from kernelpath.work.runner import Runner, SubmissionFailed, Usage
 
 
 class NothingToDraw(Exception):
@@ -36,32 +32,84 @@ class RecordedLaunch:
     finding: Finding | None = None
 
 
-def record_launch(job: Job, kind: Kind, runner: Runner, seed: int, progress: Callable[[str], None]) -> RecordedLaunch:
+def heaviest_launch(context: GradingContext, runner: Runner) -> device_messages.LaunchProfile:
+    """Return the launch of the largest case that executed most instructions.
+
+    Raises:
+        SubmissionFailed: The case fails.
+        Usage: Nothing is launched.
+    """
+    KernelOnMachine(context.job).call(runner, context.largest, derive_seed(context.seed, "picture"))
+    launch = runner.request_machine(device_messages.GetLaunchProfile(runner.client), device_messages.LaunchProfile)
+    if launch is None:
+        raise Usage(_describe_no_launch(context))
+    return launch
+
+
+def record_heaviest_launch(context: GradingContext) -> device_messages.LaunchProfile:
+    """Return the heaviest launch of the largest case.
+
+    Raises:
+        NothingToDraw: The case fails.
+        Usage: Nothing is launched.
+    """
+    context.progress("running on the PTX machine")
+    try:
+        return heaviest_launch(context, context.runner)
+    except SubmissionFailed as error:
+        raise _nothing_to_draw(error.finding) from None
+
+
+def record_launch(context: GradingContext) -> RecordedLaunch:
     """Run the cases in order up to the first that fails; run the largest again if none does.
 
     Raises:
         NothingToDraw: The case that fails launched nothing.
     """
-    exercise = job.exercise
-    seed = derive_seed(seed, "picture")
-    for number, case in enumerate(exercise.cases, start=1):
-        progress(f"case {number} of {len(exercise.cases)}")
-        finding, launch = _run_recorded(kind, runner, case, seed)
+    job = context.job
+    cases = job.exercise.cases
+    for number, case in enumerate(cases, start=1):
+        context.progress(f"case {number} of {len(cases)}")
+        finding, launch = _run_recorded(context, case)
         if finding is not None and launch is None:
             raise NothingToDraw(f"{finding.verdict.value} in case {words.case(case)}: {finding.cause}")
         if finding is not None and launch is not None:
             return RecordedLaunch(case, launch, job.locate(finding))
-    progress("the largest case")
-    finding, launch = _run_recorded(kind, runner, exercise.largest, seed)
+    context.progress("the largest case")
+    finding, launch = _run_recorded(context, context.largest)
     if launch is None:
-        raise NothingToDraw(f"{job.item.name} launches no kernel, so there is nothing to draw")
-    return RecordedLaunch(exercise.largest, launch, finding and job.locate(finding))
+        raise NothingToDraw(_describe_no_launch(context))
+    return RecordedLaunch(context.largest, launch, job.locate(finding))
 
 
-def _run_recorded(
-    kind: Kind, runner: Runner, case: Case, seed: int
-) -> tuple[Finding | None, device_messages.LaunchProfile | None]:
+def record_logs(context: GradingContext, cases: Sequence[Case]) -> list[Log]:
+    """Return the steps of several ranks in each of these cases. Raise NothingToDraw where a case fails."""
+    logs: list[Log] = []
+    for case in cases:
+        context.progress(f"case {words.case(case)}")
+        try:
+            observation = context.grader.call(context.runner, case, derive_seed(context.seed, "picture"))
+        except SubmissionFailed as error:
+            raise _nothing_to_draw(error.finding) from None
+        if observation.finding is not None:
+            raise _nothing_to_draw(observation.finding)
+        assert observation.log is not None
+        logs.append(observation.log)
+    return logs
+
+
+def _nothing_to_draw(finding: Finding) -> NothingToDraw:
+    return NothingToDraw(f"{finding.verdict.value}: {finding.cause}")
+
+
+def _describe_no_launch(context: GradingContext) -> str:
+    return f"{context.job.item.name} launches no kernel, so there is nothing to draw"
+
+
+def _run_recorded(context: GradingContext, case: Case) -> tuple[Finding | None, device_messages.LaunchProfile | None]:
     """Run a case. Return what is wrong with it, and its heaviest launch, or the launch that ended in a fault."""
+    grader = context.grader
+    runner = context.runner
     try:
         runner.ready()
         client = runner.client
@@ -70,7 +118,7 @@ def _run_recorded(
         return error.finding, None
     finding: Finding | None = None
     try:
-        finding = kind.check(kind.call(runner, case, seed))
+        finding = grader.check(grader.call(runner, case, derive_seed(context.seed, "picture")))
     except SubmissionFailed as error:
         finding = error.finding
     try:

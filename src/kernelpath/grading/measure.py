@@ -9,7 +9,7 @@ import torch
 
 from kernelpath.course.problem import arguments
 from kernelpath.course.spec import Exercise
-from kernelpath.grading import gate, multi_gpu, roofline, timing
+from kernelpath.grading import gate, roofline, timing
 from kernelpath.grading.timing_session import CheckProcess, RequestSender, TimingSession
 from kernelpath.verdict import Finding, Measurement, Verdict
 from kernelpath.work import confine, messages
@@ -137,13 +137,9 @@ def stars(measurement: Measurement | None, verdict: Verdict, max_stars: int) -> 
     return 2 + int(measurement.of_reference is not None and measurement.of_reference.median >= gate.THIRD_STAR)
 
 
-def not_measured(
-    exercise: Exercise, measurement: Measurement | None, verdict: Verdict, timed: bool = True
-) -> tuple[str, ...]:
+def not_measured(exercise: Exercise, measurement: Measurement | None, timed: bool = True) -> tuple[str, ...]:
     """Say what keeps a pass from its second or third star. `timed` says whether a GPU would have been timed."""
-    if verdict.passed and exercise.kind == "distributed":
-        return () if measurement else multi_gpu.not_measured(exercise)
-    if not verdict.passed or exercise.baseline is None:
+    if exercise.baseline is None:
         return ()
     if not timed:
         return ("speed: no time was taken",)

@@ -1,4 +1,4 @@
-"""Explain why ranks take longer on simulated links than they may, from the log of their steps."""
+"""Limit the traffic between ranks and the time on simulated links, and explain them from the log of their steps."""
 
 from __future__ import annotations
 
@@ -7,7 +7,79 @@ from collections.abc import Mapping
 from kernelpath import words
 from kernelpath.course.labs.fabric import Key, Links, Log, Span, Step, Timeline, Transfer, timeline
 from kernelpath.course.problem import Case
-from kernelpath.verdict import NetworkTraffic
+from kernelpath.course.spec import Exercise
+from kernelpath.verdict import Finding, NetworkTraffic, Verdict
+
+
+def check_case(exercise: Exercise, case: Case, log: Log) -> Finding | None:
+    """Return the first limit of the network that a case exceeds."""
+    return (
+        _check_received_bytes(exercise, case, log)
+        or _check_sent_bytes(exercise, case, log)
+        or _check_neighbors(exercise, case, log)
+        or _check_time(exercise, case, log)
+    )
+
+
+def _check_received_bytes(exercise: Exercise, case: Case, log: Log) -> Finding | None:
+    min_bytes = exercise.network.least
+    if min_bytes is None or log.size <= 1:
+        return None
+    needed_bytes = min_bytes(**case)
+    rank = min(range(log.size), key=log.received)
+    if log.received(rank) >= needed_bytes:
+        return None
+    symptom = f"rank {rank} receives {log.received(rank):,} bytes by torch.distributed, at least {needed_bytes:,}"
+    cause = f"{symptom} of what it returns are known to other ranks alone"
+    return Finding(Verdict.NOT_YOUR_KERNEL, cause)
+
+
+def _check_sent_bytes(exercise: Exercise, case: Case, log: Log) -> Finding | None:
+    max_bytes = exercise.network.bytes
+    if max_bytes is None:
+        return None
+    limit = max_bytes(**case)
+    rank = max(range(log.size), key=log.sent)
+    if log.sent(rank) <= limit:
+        return None
+    sent = f"rank {rank} sends {log.sent(rank):,} bytes in {log.messages(rank)} messages"
+    cause = f"{words.case(case)}: {sent}, at most {limit:,} are needed"
+    return Finding(Verdict.TOO_MUCH_TRAFFIC, cause, line=log.line_of(rank))
+
+
+def _check_neighbors(exercise: Exercise, case: Case, log: Log) -> Finding | None:
+    ring_messages = exercise.network.ring_messages
+    allowed = ring_messages(**case) if ring_messages is not None else None
+    if allowed is None or (mistake := check_ring(log, allowed)) is None:
+        return None
+    cause, line = mistake
+    return Finding(Verdict.WRONG_VALUES, f"{words.case(case)}: {cause}", line=line)
+
+
+def _check_time(exercise: Exercise, case: Case, log: Log) -> Finding | None:
+    limits = exercise.network
+    simulated = timeline(log, limits.links)
+    if limits.seconds is not None and simulated.end > (most_seconds := limits.seconds(**case)):
+        links = f"links of {limits.links.latency * 1e6:.0f} µs and {limits.links.bandwidth / 1e9:.0f} GB/s"
+        time_taken = f"{simulated.end * 1e6:.1f} µs on simulated {links}"
+        limit = f"at most {most_seconds * 1e6:.1f} are allowed"
+        chain = f"{longest_chain(log)} messages in a row, each posted after a wait for the one before"
+        cause = f"{words.case(case)}: {time_taken}, {limit}; {chain}"
+        return Finding(Verdict.TOO_SLOW, cause, line=longest_wait(log, simulated))
+    if case is exercise.largest and simulated.hidden < limits.hidden:
+        share = f"{simulated.hidden:.0%} of the communication is behind compute, {limits.hidden:.0%} required"
+        reason, line = explain_exposed_communication(log, simulated)
+        all_reduces = _describe_all_reduces(log, simulated.total("all_reduce", 0))
+        return Finding(Verdict.TOO_SLOW, f"{share}; {all_reduces}; {reason}", line=line)
+    return None
+
+
+def _describe_all_reduces(log: Log, seconds: float) -> str:
+    sizes = sorted(transfer.bytes for transfer in log.transfers if transfer.name == "all_reduce")
+    if len(sizes) == 1:
+        return f"one all-reduce of {sizes[0]:,} bytes takes {seconds * 1e6:.0f} µs"
+    extent = f"{sizes[0]:,} to {sizes[-1]:,} bytes" if sizes else "nothing"
+    return f"{len(sizes)} all-reduces of {extent} take {seconds * 1e6:.0f} µs"
 
 
 def longest_chain(log: Log) -> int:

@@ -24,6 +24,7 @@ from kernelpath.grading.ground_truth import (
 )
 from kernelpath.verdict import Finding, Interval, Measurement, Verdict
 from kernelpath.work import messages
+from kernelpath.work.runner import UNEXPECTED_RESPONSE
 from kernelpath.work.tensors import samples
 
 _Response = TypeVar("_Response", bound=messages.WorkerResponse)
@@ -31,7 +32,6 @@ CheckProcess = Callable[[messages.CallResult, tuple[object, ...]], Finding | Non
 
 _ROUND_SECONDS = 30.0
 _SETUP_SECONDS = 120.0
-UNEXPECTED_RESPONSE = Finding(Verdict.TAMPERED, "the submission answered in place of the worker")
 
 _SUBMISSION, _BASELINE, _REFERENCE = range(3)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -11,16 +12,12 @@ from kernelpath.course.spec import Exercise
 from kernelpath.device import gpu
 from kernelpath.grading.devices import OneDevice
 from kernelpath.grading.job import Job
-from kernelpath.grading.kinds import kind_of
 from kernelpath.work.host import SharedMachine, Worker
 from kernelpath.work.rank_runners import RankRunners
 from kernelpath.work.runner import Runner
 from kernelpath.work.workspace import SubmissionCopy, Workspace
 from warpcheck import simulated_gpu
 from warpcheck.frontends import cutlass
-
-_INSPECTION_IMPORTS = {"operator": "kernelpath.work.operators", "library": "kernelpath.work.package"}
-_FUSION_IMPORT = "kernelpath.work.fusion"
 
 SLOW_IMPORTS = {
     "cuda": "warpcheck.frontends.cuda",
@@ -35,92 +32,103 @@ def solving_modules(exercise: Exercise) -> list[Path]:
     return [path for module in exercise.without for path in packages.sources(module)]
 
 
+@dataclass(frozen=True)
+class ProcessSetup:
+    """The processes that a grader needs to run a submission.
+
+    Attributes:
+        device: The device of the tensors that the entry gets.
+        on_machine: Whether kernels, or a simulated device, run in the PTX machine's process.
+        has_ranks: Whether there is a process for each rank of a group.
+        preload: The module that the fork server imports before it forks workers.
+        entry: The entry's name, where the worker must not load the exercise's declaration; see work.worker.
+    """
+
+    device: OneDevice
+    on_machine: bool = False
+    has_ranks: bool = False
+    preload: str = ""
+    entry: str = ""
+
+
 class Workers:
     """Starts and ends the processes of a job."""
 
     def __init__(self, job: Job) -> None:
-        self._job = job
+        self.job = job
         self._withheld = solving_modules(job.exercise)
         self._ready_made = [*self._withheld, *(cutlass.ready_made() if job.item.lane == "cuda" else ())]
-        self._workspace = Workspace.reserve(job.submission)
+        self.workspace = Workspace.reserve(job.submission)
         self._machine = SharedMachine()
-        self._waiting: list[Worker] = []
+        self._waiting: list[tuple[ProcessSetup, Worker]] = []
 
-    def runner(self, device: OneDevice) -> Runner:
-        """Return a runner that loads the submission on that device."""
-        if self._job.exercise.kind == "distributed":
-            return RankRunners(lambda rank: self._take_worker("cpu", rank), self._copy.file, self._job.hidden)
-        machine = self._machine if kind_of(self._job.exercise, device).on_machine else None
-        return Runner(lambda: self._take_worker(device), self._copy.file, self._job.hidden, machine, self._ready_made)
+    def runner(self, setup: ProcessSetup) -> Runner:
+        """Return a runner that loads the submission in such processes."""
+        if setup.has_ranks:
+            return RankRunners(partial(self._take_worker, setup), self.copy.file, self.job.hidden)
+        machine = self._machine if setup.on_machine else None
+        start = partial(self._take_worker, setup)
+        return Runner(start, self.copy.file, self.job.hidden, machine, self._ready_made)
 
     def gpu_ranks(self, size: int) -> list[Runner]:
         """Return runners of the submission on `size` GPUs, connected by NCCL before the submission is loaded."""
-        store = self._workspace.own / f"ranks-{secrets.token_hex(8)}"
+        store = self.workspace.own / f"ranks-{secrets.token_hex(8)}"
 
         def start(rank: int) -> Worker:
             # All ranks have one folder: they find each other through the file of the store in it.
-            worker = Worker(self._workspace)
+            worker = Worker(self.workspace)
             worker.start(
-                str(self._job.item.root),
-                self._job.item.stem,
+                str(self.job.item.root),
+                self.job.item.stem,
                 f"cuda:{rank}",
                 None,
-                entry=self._job.exercise.entry,
+                entry=self.job.exercise.entry,
                 rank=rank,
                 size=size,
                 store=str(store),
             )
             return worker
 
-        return [Runner(partial(start, rank), self._copy.file, self._job.hidden) for rank in range(size)]
+        return [Runner(partial(start, rank), self.copy.file, self.job.hidden) for rank in range(size)]
 
-    def copy(self) -> SubmissionCopy:
+    def copy_submission(self) -> SubmissionCopy:
         """Copy the submission. The copy is graded from now on.
 
         A reference kernel is copied without the other kernels beside it.
         """
-        solutions = self._job.item.course / "solutions"
-        self._copy = self._workspace.copy(alone=self._job.submission.is_relative_to(solutions))
-        return self._copy
+        solutions = self.job.item.course / "solutions"
+        self.copy = self.workspace.copy(alone=self.job.submission.is_relative_to(solutions))
+        return self.copy
 
-    def prepare(self) -> None:
-        """Start the workers that a grading needs in advance."""
-        needed = 2 if kind_of(self._job.exercise, self._job.device).needs_shadow_run else 1
-        while len(self._waiting) < needed:
-            self._waiting.append(self._start_worker(self._job.device))
+    def prepare(self, setup: ProcessSetup, count: int) -> None:
+        """Start `count` workers in advance, for runners with this setup."""
+        while len(self._waiting) < count:
+            self._waiting.append((setup, self._start_worker(setup)))
 
     def close(self) -> None:
         """End the processes that no runner owns, and remove what the submission wrote."""
-        for worker in self._waiting:
+        for _, worker in self._waiting:
             worker.close()
         self._machine.discard()
-        self._workspace.clean(self._job.keep)
+        self.workspace.clean(self.job.keep)
 
-    def _slow_import(self) -> str:
-        """Return the module that the fork server imports for the workers."""
-        if self._job.exercise.fusion is not None:
-            # Importing Inductor queries a GPU for its properties, and the fork server must not touch a GPU.
-            return _FUSION_IMPORT if self._job.device == "cpu" else ""
-        return _INSPECTION_IMPORTS.get(self._job.exercise.kind) or SLOW_IMPORTS.get(self._job.item.lane, "")
-
-    def _take_worker(self, device: OneDevice, rank: int = 0) -> Worker:
+    def _take_worker(self, setup: ProcessSetup, rank: int = 0) -> Worker:
         """Return a worker without a submission: one started in advance if it fits, else a new one."""
-        if device == self._job.device and rank == 0 and self._waiting:
-            return self._waiting.pop(0)
-        return self._start_worker(device, rank)
+        if rank == 0 and self._waiting and self._waiting[0][0] == setup:
+            return self._waiting.pop(0)[1]
+        return self._start_worker(setup, rank)
 
-    def _start_worker(self, device: OneDevice, rank: int = 0) -> Worker:
-        worker = Worker(self._workspace.of_rank(rank), self._slow_import(), clean=bool(self._job.exercise.without))
-        machine = self._machine.get() if kind_of(self._job.exercise, device).on_machine else None
-        entry = "" if self._job.exercise.is_kernel else self._job.exercise.entry
+    def _start_worker(self, setup: ProcessSetup, rank: int = 0) -> Worker:
+        job = self.job
+        worker = Worker(self.workspace.of_rank(rank), setup.preload, clean=bool(job.exercise.without))
         worker.start(
-            str(self._job.item.root),
-            self._job.item.stem,
-            device,
-            machine,
-            self._visible_properties(device),
-            entry,
-            self._job.target.name,
+            str(job.item.root),
+            job.item.stem,
+            setup.device,
+            self._machine.get() if setup.on_machine else None,
+            self._visible_properties(setup.device),
+            setup.entry,
+            job.target.name,
             withheld=self._withheld,
         )
         return worker
@@ -130,7 +138,7 @@ class Workers:
 
         They are the GPU's where there is a GPU, else the exercise's.
         """
-        if (device, self._job.device) == ("cpu", "cuda"):
+        if (device, self.job.device) == ("cpu", "cuda"):
             return gpu.properties()
-        count = self._job.exercise.multiprocessors
+        count = self.job.exercise.multiprocessors
         return {"multi_processor_count": count} if count else {}

@@ -243,7 +243,7 @@ def _grade_key(entry: Entry, device: str, seed: int) -> str:
         return UNFINISHED
     digest.update(submitted.encode())
     try:
-        for path in filter(Path.is_file, (entry.item.declaration, *entry.item.files("expert"))):
+        for path in filter(Path.is_file, (entry.item.declaration, entry.item.grader, *entry.item.files("expert"))):
             digest.update(path.name.encode() + b"\0" + path.read_bytes())
     except OSError:
         return UNFINISHED

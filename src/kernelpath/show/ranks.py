@@ -17,7 +17,7 @@ from matplotlib.patches import Patch
 
 from kernelpath.course import registry
 from kernelpath.course.labs.fabric import Links, Timeline
-from kernelpath.grading.kinds.distributed import GroupResult, run_group, split_rows
+from kernelpath.grading.graders.distributed import GroupResult, run_group, split_rows
 from kernelpath.show.palette import INK, OTHERS, ROLES, UNUSED
 from kernelpath.work.host import Worker
 from kernelpath.work.rank_runners import RankRunners

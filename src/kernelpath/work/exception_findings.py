@@ -9,6 +9,7 @@ import re
 import tempfile
 import tokenize
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 
@@ -16,12 +17,13 @@ import torch
 
 from kernelpath.course.errors import SolutionUnavailable
 from kernelpath.device.placement import TensorOnHost
-from kernelpath.files import source_text
+from kernelpath.files import source_named, source_text
 from kernelpath.verdict import Finding, Verdict
 from kernelpath.work import quota
 from kernelpath.work.confine import AccessDenied, ReadyMadeWork, is_forbidden
 from warpcheck import errors, simulated_gpu
 from warpcheck.frontends import Unavailable, compiler_advice, cute_advice, triton_advice
+from warpcheck.frontends.shared_arrays import name_shared_element
 from warpcheck.hooks import Changed
 
 FAULT_VERDICTS = {
@@ -100,7 +102,8 @@ def _classify(error: BaseException, file: Path, loading: bool) -> Finding:
         return Finding(Verdict.NOT_STARTED, str(error), innermost_file, innermost_line)
     if isinstance(error, errors.Fault):
         verdict = FAULT_VERDICTS.get(error.kind, Verdict.CRASHED)
-        return Finding(verdict, error.message, error.file or str(file), error.line)
+        cause = explain_fault(error.message, file, error.file, error.line)
+        return Finding(verdict, cause, error.file or str(file), error.line)
     if isinstance(error, errors.Rejected):
         cause = f"{error.message}{simulated_gpu.describe_choice(error.message, _TARGET_ADVICE)}"
         return Finding(Verdict.COMPILE_ERROR, cause, error.file or str(file), error.line)
@@ -143,6 +146,23 @@ def _classify(error: BaseException, file: Path, loading: bool) -> Finding:
     return Finding(
         verdict, _describe_python_error(error, Path(innermost_file), innermost_line), innermost_file, innermost_line
     )
+
+
+def explain_fault(message: str, submission: Path, file: str, line: int) -> str:
+    """Return the PTX machine's message about a fault in the words of the source, as far as the source can be read.
+
+    Args:
+        message: The message.
+        submission: The submission's Python file.
+        file: The name or path of the file with the kernel.
+        line: The line of the access.
+    """
+    with suppress(Exception):  # where Python or our parser cannot read the source, only the explanation is lost
+        path = source_named(submission, Path(file).name)
+        if file and path.is_file():
+            explain = name_shared_element if path.suffix == ".cu" else triton_advice.explain_out_of_bounds
+            return explain(message, source_text(path), line)
+    return message
 
 
 class BaselineFailed(Exception):

@@ -24,6 +24,8 @@ COMPILE_SECONDS = 120.0
 MOST_DEATHS = 2
 """The number of processes that may die before nothing more is tried."""
 
+UNEXPECTED_RESPONSE = Finding(Verdict.TAMPERED, "the submission answered in place of the worker")
+
 _REPEAT = "{check} --seed {seed}"
 
 _Response = TypeVar("_Response", bound=messages.WorkerResponse)
@@ -238,7 +240,7 @@ class Runner:
             raise SubmissionFailed(response.finding)
         if not isinstance(response, expected):
             self.close()
-            raise SubmissionFailed(Finding(Verdict.TAMPERED, "the submission answered in place of the worker"))
+            raise SubmissionFailed(UNEXPECTED_RESPONSE)
         return response
 
 

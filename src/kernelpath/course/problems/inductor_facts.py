@@ -1,4 +1,4 @@
-"""Report facts about Inductor's output, and declare a function for which it is to write one kernel."""
+"""Report facts about Inductor's output, and define a function for which it is to write one kernel."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from torch.nn import functional as F
 
 from kernelpath.course import draw
 from kernelpath.course.problem import Problem, Tolerance
-from kernelpath.course.spec import Fusion
 from kernelpath.course.traces import Facts, TraceFile, inductor, recordings
 
 RECORDING = "inductor"
@@ -66,18 +65,6 @@ def tensors(rng: torch.Generator, rows: int, columns: int, large: int) -> tuple[
     x = draw.normal(rng, rows, columns, large=large, mean=0.0)
     return x, draw.normal(rng, columns, large=0), draw.normal(rng, columns, large=0)
 
-
-FUSION = Fusion(
-    entry="gated_fused",
-    inputs=tensors,
-    cases=(
-        {"rows": 33, "columns": 1000, "large": 7},
-        {"rows": 64, "columns": 768, "large": 0},
-    ),
-    reference=lambda *tensors: gated(*(tensor.double() for tensor in tensors)),
-    tolerance=Tolerance(rtol=1e-4, atol=1e-5),  # float32, sums in any order
-    launches=1,
-)
 
 PROBLEM = Problem(
     inputs=inputs,

@@ -1,8 +1,4 @@
-"""Grade exercises without kernels, such as layouts and formulas, by their results alone.
-
-The submission's process is sent the inputs, since the code that generates them is beside the code that knows the right
-results. An exercise with a simulated device is of the kind lab.
-"""
+"""Exchange inputs and results with a submission's process, and check what the process reports about itself."""
 
 from __future__ import annotations
 
@@ -11,56 +7,13 @@ from typing import Any
 
 import torch
 
-from kernelpath.course.inputs import PLAIN, InputMode
-from kernelpath.course.problem import Case
-from kernelpath.course.registry import Lane
 from kernelpath.course.spec import Exercise
-from kernelpath.grading import compare, ground_truth
-from kernelpath.grading.provenance import MUTATED, Observation
+from kernelpath.grading import ground_truth
+from kernelpath.grading.provenance import MUTATED, check_launches
 from kernelpath.verdict import Finding, Verdict
 from kernelpath.work import messages
-from kernelpath.work.runner import Runner, SubmissionFailed
+from kernelpath.work.runner import UNEXPECTED_RESPONSE, SubmissionFailed
 from kernelpath.work.tensors import dtype_name, fingerprints, storage_bytes, to_bytes
-
-
-class Python:
-    """Calls an entry in the submission's process."""
-
-    on_machine = False
-    needs_shadow_run = False
-
-    def __init__(self, exercise: Exercise, device: str) -> None:
-        self.exercise = exercise
-        self.device = device
-
-    def call(
-        self, runner: Runner, case: Case, seed: int, *, variety: InputMode = PLAIN, order: int = 0, label: str = ""
-    ) -> Observation:
-        """Call the entry on inputs generated from the seed. See Kind.call."""
-        inputs = ground_truth.generate_inputs(self.exercise, case, seed, self.device, variety)
-        result = runner.request(self._make_request(inputs, case, seed, variety), messages.CallResult)
-        return Observation(
-            inputs=inputs,
-            outputs=[decode_output(output, self.device) for output in result.outputs],
-            finding=self.check_process(result, inputs),
-            operators=result.operators,
-        )
-
-    def _make_request(self, inputs: Sequence[Any], case: Case, seed: int, variety: InputMode) -> messages.WorkerRequest:
-        """Return the request to the submission's process."""
-        return call_request(inputs)
-
-    def check_process(self, result: messages.CallResult, inputs: tuple[object, ...]) -> Finding | None:
-        """Return a finding about what the submission did in its process besides returning outputs."""
-        return process_finding(result, inputs, self.exercise.overwritten(inputs))
-
-    def check(self, observation: Observation) -> Finding | None:
-        """Return a finding about a call, its outputs included."""
-        return compare.check_observation(self.exercise, observation)
-
-    def add_writer(self, runner: Runner, observation: Observation, finding: Finding, lane: Lane) -> Finding:
-        """Return the finding as it is: there is no kernel whose thread wrote the wrong element."""
-        return finding
 
 
 def call_request(inputs: Sequence[Any]) -> messages.Call:
@@ -85,7 +38,7 @@ def decode_tensor(dtype: str, shape: Sequence[int], content: bytes, device: str)
     try:
         return ground_truth.decode_tensor(dtype, shape, content, device)
     except ground_truth.InvalidTensor:
-        raise SubmissionFailed(Finding(Verdict.TAMPERED, "the submission answered in place of the worker")) from None
+        raise SubmissionFailed(UNEXPECTED_RESPONSE) from None
 
 
 def process_finding(
@@ -114,3 +67,11 @@ def process_finding(
     ]
     expected = fingerprints([storage_bytes(value) for _, value in constant])
     return None if [list(fingerprint) for fingerprint, _ in constant] == expected else MUTATED
+
+
+def kernel_process_finding(
+    exercise: Exercise, result: messages.CallResult, inputs: tuple[object, ...]
+) -> Finding | None:
+    """Return a finding as `process_finding` does, or a finding where the process launched no kernel."""
+    finding = process_finding(result, inputs, exercise.overwritten(inputs))
+    return finding or check_launches(result.operators, result.launches, exercise.entry)

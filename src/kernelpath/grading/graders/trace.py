@@ -11,20 +11,31 @@ from kernelpath.course.inputs import PLAIN, InputMode
 from kernelpath.course.problem import Case
 from kernelpath.course.traces import Malformed, TraceFile
 from kernelpath.grading import facts, ground_truth
-from kernelpath.grading.kinds.python import Python
+from kernelpath.grading.graders.results import process_finding
+from kernelpath.grading.job import Job
 from kernelpath.grading.provenance import Observation
+from kernelpath.grading.workers import ProcessSetup
 from kernelpath.verdict import Finding, Verdict
 from kernelpath.work import messages
 from kernelpath.work.runner import Runner, Usage
 
 
-class Trace(Python):
-    """Calls an entry on files that are sent to its process."""
+class Trace:
+    """Calls an entry on files that are sent to its process. See `Grader` for its methods.
+
+    `preload` is the module that the workers need besides.
+    """
+
+    needs_shadow_run = False
+
+    def __init__(self, job: Job, preload: str = "") -> None:
+        self.exercise = job.exercise
+        self.setup = ProcessSetup(job.device, preload=preload, entry=job.exercise.entry)
 
     def call(
         self, runner: Runner, case: Case, seed: int, *, variety: InputMode = PLAIN, order: int = 0, label: str = ""
     ) -> Observation:
-        """Call the entry on a variation of the recording, and compare its facts. See Kind.call."""
+        """Call the entry on a variation of the recording, and compare its facts. See Grader.call."""
         try:
             inputs = ground_truth.generate_inputs(self.exercise, case, seed, "cpu", variety)
             expected = self.exercise.reference(*inputs)
@@ -42,3 +53,10 @@ class Trace(Python):
 
     def check(self, observation: Observation) -> Finding | None:
         return observation.finding
+
+    def check_process(self, result: messages.CallResult, inputs: tuple[object, ...]) -> Finding | None:
+        return process_finding(result, inputs)
+
+    def add_writer(self, runner: Runner, observation: Observation, finding: Finding) -> Finding:
+        """Return the finding as it is: there is no kernel whose thread wrote the wrong element."""
+        return finding

@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from kernelpath import words
 from kernelpath.course.inputs import PLAIN, InputMode
-from kernelpath.course.labs.fabric import Layers, Log, timeline
+from kernelpath.course.labs.fabric import Layers, Log
 from kernelpath.course.problem import Case
-from kernelpath.grading import compare, ground_truth, network
-from kernelpath.grading.kinds.python import Python, call_request, decode_output
+from kernelpath.grading import compare, ground_truth
+from kernelpath.grading.graders.results import call_request, decode_output, process_finding
+from kernelpath.grading.job import Job
 from kernelpath.grading.provenance import Observation
+from kernelpath.grading.workers import ProcessSetup
 from kernelpath.verdict import Finding, Verdict
 from kernelpath.work import messages
 from kernelpath.work import runner as runner_module
@@ -104,8 +105,17 @@ def run_group(
     return GroupResult(results_by_rank, finding, exchange.log())
 
 
-class Distributed(Python):
-    """Calls an entry on several ranks. The runner of a call is that of rank 0, which owns the others."""
+class Distributed:
+    """Calls an entry on several ranks. The runner of a call is that of rank 0, which owns the others.
+
+    See `Grader` for its methods.
+    """
+
+    needs_shadow_run = False
+
+    def __init__(self, job: Job) -> None:
+        self.exercise = job.exercise
+        self.setup = ProcessSetup("cpu", has_ranks=True, entry=job.exercise.entry)
 
     def call(
         self, runner: Runner, case: Case, seed: int, *, variety: InputMode = PLAIN, order: int = 0, label: str = ""
@@ -168,63 +178,12 @@ class Distributed(Python):
             finding = replace(finding, cause=finding.cause + _NAN)
         return finding or observation.ignored_messages
 
-    def check_network(self, case: Case, log: Log) -> Finding | None:
-        """Return the first limit of the network that a case exceeds."""
-        return (
-            self._check_received_bytes(case, log)
-            or self._check_sent_bytes(case, log)
-            or self._check_ring(case, log)
-            or self._check_time(case, log)
-        )
+    def check_process(self, result: messages.CallResult, inputs: tuple[object, ...]) -> Finding | None:
+        return process_finding(result, inputs, self.exercise.overwritten(inputs))
 
-    def _check_received_bytes(self, case: Case, log: Log) -> Finding | None:
-        min_bytes = self.exercise.network.least
-        if min_bytes is None or log.size <= 1:
-            return None
-        needed_bytes = min_bytes(**case)
-        rank = min(range(log.size), key=log.received)
-        if log.received(rank) >= needed_bytes:
-            return None
-        symptom = f"rank {rank} receives {log.received(rank):,} bytes by torch.distributed, at least {needed_bytes:,}"
-        cause = f"{symptom} of what it returns are known to other ranks alone"
-        return Finding(Verdict.NOT_YOUR_KERNEL, cause)
-
-    def _check_sent_bytes(self, case: Case, log: Log) -> Finding | None:
-        max_bytes = self.exercise.network.bytes
-        if max_bytes is None:
-            return None
-        limit = max_bytes(**case)
-        rank = max(range(log.size), key=log.sent)
-        if log.sent(rank) <= limit:
-            return None
-        sent = f"rank {rank} sends {log.sent(rank):,} bytes in {log.messages(rank)} messages"
-        cause = f"{words.case(case)}: {sent}, at most {limit:,} are needed"
-        return Finding(Verdict.TOO_MUCH_TRAFFIC, cause, line=log.line_of(rank))
-
-    def _check_ring(self, case: Case, log: Log) -> Finding | None:
-        ring_messages = self.exercise.network.ring_messages
-        allowed = ring_messages(**case) if ring_messages is not None else None
-        if allowed is None or (mistake := network.check_ring(log, allowed)) is None:
-            return None
-        cause, line = mistake
-        return Finding(Verdict.WRONG_VALUES, f"{words.case(case)}: {cause}", line=line)
-
-    def _check_time(self, case: Case, log: Log) -> Finding | None:
-        limits = self.exercise.network
-        simulated = timeline(log, limits.links)
-        if limits.seconds is not None and simulated.end > (most_seconds := limits.seconds(**case)):
-            links = f"links of {limits.links.latency * 1e6:.0f} µs and {limits.links.bandwidth / 1e9:.0f} GB/s"
-            time_taken = f"{simulated.end * 1e6:.1f} µs on simulated {links}"
-            limit = f"at most {most_seconds * 1e6:.1f} are allowed"
-            chain = f"{network.longest_chain(log)} messages in a row, each posted after a wait for the one before"
-            cause = f"{words.case(case)}: {time_taken}, {limit}; {chain}"
-            return Finding(Verdict.TOO_SLOW, cause, line=network.longest_wait(log, simulated))
-        if case is self.exercise.largest and simulated.hidden < limits.hidden:
-            share = f"{simulated.hidden:.0%} of the communication is behind compute, {limits.hidden:.0%} required"
-            reason, line = network.explain_exposed_communication(log, simulated)
-            all_reduces = _describe_all_reduces(log, simulated.total("all_reduce", 0))
-            return Finding(Verdict.TOO_SLOW, f"{share}; {all_reduces}; {reason}", line=line)
-        return None
+    def add_writer(self, runner: Runner, observation: Observation, finding: Finding) -> Finding:
+        """Return the finding as it is: there is no kernel whose thread wrote the wrong element."""
+        return finding
 
     def _check_processes(
         self, results: Mapping[int, messages.CallResult], inputs_by_rank: Sequence[Sequence[Any]]
@@ -352,11 +311,3 @@ def _output_names(size: int, outputs_of_rank: int) -> list[str]:
     if outputs_of_rank == 1:
         return [f"rank {rank}'s output" for rank in range(size)]
     return [f"rank {rank}'s output {number}" for rank in range(size) for number in range(outputs_of_rank)]
-
-
-def _describe_all_reduces(log: Log, seconds: float) -> str:
-    sizes = sorted(transfer.bytes for transfer in log.transfers if transfer.name == "all_reduce")
-    if len(sizes) == 1:
-        return f"one all-reduce of {sizes[0]:,} bytes takes {seconds * 1e6:.0f} µs"
-    extent = f"{sizes[0]:,} to {sizes[-1]:,} bytes" if sizes else "nothing"
-    return f"{len(sizes)} all-reduces of {extent} take {seconds * 1e6:.0f} µs"

@@ -1,64 +1,50 @@
-"""Grade exercises whose kernels do the work: on a GPU, or on the PTX machine, which sees who did the work."""
+"""Grade kernels on the PTX machine, which holds inputs and outputs and sees who did the work."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import starmap
 from pathlib import Path
-from typing import Any
 
 import torch
 from msgspec.structs import replace as replace_struct
 
 from kernelpath.course.inputs import PLAIN, InputMode
 from kernelpath.course.problem import Case
-from kernelpath.course.registry import Lane
-from kernelpath.course.spec import Exercise
 from kernelpath.device import messages as device
-from kernelpath.grading import ground_truth
-from kernelpath.grading.kinds.python import Python, decode_tensor, process_finding
-from kernelpath.grading.provenance import MUTATED, Observation, check_launches, no_launch_finding, operators_finding
+from kernelpath.grading import compare, ground_truth
+from kernelpath.grading.graders.machine import encode_inputs, fault_on_machine, machine_finding
+from kernelpath.grading.graders.results import decode_tensor, kernel_process_finding
+from kernelpath.grading.job import Job
+from kernelpath.grading.provenance import MUTATED, Observation, no_launch_finding, operators_finding
 from kernelpath.grading.traffic import line_traffic
+from kernelpath.grading.workers import SLOW_IMPORTS, ProcessSetup
 from kernelpath.line_counters import LineInstructions
 from kernelpath.verdict import Finding, Verdict
 from kernelpath.work import messages
-from kernelpath.work.exception_findings import FAULT_VERDICTS
 from kernelpath.work.runner import Runner, SubmissionFailed
-from kernelpath.work.tensors import dtype_name, storage_bytes, to_bytes
 from warpcheck.frontends.tuning import Chosen
-
-_ENDINGS = {
-    **{kind.name: verdict for kind, verdict in FAULT_VERDICTS.items()},
-    "TIMED_OUT": Verdict.TIMED_OUT,
-    "DEADLOCK": Verdict.DEADLOCK,
-}
-
 
 NO_CHOICES = Chosen()
 
 
-class Kernel(Python):
-    """Calls an entry that launches kernels.
+class KernelOnMachine:
+    """Calls an entry whose kernels run on the PTX machine. See `Grader` for its methods.
 
-    On the CPU, inputs and outputs are in the PTX machine's memory, and the machine reports what happened.
+    Args:
+        job: The job. Its device may be a GPU: then the machine runs the kernels besides.
+        preload: The module that the workers need, instead of the lane's.
     """
 
-    def __init__(self, exercise: Exercise, device: str) -> None:
-        super().__init__(exercise, device)
-        self.on_machine = device == "cpu"
-        self.needs_shadow_run = device == "cpu"
+    needs_shadow_run = True
 
-    def check_process(self, result: messages.CallResult, inputs: tuple[object, ...]) -> Finding | None:
-        overwritten = self.exercise.overwritten(inputs)
-        return process_finding(result, inputs, overwritten) or check_launches(
-            result.operators, result.launches, self.exercise.entry
-        )
-
-    def _make_request(self, inputs: Sequence[Any], case: Case, seed: int, variety: InputMode) -> messages.WorkerRequest:
-        """Return a request whose inputs the submission's process generates, so that gigabytes need not be sent."""
-        return messages.Run(case=dict(case), seed=seed, variety=variety)
+    def __init__(self, job: Job, preload: str = "") -> None:
+        self.exercise = job.exercise
+        self.setup = ProcessSetup("cpu", on_machine=True, preload=preload or SLOW_IMPORTS.get(job.item.lane, ""))
+        self._submission = job.submission
+        self._is_triton = job.item.lane == "triton"
 
     def call(
         self,
@@ -73,15 +59,13 @@ class Kernel(Python):
         label: str = "",
         with_outputs: bool = True,
     ) -> Observation:
-        """Call the entry on inputs generated from the seed. See Kind.call.
+        """Call the entry on inputs generated from the seed. See Grader.call.
 
         Args:
             negated: Whether the PTX machine negates the results of tensor cores; see device.messages.Begin.
             chosen: The configurations that a GPU's autotuning chose, which the call on the PTX machine must use.
             with_outputs: Whether the outputs are fetched. Otherwise the observation has the transcript alone.
         """
-        if not self.on_machine:
-            return super().call(runner, case, seed, variety=variety)
         runner.ready()
         inputs = ground_truth.generate_inputs(self.exercise, case, seed, "cpu", variety)
         encoded = encode_inputs(inputs, runner.storage_numbers)
@@ -90,12 +74,12 @@ class Kernel(Python):
             # The worker fetches the inputs from the machine, so this seed is not used.
             output_refs = runner.request(messages.Run(case=dict(case), seed=0, chosen=chosen), messages.OutputRefs)
         except SubmissionFailed as error:
-            raise SubmissionFailed(self._fault_on_machine(runner) or error.finding) from None
+            raise SubmissionFailed(fault_on_machine(runner, self._submission) or error.finding) from None
         overwritten = self.exercise.overwritten(encoded.arguments)
         if not with_outputs:
             call_end = runner.request_machine(device.End(runner.client, (), counted=False), device.CaseReport)
             assert call_end is not None
-            finding = machine_finding(call_end.failed) if call_end.failed is not None else None
+            finding = machine_finding(call_end.failed, self._submission) if call_end.failed is not None else None
             return Observation(inputs, (), finding, transcript=call_end.transcript, operators=output_refs.operators)
         places = overwritten or output_refs.outputs
         # Of an overwritten input the whole storage is fetched: what surrounds it must not have changed.
@@ -128,33 +112,32 @@ class Kernel(Python):
             places=places,
         )
 
-    def add_writer(self, runner: Runner, observation: Observation, finding: Finding, lane: Lane) -> Finding:
-        if finding.element is None or not self.on_machine:
+    def check_process(self, result: messages.CallResult, inputs: tuple[object, ...]) -> Finding | None:
+        return kernel_process_finding(self.exercise, result, inputs)
+
+    def check(self, observation: Observation) -> Finding | None:
+        return compare.check_observation(self.exercise, observation)
+
+    def add_writer(self, runner: Runner, observation: Observation, finding: Finding) -> Finding:
+        if finding.element is None:
             return finding
         output, element = finding.element
         place = observation.places[output]
         itemsize = torch.empty(0, dtype=getattr(torch, place.dtype)).element_size()
         question = device.GetLastWriter(runner.client, place.storage, (place.offset + element) * itemsize)
         writer = runner.request_machine(question, device.LastWriter)
-        if writer is None and lane == "triton" and observation.transcript:
+        if writer is None and self._is_triton and observation.transcript:
             return replace(finding, cause=f"{finding.cause}; {_describe_programs(observation.transcript)}")
         if writer is None or Path(writer.file).stem == messages.PRODUCT:
             return finding
-        thread = f"program {writer.block}" if lane == "triton" else f"thread {writer.thread} of block {writer.block}"
+        thread = f"program {writer.block}" if self._is_triton else f"thread {writer.thread} of block {writer.block}"
         cause = f"{finding.cause}; {thread} wrote the first of them"
         return replace(finding, cause=cause, file=Path(writer.file).name, line=writer.line)
-
-    def _fault_on_machine(self, runner: Runner) -> Finding | None:
-        """Return a kernel's fault, however the submission's process ended because of it."""
-        if not runner.pids:
-            return None
-        call_end = runner.request_machine(device.End(runner.client, ()), device.CaseReport)
-        return machine_finding(call_end.failed) if call_end is not None and call_end.failed else None
 
     def _call_finding(self, call_end: device.CaseReport, output_refs: messages.OutputRefs) -> Finding | None:
         entry = self.exercise.entry
         if call_end.failed is not None:
-            return machine_finding(call_end.failed)
+            return machine_finding(call_end.failed, self._submission)
         if output_refs.tampered:
             return Finding(Verdict.TAMPERED, output_refs.tampered)
         if call_end.mutated:
@@ -165,39 +148,6 @@ class Kernel(Python):
         if fault:
             return operators_finding(output_refs.operators, entry) or Finding(Verdict.NOT_YOUR_KERNEL, fault)
         return None
-
-
-def encode_inputs(inputs: Sequence[Any], fresh_numbers: Iterator[int], *, large_offsets: bool = False) -> device.Inputs:
-    """Return the arguments for the PTX machine.
-
-    Tensors become references to storages. Tensors on torch's meta device get address spans without memory.
-
-    Args:
-        inputs: The arguments.
-        fresh_numbers: Numbers for the storages. On the machine they are negative, unlike those of the submission's own
-            storages.
-        large_offsets: Whether offsets may exceed 2**31; see device/large_offsets.
-    """
-    numbers: dict[int, int] = {}
-    storages: dict[int, bytes] = {}
-    spans: dict[int, int] = {}
-    arguments: list[Any] = []
-    for value in inputs:
-        if isinstance(value, torch.device):
-            value = device.TorchDevice(str(value))
-        elif isinstance(value, torch.Tensor):
-            storage = value.untyped_storage()
-            number = numbers.get(storage._cdata)  # tensors that share a storage share it on the machine as well
-            if number is None:
-                number = numbers[storage._cdata] = -next(fresh_numbers)
-                if value.is_meta:
-                    spans[number] = storage.nbytes()
-                else:
-                    storages[number] = to_bytes(storage_bytes(value))
-            shape, strides, offset = list(value.shape), list(value.stride()), int(value.storage_offset())
-            value = device.TensorRef(number, dtype_name(value.dtype), shape, strides, offset)
-        arguments.append(value)
-    return device.Inputs(arguments, storages, large_offsets, spans)
 
 
 _MAX_DESCRIBED = 3
@@ -244,10 +194,3 @@ def _extract_overwritten(
         if (original[:start], original[end:]) != (output.content[:start], output.content[end:]) and not output.fault:
             mutated.add(place.storage)
     return contents, replace_struct(call_end, mutated=sorted(mutated))
-
-
-def machine_finding(failed: device.Failed) -> Finding:
-    """Return the finding about a kernel that the PTX machine ended."""
-    if failed.kind == "FORGED":
-        return Finding(Verdict.TAMPERED, failed.text)
-    return Finding(_ENDINGS.get(failed.kind, Verdict.CRASHED), failed.text, failed.file, failed.line)

@@ -1,0 +1,99 @@
+"""Choose how a job is graded, by the kind of its exercise: the grader, and the steps of the grading."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from kernelpath.course import registry
+from kernelpath.grading.context import Step
+from kernelpath.grading.graders import Grader
+from kernelpath.grading.graders.distributed import Distributed
+from kernelpath.grading.graders.kernel_on_gpu import KernelOnGpu
+from kernelpath.grading.graders.kernel_on_machine import KernelOnMachine
+from kernelpath.grading.graders.python_call import PythonCall
+from kernelpath.grading.graders.simulated import Simulated
+from kernelpath.grading.graders.trace import Trace
+from kernelpath.grading.job import Job
+from kernelpath.grading.operator_inspection import inspect_operator
+from kernelpath.grading.steps import (
+    check_capability,
+    check_counters,
+    check_gpu_run,
+    check_large_offsets,
+    check_network,
+    check_registers,
+    check_tensor_cores,
+    measure_on_gpus,
+    measure_speed,
+    repeat_cases,
+    run_cases,
+    start_cpu_shadow,
+)
+
+
+@dataclass(frozen=True)
+class GradingPlan:
+    """How a job is graded.
+
+    Attributes:
+        grader: Calls the entry.
+        steps: The steps in order. The first finding is the verdict.
+    """
+
+    grader: Grader
+    steps: Sequence[Step]
+
+
+def plan_grading(job: Job) -> GradingPlan:
+    """Return how a job is graded: as the exercise's own module of graders says, else as its kind does.
+
+    Such a module has a function `plan_grading` like this one. It is for steps that no other exercise needs.
+    """
+    own_grader = job.item.grader
+    if own_grader.is_file():
+        module = registry.import_file(own_grader, f"kernelpath_grader_{job.item.name}", listed=False)
+        plan: GradingPlan = module.plan_grading(job)
+        return plan
+    return _PLANS[job.exercise.kind](job)
+
+
+_RESULT_STEPS: Sequence[Step] = (check_capability, run_cases, measure_speed)
+"""The steps for an exercise of which the result alone is graded."""
+
+_LIMIT_STEPS: Sequence[Step] = (
+    check_counters,
+    check_tensor_cores,
+    check_registers,
+    check_large_offsets,
+    measure_speed,
+)
+"""The steps for kernels whose results are right in all cases."""
+
+
+def _plan_kernel(job: Job, inspections: Sequence[Step] = (), preload: str = "") -> GradingPlan:
+    """Return the plan for kernels.
+
+    Args:
+        job: The job.
+        inspections: Further steps for kernels whose results are right in all cases.
+        preload: The module with which the workers inspect, instead of the lane's.
+    """
+    if job.device == "cpu":
+        steps = (check_capability, run_cases, repeat_cases, *inspections, *_LIMIT_STEPS)
+        return GradingPlan(KernelOnMachine(job, preload), steps)
+    run_steps = (check_capability, start_cpu_shadow, run_cases, repeat_cases)
+    return GradingPlan(KernelOnGpu(job, preload), (*run_steps, *inspections, check_gpu_run, *_LIMIT_STEPS))
+
+
+_PLANS: dict[str, Callable[[Job], GradingPlan]] = {
+    "kernel": _plan_kernel,
+    "operator": lambda job: _plan_kernel(job, [inspect_operator], "kernelpath.work.operators"),
+    "library": lambda job: _plan_kernel(job, [inspect_operator], "kernelpath.work.package"),
+    "python": lambda job: GradingPlan(PythonCall(job), _RESULT_STEPS),
+    "lab": lambda job: GradingPlan(Simulated(job), _RESULT_STEPS),
+    "trace": lambda job: GradingPlan(Trace(job), _RESULT_STEPS),
+    "distributed": lambda job: GradingPlan(
+        Distributed(job), (check_capability, run_cases, check_network, measure_on_gpus)
+    ),
+}

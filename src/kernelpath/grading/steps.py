@@ -1,0 +1,258 @@
+"""The steps of a grading. Each returns a finding, or None, and keeps its results in the context.
+
+`by_kind.py` says which steps an exercise has, in order. The first finding is the verdict.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+
+from kernelpath import packages, words
+from kernelpath.course.problem import Case
+from kernelpath.course.spec import Exercise
+from kernelpath.device import gpu
+from kernelpath.grading import (
+    devices,
+    divergence,
+    instructions,
+    large_offsets,
+    launch_recording,
+    measure,
+    memory,
+    multi_gpu,
+    network,
+    profile,
+    provenance,
+    traffic,
+)
+from kernelpath.grading.cases import CaseRunner
+from kernelpath.grading.context import EntryCall, GradingContext
+from kernelpath.grading.cpu_shadow import CpuShadow
+from kernelpath.grading.graded_case import select_finding
+from kernelpath.grading.ground_truth import expected_outputs
+from kernelpath.grading.provenance import Observation
+from kernelpath.verdict import Finding, Verdict
+from kernelpath.work import messages
+from kernelpath.work.runner import SubmissionFailed
+
+_REPEAT_INDEX = -1
+"""Replaces a case's index, so that other values are generated."""
+
+CaseLimits = Callable[[Case, Observation], "Finding | None"]
+"""Returns the first limit that a case exceeds."""
+
+
+def check_capability(context: GradingContext) -> Finding | None:
+    """Return a finding where the submission cannot be copied, or this machine cannot run the exercise."""
+    job = context.job
+    if context.copy.unusable:
+        return Finding(Verdict.COMPILE_ERROR, context.copy.unusable, str(job.submission))
+    if missing_package := packages.lacking(job.item.lane):
+        return Finding(Verdict.UNAVAILABLE, missing_package)
+    reason = devices.missing_capability(job.exercise, job.device, job.target)
+    next_step = "{check} --device cpu" if job.device == "cuda" else ""
+    return Finding(Verdict.UNAVAILABLE, reason, then=next_step) if reason else None
+
+
+def start_cpu_shadow(context: GradingContext) -> None:
+    """Start to run the cases on the PTX machine, while a GPU runs them."""
+    job = context.job
+    if devices.missing_capability(job.exercise, "cpu", job.target):
+        # The machine simulates few architectures. For example, it has no target for the GPUs of sm_89.
+        stands_for = f"the PTX machine stands for {job.target.name} beside this GPU"
+        context.missing_counters = f"counters: {stands_for}; kp check {job.item.name} --device cpu has them"
+        return
+    context.cpu_shadow = CpuShadow(job, context.workers, context.seed)
+    context.cpu_shadow.start(context.largest, [case for case in job.exercise.cases if case is not context.largest])
+
+
+def run_cases(context: GradingContext) -> Finding | None:
+    """Run all cases, as far as another case may change the verdict or its cause."""
+    context.graded = CaseRunner(context).run()
+    return select_finding(context.graded)
+
+
+def repeat_cases(context: GradingContext) -> Finding | None:
+    """Run the cases again in other ways."""
+    CaseRunner(context).run_again(context.graded)
+    return select_finding(context.graded)
+
+
+def check_gpu_run(context: GradingContext) -> Finding | None:
+    """Return a finding about the kernels and operators that the GPU ran."""
+    context.progress("checking what the GPU runs")
+    operators = [operator for case in context.graded if case.observation for operator in case.observation.operators]
+    exercise = context.job.exercise
+    try:
+        return profile.check_gpu_run(
+            exercise, context.runner, context.cpu_shadow, context.largest, operators, context.seed
+        )
+    except SubmissionFailed as error:
+        return measure.memory_finding(exercise, error) or error.finding
+
+
+def check_counters(context: GradingContext) -> Finding | None:
+    """Return the first limit on counters that a case exceeds. The largest case is checked first."""
+
+    def check_case(case: Case, observation: Observation) -> Finding | None:
+        exercise = context.job.exercise
+        finding = provenance.check_launch_count(exercise, observation.transcript)
+        if finding is None and case is context.largest:
+            finding = memory.check_workspace(exercise, case, observation.workspace)
+        return finding or check_case_counters(exercise, case, observation)
+
+    if context.cpu_shadow is None:
+        context.counters, finding = _check_limits(context, context.observations(), check_case)
+        return finding
+    context.progress("counting on the PTX machine")
+    observation, finding = context.cpu_shadow.wait_for_counters()
+    if finding is not None:
+        return context.job.locate(finding)
+    context.counters, finding = _check_limits(context, [(context.largest, observation)], check_case)
+    return finding
+
+
+def check_case_counters(exercise: Exercise, case: Case, observation: Observation) -> Finding | None:
+    """Return the first limit on traffic, divergence, and instructions that a case exceeds."""
+    elements = sum(output.numel() for output in observation.outputs)
+    returned = sum(output.nbytes for output in observation.outputs)
+    columns = min((output.shape[-1] for output in observation.outputs if output.dim() > 1), default=sys.maxsize)
+    return (
+        traffic.check_case(exercise, case, observation.traffic, returned, columns)
+        or divergence.check_case(exercise, case, observation.instructions)
+        or instructions.check_case(exercise, case, observation.traffic, observation.instructions, elements)
+    )
+
+
+def _check_limits(
+    context: GradingContext, observations: Sequence[tuple[Case, Observation | None]], check_case: CaseLimits
+) -> tuple[Observation | None, Finding | None]:
+    """Return the observation with the counters to report, and the first limit that a case exceeds.
+
+    Args:
+        context: The grading.
+        observations: The cases with their observations. The first has the counters to report.
+        check_case: Checks one case.
+    """
+    for case, observation in observations:
+        finding = check_case(case, observation) if observation is not None else None
+        if finding is not None and context.job.device == "cpu":
+            # A first call may try several kernels, as autotuning does, and that is not a cost of the kernel.
+            call = EntryCall(case, _REPEAT_INDEX, label=f"once more {words.case(case)}")
+            repeated = CaseRunner(context).run_case(context.runner, call, explain=False, other_values=observation)
+            if not repeated.result.verdict.passed:
+                return repeated.observation, repeated.finding
+            observation = repeated.observation or observation
+            finding = check_case(case, observation) if observation is not None else None
+        if finding is not None:
+            return observation, context.job.locate(finding)
+    return observations[0][1], None
+
+
+def check_tensor_cores(context: GradingContext) -> Finding | None:
+    """Return a finding where the results of tensor cores do not reach the output of the largest case.
+
+    The case is run with these results negated.
+    """
+    job = context.job
+    if not job.exercise.tensor_cores or context.counters is None or context.machine_runner is None:
+        return None
+    context.progress("negating what tensor cores make")
+    plain = next((case.observation for case in context.graded if case.result.case is context.largest), None)
+    try:
+        negated, finding = CaseRunner(context).run_negated(context.machine_runner, context.largest, plain)
+    except SubmissionFailed as error:
+        return job.locate(error.finding)
+    if finding is not None:
+        return job.locate(finding)
+    expected = expected_outputs(job.exercise, negated.inputs)
+    return job.locate(provenance.check_tensor_core_output(job.exercise, negated, expected))
+
+
+def check_registers(context: GradingContext) -> Finding | None:
+    """Return a finding about what ptxas says of the largest case's heaviest kernel."""
+    if not context.job.exercise.instructions.registers_only or context.machine_runner is None:
+        return None
+    try:
+        finding, not_measured = instructions.check_registers(
+            launch_recording.heaviest_launch(context, context.machine_runner)
+        )
+    except SubmissionFailed as error:
+        return error.finding
+    if not_measured:
+        context.not_measured.append(not_measured)
+    return context.job.locate(finding)
+
+
+def check_large_offsets(context: GradingContext) -> Finding | None:
+    """Return a finding about offsets past 2**31 in the exercise's large cases."""
+    context.progress("offsets past 2^31")
+    graded, not_measured = large_offsets.grade_large_offsets(context.job, context.machine_runner, context.seed)
+    context.graded += graded
+    context.not_measured += not_measured
+    return select_finding(graded)
+
+
+def measure_speed(context: GradingContext) -> Finding | None:
+    """Time the submission on a GPU, or note that nothing was timed."""
+    exercise = context.job.exercise
+    finding: Finding | None = None
+    if context.timed and context.job.device == "cuda" and exercise.baseline is not None:
+        finding = _measure(context)
+        context.not_measured += _describe_neighbors(context)
+    if finding is None:
+        context.speed_not_measured = measure.not_measured(exercise, context.measurement, context.timed)
+    return finding
+
+
+def _measure(context: GradingContext) -> Finding | None:
+    exercise = context.job.exercise
+    on_machine = context.cpu_shadow.operators if context.cpu_shadow else ()
+
+    def check_process(result: messages.CallResult, inputs: tuple[object, ...]) -> Finding | None:
+        operators = provenance.check_gpu_operators(result.operators, on_machine, exercise.entry)
+        return operators or context.grader.check_process(result, inputs)
+
+    reference = context.job.item.files("expert")
+    try:
+        context.measurement, finding = measure.measure(
+            exercise, context.runner, check_process, context.seed, context.progress, context.bench, reference=reference
+        )
+    except SubmissionFailed as error:
+        return error.finding
+    return finding
+
+
+def _describe_neighbors(context: GradingContext) -> tuple[str, ...]:
+    """Name other processes on the GPU, which disturb the time."""
+    neighbors = list(gpu.neighbors(context.runner.pids, gpu.gpu_id()))
+    return (f"an undisturbed time: {gpu.noise(neighbors)}",) if neighbors else ()
+
+
+def check_network(context: GradingContext) -> Finding | None:
+    """Return the first limit of the network that a case exceeds. The largest case is checked first."""
+    exercise = context.job.exercise
+
+    def check_case(case: Case, observation: Observation) -> Finding | None:
+        assert observation.log is not None
+        return network.check_case(exercise, case, observation.log)
+
+    _, finding = _check_limits(context, context.observations(), check_case)
+    return finding
+
+
+def measure_on_gpus(context: GradingContext) -> Finding | None:
+    """Time the submission on ranks with a GPU each, where `kp bench` asks for it, or note that nothing was timed."""
+    job = context.job
+    finding: Finding | None = None
+    if context.timed and job.device == "cuda" and job.exercise.baseline is not None:
+        if context.bench:
+            context.measurement, finding, not_measured = multi_gpu.measure(
+                job, context.workers, context.seed, context.progress
+            )
+            context.not_measured += not_measured
+        context.not_measured += _describe_neighbors(context)
+    if finding is None and context.measurement is None:
+        context.speed_not_measured = multi_gpu.not_measured(job.exercise)
+    return finding
