@@ -94,6 +94,21 @@ def test_parameters_have_the_sources_names_and_the_ptxs_types(source: Path) -> N
     ]
 
 
+def test_grid_constants_keep_their_types(tmp_path: Path) -> None:
+    """PTX declares them as arrays of bytes."""
+    path = tmp_path / "constants.cu"
+    path.write_text(
+        """struct Pair { int first, second; };
+        __global__ void constants(float* out, const __grid_constant__ int n, const __grid_constant__ float by,
+                                  const __grid_constant__ size_t m, float* const __grid_constant__ y,
+                                  const __grid_constant__ Pair pair) {
+            out[0] = n + by + m + pair.first + y[0];
+        }"""
+    )
+    parameters = cuda.kernel(path, "constants").parameters("compute_80")
+    assert [parameter.type for parameter in parameters] == ["ptr", "u32", "f32", "u64", "ptr", "b8[8]"]
+
+
 def test_a_declaration_from_a_macro_still_gives_types(tmp_path: Path) -> None:
     path = tmp_path / "macro.cu"
     path.write_text("#define KERNEL(NAME) __global__ void NAME(float* a, int n)\nKERNEL(hidden) { a[n] = 0; }\n")

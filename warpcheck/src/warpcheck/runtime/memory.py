@@ -15,7 +15,7 @@ from warpcheck.layout import LANES, Access, AtomicStrategy, Space
 from warpcheck.native import count_bits, load64, lowest_bit, native, noinline, store64
 from warpcheck.runtime.access_extent import record_reach
 from warpcheck.runtime.access_history import STRONG, UNORDERED, site_of, thread_of
-from warpcheck.runtime.address_spaces import find_buffer, local_base, owner_of, space_of
+from warpcheck.runtime.address_spaces import find_buffer, is_read_only, local_base, owner_of, space_of
 from warpcheck.runtime.byte_states import check_states, is_pending, load_bytes
 from warpcheck.runtime.cp_async_sources import check_source_overwrite
 from warpcheck.runtime.deferred_faults import (
@@ -96,7 +96,9 @@ def access(
     counts = CountsRecord(launch.counts + site * CountsRecord.size)
     width = max(counts.width, size)
     is_in_registers_already = is_in_registers(counts, warp.address + ADDRESSES, mask, size)
-    if counts.requests == 0 and not is_in_registers_already:
+    # The lanes of a generic access may begin in local memory, of which nothing is shown.
+    is_first = counts.requests == 0 or (named == Space.GENERIC and counts.sectors == 0 and counts.wavefronts == 0)
+    if is_first and not is_in_registers_already:
         record_sample(launch, warp, site, mask, max(counts.width, 1))
     # What the previous lane's address resolved to; nothing yet.
     space = named
@@ -157,6 +159,8 @@ def access(
                 history = 0
                 granule = 0
             else:
+                if kind != Access.LOAD and is_read_only(launch, address):
+                    return record_fault(launch, warp, OUT_OF_BOUNDS, site, lane, address)
                 buffer = find_buffer(launch, buffer, address)
                 span = BufferRecord(buffer)
                 start = span.start
