@@ -437,6 +437,29 @@ def test_a_tensor_of_another_type_than_the_pointer_is_told(
     assert {(warning.filename, warning.lineno) for warning in recwarn} == {("types.cu", 2)}
 
 
+def test_a_tensor_of_another_type_than_the_pointer_is_told_on_a_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+) -> None:
+    path = tmp_path / "types.cu"
+    path.write_text("__global__ void k(const float* x, float* y) {}")
+    kernel = cuda.kernel(path, "k")
+    launched = []
+    loaded = SimpleNamespace(
+        parameters=kernel.parameters("compute_80"), launch=lambda launcher, arguments: launched.append(arguments)
+    )
+    monkeypatch.setattr(cuda.Kernel, "loaded", lambda kernel, index: loaded)
+
+    def tensor(dtype: torch.dtype) -> SimpleNamespace:
+        return SimpleNamespace(device=torch.device("cuda:0"), dtype=dtype, data_ptr=lambda: 1 << 20)
+
+    for dtype in (torch.float32, torch.int32, torch.int32, torch.float32):
+        kernel[1, 1](tensor(dtype), tensor(torch.float32))
+    assert len(launched) == 4
+    assert [str(warning.message) for warning in recwarn] == [
+        "const float* x is given an int32 tensor: the kernel takes its bits for float"
+    ]
+
+
 def test_numbers_of_numpy_are_numbers(source: Path, machine: list[dict[str, Any]]) -> None:
     out = torch.zeros(4, dtype=torch.float64)
     arguments = (out, np.int64(-(1 << 40)), np.uint8(200), np.float32(0.5), np.bool_(True))
