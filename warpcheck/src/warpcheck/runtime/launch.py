@@ -241,10 +241,12 @@ class Grid(Records):
                 continue
             lanes = [lane for lane in range(LANES) if int(sample["mask"]) >> lane & 1]
             addresses = {lane: int(sample["addresses"][lane]) for lane in lanes}
-            # A generic access may be to shared memory in one lane, and to global or local memory in the next.
-            in_shared = {lane: address for lane, address in addresses.items() if self._shared_base(address)}
-            shared = bool(wavefronts and (in_shared or not sectors))
-            addresses = in_shared if shared else addresses
+            shared = bool(wavefronts)
+            if shared and site.space == Space.GENERIC:
+                # One lane may access shared memory, and the next one global or local memory.
+                in_shared = {lane: address for lane, address in addresses.items() if self._shared_base(address)}
+                shared = bool(in_shared or not sectors)
+                addresses = in_shared or addresses
             base, name = self._find_window(next(iter(addresses.values())), shared)
             if base == self.get("workspace"):
                 continue
