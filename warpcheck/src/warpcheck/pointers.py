@@ -157,6 +157,7 @@ def is_tensor_map(content: bytes) -> bool:
     return len(content) == tensor_map.BYTES and bool(content[WORD] & 2)
 
 
+_MS_ASYNC = 1
 _MOST_PROBED = 64
 """The most words that are probed, at about a microsecond each."""
 
@@ -165,13 +166,11 @@ def keep_mapped(words: Words) -> Words:
     """Remove words in pages that this process has not mapped, such as two extents of 32 bits in a struct."""
     if words.size > _MOST_PROBED:
         return words
-    page = mmap.PAGESIZE
-    libc = ctypes.CDLL(None)
+    msync = ctypes.CDLL(None).msync
+    page = ctypes.c_size_t(mmap.PAGESIZE)
     # msync(2) fails with ENOMEM for a page that is not mapped, and MS_ASYNC does nothing for one that is.
-    is_mapped = [
-        not libc.msync(ctypes.c_void_p(word // page * page), ctypes.c_size_t(page), 1) for word in words.tolist()
-    ]
-    return words[np.array(is_mapped, bool)]
+    mapped = [word for word in words.tolist() if msync(ctypes.c_void_p(word & -mmap.PAGESIZE), page, _MS_ASYNC) == 0]
+    return np.array(mapped, np.int64)
 
 
 def alive() -> list[Span]:
