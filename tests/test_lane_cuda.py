@@ -94,6 +94,21 @@ def test_parameters_have_the_sources_names_and_the_ptxs_types(source: Path) -> N
     ]
 
 
+def test_grid_constants_keep_their_types(tmp_path: Path) -> None:
+    """PTX declares them as arrays of bytes."""
+    path = tmp_path / "constants.cu"
+    path.write_text(
+        """struct Pair { int first, second; };
+        __global__ void constants(float* out, const __grid_constant__ int n, const __grid_constant__ float by,
+                                  const __grid_constant__ size_t m, float* const __grid_constant__ y,
+                                  const __grid_constant__ Pair pair) {
+            out[0] = n + by + m + pair.first + y[0];
+        }"""
+    )
+    parameters = cuda.kernel(path, "constants").parameters("compute_80")
+    assert [parameter.type for parameter in parameters] == ["ptr", "u32", "f32", "u64", "ptr", "b8[8]"]
+
+
 def test_a_declaration_from_a_macro_still_gives_types(tmp_path: Path) -> None:
     path = tmp_path / "macro.cu"
     path.write_text("#define KERNEL(NAME) __global__ void NAME(float* a, int n)\nKERNEL(hidden) { a[n] = 0; }\n")
@@ -420,6 +435,29 @@ def test_a_tensor_of_another_type_than_the_pointer_is_told(
         "float* y is given a bfloat16 tensor: the kernel takes its bits for float",
     ]
     assert {(warning.filename, warning.lineno) for warning in recwarn} == {("types.cu", 2)}
+
+
+def test_a_tensor_of_another_type_than_the_pointer_is_told_on_a_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+) -> None:
+    path = tmp_path / "types.cu"
+    path.write_text("__global__ void k(const float* x, float* y) {}")
+    kernel = cuda.kernel(path, "k")
+    launched = []
+    loaded = SimpleNamespace(
+        parameters=kernel.parameters("compute_80"), launch=lambda launcher, arguments: launched.append(arguments)
+    )
+    monkeypatch.setattr(cuda.Kernel, "loaded", lambda kernel, index: loaded)
+
+    def tensor(dtype: torch.dtype) -> SimpleNamespace:
+        return SimpleNamespace(device=torch.device("cuda:0"), dtype=dtype, data_ptr=lambda: 1 << 20)
+
+    for dtype in (torch.float32, torch.int32, torch.int32, torch.float32):
+        kernel[1, 1](tensor(dtype), tensor(torch.float32))
+    assert len(launched) == 4
+    assert [str(warning.message) for warning in recwarn] == [
+        "const float* x is given an int32 tensor: the kernel takes its bits for float"
+    ]
 
 
 def test_numbers_of_numpy_are_numbers(source: Path, machine: list[dict[str, Any]]) -> None:

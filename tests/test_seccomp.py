@@ -65,6 +65,20 @@ def by_a_child():
         raise OSError(errno.EACCES, "")
 
 
+def be_traced():
+    if (child := os.fork()) == 0:
+        trace_me = 0
+        os._exit(0 if libc.ptrace(trace_me, 0, None, None) == 0 else ctypes.get_errno())
+    if status := os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
+        raise OSError(status, "")
+
+
+def transfer(name):
+    local, remote = (ctypes.create_string_buffer(8) for _ in range(2))
+    parts = [(ctypes.c_size_t * 2)(ctypes.addressof(part), 8) for part in (local, remote)]
+    system_call(name, os.getpid(), parts[0], ctypes.c_ulong(1), parts[1], ctypes.c_ulong(1), ctypes.c_ulong(0))
+
+
 file = os.open("x", os.O_RDWR | os.O_CREAT)
 ATTEMPTS = {
     "disk blocks": lambda: call(libc.fallocate, file, 0, ctypes.c_long(0), ctypes.c_long(1 << 20)),
@@ -88,6 +102,10 @@ ATTEMPTS = {
     "mq_open": lambda: system_call("mq_open", b"queue", os.O_CREAT | os.O_RDWR, 0o600, None),
     "add_key": lambda: system_call("add_key", b"user", b"key", b"text", 4, -3),
     "keyctl": lambda: system_call("keyctl", 0, -3, 0),
+    "ptrace": be_traced,
+    "memory of a process": lambda: transfer("process_vm_readv"),
+    "memory into a process": lambda: transfer("process_vm_writev"),
+    "descriptor of a process": lambda: system_call("pidfd_getfd", os.pidfd_open(os.getpid()), file, 0),
     "posix_fallocate": write_past_the_quota,
     "pipe": lambda: os.write(os.pipe()[1], b"x"),
     "program": lambda: subprocess.run(["true"], check=True),
@@ -115,11 +133,13 @@ ALWAYS = {
     "keyctl": "EPERM",
 }
 SOCKETS = ("UDP", "TCP", "UDP of a child")
+PROCESSES = ("ptrace", "memory of a process", "memory into a process", "descriptor of a process")
 REFUSED: dict[seccomp.Profile, dict[str, str]] = {
     "machine": {
         **ALWAYS,
         **dict.fromkeys(SOCKETS, "EACCES"),
         **dict.fromkeys(("netlink", "Unix socket", "connect", "bind", "pair of datagrams"), "EACCES"),
+        **dict.fromkeys(PROCESSES, "EPERM"),
         "disk blocks": "ENOTSUP",
         "memfd": "ENOSYS",
     },

@@ -48,6 +48,9 @@ _NUMBERS = {
         "add_key": 248,
         "request_key": 249,
         "keyctl": 250,
+        "ptrace": 101,
+        "process_vm_readv": 310,
+        "process_vm_writev": 311,
     },
     "aarch64": {
         "fallocate": 47,
@@ -63,9 +66,12 @@ _NUMBERS = {
         "add_key": 217,
         "request_key": 218,
         "keyctl": 219,
+        "ptrace": 117,
+        "process_vm_readv": 270,
+        "process_vm_writev": 271,
     },
 }
-_COMMON_NUMBERS = {"io_uring_setup": 425, "memfd_secret": 447}
+_COMMON_NUMBERS = {"io_uring_setup": 425, "pidfd_getfd": 438, "memfd_secret": 447}
 """Calls with the same number on every architecture, as all calls from 424 on have."""
 
 _X32 = 1 << 30
@@ -73,6 +79,9 @@ _X32 = 1 << 30
 
 _OUTLIVE_A_PROCESS = ("shmget", "semget", "msgget", "mq_open", "add_key", "request_key", "keyctl")
 """Calls that make System V and POSIX objects, or kernel keys, which stay until somebody removes them."""
+
+_ENTER_A_PROCESS = ("ptrace", "process_vm_readv", "process_vm_writev", "pidfd_getfd")
+"""Calls that reach into another process of the same user: its memory, or its descriptors."""
 
 _SOCKET_TYPE = 0xF
 """The bits of a socket's type that are not flags. Source: linux/net.h, SOCK_TYPE_MASK."""
@@ -115,6 +124,8 @@ def restrict(profile: Profile = "machine") -> bool:
       between threads and children, are allowed except for datagrams, whose every message can name another receiver.
       CUDA's driver binds and connects Unix sockets (MPS, memory shared between processes), NCCL uses all kinds.
     - The calls of `_OUTLIVE_A_PROCESS` make objects in memory that stay after the grader has ended.
+    - The calls of `_ENTER_A_PROCESS` would give one rank of a group the end of the exchange that belongs to another
+      rank. Landlock forbids them as well, where the kernel has it. Several GPUs share memory by `pidfd_getfd`.
     - `memfd_create` makes files that no quota of a folder counts. Libraries that try it (libffi) go on without; CUDA's
       driver may not.
 
@@ -133,6 +144,7 @@ def restrict(profile: Profile = "machine") -> bool:
         rules += _allow_families(socket.AF_UNIX, socket.AF_NETLINK)
     if profile == "machine":
         rules += _refuse(errno.ENOSYS, "memfd_create", "memfd_secret")
+        rules += _refuse(errno.EPERM, *_ENTER_A_PROCESS)
         rules += _refuse(errno.EACCES, "socket", "connect", "bind")
         rules += _allow_pairs_of_streams()
     # Numbers mean different calls on different architectures, so the architecture is checked first.

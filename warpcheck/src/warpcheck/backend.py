@@ -153,7 +153,7 @@ class _LocalModule:
     ) -> LaunchResult:
         self.compile(name)
         spans = [(key, pointers.Span.of(tensor)) for key, tensor in tensors]
-        reachable = pointers.reachable(arguments, spans, pointers.alive)
+        reachable = pointers.reachable(arguments, spans, pointers.alive, pointers.keep_mapped)
         named = [*tensors, *((key, span.owner) for key, span in reachable)]
         args = [value if isinstance(value, (int, float, bytes)) else value.data_ptr() for value in arguments]
         buffers = [simt.Buffer.of(key, tensor) for key, tensor in named]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import gc
+import mmap
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
@@ -94,7 +95,10 @@ def words(content: Bytes) -> Words:
 
 
 def reachable(
-    arguments: Sequence[Argument], roots: Sequence[tuple[str, Span]], list_candidates: Callable[[], Iterable[Span]]
+    arguments: Sequence[Argument],
+    roots: Sequence[tuple[str, Span]],
+    list_candidates: Callable[[], Iterable[Span]],
+    keep_addresses: Callable[[Words], Words] = lambda words: words,
 ) -> list[tuple[str, Span]]:
     """Return the memory that a kernel reaches through addresses, beyond its tensors.
 
@@ -103,6 +107,7 @@ def reachable(
         roots: The kernel's tensors by name, which may contain addresses.
         list_candidates: Returns the memory that addresses may point into; of several that contain an address the
             first counts. It is called at most once, and only if a word may point outside the roots.
+        keep_addresses: Removes words that are certainly no addresses, where a list of candidates is expensive.
 
     Returns:
         Each candidate that is reached, named after a word that points into it. The order is that of the words, because
@@ -119,6 +124,7 @@ def reachable(
         for span in spans:
             # `end` itself is not in the span: the next allocation may start there.
             unresolved = unresolved[~leads_into(unresolved, span.start, span.end)]
+        unresolved = keep_addresses(unresolved)
         targets: list[tuple[int, Span]] = []
         for span in list_candidates() if unresolved.size else ():
             inside = leads_into(unresolved, span.start, span.end)
@@ -149,6 +155,22 @@ def is_tensor_map(content: bytes) -> bool:
     Bit 1 of the second word is set in every tensor map, and in no struct with an aligned address there.
     """
     return len(content) == tensor_map.BYTES and bool(content[WORD] & 2)
+
+
+_MS_ASYNC = 1
+_MOST_PROBED = 64
+"""The most words that are probed, at about a microsecond each."""
+
+
+def keep_mapped(words: Words) -> Words:
+    """Remove words in pages that this process has not mapped, such as two extents of 32 bits in a struct."""
+    if words.size > _MOST_PROBED:
+        return words
+    msync = ctypes.CDLL(None).msync
+    page = ctypes.c_size_t(mmap.PAGESIZE)
+    # msync(2) fails with ENOMEM for a page that is not mapped, and MS_ASYNC does nothing for one that is.
+    mapped = [word for word in words.tolist() if msync(ctypes.c_void_p(word & -mmap.PAGESIZE), page, _MS_ASYNC) == 0]
+    return np.array(mapped, np.int64)
 
 
 def alive() -> list[Span]:

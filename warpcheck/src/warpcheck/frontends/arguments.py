@@ -135,7 +135,8 @@ def describe_dtype_mismatches(parameters: tuple[Parameter, ...], arguments: tupl
             and is_tensor(argument)
             and (dtype := str(argument.dtype).removeprefix("torch.")) not in _ELEMENTS[pointer[1]]
         ):
-            yield f"{parameter.declared} is given a {dtype} tensor: the kernel takes its bits for {pointer[1]}"
+            article = "an" if dtype.startswith("int") else "a"
+            yield f"{parameter.declared} is given {article} {dtype} tensor: the kernel takes its bits for {pointer[1]}"
 
 
 _ELEMENTS = {

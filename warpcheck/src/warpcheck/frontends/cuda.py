@@ -150,6 +150,7 @@ class Kernel:
         self._launchers: dict[tuple[Any, ...], Launcher] = {}
         self._binaries: dict[str, Binary] = {}
         self._loaded: dict[int, Loaded] = {}
+        self._checked_dtypes: set[tuple[Any, ...]] = set()
 
     def __repr__(self) -> str:
         return f"<kernel {self.name} of {self.file}>"
@@ -189,6 +190,15 @@ class Kernel:
         binary = self.binary(architecture)
         return declared_parameters(self.source, self.base_name, ptx_types(binary.ptx, binary.mangled))
 
+    def check_dtypes(self, parameters: tuple[Parameter, ...], arguments: tuple[Any, ...]) -> None:
+        """Warn about each tensor whose dtype differs from the element type of its pointer parameter."""
+        # Launches are frequent and their dtypes seldom change, so each combination is checked once.
+        dtypes = tuple([getattr(argument, "dtype", None) for argument in arguments])
+        if dtypes not in self._checked_dtypes:
+            self._checked_dtypes.add(dtypes)
+            for message in describe_dtype_mismatches(parameters, arguments):
+                _warn(message, self)
+
     def loaded(self, index: int) -> Loaded:
         """Return this kernel loaded on CUDA device `index`, and load it first if necessary."""
         if index not in self._loaded:
@@ -221,7 +231,9 @@ class Launcher:
         if simulated_gpu.is_host_memory(device):
             result = self._run_on_cpu(arguments)
         else:
-            self.kernel.loaded(device.index).launch(self, arguments)
+            loaded = self.kernel.loaded(device.index)
+            self.kernel.check_dtypes(loaded.parameters, arguments)
+            loaded.launch(self, arguments)
         name = self.kernel.base_name
         source = self.kernel.source
         frontends.record(frontends.Launched("cuda", name, str(device), arguments, result.cost, result.launch, source))
@@ -231,8 +243,7 @@ class Launcher:
         binary = self.kernel.binary(architecture)
         parameters = self.kernel.parameters(architecture)
         values = convert_arguments(self.kernel.base_name, parameters, arguments)
-        for message in describe_dtype_mismatches(parameters, arguments):
-            _warn(message, self.kernel)
+        self.kernel.check_dtypes(parameters, arguments)
         module = backend.device().load(binary.ptx, self.kernel.file)
         with frontends.compiling():
             module.compile(binary.mangled)

@@ -118,5 +118,18 @@ def _name(declared: str) -> str:
 
 
 def _type(declared: str, kind: str) -> str:
+    # The compiler declares a __grid_constant__ parameter as bytes, whatever its type.
+    if "__grid_constant__" in declared and (size := _SIZES.get(kind)):
+        words = {*re.findall(r"\w+", declared)}
+        if words & {"float", "double"} and "*" not in declared:
+            kind = f"f{size}"
+        elif "*" in declared or words & _INTEGERS:
+            kind = f"u{size}"
     pointer = "*" in declared or declared.endswith("]")
     return "ptr" if kind == "u64" and pointer else kind
+
+
+_SIZES = {f"b8[{bits // 8}]": bits for bits in (8, 16, 32, 64)}
+_INTEGERS = {"bool", "char", "int", "long", "short", "signed", "size_t", "unsigned"}
+_INTEGERS |= {f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)}
+"""The C++ types of integers that a parameter may have."""

@@ -70,22 +70,37 @@ def emit_cvta(e: InstructionEmitter, i: Instruction) -> None:
 
 
 def emit_isspacep(e: InstructionEmitter, i: Instruction) -> None:
-    """Test whether a generic address is in a space."""
+    """Test whether a generic address is in a space.
+
+    PTX ISA, "Generic Addressing": an address that is in no other window is in global memory, and so are parameters.
+    """
     address = e.read(i.operands[1], 64)
 
-    def lies_in(window: str, extent: ir.Value) -> Value:
-        begin = e.b.broadcast(e.b.load_field(e.cta, CTA, window, I64))
+    def is_within(start: ir.Value, extent: ir.Value) -> Value:
         # One unsigned comparison: an address before the window wraps around to a large number.
-        return e.b.icmp_unsigned("<", e.b.sub(address, begin), e.b.broadcast(extent))
+        return e.b.icmp_unsigned("<", e.b.sub(address, e.b.broadcast(start)), e.b.broadcast(extent))
 
-    shared = lies_in("shared", e.b.zext(e.b.load_field(e.launch, LAUNCH, "shared_bytes", I32), I64))
-    local = lies_in("local", e.b.load_field(e.launch, LAUNCH, "local_total", I64))
+    def of_block(field: str) -> ir.Value:
+        return e.b.load_field(e.cta, CTA, field, I64)
+
+    def of_launch(field: str) -> ir.Value:
+        return e.b.load_field(e.launch, LAUNCH, field, I64)
+
+    shared = is_within(of_block("shared"), e.b.zext(e.b.load_field(e.launch, LAUNCH, "shared_bytes", I32), I64))
+    local = is_within(of_block("local"), of_launch("local_total"))
+    constant = is_within(of_launch("const_began"), of_launch("const_bytes"))
     cluster = shared
     if e.layout.in_cluster:
-        blocks = e.b.load_field(e.launch, LAUNCH, "cluster_size", I64)
-        cluster = e.b.or_(shared, lies_in("window", e.b.shl(e.b.sub(blocks, I64(1)), I64(RANK))))
-    elsewhere = e.b.not_(e.b.or_(cluster, local))
-    inside = {Space.SHARED: shared, Space.CLUSTER: cluster, Space.LOCAL: local, Space.GLOBAL: elsewhere}
+        peers = e.b.shl(e.b.sub(of_launch("cluster_size"), I64(1)), I64(RANK))
+        cluster = e.b.or_(shared, is_within(of_block("window"), peers))
+    inside = {
+        Space.SHARED: shared,
+        Space.CLUSTER: cluster,
+        Space.LOCAL: local,
+        Space.CONST: constant,
+        Space.PARAM: is_within(of_launch("params"), of_launch("param_bytes")),
+        Space.GLOBAL: e.b.not_(e.b.or_(e.b.or_(cluster, local), constant)),
+    }
     e.write(i.operands[0], inside[space_of(i)])
 
 
@@ -127,7 +142,7 @@ OPS = (
         results=0,
     ),
     Op("cvta", ("to? SPACE u64",), emit_cvta),
-    Op("isspacep", ("global|local|SHARED|CLUSTER",), emit_isspacep),
+    Op("isspacep", ("global|const|local|SHARED|CLUSTER|param(?:::entry)?",), emit_isspacep),
     Op("createpolicy", ("fractional|range global? EVICT2 EVICT2? b64",), emit_createpolicy),
     Op("prefetch", ("global|local? L1|L2", "global EVICT2", "SPACE? tensormap"), emit_nothing, results=0),
     Op("prefetchu", ("L1",), emit_nothing, results=0),

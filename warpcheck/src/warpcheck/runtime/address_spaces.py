@@ -6,7 +6,7 @@ from warpcheck.layout import LANES, Space
 from warpcheck.native import load64, native
 from warpcheck.runtime.records import BufferRecord, CtaRecord, LaunchRecord, WarpRecord
 
-__all__ = ["RANK", "find_buffer", "local_base", "owner_of", "space_of"]
+__all__ = ["RANK", "find_buffer", "is_read_only", "local_base", "owner_of", "space_of"]
 
 RANK = 24  # where the rank of a block begins in an address of its cluster's shared memory
 
@@ -21,6 +21,14 @@ def space_of(launch: LaunchRecord, cta: CtaRecord, address: int) -> int:
     if launch.cluster_size > 1 and cta.window <= address and address < cta.window + (launch.cluster_size << RANK):
         return Space.CLUSTER
     return Space.GLOBAL
+
+
+@native
+def is_read_only(launch: LaunchRecord, address: int) -> int:
+    """Return whether a generic address is of a constant or of a parameter of the kernel."""
+    if launch.const_began <= address and address < launch.const_began + launch.const_bytes:
+        return 1
+    return launch.params <= address and address < launch.params + launch.param_bytes
 
 
 @native

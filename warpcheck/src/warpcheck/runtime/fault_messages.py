@@ -23,6 +23,7 @@ __all__ = [
     "describe_local_offset",
     "describe_mbarrier_misuse",
     "describe_outlived_copy",
+    "describe_parameter_offset",
     "describe_race",
     "describe_shared_offset",
     "describe_unfenced",
@@ -337,6 +338,13 @@ def describe_local_offset(offset: int, site: AccessSite, extent: int, has_barrie
         return outside
     hint = "; is __shared__ missing?" * has_barrier
     return f"byte {offset} of an array that belongs to one thread alone (local memory{hint})"
+
+
+def describe_parameter_offset(offset: int, extent: int) -> str:
+    """Describe an offset from the first parameter of a kernel that lies past the last one, or that is written."""
+    if offset >= extent:
+        return f"past the end of the parameters of the kernel ({extent} bytes), at offset {offset}"
+    return f"to the parameters of the kernel, at offset {offset}: they are read-only"
 
 
 def _describe_outside(offset: int, site: AccessSite, extent: int, memory: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from warpcheck.errors import FAULT_KINDS, Deadlock, Fault, FaultKind, TimedOut
-from warpcheck.layout import LANES, NOWHERE, POSITION, UNFENCED, WAITING, Space, Status
+from warpcheck.layout import LANES, NOWHERE, POSITION, UNFENCED, WAITING, Access, Space, Status
 from warpcheck.lowered_kernel import AccessSite
 from warpcheck.ptx import Register
 from warpcheck.runtime import fault_messages
@@ -28,6 +28,8 @@ _UNCOMMITTED = "; no copy of this kernel is in a group: commit it (commit_group)
 _NO_MBARRIER = "; nothing has initialized an mbarrier there: one thread has to (mbarrier_init), then a barrier"
 _ELECTS = "; elect.sync takes the whole warp: cute.copy of TMA elects its own thread, so call it outside of elect_one()"
 _ALL_MUST_MEET = "all threads of a block must reach the same barrier"
+_PARAMETERS_END = 4096
+"""Bytes behind the parameters of a kernel in which an address is taken for one past their end."""
 _MAX_BRANCHES = 3
 """The most branches that a message about a skipped barrier names."""
 
@@ -274,7 +276,20 @@ class Faults:
         if site.space == Space.LOCAL or (site.space == Space.GENERIC and start <= address < start + local):
             has_barrier = any(_is_barrier(name) for block in self.lowered.blocks for _, name in block)
             return fault_messages.describe_local_offset(address - start, site, local, has_barrier)
-        return fault_messages.describe_global_address(address, site, [shadow.buffer for shadow in self.grid.shadows])
+        if 0 <= (offset := address - self.cta.get("local")) < self.grid.get("local_total"):
+            owner = fault_messages.thread_name(self.cta.thread(*divmod(offset // local, LANES)), self.grid.block)
+            return f"in the local memory of {owner}: only that thread can use its address"
+        buffers = [shadow.buffer for shadow in self.grid.shadows]
+        offset = address - self.grid.get("params")
+        if 0 <= offset < self.grid.get("param_bytes") + _PARAMETERS_END and site.space != Space.PARAM:
+            holders = [buffer for buffer in buffers if 0 <= address - buffer.address < buffer.nbytes]
+            if not holders or site.access != Access.LOAD:
+                return fault_messages.describe_parameter_offset(offset, self.grid.get("param_bytes"))
+        place = fault_messages.describe_global_address(address, site, buffers)
+        is_constant = 0 <= address - self.grid.get("const_began") < self.grid.get("const_bytes")
+        if is_constant and site.access != Access.LOAD:
+            return f"at {place}, a __constant__ variable, which is read-only"
+        return place
 
     def _describe_trap(self) -> str:
         functions = self.grid.module.functions.values()

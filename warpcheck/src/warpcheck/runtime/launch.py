@@ -173,6 +173,10 @@ class Grid(Records):
         granule = self._granule(Space.GLOBAL)
         self.shadows = [self.memory.shadow(buffer, granule) for buffer in merge_overlapping([*buffers, *own_buffers])]
         self._set_buffers()
+        constants = [storage for name, storage in statics.items() if self.module.variables[name].space == "const"]
+        if constants:
+            began = constants[0].ctypes.data
+            self.set(const_began=began, const_bytes=constants[-1].ctypes.data + constants[-1].nbytes - began)
         symbols = [statics[name].ctypes.data for name in self.lowered.symbols]
         self.point(symbols=np.array([*symbols, 0], np.int64))
 
@@ -238,7 +242,12 @@ class Grid(Records):
             lanes = [lane for lane in range(LANES) if int(sample["mask"]) >> lane & 1]
             addresses = {lane: int(sample["addresses"][lane]) for lane in lanes}
             shared = bool(wavefronts)
-            base, name = self._find_window(addresses[lanes[0]], shared)
+            if shared and site.space == Space.GENERIC:
+                # One lane may access shared memory, and the next one global or local memory.
+                in_shared = {lane: address for lane, address in addresses.items() if self._shared_base(address)}
+                shared = bool(in_shared or not sectors)
+                addresses = in_shared or addresses
+            base, name = self._find_window(next(iter(addresses.values())), shared)
             if base == self.get("workspace"):
                 continue
             offsets = {lane: address - base for lane, address in addresses.items()}
@@ -252,10 +261,16 @@ class Grid(Records):
     def _find_window(self, address: int, shared: bool) -> tuple[int, str]:
         """Return the start of the tensor, or of the shared memory, that holds an address, and the variable's name."""
         if shared:
-            base = max(start for cta in self.residents.all_ctas if (start := cta.get("shared")) <= address)
+            base = self._shared_base(address)
             return base, source_name(find_shared_variable(address - base, self.lowered.shared)[1])
         candidates = [shadow.buffer for shadow in self.shadows if shadow.buffer.address <= address]
         return (candidates[-1].address, candidates[-1].name) if candidates else (0, "?")
+
+    def _shared_base(self, address: int) -> int:
+        """Return the start of the shared memory that holds an address; 0 if none does."""
+        extent = self.get("shared_bytes")
+        starts = (cta.get("shared") for cta in self.residents.all_ctas)
+        return next((start for start in starts if start <= address < start + extent), 0)
 
     def origin_of(self, access_id: int, time: int) -> AccessOrigin:
         """Return the origin of an access in the history."""
@@ -330,7 +345,13 @@ def place_statics(
     They are in one allocation with a gap after each, so that no access past the end of one hits another.
     """
     # Each variable at a multiple of 256 bytes, with at least 256 unused bytes after it.
-    variables = {name: v for name, v in module.variables.items() if v.space in ("global", "const") and v.size}
+    # Constants are neighbors, so that one range has all of them.
+    variables = {
+        name: variable
+        for space in ("global", "const")
+        for name, variable in module.variables.items()
+        if variable.space == space and variable.size
+    }
     sizes = [-(-variable.size // 256) * 256 + 256 for variable in variables.values()]
     memory = allocate(sum(sizes)) if sizes else aligned(0)
     starts = accumulate(sizes, initial=0)

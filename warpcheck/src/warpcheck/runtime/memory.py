@@ -17,7 +17,7 @@ from warpcheck.layout import LANES, Access, AtomicStrategy, Space
 from warpcheck.native import count_bits, load64, lowest_bit, native, noinline, store64
 from warpcheck.runtime.access_extent import record_reach
 from warpcheck.runtime.access_history import STRONG, UNORDERED, site_of, thread_of
-from warpcheck.runtime.address_spaces import find_buffer, local_base, owner_of, space_of
+from warpcheck.runtime.address_spaces import find_buffer, is_read_only, local_base, owner_of, space_of
 from warpcheck.runtime.byte_states import check_states, is_pending, load_bytes
 from warpcheck.runtime.cp_async_sources import check_source_overwrite
 from warpcheck.runtime.deferred_faults import (
@@ -142,7 +142,11 @@ def access(
     addresses = warp.address + ADDRESSES
     counts = CountsRecord(launch.counts + site * CountsRecord.size)
     is_in_registers_already = is_in_registers(counts, addresses, mask, operation.size)
-    if counts.requests == 0 and not is_in_registers_already:
+    # The lanes of a generic access may begin in local memory, of which nothing is shown.
+    is_first = counts.requests == 0 or (
+        operation.named == Space.GENERIC and counts.sectors == 0 and counts.wavefronts == 0
+    )
+    if is_first and not is_in_registers_already:
         record_sample(launch, warp, site, mask, max(counts.width, 1))
     touched_bytes = operation.size
     remaining = mask
@@ -169,6 +173,8 @@ def access(
             or address > segment.end - touched_bytes
         ):
             segment = resolve(launch, cta, warp, operation.named, lane, address, segment.buffer)
+            if operation.kind != Access.LOAD and segment.space == Space.GLOBAL and is_read_only(launch, address):
+                return record_fault(launch, warp, OUT_OF_BOUNDS, site, lane, address)
             if operation.half:
                 half = accessed_half(launch, warp, operation, segment, lane, address)
                 touched_bytes = operation.size >> (half != WHOLE_WORD)

@@ -104,6 +104,8 @@ LAUNCH = np.dtype(
         ("local_total", "i8"),
         ("params", "i8"),
         ("param_bytes", "i8"),
+        ("const_began", "i8"),  # the module's variables in constant memory
+        ("const_bytes", "i8"),
         ("blocks", "i8"),  # three counters for each basic block: executions, active lanes, divergent branches
         ("counts", "i8"),
         ("samples", "i8"),
