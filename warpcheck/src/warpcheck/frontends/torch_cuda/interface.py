@@ -347,6 +347,8 @@ def replace_functions() -> None:
     patching.replace(binding, "_cuda_getDevice", _return(0))
     patching.replace(binding, "_cuda_getCurrentRawStream", lambda device: _streams[-1].cuda_stream)
     patching.replace(torch.UntypedStorage, "__new__", _storage_new)
+    # PyTorch's own method would initialize CUDA, which no scope can undo.
+    patching.replace(torch.Tensor, "pin_memory", lambda tensor, device=None: tensor.clone())
     patching.replace(torch, "Generator", Generator)
     patching.replace(torch, "Event", Event)
     patching.replace(torch, "Stream", Stream)
@@ -355,4 +357,13 @@ def replace_functions() -> None:
     patching.replace(torch.accelerator, "synchronize", lambda device=None: None)
     for name in ("range_push", "range_pop", "mark", "range_start", "range_end"):
         patching.replace(torch.cuda.nvtx, name, _return(0))
+    patching.replace(torch.cuda, "_initialized", True)  # code of PyTorch in C++ sets it
+    _disable_cudnn()
     patching.on_exit(_forget_streams)
+
+
+def _disable_cudnn() -> None:
+    """Let composite operators of a build with cuDNN choose kernels that the CPU has, too."""
+    previous = torch._C._get_cudnn_enabled()
+    patching.on_exit(lambda: torch._C._set_cudnn_enabled(previous))
+    torch._C._set_cudnn_enabled(False)
