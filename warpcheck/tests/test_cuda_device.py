@@ -330,6 +330,7 @@ def test_the_functions_of_torch_cuda(gpu: warpcheck.Report) -> None:
     assert torch.cuda.max_memory_allocated() >= torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
     torch.cuda.empty_cache()
+    assert torch.cuda.CUDAGraph | None  # in an annotation
     with pytest.raises(NotImplementedError, match="CUDA graphs"):
         torch.cuda.CUDAGraph()
 
