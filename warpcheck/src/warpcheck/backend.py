@@ -152,6 +152,11 @@ class _LocalModule:
         cluster: Dim3 | None = None,
     ) -> LaunchResult:
         self.compile(name)
+        for key, tensor in tensors:
+            if not simulated_gpu.is_host_memory(tensor.device):
+                raise ValueError(
+                    f"{key} is on {tensor.device}: on a machine with a GPU, warpcheck runs kernels on CPU tensors"
+                )
         spans = [(key, pointers.Span.of(tensor)) for key, tensor in tensors]
         reachable = pointers.reachable(arguments, spans, pointers.alive, pointers.keep_mapped)
         named = [*tensors, *((key, span.owner) for key, span in reachable)]

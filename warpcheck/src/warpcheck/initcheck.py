@@ -22,7 +22,7 @@ from warpcheck.pointers import bytes_at
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["POISON", "mark", "memory_of", "watch"]
+__all__ = ["POISON", "mark", "memory_of", "note_write", "watch"]
 
 POISON = 0x7FA5
 """The 16-bit pattern that fills memory which nothing has written: a NaN in float16, bfloat16 and float32."""
@@ -112,6 +112,25 @@ def mark(tensor: torch.Tensor) -> None:
         _forget_the_dead()
     _pattern_in(bytes_at(storage.data_ptr(), storage.nbytes()))
     _allocations[storage.data_ptr()] = _Allocation(StorageWeakRef(storage), storage.nbytes())
+
+
+def note_write(tensor: torch.Tensor) -> None:
+    """Record that the host has written all elements of a tensor.
+
+    Where nothing calls this, a write is recognized by its values. Of random numbers, one of 65,536 is the pattern.
+    """
+    storage = tensor.untyped_storage()
+    allocation = _allocations.get(storage.data_ptr())
+    if allocation is None or not tensor.numel():
+        return
+    itemsize = tensor.element_size()
+    if tensor.numel() * itemsize == allocation.nbytes and tensor.is_contiguous():
+        del _allocations[storage.data_ptr()]
+        return
+    state = allocation.state[int(tensor.storage_offset()) * itemsize :]
+    strides = [stride * itemsize for stride in tensor.stride()]
+    elements = np.lib.stride_tricks.as_strided(state, (*tensor.shape, itemsize), (*strides, 1))
+    elements[elements == UNWRITTEN] = 0
 
 
 def _forget_the_dead() -> None:

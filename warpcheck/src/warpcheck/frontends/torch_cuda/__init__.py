@@ -8,6 +8,7 @@ dispatch key and a device guard, which only a tensor that outlives the scope rea
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, NoReturn
 
 from warpcheck import patching, simulated_gpu
@@ -18,11 +19,13 @@ __all__ = ["activate"]
 
 
 def activate() -> None:
-    """Simulate CUDA tensors until the current `patching` scope ends.
+    """Simulate CUDA tensors until the current `patching` scope ends; not where there is a GPU with tensors of its own.
 
     A version of PyTorch in which something that this needs has changed raises its error where a program first uses
     CUDA; kernels on CPU tensors still run.
     """
+    if _has_gpu():
+        return
     try:
         from warpcheck.frontends.torch_cuda import accelerator, interface, operators
 
@@ -35,6 +38,13 @@ def activate() -> None:
     simulated_gpu.simulate_cuda_tensors()
     interface.replace_functions()
     _run_backward_on_the_calling_thread()
+
+
+@cache
+def _has_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
 
 
 def _raising(message: str) -> Any:

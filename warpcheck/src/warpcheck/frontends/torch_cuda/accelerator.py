@@ -176,7 +176,6 @@ def _hooks_word() -> _Word:
         "isBuilt": _address(_return_1),
         "isAvailable": _address(_return_1),
         "hasPrimaryContext": _address(_return_1),
-        "init": _address(_return_0),
         "deviceCount": _address(_return_1),
         "setCurrentDevice": _address(_return_0),
         "getCurrentDevice": _address(_return_0),
@@ -185,6 +184,9 @@ def _hooks_word() -> _Word:
         # Pinned memory is memory: this function takes no arguments, and returns the allocator of the CPU.
         "getPinnedMemoryAllocator": _symbol(_library("libc10.so"), _CPU_ALLOCATOR),
     }
+    if torch.version.cuda is None:
+        # For torch.empty(pin_memory=True). In a build with CUDA, PyTorch would take CUDA for initialized ever after.
+        answers["init"] = _address(_return_0)
     order = _virtual_functions()
     for name, answer in answers.items():
         if name in order:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import torch
@@ -154,12 +153,16 @@ def _set_stream(stream: Stream | None) -> None:
         _streams[-1] = stream
 
 
-@contextlib.contextmanager
-def _stream_context(stream: Stream | None) -> Iterator[None]:
-    _enter_stream(stream)
-    try:
-        yield
-    finally:
+class StreamContext:
+    """torch.cuda.StreamContext: run the with block on a stream, or on the current one for None."""
+
+    def __init__(self, stream: Stream | None) -> None:
+        self.stream = stream
+
+    def __enter__(self) -> None:
+        _enter_stream(self.stream)
+
+    def __exit__(self, *_: object) -> None:
         _streams.pop()
 
 
@@ -232,11 +235,15 @@ def _storage_new(cls: Any, *args: Any, device: Any = None, **kwargs: Any) -> Any
     return torch._C.StorageBase.__new__(cls, *args, **kwargs)
 
 
-def _unsupported(what: str) -> Callable[..., NoReturn]:
-    def refuse(*_: Any, **__: Any) -> NoReturn:
-        raise NotImplementedError(f"warpcheck does not simulate {what}")
+class CUDAGraph:
+    """torch.cuda.CUDAGraph and torch.cuda.graph. They are classes, which programs name in annotations."""
 
-    return refuse
+    def __init__(self, *_: Any, **__: Any) -> None:
+        _refuse_graphs()
+
+
+def _refuse_graphs(*_: Any, **__: Any) -> NoReturn:
+    raise NotImplementedError("warpcheck does not simulate CUDA graphs")
 
 
 def _return(value: Any) -> Callable[..., Any]:
@@ -300,15 +307,15 @@ def _functions() -> dict[str, Any]:
         "Stream": Stream,
         "ExternalStream": Stream,
         "Event": Event,
-        "stream": _stream_context,
-        "StreamContext": _stream_context,
+        "stream": StreamContext,
+        "StreamContext": StreamContext,
         "current_stream": _current_stream,
         "default_stream": _return(_default_stream),
         "set_stream": _set_stream,
         "is_current_stream_capturing": _return(False),
-        "CUDAGraph": _unsupported("CUDA graphs"),
-        "graph": _unsupported("CUDA graphs"),
-        "make_graphed_callables": _unsupported("CUDA graphs"),
+        "CUDAGraph": CUDAGraph,
+        "graph": CUDAGraph,
+        "make_graphed_callables": _refuse_graphs,
         "manual_seed": _seed,
         "manual_seed_all": _seed,
         "seed": _random_seed,
@@ -347,6 +354,8 @@ def replace_functions() -> None:
     patching.replace(binding, "_cuda_getDevice", _return(0))
     patching.replace(binding, "_cuda_getCurrentRawStream", lambda device: _streams[-1].cuda_stream)
     patching.replace(torch.UntypedStorage, "__new__", _storage_new)
+    # PyTorch's own method would initialize CUDA, which no scope can undo.
+    patching.replace(torch.Tensor, "pin_memory", lambda tensor, device=None: tensor.clone())
     patching.replace(torch, "Generator", Generator)
     patching.replace(torch, "Event", Event)
     patching.replace(torch, "Stream", Stream)
@@ -355,4 +364,13 @@ def replace_functions() -> None:
     patching.replace(torch.accelerator, "synchronize", lambda device=None: None)
     for name in ("range_push", "range_pop", "mark", "range_start", "range_end"):
         patching.replace(torch.cuda.nvtx, name, _return(0))
+    patching.replace(torch.cuda, "_initialized", True)  # code of PyTorch in C++ sets it
+    _disable_cudnn()
     patching.on_exit(_forget_streams)
+
+
+def _disable_cudnn() -> None:
+    """Let composite operators of a build with cuDNN choose kernels that the CPU has, too."""
+    previous = torch._C._get_cudnn_enabled()
+    patching.on_exit(lambda: torch._C._set_cudnn_enabled(previous))
+    torch._C._set_cudnn_enabled(False)

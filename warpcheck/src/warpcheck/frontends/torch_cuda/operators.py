@@ -7,7 +7,7 @@ autograd, autocast and functorch, which therefore work as on a GPU.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache, partial
 from typing import Any
 
@@ -152,10 +152,28 @@ def _run_on_cpu(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
             raise NotImplementedError(f"{operator} has no kernel for the CPU, on which warpcheck runs it") from error
         if operator._schema.is_mutable:
             call.update_resized()
+            for tensor in _written_tensors(operator, args, kwargs):
+                initcheck.note_write(tensor)
         cuda_result = call.to_cuda(result)
         if operator.name().removeprefix("aten::") in _ALLOCATIONS:
             initcheck.mark(cuda_result)
         return cuda_result
+
+
+@cache
+def _written_arguments(operator: Any) -> tuple[tuple[int, str], ...]:
+    """Return position and name of each argument that an operator writes."""
+    arguments = enumerate(operator._schema.arguments)
+    return tuple(
+        (index, argument.name) for index, argument in arguments if argument.alias_info and argument.alias_info.is_write
+    )
+
+
+def _written_tensors(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[torch.Tensor]:
+    for index, name in _written_arguments(operator):
+        value = args[index] if index < len(args) else kwargs.get(name)
+        values = value if isinstance(value, (list, tuple)) else (value,)
+        yield from (tensor for tensor in values if isinstance(tensor, torch.Tensor) and tensor.is_cuda)
 
 
 def _view(operator: Any) -> Callable[..., Any]:
