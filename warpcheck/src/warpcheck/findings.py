@@ -22,6 +22,7 @@ from warpcheck.frontends import Unavailable
 from warpcheck.schedule import Schedule
 
 __all__ = [
+    "MACHINE_PACKAGES",
     "NOT_CHECKED",
     "PROBLEMS",
     "WIDTH",
@@ -35,6 +36,9 @@ __all__ = [
 
 PROBLEMS = (Fault, TimedOut, Unsupported, Unavailable, Rejected)
 """The exceptions that are findings."""
+
+MACHINE_PACKAGES = ("warpcheck", "triton", "cutlass", "torch")
+"""The packages whose frames a traceback leaves out: a fault is in the kernel, and its launch in the program."""
 
 NOT_CHECKED = ("Unsupported", "Unavailable")
 """The rules of findings that say that a kernel could not be checked, and not that it is wrong."""

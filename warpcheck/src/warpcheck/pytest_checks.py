@@ -20,8 +20,6 @@ from warpcheck.monitor import Counts, Monitor, Settings
 
 __all__ = ["Checks"]
 
-_MACHINE_PACKAGES = ("warpcheck", "triton", "cutlass", "torch")
-"""The packages whose frames a traceback leaves out."""
 _OPTIONS_OF_MARKER = {"arch", "schedules", "uninitialized", "raises", "scope", "skip"}
 
 
@@ -311,7 +309,7 @@ def _without_machine(traceback: Any) -> Any:
     for that: the links of Python's traceback have to skip the frames.
     """
     entries = [entry._rawentry for entry in traceback]
-    remaining = [entry for entry in entries if _package(entry.tb_frame.f_globals) not in _MACHINE_PACKAGES]
+    remaining = [entry for entry in entries if _package(entry.tb_frame.f_globals) not in findings.MACHINE_PACKAGES]
     linked: types.TracebackType | None = None
     for entry in reversed(remaining):
         linked = types.TracebackType(linked, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
