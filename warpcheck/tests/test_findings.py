@@ -10,7 +10,7 @@ import warpcheck
 from warpcheck import findings
 from warpcheck.errors import Deadlock, FaultKind, Rejected, TimedOut, Unsupported
 from warpcheck.findings import Finding
-from warpcheck.frontends import Unavailable
+from warpcheck.frontends import NotSimulated, Unavailable
 
 SOURCE = "__global__ void shift(int* x) {\n    int y = x[1];\n    x[0] = y;\n}\n"
 
@@ -54,6 +54,7 @@ def test_the_text_fits_a_terminal(file: str) -> None:
     [
         (Unsupported("tex.1d", "a.cu", 2), "unsupported"),
         (Unavailable("there is no compiler"), "unavailable"),
+        (NotSimulated("warpcheck does not simulate CUDA graphs"), "not simulated"),
         (Rejected("Feature 'x' requires .target sm_90 or higher", "a.cu", 2), "rejected"),
         (TimedOut("still running", "shift", "a.cu", 2), "timed out"),
         (Deadlock("a deadlock", "shift", "a.cu", 2), "deadlock"),
@@ -63,7 +64,7 @@ def test_each_exception_of_the_machine_is_a_finding(error: Exception, kind: str)
     assert isinstance(error, findings.PROBLEMS)
     finding = Finding.of(error, kernel="shift")
     assert (finding.kind, finding.kernel) == (kind, "shift")
-    assert finding.is_fault == (kind not in ("unsupported", "unavailable"))
+    assert finding.is_fault == (kind not in ("unsupported", "unavailable", "not simulated"))
     log = findings.sarif_log([finding], Path("/root"), version="1.0", successful=True, properties={})
     (rule,) = log["runs"][0]["tool"]["driver"]["rules"]
     assert rule["shortDescription"]["text"].endswith(".")

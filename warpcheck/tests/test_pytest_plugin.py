@@ -305,7 +305,9 @@ def test_a_swallowed_fault_says_that_the_test_caught_it(checked: Run, test: str)
 
 
 def test_the_schedule_of_a_fault_is_shown(checked: Run) -> None:
-    assert "out of bounds in fill (sm_80, reverse schedule)" in checked.section("test_reverse")
+    shown = checked.section("test_reverse")
+    assert "out of bounds in fill (sm_80, reverse schedule)" in shown
+    assert "replay: pytest --warpcheck=sm_80 --warpcheck-schedules=reverse 'test_suite.py::test_reverse'" in shown
 
 
 def test_the_summary_counts(checked: Run) -> None:

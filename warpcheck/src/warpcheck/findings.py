@@ -40,7 +40,7 @@ PROBLEMS = (Fault, TimedOut, Unsupported, Unavailable, Rejected)
 MACHINE_PACKAGES = ("warpcheck", "triton", "cutlass", "torch")
 """The packages whose frames a traceback leaves out: a fault is in the kernel, and its launch in the program."""
 
-NOT_CHECKED = ("Unsupported", "Unavailable")
+NOT_CHECKED = ("Unsupported", "Unavailable", "NotSimulated")
 """The rules of findings that say that a kernel could not be checked, and not that it is wrong."""
 
 WIDTH = 80
@@ -51,6 +51,7 @@ _KINDS = {
     "TimedOut": "timed out",
     "Unsupported": "unsupported",
     "Unavailable": "unavailable",
+    "NotSimulated": "not simulated",
     "Rejected": "rejected",
 }
 

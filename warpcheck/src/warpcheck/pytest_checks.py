@@ -250,6 +250,8 @@ class Checks:
         path.write_text(json.dumps(log, indent=2) + "\n")
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        if self.config.getoption("collectonly"):
+            return
         terminalreporter.section("warpcheck", sep="-")
         for line, markup in self._summary():
             terminalreporter.write_line(line, **markup)
@@ -279,7 +281,7 @@ class Checks:
         if faults:
             kinds = ", ".join(f"{count} {kind}" for kind, count in findings.count_by_kind(faults).items())
             expected = f"; {len(faults) - len(unexpected)} expected by tests" * (len(unexpected) < len(faults))
-            yield f"faults       {len(faults)}: {kinds}{expected}", {"red": bool(unexpected)}
+            yield f"faults       {len(faults):,}: {kinds}{expected}", {"red": bool(unexpected)}
         else:
             yield "faults       none", {"green": bool(counts.launches)}
         for test, reason in self._not_checked.items():
@@ -324,6 +326,9 @@ def _package(module_globals: dict[str, Any]) -> str:
 def _add_section(report: pytest.TestReport, finding: Finding, *, was_swallowed: bool) -> None:
     """Show a finding below the traceback of a test."""
     text = findings.format_finding(finding)
+    if finding.schedule not in ("", "forward"):
+        options = f"--warpcheck={finding.arch} --warpcheck-schedules={finding.schedule}"
+        text += f"\n  replay: pytest {options} '{finding.test}'"
     if was_swallowed:
         text += (
             "\n  The code caught this exception. A test that expects it names the class in"

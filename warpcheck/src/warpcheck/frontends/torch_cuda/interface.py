@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import torch
 
 from warpcheck import patching, simulated_gpu
+from warpcheck.frontends import NotSimulated
 from warpcheck.frontends.torch_cuda.tensors import CPU, CUDA, cuda_from_cpu
 
 __all__ = ["replace_functions"]
@@ -234,7 +235,7 @@ def _storage_new(cls: Any, *args: Any, device: Any = None, **kwargs: Any) -> Any
 
 def _unsupported(what: str) -> Callable[..., NoReturn]:
     def refuse(*_: Any, **__: Any) -> NoReturn:
-        raise NotImplementedError(f"warpcheck does not simulate {what}")
+        raise NotSimulated(f"warpcheck does not simulate {what}")
 
     return refuse
 
