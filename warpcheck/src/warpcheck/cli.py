@@ -160,7 +160,8 @@ def _run_as_main(script: str, arguments: Sequence[str], monitor: Monitor) -> int
     """Run a script as `python script arguments` does, and return its exit status; 0 for a fault of a kernel."""
     from warpcheck.findings import PROBLEMS
 
-    argv, path = sys.argv, list(sys.path)
+    argv = sys.argv
+    path = list(sys.path)
     sys.argv = [script, *arguments]
     sys.path.insert(0, str(Path(script).resolve().parent))
     try:
@@ -177,7 +178,8 @@ def _run_as_main(script: str, arguments: Sequence[str], monitor: Monitor) -> int
         _print_traceback(error)
         return 1
     finally:
-        sys.argv, sys.path[:] = argv, path
+        sys.argv = argv
+        sys.path[:] = path
     return 0
 
 
@@ -378,9 +380,9 @@ def _run_selftest(options: argparse.Namespace) -> int:
     outcomes = []
     for outcome in run_selftest():
         outcomes.append(outcome)
-        found = "no" if outcome.problem else f"line {outcome.line}"
+        location = "no" if outcome.problem else f"line {outcome.line}"
         mistake = _cut(outcome.mistake, 44)
-        print(f"{outcome.fault:18} {outcome.language:9} {mistake:44} {found:>7}", flush=True)
+        print(f"{outcome.fault:18} {outcome.language:9} {mistake:44} {location:>7}", flush=True)
         if outcome.problem:
             print(textwrap.fill(outcome.problem, WIDTH, initial_indent="    ", subsequent_indent="    "))
     failures = sum(bool(outcome.problem) for outcome in outcomes)

@@ -18,12 +18,12 @@ from warpcheck import __version__, findings
 from warpcheck.findings import Finding
 from warpcheck.monitor import Counts, Monitor, Settings
 
-__all__ = ["Checks"]
+__all__ = ["CheckedRun"]
 
 _OPTIONS_OF_MARKER = {"arch", "schedules", "uninitialized", "raises", "scope", "skip"}
 
 
-class Checks:
+class CheckedRun:
     """The scope of a run, and what its tests did in it.
 
     A test's numbers travel in its reports, so that they reach the process that writes the summary, whether that process
@@ -282,8 +282,8 @@ class Checks:
             kinds = ", ".join(f"{count} {kind}" for kind, count in findings.count_by_kind(faults).items())
             expected = f"; {len(faults) - len(unexpected)} expected by tests" * (len(unexpected) < len(faults))
             yield f"faults       {len(faults):,}: {kinds}{expected}", {"red": bool(unexpected)}
-        else:
-            yield "faults       none", {"green": bool(counts.launches)}
+        elif counts.launches:
+            yield "faults       none", {"green": True}
         for test, reason in self._not_checked.items():
             yield f"unsupported  {test}", {"yellow": True}
             for line in textwrap.wrap(reason, findings.WIDTH - 13, break_long_words=False):
