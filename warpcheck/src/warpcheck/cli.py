@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from warpcheck import __version__
+from warpcheck.findings import MACHINE_PACKAGES, PROBLEMS, WIDTH, count_by_kind, format_count, format_finding
 
 if TYPE_CHECKING:
     from warpcheck import machine
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-WIDTH = 80
 OK = 0
 FAULTS = 1
 USAGE = 2
@@ -158,8 +158,6 @@ def _run_script(options: argparse.Namespace) -> int:
 
 def _run_as_main(script: str, arguments: Sequence[str], monitor: Monitor) -> int:
     """Run a script as `python script arguments` does, and return its exit status; 0 for a fault of a kernel."""
-    from warpcheck.findings import PROBLEMS
-
     argv = sys.argv
     path = list(sys.path)
     sys.argv = [script, *arguments]
@@ -185,8 +183,6 @@ def _run_as_main(script: str, arguments: Sequence[str], monitor: Monitor) -> int
 
 def _print_traceback(error: BaseException) -> None:
     """Print a traceback without the frames of the machine, the compilers, and the start of the script."""
-    from warpcheck.findings import MACHINE_PACKAGES
-
     frames = [
         (frame, line)
         for frame, line in traceback.walk_tb(error.__traceback__)
@@ -205,23 +201,15 @@ def _status(findings: Sequence[Finding], launches: int) -> int:
 
 
 def _summary(monitor: Monitor, findings: Sequence[Finding], launches: int, kernels: int) -> str:
-    from warpcheck.findings import count_by_kind
-
     if not launches and not findings:
         return "No kernel was launched: nothing was checked."
     kinds = ", ".join(f"{count} {kind}" for kind, count in count_by_kind(findings).items())
-    work = f"{_count(launches, 'launch', 'es')} of {_count(kernels, 'kernel')} ({monitor.settings})"
+    work = f"{format_count(launches, 'launch', 'es')} of {format_count(kernels, 'kernel')} ({monitor.settings})"
     return f"{work}: {kinds or 'no faults'}"
-
-
-def _count(number: int, noun: str, plural: str = "s") -> str:
-    return f"{number:,} {noun}{plural * (number != 1)}"
 
 
 def _paragraphs(monitor: Monitor, findings: Sequence[Finding]) -> Iterator[str]:
     """Yield what terminals show: the findings, and a table of counters for each kernel."""
-    from warpcheck.findings import format_finding
-
     yield from map(format_finding, findings)
     for launches in _by_kernel(monitor.report.launches):
         yield "\n".join(_counter_table(launches))
@@ -249,7 +237,7 @@ def _counter_table(launches: Sequence[Launch]) -> Iterator[str]:
     """Yield the rows of a table that fits a terminal."""
     first = launches[0]
     file = Path(first.file).name
-    yield f"{first.kernel} ({first.language}), {file}: {_count(len(launches), 'launch', 'es')}"
+    yield f"{first.kernel} ({first.language}), {file}: {format_count(len(launches), 'launch', 'es')}"
     columns = shutil.get_terminal_size((WIDTH, 24)).columns
     yield f"{'':5} {'warp':>13} {'lanes/':>6} {'sectors/':>8} {'bank':>9}"
     yield f"{'line':>5} {'instructions':>13} {'instr.':>6} {'request':>8} {'conflicts':>9}  source"
@@ -315,7 +303,7 @@ def _describe_ptx(options: argparse.Namespace) -> int:
     except (OSError, UnicodeDecodeError, ValueError) as error:
         _print_error(f"{options.file}: {error}")
         return USAGE
-    head = f"{options.file}: PTX for {module.parsed.target}, {_count(len(module.kernels), 'kernel')}"
+    head = f"{options.file}: PTX for {module.parsed.target}, {format_count(len(module.kernels), 'kernel')}"
     print(head + f", on {module.target.name}" * (module.target.name != module.parsed.target))
     status = OK
     for name in module.kernels:
@@ -350,18 +338,18 @@ def _kernel_lines(module: machine.Module, name: str, problems: Sequence[str]) ->
 
     function = module.parsed.functions[name]
     yield source_name(name) + f" ({name})" * (source_name(name) != name and len(name) < 60)
-    yield f"  parameters     {_count(sum(parameter.size for parameter in function.params), 'byte')}"
+    yield f"  parameters     {format_count(sum(parameter.size for parameter in function.params), 'byte')}"
     code = assembled(module.text, name, module.target.name)
     if code is None:
         yield "  registers      unknown: there is no ptxas that assembles the kernel"
     else:
         spills = code.spill_stores + code.spill_loads
         yield f"  registers      {code.registers}" + (
-            f", {_count(spills, 'byte')} of spills" if spills else ", no spills"
+            f", {format_count(spills, 'byte')} of spills" if spills else ", no spills"
         )
     if not problems:
-        yield f"  shared memory  {_count(module.programs[name].lowered.shared_bytes, 'byte')}"
-    yield "  unsupported    " + ("nothing" if not problems else _count(len(problems), "instruction"))
+        yield f"  shared memory  {format_count(module.programs[name].lowered.shared_bytes, 'byte')}"
+    yield "  unsupported    " + ("nothing" if not problems else format_count(len(problems), "instruction"))
     for problem in problems:
         yield from textwrap.wrap(problem, WIDTH, initial_indent="    ", subsequent_indent="      ")
 

@@ -29,6 +29,7 @@ __all__ = [
     "Finding",
     "count_by_kind",
     "format_annotation",
+    "format_count",
     "format_finding",
     "format_location",
     "sarif_log",
@@ -152,6 +153,11 @@ def count_by_kind(findings: Iterable[Finding]) -> dict[str, int]:
     for finding in findings:
         counts[finding.kind] = counts.get(finding.kind, 0) + 1
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
+def format_count(count: int, noun: str, plural: str = "s") -> str:
+    """Return "1 launch", "2 launches"."""
+    return f"{count:,} {noun}{plural * (count != 1)}"
 
 
 def format_location(finding: Finding, line: int | None = None) -> str:

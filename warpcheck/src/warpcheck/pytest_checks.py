@@ -37,13 +37,14 @@ class CheckedRun:
         self.config = config
         self.monitor = monitor
         self._started = time.perf_counter()
-        # Of the whole run:
+        # The whole run, with what the workers of pytest-xdist report:
         self._counts = Counts()
         self._findings: list[Finding] = []
         self._findings_outside_of_tests: list[Finding] = []
         self._tests: set[str] = set()
         self._tests_with_launches: set[str] = set()
         self._not_checked: dict[str, str] = {}
+        # The part of this process that is in no report of a test:
         self._outside_counts = Counts()
 
     @classmethod
@@ -266,11 +267,10 @@ class CheckedRun:
     def _summary(self) -> Iterator[tuple[str, dict[str, bool]]]:
         counts = self._counts
         if counts.launches or self._all_findings:
-            tests = f"{len(self._tests_with_launches)} of {format_count(len(self._tests), 'test')}"
-            launches = (
-                f"{format_count(counts.launches, 'launch', 'es')} of {format_count(len(counts.kernels), 'kernel')}"
-            )
-            yield f"checked      {launches} in {tests} ({self.monitor.settings})", {}
+            tests = f"{len(self._tests_with_launches)} of {findings.format_count(len(self._tests), 'test')}"
+            launches = findings.format_count(counts.launches, "launch", "es")
+            kernels = findings.format_count(len(counts.kernels), "kernel")
+            yield f"checked      {launches} of {kernels} in {tests} ({self.monitor.settings})", {}
         else:
             yield "checked      nothing: no kernel was launched", {"yellow": True, "bold": True}
         total = time.perf_counter() - self._started
@@ -292,11 +292,6 @@ class CheckedRun:
             yield "outside of the tests:", {"red": True}
             for line in findings.format_finding(finding).splitlines():
                 yield f"  {line}", {"red": True}
-
-
-def format_count(count: int, noun: str, plural: str = "s") -> str:
-    """Return "1 launch", "2 launches"."""
-    return f"{count:,} {noun}{plural * (count != 1)}"
 
 
 def _exceptions_of_unittest(item: pytest.Item) -> list[pytest.ExceptionInfo[BaseException]]:
@@ -350,11 +345,12 @@ def _noticing_expected_problems(monitor: Monitor) -> Iterator[None]:
     def leave_and_mark(self: Any, *exception: Any) -> Any:
         is_caught = leave(self, *exception)
         problem = monitor.problem_of(exception[1]) if is_caught else None
-        # pytest 8.4 has several expected exceptions, earlier versions have one, or a tuple.
-        types = getattr(self, "expected_exceptions", None) or getattr(self, "expected_exception", ())
-        types = types if isinstance(types, tuple) else (types,)
-        if problem is not None and types and all(issubclass(kind, findings.PROBLEMS) for kind in types):
-            problem.expected = True
+        if problem is not None:
+            # pytest 8.4 has several expected exceptions, earlier versions have one, or a tuple.
+            types = getattr(self, "expected_exceptions", None) or getattr(self, "expected_exception", ())
+            types = types if isinstance(types, tuple) else (types,)
+            named_types = tuple(kind for kind in types if issubclass(kind, findings.PROBLEMS))
+            problem.expected |= isinstance(problem.error, named_types)
         return is_caught
 
     context.__exit__ = leave_and_mark  # type: ignore[method-assign]
