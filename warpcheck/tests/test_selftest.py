@@ -15,7 +15,7 @@ PLANTED = [*(("CUDA C++", fault) for fault in CUDA), *(("Triton", fault) for fau
 
 
 @pytest.mark.parametrize(("language", "planted"), PLANTED, ids=lambda value: getattr(value, "mistake", value))
-def test_a_planted_fault_is_found(language: str, planted: selftest.Planted) -> None:
+def test_a_planted_fault_is_found(language: str, planted: selftest.PlantedKernel) -> None:
     outcome = selftest.try_planted(planted, language)
     assert outcome.problem == ""
     assert outcome.line == planted.expected_line

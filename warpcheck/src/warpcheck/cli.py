@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from warpcheck import __version__
-from warpcheck.findings import MACHINE_PACKAGES, PROBLEMS, WIDTH, count_by_kind, format_count, format_finding
+from warpcheck.findings import KERNEL_ERRORS, MACHINE_PACKAGES, WIDTH, count_by_kind, format_count, format_finding
 
 if TYPE_CHECKING:
     from warpcheck import machine
     from warpcheck.counters import LineCounters
-    from warpcheck.findings import Finding
-    from warpcheck.monitor import Monitor
+    from warpcheck.findings import KernelFinding
+    from warpcheck.monitor import LaunchMonitor
     from warpcheck.report import Launch
 
 __all__ = ["main"]
@@ -120,17 +120,17 @@ def _run_pytest(arguments: Sequence[str]) -> int:
 
 
 def _run_script(options: argparse.Namespace) -> int:
-    from warpcheck.monitor import Monitor, Settings
+    from warpcheck.monitor import LaunchMonitor, ScopeSettings
 
     if not Path(options.script).is_file():
         _print_error(f"there is no file {options.script}")
         return USAGE
     try:
-        settings = Settings.parse(options.arch, options.schedules)
+        settings = ScopeSettings.parse(options.arch, options.schedules)
     except ValueError as error:
         _print_error(str(error))
         return USAGE
-    monitor = Monitor(settings)
+    monitor = LaunchMonitor(settings)
     to_stdout = options.json == "-"
     with contextlib.ExitStack() as stack:
         if to_stdout:  # which has the JSON alone
@@ -138,7 +138,7 @@ def _run_script(options: argparse.Namespace) -> int:
         monitor.open()
         stack.callback(monitor.close)
         status = _run_as_main(options.script, options.arguments, monitor)
-        findings = [problem.finding() for problem in monitor.take_problems()]
+        findings = [recorded.finding() for recorded in monitor.take_errors()]
     counts = monitor.take_counts()
     status = status or _status(findings, counts.launches)
     if options.json:
@@ -156,7 +156,7 @@ def _run_script(options: argparse.Namespace) -> int:
     return status
 
 
-def _run_as_main(script: str, arguments: Sequence[str], monitor: Monitor) -> int:
+def _run_as_main(script: str, arguments: Sequence[str], monitor: LaunchMonitor) -> int:
     """Run a script as `python script arguments` does, and return its exit status; 0 for a fault of a kernel."""
     argv = sys.argv
     path = list(sys.path)
@@ -169,8 +169,8 @@ def _run_as_main(script: str, arguments: Sequence[str], monitor: Monitor) -> int
             return error.code or 0
         print(error.code, file=sys.stderr)
         return 1
-    except PROBLEMS as error:
-        monitor.record_problem(error, "")
+    except KERNEL_ERRORS as error:
+        monitor.record_error(error, "")
         _print_traceback(error)
     except Exception as error:
         _print_traceback(error)
@@ -194,13 +194,13 @@ def _print_traceback(error: BaseException) -> None:
     print("".join(traceback.format_exception_only(type(error), error)), end="", file=sys.stderr)
 
 
-def _status(findings: Sequence[Finding], launches: int) -> int:
+def _status(findings: Sequence[KernelFinding], launches: int) -> int:
     if any(finding.is_fault for finding in findings):
         return FAULTS
     return NOT_CHECKED if findings or not launches else OK
 
 
-def _summary(monitor: Monitor, findings: Sequence[Finding], launches: int, kernels: int) -> str:
+def _summary(monitor: LaunchMonitor, findings: Sequence[KernelFinding], launches: int, kernels: int) -> str:
     if not launches and not findings:
         return "No kernel was launched: nothing was checked."
     kinds = ", ".join(f"{count} {kind}" for kind, count in count_by_kind(findings).items())
@@ -208,7 +208,7 @@ def _summary(monitor: Monitor, findings: Sequence[Finding], launches: int, kerne
     return f"{work}: {kinds or 'no faults'}"
 
 
-def _paragraphs(monitor: Monitor, findings: Sequence[Finding]) -> Iterator[str]:
+def _paragraphs(monitor: LaunchMonitor, findings: Sequence[KernelFinding]) -> Iterator[str]:
     """Yield what terminals show: the findings, and a table of counters for each kernel."""
     yield from map(format_finding, findings)
     for launches in _by_kernel(monitor.report.launches):
@@ -255,7 +255,7 @@ def _cut(text: str, width: int) -> str:
 
 
 def _json_document(
-    monitor: Monitor, findings: Sequence[Finding], counts: dict[str, Any], status: int
+    monitor: LaunchMonitor, findings: Sequence[KernelFinding], counts: dict[str, Any], status: int
 ) -> dict[str, Any]:
     """Return what `--json` writes: counters that are zero are left out."""
     return {

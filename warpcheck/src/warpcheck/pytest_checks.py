@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from warpcheck import __version__, findings
-from warpcheck.findings import Finding
-from warpcheck.monitor import Counts, Monitor, Settings
+from warpcheck.findings import KernelFinding
+from warpcheck.monitor import LaunchMonitor, ScopeSettings, WorkCounts
 
 __all__ = ["CheckedRun"]
 
@@ -33,32 +33,32 @@ class CheckedRun:
         monitor: The scope of this process.
     """
 
-    def __init__(self, config: pytest.Config, monitor: Monitor) -> None:
+    def __init__(self, config: pytest.Config, monitor: LaunchMonitor) -> None:
         self.config = config
         self.monitor = monitor
         self._started = time.perf_counter()
         # The whole run, with what the workers of pytest-xdist report:
-        self._counts = Counts()
-        self._findings: list[Finding] = []
-        self._findings_outside_of_tests: list[Finding] = []
+        self._counts = WorkCounts()
+        self._findings: list[KernelFinding] = []
+        self._findings_outside_of_tests: list[KernelFinding] = []
         self._tests: set[str] = set()
         self._tests_with_launches: set[str] = set()
         self._not_checked: dict[str, str] = {}
         # The part of this process that is in no report of a test:
-        self._outside_counts = Counts()
+        self._outside_counts = WorkCounts()
 
     @classmethod
     def start(cls, config: pytest.Config, options: Any) -> None:
         """Enter the scope until the end of the run, and register the hooks."""
         try:
-            settings = Settings.parse(options.warpcheck, options.warpcheck_schedules)
+            settings = ScopeSettings.parse(options.warpcheck, options.warpcheck_schedules)
         except ValueError as error:
             raise pytest.UsageError(f"--warpcheck: {error}") from None
-        monitor = Monitor(settings)
+        monitor = LaunchMonitor(settings)
         monitor.open()
         config.add_cleanup(monitor.close)
         patches = contextlib.ExitStack()
-        patches.enter_context(_noticing_expected_problems(monitor))
+        patches.enter_context(_noticing_expected_errors(monitor))
         config.add_cleanup(patches.close)
         config.pluginmanager.register(cls(config, monitor), "warpcheck checks")
 
@@ -81,14 +81,14 @@ class CheckedRun:
             options = {**mark.kwargs, **options}
         return options
 
-    def _settings(self, item: pytest.Item) -> Settings | None:
+    def _settings(self, item: pytest.Item) -> ScopeSettings | None:
         """Return the settings of a test; None if it enters a scope itself."""
         marker = self._marker(item)
         if not marker.get("scope", True):
             return None
         base = self.monitor.settings
         try:
-            return Settings.parse(
+            return ScopeSettings.parse(
                 marker.get("arch", base.arch),
                 marker.get("schedules", base.schedules),
                 marker.get("uninitialized", True),
@@ -107,23 +107,23 @@ class CheckedRun:
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, Any, Any]:
-        with self._failing_for_swallowed_problems(item):
+        with self._failing_for_swallowed_errors(item):
             return (yield)
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, Any, Any]:
-        with self._failing_for_swallowed_problems(item):
+        with self._failing_for_swallowed_errors(item):
             return (yield)
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None, Any, Any]:
-        with self._failing_for_swallowed_problems(item):
+        with self._failing_for_swallowed_errors(item):
             return (yield)
 
     @contextlib.contextmanager
-    def _failing_for_swallowed_problems(self, item: pytest.Item) -> Iterator[None]:
-        """Raise a problem that the with block has caught without asking for its class."""
-        previous = len(self.monitor.problems)
+    def _failing_for_swallowed_errors(self, item: pytest.Item) -> Iterator[None]:
+        """Raise an error of the machine that the with block has caught without asking for its class."""
+        previous = len(self.monitor.errors)
         expected_types = self._marker(item).get("raises", ())
         skipped: BaseException | None = None
         try:
@@ -131,15 +131,15 @@ class CheckedRun:
         except pytest.skip.Exception as error:  # "except Exception: pytest.skip(...)" hides a fault as well
             skipped = error
         finally:
-            problems = self.monitor.problems[previous:]
-            for problem in problems:
-                problem.expected |= isinstance(problem.error, expected_types)
+            errors = self.monitor.errors[previous:]
+            for recorded in errors:
+                recorded.expected |= isinstance(recorded.error, expected_types)
         reported = [excinfo.value for excinfo in _exceptions_of_unittest(item)]
-        for problem in problems:
-            if not problem.expected and problem.error not in reported:
-                problem.was_swallowed = True
-                # The cause stays. The context may be the skip, which says nothing about the problem.
-                raise problem.error from problem.error.__cause__
+        for recorded in errors:
+            if not recorded.expected and recorded.error not in reported:
+                recorded.was_swallowed = True
+                # The cause stays. The context may be the skip, which says nothing about the error.
+                raise recorded.error from recorded.error.__cause__
         if skipped is not None:
             raise skipped
 
@@ -148,9 +148,9 @@ class CheckedRun:
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         for excinfo in (call.excinfo, *_exceptions_of_unittest(item)):
-            if excinfo is not None and isinstance(excinfo.value, findings.PROBLEMS):
-                if self.monitor.problem_of(excinfo.value) is None:  # raised by a front end, not by the machine
-                    self.monitor.record_problem(excinfo.value, "")
+            if excinfo is not None and isinstance(excinfo.value, findings.KERNEL_ERRORS):
+                if self.monitor.recorded_error(excinfo.value) is None:  # raised by a front end, not by the machine
+                    self.monitor.record_error(excinfo.value, "")
                 if not self.config.getoption("fulltrace"):
                     excinfo.traceback = _without_machine(excinfo.traceback)
         report = yield
@@ -162,11 +162,11 @@ class CheckedRun:
         raised = call.excinfo.value if call.excinfo is not None else None
         is_xfail = hasattr(report, "wasxfail")
         described = []
-        for problem in self.monitor.take_problems():
-            finding = problem.finding().for_test(item.nodeid, expected=problem.expected or is_xfail)
+        for recorded in self.monitor.take_errors():
+            finding = recorded.finding().for_test(item.nodeid, expected=recorded.expected or is_xfail)
             described.append(finding.to_json())
-            if report.failed and not problem.expected:
-                was_swallowed = problem.was_swallowed or problem.error is not raised
+            if report.failed and not recorded.expected:
+                was_swallowed = recorded.was_swallowed or recorded.error is not raised
                 _add_section(report, finding, was_swallowed=was_swallowed)
         report.warpcheck = {  # type: ignore[attr-defined]
             "counts": self.monitor.take_counts().to_json(),
@@ -179,7 +179,7 @@ class CheckedRun:
         counts = self.monitor.take_counts()
         self._counts.add(counts)
         self._outside_counts.add(counts)
-        self._findings_outside_of_tests += [problem.finding() for problem in self.monitor.take_problems()]
+        self._findings_outside_of_tests += [recorded.finding() for recorded in self.monitor.take_errors()]
 
     # The whole run
 
@@ -187,9 +187,9 @@ class CheckedRun:
         attached = getattr(report, "warpcheck", None)
         if attached is None:  # pytest-xdist reports the test of a worker that crashed
             return
-        counts = Counts.from_json(attached["counts"])
+        counts = WorkCounts.from_json(attached["counts"])
         self._counts.add(counts)
-        self._findings += [Finding(**attributes) for attributes in attached["findings"]]
+        self._findings += [KernelFinding(**attributes) for attributes in attached["findings"]]
         if report.when == "call" or (report.when == "setup" and report.failed):
             self._tests.add(report.nodeid)
         if counts.launches or attached["findings"]:
@@ -225,11 +225,11 @@ class CheckedRun:
         """Add the work outside of tests of a worker of pytest-xdist that has ended."""
         output = getattr(node, "workeroutput", {}).get("warpcheck")
         if output is not None:
-            self._counts.add(Counts.from_json(output["counts"]))
-            self._findings_outside_of_tests += [Finding(**attributes) for attributes in output["findings"]]
+            self._counts.add(WorkCounts.from_json(output["counts"]))
+            self._findings_outside_of_tests += [KernelFinding(**attributes) for attributes in output["findings"]]
 
     @property
-    def _all_findings(self) -> list[Finding]:
+    def _all_findings(self) -> list[KernelFinding]:
         return [*self._findings_outside_of_tests, *self._findings]
 
     def _write_report(self, path: Path) -> None:
@@ -318,7 +318,7 @@ def _package(module_globals: dict[str, Any]) -> str:
     return name.partition(".")[0]
 
 
-def _add_section(report: pytest.TestReport, finding: Finding, *, was_swallowed: bool) -> None:
+def _add_section(report: pytest.TestReport, finding: KernelFinding, *, was_swallowed: bool) -> None:
     """Show a finding below the traceback of a test."""
     text = findings.format_finding(finding)
     if finding.schedule not in ("", "forward"):
@@ -337,20 +337,20 @@ def _add_section(report: pytest.TestReport, finding: Finding, *, was_swallowed: 
 
 
 @contextlib.contextmanager
-def _noticing_expected_problems(monitor: Monitor) -> Iterator[None]:
+def _noticing_expected_errors(monitor: LaunchMonitor) -> Iterator[None]:
     """Let pytest.raises(warpcheck.Race) mark a race as expected, and pytest.raises(Exception) not."""
     context = type(pytest.raises(LookupError))
     leave = context.__exit__
 
     def leave_and_mark(self: Any, *exception: Any) -> Any:
         is_caught = leave(self, *exception)
-        problem = monitor.problem_of(exception[1]) if is_caught else None
-        if problem is not None:
+        recorded = monitor.recorded_error(exception[1]) if is_caught else None
+        if recorded is not None:
             # pytest 8.4 has several expected exceptions, earlier versions have one, or a tuple.
             types = getattr(self, "expected_exceptions", None) or getattr(self, "expected_exception", ())
             types = types if isinstance(types, tuple) else (types,)
-            named_types = tuple(kind for kind in types if issubclass(kind, findings.PROBLEMS))
-            problem.expected |= isinstance(problem.error, named_types)
+            named_types = tuple(kind for kind in types if issubclass(kind, findings.KERNEL_ERRORS))
+            recorded.expected |= isinstance(recorded.error, named_types)
         return is_caught
 
     context.__exit__ = leave_and_mark  # type: ignore[method-assign]

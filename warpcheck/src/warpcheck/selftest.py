@@ -14,9 +14,9 @@ from importlib.util import find_spec
 from typing import Protocol
 
 import warpcheck
-from warpcheck.findings import PROBLEMS
+from warpcheck.findings import KERNEL_ERRORS
 
-__all__ = ["CUDA", "Outcome", "Planted", "PlantedFault", "languages", "run_selftest", "try_planted"]
+__all__ = ["CUDA", "PlantedFault", "PlantedKernel", "SelftestOutcome", "languages", "run_selftest", "try_planted"]
 
 _LENGTH = 64
 
@@ -215,7 +215,7 @@ CUDA = (
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SelftestOutcome:
     """The outcome of one planted fault.
 
     Attributes:
@@ -235,7 +235,7 @@ class Outcome:
     seconds: float
 
 
-class Planted(Protocol):
+class PlantedKernel(Protocol):
     """A fault that is planted in one of the languages."""
 
     @property
@@ -254,9 +254,9 @@ class Planted(Protocol):
         """Compile and launch the corrected kernel."""
 
 
-def languages() -> dict[str, Sequence[Planted]]:
+def languages() -> dict[str, Sequence[PlantedKernel]]:
     """Return the planted faults of each language whose compiler is installed."""
-    planted: dict[str, Sequence[Planted]] = {}
+    planted: dict[str, Sequence[PlantedKernel]] = {}
     if find_spec("torch") is None:
         return planted
     with contextlib.suppress(ModuleNotFoundError):
@@ -269,14 +269,14 @@ def languages() -> dict[str, Sequence[Planted]]:
     return planted
 
 
-def run_selftest() -> Iterator[Outcome]:
+def run_selftest() -> Iterator[SelftestOutcome]:
     """Yield the outcome of each planted fault, for each language whose compiler is installed."""
     for language, planted in languages().items():
         for fault in planted:
             yield try_planted(fault, language)
 
 
-def try_planted(planted: Planted, language: str) -> Outcome:
+def try_planted(planted: PlantedKernel, language: str) -> SelftestOutcome:
     """Launch both versions of a planted fault, and return what was found."""
     started = time.perf_counter()
     line = 0
@@ -284,7 +284,7 @@ def try_planted(planted: Planted, language: str) -> Outcome:
     try:
         planted.launch_wrong()
         problem = "the fault was not found"
-    except PROBLEMS as error:
+    except KERNEL_ERRORS as error:
         line = getattr(error, "line", 0)
         if type(error).__name__ != planted.fault:
             problem = f"found {type(error).__name__} instead: {error}"
@@ -292,6 +292,6 @@ def try_planted(planted: Planted, language: str) -> Outcome:
             problem = f"found in line {line} instead of line {planted.expected_line}"
     try:
         planted.launch_right()
-    except PROBLEMS as error:
+    except KERNEL_ERRORS as error:
         problem = problem or f"the corrected kernel has a fault: {error}"
-    return Outcome(planted.fault, language, planted.mistake, problem, line, time.perf_counter() - started)
+    return SelftestOutcome(planted.fault, language, planted.mistake, problem, line, time.perf_counter() - started)
