@@ -41,6 +41,7 @@ GRADINGS = frozenset(
         "test_pytest_plugin.py",
         "test_rejects.py",
         "test_roofline_exercise.py",
+        "test_selftest.py",
         "test_similarity.py",
         "test_spills.py",
         "test_target.py",

@@ -9,20 +9,20 @@ import pytest
 import warpcheck
 from warpcheck import findings
 from warpcheck.errors import Deadlock, FaultKind, Rejected, TimedOut, Unsupported
-from warpcheck.findings import Finding
-from warpcheck.frontends import Unavailable
+from warpcheck.findings import KernelFinding
+from warpcheck.frontends import NotSimulated, Unavailable
 
 SOURCE = "__global__ void shift(int* x) {\n    int y = x[1];\n    x[0] = y;\n}\n"
 
 
-def race(file: str = "kernels/shift.cu") -> Finding:
+def race(file: str = "kernels/shift.cu") -> KernelFinding:
     fault = warpcheck.Fault(
         FaultKind.RACE, "thread 1 of block 0 writes 4 bytes at x[0]", "shift", file, 3, (0,) * 3, (1, 0, 0)
     )
     fault.schedule = warpcheck.Schedule.REVERSE
     fault.conflict_line = 2
     fault.source = SOURCE
-    return Finding.of(fault, arch="sm_90a", launch="grid (1, 1, 1), block (64, 1, 1)")
+    return KernelFinding.of(fault, arch="sm_90a", launch="grid (1, 1, 1), block (64, 1, 1)")
 
 
 def test_a_race_has_both_source_lines() -> None:
@@ -54,28 +54,29 @@ def test_the_text_fits_a_terminal(file: str) -> None:
     [
         (Unsupported("tex.1d", "a.cu", 2), "unsupported"),
         (Unavailable("there is no compiler"), "unavailable"),
+        (NotSimulated("warpcheck does not simulate CUDA graphs"), "not simulated"),
         (Rejected("Feature 'x' requires .target sm_90 or higher", "a.cu", 2), "rejected"),
         (TimedOut("still running", "shift", "a.cu", 2), "timed out"),
         (Deadlock("a deadlock", "shift", "a.cu", 2), "deadlock"),
     ],
 )
 def test_each_exception_of_the_machine_is_a_finding(error: Exception, kind: str) -> None:
-    assert isinstance(error, findings.PROBLEMS)
-    finding = Finding.of(error, kernel="shift")
+    assert isinstance(error, findings.KERNEL_ERRORS)
+    finding = KernelFinding.of(error, kernel="shift")
     assert (finding.kind, finding.kernel) == (kind, "shift")
-    assert finding.is_fault == (kind not in ("unsupported", "unavailable"))
+    assert finding.is_fault == (kind not in ("unsupported", "unavailable", "not simulated"))
     log = findings.sarif_log([finding], Path("/root"), version="1.0", successful=True, properties={})
     (rule,) = log["runs"][0]["tool"]["driver"]["rules"]
     assert rule["shortDescription"]["text"].endswith(".")
 
 
 def test_a_finding_survives_its_json() -> None:
-    assert Finding(**race().to_json()) == race()
+    assert KernelFinding(**race().to_json()) == race()
 
 
 def test_an_annotation_escapes_what_would_end_it() -> None:
     """Reference: GitHub's toolkit, which escapes %, CR and LF, and in properties : and , as well."""
-    finding = Finding("Race", "race", "100% wrong:\na, b", "shift", "a,b:c.cu", 3)
+    finding = KernelFinding("Race", "race", "100% wrong:\na, b", "shift", "a,b:c.cu", 3)
     annotation = findings.format_annotation(finding, Path.cwd())
     assert annotation == "::error file=a%2Cb%3Ac.cu,line=3,title=warpcheck%3A race::shift: 100%25 wrong:%0Aa, b"
 
@@ -92,5 +93,5 @@ def test_sarif_names_files_below_the_root_relative_to_it(tmp_path: Path) -> None
 
 def test_kinds_are_counted_from_the_most_frequent_on() -> None:
     kinds = ["race", "trap", "race", "assertion"]
-    counts = findings.count_by_kind(Finding("Race", kind, "") for kind in kinds)
+    counts = findings.count_by_kind(KernelFinding("Race", kind, "") for kind in kinds)
     assert list(counts.items()) == [("race", 2), ("assertion", 1), ("trap", 1)]

@@ -105,6 +105,10 @@ class TestClass:
         with pytest.raises(warpcheck.Race):
             race()
 
+    def test_expected_among_others(self):
+        with pytest.raises((ValueError, warpcheck.Race)):
+            race()
+
     @pytest.mark.warpcheck(raises=warpcheck.Race)
     def test_expected_by_the_marker(self):
         try:
@@ -189,6 +193,7 @@ OUTCOMES = {
     "TestClass::test_swallowed_by_raises": "FAILED",
     "TestClass::test_swallowed_before_a_skip": "FAILED",
     "TestClass::test_expected": "PASSED",
+    "TestClass::test_expected_among_others": "PASSED",
     "TestClass::test_expected_by_the_marker": "PASSED",
     "TestClass::test_another_kind_is_expected": "FAILED",
     "TestClass::test_xfail": "XFAIL",
@@ -204,7 +209,7 @@ OUTCOMES = {
     "test_broken_fixture": "ERROR",
 }
 
-CHECKED = r"checked      18 launches of 3 kernels in 20 of 21 tests \(sm_80, forward\)"
+CHECKED = r"checked      19 launches of 3 kernels in 21 of 22 tests \(sm_80, forward\)"
 
 
 @dataclass
@@ -305,7 +310,9 @@ def test_a_swallowed_fault_says_that_the_test_caught_it(checked: Run, test: str)
 
 
 def test_the_schedule_of_a_fault_is_shown(checked: Run) -> None:
-    assert "out of bounds in fill (sm_80, reverse schedule)" in checked.section("test_reverse")
+    shown = checked.section("test_reverse")
+    assert "out of bounds in fill (sm_80, reverse schedule)" in shown
+    assert "replay: pytest --warpcheck=sm_80 --warpcheck-schedules=reverse 'test_suite.py::test_reverse'" in shown
 
 
 def test_the_summary_counts(checked: Run) -> None:
@@ -313,7 +320,7 @@ def test_the_summary_counts(checked: Run) -> None:
     assert re.search(
         r"^time         \d+\.\d s in kernels, \d+\.\d s in compilers, \d+\.\d s in all$", checked.output, re.M
     )
-    assert "faults       12: 9 race, 3 out of bounds; 3 expected by tests" in checked.output
+    assert "faults       13: 10 race, 3 out of bounds; 4 expected by tests" in checked.output
     assert "unsupported  test_suite.py::test_unsupported\n" in checked.output
     assert "2 unsupported" in checked.output.splitlines()[-1]
 
@@ -350,9 +357,9 @@ def test_the_report_has_each_finding(log: dict[str, Any]) -> None:
     assert results["TestClass::test_race"]["relatedLocations"]
     assert results["test_unsupported"]["kind"] == "open"
     suppressed = {test for test, result in results.items() if "suppressions" in result}
-    expected = {"TestClass::test_expected", "TestClass::test_expected_by_the_marker", "TestClass::test_xfail"}
-    assert suppressed == expected
-    assert run["properties"]["launches"] == 18
+    names = ("test_expected", "test_expected_among_others", "test_expected_by_the_marker", "test_xfail")
+    assert suppressed == {f"TestClass::{name}" for name in names}
+    assert run["properties"]["launches"] == 19
 
 
 def test_workers_of_xdist_report_the_same(folder: Path) -> None:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 import runpy
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from test_pytest_plugin import run_pytest
 
 import warpcheck
 
@@ -64,3 +68,27 @@ def test_the_scope_block_counts_launches(planted: Any) -> None:
     x = torch.zeros(32, dtype=torch.int32)
     exec(scope, {"warpcheck": warpcheck, "model_step": model_step, "x": x})
     assert x.eq(1).all()
+
+
+@pytest.mark.parametrize("is_corrected", [True, False])
+def test_the_first_test_of_a_suite(tmp_path: Path, is_corrected: bool) -> None:
+    """It passes with the corrected kernel. With the other one, pytest prints what the README shows."""
+    (suite,) = (code for code, _, _ in BLOCKS if "def test_" in code)
+    module = "".join(line for line in BLOCKS[0][0].splitlines(keepends=True) if not line.startswith("warpcheck.run"))
+    (tmp_path / "add.py").write_text(module.replace("i <= n", "i < n") if is_corrected else module)
+    (tmp_path / "test_add.py").write_text(suite)
+    run = run_pytest(tmp_path, "--warpcheck")
+    (shown,) = re.findall(r"\n\n((?:    .*\n)*    out of bounds in .*\n(?:    .*\n)+)", README)
+    assert (run.status == 0) == is_corrected, run.output
+    assert (textwrap.dedent(shown) in run.output) != is_corrected
+
+
+def test_options_and_commands_exist(tmp_path: Path) -> None:
+    """Each option and command that the README names is in the help of pytest or of warpcheck."""
+    options = set(re.findall(r"--warpcheck-\w+", README))
+    commands = set(re.findall(r"^    warpcheck (\w+)", README, re.MULTILINE))
+    assert len(options) == len(commands) == 4
+    pytest_help = run_pytest(tmp_path, "--help").output
+    process = subprocess.run([sys.executable, "-m", "warpcheck.cli", "--help"], capture_output=True, text=True)
+    assert all(option in pytest_help for option in options)
+    assert all(f"\n    {command} " in process.stdout for command in commands)

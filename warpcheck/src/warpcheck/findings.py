@@ -1,6 +1,6 @@
 """Describe a fault, or a kernel that could not be checked, for people and for tools.
 
-A `Finding` holds only strings, numbers and booleans, so that one process can send it to another one. It has four
+A `KernelFinding` holds only strings, numbers and booleans, so that one process can send it to another one. It has four
 forms: text for a terminal, a result of SARIF 2.1.0, an annotation of GitHub Actions, and JSON.
 """
 
@@ -22,21 +22,26 @@ from warpcheck.frontends import Unavailable
 from warpcheck.schedule import Schedule
 
 __all__ = [
+    "KERNEL_ERRORS",
+    "MACHINE_PACKAGES",
     "NOT_CHECKED",
-    "PROBLEMS",
     "WIDTH",
-    "Finding",
+    "KernelFinding",
     "count_by_kind",
     "format_annotation",
+    "format_count",
     "format_finding",
     "format_location",
     "sarif_log",
 ]
 
-PROBLEMS = (Fault, TimedOut, Unsupported, Unavailable, Rejected)
+KERNEL_ERRORS = (Fault, TimedOut, Unsupported, Unavailable, Rejected)
 """The exceptions that are findings."""
 
-NOT_CHECKED = ("Unsupported", "Unavailable")
+MACHINE_PACKAGES = ("warpcheck", "triton", "cutlass", "torch")
+"""The packages whose frames a traceback leaves out: a fault is in the kernel, and its launch in the program."""
+
+NOT_CHECKED = ("Unsupported", "Unavailable", "NotSimulated")
 """The rules of findings that say that a kernel could not be checked, and not that it is wrong."""
 
 WIDTH = 80
@@ -47,12 +52,13 @@ _KINDS = {
     "TimedOut": "timed out",
     "Unsupported": "unsupported",
     "Unavailable": "unavailable",
+    "NotSimulated": "not simulated",
     "Rejected": "rejected",
 }
 
 
 @dataclass(frozen=True)
-class Finding:
+class KernelFinding:
     """A fault of a kernel, or the reason why a kernel could not be checked.
 
     Attributes:
@@ -88,8 +94,8 @@ class Finding:
     expected: bool = False
 
     @classmethod
-    def of(cls, error: BaseException, *, kernel: str = "", arch: str = "", launch: str = "") -> Finding:
-        """Describe one of PROBLEMS.
+    def of(cls, error: BaseException, *, kernel: str = "", arch: str = "", launch: str = "") -> KernelFinding:
+        """Describe one of KERNEL_ERRORS.
 
         Args:
             kernel: The kernel, for an exception that does not name it.
@@ -123,7 +129,7 @@ class Finding:
         """Return the attributes as a JSON object."""
         return asdict(self)
 
-    def for_test(self, test: str, *, expected: bool) -> Finding:
+    def for_test(self, test: str, *, expected: bool) -> KernelFinding:
         """Return this finding with the test that launched the kernel."""
         return replace(self, test=test, expected=expected)
 
@@ -141,7 +147,7 @@ def _code(source: str, file: str, line: int) -> str:
     return linecache.getline(os.path.abspath(file), line).strip() if file and line else ""
 
 
-def count_by_kind(findings: Iterable[Finding]) -> dict[str, int]:
+def count_by_kind(findings: Iterable[KernelFinding]) -> dict[str, int]:
     """Return how many findings there are of each kind, the most frequent kind first."""
     counts: dict[str, int] = {}
     for finding in findings:
@@ -149,7 +155,12 @@ def count_by_kind(findings: Iterable[Finding]) -> dict[str, int]:
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
-def format_location(finding: Finding, line: int | None = None) -> str:
+def format_count(count: int, noun: str, plural: str = "s") -> str:
+    """Return "1 launch", "2 launches"."""
+    return f"{count:,} {noun}{plural * (count != 1)}"
+
+
+def format_location(finding: KernelFinding, line: int | None = None) -> str:
     """Return "file:line", with a file below the working directory relative to it."""
     number = finding.line if line is None else line
     path = finding.file
@@ -159,7 +170,7 @@ def format_location(finding: Finding, line: int | None = None) -> str:
     return f"{path or finding.kernel}:{number}" if number else path or finding.kernel
 
 
-def format_finding(finding: Finding) -> str:
+def format_finding(finding: KernelFinding) -> str:
     """Return a paragraph for a terminal: the kind, the kernel, the message, both source lines, and the launch."""
     subject = f" in {finding.kernel}" * bool(finding.kernel)
     circumstances = ", ".join(filter(None, (finding.arch, finding.schedule and f"{finding.schedule} schedule")))
@@ -188,7 +199,7 @@ def _format_code(location: str, code: str) -> list[str]:
     return [f"  {location}:", f"    {textwrap.shorten(code, WIDTH - 4, placeholder=' ...')}"]
 
 
-def format_annotation(finding: Finding, root: Path) -> str:
+def format_annotation(finding: KernelFinding, root: Path) -> str:
     """Return a workflow command of GitHub Actions that annotates the source line.
 
     Reference: GitHub's documentation, "Workflow commands for GitHub Actions".
@@ -219,7 +230,7 @@ def _relative(file: str, root: Path) -> str:
 
 
 def sarif_log(
-    findings: Sequence[Finding], root: Path, *, version: str, successful: bool, properties: dict[str, Any]
+    findings: Sequence[KernelFinding], root: Path, *, version: str, successful: bool, properties: dict[str, Any]
 ) -> dict[str, Any]:
     """Return a log of SARIF 2.1.0, with a result for each finding.
 
@@ -260,7 +271,7 @@ def _description(rule: str) -> str:
     return paragraph.partition(". ")[0].removesuffix(".") + "."
 
 
-def _sarif_result(finding: Finding, rule_index: int, root: Path) -> dict[str, Any]:
+def _sarif_result(finding: KernelFinding, rule_index: int, root: Path) -> dict[str, Any]:
     location: dict[str, Any] = {}
     if finding.file:
         location["physicalLocation"] = _sarif_place(finding, finding.line, finding.code, root)
@@ -288,7 +299,7 @@ def _sarif_result(finding: Finding, rule_index: int, root: Path) -> dict[str, An
     return result
 
 
-def _sarif_place(finding: Finding, line: int, code: str, root: Path) -> dict[str, Any]:
+def _sarif_place(finding: KernelFinding, line: int, code: str, root: Path) -> dict[str, Any]:
     path = Path(os.path.abspath(finding.file))
     artifact = {"uri": path.as_uri()}
     if path.is_relative_to(root):

@@ -1,7 +1,7 @@
 """Watch the kernels of a whole program, or of the tests of a suite, inside one scope.
 
 `warpcheck.gpu` lasts as long as its with block. A test suite needs one scope for collection and for all tests, because
-tensors and modules outlive a test, and still the launches, the times and the problems of each test.
+tensors and modules outlive a test. `LaunchMonitor` still keeps the launches, times and errors of each test apart.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from typing import Any
 
 from warpcheck import backend, frontends, patching, scope
 from warpcheck.errors import Fault, TimedOut, Unsupported
-from warpcheck.findings import Finding
+from warpcheck.findings import KernelFinding
 from warpcheck.report import Launch, Report
 from warpcheck.runtime.symbols import source_name
 from warpcheck.schedule import Schedule, parse_schedules
 from warpcheck.target import TARGETS
 
-__all__ = ["Counts", "Monitor", "Problem", "Settings"]
+__all__ = ["LaunchMonitor", "RecordedError", "ScopeSettings", "WorkCounts"]
 
-_MACHINE_PROBLEMS = (Fault, TimedOut, Unsupported)
+_MACHINE_ERRORS = (Fault, TimedOut, Unsupported)
 """The exceptions that a program must not swallow. A program may try whether a kernel compiles."""
 
 
 @dataclass(frozen=True)
-class Settings:
+class ScopeSettings:
     """The parameters of a scope; see `warpcheck.gpu`."""
 
     arch: str
@@ -37,7 +37,7 @@ class Settings:
     @classmethod
     def parse(
         cls, arch: str, schedules: str | Schedule | Iterable[Schedule] = "forward", uninitialized: bool = True
-    ) -> Settings:
+    ) -> ScopeSettings:
         """Return checked settings. Raises ValueError for an architecture or a schedule that does not exist."""
         if arch not in TARGETS:
             raise ValueError(f"there is no architecture {arch!r}: choose from {', '.join(TARGETS)}")
@@ -48,7 +48,7 @@ class Settings:
 
 
 @dataclass
-class Problem:
+class RecordedError:
     """An exception that the machine raised, and the launch that raised it.
 
     Attributes:
@@ -63,13 +63,13 @@ class Problem:
     expected: bool = False
     was_swallowed: bool = False
 
-    def finding(self) -> Finding:
-        """Describe the problem."""
-        return Finding.of(self.error, kernel=self.kernel, arch=self.arch, launch=self.launch)
+    def finding(self) -> KernelFinding:
+        """Describe the exception."""
+        return KernelFinding.of(self.error, kernel=self.kernel, arch=self.arch, launch=self.launch)
 
 
 @dataclass
-class Counts:
+class WorkCounts:
     """The work of the machine.
 
     Attributes:
@@ -84,7 +84,7 @@ class Counts:
     running: float = 0.0
     compiling: float = 0.0
 
-    def add(self, increment: Counts) -> None:
+    def add(self, increment: WorkCounts) -> None:
         """Add the work that another part of the run has done."""
         self.launches += increment.launches
         self.kernels |= increment.kernels
@@ -101,24 +101,24 @@ class Counts:
         }
 
     @classmethod
-    def from_json(cls, attributes: Mapping[str, Any]) -> Counts:
+    def from_json(cls, attributes: Mapping[str, Any]) -> WorkCounts:
         """Return the object that `to_json` described."""
         return cls(**{**attributes, "kernels": set(attributes["kernels"])})
 
 
-class Monitor:
-    """A scope that can be interrupted and changed, and that collects launches, times and problems.
+class LaunchMonitor:
+    """A scope that can be interrupted and changed, and that collects launches, times and errors.
 
     Attributes:
         report: The launches since `clear`.
-        problems: The exceptions of the machine since `clear`, also those that the program caught.
+        errors: The exceptions of the machine since `clear`, also those that the program caught.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ScopeSettings) -> None:
         self.settings = settings
         self.report = Report(settings.arch)
-        self.problems: list[Problem] = []
-        self._counts = Counts()
+        self.errors: list[RecordedError] = []
+        self._counts = WorkCounts()
         self._base = settings
         self._scope = contextlib.ExitStack()
         self._scope_report = self.report
@@ -127,7 +127,7 @@ class Monitor:
         """Enter the scope."""
         self._open(self._base)
 
-    def _open(self, settings: Settings | None) -> None:
+    def _open(self, settings: ScopeSettings | None) -> None:
         """Enter a scope. None: only watch the launches of the scopes that the program enters itself."""
         with contextlib.ExitStack() as stack:
             if settings is None:
@@ -153,7 +153,7 @@ class Monitor:
         self._scope.close()
 
     @contextlib.contextmanager
-    def using(self, settings: Settings | None) -> Iterator[None]:
+    def using(self, settings: ScopeSettings | None) -> Iterator[None]:
         """Change the settings for the with block. None: the program enters scopes itself in the block."""
         if settings == self.settings:
             yield
@@ -172,7 +172,7 @@ class Monitor:
                 self.open()
 
     @contextlib.contextmanager
-    def _using_checks(self, settings: Settings) -> Iterator[None]:
+    def _using_checks(self, settings: ScopeSettings) -> Iterator[None]:
         """Change only the checks, so that tensors of the scope stay what they are."""
         outer = self.settings
         extra = tuple(schedule for schedule in settings.schedules if schedule != Schedule.FORWARD)
@@ -186,17 +186,17 @@ class Monitor:
                 self.settings = outer
 
     def clear(self) -> Report:
-        """Forget the launches and the problems, and return the report of the launches that follow."""
+        """Forget the launches and the errors, and return the report of the launches that follow."""
         self.report = Report(self.settings.arch)
         self._scope_report.launches = self.report.launches
         self._scope_report.faults.clear()  # an exception keeps the tensors of its frames alive
-        self.problems = []
+        self.errors = []
         return self.report
 
-    def take_counts(self) -> Counts:
+    def take_counts(self) -> WorkCounts:
         """Return the work since the last call."""
         counts = self._counts
-        self._counts = Counts()
+        self._counts = WorkCounts()
         return counts
 
     def record_launch(self, kernel: str, seconds: float) -> None:
@@ -209,26 +209,26 @@ class Monitor:
         """Add the time of a compiler."""
         self._counts.compiling += seconds
 
-    def record_problem(self, error: BaseException, kernel: str, launch: str = "") -> None:
+    def record_error(self, error: BaseException, kernel: str, launch: str = "") -> None:
         """Add an exception of the machine, unless it is known already."""
-        if self.problem_of(error) is None:
-            self.problems.append(Problem(error, source_name(kernel), self.settings.arch, launch))
+        if self.recorded_error(error) is None:
+            self.errors.append(RecordedError(error, source_name(kernel), self.settings.arch, launch))
             if isinstance(error, (Fault, TimedOut)):
                 self.report.faults.append(error)
 
-    def take_problems(self) -> list[Problem]:
-        """Return the problems since the last call."""
-        problems = self.problems
-        self.problems = []
-        return problems
+    def take_errors(self) -> list[RecordedError]:
+        """Return the errors since the last call."""
+        errors = self.errors
+        self.errors = []
+        return errors
 
-    def problem_of(self, error: BaseException | None) -> Problem | None:
-        """Return the problem with this very exception."""
-        return next((problem for problem in self.problems if problem.error is error), None)
+    def recorded_error(self, error: BaseException | None) -> RecordedError | None:
+        """Return the record of this very exception, if there is one."""
+        return next((recorded for recorded in self.errors if recorded.error is error), None)
 
 
 @contextlib.contextmanager
-def _measure_compilation(monitor: Monitor) -> Iterator[None]:
+def _measure_compilation(monitor: LaunchMonitor) -> Iterator[None]:
     """Add the time of compilers to the counts. A compiler that another one calls counts once."""
     depth = 0
     started = 0.0
@@ -248,7 +248,7 @@ def _measure_compilation(monitor: Monitor) -> Iterator[None]:
 class _MonitoredDevice:
     """A device that reports the launches of another one to a monitor."""
 
-    def __init__(self, device: backend.Device, monitor: Monitor) -> None:
+    def __init__(self, device: backend.Device, monitor: LaunchMonitor) -> None:
         self._device = device
         self._monitor = monitor
 
@@ -259,7 +259,7 @@ class _MonitoredDevice:
 class _MonitoredModule:
     """A module whose launches a monitor measures. Triton keeps modules for the life of the process."""
 
-    def __init__(self, module: backend.Module, file: str, monitor: Monitor) -> None:
+    def __init__(self, module: backend.Module, file: str, monitor: LaunchMonitor) -> None:
         self._module = module
         self._file = file
         self._monitor = monitor
@@ -289,6 +289,6 @@ class _MonitoredModule:
     def _recorded(self, name: str, launch: str = "") -> Iterator[None]:
         try:
             yield
-        except _MACHINE_PROBLEMS as error:
-            self._monitor.record_problem(error, name, launch)
+        except _MACHINE_ERRORS as error:
+            self._monitor.record_error(error, name, launch)
             raise

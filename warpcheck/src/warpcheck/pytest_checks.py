@@ -15,17 +15,15 @@ from typing import Any
 import pytest
 
 from warpcheck import __version__, findings
-from warpcheck.findings import Finding
-from warpcheck.monitor import Counts, Monitor, Settings
+from warpcheck.findings import KernelFinding
+from warpcheck.monitor import LaunchMonitor, ScopeSettings, WorkCounts
 
-__all__ = ["Checks"]
+__all__ = ["CheckedRun"]
 
-_MACHINE_PACKAGES = ("warpcheck", "triton", "cutlass", "torch")
-"""The packages whose frames a traceback leaves out."""
 _OPTIONS_OF_MARKER = {"arch", "schedules", "uninitialized", "raises", "scope", "skip"}
 
 
-class Checks:
+class CheckedRun:
     """The scope of a run, and what its tests did in it.
 
     A test's numbers travel in its reports, so that they reach the process that writes the summary, whether that process
@@ -35,31 +33,32 @@ class Checks:
         monitor: The scope of this process.
     """
 
-    def __init__(self, config: pytest.Config, monitor: Monitor) -> None:
+    def __init__(self, config: pytest.Config, monitor: LaunchMonitor) -> None:
         self.config = config
         self.monitor = monitor
         self._started = time.perf_counter()
-        # Of the whole run:
-        self._counts = Counts()
-        self._findings: list[Finding] = []
-        self._findings_outside_of_tests: list[Finding] = []
+        # The whole run, with what the workers of pytest-xdist report:
+        self._counts = WorkCounts()
+        self._findings: list[KernelFinding] = []
+        self._findings_outside_of_tests: list[KernelFinding] = []
         self._tests: set[str] = set()
         self._tests_with_launches: set[str] = set()
         self._not_checked: dict[str, str] = {}
-        self._outside_counts = Counts()
+        # The part of this process that is in no report of a test:
+        self._outside_counts = WorkCounts()
 
     @classmethod
     def start(cls, config: pytest.Config, options: Any) -> None:
         """Enter the scope until the end of the run, and register the hooks."""
         try:
-            settings = Settings.parse(options.warpcheck, options.warpcheck_schedules)
+            settings = ScopeSettings.parse(options.warpcheck, options.warpcheck_schedules)
         except ValueError as error:
             raise pytest.UsageError(f"--warpcheck: {error}") from None
-        monitor = Monitor(settings)
+        monitor = LaunchMonitor(settings)
         monitor.open()
         config.add_cleanup(monitor.close)
         patches = contextlib.ExitStack()
-        patches.enter_context(_noticing_expected_problems(monitor))
+        patches.enter_context(_noticing_expected_errors(monitor))
         config.add_cleanup(patches.close)
         config.pluginmanager.register(cls(config, monitor), "warpcheck checks")
 
@@ -82,14 +81,14 @@ class Checks:
             options = {**mark.kwargs, **options}
         return options
 
-    def _settings(self, item: pytest.Item) -> Settings | None:
+    def _settings(self, item: pytest.Item) -> ScopeSettings | None:
         """Return the settings of a test; None if it enters a scope itself."""
         marker = self._marker(item)
         if not marker.get("scope", True):
             return None
         base = self.monitor.settings
         try:
-            return Settings.parse(
+            return ScopeSettings.parse(
                 marker.get("arch", base.arch),
                 marker.get("schedules", base.schedules),
                 marker.get("uninitialized", True),
@@ -108,23 +107,23 @@ class Checks:
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, Any, Any]:
-        with self._failing_for_swallowed_problems(item):
+        with self._failing_for_swallowed_errors(item):
             return (yield)
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, Any, Any]:
-        with self._failing_for_swallowed_problems(item):
+        with self._failing_for_swallowed_errors(item):
             return (yield)
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None, Any, Any]:
-        with self._failing_for_swallowed_problems(item):
+        with self._failing_for_swallowed_errors(item):
             return (yield)
 
     @contextlib.contextmanager
-    def _failing_for_swallowed_problems(self, item: pytest.Item) -> Iterator[None]:
-        """Raise a problem that the with block has caught without asking for its class."""
-        previous = len(self.monitor.problems)
+    def _failing_for_swallowed_errors(self, item: pytest.Item) -> Iterator[None]:
+        """Raise an error of the machine that the with block has caught without asking for its class."""
+        previous = len(self.monitor.errors)
         expected_types = self._marker(item).get("raises", ())
         skipped: BaseException | None = None
         try:
@@ -132,15 +131,15 @@ class Checks:
         except pytest.skip.Exception as error:  # "except Exception: pytest.skip(...)" hides a fault as well
             skipped = error
         finally:
-            problems = self.monitor.problems[previous:]
-            for problem in problems:
-                problem.expected |= isinstance(problem.error, expected_types)
+            errors = self.monitor.errors[previous:]
+            for recorded in errors:
+                recorded.expected |= isinstance(recorded.error, expected_types)
         reported = [excinfo.value for excinfo in _exceptions_of_unittest(item)]
-        for problem in problems:
-            if not problem.expected and problem.error not in reported:
-                problem.was_swallowed = True
-                # The cause stays. The context may be the skip, which says nothing about the problem.
-                raise problem.error from problem.error.__cause__
+        for recorded in errors:
+            if not recorded.expected and recorded.error not in reported:
+                recorded.was_swallowed = True
+                # The cause stays. The context may be the skip, which says nothing about the error.
+                raise recorded.error from recorded.error.__cause__
         if skipped is not None:
             raise skipped
 
@@ -149,9 +148,9 @@ class Checks:
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         for excinfo in (call.excinfo, *_exceptions_of_unittest(item)):
-            if excinfo is not None and isinstance(excinfo.value, findings.PROBLEMS):
-                if self.monitor.problem_of(excinfo.value) is None:  # raised by a front end, not by the machine
-                    self.monitor.record_problem(excinfo.value, "")
+            if excinfo is not None and isinstance(excinfo.value, findings.KERNEL_ERRORS):
+                if self.monitor.recorded_error(excinfo.value) is None:  # raised by a front end, not by the machine
+                    self.monitor.record_error(excinfo.value, "")
                 if not self.config.getoption("fulltrace"):
                     excinfo.traceback = _without_machine(excinfo.traceback)
         report = yield
@@ -163,11 +162,11 @@ class Checks:
         raised = call.excinfo.value if call.excinfo is not None else None
         is_xfail = hasattr(report, "wasxfail")
         described = []
-        for problem in self.monitor.take_problems():
-            finding = problem.finding().for_test(item.nodeid, expected=problem.expected or is_xfail)
+        for recorded in self.monitor.take_errors():
+            finding = recorded.finding().for_test(item.nodeid, expected=recorded.expected or is_xfail)
             described.append(finding.to_json())
-            if report.failed and not problem.expected:
-                was_swallowed = problem.was_swallowed or problem.error is not raised
+            if report.failed and not recorded.expected:
+                was_swallowed = recorded.was_swallowed or recorded.error is not raised
                 _add_section(report, finding, was_swallowed=was_swallowed)
         report.warpcheck = {  # type: ignore[attr-defined]
             "counts": self.monitor.take_counts().to_json(),
@@ -180,7 +179,7 @@ class Checks:
         counts = self.monitor.take_counts()
         self._counts.add(counts)
         self._outside_counts.add(counts)
-        self._findings_outside_of_tests += [problem.finding() for problem in self.monitor.take_problems()]
+        self._findings_outside_of_tests += [recorded.finding() for recorded in self.monitor.take_errors()]
 
     # The whole run
 
@@ -188,9 +187,9 @@ class Checks:
         attached = getattr(report, "warpcheck", None)
         if attached is None:  # pytest-xdist reports the test of a worker that crashed
             return
-        counts = Counts.from_json(attached["counts"])
+        counts = WorkCounts.from_json(attached["counts"])
         self._counts.add(counts)
-        self._findings += [Finding(**attributes) for attributes in attached["findings"]]
+        self._findings += [KernelFinding(**attributes) for attributes in attached["findings"]]
         if report.when == "call" or (report.when == "setup" and report.failed):
             self._tests.add(report.nodeid)
         if counts.launches or attached["findings"]:
@@ -226,11 +225,11 @@ class Checks:
         """Add the work outside of tests of a worker of pytest-xdist that has ended."""
         output = getattr(node, "workeroutput", {}).get("warpcheck")
         if output is not None:
-            self._counts.add(Counts.from_json(output["counts"]))
-            self._findings_outside_of_tests += [Finding(**attributes) for attributes in output["findings"]]
+            self._counts.add(WorkCounts.from_json(output["counts"]))
+            self._findings_outside_of_tests += [KernelFinding(**attributes) for attributes in output["findings"]]
 
     @property
-    def _all_findings(self) -> list[Finding]:
+    def _all_findings(self) -> list[KernelFinding]:
         return [*self._findings_outside_of_tests, *self._findings]
 
     def _write_report(self, path: Path) -> None:
@@ -252,6 +251,8 @@ class Checks:
         path.write_text(json.dumps(log, indent=2) + "\n")
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        if self.config.getoption("collectonly"):
+            return
         terminalreporter.section("warpcheck", sep="-")
         for line, markup in self._summary():
             terminalreporter.write_line(line, **markup)
@@ -266,11 +267,10 @@ class Checks:
     def _summary(self) -> Iterator[tuple[str, dict[str, bool]]]:
         counts = self._counts
         if counts.launches or self._all_findings:
-            tests = f"{len(self._tests_with_launches)} of {format_count(len(self._tests), 'test')}"
-            launches = (
-                f"{format_count(counts.launches, 'launch', 'es')} of {format_count(len(counts.kernels), 'kernel')}"
-            )
-            yield f"checked      {launches} in {tests} ({self.monitor.settings})", {}
+            tests = f"{len(self._tests_with_launches)} of {findings.format_count(len(self._tests), 'test')}"
+            launches = findings.format_count(counts.launches, "launch", "es")
+            kernels = findings.format_count(len(counts.kernels), "kernel")
+            yield f"checked      {launches} of {kernels} in {tests} ({self.monitor.settings})", {}
         else:
             yield "checked      nothing: no kernel was launched", {"yellow": True, "bold": True}
         total = time.perf_counter() - self._started
@@ -281,9 +281,9 @@ class Checks:
         if faults:
             kinds = ", ".join(f"{count} {kind}" for kind, count in findings.count_by_kind(faults).items())
             expected = f"; {len(faults) - len(unexpected)} expected by tests" * (len(unexpected) < len(faults))
-            yield f"faults       {len(faults)}: {kinds}{expected}", {"red": bool(unexpected)}
-        else:
-            yield "faults       none", {"green": bool(counts.launches)}
+            yield f"faults       {len(faults):,}: {kinds}{expected}", {"red": bool(unexpected)}
+        elif counts.launches:
+            yield "faults       none", {"green": True}
         for test, reason in self._not_checked.items():
             yield f"unsupported  {test}", {"yellow": True}
             for line in textwrap.wrap(reason, findings.WIDTH - 13, break_long_words=False):
@@ -292,11 +292,6 @@ class Checks:
             yield "outside of the tests:", {"red": True}
             for line in findings.format_finding(finding).splitlines():
                 yield f"  {line}", {"red": True}
-
-
-def format_count(count: int, noun: str, plural: str = "s") -> str:
-    """Return "1 launch", "2 launches"."""
-    return f"{count:,} {noun}{plural * (count != 1)}"
 
 
 def _exceptions_of_unittest(item: pytest.Item) -> list[pytest.ExceptionInfo[BaseException]]:
@@ -311,7 +306,7 @@ def _without_machine(traceback: Any) -> Any:
     for that: the links of Python's traceback have to skip the frames.
     """
     entries = [entry._rawentry for entry in traceback]
-    remaining = [entry for entry in entries if _package(entry.tb_frame.f_globals) not in _MACHINE_PACKAGES]
+    remaining = [entry for entry in entries if _package(entry.tb_frame.f_globals) not in findings.MACHINE_PACKAGES]
     linked: types.TracebackType | None = None
     for entry in reversed(remaining):
         linked = types.TracebackType(linked, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
@@ -323,9 +318,12 @@ def _package(module_globals: dict[str, Any]) -> str:
     return name.partition(".")[0]
 
 
-def _add_section(report: pytest.TestReport, finding: Finding, *, was_swallowed: bool) -> None:
+def _add_section(report: pytest.TestReport, finding: KernelFinding, *, was_swallowed: bool) -> None:
     """Show a finding below the traceback of a test."""
     text = findings.format_finding(finding)
+    if finding.schedule not in ("", "forward"):
+        options = f"--warpcheck={finding.arch} --warpcheck-schedules={finding.schedule}"
+        text += f"\n  replay: pytest {options} '{finding.test}'"
     if was_swallowed:
         text += (
             "\n  The code caught this exception. A test that expects it names the class in"
@@ -339,19 +337,20 @@ def _add_section(report: pytest.TestReport, finding: Finding, *, was_swallowed: 
 
 
 @contextlib.contextmanager
-def _noticing_expected_problems(monitor: Monitor) -> Iterator[None]:
+def _noticing_expected_errors(monitor: LaunchMonitor) -> Iterator[None]:
     """Let pytest.raises(warpcheck.Race) mark a race as expected, and pytest.raises(Exception) not."""
     context = type(pytest.raises(LookupError))
     leave = context.__exit__
 
     def leave_and_mark(self: Any, *exception: Any) -> Any:
         is_caught = leave(self, *exception)
-        problem = monitor.problem_of(exception[1]) if is_caught else None
-        # pytest 8.4 has several expected exceptions, earlier versions have one, or a tuple.
-        types = getattr(self, "expected_exceptions", None) or getattr(self, "expected_exception", ())
-        types = types if isinstance(types, tuple) else (types,)
-        if problem is not None and types and all(issubclass(kind, findings.PROBLEMS) for kind in types):
-            problem.expected = True
+        recorded = monitor.recorded_error(exception[1]) if is_caught else None
+        if recorded is not None:
+            # pytest 8.4 has several expected exceptions, earlier versions have one, or a tuple.
+            types = getattr(self, "expected_exceptions", None) or getattr(self, "expected_exception", ())
+            types = types if isinstance(types, tuple) else (types,)
+            named_types = tuple(kind for kind in types if issubclass(kind, findings.KERNEL_ERRORS))
+            recorded.expected |= isinstance(recorded.error, named_types)
         return is_caught
 
     context.__exit__ = leave_and_mark  # type: ignore[method-assign]

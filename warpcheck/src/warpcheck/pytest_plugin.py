@@ -59,9 +59,9 @@ def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) 
     options = early_config.known_args_namespace
     if options.warpcheck is not None:
         _return_path_to_arguments(options, args)
-        from warpcheck.pytest_checks import Checks
+        from warpcheck.pytest_checks import CheckedRun
 
-        Checks.start(early_config, options)
+        CheckedRun.start(early_config, options)
     return (yield)
 
 

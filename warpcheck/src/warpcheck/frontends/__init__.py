@@ -20,6 +20,10 @@ class Unavailable(Exception):
     """This machine cannot run the requested kernel; the message gives the learner the reason."""
 
 
+class NotSimulated(Unavailable, NotImplementedError):
+    """A function or an operator of PyTorch for GPUs that is not simulated."""
+
+
 @dataclass(frozen=True)
 class Launched:
     """One completed kernel launch.

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import torch
 
 from warpcheck import patching, simulated_gpu
+from warpcheck.frontends import NotSimulated
 from warpcheck.frontends.torch_cuda.tensors import CPU, CUDA, cuda_from_cpu
 
 __all__ = ["replace_functions"]
@@ -243,7 +244,7 @@ class CUDAGraph:
 
 
 def _refuse_graphs(*_: Any, **__: Any) -> NoReturn:
-    raise NotImplementedError("warpcheck does not simulate CUDA graphs")
+    raise NotSimulated("warpcheck does not simulate CUDA graphs")
 
 
 def _return(value: Any) -> Callable[..., Any]:

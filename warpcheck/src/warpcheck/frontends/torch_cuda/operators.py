@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from warpcheck import initcheck, simulated_gpu
+from warpcheck.frontends import NotSimulated
 from warpcheck.frontends.torch_cuda import accelerator
 from warpcheck.frontends.torch_cuda.tensors import (
     CPU,
@@ -149,7 +150,7 @@ def _run_on_cpu(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         except NotImplementedError as error:
             if "'CPU' backend" not in str(error):
                 raise
-            raise NotImplementedError(f"{operator} has no kernel for the CPU, on which warpcheck runs it") from error
+            raise NotSimulated(f"{operator} has no kernel for the CPU, on which warpcheck runs it") from error
         if operator._schema.is_mutable:
             call.update_resized()
             for tensor in _written_tensors(operator, args, kwargs):
