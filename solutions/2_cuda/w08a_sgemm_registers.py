@@ -14,8 +14,8 @@ loads and stores need; at most 3.5 times the bytes of inputs and outputs moved; 
 bank conflicts; at most 1.2 wavefronts of shared memory per cycle of multiply-adds.
 
 Operations: 2 m n k, 137e9 at 4096^3, 2.7 ms at the 51 TFLOP/s of cuBLAS on an H200. Traffic: tiles of 128 x 128 request
-8 m n k / 128 bytes, 4.3 GB, 1.0 ms of a copy. So arithmetic is the bound, if shared memory keeps up: per step along k, a
-warp reads 16 floats per lane and executes 64 multiply-adds.
+8 m n k / 128 bytes, 4.3 GB, 1.0 ms of a copy. So arithmetic is the bound, if shared memory keeps up: per step along k,
+a thread reads 16 floats and executes 64 multiply-adds.
 
 Simon Boehm, "How to Optimize a CUDA Matmul Kernel for cuBLAS-like Performance", https://siboehm.com/articles/22/CUDA-MMM.
 The expert kernel computes 16 x 8 outputs per thread, loads the next tiles meanwhile, and orders blocks for L2.

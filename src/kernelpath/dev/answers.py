@@ -19,7 +19,7 @@ MAX_KERNEL_LINES = 60
 LONG_ANSWERS = {
     "divergence": 84,
     "custom_operator": 100,
-    "tensor_cores": 148,
+    "tensor_cores": 81,
     "layernorm_backward": 115,
     "flash_attention_backward": 79,
     "cross_entropy": 79,
