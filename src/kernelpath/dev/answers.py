@@ -21,7 +21,6 @@ LONG_ANSWERS = {
     "custom_operator": 100,
     "tensor_cores": 81,
     "flash_attention_backward": 79,
-    "paged_decode": 105,
     "transformer_block": 188,
     "sgemm_cute": 92,
     "tensorop_gemm": 100,
