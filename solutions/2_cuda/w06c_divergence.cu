@@ -29,7 +29,8 @@ __device__ float followed(float x, int steps) {
 }
 
 constexpr int THREADS = 256;
-constexpr int TILE = 8 * THREADS;  // the oscillators of a block: enough that most warps get one number of steps
+constexpr int EACH = 8;  // oscillators per thread: so many that most warps get oscillators of one number of steps
+constexpr int TILE = EACH * THREADS;
 constexpr int BINS = MOST_STEPS + 1;
 
 __global__ void __launch_bounds__(THREADS) oscillate(const float* x, const unsigned char* steps, float* out, int n) {
@@ -41,10 +42,11 @@ __global__ void __launch_bounds__(THREADS) oscillate(const float* x, const unsig
 
     if (tid < BINS) bin_start[tid] = 0;
     __syncthreads();
-    int rank[TILE / THREADS];  // the position of an oscillator in its bin
-    for (int i = tid; i < count; i += THREADS) {
-        positions[i] = x[first + i];
-        rank[i / THREADS] = atomicAdd(&bin_start[steps[first + i]], 1);
+    int rank[EACH];  // the position of an oscillator in its bin
+    for (int e = 0; e < EACH; ++e) {  // a loop that the compiler unrolls, so that rank is in registers
+        const int i = e * THREADS + tid;
+        if (i < count) positions[i] = x[first + i];
+        if (i < count) rank[e] = atomicAdd(&bin_start[steps[first + i]], 1);
     }
     __syncthreads();  // bin_start holds the sizes of the bins
 
@@ -57,9 +59,9 @@ __global__ void __launch_bounds__(THREADS) oscillate(const float* x, const unsig
         }
     }
     __syncthreads();
-    for (int i = tid; i < count; i += THREADS) {
-        const unsigned mine = steps[first + i];
-        order[bin_start[mine] + rank[i / THREADS]] = i << 8 | mine;
+    for (int e = 0; e < EACH; ++e) {
+        const int i = e * THREADS + tid;
+        if (i < count) order[bin_start[steps[first + i]] + rank[e]] = i << 8 | steps[first + i];
     }
     __syncthreads();
 

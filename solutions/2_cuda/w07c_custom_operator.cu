@@ -24,7 +24,7 @@ __device__ float blockReduce(float value, float identity, Op op) {
 }
 
 template <typename T, int WIDTH>
-__launch_bounds__(THREADS, 4)  // four blocks per SM: while one reduces, the others load and store
+__launch_bounds__(THREADS, WIDTH > 1 ? 4 : 2)  // four blocks per SM: while one reduces, the others load and store
 __global__ void softmax_forward(const T* x, T* y, int columns) {
     using V = Vector<T, WIDTH>;
     constexpr int HELD = 32 / WIDTH;  // vectors of a row in the registers of a thread
