@@ -117,7 +117,7 @@ def paged_decode(
     split_kernel[batch * kv_heads, splits](
         parts, lse, q, k_pages, v_pages, block_table, lengths, block_table.shape[1], kv_heads, group,
         page.bit_length() - 1, splits, head**-0.5 * LOG2_E, max(16, triton.next_power_of_2(group)), head, TOKENS,
-        num_warps=4, num_stages=2,
+        num_warps=4, num_stages=3 if head > 32 else 2,  # more would spill registers with small heads
     )  # fmt: skip
     merge_kernel[batch * heads,](out, parts, lse, splits, head, triton.next_power_of_2(splits))
     return out
