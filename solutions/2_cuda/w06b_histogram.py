@@ -13,12 +13,12 @@ Limits on the largest case, with room for edges on smaller ones: at most 1.3 tim
 loads and stores need; at most 3.5 times the bytes of inputs and outputs moved; at most 1.1 lanes of an atomic at one
 address on average.
 
-Traffic: each element is read once; the counts are nothing beside them. The ceiling is that of reading. Bytes
-arrive at about 19 per cycle in each SM of an H200, and each is an atomic in shared memory: 32 counters per bin, one
-for each lane, keep a request at one wavefront for every input. 65,536 counters of 32 bits exceed the shared memory of
-an SM, so they have 16 bits each, 128 KiB in all, and hand over what they hold before they overflow.
+Traffic: each element is read once if the bins fit in shared memory, and the counts are small. The bound is reading
+x, or the atomics in shared memory: with a counter per lane, each warp takes one wavefront for every input.
 
-Privatized histograms: Gómez-Luna et al., "An optimized approach to histogram computation on GPU" (2013).
+65,536 counters of 4 bytes exceed the shared memory of an SM, so two rows of blocks read x. The expert kernel reads x
+once, with counters of 16 bits, and loads 16 bytes at a time. Privatized histograms: Gomez-Luna et al., "An optimized
+approach to histogram computation on GPU" (2013), https://doi.org/10.1007/s00138-012-0443-3.
 """
 
 import torch
@@ -35,19 +35,13 @@ def histogram(x: torch.Tensor, bins: int) -> torch.Tensor:
     n = x.numel()
     if n == 0:
         return counts
-    vectors = ceil_div(n * x.element_size(), 16)
     gpu = torch.cuda.get_device_properties()
-    processors, shared = gpu.multi_processor_count, gpu.shared_memory_per_block_optin
-    if bins <= FEW:
-        kernel = cuda.kernel("w06b_histogram.cu", f"few_bins<{C_TYPE[x.dtype]}>")
-        blocks = min(2 * processors, ceil_div(vectors, THREADS))
-        kernel[blocks, THREADS, 4 * 32 * bins](x, counts, n, bins)
-    else:
-        bins_each = min(bins, shared // 4 * 2)
-        # A block adds as many counters to the result as it has bins: let it count twice as many elements.
-        blocks = min(processors, ceil_div(n, max(16 * THREADS, 2 * bins)))
-        kernel = cuda.kernel("w06b_histogram.cu", "many_bins")
-        kernel[(blocks, ceil_div(bins, bins_each)), THREADS, 4 * ceil_div(bins_each, 2)](x, counts, n, bins, bins_each)
+    copies = 32 if bins <= FEW else 1
+    slice_ = min(bins, gpu.shared_memory_per_block_optin // (4 * copies))
+    # A block adds all of its counters to the result. It should count many more elements than it has bins.
+    blocks = min(2 * gpu.multi_processor_count, ceil_div(n, max(16 * THREADS, 4 * slice_)))
+    kernel = cuda.kernel("w06b_histogram.cu", f"histogram<{C_TYPE[x.dtype]}, {copies}>")
+    kernel[(blocks, ceil_div(bins, slice_)), THREADS, 4 * copies * slice_](x, counts, n, bins, slice_)
     return counts
 
 

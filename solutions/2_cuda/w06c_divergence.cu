@@ -24,78 +24,51 @@ struct Oscillator {
 
 __device__ float followed(float x, int steps) {
     Oscillator one{x};
-    #pragma unroll 2  // the loop costs as much as a part of a step
     for (int left = steps; left > 0; --left) one.step();
     return one.x;
 }
 
-constexpr int LANES = 32;
-constexpr unsigned ALL_LANES = 0xffffffff;
 constexpr int THREADS = 256;
-constexpr int EACH = 8;  // oscillators for each thread
-constexpr int TILE = THREADS * EACH;
-constexpr int BINS = MOST_STEPS;  // none at all go with one step
-
-__device__ int bin_of(int steps) { return max(steps, 1) - 1; }
-
-// Counts become the sums of those before them. For one warp.
-__device__ void exclusive_scan(int* counts) {
-    static_assert(BINS == 2 * LANES);
-    const int lane = threadIdx.x % LANES;
-    const int2 mine = reinterpret_cast<int2*>(counts)[lane];
-    int sum = mine.x + mine.y;
-    for (int distance = 1; distance < LANES; distance *= 2) {
-        const int before = __shfl_up_sync(ALL_LANES, sum, distance);
-        if (lane >= distance) sum += before;
-    }
-    reinterpret_cast<int2*>(counts)[lane] = {sum - mine.x - mine.y, sum - mine.y};
-}
+constexpr int EACH = 8;  // oscillators per thread: so many that most warps get oscillators of one number of steps
+constexpr int TILE = EACH * THREADS;
+constexpr int BINS = MOST_STEPS + 1;
 
 __global__ void __launch_bounds__(THREADS) oscillate(const float* x, const unsigned char* steps, float* out, int n) {
     __shared__ float positions[TILE];
-    __shared__ unsigned order[TILE];  // places in the tile, above 8 bits for the steps
-    __shared__ __align__(8) int first[BINS];  // where each bin begins in the order
-    const int tile = blockIdx.x * TILE;
-    const int count = min(TILE, n - tile);
-    if (threadIdx.x < BINS) first[threadIdx.x] = 0;
+    __shared__ unsigned order[TILE];  // indices in the tile, sorted by steps, above 8 bits for the steps
+    __shared__ int bin_start[BINS];
+    const int first = blockIdx.x * TILE, count = min(TILE, n - first);
+    const int tid = threadIdx.x;
 
-    float position[EACH];
-    int mine[EACH];
-    bool alike = true;  // whether the warp's lanes have the same number of steps in each row
-    for (int e = 0; e < EACH; ++e) {
-        const int place = e * THREADS + threadIdx.x;
-        position[e] = place < count ? x[tile + place] : 0;
-        mine[e] = place < count ? steps[tile + place] : 0;
-        alike &= mine[e] == __shfl_sync(ALL_LANES, mine[e], 0);
+    if (tid < BINS) bin_start[tid] = 0;
+    __syncthreads();
+    int rank[EACH];  // the position of an oscillator in its bin
+    for (int e = 0; e < EACH; ++e) {  // a loop that the compiler unrolls, so that rank is in registers
+        const int i = e * THREADS + tid;
+        if (i < count) positions[i] = x[first + i];
+        if (i < count) rank[e] = atomicAdd(&bin_start[steps[first + i]], 1);
     }
-    if (__syncthreads_and(alike)) {  // sorted already, or all the same: nothing to gain
-        for (int e = 0; e < EACH; ++e) {
-            const int place = e * THREADS + threadIdx.x;
-            if (place < count) out[tile + place] = followed(position[e], mine[e]);
+    __syncthreads();  // bin_start holds the sizes of the bins
+
+    if (tid == 0) {  // exclusive prefix sum
+        int sum = 0;
+        for (int bin = 0; bin < BINS; ++bin) {
+            const int size = bin_start[bin];
+            bin_start[bin] = sum;
+            sum += size;
         }
-        return;
-    }
-
-    int rank[EACH];
-    for (int e = 0; e < EACH; ++e) {
-        const int place = e * THREADS + threadIdx.x;
-        if (place >= count) break;
-        positions[place] = position[e];
-        rank[e] = atomicAdd(&first[bin_of(mine[e])], 1);
     }
     __syncthreads();
-    if (threadIdx.x < LANES) exclusive_scan(first);
-    __syncthreads();
     for (int e = 0; e < EACH; ++e) {
-        const int place = e * THREADS + threadIdx.x;
-        if (place < count) order[first[bin_of(mine[e])] + rank[e]] = place << 8 | mine[e];
+        const int i = e * THREADS + tid;
+        if (i < count) order[bin_start[steps[first + i]] + rank[e]] = i << 8 | steps[first + i];
     }
     __syncthreads();
 
-    for (int k = threadIdx.x; k < count; k += THREADS) {
-        const int place = order[k] >> 8;
-        positions[place] = followed(positions[place], order[k] & 0xff);
+    for (int k = tid; k < count; k += THREADS) {  // neighboring lanes have neighbors in the sorted order
+        const int i = order[k] >> 8;
+        positions[i] = followed(positions[i], order[k] & 0xff);
     }
     __syncthreads();
-    for (int place = threadIdx.x; place < count; place += THREADS) out[tile + place] = positions[place];
+    for (int i = tid; i < count; i += THREADS) out[first + i] = positions[i];  // in the order of x, coalesced
 }

@@ -13,8 +13,10 @@ Limits on the largest case, with room for edges on smaller ones: at least 16 act
 
 Traffic: 9 bytes for each oscillator, and 38 operations for each of its steps, 15 steps on average where they are
 mixed: arithmetic sets the ceiling. A warp takes as many steps as the slowest of its oscillators, 57 on average;
-sorted in tiles of 2048, few more than they need.
+sorted in tiles of 2048, few more than they need. The sort is a counting sort, as in radix sorts: Satish, Harris,
+Garland, "Designing efficient sorting algorithms for manycore GPUs" (2009).
 
+The expert kernel leaves tiles as they are that need no sort, and sums the counts with a warp instead of a thread.
 Refilling idle lanes instead: Aila, Laine, "Understanding the efficiency of ray traversal on GPUs" (2009).
 """
 

@@ -1,124 +1,91 @@
 // Softmax of each row of x, y[i, j] = exp(x[i, j] - max) / sum, and its gradient: dx = y * (dy - sum(y * dy)) row by row.
 //
-// A row belongs to a block. Each input is read once, up to THREADS * HELD vectors per row; what is beyond is read again.
+// A block computes a row, and its threads keep the row in registers: up to 8192 columns. Longer rows are read again.
 
 #include <cuda_bf16.h>
 
-constexpr int WARP = 32;
-constexpr float LOWEST = -3.402823466e38f;
+constexpr int THREADS = 256, WARP = 32, WARPS = THREADS / WARP;
+constexpr float LOWEST = -3.402823466e38f;  // the least float, since (-INFINITY) - (-INFINITY) would be NaN
 
+// The elements that a thread loads and stores at a time, up to 16 bytes.
 template <typename T, int WIDTH>
-struct alignas(sizeof(T) * WIDTH) Vector {
-    T element[WIDTH];
-};
+struct alignas(sizeof(T) * WIDTH) Vector { T element[WIDTH]; };
 
-struct Sum {
-    static constexpr float NONE = 0;
-    __device__ float operator()(float a, float b) const { return a + b; }
-};
-
-struct Max {
-    static constexpr float NONE = LOWEST;
-    __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
-};
-
-// The reduction of the block's values, for every thread. of_warp is used once.
-template <int THREADS, typename Op>
-__device__ float block_reduce(float value, Op op, float* of_warp) {
-    for (int step = WARP / 2; step > 0; step /= 2) value = op(value, __shfl_xor_sync(0xffffffff, value, step));
-    const int lane = threadIdx.x % WARP;
-    if (lane == 0) of_warp[threadIdx.x / WARP] = value;
+// Reduce the values of a block, for every thread. Each op has an array of its own, since the function is a template.
+template <typename Op>
+__device__ float blockReduce(float value, float identity, Op op) {
+    __shared__ float of_warp[WARPS];
+    for (int offset = 16; offset > 0; offset /= 2) value = op(value, __shfl_xor_sync(0xffffffff, value, offset));
+    if (threadIdx.x % WARP == 0) of_warp[threadIdx.x / WARP] = value;
     __syncthreads();
-    value = lane < THREADS / WARP ? of_warp[lane] : Op::NONE;
-    for (int step = WARP / 2; step > 0; step /= 2) value = op(value, __shfl_xor_sync(0xffffffff, value, step));
+    value = threadIdx.x % WARP < WARPS ? of_warp[threadIdx.x % WARP] : identity;
+    for (int offset = 16; offset > 0; offset /= 2) value = op(value, __shfl_xor_sync(0xffffffff, value, offset));
     return value;
 }
 
-// A row as this thread sees it: its first HELD vectors wait in registers.
-template <typename V, int THREADS, int HELD>
-struct Row {
-    const V* vectors;
-    alignas(16) V held[HELD];
-
-    __device__ Row(const void* row, int count) : vectors(static_cast<const V*>(row)) {
-#pragma unroll
-        for (int k = 0; k < HELD; ++k) {
-            if (k * THREADS + threadIdx.x < count) held[k] = vectors[k * THREADS + threadIdx.x];
-        }
-    }
-
-    // From here on the compiler must convert the elements again: it would keep them as float, in twice the registers.
-    __device__ void convert_again() {
-        unsigned* words = reinterpret_cast<unsigned*>(held);
-#pragma unroll
-        for (int w = 0; w < int(sizeof held / sizeof *words); ++w) asm volatile("" : "+r"(words[w]));
-    }
-
-    __device__ V at(int v, int k) const { return k < HELD ? held[k] : vectors[v]; }
-};
-
-// use(v, k) for each vector v of this thread, its k-th. A vector has WIDTH elements.
-template <int THREADS, int HELD, int WIDTH, typename Use>
-__device__ void each(int count, Use use) {
-#pragma unroll
-    for (int k = 0; k < HELD; ++k) {
-        if (k * THREADS + threadIdx.x < count) use(k * THREADS + threadIdx.x, k);
-    }
-    // Beside the vectors that are held, registers are too few for several wide ones at once. Of single elements, which
-    // odd rows have, several loads must be in flight: one at a time takes 1.8 times as long on an H200.
-    constexpr int AT_ONCE = WIDTH > 1 ? 1 : 4;
-#pragma unroll AT_ONCE
-    for (int v = HELD * THREADS + threadIdx.x; v < count; v += THREADS) use(v, HELD);
-}
-
-template <typename T, int WIDTH, int THREADS, int HELD>
-__launch_bounds__(THREADS, 1024 / THREADS)
+template <typename T, int WIDTH>
+__launch_bounds__(THREADS, WIDTH > 1 ? 4 : 2)  // four blocks per SM: while one reduces, the others load and store
 __global__ void softmax_forward(const T* x, T* y, int columns) {
     using V = Vector<T, WIDTH>;
-    __shared__ float of_warp[2][WARP];
+    constexpr int HELD = 32 / WIDTH;  // vectors of a row in the registers of a thread
     const long long first = (long long)blockIdx.x * columns;
-    const int count = columns / WIDTH;
-    const Row<V, THREADS, HELD> row(x + first, count);
-    V* to = reinterpret_cast<V*>(y + first);
+    const V* row_in = reinterpret_cast<const V*>(x + first);
+    V* row_out = reinterpret_cast<V*>(y + first);
+    const int vectors = columns / WIDTH;
 
+    V held[HELD];
+    #pragma unroll
+    for (int k = 0; k < HELD; ++k) {
+        if (k * THREADS + threadIdx.x < vectors) held[k] = row_in[k * THREADS + threadIdx.x];
+    }
+    const auto for_each_vector = [&](auto use) {
+        #pragma unroll
+        for (int k = 0; k < HELD; ++k) {
+            if (k * THREADS + threadIdx.x < vectors) use(k * THREADS + threadIdx.x, held[k]);
+        }
+        for (int v = HELD * THREADS + threadIdx.x; v < vectors; v += THREADS) use(v, row_in[v]);
+    };
     float max = LOWEST, sum = 0;
-    each<THREADS, HELD, WIDTH>(count, [&](int v, int k) {
-        for (T value : row.at(v, k).element) max = fmaxf(max, float(value));
-    });
-    max = block_reduce<THREADS>(max, Max{}, of_warp[0]);
-    each<THREADS, HELD, WIDTH>(count, [&](int v, int k) {
-        for (T value : row.at(v, k).element) sum += __expf(float(value) - max);
-    });
-    const float scale = 1 / block_reduce<THREADS>(sum, Sum{}, of_warp[1]);
-    each<THREADS, HELD, WIDTH>(count, [&](int v, int k) {
-        V values = row.at(v, k);
-        for (T& value : values.element) value = T(__expf(float(value) - max) * scale);
-        to[v] = values;
+    for_each_vector([&](int, V values) { for (T value : values.element) max = fmaxf(max, float(value)); });
+    max = blockReduce(max, LOWEST, [](float a, float b) { return fmaxf(a, b); });
+    for_each_vector([&](int, V values) { for (T value : values.element) sum += __expf(float(value) - max); });
+    sum = blockReduce(sum, 0, [](float a, float b) { return a + b; });
+    for_each_vector([&](int v, V values) {
+        for (T& value : values.element) value = T(__expf(float(value) - max) / sum);
+        row_out[v] = values;
     });
 }
 
-template <typename T, int WIDTH, int THREADS, int HELD>
-__launch_bounds__(THREADS, 1024 / THREADS)
+template <typename T, int WIDTH>
+__launch_bounds__(THREADS, 2)  // two rows are held, y and dy
 __global__ void softmax_backward(const T* y, const T* dy, T* dx, int columns) {
     using V = Vector<T, WIDTH>;
-    __shared__ float of_warp[WARP];
+    constexpr int HELD = 32 / WIDTH;
     const long long first = (long long)blockIdx.x * columns;
-    const int count = columns / WIDTH;
-    Row<V, THREADS, HELD> row(y + first, count), upstream(dy + first, count);
-    V* to = reinterpret_cast<V*>(dx + first);
+    const V *row_y = reinterpret_cast<const V*>(y + first), *row_dy = reinterpret_cast<const V*>(dy + first);
+    V* row_out = reinterpret_cast<V*>(dx + first);
+    const int vectors = columns / WIDTH;
 
+    V held_y[HELD], held_dy[HELD];
+    #pragma unroll
+    for (int k = 0; k < HELD; ++k) {
+        const int v = k * THREADS + threadIdx.x;
+        if (v < vectors) held_y[k] = row_y[v], held_dy[k] = row_dy[v];
+    }
+    const auto for_each_vector = [&](auto use) {
+        #pragma unroll
+        for (int k = 0; k < HELD; ++k) {
+            if (k * THREADS + threadIdx.x < vectors) use(k * THREADS + threadIdx.x, held_y[k], held_dy[k]);
+        }
+        for (int v = HELD * THREADS + threadIdx.x; v < vectors; v += THREADS) use(v, row_y[v], row_dy[v]);
+    };
     float sum = 0;
-    each<THREADS, HELD, WIDTH>(count, [&](int v, int k) {
-        const V a = row.at(v, k), b = upstream.at(v, k);
+    for_each_vector([&](int, V a, V b) {
         for (int i = 0; i < WIDTH; ++i) sum += float(a.element[i]) * float(b.element[i]);
     });
-    sum = block_reduce<THREADS>(sum, Sum{}, of_warp);
-    row.convert_again();
-    upstream.convert_again();
-    each<THREADS, HELD, WIDTH>(count, [&](int v, int k) {
-        V a = row.at(v, k);
-        const V b = upstream.at(v, k);
+    sum = blockReduce(sum, 0, [](float a, float b) { return a + b; });
+    for_each_vector([&](int v, V a, V b) {
         for (int i = 0; i < WIDTH; ++i) a.element[i] = T(float(a.element[i]) * (float(b.element[i]) - sum));
-        to[v] = a;
+        row_out[v] = a;
     });
 }

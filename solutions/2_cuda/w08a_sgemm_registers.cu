@@ -1,98 +1,69 @@
 // Matrix product: out[row, column] = sum over i of a[row, i] * b[i, column]; a is m x k, b is k x n, all float32.
 //
-// A tile for each level of the machine. A block makes 128 x 128 elements of out from tiles of a and b in shared memory,
-// a warp 64 x 64 of them, and a thread 16 x 8: 128 multiply-adds for 24 values that it reads, 16 bytes at a time. There
-// are two pairs of tiles. While one pair is multiplied, the next tiles are on their way from global memory to registers;
-// they are stored to the other pair, so that a step along k needs one barrier.
+// A tile for each level of the machine: a block computes BM x BN outputs from tiles of a and b in shared memory, a warp
+// WM x WN of them, and a thread TM x TN: 64 multiply-adds for 16 values that it reads, 16 bytes at a time. The names are
+// those of https://github.com/siboehm/SGEMM_CUDA, kernels 6 and 10.
 //
-// Vector is what a thread loads and stores at a time: float4 where n and k are multiples of 4 and addresses of 16
-// bytes, else float.
+// Vector is the type that a thread loads and stores: float4 where n and k are multiples of 4 and addresses of 16 bytes,
+// else float.
 
-constexpr int TILE = 128;               // rows and columns of out that a block makes
-constexpr int DEPTH = 8;                // steps along k that are in shared memory at a time
-constexpr int WARP = 64;                // rows and columns that a warp makes
-constexpr int ROWS = 16, COLUMNS = 8;   // what a thread makes, in groups of 4 x 4
-constexpr int THREADS = TILE / WARP * (TILE / WARP) * 32;
-constexpr int GROUP = 8;                // rows of tiles that blocks of neighboring numbers share, and b with them in L2
+constexpr int BM = 128, BN = 128, BK = 8;  // the tile of a block, and the steps along k in shared memory
+constexpr int WM = 32, WN = 64;            // the tile of a warp
+constexpr int TM = 8, TN = 8;              // the tile of a thread, in groups of 4 x 4
+constexpr int THREADS = (BM / WM) * (BN / WN) * 32;
+
+template <typename Vector>
+__device__ Vector load(const float* matrix, int row, int col, int rows, int cols) {
+    if (row >= rows || col >= cols) return {};  // an element outside a matrix is 0, which adds nothing to a sum
+    return *reinterpret_cast<const Vector*>(matrix + (long long)row * cols + col);
+}
 
 template <typename Vector>
 __launch_bounds__(THREADS, 2)
 __global__ void matmul(const float* a, const float* b, float* out, int m, int n, int k) {
     constexpr int WIDTH = sizeof(Vector) / sizeof(float);
-    __shared__ alignas(16) float tile_a[2][DEPTH][TILE + 4];  // transposed, so that a thread's rows are neighbors
-    __shared__ alignas(16) float tile_b[2][DEPTH][TILE];
+    __shared__ alignas(16) float As[BK][BM + 4];  // transposed, so that a thread's 4 rows are neighbors; 4 for the banks
+    __shared__ alignas(16) float Bs[BK][BN];
+    const int cRow = blockIdx.y * BM, cCol = blockIdx.x * BN;
+    const int warp_id = threadIdx.x / 32, lane_id = threadIdx.x % 32;
+    // The lanes of a warp form 4 rows of 8 in zigzag. Those that read the same 16 bytes, of As or of Bs, are one or two
+    // lanes apart, so that shared memory serves 16 lanes at a time.
+    const int threadRow = warp_id / (BN / WN) * WM + (lane_id / 16 * 2 + lane_id % 2) * 4;
+    const int threadCol = warp_id % (BN / WN) * WN + lane_id / 2 % 8 * 4;
+    alignas(16) float acc[TM][TN] = {};
 
-    const int down = (m + TILE - 1) / TILE, across = (n + TILE - 1) / TILE;
-    const int group = blockIdx.x / (GROUP * across) * GROUP, high = min(GROUP, down - group);
-    const int place = blockIdx.x % (GROUP * across);
-    const int first_row = (group + place % high) * TILE, first_column = place / high * TILE;
+    for (int bkIdx = 0; bkIdx < k; bkIdx += BK) {
+        for (int i = threadIdx.x; i < BM * BK / WIDTH; i += THREADS) {
+            const int row = i / (BK / WIDTH), col = i % (BK / WIDTH) * WIDTH;
+            const Vector values = load<Vector>(a, cRow + row, bkIdx + col, m, k);
+            for (int e = 0; e < WIDTH; ++e) As[col + e][row] = reinterpret_cast<const float*>(&values)[e];
+        }
+        for (int i = threadIdx.x; i < BK * BN / WIDTH; i += THREADS) {
+            const int row = i / (BN / WIDTH), col = i % (BN / WIDTH) * WIDTH;
+            *reinterpret_cast<Vector*>(&Bs[row][col]) = load<Vector>(b, bkIdx + row, cCol + col, k, n);
+        }
+        __syncthreads();  // the tiles are complete
 
-    // Beyond the last row and column a thread loads these once more: what it makes of them is not stored.
-    constexpr int LOADS = TILE * DEPTH / WIDTH / THREADS, ACROSS_A = DEPTH / WIDTH, ACROSS_B = TILE / WIDTH;
-    constexpr int STEP_A = THREADS / ACROSS_A, STEP_B = THREADS / ACROSS_B;
-    const int row_a = threadIdx.x / ACROSS_A, column_a = threadIdx.x % ACROSS_A * WIDTH;
-    const int row_b = threadIdx.x / ACROSS_B, column_b = threadIdx.x % ACROSS_B * WIDTH;
-    const float *from_a[LOADS], *from_b = b + (long long)row_b * n + min(first_column + column_b, n - WIDTH);
-    for (int l = 0; l < LOADS; ++l) {
-        from_a[l] = a + (long long)min(first_row + row_a + l * STEP_A, m - 1) * k + column_a;
-    }
-    Vector next_a[LOADS], next_b[LOADS];
-    auto fetch = [&](int depth) {
-        auto inside = [&](int i) { return depth == DEPTH || i < depth; };  // the compiler knows a whole tile
-        for (int l = 0; l < LOADS; ++l) {
-            next_a[l] = inside(column_a) ? *reinterpret_cast<const Vector*>(from_a[l]) : Vector{};
-            from_a[l] += depth;
-        }
-        for (int l = 0; l < LOADS; ++l) {
-            const float* from = from_b + (long long)l * STEP_B * n;
-            next_b[l] = inside(row_b + l * STEP_B) ? *reinterpret_cast<const Vector*>(from) : Vector{};
-        }
-        from_b += (long long)depth * n;
-    };
-    auto keep = [&](int half) {
-        for (int l = 0; l < LOADS; ++l) {
-            for (int e = 0; e < WIDTH; ++e) {
-                tile_a[half][column_a + e][row_a + l * STEP_A] = reinterpret_cast<const float*>(&next_a[l])[e];
+        #pragma unroll
+        for (int dotIdx = 0; dotIdx < BK; ++dotIdx) {
+            alignas(16) float regM[TM], regN[TN];
+            // Two groups of four, 16 rows or 32 columns apart: neighboring lanes read neighboring 16 bytes.
+            for (int g = 0; g < 2; ++g) {
+                *reinterpret_cast<float4*>(regM + 4 * g) = *reinterpret_cast<float4*>(&As[dotIdx][threadRow + 16 * g]);
+                *reinterpret_cast<float4*>(regN + 4 * g) = *reinterpret_cast<float4*>(&Bs[dotIdx][threadCol + 32 * g]);
             }
-            *reinterpret_cast<Vector*>(&tile_b[half][row_b + l * STEP_B][column_b]) = next_b[l];
-        }
-    };
-
-    // Lanes stand in zigzag over 4 rows of 8. So those that read the same 16 bytes, of a or of b, are one or two apart,
-    // and shared memory serves 16 lanes at a time. Of lanes in plain rows it serves 8, for b.
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int row = warp / (TILE / WARP) * WARP + (lane / 16 * 2 + lane % 2) * 4;
-    const int column = warp % (TILE / WARP) * WARP + lane / 2 % 8 * 4;
-    alignas(16) float sum[ROWS][COLUMNS] = {};
-    const int rest = (k - 1) % DEPTH + 1;  // the first step takes what is left over, and all others are whole
-    fetch(rest);
-    keep(0);
-    __syncthreads();
-    for (int done = rest, half = 0;; done += DEPTH, half ^= 1) {
-        if (done < k) fetch(DEPTH);
-#pragma unroll
-        for (int i = 0; i < DEPTH; ++i) {
-            alignas(16) float of_a[ROWS], of_b[COLUMNS];
-            for (int r = 0; r < ROWS; r += 4) {
-                *reinterpret_cast<float4*>(of_a + r) = *reinterpret_cast<float4*>(&tile_a[half][i][row + 4 * r]);
-            }
-            for (int c = 0; c < COLUMNS; c += 4) {
-                *reinterpret_cast<float4*>(of_b + c) = *reinterpret_cast<float4*>(&tile_b[half][i][column + 8 * c]);
-            }
-            for (int r = 0; r < ROWS; ++r) {
-                for (int c = 0; c < COLUMNS; ++c) sum[r][c] += of_a[r] * of_b[c];
+            for (int i = 0; i < TM; ++i) {
+                for (int j = 0; j < TN; ++j) acc[i][j] += regM[i] * regN[j];
             }
         }
-        if (done >= k) break;
-        keep(half ^ 1);
-        __syncthreads();
+        __syncthreads();  // before any thread overwrites what others still read
     }
 
-    for (int r = 0; r < ROWS; ++r) {
-        for (int c = 0; c < COLUMNS; c += WIDTH) {
-            const int y = first_row + row + r / 4 * 16 + r % 4, x = first_column + column + c / 4 * 32 + c % 4;
-            if (y < m && x < n) {
-                *reinterpret_cast<Vector*>(out + (long long)y * n + x) = *reinterpret_cast<Vector*>(&sum[r][c]);
+    for (int i = 0; i < TM; ++i) {
+        for (int j = 0; j < TN; j += WIDTH) {
+            const int row = cRow + threadRow + i / 4 * 16 + i % 4, col = cCol + threadCol + j / 4 * 32 + j % 4;
+            if (row < m && col < n) {
+                *reinterpret_cast<Vector*>(out + (long long)row * n + col) = *reinterpret_cast<Vector*>(&acc[i][j]);
             }
         }
     }

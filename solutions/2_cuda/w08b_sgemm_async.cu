@@ -1,152 +1,76 @@
 // Matrix product: out[row, column] = sum over i of a[row, i] * b[i, column]; a is m x k, b is k x n, all float32.
 //
-// A block makes ROWS x COLUMNS elements of out, a warp WARP_ROWS x WARP_COLUMNS of these, and a thread HIGH x WIDE. The
-// tiles of a and b, DEPTH steps along k, reach shared memory by cp.async, in a ring of STAGES: no register waits for
-// memory, and a step needs one barrier. The values of the next step along k are read into registers while those of this
-// one are multiplied, over the barrier too.
+// The tiles of a and b reach shared memory by cp.async, in a circular buffer of STAGES. While a stage is multiplied, the
+// copies of the next STAGES - 1 are in flight, no register waits for memory, and a step along k needs one barrier. The
+// names are those of https://github.com/siboehm/SGEMM_CUDA, kernel 10, and of CUTLASS's multistage pipeline.
 //
-// Blocks of the same blockIdx.x share a tile of out. Each takes `steps` tiles of k and stores its part; add_parts adds
-// the parts in order, so the same inputs give the same bits. Rows of a are pitch_a floats apart, rows of b pitch_b.
+// Vector is the type of the copies of b: float4 where its rows begin at multiples of 16 bytes, else float. a is
+// transposed on the way, which takes copies of 4 bytes.
 
 #include <cuda_pipeline.h>
 
-constexpr int GROUP = 8;  // rows of tiles that blocks of neighboring numbers share, and b with them in L2
+constexpr int BM = 128, BN = 128, BK = 8;  // the tile of a block, and the steps along k in a stage
+constexpr int WM = 64, WN = 64;            // the tile of a warp
+constexpr int TM = 16, TN = 8;             // the tile of a thread, in groups of 4 x 4
+constexpr int STAGES = 4;
+constexpr int THREADS = (BM / WM) * (BN / WN) * 32;
 
-// Vector is what is copied of b at a time: float4 where its rows begin at multiples of 16 bytes, else float. a is
-// transposed on the way, 4 bytes at a time, which may lie anywhere. The copies are begun in step COPY of a tile's DEPTH.
-template <int ROWS, int COLUMNS, int DEPTH, int WARP_ROWS, int WARP_COLUMNS, int HIGH, int WIDE, int STAGES, int BLOCKS,
-          int COPY, typename Vector>
-__launch_bounds__(ROWS / WARP_ROWS * (COLUMNS / WARP_COLUMNS) * 32, BLOCKS)
-__global__ void matmul(const float* a, const float* b, float* out, int m, int n, int k, int pitch_a, int pitch_b,
-                       int steps, float one) {
-    constexpr int THREADS = ROWS / WARP_ROWS * (COLUMNS / WARP_COLUMNS) * 32, WIDTH = sizeof(Vector) / sizeof(float);
-    struct Stage {
-        float a[DEPTH][ROWS + 4], b[DEPTH][COLUMNS];  // a transposed; 4 floats more, against bank conflicts
-    };
-    extern __shared__ float4 shared[];
-    Stage* const ring = reinterpret_cast<Stage*>(shared);
+template <typename Vector>
+__launch_bounds__(THREADS, 2)
+__global__ void matmul(const float* a, const float* b, float* out, int m, int n, int k) {
+    constexpr int WIDTH = sizeof(Vector) / sizeof(float);
+    __shared__ alignas(16) float As[STAGES][BK][BM + 4], Bs[STAGES][BK][BN];
+    const int cRow = blockIdx.y * BM, cCol = blockIdx.x * BN;
 
-    const int down = (m + ROWS - 1) / ROWS, across = (n + COLUMNS - 1) / COLUMNS;
-    const int group = blockIdx.x / (GROUP * across) * GROUP, high = min(GROUP, down - group);
-    const int place = blockIdx.x % (GROUP * across);
-    const int first_row = (group + place % high) * ROWS, first_column = place / high * COLUMNS;
-
-    // The first tile takes what k leaves over, and all others are whole.
-    const int begin = blockIdx.y * steps * DEPTH, length = min(k - begin, steps * DEPTH);
-    const int tiles = (length + DEPTH - 1) / DEPTH, rest = (length - 1) % DEPTH + 1;
-
-    // A request takes 8 floats, a sector, of each of 4 rows of a. Beyond the last row and column the last ones are
-    // copied once more: what is made of them is not stored.
-    constexpr int STEP_A = THREADS / 8, LOADS_A = ROWS / STEP_A;
-    constexpr int ACROSS_B = COLUMNS / WIDTH, STEP_B = THREADS / ACROSS_B, LOADS_B = DEPTH / STEP_B;
-    static_assert(LOADS_A * STEP_A == ROWS && LOADS_B * STEP_B == DEPTH && DEPTH % 8 == 0);
-    const int column_a = threadIdx.x % 8, row_a = threadIdx.x / 8;
-    const int column_b = threadIdx.x % ACROSS_B * WIDTH, row_b = threadIdx.x / ACROSS_B;
-    const float *from_a[LOADS_A], *from_b = b + (long long)(begin + row_b) * pitch_b + min(first_column + column_b, pitch_b - WIDTH);
-    for (int l = 0; l < LOADS_A; ++l) {
-        from_a[l] = a + (long long)min(first_row + row_a + l * STEP_A, m - 1) * pitch_a + begin + column_a;
-    }
-    auto copy = [&](Stage& to, int depth) {
-        auto zeros = [&](int i) { return depth == DEPTH || i < depth ? 0 : 1; };  // the compiler knows a whole tile
-        for (int l = 0; l < LOADS_A; ++l) {
-            for (int c = column_a; c < DEPTH + column_a; c += 8) {
-                float* there = &to.a[c][row_a + l * STEP_A];
-                __pipeline_memcpy_async(there, from_a[l] + c - column_a, 4, 4 * zeros(c));
-            }
-            from_a[l] += depth;
+    auto copy_tile = [&](int tile) {
+        const int stage = tile % STAGES, bkIdx = tile * BK;
+        for (int i = threadIdx.x; bkIdx < k && i < BM * BK; i += THREADS) {
+            const int row = i / BK, col = i % BK;
+            // Outside a matrix 4 bytes of zeros are stored instead, and the address is one inside.
+            const bool inside = cRow + row < m && bkIdx + col < k;
+            const float* src = inside ? a + (long long)(cRow + row) * k + bkIdx + col : a;
+            __pipeline_memcpy_async(&As[stage][col][row], src, 4, inside ? 0 : 4);
         }
-        for (int l = 0; l < LOADS_B; ++l) {
-            const int r = row_b + l * STEP_B;
-            const float* from = from_b + (long long)l * STEP_B * pitch_b;
-            __pipeline_memcpy_async(&to.b[r][column_b], from, sizeof(Vector), sizeof(Vector) * zeros(r));
+        for (int i = threadIdx.x; bkIdx < k && i < BK * BN / WIDTH; i += THREADS) {
+            const int row = i / (BN / WIDTH), col = i % (BN / WIDTH) * WIDTH;
+            const bool inside = bkIdx + row < k && cCol + col < n;
+            const float* src = inside ? b + (long long)(bkIdx + row) * n + cCol + col : b;
+            __pipeline_memcpy_async(&Bs[stage][row][col], src, sizeof(Vector), inside ? 0 : sizeof(Vector));
         }
-        from_b += (long long)depth * pitch_b;
+        __pipeline_commit();  // also past the last tile: so there is one group of copies per tile to wait for
     };
 
-    // Lanes stand in zigzag, so that those that read the same 16 bytes, of a or of b, are one or two apart.
-    constexpr int LANES_DOWN = WARP_ROWS / HIGH, LANES_ACROSS = WARP_COLUMNS / WIDE;
-    static_assert(LANES_DOWN * LANES_ACROSS == 32 && (LANES_DOWN == 4 || LANES_DOWN == 8));
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, of_4 = lane / 16 * 2 + lane % 2, of_8 = lane / 2 % 8;
-    const int row = warp / (COLUMNS / WARP_COLUMNS) * WARP_ROWS + (LANES_DOWN == 4 ? of_4 : of_8) * 4;
-    const int column = warp % (COLUMNS / WARP_COLUMNS) * WARP_COLUMNS + (LANES_DOWN == 4 ? of_8 : of_4) * 4;
-    alignas(16) float of_a[2][HIGH], of_b[2][WIDE], sum[HIGH][WIDE] = {};
-    auto read = [&](const Stage& stage, int i) {
-        for (int r = 0; r < HIGH; r += 4) {
-            const float* four = &stage.a[i][row + r * LANES_DOWN];
-            *reinterpret_cast<float4*>(&of_a[i % 2][r]) = *reinterpret_cast<const float4*>(four);
-        }
-        for (int c = 0; c < WIDE; c += 4) {
-            const float* four = &stage.b[i][column + c * LANES_ACROSS];
-            *reinterpret_cast<float4*>(&of_b[i % 2][c]) = *reinterpret_cast<const float4*>(four);
-        }
-    };
+    // The lanes of a warp form 4 rows of 8 in zigzag, as in week 8's sgemm_registers.
+    const int warp_id = threadIdx.x / 32, lane_id = threadIdx.x % 32;
+    const int threadRow = warp_id / (BN / WN) * WM + (lane_id / 16 * 2 + lane_id % 2) * 4;
+    const int threadCol = warp_id % (BN / WN) * WN + lane_id / 2 % 8 * 4;
+    alignas(16) float acc[TM][TN] = {};
 
-    for (int s = 0; s < STAGES - 1; ++s) {
-        if (s < tiles) copy(ring[s], s == 0 ? rest : DEPTH);
-        __pipeline_commit();
-    }
-    __pipeline_wait_prior(STAGES - 2);
-    __syncthreads();
-    read(ring[0], 0);
-    int now = 0, free = STAGES - 1;  // stages: what is multiplied, and what was multiplied before
-    for (int left = tiles; left > 0; --left) {
-#pragma unroll
-        for (int i = 0; i < DEPTH; ++i) {
-            if (i == DEPTH - 1) {
-                __pipeline_wait_prior(STAGES - 2);
-                __syncthreads();  // the next stage is there for all threads, and all have read this one
-                free = now;
-                if (left > 1) now = now + 1 == STAGES ? 0 : now + 1;
+    for (int tile = 0; tile < STAGES - 1; ++tile) copy_tile(tile);
+    for (int tile = 0; tile * BK < k; ++tile) {
+        __pipeline_wait_prior(STAGES - 2);  // this thread's copies of the tile have arrived,
+        __syncthreads();  // and those of all others; and all threads are done with the stage that is filled next
+        copy_tile(tile + STAGES - 1);
+        const int stage = tile % STAGES;
+        #pragma unroll
+        for (int dotIdx = 0; dotIdx < BK; ++dotIdx) {
+            alignas(16) float regM[TM], regN[TN];
+            for (int i = 0; i < TM; i += 4) {
+                *(float4*)(regM + i) = *(float4*)&As[stage][dotIdx][threadRow + 4 * i];
             }
-            read(ring[now], (i + 1) % DEPTH);
-            if (i == COPY) {
-                if (left >= STAGES) copy(ring[free], DEPTH);
-                __pipeline_commit();
+            for (int j = 0; j < TN; j += 4) {
+                *(float4*)(regN + j) = *(float4*)&Bs[stage][dotIdx][threadCol + 8 * j];
             }
-            for (int r = 0; r < HIGH; ++r) {
-                for (int j = 0; j < WIDE; ++j) {
-                    const int c = r % 2 ? WIDE - 1 - j : j;  // back and forth: neighbors share an operand
-                    sum[r][c] += of_a[i % 2][r] * of_b[i % 2][c];
-                }
+            for (int i = 0; i < TM; ++i) {
+                for (int j = 0; j < TN; ++j) acc[i][j] += regM[i] * regN[j];
             }
         }
     }
 
-    // Times `one`, which the compiler does not know to be 1: so the sums need not lie in four neighboring registers all
-    // along, as a 16-byte store wants them, and ptxas places them without bank conflicts.
-    out += (long long)blockIdx.y * m * n;
-    for (int r = 0; r < HIGH; ++r) {
-        const int y = first_row + row + r / 4 * LANES_DOWN * 4 + r % 4;
-        for (int c = 0; c < WIDE; c += 4) {
-            const int x = first_column + column + c * LANES_ACROSS;
-            float four[4];
-            for (int e = 0; e < 4; ++e) four[e] = sum[r][c + e] * one;
-            float* to = out + (long long)y * n + x;
-            if (n % 4 == 0 && y < m && x < n) {
-                *reinterpret_cast<float4*>(to) = make_float4(four[0], four[1], four[2], four[3]);
-            } else if (y < m) {
-                for (int e = 0; e < 4; ++e) {
-                    if (x + e < n) to[e] = four[e];
-                }
-            }
+    for (int i = 0; i < TM; ++i) {
+        for (int j = 0; j < TN; j += WIDTH) {
+            const int row = cRow + threadRow + i / 4 * 16 + i % 4, col = cCol + threadCol + j / 4 * 32 + j % 4;
+            if (row < m && col < n) *(Vector*)(out + (long long)row * n + col) = *(Vector*)&acc[i][j];
         }
     }
-}
-
-// to = from, a matrix of `columns` columns, in rows of `pitch` floats; what is added is 0.
-__global__ void pad(const float* from, float* to, int rows, int columns, int pitch) {
-    const int column = blockIdx.x * blockDim.x + threadIdx.x;
-    if (column >= pitch) return;
-    for (long long row = blockIdx.y; row < rows; row += gridDim.y) {
-        to[row * pitch + column] = column < columns ? from[row * columns + column] : 0;
-    }
-}
-
-// out = the sum of `count` matrices of `size` elements, one behind the other.
-__global__ void add_parts(const float* parts, float* out, long long size, int count) {
-    const long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= size) return;
-    float sum = parts[i];
-    for (int part = 1; part < count; ++part) sum += parts[part * size + i];
-    out[i] = sum;
 }

@@ -13,99 +13,30 @@ Limits on the largest case, with room for edges on smaller ones: at most 1.3 tim
 loads and stores need; at most 5 times the bytes of inputs and outputs moved; at most 1 wavefront per request added by
 bank conflicts; at most 1.2 wavefronts of shared memory per cycle of multiply-adds; at least 50% of what is stored to
 shared memory copied by cp.async.
-"""
 
-from typing import NamedTuple
+Operations and traffic are those of sgemm_registers: arithmetic is the bound. What a ring of stages gains is time: no
+thread waits for global memory, and none holds the next tiles in registers.
+
+cp.async: PTX ISA, "Data Movement and Conversion Instructions: Asynchronous copy"
+(https://docs.nvidia.com/cuda/parallel-thread-execution/); the order of waits is that of CUTLASS's MmaMultistage. The
+expert kernel also reads the values of the next step along k into registers, chooses tiles by the shape, and splits k.
+"""
 
 import torch
 
 from kernelpath.lanes import cuda
 
-
-class Tile(NamedTuple):
-    """What a block, a warp and a thread make of out, and how; the arguments of the template, in their order."""
-
-    rows: int
-    columns: int
-    depth: int
-    warp_rows: int
-    warp_columns: int
-    high: int
-    wide: int
-    stages: int
-    blocks: int  # on an SM at a time, at least
-    copy: int
-
-    @property
-    def threads(self) -> int:
-        return self.rows // self.warp_rows * (self.columns // self.warp_columns) * 32
-
-    @property
-    def shared_bytes(self) -> int:
-        return 4 * self.stages * self.depth * (self.rows + 4 + self.columns)
-
-    def tiles(self, m: int, n: int) -> int:
-        return -(-m // self.rows) * -(-n // self.columns)
-
-
-MULTIPROCESSORS = 132  # of an H200, on which the table was measured; it is right on any GPU
-
-LARGE = Tile(128, 256, 8, 64, 64, 16, 8, stages=4, blocks=1, copy=4)
-MIDDLE = Tile(64, 128, 16, 32, 64, 8, 8, stages=3, blocks=3, copy=0)
-SMALL = Tile(32, 128, 16, 32, 32, 8, 4, stages=4, blocks=4, copy=0)
-FLAT = Tile(16, 128, 16, 16, 32, 4, 4, stages=4, blocks=6, copy=0)
-
-
-def choose(m: int, n: int, k: int) -> tuple[Tile, int]:
-    """The tile, and in how many parts k is taken."""
-    if m <= FLAT.rows:
-        return FLAT, parts_of(k, MULTIPROCESSORS * 2 // FLAT.tiles(m, n))
-    if last_wave(LARGE.tiles(m, n)) > 0.9:
-        return LARGE, 1
-    if m * n < 600 * 600:
-        return SMALL, parts_of(k, 2 * MULTIPROCESSORS // SMALL.tiles(m, n))
-    return MIDDLE, parts_of(k, 3 * MULTIPROCESSORS // MIDDLE.tiles(m, n))
-
-
-def last_wave(tiles: int) -> float:
-    """The share of the multiprocessors' time that is used, if each makes one tile after the other."""
-    return tiles / (-(-tiles // MULTIPROCESSORS) * MULTIPROCESSORS)
-
-
-def parts_of(k: int, most: int) -> int:
-    """So many that each has 128 steps along k or more."""
-    return max(1, min(most, k // 128))
-
-
-def padded(matrix: torch.Tensor, multiple: int) -> tuple[torch.Tensor, int]:
-    """The matrix with rows that begin at multiples of so many floats, itself if they do; and how far they are apart."""
-    rows, columns = matrix.shape
-    if columns % multiple == 0 and matrix.data_ptr() % 16 == 0:
-        return matrix, columns
-    pitch = -(-columns // multiple) * multiple
-    to = matrix.new_empty(rows, pitch)
-    kernel = cuda.kernel("w08b_sgemm_async.cu", "pad")
-    kernel[(-(-pitch // 256), min(rows, 65_535)), 256](matrix, to, rows, columns, pitch)
-    return to, pitch
+THREADS = 128
+TILE = 128  # BM and BN of the kernel
 
 
 def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     (m, k), n = a.shape, b.shape[1]
     out = a.new_empty(m, n)
-    if out.numel() == 0 or k == 0:
-        return out.zero_()
-    tile, parts = choose(m, n, k)
-    steps = -(-k // (tile.depth * parts))
-    parts = -(-k // (tile.depth * steps))
-    pitch_a, pitch_b = k, n
-    if min(m, n) >= 64:  # two small copies cost less than many requests across the borders of sectors
-        (a, pitch_a), (b, pitch_b) = padded(a, 8), padded(b, 4)
-    vector = "float4" if pitch_b % 4 == 0 and b.data_ptr() % 16 == 0 else "float"
-    kernel = cuda.kernel("w08b_sgemm_async.cu", f"matmul<{', '.join(map(str, tile))}, {vector}>")
-    to = out if parts == 1 else a.new_empty(parts, m, n)
-    launch = kernel[(tile.tiles(m, n), parts), tile.threads, tile.shared_bytes]
-    launch(a, b, to, m, n, k, pitch_a, pitch_b, steps, 1.0)
-    if parts > 1:
-        add = cuda.kernel("w08b_sgemm_async.cu", "add_parts")
-        add[-(-m * n // 256), 256](to, out, m * n, parts)
+    if out.numel() == 0:
+        return out
+    aligned = n % 4 == 0 and all(tensor.data_ptr() % 16 == 0 for tensor in (b, out))
+    kernel = cuda.kernel("w08b_sgemm_async.cu", f"matmul<{'float4' if aligned else 'float'}>")
+    grid = ((n + TILE - 1) // TILE, (m + TILE - 1) // TILE)
+    kernel[grid, THREADS](a, b, out, m, n, k)
     return out

@@ -1,185 +1,103 @@
 // Matrix product on tensor cores: out[row, column] = sum over i of a[row, i] * b[i, column]. a is m x k and b is k x n;
 // they and out are bfloat16 or float16, the sums float32.
 //
-// A block makes ROWS x COLUMNS of out, a warp WARP_ROWS x WARP_COLUMNS of them. Tiles of a and b, DEPTH deep along k,
-// stream through a ring of STAGES buffers in shared memory, filled by cp.async. ldmatrix takes fragments from there, and
-// mma.sync multiplies them.
+// A block computes BM x BN outputs, and a warp WM x WN of them. The tiles of a and b reach shared memory by cp.async, in
+// a circular buffer of STAGES. ldmatrix loads fragments from there, and mma.sync multiplies them. The layouts of the
+// fragments are in the PTX ISA, "Matrix Fragments for mma.m16n8k16".
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_pipeline.h>
 
-constexpr int PANEL = 64;  // columns: a row of a panel is 128 bytes, once round all banks
-constexpr int DEPTH = PANEL;
-constexpr int STAGES = 3;
-constexpr int K = 16;      // steps along k of one mma
-constexpr int GROUP = 8;   // rows of blocks that go along n together
+constexpr int BM = 128, BN = 128, BK = 32, STAGES = 3;
+constexpr int WM = 64, WN = 32;  // 64 registers of a thread hold the accumulators
+constexpr int THREADS = (BM / WM) * (BN / WN) * 32;
+// Rows of a tile are padded by 16 bytes, so that the 8 rows of 16 bytes that ldmatrix reads at a time are in all banks.
+constexpr int LDA = BK + 8, LDB = BN + 8;
+constexpr int STAGE = BM * LDA + BK * LDB;  // elements
 
-// Where an element of a tile lies in shared memory. The tile is cut into panels of `rows` rows. A row is 8 chunks of 16
-// bytes, and chunk c of row r lies at place c ^ r % 8, so that the chunks below one another lie in different banks: those
-// that ldmatrix reads at a time, and those that the sums of a warp are written to.
-__device__ int place(int rows, int row, int column) {
-    return (column / PANEL * rows + row) * PANEL + (column % PANEL / 8 ^ row % 8) * 8 + column % 8;
-}
+#define LDMATRIX(TRANS, frag, src)                                                                           \
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4" TRANS ".shared.b16 {%0, %1, %2, %3}, [%4];"                 \
+                 : "=r"(frag[0]), "=r"(frag[1]), "=r"(frag[2]), "=r"(frag[3])                                \
+                 : "r"((unsigned)__cvta_generic_to_shared(src)) : "memory")
 
-// Four 8 x 8 matrices, of which lane l names row l % 8 of matrix l / 8. Lane 4g + t gets elements 2t and 2t + 1 of row g.
-__device__ void ldmatrix(unsigned (&fragment)[4], unsigned address) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(fragment[0]), "=r"(fragment[1]), "=r"(fragment[2]), "=r"(fragment[3])
-                 : "r"(address) : "memory");
-}
-
-// The same with each matrix transposed: elements 2t and 2t + 1 of column g.
-__device__ void ldmatrix_transposed(unsigned (&fragment)[4], unsigned address) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(fragment[0]), "=r"(fragment[1]), "=r"(fragment[2]), "=r"(fragment[3])
-                 : "r"(address) : "memory");
-}
-
-// sum (16 x 8) += a (16 x 16) * b (16 x 8). Lane 4g + t has of the sums columns 2t and 2t + 1 of row g, then of row g + 8.
-#define MULTIPLY(TYPE)                                                                              \
-    asm("mma.sync.aligned.m16n8k16.row.col.f32." TYPE "." TYPE ".f32 "                              \
-        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                           \
-        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])                                    \
+// acc (16 x 8) += a (16 x 16) * b (16 x 8)
+#define MMA(TYPE)                                                                                            \
+    asm("mma.sync.aligned.m16n8k16.row.col.f32." TYPE "." TYPE ".f32 "                                       \
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                                    \
+        : "+f"(acc[0]), "+f"(acc[1]), "+f"(acc[2]), "+f"(acc[3])                                             \
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
 
-__device__ void multiply(float (&sum)[4], const unsigned (&a)[4], const unsigned* b, __nv_bfloat16) { MULTIPLY("bf16"); }
-__device__ void multiply(float (&sum)[4], const unsigned (&a)[4], const unsigned* b, __half) { MULTIPLY("f16"); }
+__device__ void mma(float (&acc)[4], const unsigned (&a)[4], const unsigned* b, __nv_bfloat16) { MMA("bf16"); }
+__device__ void mma(float (&acc)[4], const unsigned (&a)[4], const unsigned* b, __half) { MMA("f16"); }
 
-__device__ __nv_bfloat162 rounded(float x, float y, __nv_bfloat16) { return __floats2bfloat162_rn(x, y); }
-__device__ __half2 rounded(float x, float y, __half) { return __floats2half2_rn(x, y); }
-
-// Copies a word of 16 or 4 bytes to shared memory, or zeros where it lies outside of the matrix.
-template <typename Word>
-__device__ void copy_async(unsigned to, const void* from, bool inside) {
-    const int bytes = inside ? sizeof(Word) : 0;
-    if constexpr (sizeof(Word) == 16) {
-        asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
-    } else {
-        asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+// Copy the tile that starts at (row0, col0) of a matrix, and 0 for elements outside. cp.async copies 16 bytes; if rows do
+// not start at multiples of 16 bytes, Word is one element, which an ordinary load and store copies.
+template <int TILE_ROWS, int TILE_COLS, typename Word, typename T>
+__device__ void copy_tile(T* tile, int ld, const T* matrix, int row0, int col0, int rows, int cols) {
+    constexpr int WIDTH = sizeof(Word) / sizeof(T), WORDS = TILE_COLS / WIDTH;
+    for (int i = threadIdx.x; i < TILE_ROWS * WORDS; i += THREADS) {
+        const int row = row0 + i / WORDS, col = col0 + i % WORDS * WIDTH;
+        T* const dst = tile + i / WORDS * ld + i % WORDS * WIDTH;
+        const bool inside = row < rows && col < cols;
+        const T* const src = inside ? matrix + (long long)row * cols + col : matrix;
+        if constexpr (WIDTH > 1) __pipeline_memcpy_async(dst, src, sizeof(Word), inside ? 0 : sizeof(Word));
+        else *dst = inside ? *src : T(0.0f);
     }
 }
 
-// What a thread does with tiles: it takes a word of each panel, in every row LINES apart.
-template <int THREADS, typename Word, typename T>
-struct Part {
-    static constexpr int WIDTH = sizeof(Word) / sizeof(T), ACROSS = PANEL / WIDTH, LINES = THREADS / ACROSS;
-    const int row = threadIdx.x / ACROSS, column = threadIdx.x % ACROSS * WIDTH;
-
-    // The part of a tile that begins at (first_row, first_column) of a matrix (rows x columns); from: its first element.
-    // There is no cp.async for single elements.
-    template <int TILE_ROWS, int TILE_COLUMNS>
-    __device__ void copy(T* tile, const T* from, int first_row, int first_column, int rows, int columns) const {
-        static_assert(TILE_ROWS % LINES == 0);
-        #pragma unroll (WIDTH == 8 ? TILE_ROWS / LINES : 4)
-        for (int down = 0; down < TILE_ROWS; down += LINES) {
-            for (int panel = 0; panel < TILE_COLUMNS; panel += PANEL) {
-                T* const to = tile + place(TILE_ROWS, row + down, panel + column);
-                const bool inside = first_row + row + down < rows && first_column + panel + column < columns;
-                if constexpr (WIDTH > 1) {
-                    copy_async<Word>(__cvta_generic_to_shared(to), from + panel, inside);
-                } else {
-                    *to = inside ? from[panel] : T(0.0f);
-                }
-            }
-            from += (long long)LINES * columns;
-        }
-    }
-};
-
-template <typename T, typename Word, int ROWS, int COLUMNS, int WARP_ROWS, int WARP_COLUMNS>
-__global__ void __launch_bounds__(ROWS / WARP_ROWS * (COLUMNS / WARP_COLUMNS) * 32)
-matmul(const T* a, const T* b, T* out, int m, int n, int k) {
-    constexpr int WARPS_ACROSS = COLUMNS / WARP_COLUMNS, THREADS = ROWS / WARP_ROWS * WARPS_ACROSS * 32;
-    constexpr int TILE_A = ROWS * DEPTH, STAGE = TILE_A + DEPTH * COLUMNS;  // in elements
-    constexpr unsigned STAGE_BYTES = STAGE * sizeof(T);
-    constexpr int I = WARP_ROWS / 16, J = WARP_COLUMNS / 8;                 // 16 x 8 sums of a warp
-    extern __shared__ __align__(128) unsigned char shared[];
-    T* const ring = reinterpret_cast<T*>(shared);
-
-    // Blocks are numbered down GROUP rows before they go on along n: those that run together share a and b in L2.
-    const int across = (n + COLUMNS - 1) / COLUMNS, down = (m + ROWS - 1) / ROWS;
-    const int group = blockIdx.x / (GROUP * across), in_group = blockIdx.x % (GROUP * across);
-    const int height = min(GROUP, down - group * GROUP);
-    const int first_row = (group * GROUP + in_group % height) * ROWS, first_column = in_group / height * COLUMNS;
-
-    const Part<THREADS, Word, T> part;
-    const T* from_a = a + (long long)(first_row + part.row) * k + part.column;
-    const T* from_b = b + (long long)part.row * n + first_column + part.column;
-    int depth = 0, slot = 0;      // of the stage that is fetched next
-    const auto fetch = [&] {      // past the end of k it is filled with zeros
-        T* const tile = ring + slot * STAGE;
-        part.template copy<ROWS, DEPTH>(tile, from_a, first_row, depth, m, k);
-        part.template copy<DEPTH, COLUMNS>(tile + TILE_A, from_b, depth, first_column, k, n);
+template <typename T, typename Word>
+__global__ void __launch_bounds__(THREADS, 2) matmul(const T* a, const T* b, T* out, int m, int n, int k) {
+    extern __shared__ uint4 shared[];
+    T* const smem = reinterpret_cast<T*>(shared);
+    const int cRow = blockIdx.y * BM, cCol = blockIdx.x * BN;
+    const auto copy_stage = [&](int tile) {  // past the end of k it is filled with zeros
+        T* const stage = smem + tile % STAGES * STAGE;
+        copy_tile<BM, BK, Word>(stage, LDA, a, cRow, tile * BK, m, k);
+        copy_tile<BK, BN, Word>(stage + BM * LDA, LDB, b, tile * BK, cCol, k, n);
         __pipeline_commit();
-        from_a += DEPTH;
-        from_b += (long long)DEPTH * n;
-        depth += DEPTH;
-        slot = slot == STAGES - 1 ? 0 : slot + 1;
     };
+    const int warp_id = threadIdx.x / 32, lane_id = threadIdx.x % 32;
+    const int warpRow = warp_id / (BN / WN) * WM, warpCol = warp_id % (BN / WN) * WN;
+    float acc[WM / 16][WN / 8][4] = {};
 
-    // The addresses of this lane's rows for the first fragments. 16 steps further along a row are two chunks, and
-    // chunks change places by ^, so their addresses do, too.
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int warp_row = warp / WARPS_ACROSS * WARP_ROWS, warp_column = warp % WARPS_ACROSS * WARP_COLUMNS;
-    const unsigned base = __cvta_generic_to_shared(ring);
-    const unsigned in_a = sizeof(T) * place(ROWS, warp_row + lane % 16, lane / 16 * 8);
-    const unsigned in_b = sizeof(T) * (TILE_A + place(DEPTH, lane % 16, warp_column + lane / 16 * 8));
-    unsigned stage = base;                        // that fragments are taken from
-    unsigned of_a[2][I][4], of_b[2][J / 2][4];    // the fragments in use, and the next
-    const auto load = [&](int which, int q) {
-        for (int j = 0; j < J / 2; ++j) {
-            ldmatrix_transposed(of_b[which][j], (stage + in_b ^ j * 16 * sizeof(T)) + q * K * PANEL * sizeof(T));
-        }
-        for (int i = 0; i < I; ++i) {
-            ldmatrix(of_a[which][i], (stage + in_a ^ q * K * sizeof(T)) + i * 16 * PANEL * sizeof(T));
-        }
-    };
-
-    float sum[I][J][4] = {};
-    for (int i = 0; i < STAGES - 1; ++i) fetch();
-    __pipeline_wait_prior(STAGES - 2);
-    __syncthreads();
-    load(0, 0);
-    #pragma unroll 1
-    for (int step = 0; step * DEPTH < k; ++step) {
-        #pragma unroll
-        for (int q = 0; q < DEPTH / K; ++q) {
-            const int next = (q + 1) % (DEPTH / K);
-            if (next == 0) {  // the next stage is there, and no warp reads the one before this any more
-                __pipeline_wait_prior(STAGES - 2);
-                __syncthreads();
-                stage = stage == base + (STAGES - 1) * STAGE_BYTES ? base : stage + STAGE_BYTES;
-            }
-            load((q + 1) % 2, next);
-            if (q == 0) fetch();
-            for (int i = 0; i < I; ++i) {
-                for (int j = 0; j < J; ++j) multiply(sum[i][j], of_a[q % 2][i], &of_b[q % 2][j / 2][j % 2 * 2], T());
+    for (int tile = 0; tile < STAGES - 1; ++tile) copy_stage(tile);
+    for (int tile = 0; tile * BK < k; ++tile) {
+        __pipeline_wait_prior(STAGES - 2);  // this thread's copies of the tile have arrived,
+        __syncthreads();  // and those of all others; and all warps are done with the stage that is filled next
+        copy_stage(tile + STAGES - 1);
+        const T* const As = smem + tile % STAGES * STAGE;
+        const T* const Bs = As + BM * LDA;
+        for (int kk = 0; kk < BK; kk += 16) {
+            // Lane l gives the address of row l % 8 of matrix l / 8 of four; b is transposed on the way.
+            unsigned a_frag[WM / 16][4], b_frag[WN / 16][4];
+            const T* const a_src = As + (warpRow + lane_id % 16) * LDA + kk + lane_id / 16 * 8;
+            const T* const b_src = Bs + (kk + lane_id % 16) * LDB + warpCol + lane_id / 16 * 8;
+            for (int i = 0; i < WM / 16; ++i) LDMATRIX("", a_frag[i], a_src + 16 * i * LDA);
+            for (int j = 0; j < WN / 16; ++j) LDMATRIX(".trans", b_frag[j], b_src + 16 * j);
+            for (int i = 0; i < WM / 16; ++i) {
+                for (int j = 0; j < WN / 8; ++j) mma(acc[i][j], a_frag[i], &b_frag[j / 2][j % 2 * 2], T());
             }
         }
     }
 
-    // Through shared memory, so that whole rows of a panel go out.
-    __pipeline_wait_prior(0);
+    // Through shared memory, so that neighboring threads store neighboring columns. Lane 4g + t holds columns 2t and
+    // 2t + 1 of row g, then of row g + 8.
+    __pipeline_wait_prior(0);  // the copies past the end of k, too
     __syncthreads();
-    for (int i = 0; i < I; ++i) {
-        for (int j = 0; j < J; ++j) {
-            for (int half = 0; half < 2; ++half) {
-                const int row = warp_row + i * 16 + half * 8 + lane / 4, column = warp_column + j * 8 + lane % 4 * 2;
-                const auto pair = rounded(sum[i][j][2 * half], sum[i][j][2 * half + 1], T());
-                reinterpret_cast<unsigned&>(ring[place(ROWS, row, column)]) = reinterpret_cast<const unsigned&>(pair);
-            }
+    T* const c_dst = smem + (warpRow + lane_id / 4) * LDB + warpCol + lane_id % 4 * 2;
+    for (int i = 0; i < WM / 16; ++i) {
+        for (int j = 0; j < WN / 8; ++j) {
+            for (int e = 0; e < 4; ++e) c_dst[(16 * i + e / 2 * 8) * LDB + 8 * j + e % 2] = T(acc[i][j][e]);
         }
     }
     __syncthreads();
-    for (int panel = 0; panel < COLUMNS; panel += PANEL) {
-        const int column = first_column + panel + part.column;
-        for (int y = part.row; y < ROWS; y += part.LINES) {
-            const int row = first_row + y;
-            if (row < m && column < n) {
-                reinterpret_cast<Word&>(out[(long long)row * n + column]) =
-                    reinterpret_cast<const Word&>(ring[place(ROWS, y, panel + part.column)]);
-            }
+    constexpr int WIDTH = sizeof(Word) / sizeof(T), WORDS = BN / WIDTH;
+    for (int i = threadIdx.x; i < BM * WORDS; i += THREADS) {
+        const int row = i / WORDS, col = i % WORDS * WIDTH;
+        if (cRow + row < m && cCol + col < n) {
+            Word* const dst = reinterpret_cast<Word*>(out + (long long)(cRow + row) * n + cCol + col);
+            *dst = *reinterpret_cast<const Word*>(smem + row * LDB + col);
         }
     }
 }

@@ -14,18 +14,13 @@ The grader checks the values, the bytes that are moved, and on a GPU the time ag
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need; at most 2.8 times the bytes of inputs and outputs moved.
 
-Bytes: 3 matrices, 805 MB for 16384 x 8192 bfloat16, 0.19 ms at the 4.15 TB/s that an H200 copies with; the partial sums
-of 132 programs add 2%. Operations: about 14 per value, a fifth of that time. Two sums in float32 for each column
-leave room for one or two programs on an SM, so memory is busy only if the next rows are in flight.
+Bytes: x and dy are read and dx is written, 0.8 GB for 16384 x 8192 bfloat16, 0.20 ms at the 4.1 TB/s that an H200
+copies with; the sums of 132 programs add 2%. There are about 14 operations per value, so memory is the bound. Two sums
+in float32 for each column leave room for one or two programs on an SM, so the next rows must be in flight (num_stages).
 
-    columns    what keeps memory busy                                    of the copy (H200, bfloat16)    torch.compile
-    to 4096    2 to 4 programs per SM, two tiles of rows ahead           0.90 to 0.93                    0.72 to 0.77
-    8192       one program per SM, three rows ahead                      0.92                            0.57
-    other      two programs per SM, the next row's slice in registers    0.76 at 5000, 0.64 at 32768     0.38
-
-The first kernel is the persistent one that Liger and PyTorch have, with its loads pipelined. The second shares a row
-among programs that keep the sums of their own columns: what they exchange is two numbers per row, where two kernels
-would read x and dy twice. Partial sums are added in the same order in every run.
+Rows of more than 8192 columns are read twice, and their sums are in memory. The expert kernel shares such a row among
+programs. The formulas and names are those of Triton's tutorial 05
+(https://triton-lang.org/main/getting-started/tutorials/05-layer-norm.html); that programs keep the sums is Liger's way.
 """
 
 import torch
@@ -34,136 +29,61 @@ import triton.language as tl
 
 
 @triton.jit
-def backward_stripes(
-    dx, partial, dy, x, weight, mean, rstd, rows, vectors,
-    WIDTH: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
-):  # fmt: skip
-    """Every so many rows belong to a program: dx is stored, and what dweight and dbias get from them is summed here."""
-    columns = vectors * WIDTH  # the compiler now knows what divides it, and with it every row's offset
-    column = tl.arange(0, BLOCK)[None, :]
-    known = column < columns
-    gain = tl.load(weight + column, mask=known, other=0.0).to(tl.float32)
-    dweight = tl.zeros([ROWS, BLOCK], tl.float32)
-    dbias = tl.zeros([ROWS, BLOCK], tl.float32)
-    for first in tl.range(tl.program_id(0) * ROWS, rows, tl.num_programs(0) * ROWS, num_stages=STAGES):
-        row = first + tl.arange(0, ROWS)[:, None]
-        inside = (row < rows) & known
-        at = row.to(tl.int64) * columns + column
-        values = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
-        upstream = tl.load(dy + at, mask=inside, other=0.0).to(tl.float32)
-        scale = tl.load(rstd + row, mask=row < rows, other=0.0)
-        xhat = tl.where(known, (values - tl.load(mean + row, mask=row < rows, other=0.0)) * scale, 0.0)
-        g = upstream * gain
-        along = tl.sum(g * xhat, axis=1, keep_dims=True)
-        level = tl.sum(g, axis=1, keep_dims=True)
-        result = (g - (level + xhat * along) / columns) * scale
-        tl.store(dx + at, result.to(dx.dtype.element_ty), mask=inside)
-        dweight += upstream * xhat
-        dbias += upstream
-    here = partial + tl.program_id(0).to(tl.int64) * (2 * columns) + column
-    tl.store(here, tl.sum(dweight, axis=0, keep_dims=True), mask=known)
-    tl.store(here + columns, tl.sum(dbias, axis=0, keep_dims=True), mask=known)
+def layer_norm_bwd_kernel(DX, partial, DY, X, W, Mean, Rstd, M, N, BLOCK_SIZE: tl.constexpr):
+    """Compute dx of every so many rows, and the sums of these rows for dweight and dbias, in registers."""
+    cols = tl.arange(0, BLOCK_SIZE)
+    mask = cols < N
+    w = tl.load(W + cols, mask=mask, other=0.0).to(tl.float32)
+    dw = tl.zeros([BLOCK_SIZE], tl.float32)
+    db = tl.zeros([BLOCK_SIZE], tl.float32)
+    for row in tl.range(tl.program_id(0), M, tl.num_programs(0), num_stages=3):  # the next rows are in flight
+        offsets = row.to(tl.int64) * N + cols
+        x = tl.load(X + offsets, mask=mask, other=0.0).to(tl.float32)
+        dy = tl.load(DY + offsets, mask=mask, other=0.0).to(tl.float32)  # 0 past the end, and so are wdy and the sums
+        rstd = tl.load(Rstd + row)
+        xhat = (x - tl.load(Mean + row)) * rstd
+        wdy = w * dy
+        c1 = tl.sum(wdy * xhat, axis=0) / N
+        c2 = tl.sum(wdy, axis=0) / N
+        dx = (wdy - (xhat * c1 + c2)) * rstd
+        tl.store(DX + offsets, dx.to(DX.dtype.element_ty), mask=mask)
+        dw += dy * xhat
+        db += dy
+    sums = partial + tl.program_id(0).to(tl.int64) * (2 * N) + cols  # a row of its own: nobody else adds to it
+    tl.store(sums, dw, mask=mask)
+    tl.store(sums + N, db, mask=mask)
 
 
 @triton.jit
-def backward_team(
-    dx, partial, dy, x, weight, mean, rstd, words, rows, vectors,
-    WIDTH: tl.constexpr, TEAM: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr, AHEAD: tl.constexpr,
-):  # fmt: skip
-    """The same for TEAM programs that share a row: each owns a slice of the columns, and they exchange the two sums."""
-    columns = vectors * WIDTH
-    stripe = tl.program_id(0) // TEAM
-    stripes = tl.num_programs(0) // TEAM
-    first = tl.program_id(0) % TEAM * (PARTS * BLOCK)
-    gain = load_slice(weight, 0, 1, columns, first, PARTS, BLOCK)
-    dweight = zeros(PARTS, BLOCK)
-    dbias = zeros(PARTS, BLOCK)
-    if AHEAD:
-        next_values = load_slice(x, stripe, rows, columns, first, PARTS, BLOCK)
-        next_upstream = load_slice(dy, stripe, rows, columns, first, PARTS, BLOCK)
-    # Triton pipelines no loop in which programs wait for each other: there the next row is loaded by hand.
-    for row in tl.range(stripe, rows, stripes, num_stages=1 if AHEAD else 3):
-        if AHEAD:
-            values = next_values
-            upstream = next_upstream
-            next_values = load_slice(x, row + stripes, rows, columns, first, PARTS, BLOCK)
-            next_upstream = load_slice(dy, row + stripes, rows, columns, first, PARTS, BLOCK)
-        else:
-            values = load_slice(x, row, rows, columns, first, PARTS, BLOCK)
-            upstream = load_slice(dy, row, rows, columns, first, PARTS, BLOCK)
-        average = tl.load(mean + row)
-        scale = tl.load(rstd + row)
-        levels = tl.zeros([BLOCK], tl.float32)
-        alongs = tl.zeros([BLOCK], tl.float32)
-        for part in tl.static_range(PARTS):
-            g = upstream[part].to(tl.float32) * gain[part].to(tl.float32)
-            levels += g  # 0 past the end of the row, where dy and weight are
-            alongs += g * ((values[part].to(tl.float32) - average) * scale)
-        level, along = tl.reduce((levels, alongs), 0, add_pairs)
-        if TEAM > 1:
-            here = words + row.to(tl.int64) * TEAM
-            level, along = exchange(here, tl.program_id(0) % TEAM, level, along, TEAM)
-            level = tl.sum(level, axis=0)
-            along = tl.sum(along, axis=0)
-        new_dweight = ()
-        new_dbias = ()
-        for part in tl.static_range(PARTS):
-            column = first + part * BLOCK + tl.arange(0, BLOCK)
-            dy_part = upstream[part].to(tl.float32)
-            xhat = (values[part].to(tl.float32) - average) * scale
-            result = (dy_part * gain[part].to(tl.float32) - (level + xhat * along) / columns) * scale
-            at = row.to(tl.int64) * columns + column
-            tl.store(dx + at, result.to(dx.dtype.element_ty), mask=column < columns)
-            new_dweight += (dweight[part] + dy_part * xhat,)
-            new_dbias += (dbias[part] + dy_part,)
-        dweight = new_dweight
-        dbias = new_dbias
-    for part in tl.static_range(PARTS):
-        column = first + part * BLOCK + tl.arange(0, BLOCK)
-        here = partial + stripe.to(tl.int64) * (2 * columns) + column
-        tl.store(here, dweight[part], mask=column < columns)
-        tl.store(here + columns, dbias[part], mask=column < columns)
-
-
-@triton.jit
-def zeros(PARTS: tl.constexpr, BLOCK: tl.constexpr):
-    parts = ()
-    for _ in tl.static_range(PARTS):
-        parts += (tl.zeros([BLOCK], tl.float32),)
-    return parts
-
-
-@triton.jit
-def add_pairs(a, b, c, d):
-    return a + c, b + d
-
-
-@triton.jit
-def load_slice(x, row, rows, columns, first, PARTS: tl.constexpr, BLOCK: tl.constexpr):
-    """PARTS blocks of a row from column `first` on, as they lie in memory: bfloat16 takes half of the registers."""
-    held = ()
-    for part in tl.static_range(PARTS):
-        column = first + part * BLOCK + tl.arange(0, BLOCK)
-        inside = (column < columns) & (row < rows)
-        held += (tl.load(x + tl.cast(row, tl.int64) * columns + column, mask=inside, other=0.0),)
-    return held
-
-
-@triton.jit
-def exchange(words, member, a, b, TEAM: tl.constexpr):
-    """What each of the TEAM programs passes as a and b. A word that is -1 has not been left yet.
-
-    Two float32 are one word of 8 bytes, which is stored and loaded at once: where it is there, both are, and nothing
-    else has to be ordered by a fence. All programs of the grid must be resident: the launch is cooperative.
-    """
-    high = a.to(tl.uint32, bitcast=True).to(tl.uint64) << 32
-    word = (high | b.to(tl.uint32, bitcast=True)).to(tl.int64, bitcast=True)
-    tl.atomic_xchg(words + member, word, sem="relaxed")
-    members = words + tl.arange(0, TEAM)
-    while tl.min(tl.where(tl.load(members, volatile=True) == -1, 0, 1), axis=0) == 0:
-        pass
-    found = tl.load(members, volatile=True).to(tl.uint64, bitcast=True)
-    return (found >> 32).to(tl.uint32).to(tl.float32, bitcast=True), found.to(tl.uint32).to(tl.float32, bitcast=True)
+def layer_norm_bwd_long_kernel(DX, partial, DY, X, W, Mean, Rstd, M, N, BLOCK_SIZE: tl.constexpr):
+    """Compute the same in blocks of columns: a loop for c1 and c2, and a loop for dx and the sums, in memory."""
+    partial += tl.program_id(0).to(tl.int64) * (2 * N)
+    for row in tl.range(tl.program_id(0), M, tl.num_programs(0)):
+        first = row.to(tl.int64) * N
+        mean = tl.load(Mean + row)
+        rstd = tl.load(Rstd + row)
+        c1 = tl.zeros([BLOCK_SIZE], tl.float32)
+        c2 = tl.zeros([BLOCK_SIZE], tl.float32)
+        for start in tl.range(0, N, BLOCK_SIZE):
+            cols = start + tl.arange(0, BLOCK_SIZE)
+            x = tl.load(X + first + cols, mask=cols < N, other=0.0).to(tl.float32)
+            dy = tl.load(DY + first + cols, mask=cols < N, other=0.0).to(tl.float32)
+            wdy = dy * tl.load(W + cols, mask=cols < N, other=0.0).to(tl.float32)
+            c1 += wdy * ((x - mean) * rstd)
+            c2 += wdy
+        c1_mean = tl.sum(c1, axis=0) / N
+        c2_mean = tl.sum(c2, axis=0) / N
+        for start in tl.range(0, N, BLOCK_SIZE):
+            cols = start + tl.arange(0, BLOCK_SIZE)
+            mask = cols < N
+            x = tl.load(X + first + cols, mask=mask, other=0.0).to(tl.float32)
+            dy = tl.load(DY + first + cols, mask=mask, other=0.0).to(tl.float32)
+            xhat = (x - mean) * rstd
+            wdy = dy * tl.load(W + cols, mask=mask, other=0.0).to(tl.float32)
+            dx = (wdy - (xhat * c1_mean + c2_mean)) * rstd
+            tl.store(DX + first + cols, dx.to(DX.dtype.element_ty), mask=mask)
+            tl.store(partial + cols, tl.load(partial + cols, mask=mask) + dy * xhat, mask=mask)
+            tl.store(partial + N + cols, tl.load(partial + N + cols, mask=mask) + dy, mask=mask)
 
 
 @triton.jit
@@ -173,8 +93,8 @@ def sum_stripes(out, partial, stripes, length, ROWS: tl.constexpr, BLOCK: tl.con
     total = tl.zeros([ROWS, BLOCK], tl.float32)
     for first in tl.range(0, stripes, ROWS):
         row = first + tl.arange(0, ROWS)[:, None]
-        inside = (row < stripes) & (column < length)
-        total += tl.load(partial + row * length + column, mask=inside, other=0.0)
+        mask = (row < stripes) & (column < length)
+        total += tl.load(partial + row * length + column, mask=mask, other=0.0)
     result = tl.sum(total, axis=0, keep_dims=True)
     tl.store(out + column, result.to(out.dtype.element_ty), mask=column < length)
 
@@ -183,29 +103,13 @@ def layernorm_backward(
     dy: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, mean: torch.Tensor, rstd: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     rows, columns = x.shape
-    width = min(columns & -columns, 16)  # the largest power of two up to 16 that divides columns
-    block = triton.next_power_of_2(columns)
     dx = torch.empty_like(x)
-    tensors = (dy, x, weight, mean, rstd)
-    if columns <= 4096 or (columns > 6144 and block == 8192):
-        stages = 1 if columns < block else 4 if block == 8192 and x.element_size() == 2 else 3
-        rows_each, warps = max(1, 2048 // block), max(4, block // 512)
-        stripes = min(triton.cdiv(rows, rows_each), multiprocessors(x.device) * (16 // warps))
-        partial = torch.empty(stripes, 2, columns, dtype=torch.float32, device=x.device)
-        backward_stripes[stripes,](
-            dx, partial, *tensors, rows, columns // width, width, rows_each, block, stages, num_warps=warps
-        )
-    else:
-        team = max(1, block // 4096) if columns > 8192 else 1
-        block = 4096 if columns == team * 4096 else 1024
-        parts = triton.cdiv(columns, team * block)
-        stripes = min(rows, max(1, 2 * multiprocessors(x.device) // team))
-        partial = torch.empty(stripes, 2, columns, dtype=torch.float32, device=x.device)
-        words = torch.full((rows if team > 1 else 0, team), -1, dtype=torch.int64, device=x.device)
-        backward_team[stripes * team,](
-            dx, partial, *tensors, words, rows, columns // width, width, team, parts, block, team > 1,
-            num_warps=8, maxnreg=128, launch_cooperative_grid=team > 1,
-        )  # fmt: skip
+    BLOCK_SIZE = triton.next_power_of_2(columns)
+    num_warps = min(max(BLOCK_SIZE // 512, 4), 16)  # 16 columns per thread: more would not fit in its registers
+    stripes = min(rows, multiprocessors(x.device) * (16 // num_warps))
+    partial = torch.zeros(stripes, 2, columns, dtype=torch.float32, device=x.device)
+    kernel = layer_norm_bwd_kernel if BLOCK_SIZE <= 8192 else layer_norm_bwd_long_kernel
+    kernel[stripes,](dx, partial, dy, x, weight, mean, rstd, rows, columns, min(BLOCK_SIZE, 8192), num_warps=num_warps)
     gradients = torch.empty(2, x.shape[1], dtype=x.dtype, device=x.device)
     sum_stripes[triton.cdiv(2 * columns, 64),](gradients, partial, stripes, 2 * columns, 32, 64)
     return dx, *gradients

@@ -1,0 +1,35 @@
+"""Divergence: the launch.
+
+oscillate(x, steps) takes the initial position of each oscillator, float32, and its number of time steps, uint8, from 0
+to 64. It returns the final position of each oscillator, float32, in the same order. Oscillator::step() takes a step;
+after 0 steps, an oscillator is still at its initial position. There are from 1 to 2**31 - 1 oscillators, and neither
+tensor is always aligned to 16 bytes. The numbers of steps may be all equal, or sorted, or 1 for most and 64 for a few.
+
+Write the kernel in w06c_divergence.cu, then launch it here. The grader checks the values, how many of a warp's 32 lanes
+are active in its average instruction (at least 16, from 20,000 oscillators on, so give each warp some hundreds), and on
+a GPU the time against a kernel with a thread for each oscillator.
+
+Limits on the largest case, with room for edges on smaller ones: at least 16 active lanes in the average instruction.
+
+Traffic: 9 bytes for each oscillator, and 38 operations for each of its steps, 15 steps on average where they are
+mixed: arithmetic sets the ceiling. A warp takes as many steps as the slowest of its oscillators, 57 on average;
+sorted in tiles of 2048, few more than they need.
+
+Refilling idle lanes instead: Aila, Laine, "Understanding the efficiency of ray traversal on GPUs" (2009).
+"""
+
+import torch
+
+from kernelpath.lanes import cuda
+
+THREADS = 256
+TILE = 8 * THREADS
+
+
+def oscillate(x: torch.Tensor, steps: torch.Tensor) -> torch.Tensor:
+    out = torch.empty_like(x)
+    kernel = cuda.kernel("w06c_divergence.cu", "oscillate")
+    blocks = (x.numel() + TILE - 1) // TILE
+    if blocks > 0:
+        kernel[blocks, THREADS](x, steps, out, x.numel())
+    return out

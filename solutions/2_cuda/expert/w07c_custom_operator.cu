@@ -1,0 +1,124 @@
+// Softmax of each row of x, y[i, j] = exp(x[i, j] - max) / sum, and its gradient: dx = y * (dy - sum(y * dy)) row by row.
+//
+// A row belongs to a block. Each input is read once, up to THREADS * HELD vectors per row; what is beyond is read again.
+
+#include <cuda_bf16.h>
+
+constexpr int WARP = 32;
+constexpr float LOWEST = -3.402823466e38f;
+
+template <typename T, int WIDTH>
+struct alignas(sizeof(T) * WIDTH) Vector {
+    T element[WIDTH];
+};
+
+struct Sum {
+    static constexpr float NONE = 0;
+    __device__ float operator()(float a, float b) const { return a + b; }
+};
+
+struct Max {
+    static constexpr float NONE = LOWEST;
+    __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
+};
+
+// The reduction of the block's values, for every thread. of_warp is used once.
+template <int THREADS, typename Op>
+__device__ float block_reduce(float value, Op op, float* of_warp) {
+    for (int step = WARP / 2; step > 0; step /= 2) value = op(value, __shfl_xor_sync(0xffffffff, value, step));
+    const int lane = threadIdx.x % WARP;
+    if (lane == 0) of_warp[threadIdx.x / WARP] = value;
+    __syncthreads();
+    value = lane < THREADS / WARP ? of_warp[lane] : Op::NONE;
+    for (int step = WARP / 2; step > 0; step /= 2) value = op(value, __shfl_xor_sync(0xffffffff, value, step));
+    return value;
+}
+
+// A row as this thread sees it: its first HELD vectors wait in registers.
+template <typename V, int THREADS, int HELD>
+struct Row {
+    const V* vectors;
+    alignas(16) V held[HELD];
+
+    __device__ Row(const void* row, int count) : vectors(static_cast<const V*>(row)) {
+#pragma unroll
+        for (int k = 0; k < HELD; ++k) {
+            if (k * THREADS + threadIdx.x < count) held[k] = vectors[k * THREADS + threadIdx.x];
+        }
+    }
+
+    // From here on the compiler must convert the elements again: it would keep them as float, in twice the registers.
+    __device__ void convert_again() {
+        unsigned* words = reinterpret_cast<unsigned*>(held);
+#pragma unroll
+        for (int w = 0; w < int(sizeof held / sizeof *words); ++w) asm volatile("" : "+r"(words[w]));
+    }
+
+    __device__ V at(int v, int k) const { return k < HELD ? held[k] : vectors[v]; }
+};
+
+// use(v, k) for each vector v of this thread, its k-th. A vector has WIDTH elements.
+template <int THREADS, int HELD, int WIDTH, typename Use>
+__device__ void each(int count, Use use) {
+#pragma unroll
+    for (int k = 0; k < HELD; ++k) {
+        if (k * THREADS + threadIdx.x < count) use(k * THREADS + threadIdx.x, k);
+    }
+    // Beside the vectors that are held, registers are too few for several wide ones at once. Of single elements, which
+    // odd rows have, several loads must be in flight: one at a time takes 1.8 times as long on an H200.
+    constexpr int AT_ONCE = WIDTH > 1 ? 1 : 4;
+#pragma unroll AT_ONCE
+    for (int v = HELD * THREADS + threadIdx.x; v < count; v += THREADS) use(v, HELD);
+}
+
+template <typename T, int WIDTH, int THREADS, int HELD>
+__launch_bounds__(THREADS, 1024 / THREADS)
+__global__ void softmax_forward(const T* x, T* y, int columns) {
+    using V = Vector<T, WIDTH>;
+    __shared__ float of_warp[2][WARP];
+    const long long first = (long long)blockIdx.x * columns;
+    const int count = columns / WIDTH;
+    const Row<V, THREADS, HELD> row(x + first, count);
+    V* to = reinterpret_cast<V*>(y + first);
+
+    float max = LOWEST, sum = 0;
+    each<THREADS, HELD, WIDTH>(count, [&](int v, int k) {
+        for (T value : row.at(v, k).element) max = fmaxf(max, float(value));
+    });
+    max = block_reduce<THREADS>(max, Max{}, of_warp[0]);
+    each<THREADS, HELD, WIDTH>(count, [&](int v, int k) {
+        for (T value : row.at(v, k).element) sum += __expf(float(value) - max);
+    });
+    const float scale = 1 / block_reduce<THREADS>(sum, Sum{}, of_warp[1]);
+    each<THREADS, HELD, WIDTH>(count, [&](int v, int k) {
+        V values = row.at(v, k);
+        for (T& value : values.element) value = T(__expf(float(value) - max) * scale);
+        to[v] = values;
+    });
+}
+
+template <typename T, int WIDTH, int THREADS, int HELD>
+__launch_bounds__(THREADS, 1024 / THREADS)
+__global__ void softmax_backward(const T* y, const T* dy, T* dx, int columns) {
+    using V = Vector<T, WIDTH>;
+    __shared__ float of_warp[WARP];
+    const long long first = (long long)blockIdx.x * columns;
+    const int count = columns / WIDTH;
+    Row<V, THREADS, HELD> row(y + first, count), upstream(dy + first, count);
+    V* to = reinterpret_cast<V*>(dx + first);
+
+    float sum = 0;
+    each<THREADS, HELD, WIDTH>(count, [&](int v, int k) {
+        const V a = row.at(v, k), b = upstream.at(v, k);
+        for (int i = 0; i < WIDTH; ++i) sum += float(a.element[i]) * float(b.element[i]);
+    });
+    sum = block_reduce<THREADS>(sum, Sum{}, of_warp);
+    row.convert_again();
+    upstream.convert_again();
+    each<THREADS, HELD, WIDTH>(count, [&](int v, int k) {
+        V a = row.at(v, k);
+        const V b = upstream.at(v, k);
+        for (int i = 0; i < WIDTH; ++i) a.element[i] = T(float(a.element[i]) * (float(b.element[i]) - sum));
+        to[v] = a;
+    });
+}

@@ -1,0 +1,35 @@
+"""Matrix product in registers: the launch.
+
+matmul(a, b) takes contiguous float32 matrices of shapes (m, k) and (k, n), of any size from 1, and returns a @ b as a
+new contiguous tensor of shape (m, n). The accumulators are strict float32: no TF32 and no tensor cores. a and b are not
+always aligned to 16 bytes. Tensors may have more than 2**32 elements: offsets need 64 bits.
+
+Write the kernel in w08a_sgemm_registers.cu, then launch it here. Graded: the values; the bytes that the kernel asks for
+(tiles have to be at least 64 wide); the sectors of its requests, those that store out among them; bank conflicts; the
+wavefronts of shared memory, at most 1.2 for each cycle of multiply-adds (an SM does 128 of them in a cycle); and on a
+GPU the time against a tile of 32 with one output per thread.
+
+Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
+loads and stores need; at most 3.5 times the bytes of inputs and outputs moved; at most 1 wavefront per request added by
+bank conflicts; at most 1.2 wavefronts of shared memory per cycle of multiply-adds.
+"""
+
+import torch
+
+from kernelpath.lanes import cuda
+
+THREADS = 128
+TILE = 128
+NARROW, WIDE = (cuda.kernel("w08a_sgemm_registers.cu", f"matmul<{load}>") for load in ("float", "float4"))
+
+
+def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    (m, k), n = a.shape, b.shape[1]
+    out = a.new_empty(m, n)
+    if out.numel() == 0:
+        return out
+    aligned = n % 4 == 0 and k % 4 == 0 and all(tensor.data_ptr() % 16 == 0 for tensor in (a, b))
+    kernel = WIDE if aligned else NARROW
+    blocks = ((n + TILE - 1) // TILE) * ((m + TILE - 1) // TILE)
+    kernel[blocks, THREADS](a, b, out, m, n, k)
+    return out

@@ -1,0 +1,73 @@
+"""Matrix product on tensor cores: the launch.
+
+matmul(a, b) takes contiguous matrices of shapes (m, k) and (k, n), of any size from 1, both bfloat16 or both float16,
+and returns a @ b as a new contiguous tensor of shape (m, n) and their dtype. The sums are float32, and rounded once. a
+and b are not always aligned to 16 bytes. Tensors may have more than 2**32 elements: offsets need 64 bits.
+
+Write the kernel in w08c_tensor_cores.cu, then launch it here. Graded: the values (products of small integers exactly),
+that tensor cores make them, the bytes moved and their sectors, bank conflicts, and on a GPU the time against a kernel
+whose warps make one 16 x 16 tile each.
+
+Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
+and stores need; at most 3.5 times the bytes of inputs and outputs moved; at most 4 wavefronts per request added by bank
+conflicts; products made by tensor cores.
+
+Operations: 2 m n k, 137e9 at 4096^3. Traffic: tiles of R x C read 2 m n k (1 / R + 1 / C) bytes in all, 1.6 GB there
+with 128 x 256, most of them from L2. Tensor cores bound it; on Hopper mma.sync ends at the last row but one.
+
+Measured at 4096^3 in bfloat16 on an H200:
+
+    kernel                                                  wavefronts of ldmatrix per mma    TFLOP/s
+    wmma, a tile of 16 x 16 per warp                                                               17
+    mma.sync, 128 x 256 per block, 64 x 64 per warp                       1                       482
+    mma.sync alone, operands in registers                                 0                       645
+    cuBLAS, by wgmma                                                                              775
+"""
+
+import torch
+
+from kernelpath.lanes import cuda
+
+C_TYPE = {torch.bfloat16: "__nv_bfloat16", torch.float16: "__half"}
+DEPTH = 64
+STAGES = 3
+
+TILES = ((128, 256, 64, 64), (128, 128, 64, 64), (64, 128, 32, 64), (64, 64, 32, 32))
+"""Rows and columns of out that a block makes, and that a warp makes."""
+
+ENOUGH = 100
+"""Blocks that keep a large GPU busy: an A100 has 108 SMs, an H200 has 132."""
+
+
+def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    (m, k), n = a.shape, b.shape[1]
+    out = a.new_empty(m, n)
+    if out.numel() == 0:
+        return out
+    shared = torch.cuda.get_device_properties(a.device).shared_memory_per_block_optin
+    fitting = [tile for tile in TILES if shared_bytes(*tile) <= shared]  # the largest asks for 144 KiB
+    blocks = {tile: ceil_div(m, tile[0]) * ceil_div(n, tile[1]) for tile in fitting}
+    tile = next((tile for tile in fitting if blocks[tile] >= ENOUGH), TILES[-1])
+    rows, columns, warp_rows, warp_columns = tile
+    instance = ", ".join(map(str, (C_TYPE[a.dtype], widest(a, b), *tile)))
+    kernel = cuda.kernel("w08c_tensor_cores.cu", f"matmul<{instance}>")
+    threads = rows // warp_rows * (columns // warp_columns) * 32
+    kernel[blocks[tile], threads, shared_bytes(*tile)](a, b, out, m, n, k)
+    return out
+
+
+def shared_bytes(rows: int, columns: int, *of_warp: int) -> int:
+    return 2 * STAGES * DEPTH * (rows + columns)
+
+
+def widest(a: torch.Tensor, b: torch.Tensor) -> str:
+    """The widest word at whose multiples every row of a, b and out begins."""
+    places = (a.data_ptr(), b.data_ptr(), 2 * a.shape[1], 2 * b.shape[1])
+    for word, size in (("uint4", 16), ("unsigned", 4)):
+        if all(place % size == 0 for place in places):
+            return word
+    return "unsigned short"
+
+
+def ceil_div(a: int, b: int) -> int:
+    return (a + b - 1) // b

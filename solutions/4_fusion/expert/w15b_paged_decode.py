@@ -1,0 +1,218 @@
+"""One new token per sequence against a KV cache in pages: the attention of a decode step.
+
+paged_decode(q, k_pages, v_pages, block_table, lengths) takes contiguous bfloat16 tensors that begin at a multiple of 16
+bytes: q of shape (batch, heads, head); k_pages and v_pages of shape (pages, page, kv_heads, head). head is 32, 64, 128
+or 256, page is a power of two from 1 to 256, and heads is a multiple of kv_heads: query head h reads key head h //
+(heads // kv_heads). block_table, int32 of shape (batch, most), and lengths, int32 of shape (batch,), say where the
+tokens of a sequence are: token t of sequence i is row t % page of page block_table[i, t // page]. Every length is at
+least 1. The function returns a new tensor of the shape and dtype of q: softmax(q @ k^T / sqrt(head)) @ v over the
+tokens of each sequence. Scores are at most 1000 and at least -1000. k_pages may have more than 2**32 elements: offsets
+need 64 bits. On a GPU before sm_80, which has no bfloat16, q, k_pages and v_pages are float16.
+
+What belongs to no token is garbage: entries of block_table after the last page of a sequence may be any number, the
+rows of its last page after its last token may hold NaN, and so may pages that no sequence owns. A sequence may have one
+token and its neighbor 100,000, and the host does not know which: lengths lies on the device. Begin with one program per
+sequence and key head, which takes the query heads of that key head together. Then split: one long sequence has to fill
+the whole GPU. Graded: the values, the bytes that are moved, the memory that is held beside inputs and output, and on a
+GPU the time against gathering the pages of each sequence and the formula written as operators.
+
+Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
+and stores need; at most 1.5 times the bytes of inputs and outputs moved; at most 0.85 times the bytes of inputs and
+outputs held beside them.
+
+Bytes: the keys and values of every token, 4 kv_heads head each, 3.1 GB for 753,664 tokens with 8 key heads of 128, 0.69
+ms at the 4.5 TB/s that an H200 reads with. Operations: 4 per query head, token and column. Four query heads that share
+a key head make 4 operations per byte, a fortieth of what tensor cores need to be busy: memory is the bound.
+
+The tiles of all sequences and key heads form one line, and each program takes the same piece of it, whatever the
+lengths: as in stream-K products and FlashInfer, but planned by every program for itself, without the host. Partial
+results are two per program at most, however large the batch. A second kernel merges those of heads that were cut.
+
+Measured on an H200 in GB/s of keys and values, 8 key heads of 128, 32 query heads, pages of 16 (read ceiling 4495):
+
+    16 x 32768 + 112 x 2048 4190    2000 x 1000 4210    64 x 8192 4110    256 x 1000 3760    131072 3510    1024 273
+    64 x 8192 in pages of 1 4045, of 64 4155, of 256 4140
+
+1024 tokens take 15 us, and 131072 take 34 us more than their bytes; the merge takes 8 to 10. Many sequences of a few
+tokens are slow, as a program takes them one after another, each with the latency of memory: 1024 of one take 81 us.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+LOG2_E = 1.4426950408889634
+
+TOKENS = 32
+"""Of a unit of work."""
+
+LEAST = tl.constexpr(2)
+"""Units of a program: what it leaves to be merged should be few bytes beside what it reads."""
+
+PROGRAMS_PER_SM = {32: 4, 64: 4, 128: 4, 256: 2}
+"""That run at once, by the size of a head."""
+
+
+@triton.jit
+def units_of(lengths, first, batch, TOKENS: tl.constexpr, SEQUENCES: tl.constexpr):
+    """Units in each of SEQUENCES sequences, from `first` on."""
+    sequence = first + tl.arange(0, SEQUENCES)
+    return tl.cdiv(tl.load(lengths + sequence, mask=sequence < batch, other=0), TOKENS)
+
+
+@triton.jit
+def units_of_all(lengths, batch, TOKENS: tl.constexpr, SEQUENCES: tl.constexpr):
+    """Units in all sequences."""
+    units = 0
+    for first in range(0, batch, SEQUENCES):
+        units += tl.sum(units_of(lengths, first, batch, TOKENS, SEQUENCES))
+    return units
+
+
+@triton.jit
+def sequence_with(unit, lengths, batch, TOKENS: tl.constexpr, SEQUENCES: tl.constexpr):
+    """The sequence that has a unit, where they lie one after another, and the units before that sequence."""
+    units, sequence, begin = 0, 0, 0
+    for first in range(0, batch, SEQUENCES):
+        counts = units_of(lengths, first, batch, TOKENS, SEQUENCES)
+        before = (units + tl.cumsum(counts) <= unit).to(tl.int32)
+        sequence += tl.sum(before)
+        begin += tl.sum(before * counts)
+        units += tl.sum(counts)
+    return sequence, begin
+
+
+@triton.jit
+def attend(query, k_pages, v_pages, block_table, first, last, kv_head, kv_heads, shift, scale,
+           GROUP: tl.constexpr, HEAD: tl.constexpr, TOKENS: tl.constexpr):  # fmt: skip
+    """Values of the tokens from `first` to `last`, weighted and summed, with the sum of weights and the top score."""
+    column = tl.arange(0, HEAD)
+    out = tl.zeros([GROUP, HEAD], tl.float32)
+    total = tl.zeros([GROUP], tl.float32)
+    top = tl.full([GROUP], -float("inf"), tl.float32)
+    token = first + tl.arange(0, TOKENS)
+    page = tl.load(block_table + (token >> shift), mask=token < last, other=0).to(tl.int64)
+    for _ in tl.range(first, last, TOKENS):
+        inside = token < last
+        row = (page << shift) + (token & ((1 << shift) - 1))
+        place = ((row * kv_heads + kv_head) * HEAD)[:, None] + column[None, :]
+        keys = tl.load(k_pages + place, mask=inside[:, None], other=0.0)
+        values = tl.load(v_pages + place, mask=inside[:, None], other=0.0)
+        token += TOKENS  # the next page is looked up here, so that its rows need not wait for its number
+        page = tl.load(block_table + (token >> shift), mask=token < last, other=0).to(tl.int64)
+        scores = tl.where(inside[None, :], tl.dot(query, keys.T) * scale, -float("inf"))
+        larger = tl.maximum(top, tl.max(scores, axis=1))
+        share = tl.exp2(scores - larger[:, None])
+        shrink = tl.exp2(top - larger)
+        total = total * shrink + tl.sum(share, axis=1)
+        out = tl.dot(share.to(query.dtype), values, out * shrink[:, None])
+        top = larger
+    return out, total, top
+
+
+@triton.jit(do_not_specialize=["batch", "width", "kv_heads", "group", "shift"])
+def decode(out_ptr, part_ptr, lse_ptr, split_ptr, q, k_pages, v_pages, block_table, lengths,
+           batch, width, kv_heads, group, shift, scale,
+           GROUP: tl.constexpr, HEAD: tl.constexpr, TOKENS: tl.constexpr, SEQUENCES: tl.constexpr):  # fmt: skip
+    """One of many programs, each with the same share of all units: those of a sequence's first key head, its second ...
+
+    A part of a key head's units goes to slot 2p of program p where the head began with an earlier program, and to
+    slot 2p + 1 where it began here. split_ptr then says which head that is, and which program has its last unit.
+    """
+    units = units_of_all(lengths, batch, TOKENS, SEQUENCES) * kv_heads
+    share = tl.maximum(tl.cdiv(units, tl.num_programs(0)), LEAST)
+    unit = tl.program_id(0) * share
+    end = tl.minimum(unit + share, units)
+    sequence, begin = sequence_with(unit // kv_heads, lengths, batch, TOKENS, SEQUENCES)
+    begin *= kv_heads
+    member = tl.arange(0, GROUP)
+    inside = (member < group)[:, None]
+    column = tl.arange(0, HEAD)[None, :]
+    split, last_program = -1, 0
+    while unit < end:
+        length = tl.load(lengths + sequence)
+        each = tl.cdiv(length, TOKENS)
+        kv_head = (unit - begin) // each
+        origin = begin + kv_head * each
+        last = tl.minimum(end, origin + each)
+        row = sequence * kv_heads + kv_head
+        place = (row.to(tl.int64) * group + member)[:, None] * HEAD + column
+        query = tl.load(q + place, mask=inside, other=0.0)
+        out, total, top = attend(
+            query, k_pages, v_pages, block_table + sequence.to(tl.int64) * width, (unit - origin) * TOKENS,
+            tl.minimum((last - origin) * TOKENS, length), kv_head, kv_heads, shift, scale, GROUP, HEAD, TOKENS
+        )  # fmt: skip
+        out *= (1 / total)[:, None]
+        if last - unit == each:
+            tl.store(out_ptr + place, out.to(query.dtype), mask=inside)
+        else:
+            began_here = unit == origin
+            slot = (2 * tl.program_id(0) + began_here.to(tl.int32)) * group + member
+            tl.store(part_ptr + slot[:, None] * HEAD + column, out, mask=inside)
+            tl.store(lse_ptr + slot, top + tl.log2(total), mask=member < group)
+            if began_here:
+                split, last_program = row, (origin + each - 1) // share
+        unit = last
+        if last == begin + each * kv_heads:
+            begin = last
+            sequence += 1
+    tl.store(split_ptr + 2 * tl.program_id(0), split)
+    tl.store(split_ptr + 2 * tl.program_id(0) + 1, last_program)
+
+
+@triton.jit(do_not_specialize=["group"])
+def merge(out_ptr, part_ptr, lse_ptr, split_ptr, group, HEAD: tl.constexpr, PARTS: tl.constexpr):
+    """One program for each query head of the key head that was split after program p: the parts, weighted."""
+    first, member = tl.program_id(0) // group, tl.program_id(0) % group
+    row = tl.load(split_ptr + 2 * first)
+    if row < 0:
+        return
+    last = tl.load(split_ptr + 2 * first + 1)
+    column = tl.arange(0, HEAD)
+    out = tl.zeros([HEAD], tl.float32)
+    total = 0.0
+    top = -float("inf")
+    for start in range(first, last + 1, PARTS):
+        program = start + tl.arange(0, PARTS)
+        slot = (2 * program + (program == first).to(tl.int32)) * group + member
+        lse = tl.load(lse_ptr + slot, mask=program <= last, other=-float("inf"))
+        part = tl.load(part_ptr + slot[:, None] * HEAD + column[None, :], mask=(program <= last)[:, None], other=0.0)
+        larger = tl.maximum(top, tl.max(lse))
+        weight = tl.exp2(lse - larger)
+        shrink = tl.exp2(top - larger)
+        out = out * shrink + tl.sum(weight[:, None] * part, axis=0)
+        total = total * shrink + tl.sum(weight)
+        top = larger
+    tl.store(out_ptr + (row.to(tl.int64) * group + member) * HEAD + column, (out / total).to(out_ptr.dtype.element_ty))
+
+
+def paged_decode(
+    q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, block_table: torch.Tensor, lengths: torch.Tensor
+) -> torch.Tensor:
+    out = torch.empty_like(q)
+    most = len(q) * k_pages.shape[2] * triton.cdiv(block_table.shape[1] * k_pages.shape[1], TOKENS)
+    programs = min(PROGRAMS_PER_SM[q.shape[2]] * multiprocessors(q.device), most)
+    launch(programs, out, q, k_pages, v_pages, block_table, lengths)
+    return out
+
+
+def launch(programs: int, out: torch.Tensor, q: torch.Tensor, k_pages: torch.Tensor, *rest: torch.Tensor) -> None:
+    """Both kernels, the first with so many programs."""
+    batch, heads, head = q.shape
+    _, page, kv_heads, _ = k_pages.shape
+    group = heads // kv_heads
+    parts = q.new_empty((2 * programs, group, head), dtype=torch.float32)
+    lse = q.new_empty((2 * programs, group), dtype=torch.float32)
+    splits = q.new_empty((programs, 2), dtype=torch.int32)
+    members = max(16, triton.next_power_of_2(group))
+    shared = torch.cuda.get_device_properties(q.device if q.is_cuda else None).shared_memory_per_block_optin
+    waiting = max(0, shared - 4 * members * head) // (4 * TOKENS * head)  # units of keys and values beside the queries
+    decode[programs,](
+        out, parts, lse, splits, q, k_pages, *rest, batch, rest[1].shape[1], kv_heads, group, page.bit_length() - 1,
+        head**-0.5 * LOG2_E, members, head, TOKENS, 128, num_warps=4, num_stages=min(4, 1 + waiting)
+    )  # fmt: skip
+    merge[programs * group,](out, parts, lse, splits, group, head, 16)
+
+
+def multiprocessors(device: torch.device) -> int:
+    return torch.cuda.get_device_properties(device if device.type == "cuda" else None).multi_processor_count
