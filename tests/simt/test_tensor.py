@@ -110,6 +110,59 @@ def test_mma(shape: str, kind: str, depth: int, negated: bool) -> None:
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
 
 
+def truncated_sum(c: Array, a: Array, b: Array) -> Array:
+    """Add products as a tensor core of an H200 does: aligned to the largest power of two, and truncated."""
+    products = a[:, :, None] * b[None]
+    powers = np.frexp(a)[1][:, :, None] + np.frexp(b)[1][None] - 2
+    powers[products == 0] = -2000
+    power = np.maximum(powers.max(1), np.where(c == 0, -2000, np.frexp(c)[1] - 1))
+    unit = np.exp2(np.maximum(power, -900) - 25.0)
+    total = unit * (np.trunc(c / unit) + np.trunc(products / unit[:, None]).sum(1))
+    fraction, exponent = np.frexp(total)
+    kept: Array = np.ldexp(np.trunc(np.ldexp(fraction, 24)), exponent - 24)
+    return kept
+
+
+@pytest.mark.parametrize(
+    ("shape", "kind", "depth"),
+    [
+        ("m16n8k8", "f16", 8),
+        ("m16n8k16", "f16", 16),
+        ("m16n8k8", "bf16", 8),
+        ("m16n8k16", "bf16", 16),
+        ("m16n8k8", "tf32", 8),
+        ("m16n8k32", "e4m3", 32),
+    ],
+)
+@pytest.mark.parametrize("scale", [1.0, 1e-3, 300.0])
+def test_mma_truncates_its_sums(shape: str, kind: str, depth: int, scale: float) -> None:
+    a, b = (torch.randn(size).to(DTYPES[kind]) for size in ((16, depth), (depth, 8)))
+    if kind == "tf32":
+        a, b = ((x.view(torch.int32) & ~0x1FFF).view(torch.float32) for x in (a, b))
+    c = (scale * RNG.standard_normal((16, 8))).astype(np.float32)
+    left, right = a.double().numpy(), b.double().numpy()
+    if kind == "e4m3":  # Hopper converts to float16, and multiplies first the lower halves of registers, then the upper
+        expected = np.zeros((16, 8))
+        for half in range(2):
+            chosen = [k for k in range(depth) if k % 4 // 2 == half]
+            expected = truncated_sum(expected, left[:, chosen], right[chosen])
+        expected = c + expected.astype(np.float32)
+    else:
+        expected = truncated_sum(c.astype(np.float64), left, right)
+    got = product(shape, kind, "f32", *fragments(a, b), c)
+    assert (got == expected.astype(np.float32)).all()
+
+
+def test_mma_adds_less_than_a_unit_to_one_and_keeps_one() -> None:
+    """Measured on an H200: 1 plus 0.75 units in the last place is 1 by mma.sync, and rounds up by FFMA."""
+    a, b = torch.zeros(16, 16, dtype=torch.bfloat16), torch.zeros(16, 8, dtype=torch.bfloat16)
+    a[:, 0], b[0] = 0.75, 2.0**-23
+    got = product("m16n8k16", "bf16", "f32", *fragments(a, b), np.ones((16, 8), np.float32))
+    assert (got == 1).all()
+    got = product("m16n8k16", "bf16", "f32", *fragments(a, b), np.full((16, 8), -1, np.float32))
+    assert (got == np.float32(-1 + 2.0**-23)).all(), "truncation is toward zero"
+
+
 def test_mma_that_saturates() -> None:
     a, b = (torch.randint(-128, 128, size, dtype=torch.int8) for size in ((16, 32), (32, 8)))
     c = RNG.choice(np.array([-(1 << 31), -5, (1 << 31) - 1], np.int32), (16, 8))
