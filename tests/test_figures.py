@@ -83,6 +83,11 @@ def test_a_comment_without_a_format_is_no_figure(root: Path) -> None:
     assert "<!--= 1 + 1 --> is not a figure" in problem
 
 
+def test_long_outputs_in_a_page_take_no_time(root: Path) -> None:
+    text = f"{'A' * 2_000_000} 3.0<!--= {GAIN} | .1f -->%"
+    assert figures.renew(text, figures.Measurements(root)) == text
+
+
 def test_pages_and_terminals_show_the_plain_number() -> None:
     text = f"The gain is 3.0<!--= {GAIN} | .1f -->%."
     assert words.without_expressions(text) == "The gain is 3.0%."

@@ -123,6 +123,92 @@ def test_negation_flips_the_sign_of_every_factor() -> None:
     assert [flip.value for flip in flips if isinstance(flip, ptx.Immediate)] == [0x80808080] * 2
 
 
+def truncated_sum(c: Array, a: Array, b: Array) -> Array:
+    """Add products as a tensor core of an H200 does: aligned to the largest power of two, and truncated."""
+    products = a[:, :, None] * b[None]
+    powers = np.frexp(a)[1][:, :, None] + np.frexp(b)[1][None] - 2
+    powers[products == 0] = -2000
+    power = np.maximum(powers.max(1), np.where(c == 0, -2000, np.frexp(c)[1] - 1))
+    unit = np.exp2(np.maximum(power, -900) - 25.0)
+    total = unit * (np.trunc(c / unit) + np.trunc(products / unit[:, None]).sum(1))
+    fraction, exponent = np.frexp(total)
+    kept: Array = np.ldexp(np.trunc(np.ldexp(fraction, 24)), exponent - 24)
+    return kept
+
+
+SUMS = [
+    ("m16n8k8", "f16", 8),
+    ("m16n8k16", "f16", 16),
+    ("m16n8k8", "bf16", 8),
+    ("m16n8k16", "bf16", 16),
+    ("m16n8k8", "tf32", 8),
+    ("m16n8k32", "e4m3", 32),
+]
+"""Shape, type of the operands, and k of each mma whose sums are float32."""
+
+
+@pytest.mark.parametrize(("shape", "kind", "depth"), SUMS)
+@pytest.mark.parametrize("scale", [1.0, 1e-3, 300.0])
+def test_mma_truncates_its_sums(shape: str, kind: str, depth: int, scale: float) -> None:
+    a, b = (torch.randn(size).to(DTYPES[kind]) for size in ((16, depth), (depth, 8)))
+    if kind == "tf32":
+        a, b = ((x.view(torch.int32) & ~0x1FFF).view(torch.float32) for x in (a, b))
+    c = (scale * RNG.standard_normal((16, 8))).astype(np.float32)
+    left, right = a.double().numpy(), b.double().numpy()
+    if kind == "e4m3":  # Hopper converts to float16, and multiplies first the lower halves of registers, then the upper
+        expected: Array = np.zeros((16, 8))
+        for half in range(2):
+            chosen = [k for k in range(depth) if k % 4 // 2 == half]
+            expected = truncated_sum(expected, left[:, chosen], right[chosen])
+        expected = c + expected.astype(np.float32)
+    else:
+        expected = truncated_sum(c.astype(np.float64), left, right)
+    got = product(shape, kind, "f32", *fragments(a, b), c)
+    assert (got == expected.astype(np.float32)).all()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(
+    not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] != 9, reason="the model is Hopper's"
+)
+@pytest.mark.parametrize(("shape", "kind", "depth"), SUMS)
+def test_mma_adds_as_a_hopper_gpu_does(shape: str, kind: str, depth: int) -> None:
+    from warpcheck.frontends import cuda
+
+    a, b = (torch.randn(size).to(DTYPES[kind]) for size in ((16, depth), (depth, 8)))
+    c = RNG.standard_normal((16, 8)).astype(np.float32)
+    of_a, of_b = fragments(a, b)
+    counts = (of_a.shape[1], of_b.shape[1])
+    first_b, first_c = 4 + counts[0], 4 + sum(counts)
+    operands = ", ".join(
+        f"{{{', '.join(f'%{n}' for n in numbers)}}}"
+        for numbers in (range(4), range(4, first_b), range(first_b, first_c), range(4))
+    )
+    inputs = ", ".join(
+        f'"r"({name}[{count} * lane + {n}])' for name, count in zip("ab", counts, strict=True) for n in range(count)
+    )
+    source = f"""extern "C" __global__ void sums(const unsigned *a, const unsigned *b, float *c) {{
+        const int lane = threadIdx.x;
+        float *d = c + lane / 4 * 8 + lane % 4 * 2;
+        asm volatile("mma.sync.aligned.{shape}.row.col.f32.{kind}.{kind}.f32 {operands};"
+            : "+f"(d[0]), "+f"(d[1]), "+f"(d[64]), "+f"(d[65]) : {inputs});
+    }}"""
+    on_gpu = [torch.from_numpy(np.ascontiguousarray(x).view(np.int32)).cuda() for x in (of_a, of_b)]
+    sums = torch.from_numpy(c.copy()).cuda()
+    cuda.Kernel("sums.cu", source, "sums")[1, 32](*on_gpu, sums)
+    assert (sums.cpu().numpy() == product(shape, kind, "f32", of_a, of_b, c)).all()
+
+
+def test_mma_adds_less_than_a_unit_to_one_and_keeps_one() -> None:
+    """Measured on an H200: 1 plus 0.75 units in the last place is 1 by mma.sync, and rounds up by FFMA."""
+    a, b = torch.zeros(16, 16, dtype=torch.bfloat16), torch.zeros(16, 8, dtype=torch.bfloat16)
+    a[:, 0], b[0] = 0.75, 2.0**-23
+    got = product("m16n8k16", "bf16", "f32", *fragments(a, b), np.ones((16, 8), np.float32))
+    assert (got == 1).all()
+    got = product("m16n8k16", "bf16", "f32", *fragments(a, b), np.full((16, 8), -1, np.float32))
+    assert (got == np.float32(-1 + 2.0**-23)).all(), "truncation is toward zero"
+
+
 def test_mma_that_saturates() -> None:
     a, b = (torch.randint(-128, 128, size, dtype=torch.int8) for size in ((16, 32), (32, 8)))
     c = RNG.choice(np.array([-(1 << 31), -5, (1 << 31) - 1], np.int32), (16, 8))

@@ -18,16 +18,16 @@ import json
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kernelpath.show import results
 
-# The length of a number is bounded, because the pictures of a page are lines of a megabyte.
-_FIGURE = re.compile(
-    r"(?P<number>[^\s<>()\[\]|~≈$*\"\\]{0,24})<!--= (?P<expression>[^|<>]+?) \| (?P<format>[^|<>]+?) -->"
-)
 _COMMENT = re.compile(r"<!--= .*?-->")
+_EXPRESSION = re.compile(r"<!--= (?P<expression>[^|<>]+?) \| (?P<format>[^|<>]+?) -->")
+_NUMBER = re.compile(r"[^\s<>()\[\]|~≈$*\"\\]*\Z")
+_MAX_DIGITS = 32  # of a number in front of a comment
 _PATH = re.compile(r"\{([^{}]+)\}")
 _CELL = re.compile(r'^   "id": "([^"]+)"', re.MULTILINE)
 
@@ -115,14 +115,40 @@ def _evaluate(node: ast.expr) -> float:
     raise FigureError(f"{ast.unparse(node)!r} is not allowed in a figure")
 
 
+@dataclass(frozen=True)
+class _Figure:
+    """A number in a text and the comment behind it, whose expression is None if the comment has another form."""
+
+    number: str
+    start: int
+    comment: str
+    expression: str | None
+    format: str
+
+
+def _find_figures(text: str) -> Iterator[_Figure]:
+    for comment in _COMMENT.finditer(text):
+        number = _NUMBER.search(text[max(0, comment.start() - _MAX_DIGITS) : comment.start()])
+        assert number is not None, "the pattern matches the empty text"
+        parts = _EXPRESSION.fullmatch(comment[0])
+        yield _Figure(
+            number[0],
+            comment.start() - len(number[0]),
+            comment[0],
+            parts["expression"] if parts else None,
+            parts["format"] if parts else "",
+        )
+
+
 def renew(text: str, measurements: Measurements) -> str:
     """Return the text with the current number in front of each expression. Raises FigureError."""
-
-    def figure(match: re.Match[str]) -> str:
-        number = measurements.format(match["expression"], match["format"])
-        return match[0].replace(match["number"], number, 1) if match["number"] else number + match[0]
-
-    return _FIGURE.sub(figure, text)
+    pieces = []
+    end = 0
+    for figure in _find_figures(text):
+        if figure.expression is not None:
+            pieces += [text[end : figure.start], measurements.format(figure.expression, figure.format), figure.comment]
+            end = figure.start + len(figure.number) + len(figure.comment)
+    return "".join([*pieces, text[end:]])
 
 
 def stale(root: Path) -> Iterator[str]:
@@ -130,20 +156,18 @@ def stale(root: Path) -> Iterator[str]:
     measurements = Measurements(root)
     for path in _texts(root):
         text = path.read_text(encoding="utf-8")
-        figures = {match.end(): match for match in _FIGURE.finditer(text)}
-        for comment in _COMMENT.finditer(text):
-            place = f"{path.relative_to(root)}{_place(path, text, comment.start())}"
-            match = figures.get(comment.end())
-            if match is None:
-                yield f"{place}: {comment[0]} is not a figure; write NUMBER<!--= EXPRESSION | FORMAT -->"
+        for figure in _find_figures(text):
+            place = f"{path.relative_to(root)}{_place(path, text, figure.start)}"
+            if figure.expression is None:
+                yield f"{place}: {figure.comment} is not a figure; write NUMBER<!--= EXPRESSION | FORMAT -->"
                 continue
             try:
-                number = measurements.format(match["expression"], match["format"])
+                number = measurements.format(figure.expression, figure.format)
             except FigureError as error:
                 yield f"{place}: {error}"
                 continue
-            if match["number"] != number:
-                yield f"{place} says {match['number'] or 'nothing'} where results/ has {number}; kp dev tables"
+            if figure.number != number:
+                yield f"{place} says {figure.number or 'nothing'} where results/ has {number}; kp dev tables"
 
 
 def _place(path: Path, text: str, position: int) -> str:

@@ -14,6 +14,7 @@ from llvmlite import ir
 from warpcheck.isa.collectives import require_lanes
 from warpcheck.isa.conversion import interleave, widen_eight
 from warpcheck.isa.memory import space_of
+from warpcheck.isa.truncation import LEAST_EXPONENT, Term, add_terms, powers
 from warpcheck.isa.values import F32, Kind, Value, constant, from_bits, intrinsic, items, to_bits
 from warpcheck.layout import LANES, Access
 from warpcheck.lower.instruction_emitter import InstructionEmitter
@@ -179,6 +180,7 @@ class Fragment:
     """The elements of an operand, as float32 or 32-bit integers: one vector of lanes for each element of a register."""
 
     def __init__(self, b: LaneBuilder, registers: Sequence[Value], kind: str) -> None:
+        self.kind = kind
         self.per_word = 32 // _BITS[kind]
         self.places = [element(b, word, place, kind) for word in registers for place in range(self.per_word)]
 
@@ -201,18 +203,30 @@ def multiply(builder: LaneBuilder, a: Fragment, b: Fragment, sums: list[Value]) 
         word, index, t = b.locate(k)
         # Row k of B: its column n is in lane 4n + t.
         rows.append(shuffle(builder, b.places[word * b.per_word + index], [4 * n + t for n in range(8)]))
+    is_float = element_type == F32
+    a_powers = array(builder, [powers(builder, x, LEAST_EXPONENT[a.kind]) for x in a.places]) if is_float else matrix
+    row_powers = [powers(builder, row, LEAST_EXPONENT[b.kind]) for row in rows] if is_float else []
     with count_loop(builder, 16) as i:
         high, low = builder.lshr(i, I32(3)), builder.and_(i, I32(7))
-        a_row = builder.gep(
-            matrix, [builder.add(builder.mul(high, I32(step)), builder.mul(low, I32(4)))], source_etype=element_type
-        )
+        a_row_start = builder.add(builder.mul(high, I32(step)), builder.mul(low, I32(4)))
         result_row = builder.gep(result, [builder.mul(i, I32(8))], source_etype=element_type)
         total = builder.load(result_row, typ=rows[0].type, align=4)
-        for k, row in enumerate(rows):
+
+        def from_a(values: Value, k: int, vector: ir.VectorType, start: Value = a_row_start) -> Value:
             word, index, t = a.locate(k)
-            offset = 2 * word * step + index * LANES + t
-            number = builder.load(builder.gep(a_row, [I32(offset)], source_etype=element_type), typ=element_type)
-            total = multiply_add(builder, spread(builder, number, row.type), row, total)
+            place = builder.add(start, I32(2 * word * step + index * LANES + t))
+            pointer = builder.gep(values, [place], source_etype=vector.element)
+            return spread(builder, builder.load(pointer, typ=vector.element), vector)
+
+        if is_float:
+            terms = [
+                Term((from_a(matrix, k, row.type), row), (from_a(a_powers, k, power.type), power))
+                for k, (row, power) in enumerate(zip(rows, row_powers, strict=True))
+            ]
+            total = add_products(builder, a.kind, total, terms)
+        else:
+            for k, row in enumerate(rows):
+                total = multiply_add(builder, from_a(matrix, k, row.type), row, total)
         builder.store(total, result_row, align=4)
     halves = ir.VectorType(element_type, 2 * LANES)
     upper = builder.gep(result, [I32(2 * LANES)], source_etype=element_type)
@@ -220,6 +234,20 @@ def multiply(builder: LaneBuilder, a: Fragment, b: Fragment, sums: list[Value]) 
     return [
         shuffle(builder, half, [2 * lane + j for lane in range(LANES)]) for half in halves_of_result for j in range(2)
     ]
+
+
+def add_products(b: LaneBuilder, kind: str, accumulator: Value, terms: Sequence[Term]) -> Value:
+    """Add all products of an instruction to the accumulator as an H200 does, whose tensor cores add up to 16 at once.
+
+    Hopper has no mma.sync for 8-bit floats. ptxas converts the operands to float16, multiplies the lower halves of all
+    registers, adds the product of the upper halves, and adds the accumulator last, by FADD (nvdisasm shows this).
+    """
+    if _BITS[kind] != 8:
+        return add_terms(b, accumulator, terms)
+    total = constant(accumulator, 0.0)
+    for half_index in range(2):
+        total = add_terms(b, total, [term for k, term in enumerate(terms) if k % 4 // 2 == half_index])
+    return b.fadd(accumulator, total)
 
 
 def array(b: LaneBuilder, vectors: Sequence[Value]) -> Value:

@@ -15,7 +15,6 @@ from warpcheck.isa.conversion import widen_eight
 from warpcheck.isa.matrix import accumulators, count_loop, pack, shuffle, spread
 from warpcheck.isa.sums import (
     EXPONENTS,
-    LEAST_EXPONENT,
     ROW_BYTES,
     ROWS,
     add_floats,
@@ -23,6 +22,7 @@ from warpcheck.isa.sums import (
     allocate_numbers,
     store_numbers,
 )
+from warpcheck.isa.truncation import FRACTION, LEAST_EXPONENT, SIGNIFICAND
 from warpcheck.isa.values import F32, Kind, Value, constant, intrinsic, widen
 from warpcheck.lower.lane_builder import I1, I8, I32, I64, POINTER, LaneBuilder
 
@@ -139,10 +139,9 @@ def _emit_products(
         steps = along_n, along_k
         # As measured on an H200: terms are cut 13 or 25 bits below the largest, sums to 14 or 24 bits.
         if kind in LEAST_EXPONENT:
-            cut = 13 if BITS[kind] == 8 else 25
-            sums = add_floats(
-                b, factors, b_numbers, depth, steps, accumulator_values, cut, 13 if cut == 13 and to == "f32" else 23
-            )
+            cut = 13 if BITS[kind] == 8 else FRACTION
+            kept_bits = 13 if cut == 13 and to == "f32" else SIGNIFICAND
+            sums = add_floats(b, factors, b_numbers, depth, steps, accumulator_values, cut, kept_bits)
         else:
             sums = add_integers(b, factors, b_numbers, depth, steps, [zeros] * 8 if saturates else accumulator_values)
         if saturates:  # the products alone cannot overflow

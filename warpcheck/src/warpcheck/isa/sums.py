@@ -1,9 +1,6 @@
 """Accumulate products into D for wgmma, 16 rows of a column at a time.
 
-Integers are simply added. Floats are added as measured on an H200, because no manual defines it: products are exact,
-but all of them and the number in D are truncated to a multiple of 2**-25 of the largest power of two among them, or of
-2**-13 if A and B have 8 bits; their sum is truncated to the 24 bits of a float32, or to 14. The power of two of a
-product is the product of those of its factors.
+Integers are simply added. Floats are truncated as ``truncation`` describes.
 """
 
 from __future__ import annotations
@@ -13,12 +10,19 @@ from collections.abc import Callable
 from llvmlite import ir
 
 from warpcheck.isa.matrix import count_loop, multiply_add, spread
-from warpcheck.isa.values import F32, F64, Value, constant, intrinsic
+from warpcheck.isa.truncation import (
+    LEAST_EXPONENT,
+    LEAST_POWER,
+    powers,
+    scales,
+    to_float64,
+    truncate_significand,
+)
+from warpcheck.isa.values import F32, Value, constant, intrinsic
 from warpcheck.lower.lane_builder import I8, I32, I64, POINTER, LaneBuilder
 
 __all__ = [
     "EXPONENTS",
-    "LEAST_EXPONENT",
     "ROWS",
     "ROW_BYTES",
     "add_floats",
@@ -31,14 +35,6 @@ ROWS = 16  # that a warp has of D and A
 ROW_BYTES = 4 * ROWS
 # A has at most 32 numbers along k, of 8-bit types, in ROW_BYTES each.
 EXPONENTS = 2048  # bytes from A as numbers to their powers of two
-LEAST_EXPONENT = {
-    "f16": -14,
-    "bf16": -126,
-    "tf32": -126,
-    "e4m3": -6,
-    "e5m2": -14,
-}  # power of two of a number that is not 0
-NOUGHT = -2000  # that of 0: no sum is less
 
 
 def add_integers(
@@ -95,22 +91,17 @@ def add_floats(
             from_a, from_b = pair(b, factors, EXPONENTS, b_numbers, 32 * depth, steps, n, k, powers_of)
             return intrinsic(b, "smax", power, b.add(from_a, from_b))
 
-        power = fold(b, depth, powers(b, column, -126), largest)
-        # Keep 2**power within the range of float64; all terms are 0 below.
-        power = intrinsic(b, "smax", power, constant(power, -900))
-        # In units of 2**(power - fraction) a term is cut to a whole number. 33 of these add up to less than 2**53, so
-        # float64 adds them exactly, in any order.
-        up, down = (power_of_two(b, number) for number in (negative(b, power, fraction), offset(b, power, -fraction)))
+        power = fold(b, depth, powers(b, column, LEAST_EXPONENT["f32"]), largest)
+        power = intrinsic(b, "smax", power, constant(power, LEAST_POWER))
+        # 33 whole numbers below 2**(fraction + 2) add up to less than 2**53: float64 adds them exactly, in any order.
+        up, down = scales(b, power, fraction)
 
         def add(k: Value, total: Value) -> Value:
             from_a, from_b = (to_float64(b, v) for v in pair(b, factors, 0, b_numbers, 0, steps, n, k, numbers_of))
             return b.fadd(total, intrinsic(b, "trunc", b.fmul(b.fmul(from_a, from_b), up)))
 
         total = fold(b, depth, intrinsic(b, "trunc", b.fmul(to_float64(b, column), up)), add)
-        bits = b.bitcast(b.fmul(total, down), ir.VectorType(I64, ROWS))
-        # A float64 has 52 bits of fraction.
-        bits = b.and_(bits, constant(bits, -1 << 52 - kept_bits))
-        b.store(b.fptrunc(b.bitcast(bits, total.type), numbers_of), column_pointer, align=4)
+        b.store(truncate_significand(b, b.fmul(total, down), kept_bits), column_pointer, align=4)
     return [b.load(b.gep(columns, [I32(n)], source_etype=numbers_of), typ=numbers_of, align=4) for n in range(8)]
 
 
@@ -157,33 +148,6 @@ def store_numbers(b: LaneBuilder, values: Value, kind: str, memory: Value, offse
     if kind in LEAST_EXPONENT:
         exponents = powers(b, values, LEAST_EXPONENT[kind])
         b.store(exponents, b.gep(b.at(memory, exponent_offset), [offset], source_etype=I8), align=4)
-
-
-def powers(b: LaneBuilder, values: Value, least_power: int) -> Value:
-    """Return the power of two of each float32; for a subnormal number of its own type the least one."""
-    bits = b.bitcast(values, ir.VectorType(I32, values.type.count))
-    field = b.and_(b.lshr(bits, constant(bits, 23)), constant(bits, 255))
-    power = intrinsic(b, "smax", offset(b, field, -127), constant(bits, least_power))
-    is_zero = b.fcmp_ordered("==", values, constant(values, 0.0))
-    return b.select(is_zero, constant(bits, NOUGHT), power)
-
-
-def power_of_two(b: LaneBuilder, power: Value) -> Value:
-    """Return powers of two as float64."""
-    bits = b.resize(offset(b, power, 1023), 64)
-    return b.bitcast(b.shl(bits, constant(bits, 52)), ir.VectorType(F64, power.type.count))
-
-
-def offset(b: LaneBuilder, power: Value, increment: int) -> Value:
-    return b.add(power, constant(power, increment))
-
-
-def negative(b: LaneBuilder, power: Value, minuend: int) -> Value:
-    return b.sub(constant(power, minuend), power)
-
-
-def to_float64(b: LaneBuilder, values: Value) -> Value:
-    return b.fpext(values, ir.VectorType(F64, values.type.count))
 
 
 def allocate_numbers(b: LaneBuilder, count: int) -> Value:

@@ -17,7 +17,8 @@ from llvmlite import ir
 from warpcheck.isa.collectives import require_lanes
 from warpcheck.isa.matrix import array, count_loop, element, multiply_add, spread
 from warpcheck.isa.memory import space_of
-from warpcheck.isa.values import Kind, Value, from_bits, items, to_bits
+from warpcheck.isa.truncation import LEAST_EXPONENT, Term, add_terms, powers
+from warpcheck.isa.values import F32, Kind, Value, from_bits, items, to_bits
 from warpcheck.layout import LANES, Access
 from warpcheck.lower.instruction_emitter import InstructionEmitter
 from warpcheck.lower.lane_builder import I32, LaneBuilder
@@ -159,11 +160,11 @@ def emit_mma(e: InstructionEmitter, i: Instruction) -> None:
         b_vectors = vectors[len(a) : -len(c)]
         sums = vectors[-len(c) :]
         value = ir.Constant(sums_type, ir.Undefined)
-        for number, total in enumerate(multiply(builder, a_vectors, b_vectors, sums, (m, n, k))):
+        for number, total in enumerate(multiply(builder, a_vectors, b_vectors, sums, (m, n, k), a_type)):
             value = builder.insert_value(value, total, number)
         return value
 
-    totals = e.b.call_local(f"m{m}n{n}k{k}.{c[0].type.element}", sums_type, [*a, *b, *c], product)
+    totals = e.b.call_local(f"m{m}n{n}k{k}.{a_type}.{c[0].type.element}", sums_type, [*a, *b, *c], product)
     result = [e.b.extract_value(totals, number) for number in range(len(c))]
     words = [e.b.splat(0, 32) for _ in items(i.operands[0])]
     bits = _BITS[to]
@@ -184,23 +185,55 @@ def elements(b: LaneBuilder, words: list[Value], kind: str, count: int) -> list[
 
 
 def multiply(
-    builder: LaneBuilder, a: Sequence[Value], b: Sequence[Value], c: Sequence[Value], size: tuple[int, int, int]
+    builder: LaneBuilder,
+    a: Sequence[Value],
+    b: Sequence[Value],
+    c: Sequence[Value],
+    size: tuple[int, int, int],
+    operand_kind: str,
 ) -> list[Value]:
-    """Compute row after row of the result: the sum over k of one element of a times a row of b."""
+    """Compute row after row of the result: the sum over k of one element of a times a row of b.
+
+    Floats are added as by mma.sync, to which ptxas compiles wmma: all k at once.
+    """
     m, n, k = size
     kind = c[0].type.element
     left_matrix = array(builder, a)
     right_matrix = array(builder, b)
     result = array(builder, c)
     row = ir.VectorType(kind, n)
+    power_row = ir.VectorType(I32, n)
+    is_float = kind == F32
+    left_powers, right_powers = (
+        array(builder, [powers(builder, vector, LEAST_EXPONENT[operand_kind]) for vector in vectors])
+        if is_float
+        else matrix
+        for vectors, matrix in ((a, left_matrix), (b, right_matrix))
+    )
     with count_loop(builder, m) as i:
         result_row = builder.gep(result, [builder.mul(i, I32(n))], source_etype=kind)
-        left_row = builder.gep(left_matrix, [builder.mul(i, I32(k))], source_etype=kind)
+        left_start = builder.mul(i, I32(k))
         total = builder.load(result_row, typ=row, align=4)
-        for inner in range(k):
-            number = builder.load(builder.gep(left_row, [I32(inner)], source_etype=kind), typ=kind)
-            right_row = builder.load(builder.gep(right_matrix, [I32(inner * n)], source_etype=kind), typ=row, align=4)
-            total = multiply_add(builder, spread(builder, number, row), right_row, total)
+
+        def factors(
+            left: Value, right: Value, inner: int, vector: ir.VectorType, start: Value = left_start
+        ) -> tuple[Value, Value]:
+            left_pointer = builder.gep(left, [builder.add(start, I32(inner))], source_etype=vector.element)
+            right_pointer = builder.gep(right, [I32(inner * n)], source_etype=vector.element)
+            left_value = builder.load(left_pointer, typ=vector.element)
+            return spread(builder, left_value, vector), builder.load(right_pointer, typ=vector, align=4)
+
+        if is_float:
+            terms = [
+                Term(
+                    factors(left_matrix, right_matrix, inner, row), factors(left_powers, right_powers, inner, power_row)
+                )
+                for inner in range(k)
+            ]
+            total = add_terms(builder, total, terms)
+        else:
+            for inner in range(k):
+                total = multiply_add(builder, *factors(left_matrix, right_matrix, inner, row), total)
         builder.store(total, result_row, align=4)
     vector = c[0].type
     return [
