@@ -69,6 +69,21 @@ def test_the_plugin_of_these_tests_is_one_that_jax_loads(installed_plugin: Path)
     assert Path("/tmp", MARKER).exists()
 
 
+def test_xla_starts_few_threads_on_a_machine_with_many_cores() -> None:
+    """XLA takes the number of cores from NPROC if it is set, and starts as many threads in several pools."""
+    script = """
+import os
+from kernelpath.work import pallas
+import jax
+jax.numpy.ones(3) + 1
+print(len(os.listdir("/proc/self/task")))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env={"NPROC": "64"}, check=True
+    )
+    assert int(done.stdout) < 64
+
+
 def test_the_doctor_loads_no_plugin(installed_plugin: Path) -> None:
     script = "from kernelpath import doctor; print(doctor.try_lane('Pallas', doctor._PALLAS, 'cpu').works)"
     environment = {"PYTHONPATH": str(installed_plugin)}

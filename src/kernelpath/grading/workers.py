@@ -14,7 +14,7 @@ from kernelpath.grading.devices import OneDevice
 from kernelpath.grading.job import Job
 from kernelpath.work.host import SharedMachine, Worker
 from kernelpath.work.rank_runners import RankRunners
-from kernelpath.work.runner import Runner
+from kernelpath.work.runner import GPU_PATIENCE, Runner
 from kernelpath.work.workspace import SubmissionCopy, Workspace
 from warpcheck import simulated_gpu
 from warpcheck.frontends import cutlass
@@ -68,7 +68,8 @@ class Workers:
             return RankRunners(partial(self._take_worker, setup), self.copy.file, self.job.hidden)
         machine = self._machine if setup.on_machine else None
         start = partial(self._take_worker, setup)
-        return Runner(start, self.copy.file, self.job.hidden, machine, self._ready_made)
+        patience = GPU_PATIENCE if setup.device == "cuda" else 1.0
+        return Runner(start, self.copy.file, self.job.hidden, machine, self._ready_made, patience)
 
     def gpu_ranks(self, size: int) -> list[Runner]:
         """Return runners of the submission on `size` GPUs, connected by NCCL before the submission is loaded."""

@@ -13,10 +13,15 @@ whole blocks, including the part beyond the array.
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from sysconfig import get_path
 from typing import Any
+
+# XLA starts so many threads in each of several pools, by default one for each core. On a machine with many cores a
+# submission's process may not start that many.
+os.environ["NPROC"] = str(min(4, len(os.sched_getaffinity(0))))
 
 import jax
 import torch

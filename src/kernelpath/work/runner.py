@@ -18,6 +18,9 @@ START_SECONDS = 180.0
 
 CASE_SECONDS = 10.0
 
+GPU_PATIENCE = 3.0
+"""Factor of the time limits on a GPU: other processes share it, and the driver loads modules as kernels are launched."""
+
 COMPILE_SECONDS = 120.0
 """The time that compilers may take in addition."""
 
@@ -52,6 +55,7 @@ class Runner:
         hidden: Folders whose files the submission must not use.
         machine: The process that runs the kernels, if they run on the PTX machine.
         ready_made: Files and folders that solve the exercise.
+        patience: Factor of the time limits.
     """
 
     def __init__(
@@ -61,8 +65,10 @@ class Runner:
         hidden: Sequence[Path],
         machine: SharedMachine | None = None,
         ready_made: Sequence[Path] = (),
+        patience: float = 1.0,
     ) -> None:
         self._start = start
+        self._patience = patience
         self._machine = machine
         self.storage_numbers = itertools.count(1)
         """The numbers for the storages of inputs that the worker is given, one case after another."""
@@ -135,7 +141,7 @@ class Runner:
         self._get_worker().send_descriptor(descriptor)
 
     def receive(self, expected: type[_Response], seconds: float | None = None, *, spare: bool = False) -> _Response:
-        """Return the worker's response to the oldest request without one, within `seconds` or CASE_SECONDS.
+        """Return the worker's response to the oldest request without one, within `seconds` or the limit for a case.
 
         After a death, a hang or an unexpected response the process is gone. After a hang the machine is ended too,
         unless `spare` is set because no kernel keeps it busy.
@@ -144,7 +150,8 @@ class Runner:
             SubmissionFailed: The request ended in a finding.
         """
         self._wait_until_loaded()
-        return self._receive(self._get_worker(), expected, CASE_SECONDS if seconds is None else seconds, spare)
+        limit = self._case_seconds if seconds is None else seconds
+        return self._receive(self._get_worker(), expected, limit, spare)
 
     def request_machine(self, message: machine.Message, expected: type[_MachineResponse]) -> _MachineResponse | None:
         """Return the PTX machine's response about the submission.
@@ -162,6 +169,10 @@ class Runner:
         self._deaths += 1
         self._end_processes()
         raise SubmissionFailed(finding)
+
+    @property
+    def _case_seconds(self) -> float:
+        return CASE_SECONDS * self._patience
 
     def close(self) -> None:
         """End the process and keep what it printed."""
@@ -210,7 +221,7 @@ class Runner:
             self.close()
             raise SubmissionFailed(started.finding)
         try:
-            self._receive(worker, messages.Done, CASE_SECONDS)
+            self._receive(worker, messages.Done, self._case_seconds)
         except SubmissionFailed:
             self._is_loadable = False
             self.close()
