@@ -251,6 +251,25 @@ def test_layers_compute_as_on_the_cpu(gpu: warpcheck.Report, layer: Callable[[],
         torch.testing.assert_close(got, expected, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("norm", [torch.nn.LayerNorm, lambda size: torch.nn.GroupNorm(4, size)])
+def test_norms_accumulate_in_float32(
+    gpu: warpcheck.Report, norm: Callable[[int], torch.nn.Module], dtype: torch.dtype
+) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(2048, 64).to(dtype)
+    gradient = torch.randn(2048, 64).to(dtype)
+    gradients = []
+    for target, device in ((torch.float32, "cpu"), (dtype, "cuda")):
+        layer = norm(64).to(device, target)
+        layer(x.to(device, target)).backward(gradient.to(device, target))
+        weight = next(layer.parameters())
+        assert weight.grad is not None
+        assert weight.grad.dtype == target
+        gradients.append(weight.grad.cpu().float())
+    torch.testing.assert_close(gradients[1], gradients[0], rtol=2 * torch.finfo(dtype).eps, atol=0.1)
+
+
 def test_attention(gpu: warpcheck.Report) -> None:
     q, k, v = (torch.randn(2, 4, 16, 8, device="cuda", requires_grad=True) for _ in range(3))
     out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
@@ -328,6 +347,7 @@ def test_the_functions_of_torch_cuda(gpu: warpcheck.Report) -> None:
     assert start.elapsed_time(end) > 0
     assert torch.cuda.memory_allocated() >= 12
     assert torch.cuda.max_memory_allocated() >= torch.cuda.memory_allocated()
+    assert torch.accelerator.memory_allocated() >= 12
     torch.cuda.reset_peak_memory_stats()
     torch.cuda.empty_cache()
     assert torch.cuda.CUDAGraph | None  # in an annotation
@@ -368,6 +388,7 @@ def test_copies_and_files(gpu: warpcheck.Report) -> None:
         assert batch.to("cuda", non_blocking=True).sum().item() == 4
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 def test_the_default_device_and_function_modes(gpu: warpcheck.Report) -> None:
     with torch.device("cuda"):
         assert torch.ones(3).device.type == "cuda"
@@ -378,6 +399,8 @@ def test_the_default_device_and_function_modes(gpu: warpcheck.Report) -> None:
     (gradient,) = torch.autograd.grad((x * x).sum(), x)
     assert gradient.tolist() == [2, 2]
     assert torch.func.grad(lambda t: (t**3).sum())(x.detach()).tolist() == [3, 3]
+    hessian = torch.func.hessian(lambda t: (t**3).sum())(x.detach())
+    assert hessian.tolist() == [[6, 0], [0, 6]]
     assert torch.vmap(torch.dot)(torch.ones(2, 3).cuda(), torch.ones(2, 3).cuda()).tolist() == [3, 3]
 
 

@@ -27,10 +27,11 @@ def gpu(
     uninitialized: bool = True,
     timeline: bool = False,
 ) -> Iterator[Report]:
-    """Run the kernels that are launched on CPU tensors inside the with block, and check every access.
+    """Run the kernels that are launched inside the with block on this machine's memory, and check every access.
 
     Triton kernels, `@cute.jit` functions run by `warpcheck.cute.run`, and kernels of `warpcheck.cuda` are compiled by
     their own compilers for `arch`. `torch.cuda.get_device_properties` and its relatives describe a GPU of it.
+    Where there is no GPU, device="cuda" makes tensors in this process's memory, whose operators run on the CPU.
     Everything is put back when the block ends, also by an exception.
 
     Args:
@@ -96,7 +97,7 @@ def run(
     timeline: bool = False,
     **kwargs: Any,
 ) -> Report:
-    """Call a function that launches kernels on CPU tensors, and check every access of them.
+    """Call a function that launches kernels, and check every access of them.
 
     Args:
         function: called as `function(*args, **kwargs)`; the report has its return value as `result`.

@@ -343,6 +343,19 @@ def _functions() -> dict[str, Any]:
 _FUNCTIONS = _functions()
 
 
+_ACCELERATOR_FUNCTIONS = (
+    "empty_cache",
+    "memory_allocated",
+    "max_memory_allocated",
+    "memory_reserved",
+    "max_memory_reserved",
+    "memory_stats",
+    "reset_peak_memory_stats",
+    "reset_accumulated_memory_stats",
+)
+"""Functions of torch.accelerator that are those of torch.cuda."""
+
+
 def replace_functions() -> None:
     """Replace the functions of torch.cuda until the current `patching` scope ends."""
     homes = (torch.cuda, torch.cuda.memory, torch.cuda.random, torch.cuda.streams)
@@ -363,6 +376,9 @@ def replace_functions() -> None:
     patching.replace(torch.version, "cuda", _CUDA_VERSION)
     patching.replace(torch.backends.cudnn, "is_acceptable", _return(False))
     patching.replace(torch.accelerator, "synchronize", lambda device=None: None)
+    for name in _ACCELERATOR_FUNCTIONS:
+        if name in vars(torch.accelerator):
+            patching.replace(torch.accelerator, name, _FUNCTIONS[name])
     for name in ("range_push", "range_pop", "mark", "range_start", "range_end"):
         patching.replace(torch.cuda.nvtx, name, _return(0))
     patching.replace(torch.cuda, "_initialized", True)  # code of PyTorch in C++ sets it

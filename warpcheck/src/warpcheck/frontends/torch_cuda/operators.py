@@ -41,6 +41,8 @@ _MIXING_OPERATORS = {
     "_unsafe_index",
     "_unsafe_index_put",
     "set_",
+    "_ctc_loss",
+    "_ctc_loss_backward",
 }
 """The operators that take CPU tensors with elements beside CUDA tensors."""
 
@@ -105,6 +107,8 @@ class _Call:
         for cuda, cpu in self.tensors:
             if cpu is tensor:
                 return cuda
+        if tensor._is_zerotensor():  # a tangent of zeros, which has no memory
+            tensor = torch.zeros(tensor.shape, dtype=tensor.dtype, device=CPU)
         storage = tensor.untyped_storage()
         shared = self._storages.get(storage.data_ptr()) if storage.nbytes() else None
         if shared is not None:
@@ -199,12 +203,40 @@ _CALLED_WHOLE = (
     "convolution_backward",
     "_conv_depthwise2d",
     "native_batch_norm",
-    "native_layer_norm",
 )
 """Operators that PyTorch composes of others, or of CUDA's own, on a GPU."""
 
 _RECURRENT = ("lstm.input", "lstm.data", "gru.input", "gru.data", "rnn_tanh.input", "rnn_relu.input")
 """Recurrent layers, which PyTorch composes of operators that only GPUs have."""
+
+
+_COMPUTED_IN_FLOAT32 = {
+    "native_layer_norm": 1,
+    "native_group_norm": 1,
+    "native_layer_norm_backward": 3,
+    "native_group_norm_backward": 3,
+}
+"""Operators whose means and sums are float32 on a GPU, and of the dtype of their tensors on the CPU.
+
+The number is that of the results which have the dtype of the tensors; a mean that the backward pass gets has not.
+"""
+
+
+def _in_float32(operator: Any, num_rounded: int) -> Callable[..., Any]:
+    """Return an operator that computes tensors of 16 bits in float32, and rounds its results."""
+
+    def run(*args: Any) -> Any:
+        dtype = args[0].dtype
+        if dtype not in (torch.float16, torch.bfloat16):
+            return _run(operator, *args)
+        widened = [value.float() if isinstance(value, torch.Tensor) else value for value in args]
+        results = list(_run(operator, *widened))
+        for index in range(num_rounded):
+            if results[index] is not None:
+                results[index] = results[index].to(dtype)
+        return tuple(results)
+
+    return run
 
 
 def _resize_(self: torch.Tensor, size: Any, *, memory_format: Any = None) -> torch.Tensor:
@@ -284,7 +316,13 @@ def register() -> tuple[Any, ...]:
         if namespace == "aten":
             kernels[name] = partial(_run, _overload(name))
     kernels |= {name: partial(_run, _overload(name)) for name in _CALLED_WHOLE}
+    for name, num_rounded in _COMPUTED_IN_FLOAT32.items():
+        kernels[name] = _in_float32(_overload(name), num_rounded)
     kernels |= {name: _view(_overload(name)) for name in _VIEWS}
+    for choice in ("_use_cudnn_ctc_loss", "_use_miopen_ctc_loss"):
+        packet = getattr(_aten, choice, None)  # depends on PyTorch's version
+        for overload in packet.overloads() if packet else ():
+            kernels[getattr(packet, overload).name().removeprefix("aten::")] = lambda *_: False
     kernels |= {"set_.source_Storage": _set_storage, "resize_": _resize_, "record_stream": _record_stream}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about kernels that are overridden
