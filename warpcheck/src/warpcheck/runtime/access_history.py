@@ -18,6 +18,8 @@ only kernels with atomic operations touch.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from warpcheck.layout import Access
 from warpcheck.native import load64, native, noinline, store64
 from warpcheck.runtime.happens_before import WARPS, is_by_own_block, is_unordered, raise_to
@@ -40,6 +42,7 @@ __all__ = [
     "UNORDERED",
     "VOLATILE",
     "WAS_ATOMIC",
+    "Granule",
     "access_id_of",
     "id_of",
     "is_speculative_read",
@@ -73,6 +76,20 @@ ASYNCHRONOUS = WAS_VOLATILE  # without WAS_ATOMIC: a bulk copy wrote it, for thi
 SITE_SHIFT = 12  # first bit of the site, counted from 1
 UNKNOWN_ACCESS = -1  # in place of an access id that was not kept
 BLOCK_EXITED = -2  # in place of an access id: the conflict is with the exit of the block
+
+
+class Granule(NamedTuple):
+    """The bytes that share an entry of a history.
+
+    Attributes:
+        floor: Accesses before this time cannot race: earlier launches; in shared memory, earlier blocks.
+        history: The address of the history of a buffer, or of a block's shared memory.
+        number: The number of the granule there.
+    """
+
+    floor: int
+    history: int
+    number: int
 
 
 @native
@@ -179,9 +196,7 @@ def races_with_write(launch: LaunchRecord, cta: CtaRecord, floor: int, warp: int
 def races_behind_atomic(
     launch: LaunchRecord,
     cta: CtaRecord,
-    floor: int,
-    history: int,
-    granule_index: int,
+    granule: Granule,
     thread: int,
     site: int,
     kind: int,
@@ -194,7 +209,8 @@ def races_behind_atomic(
     Replaced atomic operations count only if they are of the same block: blocks that have all updated one word take
     turns by it, whatever they do to the word afterwards.
     """
-    write_word = load64(history + ENTRY_BYTES * granule_index)
+    floor = granule.floor
+    write_word = load64(granule.history + ENTRY_BYTES * granule.number)
     warp = thread >> 5
     in_shared = floor == cta.block_began
     if time_of(write_word) < floor:
@@ -217,8 +233,8 @@ def races_behind_atomic(
     is_conflict = not is_compatible or (is_plain_read and warp_of(write_word) != warp)
     if is_conflict and races_with_write(launch, cta, floor, warp, thread, write_word):
         return 1
-    replaced_plain = load64(replaced_writes(history, granule_index))
-    replaced_atomic = load64(replaced_writes(history, granule_index) + 8)
+    replaced_plain = load64(replaced_writes(granule.history, granule.number))
+    replaced_atomic = load64(replaced_writes(granule.history, granule.number) + 8)
     # The plain write before the atomic ones: compatibility does not excuse it.
     if replaced_plain and races_with_write(launch, cta, floor, warp, thread, replaced_plain):
         return 1

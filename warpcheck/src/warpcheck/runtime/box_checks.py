@@ -8,9 +8,18 @@ nothing orders a write to its source, or any access to its destination.
 from __future__ import annotations
 
 from warpcheck.errors import FAULT_KINDS, FaultKind
-from warpcheck.layout import PENDING, WRITTEN, Access
+from warpcheck.layout import PENDING, WRITTEN, Access, Space
 from warpcheck.native import fill_bytes, load8, load64, native, noinline, store64
-from warpcheck.runtime.access_history import ASYNCHRONOUS, ENTRY_BYTES, id_of, set_conflict, site_of, thread_of, time_of
+from warpcheck.runtime.access_history import (
+    ASYNCHRONOUS,
+    ENTRY_BYTES,
+    Granule,
+    id_of,
+    set_conflict,
+    site_of,
+    thread_of,
+    time_of,
+)
 from warpcheck.runtime.address_spaces import find_buffer
 from warpcheck.runtime.boxes import PIECE, BulkRecord, Direction, row_address, shared_offset
 from warpcheck.runtime.byte_states import is_pending
@@ -23,7 +32,7 @@ from warpcheck.runtime.deferred_faults import (
     find_pending_copy,
     is_reduction,
 )
-from warpcheck.runtime.memory import record_fault
+from warpcheck.runtime.memory import Segment, buffer_segment, record_fault, shared_segment
 from warpcheck.runtime.proxies import FENCES_GLOBAL, FENCES_SHARED, is_visible_to_async_proxy
 from warpcheck.runtime.races import check_race
 from warpcheck.runtime.records import BufferRecord, CtaRecord, LaunchRecord, WarpRecord
@@ -66,36 +75,22 @@ def check_piece(
     launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, copy: BulkRecord, owner: CtaRecord, offset: int, kind: int
 ) -> int:
     """Check one piece of 16 bytes of the shared side at the issue. Return whether it is a fault."""
-    address = owner.shared + offset
-    state = owner.shared_state + offset
-    history = owner.shared_history
-    granule = launch.shared_granule
+    segment = shared_segment(launch, owner, 0)
+    address = segment.start + offset
+    state = segment.state + offset
     if offset < 0 or offset + PIECE > launch.shared_bytes:
         return record_fault(launch, warp, OUT_OF_BOUNDS, copy.site, copy.lane, address)
     if kind == Access.STORE and is_pending(state, PIECE):
-        find_pending_copy(launch, state, PIECE, history, offset >> granule)
+        find_pending_copy(launch, state, PIECE, segment.history, offset >> segment.granule)
         defer_fault(launch, cta, warp, RACE, copy.site, copy.lane, address, PIECE)
     if (
         kind != Access.STORE
         and unwritten(state, PIECE)
-        and not joins_reduction(launch, state, PIECE, history, offset, granule, kind)
+        and not joins_reduction(launch, state, PIECE, segment.history, offset, segment.granule, kind)
     ):
         defer_fault(launch, cta, warp, UNINITIALIZED, copy.site, copy.lane, address, PIECE)
     else:
-        check_granules(
-            launch,
-            cta,
-            warp,
-            copy,
-            owner.block_began,
-            history,
-            offset,
-            PIECE,
-            granule,
-            kind,
-            FENCES_SHARED,
-            owner.shared,
-        )
+        check_granules(launch, cta, warp, copy, segment, address, PIECE, kind)
     if kind != Access.LOAD:
         fill_bytes(state, PENDING, PIECE)
     return 0
@@ -107,14 +102,13 @@ def land_shared_side(
 ) -> None:
     """Check the shared side against the accesses since the issue, and mark its bytes as written."""
     writes = copy.direction != Direction.STORE
+    segment = shared_segment(launch, owner, 0)
     for row in range(copy.rows):
         for column in range(0, copy.width, PIECE):
             offset = shared_offset(copy, row, column)
-            check_interference(
-                launch, cta, copy, owner.shared_history, offset, PIECE, launch.shared_granule, writes, owner.shared
-            )
+            check_interference(launch, cta, copy, segment, segment.start + offset, PIECE, writes)
             if writes:
-                fill_bytes(owner.shared_state + offset, WRITTEN, PIECE)
+                fill_bytes(segment.state + offset, WRITTEN, PIECE)
 
 
 # The other end
@@ -161,39 +155,29 @@ def check_span(
     fault.
     """
     buffer = BufferRecord(find_buffer(launch, launch.buffers, address))
-    offset = address - buffer.start
     kind = Access.LOAD
     if copy.direction == Direction.STORE:
         kind = Access.ATOMIC if copy.operation else Access.STORE
-    start = buffer.start
-    extent = buffer.bytes
-    state = buffer.state
-    history = buffer.history
-    granule = buffer.granule
-    floor = launch.launch_began
+    segment = buffer_segment(launch, Space.GLOBAL, buffer.address)
     if copy.direction == Direction.PEER:
-        start = cta.shared
-        extent = launch.shared_bytes
-        floor = cta.block_began
-        state = cta.shared_state
-        history = cta.shared_history
-        granule = launch.shared_granule
-        offset = address - start
-    if offset < 0 or offset + size > extent:
+        segment = shared_segment(launch, cta, 0)
+    offset = address - segment.start
+    state = segment.state + offset
+    if offset < 0 or address + size > segment.end:
         return record_fault(launch, warp, OUT_OF_BOUNDS, copy.site, copy.lane, address)
     if copy.direction != Direction.PEER:
         buffer.reached = max(buffer.reached, offset + size)
-    is_unreadable = kind != Access.STORE and unwritten(state + offset, size)
-    if is_unreadable and not joins_reduction(launch, state + offset, size, history, offset, granule, kind):
+    is_unreadable = kind != Access.STORE and unwritten(state, size)
+    history = segment.history
+    if is_unreadable and not joins_reduction(launch, state, size, history, offset, segment.granule, kind):
         return record_fault(launch, warp, UNINITIALIZED, copy.site, copy.lane, address)
-    if kind == Access.STORE and history and is_pending(state + offset, size):
-        find_pending_copy(launch, state + offset, size, history, offset >> granule)
+    if kind == Access.STORE and history and is_pending(state, size):
+        find_pending_copy(launch, state, size, history, offset >> segment.granule)
         defer_fault(launch, cta, warp, RACE, copy.site, copy.lane, address, size)
     if history:
-        space = FENCES_SHARED if copy.direction == Direction.PEER else FENCES_GLOBAL
-        check_granules(launch, cta, warp, copy, floor, history, offset, size, granule, kind, space, address - offset)
+        check_granules(launch, cta, warp, copy, segment, address, size, kind)
     if kind != Access.LOAD:
-        fill_bytes(state + offset, PENDING, size)
+        fill_bytes(state, PENDING, size)
     return 0
 
 
@@ -216,18 +200,13 @@ def land_span_bytes(
     launch: LaunchRecord, cta: CtaRecord, copy: BulkRecord, address: int, size: int, marks_written: int
 ) -> None:
     """Check contiguous bytes against the accesses since the issue, or mark them as written."""
-    buffer = BufferRecord(find_buffer(launch, launch.buffers, address))
-    history = buffer.history
-    offset = address - buffer.start
-    granule = buffer.granule
+    segment = buffer_segment(launch, Space.GLOBAL, find_buffer(launch, launch.buffers, address))
     if copy.direction == Direction.PEER:
-        history = cta.shared_history
-        offset = address - cta.shared
-        granule = launch.shared_granule
+        segment = shared_segment(launch, cta, 0)
     if marks_written:
-        fill_bytes(buffer.state + offset, WRITTEN, size)
-    elif copy.direction != Direction.STORE and history:
-        check_interference(launch, cta, copy, history, offset, size, granule, 0, address - offset)
+        fill_bytes(segment.state + address - segment.start, WRITTEN, size)
+    elif copy.direction != Direction.STORE and segment.history:
+        check_interference(launch, cta, copy, segment, address, size, 0)
 
 
 # Both
@@ -248,33 +227,32 @@ def check_granules(
     cta: CtaRecord,
     warp: WarpRecord,
     copy: BulkRecord,
-    floor: int,
-    history: int,
-    offset: int,
+    segment: Segment,
+    address: int,
     size: int,
-    granule: int,
     kind: int,
-    space: int,
-    start: int,
 ) -> None:
     """Record an access to these bytes; defer a fault if it races, or reads what was written after the last fence.
 
     A granule that is only partly covered is left out.
     """
+    offset = address - segment.start
+    fences = FENCES_SHARED if segment.space == Space.SHARED else FENCES_GLOBAL
     # Only granules that lie within the bytes: a partly covered one may hold a neighbor's access as well.
-    for granule_index in range((offset - 1 >> granule) + 1, offset + size >> granule):
-        entry = history + ENTRY_BYTES * granule_index
-        address = start + (granule_index << granule)
+    for granule_index in range((offset - 1 >> segment.granule) + 1, offset + size >> segment.granule):
+        entry = segment.history + ENTRY_BYTES * granule_index
+        granule = Granule(segment.floor, segment.history, granule_index)
+        granule_address = segment.start + (granule_index << segment.granule)
         write_word = load64(entry)
-        if check_race(launch, cta, floor, history, granule_index, warp.index, copy.lane, copy.site, kind, 0):
-            defer_fault(launch, cta, warp, RACE, copy.site, copy.lane, address, 1 << granule)
+        if check_race(launch, cta, granule, warp.index, copy.lane, copy.site, kind, 0):
+            defer_fault(launch, cta, warp, RACE, copy.site, copy.lane, granule_address, 1 << segment.granule)
         elif (
             kind != Access.STORE
-            and time_of(write_word) >= floor
-            and not is_visible_to_async_proxy(launch, cta, warp.index, write_word, space)
+            and time_of(write_word) >= segment.floor
+            and not is_visible_to_async_proxy(launch, cta, warp.index, write_word, fences)
         ):
             set_conflict(launch, id_of(write_word), time_of(write_word))
-            defer_fault(launch, cta, warp, NO_FENCE, copy.site, copy.lane, address, 1 << granule)
+            defer_fault(launch, cta, warp, NO_FENCE, copy.site, copy.lane, granule_address, 1 << segment.granule)
         if kind == Access.STORE and load64(entry) >> 32 == copy.time:
             store64(entry, load64(entry) | ASYNCHRONOUS)
 
@@ -284,24 +262,23 @@ def check_interference(
     launch: LaunchRecord,
     cta: CtaRecord,
     copy: BulkRecord,
-    history: int,
-    offset: int,
+    segment: Segment,
+    address: int,
     size: int,
-    granule: int,
     writes: int,
-    start: int,
 ) -> None:
     """Defer a race with a thread that has written these bytes since the copy was issued."""
-    for granule_index in range((offset - 1 >> granule) + 1, offset + size >> granule):
-        write_word = load64(history + ENTRY_BYTES * granule_index)
+    offset = address - segment.start
+    for granule_index in range((offset - 1 >> segment.granule) + 1, offset + size >> segment.granule):
+        write_word = load64(segment.history + ENTRY_BYTES * granule_index)
         if time_of(write_word) >= copy.time and not (
             writes and (id_of(write_word) == copy.access_id or copy.operation)
         ):
             set_conflict(launch, copy.access_id, copy.time)
             site = site_of(write_word)
-            defer_fault_of_thread(
-                launch, cta, RACE, site, thread_of(write_word), start + (granule_index << granule), 1 << granule
-            )
+            thread = thread_of(write_word)
+            granule_address = segment.start + (granule_index << segment.granule)
+            defer_fault_of_thread(launch, cta, RACE, site, thread, granule_address, 1 << segment.granule)
 
 
 @native

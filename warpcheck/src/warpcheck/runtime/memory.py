@@ -16,7 +16,7 @@ from warpcheck.errors import FAULT_KINDS, FaultKind
 from warpcheck.layout import LANES, Access, AtomicStrategy, Space
 from warpcheck.native import count_bits, load64, lowest_bit, native, noinline, store64
 from warpcheck.runtime.access_extent import record_reach
-from warpcheck.runtime.access_history import STRONG, UNORDERED, site_of, thread_of
+from warpcheck.runtime.access_history import STRONG, UNORDERED, Granule, site_of, thread_of
 from warpcheck.runtime.address_spaces import find_buffer, is_read_only, local_base, owner_of, space_of
 from warpcheck.runtime.byte_states import check_states, is_pending, load_bytes
 from warpcheck.runtime.cp_async_sources import check_source_overwrite
@@ -53,7 +53,18 @@ from warpcheck.runtime.records import (
 )
 from warpcheck.runtime.wgmma_operands import find_wgmma_read
 
-__all__ = ["ADDRESSES", "OPERANDS", "OUT_OF_BOUNDS", "SAMPLED", "MemoryOperation", "access", "record_fault"]
+__all__ = [
+    "ADDRESSES",
+    "OPERANDS",
+    "OUT_OF_BOUNDS",
+    "SAMPLED",
+    "MemoryOperation",
+    "Segment",
+    "access",
+    "buffer_segment",
+    "record_fault",
+    "shared_segment",
+]
 
 OUT_OF_BOUNDS = FAULT_KINDS.index(FaultKind.OUT_OF_BOUNDS)
 MISALIGNED = FAULT_KINDS.index(FaultKind.MISALIGNED)
@@ -345,18 +356,10 @@ def check_order(
         offset = lane_access.first - segment.start
         last_granule = offset + lane_access.size - 1 >> segment.granule
         for granule_index in range(offset >> segment.granule, last_granule + 1):
-            races = check_race(
-                launch,
-                cta,
-                segment.floor,
-                segment.history,
-                granule_index,
-                warp.index,
-                lane_access.lane,
-                lane_access.site,
-                operation.kind,
-                operation.ordering,
-            )
+            granule = Granule(segment.floor, segment.history, granule_index)
+            lane = lane_access.lane
+            site = lane_access.site
+            races = check_race(launch, cta, granule, warp.index, lane, site, operation.kind, operation.ordering)
             if races and not is_harmless_store(launch, cta, warp, operation, segment.space, lane_access):
                 defer(launch, cta, warp, RACE, lane_access)
 

@@ -43,6 +43,7 @@ from warpcheck.runtime.access_history import (
     VOLATILE,
     WAS_ATOMIC,
     WAS_VOLATILE,
+    Granule,
     access_id_of,
     id_of,
     is_speculative_read,
@@ -74,9 +75,7 @@ __all__ = ["check_race"]
 def check_race(
     launch: LaunchRecord,
     cta: CtaRecord,
-    floor: int,
-    history: int,
-    granule_index: int,
+    granule: Granule,
     warp: int,
     lane: int,
     site: int,
@@ -86,9 +85,7 @@ def check_race(
     """Check one access of a thread by the instruction ``site``, and record it in the history.
 
     Args:
-        floor: Accesses before this time cannot race: earlier launches; in shared memory, earlier blocks.
-        history: Address of the history of a buffer.
-        granule_index: The granule that is accessed.
+        granule: The granule that is accessed.
         kind: LOAD, STORE or ATOMIC.
         ordering: 0 for a plain access, STRONG, VOLATILE or UNORDERED.
 
@@ -96,14 +93,15 @@ def check_race(
         Whether the access races; the other access is then in ``launch.conflict_id`` and ``launch.conflict_time``.
     """
     thread = warp * 32 + lane
-    entry = history + ENTRY_BYTES * granule_index
+    floor = granule.floor
+    entry = granule.history + ENTRY_BYTES * granule.number
     write_word = load64(entry)
     reader_word = load64(entry + 8)
     is_strong = ordering == STRONG or (ordering == VOLATILE and kind != LOAD and is_fenced(cta, warp))
     atomic = kind == ATOMIC or ordering == UNORDERED or is_strong
     # This access against the last write. A write that was atomic or strong may have replaced others.
     if write_word & WAS_ATOMIC:
-        if races_behind_atomic(launch, cta, floor, history, granule_index, thread, site, kind, ordering, atomic):
+        if races_behind_atomic(launch, cta, granule, thread, site, kind, ordering, atomic):
             return 1
     elif write_word and races_with_write(launch, cta, floor, warp, thread, write_word):
         return 1
@@ -127,7 +125,7 @@ def check_race(
     if not atomic and reader_word and races_with_reader(launch, cta, floor, entry, warp, thread):
         return 1
     if access_id & WAS_ATOMIC:
-        save_replaced_write(replaced_writes(history, granule_index), write_word, warp)
+        save_replaced_write(replaced_writes(granule.history, granule.number), write_word, warp)
     # The write begins a new epoch: a later access that is ordered behind it is ordered behind the reads before it, too.
     # The ids at entry + 16 stay; they mean nothing while the reader word is 0.
     store64(entry, launch.time << 32 | access_id)

@@ -11,7 +11,7 @@ from warpcheck.errors import FAULT_KINDS, FaultKind
 from warpcheck.events import EventKind
 from warpcheck.layout import LANES, POSITION, READS, UNFENCED, Access
 from warpcheck.native import load64, native, noinline, store64
-from warpcheck.runtime.access_history import ENTRY_BYTES, id_of, set_conflict, time_of
+from warpcheck.runtime.access_history import ENTRY_BYTES, Granule, id_of, set_conflict, time_of
 from warpcheck.runtime.byte_states import UNREADABLE_BITS
 from warpcheck.runtime.deferred_faults import NO_FENCE, RACE, UNINITIALIZED, defer_fault
 from warpcheck.runtime.event_recorder import NO_BARRIER, NO_SITE, record_event
@@ -20,7 +20,7 @@ from warpcheck.runtime.memory import OPERANDS, OUT_OF_BOUNDS, SAMPLED, record_fa
 from warpcheck.runtime.proxies import FENCES_SHARED, is_visible_to_async_proxy
 from warpcheck.runtime.races import check_race
 from warpcheck.runtime.records import CountsRecord, CtaRecord, LaunchRecord, ReadRecord, SampleRecord, WarpRecord
-from warpcheck.runtime.wgmma_operands import CHUNK, chunk_at, end_reads, read_slot
+from warpcheck.runtime.wgmma_operands import CHUNK, chunk_at, end_reads, layout_of, read_slot
 
 __all__ = ["CHUNKS", "FACTORS", "PRODUCTS_BYTES", "hazard", "wgmma_commit", "wgmma_operand", "wgmma_wait"]
 
@@ -97,18 +97,13 @@ def sample_chunks(launch: LaunchRecord, site: int, table: int, count: int) -> No
 @noinline
 def read_chunks(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, read: ReadRecord, site: int, table: int) -> int:
     """Check each chunk of an operand as a read. Return whether all of them are in shared memory."""
-    start = read.start
-    lead = read.lead
-    stride = read.stride
-    span = read.span
-    base = read.base
-    first = read.first
+    layout = layout_of(read)
     low = launch.shared_bytes
     high = 0
     granule = launch.shared_granule
     fenced_write = 0
     for chunk in range(2 * read.rows):
-        offset = chunk_at(start, lead, stride, span, base, read.major, first, read.rows, chunk)
+        offset = chunk_at(layout, chunk)
         address = cta.shared + offset
         if offset + CHUNK > launch.shared_bytes:
             record_fault(launch, warp, OUT_OF_BOUNDS, site, 0, address)
@@ -128,7 +123,8 @@ def read_chunks(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, read: Re
                 if not is_visible_to_async_proxy(launch, cta, warp.index, write_word, FENCES_SHARED):
                     set_conflict(launch, id_of(write_word), time_of(write_word))
                     defer_fault(launch, cta, warp, NO_FENCE, site, 0, address, CHUNK)
-            if check_race(launch, cta, cta.block_began, history, granule_index, warp.index, 0, site, Access.LOAD, 0):
+            entry = Granule(cta.block_began, history, granule_index)
+            if check_race(launch, cta, entry, warp.index, 0, site, Access.LOAD, 0):
                 defer_fault(launch, cta, warp, RACE, site, 0, address, CHUNK)
     read.low = low
     read.high = high

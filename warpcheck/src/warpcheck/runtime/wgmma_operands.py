@@ -15,24 +15,55 @@ A swizzle permutes chunks within ``span`` bytes: it XORs bits 4 to 6 of an addre
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from warpcheck.layout import READS
 from warpcheck.native import native, noinline
 from warpcheck.runtime.access_history import access_id_of
 from warpcheck.runtime.records import CtaRecord, LaunchRecord, ReadRecord, WarpRecord
 
-__all__ = ["CHUNK", "begin_reads", "chunk_at", "end_reads", "find_wgmma_read", "read_overlaps", "read_slot"]
+__all__ = [
+    "CHUNK",
+    "begin_reads",
+    "chunk_at",
+    "end_reads",
+    "find_wgmma_read",
+    "layout_of",
+    "read_overlaps",
+    "read_slot",
+]
 
 CHUNK = 16  # bytes
 
 
+class OperandLayout(NamedTuple):
+    """The layout of an operand: the fields of its descriptor, its major, and the rows from ``first`` on that count."""
+
+    start: int
+    lead: int
+    stride: int
+    span: int
+    base: int
+    major: int
+    first: int
+    rows: int
+
+
 @native
-def chunk_at(
-    start: int, lead: int, stride: int, span: int, base: int, major: int, first: int, rows: int, chunk: int
-) -> int:
-    """Return the offset in shared memory of a chunk of ``rows`` rows from row ``first`` on."""
-    if major:
-        k = chunk // (rows // 8)
-        j = chunk % (rows // 8) + first // 8
+def layout_of(read: ReadRecord) -> OperandLayout:
+    """Return the layout of the operand that a wgmma reads."""
+    return OperandLayout(read.start, read.lead, read.stride, read.span, read.base, read.major, read.first, read.rows)
+
+
+@native
+def chunk_at(layout: OperandLayout, chunk: int) -> int:
+    """Return the offset of a chunk in shared memory."""
+    lead = layout.lead
+    stride = layout.stride
+    span = layout.span
+    if layout.major:
+        k = chunk // (layout.rows // 8)
+        j = chunk % (layout.rows // 8) + layout.first // 8
         per_span = span // CHUNK
         relative = j % per_span * CHUNK + k % 8 * span
         if span == CHUNK:
@@ -40,11 +71,11 @@ def chunk_at(
         else:
             relative += j // per_span * lead + k // 8 * stride
     else:
-        row = (chunk >> 1) + first
+        row = (chunk >> 1) + layout.first
         relative = row % 8 * span + row // 8 * stride + (chunk & 1) * (lead if span == CHUNK else CHUNK)
     # The swizzle works on the address in shared memory, not on the position in the matrix.
-    offset = start + relative
-    return offset ^ ((offset >> 7) - base & span // CHUNK - 1) << 4
+    offset = layout.start + relative
+    return offset ^ ((offset >> 7) - layout.base & span // CHUNK - 1) << 4
 
 
 @native
@@ -102,9 +133,7 @@ def find_wgmma_read(cta: CtaRecord, address: int, size: int) -> int:
 def read_overlaps(read: ReadRecord, offset: int, size: int) -> int:
     """Return whether a read includes any of these bytes."""
     for chunk_number in range(2 * read.rows):
-        chunk = chunk_at(
-            read.start, read.lead, read.stride, read.span, read.base, read.major, read.first, read.rows, chunk_number
-        )
+        chunk = chunk_at(layout_of(read), chunk_number)
         if offset < chunk + CHUNK and chunk < offset + size:
             return 1
     return 0
