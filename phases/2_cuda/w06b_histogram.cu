@@ -2,7 +2,7 @@
 //
 // Every block counts in shared memory, where an atomic is cheap, and adds its counts to global memory once.
 
-template <typename T>
+template <typename T>  // TODO: add what else must be known at compile time
 __global__ void histogram(const T* x, int* counts, int n, int bins) {  // TODO: a second kernel where bins are many
     // TODO: set the counters of the block to zero, wait, count, wait, add them to counts with atomicAdd
 }
