@@ -326,7 +326,7 @@ def test_what_a_table_leads_to_is_in_the_order_of_its_words() -> None:
 
 
 def test_extents_are_told_from_addresses_without_a_list_of_tensors() -> None:
-    """A list of all tensors takes as long as hundreds of small launches. A struct often has two extents in a word."""
+    """A list of all tensors takes longer than a small launch, and a struct often has two extents in a word."""
     x = torch.zeros(1 << 20)
     extents = 512 | 768 << 32
     words = np.array([extents, x.data_ptr(), x.data_ptr() + 4], np.int64)

@@ -12,6 +12,7 @@ EXERCISE = Exercise(
     problem=symmetric.PROBLEM,
     aligned=True,  # each rank's buffer is an allocation of its own
     any_size=False,
+    ranks=True,
     # two shots through staging move 1.75 times the compulsory bytes with four ranks, 2 if the own chunk goes
     # there as well, one shot 2.5 times
     traffic=Traffic(sectors=1.25, bytes=2.25),

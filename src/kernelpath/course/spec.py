@@ -169,6 +169,9 @@ class Exercise:
         tensor_cores: Whether the statement requires tensor cores. A call fails if its mma instructions cannot have
             performed a quarter of the case's operations.
         launches: The maximum number of kernels that a call may launch; None for no limit.
+        ranks: Whether the blocks with one y coordinate are a rank, which would be a launch of its own on several GPUs.
+            On the PTX machine, a rank has to wait for all writes of others to its memory before it ends. A table of
+            addresses, one for each rank, names that memory.
         products: Whether the statement allows torch.mm for matrix products. It then does not count as a library's
             operator, and on the PTX machine a kernel of the grader computes it.
         deterministic: Whether the statement promises the same bits for the same inputs. Every case is then run
@@ -211,6 +214,7 @@ class Exercise:
     multiprocessors: int | None = None
     tensor_cores: bool = False
     launches: int | None = None
+    ranks: bool = False
     products: bool = False
     deterministic: bool = False
     gradients_of: tuple[str, ...] = ("x",)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,8 +15,9 @@ from kernelpath.device.addresses import AddressSpace
 from kernelpath.device.compilers import compiler_of
 from kernelpath.device.elements import Bytes, InvalidRequest, digest, elements
 from kernelpath.device.links import RelocatedContent
-from warpcheck import simt
+from warpcheck import pointers, simt
 from warpcheck.counters import AccessCounters, LineCounters, by_access
+from warpcheck.runtime.rank_memory import RankMemory
 
 ALIGNMENT = 16
 """A storage starts at a cache line plus its address modulo 16 in the submission's process.
@@ -164,6 +165,7 @@ class Case:
             cluster=request.cluster,
             max_instructions=large_offsets.MAX_INSTRUCTIONS if self.inputs.large_offsets else None,
             blocks=large_offsets.sample(request.grid) if self.inputs.large_offsets else None,
+            rank_memory=self._rank_memory(buffers.values(), request.grid[1]) if self.inputs.ranks else (),
         )
         self.launches.append(launch)
         if self.inputs.large_offsets:
@@ -177,6 +179,20 @@ class Case:
             stored.has_table = False
         changed = [number for number, content in before.items() if not np.array_equal(content, buffers[number].memory)]
         return launch, [(number, buffers[number].client_bytes()) for number in changed]
+
+    def _rank_memory(self, tables: Iterable[CaseStorage], ranks: int) -> list[RankMemory]:
+        """Return the memory of each rank: from its address in a table to the next address, or to the storage's end."""
+        rank_memory: list[RankMemory] = []
+        spans = [(stored.address, stored.address + stored.memory.nbytes) for stored in self._storages.values()]
+        for table in tables:
+            if table.linked is None or table.memory.nbytes != ranks * pointers.WORD:
+                continue
+            addresses = pointers.words(table.memory).tolist()
+            for rank, address in enumerate(addresses):
+                end = next((end for start, end in spans if start <= address < end), address)
+                following = [other for other in addresses if address < other < end]
+                rank_memory.append(RankMemory(rank, address, min([*following, end])))
+        return rank_memory
 
     def finish(self, storages: Sequence[messages.Storage]) -> None:
         """Store the contents that the host changed between the last launch and the entry's return."""

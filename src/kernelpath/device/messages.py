@@ -202,12 +202,14 @@ class Inputs(Message, frozen=True):
         storages: The content of each storage.
         large_offsets: Whether tensors may be larger than memory. No storage of simt.FAR bytes or more then has content.
         spans: The size in bytes of each input storage without content.
+        ranks: Whether the y coordinate of a block is its rank, and tables of addresses name the memory of each rank.
     """
 
     arguments: Sequence[TensorRef | TorchDevice | LabPart | Sequence[int] | bool | int | float | str | None]
     storages: dict[int, bytes]
     large_offsets: bool = False
     spans: dict[int, int] = {}
+    ranks: bool = False
 
 
 class Done(Message, frozen=True):

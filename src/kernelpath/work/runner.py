@@ -19,7 +19,7 @@ START_SECONDS = 180.0
 CASE_SECONDS = 10.0
 
 GPU_PATIENCE = 3.0
-"""Factor of the time limits on a GPU: other processes share it, and the driver loads modules as kernels are launched."""
+"""Factor of the time limits on a GPU: other processes share it, and the driver loads modules at their first launch."""
 
 COMPILE_SECONDS = 120.0
 """The time that compilers may take in addition."""

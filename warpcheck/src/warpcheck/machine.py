@@ -26,6 +26,7 @@ from warpcheck.runtime.arrays import Dim, aligned
 from warpcheck.runtime.buffers import Buffer, Memory, bytes_reached
 from warpcheck.runtime.host import execute
 from warpcheck.runtime.launch import AccessOrigin, Grid, place_statics
+from warpcheck.runtime.rank_memory import RankMemory, find_unordered_write
 from warpcheck.runtime.symbols import source_name
 from warpcheck.runtime.timeline import barrier_lines, collect_events
 from warpcheck.target import SM_80, TARGETS, Target
@@ -193,6 +194,7 @@ class Module:
         blocks: Sequence[int] | None = None,
         cooperative: bool = False,
         cluster: Sequence[int] = (),
+        rank_memory: Sequence[RankMemory] = (),
     ) -> Launch:
         """Run a kernel to its end.
 
@@ -210,6 +212,7 @@ class Module:
                 (narrow).
             cooperative: Whether all blocks are resident together; there can be no more of them than the GPU holds.
             cluster: The blocks of a cluster along each axis; by default as the kernel declares them.
+            rank_memory: The memory of each rank, if the y coordinate of a block is its rank; see runtime.rank_memory.
 
         Raises Fault, Unsupported, TimedOut, and KeyError or ValueError for a launch that is not possible.
         """
@@ -253,6 +256,8 @@ class Module:
             if "events" in run.arrays:
                 error.launch = self._report(run, buffers)
             raise
+        if rank_memory and (fault := find_unordered_write(run, rank_memory)):
+            raise fault
         report = self._report(run, buffers, cut)
         if blocks is not None:
             # A sample seldom gets far enough for an index to overflow; of a loop that it has entered the PTX tells

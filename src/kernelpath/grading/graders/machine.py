@@ -21,7 +21,9 @@ _ENDINGS = {
 }
 
 
-def encode_inputs(inputs: Sequence[Any], fresh_numbers: Iterator[int], *, large_offsets: bool = False) -> device.Inputs:
+def encode_inputs(
+    inputs: Sequence[Any], fresh_numbers: Iterator[int], *, large_offsets: bool = False, ranks: bool = False
+) -> device.Inputs:
     """Return the arguments for the PTX machine.
 
     Tensors become references to storages. Tensors on torch's meta device get address spans without memory.
@@ -31,6 +33,7 @@ def encode_inputs(inputs: Sequence[Any], fresh_numbers: Iterator[int], *, large_
         fresh_numbers: Numbers for the storages. On the machine they are negative, unlike those of the submission's own
             storages.
         large_offsets: Whether offsets may exceed 2**31; see device/large_offsets.
+        ranks: See Exercise.ranks.
     """
     numbers: dict[int, int] = {}
     storages: dict[int, bytes] = {}
@@ -51,7 +54,7 @@ def encode_inputs(inputs: Sequence[Any], fresh_numbers: Iterator[int], *, large_
             shape, strides, offset = list(value.shape), list(value.stride()), int(value.storage_offset())
             value = device.TensorRef(number, dtype_name(value.dtype), shape, strides, offset)
         arguments.append(value)
-    return device.Inputs(arguments, storages, large_offsets, spans)
+    return device.Inputs(arguments, storages, large_offsets, spans, ranks)
 
 
 def machine_finding(failed: device.Failed, submission: Path, remark: str = "") -> Finding:

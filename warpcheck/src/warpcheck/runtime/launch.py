@@ -134,7 +134,7 @@ class Grid(Records):
             launch_began=self.memory.time,
             time=self.memory.time,
         )
-        self.point(published_at=np.zeros(blocks, np.int64))
+        self.point(published_at=np.zeros(blocks, np.int64), acquired_at_exit=np.zeros(blocks, np.int64))
 
     def _set_sass_accesses(self) -> None:
         """Set how the hardware executes each site; for merged accesses, also where they keep what they have loaded."""
@@ -277,13 +277,17 @@ class Grid(Records):
         # The block is the one whose turn it was; see happens_before.block_at_time.
         turn = int(np.searchsorted(self.arrays["turns"][: self.get("turn_count")], time, side="right")) - 1
         block_number = int(self.arrays["turn_blocks"][turn])
-        position = scheduled_block(block_number, self.get("block_count"), self.get("cluster_size"), self.get("reverse"))
-        block = self._block_at(position if self.blocks is None else self.blocks[block_number])
+        block = self.coordinates_of(block_number)
         thread = self.residents.current.thread(*divmod(thread_of(access_id), LANES))
         site = self.lowered.sites[site_of(access_id)]
         return AccessOrigin(
             fault_messages.format_coordinates(thread, self.block), self.format_block(block), block_number, site
         )
+
+    def coordinates_of(self, block_number: int) -> Dim:
+        """Return the coordinates of a block by its number in the order of the schedule."""
+        position = scheduled_block(block_number, self.get("block_count"), self.get("cluster_size"), self.get("reverse"))
+        return self._block_at(position if self.blocks is None else self.blocks[block_number])
 
     def format_block(self, block: Dim) -> str:
         """Format a block for messages: by its coordinates, or in Triton by those of its cluster, which is the

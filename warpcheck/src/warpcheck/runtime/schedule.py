@@ -73,6 +73,7 @@ def run_grid(launch: LaunchRecord, cta: CtaRecord) -> int:
         stopped = run_block(launch, cta)
         if stopped != DONE:
             return stopped
+        store64(launch.acquired_at_exit + 8 * cta.block_number, cta.acquired_at)
         cta.block_began = 0
         if launch.cluster_size > 1:
             return DONE

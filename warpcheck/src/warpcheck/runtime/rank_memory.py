@@ -1,0 +1,74 @@
+"""Find writes to the memory of a rank that the rank does not wait for before it ends.
+
+On one GPU a launch may stand for several: the blocks with the same y coordinate are a rank, which would be a launch of
+its own on several GPUs. The end of the only launch orders all writes. The end of a rank orders only the writes that a
+block of the rank has waited for: the writing block has released them, and the block of the rank has acquired since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from warpcheck.errors import Fault, FaultKind
+from warpcheck.layout import LANES
+from warpcheck.runtime.access_history import ENTRY_BYTES, LOW_WORD, WAS_ATOMIC, thread_of
+from warpcheck.runtime.launch import Grid
+from warpcheck.runtime.symbols import source_name
+
+__all__ = ["RankMemory", "find_unordered_write"]
+
+
+class RankMemory(NamedTuple):
+    """The addresses [start, end) of a rank."""
+
+    rank: int
+    start: int
+    end: int
+
+
+def find_unordered_write(grid: Grid, memory: Sequence[RankMemory]) -> Fault | None:
+    """Return the fault of a launch that has ended, if a rank ended before it was ordered behind a write of another one.
+
+    The rule is that of `happens_before.is_unordered` for two blocks, at the end of the blocks of the rank.
+    """
+    block_count = grid.get("block_count")
+    rank_of_block = np.array([grid.coordinates_of(number)[1] for number in range(block_count)])
+    published_at = grid.arrays["published_at"][:block_count]
+    acquired_at = grid.arrays["acquired_at_exit"][:block_count]
+    turn_count = grid.get("turn_count")
+    turn_starts = grid.arrays["turns"][:turn_count]
+    turn_blocks = grid.arrays["turn_blocks"][:turn_count]
+    for rank, start, end in memory:
+        last_acquired = int(acquired_at[rank_of_block == rank].max(initial=0))
+        for shadow in grid.shadows:
+            first = max(start - shadow.buffer.address, 0)
+            last = min(end - shadow.buffer.address, shadow.buffer.nbytes)
+            if first >= last:
+                continue
+            entries = shadow.history.view(np.int64).reshape(-1, ENTRY_BYTES // 8)
+            writes = entries[-(-first >> shadow.granule) : last >> shadow.granule, 0]
+            writes = writes[writes & WAS_ATOMIC == 0]  # flags, by which ranks wait for each other
+            times = writes >> 32
+            writers = turn_blocks[np.maximum(np.searchsorted(turn_starts, times, side="right") - 1, 0)]
+            is_ordered = (last_acquired > times) & (published_at[writers] > times)
+            is_by_other_rank = (times >= grid.get("launch_began")) & (rank_of_block[writers] != rank)
+            for write in writes[is_by_other_rank & ~is_ordered][:1].tolist():
+                return _make_fault(grid, rank, write & LOW_WORD, write >> 32)
+    return None
+
+
+def _make_fault(grid: Grid, rank: int, access_id: int, time: int) -> Fault:
+    origin = grid.origin_of(access_id, time)
+    writer = f"thread {origin.thread} of block {origin.block}"
+    if grid.module.of_triton:
+        writer = f"program {origin.block}"
+    message = (
+        f"{writer} writes to the memory of rank {rank}, and nothing orders this before the end of that rank: a rank "
+        "has to wait at its end until all others have written"
+    )
+    block = grid.coordinates_of(origin.block_number)
+    thread = grid.residents.current.thread(*divmod(thread_of(access_id), LANES))
+    return Fault(FaultKind.RACE, message, source_name(grid.name), grid.module.file, origin.site.line, block, thread)
