@@ -114,7 +114,7 @@ def check_time(
     if roofline.too_fast(measurement.seconds, measurement.light_seconds):
         cause = (
             f"{measurement.seconds * 1e6:.1f} µs, but {measurement.compulsory_bytes / 1e6:,.1f} MB take"
-            f" {measurement.light_seconds * 1e6:.1f} µs at this machine's ceiling"
+            f" {measurement.light_seconds * 1e6:.1f} µs at this GPU's measured ceiling"
         )
         return Finding(Verdict.TOO_FAST, cause)
     if measurement.seconds < LAUNCH_BOUND_SECONDS:
