@@ -24,6 +24,9 @@ NO_GPU = "no GPU"
 
 _METADATA = "kernelpath"
 
+_INSTALLED = re.compile(r"(?<!\S)/\S*/site-packages/")
+"""The folder of installed packages, which differs between machines."""
+
 COLORS = 256
 """The palette size of a picture in the book. Plots have few colors, and a palette halves their file size."""
 
@@ -49,6 +52,9 @@ def clean_executed(
         if cell.cell_type == "code":
             _set_machine(cell, "" if gpu else NO_GPU)
             cell.outputs = _merge_streams(cell.outputs)
+            for output in cell.outputs:
+                if output.output_type == "stream":  # warnings name the file that they come from
+                    output.text = _INSTALLED.sub("", output.text)
             for output in cell.outputs:
                 data = output.get("data", {})
                 if "image/png" in data:

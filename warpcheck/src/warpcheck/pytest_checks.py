@@ -302,7 +302,7 @@ def _exceptions_of_unittest(item: pytest.Item) -> list[pytest.ExceptionInfo[Base
 def _without_machine(traceback: Any) -> Any:
     """Return a traceback without the frames of the machine and the compilers, unless nothing is left.
 
-    `traceback` is that of an ExceptionInfo. pytest cuts it further, and makes its entries anew from Python's traceback
+    `traceback` is that of an ExceptionInfo. pytest cuts it further, and makes its entries again from Python's traceback
     for that: the links of Python's traceback have to skip the frames.
     """
     entries = [entry._rawentry for entry in traceback]

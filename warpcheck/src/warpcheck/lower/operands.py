@@ -103,7 +103,7 @@ class Operands:
         return b.broadcast(b.load(b.at(table, 8 * number), typ=I64))
 
     def forget(self) -> None:
-        """Read registers anew: another block begins, or the same block with other lanes."""
+        """Read registers again: another block begins, or the same block with other lanes."""
         self.registers.forget()
         self._special = {}
 

@@ -55,7 +55,7 @@ class RegisterFile:
         self._written = set()
 
     def forget(self) -> None:
-        """Load registers anew: another block begins, or the same block with other lanes."""
+        """Load registers again: another block begins, or the same block with other lanes."""
         self._values = {}
 
     def _load_slot(self, name: str) -> ir.Value:
