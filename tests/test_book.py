@@ -21,6 +21,7 @@ from kernelpath.course.registry import Item
 from kernelpath.dev import books
 from kernelpath.show import book, colab, execute, results, site
 from kernelpath.show.results import Collection, Published, PublishedFault
+from kernelpath.show.weeks import Week
 from kernelpath.verdict import encode
 from tests.browser import LOW_CONTRAST, Browser
 
@@ -396,7 +397,7 @@ def test_in_a_browser(pages: Path, browser: Browser, width: int, scheme: str) ->
     scrolled = ["pre", "kp"]  # the code of the cell and the table; the long line that it printed is wrapped
     named = browser.run(f"{wider}.map(e => e.className.split(' ')[0] || 'pre')")
     assert named == {390: scrolled, 1280: scrolled[1:]}[width]
-    assert browser.run("document.querySelector('.cell details').open")
+    assert browser.run("document.querySelector('.text_cell details').open")
     drawn = "(() => { const i = document.querySelector('img'); return [i.naturalWidth, i.alt] })()"
     assert browser.run(drawn) == [1000, "Figure: 1 · Who"]
     ink = "getComputedStyle(document.querySelector('.highlight .kr, .highlight .kt')).color"
@@ -563,4 +564,28 @@ def test_a_page_that_lost_what_a_gpu_showed_is_found(recorded: Path, gpu: str, s
 def test_the_pages_of_the_course_say_what_made_them() -> None:
     root = Path(__file__).parents[1]
     machines = {path.name: book.machine(nbformat.read(path, as_version=4)) for path in book.executed_notebooks(root)}
-    assert {name for name, gpu in machines.items() if gpu != H200} == {"week17_layouts.ipynb"}
+    assert {name for name, gpu in machines.items() if gpu != H200} == set()
+
+
+def test_code_that_measures_and_draws_is_folded_and_kernels_are_open() -> None:
+    sources = {
+        "harness": "notebook.hold(guess, 5, 'sectors')",
+        "kernel": "%%cuda copy.cu\n__global__ void copy(const float* x, float* out) {}",
+        "triton": "@triton.jit\ndef copy(x, out): ...\n\n\nplots.bars(times)",
+        "plain": "total = sum(range(32))",
+    }
+    cells = [nbformat.v4.new_code_cell(source, id=name, execution_count=1) for name, source in sources.items()]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("# Week 1"), *cells])
+    page = str(Week(Path("1_architecture/week01.ipynb"), notebook, ()).body)
+    assert page.count("<details>") == page.count("</details>") == 1
+    folded = page.partition("<details>")[2].partition("</details>")[0]
+    assert "hold" in folded
+    assert "copy" not in folded
+    assert "range" not in folded
+
+
+def test_each_week_lists_all_weeks_and_its_own_sections(pages: Path) -> None:
+    (sidebar,) = re.findall('<nav class="sidebar".*?</nav>', (pages / "week01_threads.html").read_text(), re.DOTALL)
+    assert '<a href="week01_threads.html" aria-current="page">Week 1 · Threads</a>' in sidebar
+    assert '<a href="week02_memory.html">Week 2 · Memory</a>' in sidebar
+    assert '<a href="#section-1">1 · Who</a>' in sidebar

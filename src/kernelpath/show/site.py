@@ -99,10 +99,19 @@ def write(
         report_progress(name)
         write_atomically(folder / name, templates.render(template, here=name, pages=PAGES, **values))
 
+    phases = [(phase, list(group)) for phase, group in groupby(course_weeks, key=lambda week: week.phase)]
     for previous, week, following in zip([None, *course_weeks], course_weeks, [*course_weeks[1:], None], strict=False):
         to_run = _write_notebook(root, folder, week, address)
-        page(week.page, "week.html", week=week, before=previous, after=following, to_run=to_run, address=address)
-    phases = [(phase, list(group)) for phase, group in groupby(course_weeks, key=lambda week: week.phase)]
+        page(
+            week.page,
+            "week.html",
+            week=week,
+            phases=phases,
+            before=previous,
+            after=following,
+            to_run=to_run,
+            address=address,
+        )
     terms = book.glossary(root)
     page(INDEX, "book.html", phases=phases, lanes=words.LANES)
     page("glossary.html", "glossary.html", glossary=list(_glossary_terms(terms, course_weeks, folder)))

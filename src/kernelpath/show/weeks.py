@@ -32,6 +32,13 @@ _MATH = re.compile(
 )
 _FENCED = re.compile(r"^```.*?^```", re.S | re.M)
 _HEADING = re.compile(r"<h2>(.*?)</h2>", re.S)
+_KERNEL = re.compile(r"%%cuda|@triton\.|@cute\.|__global__|\bpl\.")
+_HARNESS = re.compile(r"\b(?:notebook|plots|answers|ranks|layout|trace|roofline|assembly)\.\w+\(")
+_CODE_CELL = re.compile(
+    r'(?<= code_cell rendered" id="cell-id=)(?P<id>[\w-]+)(?P<begin>">\n)'
+    r'(?P<code><div class="input">.*?</pre></div>\n</div>\n</div>\n</div>\n)',
+    re.S,
+)
 _STYLE = re.compile(r"<style>.*?</style>", re.S)
 
 
@@ -202,7 +209,23 @@ def _body(notebook: NotebookNode) -> Markup:
         elif cell.cell_type == "code":
             cell.outputs = [cleaned for output in cell.outputs if (cleaned := _clean_output(output, heading))]
     html, _ = _exporter().from_notebook_node(copy)
-    return _with_formulas(html, formulas)
+    return _with_formulas(_fold_harness(html, copy), formulas)
+
+
+def _fold_harness(html: str, notebook: NotebookNode) -> str:
+    """Fold the code of cells that ask, measure and draw. Kernels and plain Python stay open."""
+    harness = {cell.get("id", "") for cell in notebook.cells if cell.cell_type == "code" and _is_harness(cell.source)}
+
+    def fold(match: re.Match[str]) -> str:
+        if match["id"] not in harness:
+            return match[0]
+        return f"{match['id']}{match['begin']}<details><summary>Code</summary>\n{match['code']}</details>\n"
+
+    return _CODE_CELL.sub(fold, html)
+
+
+def _is_harness(source: str) -> bool:
+    return _HARNESS.search(source) is not None and _KERNEL.search(source) is None
 
 
 def _clean_output(output: Any, heading: str) -> Any:
