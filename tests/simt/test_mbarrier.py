@@ -246,6 +246,39 @@ def test_a_wrong_use_is_a_fault(use: str) -> None:
     assert FAULTS[use] in caught.value.message
 
 
+UNINITIALIZED = (
+    "mbarrier.arrive.shared.b64 _, [full];",
+    EXPECT,
+    "mbarrier.expect_tx.relaxed.cta.shared.b64 [full], 16;",
+    "mbarrier.test_wait.parity.shared.b64 p, [full], 0;",
+    "mbarrier.try_wait.parity.shared.b64 p, [full], 0;",
+    "cp.async.ca.shared.global [s], [out], 4; cp.async.mbarrier.arrive.noinc.shared.b64 [full];",
+)
+
+
+@pytest.mark.parametrize("use", UNINITIALIZED)
+def test_a_kernel_without_any_mbarrier_init(use: str) -> None:
+    """The machine has no records of mbarriers then."""
+    with pytest.raises(simt.Fault, match="nothing has initialized an mbarrier there") as caught:
+        launch(use, 1)
+    assert caught.value.kind == FaultKind.UNINITIALIZED
+
+
+@pytest.mark.parametrize(
+    ("use", "message"),
+    [
+        ("mbarrier.inval.shared.b64 [full];", "where no mbarrier is"),
+        (
+            "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [s], [out], 16, [full];",
+            "names an mbarrier that is none",
+        ),
+    ],
+)
+def test_other_uses_in_a_kernel_without_any_mbarrier_init(use: str, message: str) -> None:
+    with pytest.raises(simt.Fault, match=message):
+        launch(use, 1)
+
+
 def test_arrival_of_all_lanes_is_told_from_a_phase_that_was_not_waited_for() -> None:
     with pytest.raises(simt.Fault, match=r"several lanes of a warp arrive.*\(elect one\)") as caught:
         launch(f"{START} bar.sync 0; {EXPECT}", 32)

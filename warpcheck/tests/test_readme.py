@@ -73,7 +73,7 @@ def test_the_scope_block_counts_launches(planted: Any) -> None:
 @pytest.mark.parametrize("is_corrected", [True, False])
 def test_the_first_test_of_a_suite(tmp_path: Path, is_corrected: bool) -> None:
     """It passes with the corrected kernel. With the other one, pytest prints what the README shows."""
-    (suite,) = (code for code, _, _ in BLOCKS if "def test_" in code)
+    suite = "\n\n".join(code for code, _, _ in BLOCKS if "def test_" in code)
     module = "".join(line for line in BLOCKS[0][0].splitlines(keepends=True) if not line.startswith("warpcheck.run"))
     (tmp_path / "add.py").write_text(module.replace("i <= n", "i < n") if is_corrected else module)
     (tmp_path / "test_add.py").write_text(suite)
@@ -81,6 +81,26 @@ def test_the_first_test_of_a_suite(tmp_path: Path, is_corrected: bool) -> None:
     (shown,) = re.findall(r"\n\n((?:    .*\n)*    out of bounds in .*\n(?:    .*\n)+)", README)
     assert (run.status == 0) == is_corrected, run.output
     assert (textwrap.dedent(shown) in run.output) != is_corrected
+
+
+def test_the_table_of_faults_quotes_the_page_of_faults() -> None:
+    page = " ".join((Path(__file__).parents[1] / "docs" / "faults.md").read_text().split())
+    rows = re.findall(r"^\| \[`(\w+)`\]\(docs/faults\.md#[\w-]+\).* \| `(.+)` \|$", README, re.MULTILINE)
+    assert len(rows) == 11
+    for name, message in rows:
+        assert issubclass(getattr(warpcheck, name), Exception)
+        assert message in page
+
+
+def test_the_comparison_with_compute_sanitizer_counts_its_table() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "ptx-machine.md").read_text()
+    (table,) = re.findall(r"<!-- table: findings -->\n(.*?)<!-- end -->", page, re.DOTALL)
+    rows = re.findall(r"^\| NVIDIA H200 \| `\w+` \| \w+ \| (.+) \| (.+) \|$", table, re.MULTILINE)
+    found = sum(sanitizer.startswith("found") for sanitizer, _ in rows)
+    assert all(machine == "found, with the line" for _, machine in rows)
+    text = " ".join(README.split())
+    assert f"{len(rows)} planted bugs were run" in text
+    assert f"found {found} of them, and warpcheck found all {len(rows)} with their lines" in text
 
 
 def test_options_and_commands_exist(tmp_path: Path) -> None:

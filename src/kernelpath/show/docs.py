@@ -15,7 +15,7 @@ from kernelpath.show import results as recorded
 from kernelpath.show.results import CounterPair
 from kernelpath.verdict import Verdict
 
-PAGES = ("*.md", "docs/*.md", "notebooks/*.md", "warpcheck/docs/*.md")
+PAGES = ("*.md", "docs/*.md", "notebooks/*.md", "warpcheck/*.md", "warpcheck/docs/*.md")
 """Patterns of the documents whose tables are generated."""
 
 CARDS = {

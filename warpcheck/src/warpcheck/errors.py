@@ -133,7 +133,7 @@ class InvalidCopy(Fault):
 
 
 class MissingFence(Fault):
-    """An access through the async proxy, or a wgmma, without the fence or wait that has to come before it."""
+    """A bulk copy or a wgmma that reads bytes which a thread wrote with no fence of the async proxy in between."""
 
 
 _SUBCLASSES: dict[FaultKind, type[Fault]] = {

@@ -40,7 +40,7 @@ COPIES = 512  # the most cp.async of a warp in flight
 READS = 256  # the most operands of wgmma of a warp in flight
 FENCES = 16  # fences of the asynchronous proxy that are remembered for a warp
 POSITION = 20  # bits of an instruction's number in its block, where it is packed with the block's number
-UNFENCED, USED, OVERWRITTEN = range(3)  # hazards of a register of wgmma; see inflight
+UNFENCED, USED, OVERWRITTEN = range(3)  # hazards of a register of wgmma; see lower.wgmma_hazards
 EVERYTHING = 1 << 20  # the argument of a wait after which no copy is in flight
 # Program counters of lanes; see lower.warp_control. ASIDE and WAITING are flags beside the number of a basic block.
 ASIDE = 1 << 29  # lets the other lanes of the warp run first

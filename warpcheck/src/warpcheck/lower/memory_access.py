@@ -157,7 +157,7 @@ class MemoryAccess:
         if not {"relaxed", "acquire", "release", "acq_rel"}.isdisjoint(modifiers):
             return STRONG
         # PTX ISA, "Operation Types", calls volatile operations strong, too. Here they are told apart, because they
-        # order nothing (docs/ptx-machine.md, "Races").
+        # order nothing (docs/limits.md, "Coarser than the PTX memory model").
         return VOLATILE if "volatile" in modifiers else 0
 
     def _lanes_using_load(self) -> ir.Value | None:

@@ -178,7 +178,7 @@ def _describe_wait(grid: Grid, cta: Cta, warp: int, block_number: int) -> str:
         threads = int(record["barrier_threads"])
         return f" at barrier {record['barrier']}" + f" of {threads} threads" * (threads > 0)
     if status != Status.SUSPENDED:
-        return " and asks again and again"
+        return ", in a loop that polls"
     if "setmaxnreg" in name:
         available = cta.get("registers_left")
         return (

@@ -125,6 +125,9 @@ def block_site(block: int) -> int:
 @native
 def find_mbarrier(cta: CtaRecord, address: int) -> int:
     """Return the address of the record of the mbarrier at an address; 0 if there is none."""
+    # A kernel that initializes no mbarrier has no records.
+    if not cta.mbarriers:
+        return 0
     for record_address in range(cta.mbarriers, cta.mbarriers + MBARRIERS * MbarrierRecord.size, MbarrierRecord.size):
         if load64(record_address) == address:
             return record_address

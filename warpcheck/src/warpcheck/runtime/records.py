@@ -57,7 +57,7 @@ COUNTS = np.dtype(
 )
 
 # One cp.async of a warp. tracker: the address of the mbarrier that tracks it, or 0, with the number of its phase. site,
-# issued_at: by which instruction and when. addresses, sources: what each lane writes and reads; see sources.
+# issued_at: by which instruction and when. addresses, sources: what each lane writes and reads; see cp_async_sources.
 _COPY = ("group", "mask", "bytes", "tracker", "phase", "site", "issued_at")
 COPY = np.dtype([*((name, "i8") for name in _COPY), ("addresses", "i8", LANES), ("sources", "i8", LANES)])
 
