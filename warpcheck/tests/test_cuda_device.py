@@ -17,6 +17,7 @@ import triton
 import triton.language as tl
 
 import warpcheck
+from warpcheck import initcheck
 from warpcheck.initcheck import POISON
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU has tensors of its own")
@@ -173,6 +174,25 @@ def test_host_writes_are_known_exactly(gpu: warpcheck.Report) -> None:
     assert scale(partly.view(-1)[500:501], 1).item() == POISON
     with pytest.raises(warpcheck.Uninitialized, match=r"x\[1\]"):
         scale(partly.view(-1)[500:502], 1)
+
+
+def test_the_states_of_freed_or_resized_memory_are_forgotten(gpu: warpcheck.Report) -> None:
+    def move_states(source: torch.Tensor, target: torch.Tensor) -> int:
+        """Let the address of the target be one where the source was."""
+        address = target.untyped_storage().data_ptr()
+        initcheck._allocations[address] = initcheck._allocations.pop(source.untyped_storage().data_ptr())
+        return address
+
+    target = torch.zeros(1000, device="cuda")
+    freed = torch.empty(1, device="cuda")
+    address = move_states(freed, target)
+    del freed
+    target.fill_(1)
+    assert address not in initcheck._allocations
+    resized = torch.empty(1, device="cuda")
+    address = move_states(resized, target)
+    assert scale(target, 2.0).sum().item() == 2000
+    assert address not in initcheck._allocations
 
 
 def test_autograd_through_a_kernel(gpu: warpcheck.Report) -> None:
