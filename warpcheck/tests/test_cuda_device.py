@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,6 +19,8 @@ import triton.language as tl
 
 import warpcheck
 from warpcheck import initcheck
+from warpcheck.frontends.torch_cuda import accelerator
+from warpcheck.hooks import Changed, Hook, torch_cuda
 from warpcheck.initcheck import POISON
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU has tensors of its own")
@@ -484,6 +487,24 @@ def test_everything_is_as_before() -> None:
         (x * 3).sum().backward()
         assert x.grad is not None
         assert x.grad.tolist() == [5, 5, 5]
+
+
+def test_another_version_of_pytorch_leaves_its_memory_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    def read_words() -> tuple[int, int]:
+        guard, table = accelerator._words()
+        return guard._word.value, table._word.value
+
+    before = read_words()
+    missing = Hook("torch._C", "_missing", "the loss")
+    monkeypatch.setattr(torch_cuda, "ENSURE_GUARD", missing)
+    with pytest.raises(Changed, match=r"no longer has torch\._C\._missing: the loss"):
+        accelerator._guard_word()
+    assert read_words() == before
+    monkeypatch.setattr(torch_cuda, "ACCELERATOR", replace(missing, name="_get_accelerator_name"))
+    monkeypatch.setattr(torch._C, "_get_accelerator_name", lambda: "xpu", raising=False)
+    with pytest.raises(Changed, match="does not take its accelerator"):
+        accelerator.install()
+    assert read_words()[1] == before[1]
 
 
 def test_backward_before_the_first_scope_and_on_other_threads() -> None:
