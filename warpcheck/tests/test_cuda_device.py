@@ -274,6 +274,18 @@ def test_layers_compute_as_on_the_cpu(gpu: warpcheck.Report, layer: Callable[[],
         torch.testing.assert_close(got, expected, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize("layer", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN])
+def test_recurrent_layers_of_inference_mode(
+    gpu: warpcheck.Report, layer: Callable[[int, int], torch.nn.Module]
+) -> None:
+    torch.manual_seed(0)
+    module = layer(8, 8)
+    x = torch.randn(2, 4, 8)
+    with torch.inference_mode():
+        expected = module(x)[0]
+        torch.testing.assert_close(module.cuda()(x.cuda())[0].cpu(), expected)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("norm", [torch.nn.LayerNorm, lambda size: torch.nn.GroupNorm(4, size)])
 def test_norms_accumulate_in_float32(
@@ -367,6 +379,7 @@ def test_the_functions_of_torch_cuda(gpu: warpcheck.Report) -> None:
         end.record()
     torch.cuda.current_stream().wait_stream(stream)
     torch.cuda.synchronize()
+    assert torch.Event("cuda", enable_timing=True).query()
     assert start.elapsed_time(end) > 0
     assert torch.cuda.memory_allocated() >= 12
     assert torch.cuda.max_memory_allocated() >= torch.cuda.memory_allocated()
@@ -376,6 +389,20 @@ def test_the_functions_of_torch_cuda(gpu: warpcheck.Report) -> None:
     assert torch.cuda.CUDAGraph | None  # in an annotation
     with pytest.raises(NotImplementedError, match="CUDA graphs"):
         torch.cuda.CUDAGraph()
+
+
+def test_the_state_of_torch_cuda_ends_with_the_scope() -> None:
+    with warpcheck.gpu():
+        entered = torch.cuda.stream(torch.cuda.Stream())
+        entered.__enter__()
+        nbytes = 1 << 26
+        x = torch.ones(nbytes, dtype=torch.int8, device="cuda")
+        assert torch.cuda.max_memory_allocated() >= nbytes
+        del x
+    with warpcheck.gpu():
+        assert torch.cuda.max_memory_allocated() < nbytes
+        entered.__exit__(None, None, None)
+        assert torch.cuda.current_stream() == torch.cuda.default_stream()
 
 
 def test_random_numbers_repeat(gpu: warpcheck.Report) -> None:

@@ -109,20 +109,17 @@ class _Call:
                 return cuda
         if tensor._is_zerotensor():  # a tangent of zeros, which has no memory
             tensor = torch.zeros(tensor.shape, dtype=tensor.dtype, device=CPU)
-        storage = tensor.untyped_storage()
-        shared = self._storages.get(storage.data_ptr()) if storage.nbytes() else None
-        if shared is not None:
-            return cuda_alias(tensor, shared[1])
-        return cuda_from_cpu(tensor)
+        return self._on_cuda_storage(tensor)
 
     def update_resized(self) -> None:
         """Give the CUDA tensors the memory and layout of CPU tensors that the operator has resized."""
         for cuda, cpu in self.tensors:
             if cpu.data_ptr() != cuda.data_ptr() or cpu.size() != cuda.size() or cpu.stride() != cuda.stride():
-                resized = self._tensor_to_cuda_memory(cpu)
+                resized = self._on_cuda_storage(cpu)
                 set_storage(cuda, resized.untyped_storage(), resized.storage_offset(), resized.size(), resized.stride())
 
-    def _tensor_to_cuda_memory(self, cpu: torch.Tensor) -> torch.Tensor:
+    def _on_cuda_storage(self, cpu: torch.Tensor) -> torch.Tensor:
+        """Return a CPU tensor as a CUDA tensor, on the CUDA storage of an argument if the memory is that argument's."""
         storage = cpu.untyped_storage()
         shared = self._storages.get(storage.data_ptr()) if storage.nbytes() else None
         return cuda_from_cpu(cpu) if shared is None else cuda_alias(cpu, shared[1])
@@ -303,7 +300,7 @@ def _overload(name: str) -> Any:
 @cache
 def register() -> tuple[Any, ...]:
     """Register all operators for CUDA tensors, once in a process: doing it for every scope would take 30 ms."""
-    hooks.FALLBACK.get()
+    hooks.FALLBACK.get()  # raises Changed
     fallback = torch.library.Library("_", "IMPL")
     fallback.fallback(_run, "CUDA")
     aten = torch.library.Library("aten", "IMPL")
@@ -331,4 +328,5 @@ def register() -> tuple[Any, ...]:
         aten.impl("scaled_dot_product_attention", _attention, "AutogradCUDA")
         for name in _RECURRENT:
             aten.impl(name, _recurrent(_overload(name)), "AutogradCUDA")
+            aten.impl(name, _recurrent(_overload(name)), "CUDA")  # tensors of torch.inference_mode skip autograd
     return fallback, aten
