@@ -164,6 +164,11 @@ class CheckedRun:
         described = []
         for recorded in self.monitor.take_errors():
             finding = recorded.finding().for_test(item.nodeid, expected=recorded.expected or is_xfail)
+            if not (finding.expected or report.failed):
+                # Nothing has failed the test: the error was caught where no hook of this class sees it, such as in a
+                # hook of conftest.py or in a subtest. Let it fail the run.
+                self._findings_outside_of_tests.append(finding)
+                continue
             described.append(finding.to_json())
             if report.failed and not recorded.expected:
                 was_swallowed = recorded.was_swallowed or recorded.error is not raised
@@ -289,7 +294,7 @@ class CheckedRun:
             for line in textwrap.wrap(reason, findings.WIDTH - 13, break_long_words=False):
                 yield f"             {line}", {"yellow": True}
         for finding in self._findings_outside_of_tests:
-            yield "outside of the tests:", {"red": True}
+            yield f"caught in {finding.test}:" if finding.test else "outside of the tests:", {"red": True}
             for line in findings.format_finding(finding).splitlines():
                 yield f"  {line}", {"red": True}
 
