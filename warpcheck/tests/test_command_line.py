@@ -105,7 +105,9 @@ def test_nothing_stays_after_a_run(script: str, tmp_path: Path) -> None:
     import sys
 
     before = list(sys.argv), list(sys.path)
-    cli.main(["run", "--json", str(tmp_path / "out.json"), script, "fault"])
+    file = tmp_path / "a new folder" / "out.json"
+    cli.main(["run", "--json", str(file), script, "fault"])
+    assert json.loads(file.read_text())["status"] == 1
     assert (sys.argv, sys.path) == before
     with warpcheck.gpu():  # another scope can begin
         pass

@@ -143,17 +143,26 @@ def _run_script(options: argparse.Namespace) -> int:
     status = status or _status(findings, counts.launches)
     if options.json:
         document = _json_document(monitor, findings, counts.to_json(), status)
-        text = json.dumps(document, indent=2) + "\n"
+        _write_json(options.json, document)
         if to_stdout:
-            sys.stdout.write(text)
             return status
-        Path(options.json).write_text(text)
     sys.stdout.flush()
     for paragraph in _paragraphs(monitor, findings):
         print(f"\n{paragraph}")
     print(f"\n{_summary(monitor, findings, counts.launches, len(counts.kernels))}")
     print(f"{counts.running:.1f} s in kernels, {counts.compiling:.1f} s in compilers")
     return status
+
+
+def _write_json(file: str, document: dict[str, Any]) -> None:
+    """Write a document to a file, whose folder is made if there is none, or to standard output for "-"."""
+    text = json.dumps(document, indent=2) + "\n"
+    if file == "-":
+        sys.stdout.write(text)
+        return
+    path = Path(file)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
 
 
 def _run_as_main(script: str, arguments: Sequence[str], monitor: LaunchMonitor) -> int:
