@@ -291,7 +291,7 @@ def _rng_state(device: Any = None) -> torch.Tensor:
     return torch.default_generator.get_state()
 
 
-_DOING_NOTHING = (
+_NO_OPS = (
     "_lazy_init",
     "init",
     "ipc_collect",
@@ -305,7 +305,7 @@ _DOING_NOTHING = (
 
 def _functions() -> dict[str, Any]:
     """Return the replacements of functions and classes in torch.cuda, by their names."""
-    functions: dict[str, Any] = dict.fromkeys(_DOING_NOTHING, _return(None))
+    functions: dict[str, Any] = dict.fromkeys(_NO_OPS, _return(None))
     functions |= {
         "is_available": _return(True),
         "is_initialized": _return(True),

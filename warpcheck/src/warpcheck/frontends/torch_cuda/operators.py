@@ -44,7 +44,7 @@ _MIXING_OPERATORS = {
     "_ctc_loss",
     "_ctc_loss_backward",
 }
-"""The operators that take CPU tensors with elements beside CUDA tensors."""
+"""The operators that take CUDA tensors together with CPU tensors of any size. Others take only scalars of the CPU."""
 
 _ALLOCATIONS = {"empty.memory_format", "empty_strided"}
 """The operators whose result is memory that nothing has written."""
@@ -55,7 +55,7 @@ class _Call:
 
     Attributes:
         tensors: Each CUDA tensor of the arguments with its CPU tensor.
-        device: The device of an argument, if there is one: that of the results.
+        device: The device that the operator gets as an argument, which is that of its results; None if it gets none.
         has_cpu_tensor: Whether an argument is a CPU tensor with dimensions. CUDA accepts scalars of the CPU.
     """
 
@@ -193,7 +193,7 @@ _VIEWS = (
     "set_.source_Tensor",
 )
 
-_CALLED_WHOLE = (
+_CALLED_AS_A_WHOLE = (
     "copy_",
     "is_pinned",
     "convolution",
@@ -201,7 +201,7 @@ _CALLED_WHOLE = (
     "_conv_depthwise2d",
     "native_batch_norm",
 )
-"""Operators that PyTorch composes of others, or of CUDA's own, on a GPU."""
+"""Operators that run as one operator of the CPU. On a GPU, PyTorch composes them of others, or of CUDA's own."""
 
 _RECURRENT = ("lstm.input", "lstm.data", "gru.input", "gru.data", "rnn_tanh.input", "rnn_relu.input")
 """Recurrent layers, which PyTorch composes of operators that only GPUs have."""
@@ -312,7 +312,7 @@ def register() -> tuple[Any, ...]:
         namespace, _, name = qualified_name.partition("::")
         if namespace == "aten":
             kernels[name] = partial(_run, _overload(name))
-    kernels |= {name: partial(_run, _overload(name)) for name in _CALLED_WHOLE}
+    kernels |= {name: partial(_run, _overload(name)) for name in _CALLED_AS_A_WHOLE}
     for name, num_rounded in _COMPUTED_IN_FLOAT32.items():
         kernels[name] = _in_float32(_overload(name), num_rounded)
     kernels |= {name: _view(_overload(name)) for name in _VIEWS}
