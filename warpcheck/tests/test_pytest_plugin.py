@@ -447,6 +447,7 @@ MISTAKES = {
     "arch": ("--warpcheck=sm_60", EMPTY, "there is no architecture 'sm_60': choose from sm_80, sm_90a"),
     "schedule": ("--warpcheck-schedules=random", EMPTY, "no schedule is called 'random'"),
     "keyword": ("-v", "import pytest\n@pytest.mark.warpcheck(archs='sm_80')\n" + EMPTY, "the marker warpcheck takes"),
+    "raises": ("-v", "import pytest\n@pytest.mark.warpcheck(raises='Race')\n" + EMPTY, "takes an exception class"),
 }
 
 

@@ -210,7 +210,7 @@ class LaunchMonitor:
 
     def record_error(self, error: BaseException, kernel: str, launch: str = "") -> None:
         """Add an exception of the machine, unless it is known already."""
-        if self.recorded_error(error) is None:
+        if self.find_error(error) is None:
             # A program in a scope of its own may have chosen another architecture than the settings.
             arch = simulated_gpu.target().name
             self.errors.append(RecordedError(error, source_name(kernel), arch, launch))
@@ -223,8 +223,8 @@ class LaunchMonitor:
         self.errors = []
         return errors
 
-    def recorded_error(self, error: BaseException | None) -> RecordedError | None:
-        """Return the record of this very exception, if there is one."""
+    def find_error(self, error: BaseException | None) -> RecordedError | None:
+        """Return the record of an exception, if there is one: that of this object, and not of an equal one."""
         return next((recorded for recorded in self.errors if recorded.error is error), None)
 
 
@@ -270,7 +270,7 @@ class _MonitoredModule:
         return self._module.kernels
 
     def compile(self, name: str) -> None:
-        with self._recorded(name):
+        with self._record_errors(name):
             self._module.compile(name)
 
     def launch(self, name: str, **arguments: Any) -> backend.LaunchResult:
@@ -281,13 +281,13 @@ class _MonitoredModule:
             description += f", {arguments['shared']:,} bytes of dynamic shared memory"
         started = time.perf_counter()
         try:
-            with self._recorded(name, description):
+            with self._record_errors(name, description):
                 return self._module.launch(name, **arguments)
         finally:
             self._monitor.record_launch(f"{self._file} {source_name(name)}", time.perf_counter() - started)
 
     @contextlib.contextmanager
-    def _recorded(self, name: str, launch: str = "") -> Iterator[None]:
+    def _record_errors(self, name: str, launch: str = "") -> Iterator[None]:
         try:
             yield
         except _MACHINE_ERRORS as error:
