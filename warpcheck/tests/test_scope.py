@@ -16,6 +16,7 @@ import triton
 import triton.language as tl
 
 import warpcheck
+from warpcheck import frontends
 from warpcheck.errors import FaultKind
 from warpcheck.monitor import LaunchMonitor, ScopeSettings
 
@@ -164,6 +165,12 @@ def test_reads_of_torch_empty(checked: bool) -> None:
         with contextlib.suppress(warpcheck.Uninitialized):
             kernel[1, 1](x)
     assert [type(fault) for fault in report.faults] == [warpcheck.Uninitialized] * checked
+
+
+def test_a_launch_on_a_gpu_is_refused() -> None:
+    launched = frontends.Launched("cuda", "fill", "cuda:0", ())
+    with warpcheck.gpu(), pytest.raises(ValueError, match="fill ran on cuda:0 and was not checked"):
+        frontends.record(launched)
 
 
 def test_a_function_that_launches_nothing_is_not_checked() -> None:

@@ -49,16 +49,23 @@ def gpu(
     Raises:
         KeyError: there is no such architecture.
         RuntimeError: another scope is active, in this thread or another one.
+        ValueError: there is no such schedule. The with block raises it for a kernel that has run on a GPU, unchecked.
     """
     target = TARGETS[arch]
     extra = additional_schedules(parse_schedules(schedules))
     report = Report(arch)
+
+    def record_launch(launched: frontends.Launched) -> None:
+        if launched.counted is None:
+            raise ValueError(f"{launched.name} ran on {launched.device} and was not checked: pass CPU tensors")
+        report.add(launched)
+
     if not _active_scope.acquire(blocking=False):
         raise RuntimeError("a warpcheck.gpu scope is active already; a process stands for one GPU at a time")
     try:
         with (
             patching.scope(),
-            frontends.observe(report.add),
+            frontends.observe(record_launch),
             backend.observe_faults(report.faults.append),
             events.recorded(timeline),
         ):
