@@ -416,6 +416,8 @@ def test_random_numbers_repeat(gpu: warpcheck.Report) -> None:
     assert torch.rand(4, device="cuda").equal(second)
     generator = torch.Generator(device="cuda")
     assert generator.device.type == "cuda"
+    assert all(isinstance(value, torch.Generator) for value in (generator, torch.default_generator))
+    assert not isinstance(state, torch.Generator)
     numbers = torch.randn(4, device="cuda", generator=generator.manual_seed(2))
     assert torch.randn(4, device="cuda", generator=generator.manual_seed(2)).equal(numbers)
 

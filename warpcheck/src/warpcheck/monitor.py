@@ -119,9 +119,9 @@ class LaunchMonitor:
         self.report = Report(settings.arch)
         self.errors: list[RecordedError] = []
         self._counts = WorkCounts()
-        self._base = settings
+        self._base = settings  # of the scope outside of `using`
         self._scope = contextlib.ExitStack()
-        self._scope_report = self.report
+        self._scope_report = self.report  # of the scope, which appends to the same list of launches as `report`
 
     def open(self) -> None:
         """Enter the scope."""

@@ -186,7 +186,14 @@ def _forget_streams() -> None:
     _streams[:] = [_default_stream]
 
 
-class Generator(torch.Generator):
+class _GeneratorType(type(torch.Generator)):  # type: ignore[misc]
+    """The class of `Generator`, for which generators of PyTorch's own class, such as the default one, are instances."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, torch._C.Generator)
+
+
+class Generator(torch.Generator, metaclass=_GeneratorType):
     """torch.Generator, which for "cuda" is one of the CPU: it generates the numbers of CUDA tensors."""
 
     def __new__(cls, device: Any = "cpu") -> Generator:
