@@ -42,6 +42,11 @@ if action == "unsupported":
     warpcheck.cuda.kernel(SOURCE, "fetch")[1, 1](1, x)
 if action == "error":
     raise ZeroDivisionError("of the script")
+if action == "cause":
+    try:
+        fill[1, 65](x, 3)
+    except warpcheck.OutOfBounds as error:
+        raise RuntimeError("the script failed") from error
 if action == "exit":
     sys.exit(7)
 """
@@ -87,6 +92,13 @@ def test_run_prints_faults_and_counters_by_line(script: str, capsys: pytest.Capt
     assert frames.count("  File ") == 1
     assert "script.py" in frames
     assert "warpcheck.errors.OutOfBounds: fill, line 3" in frames
+
+
+def test_run_prints_the_cause_of_an_exception(script: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["run", script, "cause"]) == 1
+    cause, error = capsys.readouterr().err.split("The above exception was the direct cause of the following exception:")
+    assert "warpcheck.errors.OutOfBounds: fill, line 3" in cause
+    assert error.endswith("RuntimeError: the script failed\n")
 
 
 def test_run_writes_json_alone(script: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -191,7 +191,17 @@ def _run_as_main(script: str, arguments: Sequence[str], monitor: LaunchMonitor) 
 
 
 def _print_traceback(error: BaseException) -> None:
-    """Print a traceback without the frames of the machine, the compilers, and the start of the script."""
+    """Print a traceback without the frames of the machine, the compilers, and the start of the script.
+
+    The causes of an error of the program are printed first, as Python does. Those of KERNEL_ERRORS are internal.
+    """
+    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    if cause is not None and not isinstance(error, KERNEL_ERRORS):
+        _print_traceback(cause)
+        link = "The above exception was the direct cause of the following exception:"
+        if error.__cause__ is None:
+            link = "During handling of the above exception, another exception occurred:"
+        print(f"\n{link}\n", file=sys.stderr)
     frames = [
         (frame, line)
         for frame, line in traceback.walk_tb(error.__traceback__)
