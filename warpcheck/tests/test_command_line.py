@@ -42,6 +42,11 @@ if action == "unsupported":
     warpcheck.cuda.kernel(SOURCE, "fetch")[1, 1](1, x)
 if action == "error":
     raise ZeroDivisionError("of the script")
+if action == "cause":
+    try:
+        fill[1, 65](x, 3)
+    except warpcheck.OutOfBounds as error:
+        raise RuntimeError("the script failed") from error
 if action == "exit":
     sys.exit(7)
 """
@@ -89,6 +94,13 @@ def test_run_prints_faults_and_counters_by_line(script: str, capsys: pytest.Capt
     assert "warpcheck.errors.OutOfBounds: fill, line 3" in frames
 
 
+def test_run_prints_the_cause_of_an_exception(script: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["run", script, "cause"]) == 1
+    cause, error = capsys.readouterr().err.split("The above exception was the direct cause of the following exception:")
+    assert "warpcheck.errors.OutOfBounds: fill, line 3" in cause
+    assert error.endswith("RuntimeError: the script failed\n")
+
+
 def test_run_writes_json_alone(script: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["run", "--json", "-", script, "fault"]) == 1
     captured = capsys.readouterr()
@@ -105,7 +117,9 @@ def test_nothing_stays_after_a_run(script: str, tmp_path: Path) -> None:
     import sys
 
     before = list(sys.argv), list(sys.path)
-    cli.main(["run", "--json", str(tmp_path / "out.json"), script, "fault"])
+    file = tmp_path / "a new folder" / "out.json"
+    cli.main(["run", "--json", str(file), script, "fault"])
+    assert json.loads(file.read_text())["status"] == 1
     assert (sys.argv, sys.path) == before
     with warpcheck.gpu():  # another scope can begin
         pass

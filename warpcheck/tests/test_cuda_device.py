@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +18,9 @@ import triton
 import triton.language as tl
 
 import warpcheck
+from warpcheck import initcheck
+from warpcheck.frontends.torch_cuda import accelerator
+from warpcheck.hooks import Changed, Hook, torch_cuda
 from warpcheck.initcheck import POISON
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU has tensors of its own")
@@ -175,6 +179,25 @@ def test_host_writes_are_known_exactly(gpu: warpcheck.Report) -> None:
         scale(partly.view(-1)[500:502], 1)
 
 
+def test_the_states_of_freed_or_resized_memory_are_forgotten(gpu: warpcheck.Report) -> None:
+    def move_states(source: torch.Tensor, target: torch.Tensor) -> int:
+        """Let the address of the target be one where the source was."""
+        address = target.untyped_storage().data_ptr()
+        initcheck._allocations[address] = initcheck._allocations.pop(source.untyped_storage().data_ptr())
+        return address
+
+    target = torch.zeros(1000, device="cuda")
+    freed = torch.empty(1, device="cuda")
+    address = move_states(freed, target)
+    del freed
+    target.fill_(1)
+    assert address not in initcheck._allocations
+    resized = torch.empty(1, device="cuda")
+    address = move_states(resized, target)
+    assert scale(target, 2.0).sum().item() == 2000
+    assert address not in initcheck._allocations
+
+
 def test_autograd_through_a_kernel(gpu: warpcheck.Report) -> None:
     x = torch.randn(300, device="cuda", requires_grad=True)
     y = Scale.apply(x, 3.0)  # type: ignore[no-untyped-call]
@@ -249,6 +272,18 @@ def test_layers_compute_as_on_the_cpu(gpu: warpcheck.Report, layer: Callable[[],
         results.append([output.detach().cpu(), *(p.grad.cpu() for p in network.parameters() if p.grad is not None)])
     for got, expected in zip(results[1], results[0], strict=True):
         torch.testing.assert_close(got, expected, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("layer", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN])
+def test_recurrent_layers_of_inference_mode(
+    gpu: warpcheck.Report, layer: Callable[[int, int], torch.nn.Module]
+) -> None:
+    torch.manual_seed(0)
+    module = layer(8, 8)
+    x = torch.randn(2, 4, 8)
+    with torch.inference_mode():
+        expected = module(x)[0]
+        torch.testing.assert_close(module.cuda()(x.cuda())[0].cpu(), expected)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -344,6 +379,7 @@ def test_the_functions_of_torch_cuda(gpu: warpcheck.Report) -> None:
         end.record()
     torch.cuda.current_stream().wait_stream(stream)
     torch.cuda.synchronize()
+    assert torch.Event("cuda", enable_timing=True).query()
     assert start.elapsed_time(end) > 0
     assert torch.cuda.memory_allocated() >= 12
     assert torch.cuda.max_memory_allocated() >= torch.cuda.memory_allocated()
@@ -353,6 +389,20 @@ def test_the_functions_of_torch_cuda(gpu: warpcheck.Report) -> None:
     assert torch.cuda.CUDAGraph | None  # in an annotation
     with pytest.raises(NotImplementedError, match="CUDA graphs"):
         torch.cuda.CUDAGraph()
+
+
+def test_the_state_of_torch_cuda_ends_with_the_scope() -> None:
+    with warpcheck.gpu():
+        entered = torch.cuda.stream(torch.cuda.Stream())
+        entered.__enter__()
+        nbytes = 1 << 26
+        x = torch.ones(nbytes, dtype=torch.int8, device="cuda")
+        assert torch.cuda.max_memory_allocated() >= nbytes
+        del x
+    with warpcheck.gpu():
+        assert torch.cuda.max_memory_allocated() < nbytes
+        entered.__exit__(None, None, None)
+        assert torch.cuda.current_stream() == torch.cuda.default_stream()
 
 
 def test_random_numbers_repeat(gpu: warpcheck.Report) -> None:
@@ -366,6 +416,8 @@ def test_random_numbers_repeat(gpu: warpcheck.Report) -> None:
     assert torch.rand(4, device="cuda").equal(second)
     generator = torch.Generator(device="cuda")
     assert generator.device.type == "cuda"
+    assert all(isinstance(value, torch.Generator) for value in (generator, torch.default_generator))
+    assert not isinstance(state, torch.Generator)
     numbers = torch.randn(4, device="cuda", generator=generator.manual_seed(2))
     assert torch.randn(4, device="cuda", generator=generator.manual_seed(2)).equal(numbers)
 
@@ -464,6 +516,24 @@ def test_everything_is_as_before() -> None:
         (x * 3).sum().backward()
         assert x.grad is not None
         assert x.grad.tolist() == [5, 5, 5]
+
+
+def test_another_version_of_pytorch_leaves_its_memory_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    def read_words() -> tuple[int, int]:
+        guard, table = accelerator._words()
+        return guard._word.value, table._word.value
+
+    before = read_words()
+    missing = Hook("torch._C", "_missing", "the loss")
+    monkeypatch.setattr(torch_cuda, "ENSURE_GUARD", missing)
+    with pytest.raises(Changed, match=r"no longer has torch\._C\._missing: the loss"):
+        accelerator._guard_word()
+    assert read_words() == before
+    monkeypatch.setattr(torch_cuda, "ACCELERATOR", replace(missing, name="_get_accelerator_name"))
+    monkeypatch.setattr(torch._C, "_get_accelerator_name", lambda: "xpu", raising=False)
+    with pytest.raises(Changed, match="does not take its accelerator"):
+        accelerator.install()
+    assert read_words()[1] == before[1]
 
 
 def test_backward_before_the_first_scope_and_on_other_threads() -> None:

@@ -421,10 +421,33 @@ def test_a_fault_that_a_module_swallows_when_it_is_imported_fails_the_run(tmp_pa
     assert "outside of the tests:\n  race in count" in run.output
 
 
+CATCHING_HOOK = """
+import pytest
+from kernels import race
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    try:
+        race()
+    except Exception:
+        pass
+    return (yield)
+"""
+
+
+def test_a_fault_that_a_hook_swallows_fails_the_run(tmp_path: Path) -> None:
+    (plant(tmp_path, EMPTY) / "conftest.py").write_text(CATCHING_HOOK)
+    run = run_pytest(tmp_path, "-v", "--warpcheck")
+    assert run.outcomes == {"test_nothing": "PASSED"}
+    assert run.status == pytest.ExitCode.TESTS_FAILED
+    assert "caught in test_suite.py::test_nothing:\n  race in count" in run.output
+
+
 MISTAKES = {
     "arch": ("--warpcheck=sm_60", EMPTY, "there is no architecture 'sm_60': choose from sm_80, sm_90a"),
     "schedule": ("--warpcheck-schedules=random", EMPTY, "no schedule is called 'random'"),
     "keyword": ("-v", "import pytest\n@pytest.mark.warpcheck(archs='sm_80')\n" + EMPTY, "the marker warpcheck takes"),
+    "raises": ("-v", "import pytest\n@pytest.mark.warpcheck(raises='Race')\n" + EMPTY, "takes an exception class"),
 }
 
 

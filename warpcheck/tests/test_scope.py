@@ -16,7 +16,9 @@ import triton
 import triton.language as tl
 
 import warpcheck
+from warpcheck import frontends
 from warpcheck.errors import FaultKind
+from warpcheck.monitor import LaunchMonitor, ScopeSettings
 
 INDEPENDENT = "__global__ void kernel(int* x) {\n    x[threadIdx.x] = 1;\n}\n"
 SHIFT = """
@@ -119,7 +121,7 @@ def test_a_triton_kernel_runs_and_is_counted() -> None:
     assert only.line("tl.store").global_store_bytes == 4000
 
 
-@pytest.mark.parametrize("schedules", ["forward", "reverse", "all", [warpcheck.Schedule.STRIDED]])
+@pytest.mark.parametrize("schedules", ["forward", "reverse", "all", [warpcheck.Schedule.STRIDED, "reverse"]])
 def test_a_race_is_found_in_every_schedule(schedules: Any) -> None:
     with pytest.raises(warpcheck.Race, match="no barrier between them"):
         warpcheck.run(launch, SHIFT.replace("BARRIER", ""), schedules=schedules)
@@ -165,6 +167,12 @@ def test_reads_of_torch_empty(checked: bool) -> None:
     assert [type(fault) for fault in report.faults] == [warpcheck.Uninitialized] * checked
 
 
+def test_a_launch_on_a_gpu_is_refused() -> None:
+    launched = frontends.Launched("cuda", "fill", "cuda:0", ())
+    with warpcheck.gpu(), pytest.raises(ValueError, match="fill ran on cuda:0 and was not checked"):
+        frontends.record(launched)
+
+
 def test_a_function_that_launches_nothing_is_not_checked() -> None:
     with pytest.raises(ValueError, match="launched no kernel: nothing was checked"):
         warpcheck.run(torch.zeros, 3)
@@ -186,10 +194,24 @@ def test_events_are_recorded_where_they_are_wanted() -> None:
     assert {warpcheck.EventKind.RUN, warpcheck.EventKind.EXIT} <= kinds
 
 
-@pytest.mark.parametrize(("arguments", "error"), [({"arch": "sm_60"}, KeyError), ({"schedules": "random"}, ValueError)])
-def test_what_does_not_exist_is_refused(arguments: dict[str, str], error: type[Exception]) -> None:
-    with pytest.raises(error), warpcheck.gpu(**arguments):  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [({"arch": "sm_60"}, KeyError), ({"schedules": "random"}, ValueError), ({"schedules": ["random"]}, ValueError)],
+)
+def test_what_does_not_exist_is_refused(arguments: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error), warpcheck.gpu(**arguments):
         pass
+
+
+def test_a_monitor_records_the_architecture_of_a_scope_that_the_program_enters() -> None:
+    monitor = LaunchMonitor(ScopeSettings.parse("sm_80"))
+    monitor.open()
+    try:
+        with monitor.using(None), pytest.raises(warpcheck.OutOfBounds):
+            warpcheck.run(launch, INDEPENDENT, threads=96, arch="sm_90a")
+    finally:
+        monitor.close()
+    assert [recorded.arch for recorded in monitor.take_errors()] == ["sm_90a"]
 
 
 def test_each_kind_of_fault_has_a_public_class() -> None:

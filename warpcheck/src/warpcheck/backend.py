@@ -1,6 +1,6 @@
 """The interface between the front ends and the device that runs PTX without a GPU.
 
-    module = api.device().load(ptx, file)
+    module = backend.device().load(ptx, file)
     module.launch("softmax", grid=(8, 1, 1), block=(128, 1, 1), shared=0, arguments=[x, 1000], tensors=[("x", x)])
 
 `use` replaces the PTX machine of this process by another device.
@@ -95,7 +95,7 @@ class Checks:
 
     extra_schedules: run every launch in these schedules as well, before the run whose results count; see
     `schedule_comparison`.
-    uninitialized: report reads of bytes that nothing has written, where `initcheck` keeps books of them.
+    uninitialized: report reads of bytes that nothing has written, in the memory that `initcheck` watches.
     """
 
     extra_schedules: tuple[Schedule, ...] = ()
@@ -206,7 +206,7 @@ def on_allocation(observer: Callable[[torch.Tensor], None]) -> None:
     _allocation_observers.append(observer)
 
 
-def allocated(tensor: torch.Tensor) -> None:
+def report_allocation(tensor: torch.Tensor) -> None:
     """Report memory that a front end allocated to the observers."""
     for observer in _allocation_observers:
         observer(tensor)

@@ -143,17 +143,26 @@ def _run_script(options: argparse.Namespace) -> int:
     status = status or _status(findings, counts.launches)
     if options.json:
         document = _json_document(monitor, findings, counts.to_json(), status)
-        text = json.dumps(document, indent=2) + "\n"
+        _write_json(options.json, document)
         if to_stdout:
-            sys.stdout.write(text)
             return status
-        Path(options.json).write_text(text)
     sys.stdout.flush()
     for paragraph in _paragraphs(monitor, findings):
         print(f"\n{paragraph}")
     print(f"\n{_summary(monitor, findings, counts.launches, len(counts.kernels))}")
     print(f"{counts.running:.1f} s in kernels, {counts.compiling:.1f} s in compilers")
     return status
+
+
+def _write_json(file: str, document: dict[str, Any]) -> None:
+    """Write a document to a file, whose folder is made if there is none, or to standard output for "-"."""
+    text = json.dumps(document, indent=2) + "\n"
+    if file == "-":
+        sys.stdout.write(text)
+        return
+    path = Path(file)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
 
 
 def _run_as_main(script: str, arguments: Sequence[str], monitor: LaunchMonitor) -> int:
@@ -182,7 +191,17 @@ def _run_as_main(script: str, arguments: Sequence[str], monitor: LaunchMonitor) 
 
 
 def _print_traceback(error: BaseException) -> None:
-    """Print a traceback without the frames of the machine, the compilers, and the start of the script."""
+    """Print a traceback without the frames of the machine, the compilers, and the start of the script.
+
+    The causes of an error of the program are printed first, as Python does. Those of KERNEL_ERRORS are internal.
+    """
+    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    if cause is not None and not isinstance(error, KERNEL_ERRORS):
+        _print_traceback(cause)
+        link = "The above exception was the direct cause of the following exception:"
+        if error.__cause__ is None:
+            link = "During handling of the above exception, another exception occurred:"
+        print(f"\n{link}\n", file=sys.stderr)
     frames = [
         (frame, line)
         for frame, line in traceback.walk_tb(error.__traceback__)

@@ -1,8 +1,8 @@
 """Track memory of torch.empty in this process that nothing has written yet.
 
-The grader tracks it in its own process (work.watch). In a notebook or a test, the functions that allocate without
-writing are replaced: their memory is filled with a pattern, and the host has not written a byte that still has the
-pattern. The bytes that kernels have written are remembered from launch to launch.
+A scope replaces the functions that allocate without writing: their memory is filled with a pattern, and a byte that
+still has the pattern has not been written by the host. The bytes that kernels have written are remembered from launch
+to launch.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _METHODS = ("new_empty", "new_empty_strided")
 
 @dataclass
 class _Allocation:
-    """A storage by its address.
+    """The memory of a storage that may have bytes which nothing has written.
 
     Attributes:
-        alive: A weak reference to the storage.
-        nbytes: The size of the storage.
+        storage_ref: A weak reference to the storage.
+        nbytes: The size of the storage when it was allocated.
     """
 
-    alive: Any
+    storage_ref: Any
     nbytes: int
 
     @cached_property
@@ -50,6 +50,8 @@ class _Allocation:
 
 
 _allocations: dict[int, _Allocation] = {}
+"""The watched memory by its address. Other threads may allocate at any time: iterate over a copy only."""
+
 _is_watching = False
 
 _MIN_PURGE = 64
@@ -109,8 +111,8 @@ def mark(tensor: torch.Tensor) -> None:
     if not 0 < storage.nbytes() < simt.FAR:
         return
     if len(_allocations) >= _next_purge:
-        _forget_the_dead()
-    _pattern_in(bytes_at(storage.data_ptr(), storage.nbytes()))
+        _remove_freed()
+    _fill_with_pattern(bytes_at(storage.data_ptr(), storage.nbytes()))
     _allocations[storage.data_ptr()] = _Allocation(StorageWeakRef(storage), storage.nbytes())
 
 
@@ -120,28 +122,51 @@ def note_write(tensor: torch.Tensor) -> None:
     Where nothing calls this, a write is recognized by its values. Of random numbers, one of 65,536 is the pattern.
     """
     storage = tensor.untyped_storage()
-    allocation = _allocations.get(storage.data_ptr())
+    allocation = _allocation_of(storage)
     if allocation is None or not tensor.numel():
         return
     itemsize = tensor.element_size()
     if tensor.numel() * itemsize == allocation.nbytes and tensor.is_contiguous():
-        del _allocations[storage.data_ptr()]
+        _allocations.pop(storage.data_ptr(), None)
         return
     state = allocation.state[int(tensor.storage_offset()) * itemsize :]
     strides = [stride * itemsize for stride in tensor.stride()]
+    # as_strided checks no bounds. The tensor is inside its storage, and `state` has a byte for each byte of it.
     elements = np.lib.stride_tricks.as_strided(state, (*tensor.shape, itemsize), (*strides, 1))
     elements[elements == UNWRITTEN] = 0
 
 
-def _forget_the_dead() -> None:
+def _allocation_of(storage: torch.UntypedStorage) -> _Allocation | None:
+    """Return the watched memory of a storage, or None if all of it counts as written."""
+    address = storage.data_ptr()
+    allocation = _allocations.get(address)
+    if allocation is None:
+        return None
+    # The address may belong to another storage by now: the watched one may have been freed, or have moved when an
+    # operator resized it. Its states would then describe other memory, and have too few bytes for it.
+    watched = type(storage)._new_with_weak_ptr(allocation.storage_ref.cdata)
+    if (
+        watched is not None
+        and watched.data_ptr() == address
+        and watched.nbytes() == allocation.nbytes
+        and storage.nbytes() <= allocation.nbytes
+    ):
+        return allocation
+    _allocations.pop(address, None)
+    return None
+
+
+def _remove_freed() -> None:
+    """Remove the allocations whose storages have been freed."""
     global _next_purge
-    for address in [address for address, allocation in _allocations.items() if allocation.alive.expired()]:
-        del _allocations[address]
+    for address, allocation in list(_allocations.items()):
+        if allocation.storage_ref.expired():
+            _allocations.pop(address, None)
     # A program with many live allocations would otherwise check all of them at each new one.
     _next_purge = max(_MIN_PURGE, 2 * len(_allocations))
 
 
-def _pattern_in(memory: npt.NDArray[np.uint8]) -> None:
+def _fill_with_pattern(memory: npt.NDArray[np.uint8]) -> None:
     """Fill memory with the pattern. An odd last byte stays as it is: it counts as written."""
     memory[: memory.size // 2 * 2].view(np.uint16)[:] = POISON
 
@@ -152,9 +177,10 @@ def memory_of(tensors: Iterable[torch.Tensor], *, for_trial: bool = False) -> si
     for_trial: the launch will be undone, so what it writes is not remembered.
     """
     memory = simt.Memory()
-    _forget_the_dead()
-    for address in {tensor.untyped_storage().data_ptr() for tensor in tensors}:
-        allocation = _allocations.get(address)
+    _remove_freed()
+    storages = [tensor.untyped_storage() for tensor in tensors]
+    for address, storage in {storage.data_ptr(): storage for storage in storages}.items():
+        allocation = _allocation_of(storage)
         if allocation is None:
             continue
         _note_writes_of_the_host(address, allocation.state)
@@ -162,7 +188,7 @@ def memory_of(tensors: Iterable[torch.Tensor], *, for_trial: bool = False) -> si
             state = allocation.state.copy() if for_trial else allocation.state
             memory.allocated(address, state.size, state)
         else:
-            del _allocations[address]
+            _allocations.pop(address, None)
     return memory
 
 

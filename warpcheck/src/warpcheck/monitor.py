@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from warpcheck import backend, frontends, patching, scope
+from warpcheck import backend, frontends, patching, scope, simulated_gpu
 from warpcheck.errors import Fault, TimedOut, Unsupported
 from warpcheck.findings import KernelFinding
-from warpcheck.report import Launch, Report
+from warpcheck.report import Report
 from warpcheck.runtime.symbols import source_name
-from warpcheck.schedule import Schedule, parse_schedules
+from warpcheck.schedule import Schedule, additional_schedules, parse_schedules
 from warpcheck.target import TARGETS
 
 __all__ = ["LaunchMonitor", "RecordedError", "ScopeSettings", "WorkCounts"]
@@ -36,7 +36,7 @@ class ScopeSettings:
 
     @classmethod
     def parse(
-        cls, arch: str, schedules: str | Schedule | Iterable[Schedule] = "forward", uninitialized: bool = True
+        cls, arch: str, schedules: str | Schedule | Iterable[str | Schedule] = "forward", uninitialized: bool = True
     ) -> ScopeSettings:
         """Return checked settings. Raises ValueError for an architecture or a schedule that does not exist."""
         if arch not in TARGETS:
@@ -119,9 +119,9 @@ class LaunchMonitor:
         self.report = Report(settings.arch)
         self.errors: list[RecordedError] = []
         self._counts = WorkCounts()
-        self._base = settings
+        self._base = settings  # of the scope outside of `using`
         self._scope = contextlib.ExitStack()
-        self._scope_report = self.report
+        self._scope_report = self.report  # of the scope, which appends to the same list of launches as `report`
 
     def open(self) -> None:
         """Enter the scope."""
@@ -145,8 +145,7 @@ class LaunchMonitor:
             self._scope = stack.pop_all()
 
     def _record_launch(self, launched: frontends.Launched) -> None:
-        if launched.counted is not None:
-            self.report.launches.append(Launch.of(launched.lane, launched.name, launched.counted, launched.source))
+        self.report.add(launched)  # `report` is another one after each `clear`
 
     def close(self) -> None:
         """Leave the scope."""
@@ -175,7 +174,7 @@ class LaunchMonitor:
     def _using_checks(self, settings: ScopeSettings) -> Iterator[None]:
         """Change only the checks, so that tensors of the scope stay what they are."""
         outer = self.settings
-        extra = tuple(schedule for schedule in settings.schedules if schedule != Schedule.FORWARD)
+        extra = additional_schedules(settings.schedules)
         with patching.scope():
             patching.replace(backend.checks, "extra_schedules", extra)
             patching.replace(backend.checks, "uninitialized", settings.uninitialized)
@@ -211,8 +210,10 @@ class LaunchMonitor:
 
     def record_error(self, error: BaseException, kernel: str, launch: str = "") -> None:
         """Add an exception of the machine, unless it is known already."""
-        if self.recorded_error(error) is None:
-            self.errors.append(RecordedError(error, source_name(kernel), self.settings.arch, launch))
+        if self.find_error(error) is None:
+            # A program in a scope of its own may have chosen another architecture than the settings.
+            arch = simulated_gpu.target().name
+            self.errors.append(RecordedError(error, source_name(kernel), arch, launch))
             if isinstance(error, (Fault, TimedOut)):
                 self.report.faults.append(error)
 
@@ -222,8 +223,8 @@ class LaunchMonitor:
         self.errors = []
         return errors
 
-    def recorded_error(self, error: BaseException | None) -> RecordedError | None:
-        """Return the record of this very exception, if there is one."""
+    def find_error(self, error: BaseException | None) -> RecordedError | None:
+        """Return the record of an exception, if there is one: that of this object, and not of an equal one."""
         return next((recorded for recorded in self.errors if recorded.error is error), None)
 
 
@@ -269,7 +270,7 @@ class _MonitoredModule:
         return self._module.kernels
 
     def compile(self, name: str) -> None:
-        with self._recorded(name):
+        with self._record_errors(name):
             self._module.compile(name)
 
     def launch(self, name: str, **arguments: Any) -> backend.LaunchResult:
@@ -280,13 +281,13 @@ class _MonitoredModule:
             description += f", {arguments['shared']:,} bytes of dynamic shared memory"
         started = time.perf_counter()
         try:
-            with self._recorded(name, description):
+            with self._record_errors(name, description):
                 return self._module.launch(name, **arguments)
         finally:
             self._monitor.record_launch(f"{self._file} {source_name(name)}", time.perf_counter() - started)
 
     @contextlib.contextmanager
-    def _recorded(self, name: str, launch: str = "") -> Iterator[None]:
+    def _record_errors(self, name: str, launch: str = "") -> Iterator[None]:
         try:
             yield
         except _MACHINE_ERRORS as error:

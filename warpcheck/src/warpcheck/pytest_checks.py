@@ -79,6 +79,7 @@ class CheckedRun:
                 names = ", ".join(sorted(_OPTIONS_OF_MARKER))
                 raise pytest.UsageError(f"{item.nodeid}: the marker warpcheck takes the keywords {names}")
             options = {**mark.kwargs, **options}
+        _check_expected_types(item, options.get("raises", ()))
         return options
 
     def _settings(self, item: pytest.Item) -> ScopeSettings | None:
@@ -149,7 +150,7 @@ class CheckedRun:
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         for excinfo in (call.excinfo, *_exceptions_of_unittest(item)):
             if excinfo is not None and isinstance(excinfo.value, findings.KERNEL_ERRORS):
-                if self.monitor.recorded_error(excinfo.value) is None:  # raised by a front end, not by the machine
+                if self.monitor.find_error(excinfo.value) is None:  # raised by a front end, not by the machine
                     self.monitor.record_error(excinfo.value, "")
                 if not self.config.getoption("fulltrace"):
                     excinfo.traceback = _without_machine(excinfo.traceback)
@@ -164,6 +165,11 @@ class CheckedRun:
         described = []
         for recorded in self.monitor.take_errors():
             finding = recorded.finding().for_test(item.nodeid, expected=recorded.expected or is_xfail)
+            if not (finding.expected or report.failed):
+                # Nothing has failed the test: the error was caught where no hook of this class sees it, such as in a
+                # hook of conftest.py or in a subtest. Let it fail the run.
+                self._findings_outside_of_tests.append(finding)
+                continue
             described.append(finding.to_json())
             if report.failed and not recorded.expected:
                 was_swallowed = recorded.was_swallowed or recorded.error is not raised
@@ -289,9 +295,16 @@ class CheckedRun:
             for line in textwrap.wrap(reason, findings.WIDTH - 13, break_long_words=False):
                 yield f"             {line}", {"yellow": True}
         for finding in self._findings_outside_of_tests:
-            yield "outside of the tests:", {"red": True}
+            yield f"caught in {finding.test}:" if finding.test else "outside of the tests:", {"red": True}
             for line in findings.format_finding(finding).splitlines():
                 yield f"  {line}", {"red": True}
+
+
+def _check_expected_types(item: pytest.Item, expected: Any) -> None:
+    """Raise UsageError unless `isinstance` takes the marker's `raises`, which a test needs only once a fault occurs."""
+    for kind in expected if isinstance(expected, tuple) else (expected,):
+        if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+            raise pytest.UsageError(f"{item.nodeid}: raises takes an exception class or a tuple of them, not {kind!r}")
 
 
 def _exceptions_of_unittest(item: pytest.Item) -> list[pytest.ExceptionInfo[BaseException]]:
@@ -339,17 +352,19 @@ def _add_section(report: pytest.TestReport, finding: KernelFinding, *, was_swall
 @contextlib.contextmanager
 def _noticing_expected_errors(monitor: LaunchMonitor) -> Iterator[None]:
     """Let pytest.raises(warpcheck.Race) mark a race as expected, and pytest.raises(Exception) not."""
+    # A with statement looks __exit__ up in the class, so the class of what pytest.raises returns is changed. It is
+    # internal to pytest, and has had another name before pytest 8.4.
     context = type(pytest.raises(LookupError))
     leave = context.__exit__
 
     def leave_and_mark(self: Any, *exception: Any) -> Any:
         is_caught = leave(self, *exception)
-        recorded = monitor.recorded_error(exception[1]) if is_caught else None
+        recorded = monitor.find_error(exception[1]) if is_caught else None
         if recorded is not None:
             # pytest 8.4 has several expected exceptions, earlier versions have one, or a tuple.
-            types = getattr(self, "expected_exceptions", None) or getattr(self, "expected_exception", ())
-            types = types if isinstance(types, tuple) else (types,)
-            named_types = tuple(kind for kind in types if issubclass(kind, findings.KERNEL_ERRORS))
+            expected = getattr(self, "expected_exceptions", None) or getattr(self, "expected_exception", ())
+            expected_types = expected if isinstance(expected, tuple) else (expected,)
+            named_types = tuple(kind for kind in expected_types if issubclass(kind, findings.KERNEL_ERRORS))
             recorded.expected |= isinstance(recorded.error, named_types)
         return is_caught
 

@@ -7,12 +7,15 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from warpcheck.counters import LineCounters
 from warpcheck.errors import Fault, TimedOut
 from warpcheck.events import Event
 from warpcheck.machine import Launch as MachineLaunch
+
+if TYPE_CHECKING:
+    from warpcheck.frontends import Launched
 
 __all__ = ["Launch", "Report"]
 
@@ -45,9 +48,16 @@ class Launch:
 
     @classmethod
     def of(cls, language: str, kernel: str, launch: MachineLaunch, source: str = "") -> Launch:
-        """Describe a launch of the interpreter. source: the text of the file, which is read if none is given."""
+        """Describe a launch of the PTX machine.
+
+        Args:
+            language: The front end.
+            kernel: The name of the kernel.
+            launch: The counters and events.
+            source: The text of the source file, which is read if this is empty.
+        """
         pieces = [source]
-        # The list belongs to linecache, which reads the file once: a launch does not pay for its text.
+        # linecache reads a file once and returns the list that it keeps: a launch does not pay for its text.
         if not source and launch.file:
             pieces = linecache.getlines(os.path.abspath(launch.file))
         return cls(
@@ -118,6 +128,11 @@ class Report:
     launches: list[Launch] = field(default_factory=list)
     faults: list[Fault | TimedOut] = field(default_factory=list)
     result: Any = None
+
+    def add(self, launched: Launched) -> None:
+        """Add a launch that has ended, unless it ran on a GPU."""
+        if launched.counted is not None:
+            self.launches.append(Launch.of(launched.lane, launched.name, launched.counted, launched.source))
 
     def __str__(self) -> str:
         kernels = {launch.kernel for launch in self.launches}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable
 
-__all__ = ["Schedule", "parse_schedules"]
+__all__ = ["Schedule", "additional_schedules", "parse_schedules"]
 
 
 class Schedule(enum.IntEnum):
@@ -23,21 +23,32 @@ class Schedule(enum.IntEnum):
     """In steps of a prime, so that neighbors run far from each other."""
 
 
-def parse_schedules(schedules: str | Schedule | Iterable[Schedule]) -> tuple[Schedule, ...]:
-    """Return the schedules that "all", the name of one ("reverse"), one or several of them mean.
+def parse_schedules(schedules: str | Schedule | Iterable[str | Schedule]) -> tuple[Schedule, ...]:
+    """Return the schedules that "all", a name ("reverse"), a schedule, or several names or schedules mean.
 
     Raises:
-        ValueError: there is no schedule of that name, or there are none.
+        ValueError: There is no schedule of that name, or there are none.
     """
     if schedules == "all":
         return tuple(Schedule)
-    if isinstance(schedules, str):
-        try:
-            return (Schedule[schedules.upper()],)
-        except KeyError:
-            names = ", ".join(member.name.lower() for member in Schedule)
-            raise ValueError(f"no schedule is called {schedules!r}: choose from {names}, all") from None
-    chosen = (schedules,) if isinstance(schedules, Schedule) else tuple(schedules)
+    if isinstance(schedules, (str, Schedule)):
+        return (_parse_schedule(schedules),)
+    chosen = tuple(map(_parse_schedule, schedules))
     if not chosen:
         raise ValueError("at least one schedule has to run")
     return chosen
+
+
+def _parse_schedule(schedule: str | Schedule) -> Schedule:
+    if isinstance(schedule, Schedule):
+        return schedule
+    try:
+        return Schedule[schedule.upper()]
+    except (AttributeError, KeyError):
+        names = ", ".join(member.name.lower() for member in Schedule)
+        raise ValueError(f"no schedule is called {schedule!r}: choose from {names}, all") from None
+
+
+def additional_schedules(schedules: Iterable[Schedule]) -> tuple[Schedule, ...]:
+    """Return the schedules in which a launch runs besides the forward one, whose results count."""
+    return tuple(schedule for schedule in schedules if schedule != Schedule.FORWARD)

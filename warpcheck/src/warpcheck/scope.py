@@ -1,4 +1,4 @@
-"""A scope in which kernels run on the interpreter: what it replaces in PyTorch and Triton is put back at its end."""
+"""Run kernels on the PTX machine inside a with block, and restore PyTorch and Triton when the block ends."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from typing import Any
 
 from warpcheck import backend, events, frontends, initcheck, patching, simulated_gpu
 from warpcheck.frontends import torch_cuda
-from warpcheck.report import Launch, Report
-from warpcheck.schedule import Schedule, parse_schedules
+from warpcheck.report import Report
+from warpcheck.schedule import Schedule, additional_schedules, parse_schedules
 from warpcheck.target import TARGETS
 
 __all__ = ["gpu", "run"]
 
-_only_one = threading.Lock()
+_active_scope = threading.Lock()
+"""Held while a scope is active: what a scope replaces belongs to the process, and not to a thread."""
 
 
 @contextlib.contextmanager
 def gpu(
     arch: str = "sm_80",
     *,
-    schedules: str | Schedule | Iterable[Schedule] = "forward",
+    schedules: str | Schedule | Iterable[str | Schedule] = "forward",
     uninitialized: bool = True,
     timeline: bool = False,
 ) -> Iterator[Report]:
@@ -37,8 +38,8 @@ def gpu(
     Args:
         arch: "sm_80" or "sm_90a".
         schedules: the orders of blocks and warps in which every launch runs: "forward", "reverse", "strided", "all",
-            or several of `Schedule`. The results are those of the forward order; each further order costs the time
-            of a launch. A result that depends on the order is a warning.
+            or several names or members of `Schedule`. The results are those of the forward order; each further order
+            costs the time of a launch. A result that depends on the order is a warning.
         uninitialized: report reads of memory from torch.empty and its relatives that nothing has written.
         timeline: record the events of the first block of every launch.
 
@@ -48,31 +49,34 @@ def gpu(
     Raises:
         KeyError: there is no such architecture.
         RuntimeError: another scope is active, in this thread or another one.
+        ValueError: there is no such schedule. The with block raises it for a kernel that has run on a GPU, unchecked.
     """
     target = TARGETS[arch]
-    extra = tuple(schedule for schedule in parse_schedules(schedules) if schedule != Schedule.FORWARD)
+    extra = additional_schedules(parse_schedules(schedules))
     report = Report(arch)
 
-    def add(launched: frontends.Launched) -> None:
-        if launched.counted is not None:
-            report.launches.append(Launch.of(launched.lane, launched.name, launched.counted, launched.source))
+    def record_launch(launched: frontends.Launched) -> None:
+        if launched.counted is None:
+            raise ValueError(f"{launched.name} ran on {launched.device} and was not checked: pass CPU tensors")
+        report.add(launched)
 
-    if not _only_one.acquire(blocking=False):
+    if not _active_scope.acquire(blocking=False):
         raise RuntimeError("a warpcheck.gpu scope is active already; a process stands for one GPU at a time")
     try:
         with (
             patching.scope(),
-            frontends.observe(add),
+            frontends.observe(record_launch),
             backend.observe_faults(report.faults.append),
             events.recorded(timeline),
         ):
             _prepare(target.name, extra, uninitialized)
             yield report
     finally:
-        _only_one.release()
+        _active_scope.release()
 
 
 def _prepare(arch: str, extra: tuple[Schedule, ...], uninitialized: bool) -> None:
+    """Replace what a scope replaces. The current `patching` scope undoes all of it."""
     patching.replace(backend.checks, "extra_schedules", extra)
     patching.replace(backend.checks, "uninitialized", uninitialized)
     if find_spec("torch") is not None:
@@ -93,7 +97,7 @@ def run(
     /,
     *args: Any,
     arch: str = "sm_80",
-    schedules: str | Schedule | Iterable[Schedule] = "forward",
+    schedules: str | Schedule | Iterable[str | Schedule] = "forward",
     timeline: bool = False,
     **kwargs: Any,
 ) -> Report:

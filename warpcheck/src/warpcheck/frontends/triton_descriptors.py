@@ -67,7 +67,7 @@ def scratch(nbytes: int, alignment: int) -> Any:
     storage = np.zeros(nbytes + alignment, np.uint8)
     start = -storage.ctypes.data % alignment
     memory = torch.from_numpy(storage[start : start + nbytes])
-    backend.allocated(memory)
+    backend.report_allocation(memory)
     return memory
 
 

@@ -1,14 +1,24 @@
 """Let PyTorch's autograd engine accept CUDA tensors in a process without CUDA.
 
 The engine asks three things that a CPU build answers with an error: for the device guard of CUDA, for the accelerator
-of the build, and whether CUDA has a context. `install` answers them:
+of the build, and whether CUDA has a context. `install` answers them by writing two words of PyTorch's memory:
 
-- `c10::impl::device_guard_impl_registry` gets the guard without effect that FakeTensorMode uses, too.
-- `at::detail::getCUDAHooks()` gets a copy of its table of virtual functions with other answers. The header of this
-  PyTorch, which is part of every wheel, says which function is where.
+- The entry of CUDA in `c10::impl::device_guard_impl_registry` becomes the guard without effect that FakeTensorMode
+  uses, too. It stays until the process ends.
+- The object that `at::detail::getCUDAHooks()` returns gets a copy of its table of virtual functions with other answers:
+  the word is the object's first one, which points to the table. `uninstall` restores it.
 
-Both are in exported symbols of PyTorch. If one of them is not what it is expected to be, `install` raises
-`hooks.Changed` and changes nothing.
+Why this is safe: both words are aligned pointers in writable memory, so another thread reads the old or the new value;
+both values point to memory that lives as long as the process; and a thread without the GIL may call the functions of
+the copy, because ctypes acquires the GIL for them. Tensors of the CPU need neither a guard nor an accelerator. The
+original table is in read-only memory and stays as it is.
+
+How it is verified: the addresses are those of exported symbols. The guard comes from PyTorch itself. In a CPU build the
+object must have the table of `at::CUDAHooksInterface`, and in every build the header of this PyTorch, which is part of
+the wheel, says which function is where. Afterwards, PyTorch must name CUDA as its accelerator.
+
+On another version: if something of this is not as expected, `install` raises `hooks.Changed`. Both words are then as
+they were, or, if only the last test has failed, the guard stays; it has no effect without CUDA tensors.
 """
 
 from __future__ import annotations
@@ -42,11 +52,18 @@ _CPU_ALLOCATOR = "_ZN3c1015GetCPUAllocatorEv"  # c10::GetCPUAllocator()
 _REQUIRE_INITIALIZATION = "_ZN5torch5utils24set_requires_device_initEN3c1010DeviceTypeEb"
 
 _TABLE_WORDS = 128
-"""The words of a table of virtual functions that are copied: more than any version has."""
+"""The words of a table of virtual functions that are copied: more than any version has (50 in PyTorch 2.13).
+
+Whatever is behind the table is copied, too, and never called. It can be read, because many other tables are in the same
+section of the library.
+"""
 
 _WORD = ctypes.sizeof(ctypes.c_void_p)
 
 
+# The functions in the table take `this` and at most a device index, and return nothing, a bool, an 8-bit or a 64-bit
+# integer. In the calling conventions of x86-64 and aarch64, one function can stand for all of them: arguments that it
+# does not expect are in registers, and the caller reads the lower bits of the result.
 _FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
 _return_0 = _FUNCTION(lambda _: 0)
 _return_1 = _FUNCTION(lambda _: 1)
@@ -57,7 +74,7 @@ def _address(function: object) -> int:
 
 
 class _Word:
-    """A word of PyTorch's memory that has another value while CUDA is simulated."""
+    """A word of PyTorch's memory that has another value while CUDA is simulated: see the docstring of this module."""
 
     def __init__(self, address: int, replacement: int) -> None:
         self._word = ctypes.c_uint64.from_address(address)
@@ -80,10 +97,11 @@ class _Word:
 def install() -> None:
     """Answer the autograd engine until `uninstall`. Raises Changed."""
     _require_initialization()
+    get_accelerator = hooks.ACCELERATOR.get()
     guard, table = _words()
     guard.replace()
     table.replace()
-    if torch._C._accelerator_getAccelerator() != torch.device("cuda"):
+    if get_accelerator() != torch.device("cuda"):
         uninstall()
         raise Changed(hooks.changed("does not take its accelerator from at::detail::getCUDAHooks()"))
 
@@ -143,15 +161,20 @@ def _guard_word() -> _Word:
     registry = _symbol(_library("libc10.so"), _REGISTRY)
     entry = ctypes.c_uint64.from_address(registry + _CUDA_INDEX * _WORD)
     original = entry.value
+    ensure_guard = hooks.ENSURE_GUARD.get()  # before the entry changes: it may raise Changed
     # _ensureCUDADeviceGuardSet replaces only a guard that counts no devices, and there is none in a build without CUDA.
-    # This one exists for a moment: an object whose functions all return 0.
+    # This one is in the entry for a moment: an object whose functions all return 0. No other thread uses it meanwhile,
+    # because there are no CUDA tensors yet.
     table = (ctypes.c_uint64 * _TABLE_WORDS)(*[_address(_return_0)] * _TABLE_WORDS)
     guard = ctypes.c_uint64(ctypes.addressof(table))
-    if not original:
-        entry.value = ctypes.addressof(guard)
-    hooks.ENSURE_GUARD.get()()
-    replacement = entry.value
-    entry.value = original
+    try:
+        if not original:
+            entry.value = ctypes.addressof(guard)
+        ensure_guard()
+        replacement = entry.value
+    finally:
+        entry.value = original
+    # The replacement may be the original: in a build with CUDA, a FakeTensorMode may have called the function before.
     if replacement in (0, ctypes.addressof(guard)):
         raise Changed(hooks.changed("has no device guard without effect"))
     return _Word(registry + _CUDA_INDEX * _WORD, replacement)
@@ -167,7 +190,9 @@ def _hooks_word() -> _Word:
     get_hooks = ctypes.CFUNCTYPE(ctypes.c_void_p)(_symbol(library, _HOOKS))
     address = get_hooks()
     table = ctypes.c_uint64.from_address(address).value
-    # The functions begin behind the offset to the top and the type information (Itanium C++ ABI, 2.5.2).
+    # The functions begin behind the offset to the top and the type information (Itanium C++ ABI, 2.5.2). In a build
+    # with CUDA the object may be of a class derived from at::CUDAHooksInterface, whose table begins with the same
+    # functions.
     if torch.version.cuda is None and table != _symbol(library, _HOOKS_TABLE) + 2 * _WORD:
         raise Changed(hooks.changed("has other CUDA hooks than at::CUDAHooksInterface"))
     start = table - 2 * _WORD

@@ -57,7 +57,9 @@ class DeviceOf(Device):
 class Event:
     """torch.cuda.Event. The time between two events is that of the host."""
 
-    def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, **_: Any):
+    def __init__(
+        self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, **_: Any
+    ) -> None:
         self.device = CUDA
         self.cuda_event = 0
         self._enable_timing = enable_timing
@@ -82,6 +84,13 @@ class Event:
         if self._recorded is None or end_event._recorded is None:
             raise ValueError("Both events must be recorded before calculating elapsed time.")
         return max(1000 * (end_event._recorded - self._recorded), 1e-3)
+
+
+class DeviceEvent(Event):
+    """torch.Event, whose first parameter is the device."""
+
+    def __init__(self, device: Any = None, *, enable_timing: bool = False, **_: Any) -> None:
+        super().__init__(enable_timing)
 
 
 _TorchStream = torch.Stream
@@ -112,7 +121,7 @@ class Stream(_TorchStream):
         return self
 
     def __exit__(self, *_: object) -> None:
-        _streams.pop()
+        _leave_stream()
 
     @staticmethod
     def priority_range() -> tuple[int, int]:
@@ -145,6 +154,12 @@ def _enter_stream(stream: Stream | None) -> None:
     _streams.append(stream or _streams[-1])
 
 
+def _leave_stream() -> None:
+    # A with block may have begun in a scope that has ended: a fixture of a module may outlive the scope of a test.
+    if len(_streams) > 1:
+        _streams.pop()
+
+
 def _current_stream(device: Any = None) -> Stream:
     return _streams[-1]
 
@@ -164,14 +179,21 @@ class StreamContext:
         _enter_stream(self.stream)
 
     def __exit__(self, *_: object) -> None:
-        _streams.pop()
+        _leave_stream()
 
 
 def _forget_streams() -> None:
     _streams[:] = [_default_stream]
 
 
-class Generator(torch.Generator):
+class _GeneratorType(type(torch.Generator)):  # type: ignore[misc]
+    """The class of `Generator`, for which generators of PyTorch's own class, such as the default one, are instances."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, torch._C.Generator)
+
+
+class Generator(torch.Generator, metaclass=_GeneratorType):
     """torch.Generator, which for "cuda" is one of the CPU: it generates the numbers of CUDA tensors."""
 
     def __new__(cls, device: Any = "cpu") -> Generator:
@@ -187,6 +209,7 @@ class Generator(torch.Generator):
 
 
 _peak = 0
+"""The most bytes that a call of `_memory_allocated` has found since the scope began, or since `_reset_peak`."""
 
 
 def _memory_allocated(device: Any = None) -> int:
@@ -251,6 +274,10 @@ def _return(value: Any) -> Callable[..., Any]:
     return lambda *_, **__: value
 
 
+def _synchronize(device: Any = None) -> None:
+    _check_device(device)
+
+
 def _seed(seed: int) -> None:
     torch.default_generator.manual_seed(int(seed))
 
@@ -271,7 +298,7 @@ def _rng_state(device: Any = None) -> torch.Tensor:
     return torch.default_generator.get_state()
 
 
-_DOING_NOTHING = (
+_NO_OPS = (
     "_lazy_init",
     "init",
     "ipc_collect",
@@ -285,7 +312,7 @@ _DOING_NOTHING = (
 
 def _functions() -> dict[str, Any]:
     """Return the replacements of functions and classes in torch.cuda, by their names."""
-    functions: dict[str, Any] = dict.fromkeys(_DOING_NOTHING, _return(None))
+    functions: dict[str, Any] = dict.fromkeys(_NO_OPS, _return(None))
     functions |= {
         "is_available": _return(True),
         "is_initialized": _return(True),
@@ -294,7 +321,7 @@ def _functions() -> dict[str, Any]:
         "device_count": _return(1),
         "current_device": _return(0),
         "set_device": _check_device,
-        "synchronize": lambda device=None: _check_device(device) and None,
+        "synchronize": _synchronize,
         "_exchange_device": _return(0),
         "_maybe_exchange_device": _return(0),
         "device": Device,
@@ -371,7 +398,7 @@ def replace_functions() -> None:
     # PyTorch's own method would initialize CUDA, which no scope can undo.
     patching.replace(torch.Tensor, "pin_memory", lambda tensor, device=None: tensor.clone())
     patching.replace(torch, "Generator", Generator)
-    patching.replace(torch, "Event", Event)
+    patching.replace(torch, "Event", DeviceEvent)
     patching.replace(torch, "Stream", Stream)
     patching.replace(torch.version, "cuda", _CUDA_VERSION)
     patching.replace(torch.backends.cudnn, "is_acceptable", _return(False))
@@ -384,6 +411,7 @@ def replace_functions() -> None:
     patching.replace(torch.cuda, "_initialized", True)  # code of PyTorch in C++ sets it
     _disable_cudnn()
     patching.on_exit(_forget_streams)
+    patching.on_exit(_reset_peak)
 
 
 def _disable_cudnn() -> None:

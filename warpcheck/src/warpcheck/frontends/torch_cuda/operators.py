@@ -44,7 +44,7 @@ _MIXING_OPERATORS = {
     "_ctc_loss",
     "_ctc_loss_backward",
 }
-"""The operators that take CPU tensors with elements beside CUDA tensors."""
+"""The operators that take CUDA tensors together with CPU tensors of any size. Others take only scalars of the CPU."""
 
 _ALLOCATIONS = {"empty.memory_format", "empty_strided"}
 """The operators whose result is memory that nothing has written."""
@@ -55,7 +55,7 @@ class _Call:
 
     Attributes:
         tensors: Each CUDA tensor of the arguments with its CPU tensor.
-        device: The device of an argument, if there is one: that of the results.
+        device: The device that the operator gets as an argument, which is that of its results; None if it gets none.
         has_cpu_tensor: Whether an argument is a CPU tensor with dimensions. CUDA accepts scalars of the CPU.
     """
 
@@ -109,20 +109,17 @@ class _Call:
                 return cuda
         if tensor._is_zerotensor():  # a tangent of zeros, which has no memory
             tensor = torch.zeros(tensor.shape, dtype=tensor.dtype, device=CPU)
-        storage = tensor.untyped_storage()
-        shared = self._storages.get(storage.data_ptr()) if storage.nbytes() else None
-        if shared is not None:
-            return cuda_alias(tensor, shared[1])
-        return cuda_from_cpu(tensor)
+        return self._on_cuda_storage(tensor)
 
     def update_resized(self) -> None:
         """Give the CUDA tensors the memory and layout of CPU tensors that the operator has resized."""
         for cuda, cpu in self.tensors:
             if cpu.data_ptr() != cuda.data_ptr() or cpu.size() != cuda.size() or cpu.stride() != cuda.stride():
-                resized = self._tensor_to_cuda_memory(cpu)
+                resized = self._on_cuda_storage(cpu)
                 set_storage(cuda, resized.untyped_storage(), resized.storage_offset(), resized.size(), resized.stride())
 
-    def _tensor_to_cuda_memory(self, cpu: torch.Tensor) -> torch.Tensor:
+    def _on_cuda_storage(self, cpu: torch.Tensor) -> torch.Tensor:
+        """Return a CPU tensor as a CUDA tensor, on the CUDA storage of an argument if the memory is that argument's."""
         storage = cpu.untyped_storage()
         shared = self._storages.get(storage.data_ptr()) if storage.nbytes() else None
         return cuda_from_cpu(cpu) if shared is None else cuda_alias(cpu, shared[1])
@@ -196,7 +193,7 @@ _VIEWS = (
     "set_.source_Tensor",
 )
 
-_CALLED_WHOLE = (
+_CALLED_AS_A_WHOLE = (
     "copy_",
     "is_pinned",
     "convolution",
@@ -204,7 +201,7 @@ _CALLED_WHOLE = (
     "_conv_depthwise2d",
     "native_batch_norm",
 )
-"""Operators that PyTorch composes of others, or of CUDA's own, on a GPU."""
+"""Operators that run as one operator of the CPU. On a GPU, PyTorch composes them of others, or of CUDA's own."""
 
 _RECURRENT = ("lstm.input", "lstm.data", "gru.input", "gru.data", "rnn_tanh.input", "rnn_relu.input")
 """Recurrent layers, which PyTorch composes of operators that only GPUs have."""
@@ -303,7 +300,7 @@ def _overload(name: str) -> Any:
 @cache
 def register() -> tuple[Any, ...]:
     """Register all operators for CUDA tensors, once in a process: doing it for every scope would take 30 ms."""
-    hooks.FALLBACK.get()
+    hooks.FALLBACK.get()  # raises Changed
     fallback = torch.library.Library("_", "IMPL")
     fallback.fallback(_run, "CUDA")
     aten = torch.library.Library("aten", "IMPL")
@@ -315,7 +312,7 @@ def register() -> tuple[Any, ...]:
         namespace, _, name = qualified_name.partition("::")
         if namespace == "aten":
             kernels[name] = partial(_run, _overload(name))
-    kernels |= {name: partial(_run, _overload(name)) for name in _CALLED_WHOLE}
+    kernels |= {name: partial(_run, _overload(name)) for name in _CALLED_AS_A_WHOLE}
     for name, num_rounded in _COMPUTED_IN_FLOAT32.items():
         kernels[name] = _in_float32(_overload(name), num_rounded)
     kernels |= {name: _view(_overload(name)) for name in _VIEWS}
@@ -331,4 +328,5 @@ def register() -> tuple[Any, ...]:
         aten.impl("scaled_dot_product_attention", _attention, "AutogradCUDA")
         for name in _RECURRENT:
             aten.impl(name, _recurrent(_overload(name)), "AutogradCUDA")
+            aten.impl(name, _recurrent(_overload(name)), "CUDA")  # tensors of torch.inference_mode skip autograd
     return fallback, aten

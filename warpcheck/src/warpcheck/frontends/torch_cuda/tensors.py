@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from warpcheck.hooks import Changed
 from warpcheck.hooks import torch_cuda as hooks
 
 __all__ = ["CPU", "CPU_KEYS", "CUDA", "cpu_alias", "cpu_bytes", "cuda_alias", "cuda_from_cpu", "set_storage"]
@@ -21,8 +22,9 @@ __all__ = ["CPU", "CPU_KEYS", "CUDA", "cpu_alias", "cpu_bytes", "cuda_alias", "c
 CPU = torch.device("cpu")
 CUDA = torch.device("cuda", 0)
 
+_DLPACK_CPU = 1
 _DLPACK_CUDA = 2
-"""kDLCUDA of dlpack.h."""
+"""kDLCPU and kDLCUDA of dlpack.h."""
 
 CPU_KEYS = hooks.KEY_SET.get()(hooks.KEY.get().CPU)
 """Redispatch with these keys runs the CPU kernel of an operator. The CPU's view operators read no memory, and their
@@ -48,7 +50,8 @@ class _DLTensor(ctypes.Structure):
     )
 
 
-_capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+# An index gives a function object of our own. The attribute is shared with all other users of ctypes.pythonapi.
+_capsule_pointer = ctypes.pythonapi["PyCapsule_GetPointer"]
 _capsule_pointer.restype = ctypes.c_void_p
 _capsule_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
@@ -61,8 +64,16 @@ class _Memory(torch.Tensor):
 
 
 def _import_as_cuda(memory: torch.Tensor) -> torch.Tensor:
+    """Return a CUDA tensor on the memory of a contiguous CPU tensor, which its storage keeps alive.
+
+    The device in the header of the DLPack capsule is written. The capsule is new, and belongs to this function until
+    PyTorch imports it. A capsule of another form has another name or another header: the pointer is then not returned
+    (ValueError), or the header does not have the address and the device of the tensor.
+    """
     capsule = _export(memory)
     header = _DLTensor.from_address(_capsule_pointer(capsule, b"dltensor"))
+    if header.device_type != _DLPACK_CPU or (header.data or 0) != memory.data_ptr():
+        raise Changed(hooks.changed("has DLPack capsules of another form"))
     header.device_type = _DLPACK_CUDA
     header.device_id = 0
     tensor: torch.Tensor = _import(capsule)
