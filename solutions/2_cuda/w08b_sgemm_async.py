@@ -26,7 +26,7 @@ import torch
 
 from kernelpath.lanes import cuda
 
-THREADS = 128
+THREADS = 256
 TILE = 128  # BM and BN of the kernel
 
 
@@ -35,7 +35,7 @@ def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     out = a.new_empty(m, n)
     if out.numel() == 0:
         return out
-    aligned = n % 4 == 0 and all(tensor.data_ptr() % 16 == 0 for tensor in (b, out))
+    aligned = n % 4 == 0 and k % 4 == 0 and all(tensor.data_ptr() % 16 == 0 for tensor in (a, b))
     kernel = cuda.kernel("w08b_sgemm_async.cu", f"matmul<{'float4' if aligned else 'float'}>")
     grid = ((n + TILE - 1) // TILE, (m + TILE - 1) // TILE)
     kernel[grid, THREADS](a, b, out, m, n, k)
