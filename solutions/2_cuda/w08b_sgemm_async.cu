@@ -1,12 +1,12 @@
 // Matrix product: out[row, column] = sum over i of a[row, i] * b[i, column]; a is m x k, b is k x n, all float32.
 //
-// The tiles of a and b reach shared memory by cp.async, in a circular buffer of STAGES. While a stage is multiplied, the
-// copies of the next STAGES - 1 are in flight, no register waits for memory, and a tile needs one barrier. The tiles of
+// The tiles of a and b reach shared memory by cp.async, in a circular buffer of STAGES. While one stage is multiplied,
+// the copies of the next STAGES - 1 are in flight. No register waits for memory, and a tile needs one barrier. Tiles of
 // block, warp and thread are those of sgemm_registers, and so are the names (https://github.com/siboehm/SGEMM_CUDA).
-// The order of wait, barrier, copies and multiplication is that of CUTLASS's multistage pipeline.
+// Wait, barrier, copy and multiply have the order of CUTLASS's multistage pipeline (MmaMultistage).
 //
-// Vector is the type of a copy: float4 where all rows of a and b start at multiples of 16 bytes, else float. A copy of 16
-// bytes cannot transpose. So As keeps the order of a, and a thread reads 4 steps along k of a row at a time.
+// Vector is the type of a copy: float4 where all rows of a and b start at multiples of 16 bytes, else float. A 16-byte
+// copy cannot transpose. So As keeps the order of a, and a thread reads 4 steps along k of a row at a time.
 
 #include <cuda_pipeline.h>
 
@@ -20,12 +20,14 @@ constexpr int THREADS = (BM / WM) * (BN / WN) * 32;
 template <typename Vector, int ROWS, int COLS>
 __device__ void copy_tile(float (&tile)[ROWS][COLS], const float* matrix, int row0, int col0, int rows, int cols) {
     constexpr int WIDTH = sizeof(Vector) / sizeof(float);
-    // The number of iterations does not depend on threadIdx.x, so the compiler unrolls the loop.
+    // The number of iterations does not depend on threadIdx.x, so the compiler can unroll them: two 16-byte copies, or
+    // two of eight 4-byte copies, because the addresses of all eight would not fit in the registers.
+    #pragma unroll 2
     for (int l = 0; l < ROWS * COLS / WIDTH / THREADS; ++l) {
         const int i = l * THREADS + threadIdx.x, row = i / (COLS / WIDTH), col = i % (COLS / WIDTH) * WIDTH;
         const bool inside = row0 + row < rows && col0 + col < cols;
         const float* src = matrix + (long long)(row0 + row) * cols + col0 + col;
-        // The last argument says how many bytes become 0 and are not read. If it is all of them, src may point anywhere.
+        // The last argument says how many bytes become 0 and are not read: outside of the matrix, all of them.
         __pipeline_memcpy_async(&tile[row][col], src, sizeof(Vector), inside ? 0 : sizeof(Vector));
     }
 }
@@ -37,8 +39,8 @@ __global__ void matmul(const float* a, const float* b, float* out, int m, int n,
     const int cRow = blockIdx.y * BM, cCol = blockIdx.x * BN;
     const int warp_id = threadIdx.x / 32, lane_id = threadIdx.x % 32;
     // The lanes of a warp form 4 rows of 8 in zigzag, as in sgemm_registers. But a thread's rows are 4 apart, so the 4
-    // rows of As that a warp reads at a time are neighbors. Shared memory serves 16 lanes, or 2 of these rows, at a time,
-    // and these are in different banks, because they start 64 bytes apart.
+    // rows of As that a warp reads at a time are neighbors. Shared memory serves 16 lanes at a time, which read 2 of
+    // these rows. They start 64 bytes apart, so they are in different banks.
     const int threadRow = warp_id / (BN / WN) * WM + lane_id / 16 * 2 + lane_id % 2;
     const int threadCol = warp_id % (BN / WN) * WN + lane_id / 2 % 8 * 4;
     alignas(16) float acc[TM][TN] = {};
@@ -60,20 +62,19 @@ __global__ void matmul(const float* a, const float* b, float* out, int m, int n,
         for (int dotIdx = 0; dotIdx < BK; dotIdx += 4) {
             alignas(16) float regM[TM][4], regN[TN];
             for (int i = 0; i < TM; ++i) *(float4*)regM[i] = *(float4*)&As[stage][threadRow + 4 * i][dotIdx];
-            for (int step = 0; step < 4; ++step) {
+            for (int l = 0; l < 4; ++l) {
                 // Two groups of 4 columns, 32 apart, so that neighboring lanes read neighboring 16 bytes.
-                const float* Bs_row = Bs[stage][dotIdx + step];
+                const float* Bs_row = Bs[stage][dotIdx + l];
                 for (int j = 0; j < TN; j += 4) *(float4*)(regN + j) = *(float4*)&Bs_row[threadCol + 8 * j];
                 for (int i = 0; i < TM; ++i) {
-                    for (int j = 0; j < TN; ++j) acc[i][j] += regM[i][step] * regN[j];
+                    for (int j = 0; j < TN; ++j) acc[i][j] += regM[i][l] * regN[j];
                 }
             }
         }
     }
 
-    constexpr int WIDTH = sizeof(Vector) / sizeof(float);
     for (int i = 0; i < TM; ++i) {
-        for (int j = 0; j < TN; j += WIDTH) {
+        for (int j = 0; j < TN; j += sizeof(Vector) / sizeof(float)) {
             const int row = cRow + threadRow + 4 * i, col = cCol + threadCol + j / 4 * 32 + j % 4;
             if (row < m && col < n) *(Vector*)(out + (long long)row * n + col) = *(Vector*)&acc[i][j];
         }

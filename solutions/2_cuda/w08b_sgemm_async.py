@@ -14,8 +14,11 @@ loads and stores need; at most 5 times the bytes of inputs and outputs moved; at
 bank conflicts; at most 1.2 wavefronts of shared memory per cycle of multiply-adds; at least 50% of what is stored to
 shared memory copied by cp.async.
 
-Operations and traffic are those of sgemm_registers: arithmetic is the bound. What a ring of stages gains is time: no
+Operations and traffic are those of sgemm_registers: arithmetic is the bound. What a circular buffer gains is time: no
 thread waits for global memory, and none holds the next tiles in registers.
+
+Per tile of 16 steps along k, a thread executes 1024 multiply-adds and about 170 other instructions, 4 of them copies of
+16 bytes. Copies of 4 bytes could transpose a, but then there would be 10 of them, each with an address of its own.
 
 cp.async: PTX ISA, "Data Movement and Conversion Instructions: Asynchronous copy"
 (https://docs.nvidia.com/cuda/parallel-thread-execution/); the order of waits is that of CUTLASS's MmaMultistage. The
