@@ -3,7 +3,7 @@
 // Every block counts in shared memory, where an atomic is cheap, and adds its counts to global memory once.
 //
 // Each bin has COPIES counters. With 32 of them, a lane has its own, in a bank of its own, so lanes never conflict. If
-// there are many bins, each has one counter. If these exceed shared memory, each row of blocks counts a slice of the bins.
+// there are many bins, each has one counter. If these exceed shared memory, a row of blocks counts a slice of the bins.
 
 constexpr int THREADS = 1024;
 
