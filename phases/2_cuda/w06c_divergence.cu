@@ -22,10 +22,10 @@ struct Oscillator {
     }
 };
 
-__device__ float followed(float x, int steps) {
-    Oscillator one{x};
-    for (int left = steps; left > 0; --left) one.step();
-    return one.x;
+__device__ float integrate(float x, int steps) {
+    Oscillator oscillator{x};
+    for (int step = 0; step < steps; ++step) oscillator.step();
+    return oscillator.x;
 }
 
 __global__ void oscillate(const float* x, const unsigned char* steps, float* out, int n) {  // TODO: launch bounds

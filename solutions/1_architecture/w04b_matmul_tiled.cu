@@ -4,7 +4,8 @@
 // element is used by many threads. m, n and k may be any numbers, so tiles extend beyond the edges.
 //
 // A thread accumulates TM x TN outputs in registers, so that it uses each value from shared memory TM or TN times. The
-// names BM, BN, BK, TM, TN, threadRow and threadCol are those of https://github.com/siboehm/SGEMM_CUDA, kernel 5.
+// names BM, BN, BK, TM, TN, threadRow, threadCol, bkIdx, dotIdx, regM and regN are those of kernel 5 in
+// https://github.com/siboehm/SGEMM_CUDA.
 
 constexpr int BM = 64, BN = 64;  // rows and columns of out per block
 constexpr int BK = 16;           // the steps along k that are in shared memory at a time
@@ -14,8 +15,8 @@ constexpr int THREADS = (BM / TM) * (BN / TN);
 __global__ void matmul(const float* a, const float* b, float* out, int m, int n, int k) {
     __shared__ float As[BM][BK], Bs[BK][BN];
     const int threadRow = threadIdx.x / (BN / TN), threadCol = threadIdx.x % (BN / TN);
-    const int cRow = blockIdx.y * BM, cCol = blockIdx.x * BN;
-    float acc[TM][TN] = {};
+    const int cRow = blockIdx.y * BM, cCol = blockIdx.x * BN;  // the first row and column of the block's tile
+    float acc[TM][TN] = {};  // in registers, because every index is known when the loops are unrolled
 
     for (int bkIdx = 0; bkIdx < k; bkIdx += BK) {
         // Neighboring threads load neighboring columns. An element outside a matrix is 0, which adds nothing to a sum.
@@ -33,7 +34,8 @@ __global__ void matmul(const float* a, const float* b, float* out, int m, int n,
         for (int dotIdx = 0; dotIdx < BK; ++dotIdx) {
             float regM[TM], regN[TN];
             // The outputs of a thread are BM / TM rows and BN / TN columns apart. So at each j, the 16 threads of a row
-            // access 16 neighboring words of Bs, in 16 banks, and 16 neighboring columns of out.
+            // access 16 neighboring words of Bs, in 16 banks, and 16 neighboring columns of out. At each i, they all
+            // read the same word of As.
             for (int i = 0; i < TM; ++i) regM[i] = As[threadRow + i * (BM / TM)][dotIdx];
             for (int j = 0; j < TN; ++j) regN[j] = Bs[dotIdx][threadCol + j * (BN / TN)];
             for (int i = 0; i < TM; ++i) {

@@ -1,6 +1,8 @@
 // Oscillators: out[i] = the position of oscillator i, steps[i] time steps after it was released at rest at x[i].
 //
 // A block sorts a tile of oscillators by their steps in shared memory, so that a warp's lanes get the same number each.
+// It is a counting sort: count the oscillators of each number of steps (a bin), add the counts up to the start of each
+// bin, and put an oscillator at the start of its bin plus its rank in it. ITEMS_PER_THREAD is a name of CUB.
 
 constexpr float H = 0.25f;  // a time step
 constexpr int MOST_STEPS = 64;
@@ -22,35 +24,36 @@ struct Oscillator {
     }
 };
 
-__device__ float followed(float x, int steps) {
-    Oscillator one{x};
-    for (int left = steps; left > 0; --left) one.step();
-    return one.x;
+__device__ float integrate(float x, int steps) {
+    Oscillator oscillator{x};
+    for (int step = 0; step < steps; ++step) oscillator.step();
+    return oscillator.x;
 }
 
 constexpr int THREADS = 256;
-constexpr int EACH = 8;  // oscillators per thread: so many that most warps get oscillators of one number of steps
-constexpr int TILE = EACH * THREADS;
+constexpr int ITEMS_PER_THREAD = 8;  // oscillators: a tile has so many that a warp's 32 come from few of the 65 bins
+constexpr int TILE = ITEMS_PER_THREAD * THREADS;
 constexpr int BINS = MOST_STEPS + 1;
 
+// __launch_bounds__ tells the compiler how many threads a block has (week 7).
 __global__ void __launch_bounds__(THREADS) oscillate(const float* x, const unsigned char* steps, float* out, int n) {
     __shared__ float positions[TILE];
     __shared__ unsigned order[TILE];  // indices in the tile, sorted by steps, above 8 bits for the steps
-    __shared__ int bin_start[BINS];
+    __shared__ int bin_start[BINS];  // first the size of each bin, then its start in the sorted order
     const int first = blockIdx.x * TILE, count = min(TILE, n - first);
     const int tid = threadIdx.x;
 
     if (tid < BINS) bin_start[tid] = 0;
     __syncthreads();
-    int rank[EACH];  // the position of an oscillator in its bin
-    for (int e = 0; e < EACH; ++e) {  // a loop that the compiler unrolls, so that rank is in registers
-        const int i = e * THREADS + tid;
+    int rank[ITEMS_PER_THREAD];  // the position of an oscillator in its bin
+    for (int item = 0; item < ITEMS_PER_THREAD; ++item) {  // unrolled by the compiler, so that rank is in registers
+        const int i = item * THREADS + tid;
         if (i < count) positions[i] = x[first + i];
-        if (i < count) rank[e] = atomicAdd(&bin_start[steps[first + i]], 1);
+        if (i < count) rank[item] = atomicAdd(&bin_start[steps[first + i]], 1);  // it returns the count before
     }
     __syncthreads();  // bin_start holds the sizes of the bins
 
-    if (tid == 0) {  // exclusive prefix sum
+    if (tid == 0) {  // exclusive prefix sum, by one thread because there are only 65 bins
         int sum = 0;
         for (int bin = 0; bin < BINS; ++bin) {
             const int size = bin_start[bin];
@@ -59,16 +62,16 @@ __global__ void __launch_bounds__(THREADS) oscillate(const float* x, const unsig
         }
     }
     __syncthreads();
-    for (int e = 0; e < EACH; ++e) {
-        const int i = e * THREADS + tid;
-        if (i < count) order[bin_start[steps[first + i]] + rank[e]] = i << 8 | steps[first + i];
+    for (int item = 0; item < ITEMS_PER_THREAD; ++item) {
+        const int i = item * THREADS + tid;
+        if (i < count) order[bin_start[steps[first + i]] + rank[item]] = i << 8 | steps[first + i];
     }
-    __syncthreads();
+    __syncthreads();  // order is complete
 
     for (int k = tid; k < count; k += THREADS) {  // neighboring lanes have neighbors in the sorted order
         const int i = order[k] >> 8;
-        positions[i] = followed(positions[i], order[k] & 0xff);
+        positions[i] = integrate(positions[i], order[k] & 0xff);
     }
-    __syncthreads();
+    __syncthreads();  // a thread stores positions that others computed
     for (int i = tid; i < count; i += THREADS) out[first + i] = positions[i];  // in the order of x, coalesced
 }

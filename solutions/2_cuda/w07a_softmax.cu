@@ -23,11 +23,13 @@ template <typename V>
 __device__ State update(State state, V values) {
     float m_new = state.m_i;
     for (auto value : values.element) m_new = fmaxf(m_new, float(value));
-    float l_new = state.l_i * __expf(state.m_i - m_new);  // the factor is alpha: 1 unless the maximum rises
+    // alpha rescales the sum to the new maximum. It is 1 unless the maximum rises.
+    float alpha = __expf(state.m_i - m_new), l_new = state.l_i * alpha;
     for (auto value : values.element) l_new += __expf(float(value) - m_new);
     return {m_new, l_new};
 }
 
+// Combine the states of a warp's lanes: first the maximum of all, then the sums, each rescaled to this maximum.
 __device__ State warpReduce(State state) {
     float m_new = state.m_i;
     for (int offset = 16; offset > 0; offset /= 2) m_new = fmaxf(m_new, __shfl_xor_sync(0xffffffff, m_new, offset));
@@ -36,7 +38,8 @@ __device__ State warpReduce(State state) {
     return {m_new, l_new};
 }
 
-// Every warp puts its state into shared memory; after one barrier each of them combines all states.
+// Every warp puts its state into shared memory; after one barrier each of them combines all states. The kernel calls
+// this once. A second call would need a barrier first, since some warps may still read the states of the first.
 __device__ State blockReduce(State state) {
     __shared__ State states[WARPS];
     const int warp_id = threadIdx.x / WARP, lane_id = threadIdx.x % WARP;
@@ -49,31 +52,31 @@ __device__ State blockReduce(State state) {
 template <typename T, int WIDTH>
 __launch_bounds__(THREADS, 4)  // four blocks per SM: while one reduces, the others load and store
 __global__ void softmax(const T* x, T* out, int columns) {
-    constexpr int HELD = 32 / WIDTH;  // vectors of a row in the registers of a thread: 8192 columns in a block
+    constexpr int VECTORS = 32 / WIDTH;  // of a row in the registers of a thread: 8192 columns in a block
     using V = Vector<T, WIDTH>;
-    const long long first = (long long)blockIdx.x * columns;
-    const V* row_in = reinterpret_cast<const V*>(x + first);
-    V* row_out = reinterpret_cast<V*>(out + first);
+    const long long row_start = (long long)blockIdx.x * columns;
+    const V* x_row = reinterpret_cast<const V*>(x + row_start);
+    V* out_row = reinterpret_cast<V*>(out + row_start);
     const int vectors = columns / WIDTH;
 
-    V held[HELD];
-    for (int k = 0; k < HELD; ++k) {  // all loads first, so that they are in flight together
-        const int v = k * THREADS + threadIdx.x;
-        for (T& value : held[k].element) value = T(-INFINITY);  // exp of it is 0
-        if (v < vectors) held[k] = row_in[v];
+    V x_reg[VECTORS];  // in registers, because every index is known when the loops are unrolled
+    for (int k = 0; k < VECTORS; ++k) {  // all loads first, so that they are in flight together
+        const int v = k * THREADS + threadIdx.x;  // neighboring lanes load neighboring vectors
+        for (T& value : x_reg[k].element) value = T(-INFINITY);  // past the end of the row: exp of it is 0
+        if (v < vectors) x_reg[k] = x_row[v];
     }
     State state;
-    for (V values : held) state = update(state, values);
-    for (int v = HELD * THREADS + threadIdx.x; v < vectors; v += THREADS) state = update(state, row_in[v]);
+    for (V values : x_reg) state = update(state, values);
+    for (int v = VECTORS * THREADS + threadIdx.x; v < vectors; v += THREADS) state = update(state, x_row[v]);
     state = blockReduce(state);
 
-    auto normalize = [&](V values) {
+    auto normalize = [&](V values) {  // a lambda: a function that uses the variables around it, here the state
         for (T& value : values.element) value = T(__expf(float(value) - state.m_i) / state.l_i);
         return values;
     };
-    for (int k = 0; k < HELD; ++k) {
+    for (int k = 0; k < VECTORS; ++k) {
         const int v = k * THREADS + threadIdx.x;
-        if (v < vectors) row_out[v] = normalize(held[k]);
+        if (v < vectors) out_row[v] = normalize(x_reg[k]);
     }
-    for (int v = HELD * THREADS + threadIdx.x; v < vectors; v += THREADS) row_out[v] = normalize(row_in[v]);
+    for (int v = VECTORS * THREADS + threadIdx.x; v < vectors; v += THREADS) out_row[v] = normalize(x_row[v]);
 }

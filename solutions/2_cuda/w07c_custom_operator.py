@@ -20,8 +20,11 @@ bank conflicts.
 Traffic: 4 bytes per element forward and 6 backward in bfloat16, 8 and 12 in float32. The backward formula needs y
 alone, so y is what is saved: with x its exponentials would have to be computed again. Memory is the bound.
 
+Measured for 16384 x 8192 in bfloat16 on an H200: 324 us for both directions, 5.7× faster than the formulas in torch
+operators, and as fast as the expert kernels. These choose the threads of a block by the length of a row.
+
 Registering operators: https://docs.pytorch.org/tutorials/advanced/python_custom_ops.html. blockReduce is a name of
-llm.c. The expert kernels choose the threads of a block by the length of a row.
+llm.c.
 """
 
 import torch

@@ -24,7 +24,7 @@ __global__ void matmul(const float* a, const float* b, float* out, int m, int n,
     constexpr int WIDTH = sizeof(Vector) / sizeof(float);
     __shared__ alignas(16) float As[BK][BM + 4];  // transposed, so that a thread's 4 rows are neighbors; 4 for the banks
     __shared__ alignas(16) float Bs[BK][BN];
-    const int cRow = blockIdx.y * BM, cCol = blockIdx.x * BN;
+    const int cRow = blockIdx.y * BM, cCol = blockIdx.x * BN;  // the first row and column of the block's tile
     const int warp_id = threadIdx.x / 32, lane_id = threadIdx.x % 32;
     // The lanes of a warp form 4 rows of 8 in zigzag. Those that read the same 16 bytes, of As or of Bs, are one or two
     // lanes apart, so that shared memory serves 16 lanes at a time.
@@ -35,7 +35,7 @@ __global__ void matmul(const float* a, const float* b, float* out, int m, int n,
     for (int bkIdx = 0; bkIdx < k; bkIdx += BK) {
         for (int i = threadIdx.x; i < BM * BK / WIDTH; i += THREADS) {
             const int row = i / (BK / WIDTH), col = i % (BK / WIDTH) * WIDTH;
-            const Vector values = load<Vector>(a, cRow + row, bkIdx + col, m, k);
+            const Vector values = load<Vector>(a, cRow + row, bkIdx + col, m, k);  // neighbors in a row of a
             for (int e = 0; e < WIDTH; ++e) As[col + e][row] = reinterpret_cast<const float*>(&values)[e];
         }
         for (int i = threadIdx.x; i < BK * BN / WIDTH; i += THREADS) {

@@ -14,8 +14,11 @@ loads and stores need; at most 5 times the bytes of inputs and outputs moved; at
 bank conflicts; at most 1.2 wavefronts of shared memory per cycle of multiply-adds; at least 50% of what is stored to
 shared memory copied by cp.async.
 
-Operations and traffic are those of sgemm_registers: arithmetic is the bound. What a ring of stages gains is time: no
+Operations and traffic are those of sgemm_registers: arithmetic is the bound. What a circular buffer gains is time: no
 thread waits for global memory, and none holds the next tiles in registers.
+
+Per tile of 16 steps along k, a thread executes 1024 multiply-adds and about 170 other instructions, 4 of them copies of
+16 bytes. Copies of 4 bytes could transpose a, but then there would be 10 of them, each with an address of its own.
 
 cp.async: PTX ISA, "Data Movement and Conversion Instructions: Asynchronous copy"
 (https://docs.nvidia.com/cuda/parallel-thread-execution/); the order of waits is that of CUTLASS's MmaMultistage. The
@@ -26,7 +29,7 @@ import torch
 
 from kernelpath.lanes import cuda
 
-THREADS = 128
+THREADS = 256
 TILE = 128  # BM and BN of the kernel
 
 
@@ -35,7 +38,7 @@ def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     out = a.new_empty(m, n)
     if out.numel() == 0:
         return out
-    aligned = n % 4 == 0 and all(tensor.data_ptr() % 16 == 0 for tensor in (b, out))
+    aligned = n % 4 == 0 and k % 4 == 0 and all(tensor.data_ptr() % 16 == 0 for tensor in (a, b))
     kernel = cuda.kernel("w08b_sgemm_async.cu", f"matmul<{'float4' if aligned else 'float'}>")
     grid = ((n + TILE - 1) // TILE, (m + TILE - 1) // TILE)
     kernel[grid, THREADS](a, b, out, m, n, k)

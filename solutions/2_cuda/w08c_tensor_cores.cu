@@ -12,22 +12,25 @@
 constexpr int BM = 128, BN = 128, BK = 32, STAGES = 3;
 constexpr int WM = 64, WN = 32;  // 64 registers of a thread hold the accumulators
 constexpr int THREADS = (BM / WM) * (BN / WN) * 32;
-// Rows of a tile are padded by 16 bytes, so that the 8 rows of 16 bytes that ldmatrix reads at a time are in all banks.
+// The leading dimensions: the distance of two rows of a tile, in elements. Rows are padded by 16 bytes, so that the 8
+// rows of 16 bytes that ldmatrix reads at a time are in different banks.
 constexpr int LDA = BK + 8, LDB = BN + 8;
-constexpr int STAGE = BM * LDA + BK * LDB;  // elements
+constexpr int STAGE = BM * LDA + BK * LDB;  // elements of a tile of a and a tile of b
 
+// Load four 8 x 8 matrices. A macro, because TRANS (".trans" or "") is a part of the instruction's name.
 #define LDMATRIX(TRANS, frag, src)                                                                           \
     asm volatile("ldmatrix.sync.aligned.m8n8.x4" TRANS ".shared.b16 {%0, %1, %2, %3}, [%4];"                 \
                  : "=r"(frag[0]), "=r"(frag[1]), "=r"(frag[2]), "=r"(frag[3])                                \
                  : "r"((unsigned)__cvta_generic_to_shared(src)) : "memory")
 
-// acc (16 x 8) += a (16 x 16) * b (16 x 8)
+// acc (16 x 8) += a (16 x 16) * b (16 x 8). A lane has 4, 8 and 4 elements of them, two of a or b in a register.
 #define MMA(TYPE)                                                                                            \
     asm("mma.sync.aligned.m16n8k16.row.col.f32." TYPE "." TYPE ".f32 "                                       \
         "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                                    \
         : "+f"(acc[0]), "+f"(acc[1]), "+f"(acc[2]), "+f"(acc[3])                                             \
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
 
+// The last parameter only chooses the type.
 __device__ void mma(float (&acc)[4], const unsigned (&a)[4], const unsigned* b, __nv_bfloat16) { MMA("bf16"); }
 __device__ void mma(float (&acc)[4], const unsigned (&a)[4], const unsigned* b, __half) { MMA("f16"); }
 
@@ -41,6 +44,7 @@ __device__ void copy_tile(T* tile, int ld, const T* matrix, int row0, int col0, 
         T* const dst = tile + i / WORDS * ld + i % WORDS * WIDTH;
         const bool inside = row < rows && col < cols;
         const T* const src = inside ? matrix + (long long)row * cols + col : matrix;
+        // if constexpr is decided when the template is compiled: copies of 2 bytes do not exist.
         if constexpr (WIDTH > 1) __pipeline_memcpy_async(dst, src, sizeof(Word), inside ? 0 : sizeof(Word));
         else *dst = inside ? *src : T(0.0f);
     }
@@ -50,7 +54,7 @@ template <typename T, typename Word>
 __global__ void __launch_bounds__(THREADS, 2) matmul(const T* a, const T* b, T* out, int m, int n, int k) {
     extern __shared__ uint4 shared[];
     T* const smem = reinterpret_cast<T*>(shared);
-    const int cRow = blockIdx.y * BM, cCol = blockIdx.x * BN;
+    const int cRow = blockIdx.y * BM, cCol = blockIdx.x * BN;  // the first row and column of the block's tile
     const auto copy_stage = [&](int tile) {  // past the end of k it is filled with zeros
         T* const stage = smem + tile % STAGES * STAGE;
         copy_tile<BM, BK, Word>(stage, LDA, a, cRow, tile * BK, m, k);
@@ -69,7 +73,8 @@ __global__ void __launch_bounds__(THREADS, 2) matmul(const T* a, const T* b, T* 
         const T* const As = smem + tile % STAGES * STAGE;
         const T* const Bs = As + BM * LDA;
         for (int kk = 0; kk < BK; kk += 16) {
-            // Lane l gives the address of row l % 8 of matrix l / 8 of four; b is transposed on the way.
+            // Lane l gives the address of row l % 8 of matrix l / 8 of four: upper left, lower left, upper right, lower
+            // right. b is transposed on the way, because a register needs two elements that are adjacent along k.
             unsigned a_frag[WM / 16][4], b_frag[WN / 16][4];
             const T* const a_src = As + (warpRow + lane_id % 16) * LDA + kk + lane_id / 16 * 8;
             const T* const b_src = Bs + (kk + lane_id % 16) * LDB + warpCol + lane_id / 16 * 8;
