@@ -221,4 +221,4 @@ def test_a_task_that_is_lost_for_good_is_tried_by_the_next_run(
     (lost,) = classroom.grade_entries(ada, folder, tmp_path / "out", device="cpu", seed=7, engine=engine)
     assert isinstance(lost.report, Report)
     assert (lost.key, lost.report.verdict, lost.report.seed) == (UNFINISHED, Verdict.UNAVAILABLE, 7)
-    assert lost.report.cause.startswith("the cluster lost it again and again: ")
+    assert lost.report.cause.startswith("the cluster lost it repeatedly: ")

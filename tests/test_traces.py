@@ -277,7 +277,7 @@ def test_a_complaint_counts_the_facts_and_names_the_mistake() -> None:
     said = grading.check_facts("report", told, expected, TOLERANCE)
     assert said is not None
     assert said.cause == (
-        "2 of 3 facts are wrong: share is 25, expected 0.25 (a percentage where a share is asked: a factor of 100); "
+        "2 of 3 facts are wrong: share is 25, expected 0.25 (a percentage instead of a fraction: a factor of 100); "
         "time is [2], expected [2000] (a unit: a factor of 1,000)"
     )
     gains: dict[str, Fact] = {"gains": {"gaps": 1.25, "gelu": 1.5, "norm1": 1.1}}

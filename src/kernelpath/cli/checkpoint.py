@@ -113,7 +113,7 @@ def _open_sheet(exam: Exam, folder: Path, name: str | None, asking: bool, comman
     path = folder / sheet.ANSWERS
     is_new = not path.exists()
     if is_new and name is None and asking:
-        name = click.prompt("your name, as the certificate is to carry it")
+        name = click.prompt("your name, as it will appear on the certificate")
     with errors.status("setting the exam"):
         answers = sheet.Sheet(exam, path, name)
         answers.save()

@@ -45,7 +45,7 @@ _MAX_WARNINGS = 20
 @click.option("--checkpoint", "number", metavar="N", type=click.IntRange(1), help="Grade the exam of phase N.")
 @device_option
 @click.option("--secret", default="", help="Repeat a run: the secret in its grades.json. [that in --out, or a new one]")
-@click.option("--seed", type=int, help="In place of a secret: the same sizes and inputs for everybody.")
+@click.option("--seed", type=int, help="Instead of a secret: the same sizes and inputs for everybody.")
 @click.option("--jobs", type=click.IntRange(1), help="How many in parallel without a GPU. [as cores and memory allow]")
 @click.option(
     "--ray",
@@ -204,9 +204,9 @@ def _write_summaries(
     unknown_learners = unmatched(policy, [learner.learner for learner in learners])
     write_atomically(to / "class.html", class_page.page(folder.name, items, learners, groups, skipped, untimed))
     if untimed:
-        warn(f"no time of submission, counted as in time: {_format_names(untimed)}")
+        warn(f"no submission time, counted as on time: {_format_names(untimed)}")
     if unknown_learners:
-        warn(f"the policy or its table of times names who has no folder: {_format_names(unknown_learners)}")
+        warn(f"the policy or its table of times names learners without a folder: {_format_names(unknown_learners)}")
     overview.similar(out, groups, to)
 
 

@@ -62,7 +62,7 @@ def solution(item: Item, peek: bool, expert: bool) -> int:
         _show_counters(item, title, shown)
     out.print(Text(f"{lesson.read(item.lesson).explain}\n"))
     if shown != item.reference:
-        out.print("The reference kernel of this exercise is another one, which is longer and faster.")
+        out.print("This exercise has a separate reference kernel, which is longer and faster.")
         view.step(out, f"kp solution {item.name} --expert")
     if devices.resolve("auto") != "cuda":
         out.print(Text("not timed: this machine has no GPU", "dim"))
