@@ -69,16 +69,18 @@ def grade_(
 ) -> int:
     """Grade a class: DIR holds a folder for each learner.
 
-    Without a NAME: every exercise that anybody handed in or that the policy names. Writes class.html, a page of the
-    class; learners.csv, a row for each learner with the sum of the points; points.csv, the reason for each missing
-    point; grades.csv, grades.json, and a results.json for Gradescope for each learner. A second run grades only what
-    changed. similar.csv names groups of submissions that agree beyond the stub, for you to read; no grade depends on
-    it.
+    Without a NAME: every exercise that a learner submitted or that the policy names. Writes class.html, an overview of
+    the class; learners.csv, a row for each learner with the total points; points.csv, the reason for each missing
+    point; grades.csv, grades.json, and for each learner a results.json for Gradescope. A second run grades only the
+    changed files. similar.csv lists groups of submissions that agree beyond the stub, for you to read; no grade
+    depends on it.
 
-    With --checkpoint: everybody's exam, named by the folders. Writes checkpointN.csv with the points, a certificate for
-    each learner, and checkpointN-written.csv: enter marks for the written answers there, and run it again.
+    With --checkpoint: every learner's exam, under the name of the folder. Writes checkpointN.csv with the points, a
+    certificate for each learner, and checkpointN-written.csv. Enter marks for the written answers there, and run the
+    command again.
 
-    Sizes and inputs are drawn from a secret of the run, others for each learner and submission. grades.json keeps it.
+    Sizes and inputs are derived from a secret of the run, and differ for each learner and submission. grades.json
+    stores the secret.
 
     Exit status 0: everything was graded, whether passed or not. 1: something could not be graded.
     """

@@ -31,7 +31,7 @@ from kernelpath.show import difference, view
 
 @click.command()
 @name_argument
-@click.option("--peek", is_flag=True, help="Show it before you have passed.")
+@click.option("--peek", is_flag=True, help="Show the answer before you have passed.")
 @click.option(
     "--expert", is_flag=True, help="Show the reference kernel, where it is longer and faster than the answer."
 )
