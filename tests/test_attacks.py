@@ -12,9 +12,9 @@ def test_the_table_of_attacks_is_current() -> None:
     assert write_attacks.regenerate(text) == text
 
 
-def test_each_attack_says_how_it_is_seen_on_both_devices() -> None:
-    assert list(write_attacks.HELD) == list(ROWS)
-    assert all(all(cells) for cells in write_attacks.HELD.values())
+def test_each_attack_says_how_it_is_detected_on_both_devices() -> None:
+    assert list(write_attacks.DETECTION) == list(ROWS)
+    assert all(all(cells) for cells in write_attacks.DETECTION.values())
 
 
 def test_each_planted_submission_is_counted_in_one_row() -> None:

@@ -462,7 +462,7 @@ def test_a_forged_certificate_does_not_survive_grading(exam: Exam, graded: Calla
         f"1_architecture/deliverable:{forged.twist} was PASSED and is WRONG_VALUES",
         "the answer to colour was right",
         "the answer to one was right",
-        "the self-assessment is not that of the sheet",
+        "the self-assessment differs from the sheet",
         "the score was 100 and is 56",
         f"it was passed, and is not: the deliverable ends as WRONG_VALUES: {Verdict.WRONG_VALUES.meaning}",
     )
@@ -480,12 +480,12 @@ def test_what_a_forger_leaves_out_or_adds_is_told(exam: Exam, graded: Callable[.
     assert found() == ()
     (told,) = found(missing=())
     assert told.startswith("it was passed, and is not: the written answer essay has 2 words")
-    assert found(exercises=()) == ("the exercises and the deliverable are not those of the exam",)
-    assert found(phase="2_memory") == ("the exercises and the deliverable are not those of the exam",)
-    assert found(answers=honest.answers[1:]) == ("the answers are not those of the sheet",)
+    assert found(exercises=()) == ("the exercises and the deliverable differ from the exam",)
+    assert found(phase="2_memory") == ("the exercises and the deliverable differ from the exam",)
+    assert found(answers=honest.answers[1:]) == ("the answers differ from the sheet",)
     easier = dataclasses.replace(honest.written[0], rubric=honest.written[0].rubric[:1])
-    assert found(written=(easier,)) == ("the written answers are not those of the sheet",)
-    assert found(written=()) == ("the written answers are not those of the sheet",)
+    assert found(written=(easier,)) == ("the written answers differ from the sheet",)
+    assert found(written=()) == ("the written answers differ from the sheet",)
 
 
 def test_what_grading_again_cannot_find_is_named(exam: Exam, graded: Callable[..., None]) -> None:

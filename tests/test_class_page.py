@@ -79,7 +79,7 @@ def test_the_page_says_who_is_stopped_by_what(page: Path) -> None:
     assert "[…]" in text, "a long cause is cut"
     assert "Ada (91%), <script>alert(1)</script> (91%)" in text
     assert "<i>x</i> is empty" in text
-    assert "Ada has no time of submission" in text
+    assert "Ada has no submission time" in text
     assert "2 days late, 1 free: -10%" in text
 
 

@@ -298,7 +298,7 @@ def test_many_files_are_not_read_one_after_the_other(folder: Path, doubling: Ite
                 file.truncate(size)
     reports = graded_with(folder, tmp_path / "out", doubling)
     assert reports["small"].cause == "w01a_double has more than 1,000 files"
-    assert reports["sparse"].cause == "w01a_double.py and what lies beside it have more than 16 MiB"
+    assert reports["sparse"].cause == "w01a_double.py and the files next to it have more than 16 MiB"
     assert reports["right"].verdict.passed
 
 

@@ -552,8 +552,8 @@ def test_grade_with_a_policy_writes_a_row_and_a_page_for_the_learners(kp: Run, i
         "not graded: .tools begins with a dot",
         "not graded: nobody is empty",
         "not graded: submitted.csv is a file",
-        "no time of submission, counted as in time: cyd",
-        "names who has no folder: ghost",
+        "no submission time, counted as on time: cyd",
+        "names learners without a folder: ghost",
     ):
         assert said in told
     assert "policy.toml is a file" not in told

@@ -415,7 +415,7 @@ def test_swizzle_of_the_writer_alone_is_named(bits: int, dtype: torch.dtype, row
     output = swizzled(truth, bits, columns)
     finding = compare.check_outputs([output], [truth[:, :columns].double()], {dtype_name(dtype): Tolerance(1e-2, 1e-2)})
     assert finding is not None
-    assert "the swizzle of the writer to shared memory is not that of the reader" in finding.cause
+    assert "the writer and the reader of shared memory use different swizzles" in finding.cause
 
 
 @pytest.mark.parametrize("fault", ["one mask", "one mask for half of the rows", "noise", "one row", "all zero"])

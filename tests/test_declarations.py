@@ -108,7 +108,7 @@ def test_softmax_without_its_maximum_fails() -> None:
             "w03a_benchmark/WRONG_VALUES_no_synchronization",
             "that has none of these problems: far too short: the clock was read before",
         ),
-        ("w03a_benchmark/WRONG_VALUES_one_clock_around_all", "differ by 20 % either way: spread too small"),
+        ("w03a_benchmark/WRONG_VALUES_one_clock_around_all", "differ by 20% either way: spread too small"),
         (
             "w03a_benchmark/WRONG_VALUES_no_warm_up",
             "first 150 calls take 3 times as long: too long: the slow first calls are included",

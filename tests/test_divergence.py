@@ -33,7 +33,7 @@ def test_the_average_is_over_all_instructions_and_the_line_with_most_idle_lanes_
     assert (finding.verdict, finding.file, finding.line) == (Verdict.DIVERGENT, "k.cu", 5)
     assert finding.cause == (
         "at n=8: 11.6 of 32 lanes are active in the average instruction, 11.7 are required;"
-        " most are idle in line 5 (8 active), and they part in line 7"
+        " most are idle in line 5 (8 active), and they diverge in line 7"
     )
     assert finding.step == "kp profile {name}"
     assert check_active_lanes(LINES, 11.6, {"n": 8}) is None

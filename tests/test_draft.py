@@ -26,7 +26,7 @@ def course(doubling: Item) -> Path:
     notebook.parent.mkdir(parents=True)
     cells = [
         {"cell_type": "markdown", "id": name, "metadata": {}, "source": [f"{text}\n"]}
-        for name, text in (("a", "double"), ("b", "## What to read"))
+        for name, text in (("a", "double"), ("b", "## Further reading"))
     ]
     notebook.write_text(json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}))
     (doubling.root / "README.md").write_text("<!-- table: syllabus -->\n<!-- end -->\n")
@@ -60,7 +60,7 @@ def test_a_draft_stands_where_its_week_reads_it(course: Path) -> None:
     draft("sum_of_two", "vector_add", "cuda", root=course)
     notebook = json.loads((course / "notebooks/1_architecture/week01_threads.ipynb").read_text())
     sources = ["".join(cell["source"]).splitlines()[0] for cell in notebook["cells"]]
-    assert sources[1:] == ["## Your turn: `sum_of_two`", 'report = notebook.check("sum_of_two")', "## What to read"]
+    assert sources[1:] == ["## Your turn: `sum_of_two`", 'report = notebook.check("sum_of_two")', "## Further reading"]
     assert "sum_of_two" in (course / "README.md").read_text()
     declared = registry.load(registry.find("sum_of_two", course))
     assert declared.problem.flops is not None

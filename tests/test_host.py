@@ -248,7 +248,7 @@ def test_a_submission_that_kills_the_server_harms_itself_alone(worker: Worker, d
     if landlock.version() >= 6:
         assert finding_of(run(worker, doubling, body)) == (
             Verdict.ACCESS_DENIED,
-            f"{os.strerror(1)}: the submission reaches for another process or the network",
+            f"{os.strerror(1)}: the submission accesses another process or the network",
         )
     else:
         with pytest.raises(WorkerExited) as gone:

@@ -125,7 +125,7 @@ def test_why_there_is_no_landlock_is_said(monkeypatch: pytest.MonkeyPatch, error
     monkeypatch.setattr(landlock, "_libc", lambda: Kernel(-1))
     monkeypatch.setattr("ctypes.get_errno", lambda: error)
     fine, told, remedy = landlock.describe_support()
-    assert (fine, told) == (False, f"{why}: a submission can read and write what you can")
+    assert (fine, told) == (False, f"{why}: a submission can read and write every file that you can")
     assert remedy
 
 
@@ -155,7 +155,7 @@ def test_a_container_that_permits_the_question_alone_holds_nothing(call: int, er
     before, after, held, said, reported = done.stdout.strip().split("|")
     assert int(before) > 0
     assert (after, held) == ("0", "0")
-    assert said == "this container forbids Landlock: a submission can read and write what you can"
+    assert said == "this container forbids Landlock: a submission can read and write every file that you can"
     assert "without Landlock" in reported
 
 

@@ -53,7 +53,7 @@ BODIES = {
         "\n    for fd in range(3, 64):\n        try: os.write(fd, struct.pack('<Q', 3) + b'\\x81\\xa1a')\n"
         "        except OSError: pass\n    time.sleep(600)",
         "TAMPERED",
-        "in place of the worker",
+        "instead of the worker",
     ),
     "grades": ("open({out!r} + '/grades.json', 'w').write('{{}}')", "ACCESS_DENIED", "grades.json, which is not"),
     "half": (

@@ -72,7 +72,7 @@ def test_local_memory_is_named_by_the_line_of_its_first_access() -> None:
     assert (finding.verdict, finding.line) == (Verdict.TOO_MANY_INSTRUCTIONS, 6)
     assert finding.cause == (
         "line 6: ptxas: 16 bytes stack frame, 20 bytes spill stores, 64 bytes spill loads:"
-        " not everything of a thread is in its registers"
+        " some of a thread's data is not in registers"
     )
     assert check_local_memory(Assembled(24, 0, 0, 0, b""), sass, "k.cu") is None
 

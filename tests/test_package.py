@@ -107,7 +107,7 @@ def test_a_package_is_used_from_its_wheel(tmp_path: Path) -> None:
 TOML, INIT, TESTS = "pyproject.toml", "src/halves/__init__.py", "tests/test_half.py"
 BENCHMARK = "src/halves/benchmark.py"
 WRAPPED = "test_half():\n    assert not hasattr(halves.half, '__wrapped__')"
-WORN = "your test test_half fails: .*, where a function that calls half stands in its place; test what it does"
+WORN = "your test test_half fails: .*, where a function that calls half replaces it; test what it does"
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,7 @@ def test_a_key_of_its_own_for_each_call_tunes_a_size_twice() -> None:
     ("options", "said"),
     [
         ({"restore_value": None}, "the product was added 5 times"),  # two configurations, twice each, then the launch
-        ({"restore_value": None, "reset_to_zero": ["c"]}, "what was in c before is lost"),
+        ({"restore_value": None, "reset_to_zero": ["c"]}, "the previous content of c is lost"),
     ],
     ids=["nothing", "zero"],
 )

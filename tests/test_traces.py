@@ -137,7 +137,7 @@ def test_a_malformed_recording_ends_in_one_sentence(events: bytes, percent: byte
         ("nsys", b"", "cannot be read: no such table"),
         ("nsys", b"SQLite format 3\0" + bytes(100), "the SQLite export of nsys cannot be read"),
         ("nsys", nsys.export(chrome.Timeline([], [], {})), "holds no kernel"),
-        ("rocprof", b"", "holds no dispatch"),
+        ("rocprof", b"", "contains no dispatch"),
         ("rocprof", b'"Kernel_Name","Grid_Size"\n"k","64"\n', "the CSV has no column Correlation_Id"),
         ("perfetto", b"null", "has no list traceEvents"),
         ("ncu", PERCENT, "has no launch__registers_per_thread for some launch"),
@@ -277,7 +277,7 @@ def test_a_complaint_counts_the_facts_and_names_the_mistake() -> None:
     said = grading.check_facts("report", told, expected, TOLERANCE)
     assert said is not None
     assert said.cause == (
-        "2 of 3 facts are wrong: share is 25, expected 0.25 (a percentage where a share is asked: a factor of 100); "
+        "2 of 3 facts are wrong: share is 25, expected 0.25 (a percentage instead of a fraction: a factor of 100); "
         "time is [2], expected [2000] (a unit: a factor of 1,000)"
     )
     gains: dict[str, Fact] = {"gains": {"gaps": 1.25, "gelu": 1.5, "norm1": 1.1}}

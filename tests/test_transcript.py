@@ -64,9 +64,9 @@ def test_what_nvrtc_makes_is_cuda() -> None:
         ("vector_add", TRITON, None),
         ("vector_add", "", "PTX that no compiler made"),
         ("vector_add_triton", TRITON, None),
-        ("vector_add_triton", NVRTC, "a kernel in CUDA C++: this exercise is to be solved in Triton"),
+        ("vector_add_triton", NVRTC, "a kernel in CUDA C++: solve this exercise in Triton"),
         ("vector_copy", CUTE_DSL, None),
-        ("vector_copy", NVRTC, "to be solved in CuTe DSL"),
+        ("vector_copy", NVRTC, "solve this exercise in CuTe DSL"),
     ],
 )
 def test_a_launch_is_judged_by_who_compiled_it(exercise: str, compiler: str, said: str | None) -> None:

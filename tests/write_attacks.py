@@ -1,7 +1,7 @@
 """Write the table of attacks in docs/attacks.md from the planted submissions: `python -m tests.write_attacks`.
 
-A row for each row of ROWS, with the number of submissions that stand behind it, the verdicts that they get, and how the
-grader sees the attack on the PTX machine and, as far as CUDA lets it, on a GPU. test_rejects.py grades them.
+A row for each row of ROWS, with the number of its submissions, their verdicts, and how the grader detects the
+attack on the PTX machine and, as far as CUDA allows, on a GPU. test_rejects.py grades the submissions.
 """
 
 from __future__ import annotations
@@ -22,55 +22,55 @@ ACCIDENT = "An accident"
 
 SAME = "the same"
 NO_TIMES = "nothing is timed"
-OF_THE_MACHINE = "as counted on the PTX machine, which runs the same calls beside the GPU"
+OF_THE_MACHINE = "as counted on the PTX machine, which also runs the calls"
 
-HELD: dict[str, tuple[str, str]] = {
+DETECTION: dict[str, tuple[str, str]] = {
     "C1": (
-        "outputs and freed memory hold a pattern before each call, and the machine records which bytes are written",
-        "outputs and freed memory hold a pattern before each call; an output that keeps it was not written",
+        "outputs and freed memory get a pattern before each call, and the machine records which bytes are written",
+        "outputs and freed memory get a pattern before each call; an output that keeps it was not written",
     ),
-    "C2": ("inputs are compared bit for bit with the grader's after each call", SAME),
-    "C3": ("NaN and infinities are compared on their own", SAME),
-    "C4": ("the tolerance follows the size of the expected values; zeros are a negative control", SAME),
-    "C5": ("inputs are asymmetric, of a mean that is not zero, and sizes are not square", SAME),
-    "C6": ("rare large values at places that are drawn; whole numbers where results are exact", SAME),
-    "C7": ("the tolerance of each exercise is one that the lower precision fails", SAME),
-    "C8": ("sizes are drawn when a submission is graded, besides those that are stated", SAME),
+    "C2": ("after each call, inputs are compared bitwise with the grader's copy", SAME),
+    "C3": ("NaN and infinities are compared separately", SAME),
+    "C4": ("the tolerance is relative to the expected values; zeros are a negative control", SAME),
+    "C5": ("inputs are asymmetric with a nonzero mean, and sizes are not square", SAME),
+    "C6": ("rare large values at random positions; integers where results are exact", SAME),
+    "C7": ("the tolerance of each exercise rejects the lower precision", SAME),
+    "C8": ("besides the stated sizes, each grading draws its own", SAME),
     "C9": (
-        "a call is repeated with other values, in a second process too",
-        "outputs are compared again after the timed calls, at the timed size too",
+        "a call is repeated with other values, also in a second process",
+        "outputs are compared again after the timed calls, also at the timed size",
     ),
     "C10": (
-        "the machine checks each access against its tensor, and orders accesses by happens-before",
-        "guard bands around each tensor, and the driver's illegal addresses; races " + OF_THE_MACHINE,
+        "the machine checks each access against its tensor, and detects races by happens-before",
+        "guard bands around each tensor, and the driver's errors for illegal addresses; races " + OF_THE_MACHINE,
     ),
-    "C11": ("the expected output is in another process, the grader's", SAME),
+    "C11": ("the expected output exists only in the grader's process", SAME),
     "T1": (NO_TIMES, "the whole device is synchronized before the end of a timed call"),
     "T2": ("threads are counted before and after a call", "threads are counted, and outputs compared after the end"),
-    "T3": ("an output is exactly a torch.Tensor with memory of its own", SAME),
-    "T4": ("functions are bound before the submission is imported and compared afterwards", SAME),
-    "T5": ("the verdict is the grader's process's; an answer that does not follow its protocol ends the grading", SAME),
-    "T6": (NO_TIMES, "a least number of repetitions, whatever the clock says"),
-    "T7": ("new values in each call", "new values and other buffers in each timed call, each output compared"),
-    "T8": ("each call has inputs of its own, drawn after the call before", "each call is timed on its own"),
-    "T9": (NO_TIMES, "the limit on persisting lines is reset, and L2 flushed, in each round"),
+    "T3": ("an output must be exactly a torch.Tensor with its own memory", SAME),
+    "T4": ("functions are bound before the submission is imported, and compared afterwards", SAME),
+    "T5": ("the grader's process determines the verdict; a reply that violates the protocol ends the grading", SAME),
+    "T6": (NO_TIMES, "a minimum number of repetitions, independent of the clock"),
+    "T7": ("new values in each call", "new values and other buffers in each timed call; each output is compared"),
+    "T8": ("each call has its own inputs, drawn after the previous call", "each call is timed separately"),
+    "T9": (NO_TIMES, "each round resets the limit on persisting lines and flushes L2"),
     "T11": (NO_TIMES, "a time well below the measured ceiling of the GPU is TOO_FAST"),
     "S1": (
-        "a second process gets other values and must launch the same kernels with the same arguments",
-        "operators and kernels are recorded; a kernel that the PTX machine did not run is a library's",
+        "a second process receives other values and must launch the same kernels with the same arguments",
+        "operators and kernels are recorded; a kernel that the PTX machine did not run belongs to a library",
     ),
-    "S2": ("the process can neither read solutions (Landlock) nor import what knows the results", SAME),
+    "S2": ("the process can neither read solutions (Landlock) nor import modules that know the results", SAME),
     "S3": (
-        "one path of code for every call, and nothing in the environment names the mode",
-        "the kernels, grids and blocks of the GPU are compared with those of the PTX machine",
+        "all calls take the same code path, and nothing in the environment reveals the mode",
+        "the kernels, grids, and blocks on the GPU are compared with those on the PTX machine",
     ),
-    "H1": ("a process for each submission; without an answer it has crashed", SAME),
+    "H1": ("each submission has its own process; a missing reply means a crash", SAME),
     "H2": (
-        "deadlines, and quotas for memory, files and processes; endless kernels end after 2^31 instructions",
+        "deadlines, and quotas for memory, files, and processes; endless kernels end after 2^31 instructions",
         "deadlines and the same quotas; an endless kernel ends with its process",
     ),
 }
-"""How each row of ROWS is held: on the PTX machine, and on a GPU."""
+"""How each attack of ROWS is detected: on the PTX machine, and on a GPU."""
 
 _TABLE = re.compile(r"(<!-- planted -->\n).*?(<!-- end planted -->)", re.DOTALL)
 
@@ -98,11 +98,11 @@ def table() -> str:
     by_row: dict[str, list[Attack]] = {}
     for attack in planted():
         by_row.setdefault(attack.row, []).append(attack)
-    headings = ("attack", "planted", "on a GPU", "verdicts", "how it is seen without a GPU", "how it is seen on a GPU")
+    headings = ("attack", "without a GPU", "on a GPU", "verdicts", "detection without a GPU", "detection on a GPU")
     lines = [_line(headings), _line(["---"] * len(headings))]
-    lines += [_row(f"{key}: {description}", by_row[key], *HELD[key]) for key, description in ROWS.items()]
-    limits = "values, limits and checks that each exercise states"
-    lines.append(_row("honest mistakes of other kinds", by_row[ACCIDENT], limits, f"the same; limits {OF_THE_MACHINE}"))
+    lines += [_row(f"{key}: {description}", by_row[key], *DETECTION[key]) for key, description in ROWS.items()]
+    limits = "the values, limits, and checks that each exercise states"
+    lines.append(_row("other honest mistakes", by_row[ACCIDENT], limits, f"the same; limits {OF_THE_MACHINE}"))
     return "\n".join(lines) + "\n"
 
 

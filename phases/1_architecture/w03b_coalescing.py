@@ -1,7 +1,7 @@
 """Coalescing: the launch.
 
 gather_rows(table, index) takes a contiguous float32 table of any shape and a vector of int64 indices, and returns the
-rows table[index] as a new contiguous tensor. This is what an embedding layer does with its tokens. An index may occur
+rows table[index] as a new contiguous tensor. An embedding layer does this with its tokens. An index may occur
 more than once, and the table is not always aligned to 16 bytes. Rows are copied bit for bit.
 Tensors may have more than 2**32 elements: offsets need 64 bits.
 

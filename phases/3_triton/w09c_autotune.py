@@ -15,7 +15,7 @@ and for no others. M is one of 18 numbers from 16 to 4096, few of them powers of
 4096), (4096, 11008) or (2880, 2880). Compiling a configuration takes 0.5 s per dtype, timing it 0.1 s, both as
 recorded. Each line of the report is a day of requests, and the autotuner remembers the results of earlier days.
 
-- Every c is right at the end, whatever configurations were tried. The kernel masks M and N, but not K.
+- Every c is right at the end, regardless of the configurations that were tried. The kernel masks M and N, but not K.
 - No size is tuned twice.
 - Tuning takes at most 50 s a day.
 - Launches take at most 5% longer than with the best of all configurations for each size, on average over the requests

@@ -7,7 +7,7 @@ rstd and g = dy * weight, dx = (g - mean of g - xhat * mean of g * xhat) * rstd 
 is the sum of dy * xhat, and dbias the sum of dy. The arithmetic is float32.
 Tensors may have more than 2**32 elements: offsets need 64 bits.
 
-Give a program many rows: dx needs only the row, and the sums of the columns stay in registers until the last row. Each
+Give a program many rows: dx needs only the row, and the column sums stay in registers until the last row. Each
 program writes its sums to a small buffer, which a second kernel adds up.
 The grader checks the values, the bytes that are moved, and on a GPU the time against PyTorch's operator.
 

@@ -4,9 +4,9 @@ Every rank is a process with the same model and a batch of its own. layers[i].ba
 returns the gradient of layer i, a flat float32 tensor of layers[i].numel elements; call it once for each layer, the
 last layer first. overlap returns the average over all ranks of every layer's gradient, the first layer first.
 
-dist.all_reduce(tensor, async_op=True) begins the sum over all ranks, in place, and returns a request; the compute that
-follows goes on meanwhile. Until request.wait() has returned, the tensor is neither read nor written. Every rank has to
-call the same all-reduces in the same order, and they run one after another.
+dist.all_reduce(tensor, async_op=True) starts to add the tensors of all ranks, in place, and returns a request; the
+compute that follows overlaps with it. Until request.wait() has returned, the tensor is neither read nor written. Every
+rank has to call the same all-reduces in the same order, and they run one after another.
 
 Graded by the timeline of the largest case, 4 ranks and 32 layers of 32 KiB and 20 µs each on average. An all-reduce of
 S bytes over n ranks takes 2 (n - 1) (5 µs + S / n / 10 GB/s) there. At least 80% of the time that all-reduces take has

@@ -6,8 +6,8 @@ multiples of 16 bytes; their rows need not. Each tensor has fewer than 2**31 ele
 
 A block makes a tile of out from tiles of a and b, `depth` steps along k at a time. These reach shared memory by
 cp.async, in a ring of stages: `stages - 1` of them are in flight or waiting while one is multiplied. A tiled MMA, here
-of single multiply-adds, deals the tile out to warps, lanes and values; cute.gemm multiplies what a thread holds. The
-values of the next step along k are read into other registers while those of this one are multiplied.
+of single multiply-adds, distributes the tile over warps, lanes and values; cute.gemm multiplies what a thread holds.
+The values of the next step along k are loaded into other registers while the current ones are multiplied.
 
 Operands are (rows, k) for CuTe: b is seen as (n, k), and in shared memory both tiles lie with their rows contiguous.
 Where an access would leave its matrix, a predicate makes cp.async write zeros instead.

@@ -1,4 +1,4 @@
-"""Roofline: what an operator must cost on a machine, before anyone has written it.
+"""Roofline: the minimum cost of an operator on a machine, before anyone has written it.
 
 Count the bytes and the operations of 12 operators, and from them predict their times on machines that you have never
 seen. An operator is a dict: its "name", its "dtype" and its sizes. All of its tensors have that dtype, except for
@@ -35,10 +35,10 @@ products count as operations, as in the literature, and only for the pairs of a 
 
 A machine is a dict: its "name"; "bandwidth" in GB/s, 10^9 bytes per second; "peak", by dtype, in TFLOP/s, 10^12
 operations per second; and "launch" in microseconds. Matrix products, attention and convolutions run at the peak of
-their dtype. All others compute in float32, whatever dtype they store. The least time of an operator, its roof, follows
-from its bytes or from its operations, whichever takes longer, as the two overlap. What a clock shows has the launch on
-top of it. Counts and times are compared within one part in a billion. Where an operator was timed on an H200, you are
-shown that time, too.
+their dtype. All others compute in float32, regardless of the dtype that they store. The least time of an operator, its
+roof, follows from its bytes or from its operations, whichever takes longer, as the two overlap. A measured time also
+includes the launch. Counts and times are compared within one part in a billion. Where an operator was timed on an
+H200, you are shown that time, too.
 """
 
 import torch

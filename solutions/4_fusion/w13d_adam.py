@@ -20,7 +20,7 @@ time against a launch for each tensor.
 Limits on the largest case, with room for edges on smaller ones: at most 1.6 times the bytes of inputs and outputs
 moved; at most 1 launch.
 
-Begin from the table: addresses, lengths and what depends on a tensor's step, one row for each tensor. Then find out
+Start with the table: addresses, lengths and what depends on a tensor's step, one row for each tensor. Then find out
 which tensor, and which part of it, a program works on.
 
 Bytes: p, g, m and v are read, p, m and v are written: 28 bytes per element in float32. The 124 million parameters of

@@ -9,12 +9,12 @@ least 1. The function returns a new tensor of the shape and dtype of q: softmax(
 tokens of each sequence. Scores are at most 1000 and at least -1000. k_pages may have more than 2**32 elements: offsets
 need 64 bits. On a GPU before sm_80, which has no bfloat16, q, k_pages and v_pages are float16.
 
-What belongs to no token is garbage: entries of block_table after the last page of a sequence may be any number, the
-rows of its last page after its last token may hold NaN, and so may pages that no sequence owns. A sequence may have one
-token and its neighbor 100,000, and the host does not know which: lengths lies on the device. Begin with one program per
-sequence and key head, which takes the query heads of that key head together. Then split: one long sequence has to fill
-the whole GPU. Graded: the values, the bytes that are moved, the memory that is held beside inputs and output, and on a
-GPU the time against gathering the pages of each sequence and the formula written as operators.
+Data that belongs to no token is garbage: entries of block_table after the last page of a sequence may be any number,
+the rows of its last page after its last token may hold NaN, and so may pages that no sequence owns. A sequence may have
+one token and its neighbor 100,000, and the host does not know which: lengths is on the device. Start with one program
+per sequence and key head, which takes the query heads of that key head together. Then split: one long sequence has to
+fill the whole GPU. Graded: the values, the bytes that are moved, the memory that is held beside inputs and output, and
+on a GPU the time against gathering the pages of each sequence and the formula written as operators.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
 and stores need; at most 1.5 times the bytes of inputs and outputs moved; at most 0.85 times the bytes of inputs and

@@ -7,7 +7,7 @@ cdiv(n, 8 * world) * 8, so that every chunk begins at a multiple of 16 bytes; th
 
     1. Rank r writes chunk p of its vector into staging of rank p, at place r of chunks, for every peer p.
     2. When all peers have written, rank r adds up chunk r, its own and those in its staging, in float32.
-    3. It writes the sum, rounded once, into chunk r of the output of every rank, its own included.
+    3. It writes the result, rounded once, into chunk r of the output of every rank, its own included.
     4. It ends when all peers have written: then its output is complete, and its staging may be written again.
 
 Between 1 and 2, and at the end, blocks of the same number on all ranks wait for each other through flags, which only

@@ -9,8 +9,8 @@ tensor has fewer than 2**31 elements. Scales are contiguous float32 matrices for
 
     out[i, j] = sum over p of a[i, p] * scale_a[p // 128, i] * b[j, p] * scale_b[j // 128, p // 128]
 
-It returns a new bfloat16 tensor (m, n). The sum must be that of float32, rounded once: a tensor core of Hopper keeps 14
-bits of it, so a block's sum is promoted, multiplied by its scales and added to one in registers.
+It returns a new bfloat16 tensor (m, n). The result must be a float32 sum, rounded once: a tensor core of Hopper keeps
+14 bits of it, so a block's sum is promoted, multiplied by its scales and added to an accumulator in registers.
 
 Begin with your persistent product. Graded: the values, one launch, tensor cores, the bytes that are moved, all that the
 PTX machine knows of mbarriers and products in flight, and on a GPU the time against torch._scaled_mm with the same

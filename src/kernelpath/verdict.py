@@ -58,31 +58,31 @@ class Verdict(str, Enum):
     OUT_OF_BOUNDS = "OUT_OF_BOUNDS", "the kernel accessed memory outside its tensors", _REPLAY
     UNINITIALIZED = "UNINITIALIZED", "the kernel read memory that nothing had written", _REPLAY
     RACE = "RACE", "two threads accessed one address, at least one wrote, and nothing ordered them", _REPLAY
-    DEADLOCK = "DEADLOCK", "threads, blocks or ranks wait for each other, or for one that does not come", _REPLAY
+    DEADLOCK = "DEADLOCK", "threads, blocks or ranks wait for each other, or for one that never arrives", _REPLAY
     BARRIER = "BARRIER", "the threads of a block did not all reach the same barrier", _REPLAY
     WRONG_OPERATOR = (
         "WRONG_OPERATOR",
-        "what is registered with torch.library is not what autograd and torch.compile need",
+        "the registration with torch.library does not meet the requirements of autograd and torch.compile",
     )
     NOT_YOUR_KERNEL = "NOT_YOUR_KERNEL", "a library or the host did the work, not your kernel"
     ACCESS_DENIED = (
         "ACCESS_DENIED",
-        "the submission reached for files, processes or a network outside of what it may use",
+        "the submission accessed files, processes or a network outside its permissions",
     )
     TAMPERED = "TAMPERED", "the submission changed the process that measures it"
     NO_TENSOR_CORES = (
         "NO_TENSOR_CORES",
-        "right, but tensor cores do not make its products, as the exercise asks",
+        "right, but tensor cores do not compute its products, as the exercise requires",
         "kp hint {name}",
     )
     TOO_MUCH_TRAFFIC = (
         "TOO_MUCH_TRAFFIC",
-        "right, but it asks more of the memory system than the exercise allows",
+        "right, but with more memory traffic than the exercise allows",
         "kp hint {name}",
     )
     TOO_MUCH_MEMORY = (
         "TOO_MUCH_MEMORY",
-        "right, but it holds more device memory beside its inputs and outputs than the exercise allows",
+        "right, but with more device memory besides inputs and outputs than the exercise allows",
         "kp hint {name}",
     )
     DIVERGENT = (
@@ -104,7 +104,7 @@ class Verdict(str, Enum):
     INCONCLUSIVE = (
         "INCONCLUSIVE",
         "the measurement does not decide: it is too noisy, or the gate says nothing on this GPU",
-        "stop whatever else uses the GPU, then kp bench {name}",
+        "stop other programs that use the GPU, then kp bench {name}",
     )
     UNAVAILABLE = "UNAVAILABLE", "this machine cannot run it; the report says why", "kp doctor"
 

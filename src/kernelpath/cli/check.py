@@ -39,7 +39,7 @@ GradedExercises = list[tuple[Item, Report]]
 
 @click.command()
 @names_argument
-@click.option("--all", "everything", is_flag=True, help="Grade a whole tree.")
+@click.option("--all", "everything", is_flag=True, help="Grade all exercises of a tree.")
 @tree_option
 @click.option("--file", "path", type=click.Path(path_type=Path), help="Grade this file as the exercise NAME.")
 @click.option("--trace", "recording", type=click.Path(path_type=Path), help="Grade on the recording in this folder.")
@@ -62,8 +62,8 @@ def check(
 ) -> int:
     """Grade exercises. Without a NAME: the next one.
 
-    Each result is printed as soon as it is known; several exercises end in a table. The JSON is one report if one
-    exercise is graded, otherwise a list in the order of the NAMEs.
+    Each result is printed as soon as it is available. Several exercises end with a table. The JSON is one report for
+    one exercise, otherwise a list in the order of the NAMEs.
     """
     _validate_arguments(items, everything, path)
     if recording is not None and len(items) != 1:

@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("number", metavar="[N]", type=click.IntRange(1), required=False)
-@click.option("--name", help="Begin the exam under your name; numbers, kernels and deliverable are drawn from it.")
+@click.option("--name", help="Start the exam under your name, which selects numbers, kernels, and deliverable.")
 @click.option(
     "--from",
     "folder",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="The folder with the kernels and answers.toml. [phases/N_...]",
 )
-@click.option("--ask/--no-ask", default=None, help="Ask what has no answer yet. [if this is a terminal]")
+@click.option("--ask/--no-ask", default=None, help="Ask the open questions. [yes in a terminal]")
 @click.option("--week", type=int, metavar="W", help="Only ask that week's questions; nothing is graded.")
 @click.option("--deliverable", is_flag=True, help="Only grade the deliverable.")
 @click.option("--mark", is_flag=True, help="Mark your written answers by the rubric; nothing is graded.")
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     "--verify",
     "certificate",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Check a certificate; grade its submission again if it is here.",
+    help="Check a certificate, and grade its submission again if that is here.",
 )
 @click.option(
     "--out", "out_folder", type=click.Path(path_type=Path), help="The folder for the certificate. [.kernelpath]"
@@ -67,9 +67,9 @@ def checkpoint(
 ) -> int:
     """Take the exam of phase N.
 
-    The first run, with --name, writes answers.toml and the stub of your deliverable beside your kernels. Later runs
-    grade your exercises and the deliverable, ask what has no answer yet, and say how many answers are right; after a
-    pass, which. A pass writes a certificate as JSON and HTML.
+    The first run, with --name, writes answers.toml and the stub of your deliverable next to your kernels. Later runs
+    grade your exercises and the deliverable, ask the open questions, and show how many answers are right. After a
+    pass, they also show which ones, and write a certificate as JSON and HTML.
     """
     with errors.status("starting"):
         grading.start_workers()
@@ -113,7 +113,7 @@ def _open_sheet(exam: Exam, folder: Path, name: str | None, asking: bool, comman
     path = folder / sheet.ANSWERS
     is_new = not path.exists()
     if is_new and name is None and asking:
-        name = click.prompt("your name, as the certificate is to carry it")
+        name = click.prompt("your name, as it will appear on the certificate")
     with errors.status("setting the exam"):
         answers = sheet.Sheet(exam, path, name)
         answers.save()

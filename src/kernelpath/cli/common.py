@@ -60,12 +60,12 @@ device_option = click.option(
     type=click.Choice(["auto", "cpu", "cuda"]),
     default="auto",
     show_default=True,
-    help="Where kernels run; auto takes the GPU if there is one.",
+    help="Where kernels run; auto uses a GPU if there is one.",
 )
 arch_option = click.option(
     "--arch",
     type=click.Choice(list(ARCHITECTURES)),
-    help="What the PTX machine stands for, in place of what the exercise declares; without a GPU.",
+    help="The architecture that the PTX machine simulates, instead of the exercise's own; only without a GPU.",
 )
 tree_option = click.option(
     "--tree",
@@ -75,9 +75,9 @@ tree_option = click.option(
     help="Your files, the answers, or the reference kernels.",
 )
 json_option = click.option("--json", "json_to", metavar="PATH", help="Write the whole report as JSON; - is stdout.")
-seed_option = click.option("--seed", type=int, help="Replay the inputs of an earlier run, which printed its seed.")
+seed_option = click.option("--seed", type=int, help="Repeat the inputs of an earlier run, which printed its seed.")
 jobs_option = click.option(
     "--jobs",
     type=click.IntRange(1),
-    help="How many exercises at a time. [as cores and memory allow; on a GPU 1, and at most one per GPU]",
+    help="The number of exercises graded at a time. [limited by cores and memory; 1 on a GPU, at most one per GPU]",
 )

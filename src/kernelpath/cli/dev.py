@@ -90,7 +90,7 @@ def tables() -> int:
 def cards(items: tuple[Item, ...]) -> int:
     """Compile the reference kernels for every architecture.
 
-    What keeps one from it is recorded.
+    Record the reason for each kernel that does not compile.
     """
     from kernelpath.dev import cards as compiled
 

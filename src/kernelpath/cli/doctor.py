@@ -13,7 +13,7 @@ from kernelpath.show import view
 def doctor() -> int:
     """Show what this machine can run.
 
-    For whatever is missing, the command that installs it.
+    For each missing part, show the command that installs it.
     """
     with errors.status("looking"), interruptible():
         from kernelpath import doctor as examination

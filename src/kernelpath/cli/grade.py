@@ -45,7 +45,7 @@ _MAX_WARNINGS = 20
 @click.option("--checkpoint", "number", metavar="N", type=click.IntRange(1), help="Grade the exam of phase N.")
 @device_option
 @click.option("--secret", default="", help="Repeat a run: the secret in its grades.json. [that in --out, or a new one]")
-@click.option("--seed", type=int, help="In place of a secret: the same sizes and inputs for everybody.")
+@click.option("--seed", type=int, help="Instead of a secret: the same sizes and inputs for everybody.")
 @click.option("--jobs", type=click.IntRange(1), help="How many in parallel without a GPU. [as cores and memory allow]")
 @click.option(
     "--ray",
@@ -69,16 +69,18 @@ def grade_(
 ) -> int:
     """Grade a class: DIR holds a folder for each learner.
 
-    Without a NAME: every exercise that anybody handed in or that the policy names. Writes class.html, a page of the
-    class; learners.csv, a row for each learner with the sum of the points; points.csv, the reason for each missing
-    point; grades.csv, grades.json, and a results.json for Gradescope for each learner. A second run grades only what
-    changed. similar.csv names groups of submissions that agree beyond the stub, for you to read; no grade depends on
-    it.
+    Without a NAME: every exercise that a learner submitted or that the policy names. Writes class.html, an overview of
+    the class; learners.csv, a row for each learner with the total points; points.csv, the reason for each missing
+    point; grades.csv, grades.json, and for each learner a results.json for Gradescope. A second run grades only the
+    changed files. similar.csv lists groups of submissions that agree beyond the stub, for you to read; no grade
+    depends on it.
 
-    With --checkpoint: everybody's exam, named by the folders. Writes checkpointN.csv with the points, a certificate for
-    each learner, and checkpointN-written.csv: enter marks for the written answers there, and run it again.
+    With --checkpoint: every learner's exam, under the name of the folder. Writes checkpointN.csv with the points, a
+    certificate for each learner, and checkpointN-written.csv. Enter marks for the written answers there, and run the
+    command again.
 
-    Sizes and inputs are drawn from a secret of the run, others for each learner and submission. grades.json keeps it.
+    Sizes and inputs are derived from a secret of the run, and differ for each learner and submission. grades.json
+    stores the secret.
 
     Exit status 0: everything was graded, whether passed or not. 1: something could not be graded.
     """
@@ -204,9 +206,9 @@ def _write_summaries(
     unknown_learners = unmatched(policy, [learner.learner for learner in learners])
     write_atomically(to / "class.html", class_page.page(folder.name, items, learners, groups, skipped, untimed))
     if untimed:
-        warn(f"no time of submission, counted as in time: {_format_names(untimed)}")
+        warn(f"no submission time, counted as on time: {_format_names(untimed)}")
     if unknown_learners:
-        warn(f"the policy or its table of times names who has no folder: {_format_names(unknown_learners)}")
+        warn(f"the policy or its table of times names learners without a folder: {_format_names(unknown_learners)}")
     overview.similar(out, groups, to)
 
 

@@ -45,8 +45,8 @@ def show_lines(title: str, heaviest: LaunchProfile, source: Path) -> None:
     "--record", "program", type=click.Path(path_type=Path), help="Record step() of this Python file on a GPU."
 )
 @click.option("--out", "folder", type=click.Path(path_type=Path), help="The folder for it. [.kernelpath/recording]")
-@click.option("--sass", is_flag=True, help="Show the PTX and the SASS of each line in place of its counters.")
-@click.option("--pipeline", is_flag=True, help="Show the copies, waits and products of each warp of the first block.")
+@click.option("--sass", is_flag=True, help="Show the PTX and the SASS of each line instead of its counters.")
+@click.option("--pipeline", is_flag=True, help="Show the copies, waits, and MMAs of each warp of the first block.")
 def profile(
     item: Item | None,
     tree: Tree,

@@ -31,7 +31,7 @@ from kernelpath.show import difference, view
 
 @click.command()
 @name_argument
-@click.option("--peek", is_flag=True, help="Show it before you have passed.")
+@click.option("--peek", is_flag=True, help="Show the answer before you have passed.")
 @click.option(
     "--expert", is_flag=True, help="Show the reference kernel, where it is longer and faster than the answer."
 )
@@ -62,7 +62,7 @@ def solution(item: Item, peek: bool, expert: bool) -> int:
         _show_counters(item, title, shown)
     out.print(Text(f"{lesson.read(item.lesson).explain}\n"))
     if shown != item.reference:
-        out.print("The reference kernel of this exercise is another one, which is longer and faster.")
+        out.print("This exercise has a separate reference kernel, which is longer and faster.")
         view.step(out, f"kp solution {item.name} --expert")
     if devices.resolve("auto") != "cuda":
         out.print(Text("not timed: this machine has no GPU", "dim"))

@@ -21,7 +21,7 @@ _torch_index_option = click.option(
     "extra_index",
     metavar="URL",
     default="",
-    help="The index of PyTorch's wheels for CPUs, which pip asks besides its own.",
+    help="The index of PyTorch's CPU wheels, which pip uses in addition to its own.",
 )
 
 
@@ -49,7 +49,7 @@ def gradescope(what: tuple[str, ...], to: Path | None, extra_index: str) -> int:
 
 @click.command("classroom")
 @click.argument("what", metavar="WEEK|NAME...", nargs=-1, required=True)
-@click.option("--course", metavar="OWNER/REPO[@REF]", required=True, help="Where the course is that grades.")
+@click.option("--course", metavar="OWNER/REPO[@REF]", required=True, help="The repository of the course that grades.")
 @click.option("--out", "to", type=click.Path(path_type=Path), default="classroom.yml", show_default=True)
 @_torch_index_option
 def classroom(what: tuple[str, ...], course: str, to: Path, extra_index: str) -> int:

@@ -218,11 +218,11 @@ def parse_question(section: Section, predict: bool = False) -> Question:
     answers = [index for index, kind in enumerate(kinds) if kind in ("choices", "answer")]
     if len(answers) != 1:
         expected = '"Answer: 12", "Answer: 201.3 within 2%", or choices ("- [ ] wrong", "- [x] right")'
-        raise section.error(f"a question needs exactly one answer, a paragraph of its own: {expected}")
+        raise section.error(f"a question needs exactly one answer, in a separate paragraph: {expected}")
     (index,) = answers
     line, lines = section.blocks[index]
     if index == 0:
-        raise section.error("a question begins with what it asks, above the answer")
+        raise section.error("a question starts with its text, above the answer")
     if kinds[index + 1 : index + 2] != ["why"]:
         raise section.error(f'the answer is followed by a paragraph that begins with "{_WHY}"', line)
     why = _render_blocks(section.blocks[index + 1 :]).removeprefix(_WHY)

@@ -135,7 +135,7 @@ def _add_cells(item: Item) -> str:
     path = _notebook(item)
     book = json.loads(path.read_text(encoding="utf-8")) if path.exists() else _new_notebook(item)
     cells: list[dict[str, Any]] = book["cells"]
-    reading = (position for position, cell in enumerate(cells) if "## What to read" in "".join(cell["source"]))
+    reading = (position for position, cell in enumerate(cells) if "## Further reading" in "".join(cell["source"]))
     position = next(reading, len(cells))
     text = f"## Your turn: `{item.name}`\n\nTODO: introduce `phases/{item.stem}.py` and what it is for."
     cells[position:position] = [

@@ -135,7 +135,7 @@ class _Client:
             self.wire.send(self._respond(self.wire.receive(TRANSFER_SECONDS)), TRANSFER_SECONDS)
         except (ConnectionClosed, ProtocolError, ResponseTimeout) as error:
             if not isinstance(error, ConnectionClosed):
-                self.case.failed = messages.Failed("FORGED", f"the PTX machine was sent something else: {error}")
+                self.case.failed = messages.Failed("FORGED", f"the PTX machine received an unexpected message: {error}")
             self.wire.close()
             self.wire = None
 

@@ -30,7 +30,7 @@ Give whole numbers exactly and round others to three digits.
 
 Then: kp checkpoint {number}
 kp checkpoint {number} --ask asks in the terminal what has no answer yet.
-How many are right is told when all is graded, and which ones after a pass."""
+When all is graded, it says how many are right, and after a pass, which ones."""
 _LINE_WIDTH = 78
 
 

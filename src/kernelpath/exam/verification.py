@@ -66,7 +66,7 @@ def _compare(old: Certificate, new: Certificate) -> list[str]:
     for old_report in (*old.exercises, old.deliverable):
         sentences += _compare_reports(old_report, new_reports.get(old_report.exercise))
     if _graded_exercises(old) != _graded_exercises(new):
-        sentences.append("the exercises and the deliverable are not those of the exam")
+        sentences.append("the exercises and the deliverable differ from the exam")
     now_right = {answer.key: answer.right for answer in new.answers}
     sentences += [
         f"the answer to {answer.key} was {'right' if answer.right else 'wrong'}"
@@ -76,13 +76,13 @@ def _compare(old: Certificate, new: Certificate) -> list[str]:
     if [(answer.part, answer.key, answer.given) for answer in old.answers] != [
         (answer.part, answer.key, answer.given) for answer in new.answers
     ]:
-        sentences.append("the answers are not those of the sheet")
+        sentences.append("the answers differ from the sheet")
     if [_without_marks(answer) for answer in old.written] != [_without_marks(answer) for answer in new.written]:
-        sentences.append("the written answers are not those of the sheet")
+        sentences.append("the written answers differ from the sheet")
     old_marks = [answer.marks for answer in old.written]
     new_marks = [answer.marks for answer in new.written]
     if old.marked_by == SELF and old_marks != new_marks:
-        sentences.append("the self-assessment is not that of the sheet")
+        sentences.append("the self-assessment differs from the sheet")
     if old.score != new.score:
         sentences.append(f"the score was {old.score} and is {new.score}")
     if old.passed and not new.passed:

@@ -217,8 +217,8 @@ def _check_values(output: _Output) -> Finding | None:
 
 
 _SWIZZLE_ADVICE = (
-    "each piece of 16 bytes is where a swizzle puts another one of its row: "
-    "the swizzle of the writer to shared memory is not that of the reader"
+    "each 16-byte piece is where a swizzle puts another piece of its row: "
+    "the writer and the reader of shared memory use different swizzles"
 )
 
 

@@ -65,5 +65,5 @@ def check_active_lanes(
     if excess:
         cause += "; instructions that the work does not take are left out"
     if most_divergent_line.divergent_branches:
-        cause += f", and they part in {words.line(most_divergent_line.line)}"
+        cause += f", and they diverge in {words.line(most_divergent_line.line)}"
     return Finding(Verdict.DIVERGENT, cause, most_idle_line.file, most_idle_line.line)

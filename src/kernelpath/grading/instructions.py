@@ -82,7 +82,7 @@ def check_local_memory(code: Assembled, sass: Sequence[Instruction], file: str) 
         return None
     line = next((instruction.line for instruction in sass if instruction.line and _LOCAL.search(instruction.text)), 0)
     spilled = f"{code.spill_stores} bytes spill stores, {code.spill_loads} bytes spill loads"
-    cause = f"ptxas: {code.stack} bytes stack frame, {spilled}: not everything of a thread is in its registers"
+    cause = f"ptxas: {code.stack} bytes stack frame, {spilled}: some of a thread's data is not in registers"
     return _finding(f"{words.line(line)}: {cause}" if line else cause, file, line)
 
 

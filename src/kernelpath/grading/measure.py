@@ -86,7 +86,7 @@ def _memory_shortage(exercise: Exercise) -> Finding:
     """Return a finding that says nothing about the kernel, whichever implementation requested the memory."""
     assert exercise.bench is not None
     gigabytes = exercise.compulsory_bytes(**exercise.bench) / 1e9
-    requirement = f"the timed case takes {gigabytes:.1f} GB, and as much again for each contestant and the grader"
+    requirement = f"the timed case takes {gigabytes:.1f} GB, and as much again for each timed kernel and for the grader"
     cause = f"out of memory: {requirement}; this GPU has {_memory() / 1e9:.1f} GB"
     return Finding(Verdict.INCONCLUSIVE, cause, then="{check} --device cpu")
 

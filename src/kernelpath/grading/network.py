@@ -29,8 +29,8 @@ def _check_received_bytes(exercise: Exercise, case: Case, log: Log) -> Finding |
     rank = min(range(log.size), key=log.received)
     if log.received(rank) >= needed_bytes:
         return None
-    symptom = f"rank {rank} receives {log.received(rank):,} bytes by torch.distributed, at least {needed_bytes:,}"
-    cause = f"{symptom} of what it returns are known to other ranks alone"
+    symptom = f"rank {rank} receives {log.received(rank):,} bytes by torch.distributed, but at least {needed_bytes:,}"
+    cause = f"{symptom} bytes of its result are known only to other ranks"
     return Finding(Verdict.NOT_YOUR_KERNEL, cause)
 
 

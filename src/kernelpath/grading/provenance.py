@@ -28,7 +28,7 @@ _FILLS = ("Memset", "FillFunctor", "Memcpy HtoD")
 """Parts of the names of kernels that torch.zeros and torch.full run, and that copy a table to the GPU: no computation.
 """
 
-MUTATED = Finding(Verdict.MUTATED_INPUT, "an input is not bit for bit what it was before the call")
+MUTATED = Finding(Verdict.MUTATED_INPUT, "an input changed during the call")
 
 
 LEAST_BY_TENSOR_CORES = 0.25
@@ -131,10 +131,10 @@ def check_language(exercise: Exercise, lane: Lane, transcript: Sequence[LaunchEn
         if exercise.products and launch.kernel == messages.PRODUCT:
             continue
         if not launch.compiler:
-            cause = f"{launch.kernel} is PTX that no compiler made: this exercise is to be solved in {language}"
+            cause = f"{launch.kernel} is PTX that no compiler made: solve this exercise in {language}"
             return Finding(Verdict.NOT_YOUR_KERNEL, cause)
         if lane != "cuda" and launch.compiler != language:
-            cause = f"{launch.kernel} is a kernel in {launch.compiler}: this exercise is to be solved in {language}"
+            cause = f"{launch.kernel} is a kernel in {launch.compiler}: solve this exercise in {language}"
             return Finding(Verdict.NOT_YOUR_KERNEL, cause)
     return None
 
@@ -172,7 +172,7 @@ def check_tensor_cores(exercise: Exercise, observation: Observation) -> Finding 
     matmul_calls = [operator for operator in observation.operators if operator.name in _MATMUL_OPERATORS]
     if library := operators_finding(matmul_calls, exercise.entry):
         return library
-    cause = f"{exercise.entry} executes no mma instruction: its products are to be made by tensor cores"
+    cause = f"{exercise.entry} executes no mma instruction: its products must be computed by tensor cores"
     if operations:
         share = f"at most {operations / observation.flops:.0%} of its multiply-adds"
         cause = f"the mma instructions of {exercise.entry} make {share}; the others are to be made there, too"

@@ -157,7 +157,7 @@ def _forward_result(graded: Future[Grade], done: Future[Grade]) -> None:
     if error is None:
         graded.set_result(done.result())
     elif not isinstance(error, RayTaskError):
-        graded.set_exception(classroom.GradingLost(f"the cluster lost it again and again: {_first_line(error)}"))
+        graded.set_exception(classroom.GradingLost(f"the cluster lost it repeatedly: {_first_line(error)}"))
     elif isinstance(error.cause, grade.Usage):
         graded.set_exception(error.cause)
     else:
@@ -200,8 +200,8 @@ def _explain_mismatch(required: Mapping[str, str]) -> str:
     installed = grade.versions()
     for package, version in required.items():
         if installed.get(package) != version:
-            return f"it has {package} {installed.get(package, 'not at all')}, the machine that asks {version}"
-    return "its kernelpath or its course is another one; install the same"
+            return f"it has {package} {installed.get(package, 'not at all')}, this machine has {version}"
+    return "its kernelpath or its course differs; install the same version"
 
 
 @cache

@@ -81,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--tree", choices=("phases", "solutions", "expert"), default="expert", help="whose kernels to use"
     )
     parser.add_argument("--into", type=Path, help="write below this folder, each into that of its phase; default: book")
-    parser.add_argument("--record", type=Path, help="a JSON file that takes what only a GPU can tell")
+    parser.add_argument("--record", type=Path, help="a JSON file for the results that only a GPU can give")
     parser.add_argument(
         "--texts", action="store_true", help="run nothing: renew the text around code that has not changed"
     )

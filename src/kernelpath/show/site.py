@@ -35,7 +35,7 @@ PAGES = {
 """The pages about the course, by file name."""
 
 KINDS = {
-    "Sectors": (r"plots\.sectors\(", "The sectors of 32 bytes that the lanes of a warp ask for in one request."),
+    "Sectors": (r"plots\.sectors\(", "The 32-byte sectors that the lanes of a warp request at once."),
     "Banks": (r"plots\.banks\(", "The banks of shared memory, and how many wavefronts a request takes."),
     "Layouts": (
         r"layout\.draw\(|plots\.grid\(.*(lane|thread|owner|holder)",
@@ -43,10 +43,10 @@ KINDS = {
     ),
     "Pipelines": (
         r"\.pipeline\(",
-        "Who issues, lands, waits and multiplies in an asynchronous kernel, event by event.",
+        "Which warp copies, waits and multiplies in an asynchronous kernel, event by event.",
     ),
     "Ranks": (r"ranks\.draw\(", "What each rank sends, and when, on a bus with latency and bandwidth."),
-    "Traces": (r"trace\.draw\(", "A step of training as a profiler recorded it on a GPU."),
+    "Traces": (r"trace\.draw\(", "A training step as a profiler recorded it on a GPU."),
     "Rooflines": (r"roofline\.draw\(|plots\.roofline\(", "Kernels under the roof of the machine that ran them."),
 }
 """The kinds of pictures in the gallery, each with a pattern of the call that draws them and a caption."""

@@ -89,7 +89,9 @@ def restrict_process(
 
 def missing_protections() -> tuple[str, ...]:
     """Return the protections that this kernel lacks, as sentences for a report."""
-    files = () if landlock.version() else ("confinement: without Landlock it could read and write what you can",)
+    files = (
+        () if landlock.version() else ("confinement: without Landlock it could read and write every file that you can",)
+    )
     calls = (
         ()
         if seccomp.is_supported()
@@ -180,19 +182,19 @@ def install_audit_hook(
             if event == "open" and any(
                 real_path(file).startswith(answer_prefixes) for file in _files_of(event, arguments)
             ):
-                raise AccessDenied("what knows the right results is withheld")
+                raise AccessDenied("modules that know the right results are withheld")
             return
         if event in _FORBIDDEN_EVENTS:
             raise AccessDenied(f"{event} looks into the process that measures the submission")
         if event in _NETWORK_EVENTS:
-            raise AccessDenied(f"{event} reaches for the network or for another process")
+            raise AccessDenied(f"{event} accesses the network or another process")
         # Frame 0 is this hook, and 1 is the code whose operation is audited.
         if event in _PROGRAM_EVENTS and _is_submissions_own_doing(sys._getframe(1)):
             raise ReadyMadeWork(
                 "the submission starts a program, which could do the work unseen; your kernel has to do it"
             )
         if language and event == "warpcheck.compiled" and arguments[1] != PRODUCT:
-            raise ReadyMadeWork(f"{arguments[1]} is a kernel in CUDA C++: this exercise is to be solved in {language}")
+            raise ReadyMadeWork(f"{arguments[1]} is a kernel in CUDA C++: solve this exercise in {language}")
         for file in _files_of(event, arguments):
             path = real_path(file)
             if path.startswith(hidden_prefixes) and not path.startswith(allowed_prefixes):

@@ -220,9 +220,9 @@ def _describe_denial(error: BaseException) -> str:
             return ""
         if names:
             return f"the submission uses {' and '.join(names)}, which is not its own"
-        return f"{error.strerror or 'permission denied'}: the submission reaches for another process or the network"
+        return f"{error.strerror or 'permission denied'}: the submission accesses another process or the network"
     if isinstance(error, (OSError, RuntimeError)) and "ermission denied" in str(error):
-        return f"the submission uses what is not its own: {_first_line(error)}"
+        return f"the submission uses files that are not its own: {_first_line(error)}"
     return ""
 
 

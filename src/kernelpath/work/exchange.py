@@ -187,7 +187,7 @@ class Exchange:
             case fabric.Leave():
                 self._leave(rank, message)
             case _:
-                self._report(Verdict.TAMPERED, f"rank {rank} computed what it was not given")
+                self._report(Verdict.TAMPERED, f"rank {rank} computed a part that it was not given")
 
     def _leave(self, rank: int, message: fabric.Leave) -> None:
         state = self._ranks[rank]
@@ -373,7 +373,7 @@ class Exchange:
         return f"{_describe_post(post)} (line {post.line})"
 
     def _report_tampering(self, rank: int) -> None:
-        self._report(Verdict.TAMPERED, f"rank {rank} does not speak as torch.distributed does")
+        self._report(Verdict.TAMPERED, f"rank {rank} does not follow the protocol of torch.distributed")
 
     def _report(self, verdict: Verdict, cause: str, line: int = 0) -> None:
         """Keep the first finding."""

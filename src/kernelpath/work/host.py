@@ -306,7 +306,7 @@ class Worker:
         except ProtocolError as error:
             raise UnexpectedResponse(str(error)) from None
         if response.secret != self._secrets.popleft():
-            raise UnexpectedResponse("a response to nothing that was requested")
+            raise UnexpectedResponse("a response without a request")
         return response
 
     def _wait(self, run_seconds: float, compile_seconds: float) -> messages.WorkerResponse:

@@ -55,7 +55,7 @@ def describe_support() -> tuple[bool, str, str]:
         limitation = f"; too old to hold {' and '.join(unsupported)}" if unsupported else ""
         return True, f"Landlock {abi}: {', '.join(supported.values())}{limitation}", ""
     why, remedy = _ABSENT.get(error, _ABSENT[errno.ENOSYS])
-    return False, f"{why}: a submission can read and write what you can", remedy
+    return False, f"{why}: a submission can read and write every file that you can", remedy
 
 
 def _query_version() -> tuple[int, int]:

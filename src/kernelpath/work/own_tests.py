@@ -40,7 +40,7 @@ def check_own_tests(package: ModuleType, library: Library, project: Path) -> Non
             patches.enter_context(_patched(package, name, functools.partial(getattr(package, name))))
         _, failed = _run_tests(project)
     if failed:
-        where = f"where a function that calls {' or '.join(functions)} stands in its place"
+        where = f"where a function that calls {' or '.join(functions)} replaces it"
         cause = f"your test {failed[0].description}, {where}; test what it does"
         raise WrongOperator(cause, failed[0].file, failed[0].line)
 

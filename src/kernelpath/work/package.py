@@ -131,7 +131,7 @@ def _check_wheel(library: Library, site: Path) -> None:
     """Raise WrongOperator for packages that the wheel must not install, and for metadata that lack a requirement."""
     (metadata_file,) = site.glob("*.dist-info/METADATA")
     if extra := sorted(_top_level(site) - {library.name}):
-        cause = f"the wheel installs {extra[0]} beside {library.name}, for everybody who installs it"
+        cause = f"the wheel installs {extra[0]} besides {library.name}, for everyone who installs it"
         raise WrongOperator(cause, _TOML)
     metadata = Parser().parsestr(metadata_file.read_text(encoding="utf-8"))
     declared = [requirement.lower() for requirement in metadata.get_all("Requires-Dist", [])]

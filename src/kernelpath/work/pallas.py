@@ -132,7 +132,7 @@ def _check_kernel(params: dict[str, Any]) -> None:
     if Path(kernel.func_filename or "").is_relative_to(get_path("purelib")):
         raise RuleViolation(Verdict.NOT_YOUR_KERNEL, f"pallas_call runs {kernel.func_name}, a kernel of a package")
     if params["interpret"]:
-        cause = "its kernel is always interpreted, and compiled for no platform: pass interpret on to pallas_call"
+        cause = "its kernel is always interpreted, and compiled for no platform: pass interpret to pallas_call"
         raise RuleViolation(Verdict.COMPILE_ERROR, cause)
 
 

@@ -27,7 +27,7 @@ COMPILE_SECONDS = 120.0
 MOST_DEATHS = 2
 """The number of processes that may die before nothing more is tried."""
 
-UNEXPECTED_RESPONSE = Finding(Verdict.TAMPERED, "the submission answered in place of the worker")
+UNEXPECTED_RESPONSE = Finding(Verdict.TAMPERED, "the submission answered instead of the worker")
 
 _REPEAT = "{check} --seed {seed}"
 

@@ -250,7 +250,7 @@ def contents(submission: Path, alone: bool = False) -> dict[str, bytes]:
                 raise
         if sum(map(len, content_by_name.values())) > MOST_BYTES_TOGETHER:
             most = f"{MOST_BYTES_TOGETHER >> 20} MiB"
-            raise files.Unreadable(f"{submission.name} and what lies beside it have more than {most}")
+            raise files.Unreadable(f"{submission.name} and the files next to it have more than {most}")
     return content_by_name
 
 

@@ -203,7 +203,7 @@ class RecordedGpu(Lab):
         if index_of_configuration is None:
             raise NotRecorded(f"{self.describe(configuration)} is not in the space")
         if self._contents[c].shape != (size.M, size.N):
-            raise NotRecorded("c has not the shape of the product")
+            raise NotRecorded("c does not have the shape of the product")
         if (size.dtype, index_of_configuration) not in self._compiled:
             self._compiled.add((size.dtype, index_of_configuration))
             self.spent.compiled += 1
@@ -281,7 +281,7 @@ class RecordedGpu(Lab):
             return f"the grid has {y} programs for each tile where SPLIT_K={values['SPLIT_K']}"
         if not self.record.right(size, index):
             step = f"BLOCK_K={values['BLOCK_K']} times SPLIT_K={values['SPLIT_K']}"
-            return f"K is not a multiple of {step}, so the kernel leaves out the rest of the sum"
+            return f"K is not a multiple of {step}, so the kernel skips the remaining terms"
         return ""
 
     def _judged(self, index: int) -> str:
@@ -292,7 +292,7 @@ class RecordedGpu(Lab):
         if not content.sums or not self.spent.slower[index]:
             why = "the product was not added to c"
         elif not content.is_preserved:
-            why = "what was in c before is lost: reset_to_zero clears it, restore_value gives it back"
+            why = "the previous content of c is lost: reset_to_zero clears it, restore_value gives it back"
         elif content.sums > 1:
             why = f"the product was added {content.sums} times: measuring runs the kernel, too"
         return f"request {index}, {size}: {why}" if why else ""

@@ -54,7 +54,7 @@ class Workload:
     def described(self) -> str:
         """Describe its difficulties as the rest of a sentence about a device."""
         troubles = {
-            f"whose calls differ by {100 * self.jitter:.0f} % either way": self.jitter,
+            f"whose calls differ by {100 * self.jitter:.0f}% either way": self.jitter,
             f"whose first {self.cold} calls take {COLD} times as long": self.cold,
             f"where one call in {self.period} takes {INTERRUPTED} times as long": self.period,
         }

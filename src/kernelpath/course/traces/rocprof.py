@@ -62,7 +62,7 @@ def read(content: bytes) -> Sequence[Dispatch]:
     except (UnicodeDecodeError, csv.Error, ValueError, TypeError, ZeroDivisionError) as error:
         raise Malformed(f"the CSV of rocprofv3 cannot be read, is it cut off? {error}") from error
     if not dispatches:
-        raise Malformed("the CSV of rocprofv3 holds no dispatch")
+        raise Malformed("the CSV of rocprofv3 contains no dispatch")
     return dispatches
 
 

@@ -205,11 +205,11 @@ def _check_dependence(plain: GroupResult, perturbed: GroupResult, min_bytes: int
         pairs = zip(result.outputs, perturbed.returned[rank].outputs, strict=True)
         changed_bytes = sum(_different_bytes(output, perturbed_output) for output, perturbed_output in pairs)
         if changed_bytes < min_bytes:
-            symptom = f"rank {rank} returns the same whatever it receives by torch.distributed"
+            symptom = f"rank {rank} returns the same values for all messages from torch.distributed"
             if changed_bytes:
-                part = f"{changed_bytes:,} bytes of what rank {rank} returns"
-                symptom = f"{part} depend on what it receives by torch.distributed"
-            cause = f"{symptom}; at least {min_bytes:,} are known to other ranks alone"
+                part = f"{changed_bytes:,} bytes of rank {rank}'s result"
+                symptom = f"{part} depend on messages from torch.distributed"
+            cause = f"{symptom}; at least {min_bytes:,} bytes are known only to other ranks"
             return Finding(Verdict.NOT_YOUR_KERNEL, cause)
     return None
 

@@ -1,4 +1,4 @@
-"""The Triton kernels. Matrices are contiguous, dtypes are those of the tensors, arithmetic is float32."""
+"""The Triton kernels. Matrices are contiguous, tensors keep their dtypes, and arithmetic is float32."""
 
 import triton
 import triton.language as tl
