@@ -589,3 +589,13 @@ def test_each_week_lists_all_weeks_and_its_own_sections(pages: Path) -> None:
     assert '<a href="week01_threads.html" aria-current="page">Week 1 · Threads</a>' in sidebar
     assert '<a href="week02_memory.html">Week 2 · Memory</a>' in sidebar
     assert '<a href="#section-1">1 · Who</a>' in sidebar
+
+
+def test_a_page_names_no_folder_of_the_machine_that_executed_it() -> None:
+    warning = "/opt/venv/lib/python3.12/site-packages/torch/cuda/__init__.py:180: UserWarning: text\n"
+    html = nbformat.v4.new_output("display_data", {"text/html": f"<pre>{warning}</pre>", "text/plain": warning})
+    notebook = nbformat.v4.new_notebook(cells=[code("1", stream(warning), html)], metadata={"kernelspec": {}})
+    (cell,) = book.clean_executed(notebook).cells
+    shown = "torch/cuda/__init__.py:180: UserWarning: text\n"
+    assert cell.outputs[0].text == shown
+    assert cell.outputs[1].data == {"text/html": f"<pre>{shown}</pre>", "text/plain": shown}

@@ -24,7 +24,7 @@ NO_GPU = "no GPU"
 
 _METADATA = "kernelpath"
 
-_INSTALLED = re.compile(r"(?<!\S)/\S*/site-packages/")
+_INSTALLED = re.compile(r"(?<![^\s>])/[^\s<>]*/site-packages/")
 """The folder of installed packages, which differs between machines."""
 
 COLORS = 256
@@ -53,10 +53,11 @@ def clean_executed(
             _set_machine(cell, "" if gpu else NO_GPU)
             cell.outputs = _merge_streams(cell.outputs)
             for output in cell.outputs:
-                if output.output_type == "stream":  # warnings name the file that they come from
-                    output.text = _INSTALLED.sub("", output.text)
-            for output in cell.outputs:
                 data = output.get("data", {})
+                # Warnings name the file that they come from.
+                for texts, key in ((output, "text"), (data, "text/plain"), (data, "text/html")):
+                    if key in texts:
+                        texts[key] = _INSTALLED.sub("", texts[key])
                 if "image/png" in data:
                     data["image/png"] = shrink_png(data["image/png"])
     return executed

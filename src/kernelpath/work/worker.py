@@ -11,6 +11,7 @@ import signal
 import socket
 import tempfile
 import threading
+import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib.util import cache_from_source
@@ -135,6 +136,8 @@ class _Worker:
         self._device = torch.device(request.device)
         if self._device.type == "cpu":
             simulated_gpu.show(request.properties, request.target)
+            # Where there is a GPU, PyTorch warns that this process cannot open its device files.
+            warnings.filterwarnings("ignore", "CUDA initialization")
         if self._client is not None and self._exercise is not None:
             no_gpu.patch_torch_cuda()
             self._placement.prepare()
