@@ -592,9 +592,12 @@ def test_each_week_lists_all_weeks_and_its_own_sections(pages: Path) -> None:
 
 
 def test_a_page_names_no_folder_of_the_machine_that_executed_it() -> None:
-    warning = "/opt/venv/lib/python3.12/site-packages/torch/cuda/__init__.py:180: UserWarning: text\n"
+    warning = "/env/lib/python3.12/site-packages/torch/cuda/__init__.py:180: UserWarning: text\n"
     html = nbformat.v4.new_output("display_data", {"text/html": f"<pre>{warning}</pre>", "text/plain": warning})
-    notebook = nbformat.v4.new_notebook(cells=[code("1", stream(warning), html)], metadata={"kernelspec": {}})
+    notebook = nbformat.v4.new_notebook(
+        cells=[code("1", stream(warning), html)],
+        metadata={"kernelspec": {"name": "python3", "display_name": "Python 3"}},
+    )
     (cell,) = book.clean_executed(notebook).cells
     shown = "torch/cuda/__init__.py:180: UserWarning: text\n"
     assert cell.outputs[0].text == shown
