@@ -3,8 +3,8 @@
 layernorm_backward(dy, x, weight, mean, rstd) takes two contiguous 2-D tensors of bfloat16 or float32, of any number of
 rows and 1 to 32768 columns, a weight for each column in their dtype, and the saved results of the forward pass: for
 each row in float32 its mean and its rstd. It returns (dx, dweight, dbias) in the dtype of x. With xhat = (x - mean) *
-rstd and g = dy * weight, dx = (g - mean of g - xhat * mean of g * xhat) * rstd along each row; down each column dweight
-is the sum of dy * xhat, and dbias the sum of dy. The arithmetic is float32.
+rstd and wdy = dy * weight, dx = (wdy - mean of wdy - xhat * mean of wdy * xhat) * rstd along each row; down each column
+dweight is the sum of dy * xhat, and dbias the sum of dy. The arithmetic is float32.
 Tensors may have more than 2**32 elements: offsets need 64 bits.
 
 Give a program many rows: dx needs only the row, and the column sums stay in registers until the last row. Each
@@ -22,7 +22,7 @@ import triton.language as tl
 
 @triton.jit
 def sum_stripes(out, partial, stripes, length, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    """out[i] = sum of partial[:, i], for dweight and dbias, which lie side by side."""
+    """Add the rows of partial: out[i] = sum of partial[:, i], first for dweight, then for dbias."""
     # TODO: the second stage
 
 

@@ -28,8 +28,8 @@ import triton.language as tl
 
 
 @triton.jit(do_not_specialize=["rows", "ignore_index"], do_not_specialize_on_alignment=["labels"])
-def count_labels(counted, labels, rows, ignore_index, BLOCK: tl.constexpr):
-    """How many labels are not ignore_index."""
+def count_labels(n_non_ignore, labels, rows, ignore_index, BLOCK: tl.constexpr):
+    """Count the labels that are not ignore_index."""
     # TODO: one program walks over all labels, and stores one number
 
 

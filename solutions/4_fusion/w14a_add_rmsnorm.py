@@ -16,9 +16,12 @@ Bytes: 4 tensors (x, residual, h, y), 1.07 GB for 16384 x 8192 bfloat16, 0.26 ms
 with. As two operators it is 5 tensors, because the normalization reads h again. The weights come from L2. There
 are about 5 operations per value, a twentieth of the time: memory is the bound.
 
+Measured for 16384 x 8192 in bfloat16 on an H200: 267 us, 1.47× faster than an addition and rms_norm, and 0.99 of the
+expert kernel's speed. That kernel holds several short rows per program, and long rows in part.
+
 The fusion is found in every inference engine for transformers, such as vLLM and TensorRT-LLM, and in Liger's
-fused_add_rms_norm (https://github.com/linkedin/Liger-Kernel). The expert kernel holds several short rows per program,
-and long rows in part.
+fused_add_rms_norm (https://github.com/linkedin/Liger-Kernel). Y, X, W, N, rstd and BLOCK_SIZE are names of Triton's
+tutorial 05.
 """
 
 import torch

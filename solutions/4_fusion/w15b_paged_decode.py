@@ -25,8 +25,10 @@ ms at the 4.5 TB/s that an H200 reads with. Operations: 4 per query head, token 
 a key head make 4 operations per byte, a fortieth of what tensor cores need to be busy: memory is the bound.
 
 Each sequence is split into the same number of parts, as in Flash-Decoding (https://pytorch.org/blog/flash-decoding), so
-that the parts of a long sequence fill the GPU. acc, m_i, l_i, alpha and p are the names of Triton's tutorial 06. The
-expert kernel gives every program the same share of all tokens, whatever the lengths.
+that the parts of a long sequence fill the GPU. acc, m_i, l_i, alpha, qk and p are the names of Triton's tutorial 06.
+
+Measured for 753,664 tokens on an H200: 781 us, 23.0× faster than gathering the pages and the formula in operators, and
+0.93 of the expert kernel's speed. That kernel gives every program the same share of all tokens, whatever the lengths.
 """
 
 import torch
@@ -34,17 +36,19 @@ import triton
 import triton.language as tl
 
 LOG2_E = 1.4426950408889634
+"""exp(x) is exp2(x * LOG2_E), and the GPU has an instruction for exp2. The factor is a part of `scale`."""
 
 TOKENS = 32
 """Tokens per tile of keys and values."""
 
 MAX_SPLITS = 16
+"""Parts of a sequence, at most. Each part of each query head takes HEAD floats of memory between the two kernels."""
 
 
 @triton.jit
 def attend(query, k_pages, v_pages, block_table, first, last, kv_head, kv_heads, shift, scale,
            GROUP: tl.constexpr, HEAD: tl.constexpr, TOKENS: tl.constexpr):  # fmt: skip
-    """Values of the tokens from `first` to `last`, weighted and summed, with the sum of weights and the top score."""
+    """Return the weighted sum of the values of tokens `first` to `last`, the sum of weights, and the top score."""
     column = tl.arange(0, HEAD)
     acc = tl.zeros([GROUP, HEAD], tl.float32)
     l_i = tl.zeros([GROUP], tl.float32)
@@ -52,16 +56,16 @@ def attend(query, k_pages, v_pages, block_table, first, last, kv_head, kv_heads,
     token = first + tl.arange(0, TOKENS)
     page = tl.load(block_table + (token >> shift), mask=token < last, other=0).to(tl.int64)
     for _ in tl.range(first, last, TOKENS):
-        inside = token < last
+        mask = token < last  # true for the first token of a tile at least, so that m_new below is finite
         row = (page << shift) + (token & ((1 << shift) - 1))  # a page has 2 ** shift rows
         offsets = ((row * kv_heads + kv_head) * HEAD)[:, None] + column[None, :]
-        k = tl.load(k_pages + offsets, mask=inside[:, None], other=0.0)
-        v = tl.load(v_pages + offsets, mask=inside[:, None], other=0.0)  # not the NaN that may follow the last token
+        k = tl.load(k_pages + offsets, mask=mask[:, None], other=0.0)
+        v = tl.load(v_pages + offsets, mask=mask[:, None], other=0.0)  # not the NaN that may follow the last token
         token += TOKENS  # the next page is looked up here, so that its rows need not wait for its number
         page = tl.load(block_table + (token >> shift), mask=token < last, other=0).to(tl.int64)
-        scores = tl.where(inside[None, :], tl.dot(query, k.T) * scale, -float("inf"))
-        m_new = tl.maximum(m_i, tl.max(scores, axis=1))
-        p = tl.exp2(scores - m_new[:, None])
+        qk = tl.where(mask[None, :], tl.dot(query, k.T) * scale, -float("inf"))
+        m_new = tl.maximum(m_i, tl.max(qk, axis=1))
+        p = tl.exp2(qk - m_new[:, None])
         alpha = tl.exp2(m_i - m_new)  # rescales what was summed relative to the old maximum
         l_i = l_i * alpha + tl.sum(p, axis=1)
         acc = tl.dot(p.to(query.dtype), v, acc * alpha[:, None])
@@ -86,6 +90,7 @@ def split_kernel(part_ptr, lse_ptr, q, k_pages, v_pages, block_table, lengths, w
     acc, l_i, m_i = attend(query, k_pages, v_pages, block_table + sequence.to(tl.int64) * width, first, last,
                            kv_head, kv_heads, shift, scale, GROUP, HEAD, TOKENS)  # fmt: skip
     slot = head * splits + split
+    # A part without tokens has an l_i of 0. Its output is NaN, and merge_kernel does not load it.
     tl.store(part_ptr + slot[:, None] * HEAD + column, acc / l_i[:, None], mask=(member < group)[:, None])
     tl.store(lse_ptr + slot, m_i + tl.log2(l_i), mask=member < group)  # -inf for a part without tokens
 
@@ -111,9 +116,10 @@ def paged_decode(
     _, page, kv_heads, _ = k_pages.shape
     group = heads // kv_heads
     most_tokens = block_table.shape[1] * page  # the host does not know the lengths
-    splits = min(MAX_SPLITS, triton.cdiv(most_tokens, 256))
+    splits = min(MAX_SPLITS, triton.cdiv(most_tokens, 256))  # shorter parts would not be worth a program
     parts = q.new_empty((batch, heads, splits, head), dtype=torch.float32)
     lse = q.new_empty((batch, heads, splits), dtype=torch.float32)
+    # The query heads of a group are the rows of a tile for tl.dot, which needs at least 16.
     split_kernel[batch * kv_heads, splits](
         parts, lse, q, k_pages, v_pages, block_table, lengths, block_table.shape[1], kv_heads, group,
         page.bit_length() - 1, splits, head**-0.5 * LOG2_E, max(16, triton.next_power_of_2(group)), head, TOKENS,
