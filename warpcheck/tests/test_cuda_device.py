@@ -19,7 +19,7 @@ import triton.language as tl
 
 import warpcheck
 from warpcheck import initcheck
-from warpcheck.frontends.torch_cuda import accelerator
+from warpcheck.frontends.torch_cuda import accelerator, operators
 from warpcheck.hooks import Changed, Hook, torch_cuda
 from warpcheck.initcheck import POISON
 
@@ -529,6 +529,8 @@ def test_another_version_of_pytorch_leaves_its_memory_as_it_was(monkeypatch: pyt
     with pytest.raises(Changed, match=r"no longer has torch\._C\._missing: the loss"):
         accelerator._guard_word()
     assert read_words() == before
+    with pytest.raises(Changed, match="has no operator aten::missing"):
+        operators._overload("missing.out")
     monkeypatch.setattr(torch_cuda, "ACCELERATOR", replace(missing, name="_get_accelerator_name"))
     monkeypatch.setattr(torch._C, "_get_accelerator_name", lambda: "xpu", raising=False)
     with pytest.raises(Changed, match="does not take its accelerator"):

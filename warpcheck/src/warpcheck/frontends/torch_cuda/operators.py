@@ -25,6 +25,7 @@ from warpcheck.frontends.torch_cuda.tensors import (
     cuda_from_cpu,
     set_storage,
 )
+from warpcheck.hooks import Changed
 from warpcheck.hooks import torch_cuda as hooks
 
 __all__ = ["register"]
@@ -293,13 +294,26 @@ def _set_storage(self: torch.Tensor, source: torch.UntypedStorage) -> torch.Tens
 
 
 def _overload(name: str) -> Any:
+    """Return an operator by its name in the dispatcher, such as "view.dtype". Raises Changed."""
     base, _, overload = name.partition(".")
-    return getattr(getattr(_aten, base), overload or "default")
+    try:
+        return getattr(getattr(_aten, base), overload or "default")
+    except AttributeError as error:
+        raise Changed(hooks.changed(f"has no operator aten::{name}")) from error
 
 
 @cache
 def register() -> tuple[Any, ...]:
-    """Register all operators for CUDA tensors, once in a process: doing it for every scope would take 30 ms."""
+    """Register all operators for CUDA tensors, once in a process: doing it for every scope would take 30 ms.
+
+    Without a scope there are no CUDA tensors, except for those that have outlived one, so that nothing else gets here.
+
+    Returns:
+        The libraries, which unregister their operators when nothing refers to them any more.
+
+    Raises:
+        Changed: This PyTorch lacks an operator or a function that is necessary. Nothing stays registered.
+    """
     hooks.FALLBACK.get()  # raises Changed
     fallback = torch.library.Library("_", "IMPL")
     fallback.fallback(_run, "CUDA")
