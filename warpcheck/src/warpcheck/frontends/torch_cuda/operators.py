@@ -216,7 +216,8 @@ _COMPUTED_IN_FLOAT32 = {
 }
 """Operators whose means and sums are float32 on a GPU, and of the dtype of their tensors on the CPU.
 
-The number is that of the results which have the dtype of the tensors; a mean that the backward pass gets has not.
+The value is the number of results, from the first on, that are rounded to the dtype of the tensors. The means that
+follow them stay float32 for the backward pass.
 """
 
 
@@ -238,7 +239,7 @@ def _in_float32(operator: Any, num_rounded: int) -> Callable[..., Any]:
 
 
 def _resize_(self: torch.Tensor, size: Any, *, memory_format: Any = None) -> torch.Tensor:
-    """Resize a tensor; if its storage is too small, on memory of its own."""
+    """Resize a tensor. If its storage is too small, the tensor gets new memory, which counts as written."""
     shape = torch.empty(size, dtype=self.dtype, device="meta", memory_format=memory_format or torch.contiguous_format)
     storage = self.untyped_storage()
     offset = self.storage_offset()
@@ -286,7 +287,7 @@ def _recurrent(operator: Any) -> Callable[..., Any]:
 
 
 def _record_stream(tensor: torch.Tensor, stream: Any) -> None:
-    """Do nothing: memory is freed when nothing uses it any more, on all streams."""
+    """Do nothing: every operation on every stream has ended, so that no stream still uses the memory."""
 
 
 def _set_storage(self: torch.Tensor, source: torch.UntypedStorage) -> torch.Tensor:
