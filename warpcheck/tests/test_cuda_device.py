@@ -384,6 +384,7 @@ def test_the_functions_of_torch_cuda(gpu: warpcheck.Report) -> None:
     assert torch.cuda.memory_allocated() >= 12
     assert torch.cuda.max_memory_allocated() >= torch.cuda.memory_allocated()
     assert torch.accelerator.memory_allocated() >= 12
+    assert torch.vmap(lambda row: row * torch.cuda.memory_allocated())(x.reshape(3, 1)).gt(0).all()
     torch.cuda.reset_peak_memory_stats()
     torch.cuda.empty_cache()
     assert torch.cuda.CUDAGraph | None  # in an annotation

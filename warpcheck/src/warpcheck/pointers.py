@@ -174,7 +174,7 @@ def keep_mapped(words: Words) -> Words:
     return np.array(mapped, np.int64)
 
 
-def _storage_bytes(tensor: torch.Tensor) -> int:
+def storage_bytes(tensor: torch.Tensor) -> int:
     """Return the size of a tensor's storage; 0 for a tensor that stands for others, as inside torch.vmap."""
     try:
         return tensor.untyped_storage().nbytes()
@@ -195,6 +195,6 @@ def alive() -> list[Span]:
         Span.of(tensor)
         for tensor in tensors
         if simulated_gpu.is_host_memory(tensor.device) and tensor.layout == torch.strided
-        if tensor.numel() and _storage_bytes(tensor)
+        if tensor.numel() and storage_bytes(tensor)
     ]
     return sorted(spans, key=lambda span: span.start - span.end)

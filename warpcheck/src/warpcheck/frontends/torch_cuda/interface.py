@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from warpcheck import patching, simulated_gpu
+from warpcheck import patching, pointers, simulated_gpu
 from warpcheck.frontends import NotSimulated
 from warpcheck.frontends.torch_cuda.tensors import CPU, CUDA, cuda_from_cpu
 
@@ -218,9 +218,9 @@ def _memory_allocated(device: Any = None) -> int:
     _check_device(device)
     sizes: dict[int, int] = {}
     for value in gc.get_objects():
-        if type(value) in (torch.Tensor, torch.nn.Parameter) and value.device.type == "cuda":
-            storage = value.untyped_storage()
-            sizes[storage.data_ptr()] = storage.nbytes()
+        is_cuda = type(value) in (torch.Tensor, torch.nn.Parameter) and value.device.type == "cuda"
+        if is_cuda and (nbytes := pointers.storage_bytes(value)):
+            sizes[value.untyped_storage().data_ptr()] = nbytes
     _peak = max(_peak, sum(sizes.values()))
     return sum(sizes.values())
 
