@@ -19,7 +19,7 @@ import triton.language as tl
 
 import warpcheck
 from warpcheck import initcheck
-from warpcheck.frontends.torch_cuda import accelerator
+from warpcheck.frontends.torch_cuda import accelerator, operators
 from warpcheck.hooks import Changed, Hook, torch_cuda
 from warpcheck.initcheck import POISON
 
@@ -384,6 +384,7 @@ def test_the_functions_of_torch_cuda(gpu: warpcheck.Report) -> None:
     assert torch.cuda.memory_allocated() >= 12
     assert torch.cuda.max_memory_allocated() >= torch.cuda.memory_allocated()
     assert torch.accelerator.memory_allocated() >= 12
+    assert torch.vmap(lambda row: row * torch.cuda.memory_allocated())(x.reshape(3, 1)).gt(0).all()
     torch.cuda.reset_peak_memory_stats()
     torch.cuda.empty_cache()
     assert torch.cuda.CUDAGraph | None  # in an annotation
@@ -529,6 +530,8 @@ def test_another_version_of_pytorch_leaves_its_memory_as_it_was(monkeypatch: pyt
     with pytest.raises(Changed, match=r"no longer has torch\._C\._missing: the loss"):
         accelerator._guard_word()
     assert read_words() == before
+    with pytest.raises(Changed, match="has no operator aten::missing"):
+        operators._overload("missing.out")
     monkeypatch.setattr(torch_cuda, "ACCELERATOR", replace(missing, name="_get_accelerator_name"))
     monkeypatch.setattr(torch._C, "_get_accelerator_name", lambda: "xpu", raising=False)
     with pytest.raises(Changed, match="does not take its accelerator"):

@@ -443,6 +443,29 @@ def test_a_fault_that_a_hook_swallows_fails_the_run(tmp_path: Path) -> None:
     assert "caught in test_suite.py::test_nothing:\n  race in count" in run.output
 
 
+SUBTESTS = """
+import pytest, warpcheck
+from kernels import race
+
+@pytest.mark.warpcheck(raises=warpcheck.Race)
+def test_expected(subtests):
+    with subtests.test("part"):
+        try:
+            race()
+        except Exception:
+            pass
+"""
+
+
+@pytest.mark.skipif(not hasattr(pytest, "Subtests"), reason="pytest 9.0 has the fixture subtests")
+@pytest.mark.parametrize("is_expected", [True, False])
+def test_a_fault_that_a_subtest_swallows_fails_the_run(tmp_path: Path, is_expected: bool) -> None:
+    suite = SUBTESTS if is_expected else SUBTESTS.replace("raises=warpcheck.Race", "")
+    run = run_pytest(plant(tmp_path, suite), "--warpcheck")
+    assert run.status == (pytest.ExitCode.OK if is_expected else pytest.ExitCode.TESTS_FAILED)
+    assert ("caught in test_suite.py::test_expected:\n  race in count" in run.output) != is_expected
+
+
 MISTAKES = {
     "arch": ("--warpcheck=sm_60", EMPTY, "there is no architecture 'sm_60': choose from sm_80, sm_90a"),
     "schedule": ("--warpcheck-schedules=random", EMPTY, "no schedule is called 'random'"),

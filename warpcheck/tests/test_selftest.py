@@ -39,6 +39,8 @@ FIRST = CUDA[0]
     [
         (replace(FIRST, wrong=FIRST.right), "the fault was not found"),
         (replace(FIRST, fault="Race"), "found OutOfBounds instead: "),
+        (replace(FIRST, wrong="no C++"), "found CompileError instead: "),
+        (replace(FIRST, right="no C++"), "the corrected kernel does not run: CompileError: "),
         (replace(FIRST, line="int i ="), "found in line 3 instead of line 2"),
         (replace(FIRST, right=FIRST.wrong), "the corrected kernel has a fault: "),
     ],

@@ -73,12 +73,13 @@ class Span(NamedTuple):
         return cls(buffer.address, buffer.address + buffer.nbytes, holds_words(tensor), tensor)
 
     def words(self) -> Words:
+        """Return the words in this memory that may be addresses."""
         nbytes = self.end - self.start
         return words(bytes_at(self.start, nbytes if self.table and nbytes < simt.FAR else 0))
 
 
 def bytes_at(address: int, nbytes: int) -> Bytes:
-    """Return a view of this process's memory."""
+    """Return a view of this process's memory, which is valid for as long as its owner lives."""
     if not nbytes:
         return np.empty(0, np.uint8)
     return np.frombuffer(memoryview((ctypes.c_uint8 * nbytes).from_address(address)), np.uint8)
@@ -173,7 +174,7 @@ def keep_mapped(words: Words) -> Words:
     return np.array(mapped, np.int64)
 
 
-def _storage_bytes(tensor: torch.Tensor) -> int:
+def storage_bytes(tensor: torch.Tensor) -> int:
     """Return the size of a tensor's storage; 0 for a tensor that stands for others, as inside torch.vmap."""
     try:
         return tensor.untyped_storage().nbytes()
@@ -182,7 +183,10 @@ def _storage_bytes(tensor: torch.Tensor) -> int:
 
 
 def alive() -> list[Span]:
-    """Return the memory of every tensor in this process's memory, the largest first."""
+    """Return the memory of every tensor in this process's memory, the largest first.
+
+    The garbage collector knows the tensors, except for those that gc.freeze has hidden from it.
+    """
     import torch
 
     # Compare types exactly: isinstance would run code of arbitrary objects, and fake tensors have no memory.
@@ -191,6 +195,6 @@ def alive() -> list[Span]:
         Span.of(tensor)
         for tensor in tensors
         if simulated_gpu.is_host_memory(tensor.device) and tensor.layout == torch.strided
-        if tensor.numel() and _storage_bytes(tensor)
+        if tensor.numel() and storage_bytes(tensor)
     ]
     return sorted(spans, key=lambda span: span.start - span.end)

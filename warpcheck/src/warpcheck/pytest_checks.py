@@ -8,7 +8,7 @@ import os
 import textwrap
 import time
 import types
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import pytest
 
 from warpcheck import __version__, findings
 from warpcheck.findings import KernelFinding
-from warpcheck.monitor import LaunchMonitor, ScopeSettings, WorkCounts
+from warpcheck.monitor import LaunchMonitor, RecordedError, ScopeSettings, WorkCounts
 
 __all__ = ["CheckedRun"]
 
@@ -125,7 +125,6 @@ class CheckedRun:
     def _failing_for_swallowed_errors(self, item: pytest.Item) -> Iterator[None]:
         """Raise an error of the machine that the with block has caught without asking for its class."""
         previous = len(self.monitor.errors)
-        expected_types = self._marker(item).get("raises", ())
         skipped: BaseException | None = None
         try:
             yield
@@ -133,8 +132,7 @@ class CheckedRun:
             skipped = error
         finally:
             errors = self.monitor.errors[previous:]
-            for recorded in errors:
-                recorded.expected |= isinstance(recorded.error, expected_types)
+            self._mark_expected(item, errors)
         reported = [excinfo.value for excinfo in _exceptions_of_unittest(item)]
         for recorded in errors:
             if not recorded.expected and recorded.error not in reported:
@@ -143,6 +141,12 @@ class CheckedRun:
                 raise recorded.error from recorded.error.__cause__
         if skipped is not None:
             raise skipped
+
+    def _mark_expected(self, item: pytest.Item, errors: Iterable[RecordedError]) -> None:
+        """Mark the errors that the test's marker expects."""
+        expected_types = self._marker(item).get("raises", ())
+        for recorded in errors:
+            recorded.expected |= isinstance(recorded.error, expected_types)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(
@@ -163,7 +167,9 @@ class CheckedRun:
         raised = call.excinfo.value if call.excinfo is not None else None
         is_xfail = hasattr(report, "wasxfail")
         described = []
-        for recorded in self.monitor.take_errors():
+        errors = self.monitor.take_errors()
+        self._mark_expected(item, errors)  # a subtest has its report before its test has ended
+        for recorded in errors:
             finding = recorded.finding().for_test(item.nodeid, expected=recorded.expected or is_xfail)
             if not (finding.expected or report.failed):
                 # Nothing has failed the test: the error was caught where no hook of this class sees it, such as in a

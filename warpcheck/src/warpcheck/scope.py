@@ -31,9 +31,9 @@ def gpu(
     """Run the kernels that are launched inside the with block on this machine's memory, and check every access.
 
     Triton kernels, `@cute.jit` functions run by `warpcheck.cute.run`, and kernels of `warpcheck.cuda` are compiled by
-    their own compilers for `arch`. `torch.cuda.get_device_properties` and its relatives describe a GPU of it.
-    Where there is no GPU, device="cuda" makes tensors in this process's memory, whose operators run on the CPU.
-    Everything is put back when the block ends, also by an exception.
+    their own compilers for `arch`. `torch.cuda.get_device_properties` and its relatives describe a GPU of that
+    architecture. On a machine without a GPU, device="cuda" makes tensors in this process's memory, whose operators run
+    on the CPU. Everything is restored when the block ends, even if an exception ends it.
 
     Args:
         arch: "sm_80" or "sm_90a".

@@ -277,14 +277,17 @@ def run_selftest() -> Iterator[SelftestOutcome]:
 
 
 def try_planted(planted: PlantedKernel, language: str) -> SelftestOutcome:
-    """Launch both versions of a planted fault, and return what was found."""
+    """Launch both versions of a planted fault, and return the outcome.
+
+    Any exception is an outcome: the self-test has to describe an installation that does not work, and not to end there.
+    """
     started = time.perf_counter()
     line = 0
     problem = ""
     try:
         planted.launch_wrong()
         problem = "the fault was not found"
-    except KERNEL_ERRORS as error:
+    except Exception as error:
         line = getattr(error, "line", 0)
         if type(error).__name__ != planted.fault:
             problem = f"found {type(error).__name__} instead: {error}"
@@ -294,4 +297,6 @@ def try_planted(planted: PlantedKernel, language: str) -> SelftestOutcome:
         planted.launch_right()
     except KERNEL_ERRORS as error:
         problem = problem or f"the corrected kernel has a fault: {error}"
+    except Exception as error:
+        problem = problem or f"the corrected kernel does not run: {type(error).__name__}: {error}"
     return SelftestOutcome(planted.fault, language, planted.mistake, problem, line, time.perf_counter() - started)

@@ -21,8 +21,8 @@ __all__ = ["activate"]
 def activate() -> None:
     """Simulate CUDA tensors until the current `patching` scope ends; not where there is a GPU with tensors of its own.
 
-    A version of PyTorch in which something that this needs has changed raises its error where a program first uses
-    CUDA; kernels on CPU tensors still run.
+    If this version of PyTorch has changed something that the simulation needs, a program gets the error where it first
+    uses CUDA. Kernels on CPU tensors still run.
     """
     if _has_gpu():
         return
@@ -55,9 +55,10 @@ def _raising(message: str) -> Any:
 
 
 def _run_backward_on_the_calling_thread() -> None:
-    """Keep the autograd engine from its thread for each GPU.
+    """Run backward on the thread that calls it.
 
-    An engine that ran before the first scope has none for this GPU, and starts none later.
+    The autograd engine starts a thread for each GPU at its first backward, and no thread later. If that was before the
+    first scope, nothing would run what it queues for the simulated GPU.
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""The functions of torch.cuda on the simulated GPU. Everything on it has ended when a call returns."""
+"""The functions of torch.cuda for the simulated GPU, on which every operation ends before its call returns."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from warpcheck import patching, simulated_gpu
+from warpcheck import patching, pointers, simulated_gpu
 from warpcheck.frontends import NotSimulated
 from warpcheck.frontends.torch_cuda.tensors import CPU, CUDA, cuda_from_cpu
 
@@ -24,7 +24,7 @@ _CUDA_VERSION = "13.0"
 
 
 def _check_device(device: Any) -> int:
-    """Return the index of a device, which is that of the only one. Raises RuntimeError for another one."""
+    """Return 0, the index of the only GPU. Raises RuntimeError for another index."""
     if device is None or isinstance(device, Device):
         return 0
     index = device if isinstance(device, int) else torch.device(device).index
@@ -97,7 +97,7 @@ _TorchStream = torch.Stream
 
 
 class Stream(_TorchStream):
-    """torch.cuda.Stream, on which every operation has ended when it has been issued."""
+    """torch.cuda.Stream. Every operation ends before the call that issues it returns."""
 
     _handles = itertools.count(1)
 
@@ -218,15 +218,15 @@ def _memory_allocated(device: Any = None) -> int:
     _check_device(device)
     sizes: dict[int, int] = {}
     for value in gc.get_objects():
-        if type(value) in (torch.Tensor, torch.nn.Parameter) and value.device.type == "cuda":
-            storage = value.untyped_storage()
-            sizes[storage.data_ptr()] = storage.nbytes()
+        is_cuda = type(value) in (torch.Tensor, torch.nn.Parameter) and value.device.type == "cuda"
+        if is_cuda and (nbytes := pointers.storage_bytes(value)):
+            sizes[value.untyped_storage().data_ptr()] = nbytes
     _peak = max(_peak, sum(sizes.values()))
     return sum(sizes.values())
 
 
 def _max_memory_allocated(device: Any = None) -> int:
-    """Return the most bytes that were in use when a program asked."""
+    """Return the largest number of bytes that a call of `_memory_allocated` has found."""
     _memory_allocated(device)
     return _peak
 

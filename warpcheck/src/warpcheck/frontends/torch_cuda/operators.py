@@ -25,6 +25,7 @@ from warpcheck.frontends.torch_cuda.tensors import (
     cuda_from_cpu,
     set_storage,
 )
+from warpcheck.hooks import Changed
 from warpcheck.hooks import torch_cuda as hooks
 
 __all__ = ["register"]
@@ -215,7 +216,8 @@ _COMPUTED_IN_FLOAT32 = {
 }
 """Operators whose means and sums are float32 on a GPU, and of the dtype of their tensors on the CPU.
 
-The number is that of the results which have the dtype of the tensors; a mean that the backward pass gets has not.
+The value is the number of results, from the first on, that are rounded to the dtype of the tensors. The means that
+follow them stay float32 for the backward pass.
 """
 
 
@@ -237,7 +239,7 @@ def _in_float32(operator: Any, num_rounded: int) -> Callable[..., Any]:
 
 
 def _resize_(self: torch.Tensor, size: Any, *, memory_format: Any = None) -> torch.Tensor:
-    """Resize a tensor; if its storage is too small, on memory of its own."""
+    """Resize a tensor. If its storage is too small, the tensor gets new memory, which counts as written."""
     shape = torch.empty(size, dtype=self.dtype, device="meta", memory_format=memory_format or torch.contiguous_format)
     storage = self.untyped_storage()
     offset = self.storage_offset()
@@ -285,7 +287,7 @@ def _recurrent(operator: Any) -> Callable[..., Any]:
 
 
 def _record_stream(tensor: torch.Tensor, stream: Any) -> None:
-    """Do nothing: memory is freed when nothing uses it any more, on all streams."""
+    """Do nothing: every operation on every stream has ended, so that no stream still uses the memory."""
 
 
 def _set_storage(self: torch.Tensor, source: torch.UntypedStorage) -> torch.Tensor:
@@ -293,13 +295,26 @@ def _set_storage(self: torch.Tensor, source: torch.UntypedStorage) -> torch.Tens
 
 
 def _overload(name: str) -> Any:
+    """Return an operator by its name in the dispatcher, such as "view.dtype". Raises Changed."""
     base, _, overload = name.partition(".")
-    return getattr(getattr(_aten, base), overload or "default")
+    try:
+        return getattr(getattr(_aten, base), overload or "default")
+    except AttributeError as error:
+        raise Changed(hooks.changed(f"has no operator aten::{name}")) from error
 
 
 @cache
 def register() -> tuple[Any, ...]:
-    """Register all operators for CUDA tensors, once in a process: doing it for every scope would take 30 ms."""
+    """Register all operators for CUDA tensors, once in a process: doing it for every scope would take 30 ms.
+
+    Without a scope there are no CUDA tensors, except for those that have outlived one, so that nothing else gets here.
+
+    Returns:
+        The libraries, which unregister their operators when nothing refers to them any more.
+
+    Raises:
+        Changed: This PyTorch lacks an operator or a function that is necessary. Nothing stays registered.
+    """
     hooks.FALLBACK.get()  # raises Changed
     fallback = torch.library.Library("_", "IMPL")
     fallback.fallback(_run, "CUDA")
