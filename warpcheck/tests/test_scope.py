@@ -167,6 +167,19 @@ def test_reads_of_torch_empty(checked: bool) -> None:
     assert [type(fault) for fault in report.faults] == [warpcheck.Uninitialized] * checked
 
 
+def test_run_raises_a_fault_that_the_function_swallows() -> None:
+    racy = warpcheck.cuda.kernel(SHIFT.replace("BARRIER", ""), "kernel")
+    right = warpcheck.cuda.kernel(INDEPENDENT, "kernel")
+
+    def program(x: torch.Tensor) -> None:
+        with contextlib.suppress(Exception):
+            racy[1, 64](x)
+        right[1, 64](x)
+
+    with pytest.raises(warpcheck.Race):
+        warpcheck.run(program, torch.zeros(64, dtype=torch.int32))
+
+
 def test_a_launch_on_a_gpu_is_refused() -> None:
     launched = frontends.Launched("cuda", "fill", "cuda:0", ())
     with warpcheck.gpu(), pytest.raises(ValueError, match="fill ran on cuda:0 and was not checked"):

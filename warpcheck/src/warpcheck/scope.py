@@ -111,12 +111,15 @@ def run(
         The report of all launches.
 
     Raises:
-        Fault: a kernel did something that CUDA leaves undefined: the subclass says what (Race, OutOfBounds, ...).
+        Fault: a kernel did something that CUDA leaves undefined: the subclass says what (Race, OutOfBounds, ...). It is
+            raised at the launch and, if the function catches it there, once more when the function has returned.
         TimedOut: a kernel did not end within its limit of instructions; Deadlock, if its threads wait for each other.
         ValueError: the function launched no kernel, so that nothing was checked.
     """
     with gpu(arch, schedules=schedules, timeline=timeline) as report:
         report.result = function(*args, **kwargs)
+    if report.faults:
+        raise report.faults[0]
     if not report.launches:
         raise ValueError(f"{getattr(function, '__name__', function)} launched no kernel: nothing was checked")
     return report
