@@ -185,6 +185,7 @@ class Case:
         rank_memory: list[RankMemory] = []
         spans = [(stored.address, stored.address + stored.memory.nbytes) for stored in self._storages.values()]
         for table in tables:
+            # A table of the ranks' memory has one address for each rank.
             if table.linked is None or table.memory.nbytes != ranks * pointers.WORD:
                 continue
             addresses = pointers.words(table.memory).tolist()
@@ -212,6 +213,7 @@ class Case:
         output_numbers = {output.storage for output in outputs}
         report = messages.CaseReport(
             outputs=[self._output(output) for output in outputs],
+            # The grader numbers the storages of inputs downwards, so the descending order is that of the inputs.
             mutated=[number for number in sorted(self.inputs.storages, reverse=True) if self._mutated(number)],
             transcript=self._transcript,
             failed=self.failed,
@@ -356,6 +358,7 @@ class Case:
             content = bytearray(value.content)
             for offset, pointer in value.pointers:
                 content[offset : offset + 8] = int(self._argument(pointer)).to_bytes(8, "little", signed=True)
+            # A slice assignment past the end lengthens a bytearray, and a forged message may have any offset.
             return bytes(content[: len(value.content)])
         return value
 
