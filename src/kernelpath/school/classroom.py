@@ -98,6 +98,7 @@ def generate_secret() -> str:
 
 def derive_seed(secret: str, *names: str) -> int:
     """Derive a seed from a secret and names."""
+    # JSON keeps the boundaries of the names: ("a", "bc") and ("ab", "c") have different seeds.
     key = encode([secret, *names]).encode()
     return int.from_bytes(hashlib.sha256(key).digest()[:4], "big")
 
@@ -156,6 +157,7 @@ def grade_entries(
                     )
                 last_saved = time.monotonic()
     finally:
+        # This also follows Ctrl-C and a Usage error: what was graded until then is saved.
         pool.shutdown(cancel_futures=True)
         graded = [done[entry] for entry in requested_entries if entry in done]
         try:
