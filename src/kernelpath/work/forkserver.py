@@ -253,6 +253,7 @@ def set_environment(group: ServerGroup | None = None, /, **variables: str) -> No
         group: The group of that server and of all later servers of the thread.
         variables: The variables by name.
     """
+    # A `Child` keeps its server alive, so the earlier server ends when the last of its children is forgotten.
     _thread_state.server = None
     _thread_state.clean_server = None
     _thread_state.environment = variables

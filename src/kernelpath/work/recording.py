@@ -84,6 +84,7 @@ def record_step(file: Path, folder: Path, progress: Callable[[str], None]) -> st
 
 def _failure(command: list[str]) -> str:
     """Run a command. Return the last line that it printed where it failed, else ""."""
+    # The program's interpreter imports both packages from where this process has them, installed or not.
     folders = [str(Path(package.__path__[0]).parent) for package in (kernelpath, warpcheck)]
     path = os.pathsep.join(filter(None, (*folders, os.environ.get("PYTHONPATH"))))
     process = subprocess.run(
