@@ -288,6 +288,8 @@ class Case:
             raise InvalidRequest("the storage of an input is the grader's")
         if stored is not None and stored.memory.nbytes == storage.nbytes and not storage.fresh:
             return False
+        # An honest client never sends a number with another size, or as fresh a second time. Such a storage counts as
+        # new, and has a new name in the transcript.
         self._drop(storage.number)
         if (
             not 0

@@ -88,6 +88,7 @@ class GpuProxy(Lab):
         self, fn: Callable[[], object], *_: object, quantiles: Sequence[float] | None = None, **__: object
     ) -> Any:
         """Replace triton.testing.do_bench: run fn() twice, and return its recorded milliseconds for each quantile."""
+        # Triton's do_bench calls fn() many times. A launch that adds to its output then adds more than once.
         self.send(messages.Bench(begins=True))
         try:
             fn()
