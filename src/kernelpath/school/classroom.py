@@ -140,6 +140,7 @@ def grade_entries(
     pending = [entry for entry in requested_entries if entry not in done]
     last_saved = time.monotonic()
     try:
+        # The folders of the class and of the results are hidden from every submission.
         entries_by_future = {
             pool.submit(_grade, entry, keys[entry], resolved, seeds[entry], (folder, out)): entry for entry in pending
         }
@@ -201,6 +202,7 @@ def _grade(entry: Entry, key: str, device: grade.Device, seed: int, hidden: Sequ
         )
         return Grade(learner, stem, key, unusable)
     try:
+        # No other grading of this file is expected, so compilers' output is not kept.
         job = grade.Job.create(entry.item, entry.file, device=device, hidden=hidden, keep=False, home=entry.home)
         with grade.Session(job) as check:
             return Grade(learner, stem, key, check(seed=seed))
