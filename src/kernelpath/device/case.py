@@ -148,6 +148,7 @@ class Case:
         # The record comes before the launch, so that a launch that faults is in the transcript as well.
         self._transcript.append(record)
         self._storage_sizes.append(
+            # Storages of inputs have negative numbers and are no workspace.
             {number: stored.memory.nbytes for number, stored in self._storages.items() if number >= 0}
         )
         before = {number: stored.memory.copy() for number, stored in buffers.items() if not self._is_span(stored)}
@@ -200,6 +201,7 @@ class Case:
         for message in storages:
             content = self._relocate(message).local
             stored = self._storages.get(message.number)
+            # A storage that is no input and that no launch was given is unknown here. `_output` refuses it.
             if stored is not None and content.size == stored.memory.size:
                 stored.final = content
 
@@ -213,7 +215,7 @@ class Case:
         output_numbers = {output.storage for output in outputs}
         report = messages.CaseReport(
             outputs=[self._output(output) for output in outputs],
-            # The grader numbers the storages of inputs downwards, so the descending order is that of the inputs.
+            # The grader numbers the storages of inputs downwards, so descending numbers are the order of the inputs.
             mutated=[number for number in sorted(self.inputs.storages, reverse=True) if self._mutated(number)],
             transcript=self._transcript,
             failed=self.failed,
@@ -416,6 +418,7 @@ class Case:
             return f"{self._describe_storage(value.storage)} + {value.offset}"
         if isinstance(value, messages.Blob):
             content = bytearray(value.content)
+            # An address differs from process to process. The list of pointers describes its target instead.
             for offset, _ in value.pointers:
                 content[offset : offset + 8] = bytes(8)
             return (
