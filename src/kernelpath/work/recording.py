@@ -67,8 +67,8 @@ def record_step(file: Path, folder: Path, progress: Callable[[str], None]) -> st
     if ncu is None:
         return "there is no ncu in PATH; install Nsight Compute, or add its folder to PATH"
     progress("recording with ncu, which runs each kernel many times")
-    # By default ncu locks the GPU to its base clock, and the times would not fit those of the trace. Counters are
-    # collected only between cudaProfilerStart and cudaProfilerStop.
+    # By default ncu locks the GPU to its base clock, and the times would not fit the trace. Counters are collected only
+    # between cudaProfilerStart and cudaProfilerStop.
     options = ("--target-processes=all", "--profile-from-start=off", "--clock-control=none")
     output = ("--csv", "--page=raw", "--print-units=base", f"--log-file={counters.resolve()}")
     failure = _failure([ncu, *options, *output, f"--metrics={','.join(METRICS)}", *program])

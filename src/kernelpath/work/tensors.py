@@ -48,8 +48,8 @@ def _poisoning(make: Callable[..., npt.NDArray[Any]]) -> Callable[..., npt.NDArr
     def poisoned(*args: Any, **kwargs: Any) -> npt.NDArray[Any]:
         array = make(*args, **kwargs)
         if 0 < array.nbytes <= SMALL and not array.dtype.hasobject:
-            # The order "K" is that of the memory. With the default, ravel would copy an array in Fortran order, and the
-            # poison would go to the copy.
+            # The order "K" follows the memory. With the default order, ravel would copy an array in Fortran order, and
+            # the poison would go to the copy.
             content = np.asarray(array).ravel(order="K").view(np.uint8)
             content[0::2] = POISON & 0xFF
             content[1::2] = POISON >> 8
