@@ -148,6 +148,7 @@ class Case:
         # The record comes before the launch, so that a launch that faults is in the transcript as well.
         self._transcript.append(record)
         self._storage_sizes.append(
+            # Storages of inputs have negative numbers and are no workspace.
             {number: stored.memory.nbytes for number, stored in self._storages.items() if number >= 0}
         )
         before = {number: stored.memory.copy() for number, stored in buffers.items() if not self._is_span(stored)}
@@ -185,6 +186,7 @@ class Case:
         rank_memory: list[RankMemory] = []
         spans = [(stored.address, stored.address + stored.memory.nbytes) for stored in self._storages.values()]
         for table in tables:
+            # A table of the ranks' memory has one address for each rank.
             if table.linked is None or table.memory.nbytes != ranks * pointers.WORD:
                 continue
             addresses = pointers.words(table.memory).tolist()
@@ -199,6 +201,7 @@ class Case:
         for message in storages:
             content = self._relocate(message).local
             stored = self._storages.get(message.number)
+            # A storage that is no input and that no launch was given is unknown here. `_output` refuses it.
             if stored is not None and content.size == stored.memory.size:
                 stored.final = content
 
@@ -212,6 +215,7 @@ class Case:
         output_numbers = {output.storage for output in outputs}
         report = messages.CaseReport(
             outputs=[self._output(output) for output in outputs],
+            # The grader numbers the storages of inputs downwards, so descending numbers are the order of the inputs.
             mutated=[number for number in sorted(self.inputs.storages, reverse=True) if self._mutated(number)],
             transcript=self._transcript,
             failed=self.failed,
@@ -286,6 +290,8 @@ class Case:
             raise InvalidRequest("the storage of an input is the grader's")
         if stored is not None and stored.memory.nbytes == storage.nbytes and not storage.fresh:
             return False
+        # An honest client never sends a number with another size, or as fresh a second time. Such a storage counts as
+        # new, and has a new name in the transcript.
         self._drop(storage.number)
         if (
             not 0
@@ -356,6 +362,7 @@ class Case:
             content = bytearray(value.content)
             for offset, pointer in value.pointers:
                 content[offset : offset + 8] = int(self._argument(pointer)).to_bytes(8, "little", signed=True)
+            # A slice assignment past the end lengthens a bytearray, and a forged message may have any offset.
             return bytes(content[: len(value.content)])
         return value
 
@@ -411,6 +418,7 @@ class Case:
             return f"{self._describe_storage(value.storage)} + {value.offset}"
         if isinstance(value, messages.Blob):
             content = bytearray(value.content)
+            # An address differs from process to process. The list of pointers describes its target instead.
             for offset, _ in value.pointers:
                 content[offset : offset + 8] = bytes(8)
             return (

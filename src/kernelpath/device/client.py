@@ -180,6 +180,7 @@ class Client:
         )
         self._dropped = []
         ran = self._request(message, messages.LaunchResult)
+        # First record the bytes that were sent, then the bytes that the kernel changed, which replace them.
         for storage in storages.values():
             storage.machine_bytes = _NOTHING if storage.span else storage.bytes().copy()
             storage.fresh = False
@@ -204,7 +205,9 @@ class Client:
         """Return the live storages that an address may point into."""
         known = {storage.address: (storage.alive, storage.nbytes, storage.table) for storage in self._storages.values()}
         return [
+            # The weak reference becomes a storage, so the memory stays alive as long as the span.
             pointers.Span(address, address + nbytes, table, torch.UntypedStorage._new_with_weak_ptr(alive.cdata))
+            # `|` prefers the second operand: the record of a storage that the machine knows.
             for address, (alive, nbytes, table) in (self._observed | known).items()
             if not alive.expired()
         ]
@@ -247,6 +250,7 @@ class Client:
     def _is_changed(self, storage: ClientStorage) -> bool:
         if storage.machine_bytes is None or storage.span:
             return False
+        # The same words may mean other addresses by now: a storage that they point into was registered later, or freed.
         return not np.array_equal(storage.bytes(), storage.machine_bytes) or (
             storage.table and self._find_links(storage) != storage.links
         )

@@ -52,6 +52,7 @@ def elements(memory: Bytes, ref: messages.TensorRef) -> Bytes:
     if 0 in ref.shape:
         return memory[:0]
     last = sum((size - 1) * stride for size, stride in zip(ref.shape, ref.strides, strict=True))
+    # The number of elements is limited, too: with strides of 0, a view of one element could have any shape.
     if max(ref.offset + last + 1, math.prod(ref.shape)) * itemsize > memory.nbytes:
         raise InvalidRequest("an output leaves its storage")
     strides = tuple(stride * itemsize for stride in ref.strides)

@@ -58,6 +58,7 @@ def gpu_id(index: int | None = None) -> str:
     """Return the driver's identifier of a GPU, of the current GPU without an index."""
     import torch
 
+    # The UUID that torch returns lacks the prefix that nvidia-smi and NVML expect.
     return f"GPU-{torch.cuda.get_device_properties(index).uuid}"
 
 

@@ -98,6 +98,7 @@ class BusProxy(Queue):
         response = self._call(messages.HostAlloc(count=operator.index(count), wrote=self._host_writes()))
         if response.status:
             return response.status, None
+        # The simulated bus fills its copy with the same poison, so both ends have equal bytes.
         buffer = torch.empty(count)
         buffer.view(torch.int16).fill_(POISON)
         self._buffers.append(PinnedBuffer(int(response.values[0]), buffer, _bytes(buffer)))

@@ -192,6 +192,7 @@ class SimulatedBus:
         for number, content in wrote:
             if number not in self._buffers:
                 raise InvalidRequest(f"there is no buffer {number}")
+            # Integers compare bit by bit. As floats, the NaN of the poison would differ from itself.
             words = self._buffers[number].view(torch.int32)
             new = _tensor(content, 4 * words.numel()).view(torch.int32)
             changed += 4 * int((words != new).sum())

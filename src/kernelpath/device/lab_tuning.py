@@ -39,6 +39,7 @@ class Matrix:
     gpu: GpuProxy
 
     def data_ptr(self) -> int:
+        # No memory is there. Addresses only differ from matrix to matrix, and are as aligned as those of a GPU.
         return (self.number + 1) << 32
 
     def stride(self, dim: int | None = None) -> Any:
@@ -88,6 +89,7 @@ class GpuProxy(Lab):
         self, fn: Callable[[], object], *_: object, quantiles: Sequence[float] | None = None, **__: object
     ) -> Any:
         """Replace triton.testing.do_bench: run fn() twice, and return its recorded milliseconds for each quantile."""
+        # Triton's do_bench calls fn() many times. A launch that adds to its output then adds more than once.
         self.send(messages.Bench(begins=True))
         try:
             fn()
@@ -115,6 +117,7 @@ class GpuProxy(Lab):
             return None if warmup else self._launch(values, grid)
 
         clock = property(lambda tuner: tuner._do_bench or self.do_bench)
+        # This raises Changed where this version of Triton has no such property.
         hooks.CLOCK.get()
         replacements = [(hooks.LAUNCH.owner(), "run", launch), (hooks.CLOCK.owner(), "do_bench", clock)]
         replacements += [(triton.testing, "do_bench", self.do_bench)]
@@ -122,6 +125,7 @@ class GpuProxy(Lab):
             for owner, name, replacement in replacements:
                 stack.callback(setattr, owner, name, vars(owner)[name])
                 setattr(owner, name, replacement)
+            # After `from triton.testing import do_bench`, the submission has a name of its own for the function.
             for name in [name for name, value in names.items() if value is real_do_bench]:
                 stack.callback(names.__setitem__, name, real_do_bench)
                 names[name] = self.do_bench

@@ -182,6 +182,7 @@ def tensors_in(value: Any) -> Iterable[torch.Tensor]:
 # What the dispatcher does not show is seen through methods of torch.Tensor and through torch.tensor. They are replaced
 # once, before a submission can import them, and do what they did before while no placement is entered.
 
+# Subclasses such as FakeTensor have devices of their own.
 _PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter)
 _device_of = torch.Tensor.device.__get__
 _to = torch.Tensor.to

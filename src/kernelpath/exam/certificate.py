@@ -136,6 +136,7 @@ class Certificate:
             sealed = decode(text, _Sealed)
         except ValidationError as error:
             raise ExamError(f"this is not a certificate of this version ({error}); name its JSON file") from error
+        # The digest involves no secret, so a forger can compute it. `verify` therefore grades the submission again.
         if sealed.digest != sealed.certificate.digest:
             raise ExamError("the certificate was changed after it was written; ask for the original")
         return sealed.certificate

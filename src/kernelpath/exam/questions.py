@@ -342,6 +342,7 @@ def _parse_number(text: str) -> float | None:
         number = float(base) ** float(exponent or 1)
     except (ValueError, ArithmeticError):
         return None
+    # A negative base with a fractional exponent gives a complex number.
     return number if isinstance(number, float) and math.isfinite(number) else None
 
 

@@ -128,6 +128,8 @@ class Pool:
         """
         rng = random.Random(seed)
         tasks: list[tuple[ExecutedKernel, list[ExecutedKernel]]] = []
+        # A family is listed once for each of its kernels. So every kernel is equally likely, and no family is sampled
+        # more often than it has kernels.
         for family in rng.sample([name for name in self.families for _ in self.families[name]], count):
             remaining = [
                 other_kernel

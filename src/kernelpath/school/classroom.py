@@ -98,6 +98,7 @@ def generate_secret() -> str:
 
 def derive_seed(secret: str, *names: str) -> int:
     """Derive a seed from a secret and names."""
+    # JSON keeps the boundaries of the names: ("a", "bc") and ("ab", "c") have different seeds.
     key = encode([secret, *names]).encode()
     return int.from_bytes(hashlib.sha256(key).digest()[:4], "big")
 
@@ -139,6 +140,7 @@ def grade_entries(
     pending = [entry for entry in requested_entries if entry not in done]
     last_saved = time.monotonic()
     try:
+        # The folders of the class and of the results are hidden from every submission.
         entries_by_future = {
             pool.submit(_grade, entry, keys[entry], resolved, seeds[entry], (folder, out)): entry for entry in pending
         }
@@ -156,6 +158,7 @@ def grade_entries(
                     )
                 last_saved = time.monotonic()
     finally:
+        # This also follows Ctrl-C and a Usage error: what was graded until then is saved.
         pool.shutdown(cancel_futures=True)
         graded = [done[entry] for entry in requested_entries if entry in done]
         try:
@@ -199,6 +202,7 @@ def _grade(entry: Entry, key: str, device: grade.Device, seed: int, hidden: Sequ
         )
         return Grade(learner, stem, key, unusable)
     try:
+        # No other grading of this file is expected, so compilers' output is not kept.
         job = grade.Job.create(entry.item, entry.file, device=device, hidden=hidden, keep=False, home=entry.home)
         with grade.Session(job) as check:
             return Grade(learner, stem, key, check(seed=seed))

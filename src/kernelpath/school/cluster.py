@@ -186,7 +186,8 @@ def _grade_on_node(grade_function: GradeFunction, shipped: _ShippedEntry, argume
         assert shipped.entry.file is not None
         local_entry = replace(shipped.entry, item=item, file=Path(name) / shipped.entry.file, home=Path(name))
         graded = grade_function(local_entry, *arguments)
-    text = encode(graded).replace(name, json.dumps(shipped.home)[1:-1])  # a cause may name a whole path
+    # A cause may name a whole path. The text is JSON, so the path is inserted as JSON escapes it, without its quotes.
+    text = encode(graded).replace(name, json.dumps(shipped.home)[1:-1])
     return decode(text, Grade)
 
 

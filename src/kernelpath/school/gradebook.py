@@ -97,7 +97,8 @@ def file_name(learner: str) -> str:
     raw = os.fsencode(learner)
     if len(raw) <= _MAX_NAME_BYTES:
         return learner
-    # Two long names may begin alike, so a digest of the whole name tells them apart.
+    # Two long names may begin alike, so a digest of the whole name tells them apart. os.fsdecode accepts a character
+    # that was cut in two.
     return os.fsdecode(raw[:_MAX_NAME_BYTES]) + "-" + hashlib.sha256(raw).hexdigest()[:8]
 
 
@@ -117,6 +118,7 @@ def neutralize(cell: Any) -> Any:
     if not isinstance(cell, str):
         return cell
     text = words.escaped(cell)
+    # A spreadsheet reads a cell that begins with a single quote as text. Source: OWASP, "CSV Injection".
     return f"'{text}" if text.lstrip().startswith(_FORMULA_STARTS) else text
 
 

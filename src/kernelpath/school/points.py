@@ -166,6 +166,7 @@ def _score_late(score: Score, rule: LateRule, free_days: int) -> Score:
         return score
     # The difference of two datetimes in one zone ignores changes of the clocks, the difference of timestamps does not.
     delay = timedelta(seconds=score.submitted.timestamp() - score.deadline.timestamp())
+    # The time of grace does not move the deadline: after it, late days count from the deadline.
     if delay <= timedelta(minutes=rule.grace_minutes):
         return score
     days = math.ceil(delay / _DAY)

@@ -148,6 +148,7 @@ def read_policy(path: Path, root: Path | None = None) -> Policy:
                 deadlines[item.stem] = item_deadline
 
     all_items = registry.exercises(root)
+    # A week overrides the defaults, and an exercise overrides its week.
     apply(all_items, default_points, default_deadline)
     for key, table in weeks.items():
         apply(_items_of_week(key, all_items, table), *_take_points_and_deadline(table, zone))

@@ -158,6 +158,7 @@ def compare(exercise: str, passages: Mapping[str, set[int]]) -> list[Pair]:
     """
     all_pairs = list(_all_pairs(exercise, passages))
     copies = [pair for pair in all_pairs if pair.passages >= MIN_PASSAGES and pair.share >= _SAME_TEXT_SHARE]
+    # Copies of one text count once, so that a passage that only they contain does not become common.
     texts = {learner: learner for learner in passages}
     for group in _connect(copies):
         texts |= dict.fromkeys(group.learners, group.learners[0])

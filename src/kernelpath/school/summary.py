@@ -9,6 +9,7 @@ from kernelpath import words
 from kernelpath.school.gradebook import Grade, next_step
 
 _MARKUP = re.compile(r"[\\`*_{}\[\]<>()#+!|~&@:-]")
+"""The special characters of Markdown, of HTML, and of GitHub's mentions and emoji."""
 
 
 def format_markdown(grades: Sequence[Grade]) -> str:

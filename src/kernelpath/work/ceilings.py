@@ -57,7 +57,8 @@ torch.sum reaches only 95% of this bandwidth on an H200.
 def _bandwidths(stopwatch: Stopwatch) -> dict[str, float]:
     """Return the bytes per second of a copy, a read and a fill, of 2 GiB each where the memory allows it."""
     free, _ = torch.cuda.mem_get_info(stopwatch.device)
-    count = min(2 << 30, free // 8) >> 14 << 12  # elements; whole blocks of the sweep
+    # The number of elements. A block of the sweep reads 256 threads x 4 loads x 4 floats = 4096 elements, or 16 KiB.
+    count = min(2 << 30, free // 8) >> 14 << 12
     source = torch.randn(count, device=stopwatch.device)
     target = torch.empty_like(source)
     sweep = cuda.Kernel("sweep.cu", _SWEEP, "sweep")[count // 4096, 256]

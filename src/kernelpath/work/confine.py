@@ -45,6 +45,7 @@ For example, \\303\\266 is an umlaut in UTF-8.
 _ANSWERS = ("problems", "traces", "labs", "records")
 """Folders of kernelpath.course that hold the right results. All but the last are packages."""
 _FORBIDDEN_EVENTS = ("gc.get_objects", "gc.get_referrers", "gc.get_referents", "sys._current_frames")
+"""Calls by which code finds objects and frames of other threads. The frame of `_Worker.respond` holds the secret."""
 
 
 _SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc", "/proc", "/sys")
@@ -121,7 +122,9 @@ def use_private_folders(folder: Path) -> None:
     os.environ["TRITON_CACHE_DIR"] = str(folder / "triton")
     os.environ["CUDA_CACHE_PATH"] = str(folder / "cuda")
     os.environ["PYTORCH_KERNEL_CACHE_PATH"] = str(folder / "torch")
+    # tempfile reads TMPDIR once and keeps the result in `tempdir`, so both are set.
     os.environ["TMPDIR"] = tempfile.tempdir = str(folder / "tmp")
+    # The inherited current folder is the user's. Relative paths must lead to the submission's own files.
     os.chdir(folder / "tmp")
 
 
@@ -196,6 +199,7 @@ def install_audit_hook(
         if language and event == "warpcheck.compiled" and arguments[1] != PRODUCT:
             raise ReadyMadeWork(f"{arguments[1]} is a kernel in CUDA C++: solve this exercise in {language}")
         for file in _files_of(event, arguments):
+            # A link in the submission's folder may lead to a hidden file, so the prefix of the real path decides.
             path = real_path(file)
             if path.startswith(hidden_prefixes) and not path.startswith(allowed_prefixes):
                 raise AccessDenied(f"the submission uses {path}, which is not its own")
@@ -257,6 +261,8 @@ def memory_limit(extra_bytes: int) -> Iterator[None]:
         # The first number is the size of the address space in pages: proc(5). RLIMIT_AS counts the same.
         current_bytes = int(statm.read().split()[0]) * resource.getpagesize()
     previous_limits = resource.getrlimit(resource.RLIMIT_AS)
+    # Only the soft limit changes: no unprivileged process can raise a hard limit again, see getrlimit(2). Where the
+    # submission raises the soft limit, the limits of `quota.limit` still hold.
     resource.setrlimit(resource.RLIMIT_AS, (current_bytes + extra_bytes, previous_limits[1]))
     try:
         yield
@@ -301,5 +307,6 @@ def freeze_loaded_objects() -> None:
 def release_leftovers() -> None:
     """Free what the last call left, so that the next call starts with the same memory."""
     gc.collect()
+    # Launches are asynchronous: an illegal address of this call is reported here, and not in the next call.
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         torch.cuda.synchronize()

@@ -107,5 +107,6 @@ def check_signature(entry: Callable[..., Any], arguments: Sequence[Any]) -> None
     except TypeError as error:
         name = getattr(entry, "__name__", "the entry")
         raise EntryError(f"{name} is called with {len(arguments)} arguments: {error}") from error
+    # A function in C may have no signature. The call then shows whether its arguments fit.
     except ValueError:
         return

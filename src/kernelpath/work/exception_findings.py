@@ -135,6 +135,7 @@ def _classify(error: BaseException, file: Path, loading: bool) -> Finding:
         return Finding(Verdict.COMPILE_ERROR, f"SyntaxError: {error.msg}", error_file, error.lineno or 0)
     if type(error).__name__ in _COMPILER_ERRORS or "Unsupported function referenced" in str(error):
         return _compiler_finding(error, file, line)
+    # torch reports exhausted memory of the host by a RuntimeError: "DefaultCPUAllocator: can't allocate memory".
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate" in str(error):
         return Finding(Verdict.CRASHED, f"out of memory: {_first_line(error)}", str(file), line)
     if isinstance(error, OSError) and error.errno == errno.EFBIG:

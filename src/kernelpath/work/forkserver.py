@@ -62,6 +62,7 @@ class Child:
         assert self.pid
         if self._status is None and self._has_event(seconds):
             status, _ = self._receive_number()
+            # A server that has died reports nothing. Its workers have died with it, by PR_SET_PDEATHSIG.
             self._status = -signal.SIGKILL if status is None else status
         return self._status
 
@@ -80,6 +81,7 @@ class Child:
         self._server.resume()
         status = self.wait(_REAP_SECONDS)
         if status is None:
+            # The server does not reap, so nobody knows whether the child is gone. It ends with the server.
             self._server.kill()
         return -signal.SIGKILL if status is None else status
 
@@ -113,6 +115,7 @@ class ForkServer:
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._requests, server_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._output = tempfile.TemporaryFile()  # noqa: SIM115
+        # The current folder may be a learner's, and the server, which would import modules from there, is not confined.
         path = [entry for entry in sys.path if entry and Path(entry).resolve() != Path.cwd()]
         self._process = subprocess.Popen(
             [sys.executable, "-IBu", "-c", _BOOT.format(path=path, descriptor=server_end.fileno())],
@@ -121,6 +124,7 @@ class ForkServer:
             stdin=subprocess.DEVNULL,
             stdout=self._output,
             stderr=self._output,
+            # In a session of its own, the server gets no SIGINT when the user presses Ctrl-C: the grader ends it.
             start_new_session=True,
         )
         server_end.close()
@@ -150,6 +154,7 @@ class ForkServer:
         """
         # SOCK_SEQPACKET keeps the boundaries of messages: first the pid with its pidfd, then the status. See unix(7).
         events, server_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        # No path contains a NUL byte.
         request = b"\0".join((role.encode(), needs.encode(), bytes(folder) if folder else b""))
         # A server that has ended is noticed by whoever waits for the child.
         with server_end, contextlib.suppress(OSError):
@@ -248,6 +253,7 @@ def set_environment(group: ServerGroup | None = None, /, **variables: str) -> No
         group: The group of that server and of all later servers of the thread.
         variables: The variables by name.
     """
+    # A `Child` keeps its server alive, so the earlier server ends when the last of its children is forgotten.
     _thread_state.server = None
     _thread_state.clean_server = None
     _thread_state.environment = variables

@@ -172,6 +172,7 @@ def _run_child(role: str, channel: int, output: int, inherited: Sequence[int]) -
         for stream in (1, 2):
             os.dup2(output, stream)
         os.close(output)
+        # `quota.limit` writes to /proc/self/oom_score_adj, which belongs to root once the process is hidden.
         quota.limit()
         privileges.drop()
         # The machine holds the inputs and the counters, and submissions run as the same user: they must not reach its
@@ -184,4 +185,5 @@ def _run_child(role: str, channel: int, output: int, inherited: Sequence[int]) -
     except BaseException:
         traceback.print_exc()
     finally:
+        # A return would continue the loop of the server, whose stack the child has inherited.
         os._exit(status)

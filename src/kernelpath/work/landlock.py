@@ -60,6 +60,7 @@ def describe_support() -> tuple[bool, str, str]:
 
 def _query_version() -> tuple[int, int]:
     """Return the ABI version and 0, or 0 and an error number that `_ABSENT` explains."""
+    # syscall(2) is variadic, and ctypes passes a plain int with the width of a C int. So sizes and flags have types.
     abi: int = _libc().syscall(_SYS_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(_CREATE_RULESET_VERSION))
     if abi <= 0:
         return 0, ctypes.get_errno()
@@ -126,6 +127,7 @@ def restrict(readable: Iterable[Path], writable: Iterable[Path], hidden: Sequenc
     # folder itself.
     rules += [(path, _READ_DIR) for path in readable]
     rules += [(path, file_rights) for path in writable]
+    # landlock_add_rule(2) refuses rights that the ruleset does not handle (EINVAL).
     _restrict_self(attributes[: 8 * fields], [(path, rights & file_rights) for path, rights in rules])
     return abi
 

@@ -40,6 +40,7 @@ class NcclRank:
         self._begin, self._end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
 
     def _connect(self, rank: int, size: int) -> None:
+        # From 4 bytes to 64 MiB, so that each algorithm that NCCL chooses by size has its connections.
         for power in range(0, 27, 3):
             self._all_reduce(torch.ones(1 << power, device=self.device))
         received = torch.empty_like(self._token)
@@ -48,6 +49,7 @@ class NcclRank:
             operations = [dist.P2POp(dist.isend, self._token, ahead), dist.P2POp(dist.irecv, received, behind)]
             for request in dist.batch_isend_irecv(operations):
                 request.wait()
+        # One pair after another. The lower rank sends first, so no two ranks wait for each other.
         for low in range(size):
             for high in range(low + 1, size):
                 if rank == low:

@@ -38,6 +38,7 @@ def with_gradient(entry: Callable[..., Any], names: Sequence[str] = ("x",)) -> C
         result = entry(*leaves)
         outs = result if isinstance(result, tuple) else (result,)
         if any(type(out) is not torch.Tensor for out in outs):
+            # Autograd cannot continue. `check_outputs` reports the first of these that is no plain tensor.
             return *outs, None
         if not all(out.requires_grad for out in outs):
             symptom = "x requires grad and the output does not" if len(outs) == 1 else "an output does not require grad"
@@ -81,6 +82,7 @@ def inspect_operator(entry: Callable[..., Any], names: Sequence[str], *values: t
     for operator, arguments in recorder.backward.items():
         _opcheck(operator, _leaves(arguments, grad=False), _TESTS)
     torch._dynamo.reset()
+    # The backend "aot_eager" traces the forward and the backward graph, and needs no compiler to run them.
     compiled = torch.compile(lambda *x: entry(*x), fullgraph=True, dynamic=True, backend="aot_eager")
     inputs = values[: len(names)]
     upstream = values[len(names) :]

@@ -77,6 +77,7 @@ def build_and_install(library: Library, project: Path) -> None:
     # same wheel launch the same kernels.
     site = Path(tempfile.gettempdir()) / f"site-{_digest(unpacked)}"
     with contextlib.suppress(OSError):
+        # Another process of this submission may have installed the same wheel. Then the rename fails with ENOTEMPTY.
         unpacked.rename(site)
     _installed[library.name] = (copy, site)
     PROJECTS[:] = copy, site / library.name

@@ -94,6 +94,8 @@ def wrap_jax_entry(entry: Callable[..., Any]) -> Callable[..., torch.Tensor]:
             _lower(program, shapes, platform, description)
         (out,) = jit(jaxpr_as_fun(program.replace(jaxpr=_interpreted(program.jaxpr))))(*arrays)
         device = tensors[0].device if tensors else torch.device("cpu")
+        # The clone has memory of its own. Without it, the tensor would share the buffer of a jax.Array, which is
+        # immutable.
         return torch.utils.dlpack.from_dlpack(out).clone().to(device)
 
     return run

@@ -65,7 +65,9 @@ def limit() -> None:
     memory = memory_limit()
     descriptors = min(DESCRIPTORS, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
     for resource_id, limit_value in (
+        # Since Linux 4.7, RLIMIT_DATA includes private memory from mmap, and not only the heap: getrlimit(2).
         (resource.RLIMIT_DATA, memory),
+        # Python ignores SIGXFSZ, so a write beyond the limit raises OSError (EFBIG) and does not end the process.
         (resource.RLIMIT_FSIZE, FILE_SIZE),
         (resource.RLIMIT_NOFILE, descriptors),
         (resource.RLIMIT_CORE, 0),

@@ -67,6 +67,8 @@ def record_step(file: Path, folder: Path, progress: Callable[[str], None]) -> st
     if ncu is None:
         return "there is no ncu in PATH; install Nsight Compute, or add its folder to PATH"
     progress("recording with ncu, which runs each kernel many times")
+    # By default ncu locks the GPU to its base clock, and the times would not fit the trace. Counters are collected only
+    # between cudaProfilerStart and cudaProfilerStop.
     options = ("--target-processes=all", "--profile-from-start=off", "--clock-control=none")
     output = ("--csv", "--page=raw", "--print-units=base", f"--log-file={counters.resolve()}")
     failure = _failure([ncu, *options, *output, f"--metrics={','.join(METRICS)}", *program])
@@ -82,6 +84,7 @@ def record_step(file: Path, folder: Path, progress: Callable[[str], None]) -> st
 
 def _failure(command: list[str]) -> str:
     """Run a command. Return the last line that it printed where it failed, else ""."""
+    # The program's interpreter imports both packages from where this process has them, installed or not.
     folders = [str(Path(package.__path__[0]).parent) for package in (kernelpath, warpcheck)]
     path = os.pathsep.join(filter(None, (*folders, os.environ.get("PYTHONPATH"))))
     process = subprocess.run(
@@ -111,6 +114,7 @@ def main(file: str, trace: str = "") -> None:
         return
     profiler = torch.profiler
     activities = [profiler.ProfilerActivity.CPU, profiler.ProfilerActivity.CUDA]
+    # The start of the profiler costs time, which would show in the trace. So two steps are traced and discarded.
     schedule = profiler.schedule(wait=0, warmup=2, active=1, repeat=1)
     with profiler.profile(
         activities=activities,

@@ -55,6 +55,7 @@ def _plain(name: str, value: Any, is_element: bool = False) -> Any:
     if isinstance(value, str):
         # A string may have surrogates, which UTF-8 cannot encode.
         return value.encode(errors="replace").decode()
+    # bool comes first, since it is a subclass of int.
     for kind in (bool, int, float):
         if isinstance(value, kind):
             return kind(value)

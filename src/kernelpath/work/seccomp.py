@@ -30,6 +30,7 @@ _LOAD, _AND, _JUMP_IF_EQUAL, _JUMP_IF_AT_LEAST, _RETURN = 0x20, 0x54, 0x15, 0x35
 # Offsets in struct seccomp_data. An argument has 8 bytes, the lower half first on both architectures.
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
 
+# SECCOMP_RET_ALLOW and SECCOMP_RET_ERRNO. The lower 16 bits of the latter are the error number: seccomp(2).
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 
 _ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
@@ -212,6 +213,8 @@ def _install(program: Sequence[_Instruction]) -> bool:
     instructions = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *instruction) for instruction in program))
     filter = ctypes.create_string_buffer(struct.pack("HP", len(program), ctypes.addressof(instructions)))
     libc = ctypes.CDLL(None)
+    # The kernel requires that the unused arguments of PR_SET_NO_NEW_PRIVS are 0, and prctl is variadic: an argument
+    # that is left out has an undefined value.
     return not (
         libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) or libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, filter)
     )

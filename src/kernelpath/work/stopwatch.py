@@ -43,6 +43,7 @@ class Stopwatch:
         self._sleep = torch._C._cuda_sleep
         self._clock = perf_counter
         clock = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_CLOCK_RATE
+        # The attribute is in kilohertz, and torch's _cuda_sleep counts the cycles of clock64.
         self._cycles_per_second = 1e3 * self._call("cuDeviceGetAttribute", clock, self._call("cuCtxGetDevice"))
         self._spin = self.SPIN_SECONDS[0]
         self._caches_persist = properties.major >= 8
@@ -69,6 +70,7 @@ class Stopwatch:
         Raises:
             RuntimeError: The call cannot be captured, for example because it synchronizes.
         """
+        # The first call may compile, tune and load a module. That synchronizes, which a capture does not allow.
         call(0)
         self._synchronize()
         recorded = torch.cuda.CUDAGraph()
@@ -174,6 +176,7 @@ def _nvml(device: torch.device) -> tuple[Any, Any] | None:
         import pynvml
 
         pynvml.nvmlInit()
+        # NVML numbers all GPUs of the machine, whatever CUDA_VISIBLE_DEVICES says, so the UUID identifies the GPU.
         return pynvml, pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{torch.cuda.get_device_properties(device).uuid}")
     except Exception:  # NVML is absent, forbidden or of another driver: times are still good without it
         return None

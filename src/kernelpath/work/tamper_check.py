@@ -26,6 +26,7 @@ _WATCHED = {
     "torch": ("empty", "empty_like", "zeros", "full", "Tensor", "Generator", "randn", "randint"),
     "torch.cuda": ("Event", "Stream", "current_stream", "synchronize", "_sleep", "CUDAGraph"),
 }
+"""Functions and classes of other packages that measuring and generating inputs rely on, by module."""
 
 
 _SAMPLE_SECONDS = 0.5

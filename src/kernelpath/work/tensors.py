@@ -48,6 +48,8 @@ def _poisoning(make: Callable[..., npt.NDArray[Any]]) -> Callable[..., npt.NDArr
     def poisoned(*args: Any, **kwargs: Any) -> npt.NDArray[Any]:
         array = make(*args, **kwargs)
         if 0 < array.nbytes <= SMALL and not array.dtype.hasobject:
+            # The order "K" follows the memory. With the default order, ravel would copy an array in Fortran order, and
+            # the poison would go to the copy.
             content = np.asarray(array).ravel(order="K").view(np.uint8)
             content[0::2] = POISON & 0xFF
             content[1::2] = POISON >> 8
@@ -72,7 +74,9 @@ def dtype_name(dtype: torch.dtype) -> str:
 def raw_bytes(tensor: torch.Tensor) -> torch.Tensor:
     """Return the elements in order as a flat uint8 tensor, a view where that is possible."""
     flat = tensor.detach().reshape(-1)
-    if flat.numel() and flat.stride(0) != 1:  # a single element may have any stride
+    # Tensor.view(dtype) requires a last stride of 1. An expanded tensor has a stride of 0. A single element may have
+    # any stride, and is contiguous nevertheless.
+    if flat.numel() and flat.stride(0) != 1:
         flat = flat.clone(memory_format=torch.contiguous_format).as_strided(flat.shape, (1,))
     return flat.view(torch.uint8)
 
@@ -90,6 +94,7 @@ def to_bytes(tensor: torch.Tensor) -> bytes:
 def from_bytes(dtype: str, shape: Sequence[int], content: bytes, device: torch.device | str) -> torch.Tensor:
     """Return the tensor with these elements."""
     if not content:
+        # torch.frombuffer raises ValueError for an empty buffer.
         return torch.empty(tuple(shape), dtype=getattr(torch, dtype), device=device)
     return torch.frombuffer(bytearray(content), dtype=getattr(torch, dtype)).view(tuple(shape)).to(device)
 
@@ -144,6 +149,7 @@ def _weighted(raw: torch.Tensor) -> torch.Tensor:
     if tail := -raw.numel() % _ROW:
         raw = torch.nn.functional.pad(raw, (0, tail))
     words = raw.view(torch.int32).view(-1, _ROW // 4)
+    # A sum of integers does not depend on the order of the additions, which differs between devices.
     column_sums = words.sum(0, dtype=torch.int64)
     row_sums = words.sum(1, dtype=torch.int64)
     return torch.stack(

@@ -116,6 +116,8 @@ class _Worker:
                 case messages.TimeRound():
                     return self._time_round(request, secret)
         except BaseException as error:
+            # During the start there is no thread of the submission yet. The process ends, and the grader reports the
+            # last error that it printed.
             if isinstance(request, messages.Start):
                 raise
             # The text of an exception may be computed by the submission's code, which must not find `secret` on its
@@ -126,6 +128,7 @@ class _Worker:
 
     def _start(self, request: messages.Start, secret: str) -> messages.WorkerResponse:
         if request.machine:
+            # The descriptor comes with one byte after the request. Wire.receive reads no further than its frame.
             _, (descriptor,), _, _ = socket.recv_fds(self._wire.connection, 1, 1)
             self._client = Client(Wire(socket.socket(fileno=descriptor), ToClient))
             backend.use(self._client)
@@ -189,6 +192,7 @@ class _Worker:
         solutions = [folder / name for folder in folders for name in ("solutions", ".git")]  # and their history
         hidden = (*solutions, *map(Path, request.hidden))
         ready_made = tuple(map(Path, request.ready_made))
+        # The import of a module that is loaded already opens no file, so the audit hook would not notice it.
         confine.unload_modules_in((*hidden, *ready_made))
         language = entries.required_language(self._exercise, self._lane)
         confine.install_audit_hook(hidden, own_files, self._answers, language, ready_made)
@@ -311,6 +315,7 @@ class _Worker:
         return self._exercise
 
     def _profile(self, request: messages.Profile, secret: str) -> messages.WorkerResponse:
+        # Other values than in the profiled call: a submission that caches results has none for that call.
         tuning_call = self._draw_call(request.case, request.seed + 1, timed=True)
         tuning_call(self._entry)  # autotuning happens here, and tensors that are kept from call to call are made
         workspace = allocations.peak_workspace(self._thread, self._entry, tuning_call.inputs)
