@@ -37,6 +37,11 @@ _ENDS_GRADING = (
     Verdict.TAMPERED,
     Verdict.UNAVAILABLE,
 )
+"""Verdicts after which no other case is run.
+
+The other cases would end in the same way, or could not be trusted after TAMPERED, or could each take the whole time
+limit after TIMED_OUT.
+"""
 
 
 _ORDERS = (0, 1, 1_000_003)
@@ -62,6 +67,7 @@ class CaseRunner:
             compiles = "compiling, then " if index == 0 and self.exercise.is_kernel else ""
             self.context.progress(f"{compiles}case {index + 1} of {len(self.context.cases)}")
             all_passed = all(earlier.result.verdict.passed for earlier in graded)
+            # Only the first case that fails is explained: each explanation runs the call again in a new process.
             graded.append(self.run_case(self.runner, EntryCall(case, index, label=f"case {index}"), explain=all_passed))
             if graded[-1].result.verdict in _ENDS_GRADING or self.runner.cannot_recover:
                 break
@@ -189,6 +195,7 @@ class CaseRunner:
             finding = self._check_other_values(runner, observation, other_values)
         if explain and self.context.cpu_shadow is not None and finding is not None and finding.verdict in _SYMPTOMS:
             finding = self._find_cause(call, finding)
+        # The stub's own kernel can be launched but writes nothing: then NOT_STARTED says more than a wrong value.
         if finding is not None and finding.verdict in KERNEL_VERDICTS:
             finding = self.job.check_empty_kernel() or finding
         # The first call of a process finds nothing that an earlier call has left.
@@ -209,6 +216,7 @@ class CaseRunner:
         """
         other_runner = self._other_runner(runner)
         if other_runner is not None:
+            # Both processes must have made the same calls before this one, see GradingContext.calls.
             self._repeat_calls(other_runner, runner)
         call = EntryCall(case, "negated", label="negated", negated=True)
         self.context.calls[runner].append(call)
@@ -288,6 +296,7 @@ class CaseRunner:
             _, cause = self._observe(grader, runner, replace(call, order=0, label=""))
         finally:
             runner.close()
+        # Any other verdict may come from the machine's own limits, such as an instruction that it lacks.
         if cause is None or cause.verdict not in (finding.verdict, Verdict.DEADLOCK, *FAULTS):
             return finding
         return cause
@@ -319,6 +328,7 @@ class CaseRunner:
         first: Observation | None = None,
     ) -> tuple[Observation | None, Finding | None]:
         """Call the entry, and return the observation of the call and a finding about it."""
+        # The call is listed before it is made: a call that fails may leave something behind, too.
         self.context.calls[runner].append(call)
         try:
             observation = grader.call(

@@ -86,6 +86,7 @@ def resolve_choices(
 def check_repeatability(first: Observation, repeated_call: Observation) -> Finding | None:
     """Return a finding where two calls with the same inputs returned different bits."""
     for position, (output, repeated) in enumerate(zip(first.outputs, repeated_call.outputs, strict=True)):
+        # As numbers, a NaN would differ from itself, and -0.0 would equal 0.0.
         differs = (bits(output) != bits(repeated)).flatten()
         if bool(differs.any()):
             index = int(differs.nonzero()[0])
@@ -235,6 +236,7 @@ def is_swizzled(output: _Output) -> bool:
     columns = values.shape[-1]
     is_wrong = output.wrong.reshape(-1, columns).any(1)
     cycles = (is_wrong.nonzero().flatten() // _CYCLE_ROWS).unique()[:_MAX_CYCLES]
+    # A partial last cycle is left out, since the rows of a cycle are compared with each other.
     cycles = cycles[(cycles + 1) * _CYCLE_ROWS <= len(is_wrong)]
     if not len(cycles):
         return False
@@ -272,6 +274,7 @@ def _common_factor(
     if not truth.is_floating_point() or int(large.sum()) < _MIN_WRONG:
         return None
     factor = float((output[large].double() / truth[large].double()).median())
+    # An output of zeros is no multiple of what is expected, and is described by its examples.
     if factor == 0 or not math.isfinite(factor):
         return None
     unexplained = mismatches(output, factor * truth, tolerance[dtype_name(output.dtype)])
@@ -304,6 +307,8 @@ def mismatches(
     values = output.to(truth.dtype)
     is_finite = torch.isfinite(truth)
     scale = root_mean_square(truth) if rms is None else rms
+    # Every comparison with NaN is false. The test is therefore for being close, so that a NaN output counts as wrong
+    # (C3 in docs/attacks.md).
     error = (values - truth).abs()
     relative = tolerance.rtol * truth.abs()
     is_close = error <= relative + tolerance.atol * scale
@@ -311,6 +316,7 @@ def mismatches(
         # An infinite magnitude beside a finite truth would excuse every value, so it excuses none.
         is_close |= error <= relative + tolerance.mtol * magnitude.nan_to_num(nan=0.0, posinf=0.0)
     is_same = (values == truth) | (torch.isnan(values) & torch.isnan(truth))
+    # Where the truth is infinite or NaN, so is its tolerance, and `is_close` means nothing.
     return ~torch.where(is_finite, is_close, is_same)
 
 
@@ -384,6 +390,7 @@ def is_poison(output: torch.Tensor) -> torch.Tensor:
     Elements of one byte never count as poisoned.
     """
     size = output.element_size()
+    # Half of the pattern is an ordinary value of an int8 or a uint8, so it proves nothing.
     if size == 1:
         return torch.zeros_like(output, dtype=torch.bool)
     # The pattern has two bytes, so an element of more bytes holds it several times.

@@ -69,6 +69,7 @@ def _value_pattern(name: str, wrong: Sequence[object], right: Sequence[object]) 
 def _size_patterns(name: str, wrong: Sequence[int], right: Sequence[int]) -> Iterator[str]:
     """Yield each condition on a size that holds for all failing cases and for no passing case."""
     for factor in _MULTIPLES:
+        # 0 is a multiple of every factor, so cases that pass show nothing if they are all empty.
         if any(right) and all(size % factor for size in wrong) and not any(size % factor for size in right):
             yield _describe_condition(f"{name} not a multiple of {factor}")
             break

@@ -29,6 +29,7 @@ SMALL = 0.25
 
 def derive_seed(seed: int, *path: object) -> int:
     """Return a seed for one purpose, which follows from the run's seed."""
+    # A hash, so that the seeds of neighboring cases or rounds have nothing in common.
     return int.from_bytes(hashlib.blake2b(repr((seed, path)).encode(), digest_size=6).digest(), "big")
 
 

@@ -50,6 +50,8 @@ def measure(
     ranks = workers.gpu_ranks(gpu_count())
     try:
         rank_timing = _RankTiming(job.exercise, ranks, seed)
+        # NCCL connects a rank when all ranks have come. A rank that was waited for before the next one starts would
+        # never be ready.
         for rank in ranks:
             rank.prepare()
         for rank in ranks:
@@ -98,6 +100,8 @@ class _RankTiming:
         sample_seed = ground_truth.derive_seed(self._seed, "sample", index)
         order = timing.implementation_order(index, 2)
         case = {name: value for name, value in self.case.items() if name != "world"}
+        # All requests are sent before any response is received, because a collective returns when all ranks have called
+        # it.
         for rank, seed in zip(self._ranks, seeds, strict=True):
             rank.send(messages.TimeRound(seed=seed, order=order, sample=sample_seed, case=case))
         times = [rank.receive(messages.RoundTimes, _ROUND_SECONDS) for rank in self._ranks]
@@ -169,6 +173,7 @@ def _peer_bandwidth() -> float:
     """Return the bytes per second of a copy from one GPU's memory to another's."""
     source = torch.empty(_PEER_BYTES, dtype=torch.uint8, device="cuda:0")
     target = torch.empty_like(source, device="cuda:1")
+    # The first copy between two GPUs makes PyTorch enable the access to the peer, so it is not timed.
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     target.copy_(source)
     begin.record()

@@ -55,6 +55,8 @@ class Pool(ThreadPoolExecutor):
 
         def begin() -> None:
             index = indices.pop()
+            # The current device belongs to the thread: the grader computes expected values on the GPU of its workers.
+            # These get the UUID, since their own indices depend on the environment of this process.
             torch.cuda.set_device(index)
             forkserver.set_environment(self._servers, CUDA_VISIBLE_DEVICES=gpu.gpu_id(index))
 

@@ -117,6 +117,7 @@ def check_case_counters(exercise: Exercise, case: Case, observation: Observation
     """Return the first limit on traffic, divergence, and instructions that a case exceeds."""
     elements = sum(output.numel() for output in observation.outputs)
     returned = sum(output.nbytes for output in observation.outputs)
+    # A vector has no rows, and must not pass for a matrix with few columns.
     columns = min((output.shape[-1] for output in observation.outputs if output.dim() > 1), default=sys.maxsize)
     return (
         traffic.check_case(exercise, case, observation.traffic, returned, columns)

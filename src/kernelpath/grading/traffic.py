@@ -193,6 +193,8 @@ def check_contention(lines: Sequence[LineTraffic], limits: Traffic, case: Case) 
     """
     if limits.same_address is None:
         return None
+    # Only accesses to global memory have sectors. In shared memory, contention costs wavefronts, which are limited as
+    # bank conflicts.
     excess = {line: line.same_address - limits.same_address * line.requests for line in lines if line.sectors}
     worst = max(excess, key=lambda line: excess[line], default=None)
     if worst is None or excess[worst] <= SPARE:
@@ -222,6 +224,7 @@ def check_asynchronous_copies(lines: Sequence[LineTraffic], limits: Traffic, cas
     stores = [line for line in lines if line.wavefronts and line.access == _ACCESSES[Access.STORE]]
     total = sum(line.ideal_wavefronts for line in stores)
     copied = sum(line.asynchronous for line in stores)
+    # A kernel that stores nothing to shared memory has a total of 0, and must not pass without any copy.
     if limits.asynchronous is None or (copied > 0 and copied >= limits.asynchronous * total):
         return None
     symptom = (
