@@ -57,6 +57,7 @@ def deliver(folder: Path, previous: Marker | None = None) -> DeliveryResult:
     aside = []
     for name, content in files.items():
         path = folder / name
+        # A broken link counts as a file of the learner's: reading it raises OSError, so nothing replaces it.
         existing = path.read_bytes() if os.path.lexists(path) else None
         if existing == content:
             continue

@@ -84,6 +84,7 @@ class TimingSession:
         ready = self._runner.request(
             messages.StartTiming(case=dict(self.case), reference=reference), messages.TimingReady, _SETUP_SECONDS
         )
+        # The reference kernel is timed as well if its files were sent and it runs on this GPU.
         if ready.implementations not in (2, 3):
             return UNEXPECTED_RESPONSE
         self.seconds = [[] for _ in range(ready.implementations)]

@@ -123,6 +123,8 @@ class Workers:
 
     def _start_worker(self, setup: ProcessSetup, rank: int = 0) -> Worker:
         job = self.job
+        # A module of `without` may already be in a server that has forked workers for other exercises; see
+        # forkserver.get_server.
         worker = Worker(self.workspace.of_rank(rank), setup.preload, clean=bool(job.exercise.without))
         worker.start(
             str(job.item.root),

@@ -146,6 +146,7 @@ def _strided_modes(modes: Sequence[Mode], count: int, step: int) -> Iterator[Mod
     """Yield the modes of every `step`-th element, `count` of them."""
     description = f"{count}:{step}"
     for size, stride in modes[:-1]:
+        # CuTe's "Stride Divisibility Condition". Source: CUTLASS, cute/layout.hpp, composition_impl.
         if step % size and step >= size:
             raise Refused(f"{description} meets a mode of {size}, and neither of {step} and {size} divides the other")
         mode_count = min(-(-size // step), count)

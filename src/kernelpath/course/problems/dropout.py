@@ -134,6 +134,7 @@ def correlations(mask_a: Tensor, mask_b: Tensor, p: float) -> Tensor:
     overlap.
     """
     n = len(mask_a)
+    # A product of spectra is a circular correlation. Zeros up to 2 n keep its ends apart.
     spectra = [torch.fft.rfft(mask.double() - (1 - p), 2 * n) for mask in (mask_a, mask_b)]
     sums = torch.fft.irfft(spectra[0].conj() * spectra[1], 2 * n)
     place = torch.arange(2 * n, device=mask_a.device)

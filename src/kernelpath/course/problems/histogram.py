@@ -27,7 +27,9 @@ def inputs(rng: torch.Generator, n: int, bins: int, dtype: str, distribution: st
         values = torch.randperm(bins, generator=rng, device=rng.device)[rank.clamp_(0, bins - 1)]
     else:
         values = torch.randint(bins, (n,), generator=rng, device=rng.device)
+    # The elements of an expanded tensor share memory. Only in a copy can one of them be set.
     values = values.to(getattr(torch, dtype), copy=True)
+    # With a step of n, this is a single element.
     values[n // 2 :: n] = bins - 1
     return values.sort().values if distribution == "sorted" else values, bins
 
