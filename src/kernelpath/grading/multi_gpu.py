@@ -50,8 +50,7 @@ def measure(
     ranks = workers.gpu_ranks(gpu_count())
     try:
         rank_timing = _RankTiming(job.exercise, ranks, seed)
-        # NCCL connects a rank when all ranks have come. A rank that was waited for before the next one starts would
-        # never be ready.
+        # All ranks are started before one is awaited: a rank is ready when NCCL has connected it with all others.
         for rank in ranks:
             rank.prepare()
         for rank in ranks:

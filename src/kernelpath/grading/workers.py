@@ -73,8 +73,7 @@ class Workers:
 
     def gpu_ranks(self, size: int) -> list[Runner]:
         """Return runners of the submission on `size` GPUs, connected by NCCL before the submission is loaded."""
-        # A FileStore keeps its keys in the file. A group that found the file of an earlier group would meet its
-        # addresses.
+        # A FileStore keeps its keys in the file. A group that found the file of an earlier group would read its keys.
         store = self.workspace.own / f"ranks-{secrets.token_hex(8)}"
 
         def start(rank: int) -> Worker:

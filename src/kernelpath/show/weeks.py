@@ -248,6 +248,7 @@ def _clean_output(output: Any, heading: str) -> Any:
 
 def png_width(picture: str) -> int:
     """Return the width in pixels of a PNG in base64."""
+    # A PNG begins with 8 bytes of signature and 8 bytes of the header of IHDR, whose first field is the width.
     pixels: int = struct.unpack(">I", base64.b64decode(picture[:32])[16:20])[0]
     return pixels
 
@@ -259,6 +260,7 @@ def _without_formulas(markdown: str, formulas: list[str]) -> str:
         if match["code"]:
             return match[0]
         formulas.append(_mathml(match["block"] or match["inline"], block=match["block"] is not None))
+        # A word of letters and digits, which the conversion of Markdown to HTML leaves as it is.
         return f"xformula{len(formulas) - 1}x"
 
     return _MATH.sub(replace_formula, markdown)
