@@ -202,6 +202,7 @@ def _check_values(output: _Output) -> Finding | None:
     if not bool(wrong.any()):
         return None
     # An element that still holds the poison was never written, which explains more than a wrong value does.
+    # A right integer may have the bits of the poison, so only wrong elements are examined.
     poisoned = wrong & is_poison(values)
     if bool(poisoned.any()):
         cause = f"{_describe_count(poisoned)} of {output.description} were never written, {describe_location(poisoned)}"

@@ -112,6 +112,7 @@ def check_case(
     # Edges dominate a smaller case, so its limits are wider, and some do not apply.
     if columns < COLUMNS_OF_A_SECTOR:
         limits = replace(limits, sectors=None)
+    # The bytes of these cases are not limited, see Problem.limits.
     if case in exercise.limits:
         return check_edge_case(lines, limits, None, case, returned)
     largest_bytes = exercise.compulsory_bytes(**exercise.largest)  # 0: a report moves nothing
@@ -295,6 +296,7 @@ def _select_excessive(lines: Sequence[LineTraffic], compulsory: int, returned: i
     loads = [line for line in lines if line.access == _ACCESSES[Access.LOAD]]
     stores = [line for line in lines if line.access != _ACCESSES[Access.LOAD]]
     loaded_bytes, stored_bytes = (SECTOR * sum(line.sectors for line in group) for group in (loads, stores))
+    # `compulsory - returned` are the bytes of the inputs, which must be loaded once.
     return loads if loaded_bytes - (compulsory - returned) >= stored_bytes - returned else stores
 
 
