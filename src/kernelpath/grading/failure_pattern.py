@@ -15,6 +15,7 @@ where there are 2 and 2.
 """
 
 _COINCIDENCE = 0.05
+"""The probability up to which a pattern may be a coincidence."""
 _CONDITIONS = 10
 """The conditions on one size that are tried. Each may hold by coincidence."""
 

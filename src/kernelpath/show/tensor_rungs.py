@@ -20,6 +20,7 @@ from warpcheck.frontends import cute as lane
 
 DEPTH = 64
 GROUP = 8
+"""The rows of tiles that consecutive blocks go down before the next column, while its tiles of b are in L2."""
 
 
 class Rung(NamedTuple):

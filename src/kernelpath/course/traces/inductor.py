@@ -36,14 +36,14 @@ _HEURISTIC = re.compile(r"^@triton_heuristics\.(\w+)\(.*?^def (\w+)\(([^)]*)\)",
 _ALLOCATED = re.compile(r"^\s*(buf\d+) = empty_strided_\w+\(\(([^)]*)\), \([^)]*\), torch\.(\w+)\)")
 """Matches `buf0 = empty_strided_cuda((8, 256), (256, 1), torch.float32)`."""
 _ALIAS = re.compile(r"^\s*(buf\d+) = (?:reinterpret_tensor\()?(buf\d+)\b")
-"""Matches `buf4 = buf3; del buf3` and `buf4 = reinterpret_tensor(buf3, ...)`: another name of the same memory."""
+"""Matches another name of the same memory: `buf4 = buf2; del buf2`, or `buf4 = reinterpret_tensor(buf2, ...)`."""
 _LAUNCH = re.compile(r"^\s*(?:(buf\d+) = )?(?:(triton_\w+)\.run|(extern_kernels\.\w+|torch\.ops\.[\w.]+))\((.*)\)$")
-"""Matches `triton_poi_fused_add_0.run(arg0_1, buf0, ...)`, `extern_kernels.bmm(...)`, and `buf2 =
-torch.ops.aten.f(...)`."""
+"""Matches `triton_poi_fused_add_0.run(arg0_1, buf0, ...)`, and calls of `extern_kernels` and of `torch.ops`."""
 _ORIGINAL_OPERATORS = re.compile(r"^\s*# Topologically Sorted Source Nodes: .*Original ATen: \[(.*)\]$")
 """Matches `# Topologically Sorted Source Nodes: [q, matmul], Original ATen: [aten.view, aten.clone]`."""
 _BUFFER = re.compile(r"\bbuf\d+\b")
 _NAMES = re.compile(r"\b(?:buf|arg)\d+(?:_1)?\b|\btriton_\w+?_\d+\b")
+"""Matches the names that Inductor numbers: buffers, arguments, and kernels."""
 
 
 @dataclass(frozen=True)
