@@ -193,6 +193,8 @@ class CaseRunner:
         observation, finding = self._observe(self.grader, runner, call, first_run, first)
         if finding is None and first_run is None and other_values is not None and observation is not None:
             finding = self._check_other_values(runner, observation, other_values)
+        # A GPU reports neither the line nor the thread of a wrong access. The PTX machine repeats the call and may know
+        # both.
         if explain and self.context.cpu_shadow is not None and finding is not None and finding.verdict in _SYMPTOMS:
             finding = self._find_cause(call, finding)
         # The stub's own kernel can be launched but writes nothing: then NOT_STARTED says more than a wrong value.

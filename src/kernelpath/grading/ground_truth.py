@@ -37,6 +37,7 @@ def generate_cases(exercise: Exercise, seed: int) -> list[Case]:
     """Return an additional case: the largest one with every size of `vary` drawn between half of it and all of it."""
     if not exercise.vary:
         return []
+    # No submission can know these sizes in advance (C8 in docs/attacks.md).
     rng = random.Random(derive_seed(seed, "sizes"))
     case = dict(exercise.largest)
     for name in exercise.vary:

@@ -95,9 +95,11 @@ class _RankTiming:
         return timing.paired_ratio(self.seconds[_LIBRARY], self.seconds[_SUBMISSION])
 
     def _time_round(self, index: int) -> Finding | None:
+        # New values in each round, so that the results of an earlier round are wrong (T7 in docs/attacks.md).
         seeds = [ground_truth.derive_seed(self._seed, "round", index, rank) for rank in range(len(self._ranks))]
         sample_seed = ground_truth.derive_seed(self._seed, "sample", index)
         order = timing.implementation_order(index, 2)
+        # A rank knows the number of ranks from its group.
         case = {name: value for name, value in self.case.items() if name != "world"}
         # All requests are sent before any response is received, because a collective returns when all ranks have called
         # it.

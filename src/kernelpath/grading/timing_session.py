@@ -80,6 +80,7 @@ class TimingSession:
 
         `looks` has the numbers of rounds after which the ratios are looked at.
         """
+        # The submission's process cannot read these files, and gets them only after all cases have been graded.
         reference = {file.name: file.read_text(encoding="utf-8") for file in self.reference}
         ready = self._runner.request(
             messages.StartTiming(case=dict(self.case), reference=reference), messages.TimingReady, _SETUP_SECONDS
@@ -99,6 +100,7 @@ class TimingSession:
         return None
 
     def _time_round(self, index: int) -> Finding | None:
+        # New values in each round, so that the results of an earlier round are wrong (T7 in docs/attacks.md).
         seed = derive_seed(self._seed, "round", index)
         sample_seed = derive_seed(self._seed, "sample", index)
         order = timing.implementation_order(index, len(self.seconds))

@@ -57,6 +57,7 @@ class Workers:
     def __init__(self, job: Job) -> None:
         self.job = job
         self._withheld = solving_modules(job.exercise)
+        # A submission in CUDA C++ may include CUTLASS's headers, but not its complete GEMMs and convolutions.
         self._ready_made = [*self._withheld, *(cutlass.ready_made() if job.item.lane == "cuda" else ())]
         self.workspace = Workspace.reserve(job.submission)
         self._machine = SharedMachine()

@@ -96,6 +96,7 @@ def run_group(
             # The rank then has the only copy of its end, so the exchange sees the connection close when the rank's
             # process ends.
             exchange.ends[rank].close()
+        # This ends first: a rank leaves the exchange before it sends its result.
         exchange.serve(_time_limit())
     finally:
         exchange.close()
