@@ -115,6 +115,7 @@ class CaseRunner:
         runs += [(cases.index(case), PLAIN) for case in limits[:1]]
         for position, (index, variety) in enumerate(runs):
             self.context.progress(f"case {index + 1}, at a size seen before")
+            # Another index than in all earlier calls, and with it other values.
             call = EntryCall(cases[index], 2 * len(cases) + position, variety, label=f"again {position}")
             repeated = self.run_case(runner, call, other_values=shadow[index])
             if not repeated.result.verdict.passed:
@@ -159,6 +160,7 @@ class CaseRunner:
             # Plain values do not suffice: a sum in float64 rounds to the same float32 in nearly any order, so atomics
             # on doubles would pass. No precision adds unordered values alike in all orders.
             for order in _ORDERS:
+                # The same index in all orders, and with it the same inputs.
                 call = EntryCall(case, index, UNORDERED, order, label=f"order {order} of case {index}")
                 repeated = self.run_case(runner, call, first=first, other_values=shadow[index])
                 if not repeated.result.verdict.passed:

@@ -331,6 +331,7 @@ def are_truncated(outputs: torch.Tensor, truth: torch.Tensor) -> bool:
 
     Right values count as well: of values that are slightly too small, every wrong one looks truncated.
     """
+    # A bfloat16 is the upper half of a float32, so clearing the lower half truncates.
     upper = (bits(truth.float()) & -(1 << 16)).view(torch.float32)
     distinguishes = torch.isfinite(truth) & (truth.to(torch.bfloat16).float() != upper)
     return bool(distinguishes.any()) and float((outputs.float() == upper)[distinguishes].double().mean()) > _NEARLY_ALL
@@ -426,6 +427,7 @@ def _describe_pair(first: torch.Tensor, second: torch.Tensor) -> tuple[str, str]
     if texts[0] != texts[1] or first.dtype != second.dtype or not first.is_floating_point():
         return texts
     width = 8 * first.element_size()
+    # `bits` returns signed integers. The remainder shows a negative one as its bits.
     first_text, second_text = (
         f"{text} ({bits(value).item() % 2**width:#x})" for text, value in zip(texts, (first, second), strict=True)
     )

@@ -67,6 +67,7 @@ class Timeline:
 
     def range_of(self, activity: Activity) -> Range | None:
         """Return the innermost range that was open on the launching thread; None without one."""
+        # No range has the thread None, so an activity whose call was not recorded is in no range.
         thread, time = self.calls.get(activity.correlation, (None, 0.0))
         enclosing = [
             candidate
