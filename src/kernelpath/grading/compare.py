@@ -275,7 +275,7 @@ def _common_factor(
     if not truth.is_floating_point() or int(large.sum()) < _MIN_WRONG:
         return None
     factor = float((output[large].double() / truth[large].double()).median())
-    # An output of zeros is no multiple of what is expected, and is described by its examples.
+    # A factor of 0 explains nothing: the examples show that the output is zeros.
     if factor == 0 or not math.isfinite(factor):
         return None
     unexplained = mismatches(output, factor * truth, tolerance[dtype_name(output.dtype)])
@@ -317,7 +317,7 @@ def mismatches(
         # An infinite magnitude beside a finite truth would excuse every value, so it excuses none.
         is_close |= error <= relative + tolerance.mtol * magnitude.nan_to_num(nan=0.0, posinf=0.0)
     is_same = (values == truth) | (torch.isnan(values) & torch.isnan(truth))
-    # Where the truth is infinite or NaN, so is its tolerance, and `is_close` means nothing.
+    # Where the truth is infinite or NaN, the error has no meaning, and the value must be the same.
     return ~torch.where(is_finite, is_close, is_same)
 
 

@@ -23,7 +23,7 @@ def inputs(rng: torch.Generator, n: int, bins: int, dtype: str, distribution: st
     if distribution == "equal":
         values = torch.randint(bins, (1,), generator=rng, device=rng.device).expand(n)
     elif distribution == "zipf":
-        # The exponential of a uniform number is between k and k + 1 with a probability of about 1 / k.
+        # The exponential of a number below log(bins) is between k and k + 1 with a probability near 1 / (k log(bins)).
         rank = torch.rand(n, generator=rng, device=rng.device).mul_(math.log(bins)).exp_().long() - 1
         values = torch.randperm(bins, generator=rng, device=rng.device)[rank.clamp_(0, bins - 1)]
     else:

@@ -112,8 +112,8 @@ def events_of(content: bytes) -> list[dict[str, Any]]:
     """Return the events of a Chrome trace, in the order of the file. Raises Malformed."""
     try:
         document = json.loads(content)
-    # json raises RecursionError for deeply nested brackets.
     except (ValueError, RecursionError) as error:
+        # json raises RecursionError for deeply nested brackets.
         reason = "it is empty" if not content.strip() else f"it is cut off or no JSON: {error}"
         raise Malformed(f"the trace cannot be read: {reason}") from error
     events = document.get("traceEvents") if isinstance(document, dict) else document
