@@ -64,6 +64,7 @@ def deliver(folder: Path, previous: Marker | None = None) -> DeliveryResult:
         if existing is None or _digest(existing) == known_digests.get(name):
             _write(path, content)
             written.append(name)
+        # The learner changed this file. The course's version is put aside only if the course changed it, too.
         elif known_digests.get(name) != marker.files[name]:
             new_file = f"new-{version}/{name}"
             if not (folder / new_file).exists():

@@ -46,7 +46,7 @@ CaseLimits = Callable[[Case, Observation], "Finding | None"]
 def check_capability(context: GradingContext) -> Finding | None:
     """Return a finding where the submission cannot be copied, or this machine cannot run the exercise."""
     job = context.job
-    # A pipe, a link, or a huge file is not copied, see work.workspace.
+    # A pipe or a file that is too large is not copied, see work.workspace.
     if context.copy.unusable:
         return Finding(Verdict.COMPILE_ERROR, context.copy.unusable, str(job.submission))
     if missing_package := packages.lacking(job.item.lane):

@@ -252,6 +252,7 @@ class _Simulation:
                 self._transfer(transfer, ports, now)
             else:
                 postponed.append((since, order, transfer))
+        # With the time at which they became ready, postponed transfers stay ahead of those that become ready later.
         self._ready = postponed
         heapq.heapify(self._ready)
 

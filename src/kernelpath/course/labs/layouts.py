@@ -124,6 +124,7 @@ def composition(outer: Layout, inner: Layout) -> Layout:
     """Compose R(c) = outer(inner(c)), with every mode of `inner` coalesced. Raises Refused."""
     modes = coalesce(outer).modes
     result = _compose(modes, inner.shape, inner.stride)
+    # Mode by mode CuTe may return another function than A(B(i)), so each element is compared.
     for index in range(inner.size):
         expected = layout_of_modes(modes)(inner(index))
         actual = result(index)

@@ -126,6 +126,7 @@ def _graph(module: str) -> Graph:
             result, triton, extern, arguments = launch_match.groups()
             kind, parameters = kinds[triton] if triton else ("extern", [])
             if triton:
+                # Parameters such as XBLOCK are constants and are not passed. The stream is passed, but is no parameter.
                 pairs = list(zip(parameters, _top_level(arguments), strict=False))
                 written_before = {buffer for launch in graph.launches for buffer in launch.writes}
                 bound_buffers = [
