@@ -43,6 +43,7 @@ def sensitivity(reference: Reference) -> Callable[..., tuple[torch.Tensor, ...]]
         for seed in range(SAMPLES):
             outputs = _as_tuple(reference(*_perturbed(inputs, noise, seed)))
             for square, output, truth in zip(squares, outputs, expected, strict=True):
+                # Where both are infinite, their difference is NaN. The grader compares such elements exactly.
                 square += (output - truth).square().nan_to_num_(nan=0.0, posinf=0.0)
         return tuple((square / SAMPLES).sqrt() / noise for square in squares)
 
@@ -56,6 +57,7 @@ def _perturbed(inputs: tuple[Any, ...], noise: float, seed: int) -> list[Any]:
         if not isinstance(value, torch.Tensor) or not value.is_floating_point():
             perturbed.append(value)
             continue
+        # All inputs of a device share one generator: with one for each, two inputs of a shape would get the same noise.
         rng = generators.setdefault(value.device, torch.Generator(value.device).manual_seed(seed))
         factors = torch.rand(value.shape, generator=rng, device=value.device, dtype=torch.float64)
         perturbed.append(value.double() * (1 + noise * (2 * factors - 1)))

@@ -57,12 +57,14 @@ def deliver(folder: Path, previous: Marker | None = None) -> DeliveryResult:
     aside = []
     for name, content in files.items():
         path = folder / name
+        # A broken link counts as a file of the learner's: reading it raises OSError, so nothing replaces it.
         existing = path.read_bytes() if os.path.lexists(path) else None
         if existing == content:
             continue
         if existing is None or _digest(existing) == known_digests.get(name):
             _write(path, content)
             written.append(name)
+        # The learner changed this file. The course's version is put aside only if the course changed it, too.
         elif known_digests.get(name) != marker.files[name]:
             new_file = f"new-{version}/{name}"
             if not (folder / new_file).exists():

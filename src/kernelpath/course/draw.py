@@ -70,12 +70,14 @@ def any_bits_(rng: torch.Generator, tensor: torch.Tensor, *, denormal: bool = Tr
     infinity = -sign - (1 << fraction)
     quiet = infinity + (1 << fraction - 1)
     special = [sign, infinity, sign + infinity]
+    # The smallest denormal, and the largest one with a negative sign.
     special += [1, sign + (1 << fraction) - 1] * denormal + [quiet, sign + quiet]
     indices = torch.randperm(integers.numel(), generator=rng, device=rng.device)[: (integers.numel() + 1) // 2]
     values = torch.tensor(special, dtype=integers.dtype, device=rng.device)
     values = values[torch.arange(indices.numel(), device=rng.device) % len(special)]
     payloads = torch.randint(1, 1 << fraction - 1, values.shape, generator=rng, device=rng.device)
     values = torch.where((values & quiet) == quiet, values | payloads.to(values.dtype), values)
+    # A tensor with gaps has no flat view, so a contiguous copy is changed and copied back.
     changed = integers.clone(memory_format=torch.contiguous_format).view(-1)
     changed[indices] = values
     integers.copy_(changed.view(integers.shape))

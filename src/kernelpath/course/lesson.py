@@ -58,6 +58,7 @@ TODO = "TODO"
 """Marks the places of a drafted lesson where prose is still to be written."""
 
 _ESCAPE = re.compile(r"(`[^`]*`)|\\([!-/:-@\[-`{-~])")
+"""Matches inline code, which stays as it is, or a backslash before punctuation. Source: CommonMark, 2.4."""
 _CHOICE = re.compile(r"- \[(?P<mark>[ xX])\] +(?P<text>\S.*)")
 _ANSWER = re.compile(r"Answer: *(?P<number>\S+?)(?: +within +(?P<percent>\S+) *%)?")
 _WHY = "Why: "

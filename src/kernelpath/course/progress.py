@@ -156,6 +156,7 @@ class Progress:
 
     def scores(self) -> list[Score]:
         """Return the score of every checkpoint that was tried, in order."""
+        # Certificates are read after attempts, and replace them.
         score_by_checkpoint = {}
         for path in [
             *self._attempt_path("*").parent.glob(self._attempt_path("*").name),

@@ -147,6 +147,7 @@ class Item:
         paths = self.files("solutions") or self.files("phases")
         if any(path.suffix == ".cu" for path in paths):
             return "cuda"
+        # The files are searched and not imported, since a list of exercises must not load compilers.
         text = "".join(path.read_text(encoding="utf-8") for path in paths)
         packages: dict[str, Lane] = {"triton": "triton", "cutlass": "cute", "jax": "pallas"}
         imported = re.findall(r"^\s*(?:import|from) (triton|cutlass|jax)\b", text, re.MULTILINE)

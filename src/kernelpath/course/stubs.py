@@ -107,6 +107,8 @@ def _history(item: Item, paths: list[Path]) -> Iterator[str]:
 
 
 def _show(item: Item, commit: str, path: Path) -> str:
+    # "./" makes git take the path from the working directory: the course may be a subfolder of its repository
+    # (gitrevisions(7)).
     return _git(item, "show", f"{commit}:./{path.relative_to(item.root)}", check=False)
 
 

@@ -241,9 +241,12 @@ def run_in_fork(work: Callable[[], list[str]]) -> list[str]:
     # fork, not spawn: the child inherits the generated inputs, which may be hundreds of megabytes.
     process = multiprocessing.get_context("fork").Process(target=_send_result, args=(sender, work))
     process.start()
+    # The parent's copy of the sending end is closed, so that recv() raises EOFError when the child has ended without a
+    # result.
     sender.close()
     result: list[str] = []
     with suppress(EOFError):
+        # Received before join(): a child whose result does not fit in the pipe would wait for a reader, see pipe(7).
         result = receiver.recv()
     process.join()
     return result if process.exitcode == 0 else [f"the compiler ended its process with status {process.exitcode}"]

@@ -259,6 +259,7 @@ CONTROLS: Controls = {
 LOSSES: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "zeros without their sign": lambda output: torch.where(output == 0, torch.zeros_like(output), output),
     "denormals flushed": lambda output: draw.flush_denormals(output) if output.is_floating_point() else output,
+    # NaN is replaced by itself, so that only infinities change.
     "infinities made finite": lambda output: output.nan_to_num(nan=math.nan),
     "NaN without its payload": lambda output: torch.where(output.isnan(), math.nan, output),
 }

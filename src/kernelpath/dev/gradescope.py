@@ -97,6 +97,7 @@ def _setup(wheels: Sequence[str], items: Sequence[Item], extra_index: str) -> st
 def _add(archive: zipfile.ZipFile, name: str, content: str | bytes, executable: bool = False) -> None:
     # A fixed date makes the zip reproducible.
     entry = zipfile.ZipInfo(name, _ZIP_EPOCH)
+    # The upper half holds the mode of a Unix file. Without it, unzip would not make the scripts executable.
     entry.external_attr = (0o100755 if executable else 0o100644) << 16
     entry.compress_type = zipfile.ZIP_DEFLATED
     archive.writestr(entry, content)
@@ -142,6 +143,7 @@ def _wheel(checkout: Path) -> tuple[str, bytes]:
         copy = Path(folder) / "copy"
         built = Path(folder) / "built"
         shutil.copytree(checkout, copy, ignore=_NOT_IN_A_WHEEL)
+        # setuptools is called without pip, which would download it again for an isolated build.
         command = [sys.executable, "-c", f"import setuptools.build_meta as b; b.build_wheel({str(built)!r})"]
         process = subprocess.run(command, cwd=copy, capture_output=True, text=True)
         if process.returncode:

@@ -82,6 +82,8 @@ def _plan_kernel(job: Job, inspections: Sequence[Step] = (), preload: str = "") 
     if job.device == "cpu":
         steps = (check_capability, run_cases, repeat_cases, *inspections, *_LIMIT_STEPS)
         return GradingPlan(KernelOnMachine(job, preload), steps)
+    # The machine runs the kernels while the GPU does. Its counters stand for the GPU only if both launched the same, so
+    # check_gpu_run comes before the limits.
     run_steps = (check_capability, start_cpu_shadow, run_cases, repeat_cases)
     return GradingPlan(KernelOnGpu(job, preload), (*run_steps, *inspections, check_gpu_run, *_LIMIT_STEPS))
 

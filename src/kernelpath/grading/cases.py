@@ -37,6 +37,11 @@ _ENDS_GRADING = (
     Verdict.TAMPERED,
     Verdict.UNAVAILABLE,
 )
+"""Verdicts after which no other case is run.
+
+The other cases would end in the same way, or could not be trusted after TAMPERED, or could each take the whole time
+limit after TIMED_OUT.
+"""
 
 
 _ORDERS = (0, 1, 1_000_003)
@@ -62,6 +67,7 @@ class CaseRunner:
             compiles = "compiling, then " if index == 0 and self.exercise.is_kernel else ""
             self.context.progress(f"{compiles}case {index + 1} of {len(self.context.cases)}")
             all_passed = all(earlier.result.verdict.passed for earlier in graded)
+            # Only the first case that fails is explained: each explanation runs the call again in a new process.
             graded.append(self.run_case(self.runner, EntryCall(case, index, label=f"case {index}"), explain=all_passed))
             if graded[-1].result.verdict in _ENDS_GRADING or self.runner.cannot_recover:
                 break
@@ -109,6 +115,7 @@ class CaseRunner:
         runs += [(cases.index(case), PLAIN) for case in limits[:1]]
         for position, (index, variety) in enumerate(runs):
             self.context.progress(f"case {index + 1}, at a size seen before")
+            # Another index than in all earlier calls, and with it other values.
             call = EntryCall(cases[index], 2 * len(cases) + position, variety, label=f"again {position}")
             repeated = self.run_case(runner, call, other_values=shadow[index])
             if not repeated.result.verdict.passed:
@@ -153,6 +160,7 @@ class CaseRunner:
             # Plain values do not suffice: a sum in float64 rounds to the same float32 in nearly any order, so atomics
             # on doubles would pass. No precision adds unordered values alike in all orders.
             for order in _ORDERS:
+                # The same index in all orders, and with it the same inputs.
                 call = EntryCall(case, index, UNORDERED, order, label=f"order {order} of case {index}")
                 repeated = self.run_case(runner, call, first=first, other_values=shadow[index])
                 if not repeated.result.verdict.passed:
@@ -187,8 +195,11 @@ class CaseRunner:
         observation, finding = self._observe(self.grader, runner, call, first_run, first)
         if finding is None and first_run is None and other_values is not None and observation is not None:
             finding = self._check_other_values(runner, observation, other_values)
+        # A GPU reports neither the line nor the thread of a wrong access. The PTX machine repeats the call and may know
+        # both.
         if explain and self.context.cpu_shadow is not None and finding is not None and finding.verdict in _SYMPTOMS:
             finding = self._find_cause(call, finding)
+        # The stub's own kernel can be launched but writes nothing: then NOT_STARTED says more than a wrong value.
         if finding is not None and finding.verdict in KERNEL_VERDICTS:
             finding = self.job.check_empty_kernel() or finding
         # The first call of a process finds nothing that an earlier call has left.
@@ -209,6 +220,7 @@ class CaseRunner:
         """
         other_runner = self._other_runner(runner)
         if other_runner is not None:
+            # Both processes must have made the same calls before this one, see GradingContext.calls.
             self._repeat_calls(other_runner, runner)
         call = EntryCall(case, "negated", label="negated", negated=True)
         self.context.calls[runner].append(call)
@@ -288,6 +300,7 @@ class CaseRunner:
             _, cause = self._observe(grader, runner, replace(call, order=0, label=""))
         finally:
             runner.close()
+        # Any other verdict may come from the machine's own limits, such as an instruction that it lacks.
         if cause is None or cause.verdict not in (finding.verdict, Verdict.DEADLOCK, *FAULTS):
             return finding
         return cause
@@ -319,6 +332,7 @@ class CaseRunner:
         first: Observation | None = None,
     ) -> tuple[Observation | None, Finding | None]:
         """Call the entry, and return the observation of the call and a finding about it."""
+        # The call is listed before it is made: a call that fails may leave something behind, too.
         self.context.calls[runner].append(call)
         try:
             observation = grader.call(

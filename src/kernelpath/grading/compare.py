@@ -86,6 +86,7 @@ def resolve_choices(
 def check_repeatability(first: Observation, repeated_call: Observation) -> Finding | None:
     """Return a finding where two calls with the same inputs returned different bits."""
     for position, (output, repeated) in enumerate(zip(first.outputs, repeated_call.outputs, strict=True)):
+        # As numbers, a NaN would differ from itself, and -0.0 would equal 0.0.
         differs = (bits(output) != bits(repeated)).flatten()
         if bool(differs.any()):
             index = int(differs.nonzero()[0])
@@ -201,6 +202,7 @@ def _check_values(output: _Output) -> Finding | None:
     if not bool(wrong.any()):
         return None
     # An element that still holds the poison was never written, which explains more than a wrong value does.
+    # A right integer may have the bits of the poison, so only wrong elements are examined.
     poisoned = wrong & is_poison(values)
     if bool(poisoned.any()):
         cause = f"{_describe_count(poisoned)} of {output.description} were never written, {describe_location(poisoned)}"
@@ -235,6 +237,7 @@ def is_swizzled(output: _Output) -> bool:
     columns = values.shape[-1]
     is_wrong = output.wrong.reshape(-1, columns).any(1)
     cycles = (is_wrong.nonzero().flatten() // _CYCLE_ROWS).unique()[:_MAX_CYCLES]
+    # A partial last cycle is left out, since the rows of a cycle are compared with each other.
     cycles = cycles[(cycles + 1) * _CYCLE_ROWS <= len(is_wrong)]
     if not len(cycles):
         return False
@@ -272,6 +275,7 @@ def _common_factor(
     if not truth.is_floating_point() or int(large.sum()) < _MIN_WRONG:
         return None
     factor = float((output[large].double() / truth[large].double()).median())
+    # A factor of 0 explains nothing: the examples show that the output is zeros.
     if factor == 0 or not math.isfinite(factor):
         return None
     unexplained = mismatches(output, factor * truth, tolerance[dtype_name(output.dtype)])
@@ -304,6 +308,8 @@ def mismatches(
     values = output.to(truth.dtype)
     is_finite = torch.isfinite(truth)
     scale = root_mean_square(truth) if rms is None else rms
+    # Every comparison with NaN is false. The test is therefore for being close, so that a NaN output counts as wrong
+    # (C3 in docs/attacks.md).
     error = (values - truth).abs()
     relative = tolerance.rtol * truth.abs()
     is_close = error <= relative + tolerance.atol * scale
@@ -311,6 +317,7 @@ def mismatches(
         # An infinite magnitude beside a finite truth would excuse every value, so it excuses none.
         is_close |= error <= relative + tolerance.mtol * magnitude.nan_to_num(nan=0.0, posinf=0.0)
     is_same = (values == truth) | (torch.isnan(values) & torch.isnan(truth))
+    # Where the truth is infinite or NaN, the error has no meaning, and the value must be the same.
     return ~torch.where(is_finite, is_close, is_same)
 
 
@@ -324,6 +331,7 @@ def are_truncated(outputs: torch.Tensor, truth: torch.Tensor) -> bool:
 
     Right values count as well: of values that are slightly too small, every wrong one looks truncated.
     """
+    # A bfloat16 is the upper half of a float32, so clearing the lower half truncates.
     upper = (bits(truth.float()) & -(1 << 16)).view(torch.float32)
     distinguishes = torch.isfinite(truth) & (truth.to(torch.bfloat16).float() != upper)
     return bool(distinguishes.any()) and float((outputs.float() == upper)[distinguishes].double().mean()) > _NEARLY_ALL
@@ -384,6 +392,7 @@ def is_poison(output: torch.Tensor) -> torch.Tensor:
     Elements of one byte never count as poisoned.
     """
     size = output.element_size()
+    # Half of the pattern is an ordinary value of an int8 or a uint8, so it proves nothing.
     if size == 1:
         return torch.zeros_like(output, dtype=torch.bool)
     # The pattern has two bytes, so an element of more bytes holds it several times.
@@ -418,6 +427,7 @@ def _describe_pair(first: torch.Tensor, second: torch.Tensor) -> tuple[str, str]
     if texts[0] != texts[1] or first.dtype != second.dtype or not first.is_floating_point():
         return texts
     width = 8 * first.element_size()
+    # `bits` returns signed integers. The remainder shows a negative one as its bits.
     first_text, second_text = (
         f"{text} ({bits(value).item() % 2**width:#x})" for text, value in zip(texts, (first, second), strict=True)
     )

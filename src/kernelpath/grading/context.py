@@ -98,6 +98,7 @@ class GradingContext:
         self.brief = brief
         self.bench = bench
         self.timed = timed
+        # The runners load this copy, so it comes first. The file may be edited while it is graded.
         self.copy = workers.copy_submission()
         self.runner = workers.runner(grader.setup)
         self.shadow_runner = workers.runner(grader.setup) if grader.needs_shadow_run else None

@@ -72,6 +72,7 @@ class CpuShadow:
         pool = ThreadPoolExecutor(1)
         self._largest_case = pool.submit(self._run_largest_case)
         self._other_cases = pool.submit(self._run_other_cases, other_cases)
+        # Both tasks still run to their end, and then the thread ends.
         pool.shutdown(wait=False)
 
     def wait_for_counters(self) -> tuple[Observation | None, Finding | None]:
@@ -118,6 +119,8 @@ class CpuShadow:
             return None
         runner = self._runners[0]
         runner.close()
+        # The profile is of a second call (messages.Profile), and a first call may launch other kernels, as autotuning
+        # does.
         for purpose in ("told", "again"):
             observation = self._call(runner, purpose, chosen=profile.chosen)
             if observation is None or observation.finding is not None:

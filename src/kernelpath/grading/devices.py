@@ -63,6 +63,7 @@ def missing_capability(exercise: Exercise, device: OneDevice, target: Target) ->
         return ""
     requirement = f"sm_{required[0]}{required[1]}"
     if exercise.specific:
+        # Code for sm_90a runs on that architecture alone, unlike code for sm_90. PTX ISA, ".target".
         requirement += "a, whose instructions later GPUs do not all have" if capability > required else "a"
     name = "this GPU" if device == "cuda" else "the PTX machine"
     return f"needs {requirement}, {name} has sm_{capability[0]}{capability[1]}; not run"

@@ -51,7 +51,9 @@ def facts_match(reported: Fact, expected: Fact, tolerance: Tolerance) -> bool:
         pairs = zip(reported, expected, strict=True)  # type: ignore[arg-type]
         return all(facts_match(element, expected_element, tolerance) for element, expected_element in pairs)
     if _is_number(reported) and _is_number(expected):
+        # A relative tolerance admits nothing around a fact of 0, such as the idle time of a GPU that is never idle.
         return math.isclose(float(reported), float(expected), rel_tol=tolerance.rtol, abs_tol=1e-9)  # type: ignore[arg-type]
+    # In Python True equals 1. A report must not pass one for the other.
     return type(reported) is type(expected) and reported == expected
 
 

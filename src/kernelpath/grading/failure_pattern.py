@@ -15,6 +15,7 @@ where there are 2 and 2.
 """
 
 _COINCIDENCE = 0.05
+"""The probability up to which a pattern may be a coincidence."""
 _CONDITIONS = 10
 """The conditions on one size that are tried. Each may hold by coincidence."""
 
@@ -69,6 +70,7 @@ def _value_pattern(name: str, wrong: Sequence[object], right: Sequence[object]) 
 def _size_patterns(name: str, wrong: Sequence[int], right: Sequence[int]) -> Iterator[str]:
     """Yield each condition on a size that holds for all failing cases and for no passing case."""
     for factor in _MULTIPLES:
+        # 0 is a multiple of every factor, so cases that pass show nothing if they are all empty.
         if any(right) and all(size % factor for size in wrong) and not any(size % factor for size in right):
             yield _describe_condition(f"{name} not a multiple of {factor}")
             break

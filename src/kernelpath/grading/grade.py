@@ -87,6 +87,7 @@ class Session:
         """Grade the file as it is now. See `grade`."""
         if not self.job.submission.exists():
             raise Usage(f"there is no file {self.job.submission}; `kp reset {self.job.item.name}` restores the stub")
+        # From the operating system, so that no submission can predict the seed, and with it the inputs.
         seed = random.SystemRandom().randrange(1 << 32) if seed is None else seed
         try:
             with self._begin(seed, report_progress, brief=brief, bench=bench, timed=timed) as context:

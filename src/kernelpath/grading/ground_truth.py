@@ -29,6 +29,7 @@ SMALL = 0.25
 
 def derive_seed(seed: int, *path: object) -> int:
     """Return a seed for one purpose, which follows from the run's seed."""
+    # A hash, so that the seeds of neighboring cases or rounds have nothing in common.
     return int.from_bytes(hashlib.blake2b(repr((seed, path)).encode(), digest_size=6).digest(), "big")
 
 
@@ -36,6 +37,7 @@ def generate_cases(exercise: Exercise, seed: int) -> list[Case]:
     """Return an additional case: the largest one with every size of `vary` drawn between half of it and all of it."""
     if not exercise.vary:
         return []
+    # No submission can know these sizes in advance (C8 in docs/attacks.md).
     rng = random.Random(derive_seed(seed, "sizes"))
     case = dict(exercise.largest)
     for name in exercise.vary:

@@ -42,6 +42,7 @@ def check_access_width(lines: Sequence[LineTraffic], access_bytes: int) -> Findi
     """Return a finding where lanes access global memory more often than the bytes need, with the line that does so
     most.
     """
+    # Only accesses to global memory have sectors.
     needed_accesses = {line: -(-line.bytes // access_bytes) for line in lines if line.sectors}
     if sum(line.lanes - needed for line, needed in needed_accesses.items()) <= SPARE + NEGLIGIBLE * sum(
         needed_accesses.values()

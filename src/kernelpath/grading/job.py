@@ -135,6 +135,7 @@ class Job:
             line = return_line(source_text(self.submission), self.exercise.entry)
             return replace(finding, file=str(self.submission), line=line) if line else finding
         if finding.file:
+            # The finding names a file of the graded copy. The learner's own file has the same name.
             return replace(finding, file=str(source_named(self.submission, Path(finding.file).name)))
         return replace(finding, file=str(self.submission)) if finding.line else finding
 

@@ -139,6 +139,8 @@ def _check_case(job: Job, case: Case, runner: Runner, seed: int) -> tuple[Findin
     output_refs: messages.OutputRefs | None = None
     host_finding: Finding | None = None
     try:
+        # The machine outlives a host that hangs: each launch is cut off after device.large_offsets.MAX_INSTRUCTIONS, so
+        # the machine is not busy, and it still has the records of the launches.
         output_refs = runner.request(messages.Run(case=dict(case), seed=0), messages.OutputRefs, spare=True)
     except SubmissionFailed as error:
         host_finding = error.finding

@@ -116,6 +116,7 @@ def _has_same_name(gpu_launch: GpuLaunch, machine_launch: LaunchEntry, lane: Lan
 
 
 def _is_torchs(name: str) -> bool:
+    # ATen's namespace, in which PyTorch has its own kernels.
     return "at::" in name
 
 

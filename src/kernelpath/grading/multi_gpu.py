@@ -50,6 +50,7 @@ def measure(
     ranks = workers.gpu_ranks(gpu_count())
     try:
         rank_timing = _RankTiming(job.exercise, ranks, seed)
+        # All ranks are started before one is awaited: a rank is ready when NCCL has connected it with all others.
         for rank in ranks:
             rank.prepare()
         for rank in ranks:
@@ -94,10 +95,14 @@ class _RankTiming:
         return timing.paired_ratio(self.seconds[_LIBRARY], self.seconds[_SUBMISSION])
 
     def _time_round(self, index: int) -> Finding | None:
+        # New values in each round, so that the results of an earlier round are wrong (T7 in docs/attacks.md).
         seeds = [ground_truth.derive_seed(self._seed, "round", index, rank) for rank in range(len(self._ranks))]
         sample_seed = ground_truth.derive_seed(self._seed, "sample", index)
         order = timing.implementation_order(index, 2)
+        # A rank knows the number of ranks from its group.
         case = {name: value for name, value in self.case.items() if name != "world"}
+        # All requests are sent before any response is received, because a collective returns when all ranks have called
+        # it.
         for rank, seed in zip(self._ranks, seeds, strict=True):
             rank.send(messages.TimeRound(seed=seed, order=order, sample=sample_seed, case=case))
         times = [rank.receive(messages.RoundTimes, _ROUND_SECONDS) for rank in self._ranks]
@@ -169,6 +174,7 @@ def _peer_bandwidth() -> float:
     """Return the bytes per second of a copy from one GPU's memory to another's."""
     source = torch.empty(_PEER_BYTES, dtype=torch.uint8, device="cuda:0")
     target = torch.empty_like(source, device="cuda:1")
+    # The first copy between two GPUs makes PyTorch enable the access to the peer, so it is not timed.
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     target.copy_(source)
     begin.record()

@@ -26,6 +26,7 @@ def _check_received_bytes(exercise: Exercise, case: Case, log: Log) -> Finding |
     if min_bytes is None or log.size <= 1:
         return None
     needed_bytes = min_bytes(**case)
+    # A rank that gets its result past the exchange, for example through a file, receives too few bytes.
     rank = min(range(log.size), key=log.received)
     if log.received(rank) >= needed_bytes:
         return None

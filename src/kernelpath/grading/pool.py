@@ -55,6 +55,8 @@ class Pool(ThreadPoolExecutor):
 
         def begin() -> None:
             index = indices.pop()
+            # The current device belongs to the thread: the grader computes expected values on the GPU of its workers.
+            # The workers get the UUID, because an index counts only the GPUs that this process may see.
             torch.cuda.set_device(index)
             forkserver.set_environment(self._servers, CUDA_VISIBLE_DEVICES=gpu.gpu_id(index))
 

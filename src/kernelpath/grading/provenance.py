@@ -230,6 +230,7 @@ def compare_launches(
     difference = _first_difference(first.transcript, second.transcript)
     reads = [operator for operator in second.operators if operator.name == _HOST_READ]
     lengths = _different_lengths(problem, first, second) if problem is not None else []
+    # If there are other operators, these are the likelier cause.
     if lengths and (reads or not second.operators):
         cause = f"{difference}: does the host read {' or '.join(lengths)}? {_LENGTHS}"
         return Finding(Verdict.NOT_YOUR_KERNEL, cause, line=reads[0].line if reads else 0)

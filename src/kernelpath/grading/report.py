@@ -19,6 +19,7 @@ def grade_in_steps(context: GradingContext, steps: Sequence[Step]) -> Report:
         finding = step(context)
         if finding is not None:
             break
+    # Only now have the processes printed everything, which the report quotes.
     context.close()
     job = context.job
     verdict = finding.verdict if finding else Verdict.PASSED

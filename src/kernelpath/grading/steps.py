@@ -46,6 +46,7 @@ CaseLimits = Callable[[Case, Observation], "Finding | None"]
 def check_capability(context: GradingContext) -> Finding | None:
     """Return a finding where the submission cannot be copied, or this machine cannot run the exercise."""
     job = context.job
+    # A pipe or a file that is too large is not copied, see work.workspace.
     if context.copy.unusable:
         return Finding(Verdict.COMPILE_ERROR, context.copy.unusable, str(job.submission))
     if missing_package := packages.lacking(job.item.lane):
@@ -117,6 +118,7 @@ def check_case_counters(exercise: Exercise, case: Case, observation: Observation
     """Return the first limit on traffic, divergence, and instructions that a case exceeds."""
     elements = sum(output.numel() for output in observation.outputs)
     returned = sum(output.nbytes for output in observation.outputs)
+    # A vector has no rows, and must not pass for a matrix with few columns.
     columns = min((output.shape[-1] for output in observation.outputs if output.dim() > 1), default=sys.maxsize)
     return (
         traffic.check_case(exercise, case, observation.traffic, returned, columns)

@@ -80,10 +80,12 @@ class TimingSession:
 
         `looks` has the numbers of rounds after which the ratios are looked at.
         """
+        # The submission's process cannot read these files, and gets them only after all cases have been graded.
         reference = {file.name: file.read_text(encoding="utf-8") for file in self.reference}
         ready = self._runner.request(
             messages.StartTiming(case=dict(self.case), reference=reference), messages.TimingReady, _SETUP_SECONDS
         )
+        # The reference kernel is timed as well if its files were sent and it runs on this GPU.
         if ready.implementations not in (2, 3):
             return UNEXPECTED_RESPONSE
         self.seconds = [[] for _ in range(ready.implementations)]
@@ -98,6 +100,7 @@ class TimingSession:
         return None
 
     def _time_round(self, index: int) -> Finding | None:
+        # New values in each round, so that the results of an earlier round are wrong (T7 in docs/attacks.md).
         seed = derive_seed(self._seed, "round", index)
         sample_seed = derive_seed(self._seed, "sample", index)
         order = timing.implementation_order(index, len(self.seconds))
@@ -107,6 +110,8 @@ class TimingSession:
         # docs/attacks.md).
         inputs = generate_inputs(self.exercise, self.case, seed, self._device)
         finding = self._check_process(times.result, inputs) or self._check_outputs(times, inputs, sample_seed)
+        # The worker's own code sends a finite time for each implementation. If something else has answered, a finding
+        # about the outputs means nothing.
         if len(times.seconds) != len(self.seconds) or not all(map(math.isfinite, times.seconds)):
             return UNEXPECTED_RESPONSE
         for earlier_seconds, seconds in zip(self.seconds, times.seconds, strict=True):

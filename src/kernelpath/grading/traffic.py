@@ -112,6 +112,7 @@ def check_case(
     # Edges dominate a smaller case, so its limits are wider, and some do not apply.
     if columns < COLUMNS_OF_A_SECTOR:
         limits = replace(limits, sectors=None)
+    # The bytes of these cases are not limited, see Problem.limits.
     if case in exercise.limits:
         return check_edge_case(lines, limits, None, case, returned)
     largest_bytes = exercise.compulsory_bytes(**exercise.largest)  # 0: a report moves nothing
@@ -193,6 +194,8 @@ def check_contention(lines: Sequence[LineTraffic], limits: Traffic, case: Case) 
     """
     if limits.same_address is None:
         return None
+    # Only accesses to global memory have sectors. In shared memory, contention costs wavefronts, which are limited as
+    # bank conflicts.
     excess = {line: line.same_address - limits.same_address * line.requests for line in lines if line.sectors}
     worst = max(excess, key=lambda line: excess[line], default=None)
     if worst is None or excess[worst] <= SPARE:
@@ -222,6 +225,7 @@ def check_asynchronous_copies(lines: Sequence[LineTraffic], limits: Traffic, cas
     stores = [line for line in lines if line.wavefronts and line.access == _ACCESSES[Access.STORE]]
     total = sum(line.ideal_wavefronts for line in stores)
     copied = sum(line.asynchronous for line in stores)
+    # A kernel that stores nothing to shared memory has a total of 0, and must not pass without any copy.
     if limits.asynchronous is None or (copied > 0 and copied >= limits.asynchronous * total):
         return None
     symptom = (
@@ -292,6 +296,7 @@ def _select_excessive(lines: Sequence[LineTraffic], compulsory: int, returned: i
     loads = [line for line in lines if line.access == _ACCESSES[Access.LOAD]]
     stores = [line for line in lines if line.access != _ACCESSES[Access.LOAD]]
     loaded_bytes, stored_bytes = (SECTOR * sum(line.sectors for line in group) for group in (loads, stores))
+    # `compulsory - returned` are the bytes of the inputs, which must be loaded once.
     return loads if loaded_bytes - (compulsory - returned) >= stored_bytes - returned else stores
 
 

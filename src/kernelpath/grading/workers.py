@@ -57,6 +57,7 @@ class Workers:
     def __init__(self, job: Job) -> None:
         self.job = job
         self._withheld = solving_modules(job.exercise)
+        # A submission in CUDA C++ may include CUTLASS's headers, but not its complete GEMMs and convolutions.
         self._ready_made = [*self._withheld, *(cutlass.ready_made() if job.item.lane == "cuda" else ())]
         self.workspace = Workspace.reserve(job.submission)
         self._machine = SharedMachine()
@@ -73,6 +74,7 @@ class Workers:
 
     def gpu_ranks(self, size: int) -> list[Runner]:
         """Return runners of the submission on `size` GPUs, connected by NCCL before the submission is loaded."""
+        # A FileStore keeps its keys in the file. A group that found the file of an earlier group would read its keys.
         store = self.workspace.own / f"ranks-{secrets.token_hex(8)}"
 
         def start(rank: int) -> Worker:
@@ -121,6 +123,8 @@ class Workers:
 
     def _start_worker(self, setup: ProcessSetup, rank: int = 0) -> Worker:
         job = self.job
+        # A module of `without` may already be in a server that has forked workers for other exercises; see
+        # forkserver.get_server.
         worker = Worker(self.workspace.of_rank(rank), setup.preload, clean=bool(job.exercise.without))
         worker.start(
             str(job.item.root),

@@ -91,6 +91,7 @@ def of_launch(launch: HasPtx, source: str) -> LineMap:
     ptx = _group_by_line(ptx_of(launch.ptx, launch.kernel, launch.file))
     sass = _group_by_line(sass_of(code.cubin, launch.kernel, launch.file) if code is not None else ())
     texts = dict(enumerate(source.splitlines(), start=1))
+    # Number 0 means that there is no line, and comes last.
     numbers = sorted(ptx.keys() | sass.keys(), key=lambda number: (number == 0, number))
     lines = [
         CompiledLine(number, texts.get(number, "") if number else NO_LINE, ptx.get(number, []), sass.get(number, []))

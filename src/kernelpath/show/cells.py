@@ -54,6 +54,7 @@ def put(html: Callable[[], str], write: Callable[[Console], None]) -> None:
     """Show what `html` returns in Jupyter, with the output of `write` as its text, and only that output elsewhere."""
     if not shell():
         return write(console())
+    # In a Jupyter kernel rich would otherwise display the output itself, and write nothing to the file.
     text = Console(width=WIDTH, file=io.StringIO(), force_jupyter=False)
     write(text)
     _publish(html(), text.file.getvalue())  # type: ignore[attr-defined]

@@ -108,6 +108,7 @@ def annotate(launch: Launch, source: str | HasSource) -> None:
     """
     text = source if isinstance(source, str) else source.source
     lines = annotated.of_launch(launch, text.rstrip())
+    # The source of a cell begins with an empty line instead of its magic, see show.magic.
     first = next(index for index, line in enumerate(lines) if line.text.strip())
     lines = lines[first:]
     legend = annotated.legend(lines)

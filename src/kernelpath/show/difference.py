@@ -34,6 +34,7 @@ def hunks(yours: str, theirs: str) -> Iterator[list[LinePair]]:
     """Yield the places where two texts differ, with two lines of context around each."""
     left = yours.splitlines()
     right = theirs.splitlines()
+    # difflib's heuristic for junk would not match lines that are frequent in a long file, such as closing braces.
     matcher = SequenceMatcher(None, left, right, autojunk=False)
     for group in matcher.get_grouped_opcodes(_CONTEXT):
         rows: list[LinePair] = []

@@ -59,6 +59,7 @@ def execute(
             notebook,
             timeout=timeout,
             kernel_name="python3",
+            # The times of execution would be in the metadata of every cell, and differ in every run.
             record_timing=False,
             config=Config(KernelManager={"transport": "ipc", "ip": f"{sockets}/kernel"}),
             resources={"metadata": {"path": str(path.parent)}},

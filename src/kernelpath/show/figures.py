@@ -30,6 +30,7 @@ _NUMBER = re.compile(r"[^\s<>()\[\]|~≈$*\"\\]*\Z")
 _MAX_DIGITS = 32  # of a number in front of a comment
 _PATH = re.compile(r"\{([^{}]+)\}")
 _CELL = re.compile(r'^   "id": "([^"]+)"', re.MULTILINE)
+"""Matches the id of a cell as nbformat writes it: with an indentation of one space per level."""
 
 _OPERATORS: Mapping[type, Callable[..., float]] = {
     ast.Add: operator.add,
@@ -103,6 +104,7 @@ def _element(elements: list[Any], step: str, path: str) -> Any:
 
 
 def _evaluate(node: ast.expr) -> float:
+    # The expression comes from a text. Unlike eval(), this can run nothing but arithmetic.
     match node:
         case ast.Constant(value=int() | float() as number):
             return number

@@ -22,9 +22,12 @@ from cutlass.tensor_utils import LayoutEnum
 from warpcheck.frontends import cute as lane
 
 WARPGROUP = 128
+"""The threads that issue a wgmma together: four warps."""
 ROWS = 128
 DEPTH = 64
+"""The depth of a tile along k: 64 bfloat16 fill the 128 bytes of the widest swizzle."""
 CHUNK = (64, 64)
+"""The rows and columns that a warpgroup stores at once: the 64 rows of its wgmma, and 128 bytes of each."""
 
 
 @dataclass(frozen=True)

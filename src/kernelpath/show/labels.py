@@ -15,6 +15,7 @@ _LABEL_POINTS = 10  # height of a line of a curve's name
 def select_ticks(values: Sequence[float], log: bool) -> list[float]:
     """Select those of ascending values that are far enough apart on the axis for their labels."""
     positions = [np.log2(value) if log else value for value in values]
+    # Slightly less than the exact distance, so that rounding leaves out none of _MAX_TICKS evenly spaced values.
     min_distance = (positions[-1] - positions[0]) / (_MAX_TICKS - 1) * 0.999
     selected: list[int] = [0]
     for index, value in enumerate(positions):

@@ -101,7 +101,9 @@ def _attribute_to_callers(ptx: str, file: str) -> str:
 
 
 _OPERATION = re.compile(r'^\s*(?:%[^=]*= )?"?([a-z]+\.[\w.]+)"?.*loc\((#?\w+)\)\s*$')
+"""Matches `%3 = tt.load %2 : tensor<64x!tt.ptr<f32>> loc(#loc4)`, and captures "tt.load" and "#loc4"."""
 _ALIAS = re.compile(r"^(#loc\d*) = loc\((.*)\)$", re.MULTILINE)
+"""Matches `#loc4 = loc("kernel.py":12:8)`, the definition of a location."""
 _LOCATION = re.compile(r'^"([^"]*)":(\d+):\d+')
 
 
@@ -160,6 +162,7 @@ def _llvm_line(node: str, nodes: Mapping[str, str], file: str) -> int:
 def _llvm_name(instruction: str) -> str:
     """Return a name such as "add", "asm ld.global.v4.b32" or "nvvm.shfl.sync.bfly"."""
     if assembly := re.search(r'\basm (?:sideeffect )?"([^"]*)"', instruction):
+        # LLVM IR spells a newline in a string as \0A, and a tab as \09.
         statements = [statement.strip() for statement in re.split(r";|\\0A|\\09", assembly[1])]
         return f"asm {_opcode([statement for statement in statements if statement][-1])}"
     if intrinsic := re.search(r"@llvm\.([\w.]+)\(", instruction):

@@ -126,6 +126,8 @@ def place_labels(names: Sequence[Sequence[str]], marks: Sequence[Point], paper: 
         width = _FONT_SLACK * max(TextPath((0, 0), line, size=FONT_POINTS).get_extents().width for line in lines)
         ends, sides = _label_candidates(mark, float(paper.size[1]))
         half = np.array([width, height]) / 2
+        # Along each axis, a side of 1 puts the box behind the end of the line, -1 before the end, and 0 centers the
+        # box.
         boxes = np.hstack([ends + (sides - 1) * half, ends + (sides + 1) * half])
         covered = paper.count_covered(boxes)
         ends, sides, boxes = (candidates[covered == covered.min()] for candidates in (ends, sides, boxes))
@@ -145,10 +147,12 @@ def _label_candidates(mark: Points, height: float) -> tuple[Points, Points]:
     vertical_offsets = _VERTICAL_STEP * np.arange(-(height // _VERTICAL_STEP), height // _VERTICAL_STEP + 1)
     ends = []
     sides = []
+    # Names to the right and to the left of a line's end.
     for side in (1.0, -1.0):
         dx, dy = (grid.ravel() for grid in np.meshgrid(side * np.array(_HORIZONTAL_OFFSETS), vertical_offsets))
         ends.append(np.stack([dx, dy], 1))
         sides.append(np.stack([np.full_like(dy, side), np.zeros_like(dy)], 1))
+    # Names above and below a line's end.
     dx, dy = (
         grid.ravel()
         for grid in np.meshgrid(

@@ -67,6 +67,7 @@ def worst_access(accesses: Sequence[AccessSample], shared: bool, load: bool | No
 
 
 def _wasted(access: AccessSample) -> tuple[float, int]:
+    # The number of requests decides between accesses that waste equally much, such as nothing.
     if access.shared:
         return access.wavefronts - access.least_wavefronts, access.requests
     return access.sectors - access.lanes * access.bytes / SECTOR_BYTES, access.requests

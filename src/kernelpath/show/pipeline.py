@@ -299,6 +299,7 @@ def _columns(events: Sequence[Event], row_of: dict[_Warp, int]) -> tuple[list[Ev
         is_repeated = marks and (marks[-1].row, marks[-1].sign) == (row, sign) and sign == MULTIPLY
         if not sign or is_repeated:
             continue
+        # The latest landing or arrival at the barrier is the one that lets the warp go on.
         after = signaled.get(awaited[row]) if event.kind == EventKind.RUN else None
         for index, line in enumerate(rows):
             line.append(sign if index == row else state[index])

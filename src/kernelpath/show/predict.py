@@ -79,6 +79,7 @@ def _describe_prediction(prediction: float, measured: float, unit: str) -> str:
     if not unit.startswith(words.FASTER):
         return f"{words.number(prediction)}, {_compare(prediction, measured)}"
     label = words.measured(prediction, words.FASTER)
+    # The product is negative if one is a speedup and the other a slowdown.
     if prediction <= 0 or (prediction - 1) * (measured - 1) <= 0:
         return label
     error = _compare(prediction, measured) if measured > 1 else _compare(1 / prediction, 1 / measured)

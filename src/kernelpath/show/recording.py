@@ -34,6 +34,8 @@ def on_gpu(key: str, measure: Callable[[], Any], gpus: int = 1) -> Any:
         gpus: The number of GPUs that the measurement needs.
     """
     if torch.cuda.device_count() >= gpus:
+        # JSON turns tuples into lists and keys into texts. So a cell gets the same value with a GPU as from the
+        # recording.
         value = json.loads(json.dumps(_with_triton_driver(measure)))
         recording = Recording(torch.cuda.get_device_name(), f"{datetime.date.today()}", value, packages.versions())
         if file := os.environ.get("KERNELPATH_RECORD"):

@@ -84,6 +84,14 @@ __global__ void vector_sum(const Floats<WIDTH>* x, float* out, long long count) 
     }
 }
 """
+"""The kernel of every step of `vector_sum`.
+
+Of the two barriers in over_block, the second keeps a later call from overwriting of_warp while a warp still reads it.
+The last block adds the sums of all blocks: a fence before the ticket makes a block's sum visible before its ticket, and
+a fence after it orders the reads of the sums. atomicInc wraps around to 0, so `finished` is ready for the next launch.
+__ldcg reads from L2, since L1 is not coherent between multiprocessors. Source: CUDA C++ Programming Guide, "Memory
+Fence Functions".
+"""
 
 _HISTOGRAM = r"""
 constexpr int BINS = 256, COPIES = 32, LOADS = 2;
@@ -121,6 +129,11 @@ __global__ void __launch_bounds__(1024, 2) histogram(const uint4* x, int* counts
         atomicAdd(&counts[bin], sum);
     }
 }
+"""
+"""The kernel of every step of `histogram`.
+
+With a copy for each lane, a counter of lane l is in bank l, whatever the value is, so no two lanes conflict. The final
+sums begin at copy `bin` for the same reason: neighboring threads then read from different banks.
 """
 
 FINISHES = ("atomics", "last block", "grid barrier", "second launch")

@@ -237,6 +237,7 @@ def _draw_names(axes: Axes, marks: Sequence[Mark]) -> None:
         canvas.cover_line([to_points((x, y)) for x, y in np.asarray(line.get_xydata())])
     for text in axes.texts:
         (left, low), (right, high) = (text.get_window_extent().get_points() - corner) * scale
+        # The box around rotated text is mostly empty, so only its diagonal is covered.
         if text.get_rotation():
             canvas.cover_line([(left, low), (right, high)], 14.0)
         else:

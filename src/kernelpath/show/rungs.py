@@ -27,6 +27,7 @@ __global__ void transpose(const float* x, float* out, int rows, int columns) {
     for (int k = 0; k < WIDTH; k += STEP) out[(row + k) * rows + column] = tile[u][v + k];
 }
 """
+"""PITCH is the distance of two rows of the tile in words. With 33, the words of a column are in 32 different banks."""
 
 _TILE = r"""
 template <int WIDTH>
@@ -73,6 +74,7 @@ __global__ void product(const float* a, const float* b, float* c, int n) {
     }
 }
 """
+"""A row of of_a has 4 words more than the tile: otherwise the 16 rows that a warp stores to would share their banks."""
 
 _COLUMN = r"""
 template <int TILE, int OUTPUTS>
@@ -133,6 +135,7 @@ __global__ void product(const float* a, const float* b, float* c, int n) {
     }
 }
 """
+"""A row of of_a has 4 words more than the tile, so that the two rows that a warp stores to are 16 banks apart."""
 
 
 @cache

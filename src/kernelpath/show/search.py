@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from kernelpath.show import templates
 
 _WORD = re.compile(r"[^\W_][\w.:]*\w|\w")
+"""Matches a word, in which there may be dots and colons, as in cp.async."""
 
 
 @dataclass(frozen=True)

@@ -100,6 +100,7 @@ def write(
         write_atomically(folder / name, templates.render(template, here=name, pages=PAGES, **values))
 
     phases = [(phase, list(group)) for phase, group in groupby(course_weeks, key=lambda week: week.phase)]
+    # The first list is one longer than the others.
     for previous, week, following in zip([None, *course_weeks], course_weeks, [*course_weeks[1:], None], strict=False):
         to_run = _write_notebook(root, folder, week, address)
         page(

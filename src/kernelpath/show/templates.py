@@ -60,11 +60,14 @@ def svg(figure: Figure, label: str, hovers: Mapping[str, str]) -> Markup:
     from matplotlib import rc_context
 
     text = io.StringIO()
+    # Text stays text, in the page's font. With a salt for the ids and without a date, the same figure gives the same
+    # bytes.
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": label, "savefig.transparent": True}):
         figure.savefig(text, format="svg", metadata={"Date": None})
     markup = text.getvalue()
     markup = markup[markup.index("<svg") :]
     markup = re.sub(r"<metadata>.*?</metadata>", "", markup, count=1, flags=re.DOTALL)
+    # SVG inside HTML needs no namespaces. Without width and height, the page determines the size.
     markup = re.sub(r'\s(xmlns|xmlns:xlink|width|height|version)="[^"]*"', "", markup, count=5)
     markup = markup.replace("<svg", f'<svg role="img" aria-label="{escape(label)}"', 1)
     markup = markup.replace(' target="_blank"', "")  # links lead to targets in the same page

@@ -20,6 +20,7 @@ from warpcheck.frontends import cute as lane
 
 DEPTH = 64
 GROUP = 8
+"""The rows of tiles that consecutive blocks go down before the next column, while its tiles of b are in L2."""
 
 
 class Rung(NamedTuple):
@@ -164,9 +165,11 @@ def _launch(a: cute.Tensor, b: cute.Tensor, out: cute.Tensor, rung: cutlass.Cons
     mma = cute.make_tiled_mma(
         warp.MmaF16BF16Op(a.element_type, cutlass.Float32, (16, 8, 16)),
         cute.make_layout((down, across, 1)),
+        # A warp takes 16 columns, those of two mma, so that one ldmatrix of four 8 x 8 matrices loads b for both.
         permutation_mnk=(16 * down, 16 * across, 16),
     )
     blocks = (out.shape[0] // rung.rows) * (out.shape[1] // rung.columns)
+    # 1024 bytes more than the tiles need, because the tiles begin at a multiple of 1024 bytes.
     shared = 2 * rung.stages * DEPTH * (rung.rows + rung.columns) + 1024
     _multiply(a, b, out, mma, rung).launch(grid=[blocks, 1, 1], block=[32 * down * across, 1, 1], smem=shared)
 

@@ -30,6 +30,10 @@ _PHASE_NAMES = {"cuda": "CUDA", "cute": "CuTe"}
 _MATH = re.compile(
     r"(?P<code>```.*?```|`[^`\n]*`)|\$\$(?P<block>.+?)\$\$|\$(?P<inline>[^$\s](?:[^$\n]*[^$\s])?)\$", re.S
 )
+"""Matches code or a formula. Code comes first, so that a dollar sign in code begins no formula.
+
+A formula begins and ends without a space, so that the text between two prices is none.
+"""
 _FENCED = re.compile(r"^```.*?^```", re.S | re.M)
 _HEADING = re.compile(r"<h2>(.*?)</h2>", re.S)
 _KERNEL = re.compile(r"%%cuda|@triton\.|@cute\.|__global__|\bpl\.")
@@ -39,6 +43,7 @@ _CODE_CELL = re.compile(
     r'(?P<code><div class="input">.*?</pre></div>\n</div>\n</div>\n</div>\n)',
     re.S,
 )
+"""Matches the code of a cell with its id, as the template "basic" of nbconvert writes it."""
 _STYLE = re.compile(r"<style>.*?</style>", re.S)
 
 
@@ -248,6 +253,7 @@ def _clean_output(output: Any, heading: str) -> Any:
 
 def png_width(picture: str) -> int:
     """Return the width in pixels of a PNG in base64."""
+    # A PNG begins with 8 bytes of signature and 8 bytes of the header of IHDR, whose first field is the width.
     pixels: int = struct.unpack(">I", base64.b64decode(picture[:32])[16:20])[0]
     return pixels
 
@@ -259,6 +265,7 @@ def _without_formulas(markdown: str, formulas: list[str]) -> str:
         if match["code"]:
             return match[0]
         formulas.append(_mathml(match["block"] or match["inline"], block=match["block"] is not None))
+        # A word of letters and digits, which the conversion of Markdown to HTML leaves as it is.
         return f"xformula{len(formulas) - 1}x"
 
     return _MATH.sub(replace_formula, markdown)

@@ -21,11 +21,14 @@ LAUNCH_FAILURE = 719
 """Statuses of the CUDA runtime. Source: CUDA Runtime API, cudaError_t."""
 
 BYTES_PER_SECOND = 2.5e9
+"""The rate of the bus, and of a copy by the host."""
 CALL_SECONDS = 0.2e-6
 ALLOCATION_SECONDS = 10e-6
+"""The host's time for each call, and for an allocation in addition."""
 CHUNK = 8192
 """The float32 elements of a buffer in the simulated exercise: 13 µs of filling, 13 µs on the bus."""
 PINNED_AT_MOST = 4 * CHUNK
+"""The float32 elements of all pinned buffers together."""
 
 
 @dataclass(frozen=True, eq=False)

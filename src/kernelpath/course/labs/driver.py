@@ -47,6 +47,8 @@ def this_gpu() -> dict[str, Any]:
         "blocks": limit("MAX_BLOCKS_PER_MULTIPROCESSOR"),
         "registers": limit("MAX_REGISTERS_PER_MULTIPROCESSOR"),
         "shared": limit("MAX_SHARED_MEMORY_PER_MULTIPROCESSOR"),
+        # The driver has no attribute for the unit in which shared memory is allocated. Source: CUDA's cuda_occupancy.h,
+        # cudaOccSMemAllocationGranularity.
         "shared_unit": 128 if limit("COMPUTE_CAPABILITY_MAJOR") >= 8 else 256,
         "shared_reserved": limit("RESERVED_SHARED_MEMORY_PER_BLOCK"),
     }
@@ -72,6 +74,7 @@ def functions() -> dict[int, Any]:
         binary = compile_kernel(HOLD, "hold.cu", f"hold<{value_count}>", architecture)
         module = call(driver.cuModuleLoadData, binary.cubin)
         function = call(driver.cuModuleGetFunction, module, binary.mangled.encode())
+        # Without this, a kernel may have 48 KiB of dynamic shared memory at most.
         call(driver.cuFuncSetAttribute, function, attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, max_shared)
         by_registers[int(call(driver.cuFuncGetAttribute, attribute.CU_FUNC_ATTRIBUTE_NUM_REGS, function))] = function
     return by_registers

@@ -210,6 +210,7 @@ class _Simulation:
             kind: 0 for a rank that continues, 1 for an attempt to start transfers, which comes after all ranks of that
                 time.
         """
+        # The count keeps events of one time and kind in order. Without it, heapq would compare their payloads.
         heapq.heappush(self._events, (when, kind, next(self._count), what))
 
     def _run_rank(self, rank: int, now: float) -> None:
@@ -251,6 +252,7 @@ class _Simulation:
                 self._transfer(transfer, ports, now)
             else:
                 postponed.append((since, order, transfer))
+        # With the time at which they became ready, postponed transfers stay ahead of those that become ready later.
         self._ready = postponed
         heapq.heapify(self._ready)
 

@@ -29,6 +29,7 @@ def layout(rng: random.Random, rank: int, gaps: bool = True, broadcasts: bool = 
     sizes = _sizes(rng, rank + rng.randint(0, 3))
     strides = [0] * len(sizes)
     next_stride = 1
+    # In a random order, each stride is at least the product of the sizes before it, so no offset is reached twice.
     for index in rng.sample(range(len(sizes)), len(sizes)):
         if broadcasts and rng.random() < 0.4:
             continue

@@ -124,6 +124,7 @@ def composition(outer: Layout, inner: Layout) -> Layout:
     """Compose R(c) = outer(inner(c)), with every mode of `inner` coalesced. Raises Refused."""
     modes = coalesce(outer).modes
     result = _compose(modes, inner.shape, inner.stride)
+    # Mode by mode CuTe may return another function than A(B(i)), so each element is compared.
     for index in range(inner.size):
         expected = layout_of_modes(modes)(inner(index))
         actual = result(index)
@@ -146,6 +147,7 @@ def _strided_modes(modes: Sequence[Mode], count: int, step: int) -> Iterator[Mod
     """Yield the modes of every `step`-th element, `count` of them."""
     description = f"{count}:{step}"
     for size, stride in modes[:-1]:
+        # CuTe's "Stride Divisibility Condition". Source: CUTLASS, cute/layout.hpp, composition_impl.
         if step % size and step >= size:
             raise Refused(f"{description} meets a mode of {size}, and neither of {step} and {size} divides the other")
         mode_count = min(-(-size // step), count)

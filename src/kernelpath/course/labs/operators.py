@@ -114,6 +114,7 @@ def call(op: Operator, device: torch.device | str) -> tuple[Callable[[], torch.T
     if name == "conv2d":
         image = random(op["batch"], op["in_channels"], op["height"], op["width"])
         taps = random(op["out_channels"], op["in_channels"], op["kernel"], op["kernel"])
+        # cuDNN's kernels for tensor cores take channels last. For another layout it may transpose the tensors first.
         image, taps = (tensor.to(memory_format=torch.channels_last) for tensor in (image, taps))
         return lambda: F.conv2d(image, taps), (image, taps)
     queries = op["tokens"] if name == "attention_prefill" else 1

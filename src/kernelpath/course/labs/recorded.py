@@ -239,6 +239,7 @@ class RecordedGpu(Lab):
     def clone(self, matrix: int) -> int:
         """Copy a matrix, and return the number of the copy."""
         number = len(self._contents)
+        # The attributes are copied, so that a later launch on one of the two matrices does not change the other.
         self._contents[number] = Content(**vars(self._contents[matrix]))
         return number
 
@@ -257,6 +258,7 @@ class RecordedGpu(Lab):
         return [torch.tensor(self.spent.ledger, device=self.device)]
 
     def _measured(self, size: Size, index: int, seconds: float) -> None:
+        # A measurement launches the same configuration many times, and counts once.
         if self._began:
             self.spent.measured += 1
             self.spent.seconds += self.record.bench_seconds

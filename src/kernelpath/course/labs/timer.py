@@ -26,6 +26,8 @@ COLD = 3
 INTERRUPTED = 10
 """The slowdown of calls while the device is cold, and of interrupted calls."""
 CALLS_AT_MOST = 500
+"""The calls after which the device refuses more. The slow first calls of a cold device in problems/timer are more than
+a quarter of them, so that no timer gets right quartiles without a warm-up."""
 
 
 @dataclass(frozen=True)

@@ -72,6 +72,8 @@ def _find_other_sum(x: torch.Tensor, chunks: Sequence[Sequence[tuple[int, torch.
     for rank, (number, chunk) in (
         (rank, numbered) for rank, rank_chunks in enumerate(chunks) for numbered in rank_chunks
     ):
+        # The right answer is the first candidate: `sums` begins with all ranks, and the chunk's own number comes first.
+        # Otherwise a right chunk could be taken for another one with the same values.
         candidates = [(ranks, index) for ranks in sums for index in dict.fromkeys([number, *range(world)])]
         for ranks, index in candidates:
             total = sums[ranks][index]

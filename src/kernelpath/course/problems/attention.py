@@ -108,6 +108,7 @@ def maximum_from_zero(
 def no_maximum(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> tuple[torch.Tensor, torch.Tensor]:
     """Compute the exponentials of the scores without a maximum, which overflow float32."""
     out, lse = reference(q, k, v, causal)
+    # exp(x) overflows float32 from x = 88.73 on.
     lost = lse > 88
     return out.masked_fill(lost[..., None], torch.nan), lse.masked_fill(lost, torch.inf)
 

@@ -46,6 +46,7 @@ def extreme(
     """
     rows, classes = logits.shape
     kinds = (torch.arange(rows, device=logits.device) + int(torch.randint(5, (), generator=rng, device=rng.device))) % 5
+    # A kernel that converts a label to an int takes (1 << 32) + 1 for class 1, and 1 << 40 for class 0.
     beyond = torch.tensor([1 << 40, -(1 << 40), -1, classes, (1 << 32) + 1], device=labels.device)
     labels[kinds == 0] = beyond[torch.arange(rows, device=labels.device) % len(beyond)][kinds == 0]
     half = classes // 2

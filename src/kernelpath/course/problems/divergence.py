@@ -19,6 +19,7 @@ OPERATIONS = 38
 
 DISTRIBUTIONS = ("mixed", "rare", "uniform", "sorted", "equal")
 MEAN_STEPS = {"mixed": 14.85, "rare": 4.94, "uniform": 32.5, "sorted": 14.85, "equal": 16.0}
+"""The mean of `steps` in each distribution, which determines the operations of a case."""
 
 
 def inputs(rng: torch.Generator, n: int, distribution: str) -> tuple[torch.Tensor, torch.Tensor]:

@@ -92,6 +92,7 @@ def judged_masks(p: float, outputs: Sequence[Tensor]) -> str | None:
     for mask, name in zip(masks, ("first", "second"), strict=False):
         n = mask.numel()
         kept_count = int(mask.sum())
+        # With p = 0 all elements must be kept.
         if abs(kept_count - n * (1 - p)) > DEVIATIONS * (n * p * (1 - p)) ** 0.5 + (DEVIATIONS if p else 0):
             share = f"a share of {kept_count / n:.3f}"
             description = f"the {name} layer keeps {kept_count:,} of {n:,} elements, {share}, with p = {p}"
@@ -134,6 +135,7 @@ def correlations(mask_a: Tensor, mask_b: Tensor, p: float) -> Tensor:
     overlap.
     """
     n = len(mask_a)
+    # A product of spectra is a circular correlation. Zeros up to 2 n keep its ends apart.
     spectra = [torch.fft.rfft(mask.double() - (1 - p), 2 * n) for mask in (mask_a, mask_b)]
     sums = torch.fft.irfft(spectra[0].conj() * spectra[1], 2 * n)
     place = torch.arange(2 * n, device=mask_a.device)

@@ -23,11 +23,14 @@ def inputs(rng: torch.Generator, n: int, bins: int, dtype: str, distribution: st
     if distribution == "equal":
         values = torch.randint(bins, (1,), generator=rng, device=rng.device).expand(n)
     elif distribution == "zipf":
+        # The exponential of a number below log(bins) is between k and k + 1 with a probability near 1 / (k log(bins)).
         rank = torch.rand(n, generator=rng, device=rng.device).mul_(math.log(bins)).exp_().long() - 1
         values = torch.randperm(bins, generator=rng, device=rng.device)[rank.clamp_(0, bins - 1)]
     else:
         values = torch.randint(bins, (n,), generator=rng, device=rng.device)
+    # The elements of an expanded tensor share memory. Only in a copy can one of them be set.
     values = values.to(getattr(torch, dtype), copy=True)
+    # With a step of n, this is a single element.
     values[n // 2 :: n] = bins - 1
     return values.sort().values if distribution == "sorted" else values, bins
 

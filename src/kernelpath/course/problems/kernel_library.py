@@ -172,6 +172,8 @@ def _last_row_of_h(real: Function) -> Function:
 
 def _y_without_weight(real: Function) -> Function:
     def add_rmsnorm(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, *eps: Any, **options: Any) -> Any:
+        # 0 * weight leaves the weight in autograd's graph, so that its gradient is 0. Without a path to the weight,
+        # autograd would raise an error.
         return real(x, residual, torch.ones_like(weight) + 0 * weight, *eps, **options)
 
     return add_rmsnorm

@@ -22,6 +22,7 @@ from kernelpath.course.problems.sequences import parsed, shuffled
 Inputs = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 
 _NO_PAGE = (-1, 1 << 30, -(1 << 30))
+"""Entries that are no page. A kernel that follows one of them is out of bounds."""
 
 
 def inputs(
@@ -72,6 +73,7 @@ def _room(tokens: torch.Tensor, page: int) -> tuple[int, int]:
     """Return the columns of the block_table, and the number of pages."""
     counts = (tokens.long() + page - 1) // page
     used = int(counts.sum())
+    # sequences.redistributed makes a sequence an eighth longer than the longest, at most.
     return -(-int(counts.max()) * 9 // 8), used + 2 + used // 16
 
 

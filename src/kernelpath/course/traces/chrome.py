@@ -67,6 +67,7 @@ class Timeline:
 
     def range_of(self, activity: Activity) -> Range | None:
         """Return the innermost range that was open on the launching thread; None without one."""
+        # No range has the thread None, so an activity whose call was not recorded is in no range.
         thread, time = self.calls.get(activity.correlation, (None, 0.0))
         enclosing = [
             candidate
@@ -112,6 +113,7 @@ def events_of(content: bytes) -> list[dict[str, Any]]:
     try:
         document = json.loads(content)
     except (ValueError, RecursionError) as error:
+        # json raises RecursionError for deeply nested brackets.
         reason = "it is empty" if not content.strip() else f"it is cut off or no JSON: {error}"
         raise Malformed(f"the trace cannot be read: {reason}") from error
     events = document.get("traceEvents") if isinstance(document, dict) else document

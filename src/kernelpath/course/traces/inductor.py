@@ -32,12 +32,18 @@ MOVES = frozenset(
 
 _GRAPH = re.compile(r"^# graph \d+ of \d+$", re.M)
 _HEURISTIC = re.compile(r"^@triton_heuristics\.(\w+)\(.*?^def (\w+)\(([^)]*)\)", re.M | re.S)
+"""Matches from `@triton_heuristics.pointwise(` to `def triton_poi_fused_add_0(in_ptr0, out_ptr0, xnumel, ...)`."""
 _ALLOCATED = re.compile(r"^\s*(buf\d+) = empty_strided_\w+\(\(([^)]*)\), \([^)]*\), torch\.(\w+)\)")
+"""Matches `buf0 = empty_strided_cuda((8, 256), (256, 1), torch.float32)`."""
 _ALIAS = re.compile(r"^\s*(buf\d+) = (?:reinterpret_tensor\()?(buf\d+)\b")
+"""Matches another name of the same memory: `buf4 = buf2; del buf2`, or `buf4 = reinterpret_tensor(buf2, ...)`."""
 _LAUNCH = re.compile(r"^\s*(?:(buf\d+) = )?(?:(triton_\w+)\.run|(extern_kernels\.\w+|torch\.ops\.[\w.]+))\((.*)\)$")
+"""Matches `triton_poi_fused_add_0.run(arg0_1, buf0, ...)`, and calls of `extern_kernels` and of `torch.ops`."""
 _ORIGINAL_OPERATORS = re.compile(r"^\s*# Topologically Sorted Source Nodes: .*Original ATen: \[(.*)\]$")
+"""Matches `# Topologically Sorted Source Nodes: [q, matmul], Original ATen: [aten.view, aten.clone]`."""
 _BUFFER = re.compile(r"\bbuf\d+\b")
 _NAMES = re.compile(r"\b(?:buf|arg)\d+(?:_1)?\b|\btriton_\w+?_\d+\b")
+"""Matches the names that Inductor numbers: buffers, arguments, and kernels."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +126,7 @@ def _graph(module: str) -> Graph:
             result, triton, extern, arguments = launch_match.groups()
             kind, parameters = kinds[triton] if triton else ("extern", [])
             if triton:
+                # Parameters such as XBLOCK are constants and are not passed. The stream is passed, but is no parameter.
                 pairs = list(zip(parameters, _top_level(arguments), strict=False))
                 written_before = {buffer for launch in graph.launches for buffer in launch.writes}
                 bound_buffers = [

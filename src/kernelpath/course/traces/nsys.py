@@ -75,6 +75,7 @@ def _fill(database: sqlite3.Connection, timeline: Timeline) -> None:
     strings: dict[str, int] = {}
     for kernel in timeline.kernels:
         arguments = kernel.arguments
+        # nsys's short name has no return type, namespaces, template arguments, and parameters.
         short = kernel.name.partition("<")[0].partition("(")[0].rpartition("::")[2].rpartition(" ")[2]
         names = [strings.setdefault(name, len(strings) + 1) for name in (kernel.name, short)]
         times = (round(1e3 * kernel.start), round(1e3 * kernel.end))

@@ -72,6 +72,7 @@ def of(trace: TraceFile, counters: TraceFile) -> Facts:
 
 def measured(timeline: Timeline, launches: Sequence[ncu.Launch]) -> Measured:
     """Match kernels with their counters. Raises Malformed if the counters are from other launches."""
+    # CUPTI numbers launches in their order. On two streams, kernels may start in another order.
     kernels = sorted(timeline.kernels, key=lambda kernel: kernel.correlation)
     if len(kernels) != len(launches):
         raise Malformed(f"the trace has {len(kernels)} kernels and ncu's CSV {len(launches)}; record the same step")

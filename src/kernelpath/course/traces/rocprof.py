@@ -92,6 +92,7 @@ def export(rng: random.Random, timeline: Timeline, counters: Sequence[str]) -> b
         dispatch = (number, number, 4, 1, 4711, 4711, threads * blocks, numbers[kernel.name], kernel.name, threads)
         times = (round(1e3 * kernel.start), round(1e3 * kernel.end))
         for name in counters:
+            # Sizes are in units of 1024 bytes and durations in microseconds: the bandwidth is at most 4.1 TB/s.
             maximum = 100.0 if name in PERCENT else 4e3 * kernel.duration
             rows.append((*dispatch, 0, 0, vectors, 0, 32, name, f"{rng.uniform(0.05, 0.95) * maximum:.6f}", *times))
     rng.shuffle(rows)

@@ -70,6 +70,7 @@ def apply_changes(
     table = Table(counters)
     kept_kernels = _kernels(events)[:kernels]
     last = max((_correlation(event) for event in kept_kernels), default=0)
+    # Copies and fills that were launched after the last of these kernels are dropped as well.
     events = [event for event in events if event.get("cat") not in chrome.ON_GPU or _correlation(event) <= last]
     table.rows = table.by_number()[:kernels]
     for change in changes:
@@ -124,6 +125,7 @@ def other_times(rng: random.Random, events: Events, table: Table, idle: float = 
                 warped.append(warped[-1] + (time - marks[-1]) * slopes[-1])
                 marks.append(time)
                 slopes.append(slope)
+    # After the last activity on the GPU the host's time passes as recorded.
     slopes[-1] = 1.0
 
     def warp(time: float) -> float:

@@ -96,6 +96,7 @@ def run_group(
             # The rank then has the only copy of its end, so the exchange sees the connection close when the rank's
             # process ends.
             exchange.ends[rank].close()
+        # This ends first: a rank leaves the exchange before it sends its result.
         exchange.serve(_time_limit())
     finally:
         exchange.close()
@@ -219,6 +220,7 @@ def _different_bytes(first: messages.TensorData, second: messages.TensorData) ->
     itemsize: int = getattr(torch, first.dtype).itemsize
     if len(first.content) != len(second.content):
         return len(first.content)
+    # Whole elements are compared: a float that changed may keep some of its bytes.
     first_elements, second_elements = (
         np.frombuffer(output.content, np.uint8).reshape(-1, itemsize) for output in (first, second)
     )
@@ -272,6 +274,7 @@ def _receive_results(
     findings: dict[int, Finding] = {}
     for rank, member in enumerate(members):
         try:
+            # Past the deadline, a result that a later rank has already sent is still read.
             results[rank] = member.receive(messages.CallResult, max(deadline - time.monotonic(), 0.1))
         except SubmissionFailed as error:
             findings[rank] = error.finding

@@ -66,6 +66,8 @@ class KernelOnMachine:
             chosen: The configurations that a GPU's autotuning chose, which the call on the PTX machine must use.
             with_outputs: Whether the outputs are fetched. Otherwise the observation has the transcript alone.
         """
+        # A new worker is a new client of the machine, whose storages are numbered from the start. It has to exist
+        # before the inputs get their numbers.
         runner.ready()
         inputs = ground_truth.generate_inputs(self.exercise, case, seed, "cpu", variety)
         encoded = encode_inputs(inputs, runner.storage_numbers, ranks=self.exercise.ranks)

@@ -65,6 +65,7 @@ def process_finding(
         for fingerprint, value in zip(result.input_fingerprints, tensors, strict=True)
         if id(value) not in overwritten_ids
     ]
+    # Whole storages are compared: a write between or around the elements of an input changes the input, too.
     expected = fingerprints([storage_bytes(value) for _, value in constant])
     return None if [list(fingerprint) for fingerprint, _ in constant] == expected else MUTATED
 

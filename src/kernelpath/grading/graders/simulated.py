@@ -65,6 +65,7 @@ class Simulated:
         except SubmissionFailed as error:
             raise SubmissionFailed(_forgery_finding(runner) or error.finding) from None
         outputs = [decode_output(output, self.setup.device) for output in result.outputs]
+        # The response is not trusted. If it has too few references, that is reported below.
         spans = [_span(output, place) for output, place in zip(outputs, result.output_refs, strict=False)]
         call_end = runner.request_machine(device.EndLab(runner.client, spans), device.LabReport)
         assert call_end is not None
@@ -97,6 +98,7 @@ class Simulated:
     def _decode(self, output: torch.Tensor, content: bytes | None) -> torch.Tensor:
         """Return the output as it is in the lab's memory; poison where the lab's memory does not have it."""
         if content is None:
+            # The comparison then reports an output that was never written.
             halves = torch.empty(output.nbytes // 2 * 2, dtype=torch.uint8)
             content = to_bytes(poison_(halves)) + bytes(output.nbytes % 2)
         return decode_tensor(dtype_name(output.dtype), output.shape, content, self.setup.device)

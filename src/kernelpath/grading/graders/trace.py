@@ -40,6 +40,7 @@ class Trace:
             inputs = ground_truth.generate_inputs(self.exercise, case, seed, "cpu", variety)
             expected = self.exercise.reference(*inputs)
         except Malformed as error:
+            # The file is the course's or the learner's recording, so the submission is not to blame.
             raise Usage(str(error)) from error
         files = [value for value in inputs if isinstance(value, TraceFile)]
         arguments = [value for value in inputs if not isinstance(value, TraceFile)]
