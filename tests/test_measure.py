@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, TypeVar
@@ -19,7 +20,7 @@ from kernelpath.grading.ground_truth import generate_inputs
 from kernelpath.grading.timing_session import TimingSession
 from kernelpath.verdict import Finding, Interval, Measurement, Verdict
 from kernelpath.work import messages
-from kernelpath.work.runner import SubmissionFailed
+from kernelpath.work.runner import UNEXPECTED_RESPONSE, SubmissionFailed
 from kernelpath.work.tensors import sample, to_bytes
 
 _Answer = TypeVar("_Answer", bound=messages.WorkerResponse)
@@ -110,6 +111,12 @@ def test_without_the_reference_kernel_the_rest_is_timed(exercise: Exercise) -> N
     measured = timed.measurement({"copy": 1e9, "read": 1e9})
     assert measured.speedup.median == pytest.approx(3.0)
     assert (measured.of_reference, measured.reference_seconds) == (None, None)
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1e-3, math.inf, math.nan])
+def test_a_time_that_no_clock_can_give_is_not_the_workers(exercise: Exercise, seconds: float) -> None:
+    finding = contest(exercise, Worker(exercise, (seconds, 1e-3, 1e-3))).run(timing.LOOKS, lambda _: None)
+    assert finding == UNEXPECTED_RESPONSE
 
 
 def test_an_output_that_turns_wrong_while_timed_is_noticed(exercise: Exercise) -> None:

@@ -110,9 +110,9 @@ class TimingSession:
         # docs/attacks.md).
         inputs = generate_inputs(self.exercise, self.case, seed, self._device)
         finding = self._check_process(times.result, inputs) or self._check_outputs(times, inputs, sample_seed)
-        # The worker's own code sends a finite time for each implementation. If something else has answered, a finding
-        # about the outputs means nothing.
-        if len(times.seconds) != len(self.seconds) or not all(map(math.isfinite, times.seconds)):
+        # The worker's own code sends a positive finite time for each implementation. If something else has answered, a
+        # finding about the outputs means nothing.
+        if len(times.seconds) != len(self.seconds) or not all(0 < seconds < math.inf for seconds in times.seconds):
             return UNEXPECTED_RESPONSE
         for earlier_seconds, seconds in zip(self.seconds, times.seconds, strict=True):
             earlier_seconds.append(seconds)
