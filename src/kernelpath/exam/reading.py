@@ -198,7 +198,10 @@ def run_kernel(path: Path, *, reverse: bool = False) -> ExecutedKernel:
             reverse=reverse,
         )
     except Fault as fault:
-        other_lines = {int(line or fault.line) for line in _OTHER_LINE.findall(fault.message)}
+        # An answer names both accesses. The message about a barrier names the branches that led past it as well, which
+        # are no part of the answer.
+        others = [] if fault.kind is FaultKind.BARRIER else _OTHER_LINE.findall(fault.message)
+        other_lines = {int(line or fault.line) for line in others}
         return ExecutedKernel(
             path, source, FAULT_NAMES[fault.kind], frozenset({fault.line, *other_lines}), fault.message
         )
