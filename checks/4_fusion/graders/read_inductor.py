@@ -88,7 +88,7 @@ def _check_kernel_count(graphs: messages.FusedGraphs) -> Finding | None:
     try:
         (graph,) = inductor.graphs(inductor.joined(graphs.codes))
     except (Malformed, ValueError, KeyError):
-        return Finding(Verdict.TAMPERED, "the submission answered in place of the compiler")
+        return Finding(Verdict.TAMPERED, "the submission answered instead of the compiler")
     if len(graph.launches) <= MAX_KERNELS:
         return None
     kernels = ", ".join(launch.kernel for launch in graph.launches)

@@ -174,10 +174,8 @@ class LaunchMonitor:
     def _using_checks(self, settings: ScopeSettings) -> Iterator[None]:
         """Change only the checks, so that tensors of the scope stay what they are."""
         outer = self.settings
-        extra = additional_schedules(settings.schedules)
         with patching.scope():
-            patching.replace(backend.checks, "extra_schedules", extra)
-            patching.replace(backend.checks, "uninitialized", settings.uninitialized)
+            scope.replace_checks(additional_schedules(settings.schedules), settings.uninitialized)
             self.settings = settings
             try:
                 yield

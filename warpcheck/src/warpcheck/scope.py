@@ -77,8 +77,7 @@ def gpu(
 
 def _prepare(arch: str, extra: tuple[Schedule, ...], uninitialized: bool) -> None:
     """Replace what a scope replaces. The current `patching` scope undoes all of it."""
-    patching.replace(backend.checks, "extra_schedules", extra)
-    patching.replace(backend.checks, "uninitialized", uninitialized)
+    replace_checks(extra, uninitialized)
     if find_spec("torch") is not None:
         simulated_gpu.show({}, arch)
         if uninitialized:
@@ -90,6 +89,12 @@ def _prepare(arch: str, extra: tuple[Schedule, ...], uninitialized: bool) -> Non
         from warpcheck.frontends import triton
 
         triton.activate("cpu")
+
+
+def replace_checks(extra: tuple[Schedule, ...], uninitialized: bool) -> None:
+    """Replace what launches check. The current `patching` scope undoes it."""
+    patching.replace(backend.checks, "extra_schedules", extra)
+    patching.replace(backend.checks, "uninitialized", uninitialized)
 
 
 def run(
