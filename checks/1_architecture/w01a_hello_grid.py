@@ -1,4 +1,4 @@
-"""Hello, grid: every thread writes who it is.
+"""Hello, grid: every thread writes its coordinates.
 
 Week 1. out[:, i] = (block, warp, lane, i) for the i-th of blocks * threads threads, in int32.
 """

@@ -1,4 +1,4 @@
-"""Vector addition in Triton: a program works on a block of elements.
+"""Vector addition in Triton: each program handles a block.
 
 Week 1. out = x + y for float32 vectors of any length, contiguous but not always aligned to 16 bytes.
 """

@@ -1,4 +1,4 @@
-"""Matrix addition in Triton: a block with two dimensions.
+"""Matrix addition in Triton: two-dimensional blocks.
 
 Week 2. out = x + y for float32 matrices whose rows are contiguous, with any row stride.
 """

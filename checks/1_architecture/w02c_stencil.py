@@ -1,4 +1,4 @@
-"""Stencil: threads of a block share what they read, with a halo and a barrier.
+"""Stencil: threads share inputs through a tile with a halo.
 
 Week 2. A triangle of radius 8 smooths a float32 vector: out[i] = sum of (9 - |k|) x[i + k] / 81 for k = -8 .. 8.
 """

@@ -1,4 +1,4 @@
-"""Copies: from the host to the device, piece by piece, while the host prepares the next piece.
+"""Copies: overlap host-to-device transfers with host work.
 
 Week 2. Two pinned buffers in turn, events, and a status after every call. Graded on values, on what is freed and when,
 on failures, and on the time, all on a simulated bus: a real one rarely shows what was done too early. The notebook

@@ -1,4 +1,4 @@
-"""Benchmark: a timer that a skeptic believes.
+"""Benchmark: a timer that convinces a skeptic.
 
 Week 3. The timer is tried on devices that fool naive timers: launches return at once, the first calls are slow, calls
 differ, and some are interrupted. The devices are simulated, with or without a GPU, and have a clock of their own, so a

@@ -1,4 +1,4 @@
-"""Coalescing: rows gathered from a table, from 32 sectors per request down to 4.
+"""Coalescing: a row gather, from 32 sectors per request to 4.
 
 Week 3. out[r, :] = table[index[r], :] for a contiguous float32 table and int64 indices: what an embedding does.
 """

@@ -1,4 +1,4 @@
-"""Transpose: a tile in shared memory makes both sides coalesced.
+"""Transpose: coalesce both sides through shared memory.
 
 Week 3. out[j, i] = x[i, j] for a contiguous float32 or bfloat16 matrix of any shape; out is contiguous too.
 """

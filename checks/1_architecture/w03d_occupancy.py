@@ -1,4 +1,4 @@
-"""Occupancy: how many blocks a multiprocessor holds at once.
+"""Occupancy: how many blocks fit on an SM.
 
 Week 3. Kernels of all kinds on five architectures, by NVIDIA's published limits; and kernels that a driver was asked
 about: on a GPU its own driver, elsewhere the driver of an H200, whose answers are recorded.

@@ -1,4 +1,4 @@
-"""Matrix product, naive: one thread per output, and which of the two indices the lanes run along.
+"""Naive matmul: one thread per output, with coalesced loads.
 
 Week 4. out = a @ b for contiguous float32 matrices a (m x k) and b (k x n) of any size, in strict float32.
 """

@@ -1,4 +1,4 @@
-"""Matrix product, tiled: each element that is loaded is used by a whole tile.
+"""Tiled matmul: reuse each loaded element across a tile.
 
 Week 4. out = a @ b for contiguous float32 matrices a (m x k) and b (k x n) of any size, in strict float32.
 """

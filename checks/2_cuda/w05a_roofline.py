@@ -1,4 +1,4 @@
-"""Roofline: bytes, operations and times of twelve operators, before anyone has written them.
+"""Roofline: predict the times of twelve operators.
 
 Week 5. Operators of sizes that are drawn, on four GPUs and on machines that nobody knows; and operators that were timed
 on an H200, whose times stand beside the predictions.

@@ -1,4 +1,4 @@
-"""Profile: what limits a training step, and what the best change would gain.
+"""Profile: what limits a training step, and what a fix would gain.
 
 Week 5. The step is a transformer block in bfloat16, forward and backward, recorded on an H200 (results/traces/block) by
 torch.profiler and ncu. Facts are found in every variant of the recording: other names, times, orders, counters.

@@ -1,4 +1,4 @@
-"""Reduction: the sum of a vector in one launch.
+"""Reduction: sum a vector in one launch.
 
 Week 6. out[0] = x[0] + x[1] + … for a float32 vector of any length, with the same bits in every call.
 """

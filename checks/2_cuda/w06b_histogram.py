@@ -1,4 +1,4 @@
-"""Histogram: atomics in shared memory, in copies that lanes do not share.
+"""Histogram: shared-memory atomics on privatized copies.
 
 Week 6. Counts of 256 bins for bytes and of up to 65,536 for int32 values, evenly spread, sorted, alike or Zipf's.
 """

@@ -1,4 +1,4 @@
-"""Divergence: work of unequal length, dealt out so that the lanes of a warp stay busy.
+"""Divergence: distribute uneven work so that lanes stay busy.
 
 Week 6. Oscillators that are followed for 0 to 64 time steps each, mixed, sorted, all alike, or nearly all short.
 """

@@ -1,4 +1,4 @@
-"""Softmax: one read and one write, with the row kept on the chip.
+"""Softmax: one read and one write, with the row kept on chip.
 
 Week 7. out[i, :] = exp(x[i, :] - max) / sum for a contiguous float32 or bfloat16 matrix, computed in float32.
 """

@@ -1,4 +1,4 @@
-"""GELU: arithmetic that hides behind the bytes, if the bytes come 16 at a time.
+"""GELU: hide the arithmetic behind 16-byte accesses.
 
 Week 7. out = x * Phi(x) for float32 and bfloat16 of any size, exact by erf or approximated by tanh.
 """

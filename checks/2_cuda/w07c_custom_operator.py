@@ -1,4 +1,4 @@
-"""Custom operator: a kernel that autograd and torch.compile know how to use.
+"""Custom operator: a kernel for autograd and torch.compile.
 
 Week 7. Softmax forward and backward, registered with torch.library: schema, fake implementation, backward formula.
 """

@@ -1,4 +1,4 @@
-"""PTX: what the compilers made of a kernel, read line by line, and made better.
+"""PTX: read what the compiler emitted, then improve it.
 
 Week 7. Hardswish over a matrix with strides: 16 bytes an instruction, all in registers, indices out of the loop.
 """

@@ -1,4 +1,4 @@
-"""Matrix product in registers: tiles of a block, of a warp and of a thread.
+"""SGEMM with register tiles: block, warp, and thread.
 
 Week 8. out = a @ b for contiguous float32 matrices a (m x k) and b (k x n) of any size, in strict float32.
 """

@@ -1,4 +1,4 @@
-"""Matrix product, asynchronous: tiles that reach shared memory by cp.async, several steps ahead.
+"""Asynchronous SGEMM: a multistage cp.async pipeline.
 
 Week 8. out = a @ b for contiguous float32 matrices a (m x k) and b (k x n) of any size, in strict float32.
 """

@@ -1,4 +1,4 @@
-"""Tensor cores: fragments, ldmatrix, mma.sync and a swizzle.
+"""Tensor cores: fragments, ldmatrix, mma.sync, and a swizzle.
 
 Week 8. out = a @ b for contiguous bfloat16 or float16 matrices a (m x k) and b (k x n) of any size, with float32 sums.
 """

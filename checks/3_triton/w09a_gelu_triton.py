@@ -1,4 +1,4 @@
-"""GELU in Triton: the arithmetic of week 7, with the vectors left to the compiler.
+"""GELU in Triton: let the compiler vectorize.
 
 Week 9. out = x * Phi(x) for float32 and bfloat16 of any size, exact by erf or approximated by tanh.
 """

@@ -1,4 +1,4 @@
-"""Strided copy: along which axis the lanes run, on both sides.
+"""Strided copy: choose the axis that the lanes run along.
 
 Week 9. out = x, contiguous, for a view of three dimensions with any strides: transposed, sliced, repeated.
 """

@@ -1,4 +1,4 @@
-"""Autotune: a configuration for each size, found once.
+"""Autotune: find a configuration once for each size.
 
 Week 9. Triton's own autotuner, with the learner's configurations, key and pruning, on a simulated GPU that answers with
 the times that an H200 recorded for every configuration of a space. Graded on the results, on what is tuned twice, on

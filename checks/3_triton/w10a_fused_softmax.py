@@ -1,4 +1,4 @@
-"""Fused softmax: the row as one block of values, read once and written once.
+"""Fused softmax: one block per row, read and written once.
 
 Week 10. out[i, :] = exp(x[i, :] - max) / sum for a contiguous float32 or bfloat16 matrix, computed in float32.
 """

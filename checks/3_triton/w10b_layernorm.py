@@ -1,4 +1,4 @@
-"""Layer normalization: mean and variance of a row in registers, and what the backward pass needs kept.
+"""LayerNorm: row statistics in registers, saved for the backward pass.
 
 Week 10. y = (x - mean) * rstd * weight + bias along each row of a bfloat16 or float32 matrix, computed in float32.
 """

@@ -1,4 +1,4 @@
-"""Layer normalization, backward: gradients along the rows and down the columns in one pass.
+"""LayerNorm backward: row and column gradients in one pass.
 
 Week 10. dx from two sums along each row; dweight and dbias are sums down each column, in two stages.
 """

@@ -1,4 +1,4 @@
-"""Matrix product: a tile per program, masks on every side, and an order of the programs that L2 can serve.
+"""Matmul: one tile per program, with masks and an L2-friendly order.
 
 Week 11. out = activation(a @ b + bias) for bfloat16 or float16 matrices of any size and strides, with float32 sums.
 """

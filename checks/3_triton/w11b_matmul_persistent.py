@@ -1,4 +1,4 @@
-"""Persistent matrix product: tensor descriptors, and programs that go from tile to tile.
+"""Persistent matmul: tensor descriptors and a loop over tiles.
 
 Week 11. out = a @ b for bfloat16 or float16 matrices that are stored by rows or by columns, with float32 sums.
 """

@@ -1,4 +1,4 @@
-"""int8 product: sums in int32 on the tensor cores, scales of rows and columns in the epilogue.
+"""int8 GEMM: int32 accumulation, with scales in the epilogue.
 
 Week 11. out[i, j] = scale_a[i] * scale_b[j] * (sum over k of a[i, k] * b[j, k]) for contiguous int8 matrices of any
 size, with exact sums, rounded once to bfloat16.

@@ -1,4 +1,4 @@
-"""fp8 product: two levels of sums, and scales of blocks.
+"""fp8 GEMM: two-level accumulation and block scales.
 
 Week 11. out = a @ b.T for contiguous float8 e4m3 matrices of any size, with a scale for each tensor, or for blocks of
 1 x 128 values of a and 128 x 128 of b, with float32 sums, rounded once to bfloat16.

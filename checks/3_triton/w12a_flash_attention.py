@@ -1,4 +1,4 @@
-"""Flash attention: the softmax and both products in one pass, with the scores on the chip.
+"""FlashAttention: softmax and both GEMMs in one pass.
 
 Week 12. out = softmax(q @ k^T / sqrt(head)) @ v per head, causal or not, heads in groups, and the log-sum-exp.
 """

@@ -1,4 +1,4 @@
-"""Flash attention, backward: what the forward pass did not keep is computed again.
+"""FlashAttention backward: recompute what was not saved.
 
 Week 12. dq, dk, dv from q, k, v, out, the log-sum-exp of each row and dout, in bfloat16 with float32 sums.
 """

@@ -1,4 +1,4 @@
-"""Bias and ReLU in one kernel: the first fusion, its bytes counted before it is written.
+"""Bias and ReLU: a first fusion, with its bytes counted beforehand.
 
 Week 13. out = relu(x + bias) for a matrix of float32, bfloat16 or float16, with one bias per column.
 """

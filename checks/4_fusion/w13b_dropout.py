@@ -1,4 +1,4 @@
-"""Dropout whose mask is never stored: random numbers computed from a counter, forward and again backward.
+"""Dropout: regenerate the mask from a counter instead of storing it.
 
 Week 13. out = x / (1 - p) or 0, and dx from dout with the same mask, drawn from a seed and an offset.
 """

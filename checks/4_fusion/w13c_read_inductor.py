@@ -1,4 +1,4 @@
-"""Reading Inductor: what torch.compile fused, what it did not, and why.
+"""Reading Inductor: what torch.compile fused, and why.
 
 Week 13. Inductor's code for five functions, and for others that are drawn: graphs, kernels, operators, intermediate
 tensors. Then a function of two graphs and five kernels becomes one kernel, which the compiler itself decides.

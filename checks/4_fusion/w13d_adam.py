@@ -1,4 +1,4 @@
-"""AdamW for a whole model in one launch: horizontal fusion.
+"""AdamW: update a whole model in one launch.
 
 Week 13. Parameters, gradients and two moments of every tensor of a model, updated in place. What is saved is neither
 bytes nor arithmetic: it is launches, and the ends of kernels that are too small to fill the GPU.

@@ -1,4 +1,4 @@
-"""Residual addition and RMS normalization in one kernel: vertical fusion.
+"""Residual add and RMSNorm in one kernel: vertical fusion.
 
 Week 14. h = x + residual, and y = h * weight / sqrt(mean(h^2) + eps) along each row, computed in float32.
 """

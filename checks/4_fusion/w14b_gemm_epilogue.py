@@ -1,4 +1,4 @@
-"""Matrix product with an epilogue: bias, GELU, row scale and residual, before anything is stored.
+"""GEMM epilogue: bias, GELU, row scale, and residual before the store.
 
 Week 14. out = gelu(a @ b + bias) * scale[:, None] + residual for contiguous bfloat16 or float16 matrices of any size,
 with float32 sums, rounded once.

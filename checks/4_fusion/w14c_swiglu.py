@@ -1,4 +1,4 @@
-"""SwiGLU: two products and their gate in one kernel, and the way back.
+"""SwiGLU: two GEMMs and their gate in one kernel, and its backward.
 
 Week 14. h = silu(gate) * up, where gate and up are the halves of x @ w.T, in bfloat16 or float16 with float32 sums;
 with the gradient of h also those of x and w.

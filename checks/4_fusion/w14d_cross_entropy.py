@@ -1,4 +1,4 @@
-"""Cross-entropy over a vocabulary: loss and gradient without the probabilities in memory.
+"""Cross-entropy: loss and gradient without stored probabilities.
 
 Week 14. loss = logsumexp(logits) - logits[label] along each row, and dlogits = (softmax - 1 at the label) / n.
 """

@@ -1,4 +1,4 @@
-"""Long context: causal attention of packed sequences, in linear memory.
+"""Long context: causal attention over packed sequences.
 
 Week 15. out = softmax(q @ k^T / sqrt(head)) @ v per head and sequence; the sequences lie one after another.
 """

@@ -1,4 +1,4 @@
-"""Paged decode: attention of one new token per sequence over a KV cache in pages.
+"""Paged decode: attention over a KV cache that is stored in pages.
 
 Week 15. Block tables, grouped heads, split over the sequence and merged by log-sum-exp.
 """

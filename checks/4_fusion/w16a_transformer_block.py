@@ -1,4 +1,4 @@
-"""A transformer block, forward and backward: the phase's kernels together.
+"""Transformer block: forward and backward with the phase's kernels.
 
 Week 16. Two norms, rotary angles, causal attention with grouped heads and a gated MLP, with the gradients of all.
 """

@@ -1,4 +1,4 @@
-"""All-reduce: a sum over ranks, from send and receive.
+"""All-reduce: a sum over ranks with send and receive.
 
 Week 16. Reduce-scatter, all-gather, and the all-reduces that are made of them: a ring, whose steps grow with the ranks,
 and two shots, which have two. Every rank is a process; its messages are counted, and timed on simulated links.

@@ -1,4 +1,4 @@
-"""Overlap: gradients are averaged while the backward pass goes on.
+"""Overlap: average gradients during the backward pass.
 
 Week 16. Buckets of gradients are reduced behind the compute that makes the next ones, as DistributedDataParallel does.
 Graded by the timeline: the share of the communication that is hidden, on simulated links of 5 µs and 10 GB/s.

@@ -1,4 +1,4 @@
-"""A kernel library: the phase's kernels as a package that others install.
+"""Kernel library: package the phase's kernels for others.
 
 Week 16. Operators with gradients and a contract, tests that would notice, a benchmark, and a wheel that holds it all.
 """

@@ -1,4 +1,4 @@
-"""Symmetric memory: an all-reduce in one kernel, through the peers' addresses.
+"""Symmetric memory: all-reduce in one kernel through peer addresses.
 
 Week 16. Two shots: each rank pushes chunks to their owners, who add up and push the sums. Here all ranks are in one
 launch on one device, whose blocks meet through flags; on several GPUs the same kernel is launched on each of them.

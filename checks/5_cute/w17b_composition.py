@@ -1,4 +1,4 @@
-"""Composition: layouts of layouts, and what a layout leaves out.
+"""Composition: layouts of layouts, and their complements.
 
 Week 17. coalesce, composition and complement in plain Python, on random layouts with modes within modes, gaps and
 broadcasts, and on those where no layout is the answer.

@@ -1,4 +1,4 @@
-"""Division: a layout cut into tiles, in CuTe's three forms.
+"""Division: tile a layout in CuTe's three forms.
 
 Week 17. logical, zipped and tiled divide in plain Python: by a shape, by layouts for modes, by one for the whole.
 """

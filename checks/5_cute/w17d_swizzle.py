@@ -1,4 +1,4 @@
-"""Swizzle: XOR that spreads a tile over the banks.
+"""Swizzle: spread a tile over the banks with XOR.
 
 Week 17. Swizzle<B,M,S>, its composition with a layout, wavefronts of a request, and the choice of a swizzle for a tile.
 """

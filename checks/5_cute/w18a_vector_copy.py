@@ -1,4 +1,4 @@
-"""A vector copy: a thread-value layout and 16-byte accesses.
+"""Vector copy: a thread-value layout and 16-byte accesses.
 
 Week 18. A copy of a contiguous float32 or bfloat16 vector of any length, which may begin anywhere in its storage.
 """

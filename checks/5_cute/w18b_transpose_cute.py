@@ -1,4 +1,4 @@
-"""Transpose: squares turned in registers, a swizzled tile in shared memory.
+"""Transpose in CuTe: register squares and a swizzled tile.
 
 Week 18. out[j, i] = x[i, j] for a contiguous float32 or bfloat16 matrix of any shape, with 16-byte accesses.
 """

@@ -1,4 +1,4 @@
-"""Matrix product from tiles of tiles: block, warp, thread and values as layouts, copies that run ahead.
+"""SGEMM in CuTe: nested tiles as layouts, with pipelined copies.
 
 Week 19. out = a @ b for contiguous float32 matrices a (m x k) and b (k x n) of any size, in strict float32.
 """

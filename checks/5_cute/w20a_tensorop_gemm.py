@@ -1,4 +1,4 @@
-"""Tensor cores in CuTe: ldmatrix, mma.sync, a ring of cp.async stages and a swizzle.
+"""Tensor cores in CuTe: ldmatrix, mma.sync, and cp.async stages.
 
 Week 20. out = a @ b for contiguous bfloat16 matrices a (m x k) and b (k x n) of any size, with float32 sums.
 """

@@ -1,4 +1,4 @@
-"""A copy by the TMA unit: boxes in a ring of stages, and mbarriers.
+"""TMA copy: boxes, a ring of stages, and mbarriers.
 
 Week 21. A copy of a float32 or bfloat16 matrix whose rows begin at multiples of 16 bytes, by bulk tensor copies alone.
 """

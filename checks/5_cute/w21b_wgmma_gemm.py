@@ -1,4 +1,4 @@
-"""A matrix product with wgmma, fed by TMA.
+"""Hopper GEMM: wgmma fed by TMA.
 
 Week 21. out = a @ b.T for bfloat16 matrices a (m x k) and b (n x k), k a multiple of 8, with float32 sums.
 """

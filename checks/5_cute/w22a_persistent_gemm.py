@@ -1,4 +1,4 @@
-"""Persistent matrix product for Hopper: a producer, two consumers, clusters with multicast.
+"""Persistent Hopper GEMM: warp specialization, clusters, and multicast.
 
 Week 22. out = a @ b for bfloat16 matrices of any size that are stored by rows or by columns, with float32 sums.
 """

@@ -1,4 +1,4 @@
-"""Matrix product with an epilogue in CuTe: two outputs, and consumers that take turns to multiply and to finish.
+"""GEMM epilogue in CuTe: two outputs and ping-pong consumers.
 
 Week 22. aux = a @ b + bias and out = gelu(aux) * scale[:, None] + residual for contiguous bfloat16 matrices whose rows
 are multiples of 16 bytes, with float32 sums, each output rounded once.

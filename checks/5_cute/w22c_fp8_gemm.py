@@ -1,4 +1,4 @@
-"""fp8 product in CuTe: scales of blocks, and sums at two levels while tensor cores go on.
+"""fp8 GEMM in CuTe: block scales and two-level accumulation.
 
 Week 22. out = a @ b.T for contiguous float8 e4m3 matrices whose rows are multiples of 16 bytes, with a scale for each
 1 x 128 values of a and each 128 x 128 of b, as DeepSeek-V3 has them; float32 sums, rounded once to bfloat16.

@@ -1,4 +1,4 @@
-"""Flash attention on Hopper: TMA, two consumers out of phase, and the softmax behind wgmma.
+"""FlashAttention on Hopper: TMA, ping-pong consumers, overlapped softmax.
 
 Week 23. The operator of week 12, with heads of 64 and 128: both products and the softmax between them in one pipeline.
 """

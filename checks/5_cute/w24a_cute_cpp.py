@@ -1,4 +1,4 @@
-"""CuTe in C++: atoms, their traits and layouts for a product on tensor cores.
+"""CuTe in C++: MMA atoms, traits, and layouts.
 
 Week 24. out = a @ b for bfloat16 matrices, a (m x k) by rows and b (k x n) by columns, with float32 sums, in a CUDA C++
 file that includes cute/tensor.hpp.

@@ -1,4 +1,4 @@
-"""Portability: softmax in Pallas, for TPUs and for GPUs of two vendors.
+"""Portability: softmax in Pallas, for TPUs and GPUs of two vendors.
 
 Week 24. Softmax of each row of a float32 or bfloat16 matrix as a kernel of Pallas. It is lowered for a TPU, for an
 NVIDIA GPU and for an AMD GPU, and runs in JAX's interpreter.

@@ -1,4 +1,4 @@
-"""Benchmark: a timer that a skeptic believes.
+"""Benchmark: a timer that convinces a skeptic.
 
 benchmark(call, synchronize, clock) times the work that call() starts on the device. call() only enqueues the work and
 returns. synchronize() waits until the queue is empty. clock() returns the time in seconds. On a GPU the three could be

@@ -1,4 +1,4 @@
-"""Occupancy: how many blocks a multiprocessor holds at once.
+"""Occupancy: how many blocks fit on an SM.
 
 An SM (streaming multiprocessor) accepts a block when there is room for all of it, and keeps it until its last thread
 has finished. Four resources can run out: warp slots, block slots, registers, and shared memory. They are allocated in

@@ -34,7 +34,7 @@ Attention: Q and the output have `heads` heads, K and V have kv_heads, each read
 products count as operations, as in the literature, and only for the pairs of a query and a token that it sees.
 
 A machine is a dict: its "name"; "bandwidth" in GB/s, 10^9 bytes per second; "peak", by dtype, in TFLOP/s, 10^12
-operations per second; and "launch" in microseconds. Matrix products, attention and convolutions run at the peak of
+operations per second; and "launch" in microseconds. GEMMs, attention and convolutions run at the peak of
 their dtype. All others compute in float32, regardless of the dtype that they store. The least time of an operator, its
 roof, follows from its bytes or from its operations, whichever takes longer, as the two overlap. A measured time also
 includes the launch. Counts and times are compared within one part in a billion. Where an operator was timed on an

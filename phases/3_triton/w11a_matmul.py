@@ -1,4 +1,4 @@
-"""Matrix product in Triton, with the bias and the activation of a linear layer.
+"""GEMM in Triton, with the bias and the activation of a linear layer.
 
 matmul(a, b, bias, activation) takes matrices of shapes (m, k) and (k, n), of any size from 1 and any strides, both
 bfloat16 or both float16, and a bias of shape (n,) in their dtype or None. It returns activation(a @ b + bias) as a new

@@ -1,4 +1,4 @@
-"""Matrix product with an epilogue: bias, GELU, a scale for each row, and the residual, before anything is stored.
+"""GEMM with an epilogue: bias, GELU, a scale for each row, and the residual, before anything is stored.
 
 gemm_epilogue(a, b, bias, scale, residual) takes contiguous matrices a (m, k), b (k, n) and residual (m, n) of any size
 from 1 and a vector bias (n), all bfloat16 or all float16, and a float32 vector scale (m). It returns a new tensor (m,

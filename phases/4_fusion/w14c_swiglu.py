@@ -1,4 +1,4 @@
-"""SwiGLU: two products and their gate in one kernel, and the way back.
+"""SwiGLU: two GEMMs and their gate in one kernel, and its backward.
 
 swiglu(x, w, dh) takes contiguous matrices x (m, k) and w (2 n, k), both bfloat16 or both float16, and dh, which is None
 or a contiguous matrix (m, n) in their dtype. w has the n rows that make gate, then the n that make up:

@@ -1,4 +1,4 @@
-"""Cross-entropy over a vocabulary: loss and gradient without the probabilities in memory.
+"""Cross-entropy: loss and gradient without stored probabilities.
 
 cross_entropy(logits, labels, ignore_index, gradient) takes a contiguous matrix of logits (rows, classes) in bfloat16
 or float32, of 2 to 262144 classes, and for each row a label as int64. It returns loss, one float32 per row, and if

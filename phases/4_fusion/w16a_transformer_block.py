@@ -1,4 +1,4 @@
-"""A transformer block, forward and backward: the phase's kernels together.
+"""Transformer block: forward and backward with the phase's kernels.
 
 transformer_block(x, residual, norm1, wqkv, wo, norm2, wgu, wdown, cos, sin, dout, ds, heads, kv_heads) makes one
 training step of a pre-norm block:

@@ -1,4 +1,4 @@
-"""All-reduce: a sum over ranks, from send and receive.
+"""All-reduce: a sum over ranks with send and receive.
 
 Every rank is a process and has a vector x of n elements; torch.distributed's default group is there when collective is
 called. Chunk r of a vector is x.tensor_split(size)[r]: the first n % size chunks have one element more, and with more

@@ -1,4 +1,4 @@
-"""Symmetric memory: an all-reduce in one kernel, through the peers' addresses.
+"""Symmetric memory: all-reduce in one kernel through peer addresses.
 
 Every rank has a vector of n elements, a buffer `staging` of as many and a few more, and flags; each knows the addresses
 of all ranks' buffers, and on GPUs that NVLink connects it may load from them and store to them. x, out, staging and

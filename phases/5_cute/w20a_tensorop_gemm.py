@@ -1,4 +1,4 @@
-"""Matrix product on tensor cores, in CuTe.
+"""GEMM on tensor cores, in CuTe.
 
 matmul(a, b) takes contiguous bfloat16 matrices of shapes (m, k) and (k, n), of any size from 1, and returns a @ b as a
 new contiguous bfloat16 tensor of shape (m, n). The sums are float32, and rounded once. All three begin at multiples of

@@ -1,4 +1,4 @@
-"""Matrix product with an epilogue and two outputs, in which one consumer multiplies while the other finishes.
+"""GEMM with an epilogue and two outputs, in which one consumer multiplies while the other finishes.
 
 gemm_epilogue(a, b, bias, scale, residual) takes contiguous bfloat16 matrices a (m, k), b (k, n) and residual (m, n), a
 bfloat16 vector bias (n) and a float32 vector scale (m), all of which begin at multiples of 16 bytes. n and k are

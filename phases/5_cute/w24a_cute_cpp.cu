@@ -1,4 +1,4 @@
-// Matrix product on tensor cores in C++, with CuTe: out[row, column] = sum over i of a[row, i] * b[i, column]. a is m x k by
+// GEMM on tensor cores in C++, with CuTe: out[row, column] = sum over i of a[row, i] * b[i, column]. a is m x k by
 // rows, b is k x n by columns, out is m x n by rows. They are bfloat16, the sums float32; n and k are multiples of 8.
 
 #include <cute/tensor.hpp>

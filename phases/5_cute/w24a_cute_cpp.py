@@ -1,4 +1,4 @@
-"""Matrix product on tensor cores in C++ with CuTe: the launch.
+"""GEMM on tensor cores in C++ with CuTe: the launch.
 
 matmul(a, b) takes a (m, k) by rows and b (k, n) by columns, as the transpose of a contiguous (n, k), both bfloat16, and
 returns a @ b as a new contiguous bfloat16 tensor of shape (m, n). The sums are float32, and rounded once. n and k are

@@ -1,4 +1,4 @@
-"""Copies: from the host to the device, piece by piece, while the host prepares the next piece.
+"""Copies: overlap host-to-device transfers with host work.
 
 upload copies a vector from ordinary (pageable) memory of the host to the device, through two pinned buffers of at most
 `chunk` elements each. While the device copies one of them, the host fills the other. At most 4 * chunk elements can be

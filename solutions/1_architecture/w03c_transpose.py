@@ -1,4 +1,4 @@
-"""Transpose: the launch.
+"""Transpose in CuTe: the launch.
 
 transpose(x) takes a contiguous matrix of any shape, float32 or bfloat16, and returns x.t() as a new contiguous tensor,
 bit for bit. x is not always aligned to 16 bytes.

@@ -1,4 +1,4 @@
-"""Matrix product, naive: the launch.
+"""Naive matmul: the launch.
 
 matmul(a, b) takes contiguous float32 matrices of shapes (m, k) and (k, n) and returns a @ b as a new contiguous tensor
 of shape (m, n). k and n are any size from 1; m is 1 to 500,000, because a grid has at most 65,535 blocks in y. The

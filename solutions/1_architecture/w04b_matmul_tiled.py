@@ -1,4 +1,4 @@
-"""Matrix product, tiled: the launch.
+"""Tiled matmul: the launch.
 
 matmul(a, b) takes contiguous float32 matrices of shapes (m, k) and (k, n), of any size from 1, and returns a @ b as a
 new contiguous tensor of shape (m, n). The accumulators are strict float32: no TF32. a and b are not always aligned to

@@ -1,4 +1,4 @@
-// Matrix product: out[row, column] = sum over i of a[row, i] * b[i, column]; a is m x k, b is k x n, all float32.
+// GEMM: out[row, column] = sum over i of a[row, i] * b[i, column]; a is m x k, b is k x n, all float32.
 //
 // A tile for each level of the machine: a block computes BM x BN outputs from tiles of a and b in shared memory, a warp
 // WM x WN of them, and a thread TM x TN: 64 multiply-adds for 16 values that it reads, 16 bytes at a time. The names are

@@ -1,4 +1,4 @@
-// Matrix product: out[row, column] = sum over i of a[row, i] * b[i, column]; a is m x k, b is k x n, all float32.
+// GEMM: out[row, column] = sum over i of a[row, i] * b[i, column]; a is m x k, b is k x n, all float32.
 //
 // The tiles of a and b reach shared memory by cp.async, in a circular buffer of STAGES. While one stage is multiplied,
 // the copies of the next STAGES - 1 are in flight. No register waits for memory, and a tile needs one barrier. Tiles of

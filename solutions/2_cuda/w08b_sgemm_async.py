@@ -1,4 +1,4 @@
-"""Matrix product, asynchronous: the launch.
+"""Asynchronous SGEMM: the launch.
 
 matmul(a, b) takes contiguous float32 matrices of shapes (m, k) and (k, n), of any size from 1, and returns a @ b as a
 new contiguous tensor of shape (m, n). The accumulators are strict float32: no TF32 and no tensor cores. a and b are not

@@ -1,4 +1,4 @@
-"""Matrix product on tensor cores: the launch.
+"""GEMM on tensor cores: the launch.
 
 matmul(a, b) takes contiguous matrices of shapes (m, k) and (k, n), of any size from 1, both bfloat16 or both float16,
 and returns a @ b as a new contiguous tensor of shape (m, n) and their dtype. The sums are float32, and rounded once. a

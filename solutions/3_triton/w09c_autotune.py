@@ -1,4 +1,4 @@
-"""Autotune: a configuration for each size, found once.
+"""Autotune: find a configuration once for each size.
 
 A layer computes GEMMs of many sizes: c += a @ w.T, with a (M, K) and w (N, K) in float16 or float32, and c (M, N) in
 float32, as gradients are accumulated. The kernel is complete, and so is its launch. You write how it is tuned:

@@ -1,4 +1,4 @@
-"""Reading Inductor: what torch.compile fused, what it did not, and why; then a function that fuses.
+"""Reading Inductor: what torch.compile fused, and why; then a function that fuses.
 
 report(code) reads a file that Inductor has written for a GPU, as TORCH_LOGS=output_code shows it: a Python module for
 each graph, one after another, each after a line such as `# graph 1 of 2`. A graph ends where Dynamo could not go on.

@@ -1,4 +1,4 @@
-"""Overlap: gradients are averaged while the backward pass goes on.
+"""Overlap: average gradients during the backward pass.
 
 Every rank is a process with the same model and a batch of its own. layers[i].backward() computes for a while and
 returns the gradient of layer i, a flat float32 tensor of layers[i].numel elements; call it once for each layer, the

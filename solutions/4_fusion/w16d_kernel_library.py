@@ -1,4 +1,4 @@
-"""A kernel library: the phase's kernels as a package that others install.
+"""Kernel library: package the phase's kernels for others.
 
 The project lies in w16d_kernel_library/, beside this file: pyproject.toml, src/fused_kernels/, tests/. Write it. Its
 wheel is built without a network, with setuptools, and installed where nothing of the project is on the path; this file

@@ -1,4 +1,4 @@
-"""Matrix product in strict float32: tiles of blocks, warps, threads and values, and copies that run ahead.
+"""GEMM in strict float32: tiles of blocks, warps, threads and values, and copies that run ahead.
 
 matmul(a, b) takes contiguous float32 matrices of shapes (m, k) and (k, n), of any size from 1, and returns a @ b as a
 new contiguous tensor of shape (m, n). The sums are strict float32: no TF32 and no tensor cores. a and b begin at

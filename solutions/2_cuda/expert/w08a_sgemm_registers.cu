@@ -1,4 +1,4 @@
-// Matrix product: out[row, column] = sum over i of a[row, i] * b[i, column]; a is m x k, b is k x n, all float32.
+// GEMM: out[row, column] = sum over i of a[row, i] * b[i, column]; a is m x k, b is k x n, all float32.
 //
 // A tile for each level of the machine. A block makes 128 x 128 elements of out from tiles of a and b in shared memory,
 // a warp 64 x 64 of them, and a thread 16 x 8: 128 multiply-adds for 24 values that it reads, 16 bytes at a time. There

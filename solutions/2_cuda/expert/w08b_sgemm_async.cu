@@ -1,4 +1,4 @@
-// Matrix product: out[row, column] = sum over i of a[row, i] * b[i, column]; a is m x k, b is k x n, all float32.
+// GEMM: out[row, column] = sum over i of a[row, i] * b[i, column]; a is m x k, b is k x n, all float32.
 //
 // A block makes ROWS x COLUMNS elements of out, a warp WARP_ROWS x WARP_COLUMNS of these, and a thread HIGH x WIDE. The
 // tiles of a and b, DEPTH steps along k, reach shared memory by cp.async, in a ring of STAGES: no register waits for
