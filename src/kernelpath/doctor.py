@@ -241,7 +241,7 @@ def _size(folder: Path) -> int:
 def confinement() -> Iterator[Diagnosis]:
     """Yield diagnoses of the mechanisms that confine a submission."""
     yield Diagnosis("confinement", *landlock.describe_support())
-    yield Diagnosis("disk", *seccomp.describe_support())
+    yield Diagnosis("system calls", *seccomp.describe_support())
 
 
 def lanes() -> Iterator[Diagnosis]:
