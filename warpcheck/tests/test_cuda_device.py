@@ -348,6 +348,30 @@ def test_dtypes(gpu: warpcheck.Report, dtype: torch.dtype) -> None:
         torch.testing.assert_close((y.conj() * y).cpu().imag, torch.zeros(3))
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x % 4,
+        lambda x: x % 2.5,
+        lambda x: x & 3,
+        lambda x: torch.bitwise_xor(3, x),
+        lambda x: torch.fmod(x, 4),
+        lambda x: x[0] % 4,
+        lambda x: x.int().sum() % 3,
+        lambda x: x.half() % 3,
+        lambda x: x.clone().remainder_(3),
+        lambda x: torch.special.xlogy(x.float(), 2),
+        lambda x: torch.where(x > 2, x, 7),
+    ],
+)
+def test_numbers_as_operands(gpu: warpcheck.Report, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    x = torch.arange(6, dtype=torch.uint8)
+    result, expected = function(x.cuda()), function(x)
+    assert result.is_cuda
+    assert result.dtype == expected.dtype
+    assert result.cpu().equal(expected)
+
+
 def test_mixed_devices_raise_as_on_a_gpu(gpu: warpcheck.Report) -> None:
     x = torch.ones(3, device="cuda")
     with pytest.raises(RuntimeError, match=r"at least two devices, cuda:0 and cpu"):

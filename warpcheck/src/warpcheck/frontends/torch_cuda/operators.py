@@ -142,6 +142,7 @@ def _run_on_cpu(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         cpu_kwargs = {name: call.to_cpu(value) for name, value in kwargs.items()}
         if cpu_kwargs.get("pin_memory"):
             cpu_kwargs["pin_memory"] = False
+        _replace_numbers(operator, cpu_args, cpu_kwargs)
         if call.has_cpu_tensor and call.tensors and operator._opname not in _MIXING_OPERATORS:
             raise RuntimeError(
                 "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu! "
@@ -161,6 +162,40 @@ def _run_on_cpu(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         if operator.name().removeprefix("aten::") in _ALLOCATIONS:
             initcheck.mark(cuda_result)
         return cuda_result
+
+
+@cache
+def _tensor_arguments(operator: Any) -> tuple[tuple[int, str], ...]:
+    """Return position and name of each argument that is a tensor."""
+    arguments = enumerate(operator._schema.arguments)
+    return tuple(
+        (index, argument.name) for index, argument in arguments if isinstance(argument.real_type, torch.TensorType)
+    )
+
+
+def _replace_numbers(operator: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
+    """Replace Python's numbers that stand for tensors by tensors without dimensions.
+
+    x % 2 is the operator remainder.Tensor with a "wrapped number" for PyTorch, which a fallback gets as an int. Most
+    operators do not take an int for a tensor. A number does not decide the dtype of the result, unless it is of a
+    higher category, such as a float with a tensor of integers.
+    """
+    numbers = []
+    dtype: torch.dtype | None = None
+    for index, name in _tensor_arguments(operator):
+        value = args[index] if index < len(args) else kwargs.get(name)
+        if isinstance(value, torch.Tensor):
+            dtype = value.dtype if dtype is None else torch.promote_types(dtype, value.dtype)
+        elif isinstance(value, (bool, int, float, complex)):
+            numbers.append((index, name, value))
+    for index, name, value in numbers:
+        number = torch.tensor(value, device=CPU)
+        if dtype is not None:
+            number = number.to(torch.result_type(torch.empty((), dtype=dtype, device=CPU), value))
+        if index < len(args):
+            args[index] = number
+        else:
+            kwargs[name] = number
 
 
 @cache
