@@ -47,6 +47,8 @@ PLANTED = (
     "w13b_dropout/TOO_MUCH_MEMORY_mask_stored",
     "w06c_divergence/DIVERGENT_thread_for_each",
     "w07d_ptx/TOO_MANY_INSTRUCTIONS_never_wide",
+    "w08d_repair_tiles/WRONG_DIAGNOSIS_race_taken_for_uninitialized",
+    "w08d_repair_tiles/TOO_MANY_CHANGES_kernel_replaced_by_another",
 )
 """The rejects whose messages are kept, one a verdict."""
 

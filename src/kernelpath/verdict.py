@@ -95,6 +95,16 @@ class Verdict(str, Enum):
         "right, but with narrow accesses, local memory or more index arithmetic than the exercise allows",
         "kp profile {name} --sass",
     )
+    WRONG_DIAGNOSIS = (
+        "WRONG_DIAGNOSIS",
+        "the repaired kernels are right, but the fault that one of them had is not named, or is another one",
+        "kp hint {name}",
+    )
+    TOO_MANY_CHANGES = (
+        "TOO_MANY_CHANGES",
+        "the repaired kernels are right, but the repair changes more statements than the exercise allows",
+        "kp hint {name}",
+    )
     TOO_SLOW = "TOO_SLOW", "right, but below the required speedup", "kp hint {name}"
     TOO_FAST = (
         "TOO_FAST",

@@ -36,13 +36,16 @@ Lane = Literal["cuda", "triton", "cute", "pallas", "python"]
 
 _Declaration = TypeVar("_Declaration", Exercise, Checkpoint)
 
+GIVEN = "given"
+"""The folder in checks/<phase>/ for the kernels that an exercise of the kind "repair" gives, as the stub has them."""
+
 DELIVERABLE = "deliverable"
 """The stem of the files of a phase's deliverable."""
 
 _STEM = re.compile(r"w(?P<week>\d\d)(?P<letter>[a-z])_(?P<name>\w+)")
 
 
-_KERNEL_KINDS = ("kernel", "operator", "library")
+_KERNEL_KINDS = ("kernel", "operator", "library", "repair")
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,11 @@ class Item:
     def grader(self) -> Path:
         """Return the file of the exercise's own grader, which few exercises have; see grading.by_kind."""
         return self.declaration.parent / "graders" / f"{self.name}.py"
+
+    @property
+    def given(self) -> tuple[Path, ...]:
+        """Return the files with the broken kernels of an exercise of the kind "repair", which few exercises have."""
+        return files.submitted(self.declaration.parent / GIVEN / self.declaration.name)
 
     @property
     def lesson(self) -> Path:
@@ -170,7 +178,7 @@ class Item:
 
     @cached_property
     def launches(self) -> bool:
-        """Return whether the exercise launches kernels: its kind is "kernel", the default, "operator" or "library"."""
+        """Return whether the exercise launches kernels: its kind is one of _KERNEL_KINDS, or the default."""
         return all(
             isinstance(kind, ast.Constant) and kind.value in _KERNEL_KINDS for kind in self._keyword_values("kind")
         )

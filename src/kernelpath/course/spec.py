@@ -18,7 +18,7 @@ from kernelpath.verdict import Finding
 if TYPE_CHECKING:
     import torch
 
-Kind = Literal["kernel", "operator", "python", "library", "lab", "distributed", "trace"]
+Kind = Literal["kernel", "operator", "python", "library", "lab", "distributed", "trace", "repair"]
 
 
 ARCHITECTURES = {"sm_80": (8, 0), "sm_90a": (9, 0)}
@@ -124,6 +124,27 @@ class Network:
     ring_messages: Callable[..., range | None] | None = None
 
 
+WRONG_VALUES_FAULT = "WrongValues"
+"""The name of a fault that the PTX machine cannot see: the kernel is well defined and computes something else."""
+
+
+@dataclass(frozen=True)
+class BrokenKernel:
+    """A kernel with a fault, which the learner has to name and to repair.
+
+    Attributes:
+        faults: The names of warpcheck's exceptions that the kernel raises as it is given, such as "Race", or
+            WRONG_VALUES_FAULT. There are several if the order of warps and blocks decides which fault shows first.
+        changes: The maximum number of statements that the repair may change.
+    """
+
+    faults: tuple[str, ...]
+    changes: int
+
+    def __post_init__(self) -> None:
+        require(self.changes > 0, f"changes: a repair that changes {self.changes} statements repairs nothing")
+
+
 @dataclass(frozen=True)
 class Exercise:
     """One exercise: the submission's function `entry` takes the problem's input tensors and returns new tensors.
@@ -156,7 +177,8 @@ class Exercise:
             wgmma.
         kind: How the exercise is graded. "kernel" launches kernels of its own. "operator" does so in an operator of
             torch.library with a gradient: its entry takes x, the problem's inputs are x and the gradient of the output,
-            its outputs are the output and the gradient of x, and its first case shows how it is registered. "library"
+            its outputs are the output and the gradient of x, and its first case shows how it is registered. "repair"
+            gives kernels that have a fault: the first argument of the entry names a kernel. "library"
             has the kernels in a package, and the entry comes from the package's wheel. "lab" uses a simulated device
             among its inputs. Of "python" only the result is graded. "trace" reports on files: its inputs are
             traces.TraceFile and strings, and its reference returns facts by name. "distributed" runs in a process for
@@ -180,6 +202,7 @@ class Exercise:
             and then a gradient for each output of the entry, its outputs are the entry's outputs and then the
             gradients.
         library: The package of the kind "library", with its requirements.
+        repairs: The kernels of the kind "repair", by name, in the order of their cases.
         spills: The reason why a reference kernel has a stack frame or spills, and since which compiler: a rare
             exception, which `kp dev check` otherwise reports.
         without: Modules that solve the exercise by themselves. The submission cannot import them.
@@ -219,6 +242,7 @@ class Exercise:
     deterministic: bool = False
     gradients_of: tuple[str, ...] = ("x",)
     library: Library | None = None
+    repairs: Mapping[str, BrokenKernel] = field(default_factory=dict)
     spills: str = ""
     without: Sequence[str] = ()
     check: Callable[[Sequence[Any], Sequence[torch.Tensor]], str | Finding | None] | None = None
@@ -247,6 +271,10 @@ class Exercise:
         ordered = not self.deterministic or self.problem.unordered is not None
         require(ordered, "deterministic: declare the problem's unordered inputs")
         require((self.kind == "library") == (self.library is not None), "library: it goes with the kind")
+        require((self.kind == "repair") == bool(self.repairs), "repairs: they go with the kind")
+        if self.repairs:
+            in_cases = {case.get("kernel") for case in self.cases}
+            require(in_cases == set(self.repairs), f"repairs: the cases run {in_cases}")
         require(self.min_speedup > 0, f"min_speedup: {self.min_speedup} is not positive")
 
     @property
@@ -292,4 +320,4 @@ class Exercise:
 
     @property
     def is_kernel(self) -> bool:
-        return self.kind in ("kernel", "operator", "library")
+        return self.kind in ("kernel", "operator", "library", "repair")

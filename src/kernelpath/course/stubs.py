@@ -73,6 +73,9 @@ def pristine(item: Item) -> dict[Path, str]:
     This is the newest version that is open and, if the solution is available, has not drifted from it, since work in
     progress may be committed. In a learner's folder it is the stub of the package.
     """
+    if item.given:
+        # Solving this stub changes lines, so its history cannot show which version was delivered.
+        return {item.stub.with_suffix(path.suffix): path.read_text("utf-8") for path in item.given}
     if item.course != item.root:
         start = item.course / "phases"
         paths_in_package = files.submitted(start / item.stub.relative_to(item.root / "phases"))

@@ -113,6 +113,8 @@ def _belongs(path: Path, tree: str, stems: dict[str, Item]) -> bool:
         return True
     if tree == "checks" and path.parent.name == "graders":
         return any(item.grader.name == path.name and item.phase == path.parts[0] for item in stems.values())
+    if tree == "checks" and path.parent.name == registry.GIVEN:
+        return f"{path.parts[0]}/{path.stem}" in stems
     if any(str(folder) in stems for folder in path.parents):
         return tree in ("phases", "solutions")
     folder = path.parent.parent if tree == "solutions" and path.parent.name == EXPERT else path.parent
@@ -124,7 +126,17 @@ def _belongs(path: Path, tree: str, stems: dict[str, Item]) -> bool:
 
 @for_each_item
 def stubs_do_not_drift(item: Item) -> Iterator[str]:
-    """Require that every line of a stub that is not a TODO is in the solution."""
+    """Require that every line of a stub that is not a TODO is in the solution.
+
+    Repairing a kernel changes lines, and the grading limits their number: such a stub must be what the repair is
+    compared with.
+    """
+    for given in item.given:
+        stub = item.stub.with_suffix(given.suffix)
+        if not stub.is_file() or stub.read_text("utf-8") != given.read_text("utf-8"):
+            yield f"{stub.relative_to(item.root)} differs from {given.relative_to(item.course)}; make them alike"
+    if item.given:
+        return
     for solution in item.files("solutions"):
         stub = stubs.stub_of(item, solution)
         if stub.is_file():

@@ -16,6 +16,7 @@ from kernelpath.grading.graders.simulated import Simulated
 from kernelpath.grading.graders.trace import Trace
 from kernelpath.grading.job import Job
 from kernelpath.grading.operator_inspection import inspect_operator
+from kernelpath.grading.repair import check_changes, check_diagnosis, run_broken_cases
 from kernelpath.grading.steps import (
     check_capability,
     check_counters,
@@ -94,6 +95,9 @@ _PLANS: dict[str, Callable[[Job], GradingPlan]] = {
     "library": lambda job: _plan_kernel(job, [inspect_operator], "kernelpath.work.package"),
     "python": lambda job: GradingPlan(PythonCall(job), _RESULT_STEPS),
     "lab": lambda job: GradingPlan(Simulated(job), _RESULT_STEPS),
+    "repair": lambda job: GradingPlan(
+        KernelOnMachine(job), (check_capability, run_broken_cases, repeat_cases, check_changes, check_diagnosis)
+    ),
     "trace": lambda job: GradingPlan(Trace(job), _RESULT_STEPS),
     "distributed": lambda job: GradingPlan(
         Distributed(job), (check_capability, run_cases, check_network, measure_on_gpus)

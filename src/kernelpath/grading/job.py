@@ -111,7 +111,8 @@ class Job:
         declaration = registry.load(item)
         if recording is not None:
             declaration = _with_recording(declaration, recording)
-        resolved = devices.resolve(device)
+        # A GPU does not report the faults of the kernels to be repaired, and may hang on some of them.
+        resolved = devices.resolve("cpu" if declaration.kind == "repair" else device)
         target = devices.choose_target(declaration, resolved, arch)
         exercise, substitutions = devices.adapt_exercise(declaration, resolved, target)
         return cls(

@@ -34,7 +34,7 @@ def import_lane(lane: str, device: str) -> None:
 
 def required_language(exercise: Exercise | None, lane: str) -> str:
     """Return the language that an exercise's kernels must be written in; empty where that is CUDA C++."""
-    is_kernel = exercise is not None and exercise.kind == "kernel"
+    is_kernel = exercise is not None and exercise.kind in ("kernel", "repair")
     return words.LANES[lane] if is_kernel and lane in ("triton", "cute") else ""
 
 

@@ -1,0 +1,114 @@
+"""The kernels to be repaired: each has the fault that its declaration names, and changes are counted by statement."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import warpcheck
+from kernelpath.course import edits, registry, stubs
+from kernelpath.course.errors import DeclarationError
+from kernelpath.course.registry import Item
+from kernelpath.course.spec import WRONG_VALUES_FAULT, Exercise
+from kernelpath.grading import compare, ground_truth
+from kernelpath.grading.job import Job
+from warpcheck import simulated_gpu
+
+REPAIRS = [item for item in registry.exercises() if item.given]
+
+GIVEN = """
+#include <cuda_pipeline.h>
+
+// ---- first ----
+__global__ void first(float* x, int n) {
+    for (int i = threadIdx.x; i < n; i += 32) x[i] = 0;
+}
+
+// ---- second ----
+__global__ void second(float* x) { x[0] = 1; __syncthreads(); x[1] = 2; }
+"""
+
+
+def changes(after: str, before: str = GIVEN, suffix: str = ".cu") -> dict[str, int]:
+    return dict(edits.count_changes(edits.split_statements(before, suffix), edits.split_statements(after, suffix)))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("x[0] = 1;", "x[0]=\n1; // the first one\n", {}),
+        ("// ---- second ----", "", {}),
+        ("i < n", "i < n - 1", {"first": 1}),
+        ("x[0] = 1;", "x[0] = 1; x[2] = 3;", {"second": 1}),
+        ("x[1] = 2;", "", {"second": 1}),
+        ("x[0] = 1; __syncthreads();", "__syncthreads(); x[0] = 1;", {"second": 2}),
+        ("#include <cuda_pipeline.h>", "#include <cuda_pipeline.h>\n#include <cuda/ptx>", {"": 1}),
+        ("x[i] = 0;", "{ x[i] = 0; __syncwarp(); }", {"first": 4}),  # the header, two statements, and a brace
+    ],
+)
+def test_a_change_is_a_statement(old: str, new: str, expected: dict[str, int]) -> None:
+    assert GIVEN.count(old) == 1
+    assert changes(GIVEN.replace(old, new)) == expected
+
+
+def test_a_python_program_is_compared_without_its_table_of_faults() -> None:
+    before = (
+        '"""Text."""\nCAUSES = {"first": "TODO"}\n# ---- first ----\ndef first(x):\n    """Text."""\n    return x + 1\n'
+    )
+    after = 'CAUSES: dict = {"first": "Race"}\n\ndef first(x):  # text\n    return (x\n            + 2)\n'
+    assert changes(after, before, ".py") == {"first": 1}
+
+
+def test_a_program_that_is_far_too_long_is_not_compared() -> None:
+    with pytest.raises(edits.Unreadable):
+        changes(";".join(f"int x{number}" for number in range(1_000_000)))
+
+
+@pytest.mark.parametrize("item", REPAIRS, ids=lambda item: item.name)
+def test_a_kernel_has_the_faults_that_are_declared(item: Item) -> None:
+    """Of the kernels as given, in every order of warps and blocks."""
+    exercise = registry.load(item)
+    if exercise.multiprocessors:
+        simulated_gpu.show({"multi_processor_count": exercise.multiprocessors}, exercise.arch)
+    entry = getattr(registry.import_file(item.given[-1], f"given_{item.name}", listed=False), exercise.entry)
+    faults: dict[str, set[str]] = {name: set() for name in exercise.repairs}
+    for case in exercise.cases:
+        for schedule in warpcheck.Schedule:
+            inputs = ground_truth.generate_inputs(exercise, case, 1, "cpu")
+            faults[case["kernel"]] |= fault_of(exercise, entry, inputs, schedule)
+    assert faults == {name: set(kernel.faults) for name, kernel in exercise.repairs.items()}
+
+
+def fault_of(exercise: Exercise, entry: object, inputs: tuple[object, ...], schedule: warpcheck.Schedule) -> set[str]:
+    """Return the name of the fault of a call, or nothing where it has none."""
+    try:
+        report = warpcheck.run(entry, *inputs, arch=exercise.arch, schedules=[schedule])  # type: ignore[arg-type]
+    except (warpcheck.Fault, warpcheck.Deadlock) as error:
+        return {type(error).__name__}
+    expected = ground_truth.expected_outputs(exercise, inputs)
+    finding = compare.check_outputs([report.result], expected, exercise.tolerance)
+    return {WRONG_VALUES_FAULT} if finding else set()
+
+
+@pytest.mark.parametrize("item", REPAIRS, ids=lambda item: item.name)
+def test_the_stub_is_restored_as_it_was_given(item: Item) -> None:
+    assert stubs.pristine(item) == {path: path.read_text("utf-8") for path in item.files("phases")}
+
+
+@pytest.mark.parametrize("item", REPAIRS, ids=lambda item: item.name)
+def test_the_statement_names_how_many_statements_may_change(item: Item) -> None:
+    statement = " ".join((registry.import_file(item.stub, "stub", listed=False).__doc__ or "").split())
+    for name, kernel in registry.load(item).repairs.items():
+        assert f"{kernel.changes} in {name}" in statement
+
+
+def test_repairs_are_graded_on_the_machine_where_there_is_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    item = registry.find("repair_tiles")
+    assert Job.create(item, item.stub, device="cuda").device == "cpu"
+
+
+def test_the_cases_run_every_kernel() -> None:
+    exercise = registry.load(registry.find("repair_tiles"))
+    with pytest.raises(DeclarationError, match="repairs"):
+        Exercise(entry="run", kind="repair", problem=exercise.problem, repairs={"tile": exercise.repairs["tile"]})
