@@ -148,6 +148,14 @@ def test_the_expert_kernel_appears_beside_the_answer(folder: Path, course: Path)
     assert upgraded(folder).written == (f"solutions/{item.phase}/expert/{item.solution.name}",)
 
 
+def test_the_ladder_appears_with_the_answer(folder: Path, course: Path) -> None:
+    item = registry.find("double")
+    item.ladder.mkdir(parents=True)
+    (item.ladder / "1_naive.py").write_text('"""Naive: a step."""\n')
+    shown = folder / "solutions" / item.phase / "steps" / item.solution.stem / "1_naive.py"
+    assert delivery.reveal(item) == (folder / f"solutions/{item.stem}.py", shown)
+
+
 def test_a_checkout_reveals_nothing(doubling: Item) -> None:
     assert delivery.reveal(doubling) == ()
 

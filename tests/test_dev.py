@@ -95,6 +95,8 @@ def test_a_missing_file_is_found(course: Path, change: str, found: str) -> None:
         "phases/1_architecture/notes.txt",
         "solutions/1_architecture/w01a_double.cpp",
         "solutions/1_architecture/expert/w01a_treble.py",
+        "solutions/1_architecture/steps/w01a_treble/1_naive.py",
+        "solutions/1_architecture/steps/w01a_double/naive.py",
         "phases/1_architecture/expert/w01a_double.py",
         "checks/1_architecture/w01a_double.cu",
         "checks/1_architecture/w01a_treble.md",
@@ -105,7 +107,7 @@ def test_a_missing_file_is_found(course: Path, change: str, found: str) -> None:
     ],
 )
 def test_a_stray_file_is_found(course: Path, stray: str) -> None:
-    (course / stray).parent.mkdir(exist_ok=True)
+    (course / stray).parent.mkdir(parents=True, exist_ok=True)
     (course / stray).write_text("")
     assert findings(invariants.trees_agree, course) == [f"{stray} belongs to no exercise; rename or remove it"]
 
@@ -115,6 +117,14 @@ def test_a_kernel_that_the_declaration_launches_is_no_stray_file(course: Path) -
     declaration.with_suffix(".cu").write_text("")
     assert len(findings(invariants.trees_agree, course)) == 1
     declaration.write_text(declaration.read_text() + 'KERNEL = "w01a_double.cu"\n')
+    assert findings(invariants.trees_agree, course) == []
+
+
+def test_the_steps_of_a_ladder_are_no_stray_files(course: Path) -> None:
+    ladder = course / "solutions/1_architecture/steps/w01a_double"
+    ladder.mkdir(parents=True)
+    for name in ("1_naive.cu", "2_tile.cu", "launch.py"):
+        (ladder / name).write_text("")
     assert findings(invariants.trees_agree, course) == []
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import kernelpath
-from kernelpath.course import places
+from kernelpath.course import ladder, places
 from kernelpath.course.places import DELIVERED_TREES, Marker
 from kernelpath.course.progress import NotSaved
 from kernelpath.course.registry import Item
@@ -76,13 +76,13 @@ def deliver(folder: Path, previous: Marker | None = None) -> DeliveryResult:
 
 
 def reveal(item: Item) -> tuple[Path, ...]:
-    """Copy answer and reference kernel of a passed exercise to the learner's folder. Raises NotSaved.
+    """Copy answer, reference kernel and ladder of a passed exercise to the learner's folder. Raises NotSaved.
 
     Files in the folder are not replaced. Returns the files that it wrote; none in a checkout, which has every solution.
     """
     if item.course == item.root:
         return ()
-    paths = (*item.files("solutions"), *item.files("expert"))
+    paths = (*item.files("solutions"), *item.files("expert"), *ladder.step_files(item))
     contents = {str(path.relative_to(item.course)): path.read_bytes() for path in paths}
     written = {name: content for name, content in contents.items() if not (item.root / name).exists()}
     try:
@@ -128,7 +128,7 @@ Run these commands in this folder.
 |---|---|
 | `phases/` | your kernels: stubs to complete |
 | `notebooks/` | a lesson for each week, without outputs |
-| `solutions/` | answers to what you have passed, and reference kernels in `expert/` |
+| `solutions/` | answers to what you have passed, reference kernels in `expert/`, and ladders in `steps/` |
 | `results/traces/` | recordings of weeks 5 and 13, to look at |
 | `benchmarks/` | a program that week 16 starts on several GPUs |
 | `.kernelpath/` | your progress, reports and pictures |

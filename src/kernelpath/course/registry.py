@@ -32,6 +32,9 @@ Tree = Literal["phases", "solutions", "expert"]
 EXPERT = "expert"
 """The folder in solutions/<phase>/ for reference kernels that are not the answer to their exercise."""
 
+STEPS = "steps"
+"""The folder in solutions/<phase>/ for the ladders that lead to an answer; see `course.ladder`."""
+
 Lane = Literal["cuda", "triton", "cute", "pallas", "python"]
 
 _Declaration = TypeVar("_Declaration", Exercise, Checkpoint)
@@ -127,6 +130,11 @@ class Item:
     def has_expert(self) -> bool:
         """Return whether the exercise has an expert kernel besides its answer."""
         return self.reference != self.solution
+
+    @property
+    def ladder(self) -> Path:
+        """Return the folder of the exercise's ladder, which few exercises have."""
+        return self.solution.parent / STEPS / self.solution.stem
 
     def submission(self, tree: Tree) -> Path:
         """Return the Python file that defines the entry."""

@@ -14,7 +14,8 @@ import torch
 from kernelpath.course import lesson, registry, stubs
 from kernelpath.course.checkpoint import Checkpoint
 from kernelpath.course.errors import DeclarationError
-from kernelpath.course.registry import DELIVERABLE, EXPERT, Item, Tree
+from kernelpath.course.ladder import LAUNCH
+from kernelpath.course.registry import DELIVERABLE, EXPERT, STEPS, Item, Tree
 from kernelpath.dev import answers, books, controls, phrases, spills, statements
 from kernelpath.exam import reading
 from kernelpath.grading.grade import grade
@@ -117,6 +118,9 @@ def _belongs(path: Path, tree: str, stems: dict[str, Item]) -> bool:
         return f"{path.parts[0]}/{path.stem}" in stems
     if any(str(folder) in stems for folder in path.parents):
         return tree in ("phases", "solutions")
+    if tree == "solutions" and path.parent.parent.name == STEPS:
+        ladder = stems.get(str(path.parents[2] / path.parent.name))
+        return ladder is not None and (path.name == LAUNCH or re.fullmatch(r"\d+_\w+\.(cu|py)", path.name) is not None)
     folder = path.parent.parent if tree == "solutions" and path.parent.name == EXPERT else path.parent
     item = stems.get(str(folder / path.stem))
     if item is None or path.suffix not in _SUFFIXES[tree]:

@@ -20,15 +20,16 @@ from rich.text import Text
 
 from kernelpath import packages, words
 from kernelpath.course import delivery, lesson, registry
+from kernelpath.course.ladder import Step, read_ladder
 from kernelpath.course.progress import NotSaved, Progress, with_report
 from kernelpath.course.registry import Item, Tree
 from kernelpath.files import source_text
 from kernelpath.grading import grade
-from kernelpath.show import barriers, cells, graded, magic, pipeline_picture, templates, view
+from kernelpath.show import barriers, cells, graded, ladders, magic, pipeline_picture, templates, view
 from kernelpath.show import pipeline as pipelines
 from kernelpath.show.cells import console, picture
 from kernelpath.show.counting import Asked, Kernel, annotate, asked, assembled, count, launches, listing
-from kernelpath.show.predict import hold
+from kernelpath.show.predict import RUN_THROUGH, hold
 from kernelpath.show.recording import on_gpu, seconds
 from kernelpath.verdict import Report
 from warpcheck import frontends, pointers, simt, simulated_gpu
@@ -36,6 +37,7 @@ from warpcheck.hooks import Changed
 
 __all__ = [
     "Asked",
+    "after_pass",
     "annotate",
     "ask",
     "asked",
@@ -45,6 +47,7 @@ __all__ = [
     "contestants",
     "count",
     "hold",
+    "ladder",
     "launches",
     "listing",
     "on_gpu",
@@ -54,6 +57,7 @@ __all__ = [
     "setup",
     "show",
     "started",
+    "steps",
     "times",
     "tree",
 ]
@@ -173,6 +177,55 @@ def contestants(name: str) -> dict[str, Kernel]:
         )
         for label, owner_tree in labels.items()
     }
+
+
+def ladder(name: str) -> dict[str, Step]:
+    """Return the steps of an exercise's ladder by name, in order. Each is called like the kernel that it holds.
+
+    They can be counted and timed before a pass; `steps` prints them.
+    """
+    return read_ladder(registry.find(name))
+
+
+def steps(name: str, *, peek: bool = False) -> None:
+    """Print an exercise's ladder: the first step whole, and of each further step what differs from the step before.
+
+    The steps lead to the answer, so a learner who has not passed the exercise sees their titles alone.
+
+    Args:
+        peek: Print the steps before a pass.
+    """
+    item = registry.find(name)
+    ladder_steps = list(read_ladder(item).values())
+    if not (peek or _is_open(item)):
+        titles = ", ".join(step.title for step in ladder_steps)
+        print(f"{len(ladder_steps)} steps lead to {name}: {titles}.\n{_after_a_pass(name, peekable=True)}")
+        return
+    rungs = list(ladders.rungs(ladder_steps))
+    unfolded = tree() == "phases"
+    cells.put(
+        lambda: templates.render("ladder.html", rungs=rungs, unfolded=unfolded),
+        lambda console: ladders.write(console, rungs),
+    )
+
+
+def after_pass(name: str) -> None:
+    """Stop the cell unless the learner has passed an exercise whose answer the rest of the cell contains."""
+    if not _is_open(registry.find(name)):
+        raise cells.Stop(_after_a_pass(name))
+
+
+def _is_open(item: Item) -> bool:
+    """Return whether answers of an exercise may be shown: after a pass, and in a run with the reference kernels."""
+    if tree() == "expert" or os.environ.get(RUN_THROUGH):
+        return True
+    record = Progress(item.root).records().get(item.stem)
+    return record is not None and record.passed is not None
+
+
+def _after_a_pass(name: str, peekable: bool = False) -> str:
+    peek = f", or: notebook.steps({name!r}, peek=True)" if peekable else ""
+    return f"This cell shows more after you have passed {name}. Do: kp check {name}, and run the cell again{peek}"
 
 
 def started(kernels: Mapping[str, Kernel], *arguments: Any) -> dict[str, Kernel]:
