@@ -277,7 +277,7 @@ def _solution(item: Item) -> str:
 
 def test_a_declaration_names_an_architecture_that_has_what_it_requires() -> None:
     exercise = registry.load(registry.find("vector_add"))
-    with pytest.raises(DeclarationError, match="arch: 'sm_91' is none of sm_80, sm_90a"):
+    with pytest.raises(DeclarationError, match="arch: 'sm_91' is none of sm_80, sm_90a, sm_100a"):
         replace(exercise, arch="sm_91")
     with pytest.raises(DeclarationError, match="specific: declare the architecture in requires"):
         replace(exercise, specific=True)

@@ -11,7 +11,7 @@ import pytest
 from tests.simt import programs
 from warpcheck import simt
 from warpcheck.isa_availability import refusal, target_with
-from warpcheck.target import SM_80, SM_90A, of_gpu
+from warpcheck.target import SM_80, SM_90A, SM_100A, of_gpu
 
 LATER = {
     "mbarrier.try_wait.shared::cta.b64 %p1, [%r1], %rd1;": "Feature 'mbarrier.try_wait' requires .target sm_90",
@@ -147,6 +147,24 @@ def test_only_the_specific_target_has_wgmma() -> None:
     assert refusal(instruction, "sm_90", 80) == "Instruction 'wgmma.fence' not supported on .target 'sm_90'"
 
 
+def test_only_specific_targets_have_what_blackwell_added_for_them() -> None:
+    (instruction,) = simt.load(wrap("tcgen05.wait::ld.sync.aligned;")).parsed.functions["k"].body
+    assert refusal(instruction, "sm_100", 80) == "Instruction 'tcgen05.wait' not supported on .target 'sm_100'"
+    assert refusal(instruction, "sm_100a", 80) == refusal(instruction, "sm_100f", 80) == ""
+    (wgmma,) = simt.load(wrap("wgmma.fence.sync.aligned;")).parsed.functions["k"].body
+    assert refusal(wgmma, "sm_100a", 80) == "Instruction 'wgmma.fence' not supported on .target 'sm_100a'"
+    (setmaxnreg,) = simt.load(wrap("setmaxnreg.dec.sync.aligned.u32 40;")).parsed.functions["k"].body
+    assert refusal(setmaxnreg, "sm_100a", 80) == ""
+
+
+def test_a_device_of_blackwell_loads_its_family_and_what_is_older() -> None:
+    for older in ("sm_80", "sm_90", "sm_100", "sm_100f", "sm_100a"):
+        assert simt.load(wrap("ret;", older), target=SM_100A).target is SM_100A
+    for unsuited in ("sm_90a", "sm_103a", "sm_120f"):
+        with pytest.raises(ValueError, match=f"the PTX is for {unsuited}, the device is sm_100a"):
+            simt.load(wrap("ret;", unsuited), target=SM_100A)
+
+
 def test_a_device_does_not_load_what_is_for_a_later_one() -> None:
     later = wrap("ret;", "sm_90a")
     with pytest.raises(ValueError, match=r"no kernel image is available .* for sm_90a, the device is sm_80"):
@@ -164,7 +182,8 @@ def test_a_device_does_not_load_what_is_for_a_later_one() -> None:
 
 def test_a_gpu_has_the_last_target_that_is_not_later() -> None:
     assert [of_gpu(*capability) for capability in ((7, 5), (8, 0), (8, 9))] == [SM_80] * 3
-    assert [of_gpu(*capability) for capability in ((9, 0), (10, 0))] == [SM_90A] * 2
+    assert of_gpu(9, 0) is SM_90A
+    assert [of_gpu(*capability) for capability in ((10, 0), (10, 3), (12, 0))] == [SM_100A] * 3
 
 
 def test_shared_memory_and_clusters_follow_the_target() -> None:
@@ -192,9 +211,9 @@ def test_a_kernel_tells_the_cluster_and_the_threads_that_it_is_compiled_for() ->
         ("Feature 'elect' requires .target sm_90 or higher", "sm_90a"),
         ("Feature 'cvt' requires .target sm_89 or higher", "sm_90a"),
         ("Feature 'redux' requires .target sm_80 or higher", "sm_80"),
-        ("Feature 'st.bulk' requires .target sm_100 or higher", ""),
+        ("Feature 'st.bulk' requires .target sm_100 or higher", "sm_100a"),
         ("Instruction 'wgmma.fence' not supported on .target 'sm_80'", "sm_90a"),
-        ("Instruction 'tcgen05.wait' not supported on .target 'sm_80'", ""),
+        ("Instruction 'tcgen05.wait' not supported on .target 'sm_80'", "sm_100a"),
         ("Unresolved extern function 'missing'", ""),
     ],
 )

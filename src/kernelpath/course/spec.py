@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Kind = Literal["kernel", "operator", "python", "library", "lab", "distributed", "trace", "repair"]
 
 
-ARCHITECTURES = {"sm_80": (8, 0), "sm_90a": (9, 0)}
+ARCHITECTURES = {"sm_80": (8, 0), "sm_90a": (9, 0), "sm_100a": (10, 0)}
 """The architectures that the PTX machine emulates, with their compute capability: the names of simt.TARGETS."""
 
 

@@ -61,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Run a Python script, check the kernels that it launches, and print faults and counters by line.",
         epilog=_STATUSES,
     )
-    run.add_argument("--arch", default="sm_80", metavar="ARCH", help="sm_80 or sm_90a (default: sm_80)")
+    run.add_argument("--arch", default="sm_80", metavar="ARCH", help="sm_80, sm_90a or sm_100a (default: sm_80)")
     run.add_argument(
         "--schedules",
         default="forward",
@@ -82,7 +82,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Describe the kernels of a PTX file, with what warpcheck does not support.",
         epilog=_STATUSES,
     )
-    ptx.add_argument("--arch", default="", metavar="ARCH", help="sm_80 or sm_90a (default: the target of the file)")
+    ptx.add_argument("--arch", default="", metavar="ARCH", help="sm_80, sm_90a or sm_100a (default: the target of the file)")
     ptx.add_argument("file", type=Path, help="the file")
     ptx.set_defaults(command=_describe_ptx)
 

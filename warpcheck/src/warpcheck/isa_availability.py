@@ -73,8 +73,11 @@ _BLACKWELL = (
 )
 """Variants that only architecture-specific targets from sm_100a on have."""
 
-_SPECIFIC = re.compile(r"(wgmma\.\w+|setmaxnreg\.\w+|tensormap\.replace)\b")
+_HOPPER = re.compile(r"(wgmma\.\w+)\b")
 """Instructions that only the architecture-specific target sm_90a has."""
+
+_SPECIFIC = re.compile(r"(setmaxnreg\.\w+|tensormap\.replace)\b")
+"""Instructions that only architecture-specific targets from sm_90a on have."""
 
 _REGISTERS = re.compile(r"%(?:is_explicit_cluster|n?clusterid|cluster_n?cta(?:id|rank)|aggr_smem_size)\b")
 
@@ -88,9 +91,12 @@ def refusal(instruction: Instruction, target: str, since: int) -> str:
     """
     available = capability(target)
     # Architecture-specific: PTX for plain sm_90 lacks them, too (PTX ISA, ".target").
-    if target != "sm_90a" and (specific := _SPECIFIC.match(instruction.name)):
+    is_specific = available >= 90 and not target[-1].isdigit()
+    if target != "sm_90a" and (hopper := _HOPPER.match(instruction.name)):
+        return f"Instruction '{hopper[1]}' not supported on .target '{target}'"
+    if not is_specific and (specific := _SPECIFIC.match(instruction.name)):
         return f"Instruction '{specific[1]}' not supported on .target '{target}'"
-    if available < 100 and (unsupported := _only_on_blackwell(instruction.name)):
+    if (available < 100 or not is_specific) and (unsupported := _only_on_blackwell(instruction.name)):
         return f"{unsupported} not supported on .target '{target}'"
     special = ((90, name.partition(".")[0]) for name in _special_registers(registers(instruction.operands)))
     requirements = (*_features(instruction.name), *_by_operands(instruction), *special, (since, instruction.opcode))
@@ -102,9 +108,10 @@ def refusal(instruction: Instruction, target: str, since: int) -> str:
 def target_with(refused: str) -> str:
     """Return the first of the machine's targets that has what ``refusal`` says is missing; empty where none has it."""
     feature = re.fullmatch(r"Feature '.*' requires \.target (sm_\d+) or higher", refused)
-    instruction = re.fullmatch(r"Instruction '(.*)' not supported on \.target '\w+'", refused)
-    if instruction and _SPECIFIC.match(instruction[1]):
-        return "sm_90a"
+    specific = re.fullmatch(r"(Instruction|Feature) '(.*)' not supported on \.target '\w+'", refused)
+    if specific:
+        is_of_hopper = _HOPPER.match(specific[2]) or _SPECIFIC.match(specific[2])
+        return "sm_90a" if is_of_hopper else "sm_100a"
     candidates = (name for name in TARGETS if feature and capability(name) >= capability(feature[1]))
     return min(candidates, key=capability, default="")
 

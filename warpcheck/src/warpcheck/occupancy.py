@@ -31,7 +31,7 @@ def occupancy(threads: int, registers: int, shared: int, device: str = "sm_80") 
 
     ``limit`` is "warps", "blocks", "registers" or "shared memory". Raises ValueError if not even one block fits.
     """
-    # The specific target sm_90a has the limits of sm_90.
+    # The specific targets sm_90a and sm_100a have the limits of sm_90 and sm_100.
     unit = MULTIPROCESSORS[device.rstrip("a")]
     warps = -(-threads // LANES)
     registers_of_warp = _round_up(registers * LANES, 256)

@@ -36,7 +36,7 @@ def gpu(
     on the CPU. Everything is restored when the block ends, even if an exception ends it.
 
     Args:
-        arch: "sm_80" or "sm_90a".
+        arch: "sm_80", "sm_90a" or "sm_100a".
         schedules: the orders of blocks and warps in which every launch runs: "forward", "reverse", "strided", "all",
             or several names or members of `Schedule`. The results are those of the forward order; each further order
             costs the time of a launch. A result that depends on the order is a warning.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from warpcheck import patching
 from warpcheck.isa_availability import target_with
-from warpcheck.target import SM_80, SM_90A, TARGETS, Target
+from warpcheck.target import SM_80, SM_90A, SM_100A, TARGETS, Target
 
 if TYPE_CHECKING:
     import torch
@@ -45,7 +45,16 @@ H200: Properties = {
 }
 """Reference: the technical specifications of compute capability 9.0, and the properties of an H200 in its driver."""
 
-MODELS: Mapping[str, Properties] = {SM_80.name: A100, SM_90A.name: H200}
+B200: Properties = {
+    **H200,
+    "major": 10,
+    "multi_processor_count": 148,
+    "L2_cache_size": 126 << 20,
+    "total_memory": 180 << 30,
+}
+"""Reference: the technical specifications of compute capability 10.0; not read from a GPU."""
+
+MODELS: Mapping[str, Properties] = {SM_80.name: A100, SM_90A.name: H200, SM_100A.name: B200}
 """The properties that a program sees without a GPU, by the target of the PTX machine."""
 
 _target = SM_80

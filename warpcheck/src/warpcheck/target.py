@@ -8,7 +8,17 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-__all__ = ["MULTIPROCESSORS", "SM_80", "SM_90A", "TARGETS", "Multiprocessor", "Target", "capability", "of_gpu"]
+__all__ = [
+    "MULTIPROCESSORS",
+    "SM_80",
+    "SM_90A",
+    "SM_100A",
+    "TARGETS",
+    "Multiprocessor",
+    "Target",
+    "capability",
+    "of_gpu",
+]
 
 KIB = 1024
 WRAP = 1 << 32  # a negative int32 comes out as this much more where it is read as an unsigned number
@@ -86,8 +96,10 @@ class Target:
         """Return whether the driver loads PTX of a target such as "sm_80": none that is later, or specific to
         another one.
         """
-        # "sm_90a" PTX runs on that architecture only; "sm_80" PTX on any later one.
-        return capability(target) <= self.capability and (target == self.name or target[-1].isdigit())
+        # "sm_90a" PTX runs on that architecture only; "sm_80" PTX on any later one. "sm_100f" PTX runs on the whole
+        # family of sm_100, to which sm_100a belongs (PTX ISA, ".target").
+        is_same = target.rstrip("af") == self.name.rstrip("a")
+        return capability(target) <= self.capability and (is_same or target[-1].isdigit())
 
     def refusal(self, grid: Dim, block: Dim, declared: int, dynamic: int, cluster: Dim = (1, 1, 1)) -> str:
         """Return why compiler or driver refuse a launch with this much shared memory; an empty text if they do not."""
@@ -147,7 +159,13 @@ SM_90A = replace(
     cluster=8,
     cluster_most=16,
 )
-TARGETS = {target.name: target for target in (SM_80, SM_90A)}
+SM_100A = replace(
+    SM_90A,
+    name="sm_100a",
+    capability=100,
+    multiprocessors=148,  # of a B200
+)
+TARGETS = {target.name: target for target in (SM_80, SM_90A, SM_100A)}
 
 
 def capability(target: str) -> int:
