@@ -1,0 +1,29 @@
+"""Few cases of an exercise show what host code does, and keep what the steps of a grading need."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernelpath.course import registry
+from kernelpath.course.registry import Item
+from tests.few_cases import few_cases, in_few_cases
+
+KERNELS = [item for item in registry.exercises() if registry.load(item).is_kernel]
+
+
+@pytest.mark.parametrize("item", KERNELS, ids=lambda item: item.name)
+def test_few_cases_have_the_largest_and_a_partial_tile(item: Item) -> None:
+    exercise = registry.load(item)
+    few = in_few_cases(exercise)
+    assert few.largest == exercise.largest, "the counters are limited there"
+    assert any(size & (size - 1) for case in few.cases for size in case.values() if isinstance(size, int))
+    assert len(few.cases) <= 2
+    assert not few.limits
+
+
+@pytest.mark.parametrize("item", KERNELS, ids=lambda item: item.name)
+def test_few_cases_leave_sizes_from_the_seed_and_large_offsets(item: Item) -> None:
+    exercise = registry.load(item)
+    few = in_few_cases(exercise)
+    assert (few.vary, few.far) == (exercise.vary, exercise.far)
+    assert few_cases(exercise) == [case for case in exercise.cases if case in few.cases], "in their order"
