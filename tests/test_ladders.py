@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -24,14 +26,6 @@ def steps_of(name: str) -> list[object]:
 
 
 def test_each_ladder_is_numbered_from_one_and_every_step_states_its_idea() -> None:
-    assert set(LADDERS) == {
-        "transpose",
-        "reduction",
-        "histogram",
-        "sgemm_registers",
-        "tensorop_gemm",
-        "persistent_gemm",
-    }
     for steps in LADDERS.values():
         assert [step.number for step in steps.values()] == list(range(1, len(steps) + 1))
         assert all(step.title for step in steps.values())
@@ -111,6 +105,14 @@ def test_a_gemm_is_right_with_other_numbers_of_stages(num_stages: int) -> None:
     a, b = (torch.randint(-3, 4, shape, generator=rng).bfloat16() for shape in ((128, 192), (192, 256)))
     kernel = LADDERS["tensorop_gemm"]["stages"]
     assert torch.equal(kernel(a, b, block_m=64, num_stages=num_stages), (a.float() @ b.float()).bfloat16())
+
+
+def test_the_steps_in_triton_are_right() -> None:
+    """In a process of its own: the frontend changes Triton's driver for good."""
+    run = [sys.executable, "-m", "tests.triton_ladders"]
+    done = subprocess.run(run, capture_output=True, text=True, cwd=Path(__file__).parents[1])
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.split() == ["gelu_triton", "layernorm", "layernorm_backward", "flash_attention"]
 
 
 @pytest.mark.parametrize("step", steps_of("persistent_gemm"))

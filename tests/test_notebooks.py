@@ -81,8 +81,15 @@ def test_every_exercise_has_its_place_in_its_weeks_notebook(item: registry.Item)
 @pytest.mark.parametrize(
     ("unit", "measured", "said"),
     [
-        ("is the thread that holds element 5", 2, "found: the thread that holds element 5 is 2; you predicted 3\n"),
-        ("is the slowest", 1, "found: the slowest is 1; you predicted 3\n"),
+        (
+            "is the thread that holds element 5",
+            2,
+            "found: the thread that holds element 5 is 2; wrong, you predicted 3\n",
+        ),
+        ("is the slowest", 1, "found: the slowest is 1; wrong, you predicted 3\n"),
+        ("in lane 31", 2, "found 2 in lane 31; wrong, you predicted 3\n"),
+        ("launches for 148 tensors", 2, "found 2 launches for 148 tensors; wrong, you predicted 3\n"),
+        ("launches, fused", 1, "fused: found 1 launch; wrong, you predicted 3\n"),
         ("is the relative error", 1.5, "found: the relative error is 1.5; you predicted 3, twice that\n"),
     ],
 )
@@ -133,14 +140,14 @@ def test_an_answer_is_shown_without_a_prediction_where_none_is_given(capsys: pyt
         "blocks of (16, 2): found 1 sector",
         "found 2 reads of A[0, 0]",
         "found 0.5 of cuBLAS: cp.async, a ring of stages",
-        "found: the line that races is 12; you predicted 7",
+        "found: the line that races is 12; wrong, you predicted 7",
     ]
 
 
 @pytest.mark.parametrize(
     ("prediction", "measured", "printed"),
     [
-        (2, 1.6, "found 1.6× faster than eager; you predicted 2× faster, too large by a factor of 1.25"),
+        (2, 1.6, "found 1.6× faster than eager; you predicted 2× faster, too large by a factor of 1.25: a good guess"),
         (1.5, 0.8, "found 1.25× slower than eager; you predicted 1.5× faster"),
         (0.5, 0.8, "found 1.25× slower than eager; you predicted 2× slower, too large by a factor of 1.6"),
         (1, 0.8, "found 1.25× slower than eager; you predicted no difference in speed"),
@@ -165,7 +172,11 @@ def test_a_text_is_no_prediction(capsys: pytest.CaptureFixture[str]) -> None:
         (0, None, "answer: 12"),
         (0, "12", "Put a number in place"),
         (0, 12, "right"),
-        (0, 13, "no: 12; your answer was 13"),
+        (0, 13, "no: 12; your answer was 13, one too many: what is at the two ends?"),
+        (0, 6, "no: 12; your answer was 6, half of it"),
+        (0, 0.012, "no: 12; your answer was 0.012, off by a factor of 1,000, as are a unit and a thousand of it"),
+        (0, 1 / 12, "which is its inverse"),
+        (0, -12, "which has the wrong sign"),
         (3, 2, "Put one of the choices, in quotes, in place"),
         (3, "it halves", "no: it changes by less than a tenth; your answer was it halves"),
     ],
@@ -183,9 +194,36 @@ def test_an_answer_is_withheld_until_there_is_a_prediction(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(predict.RUN_THROUGH, raising=False)
-    with pytest.raises(cells.Stop, match="Predict first") as stopped:
+    with pytest.raises(cells.Stop, match="Work it out first") as stopped:
         notebook.hold(..., 32, "sectors")
     assert "32" not in capsys.readouterr().out + str(stopped.value)
+
+
+@pytest.mark.parametrize(
+    ("unit", "guess"),
+    [
+        ("ms, batch 1", True),
+        ("× faster than eager", True),
+        ("of cuBLAS: swizzle", True),
+        ("of the speed of a copy", True),
+        ("GB/s, 18 links", True),
+        ("times as long as a copy", True),
+        ("× faster, if bytes decide", False),
+        ("microseconds at best", False),
+        ("of the peak", False),
+        ("of the blocks are visited", False),
+        ("sectors per request", False),
+        ("times the compulsory bytes", False),
+    ],
+)
+def test_a_guess_is_told_apart_from_what_can_be_worked_out(
+    unit: str, guess: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv(predict.RUN_THROUGH, raising=False)
+    with pytest.raises(cells.Stop, match="Guess first" if guess else "Work it out first"):
+        notebook.hold(..., 32, unit)
+    notebook.hold(24, 30, unit)
+    assert capsys.readouterr().out.endswith(": a good guess\n") == guess
 
 
 def test_a_run_from_top_to_bottom_says_once_that_it_shows_the_answers(
@@ -258,7 +296,7 @@ def test_a_learners_run_stops_at_the_first_open_prediction_without_a_traceback(
     *_, answered, held, below = book.cells
     assert text_of(answered).endswith("found 1 divergent branch\n")
     assert [output.output_type for output in held.outputs] == ["stream"]
-    assert text_of(held).startswith("Predict first")
+    assert text_of(held).startswith("Work it out first")
     assert below.outputs == []
     assert below.execution_count is None
 

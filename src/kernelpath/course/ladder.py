@@ -62,13 +62,14 @@ class Step:
         """Return the part of the idea before the colon."""
         return self.idea.partition(": ")[0]
 
-    def __call__(self, *arguments: Any, **options: Any) -> Any:
-        kernel: Callable[..., Any] = getattr(_import(self._python), self.entry)
-        return kernel(*arguments, **options)
-
     @property
-    def _python(self) -> Path:
-        return self.path.with_name(LAUNCH) if self.path.suffix == ".cu" else self.path
+    def module(self) -> ModuleType:
+        """Return the module of its Python file, in which the kernel is launched."""
+        return _import(self.path.with_name(LAUNCH) if self.path.suffix == ".cu" else self.path)
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        kernel: Callable[..., Any] = getattr(self.module, self.entry)
+        return kernel(*arguments, **options)
 
 
 def read_ladder(item: Item) -> dict[str, Step]:

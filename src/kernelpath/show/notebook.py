@@ -21,11 +21,12 @@ from rich.text import Text
 from kernelpath import packages, words
 from kernelpath.course import delivery, lesson, registry
 from kernelpath.course.ladder import Step, read_ladder
+from kernelpath.course.lesson import Question
 from kernelpath.course.progress import NotSaved, Progress, with_report
 from kernelpath.course.registry import Item, Tree
 from kernelpath.files import source_text
 from kernelpath.grading import grade
-from kernelpath.show import barriers, cells, graded, ladders, magic, pipeline_picture, templates, view
+from kernelpath.show import barriers, cells, graded, ladders, magic, pipeline_picture, predict, templates, view
 from kernelpath.show import pipeline as pipelines
 from kernelpath.show.cells import console, picture
 from kernelpath.show.counting import Asked, Kernel, annotate, asked, assembled, count, launches, listing
@@ -147,7 +148,7 @@ def ask(name: str, number: int, answer: str | float | EllipsisType | None = ...)
         message = f"answer: {question.answer}"
     elif possible and not isinstance(answer, EllipsisType):
         right = question.accepts(answer)
-        message = "right" if right else f"no: {question.answer}; your answer was {answer}"
+        message = "right" if right else _describe_mistake(question, answer)
     mood = "quiet"
     if right is not None:
         mood = "good" if right else "bad"
@@ -162,6 +163,42 @@ def ask(name: str, number: int, answer: str | float | EllipsisType | None = ...)
             console.print(Text(why))
 
     cells.put(lambda: templates.render("question.html", question=question, told=message, mood=mood, why=why), write)
+
+
+_SLIPS = (
+    (100.0, "a share and its percentage"),
+    (1e3, "a unit and a thousand of it"),
+    (1e6, "a unit and a million of it"),
+    (1e9, "a unit and a billion of it"),
+    (1024.0, "a KiB and a byte, or a MiB and a KiB"),
+)
+"""Factors between an answer and the right number that come from one mistake, and what they separate."""
+
+
+def _describe_mistake(question: Question, answer: str | float) -> str:
+    """Say the right answer, and what is wrong with the learner's, as far as the number shows it."""
+    right = question.answer
+    if isinstance(answer, str) or isinstance(right, str):
+        return f"no: {right}; your answer was {answer}"
+    return f"no: {words.number(right)}; your answer was {words.number(answer)}, {_describe_slip(answer, right)}"
+
+
+def _describe_slip(answer: float, right: float) -> str:
+    if right == 0:
+        return f"off by {words.number(abs(answer))}"
+    if answer == -right:
+        return "which has the wrong sign"
+    if answer > 0 and right > 0:
+        if right != 1 and abs(answer * right - 1) < 0.01:
+            return "which is its inverse: what is divided by what?"
+        for factor, separated in _SLIPS:
+            for ratio in (answer / right, right / answer):
+                if abs(ratio / factor - 1) < 0.01:
+                    return f"off by a factor of {words.number(factor)}, as are {separated}"
+    difference = answer - right
+    if abs(difference) == 1 and float(right).is_integer():
+        return f"one too {'many' if difference > 0 else 'few'}: what is at the two ends?"
+    return predict.compare(answer, right)
 
 
 def contestants(name: str) -> dict[str, Kernel]:

@@ -13,15 +13,35 @@ from kernelpath.show.cells import Stop
 RUN_THROUGH = "KERNELPATH_RUN_THROUGH"
 """The environment variable of a run from top to bottom, in which predictions stay open and answers are shown."""
 
-_PREDICT_FIRST = (
-    "Predict first: put a number in place of each ... and run the cell again. None instead shows the answer."
+_WORK_OUT_FIRST = (
+    "Work it out first: put a number in place of each ... and run the cell again. None instead shows the answer."
+)
+_GUESS_FIRST = (
+    "Guess first: put a number in place of each ... and run the cell again. Nobody can work out a time exactly; within "
+    "a factor of 1.5 is a good guess. None instead shows the answer."
 )
 _ANSWERS_SHOWN = "This notebook was run from top to bottom, so its answers are shown. Run it yourself to predict first."
 
 _has_announced = False
 
-_LABEL_UNITS = ("as ", "at ", "is the line ")
-"""The beginnings of units for which the number is a label, so that a ratio of two of them has no meaning."""
+_IDENTITY_UNITS = ("as ", "at ", "is ", "for lane ", "in lane ", "in out", "in the ", "where")
+"""The beginnings of units whose integers name a thing, such as a line or a lane: another number is another thing."""
+
+_COUNTED_THINGS = ("barriers", "boxes", "kernels", "launches", "ranks", "stages", "waits")
+"""Things that are few enough to be counted, so that a wrong count is wrong, whatever its ratio to the right one."""
+
+_TIMED_UNIT = re.compile(
+    r"(× |times as long|times slower|% (gained|slower)|(useful )?[GT]B/s|TFLOP/s|tokens per second"
+    r"|(ns|ms|µs|seconds|milliseconds|microseconds)\b"
+    r"|of (a copy|cuBLAS|cuDNN|mma\.sync|PyTorch|the (best|speed|read-only speed))\b)"
+)
+"""Matches a unit of a time or a speed, which is measured."""
+
+_CALCULATED_UNIT = re.compile(r"if bytes decide|at best|no gaps|by the number of")
+"""Matches a unit of a time or a speed that is calculated, as if only one thing mattered."""
+
+GOOD_GUESS = 1.5
+"""The factor within which a guess of a time or a speed is good."""
 
 _UNIT_WITH_OWNER = re.compile(r"([^,:()\[\]]+), (.+)")
 """A unit and its owner: "sectors, stride 2". A colon introduces a name, which may have commas of its own."""
@@ -42,7 +62,7 @@ def hold(prediction: float | str | EllipsisType | None, measured: float, unit: s
     global _has_announced
     if isinstance(prediction, EllipsisType):
         if not os.environ.get(RUN_THROUGH):
-            raise Stop(_PREDICT_FIRST)
+            raise Stop(_GUESS_FIRST if is_guess(unit) else _WORK_OUT_FIRST)
         if not _has_announced:
             print(_ANSWERS_SHOWN)
         _has_announced = True
@@ -54,15 +74,28 @@ def hold(prediction: float | str | EllipsisType | None, measured: float, unit: s
         print(answer)
     elif prediction == measured:
         print(f"{answer}, as you predicted")
-    elif unit.startswith(_LABEL_UNITS) or (unit.startswith("is ") and _may_be_indices(prediction, measured)):
-        print(f"{answer}; you predicted {words.number(prediction)}")
+    elif is_exact(unit, prediction, measured):
+        print(f"{answer}; wrong, you predicted {words.number(prediction)}")
     else:
         print(f"{answer}; you predicted {_describe_prediction(prediction, measured, unit)}")
 
 
-def _may_be_indices(*numbers: float) -> bool:
-    """Return whether the numbers may be indices of a thread, a line or a test, which have no ratios."""
-    return all(float(number).is_integer() for number in numbers)
+def is_guess(unit: str) -> bool:
+    """Return whether a value in this unit has to be guessed: a time or a speed, which depends on the whole machine.
+
+    Other values can be worked out from the page, with pencil and paper.
+    """
+    return _TIMED_UNIT.match(unit) is not None and _CALCULATED_UNIT.search(unit) is None
+
+
+def is_exact(unit: str, prediction: float, measured: float) -> bool:
+    """Return whether a prediction is right or wrong, and not more or less so.
+
+    A number that names a thing (a line, a lane) has no ratio to another one, and a count of few things, such as
+    launches, is right or wrong. Both are integers.
+    """
+    named = unit.startswith(_IDENTITY_UNITS) or unit.split(" ", 1)[0].strip(",") in _COUNTED_THINGS
+    return named and all(float(number).is_integer() for number in (prediction, measured))
 
 
 def _format_measured(measured: float, unit: str) -> str:
@@ -77,16 +110,26 @@ def _format_measured(measured: float, unit: str) -> str:
 def _describe_prediction(prediction: float, measured: float, unit: str) -> str:
     """Describe a prediction and its error. Two slowdowns are compared with each other, but never with a speedup."""
     if not unit.startswith(words.FASTER):
-        return f"{words.number(prediction)}, {_compare(prediction, measured)}"
+        return f"{words.number(prediction)}, {_score(prediction, measured, unit)}"
     label = words.measured(prediction, words.FASTER)
     # The product is negative if one is a speedup and the other a slowdown.
     if prediction <= 0 or (prediction - 1) * (measured - 1) <= 0:
         return label
-    error = _compare(prediction, measured) if measured > 1 else _compare(1 / prediction, 1 / measured)
+    error = _score(prediction, measured, unit) if measured > 1 else _score(1 / prediction, 1 / measured, unit)
     return f"{label}, {error}"
 
 
-def _compare(prediction: float, measured: float) -> str:
+def _score(prediction: float, measured: float, unit: str) -> str:
+    """Compare two amounts. A guess is good within a factor of GOOD_GUESS."""
+    error = compare(prediction, measured)
+    if not is_guess(unit) or prediction <= 0 or measured <= 0:
+        return error
+    ratio = prediction / measured
+    return f"{error}: a good guess" if 1 / GOOD_GUESS <= ratio <= GOOD_GUESS else error
+
+
+def compare(prediction: float, measured: float) -> str:
+    """Describe the ratio of a number to the right one: "half of it", "too large by a factor of 2.5"."""
     if prediction <= 0 or measured <= 0 or not math.isfinite(measured - prediction):
         return f"off by {words.number(abs(prediction - measured))}"
     ratio = prediction / measured
