@@ -82,7 +82,9 @@ def _parser() -> argparse.ArgumentParser:
         description="Describe the kernels of a PTX file, with what warpcheck does not support.",
         epilog=_STATUSES,
     )
-    ptx.add_argument("--arch", default="", metavar="ARCH", help="sm_80, sm_90a or sm_100a (default: the target of the file)")
+    ptx.add_argument(
+        "--arch", default="", metavar="ARCH", help="sm_80, sm_90a or sm_100a (default: the target of the file)"
+    )
     ptx.add_argument("file", type=Path, help="the file")
     ptx.set_defaults(command=_describe_ptx)
 

@@ -32,7 +32,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         const=DEFAULT_ARCH,
         default=None,
         metavar="ARCH",
-        help=f"run the kernels of all tests on the CPU and check them, for sm_80, sm_90a or sm_100a (default: {DEFAULT_ARCH})",
+        help="run the kernels of all tests on the CPU and check them, for sm_80, sm_90a or sm_100a "
+        f"(default: {DEFAULT_ARCH})",
     )
     group.addoption(
         "--warpcheck-schedules",
