@@ -13,7 +13,7 @@ def test_every_instruction_has_one_record() -> None:
     for opcode, op in OPS.items():
         assert opcode == op.opcode
         assert op.variants
-        assert op.since in (0, 90)
+        assert op.since in (0, 90, 100)
 
 
 def test_two_records_of_one_opcode_are_an_error() -> None:

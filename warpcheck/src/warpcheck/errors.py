@@ -14,6 +14,7 @@ __all__ = [
     "FaultKind",
     "InvalidCopy",
     "InvalidDescriptor",
+    "InvalidTensorMemory",
     "InvalidWarpMask",
     "MisalignedAccess",
     "MissingFence",
@@ -41,6 +42,7 @@ class FaultKind(enum.Enum):
     DESCRIPTOR = "descriptor"
     BAD_COPY = "bad copy"
     UNFENCED = "unfenced"
+    TENSOR_MEMORY = "tensor memory"
 
 
 FAULT_KINDS = list(FaultKind)
@@ -125,7 +127,7 @@ class Trap(Fault):
 
 
 class InvalidDescriptor(Fault):
-    """A matrix descriptor of wgmma, or a tensor map, that the hardware does not accept."""
+    """A descriptor of wgmma or tcgen05, or a tensor map, that the hardware does not accept."""
 
 
 class InvalidCopy(Fault):
@@ -133,7 +135,11 @@ class InvalidCopy(Fault):
 
 
 class MissingFence(Fault):
-    """A bulk copy or a wgmma that reads bytes which a thread wrote with no fence of the async proxy in between."""
+    """A bulk copy, a wgmma or a tcgen05 that reads what a thread wrote with no fence of its kind in between."""
+
+
+class InvalidTensorMemory(Fault):
+    """Tensor memory that is allocated, freed or addressed against its rules."""
 
 
 _SUBCLASSES: dict[FaultKind, type[Fault]] = {
@@ -148,6 +154,7 @@ _SUBCLASSES: dict[FaultKind, type[Fault]] = {
     FaultKind.DESCRIPTOR: InvalidDescriptor,
     FaultKind.BAD_COPY: InvalidCopy,
     FaultKind.UNFENCED: MissingFence,
+    FaultKind.TENSOR_MEMORY: InvalidTensorMemory,
 }
 
 

@@ -85,6 +85,7 @@ class Space(Code):
     CONST = 4
     PARAM = 5
     CLUSTER = 6  # shared memory of any block of the cluster
+    TENSOR = 7  # tensor memory of the block
 
 
 class Access(Code):

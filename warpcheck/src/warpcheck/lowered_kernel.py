@@ -74,6 +74,11 @@ class AccessSite:
         """Return whether tensor cores read the bytes."""
         return self.words[0] == "wgmma"
 
+    @property
+    def is_tensor(self) -> bool:
+        """Return whether it is an instruction of tensor memory."""
+        return self.words[0] == "tcgen05"
+
 
 class Check(NamedTuple):
     """A function of ``memory`` or ``sync`` that generated code calls, compiled for fixed last parameters."""

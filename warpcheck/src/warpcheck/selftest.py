@@ -106,6 +106,15 @@ _WGMMA = """\
     asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
     if (d[0] != 0) out[threadIdx.x % 64] = 1;"""
 
+_TENSOR_MEMORY = """\
+    __shared__ unsigned base;
+    unsigned target = __cvta_generic_to_shared(&base);
+    if (threadIdx.x < 32)
+        asm volatile("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%0], 32;" :: "r"(target) : "memory");
+    __syncthreads();
+    out[threadIdx.x] = base;
+    FAULT"""
+
 CUDA = (
     PlantedFault(
         "OutOfBounds",
@@ -209,6 +218,15 @@ CUDA = (
         line="wgmma.mma_async",
         threads=128,
         arch="sm_90a",
+    ),
+    PlantedFault(
+        "InvalidTensorMemory",
+        "tensor memory that is not freed",
+        _TENSOR_MEMORY,
+        "",
+        'if (threadIdx.x < 32) asm volatile("tcgen05.dealloc.cta_group::1.sync.aligned.b32 %0, 32;" :: "r"(base));',
+        line="tcgen05.alloc",
+        arch="sm_100a",
     ),
 )
 """A kernel for each kind of fault. The course's and the package's tests plant many more."""

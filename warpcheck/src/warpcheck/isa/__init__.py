@@ -8,6 +8,8 @@ spaces, mbarrier, memory, atomics, bulk, copies, fences, cluster
              loads and stores, mbarriers, asynchronous copies, the shared memory of other blocks
 collectives, matrix, wmma, sums, products, wgmma
              instructions of several lanes of a warp, or of several warps of a block
+tensor_products, tensor
+             tensor memory and the products in it (tcgen05)
 control      branches
 """
 
@@ -32,6 +34,7 @@ from warpcheck.isa import (
     matrix,
     mbarrier,
     memory,
+    tensor,
     wgmma,
     wmma,
 )
@@ -64,6 +67,7 @@ OPS: Mapping[str, Op[InstructionEmitter]] = registry(
     matrix.OPS,
     wgmma.OPS,
     wmma.OPS,
+    tensor.OPS,
     control.OPS,
 )
 

@@ -62,13 +62,17 @@ class CodeUnit:
     ) -> ir.Value:
         """Call a function that kernels have in common. ``emit`` depends on nothing but its arguments."""
         kind = ir.FunctionType(result, [value.type for value in arguments])
+        return b.call(self.common_function(kind, emit), arguments)
+
+    def common_function(self, kind: ir.FunctionType, emit: Callable[..., ir.Value | None]) -> ir.Function:
+        """Return a function that kernels have in common; see ``call_common``."""
         # Emitted once for a unit; equal texts have equal symbols, so kernels share the compiled code.
         if emit not in self._common_symbols:
             function = new_function(kind)
             LaneBuilder.fill(function, emit, "entry")
             symbol, self.functions[symbol] = name_by_content(function.module)
             self._common_symbols[emit] = symbol
-        return b.call(self.declare(self._common_symbols[emit], kind), arguments)
+        return self.declare(self._common_symbols[emit], kind)
 
     def declare(self, symbol: str, kind: ir.FunctionType) -> ir.Function:
         """Declare a compiled function in the module, which calls it."""

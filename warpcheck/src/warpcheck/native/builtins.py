@@ -47,6 +47,10 @@ def fill_bytes(b: ir.IRBuilder, target: Value, value: Value, count: Value) -> Va
     return I64(0)
 
 
+def call_code(b: ir.IRBuilder, code: Value, argument: Value) -> Value:
+    return b.call(b.inttoptr(code, ir.PointerType(ir.FunctionType(I64, [I64]))), [argument])
+
+
 def add(kind: Any, bits: ir.IntType, b: ir.IRBuilder, first: Value, second: Value) -> Value:
     """Return the sum of two floats, as bits in the low end of an integer."""
     numbers = [b.bitcast(b.trunc(value, bits) if bits.width < 64 else value, kind) for value in (first, second)]
@@ -80,6 +84,7 @@ BUILTINS: dict[Any, Callable[..., Value]] = {
     language.add_f16: partial(add, ir.HalfType(), ir.IntType(16)),
     language.add_f32: partial(add, ir.FloatType(), I32),
     language.add_f64: partial(add, ir.DoubleType(), I64),
+    language.call_code: call_code,
     language.copy_bytes: copy_bytes,
     language.fill_bytes: fill_bytes,
     language.load8: partial(load, I8),

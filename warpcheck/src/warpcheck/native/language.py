@@ -16,6 +16,7 @@ __all__ = [
     "add_f16",
     "add_f32",
     "add_f64",
+    "call_code",
     "copy_bytes",
     "count_bits",
     "extern",
@@ -100,6 +101,11 @@ def copy_bytes(target: int, source: int, count: int) -> None:
 def fill_bytes(target: int, value: int, count: int) -> None:
     """Set bytes of memory to the low byte of ``value``."""
     ctypes.memset(target, value & 255, count)
+
+
+def call_code(code: int, argument: int) -> int:
+    """Call the machine code at an address, a function of one integer, and return its result."""
+    return int(ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(code)(argument))
 
 
 def add_f16(left: int, right: int) -> int:

@@ -17,6 +17,10 @@ from warpcheck.runtime.happens_before import WARPS
 from warpcheck.runtime.mbarriers import MBARRIERS
 from warpcheck.runtime.proxies import FENCE_HEADER_BYTES
 from warpcheck.runtime.records import BARRIER, COPY, CTA, MBARRIER, READ, WARP, field_offset
+from warpcheck.runtime.tensor_access import ACCESSES, TENSOR_ACCESS
+from warpcheck.runtime.tensor_allocation import SLICES
+from warpcheck.runtime.tensor_cells import CELL, CELLS, MEMORY_BYTES
+from warpcheck.runtime.tensor_records import JOB, JOBS
 from warpcheck.runtime.warpgroup import PRODUCTS_BYTES
 
 __all__ = ["Cta", "cluster_of"]
@@ -65,12 +69,27 @@ class Cta(Records):
         uses_proxy_fences = any(check.function == "fence_proxy" for check in lowered.checks)
         words = (FENCE_HEADER_BYTES >> 3) + WARPS * size
         self.point(fence_ring=np.zeros((count * uses_proxy_fences, FENCES, words), np.int64))
+        self._point_tensor_memory(lowered, count)
         self.set(window=self.get("shared") - (rank << RANK))
         has_mbarriers = any(check.function == "mbarrier_init" for check in lowered.checks)
         if has_mbarriers:
             self.point(mbarriers=np.zeros(MBARRIERS, MBARRIER))
         self.point(barrier_clocks=np.zeros((1 + MBARRIERS * has_mbarriers, 2, size, WARPS), np.int64))
         self.set_cluster([self])
+
+    def _point_tensor_memory(self, lowered: Lowered, warp_count: int) -> None:
+        """Allocate tensor memory, and what is remembered of it, if the kernel allocates any."""
+        uses_tensor_memory = any(check.function == "tensor_alloc" for check in lowered.checks)
+        if not uses_tensor_memory:
+            return
+        self.point(
+            tensor_memory=aligned(MEMORY_BYTES),
+            tensor_cells=np.zeros(CELLS, CELL),
+            tensor_clock=np.zeros((WARPS, WARPS), np.int64),
+            tensor_accesses=np.zeros(warp_count * ACCESSES, TENSOR_ACCESS),
+            tensor_allocations=np.zeros(SLICES, np.int64),
+            tensor_jobs=np.zeros(JOBS, JOB),
+        )
 
     def set_cluster(self, cluster: Sequence[Cta]) -> None:
         """Set the blocks of its cluster, by rank."""

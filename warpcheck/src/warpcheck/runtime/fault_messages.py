@@ -12,6 +12,7 @@ from warpcheck.layout import LANES, OVERWRITTEN, UNFENCED, USED, Access, Space
 from warpcheck.lowered_kernel import AccessSite
 from warpcheck.runtime.buffers import ARGUMENTS, Buffer
 from warpcheck.runtime.symbols import exclude_compiler_variables, find_shared_variable, source_name
+from warpcheck.runtime.tensor_rules import RULES, TensorRule
 
 __all__ = [
     "PROMISED",
@@ -26,6 +27,7 @@ __all__ = [
     "describe_parameter_offset",
     "describe_race",
     "describe_shared_offset",
+    "describe_tensor_rule",
     "describe_unfenced",
     "describe_wgmma_register",
     "format_coordinates",
@@ -36,6 +38,7 @@ __all__ = [
 LOWEST = 1 << 16
 """No memory has an address below: a pointer there is a null pointer with an index."""
 
+_TENSOR_VERBS = {"ld": "reads", "st": "writes", "mma": "multiplies in"}
 _VERBS = {Access.LOAD: "reads", Access.STORE: "writes", Access.ATOMIC: "updates"}
 _FAULTS = {
     FaultKind.OUT_OF_BOUNDS: "{verb} {place}",
@@ -43,6 +46,7 @@ _FAULTS = {
     FaultKind.UNINITIALIZED: "{verb} at {place}, which nothing has written",
 }
 _WAIT_GROUP_MISSING = "its wgmma.wait_group has to come first, and a barrier behind that"
+_COMMIT_MISSING = "a wait for the mbarrier of its tcgen05.commit has to come first"
 _ONE_BUFFER_SHORT = (
     "Triton's own mistake: where tl.dot and another operation take the same block, it pipelines the loop with one "
     "buffer too few; give the loop num_stages=1, or that operation a tl.load of its own with a cache_modifier"
@@ -130,11 +134,13 @@ def describe_race(
     """
     if other_site is None:
         return f"{_format_access_to(site, shared)} {place}, which {other_thread} reads with no barrier between them"
-    if other_site.is_wgmma:
-        reader = "tl.dot" if programs else "wgmma"
+    if other_site.is_wgmma or other_site.is_tensor:
+        reader = "tl.dot" if programs else other_site.words[0]
         prefix = (
             f"{_format_access_to(site, shared)} {place}, which the {reader} in line {other_site.line} may still read: "
         )
+        if other_site.is_tensor:
+            return prefix + _COMMIT_MISSING
         return prefix + (_ONE_BUFFER_SHORT if programs else _WAIT_GROUP_MISSING)
 
     both_store = site.access == other_site.access == Access.STORE and not site.is_bulk
@@ -202,7 +208,7 @@ def describe_unfenced(site: AccessSite, place: str, thread: str, write: AccessSi
     """Describe a bulk copy, or a wgmma, that reads what a thread wrote, without a fence of the asynchronous proxy in
     between.
     """
-    verb = "multiplies" if site.is_wgmma else "copies"
+    verb = "multiplies" if site.is_wgmma or site.is_tensor else "copies"
     prefix = f"{verb} {place}, which thread {thread} writes in line {write.line}"
     advice = "who writes needs one in front of the barrier, or who reads behind it"
     return f"{prefix} with no fence.proxy.async between them, and may read what was there before: {advice}"
@@ -251,6 +257,39 @@ def describe_wgmma_register(kind: int, name: str, line: int) -> str:
 def describe_descriptor(rule: int, value: int) -> str:
     """Describe a wrong descriptor of a matrix in shared memory."""
     return f"gives wgmma the descriptor {value & (1 << 64) - 1:#018x}, {_DESCRIPTOR_RULES[rule]}"
+
+
+def describe_tensor_rule(
+    rule: TensorRule,
+    site: AccessSite,
+    column: int,
+    lane: int,
+    warp: int,
+    value: int,
+    conflict: tuple[AccessSite, str] | None,
+) -> str:
+    """Describe the rule of tcgen05 that an instruction breaks at a cell of tensor memory.
+
+    Args:
+        value: The operand that the rule is about, if it is about one.
+        conflict: The other instruction, with its thread.
+    """
+    other = "another instruction"
+    if conflict is not None:
+        name = ".".join(conflict[0].words[:2])
+        other = f"the {name} of thread {conflict[1]} in line {conflict[0].line}"
+    first = 32 * (warp % 4)
+    return RULES[rule].format(
+        verb=_TENSOR_VERBS.get(site.words[1], "updates"),
+        place=f"column {column} of tensor memory, from lane {lane} on",
+        warp=warp,
+        first=first,
+        last=first + 31,
+        value=value & (1 << 64) - 1,
+        m=(value >> 24 & 31) << 4,
+        n=(value >> 17 & 63) << 3,
+        other=other,
+    )
 
 
 def _lane_names(mask: int) -> str:

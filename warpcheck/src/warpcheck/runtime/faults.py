@@ -19,6 +19,8 @@ from warpcheck.runtime.cta import Cta
 from warpcheck.runtime.deadlock import describe_mbarriers, describe_waits
 from warpcheck.runtime.launch import AccessOrigin, Grid
 from warpcheck.runtime.symbols import source_name
+from warpcheck.runtime.tensor_cells import COLUMN_BYTES
+from warpcheck.runtime.tensor_rules import CONFLICTS, TensorRule
 
 __all__ = ["Faults"]
 
@@ -60,7 +62,8 @@ class Faults:
             if kind == FaultKind.RACE:
                 text = self._describe_register(launch_field("fault_detail"), launch_field("fault_address"))
             return self._make_fault(kind, text, line, warp, lane)
-        if kind == FaultKind.DESCRIPTOR:
+        is_tensor = self.lowered.sites[launch_field("fault_site")].space == Space.TENSOR
+        if kind == FaultKind.DESCRIPTOR and not is_tensor:
             text = fault_messages.describe_descriptor(launch_field("fault_detail"), launch_field("fault_address"))
             return self._make_fault(kind, text, self.lowered.sites[launch_field("fault_site")].line, warp, lane)
         fault = self._access_fault(
@@ -173,6 +176,8 @@ class Faults:
         ``races``.
         """
         site = self.lowered.sites[site_number]
+        if site.space == Space.TENSOR:
+            return self._tensor_fault(kind, site, address, warp, lane, access_id, time)
         place = self._describe_place(address, site, warp, lane)
         detail = self.grid.get("fault_detail")
         involves_two = kind in (FaultKind.RACE, FaultKind.UNINITIALIZED, FaultKind.UNFENCED) and access_id > 0
@@ -207,6 +212,28 @@ class Faults:
                     "complete_tx" in access_site.text for access_site in self.lowered.sites
                 )
         fault = self._make_fault(kind, text, site.line, warp, lane, address)
+        if origin:
+            fault.conflict_line = origin.site.line
+        return fault
+
+    def _tensor_fault(
+        self, kind: FaultKind, site: AccessSite, address: int, warp: int, lane: int, access_id: int, time: int
+    ) -> Fault:
+        """Return the fault of an instruction that breaks a rule of tensor memory, or of its descriptors."""
+        rule = TensorRule(self.grid.get("fault_detail"))
+        conflicts = rule in CONFLICTS and access_id > 0
+        origin = self.grid.origin_of(access_id, time) if conflicts else None
+        column, lane_offset = divmod(address - self.cta.get("tensor_memory"), COLUMN_BYTES)
+        text = fault_messages.describe_tensor_rule(
+            rule,
+            site,
+            column,
+            lane_offset // 4,
+            warp,
+            self.grid.get("fault_value"),
+            (origin.site, origin.thread) if origin else None,
+        )
+        fault = self._make_fault(kind, text, site.line, warp, lane)
         if origin:
             fault.conflict_line = origin.site.line
         return fault

@@ -30,6 +30,7 @@ from warpcheck.runtime.resident_blocks import Residents
 from warpcheck.runtime.schedule_order import scheduled_block
 from warpcheck.runtime.setmaxnreg import registers_at_launch
 from warpcheck.runtime.symbols import find_shared_variable, source_name
+from warpcheck.runtime.tensor_jobs import SCRATCH_BYTES
 
 __all__ = ["AccessOrigin", "Grid", "place_statics"]
 
@@ -103,6 +104,8 @@ class Grid(Records):
         self.point(params=params, blocks=self.block_counts, counts=self.counts, samples=self.samples)
         if any(check.function == "issue_bulk" for check in lowered.checks):
             self.point(bulk=np.zeros(BULKS, BULK))
+        if any(check.function == "tensor_multiply" for check in lowered.checks):
+            self.point(tensor_scratch=aligned(SCRATCH_BYTES))
         if recording.get():
             self.point(events=np.zeros(EVENTS, EVENT))
         self._set_extents(shared)
@@ -126,6 +129,7 @@ class Grid(Records):
             reserved_bytes=len(reserved),
             compiler_scratch=SCRATCH in self.lowered.shared and self.module.file.endswith(".py"),
             converges=self.module.of_triton,
+            requires_tensor_fences=not self.module.file.endswith(".py"),
             dynamic_bytes=dynamic,
             shared_bytes=self.lowered.shared_bytes + dynamic,
             shared_granule=self._granule(Space.SHARED),

@@ -34,15 +34,18 @@ from warpcheck.runtime.tx_count import PENDING_MASK, PENDING_SHIFT, add_pending_
 
 __all__ = [
     "ARRIVALS_MASK",
+    "EXCESS_ARRIVAL",
     "EXPECTED_SHIFT",
     "MBARRIERS",
     "PHASE_BIT",
+    "arrive_for_tensor_core",
     "complete_tx",
     "mbarrier_arrive",
     "mbarrier_init",
     "mbarrier_inval",
     "mbarrier_transact",
     "mbarrier_wait",
+    "report_missing",
     "require_init",
 ]
 
@@ -243,6 +246,23 @@ def complete_tx(launch: LaunchRecord, owner: CtaRecord, address: int, count: int
     # The writes of the copy are dated before this time, so whoever acquires it is ordered behind them.
     raise_to(clock + ROW_BYTES * (writer.block_number % launch.cluster_size) + 8 * warp, launch.time)
     store_object(launch, owner, record_address, add_pending_bytes(load64(address), 0 - count))
+    return 1
+
+
+@native
+def arrive_for_tensor_core(launch: LaunchRecord, owner: CtaRecord, address: int, issuer: CtaRecord, warp: int) -> int:
+    """Arrive once at an mbarrier of ``owner``, for a tcgen05.commit of a warp of the block ``issuer``.
+
+    Return 0 if there is no mbarrier at the address, or if its phase needs no arrival.
+    """
+    record_address = find_mbarrier(owner, address)
+    if not record_address or load64(address) & ARRIVALS_MASK == 0:
+        return 0
+    launch.time += 1
+    # As for a copy (complete_tx): the products are dated before this time.
+    clock = clock_address(launch, owner, record_address)
+    raise_to(clock + ROW_BYTES * (issuer.block_number % launch.cluster_size) + 8 * warp, launch.time)
+    store_object(launch, owner, record_address, load64(address) - 1)
     return 1
 
 

@@ -63,8 +63,9 @@ COPY = np.dtype([*((name, "i8") for name in _COPY), ("addresses", "i8", LANES), 
 
 # One operand of wgmma that a warp reads from shared memory: its commit group, its instruction's position in the block
 # and its site; the window of its bytes, as offsets in shared memory; the fields of its descriptor; and the time at
-# which a warp of the warpgroup waited for it, or 0. See reads.
-_DESCRIPTOR = ("low", "high", "start", "lead", "stride", "span", "base", "major", "first", "rows")
+# which a warp of the warpgroup waited for it, or 0. per_chunk: elements of 16 bytes. See reads. An operand of
+# tcgen05.mma has one, too, in the record of its job.
+_DESCRIPTOR = ("low", "high", "start", "lead", "stride", "span", "base", "major", "per_chunk", "first", "rows")
 _READ = ("group", "position", "site", *_DESCRIPTOR, "waited_at")
 READ = np.dtype([(name, "i8") for name in _READ])
 
@@ -100,6 +101,8 @@ LAUNCH = np.dtype(
         ("reserved", "u4"),  # offset of the system's own shared memory
         ("reserved_bytes", "u4"),
         ("compiler_scratch", "u4"),  # whether only Triton's compiler lays out and writes shared memory
+        ("requires_tensor_fences", "u4"),  # whether tcgen05.fence and wait::ld are the author's; see tensor_cells
+        ("tensor_scratch", "i8"),  # memory for the operands of the product that the tensor core executes
         ("local_bytes", "i8"),  # of a thread, and of a whole block
         ("local_total", "i8"),
         ("params", "i8"),
@@ -149,6 +152,7 @@ LAUNCH = np.dtype(
         ("fault_block", "i4"),
         ("fault_address", "i8"),
         ("fault_detail", "i8"),  # depends on fault_kind
+        ("fault_value", "i8"),  # an operand that tcgen05 does not take
         ("lanes_needed", "u4"),  # the mask of an instruction of several lanes; lanes_here: the lanes that execute it
         ("lanes_here", "u4"),
         ("conflict_id", "i8"),  # access id and time of the access that the last race was with; see history
@@ -187,6 +191,19 @@ CTA = np.dtype(
         ("operand_reads", "i8"),  # a ring of READS records for each warp, and scratch memory for the products of wgmma
         ("products", "i8"),
         ("reads_in_flight", "i8"),  # how many of those reads no warp has waited for
+        ("tensor_memory", "i8"),  # 512 columns of 128 lanes, and CELLS records of who accessed them; see tensor_cells
+        ("tensor_cells", "i8"),
+        ("tensor_clock", "i8"),  # vector clocks of each warp at its last tcgen05.fence::after_thread_sync
+        ("tensor_accesses", "i8"),  # ACCESSES records for each warp; see tensor_access
+        ("tensor_slices", "i8"),  # the parts of tensor memory that are allocated, as bits; see tensor_allocation
+        ("tensor_allocations", "i8"),  # for each part: the columns of the allocation that begins there, or 0
+        ("tensor_relinquished", "i8"),
+        ("tensor_alloc_site", "i8"),  # the last instruction that allocated, and its thread
+        ("tensor_alloc_thread", "i8"),
+        ("tensor_jobs", "i8"),  # a ring of JOBS records, begun and ended as the copies of a launch are
+        ("tensor_jobs_begun", "i8"),
+        ("tensor_jobs_ended", "i8"),
+        ("tensor_pending", "i8"),  # products that have yet to be executed
         # vector_clock[0][w][v]: accesses of warp v before this time happen before what warp w does now; plane p has the
         # same for the warps of the block whose number is p further, around the cluster. See happens_before.
         ("vector_clock", "i8"),
@@ -239,6 +256,7 @@ WARP = np.dtype(
         ("wgmma_time", "i8"),  # when it last committed a group of wgmma
         ("wgmma_groups", "i4"),  # those groups: committed, waited for by itself, and by a warp of its warpgroup
         *((name, "i4") for name in ("wgmma_waited", "wgmma_released", "reads_begun", "reads_ended")),
+        ("tensor_accesses", "i8"),  # tcgen05.ld and st that it has not waited for, or not fenced since
         ("partial_mbarrier", "i8"),  # the record of an mbarrier at which not all lanes of a warp arrived; see elected
         ("bulk_groups", "i4", LANES),  # groups of bulk copies that each lane has committed
         ("barrier", "i4"),  # the number of the barrier it waits at, or of the host's service that it calls

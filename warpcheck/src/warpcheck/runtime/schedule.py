@@ -39,6 +39,12 @@ from warpcheck.runtime.records import (
     field_offset,
 )
 from warpcheck.runtime.schedule_order import scheduled_block, scheduled_index
+from warpcheck.runtime.tensor_allocation import begin_tensor_memory, check_tensor_memory_freed
+from warpcheck.runtime.tensor_jobs import (
+    finish_all_tensor_jobs,
+    finish_awaited_commit,
+    finish_oldest_tensor_job,
+)
 from warpcheck.runtime.wgmma_operands import begin_reads
 
 __all__ = ["DONE", "HOST", "YIELDS", "YIELDS_IDLE", "run_grid"]
@@ -132,6 +138,7 @@ def begin_block(launch: LaunchRecord, cta: CtaRecord, number: int) -> None:
         store64(cta.barrier_clocks + 8 * word, 0)
     cta.registers_left = 0
     cta.copies_in_flight = 0
+    begin_tensor_memory(cta)
     for index in range(cta.warp_count):
         begin_warp(launch, cta, WarpRecord(cta.warps + index * cta.warp_stride))
 
@@ -219,9 +226,14 @@ def run_block(launch: LaunchRecord, cta: CtaRecord) -> int:
             if (launch.cooperative and not suspended) or idle == IDLE_ROUNDS:
                 return YIELDS_IDLE if polling == running else YIELDS
         elif suspended:
-            # First what is due anyway: a copy that lands, the barrier of the cluster. Then other blocks run. Only when
-            # all blocks wait (timeouts_expire) do suspended waits time out, once.
-            if not finish_one_bulk(launch, cta) and not open_cluster_barrier(launch, cta):
+            # First what is due anyway: a product, a copy that lands, the barrier of the cluster. Then other blocks run.
+            # Only when all blocks wait (timeouts_expire) do suspended waits time out, once.
+            if (
+                not finish_awaited_commit(launch, cta)
+                and not finish_one_bulk(launch, cta)
+                and not open_cluster_barrier(launch, cta)
+                and not finish_oldest_tensor_job(launch, cta)
+            ):
                 if expired or not launch.timeouts_expire:
                     return YIELDS_IDLE if launch.time == last_progress else YIELDS
                 last_progress = launch.time
@@ -238,6 +250,8 @@ def run_block(launch: LaunchRecord, cta: CtaRecord) -> int:
                 return YIELDS
         else:
             finish_all_bulk(launch, cta)
+            finish_all_tensor_jobs(launch, cta)
+            check_tensor_memory_freed(launch, cta)
             return HOST if cta.deferred_address else DONE
     return DONE
 

@@ -22,7 +22,17 @@ from warpcheck.runtime.races import check_race
 from warpcheck.runtime.records import CountsRecord, CtaRecord, LaunchRecord, ReadRecord, SampleRecord, WarpRecord
 from warpcheck.runtime.wgmma_operands import CHUNK, chunk_at, end_reads, layout_of, read_slot
 
-__all__ = ["CHUNKS", "FACTORS", "PRODUCTS_BYTES", "hazard", "wgmma_commit", "wgmma_operand", "wgmma_wait"]
+__all__ = [
+    "CHUNKS",
+    "FACTORS",
+    "PRODUCTS_BYTES",
+    "hazard",
+    "read_chunks",
+    "sample_chunks",
+    "wgmma_commit",
+    "wgmma_operand",
+    "wgmma_wait",
+]
 
 DESCRIPTOR = FAULT_KINDS.index(FaultKind.DESCRIPTOR)
 RESERVED = 0xC000 | 0xC000 << 16 | 0x1C000 << 32 | 0x3FF << 52  # bits of a descriptor that mean nothing
@@ -68,6 +78,7 @@ def wgmma_operand(
     read.span = 256 >> mode if mode else CHUNK
     read.base = descriptor >> 49 & 7
     read.major = major
+    read.per_chunk = 8
     read.first = 0 if operand else 16 * (warp.index & 3)
     read.rows = rows
     if not read_chunks(launch, cta, warp, read, site, cta.products + CHUNKS * operand):

@@ -6,9 +6,9 @@ always takes 32 bytes. PTX ISA manual, "Asynchronous Warpgroup Level Matrix Shar
 Major 0, K: chunk number 2 mn + c has half c of the 32 bytes of row mn. Eight rows are ``span`` bytes apart; the next
 eight are ``stride`` bytes away. Without swizzle ``span`` is 16, and the other half is ``lead`` bytes away.
 
-Major 1, MN: chunk number k (rows / 8) + j has 8 neighbors along mn, of 2 bytes each. Eight k are ``span`` bytes apart;
-the next eight are ``stride`` bytes away, and the next ``span`` bytes along mn are ``lead`` bytes away. Without swizzle
-the two are exchanged.
+Major 1, MN: chunk number k (rows / 8) + j has 8 neighbors along mn, of 2 bytes each (of other types, which tcgen05.mma
+has, ``per_chunk`` in place of 8). Eight k are ``span`` bytes apart; the next eight are ``stride`` bytes away, and the
+next ``span`` bytes along mn are ``lead`` bytes away. Without swizzle the two are exchanged.
 
 A swizzle permutes chunks within ``span`` bytes: it XORs bits 4 to 6 of an address with bits 7 to 9, less ``base``.
 """
@@ -19,14 +19,16 @@ from typing import NamedTuple
 
 from warpcheck.layout import READS
 from warpcheck.native import native, noinline
-from warpcheck.runtime.access_history import access_id_of
+from warpcheck.runtime.access_history import access_id_of, thread_of
 from warpcheck.runtime.records import CtaRecord, LaunchRecord, ReadRecord, WarpRecord
+from warpcheck.runtime.tensor_records import A_OPERAND, B_OPERAND, MULTIPLY, QUEUED, TensorJobRecord, job_slot
 
 __all__ = [
     "CHUNK",
     "begin_reads",
     "chunk_at",
     "end_reads",
+    "find_product_read",
     "find_wgmma_read",
     "layout_of",
     "read_overlaps",
@@ -45,6 +47,7 @@ class OperandLayout(NamedTuple):
     span: int
     base: int
     major: int
+    per_chunk: int
     first: int
     rows: int
 
@@ -52,7 +55,17 @@ class OperandLayout(NamedTuple):
 @native
 def layout_of(read: ReadRecord) -> OperandLayout:
     """Return the layout of the operand that a wgmma reads."""
-    return OperandLayout(read.start, read.lead, read.stride, read.span, read.base, read.major, read.first, read.rows)
+    return OperandLayout(
+        read.start,
+        read.lead,
+        read.stride,
+        read.span,
+        read.base,
+        read.major,
+        read.per_chunk,
+        read.first,
+        read.rows,
+    )
 
 
 @native
@@ -62,8 +75,9 @@ def chunk_at(layout: OperandLayout, chunk: int) -> int:
     stride = layout.stride
     span = layout.span
     if layout.major:
-        k = chunk // (layout.rows // 8)
-        j = chunk % (layout.rows // 8) + layout.first // 8
+        chunks_of_k = layout.rows // layout.per_chunk
+        k = chunk // chunks_of_k
+        j = chunk % chunks_of_k + layout.first // layout.per_chunk
         per_span = span // CHUNK
         relative = j % per_span * CHUNK + k % 8 * span
         if span == CHUNK:
@@ -94,6 +108,7 @@ def begin_reads(cta: CtaRecord, warp: WarpRecord) -> None:
     warp.wgmma_waited = 0
     warp.wgmma_released = 0
     warp.wgmma_time = 0
+    warp.tensor_accesses = 0
     warp.partial_mbarrier = 0
 
 
@@ -119,6 +134,10 @@ def find_wgmma_read(cta: CtaRecord, address: int, size: int) -> int:
     if cta.reads_in_flight == 0:
         return 0
     offset = address - cta.shared
+    if cta.tensor_pending:
+        product = find_product_read(cta, offset, size)
+        if product:
+            return product
     for warp_index in range(cta.warp_count):
         warp = WarpRecord(cta.warps + warp_index * cta.warp_stride)
         for read_number in range(warp.reads_ended, warp.reads_begun):
@@ -126,6 +145,22 @@ def find_wgmma_read(cta: CtaRecord, address: int, size: int) -> int:
             may_overlap = read.group >= warp.wgmma_released and offset < read.high and read.low < offset + size
             if may_overlap and read_overlaps(read, offset, size):
                 return access_id_of(read.site, warp_index * 32)
+    return 0
+
+
+@native
+def find_product_read(cta: CtaRecord, offset: int, size: int) -> int:
+    """Return the access id of a tcgen05.mma that has yet to read any of these bytes, or 0."""
+    for number in range(cta.tensor_jobs_ended, cta.tensor_jobs_begun):
+        job = TensorJobRecord(job_slot(cta, number))
+        if job.state == QUEUED and job.operation == MULTIPLY:
+            a = ReadRecord(job.address + A_OPERAND)
+            b = ReadRecord(job.address + B_OPERAND)
+            overlaps_a = job.a_column < 0 and offset < a.high and a.low < offset + size
+            if overlaps_a and read_overlaps(a, offset, size):
+                return access_id_of(job.site, thread_of(job.access_id))
+            if offset < b.high and b.low < offset + size and read_overlaps(b, offset, size):
+                return access_id_of(job.site, thread_of(job.access_id))
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Copies to shared memory that a wgmma may still read.
+"""Copies to shared memory that a wgmma, or a tcgen05.mma, may still read.
 
 A read of wgmma is over when a warp of its warpgroup has waited for it. The thread that issues a copy over its bytes
 must be ordered behind that wait. An arrival before the wait does not order it, even if the wait comes first in this
@@ -14,7 +14,7 @@ from warpcheck.runtime.boxes import PIECE, BulkRecord, shared_offset
 from warpcheck.runtime.deferred_faults import RACE, defer_fault
 from warpcheck.runtime.happens_before import PLANE_BYTES, ROW_BYTES
 from warpcheck.runtime.records import CtaRecord, LaunchRecord, ReadRecord, WarpRecord
-from warpcheck.runtime.wgmma_operands import read_overlaps, read_slot
+from warpcheck.runtime.wgmma_operands import find_product_read, read_overlaps, read_slot
 
 __all__ = ["check_wgmma_overwrite"]
 
@@ -25,6 +25,8 @@ def check_wgmma_overwrite(
 ) -> None:
     """Defer a race if a copy writes bytes of a wgmma that the issuing warp does not know to be complete."""
     low, high = copy.offset & ~127, (copy.offset + copy.rows * copy.pitch + 127) & ~127
+    if owner.tensor_pending:
+        check_product_overwrite(launch, cta, warp, copy, owner)
     if owner.operand_reads == 0:
         return
     for warp_index in range(owner.warp_count):
@@ -38,6 +40,21 @@ def check_wgmma_overwrite(
             ):
                 set_conflict(launch, access_id_of(read.site, warp_index * LANES), launch.time)
                 defer_overlap(launch, cta, warp, copy, owner, read)
+
+
+@native
+def check_product_overwrite(
+    launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, copy: BulkRecord, owner: CtaRecord
+) -> None:
+    """Defer a race if a copy writes bytes that a tcgen05.mma has yet to read."""
+    for row in range(copy.rows):
+        for column in range(0, copy.width, PIECE):
+            offset = shared_offset(copy, row, column)
+            product = find_product_read(owner, offset, PIECE)
+            if product:
+                set_conflict(launch, product, launch.time)
+                defer_fault(launch, cta, warp, RACE, copy.site, copy.lane, owner.shared + offset, PIECE)
+                return
 
 
 @native

@@ -1,0 +1,177 @@
+"""Right kernels for Blackwell in CUDA C++ with inline PTX; a mode other than 0 takes something out, or puts it wrong.
+
+A comment at the end of a line is what ``blackwell_mutants`` calls it.
+"""
+
+from __future__ import annotations
+
+__all__ = ["HEAD", "KERNELS"]
+
+HEAD = r"""
+#include <cuda_fp16.h>
+typedef unsigned u32;
+typedef unsigned long long u64;
+__device__ u32 address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
+__device__ u64 matrix(const void* p, u32 lead, u32 stride) {
+    return (u64)(address(p) >> 4) | (u64)(lead >> 4) << 16 | (u64)(stride >> 4) << 32 | (u64)1 << 46;
+}
+#define DO(text, ...) asm volatile(text ";" :: __VA_ARGS__ : "memory")
+#define ALLOC(p, n) DO("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%0], %1", "r"(address(p)), "r"(n))
+#define DEALLOC(t, n) DO("tcgen05.dealloc.cta_group::1.sync.aligned.b32 %0, %1", "r"(t), "r"(n))
+#define RELINQUISH() asm volatile("tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;" ::: "memory")
+#define BEFORE() asm volatile("tcgen05.fence::before_thread_sync;" ::: "memory")
+#define AFTER() asm volatile("tcgen05.fence::after_thread_sync;" ::: "memory")
+#define PROXY() asm volatile("fence.proxy.async.shared::cta;" ::: "memory")
+#define INIT(b, n) DO("mbarrier.init.shared::cta.b64 [%0], %1", "r"(address(b)), "r"(n))
+#define ARRIVE(b) DO("mbarrier.arrive.shared::cta.b64 _, [%0]", "r"(address(b)))
+#define WAIT(b, p) \
+    DO("{.reg .pred q; AGAIN: mbarrier.try_wait.parity.shared::cta.b64 q, [%0], %1; @!q bra AGAIN;}", \
+       "r"(address(b)), "r"(p))
+#define MULTIPLY(d, a, b, i, keeps) \
+    DO("{.reg .pred q; setp.ne.u32 q, %4, 0; tcgen05.mma.cta_group::1.kind::f16 [%0], %1, %2, %3, q;}", \
+       "r"(d), "l"(a), "l"(b), "r"(i), "r"((u32)(keeps)))
+#define MULTIPLY_TENSOR(d, a, b, i, keeps) \
+    DO("{.reg .pred q; setp.ne.u32 q, %4, 0; tcgen05.mma.cta_group::1.kind::f16 [%0], [%1], %2, %3, q;}", \
+       "r"(d), "r"(a), "l"(b), "r"(i), "r"((u32)(keeps)))
+#define COMMIT(b) DO("tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%0]", "r"(address(b)))
+#define LOAD(r, t) asm volatile("tcgen05.ld.sync.aligned.32x32b.x4.b32 {%0, %1, %2, %3}, [%4];" \
+    : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(t))
+#define STORE(t, r) DO("tcgen05.st.sync.aligned.32x32b.x4.b32 [%0], {%1, %2, %3, %4}", \
+    "r"(t), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]))
+#define WAIT_LOAD() asm volatile("tcgen05.wait::ld.sync.aligned;" ::: "memory")
+#define WAIT_STORE() asm volatile("tcgen05.wait::st.sync.aligned;" ::: "memory")
+#define SHAPE(m, n) (1u << 4 | (n) / 8 << 17 | (m) / 16 << 24)
+__device__ int place(int row, int k, int rows) { return k / 8 * rows * 8 + row * 8 + k % 8; }
+"""
+
+KERNELS = {
+    # c[128, 16] = a[128, 32] b[16, 32]^T, in two passes of k = 16 through one buffer. Warps 0 to 3 fill it and store
+    # the result, warp 4 multiplies.
+    "gemm": r"""
+extern "C" __global__ void gemm(const half* a, const half* b, float* c, int mode) {
+    __shared__ alignas(128) half smem_a[128 * 16], smem_b[16 * 16];
+    __shared__ u64 done[3], full[1], issued[1];
+    __shared__ u32 base, second;
+    int tid = threadIdx.x, warp_id = tid / 32;
+    int columns = mode == 8 ? 48 : mode == 7 ? 512 : 32;
+    if (warp_id == 4) {
+        ALLOC(&base, columns);  // allocates
+        if (mode == 7) ALLOC(&second, 32);  // allocates more
+        RELINQUISH();
+        if (mode == 17) ALLOC(&second, 32);  // allocates late
+    }
+    if (tid == 0) {
+        INIT(&done[0], mode == 19 ? 2 : 1);  // init
+        if (mode != 30) INIT(&done[1], 1);
+        INIT(full, 128);
+        INIT(issued, 1);
+    }
+    BEFORE();
+    __syncthreads();
+    AFTER();
+    u32 d = base;
+    for (int pass = 0; pass < 2; ++pass) {
+        if (warp_id < 4) {
+            if (pass == 1) WAIT(mode == 3 ? issued : &done[0], 0);  // waits for room
+            for (int k = 0; k < 16; ++k) smem_a[place(tid, k, 128)] = a[tid * 32 + pass * 16 + k];  // fills
+            if (tid < 16)
+                for (int k = 0; k < 16; ++k) smem_b[place(tid, k, 16)] = b[tid * 32 + pass * 16 + k];
+            if (mode != 13) PROXY();
+            ARRIVE(full);
+        } else if (tid == 128) {
+            if (mode != 18) WAIT(full, pass);
+            u64 da = matrix(smem_a, 2048, 128), db = matrix(smem_b, 256, 128);
+            if (mode == 14) da &= ~((u64)1 << 46);
+            u32 shape = mode == 15 ? SHAPE(96, 16) : SHAPE(128, 16);
+            if (mode == 28) shape |= 2u << 7;
+            MULTIPLY(d, da, db, shape, mode == 16 || pass);  // multiplies
+            ARRIVE(issued);
+            if (mode != 21 || pass == 0) COMMIT(&done[mode == 31 ? 2 : pass]);  // commits
+            if (mode == 20) COMMIT(&done[1]);  // commits twice
+        }
+    }
+    if (mode == 21 && tid == 129) COMMIT(&done[1]);  // commits elsewhere
+    if (warp_id < 4) {
+        if (mode != 1) WAIT(&done[1], 0);  // waits for the result
+        if (mode != 2) AFTER();
+        u32 r[4];
+        u32 mine = d + (mode == 5 ? 0 : warp_id * 32 << 16) + (mode == 10 ? 32 : 0);
+        if (mode == 22 && warp_id == 1) mine += 8 << 16;
+        for (int n = 0; n < 16; n += 4) {
+            if (mode != 29 || tid % 2) LOAD(r, mine + n);  // loads
+            if (mode != 12) WAIT_LOAD();
+            for (int j = 0; j < 4; ++j) c[tid * 16 + n + j] = __uint_as_float(r[j]);
+        }
+        BEFORE();
+    }
+    if (mode != 11) __syncthreads();
+    if (warp_id == 4 && mode != 4) {
+        AFTER();
+        DEALLOC(d, mode == 9 ? 64 : columns);  // frees
+        if (mode == 6) DEALLOC(d, columns);  // frees again
+    }
+}
+""",
+    # c[128, 16] = (2 a)[128, 16] b[16, 16]^T, twice: A is doubled in registers and stored to tensor memory.
+    "chain": r"""
+extern "C" __global__ void chain(const half* a, const half* b, float* c, int mode) {
+    __shared__ alignas(128) half smem_b[64 * 16];
+    __shared__ u64 done[1];
+    __shared__ u32 base;
+    int tid = threadIdx.x, warp_id = tid / 32;
+    if (warp_id == 0) ALLOC(&base, 64);
+    if (tid == 0) INIT(done, 1);
+    if (tid < 64)
+        for (int k = 0; k < 16; ++k) smem_b[place(tid, k, 64)] = b[tid % 16 * 16 + k];
+    PROXY();
+    BEFORE();
+    __syncthreads();
+    AFTER();
+    u32 d = base, factor = base + 32, quarter = warp_id * 32 << 16;
+    u64 factor_b = matrix(smem_b, 1024, 128);
+    for (int pass = 0; pass < 2; ++pass) {
+        for (int half_row = 0; half_row < 2; ++half_row) {
+            u32 words[4];
+            for (int j = 0; j < 4; ++j) {
+                __half2 pair = *(const __half2*)(a + tid * 16 + half_row * 8 + 2 * j);
+                pair = __hadd2(pair, pair);
+                words[j] = *(u32*)&pair;
+            }
+            STORE(factor + quarter + 4 * half_row, words);  // stores
+        }
+        if (mode != 1) WAIT_STORE();
+        if (mode != 2) BEFORE();
+        if (mode != 3) __syncthreads();
+        if (tid == 0) {
+            if (mode != 4) AFTER();
+            MULTIPLY_TENSOR(d, factor, factor_b, SHAPE(128, 16), 0);  // multiplies
+            if (mode == 8) MULTIPLY(d, factor_b, factor_b, SHAPE(64, 16), 0);  // multiplies otherwise
+            if (mode == 9) MULTIPLY_TENSOR(factor, d, factor_b, SHAPE(128, 16), 0);  // multiplies back
+            COMMIT(done);
+        }
+        if (mode == 5) {
+            u32 zeros[4] = {};
+            STORE(factor + quarter, zeros);  // overwrites
+        }
+        if (mode == 6) {
+            u32 zeros[4] = {};
+            STORE(d + quarter, zeros);  // clears
+        }
+        WAIT(done, pass);
+        AFTER();
+        u32 r[4];
+        for (int n = 0; n < 16; n += 4) {
+            LOAD(r, d + quarter + n);  // loads
+            if (mode != 7) WAIT_LOAD();
+            for (int j = 0; j < 4; ++j) c[tid * 16 + n + j] = __uint_as_float(r[j]);
+        }
+        if (mode == 10 && warp_id == 0) BEFORE();
+        if (mode != 10) BEFORE();
+        if (mode != 11) __syncthreads();
+        AFTER();
+    }
+    if (mode == 11) __syncthreads();
+    if (warp_id == 0) DEALLOC(d, 64);  // frees
+}
+""",
+}

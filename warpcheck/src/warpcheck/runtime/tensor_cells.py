@@ -1,0 +1,173 @@
+"""The history of tensor memory: who wrote and read each cell, what is in flight, and which accesses are ordered.
+
+Tensor memory has 128 lanes and 512 columns of 32 bits (PTX ISA manual, 9.7.16.1). It is stored column after column:
+the lanes of a column are neighbors. A cell of the history stands for 16 lanes of one column, the smallest piece that an
+instruction accesses.
+
+tcgen05.ld and st are in flight until their warp waits (wait::ld, wait::st); tcgen05.mma until the tensor core has
+executed it, which a thread knows that has waited for the mbarrier of a commit. What happens before is decided by the
+vector clocks of warps (``happens_before``): the product of a thread is dated when it is executed. Between warps there
+also have to be tcgen05.fence::before_thread_sync and ::after_thread_sync (9.7.16.6.3). ``tensor_clock`` is the vector
+clock of each warp at its last fence::after_thread_sync.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from warpcheck.native import View, load64, native
+from warpcheck.runtime.access_history import set_conflict, thread_of, time_of, warp_of
+from warpcheck.runtime.happens_before import WARPS, known_time
+from warpcheck.runtime.records import CtaRecord, LaunchRecord, WarpRecord
+from warpcheck.runtime.tensor_rules import TensorRule
+
+__all__ = [
+    "BY_CORE",
+    "CELL",
+    "CELLS",
+    "CELLS_OF_COLUMN",
+    "COLUMNS",
+    "COLUMN_BYTES",
+    "CORE_READ",
+    "CORE_UPDATE",
+    "CORE_WRITE",
+    "LANES_OF_CELL",
+    "LOAD_IN_FLIGHT",
+    "LOAD_UNFENCED",
+    "MEMORY_BYTES",
+    "SLICE",
+    "STORE_IN_FLIGHT",
+    "STORE_UNFENCED",
+    "THREAD_READ",
+    "THREAD_WRITE",
+    "WRITTEN",
+    "CellRecord",
+    "cell_at",
+    "check_cell",
+    "is_allocated",
+    "memory_address",
+]
+
+COLUMNS = 512
+LANES_OF_CELL = 16
+CELLS_OF_COLUMN = 8
+COLUMN_BYTES = 512  # 128 lanes of 4 bytes
+MEMORY_BYTES = COLUMNS * COLUMN_BYTES
+CELLS = COLUMNS * CELLS_OF_COLUMN
+SLICE = 32  # columns that are allocated together
+# The flags of a cell.
+WRITTEN, STORE_IN_FLIGHT, STORE_UNFENCED, LOAD_IN_FLIGHT, LOAD_UNFENCED, BY_CORE = (1 << bit for bit in range(6))
+# The kinds of accesses, those of threads (ld, st) first. A product updates its accumulator or overwrites it.
+THREAD_READ, THREAD_WRITE, CORE_READ, CORE_WRITE, CORE_UPDATE = range(5)
+
+# write, read, operand_read: the time and access id of the last write, of the last tcgen05.ld, and of the last product
+# that read A there. pending, operands_pending: how many products have yet to write and to read the cell; pending_id,
+# operand_id: the access ids of the last of each. shape: what the pending products have in common; see tensor_jobs.
+_CELL = ("write", "read", "operand_read", "flags", "pending", "pending_id", "operands_pending", "operand_id", "shape")
+CELL = np.dtype([(name, "i8") for name in _CELL])
+
+
+class CellRecord(View):
+    """A view of CELL."""
+
+    record = CELL
+
+
+@native
+def cell_at(cta: CtaRecord, column: int, lane: int) -> int:
+    """Return the address of the record of the cell with a lane of a column."""
+    return cta.tensor_cells + (column * CELLS_OF_COLUMN + lane // LANES_OF_CELL) * CellRecord.size
+
+
+@native
+def memory_address(cta: CtaRecord, column: int, lane: int) -> int:
+    """Return the address, in this process, of a lane of a column."""
+    return cta.tensor_memory + column * COLUMN_BYTES + 4 * lane
+
+
+@native
+def is_allocated(cta: CtaRecord, column: int, count: int) -> int:
+    """Return whether the block has allocated all of these columns."""
+    if column < 0 or column + count > COLUMNS:
+        return 0
+    for part in range(column // SLICE, (column + count - 1) // SLICE + 1):
+        if not cta.tensor_slices >> part & 1:
+            return 0
+    return 1
+
+
+@native
+def check_cell(
+    launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, thread: int, cell: CellRecord, kind: int, shape: int
+) -> int:
+    """Return the rule that an access to a cell breaks, and set the access that it conflicts with.
+
+    Args:
+        shape: That of a product; see ``tensor_jobs``.
+    """
+    writes = kind == THREAD_WRITE or kind >= CORE_WRITE
+    if cell.pending:
+        # PTX ISA, 9.7.16.6.2: products of one thread with the same accumulator, shape and kind execute in order.
+        if kind >= CORE_WRITE and thread_of(cell.pending_id) == thread and cell.shape == shape:
+            return TensorRule.NONE
+        set_conflict(launch, cell.pending_id, launch.time)
+        if kind >= CORE_READ:
+            return TensorRule.NOT_PIPELINED
+        return TensorRule.WRITTEN_BEFORE_COMMIT if writes else TensorRule.READ_BEFORE_COMMIT
+    if writes and cell.operands_pending and not (kind >= CORE_WRITE and thread_of(cell.operand_id) == thread):
+        set_conflict(launch, cell.operand_id, launch.time)
+        return TensorRule.OPERAND_OVERWRITTEN
+    flags = cell.flags
+    if not flags & WRITTEN and kind != THREAD_WRITE and kind != CORE_WRITE:
+        launch.conflict_id = 0
+        return TensorRule.UNWRITTEN
+    rule = 0
+    if flags & BY_CORE:
+        # The tensor core executes the products of one thread in order.
+        if kind < CORE_WRITE or thread_of(cell.write) != thread:
+            rule = check_order(launch, cta, warp, cell.write, 0, TensorRule.COMMIT_NOT_WAITED)
+    elif flags & STORE_IN_FLIGHT and (warp_of(cell.write) != warp.index or kind != THREAD_WRITE):
+        set_conflict(launch, cell.write & 0xFFFFFFFF, time_of(cell.write))
+        return TensorRule.STORE_NOT_WAITED
+    elif cell.write and warp_of(cell.write) != warp.index:
+        rule = check_order(launch, cta, warp, cell.write, flags & STORE_UNFENCED, TensorRule.UNORDERED)
+    if rule or not writes:
+        return rule
+    return check_reads(launch, cta, warp, thread, cell, kind)
+
+
+@native
+def check_reads(
+    launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, thread: int, cell: CellRecord, kind: int
+) -> int:
+    """Return the rule that a write to a cell breaks with respect to the reads since the last write."""
+    if cell.read:
+        if cell.flags & LOAD_IN_FLIGHT:
+            set_conflict(launch, cell.read & 0xFFFFFFFF, time_of(cell.read))
+            return TensorRule.LOAD_NOT_WAITED
+        if warp_of(cell.read) != warp.index:
+            unfenced = cell.flags & LOAD_UNFENCED
+            rule = check_order(launch, cta, warp, cell.read, unfenced, TensorRule.UNORDERED)
+            if rule:
+                return rule
+    if cell.operand_read and not (kind >= CORE_WRITE and thread_of(cell.operand_read) == thread):
+        return check_order(launch, cta, warp, cell.operand_read, 0, TensorRule.COMMIT_NOT_WAITED)
+    return TensorRule.NONE
+
+
+@native
+def check_order(
+    launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, word: int, unfenced: int, unordered_rule: int
+) -> int:
+    """Return the rule that is broken if an access of another warp, or of the tensor core, is not ordered before now."""
+    time = time_of(word)
+    set_conflict(launch, word & 0xFFFFFFFF, time)
+    if time >= known_time(cta, warp.index, warp_of(word)):
+        return unordered_rule
+    if not launch.requires_tensor_fences:
+        return TensorRule.NONE
+    if unfenced:
+        return TensorRule.FENCE_BEFORE
+    if time >= load64(cta.tensor_clock + 8 * (WARPS * warp.index + warp_of(word))):
+        return TensorRule.FENCE_AFTER
+    return TensorRule.NONE

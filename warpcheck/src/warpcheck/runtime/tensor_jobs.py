@@ -1,0 +1,486 @@
+"""The queue of the tensor core: tcgen05.mma and commit, which are executed as late as possible.
+
+The operations of one thread are executed in order. A commit is due when a warp waits for its mbarrier and nothing else
+can run; with it, what its thread has issued before. Until then nobody can rely on a product: its cells are pending, and
+so is its read of shared memory. With a strided order an operation is executed at once. PTX ISA manual, 9.7.16.6
+(order), 9.7.16.10 (mma) and 9.7.16.12 (commit).
+"""
+
+from __future__ import annotations
+
+from warpcheck.errors import FAULT_KINDS, FaultKind
+from warpcheck.events import EventKind
+from warpcheck.layout import LANES, Status
+from warpcheck.native import call_code, load64, lowest_bit, native
+from warpcheck.runtime.access_history import access_id_of
+from warpcheck.runtime.address_spaces import owner_of
+from warpcheck.runtime.deferred_faults import defer_fault
+from warpcheck.runtime.event_recorder import NO_BARRIER, find_mbarrier, record_barrier_event, record_event
+from warpcheck.runtime.mbarriers import EXCESS_ARRIVAL, arrive_for_tensor_core, report_missing, require_init
+from warpcheck.runtime.memory import OPERANDS
+from warpcheck.runtime.records import CountsRecord, CtaRecord, LaunchRecord, ReadRecord, WarpRecord
+from warpcheck.runtime.tensor_access import record_tensor_fault
+from warpcheck.runtime.tensor_cells import (
+    BY_CORE,
+    CORE_READ,
+    CORE_UPDATE,
+    CORE_WRITE,
+    LANES_OF_CELL,
+    WRITTEN,
+    CellRecord,
+    cell_at,
+    check_cell,
+    is_allocated,
+    memory_address,
+)
+from warpcheck.runtime.tensor_operands import (
+    DEPTH_BYTES,
+    decode_descriptor,
+    fill_image,
+    fill_image_from_tensor_memory,
+    lane_of_row,
+)
+from warpcheck.runtime.tensor_records import (
+    A_OPERAND,
+    B_OPERAND,
+    COMMIT,
+    DONE,
+    JOBS,
+    MULTIPLY,
+    QUEUED,
+    TensorJobRecord,
+    job_slot,
+)
+from warpcheck.runtime.tensor_rules import TensorRule
+from warpcheck.runtime.warpgroup import read_chunks, sample_chunks
+
+__all__ = [
+    "A_IMAGE",
+    "KINDS",
+    "SCRATCH_BYTES",
+    "finish_all_tensor_jobs",
+    "finish_awaited_commit",
+    "finish_oldest_tensor_job",
+    "tensor_commit",
+    "tensor_multiply",
+]
+
+KINDS = ("f16", "tf32", "f8f6f4", "i8")
+F16, TF32, F8F6F4, I8 = range(4)
+# Rows of operands, of 64 bits each.
+D_ROW, A_ROW, B_ROW, DESCRIPTOR_ROW, ACCUMULATE_ROW, DISABLED_ROW, CODE_ROW = (0, 1, 2, 3, 4, 5, 7)
+ROW_BYTES = 8 * LANES
+A_COLUMNS = 8  # of A in tensor memory: 32 bytes along k
+BARRIER_FAULT = FAULT_KINDS.index(FaultKind.BARRIER)
+# Offsets in the scratch memory: the addresses of chunks, the images of the operands, and these as numbers.
+A_IMAGE = 8 << 10
+B_IMAGE = A_IMAGE + 128 * DEPTH_BYTES
+NUMBERS = B_IMAGE + 256 * DEPTH_BYTES
+SCRATCH_BYTES = NUMBERS + (96 << 10)
+
+
+@native
+def tensor_multiply(
+    launch: LaunchRecord,
+    cta: CtaRecord,
+    warp: WarpRecord,
+    site: int,
+    mask: int,
+    kind: int,
+    a_in_tensor: int,
+    scale: int,
+) -> int:
+    """Issue tcgen05.mma in each active lane. Site ``site`` reads shared memory, the next one accesses tensor memory."""
+    while mask:
+        lane = lowest_bit(mask)
+        mask &= mask - 1
+        if issue_product(launch, cta, warp, site, lane, kind, a_in_tensor, scale):
+            return 1
+    return 0
+
+
+@native
+def operand_of(warp: WarpRecord, row: int, lane: int) -> int:
+    """Return an operand of 64 bits of a lane."""
+    return load64(warp.address + OPERANDS + ROW_BYTES * row + 8 * lane)
+
+
+@native
+def new_job(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, site: int, lane: int, operation: int) -> int:
+    """Return the address of the next record of the queue, filled in as far as all operations are alike."""
+    if cta.tensor_jobs_begun - cta.tensor_jobs_ended == JOBS:
+        finish_oldest_tensor_job(launch, cta)
+    job = TensorJobRecord(job_slot(cta, cta.tensor_jobs_begun))
+    job.operation = operation
+    job.state = DONE
+    job.warp = warp.address
+    job.lane = lane
+    job.site = site
+    job.access_id = access_id_of(site, warp.index * LANES + lane)
+    return job.address
+
+
+@native
+def issue_product(
+    launch: LaunchRecord,
+    cta: CtaRecord,
+    warp: WarpRecord,
+    site: int,
+    lane: int,
+    kind: int,
+    a_in_tensor: int,
+    scale: int,
+) -> int:
+    """Issue the product of one lane. Return whether it is a fault."""
+    job = TensorJobRecord(new_job(launch, cta, warp, site, lane, MULTIPLY))
+    job.access_id = access_id_of(site + 1, warp.index * LANES + lane)
+    descriptor = operand_of(warp, DESCRIPTOR_ROW, lane) & 0xFFFFFFFF
+    job.accumulates = operand_of(warp, ACCUMULATE_ROW, lane) & 1
+    job.scale = scale
+    job.disabled_low = operand_of(warp, DISABLED_ROW, lane)
+    job.disabled_high = operand_of(warp, DISABLED_ROW + 1, lane)
+    job.code = operand_of(warp, CODE_ROW, lane)
+    rule = decode_instruction(job, descriptor, kind, a_in_tensor)
+    launch.fault_value = descriptor
+    if rule:
+        return record_tensor_fault(launch, warp, rule, site + 1, lane, cta.tensor_memory)
+    address = operand_of(warp, D_ROW, lane)
+    job.column = address & 0xFFFF
+    job.tensor_lane = address >> 16 & 127
+    job.a_column = -1
+    job.shape = job.column | job.tensor_lane << 9 | job.m << 16 | job.n << 25 | kind << 35
+    if check_placement(launch, cta, warp, job, site, lane, address >> 16):
+        return 1
+    if issue_operands(launch, cta, warp, job, site, lane, kind, descriptor, a_in_tensor):
+        return 1
+    if mark_accumulator(launch, cta, warp, job, site, lane):
+        return 1
+    job.state = QUEUED
+    cta.tensor_jobs_begun += 1
+    cta.tensor_pending += 1
+    cta.reads_in_flight += 1
+    record_event(launch, cta, warp.index, EventKind.MULTIPLY, site, NO_BARRIER, 0, 0)
+    count_product(launch, job, site)
+    # In a strided order a product is executed at once: this finds kernels that rely on its being late.
+    if launch.reverse > 1:
+        finish_oldest_tensor_job(launch, cta)
+    return 0
+
+
+@native
+def decode_instruction(job: TensorJobRecord, descriptor: int, kind: int, a_in_tensor: int) -> int:
+    """Take over an instruction descriptor. Return a TensorRule. PTX ISA manual, 9.7.16.4.2."""
+    if descriptor & 4:
+        return TensorRule.SPARSE
+    # Bits 6 and 29 are reserved, 30 and 31 belong to .ws, 0 and 1 to sparse products; only integers are saturated.
+    if descriptor & 0xE0800043 or (descriptor & 8 and kind != I8):
+        return TensorRule.INSTRUCTION_RESERVED
+    job.d_kind = descriptor >> 4 & 3
+    job.a_kind = descriptor >> 7 & 7
+    job.b_kind = descriptor >> 10 & 7
+    job.negates = descriptor >> 13 & 3
+    job.n = (descriptor >> 17 & 63) << 3
+    job.m = (descriptor >> 24 & 31) << 4
+    highest = max(job.a_kind, job.b_kind)
+    lowest = min(job.a_kind, job.b_kind)
+    if kind == F16:
+        is_valid = job.d_kind <= 1 and highest <= 1
+    elif kind == TF32:
+        is_valid = job.d_kind == 1 and lowest == 2 and highest == 2
+    elif kind == F8F6F4:
+        is_valid = job.d_kind <= 1 and highest <= 1
+    else:
+        is_valid = job.d_kind == 2 and highest <= 1 and not job.negates
+    if not is_valid:
+        return TensorRule.INSTRUCTION_TYPES
+    step = 16 if job.m == 128 else 8
+    if (job.m != 64 and job.m != 128) or job.n < step or job.n > 256 or job.n % step:
+        return TensorRule.INSTRUCTION_SHAPE
+    return TensorRule.MAJOR if a_in_tensor and descriptor >> 15 & 1 else TensorRule.NONE
+
+
+@native
+def check_placement(
+    launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, job: TensorJobRecord, site: int, lane: int, first_lane: int
+) -> int:
+    """Check the address of D. Return whether it is a fault."""
+    place = memory_address(cta, job.column, job.tensor_lane)
+    # With M = 64, D may begin at lane 16 as well: it takes half of each quarter (layout F).
+    if first_lane and (job.m == 128 or first_lane != 16):
+        return record_tensor_fault(launch, warp, TensorRule.LANE_START, site + 1, lane, place)
+    if not is_allocated(cta, job.column, job.n):
+        return record_tensor_fault(launch, warp, TensorRule.OUTSIDE, site + 1, lane, place)
+    return 0
+
+
+@native
+def issue_operands(
+    launch: LaunchRecord,
+    cta: CtaRecord,
+    warp: WarpRecord,
+    job: TensorJobRecord,
+    site: int,
+    lane: int,
+    kind: int,
+    descriptor: int,
+    a_in_tensor: int,
+) -> int:
+    """Check the operands as reads. Return whether one is a fault."""
+    element = 2 if kind == F16 else 4 if kind == TF32 else 1
+    if a_in_tensor:
+        if mark_operand(launch, cta, warp, job, site, lane, operand_of(warp, A_ROW, lane)):
+            return 1
+    elif issue_operand(
+        launch, cta, warp, job.address + A_OPERAND, site, lane, A_ROW, job.m, descriptor >> 15 & 1, element
+    ):
+        return 1
+    return issue_operand(
+        launch, cta, warp, job.address + B_OPERAND, site, lane, B_ROW, job.n, descriptor >> 16 & 1, element
+    )
+
+
+@native
+def issue_operand(
+    launch: LaunchRecord,
+    cta: CtaRecord,
+    warp: WarpRecord,
+    read_address: int,
+    site: int,
+    lane: int,
+    row: int,
+    rows: int,
+    major: int,
+    element: int,
+) -> int:
+    """Check an operand in shared memory. Return whether it is a fault."""
+    read = ReadRecord(read_address)
+    descriptor = operand_of(warp, row, lane)
+    rule = decode_descriptor(read, descriptor, rows, major, element, site)
+    if rule:
+        launch.fault_value = descriptor
+        return record_tensor_fault(launch, warp, rule, site + 1, lane, cta.tensor_memory)
+    return not read_chunks(launch, cta, warp, read, site, launch.tensor_scratch)
+
+
+@native
+def mark_operand(
+    launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, job: TensorJobRecord, site: int, lane: int, address: int
+) -> int:
+    """Check A in tensor memory, and mark its cells as yet to be read. Return whether it is a fault."""
+    job.a_column = address & 0xFFFF
+    job.a_lane = address >> 16 & 127
+    place = memory_address(cta, job.a_column, job.a_lane)
+    if address >> 16 and (job.m == 128 or address >> 16 != 16):
+        return record_tensor_fault(launch, warp, TensorRule.LANE_START, site + 1, lane, place)
+    if not is_allocated(cta, job.a_column, A_COLUMNS):
+        return record_tensor_fault(launch, warp, TensorRule.OUTSIDE, site + 1, lane, place)
+    thread = warp.index * LANES + lane
+    for column in range(job.a_column, job.a_column + A_COLUMNS):
+        for row in range(0, job.m, LANES_OF_CELL):
+            cell_lane = lane_of_row(row, job.m, job.a_lane)
+            cell = CellRecord(cell_at(cta, column, cell_lane))
+            rule = check_cell(launch, cta, warp, thread, cell, CORE_READ, 0)
+            if rule:
+                return record_tensor_fault(launch, warp, rule, site + 1, lane, memory_address(cta, column, cell_lane))
+            cell.operands_pending += 1
+            cell.operand_id = job.access_id
+    return 0
+
+
+@native
+def mark_accumulator(
+    launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, job: TensorJobRecord, site: int, lane: int
+) -> int:
+    """Check D, and mark its cells as yet to be written. Return whether it is a fault."""
+    thread = warp.index * LANES + lane
+    kind = CORE_UPDATE if job.accumulates else CORE_WRITE
+    for column in range(job.column, job.column + job.n):
+        for row in range(0, job.m, LANES_OF_CELL):
+            cell_lane = lane_of_row(row, job.m, job.tensor_lane)
+            cell = CellRecord(cell_at(cta, column, cell_lane))
+            rule = check_cell(launch, cta, warp, thread, cell, kind, job.shape)
+            if rule:
+                return record_tensor_fault(launch, warp, rule, site + 1, lane, memory_address(cta, column, cell_lane))
+            cell.pending += 1
+            cell.pending_id = job.access_id
+            cell.shape = job.shape
+    return 0
+
+
+@native
+def count_product(launch: LaunchRecord, job: TensorJobRecord, site: int) -> None:
+    """Count the reads of shared memory, as for wgmma: 4 rows of 32 bytes in a wavefront."""
+    counts = CountsRecord(launch.counts + site * CountsRecord.size)
+    rows = job.n if job.a_column >= 0 else job.m + job.n
+    if counts.requests == 0:
+        sample_chunks(launch, site, launch.tensor_scratch, 2 * job.n)
+    counts.requests += 1
+    counts.lanes += 2 * rows
+    counts.wavefronts += rows // 4
+    counts.least += rows // 4
+
+
+@native
+def tensor_commit(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, site: int, mask: int, multicasts: int) -> int:
+    """Issue tcgen05.commit in each active lane.
+
+    The first row has the address of the mbarrier, the second the blocks of a multicast.
+    """
+    while mask:
+        lane = lowest_bit(mask)
+        mask &= mask - 1
+        address = operand_of(warp, 0, lane)
+        owner = CtaRecord(owner_of(launch, cta, address))
+        record_address = 0
+        if owner.address:
+            record_address = find_mbarrier(owner, address)
+        if not record_address:
+            return report_missing(launch, cta, warp, site, lane, address)
+        require_init(launch, cta, warp, owner, record_address, site, lane)
+        job = TensorJobRecord(new_job(launch, cta, warp, site, lane, COMMIT))
+        job.owner = owner.address
+        job.barrier = address - owner.shared
+        job.targets = operand_of(warp, 1, lane) & 0xFFFF if multicasts else 0
+        job.state = QUEUED
+        cta.tensor_jobs_begun += 1
+        launch.time += 1
+        if launch.reverse > 1:
+            finish_oldest_tensor_job(launch, cta)
+    return 0
+
+
+# Execution
+
+
+@native
+def finish_awaited_commit(launch: LaunchRecord, cta: CtaRecord) -> int:
+    """Execute a commit of the cluster for whose mbarrier a warp waits, and what its thread has issued before.
+
+    Return whether there was one.
+    """
+    for rank in range(launch.cluster_size):
+        peer = CtaRecord(load64(cta.peers + 8 * rank))
+        for number in range(peer.tensor_jobs_ended, peer.tensor_jobs_begun):
+            job = TensorJobRecord(job_slot(peer, number))
+            if job.state == QUEUED and job.operation == COMMIT and is_commit_awaited(launch, peer, job):
+                finish_thread(launch, peer, number)
+                return 1
+    return 0
+
+
+@native
+def is_commit_awaited(launch: LaunchRecord, cta: CtaRecord, job: TensorJobRecord) -> int:
+    """Return whether a warp waits for an mbarrier at which a commit arrives."""
+    for rank in range(launch.cluster_size):
+        owner = CtaRecord(commit_owner(cta, job, rank))
+        if owner.address:
+            for warp_index in range(owner.warp_count):
+                warp = WarpRecord(owner.warps + warp_index * owner.warp_stride)
+                if warp.status == Status.SUSPENDED and warp.awaited_mbarrier == owner.shared + job.barrier:
+                    return 1
+    return 0
+
+
+@native
+def commit_owner(cta: CtaRecord, job: TensorJobRecord, rank: int) -> int:
+    """Return the record of the block of a rank if a commit arrives at its mbarrier; else 0."""
+    if not job.targets:
+        return job.owner if rank == 0 else 0
+    return load64(cta.peers + 8 * rank) if job.targets >> rank & 1 else 0
+
+
+@native
+def finish_thread(launch: LaunchRecord, cta: CtaRecord, last: int) -> None:
+    """Execute the operation ``last``, and before it those that the same thread has issued earlier."""
+    final = TensorJobRecord(job_slot(cta, last))
+    for number in range(cta.tensor_jobs_ended, last + 1):
+        job = TensorJobRecord(job_slot(cta, number))
+        if job.state == QUEUED and job.warp == final.warp and job.lane == final.lane:
+            execute_job(launch, cta, job)
+    retire_jobs(cta)
+
+
+@native
+def finish_oldest_tensor_job(launch: LaunchRecord, cta: CtaRecord) -> int:
+    """Execute the oldest operation. Return whether there was one."""
+    if cta.tensor_jobs_ended == cta.tensor_jobs_begun:
+        return 0
+    finish_thread(launch, cta, cta.tensor_jobs_ended)
+    return 1
+
+
+@native
+def finish_all_tensor_jobs(launch: LaunchRecord, cta: CtaRecord) -> None:
+    """Execute what a block that has exited has left in the queue."""
+    while cta.tensor_jobs_ended < cta.tensor_jobs_begun:
+        finish_oldest_tensor_job(launch, cta)
+
+
+@native
+def retire_jobs(cta: CtaRecord) -> None:
+    """Drop the oldest operations that are done."""
+    oldest = TensorJobRecord(job_slot(cta, cta.tensor_jobs_ended))
+    while cta.tensor_jobs_ended < cta.tensor_jobs_begun and oldest.state == DONE:
+        cta.tensor_jobs_ended += 1
+        oldest = TensorJobRecord(job_slot(cta, cta.tensor_jobs_ended))
+
+
+@native
+def execute_job(launch: LaunchRecord, cta: CtaRecord, job: TensorJobRecord) -> None:
+    """Execute an operation of the queue."""
+    launch.time += 1
+    job.state = DONE
+    if job.operation == COMMIT:
+        arrive(launch, cta, job)
+    else:
+        multiply(launch, cta, job)
+
+
+@native
+def multiply(launch: LaunchRecord, cta: CtaRecord, job: TensorJobRecord) -> None:
+    """Execute a product, and date its accesses to tensor memory now."""
+    job.memory = cta.tensor_memory
+    job.a_image = launch.tensor_scratch + A_IMAGE
+    job.b_image = launch.tensor_scratch + B_IMAGE
+    job.numbers = launch.tensor_scratch + NUMBERS
+    if job.a_column >= 0:
+        fill_image_from_tensor_memory(cta, job.a_column, job.a_lane, job.m, job.a_image)
+        finish_operand(launch, cta, job)
+    else:
+        fill_image(cta, ReadRecord(job.address + A_OPERAND), job.a_image)
+    fill_image(cta, ReadRecord(job.address + B_OPERAND), job.b_image)
+    call_code(job.code, job.address)
+    cta.tensor_pending -= 1
+    cta.reads_in_flight -= 1
+    for column in range(job.column, job.column + job.n):
+        for row in range(0, job.m, LANES_OF_CELL):
+            cell = CellRecord(cell_at(cta, column, lane_of_row(row, job.m, job.tensor_lane)))
+            cell.pending -= 1
+            cell.flags = WRITTEN | BY_CORE
+            cell.write = launch.time << 32 | job.access_id
+            cell.read = 0
+            cell.operand_read = 0
+
+
+@native
+def finish_operand(launch: LaunchRecord, cta: CtaRecord, job: TensorJobRecord) -> None:
+    """Date the read of A in tensor memory now."""
+    for column in range(job.a_column, job.a_column + A_COLUMNS):
+        for row in range(0, job.m, LANES_OF_CELL):
+            cell = CellRecord(cell_at(cta, column, lane_of_row(row, job.m, job.a_lane)))
+            cell.operands_pending -= 1
+            cell.operand_read = launch.time << 32 | job.access_id
+
+
+@native
+def arrive(launch: LaunchRecord, cta: CtaRecord, job: TensorJobRecord) -> None:
+    """Arrive at the mbarriers of a commit: whoever waits for them knows the products of the thread until now."""
+    warp = WarpRecord(job.warp)
+    for rank in range(launch.cluster_size):
+        owner = CtaRecord(commit_owner(cta, job, rank))
+        if owner.address and owner.block_began:
+            address = owner.shared + job.barrier
+            record_barrier_event(launch, owner, warp.index, EventKind.ARRIVE, job.site, owner, address, 0)
+            if not arrive_for_tensor_core(launch, owner, address, cta, warp.index):
+                launch.fault_detail = EXCESS_ARRIVAL
+                defer_fault(launch, cta, warp, BARRIER_FAULT, job.site, job.lane, address, 8)

@@ -1,0 +1,49 @@
+"""The record of an operation that waits for the tensor core: a product, or a commit."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from warpcheck.native import View, native
+from warpcheck.runtime.records import READ, CtaRecord, field_offset
+
+__all__ = [
+    "A_OPERAND",
+    "B_OPERAND",
+    "COMMIT",
+    "DONE",
+    "JOB",
+    "JOBS",
+    "MULTIPLY",
+    "QUEUED",
+    "TensorJobRecord",
+    "job_slot",
+]
+
+JOBS = 256  # operations of a block that are queued; one more executes the oldest
+MULTIPLY, COMMIT = range(2)
+DONE, QUEUED = range(2)
+
+# operation, state: as above. warp: the record of the issuing warp; lane, site, access_id: of its instruction. code: the
+# address of the machine code that multiplies. column, tensor_lane: of D. m, n: its shape; a_kind, b_kind, d_kind: types
+# as the instruction descriptor has them; negates: bits 0 and 1 for A and B. accumulates: whether D is added to, times
+# 2**-scale. a_column, a_lane: of A in tensor memory, or -1. disabled_low, disabled_high: lanes that are not written.
+# memory: where tensor memory begins; a_image, b_image, numbers: scratch memory. owner, barrier, targets: of a commit.
+_OPERATION = ("operation", "state", "warp", "lane", "site", "access_id", "code", "column", "tensor_lane", "m", "n")
+_TYPES = ("a_kind", "b_kind", "d_kind", "negates", "accumulates", "scale", "a_column", "a_lane", "shape")
+_MEMORY = ("disabled_low", "disabled_high", "memory", "a_image", "b_image", "numbers", "owner", "barrier", "targets")
+JOB = np.dtype([*((name, "i8") for name in (*_OPERATION, *_TYPES, *_MEMORY)), ("a", READ), ("b", READ)])
+A_OPERAND = field_offset(JOB, "a")
+B_OPERAND = field_offset(JOB, "b")
+
+
+class TensorJobRecord(View):
+    """A view of JOB."""
+
+    record = JOB
+
+
+@native
+def job_slot(cta: CtaRecord, number: int) -> int:
+    """Return the address of a block's record of its operation of that number."""
+    return cta.tensor_jobs + number % JOBS * TensorJobRecord.size
