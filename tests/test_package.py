@@ -104,6 +104,11 @@ def test_a_package_is_used_from_its_wheel(tmp_path: Path) -> None:
     assert not (tmp_path / "project" / "build").exists(), "what is handed in stays as it is"
 
 
+def test_options_of_pytest_above_the_project_do_not_apply(tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\npython_files = no_such_file.py\n")
+    examined(tmp_path)
+
+
 TOML, INIT, TESTS = "pyproject.toml", "src/halves/__init__.py", "tests/test_half.py"
 BENCHMARK = "src/halves/benchmark.py"
 WRAPPED = "test_half():\n    assert not hasattr(halves.half, '__wrapped__')"

@@ -114,13 +114,27 @@ _OPTIONS: Sequence[str] = (
 )
 
 
+_CONFIGURATIONS = ("pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
+"""The files in which pytest looks for its options, in its order."""
+
+
+def _locations(project: Path) -> list[str]:
+    """Return pytest's arguments that name the project's configuration and its tests.
+
+    Without the name of a file, pytest looks for one in all folders above the project, which a submission must not read.
+    """
+    configurations = [project / name for name in _CONFIGURATIONS if (project / name).is_file()]
+    named = ["-c", str(configurations[0])] if configurations else []
+    return [*named, "--rootdir", str(project), str(project / "tests")]
+
+
 def _run_tests(project: Path) -> tuple[list[str], list[_FailedTest]]:
     """Return the names of a project's tests that passed, and the first that did not."""
     outcomes = _Outcomes()
     output = io.StringIO()
     modules_before = set(sys.modules)
     with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
-        pytest.main([*_OPTIONS, "--rootdir", str(project), str(project / "tests")], plugins=[outcomes])
+        pytest.main([*_OPTIONS, *_locations(project)], plugins=[outcomes])
     # The next run imports the tests again: a module that has imported a function by name would keep the version from
     # before a patch.
     for name in set(sys.modules) - modules_before:
