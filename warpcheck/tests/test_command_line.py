@@ -202,7 +202,12 @@ def test_pytest_gets_all_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pytest, "main", run)
     assert cli.main(["pytest", "-k", "attention", "--help"]) == 5
     assert cli.main(["pytest", "--warpcheck=sm_90a", "tests"]) == 5
-    assert received == [["--warpcheck=sm_80", "-k", "attention", "--help"], ["--warpcheck=sm_90a", "tests"]]
+    assert cli.main(["pytest", "--arch", "sm_90a", "tests"]) == 5
+    assert received == [
+        ["--warpcheck=", "-k", "attention", "--help"],
+        ["--warpcheck=sm_90a", "tests"],
+        ["--warpcheck=sm_90a", "tests"],
+    ]
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

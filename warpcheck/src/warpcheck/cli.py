@@ -74,7 +74,9 @@ def _parser() -> argparse.ArgumentParser:
     run.set_defaults(command=_run_script)
 
     # Handled before the arguments are parsed; here for the help.
-    commands.add_parser("pytest", help="run pytest with --warpcheck; all arguments are for pytest", add_help=False)
+    commands.add_parser(
+        "pytest", help="run pytest with --warpcheck; all arguments after --arch ARCH are for pytest", add_help=False
+    )
 
     ptx = commands.add_parser(
         "ptx",
@@ -113,7 +115,13 @@ def _run_pytest(arguments: Sequence[str]) -> int:
     import pytest
 
     is_enabled = any(word == "--warpcheck" or word.startswith("--warpcheck=") for word in arguments)
-    return int(pytest.main([*([] if is_enabled else ["--warpcheck=sm_80"]), *arguments]))
+    if arguments[:1] == ["--arch"] and len(arguments) > 1:
+        arguments = [f"--warpcheck={arguments[1]}", *arguments[2:]]
+    elif arguments and arguments[0].startswith("--arch="):
+        arguments = [f"--warpcheck={arguments[0].removeprefix('--arch=')}", *arguments[1:]]
+    elif not is_enabled:
+        arguments = ["--warpcheck=", *arguments]  # without a value, so that addopts may choose the architecture
+    return int(pytest.main([*arguments]))
 
 
 # warpcheck run
