@@ -22,6 +22,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ import tomllib
 FOLDER = Path(__file__).parent
 SOURCES = FOLDER.parent / "src"
 SUITES = FOLDER / "suites.toml"
+PAGE = FOLDER.parent / "docs" / "suites.md"
 TESTS_OF_SHARD = 40
 """A process runs at most so many tests, so that all cores have work until the end."""
 
@@ -440,6 +442,70 @@ def count(options: argparse.Namespace) -> None:
 _COLUMNS = ("tests", "passed", "true faults", "false faults", "unsupported", "failed", "seconds")
 
 
+# Table
+
+
+def replace_table(text: str, name: str, lines: list[str]) -> str:
+    """Return a document with other lines between the comments that begin and end a table."""
+    start = f"<!-- table: {name} -->\n"
+    before, _, rest = text.partition(start)
+    _, end, after = rest.partition("<!-- end -->")
+    if not end:
+        raise ValueError(f"the document has no table {name!r}")
+    return before + start + "\n".join(["", *lines, "", ""]) + end + after
+
+
+def count_table(rows: list[dict[str, Any]]) -> list[str]:
+    """Return the table of outcomes, with a row for each suite and their sum."""
+    lines = [
+        "| suite | for | tests | passed | tests with true faults | false faults | unsupported | other failures "
+        "| no end | launches of kernels | seconds |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    total: Counter[str] = Counter()
+    for row in rows:
+        total.update({name: value for name, value in row.items() if isinstance(value, int)})
+        link = f"[{row['suite']}](https://github.com/{row['repository']}/tree/{row['commit']})"
+        lines.append(_count_line(link, row["arch"], row))
+    lines.append(_count_line("all", "", total))
+    return lines
+
+
+def _count_line(name: str, arch: str, row: Mapping[str, Any]) -> str:
+    explained = row["passed"] + row["true faults"] + row["false faults"] + row["unsupported"] + row["timeout"]
+    numbers = [row["tests"], row["passed"], row["true faults"], row["false faults"], row["unsupported"]]
+    numbers += [row["tests"] - explained, row["timeout"]]
+    cells = [f"{number:,}" for number in numbers]
+    cells += [f"{row['launches']:,} of {row['kernels']:,}", f"{row['seconds']:,}"]
+    return f"| {name} | {arch} | " + " | ".join(cells) + " |"
+
+
+def group_table(rows: list[dict[str, Any]], verdicts: set[str]) -> list[str]:
+    """Return the table of the groups of tests with one of the verdicts."""
+    lines = ["| suite | tests | outcome | reason | for example |", "| --- | ---: | --- | --- | --- |"]
+    for row in rows:
+        for group in row["groups"]:
+            if group["verdict"] not in verdicts:
+                continue
+            example = group["example"].replace("|", "\\|")
+            outcome = group["fault"].get("kind", group["outcome"])
+            lines.append(f"| {row['suite']} | {group['tests']} | {outcome} | {group['reason']} | `{example[:90]}` |")
+    return lines if len(lines) > 2 else ["None."]
+
+
+def table(options: argparse.Namespace) -> None:
+    """Renew the tables of docs/suites.md."""
+    document = json.loads(options.results.read_text())
+    rows = document["suites"]
+    text = PAGE.read_text()
+    verdicts = {group["verdict"] for row in rows for group in row["groups"]}
+    text = replace_table(text, "outcomes", count_table(rows))
+    text = replace_table(text, "true faults", group_table(rows, {"true fault"}))
+    text = replace_table(text, "shortcomings", group_table(rows, {"false fault", "limit"}))
+    text = replace_table(text, "other", group_table(rows, verdicts - {"true fault", "false fault", "limit"}))
+    PAGE.write_text(text)
+
+
 def main() -> None:
     """Run one of the commands."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -458,6 +524,9 @@ def main() -> None:
     command.add_argument("records", type=Path)
     command.add_argument("results", type=Path)
     command.set_defaults(run=count)
+    command = commands.add_parser("table", help="renew docs/suites.md")
+    command.add_argument("results", type=Path)
+    command.set_defaults(run=table)
     options = parser.parse_args()
     options.run(options)
 

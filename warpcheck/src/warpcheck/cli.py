@@ -69,6 +69,11 @@ def _parser() -> argparse.ArgumentParser:
         help="the orders of blocks and warps: forward, reverse, strided or all (default: forward)",
     )
     run.add_argument("--json", metavar="FILE", help='write faults and counters to FILE as JSON; "-" is standard output')
+    run.add_argument(
+        "--timeline",
+        metavar="FILE",
+        help="write what the warps of each launch's first block did to FILE, a trace for ui.perfetto.dev",
+    )
     run.add_argument("script", help="the script")
     run.add_argument("arguments", nargs=argparse.REMAINDER, help="the arguments of the script")
     run.set_defaults(command=_run_script)
@@ -128,6 +133,7 @@ def _run_pytest(arguments: Sequence[str]) -> int:
 
 
 def _run_script(options: argparse.Namespace) -> int:
+    from warpcheck import events
     from warpcheck.monitor import LaunchMonitor, ScopeSettings
 
     if not Path(options.script).is_file():
@@ -145,10 +151,15 @@ def _run_script(options: argparse.Namespace) -> int:
             stack.enter_context(contextlib.redirect_stdout(sys.stderr))
         monitor.open()
         stack.callback(monitor.close)
+        stack.enter_context(events.recorded(bool(options.timeline)))
         status = _run_as_main(options.script, options.arguments, monitor)
         findings = [recorded.finding() for recorded in monitor.take_errors()]
     counts = monitor.take_counts()
     status = status or _status(findings, counts.launches)
+    if options.timeline:
+        from warpcheck.timeline_trace import trace_document
+
+        _write_json(options.timeline, trace_document(monitor.report.launches))
     if options.json:
         document = _json_document(monitor, findings, counts.to_json(), status)
         _write_json(options.json, document)
