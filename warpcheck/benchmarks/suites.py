@@ -21,6 +21,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,7 @@ import tomllib
 FOLDER = Path(__file__).parent
 SOURCES = FOLDER.parent / "src"
 SUITES = FOLDER / "suites.toml"
+PAGE = FOLDER.parent / "docs" / "suites.md"
 TESTS_OF_SHARD = 40
 """A process runs at most so many tests, so that all cores have work until the end."""
 
@@ -266,6 +269,243 @@ def _describe_machine(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+# Count
+
+
+@dataclass
+class Outcome:
+    """What happened in one test.
+
+    Attributes:
+        test: Its name, from the folder of the suite on.
+        kind: "passed", "skipped", "failed", "fault", "unsupported", "timeout", or "crash".
+        text: The end of the failure, or the reason.
+        findings: The faults that were reported, as JSON objects of `warpcheck.findings.KernelFinding`.
+        seconds: The duration, with setup and teardown.
+        launches: The launches of kernels.
+        kernels: Their kernels.
+    """
+
+    test: str
+    kind: str = "passed"
+    text: str = ""
+    findings: list[dict[str, Any]] = field(default_factory=list)
+    seconds: float = 0.0
+    launches: int = 0
+    kernels: set[str] = field(default_factory=set)
+
+    def add_report(self, record: dict[str, Any]) -> None:
+        """Add the report of the setup, the call, or the teardown."""
+        self.seconds += record["seconds"]
+        self.launches += record["launches"]
+        self.kernels |= set(record["kernels"])
+        findings = [finding for finding in record["findings"] if not finding["expected"]]
+        self.findings += findings
+        kind = record["outcome"]
+        if record["unsupported"]:
+            kind = "unsupported"
+        elif findings and kind == "failed":
+            kind = "fault"
+        elif record["xfail"]:
+            kind = "passed" if kind == "skipped" else "failed"  # strict: a test that should fail has passed
+        if kind != "passed" and self.kind in ("passed", "skipped"):
+            self.kind = kind
+            self.text = record["unsupported"] or record["text"]
+
+
+def read_outcomes(path: Path) -> tuple[list[Outcome], dict[str, Any]]:
+    """Return the outcomes of the finished tests of a job, and what else its records say."""
+    outcomes: dict[str, Outcome] = {}
+    finished = set()
+    job: dict[str, Any] = {"count": 0, "problems": []}
+    for record in read_records(path):
+        event = record["event"]
+        if event == "collected":
+            job["count"] = record["count"]
+        elif event == "collection failed":
+            job["problems"].append(record["text"])
+        elif event == "report":
+            outcomes.setdefault(record["test"], Outcome(record["test"])).add_report(record)
+        elif event == "finished":
+            finished.add(record["test"])
+        elif event == "ended":
+            outcomes[record["test"]] = Outcome(record["test"], record["how"], record["text"], seconds=90.0)
+            finished.add(record["test"])
+    return [outcome for outcome in outcomes.values() if outcome.test in finished], job
+
+
+@dataclass
+class Verdict:
+    """The judgement of a fault or a failure, by reading the kernel and the test.
+
+    Attributes:
+        suite: The name of the suite.
+        match: A part of the text of the failure, of the message of the fault, or of the name of the test.
+        verdict: "true fault", "false fault", or the reason of another failure: "tolerance", "package", "PyTorch",
+            "Triton", "test", "limit".
+        reason: One sentence.
+    """
+
+    suite: str
+    match: str
+    verdict: str
+    reason: str
+
+
+def read_verdicts() -> list[Verdict]:
+    """Return the verdicts of suites.toml."""
+    return [Verdict(**attributes) for attributes in tomllib.loads(SUITES.read_text()).get("verdict", [])]
+
+
+def judge(suite: Suite, outcome: Outcome, verdicts: list[Verdict]) -> Verdict | None:
+    """Return the first verdict that fits a test that did not pass; None if nobody has read it."""
+    messages = [f"{finding['kernel']}: {finding['message']} ({finding['kind']})" for finding in outcome.findings]
+    text = "\n".join([outcome.test, outcome.text, *messages])
+    for verdict in verdicts:
+        if verdict.suite == suite.name and verdict.match in text:
+            return verdict
+    return None
+
+
+def count_suite(suite: Suite, records: Path, verdicts: list[Verdict]) -> dict[str, Any]:
+    """Return the row of a suite."""
+    outcomes: list[Outcome] = []
+    collected: dict[str, int] = {}
+    problems: dict[str, str] = {}
+    for path in sorted(records.glob(f"{suite.folder}-{suite.arch}-*.jsonl")):
+        number = int(path.stem.split("-")[-2])
+        if number >= len(suite.tests) or not path.stem.startswith(f"{suite.folder}-{suite.arch}-{number:03}"):
+            continue
+        file = suite.tests[number].split()[0]
+        of_job, job = read_outcomes(path)
+        outcomes += of_job
+        collected[file] = max(collected.get(file, 0), job["count"])
+        if job["problems"]:
+            problems[file] = job["problems"][-1]
+    kinds = Counter(outcome.kind for outcome in outcomes)
+    groups: dict[tuple[str, ...], dict[str, Any]] = {}
+    for outcome in outcomes:
+        if outcome.kind in ("passed", "skipped"):
+            continue
+        verdict = judge(suite, outcome, verdicts)
+        finding = outcome.findings[0] if outcome.findings else {}
+        last_line = next((line for line in reversed(outcome.text.splitlines()) if line.startswith("E  ")), outcome.text)
+        reason = verdict.reason if verdict else last_line[:200].removeprefix("E").strip()
+        key = (outcome.kind, verdict.verdict if verdict else "", reason if verdict else finding.get("kernel", reason))
+        group = groups.setdefault(
+            key,
+            {
+                "outcome": outcome.kind,
+                "verdict": verdict.verdict if verdict else "not read",
+                "reason": reason,
+                "tests": 0,
+                "example": outcome.test,
+                "fault": {name: finding[name] for name in ("kind", "kernel", "file", "line", "message") if finding},
+            },
+        )
+        group["tests"] += 1
+    verdict_counts: Counter[str] = Counter()
+    for group in groups.values():
+        verdict_counts[group["verdict"]] += group["tests"]
+    return {
+        "suite": suite.name,
+        "repository": suite.repository,
+        "commit": suite.commit,
+        "arch": suite.arch,
+        "files": len(collected),
+        "collected": sum(collected.values()),
+        "tests": len(outcomes) - kinds["skipped"],
+        **{kind: kinds[kind] for kind in ("passed", "skipped", "fault", "unsupported", "failed", "timeout", "crash")},
+        "true faults": verdict_counts["true fault"],
+        "false faults": verdict_counts["false fault"],
+        "not read": verdict_counts["not read"],
+        "launches": sum(outcome.launches for outcome in outcomes),
+        "kernels": len(set().union(*(outcome.kernels for outcome in outcomes))),
+        "seconds": round(sum(outcome.seconds for outcome in outcomes)),
+        "groups": sorted(groups.values(), key=lambda group: -group["tests"]),
+        "not collected": {file: text.splitlines()[-1][:200] for file, text in problems.items() if text},
+    }
+
+
+def count(options: argparse.Namespace) -> None:
+    """Write the rows of all suites with records to one JSON file."""
+    verdicts = read_verdicts()
+    rows = [count_suite(suite, options.records, verdicts) for suite in read_suites()]
+    machine = json.loads((options.records / "run.json").read_text())
+    document = {"run": machine, "suites": [row for row in rows if row["files"]]}
+    options.results.write_text(json.dumps(document, indent=1) + "\n")
+    for row in document["suites"]:
+        numbers = (f"{name} {row[name]}" for name in (*_COLUMNS, "not read", "timeout", "crash"))
+        print(f"{row['suite']:28}", ", ".join(numbers))
+
+
+_COLUMNS = ("tests", "passed", "true faults", "false faults", "unsupported", "failed", "seconds")
+
+
+# Table
+
+
+def replace_table(text: str, name: str, lines: list[str]) -> str:
+    """Return a document with other lines between the comments that begin and end a table."""
+    start = f"<!-- table: {name} -->\n"
+    before, _, rest = text.partition(start)
+    _, end, after = rest.partition("<!-- end -->")
+    if not end:
+        raise ValueError(f"the document has no table {name!r}")
+    return before + start + "\n".join(["", *lines, "", ""]) + end + after
+
+
+def count_table(rows: list[dict[str, Any]]) -> list[str]:
+    """Return the table of outcomes, with a row for each suite and their sum."""
+    lines = [
+        "| suite | for | tests | passed | tests with true faults | false faults | unsupported | other failures "
+        "| no end | launches of kernels | seconds |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    total: Counter[str] = Counter()
+    for row in rows:
+        total.update({name: value for name, value in row.items() if isinstance(value, int)})
+        link = f"[{row['suite']}](https://github.com/{row['repository']}/tree/{row['commit']})"
+        lines.append(_count_line(link, row["arch"], row))
+    lines.append(_count_line("all", "", total))
+    return lines
+
+
+def _count_line(name: str, arch: str, row: Mapping[str, Any]) -> str:
+    explained = row["passed"] + row["true faults"] + row["false faults"] + row["unsupported"] + row["timeout"]
+    numbers = [row["tests"], row["passed"], row["true faults"], row["false faults"], row["unsupported"]]
+    numbers += [row["tests"] - explained, row["timeout"]]
+    cells = [f"{number:,}" for number in numbers]
+    cells += [f"{row['launches']:,} of {row['kernels']:,}", f"{row['seconds']:,}"]
+    return f"| {name} | {arch} | " + " | ".join(cells) + " |"
+
+
+def group_table(rows: list[dict[str, Any]], verdicts: set[str]) -> list[str]:
+    """Return the table of the groups of tests with one of the verdicts."""
+    lines = ["| suite | tests | outcome | reason | for example |", "| --- | ---: | --- | --- | --- |"]
+    for row in rows:
+        for group in row["groups"]:
+            if group["verdict"] not in verdicts:
+                continue
+            example = group["example"].replace("|", "\\|")
+            outcome = group["fault"].get("kind", group["outcome"])
+            lines.append(f"| {row['suite']} | {group['tests']} | {outcome} | {group['reason']} | `{example[:90]}` |")
+    return lines if len(lines) > 2 else ["None."]
+
+
+def table(options: argparse.Namespace) -> None:
+    """Renew the tables of docs/suites.md."""
+    document = json.loads(options.results.read_text())
+    rows = document["suites"]
+    text = PAGE.read_text()
+    verdicts = {group["verdict"] for row in rows for group in row["groups"]}
+    text = replace_table(text, "outcomes", count_table(rows))
+    text = replace_table(text, "true faults", group_table(rows, {"true fault"}))
+    text = replace_table(text, "shortcomings", group_table(rows, {"false fault", "limit"}))
+    text = replace_table(text, "other", group_table(rows, verdicts - {"true fault", "false fault", "limit"}))
+    PAGE.write_text(text)
+
+
 def main() -> None:
     """Run one of the commands."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -280,6 +520,13 @@ def main() -> None:
     command.add_argument("--timeout", type=float, default=90, help="seconds for a test")
     command.add_argument("--sample", type=int, help="at most so many tests of each file")
     command.set_defaults(run=run)
+    command = commands.add_parser("count", help="count the outcomes")
+    command.add_argument("records", type=Path)
+    command.add_argument("results", type=Path)
+    command.set_defaults(run=count)
+    command = commands.add_parser("table", help="renew docs/suites.md")
+    command.add_argument("results", type=Path)
+    command.set_defaults(run=table)
     options = parser.parse_args()
     options.run(options)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -99,6 +100,36 @@ def test_run_prints_the_cause_of_an_exception(script: str, capsys: pytest.Captur
     cause, error = capsys.readouterr().err.split("The above exception was the direct cause of the following exception:")
     assert "warpcheck.errors.OutOfBounds: fill, line 3" in cause
     assert error.endswith("RuntimeError: the script failed\n")
+
+
+BARRIER_KERNEL = """__global__ void shift(float* x) {
+    __shared__ float tile[64];
+    tile[threadIdx.x] = x[threadIdx.x];
+    __syncthreads();
+    x[threadIdx.x] = tile[63 - threadIdx.x];
+}
+"""
+
+
+def test_run_writes_a_timeline(tmp_path: Path) -> None:
+    (tmp_path / "kernel.cu").write_text(BARRIER_KERNEL)
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import torch, warpcheck\n"
+        f"kernel = warpcheck.cuda.kernel({str(tmp_path / 'kernel.cu')!r}, 'shift')\n"
+        "kernel[1, 64](torch.zeros(64))\n"
+    )
+    assert cli.main(["run", "--timeline", str(tmp_path / "out" / "trace.json"), str(script)]) == 0
+    events = json.loads((tmp_path / "out" / "trace.json").read_text())["traceEvents"]
+    threads = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    assert list(threads.values()) == ["block 0, warp 0", "block 0, warp 1"]
+    states = [event for event in events if event["ph"] == "X"]
+    assert {state["tid"] for state in states if state["name"].startswith("run")} == set(threads)
+    waits = [state["args"]["source"] for state in states if state["name"].startswith("wait")]
+    assert set(waits) == {"__syncthreads();"}
+    for thread in threads:  # the states of a warp follow each other without a gap
+        own = [state for state in states if state["tid"] == thread]
+        assert all(state["ts"] + state["dur"] == after["ts"] for state, after in itertools.pairwise(own))
 
 
 def test_run_writes_json_alone(script: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -202,7 +233,12 @@ def test_pytest_gets_all_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pytest, "main", run)
     assert cli.main(["pytest", "-k", "attention", "--help"]) == 5
     assert cli.main(["pytest", "--warpcheck=sm_90a", "tests"]) == 5
-    assert received == [["--warpcheck=sm_80", "-k", "attention", "--help"], ["--warpcheck=sm_90a", "tests"]]
+    assert cli.main(["pytest", "--arch", "sm_90a", "tests"]) == 5
+    assert received == [
+        ["--warpcheck=", "-k", "attention", "--help"],
+        ["--warpcheck=sm_90a", "tests"],
+        ["--warpcheck=sm_90a", "tests"],
+    ]
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

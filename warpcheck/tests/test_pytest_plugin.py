@@ -274,6 +274,24 @@ def log(folder: Path, checked: Run) -> dict[str, Any]:
     return parsed
 
 
+@pytest.mark.parametrize(
+    ("arguments", "arch"),
+    [
+        (["--warpcheck"], "sm_90a"),
+        (["--warpcheck="], "sm_90a"),
+        (["--warpcheck", "."], "sm_90a"),
+        (["--warpcheck=sm_80"], "sm_80"),
+        ([], "sm_90a"),
+    ],
+)
+def test_addopts_choose_the_architecture(tmp_path: Path, arguments: list[str], arch: str) -> None:
+    plant(tmp_path, "import warpcheck\n\n\ndef test_arch(warpcheck_gpu):\n    print(warpcheck_gpu.arch)\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --warpcheck=sm_90a\n")
+    run = run_pytest(tmp_path, "-s", *arguments)
+    assert run.status == pytest.ExitCode.OK, run.output
+    assert f"\n{arch}\n" in run.output.replace("test_suite.py ", "\n")
+
+
 def test_each_test_has_its_outcome(checked: Run) -> None:
     assert checked.outcomes == OUTCOMES
     assert checked.status == pytest.ExitCode.TESTS_FAILED

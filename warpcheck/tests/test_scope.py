@@ -167,6 +167,17 @@ def test_reads_of_torch_empty(checked: bool) -> None:
     assert [type(fault) for fault in report.faults] == [warpcheck.Uninitialized] * checked
 
 
+def test_run_can_allow_reads_of_torch_empty() -> None:
+    kernel = cuda_kernel("__global__ void kernel(int* x) {\n    x[0] = x[1];\n}\n")
+
+    def program() -> None:
+        kernel[1, 1](torch.empty(2, dtype=torch.int32))
+
+    with pytest.raises(warpcheck.Uninitialized):
+        warpcheck.run(program)
+    assert not warpcheck.run(program, uninitialized=False).faults
+
+
 def test_run_raises_a_fault_that_the_function_swallows() -> None:
     racy = warpcheck.cuda.kernel(SHIFT.replace("BARRIER", ""), "kernel")
     right = warpcheck.cuda.kernel(INDEPENDENT, "kernel")

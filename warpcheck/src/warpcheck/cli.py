@@ -69,12 +69,19 @@ def _parser() -> argparse.ArgumentParser:
         help="the orders of blocks and warps: forward, reverse, strided or all (default: forward)",
     )
     run.add_argument("--json", metavar="FILE", help='write faults and counters to FILE as JSON; "-" is standard output')
+    run.add_argument(
+        "--timeline",
+        metavar="FILE",
+        help="write what the warps of each launch's first block did to FILE, a trace for ui.perfetto.dev",
+    )
     run.add_argument("script", help="the script")
     run.add_argument("arguments", nargs=argparse.REMAINDER, help="the arguments of the script")
     run.set_defaults(command=_run_script)
 
     # Handled before the arguments are parsed; here for the help.
-    commands.add_parser("pytest", help="run pytest with --warpcheck; all arguments are for pytest", add_help=False)
+    commands.add_parser(
+        "pytest", help="run pytest with --warpcheck; all arguments after --arch ARCH are for pytest", add_help=False
+    )
 
     ptx = commands.add_parser(
         "ptx",
@@ -115,13 +122,20 @@ def _run_pytest(arguments: Sequence[str]) -> int:
     import pytest
 
     is_enabled = any(word == "--warpcheck" or word.startswith("--warpcheck=") for word in arguments)
-    return int(pytest.main([*([] if is_enabled else ["--warpcheck=sm_80"]), *arguments]))
+    if arguments[:1] == ["--arch"] and len(arguments) > 1:
+        arguments = [f"--warpcheck={arguments[1]}", *arguments[2:]]
+    elif arguments and arguments[0].startswith("--arch="):
+        arguments = [f"--warpcheck={arguments[0].removeprefix('--arch=')}", *arguments[1:]]
+    elif not is_enabled:
+        arguments = ["--warpcheck=", *arguments]  # without a value, so that addopts may choose the architecture
+    return int(pytest.main([*arguments]))
 
 
 # warpcheck run
 
 
 def _run_script(options: argparse.Namespace) -> int:
+    from warpcheck import events
     from warpcheck.monitor import LaunchMonitor, ScopeSettings
 
     if not Path(options.script).is_file():
@@ -139,10 +153,15 @@ def _run_script(options: argparse.Namespace) -> int:
             stack.enter_context(contextlib.redirect_stdout(sys.stderr))
         monitor.open()
         stack.callback(monitor.close)
+        stack.enter_context(events.recorded(bool(options.timeline)))
         status = _run_as_main(options.script, options.arguments, monitor)
         findings = [recorded.finding() for recorded in monitor.take_errors()]
     counts = monitor.take_counts()
     status = status or _status(findings, counts.launches)
+    if options.timeline:
+        from warpcheck.timeline_trace import trace_document
+
+        _write_json(options.timeline, trace_document(monitor.report.launches))
     if options.json:
         document = _json_document(monitor, findings, counts.to_json(), status)
         _write_json(options.json, document)

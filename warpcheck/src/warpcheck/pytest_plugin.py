@@ -6,6 +6,7 @@ the fixture, and imports nothing else of warpcheck.
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
@@ -24,16 +25,25 @@ _MARKER = (
 )
 
 
+class _SetArchitecture(argparse.Action):
+    """Store the architecture. The option without a value keeps the one of `addopts`, which pytest parses first."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        arch = namespace.warpcheck or DEFAULT_ARCH
+        namespace.warpcheck_without_value = arch
+        namespace.warpcheck = values or arch
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("warpcheck", "run GPU kernels on the CPU and check every access (warpcheck)")
     group.addoption(
         "--warpcheck",
+        action=_SetArchitecture,
         nargs="?",
-        const=DEFAULT_ARCH,
         default=None,
         metavar="ARCH",
-        help="run the kernels of all tests on the CPU and check them, for sm_80, sm_90a or sm_100a "
-        f"(default: {DEFAULT_ARCH})",
+        help="run the kernels of all tests on the CPU and check them, for sm_80, sm_90a or sm_100a (default: the "
+        f"architecture in addopts, or {DEFAULT_ARCH})",
     )
     group.addoption(
         "--warpcheck-schedules",
@@ -67,7 +77,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) 
 
 
 def _return_path_to_arguments(options: Any, args: list[str]) -> None:
-    """Let `pytest --warpcheck tests` mean the default architecture and the path "tests".
+    """Let `pytest --warpcheck tests` mean the option without a value and the path "tests".
 
     An option with an optional value takes the word behind it. `args` is the command line that pytest parses next.
     """
@@ -76,9 +86,8 @@ def _return_path_to_arguments(options: Any, args: list[str]) -> None:
         return
     position = args.index("--warpcheck")
     if args[position + 1 : position + 2] == [word]:
-        args.insert(position, f"--warpcheck={DEFAULT_ARCH}")
-        args.remove("--warpcheck")
-        options.warpcheck = DEFAULT_ARCH
+        args[position] = "--warpcheck="
+        options.warpcheck = options.warpcheck_without_value
         options.file_or_dir = [*options.file_or_dir, word]
 
 

@@ -103,6 +103,7 @@ def run(
     *args: Any,
     arch: str = "sm_80",
     schedules: str | Schedule | Iterable[str | Schedule] = "forward",
+    uninitialized: bool = True,
     timeline: bool = False,
     **kwargs: Any,
 ) -> Report:
@@ -110,7 +111,7 @@ def run(
 
     Args:
         function: called as `function(*args, **kwargs)`; the report has its return value as `result`.
-        arch, schedules, timeline: as for `gpu`.
+        arch, schedules, uninitialized, timeline: as for `gpu`.
 
     Returns:
         The report of all launches.
@@ -121,7 +122,7 @@ def run(
         TimedOut: a kernel did not end within its limit of instructions; Deadlock, if its threads wait for each other.
         ValueError: the function launched no kernel, so that nothing was checked.
     """
-    with gpu(arch, schedules=schedules, timeline=timeline) as report:
+    with gpu(arch, schedules=schedules, uninitialized=uninitialized, timeline=timeline) as report:
         report.result = function(*args, **kwargs)
     if report.faults:
         raise report.faults[0]
