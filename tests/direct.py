@@ -33,6 +33,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -383,7 +384,8 @@ def row(reject: Planted) -> str:
     return re.split("[:,]| that", reject.why)[0]
 
 
-def graded(root: Path) -> list[Planted]:
+@cache
+def graded(root: Path) -> frozenset[Planted]:
     """Return the submissions that go through the whole grader on the PTX machine, wrong and honest ones.
 
     Of the wrong ones with a case these are the first of each lane and verdict, of each lane and row, and of each lane
@@ -392,7 +394,7 @@ def graded(root: Path) -> list[Planted]:
     chosen = [honest for honest in planted.accepts(root) if "case" not in honest.options]
     first: set[tuple[str, str]] = set()
     for reject in planted.rejects(root, "cpu"):
-        lane = registry.find(reject.exercise).lane
+        lane = _lane(reject.exercise)
         case = reject.options.get("case")
         kinds = {(lane, reject.verdict.value), (lane, row(reject))}
         if case == LARGE_OFFSETS:
@@ -400,7 +402,12 @@ def graded(root: Path) -> list[Planted]:
         if case is None or kinds - first:
             chosen.append(reject)
             first |= kinds
-    return chosen
+    return frozenset(chosen)
+
+
+@cache
+def _lane(exercise: str) -> str:
+    return registry.find(exercise).lane
 
 
 def main() -> None:

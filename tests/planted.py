@@ -37,6 +37,7 @@ import ast
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -169,7 +170,12 @@ def _lines(hunk: list[str], besides: str) -> str:
 
 def read(file: Path, root: Path, kind: Kind) -> list[Planted]:
     """Return the submissions of one Markdown file. Raises FormatError."""
-    _, *parts = _SECTION.split(file.read_text(encoding="utf-8"))
+    return _parse(file, root, kind, file.read_text(encoding="utf-8"))
+
+
+@cache  # several modules of tests list the submissions, in every process of a run
+def _parse(file: Path, root: Path, kind: Kind, text: str) -> list[Planted]:
+    _, *parts = _SECTION.split(text)
     return [_section(file, root, kind, heading, body) for heading, body in zip(parts[::2], parts[1::2], strict=True)]
 
 
