@@ -6,6 +6,7 @@ The description of a copy goes to ``runtime.bulk`` above its site's number, whic
 
     bits 0-2  direction     bits 3-5  axes, 0 for a range of bytes     bits 6-9  operation of a reduction
     bits 10-13  element type of a reduction                            bit 14    multicast
+    bit 15  cta_group::2
 
 Its operands are rows of 64 bits.
 """
@@ -36,6 +37,7 @@ __all__ = ["OPS", "VARIANTS", "emit_bulk"]
 _TRACKED = "mbarrier::complete_tx::bytes"
 _REDUCTION = "add|min|max|inc|dec|and|or|xor"
 _AXES = "1d|2d|3d|4d|5d"
+_PAIR = "cta_group::1|cta_group::2"
 
 VARIANTS = (
     f"async bulk SHARED|CLUSTER global {_TRACKED} multicast::cluster? HINT?",
@@ -43,6 +45,9 @@ VARIANTS = (
     "async bulk global SHARED bulk_group HINT?",
     "async bulk prefetch L2 global HINT?",
     f"async bulk tensor {_AXES} SHARED|CLUSTER global tile? {_TRACKED} multicast::cluster? HINT?",
+    # The CuTe DSL has the hint in front of the group of blocks, the PTX ISA behind it.
+    f"async bulk tensor {_AXES} SHARED|CLUSTER global tile? {_TRACKED} multicast::cluster? {_PAIR} HINT?",
+    f"async bulk tensor {_AXES} SHARED|CLUSTER global tile? {_TRACKED} multicast::cluster? HINT {_PAIR}",
     f"async bulk tensor {_AXES} global SHARED tile? bulk_group HINT?",
     f"async bulk prefetch tensor {_AXES} L2 global tile? HINT?",
     f"reduce async bulk global SHARED bulk_group HINT? {_REDUCTION} u32|s32|u64|s64|b32|b64|f16|bf16|f32|f64",
@@ -104,6 +109,7 @@ def issue(e: InstructionEmitter, i: Instruction) -> None:
     # See the module's docstring for the layout.
     operation, kind = _reduction(e, i)
     description = direction | axes << 3 | operation << 6 | kind << 10 | ("multicast::cluster" in i.modifiers) << 14
+    description |= ("cta_group::2" in i.modifiers) << 15
     access = Access.ATOMIC if operation else Access.STORE if direction == Direction.STORE else Access.LOAD
     number = e.unit.add_site(e.frame, AccessSite(Space.GENERIC, access, 16, 4, 0, i.line, i.name), description)
     e.call_check("issue_bulk", number)

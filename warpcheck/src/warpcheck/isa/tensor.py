@@ -212,7 +212,8 @@ def emit_multiply(e: InstructionEmitter, i: Instruction) -> None:
         (constant,) = others
         assert isinstance(constant, Immediate)
         scale = constant.value
-    if len(disabled) not in (0, 4) or not 0 <= scale < 16:
+    pairs = "cta_group::2" in i.modifiers
+    if len(disabled) not in (0, 8 if pairs else 4) or not 0 <= scale < 16:
         raise ValueError(f"{len(disabled)} registers of disabled lanes, a scale of {scale}")
     a_in_tensor = isinstance(a, Address)
     rows = [
@@ -222,15 +223,16 @@ def emit_multiply(e: InstructionEmitter, i: Instruction) -> None:
         e.b.resize(e.read(descriptor, 32), 64),
         e.b.resize(e.read(accumulates, 1), 64),
     ]
-    words = [e.b.resize(e.read(word, 32), 64) for word in disabled] or [e.b.splat(0, 64)] * 4
-    rows += [e.b.or_(low, e.b.shl(high, e.b.splat(32, 64))) for low, high in (words[:2], words[2:])]
+    words = [e.b.resize(e.read(word, 32), 64) for word in disabled]
+    words += [e.b.splat(0, 64)] * (8 - len(words))
+    rows += [e.b.or_(low, e.b.shl(high, e.b.splat(32, 64))) for low, high in zip(words[::2], words[1::2], strict=True)]
     code = e.unit.common_function(CODE, multiplier(kind))
     rows.append(e.b.broadcast(e.b.ptrtoint(code, I64)))
     for row, value in enumerate(rows):
         e.frame.store_row(2 * row, value)
     number = e.unit.add_site(e.frame, AccessSite(Space.SHARED, Access.LOAD, CHUNK, 1, 0, i.line, i.name, i.ptx_line))
     tensor_site(e, i, Access.ATOMIC)
-    e.call_check("tensor_multiply", number, (KINDS.index(kind), a_in_tensor, scale))
+    e.call_check("tensor_multiply", number, (KINDS.index(kind), a_in_tensor, scale, pairs))
 
 
 def emit_commit(e: InstructionEmitter, i: Instruction) -> None:
@@ -262,16 +264,16 @@ OPS = (
     Op(
         "tcgen05",
         (
-            "alloc cta_group::1 sync aligned SHARED? b32",
-            "dealloc cta_group::1 sync aligned b32",
-            "relinquish_alloc_permit cta_group::1 sync aligned",
+            "alloc cta_group::1|cta_group::2 sync aligned SHARED? b32",
+            "dealloc cta_group::1|cta_group::2 sync aligned b32",
+            "relinquish_alloc_permit cta_group::1|cta_group::2 sync aligned",
             *(f"ld sync aligned {shape} pack::16b? b32" for shape in _LOADS),
             *(f"st sync aligned {shape} unpack::16b? b32" for shape in _LOADS),
             "wait::ld|wait::st sync aligned",
             "fence::before_thread_sync|fence::after_thread_sync",
-            f"mma cta_group::1 {'|'.join(f'kind::{kind}' for kind in KINDS)} (?:{_COLLECTOR})?",
-            "commit cta_group::1 mbarrier::arrive::one CLUSTER? b64",
-            "commit cta_group::1 mbarrier::arrive::one CLUSTER? multicast::cluster b64",
+            f"mma cta_group::1|cta_group::2 {'|'.join(f'kind::{kind}' for kind in KINDS)} (?:{_COLLECTOR})?",
+            "commit cta_group::1|cta_group::2 mbarrier::arrive::one CLUSTER? b64",
+            "commit cta_group::1|cta_group::2 mbarrier::arrive::one CLUSTER? multicast::cluster b64",
         ),
         emit_tensor,
         lanes=lanes_of,

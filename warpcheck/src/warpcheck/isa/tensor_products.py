@@ -58,7 +58,7 @@ def _emit_multiply(kind: str, b: LaneBuilder, address: Value) -> Value:
     for which, rows in enumerate((m, n)):
         _convert(b, job, kind, "ab"[which], rows, [a_numbers, b_numbers][which], _bit(b, negates, which))
     with count_loop(b, b.lshr(m, I32(4))) as row_block, count_loop(b, b.lshr(n, I32(3))) as column_block:
-        _add_block(b, job, kind, m, row_block, column_block, a_numbers, b_numbers)
+        _add_block(b, job, kind, row_block, column_block, a_numbers, b_numbers)
     return I64(0)
 
 
@@ -101,7 +101,6 @@ def _add_block(
     b: LaneBuilder,
     job: Value,
     kind: str,
-    m: Value,
     row_block: Value,
     column_block: Value,
     a_numbers: Value,
@@ -111,10 +110,8 @@ def _add_block(
     depth = 8 * DEPTH_BYTES // BITS[next(iter(FORMATS[kind].values()))]
     factors = b.gep(a_numbers, [b.mul(row_block, I32(A_BLOCK_BYTES))], source_etype=I8)
     columns = b.gep(b_numbers, [b.mul(column_block, I32(2 * 4 * BLOCK * depth))], source_etype=I8)
-    # Layout D (M = 128) has row r in lane r; layout F (M = 64) 16 rows in each quarter of the lanes.
-    is_whole = b.icmp_unsigned("==", m, I32(128))
-    lane = b.mul(row_block, b.select(is_whole, I32(16), I32(32)))
-    lane = b.add(b.zext(lane, I64), _field(b, job, "tensor_lane"))
+    lane = b.mul(b.zext(row_block, I64), _field(b, job, "lane_step"))
+    lane = b.add(lane, _field(b, job, "tensor_lane"))
     column = b.add(_field(b, job, "column"), b.zext(b.mul(column_block, I32(BLOCK)), I64))
     offset = b.add(b.mul(column, I64(COLUMN_BYTES)), b.mul(lane, I64(4)))
     first = b.inttoptr(b.add(_field(b, job, "memory"), offset), POINTER)

@@ -67,6 +67,7 @@ _NUMBERS = (
     "offset",
     "targets",  # the blocks of the cluster that it copies to, as bits; 0 where it is only that one
     "barrier",  # the offset in shared memory of the mbarrier that tracks it
+    "pair",  # for cta_group::2: 1 if the mbarriers are those of the even blocks, 2 of the odd ones; else 0
     "rank",
     "kind",  # of elements, as in a tensor map, and their bytes
     "element",

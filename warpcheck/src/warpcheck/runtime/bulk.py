@@ -39,6 +39,7 @@ __all__ = [
     "finish_one_bulk",
     "perform_copy",
     "retire_bulk",
+    "tracking_block",
     "wait_bulk",
 ]
 
@@ -69,9 +70,10 @@ def carry_out_copy(launch: LaunchRecord, copy: BulkRecord) -> int:
             land_shared_side(launch, cta, warp, copy, owner)
             for row in range(copy.rows):
                 move_row(copy, owner.shared, row, row_address(copy, row))
-            tracker = NO_BARRIER if store else owner.shared + copy.barrier
-            record_barrier_event(launch, owner, warp.index, EventKind.LAND, copy.site, owner, tracker, copy.total)
-            if not store and not complete_tx(launch, owner, tracker, copy.total, cta, warp.index):
+            tracking = CtaRecord(tracking_block(cta, copy, owner))
+            tracker = NO_BARRIER if store else tracking.shared + copy.barrier
+            record_barrier_event(launch, owner, warp.index, EventKind.LAND, copy.site, tracking, tracker, copy.total)
+            if not store and not complete_tx(launch, tracking, tracker, copy.total, cta, warp.index):
                 launch.fault_detail = CopyRule.NO_MBARRIER
                 defer_fault(launch, cta, warp, BAD_COPY, copy.site, copy.lane, tracker, 8)
     # A load is visible once its mbarrier is signaled; a store only after a wait, or at the end of its block.
@@ -119,9 +121,10 @@ def is_copy_awaited(launch: LaunchRecord, cta: CtaRecord, copy: BulkRecord) -> i
     for rank in range(launch.cluster_size):
         owner = CtaRecord(destination_owner(cta, copy, rank))
         if owner.address:
-            for warp_index in range(owner.warp_count):
-                warp = WarpRecord(owner.warps + warp_index * owner.warp_stride)
-                if warp.status == Status.SUSPENDED and warp.awaited_mbarrier == owner.shared + copy.barrier:
+            tracking = CtaRecord(tracking_block(cta, copy, owner))
+            for warp_index in range(tracking.warp_count):
+                warp = WarpRecord(tracking.warps + warp_index * tracking.warp_stride)
+                if warp.status == Status.SUSPENDED and warp.awaited_mbarrier == tracking.shared + copy.barrier:
                     return 1
     return 0
 
@@ -185,6 +188,14 @@ def destination_owner(cta: CtaRecord, copy: BulkRecord, rank: int) -> int:
     if not copy.targets:
         return copy.owner if rank == 0 else 0
     return load64(cta.peers + 8 * rank) if copy.targets >> rank & 1 else 0
+
+
+@native
+def tracking_block(cta: CtaRecord, copy: BulkRecord, owner: CtaRecord) -> int:
+    """Return the record of the block whose mbarrier tracks what a copy writes to the block ``owner``."""
+    if copy.pair:
+        return load64(cta.peers + 8 * ((owner.rank & ~1) | copy.pair - 1))
+    return owner.address
 
 
 @native

@@ -20,6 +20,7 @@ from warpcheck.runtime.bulk import (
     finish_bulk,
     perform_copy,
     retire_bulk,
+    tracking_block,
 )
 from warpcheck.runtime.copy_rules import CopyRule
 from warpcheck.runtime.event_recorder import NO_BARRIER, find_mbarrier, record_barrier_event
@@ -84,7 +85,7 @@ def issue_lane(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, site: int
     copy.targets = operand_of(warp, TARGETS_ROW, lane) if description >> 14 & 1 else 0
     rule = prepare(launch, warp, copy, lane)
     if not rule and copy.direction != Direction.PREFETCH:
-        rule = prepare_shared(launch, cta, warp, copy, lane, description >> 3 & 7)
+        rule = prepare_shared(launch, cta, warp, copy, lane, description >> 3 & 7, description >> 15 & 1)
     if rule:
         launch.fault_detail = rule
         return record_fault(launch, warp, BAD_COPY, site, lane, operand_of(warp, SHARED_ROW, lane))
@@ -99,9 +100,10 @@ def issue_lane(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, site: int
             return 1
         # The copy will signal the mbarrier of each block that it goes to: all have to be initialized before its issue.
         if owner.address and copy.direction != Direction.STORE:
-            record_address = find_mbarrier(owner, owner.shared + copy.barrier)
+            tracking = CtaRecord(tracking_block(cta, copy, owner))
+            record_address = find_mbarrier(tracking, tracking.shared + copy.barrier)
             if record_address:
-                require_init(launch, cta, warp, owner, record_address, site, lane)
+                require_init(launch, cta, warp, tracking, record_address, site, lane)
     count_request(launch, copy)
     kind = EventKind.STORE
     tracker = NO_BARRIER
@@ -159,9 +161,10 @@ def prepare_span(launch: LaunchRecord, warp: WarpRecord, copy: BulkRecord, lane:
 
 @native
 def prepare_shared(
-    launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, copy: BulkRecord, lane: int, rank: int
+    launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, copy: BulkRecord, lane: int, rank: int, of_pair: int
 ) -> int:
     """Take over addresses in shared memory, of the box and of the mbarrier. Return a CopyRule."""
+    copy.pair = 0
     shared_address = operand_of(warp, SHARED_ROW, lane)
     tracker = operand_of(warp, TRACKER_ROW, lane)
     owner = CtaRecord(owner_of(launch, cta, shared_address))
@@ -175,10 +178,16 @@ def prepare_shared(
         return CopyRule.SHARED_128
     if copy.direction == Direction.STORE:
         return CopyRule.NONE
+    tracking = CtaRecord(owner_of(launch, cta, tracker))
+    # With cta_group::2 the mbarrier may be that of the other block of the pair (PTX ISA, cp.async.bulk.tensor).
+    if of_pair and tracking.address and owner.tensor_peer == tracking.address:
+        owner = CtaRecord(tracking.address)
+    if of_pair:
+        copy.pair = 1 + (owner.rank & 1)
     copy.barrier = tracker - owner.shared
     if copy.barrier & 7:
         return CopyRule.MBARRIER_8
-    return CopyRule.NONE if owner_of(launch, cta, tracker) == owner.address else CopyRule.MBARRIER_ELSEWHERE
+    return CopyRule.NONE if tracking.address == owner.address else CopyRule.MBARRIER_ELSEWHERE
 
 
 @native

@@ -69,7 +69,7 @@ class Cta(Records):
         uses_proxy_fences = any(check.function == "fence_proxy" for check in lowered.checks)
         words = (FENCE_HEADER_BYTES >> 3) + WARPS * size
         self.point(fence_ring=np.zeros((count * uses_proxy_fences, FENCES, words), np.int64))
-        self._point_tensor_memory(lowered, count)
+        self._point_tensor_memory(lowered, count, size)
         self.set(window=self.get("shared") - (rank << RANK))
         has_mbarriers = any(check.function == "mbarrier_init" for check in lowered.checks)
         if has_mbarriers:
@@ -77,7 +77,7 @@ class Cta(Records):
         self.point(barrier_clocks=np.zeros((1 + MBARRIERS * has_mbarriers, 2, size, WARPS), np.int64))
         self.set_cluster([self])
 
-    def _point_tensor_memory(self, lowered: Lowered, warp_count: int) -> None:
+    def _point_tensor_memory(self, lowered: Lowered, warp_count: int, size: int) -> None:
         """Allocate tensor memory, and what is remembered of it, if the kernel allocates any."""
         uses_tensor_memory = any(check.function == "tensor_alloc" for check in lowered.checks)
         if not uses_tensor_memory:
@@ -85,7 +85,7 @@ class Cta(Records):
         self.point(
             tensor_memory=aligned(MEMORY_BYTES),
             tensor_cells=np.zeros(CELLS, CELL),
-            tensor_clock=np.zeros((WARPS, WARPS), np.int64),
+            tensor_clock=np.zeros((size, WARPS, WARPS), np.int64),
             tensor_accesses=np.zeros(warp_count * ACCESSES, TENSOR_ACCESS),
             tensor_allocations=np.zeros(SLICES, np.int64),
             tensor_jobs=np.zeros(JOBS, JOB),

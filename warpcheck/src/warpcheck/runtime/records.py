@@ -203,7 +203,8 @@ CTA = np.dtype(
         ("tensor_jobs", "i8"),  # a ring of JOBS records, begun and ended as the copies of a launch are
         ("tensor_jobs_begun", "i8"),
         ("tensor_jobs_ended", "i8"),
-        ("tensor_pending", "i8"),  # products that have yet to be executed
+        ("tensor_pending", "i8"),  # products that have yet to be executed, of its pair if they are of two blocks
+        ("tensor_peer", "i8"),  # the record of the other block of its pair in the cluster, or 0
         # vector_clock[0][w][v]: accesses of warp v before this time happen before what warp w does now; plane p has the
         # same for the warps of the block whose number is p further, around the cluster. See happens_before.
         ("vector_clock", "i8"),

@@ -138,7 +138,7 @@ def begin_block(launch: LaunchRecord, cta: CtaRecord, number: int) -> None:
         store64(cta.barrier_clocks + 8 * word, 0)
     cta.registers_left = 0
     cta.copies_in_flight = 0
-    begin_tensor_memory(cta)
+    begin_tensor_memory(launch, cta)
     for index in range(cta.warp_count):
         begin_warp(launch, cta, WarpRecord(cta.warps + index * cta.warp_stride))
 

@@ -12,7 +12,7 @@ from warpcheck.errors import FAULT_KINDS, FaultKind
 from warpcheck.layout import LANES
 from warpcheck.native import View, copy_bytes, load64, native
 from warpcheck.runtime.access_history import access_id_of, warp_of
-from warpcheck.runtime.happens_before import ROW_BYTES
+from warpcheck.runtime.happens_before import PLANE_BYTES, ROW_BYTES
 from warpcheck.runtime.memory import OPERANDS, record_fault
 from warpcheck.runtime.records import CtaRecord, LaunchRecord, WarpRecord
 from warpcheck.runtime.tensor_cells import (
@@ -119,7 +119,7 @@ def access_columns(
         for part in range(lanes // LANES_OF_CELL):
             cell_lane = lane + part * LANES_OF_CELL
             cell = CellRecord(cell_at(cta, column + number, cell_lane))
-            rule = check_cell(launch, cta, warp, thread, cell, kind, 0)
+            rule = check_cell(launch, cta, warp, cta, thread, cell, kind, 0)
             if rule:
                 return record_tensor_fault(launch, warp, rule, site, 0, memory_address(cta, column + number, cell_lane))
             mark_access(launch, cell, word, stores)
@@ -240,8 +240,9 @@ def tensor_fence(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, after: 
     if mask == 0:
         return 0
     if after:
-        row = ROW_BYTES * warp.index
-        copy_bytes(cta.tensor_clock + row, cta.vector_clock + row, ROW_BYTES)
+        for plane in range(launch.cluster_size):
+            row = PLANE_BYTES * plane + ROW_BYTES * warp.index
+            copy_bytes(cta.tensor_clock + row, cta.vector_clock + row, ROW_BYTES)
         return 0
     number = 0
     while number < warp.tensor_accesses:

@@ -9,7 +9,6 @@ from warpcheck.layout import LANES
 from warpcheck.native import fill_bytes, load64, native, store64
 from warpcheck.runtime.access_history import access_id_of, set_conflict, time_of, warp_of
 from warpcheck.runtime.deferred_faults import defer_fault_of_thread
-from warpcheck.runtime.happens_before import known_time
 from warpcheck.runtime.memory import OPERANDS
 from warpcheck.runtime.records import CtaRecord, LaunchRecord, WarpRecord
 from warpcheck.runtime.tensor_access import MISUSE, record_tensor_fault
@@ -23,6 +22,7 @@ from warpcheck.runtime.tensor_cells import (
     STORE_IN_FLIGHT,
     CellRecord,
     cell_at,
+    clock_offset,
     memory_address,
 )
 from warpcheck.runtime.tensor_rules import TensorRule
@@ -41,8 +41,14 @@ LEAST_COLUMNS = 32
 
 
 @native
-def begin_tensor_memory(cta: CtaRecord) -> None:
-    """Reset the allocations of a block that begins."""
+def begin_tensor_memory(launch: LaunchRecord, cta: CtaRecord) -> None:
+    """Reset the allocations of a block that begins, and find the other block of its pair.
+
+    A pair has two blocks whose ranks in the cluster differ in the lowest bit (PTX ISA, 9.7.16.5.1).
+    """
+    cta.tensor_peer = 0
+    if (cta.rank | 1) < launch.cluster_size:
+        cta.tensor_peer = load64(cta.peers + 8 * (cta.rank ^ 1))
     cta.tensor_slices = 0
     cta.tensor_relinquished = 0
     cta.tensor_jobs_ended = cta.tensor_jobs_begun
@@ -110,20 +116,26 @@ def is_in_use(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, cell: Cell
         return set_conflict(launch, cell.pending_id, launch.time)
     if cell.operands_pending:
         return set_conflict(launch, cell.operand_id, launch.time)
-    if cell.flags & STORE_IN_FLIGHT or is_unordered_word(cta, warp, cell.write, cell.flags & BY_CORE):
+    if cell.flags & STORE_IN_FLIGHT or is_unordered_word(launch, cta, warp, cell, cell.write, cell.flags & BY_CORE):
         return set_conflict(launch, cell.write & 0xFFFFFFFF, time_of(cell.write))
-    if cell.flags & LOAD_IN_FLIGHT or is_unordered_word(cta, warp, cell.read, 0):
+    if cell.flags & LOAD_IN_FLIGHT or is_unordered_word(launch, cta, warp, cell, cell.read, 0):
         return set_conflict(launch, cell.read & 0xFFFFFFFF, time_of(cell.read))
-    if is_unordered_word(cta, warp, cell.operand_read, 1):
+    if is_unordered_word(launch, cta, warp, cell, cell.operand_read, 1):
         return set_conflict(launch, cell.operand_read & 0xFFFFFFFF, time_of(cell.operand_read))
     return 0
 
 
 @native
-def is_unordered_word(cta: CtaRecord, warp: WarpRecord, word: int, by_core: int) -> int:
+def is_unordered_word(
+    launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, cell: CellRecord, word: int, by_core: int
+) -> int:
     """Return whether an access, of another warp or of the tensor core, is not ordered before what the warp does now."""
-    other_warp = warp_of(word)
-    return word and (by_core or other_warp != warp.index) and time_of(word) >= known_time(cta, warp.index, other_warp)
+    if not word or (not by_core and warp_of(word) == warp.index):
+        return 0
+    block = cta.block_number
+    if by_core:
+        block = cell.core_block
+    return time_of(word) >= load64(cta.vector_clock + clock_offset(launch, cta, warp, block, word))
 
 
 @native

@@ -17,7 +17,7 @@ import numpy as np
 
 from warpcheck.native import View, load64, native
 from warpcheck.runtime.access_history import set_conflict, thread_of, time_of, warp_of
-from warpcheck.runtime.happens_before import WARPS, known_time
+from warpcheck.runtime.happens_before import PLANE_BYTES, ROW_BYTES
 from warpcheck.runtime.records import CtaRecord, LaunchRecord, WarpRecord
 from warpcheck.runtime.tensor_rules import TensorRule
 
@@ -44,6 +44,7 @@ __all__ = [
     "CellRecord",
     "cell_at",
     "check_cell",
+    "clock_offset",
     "is_allocated",
     "memory_address",
 ]
@@ -62,8 +63,11 @@ THREAD_READ, THREAD_WRITE, CORE_READ, CORE_WRITE, CORE_UPDATE = range(5)
 
 # write, read, operand_read: the time and access id of the last write, of the last tcgen05.ld, and of the last product
 # that read A there. pending, operands_pending: how many products have yet to write and to read the cell; pending_id,
-# operand_id: the access ids of the last of each. shape: what the pending products have in common; see tensor_jobs.
-_CELL = ("write", "read", "operand_read", "flags", "pending", "pending_id", "operands_pending", "operand_id", "shape")
+# operand_id: the access ids of the last of each. core_block: the number of the block that issued the last product that
+# uses the cell: of a pair of blocks, one issues for both. shape: what the pending products have in common; see
+# tensor_jobs.
+_PENDING = ("pending", "pending_id", "operands_pending", "operand_id")
+_CELL = ("write", "read", "operand_read", "flags", *_PENDING, "core_block", "shape")
 CELL = np.dtype([(name, "i8") for name in _CELL])
 
 
@@ -98,23 +102,33 @@ def is_allocated(cta: CtaRecord, column: int, count: int) -> int:
 
 @native
 def check_cell(
-    launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, thread: int, cell: CellRecord, kind: int, shape: int
+    launch: LaunchRecord,
+    cta: CtaRecord,
+    warp: WarpRecord,
+    owner: CtaRecord,
+    thread: int,
+    cell: CellRecord,
+    kind: int,
+    shape: int,
 ) -> int:
     """Return the rule that an access to a cell breaks, and set the access that it conflicts with.
 
     Args:
+        owner: The block whose tensor memory it is: the other one of the pair, for a product of two blocks.
         shape: That of a product; see ``tensor_jobs``.
     """
     writes = kind == THREAD_WRITE or kind >= CORE_WRITE
+    is_own_core = cell.core_block == cta.block_number
     if cell.pending:
         # PTX ISA, 9.7.16.6.2: products of one thread with the same accumulator, shape and kind execute in order.
-        if kind >= CORE_WRITE and thread_of(cell.pending_id) == thread and cell.shape == shape:
+        if kind >= CORE_WRITE and is_own_core and thread_of(cell.pending_id) == thread and cell.shape == shape:
             return TensorRule.NONE
         set_conflict(launch, cell.pending_id, launch.time)
         if kind >= CORE_READ:
             return TensorRule.NOT_PIPELINED
         return TensorRule.WRITTEN_BEFORE_COMMIT if writes else TensorRule.READ_BEFORE_COMMIT
-    if writes and cell.operands_pending and not (kind >= CORE_WRITE and thread_of(cell.operand_id) == thread):
+    is_own_operand = is_own_core and thread_of(cell.operand_id) == thread
+    if writes and cell.operands_pending and not (kind >= CORE_WRITE and is_own_operand):
         set_conflict(launch, cell.operand_id, launch.time)
         return TensorRule.OPERAND_OVERWRITTEN
     flags = cell.flags
@@ -122,52 +136,73 @@ def check_cell(
         launch.conflict_id = 0
         return TensorRule.UNWRITTEN
     rule = 0
+    is_own_warp = owner.address == cta.address and warp_of(cell.write) == warp.index
     if flags & BY_CORE:
         # The tensor core executes the products of one thread in order.
-        if kind < CORE_WRITE or thread_of(cell.write) != thread:
-            rule = check_order(launch, cta, warp, cell.write, 0, TensorRule.COMMIT_NOT_WAITED)
-    elif flags & STORE_IN_FLIGHT and (warp_of(cell.write) != warp.index or kind != THREAD_WRITE):
+        if kind < CORE_WRITE or not is_own_core or thread_of(cell.write) != thread:
+            rule = check_order(launch, cta, warp, cell.core_block, cell.write, 0, TensorRule.COMMIT_NOT_WAITED)
+    elif flags & STORE_IN_FLIGHT and not (is_own_warp and kind == THREAD_WRITE):
         set_conflict(launch, cell.write & 0xFFFFFFFF, time_of(cell.write))
         return TensorRule.STORE_NOT_WAITED
-    elif cell.write and warp_of(cell.write) != warp.index:
-        rule = check_order(launch, cta, warp, cell.write, flags & STORE_UNFENCED, TensorRule.UNORDERED)
+    elif cell.write and not is_own_warp:
+        unfenced = flags & STORE_UNFENCED
+        rule = check_order(launch, cta, warp, owner.block_number, cell.write, unfenced, TensorRule.UNORDERED)
     if rule or not writes:
         return rule
-    return check_reads(launch, cta, warp, thread, cell, kind)
+    return check_reads(launch, cta, warp, owner, thread, cell, kind)
 
 
 @native
 def check_reads(
-    launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, thread: int, cell: CellRecord, kind: int
+    launch: LaunchRecord,
+    cta: CtaRecord,
+    warp: WarpRecord,
+    owner: CtaRecord,
+    thread: int,
+    cell: CellRecord,
+    kind: int,
 ) -> int:
     """Return the rule that a write to a cell breaks with respect to the reads since the last write."""
     if cell.read:
         if cell.flags & LOAD_IN_FLIGHT:
             set_conflict(launch, cell.read & 0xFFFFFFFF, time_of(cell.read))
             return TensorRule.LOAD_NOT_WAITED
-        if warp_of(cell.read) != warp.index:
+        if owner.address != cta.address or warp_of(cell.read) != warp.index:
             unfenced = cell.flags & LOAD_UNFENCED
-            rule = check_order(launch, cta, warp, cell.read, unfenced, TensorRule.UNORDERED)
+            rule = check_order(launch, cta, warp, owner.block_number, cell.read, unfenced, TensorRule.UNORDERED)
             if rule:
                 return rule
-    if cell.operand_read and not (kind >= CORE_WRITE and thread_of(cell.operand_read) == thread):
-        return check_order(launch, cta, warp, cell.operand_read, 0, TensorRule.COMMIT_NOT_WAITED)
+    is_own = cell.core_block == cta.block_number and thread_of(cell.operand_read) == thread
+    if cell.operand_read and not (kind >= CORE_WRITE and is_own):
+        return check_order(launch, cta, warp, cell.core_block, cell.operand_read, 0, TensorRule.COMMIT_NOT_WAITED)
     return TensorRule.NONE
 
 
 @native
 def check_order(
-    launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, word: int, unfenced: int, unordered_rule: int
+    launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, block: int, word: int, unfenced: int, unordered_rule: int
 ) -> int:
-    """Return the rule that is broken if an access of another warp, or of the tensor core, is not ordered before now."""
+    """Return the rule that is broken if an access of another warp, or of the tensor core, is not ordered before now.
+
+    Args:
+        block: The number of the block whose warp it was, or that issued the product.
+    """
     time = time_of(word)
     set_conflict(launch, word & 0xFFFFFFFF, time)
-    if time >= known_time(cta, warp.index, warp_of(word)):
+    offset = clock_offset(launch, cta, warp, block, word)
+    if time >= load64(cta.vector_clock + offset):
         return unordered_rule
     if not launch.requires_tensor_fences:
         return TensorRule.NONE
     if unfenced:
         return TensorRule.FENCE_BEFORE
-    if time >= load64(cta.tensor_clock + 8 * (WARPS * warp.index + warp_of(word))):
+    if time >= load64(cta.tensor_clock + offset):
         return TensorRule.FENCE_AFTER
     return TensorRule.NONE
+
+
+@native
+def clock_offset(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, block: int, word: int) -> int:
+    """Return the offset, in the clocks of a block, of what a warp knows of the warp that made an access."""
+    plane = (block - cta.block_number + launch.cluster_size) % launch.cluster_size
+    return PLANE_BYTES * plane + ROW_BYTES * warp.index + 8 * warp_of(word)

@@ -68,8 +68,9 @@ __all__ = [
 KINDS = ("f16", "tf32", "f8f6f4", "i8")
 F16, TF32, F8F6F4, I8 = range(4)
 # Rows of operands, of 64 bits each.
-D_ROW, A_ROW, B_ROW, DESCRIPTOR_ROW, ACCUMULATE_ROW, DISABLED_ROW, CODE_ROW = (0, 1, 2, 3, 4, 5, 7)
+D_ROW, A_ROW, B_ROW, DESCRIPTOR_ROW, ACCUMULATE_ROW, DISABLED_ROW, CODE_ROW = (0, 1, 2, 3, 4, 5, 9)
 ROW_BYTES = 8 * LANES
+LANES_OF_MEMORY = 128
 A_COLUMNS = 8  # of A in tensor memory: 32 bytes along k
 BARRIER_FAULT = FAULT_KINDS.index(FaultKind.BARRIER)
 # Offsets in the scratch memory: the addresses of chunks, the images of the operands, and these as numbers.
@@ -89,12 +90,17 @@ def tensor_multiply(
     kind: int,
     a_in_tensor: int,
     scale: int,
+    pairs: int,
 ) -> int:
-    """Issue tcgen05.mma in each active lane. Site ``site`` reads shared memory, the next one accesses tensor memory."""
+    """Issue tcgen05.mma in each active lane. Site ``site`` reads shared memory, the next one accesses tensor memory.
+
+    Args:
+        pairs: Whether it is a product of two blocks (cta_group::2).
+    """
     while mask:
         lane = lowest_bit(mask)
         mask &= mask - 1
-        if issue_product(launch, cta, warp, site, lane, kind, a_in_tensor, scale):
+        if issue_product(launch, cta, warp, site, lane, kind, a_in_tensor, scale, pairs):
             return 1
     return 0
 
@@ -130,6 +136,7 @@ def issue_product(
     kind: int,
     a_in_tensor: int,
     scale: int,
+    pairs: int,
 ) -> int:
     """Issue the product of one lane. Return whether it is a fault."""
     job = TensorJobRecord(new_job(launch, cta, warp, site, lane, MULTIPLY))
@@ -139,31 +146,61 @@ def issue_product(
     job.scale = scale
     job.disabled_low = operand_of(warp, DISABLED_ROW, lane)
     job.disabled_high = operand_of(warp, DISABLED_ROW + 1, lane)
+    job.peer_disabled_low = operand_of(warp, DISABLED_ROW + 2, lane)
+    job.peer_disabled_high = operand_of(warp, DISABLED_ROW + 3, lane)
     job.code = operand_of(warp, CODE_ROW, lane)
+    job.pairs = pairs
     rule = decode_instruction(job, descriptor, kind, a_in_tensor)
+    if pairs and not cta.tensor_peer:
+        rule = TensorRule.NO_PAIR
     launch.fault_value = descriptor
     if rule:
         return record_tensor_fault(launch, warp, rule, site + 1, lane, cta.tensor_memory)
     address = operand_of(warp, D_ROW, lane)
     job.column = address & 0xFFFF
     job.tensor_lane = address >> 16 & 127
+    job.lane_step = 32 if job.m == 64 else LANES_OF_CELL
     job.a_column = -1
-    job.shape = job.column | job.tensor_lane << 9 | job.m << 16 | job.n << 25 | kind << 35
-    if check_placement(launch, cta, warp, job, site, lane, address >> 16):
+    job.shape = job.column | job.tensor_lane << 9 | job.m << 16 | job.n << 25 | kind << 35 | pairs << 37
+    if issue_half(launch, cta, warp, cta, job, site, lane, kind, descriptor, a_in_tensor, address >> 16):
         return 1
-    if issue_operands(launch, cta, warp, job, site, lane, kind, descriptor, a_in_tensor):
-        return 1
-    if mark_accumulator(launch, cta, warp, job, site, lane):
+    if pairs and issue_half(
+        launch, cta, warp, CtaRecord(cta.tensor_peer), job, site, lane, kind, descriptor, a_in_tensor, address >> 16
+    ):
         return 1
     job.state = QUEUED
     cta.tensor_jobs_begun += 1
-    cta.tensor_pending += 1
-    cta.reads_in_flight += 1
     record_event(launch, cta, warp.index, EventKind.MULTIPLY, site, NO_BARRIER, 0, 0)
     count_product(launch, job, site)
     # In a strided order a product is executed at once: this finds kernels that rely on its being late.
     if launch.reverse > 1:
         finish_oldest_tensor_job(launch, cta)
+    return 0
+
+
+@native
+def issue_half(
+    launch: LaunchRecord,
+    cta: CtaRecord,
+    warp: WarpRecord,
+    owner: CtaRecord,
+    job: TensorJobRecord,
+    site: int,
+    lane: int,
+    kind: int,
+    descriptor: int,
+    a_in_tensor: int,
+    first_lane: int,
+) -> int:
+    """Check the accesses of a product to the memory of one block. Return whether one is a fault."""
+    if check_placement(launch, owner, warp, job, site, lane, first_lane):
+        return 1
+    if issue_operands(launch, cta, warp, owner, job, site, lane, kind, descriptor, a_in_tensor):
+        return 1
+    if mark_accumulator(launch, cta, warp, owner, job, site, lane):
+        return 1
+    owner.tensor_pending += 1
+    owner.reads_in_flight += 1
     return 0
 
 
@@ -193,24 +230,47 @@ def decode_instruction(job: TensorJobRecord, descriptor: int, kind: int, a_in_te
         is_valid = job.d_kind == 2 and highest <= 1 and not job.negates
     if not is_valid:
         return TensorRule.INSTRUCTION_TYPES
-    step = 16 if job.m == 128 else 8
-    if (job.m != 64 and job.m != 128) or job.n < step or job.n > 256 or job.n % step:
+    # M counts the rows of both blocks of a pair (PTX ISA, 9.7.16.2.1).
+    step = 8 if job.m == 64 else 16
+    is_m_valid = job.m == 128 or job.m == (256 if job.pairs else 64)
+    if not is_m_valid or job.n < step or job.n > 256 or job.n % step:
         return TensorRule.INSTRUCTION_SHAPE
     return TensorRule.MAJOR if a_in_tensor and descriptor >> 15 & 1 else TensorRule.NONE
 
 
 @native
 def check_placement(
-    launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, job: TensorJobRecord, site: int, lane: int, first_lane: int
+    launch: LaunchRecord,
+    owner: CtaRecord,
+    warp: WarpRecord,
+    job: TensorJobRecord,
+    site: int,
+    lane: int,
+    first_lane: int,
 ) -> int:
     """Check the address of D. Return whether it is a fault."""
-    place = memory_address(cta, job.column, job.tensor_lane)
+    place = memory_address(owner, job.column, job.tensor_lane)
     # With M = 64, D may begin at lane 16 as well: it takes half of each quarter (layout F).
-    if first_lane and (job.m == 128 or first_lane != 16):
+    if first_lane and (job.m != 64 or first_lane != 16):
         return record_tensor_fault(launch, warp, TensorRule.LANE_START, site + 1, lane, place)
-    if not is_allocated(cta, job.column, job.n):
+    if not is_allocated(owner, job.column, columns_of(job)):
         return record_tensor_fault(launch, warp, TensorRule.OUTSIDE, site + 1, lane, place)
     return 0
+
+
+@native
+def columns_of(job: TensorJobRecord) -> int:
+    """Return the columns of D in the tensor memory of one block.
+
+    With M = 128, a block of a pair has half of the columns in lanes 0 to 63, and the others from lane 64 on (layout B).
+    """
+    return columns_of_half(job.m, job.n, job.pairs)
+
+
+@native
+def rows_of(job: TensorJobRecord) -> int:
+    """Return the rows of A, and of D, that one block has."""
+    return job.m >> job.pairs
 
 
 @native
@@ -218,6 +278,7 @@ def issue_operands(
     launch: LaunchRecord,
     cta: CtaRecord,
     warp: WarpRecord,
+    owner: CtaRecord,
     job: TensorJobRecord,
     site: int,
     lane: int,
@@ -228,14 +289,34 @@ def issue_operands(
     """Check the operands as reads. Return whether one is a fault."""
     element = 2 if kind == F16 else 4 if kind == TF32 else 1
     if a_in_tensor:
-        if mark_operand(launch, cta, warp, job, site, lane, operand_of(warp, A_ROW, lane)):
+        if mark_operand(launch, cta, warp, owner, job, site, lane, operand_of(warp, A_ROW, lane)):
             return 1
     elif issue_operand(
-        launch, cta, warp, job.address + A_OPERAND, site, lane, A_ROW, job.m, descriptor >> 15 & 1, element
+        launch,
+        cta,
+        warp,
+        owner,
+        job.address + A_OPERAND,
+        site,
+        lane,
+        A_ROW,
+        rows_of(job),
+        descriptor >> 15 & 1,
+        element,
     ):
         return 1
     return issue_operand(
-        launch, cta, warp, job.address + B_OPERAND, site, lane, B_ROW, job.n, descriptor >> 16 & 1, element
+        launch,
+        cta,
+        warp,
+        owner,
+        job.address + B_OPERAND,
+        site,
+        lane,
+        B_ROW,
+        job.n >> job.pairs,
+        descriptor >> 16 & 1,
+        element,
     )
 
 
@@ -244,6 +325,7 @@ def issue_operand(
     launch: LaunchRecord,
     cta: CtaRecord,
     warp: WarpRecord,
+    owner: CtaRecord,
     read_address: int,
     site: int,
     lane: int,
@@ -259,50 +341,66 @@ def issue_operand(
     if rule:
         launch.fault_value = descriptor
         return record_tensor_fault(launch, warp, rule, site + 1, lane, cta.tensor_memory)
-    return not read_chunks(launch, cta, warp, read, site, launch.tensor_scratch)
+    return not read_chunks(launch, cta, warp, owner, read, site, launch.tensor_scratch)
 
 
 @native
 def mark_operand(
-    launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, job: TensorJobRecord, site: int, lane: int, address: int
+    launch: LaunchRecord,
+    cta: CtaRecord,
+    warp: WarpRecord,
+    owner: CtaRecord,
+    job: TensorJobRecord,
+    site: int,
+    lane: int,
+    address: int,
 ) -> int:
     """Check A in tensor memory, and mark its cells as yet to be read. Return whether it is a fault."""
     job.a_column = address & 0xFFFF
     job.a_lane = address >> 16 & 127
-    place = memory_address(cta, job.a_column, job.a_lane)
-    if address >> 16 and (job.m == 128 or address >> 16 != 16):
+    place = memory_address(owner, job.a_column, job.a_lane)
+    if address >> 16 and (job.m != 64 or address >> 16 != 16):
         return record_tensor_fault(launch, warp, TensorRule.LANE_START, site + 1, lane, place)
-    if not is_allocated(cta, job.a_column, A_COLUMNS):
+    if not is_allocated(owner, job.a_column, A_COLUMNS):
         return record_tensor_fault(launch, warp, TensorRule.OUTSIDE, site + 1, lane, place)
     thread = warp.index * LANES + lane
     for column in range(job.a_column, job.a_column + A_COLUMNS):
-        for row in range(0, job.m, LANES_OF_CELL):
-            cell_lane = lane_of_row(row, job.m, job.a_lane)
-            cell = CellRecord(cell_at(cta, column, cell_lane))
-            rule = check_cell(launch, cta, warp, thread, cell, CORE_READ, 0)
+        for row in range(0, rows_of(job), LANES_OF_CELL):
+            cell_lane = lane_of_row(row, job.lane_step, job.a_lane)
+            cell = CellRecord(cell_at(owner, column, cell_lane))
+            rule = check_cell(launch, cta, warp, owner, thread, cell, CORE_READ, 0)
             if rule:
-                return record_tensor_fault(launch, warp, rule, site + 1, lane, memory_address(cta, column, cell_lane))
+                used = memory_address(owner, column, cell_lane)
+                return record_tensor_fault(launch, warp, rule, site + 1, lane, used)
             cell.operands_pending += 1
             cell.operand_id = job.access_id
+            cell.core_block = cta.block_number
     return 0
 
 
 @native
 def mark_accumulator(
-    launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, job: TensorJobRecord, site: int, lane: int
+    launch: LaunchRecord,
+    cta: CtaRecord,
+    warp: WarpRecord,
+    owner: CtaRecord,
+    job: TensorJobRecord,
+    site: int,
+    lane: int,
 ) -> int:
     """Check D, and mark its cells as yet to be written. Return whether it is a fault."""
     thread = warp.index * LANES + lane
     kind = CORE_UPDATE if job.accumulates else CORE_WRITE
-    for column in range(job.column, job.column + job.n):
-        for row in range(0, job.m, LANES_OF_CELL):
-            cell_lane = lane_of_row(row, job.m, job.tensor_lane)
-            cell = CellRecord(cell_at(cta, column, cell_lane))
-            rule = check_cell(launch, cta, warp, thread, cell, kind, job.shape)
+    for column in range(job.column, job.column + columns_of(job)):
+        for cell_lane in range(job.tensor_lane, LANES_OF_MEMORY, job.lane_step):
+            cell = CellRecord(cell_at(owner, column, cell_lane))
+            rule = check_cell(launch, cta, warp, owner, thread, cell, kind, job.shape)
             if rule:
-                return record_tensor_fault(launch, warp, rule, site + 1, lane, memory_address(cta, column, cell_lane))
+                used = memory_address(owner, column, cell_lane)
+                return record_tensor_fault(launch, warp, rule, site + 1, lane, used)
             cell.pending += 1
             cell.pending_id = job.access_id
+            cell.core_block = cta.block_number
             cell.shape = job.shape
     return 0
 
@@ -313,7 +411,7 @@ def count_product(launch: LaunchRecord, job: TensorJobRecord, site: int) -> None
     counts = CountsRecord(launch.counts + site * CountsRecord.size)
     rows = job.n if job.a_column >= 0 else job.m + job.n
     if counts.requests == 0:
-        sample_chunks(launch, site, launch.tensor_scratch, 2 * job.n)
+        sample_chunks(launch, site, launch.tensor_scratch, 2 * job.n >> job.pairs)
     counts.requests += 1
     counts.lanes += 2 * rows
     counts.wavefronts += rows // 4
@@ -439,35 +537,80 @@ def execute_job(launch: LaunchRecord, cta: CtaRecord, job: TensorJobRecord) -> N
 @native
 def multiply(launch: LaunchRecord, cta: CtaRecord, job: TensorJobRecord) -> None:
     """Execute a product, and date its accesses to tensor memory now."""
-    job.memory = cta.tensor_memory
     job.a_image = launch.tensor_scratch + A_IMAGE
     job.b_image = launch.tensor_scratch + B_IMAGE
     job.numbers = launch.tensor_scratch + NUMBERS
+    b = ReadRecord(job.address + B_OPERAND)
+    if not job.pairs:
+        fill_image(cta, b, job.b_image)
+        multiply_half(launch, cta, cta, job)
+        return
+    # The block of even rank has the first half of A's rows and of B's columns (PTX ISA, 9.7.16.5).
+    even = CtaRecord(cta.tensor_peer if cta.rank & 1 else cta.address)
+    odd = CtaRecord(even.tensor_peer)
+    fill_image(even, b, job.b_image)
+    fill_image(odd, b, job.b_image + job.n // 2 * DEPTH_BYTES)
+    multiply_half(launch, cta, even, job)
+    job.disabled_low = job.peer_disabled_low
+    job.disabled_high = job.peer_disabled_high
+    multiply_half(launch, cta, odd, job)
+
+
+@native
+def multiply_half(launch: LaunchRecord, cta: CtaRecord, owner: CtaRecord, job: TensorJobRecord) -> None:
+    """Execute the part of a product whose rows of D are in the tensor memory of one block."""
+    rows = rows_of(job)
     if job.a_column >= 0:
-        fill_image_from_tensor_memory(cta, job.a_column, job.a_lane, job.m, job.a_image)
-        finish_operand(launch, cta, job)
+        fill_image_from_tensor_memory(owner, job.a_column, job.a_lane, rows, job.lane_step, job.a_image)
+        finish_operand(launch, owner, job)
     else:
-        fill_image(cta, ReadRecord(job.address + A_OPERAND), job.a_image)
-    fill_image(cta, ReadRecord(job.address + B_OPERAND), job.b_image)
-    call_code(job.code, job.address)
-    cta.tensor_pending -= 1
-    cta.reads_in_flight -= 1
-    for column in range(job.column, job.column + job.n):
-        for row in range(0, job.m, LANES_OF_CELL):
-            cell = CellRecord(cell_at(cta, column, lane_of_row(row, job.m, job.tensor_lane)))
+        fill_image(owner, ReadRecord(job.address + A_OPERAND), job.a_image)
+    job.memory = owner.tensor_memory
+    call_multiplier(job, rows)
+    owner.tensor_pending -= 1
+    owner.reads_in_flight -= 1
+    for column in range(job.column, job.column + columns_of(job)):
+        for cell_lane in range(job.tensor_lane, LANES_OF_MEMORY, job.lane_step):
+            cell = CellRecord(cell_at(owner, column, cell_lane))
             cell.pending -= 1
             cell.flags = WRITTEN | BY_CORE
             cell.write = launch.time << 32 | job.access_id
+            cell.core_block = cta.block_number
             cell.read = 0
             cell.operand_read = 0
 
 
 @native
-def finish_operand(launch: LaunchRecord, cta: CtaRecord, job: TensorJobRecord) -> None:
+def call_multiplier(job: TensorJobRecord, rows: int) -> None:
+    """Call the machine code for the rows of one block: in layout B once for each half of the columns."""
+    m = job.m
+    n = job.n
+    image = job.b_image
+    job.m = rows
+    job.n = columns_of_half(m, n, job.pairs)
+    call_code(job.code, job.address)
+    if job.n != n:
+        job.b_image = image + job.n * DEPTH_BYTES
+        job.tensor_lane = 64
+        call_code(job.code, job.address)
+        job.b_image = image
+        job.tensor_lane = 0
+    job.m = m
+    job.n = n
+
+
+@native
+def columns_of_half(m: int, n: int, pairs: int) -> int:
+    """Return the columns that one call of the machine code multiplies; see ``columns_of``."""
+    return n // 2 if pairs and m == 128 else n
+
+
+@native
+def finish_operand(launch: LaunchRecord, owner: CtaRecord, job: TensorJobRecord) -> None:
     """Date the read of A in tensor memory now."""
     for column in range(job.a_column, job.a_column + A_COLUMNS):
-        for row in range(0, job.m, LANES_OF_CELL):
-            cell = CellRecord(cell_at(cta, column, lane_of_row(row, job.m, job.a_lane)))
+        for row in range(0, rows_of(job), LANES_OF_CELL):
+            cell = CellRecord(cell_at(owner, column, lane_of_row(row, job.lane_step, job.a_lane)))
             cell.operands_pending -= 1
             cell.operand_read = launch.time << 32 | job.access_id
 

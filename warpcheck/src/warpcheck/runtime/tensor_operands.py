@@ -88,15 +88,18 @@ def copy_element(target: int, source: int, size: int) -> None:
 
 
 @native
-def fill_image_from_tensor_memory(cta: CtaRecord, column: int, lane: int, rows: int, image: int) -> None:
+def fill_image_from_tensor_memory(cta: CtaRecord, column: int, lane: int, rows: int, step: int, image: int) -> None:
     """Copy A from tensor memory: along k it takes 8 columns of 32 bits."""
     for row in range(rows):
         for word in range(DEPTH_BYTES // 4):
-            source = memory_address(cta, column + word, lane_of_row(row, rows, lane))
+            source = memory_address(cta, column + word, lane_of_row(row, step, lane))
             store32(image + row * DEPTH_BYTES + 4 * word, load32(source))
 
 
 @native
-def lane_of_row(row: int, rows: int, lane: int) -> int:
-    """Return the lane of a row of D, or of A: layouts D (M = 128) and F (M = 64) of 9.7.16.10.5."""
-    return row if rows == 128 else row // 16 * 32 + row % 16 + lane
+def lane_of_row(row: int, step: int, lane: int) -> int:
+    """Return the lane of a row of A: 16 rows are neighbors, and the next 16 are ``step`` lanes away.
+
+    The step is 16, but in layout F (M = 64, PTX ISA, 9.7.16.10.5) it is 32.
+    """
+    return row // 16 * step + row % 16 + lane

@@ -27,11 +27,26 @@ DONE, QUEUED = range(2)
 # operation, state: as above. warp: the record of the issuing warp; lane, site, access_id: of its instruction. code: the
 # address of the machine code that multiplies. column, tensor_lane: of D. m, n: its shape; a_kind, b_kind, d_kind: types
 # as the instruction descriptor has them; negates: bits 0 and 1 for A and B. accumulates: whether D is added to, times
-# 2**-scale. a_column, a_lane: of A in tensor memory, or -1. disabled_low, disabled_high: lanes that are not written.
+# 2**-scale. a_column, a_lane: of A in tensor memory, or -1. disabled_low, disabled_high: lanes that are not written;
+# peer_disabled_low, peer_disabled_high: those of the odd block of a pair.
+# pairs: whether it is a product of two blocks; lane_step: lanes from 16 rows of D to the next 16.
 # memory: where tensor memory begins; a_image, b_image, numbers: scratch memory. owner, barrier, targets: of a commit.
 _OPERATION = ("operation", "state", "warp", "lane", "site", "access_id", "code", "column", "tensor_lane", "m", "n")
-_TYPES = ("a_kind", "b_kind", "d_kind", "negates", "accumulates", "scale", "a_column", "a_lane", "shape")
-_MEMORY = ("disabled_low", "disabled_high", "memory", "a_image", "b_image", "numbers", "owner", "barrier", "targets")
+_TYPES = (
+    "a_kind",
+    "b_kind",
+    "d_kind",
+    "negates",
+    "accumulates",
+    "scale",
+    "a_column",
+    "a_lane",
+    "shape",
+    "pairs",
+    "lane_step",
+)
+_DISABLED = ("disabled_low", "disabled_high", "peer_disabled_low", "peer_disabled_high")
+_MEMORY = (*_DISABLED, "memory", "a_image", "b_image", "numbers", "owner", "barrier", "targets")
 JOB = np.dtype([*((name, "i8") for name in (*_OPERATION, *_TYPES, *_MEMORY)), ("a", READ), ("b", READ)])
 A_OPERAND = field_offset(JOB, "a")
 B_OPERAND = field_offset(JOB, "b")

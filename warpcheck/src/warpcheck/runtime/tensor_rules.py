@@ -49,6 +49,7 @@ class TensorRule(enum.IntEnum):
     INSTRUCTION_SHAPE = 28
     SPARSE = 29
     MAJOR = 30
+    NO_PAIR = 31
 
 
 CONFLICTS = frozenset({TensorRule.FREED_IN_USE, *map(TensorRule, range(TensorRule.READ_BEFORE_COMMIT, 23))})
@@ -99,8 +100,10 @@ RULES = {
     TensorRule.INSTRUCTION_RESERVED: _INSTRUCTION + ", in which bits are set that mean nothing here",
     TensorRule.INSTRUCTION_TYPES: _INSTRUCTION + ", whose types its kind does not have",
     TensorRule.INSTRUCTION_SHAPE: _INSTRUCTION + " with M = {m} and N = {n}: M is 64 with N a multiple of 8, or 128 "
-    "with N a multiple of 16, up to 256",
+    "with N a multiple of 16, up to 256; of two blocks, M is 128 or 256",
     TensorRule.SPARSE: _INSTRUCTION + " of a sparse product",
+    TensorRule.NO_PAIR: "multiplies with cta_group::2 in a block that is none of a pair: launch clusters of an even "
+    "number of blocks along x",
     TensorRule.MAJOR: _INSTRUCTION + " with an MN-major operand in tensor memory",
 }
 """Messages about the rules. ``other`` is the instruction that conflicts, with its line and thread."""

@@ -81,7 +81,7 @@ def wgmma_operand(
     read.per_chunk = 8
     read.first = 0 if operand else 16 * (warp.index & 3)
     read.rows = rows
-    if not read_chunks(launch, cta, warp, read, site, cta.products + CHUNKS * operand):
+    if not read_chunks(launch, cta, warp, cta, read, site, cta.products + CHUNKS * operand):
         return 1
     counts = CountsRecord(launch.counts + site * CountsRecord.size)
     if operand:
@@ -106,8 +106,19 @@ def sample_chunks(launch: LaunchRecord, site: int, table: int, count: int) -> No
 
 
 @noinline
-def read_chunks(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, read: ReadRecord, site: int, table: int) -> int:
-    """Check each chunk of an operand as a read. Return whether all of them are in shared memory."""
+def read_chunks(
+    launch: LaunchRecord,
+    cta: CtaRecord,
+    warp: WarpRecord,
+    owner: CtaRecord,
+    read: ReadRecord,
+    site: int,
+    table: int,
+) -> int:
+    """Check each chunk of an operand in the shared memory of ``owner`` as a read of a warp of ``cta``.
+
+    Return whether all of them are in shared memory.
+    """
     layout = layout_of(read)
     low = launch.shared_bytes
     high = 0
@@ -115,26 +126,26 @@ def read_chunks(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, read: Re
     fenced_write = 0
     for chunk in range(2 * read.rows):
         offset = chunk_at(layout, chunk)
-        address = cta.shared + offset
+        address = owner.shared + offset
         if offset + CHUNK > launch.shared_bytes:
             record_fault(launch, warp, OUT_OF_BOUNDS, site, 0, address)
             return 0
         store64(table + 8 * chunk, address)
         low, high = min(low, offset), max(high, offset + CHUNK)
-        state = cta.shared_state + offset
+        state = owner.shared_state + offset
         if (load64(state) | load64(state + 8)) & UNREADABLE_BITS:
             defer_fault(launch, cta, warp, UNINITIALIZED, site, 0, address, CHUNK)
-        history = cta.shared_history
+        history = owner.shared_history
         for granule_index in range(offset >> granule, (offset + CHUNK - 1 >> granule) + 1):
             write_word = load64(history + ENTRY_BYTES * granule_index)
-            if write_word | LANES - 1 != fenced_write and time_of(write_word) >= cta.block_began:
+            if write_word | LANES - 1 != fenced_write and time_of(write_word) >= owner.block_began:
                 fenced_write = (
                     write_word | LANES - 1
                 )  # what the lanes of a warp have written together is fenced together
                 if not is_visible_to_async_proxy(launch, cta, warp.index, write_word, FENCES_SHARED):
                     set_conflict(launch, id_of(write_word), time_of(write_word))
                     defer_fault(launch, cta, warp, NO_FENCE, site, 0, address, CHUNK)
-            entry = Granule(cta.block_began, history, granule_index)
+            entry = Granule(owner.block_began, history, granule_index)
             if check_race(launch, cta, entry, warp.index, 0, site, Access.LOAD, 0):
                 defer_fault(launch, cta, warp, RACE, site, 0, address, CHUNK)
     read.low = low

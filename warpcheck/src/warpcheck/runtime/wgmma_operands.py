@@ -150,10 +150,19 @@ def find_wgmma_read(cta: CtaRecord, address: int, size: int) -> int:
 
 @native
 def find_product_read(cta: CtaRecord, offset: int, size: int) -> int:
-    """Return the access id of a tcgen05.mma that has yet to read any of these bytes, or 0."""
+    """Return the access id of a tcgen05.mma that has yet to read any of these bytes of shared memory, or 0."""
+    product = find_product_of(cta, offset, size, 0)
+    if not product and cta.tensor_peer:
+        return find_product_of(CtaRecord(cta.tensor_peer), offset, size, 1)
+    return product
+
+
+@native
+def find_product_of(cta: CtaRecord, offset: int, size: int, of_peer: int) -> int:
+    """Return the same for the products that a block has issued; ``of_peer``: only those of two blocks."""
     for number in range(cta.tensor_jobs_ended, cta.tensor_jobs_begun):
         job = TensorJobRecord(job_slot(cta, number))
-        if job.state == QUEUED and job.operation == MULTIPLY:
+        if job.state == QUEUED and job.operation == MULTIPLY and job.pairs >= of_peer:
             a = ReadRecord(job.address + A_OPERAND)
             b = ReadRecord(job.address + B_OPERAND)
             overlaps_a = job.a_column < 0 and offset < a.high and a.low < offset + size
