@@ -44,8 +44,8 @@ def races(names: Sequence[str], before: Sequence[dict[str, Any]]) -> list[dict[s
     stopwatch = Stopwatch()
     results = {(result["exercise"], result["case"]): result for result in before}
     for race in peers.races():
-        if not names or set(names) & set(race.goals):
-            for result in peers.run(race, stopwatch, rounds=96):
+        if not names or set(names) & set(race.exercises):
+            for result in peers.run(race, stopwatch):
                 peers.show(result)
                 results[result.exercise, result.case] = dataclasses.asdict(result)
     return list(results.values())

@@ -39,11 +39,13 @@ def test_tables_of_results_hold_what_was_measured(tmp_path: Path) -> None:
     timed = Report("1_architecture/w03c_transpose", "", "", "GPU", 1, Verdict.PASSED, measurement=measured)
     ratios = {"copy": (0.98, 0.97, 0.99), "Liger": (1.456, 1.4, 1.5)}
     race = results.PeerComparison("softmax", "16 rows", 1e-3, 8, 4.2e12, ratios, "1.2 times Liger", True)
+    lost = {"Liger": (1.2, 1.1, 1.3), "quack": (0.9, 0.8, 0.95)}
+    loss = results.PeerComparison("softmax", "8 rows", 1e-3, 8, 4.2e12, lost, flops=2 * 10**9, host_seconds=1.2e-5)
     zero = dict.fromkeys(f"{space}_{way}" for space in ("global", "shared") for way in ("load", "store"))
     none = {f"{key}_{unit}": 0 for key in zero for unit in ("requests", "sectors", "wavefronts")}
     ncu = {**none, "global_load_requests": 8, "global_load_sectors": 36}
     counted = {"strided": results.CounterPair(ncu, {**ncu, "global_load_sectors": 1040})}
-    machine = results.Machine("GPU", reports=(timed,), peers=(race,), counters=counted)
+    machine = results.Machine("GPU", reports=(timed,), peers=(race, loss), counters=counted)
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "gpu.json").write_text(encode(machine))
     (tmp_path / "results" / "notebooks.json").write_text("{}")
@@ -55,7 +57,12 @@ def test_tables_of_results_hold_what_was_measured(tmp_path: Path) -> None:
         *unknown,
     ]
     assert list(docs.peers(tmp_path))[2:] == [
-        "| GPU | `softmax` | 16 rows | 4,200 GB/s | 0.980 (0.970 to 0.990) | Liger 1.46 | 1.2 times Liger: reached |",
+        "| GPU | `softmax` | 16 rows | 1 ms | 4,200 GB/s | 0.98 | Liger 1.46 |  |  |",
+        "| GPU | `softmax` | 8 rows | 1 ms | 2.0 TFLOP/s |  | quack **0.90** | Liger 1.20 | 12 µs |",
+        *unknown,
+    ]
+    assert list(docs.peer_summary(tmp_path))[2:] == [
+        "| GPU | `softmax` | 2 | Liger, quack | 1.14 | **0.90** (8 rows) |",
         *unknown,
     ]
     assert list(docs.counters(tmp_path))[2:] == [

@@ -20,11 +20,14 @@ __global__ void matmul(const float* a, const float* b, float* out, int m, int n,
 
     for (int bkIdx = 0; bkIdx < k; bkIdx += BK) {
         // Neighboring threads load neighboring columns. An element outside a matrix is 0, which adds nothing to a sum.
-        for (int i = threadIdx.x; i < BM * BK; i += THREADS) {
+        // The number of iterations does not depend on threadIdx.x, so the compiler unrolls the loops over l.
+        for (int l = 0; l < BM * BK / THREADS; ++l) {
+            const int i = l * THREADS + threadIdx.x;
             const int row = cRow + i / BK, col = bkIdx + i % BK;
             As[i / BK][i % BK] = row < m && col < k ? a[(long long)row * k + col] : 0;
         }
-        for (int i = threadIdx.x; i < BK * BN; i += THREADS) {
+        for (int l = 0; l < BK * BN / THREADS; ++l) {
+            const int i = l * THREADS + threadIdx.x;
             const int row = bkIdx + i / BN, col = cCol + i % BN;
             Bs[i / BN][i % BN] = row < k && col < n ? b[(long long)row * n + col] : 0;
         }

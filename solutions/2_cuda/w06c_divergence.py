@@ -11,7 +11,7 @@ a GPU the time against a kernel with a thread for each oscillator.
 
 Limits on the largest case, with room for edges on smaller ones: at least 16 active lanes in the average instruction.
 
-Traffic: 9 bytes for each oscillator, and 38 operations for each of its steps, 15 steps on average where they are
+Traffic: 9 bytes for each oscillator, and 29 to 38 operations for each of its steps, 15 on average where they are
 mixed: arithmetic sets the ceiling. A warp takes as many steps as the slowest of its oscillators, 57 on average;
 sorted in tiles of 2048, few more than they need. The sort is a counting sort, as in radix sorts: Satish, Harris,
 Garland, "Designing efficient sorting algorithms for manycore GPUs" (2009).

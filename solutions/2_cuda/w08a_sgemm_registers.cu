@@ -33,13 +33,14 @@ __global__ void matmul(const float* a, const float* b, float* out, int m, int n,
     alignas(16) float acc[TM][TN] = {};
 
     for (int bkIdx = 0; bkIdx < k; bkIdx += BK) {
-        for (int i = threadIdx.x; i < BM * BK / WIDTH; i += THREADS) {
-            const int row = i / (BK / WIDTH), col = i % (BK / WIDTH) * WIDTH;
+        // The number of iterations does not depend on threadIdx.x, so the compiler unrolls the loops over l.
+        for (int l = 0; l < BM * BK / WIDTH / THREADS; ++l) {
+            const int i = l * THREADS + threadIdx.x, row = i / (BK / WIDTH), col = i % (BK / WIDTH) * WIDTH;
             const Vector values = load<Vector>(a, cRow + row, bkIdx + col, m, k);  // neighbors in a row of a
             for (int e = 0; e < WIDTH; ++e) As[col + e][row] = reinterpret_cast<const float*>(&values)[e];
         }
-        for (int i = threadIdx.x; i < BK * BN / WIDTH; i += THREADS) {
-            const int row = i / (BN / WIDTH), col = i % (BN / WIDTH) * WIDTH;
+        for (int l = 0; l < BK * BN / WIDTH / THREADS; ++l) {
+            const int i = l * THREADS + threadIdx.x, row = i / (BN / WIDTH), col = i % (BN / WIDTH) * WIDTH;
             *reinterpret_cast<Vector*>(&Bs[row][col]) = load<Vector>(b, bkIdx + row, cCol + col, k, n);
         }
         __syncthreads();  // the tiles are complete

@@ -39,8 +39,9 @@ __device__ void mma(float (&acc)[4], const unsigned (&a)[4], const unsigned* b, 
 template <int TILE_ROWS, int TILE_COLS, typename Word, typename T>
 __device__ void copy_tile(T* tile, int ld, const T* matrix, int row0, int col0, int rows, int cols) {
     constexpr int WIDTH = sizeof(Word) / sizeof(T), WORDS = TILE_COLS / WIDTH;
-    for (int i = threadIdx.x; i < TILE_ROWS * WORDS; i += THREADS) {
-        const int row = row0 + i / WORDS, col = col0 + i % WORDS * WIDTH;
+    // The number of iterations does not depend on threadIdx.x, so the compiler can unroll the loop.
+    for (int l = 0; l < TILE_ROWS * WORDS / THREADS; ++l) {
+        const int i = l * THREADS + threadIdx.x, row = row0 + i / WORDS, col = col0 + i % WORDS * WIDTH;
         T* const dst = tile + i / WORDS * ld + i % WORDS * WIDTH;
         const bool inside = row < rows && col < cols;
         const T* const src = inside ? matrix + (long long)row * cols + col : matrix;

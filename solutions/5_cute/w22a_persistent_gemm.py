@@ -78,12 +78,16 @@ class Plan:
 PLANS = {
     Plan(128, 256, stages=4, down=2, across=1): 1.0,
     Plan(128, 192, stages=4, down=2, across=1): 0.9,
+    Plan(128, 128, stages=6, down=2, across=1): 0.85,
+    Plan(128, 128, stages=6, down=1, across=2): 0.85,
     Plan(64, 128, stages=8, down=2, across=1): 0.7,
     Plan(64, 64, stages=12, down=1, across=1): 0.5,
 }
 """And about which share of the first one's speed each reaches, where it leaves no multiprocessor idle."""
 FLAT = Plan(64, 128, stages=8, down=1, across=2)
 """For at most 64 rows: a cluster of tiles below each other would compute nothing in one of them."""
+NARROW = Plan(64, 64, stages=12, down=1, across=2)
+"""For at most 64 rows, where tiles of 128 columns would leave most multiprocessors without one."""
 
 
 @cute.jit
@@ -329,7 +333,9 @@ def plan_for(processors: int, m: int, n: int) -> Plan:
         clusters = -(-m // (plan.rows * plan.down)) * -(-n // (plan.columns * plan.across))
         return -(-clusters // (processors // plan.peers)) * plan.rows * plan.columns / PLANS[plan]
 
-    return FLAT if m <= FLAT.rows else min(PLANS, key=time)
+    if m <= FLAT.rows:
+        return NARROW if -(-n // NARROW.columns) <= processors // 2 else FLAT
+    return min(PLANS, key=time)
 
 
 def described(x: torch.Tensor) -> torch.Tensor:

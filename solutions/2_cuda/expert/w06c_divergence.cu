@@ -11,20 +11,21 @@ struct Oscillator {
 
     __device__ static float acceleration(float x) { return -x * (1 + x * x); }
 
-    // The classical Runge-Kutta method.
+    // The classical Runge-Kutta method, with the velocities v2 to v4 replaced by their definitions: an acceleration
+    // depends on the position alone, so the method is one of Nystroem's, with 29 operations and not 38.
     __device__ void step() {
-        const float v1 = v, a1 = acceleration(x);
-        const float v2 = v + H / 2 * a1, a2 = acceleration(x + H / 2 * v1);
-        const float v3 = v + H / 2 * a2, a3 = acceleration(x + H / 2 * v2);
-        const float v4 = v + H * a3, a4 = acceleration(x + H * v3);
-        x += H / 6 * (v1 + 2 * v2 + 2 * v3 + v4);
-        v += H / 6 * (a1 + 2 * a2 + 2 * a3 + a4);
+        const float half = x + H / 2 * v, full = x + H * v;  // where the old velocity leads to
+        const float a1 = acceleration(x), a2 = acceleration(half);
+        const float a3 = acceleration(half + H * H / 4 * a1), a4 = acceleration(full + H * H / 2 * a2);
+        const float middle = a2 + a3;
+        x = full + H * H / 6 * (a1 + middle);
+        v += H / 6 * (a1 + a4 + 2 * middle);
     }
 };
 
 __device__ float followed(float x, int steps) {
     Oscillator one{x};
-    #pragma unroll 2  // the loop costs as much as a part of a step
+    #pragma unroll 4  // the loop costs as much as a part of a step
     for (int left = steps; left > 0; --left) one.step();
     return one.x;
 }

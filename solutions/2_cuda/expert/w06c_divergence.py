@@ -11,9 +11,10 @@ a GPU the time against a kernel with a thread for each oscillator.
 
 Limits on the largest case, with room for edges on smaller ones: at least 16 active lanes in the average instruction.
 
-Traffic: 9 bytes for each oscillator, and 38 operations for each of its steps, 15 steps on average where they are
+Traffic: 9 bytes for each oscillator, and 29 to 38 operations for each of its steps, 15 on average where they are
 mixed: arithmetic sets the ceiling. A warp takes as many steps as the slowest of its oscillators, 57 on average;
-sorted in tiles of 2048, few more than they need.
+sorted in tiles of 2048, few more than they need. This step makes do with 29 operations: 401 us on an H200 for 2^25
+oscillators with mixed steps, and 513 us with 38 in the same run.
 
 Refilling idle lanes instead: Aila, Laine, "Understanding the efficiency of ray traversal on GPUs" (2009).
 """

@@ -12,7 +12,7 @@ from kernelpath import words
 from kernelpath.course import registry
 from kernelpath.show import datasheet, provenance
 from kernelpath.show import results as recorded
-from kernelpath.show.results import CounterPair
+from kernelpath.show.results import CounterPair, PeerComparison
 from kernelpath.verdict import Verdict
 
 PAGES = ("*.md", "docs/*.md", "notebooks/*.md", "warpcheck/*.md", "warpcheck/docs/*.md")
@@ -34,8 +34,8 @@ _TABLE = re.compile(r"(?P<begin><!-- table: (?P<name>\w+) -->\n)(?P<body>.*?)(?P
 
 def regenerate(text: str, root: Path) -> str:
     """Return the text with every marked table regenerated. Raises KeyError for a table without a generator."""
-    generators = (syllabus, verdicts, results, peers, counters, corpus, kernels, agreement, functions, findings, cards)
-    tables = {table.__name__: table for table in generators}
+    measured = (results, peer_summary, peers, counters, corpus, kernels, agreement, functions, findings)
+    tables = {table.__name__: table for table in (syllabus, verdicts, *measured, cards)}
 
     def table(match: re.Match[str]) -> str:
         return match["begin"] + "\n".join(tables[match["name"]](root)) + "\n" + match["end"]
@@ -100,27 +100,70 @@ def results(root: Path) -> Iterator[str]:
             yield from provenance.measured_lines(machine, [report.versions for report in machine.timed])
 
 
+PEERS = {"liger": "liger-kernel", "quack": "quack-kernels", "flash4": "flash-attn-4"}
+"""The package of each peer that is not part of PyTorch."""
+
+
+def peer_summary(root: Path) -> Iterator[str]:
+    """Yield a row for each reference kernel: the best peer's time over ours, over all its cases."""
+    yield from _header("GPU", "kernel", "cases", "best peers", "geometric mean", "worst case")
+    for machine in recorded.machines(root):
+        by_exercise: dict[str, list[PeerComparison]] = {}
+        for comparison in machine.peers:
+            if comparison.best_peer is not None:
+                by_exercise.setdefault(comparison.exercise, []).append(comparison)
+        for exercise, comparisons in by_exercise.items():
+            best = [(comparison.ratio(comparison.best_peer or "").median, comparison) for comparison in comparisons]
+            worst, where = min(best, key=lambda pair: pair[0])
+            yield _row(
+                machine.gpu,
+                f"`{exercise}`",
+                str(len(best)),
+                ", ".join(sorted({comparison.best_peer or "" for comparison in comparisons})),
+                _factor(math.exp(sum(math.log(ratio) for ratio, _ in best) / len(best))),
+                f"{_factor(worst)} ({where.case})",
+            )
+    yield from _measured_peers(root)
+
+
 def peers(root: Path) -> Iterator[str]:
     """Yield a row for each reference kernel and size: a peer's time over ours, which is above 1 if ours is faster."""
-    yield from _header("GPU", "kernel", "case", "bandwidth", "of the copy's bandwidth", "others", "goal")
+    yield from _header(
+        "GPU", "kernel", "case", "time", "rate", "of the copy's bandwidth", "best peer", "others", "host"
+    )
     for machine in recorded.machines(root):
         for comparison in machine.peers:
-            ratios = (
-                f"{peer} {words.factor(comparison.ratio(peer).median)}" for peer in comparison.ratios if peer != "copy"
-            )
+            ratios = {peer: f"{peer} {_factor(comparison.ratio(peer).median)}" for peer in comparison.ratios}
+            of_copy = words.factor(comparison.ratio("copy").median) if ratios.pop("copy", "") else ""
+            best = ratios.pop(comparison.best_peer, "") if comparison.best_peer else ""
+            rate = words.bandwidth(comparison.bytes_per_second)
+            if comparison.flops:
+                rate = words.arithmetic(comparison.flops / comparison.seconds)
             yield _row(
                 machine.gpu,
                 f"`{comparison.exercise}`",
                 comparison.case,
-                words.bandwidth(comparison.bytes_per_second),
-                str(comparison.ratio("copy")),
-                ", ".join(ratios),
-                f"{comparison.goal}: {'reached' if comparison.reached else 'missed'}",
+                words.seconds(comparison.seconds),
+                rate,
+                of_copy,
+                best,
+                ", ".join(ratios.values()),
+                words.seconds(comparison.host_seconds) if comparison.host_seconds else "",
             )
+    yield from _measured_peers(root)
+
+
+def _measured_peers(root: Path) -> Iterator[str]:
     for machine in recorded.machines(root):
         if machine.peers:
-            peers = {peer for comparison in machine.peers for peer in comparison.ratios}
-            yield from provenance.measured_lines(machine, needs=["liger-kernel"] if "liger" in peers else [])
+            names = {peer for comparison in machine.peers for peer in comparison.ratios}
+            yield from provenance.measured_lines(machine, needs=[PEERS[name] for name in PEERS if name in names])
+
+
+def _factor(ratio: float) -> str:
+    """Format a peer's time over ours, in bold if ours is slower."""
+    text = words.factor(ratio)
+    return f"**{text}**" if float(text) < 1 else text
 
 
 def counters(root: Path) -> Iterator[str]:

@@ -12,6 +12,8 @@ PACKAGES = {
     "nvidia-cuda-nvrtc": "NVRTC",
     "nvidia-cutlass-dsl": "CuTe DSL",
     "liger-kernel": "Liger",
+    "quack-kernels": "Quack",
+    "flash-attn-4": "FlashAttention 4",
 }
 """The packages that influence a measurement, with their names in the line."""
 

@@ -28,7 +28,10 @@ class PeerComparison:
     """A reference kernel compared with other libraries.
 
     Attributes:
-        ratios: A peer's time over ours, as (median, low, high).
+        ratios: A peer's time over ours, as (median, low, high). "copy" is a copy of the same bytes, and no peer.
+        goal: The ratio that the kernel was meant to reach, in words; benchmarks/peers.py no longer writes it.
+        flops: Arithmetic operations, or 0 if memory bounds the kernel.
+        host_seconds: The time that a call takes on the host, or 0 if it was not measured.
     """
 
     exercise: str
@@ -37,11 +40,19 @@ class PeerComparison:
     compulsory_bytes: int
     bytes_per_second: float
     ratios: Mapping[str, tuple[float, float, float]]
-    goal: str
-    reached: bool
+    goal: str = ""
+    reached: bool = True
+    flops: int = 0
+    host_seconds: float = 0.0
 
     def ratio(self, peer: str) -> Interval:
         return Interval(*self.ratios[peer])
+
+    @property
+    def best_peer(self) -> str | None:
+        """Return the name of the fastest peer, or None if a copy is all there is."""
+        peers = {peer: ratio[0] for peer, ratio in self.ratios.items() if peer != "copy"}
+        return min(peers, key=lambda peer: peers[peer], default=None)
 
 
 @dataclass(frozen=True)
@@ -90,6 +101,7 @@ class Machine:
     confidence: float = 0.0
     reports: tuple[Report, ...] = ()
     peers: tuple[PeerComparison, ...] = ()
+    absent: Mapping[str, str] = field(default_factory=dict)
     counters: Mapping[str, CounterPair] = field(default_factory=dict)
     corpus: Mapping[str, CounterPair] = field(default_factory=dict)
     hopper: Mapping[str, CounterPair] = field(default_factory=dict)

@@ -1,0 +1,502 @@
+"""Attention of a layer on Hopper: two products and a softmax in one pipeline of a producer and its consumers.
+
+flash_attention(q, k, v, causal) takes contiguous bfloat16 tensors that begin at a multiple of 16 bytes: q of shape
+(batch, heads, tokens, head), k and v of shape (batch, kv_heads, tokens, head), where head is 64 or 128 and heads is a
+multiple of kv_heads: query head h reads key head h // (heads // kv_heads). causal is a bool: query i sees the keys 0 to
+i, or all of them. It returns two new tensors: out, of the shape and dtype of q, softmax(q @ k^T / sqrt(head)) @ v of
+each head; and lse, float32 of shape (batch, heads, tokens), the natural logarithm of each row's sum of exp(scores).
+Scores may be as large as 1000 and as low as -1000. Any number of tokens, heads and batches; tensors have fewer than
+2**31 elements.
+
+A producer warp copies by TMA: the queries of a block once, then tiles of keys and of values in turn into a ring of
+stages. Consumers are warpgroups with 64 queries each. The scores of a tile are one wgmma's sums in registers; their
+weights, rounded to bfloat16, are the next one's operand as they lie there.
+Begin with a producer and two consumers that wait for each product. Then let the softmax of a tile run beside the
+second product of the tile before it, and let the consumers take turns at the tensor cores.
+Graded: the values, the bytes that are moved, the memory that is held beside inputs and outputs, the machine's checks of
+every wait, and on a GPU the time against the formula written as operators.
+
+Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
+and stores need; at most 5 times the bytes of inputs and outputs moved; at most 0.1 times the bytes of inputs and
+outputs held beside them; products made by tensor cores.
+
+Bound: 4 operations per score and column, 0.275e12 for 4 x 16 x 4096 x 128 where causal, 0.35 ms at the
+790e12 per second of large products on an H200. An SM makes 4096 of them per cycle and 16 exponentials: a tile of 64
+queries and 128 keys with heads of 128 takes its tensor cores 1024 cycles, and its exponentials 512. So neither may wait
+for the other, as in FlashAttention-3 (Shah and others, 2024).
+
+The main loop is that of the answer beside it. Three things are new:
+
+- A dynamic persistent scheduler for causal heads. There are as many blocks as multiprocessors. The producer draws the
+  next tile of queries from a counter in global memory when it begins a tile, and hands its number to the consumers
+  through shared memory with a pair of mbarriers. So the loads of a tile run beside the end of the tile before it, and
+  no multiprocessor gets more work than it can do in time. The longest tiles come first, in sections of heads whose
+  keys and values fit in L2.
+- Tiles of keys from the last to the first: only the tiles on the diagonal need a mask, and they are the first.
+- Sums are rescaled only if a weight would exceed 2**8 otherwise, as in FlashAttention-4's kernels for Blackwell, and
+  not whenever the largest score of a row rises. The division at the end takes out what all weights of a row share.
+
+Measured there: 425 us for this case, 647 TFLOP/s, where the answer takes 463, FlashAttention-4's kernel for Hopper 439,
+and cuDNN 479.
+"""
+
+import math
+from typing import NamedTuple
+
+import cutlass
+import cutlass.cute as cute
+import cutlass.utils.hopper_helpers as hopper
+import torch
+from cutlass import pipeline
+from cutlass.cute.nvgpu import cpasync, warpgroup
+from cutlass.memory import SmemAllocator
+from cutlass.tensor_utils import LayoutEnum
+
+from kernelpath.lanes import cute as lane
+
+BF16, F32 = cutlass.BFloat16, cutlass.Float32
+QUERIES = 64
+"""Of a consumer: the rows of a wgmma."""
+
+SECTION_BYTES, SECTION_HEADS = 16 << 20, 8
+"""A section has the heads whose keys and values take so many bytes, a fraction of L2, but at least so many heads."""
+
+SHORT = 1024
+"""Tokens up to which causal heads of 64 take smaller blocks."""
+
+REGISTERS = {1: None, 2: (24, 240), 3: (32, 160)}
+"""Of a thread of the producer's warpgroup and of a consumer, by the number of consumers."""
+
+RISE = 8.0
+"""A row's largest score may rise by this much before its sums are rescaled, in powers of two."""
+
+TURN, WRITE = 1, 4
+"""The first consumer's named barriers, which the next numbers follow for the others. Barrier 0 is sync_threads."""
+
+
+class Plan(NamedTuple):
+    """What is compiled in.
+
+    keys: of a tile. stages: of the ring. dynamic: blocks draw their tiles of queries from a counter; else each has its
+    own, at equal distances. turns: consumers issue their products in turns. behind: the second product of a tile runs
+    behind the softmax of the next.
+    """
+
+    head: int
+    keys: int
+    consumers: int
+    stages: int
+    causal: bool
+    dynamic: bool
+    turns: bool = True
+    behind: bool = True
+
+    @property
+    def queries(self) -> int:
+        """Of a block."""
+        return QUERIES * self.consumers
+
+    @property
+    def guarded(self) -> bool:
+        """Whether a row may see no key at all of the first tile of keys, so that its largest score is -inf."""
+        return self.causal and self.keys % self.queries != 0
+
+
+def plan_for(head: int, tokens: int, causal: bool) -> Plan:
+    """What was fastest on an H200."""
+    if head == 128:
+        return Plan(128, keys=128, consumers=2, stages=5, causal=causal, dynamic=causal)
+    if causal and tokens <= SHORT:
+        return Plan(64, keys=128, consumers=2, stages=6, causal=True, dynamic=True)
+    return Plan(64, keys=128, consumers=3, stages=8, causal=causal, dynamic=causal)
+
+
+@cute.jit
+def forward(
+    q: cute.Tensor,
+    k: cute.Tensor,
+    v: cute.Tensor,
+    out: cute.Tensor,
+    lse: cute.Tensor,
+    counter: cute.Tensor,
+    most_blocks: cutlass.Int32,
+    section: cutlass.Int32,
+    plan: cutlass.Constexpr,
+):
+    """q and out are [heads, tokens, head], k and v [kv_heads, tokens, head], lse is [heads, tokens].
+
+    counter: tiles of queries drawn so far, beyond the first of each block. section: heads that are taken together.
+    """
+    q, k, v, out = (cute.make_tensor(x.iterator, cute.select(x.layout, mode=[1, 2, 0])) for x in (q, k, v, out))
+    rows, columns = LayoutEnum.ROW_MAJOR, LayoutEnum.COL_MAJOR
+    qk_tile, pv_tile = (QUERIES, plan.keys, plan.head), (QUERIES, plan.head, plan.keys)
+    # One stage holds a tile of keys or of values: the same bytes, which the second product reads transposed.
+    of_q = hopper.make_smem_layout_a(rows, qk_tile, BF16, plan.consumers)
+    of_k = hopper.make_smem_layout_b(rows, qk_tile, BF16, plan.stages)
+    of_v = hopper.make_smem_layout_b(columns, pv_tile, BF16, plan.stages)
+    box_q, box_kv = cute.select(of_q, mode=[0, 1]), cute.select(of_k, mode=[0, 1])
+    load, store = cpasync.CopyBulkTensorTileG2SOp(), cpasync.CopyBulkTensorTileS2GOp()
+    tiles = cute.ceil_div(q.shape[0], plan.queries) * q.shape[2]
+    blocks = cutlass.min(tiles, most_blocks)
+    attend(
+        cpasync.make_tiled_tma_atom(load, q, box_q, (QUERIES, plan.head)),
+        cpasync.make_tiled_tma_atom(load, k, box_kv, (plan.keys, plan.head)),
+        cpasync.make_tiled_tma_atom(load, v, box_kv, (plan.keys, plan.head)),
+        cpasync.make_tiled_tma_atom(store, out, box_q, (QUERIES, plan.head)),
+        (of_q, of_k, of_v),
+        lse,
+        counter,
+        section,
+        q.shape[2] // k.shape[2],
+        plan,
+    ).launch(grid=[blocks, 1, 1], block=[(1 + plan.consumers) * 128, 1, 1])
+
+
+@cute.kernel
+def attend(q, k, v, out, layouts, lse, counter, section, group, plan: cutlass.Constexpr):
+    """Warp 0 is the producer; its warpgroup gives its registers to the consumers."""
+    of_q, of_k, of_v = layouts
+    warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
+    memory = SmemAllocator()
+    barriers_q = memory.allocate_array(cutlass.Int64, 2 * plan.consumers)
+    barriers_kv = memory.allocate_array(cutlass.Int64, 2 * plan.stages)
+    handover = memory.allocate_array(cutlass.Int64, 2)  # the next tile's number is there; every warp has read it
+    next_tile = memory.allocate_tensor(cutlass.Int32, cute.make_layout(1), 8)
+    shared_q = memory.allocate_tensor(BF16, of_q.outer, 1024, of_q.inner)
+    shared_k = memory.allocate_tensor(BF16, of_k.outer, 1024, of_k.inner)
+    shared_v = cute.make_tensor(cute.recast_ptr(shared_k.iterator, of_v.inner), of_v.outer)
+    shared_out = memory.allocate_tensor(BF16, of_q.outer, 1024, of_q.inner)
+    queries = stages_of(barriers_q, plan.consumers, 1, of_q)  # one for each consumer
+    ring = stages_of(barriers_kv, plan.stages, plan.consumers, of_k)
+    if warp == 0:
+        with cute.arch.elect_one():
+            cute.arch.mbarrier_init(handover, 1)
+            cute.arch.mbarrier_init(handover + 1, 4 * plan.consumers)
+    cute.arch.mbarrier_init_fence()
+    cute.arch.sync_threads()
+    tiles = counter, handover, next_tile, section
+
+    if warp < 4:
+        if cutlass.const_expr(REGISTERS[plan.consumers]):
+            cute.arch.setmaxregister_decrease(REGISTERS[plan.consumers][0])
+        if warp == 0:
+            produce(tiles, queries, ring, q, k, v, shared_q, shared_k, group, plan)
+    else:
+        if cutlass.const_expr(REGISTERS[plan.consumers]):
+            cute.arch.setmaxregister_increase(REGISTERS[plan.consumers][1])
+        consume(tiles, queries, ring, out, lse, shared_q, shared_k, shared_v, shared_out, plan)
+
+
+def stages_of(barriers, count: int, consumers: int, layout) -> pipeline.PipelineTmaAsync:
+    """A stage is full when a box has landed, and free when each of 4 warps of its consumers has released it."""
+    return pipeline.PipelineTmaAsync.create(
+        barrier_storage=barriers,
+        num_stages=count,
+        producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread),
+        consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, 4 * consumers),
+        tx_count=cute.size_in_bytes(BF16, cute.select(layout, mode=[0, 1])),
+        cta_layout_vmnk=cute.make_layout((1, 1, 1, 1)),
+        defer_sync=True,
+    )
+
+
+@cute.jit
+def place(tile, tokens, heads, section, plan: cutlass.Constexpr):
+    """A tile's head, its block of queries, and the tiles of keys that these see."""
+    blocks = cute.ceil_div(tokens, plan.queries)
+    head, block, last = tile // blocks, tile % blocks, tokens
+    if cutlass.const_expr(plan.causal):
+        first = tile // (section * blocks) * section
+        width = cutlass.min(section, heads - first)
+        turn = tile - first * blocks
+        head, block = first + turn % width, blocks - 1 - turn // width
+        last = cutlass.min((block + 1) * plan.queries, tokens)
+    return head, block, cute.ceil_div(last, plan.keys)
+
+
+@cute.jit
+def produce(tiles, queries, ring, q, k, v, shared_q, shared_k, group, plan: cutlass.Constexpr):
+    """Bring queries, then k0, k1, v0, k2, v1, ... as the consumers use them. Rows past the last token become 0.
+
+    Tile 0 of keys and values is the last one. q, k, v: the TMA copy, and the tensor that it reads. group: query heads
+    that share a key head. tiles: the counter, the mbarriers and the place of the next tile's number, and the heads of a
+    section.
+    """
+    block_index, grid = cute.arch.block_idx()[0], cute.arch.grid_dim()[0]
+    (copy_q, q), (copy_k, k), (copy_v, v) = q, k, v
+    tokens, heads = q.shape[0], q.shape[2]
+    to_q, from_q = boxes(copy_q, shared_q, q, (QUERIES, plan.head))
+    to_kv, from_k = boxes(copy_k, shared_k, k, (plan.keys, plan.head))
+    _, from_v = boxes(copy_v, shared_k, v, (plan.keys, plan.head))
+    filling_q = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, plan.consumers)
+    filling = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, plan.stages)
+    counter, handover, next_tile, section = tiles
+    tile, turn = cutlass.Int32(block_index), cutlass.Int32(0)
+    while tile < cute.ceil_div(tokens, plan.queries) * heads:
+        drawn = cutlass.Int32(0)
+        # The result is not used before all copies of this tile are issued, so nothing waits for the atomic.
+        if cutlass.const_expr(plan.dynamic) and cute.arch.lane_idx() == 0:
+            drawn = cute.arch.atomic_add(counter.iterator.llvm_ptr, cutlass.Int32(1), sem="relaxed", scope="gpu")
+        head, block, count = place(tile, tokens, heads, section, plan)
+        for part in cutlass.range_constexpr(plan.consumers):
+            queries.producer_acquire(filling_q)
+            full = queries.producer_get_barrier(filling_q)
+            cute.copy(copy_q, from_q[None, block * plan.consumers + part, head], to_q[None, part], tma_bar_ptr=full)
+            filling_q.advance()
+        for step in cutlass.range(count + 1, unroll=1):
+            if step < count:
+                at = count - 1 - step
+                ring.producer_acquire(filling)
+                full = ring.producer_get_barrier(filling)
+                cute.copy(copy_k, from_k[None, at, head // group], to_kv[None, filling.index], tma_bar_ptr=full)
+                filling.advance()
+            if step > 0:
+                at = count - step
+                ring.producer_acquire(filling)
+                full = ring.producer_get_barrier(filling)
+                cute.copy(copy_v, from_v[None, at, head // group], to_kv[None, filling.index], tma_bar_ptr=full)
+                filling.advance()
+        if cutlass.const_expr(plan.dynamic):
+            tile = cute.arch.shuffle_sync(drawn, 0) + grid
+            cute.arch.mbarrier_wait(handover + 1, turn % 2 ^ 1)
+            if cute.arch.lane_idx() == 0:
+                next_tile[0] = tile
+                cute.arch.mbarrier_arrive(handover)
+            turn += 1
+        else:
+            tile += grid
+
+
+def boxes(copy, shared, matrix, shape):
+    """Shared memory by (box, stage), and a [tokens, head, heads] matrix by (box, tile, head), as TMA copies them."""
+    tiles = cute.local_tile(matrix, shape, (None, 0, None))
+    return cpasync.tma_partition(
+        copy, 0, cute.make_layout(1), cute.group_modes(shared, 0, 2), cute.group_modes(tiles, 0, 2)
+    )
+
+
+@cute.jit
+def consume(tiles, queries, ring, out, lse, shared_q, shared_k, shared_v, shared_out, plan: cutlass.Constexpr):
+    """A warpgroup with 64 queries: the products, the softmax between them, and the store of what comes out.
+
+    queries: consumer p reads stage p. out: the TMA copy, and the tensor that it writes.
+    """
+    block_index, grid = cute.arch.block_idx()[0], cute.arch.grid_dim()[0]
+    warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
+    part, thread = warp // 4 - 1, cute.arch.thread_idx()[0] % 128
+    copy_out, out = out
+    tokens, heads = out.shape[0], out.shape[2]
+
+    along, across = LayoutEnum.ROW_MAJOR.sm90_mma_major_mode(), LayoutEnum.COL_MAJOR.sm90_mma_major_mode()
+    tile_qk, tile_pv = (QUERIES, plan.keys), (QUERIES, plan.head)
+    # The first wgmma of a tile of scores writes its sums, the others add to them.
+    qk = [hopper.make_trivial_tiled_mma(BF16, BF16, along, along, F32, (1, 1, 1), tile_qk) for _ in range(2)]
+    pv = hopper.make_trivial_tiled_mma(BF16, BF16, along, across, F32, (1, 1, 1), tile_pv, warpgroup.OperandSource.RMEM)
+    qk[0].set(warpgroup.Field.ACCUMULATE, False)
+    qk[1].set(warpgroup.Field.ACCUMULATE, True)
+    pv.set(warpgroup.Field.ACCUMULATE, True)
+    in_qk, in_pv = qk[0].get_slice(thread), pv.get_slice(thread)
+    a = qk[0].make_fragment_A(in_qk.partition_A(shared_q))[None, None, None, part]
+    b = qk[0].make_fragment_B(in_qk.partition_B(shared_k))
+    values = pv.make_fragment_B(in_pv.partition_B(shared_v))
+    sums = cute.make_rmem_tensor(pv.partition_shape_C(tile_pv), F32)
+    weights = cute.make_rmem_tensor(pv.partition_shape_A(tile_qk), BF16)
+    top, total, shrink = (cute.make_rmem_tensor(2, F32) for _ in range(3))
+    products = qk, pv, a, b, values
+    state = sums, weights, top, total, shrink
+    first_row, first_key = in_qk.partition_C(cute.make_identity_tensor(tile_qk))[0]
+
+    reading_q = pipeline.PipelineState(plan.consumers, cutlass.Int32(0), part, cutlass.Int32(0))
+    reading = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, plan.stages)
+    if cutlass.const_expr(plan.turns) and part == plan.consumers - 1:
+        cute.arch.barrier_arrive(barrier_id=TURN, number_of_threads=256)
+    _, handover, next_tile, section = tiles
+    tile, turn = cutlass.Int32(block_index), cutlass.Int32(0)
+    while tile < cute.ceil_div(tokens, plan.queries) * heads:
+        head, block, count = place(tile, tokens, heads, section, plan)
+        begin = block * plan.queries + part * QUERIES
+        row = begin + first_row
+        # Every query sees every key of the tiles before this one.
+        whole = cutlass.min((begin if cutlass.const_expr(plan.causal) else tokens) // plan.keys, count)
+        sums.fill(0.0)
+        total.fill(0.0)
+        top.fill(-F32.inf)
+        queries.consumer_wait(reading_q)
+        ring.consumer_wait(reading)
+        scores = multiply_keys(qk, a, b[None, None, None, reading.index], plan)
+        warpgroup.wait_group(0)
+        ring.consumer_release(reading)
+        reading.advance()
+        last_key = first_key + (count - 1) * plan.keys
+        soften(scores, top, total, shrink, row, last_key, tokens, True, plan)
+        round_to(weights, scores)
+        ring.consumer_wait(reading)
+        unmasked = cutlass.max(count - whole, 1)  # the first step whose tile needs no mask
+        for step in cutlass.range(1, unmasked, unroll=1):
+            at = row, last_key - step * plan.keys, tokens
+            reading = advance(ring, reading, products, state, part, at, True, plan)
+        for step in cutlass.range(unmasked, count, unroll=1):
+            at = row, last_key - step * plan.keys, tokens
+            reading = advance(ring, reading, products, state, part, at, False, plan)
+        queries.consumer_release(reading_q)
+        reading_q.advance(plan.consumers)
+        if cutlass.const_expr(plan.dynamic):
+            cute.arch.mbarrier_wait(handover, turn % 2)
+            tile = next_tile[0]
+            cute.arch.sync_warp()
+            with cute.arch.elect_one():
+                cute.arch.mbarrier_arrive(handover + 1)
+            turn += 1
+        else:
+            tile += grid
+        warpgroup.fence()
+        multiply_values(pv, sums, weights, values[None, None, None, reading.index])
+        warpgroup.wait_group(0)
+        ring.consumer_release(reading)
+        reading.advance()
+
+        finish(sums, top, total, lse, head, row, first_key, tokens, plan)
+        write(copy_out, out, shared_out, sums, pv, thread, part, warp, block * plan.consumers + part, head, plan)
+    if warp % 4 == 0:
+        cute.arch.cp_async_bulk_wait_group(0, read=True)
+
+
+@cute.jit
+def advance(ring, reading, products, state, part, at, masked: cutlass.Constexpr, plan: cutlass.Constexpr):
+    """The scores of one tile, and beside their softmax the weighted values of the tile before. The keys are there."""
+    (qk, pv, a, b, values), (sums, weights, top, total, shrink) = products, state
+    of_keys, of_values = reading.clone(), reading.clone()
+    of_values.advance()
+    if cutlass.const_expr(plan.turns):
+        cute.arch.barrier(barrier_id=TURN + part, number_of_threads=256)
+    scores = multiply_keys(qk, a, b[None, None, None, of_keys.index], plan)
+    ring.consumer_wait(of_values)
+    multiply_values(pv, sums, weights, values[None, None, None, of_values.index])
+    if cutlass.const_expr(plan.turns):
+        cute.arch.barrier_arrive(barrier_id=TURN + (part + 1) % plan.consumers, number_of_threads=256)
+    warpgroup.wait_group(1 if plan.behind else 0)
+    ring.consumer_release(of_keys)
+    soften(scores, top, total, shrink, *at, masked, plan)
+    reading.advance(2)
+    # ptxas moves the next wait up as far as it can, in front of the exponentials: but not past this loop.
+    ring.consumer_wait(reading)
+    warpgroup.wait_group(0)
+    ring.consumer_release(of_values)
+    round_to(weights, scores)
+    rescale(sums, shrink)
+    return reading
+
+
+@cute.jit
+def rescale(sums, shrink):
+    """Multiply the sums of each row by its factor, unless it is 1 in all rows of the warp."""
+    view = by_row(sums)
+    if cute.arch.vote_any_sync(cutlass.min(shrink[0], shrink[1]) < 1.0):
+        for r in cutlass.range_constexpr(2):
+            view[r, None].store(view[r, None].load() * shrink[r])
+
+
+def multiply_keys(qk, a, b, plan: Plan):
+    """Issue q k^T of a tile, as one group. Its sums have registers of their own: nothing of the last tile is kept."""
+    scores = cute.make_rmem_tensor(qk[0].partition_shape_C((QUERIES, plan.keys)), F32)
+    warpgroup.fence()
+    for k in range(cute.size(a, mode=[2])):
+        cute.gemm(qk[k > 0], scores, a[None, None, k], b[None, None, k], scores)
+    warpgroup.commit_group()
+    return scores
+
+
+def multiply_values(pv, sums, weights, values):
+    """Issue sums += weights v of a tile, as one group."""
+    for k in range(cute.size(weights, mode=[2])):
+        cute.gemm(pv, sums, weights[None, None, k], values[None, None, k], sums)
+    warpgroup.commit_group()
+
+
+def by_row(sums):
+    """The sums of a thread as (2 rows, columns): in every 8 columns it has two neighbors of rows r and r + 8."""
+    return cute.make_tensor(sums.iterator, cute.make_layout((2, (2, cute.size(sums) // 4)), stride=(2, (1, 4))))
+
+
+def round_to(weights, scores):
+    """Sums lie in registers as the operand of the next product does."""
+    cute.make_tensor(weights.iterator, scores.layout).store(scores.load().to(BF16))
+
+
+@cute.jit
+def soften(scores, top, total, shrink, row, key, tokens, masked: cutlass.Constexpr, plan: cutlass.Constexpr):
+    """Make weights of scores. top: a score of each row that no other has exceeded by more than RISE; total: this
+    thread's part of its weights' sum.
+
+    row, key: of the thread's first score, in the head. shrink: what earlier weights have to be multiplied by.
+    """
+    scale = math.log2(math.e) / math.sqrt(plan.head)
+    view = by_row(scores)
+    if cutlass.const_expr(masked):
+        # Column by column: there are seven predicate registers, too few for all columns of a row.
+        for i in cutlass.range_constexpr(cute.size(view, mode=[1])):
+            for r in cutlass.range_constexpr(2):
+                end = row + 8 * r + 1 if cutlass.const_expr(plan.causal) else tokens
+                view[r, i] = -F32.inf if i // 2 * 8 + i % 2 >= end - key else view[r, i]
+    for r in cutlass.range_constexpr(2):
+        largest = top[r]
+        for i in cutlass.range_constexpr(cute.size(view, mode=[1])):
+            largest = cute.arch.fmax(largest, view[r, i])
+        largest = cute.arch.warp_reduction_max(largest, threads_in_group=4)
+        largest = top[r] if (largest - top[r]) * scale <= RISE else largest  # comparing two of -inf gives false
+        base = largest
+        if cutlass.const_expr(plan.guarded and masked):
+            base = 0.0 if largest == -F32.inf else largest
+        shrink[r] = cute.math.exp2((top[r] - base) * scale, fastmath=True)
+        top[r] = largest
+        view[r, None].store(cute.math.exp2(view[r, None].load() * scale - base * scale, fastmath=True))
+        total[r] = view[r, None].load().reduce(cute.ReductionOp.ADD, total[r] * shrink[r], 0)
+
+
+@cute.jit
+def finish(sums, top, total, lse, head, row, key, tokens, plan: cutlass.Constexpr):
+    """Divide by the sum of the weights; write the log-sum-exp. key: the thread's first in a tile."""
+    scale = math.log2(math.e) / math.sqrt(plan.head)
+    view = by_row(sums)
+    for r in cutlass.range_constexpr(2):
+        whole = cute.arch.warp_reduction_sum(total[r], threads_in_group=4)
+        view[r, None].store(view[r, None].load() * cute.arch.rcp_approx(whole))
+        if key == 0 and row + 8 * r < tokens:
+            lse[head, row + 8 * r] = (top[r] * scale + cute.math.log2(whole, fastmath=True)) * math.log(2)
+
+
+@cute.jit
+def write(copy_out, out, shared_out, sums, pv, thread, part, warp, tile, head, plan: cutlass.Constexpr):
+    """Store the sums by TMA, through the consumer's part of shared memory.
+
+    thread: of the warpgroup. part: the consumer's number. tile: the number of its 64 queries in the head.
+    """
+    result = cute.make_rmem_tensor_like(sums, BF16)
+    result.store(sums.load().to(BF16))
+    atom = hopper.sm90_get_smem_store_op(LayoutEnum.ROW_MAJOR, BF16, F32)
+    to_shared = cute.make_tiled_copy_C(atom, pv).get_slice(thread)
+    from_shared, to_out = boxes(copy_out, shared_out, out, (QUERIES, plan.head))
+    if warp % 4 == 0:
+        cute.arch.cp_async_bulk_wait_group(0, read=True)  # the last store has read what is written now
+    cute.arch.barrier(barrier_id=WRITE + part, number_of_threads=128)
+    cute.copy(atom, to_shared.retile(result), to_shared.partition_D(shared_out)[None, None, None, part])
+    cute.arch.fence_proxy("async.shared", space="cta")
+    cute.arch.barrier(barrier_id=WRITE + part, number_of_threads=128)
+    if warp % 4 == 0:
+        cute.copy(copy_out, from_shared[None, part], to_out[None, tile, head])
+        cute.arch.cp_async_bulk_commit_group()
+
+
+def flash_attention(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    out, lse = torch.empty_like(q), q.new_empty(q.shape[:-1], dtype=torch.float32)
+    heads, tokens, head = q.shape[1:]
+    plan = plan_for(head, tokens, causal)
+    counter = q.new_empty(1, dtype=torch.int32)
+    if plan.dynamic:
+        counter.zero_()
+    section = max(SECTION_HEADS, SECTION_BYTES // (4 * tokens * head)) * (heads // k.shape[1])
+    blocks = torch.cuda.get_device_properties(q.device if q.is_cuda else None).multi_processor_count
+    lane.run(forward, *(x.flatten(0, 1) for x in (q, k, v, out, lse)), counter, blocks, section, plan)
+    return out, lse
