@@ -14,7 +14,7 @@ Graded: the values, that the machine finds no fault in any order of warps and bl
 changes, at most 2 in persistent, 1 in epilogue, 1 in pingpong, 1 in cluster, and 2 outside of the kernels; and CAUSES.
 A statement that moves counts twice. Comments and the layout of lines do not count, and neither does CAUSES.
 
-The consumers of persistent count the stages anew in each tile, and the producer does not. epilogue overwrites the
+The consumers of persistent start the count again in each tile, and the producer does not. epilogue overwrites the
 source of a copy that may still read it. Each warp group of pingpong lets itself go on. In cluster, block 1 ends while
 block 0 reads its shared memory.
 """
