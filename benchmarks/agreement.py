@@ -47,7 +47,7 @@ def outputs(device: str) -> Outputs:
     found: Outputs = {}
     for item in registry.exercises():
         exercise = registry.load(item)
-        if not exercise.is_kernel:
+        if not exercise.runs_on_gpu:
             continue
         entry = _entry(item, exercise.entry, device)
         for index, case in enumerate(exercise.cases):

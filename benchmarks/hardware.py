@@ -127,7 +127,7 @@ def reference_kernels(device: str) -> Iterator[Launchable]:
     triton.activate(device)
     for item in registry.exercises():
         exercise = registry.load(item)
-        if not exercise.is_kernel:
+        if not exercise.runs_on_gpu:
             continue
         case = max(exercise.cases, key=lambda case: exercise.compulsory_bytes(**case))
         inputs = peers.moved(generate_inputs(exercise, case, 1, "cpu"), device)

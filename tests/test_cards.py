@@ -19,7 +19,7 @@ from warpcheck.target import MULTIPROCESSORS
 
 ROOT = registry.root()
 DECLARED = {item.name: registry.load(item) for item in registry.exercises()}
-KERNELS = {name: exercise for name, exercise in DECLARED.items() if exercise.is_kernel}
+KERNELS = {name: exercise for name, exercise in DECLARED.items() if exercise.runs_on_gpu}
 
 _COMPILE = """
 import json, sys

@@ -173,7 +173,7 @@ def test_it_is_said_where_no_machine_beside_a_gpu_counts(
 
 TURING = (7, 5)
 EXERCISES = [registry.load(item) for item in registry.exercises()]
-ON_TURING = [one for one in EXERCISES if one.is_kernel and (one.requires or TURING) <= TURING]
+ON_TURING = [one for one in EXERCISES if one.runs_on_gpu and (one.requires or TURING) <= TURING]
 
 
 def test_turing_gets_no_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:

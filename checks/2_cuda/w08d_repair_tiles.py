@@ -1,4 +1,4 @@
-"""Repair tiles: matrix products with a fault in their barriers or copies, to be named and repaired.
+"""Repair tiles: faulty barriers and cp.async waits in four GEMMs.
 
 Week 8. Four kernels that somebody else wrote: tiles through registers, and tiles by cp.async in a circular buffer.
 """
@@ -32,4 +32,5 @@ EXERCISE = Exercise(
     repairs=REPAIRS,
     aligned=True,
     deterministic=True,
+    requires=(8, 0),  # cp.async
 )

@@ -94,7 +94,7 @@ def cards(items: tuple[Item, ...]) -> int:
     """
     from kernelpath.dev import cards as compiled
 
-    selected = items or tuple(item for item in registry.exercises() if registry.load(item).is_kernel)
+    selected = items or tuple(item for item in registry.exercises() if registry.load(item).runs_on_gpu)
     for item in selected:
         with errors.status(item.name):
             obstacles = compiled.record(item)

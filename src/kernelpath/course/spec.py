@@ -321,3 +321,8 @@ class Exercise:
     @property
     def is_kernel(self) -> bool:
         return self.kind in ("kernel", "operator", "library", "repair")
+
+    @property
+    def runs_on_gpu(self) -> bool:
+        """Return whether a GPU runs the exercise's kernels. Kernels to be repaired run on the PTX machine alone."""
+        return self.is_kernel and self.kind != "repair"

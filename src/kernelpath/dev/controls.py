@@ -87,7 +87,7 @@ def find_violations(item: Item) -> Iterator[str]:
     calls = [_make_call(exercise, case, seed) for seed, case in enumerate(exercise.cases)]
     violations = [*_rejected_truths(calls), *_undetected_controls(calls, CONTROLS, is_right=_equal)]
     # Sizes and values are not where a repair goes wrong: the rest of the kernel is given, and right.
-    if exercise.is_kernel and exercise.kind != "repair":
+    if exercise.runs_on_gpu:
         violations += [
             *_extreme_value_violations(exercise),
             *_alignment_violations(exercise, calls),

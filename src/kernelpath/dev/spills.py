@@ -42,7 +42,7 @@ def spills(item: Item) -> list[str]:
     A failing case, and a kernel that ptxas rejects, are described as well.
     """
     exercise = registry.load(item)
-    if not exercise.is_kernel or packages.lacking(item.lane):
+    if not exercise.runs_on_gpu or packages.lacking(item.lane):
         return []
     target = devices.choose_target(exercise, "cpu", None)
     trees: tuple[Tree, ...] = ("solutions", "expert") if item.has_expert else ("solutions",)

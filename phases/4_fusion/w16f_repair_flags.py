@@ -1,0 +1,131 @@
+"""Repair flags: four all-reduces that somebody else wrote, whose ranks wait for each other in the wrong way.
+
+run(kernel, x, world) launches one of them on the vectors of `world` ranks, one after another in the float32 tensor x,
+and returns the sum of all vectors for each rank. A rank is a program here, and all programs run at the same time. On
+several GPUs the same kernels would have a table of addresses, as in symmetric_memory.
+
+Repair each kernel with as few changes as possible, and name the kind of its fault in CAUSES, as the PTX machine calls
+it: the name of an exception of warpcheck, such as "Uninitialized" (warpcheck/docs/faults.md lists them), or
+"WrongValues" if the machine reports no fault and the values are wrong. `kp check repair_flags` runs all kernels and
+reports on the first that fails. The PTX machine grades this exercise on a computer with a GPU, too: most of these
+kernels return the right sums on a GPU, almost always.
+
+Graded: the values, that the machine finds no fault in any order of programs; the statements that the repair changes, at
+most 1 in push, 2 in last, 1 in chain, 2 in rounds, and 2 outside of the kernels; and CAUSES. A statement that moves
+counts twice. Comments and the layout of lines do not count, and neither does CAUSES.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+CAUSES = {
+    "push": "TODO",
+    "last": "TODO",
+    "chain": "TODO",
+    "rounds": "TODO",
+}
+
+# ---- push ----
+
+
+@triton.jit
+def push(x, out, staging, flags, n, WORLD: tl.constexpr, BLOCK: tl.constexpr):
+    """Write the vector into the staging buffer of every rank, and add up what the others wrote."""
+    rank = tl.program_id(0)
+    offs = tl.arange(0, BLOCK)
+    own = tl.load(x + rank * n + offs, mask=offs < n)
+    for peer in tl.static_range(WORLD):
+        tl.store(staging + (peer * WORLD + rank) * n + offs, own, mask=offs < n)
+    tl.debug_barrier()
+    for peer in tl.static_range(WORLD):
+        tl.atomic_add(flags + peer, 1, sem="relaxed")
+    while tl.atomic_add(flags + rank, 0, sem="acquire") < WORLD:
+        pass
+    tl.debug_barrier()
+    total = tl.zeros([BLOCK], tl.float32)
+    for peer in tl.static_range(WORLD):
+        total += tl.load(staging + (rank * WORLD + peer) * n + offs, mask=offs < n, other=0.0)
+    tl.store(out + rank * n + offs, total, mask=offs < n)
+
+
+# ---- last ----
+
+
+@triton.jit
+def last(x, out, staging, flags, n, WORLD: tl.constexpr, BLOCK: tl.constexpr):
+    """Count the ranks. The last one adds up all vectors, and writes the sum for every rank."""
+    rank = tl.program_id(0)
+    offs = tl.arange(0, BLOCK)
+    own = tl.load(x + rank * n + offs, mask=offs < n)
+    arrived = tl.atomic_add(flags, 1, sem="acq_rel")
+    tl.store(staging + rank * n + offs, own, mask=offs < n)
+    tl.debug_barrier()
+    if arrived == WORLD - 1:
+        total = tl.zeros([BLOCK], tl.float32)
+        for peer in tl.static_range(WORLD):
+            total += tl.load(staging + peer * n + offs, mask=offs < n, other=0.0)
+        for peer in tl.static_range(WORLD):
+            tl.store(out + peer * n + offs, total, mask=offs < n)
+
+
+# ---- chain ----
+
+
+@triton.jit
+def chain(x, out, staging, flags, n, WORLD: tl.constexpr, BLOCK: tl.constexpr):
+    """Add the vector to the sum of the ranks before, and pass the sum on. The sum of the last rank is the result."""
+    rank = tl.program_id(0)
+    offs = tl.arange(0, BLOCK)
+    total = tl.load(x + rank * n + offs, mask=offs < n, other=0.0)
+    if rank > 0:
+        while tl.atomic_add(flags + rank, 0, sem="acquire") == 0:
+            pass
+        tl.debug_barrier()
+        total += tl.load(staging + (rank - 1) * n + offs, mask=offs < n, other=0.0)
+    tl.store(staging + rank * n + offs, total, mask=offs < n)
+    tl.debug_barrier()
+    tl.atomic_add(flags + rank + 1, 1, sem="release")
+    while tl.atomic_add(flags + rank + 1, 0, sem="acquire") == 0:
+        pass
+    tl.debug_barrier()
+    result = tl.load(staging + (WORLD - 1) * n + offs, mask=offs < n)
+    tl.store(out + rank * n + offs, result, mask=offs < n)
+
+
+# ---- rounds ----
+
+
+@triton.jit
+def rounds(x, out, staging, flags, n, WORLD: tl.constexpr, BLOCK: tl.constexpr):
+    """Pass the vectors on around the ring of ranks: in each round, the one that came in the round before."""
+    rank = tl.program_id(0)
+    following = (rank + 1) % WORLD
+    offs = tl.arange(0, BLOCK)
+    vector = tl.load(x + rank * n + offs, mask=offs < n, other=0.0)
+    total = vector
+    for step in range(WORLD - 1):
+        tl.store(staging + following * n + offs, vector, mask=offs < n)
+        tl.debug_barrier()
+        tl.atomic_add(flags + following, 1, sem="release")
+        while tl.atomic_add(flags + rank, 0, sem="acquire") < step + 1:
+            pass
+        tl.debug_barrier()
+        vector = tl.load(staging + rank * n + offs, mask=offs < n, other=0.0)
+        total += vector
+    tl.store(out + rank * n + offs, total, mask=offs < n)
+
+
+# ---- launch ----
+
+KERNELS = {"push": push, "last": last, "chain": chain, "rounds": rounds}
+
+
+def run(kernel: str, x: torch.Tensor, world: int) -> torch.Tensor:
+    n = len(x) // world
+    out = torch.empty_like(x)
+    staging = x.new_empty(world * world * n)
+    flags = torch.zeros(world + 1, dtype=torch.int32, device=x.device)
+    block = triton.next_power_of_2(n)
+    KERNELS[kernel][world,](x, out, staging, flags, n, world, block, num_warps=4, launch_cooperative_grid=True)
+    return out
