@@ -52,3 +52,52 @@ def test_tiles_of_a_wave() -> None:
     assert answers.panels([0, 2, 1], across=2) == (2, 2)
     assert answers.tail_share(132, 132) == 1
     assert answers.tail_share(133, 132) == pytest.approx(133 / 264)
+
+
+def test_a_part_of_a_step_that_gets_faster() -> None:
+    assert answers.time_after(100, 12, 4) == 91
+
+
+def test_histograms_in_shared_memory() -> None:
+    assert answers.tree_barriers(256) == 9  # one after the loads, and one for each of 128, 64, …, 1
+    assert answers.share_of_additions(264, 256, 2**28) == pytest.approx(1 / 3972, rel=1e-3)
+    assert answers.counters_kib(65_536, 32) == 256
+    assert [answers.blocks_of_counters(65_536, bits) for bits in (32, 16, 8)] == [0, 1, 3]
+
+
+def test_stages_hide_a_latency_behind_the_arithmetic_of_tiles() -> None:
+    assert answers.tile_cycles(128, 256, 8) == 2048
+    assert answers.mma_cycles(128, 256, 64) == 1536
+    assert answers.stages_for(1600, 2048, in_use=1) == 2
+    assert answers.stages_for(1600, 1000, in_use=1) == 3
+    assert answers.stages_that_fit(128, 256, 64) == 4
+    assert answers.fresh_stages(4, 3) == answers.fresh_stages(3, 4) == 3
+    assert answers.pipeline_place(7, stages=5) == (2, 1)
+    assert answers.turns_waited(4) == 3
+
+
+def test_tensor_cores() -> None:
+    assert answers.mma_over_ffma() == 64
+    assert answers.mma_busy(32, 32) == pytest.approx(4 / 3)
+    assert answers.mma_busy(64, 64) == pytest.approx(2 / 3)
+    assert answers.products_in_int32(128) == 131_071
+    assert answers.gemm_intensity(4096, 1) == 2 * 4096 / 4
+    assert answers.promotion(128) == (128, pytest.approx(0.2))
+    assert answers.ldmatrix_bytes(64, warps=4) == 2 * 5 * 64 * 64
+    assert [answers.accumulator_place(register) for register in (0, 13)] == [(0, 0), (3, 1)]
+
+
+def test_bytes_and_edges_of_tiles() -> None:
+    assert answers.fewer_accesses(4) == 4
+    assert answers.balanced_side(2e12, 4e12) == 4
+    assert answers.padded_stages_kib(4, 8, 128, 256, padding=4) == 48.5
+    assert answers.useful_share(128, 128, 16) == 1
+    assert answers.useful_share(130, 64, 130) == pytest.approx(130**2 / 192**2)
+
+
+def test_attention() -> None:
+    assert answers.attention_trips(4096, 128) == 32
+    assert answers.scores_terabytes(32, 262_144) == pytest.approx(4.398, rel=1e-3)
+    assert answers.attention_cycles(64, 128, 128) == 1024
+    assert answers.exponential_cycles(64, 128) == 512
+    assert answers.causal_tiles(4, 2) == (12 / 10, 2 / 3)

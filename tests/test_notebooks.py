@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import html
 import itertools
@@ -20,7 +21,7 @@ from kernelpath.course.progress import Progress
 from kernelpath.grading import grade
 from kernelpath.show import cells, execute, graded, magic, notebook, plots, predict, view
 from kernelpath.verdict import Report, Verdict
-from tests.notebooks import code_cells, read, text_of
+from tests.notebooks import NOTEBOOKS, code_cells, read, text_of
 from warpcheck import simulated_gpu
 from warpcheck.frontends import cuda
 from warpcheck.target import TARGETS
@@ -525,3 +526,50 @@ def test_the_reference_stands_alone_in_its_own_tree(monkeypatch: pytest.MonkeyPa
     assert list(notebook.contestants("vector_add")) == ["reference"]
     monkeypatch.delenv("KERNELPATH_TREE")
     assert list(notebook.contestants("vector_add")) == ["yours", "reference"]
+
+
+def calls_of_hold(source: str) -> list[ast.Call]:
+    return [
+        node
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "notebook.hold" and len(node.args) == 3
+    ]
+
+
+def constants_of(source: str) -> set[str]:
+    """The names to which the cell assigns literals, or arithmetic with literals."""
+    names: set[str] = set()
+    for statement in ast.parse(source).body:
+        if isinstance(statement, ast.Assign) and not isinstance(statement.value, ast.Constant | ast.Tuple):
+            if any(isinstance(node, ast.Call | ast.Subscript | ast.Attribute) for node in ast.walk(statement.value)):
+                continue
+            if {node.id for node in ast.walk(statement.value) if isinstance(node, ast.Name)} <= names:
+                names |= {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
+    return names
+
+
+def python_cells(path: Path) -> list[str]:
+    return [source for cell in code_cells(read(path)) if not (source := cell.source).startswith("%%")]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_no_cell_contains_the_arithmetic_that_it_asks_for(path: Path) -> None:
+    for source in python_cells(path):
+        for call in calls_of_hold(source):
+            nodes = list(ast.walk(call.args[1]))
+            names = {node.id for node in nodes if isinstance(node, ast.Name)}
+            computed = any(isinstance(node, ast.Call | ast.Subscript | ast.Attribute) for node in nodes)
+            assert computed or not names <= constants_of(source), ast.unparse(call)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_every_prediction_is_explained_before_the_next_one(path: Path) -> None:
+    cells_of_notebook = read(path).cells
+    for number, cell in enumerate(cells_of_notebook):
+        if cell.cell_type == "code" and "notebook.hold(" in cell.source:
+            following = ""
+            for later in cells_of_notebook[number + 1 : number + 4]:
+                if later.cell_type == "code" and "notebook.hold(" in later.source:
+                    break
+                following += later.source
+            assert "After your prediction" in following, cell.id

@@ -109,3 +109,163 @@ def panels(tiles: Sequence[int], across: int) -> tuple[int, int]:
 def tail_share(tiles: int, multiprocessors: int) -> float:
     """Return the average share of busy multiprocessors, if each takes one tile at a time and all take equally long."""
     return tiles / (-(-tiles // multiprocessors) * multiprocessors)
+
+
+CHOICES = {
+    "week11/order": 2,
+    "week15/extra_bytes": 0,
+    "week21/plain_groups": 1,
+}
+"""Answers that follow from an argument, and not from a formula; the text after the prediction gives the argument."""
+
+
+def time_after(total: float, part: float, factor: float) -> float:
+    """Return the time of a step in which a part becomes faster by a factor (Amdahl's law)."""
+    return total - part + part / factor
+
+
+def tree_barriers(threads: int) -> int:
+    """Return the barriers of a sum over a block by halves: one after the loads, and one after each step."""
+    return 1 + threads.bit_length() - 1
+
+
+def share_of_additions(blocks: int, bins: int, elements: int) -> float:
+    """Return the additions to global memory per element of a histogram whose blocks add their counts at the end."""
+    return blocks * bins / elements
+
+
+def counters_kib(bins: int, bits: int) -> float:
+    """Return the KiB of a block's counters."""
+    return bins * bits / 8 / 1024
+
+
+def blocks_of_counters(bins: int, bits: int) -> int:
+    """Return the blocks whose counters fit on an SM of an H200, which has 228 KiB and takes 1 KiB for each block."""
+    return int(228 // (counters_kib(bins, bits) + 1))
+
+
+def tile_cycles(rows: int, columns: int, depth: int) -> float:
+    """Return the cycles in which an SM does the multiply-adds of a tile on its CUDA cores: 128 in each."""
+    return rows * columns * depth / 128
+
+
+def mma_cycles(rows: int, columns: int, depth: int) -> float:
+    """Return the cycles of a tile by mma.sync of 16 x 8 x 16: four at a time on an SM, in 6.0 cycles (week 8)."""
+    return rows * columns * depth / (16 * 8 * 16) / 4 * 6.0
+
+
+def stages_for(latency: float, cycles: float, in_use: int) -> int:
+    """Return the stages that hide a latency behind iterations of `cycles`, beside those in use."""
+    return int(in_use + -(-latency // cycles))
+
+
+def mma_over_ffma() -> float:
+    """Return the operations of an mma.sync of 16 x 8 x 16 over those of a warp's FFMA."""
+    return 2 * 16 * 8 * 16 / (2 * WARP)
+
+
+def mma_busy(rows: int, columns: int) -> float:
+    """Return the cycles of shared memory over those of the tensor cores for rows x columns accumulators per warp.
+
+    In 16 steps along k, a warp reads 32 bytes of each row and column, 128 of them per cycle.
+    """
+    return 32 * (rows + columns) / 128 / (rows * columns / 128 * 6.0 / 4)
+
+
+def stages_that_fit(rows: int, columns: int, depth: int, kib: int = 227) -> int:
+    """Return the stages of 2-byte tiles of a and b that fit into a block's shared memory."""
+    return kib * 1024 // (2 * depth * (rows + columns))
+
+
+def products_in_int32(factor: int) -> int:
+    """Return the number of squares of `factor` whose sum an int32 always holds."""
+    return (2**31 - 1) // factor**2
+
+
+def gemm_intensity(size: int, width: int) -> float:
+    """Return the operations per byte of a square GEMM with operands of `width` bytes and outputs of 2."""
+    return 2 * size**3 / (2 * size**2 * width + 2 * size**2)
+
+
+def promotion(depth: int) -> tuple[float, float]:
+    """Return the tensor cores' multiply-adds for each promotion of an accumulator, and the promotions' share of time.
+
+    An SM of an H200 does 4096 multiply-adds on its tensor cores and 128 on its CUDA cores per cycle.
+    """
+    tensor_cores = depth / 4096
+    cuda_cores = 1 / 128
+    return depth, cuda_cores / (tensor_cores + cuda_cores)
+
+
+def attention_trips(tokens: int, head: int) -> float:
+    """Return the bytes of four trips of an n x n matrix over those of q, k, v and out."""
+    return 4 * tokens**2 / (4 * tokens * head)
+
+
+def scores_terabytes(heads: int, tokens: int) -> float:
+    """Return the TB of all scores in 2 bytes each."""
+    return heads * tokens**2 * 2 / 1e12
+
+
+def fewer_accesses(side: int) -> float:
+    """Return the accesses of one element each over those of `side` elements each, for a square through registers."""
+    return side * side / side
+
+
+def balanced_side(multiply_adds: float, bandwidth: float) -> float:
+    """Return the side of a square tile whose float32 operands take as long to load as its products to compute."""
+    return 8 * multiply_adds / bandwidth
+
+
+def padded_stages_kib(stages: int, depth: int, rows: int, columns: int, padding: int) -> float:
+    """Return the KiB of float32 stages whose rows of a are padded."""
+    return stages * depth * (rows + padding + columns) * FLOAT_BYTES / 1024
+
+
+def useful_share(size: int, tile: int, depth: int) -> float:
+    """Return the share of the multiply-adds of whole tiles that a GEMM of this size needs."""
+    padded = -(-size // tile) * tile
+    deep = -(-size // depth) * depth
+    return size**3 / (padded**2 * deep)
+
+
+def ldmatrix_bytes(side: int, warps: int) -> int:
+    """Return the bytes that warps load of two square 2-byte tiles: each its rows of a, and all of b."""
+    return 2 * (side * side + warps * side * side)
+
+
+def fresh_stages(stages: int, boxes: int) -> int:
+    """Return the waits of a producer that find a stage which no consumer has used yet."""
+    return min(stages, boxes)
+
+
+def attention_cycles(queries: int, keys: int, head: int) -> float:
+    """Return the cycles of both GEMMs of a tile of attention on an SM's tensor cores, 4096 operations in each."""
+    return 2 * 2 * queries * keys * head / 4096
+
+
+def exponential_cycles(queries: int, keys: int) -> float:
+    """Return the cycles of the exponentials of a tile of attention: 16 in each on an SM."""
+    return queries * keys / 16
+
+
+def accumulator_place(register: int) -> tuple[int, int]:
+    """Return the piece of 8 columns and the step of 16 keys of a register of scores that wgmma left in a thread."""
+    return register // 4, register // 8
+
+
+def pipeline_place(number: int, stages: int) -> tuple[int, int]:
+    """Return the stage of a tile by its number, and the parity of its phase."""
+    return number % stages, number // stages % 2
+
+
+def causal_tiles(tokens: int, side: int) -> tuple[float, float]:
+    """Return the scores of the visited tiles over those below the diagonal, and the share of tiles with a mask."""
+    blocks = tokens // side
+    visited = blocks * (blocks + 1) // 2
+    return visited * side**2 / (tokens * (tokens + 1) // 2), blocks / visited
+
+
+def turns_waited(tiles: int) -> int:
+    """Return the waits of a consumer for its turn, which its last tile needs no more."""
+    return tiles - 1

@@ -116,7 +116,7 @@ def check(name: str) -> Report:
     report = report or grade.grade(item, item.submission(tree()))
     explain = lesson.read(item.lesson).explain
     cells.put(
-        lambda: view.page(item, report, explain=explain),
+        lambda: view.page(item, report, explain=explain, fold_times=tree() == "expert"),
         lambda console: view.report(console, item, report, explain=explain),
     )
     if tree() == "phases":

@@ -55,8 +55,12 @@ def report(console: Console, item: Item, graded: Report, *, explain: str = "", n
         step(console, graded.next_step)
 
 
-def page(item: Item, graded: Report, *, explain: str = "") -> str:
-    """Return the report as HTML for a cell of a notebook."""
+def page(item: Item, graded: Report, *, explain: str = "", fold_times: bool = False) -> str:
+    """Return the report as HTML for a cell of a notebook.
+
+    Args:
+        fold_times: Fold the measured times, which answer predictions of the notebook.
+    """
     from kernelpath.show import templates
 
     printed_text, note = shorten_printed(graded)
@@ -74,6 +78,7 @@ def page(item: Item, graded: Report, *, explain: str = "") -> str:
         network=network,
         measured=measurement(graded.measurement, graded.device) if graded.measurement else [],
         explain=explain if graded.verdict.passed else "",
+        fold_times=fold_times,
         blamed=source_location(graded, item.root),
     )
 
