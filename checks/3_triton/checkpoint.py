@@ -32,6 +32,10 @@ def tail(rows: int, columns: int) -> dict[str, float]:
 
 
 NUMBERS = {
+    "quantized_bytes": Numbers(
+        {"megavalues": (16, 32, 64, 128)},
+        lambda megavalues: {"eager": 9, "saved": 6 * megavalues},
+    ),
     "owned": Numbers(
         {"block": (512, 1024, 2048, 4096), "warps": (2, 4, 8)},
         lambda block, warps: {"threads": 32 * warps, "elements": block // (32 * warps)},

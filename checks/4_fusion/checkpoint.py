@@ -50,6 +50,14 @@ NUMBERS = {
         {"block": (1024, 2048, 4096), "warps": (2, 4, 8)},
         lambda block, warps: {"elements": block // (32 * warps), "calls": block // (128 * warps)},
     ),
+    "stochastic_move": Numbers(
+        {"value": (1, 2, 4, 8), "thousandths": (1, 2, 3)},
+        lambda value, thousandths: {
+            "update": thousandths / 1000,
+            "spacing": value / 128,
+            "probability": round(thousandths / 1000 / (value / 128), 4),
+        },
+    ),
     "adam_bytes": Numbers(
         {"millions": (124, 350, 1300, 7000), "bandwidth": (2000, 4000)},
         lambda millions, bandwidth: {"bytes": 28, "milliseconds": round(28 * millions / bandwidth, 3)},

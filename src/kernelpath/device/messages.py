@@ -205,7 +205,7 @@ class Inputs(Message, frozen=True):
         ranks: Whether the y coordinate of a block is its rank, and tables of addresses name the memory of each rank.
     """
 
-    arguments: Sequence[TensorRef | TorchDevice | LabPart | Sequence[int] | bool | int | float | str | None]
+    arguments: Sequence[TensorRef | TorchDevice | LabPart | Sequence[int | float] | bool | int | float | str | None]
     storages: dict[int, bytes]
     large_offsets: bool = False
     spans: dict[int, int] = {}

@@ -23,7 +23,8 @@ def describe_inputs(finding: Finding, observation: Observation, expected: Sequen
     output, truth = observation.outputs[position], expected[position]
     if not truth.is_floating_point() or not bool(torch.isfinite(truth.flatten()[index])):
         return ""
-    if bool(torch.isfinite(output.flatten()[index])):
+    # torch.isfinite does not take float8.
+    if bool(torch.isfinite(output.flatten()[index].double())):
         return ""
     row = index // max(output[0].numel(), 1) if output.dim() else 0
     floats = [value for value in observation.inputs if isinstance(value, torch.Tensor) and value.is_floating_point()]

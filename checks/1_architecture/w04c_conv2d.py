@@ -1,0 +1,19 @@
+"""Convolution: a tile with a halo in two dimensions, and a filter in constant memory.
+
+Week 4. A 5 x 5 filter over a float32 image of any size. Every thread of a warp needs the same weight at the same time.
+"""
+
+from kernelpath.course.problems import conv2d
+from kernelpath.course.spec import Exercise, Traffic
+
+EXERCISE = Exercise(
+    entry="conv2d",
+    problem=conv2d.PROBLEM,
+    bench=conv2d.case(16_384, 16_384),  # 2 GB
+    sweep=(conv2d.case(2048, 2048), conv2d.case(8192, 8192), conv2d.case(4097, 4099)),
+    baseline=conv2d.cudnn,
+    min_speedup=1.0,  # set without a GPU, with cuDNN as the peer
+    # At 128 x 128 a tile of 32 x 32 with its halo moves 1.3 times the compulsory bytes, because rows of the halo begin
+    # in the middle of sectors; without a tile, L1 is asked for 13 times as much.
+    traffic=Traffic(sectors=1.6, bank_conflicts=0.5, bytes=1.6),
+)

@@ -1,0 +1,39 @@
+"""Convolution as an implicit GEMM, channels last.
+
+conv2d(x, w) takes contiguous bfloat16 tensors x (batch, height, width, channels) and w (filters, side, side, channels)
+of any sizes from 1, with an odd side up to 7, and returns a new bfloat16 tensor (batch, height, width, filters):
+
+    out[b, i, j, f] = sum over r, s, c of w[f, r, s, c] * x[b, i + r - p, j + s - p, c],   p = side // 2
+
+x is 0 outside of the image. The sums are float32, computed by tensor cores, and rounded once. Tensors do not always
+start at a multiple of 16 bytes, and may have more than 2**32 elements: offsets need 64 bits.
+
+It is a matrix product: a row for each pixel of the batch, a column for each filter, and k runs over side * side *
+channels. Row (b, i, j) of the left matrix has the channels of the pixels around (i, j). Do not store that matrix:
+compute the addresses of its tiles in the loop over k. The grader checks the values, the use of tensor cores, sectors
+and memory, and on a GPU the time against cuDNN.
+
+Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
+and stores need; at most 0.1 times the bytes of inputs and outputs held beside them; products made by tensor cores.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def conv2d_tiles(
+    out, x, w, pixels, height, width, channels, filters,
+    SIDE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """A tile of BLOCK_M pixels x BLOCK_N filters per program."""
+    # TODO: the loop of a GEMM over side * side * channels, with the addresses of x computed for each tap
+
+
+def conv2d(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    batch, height, width, channels = x.shape
+    filters, side = w.shape[:2]
+    out = torch.empty(batch, height, width, filters, dtype=x.dtype, device=x.device)
+    raise NotImplementedError("TODO: choose tiles, launch, then delete this line")
+    return out

@@ -1,0 +1,79 @@
+"""AdamW on bfloat16 parameters that are rounded at random.
+
+adamw(p, g, m, v, seed, step, lr, beta1, beta2, eps, weight_decay) makes one step of AdamW in place and returns nothing.
+p and g are contiguous bfloat16 vectors of any length, m and v contiguous float32 vectors of the same length; step is
+the number of the step, 1 or more, and seed has 64 bits. All arithmetic is in float32:
+
+    m = beta1 * m + (1 - beta1) * g
+    v = beta2 * v + (1 - beta2) * g * g
+    x = (1 - lr * weight_decay) * p - lr / (1 - beta1**step) * m / (sqrt(v) / sqrt(1 - beta2**step) + eps)
+
+p becomes one of the two bfloat16 values around x: the one further from zero with a probability equal to the distance of
+x from the one nearer to zero, divided by the distance between the two, in steps of 2^-16. So p is x on average, and no
+float32 copy of p is needed. An infinity or NaN in x stays an infinity or NaN. x has at most half of bfloat16's largest
+value otherwise.
+
+The random bits come from a counter-based generator such as Philox (tl.randint4x): a function of seed, step and the
+element's index, with no state, and never stored in memory. The same seed and step give the same bits again. Elements,
+steps (up to 2^24), and seeds have independent random bits. Tensors start at a multiple of 16 bytes if their length is
+a multiple of 16; they may have more than 2**32 elements.
+
+The grader checks the moments exactly and p against both neighbors; then the mean of the rounding errors, overall and
+for small and large distances, correlations between elements, seeds and steps; the same bits in every order of blocks;
+bytes and memory; on a GPU the time against PyTorch's fused AdamW, which rounds to the nearest.
+
+Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
+loads and stores need; at most 1.1 times the bytes of inputs and outputs moved; at most 0.01 times the bytes of inputs
+and outputs held beside them.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+BLOCK = 512
+
+
+@triton.jit
+def round_stochastically(x, random):
+    """Round float32 values to one of their bfloat16 neighbors, as the lower 16 bits of random decide."""
+    # TODO: add 16 random bits to the bit pattern of each finite value, clear the lower half
+
+
+@triton.jit
+def adamw_blocks(
+    p, g, m, v, n, seed, stream, decay, step_size, denominator, beta1, rest1, beta2, rest2, eps, BLOCK: tl.constexpr
+):
+    """One program for BLOCK elements."""
+    # TODO: load p, g, m and v; compute the step; store m, v, and p rounded with tl.randint
+
+
+def adamw(
+    p: torch.Tensor,
+    g: torch.Tensor,
+    m: torch.Tensor,
+    v: torch.Tensor,
+    seed: int,
+    step: int,
+    lr: float,
+    beta1: float,
+    beta2: float,
+    eps: float,
+    weight_decay: float,
+) -> None:
+    n = p.numel()
+    raise NotImplementedError("TODO: launch adamw_blocks, then delete this line")
+
+
+def two_replicas(
+    p: torch.Tensor,
+    g: torch.Tensor,
+    m: torch.Tensor,
+    v: torch.Tensor,
+    seeds: list[int],
+    steps: list[int],
+    *hyperparameters: float,
+) -> None:
+    """Call adamw on each row of p, g, m and v, with the row's seed and step: the grader calls this."""
+    for row in range(2):
+        adamw(p[row], g[row], m[row], v[row], seeds[row], steps[row], *hyperparameters)

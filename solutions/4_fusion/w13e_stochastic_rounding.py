@@ -1,0 +1,103 @@
+"""AdamW on bfloat16 parameters that are rounded at random.
+
+adamw(p, g, m, v, seed, step, lr, beta1, beta2, eps, weight_decay) makes one step of AdamW in place and returns nothing.
+p and g are contiguous bfloat16 vectors of any length, m and v contiguous float32 vectors of the same length; step is
+the number of the step, 1 or more, and seed has 64 bits. All arithmetic is in float32:
+
+    m = beta1 * m + (1 - beta1) * g
+    v = beta2 * v + (1 - beta2) * g * g
+    x = (1 - lr * weight_decay) * p - lr / (1 - beta1**step) * m / (sqrt(v) / sqrt(1 - beta2**step) + eps)
+
+p becomes one of the two bfloat16 values around x: the one further from zero with a probability equal to the distance of
+x from the one nearer to zero, divided by the distance between the two, in steps of 2^-16. So p is x on average, and no
+float32 copy of p is needed. An infinity or NaN in x stays an infinity or NaN. x has at most half of bfloat16's largest
+value otherwise.
+
+The random bits come from a counter-based generator such as Philox (tl.randint4x): a function of seed, step and the
+element's index, with no state, and never stored in memory. The same seed and step give the same bits again. Elements,
+steps (up to 2^24), and seeds have independent random bits. Tensors start at a multiple of 16 bytes if their length is
+a multiple of 16; they may have more than 2**32 elements.
+
+The grader checks the moments exactly and p against both neighbors; then the mean of the rounding errors, overall and
+for small and large distances, correlations between elements, seeds and steps; the same bits in every order of blocks;
+bytes and memory; on a GPU the time against PyTorch's fused AdamW, which rounds to the nearest.
+
+Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
+loads and stores need; at most 1.1 times the bytes of inputs and outputs moved; at most 0.01 times the bytes of inputs
+and outputs held beside them.
+
+Traffic: 22 bytes per element, where float32 master weights beside the bfloat16 copy take 28 (p in float32 is read and
+written, its copy in bfloat16 written, not read). Arithmetic: 15 operations, and a run of Philox of about 50
+instructions. An H200 has time for 64 instructions on each 8 bytes that it copies, so for 176 here: memory is the bound,
+and a run of Philox for each element, which slows dropout down, fits. A thread has four neighboring elements: 16 bytes
+of m and v, 8 of p and g.
+A float32 has 16 bits more than a bfloat16. Adding 16 random bits to its bit pattern and clearing the lower 16 rounds
+the magnitude up exactly if the random number and the lower bits together reach 2^16: the probability is exact.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+BLOCK = 512
+
+
+@triton.jit
+def round_stochastically(x, random):
+    """Round float32 values to one of their bfloat16 neighbors, as the lower 16 bits of random decide."""
+    bits = x.to(tl.uint32, bitcast=True)
+    up = (bits + (random.to(tl.uint32) & 0xFFFF)) & 0xFFFF0000
+    finite = (bits & 0x7F800000) != 0x7F800000  # else a carry would turn an infinity into NaN, and NaN into -0
+    return tl.where(finite, up, bits).to(tl.float32, bitcast=True).to(tl.bfloat16)
+
+
+@triton.jit
+def adamw_blocks(
+    p, g, m, v, n, seed, stream, decay, step_size, denominator, beta1, rest1, beta2, rest2, eps, BLOCK: tl.constexpr
+):
+    """One program for BLOCK elements."""
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = i < n
+    grad = tl.load(g + i, mask=inside).to(tl.float32)
+    moment = beta1 * tl.load(m + i, mask=inside) + rest1 * grad
+    square = beta2 * tl.load(v + i, mask=inside) + rest2 * grad * grad
+    param = tl.load(p + i, mask=inside).to(tl.float32)
+    param = decay * param - step_size * moment / (tl.sqrt_rn(square) * denominator + eps)
+    tl.store(m + i, moment, mask=inside)
+    tl.store(v + i, square, mask=inside)
+    tl.store(p + i, round_stochastically(param, tl.randint(seed, stream + i)), mask=inside)
+
+
+def adamw(
+    p: torch.Tensor,
+    g: torch.Tensor,
+    m: torch.Tensor,
+    v: torch.Tensor,
+    seed: int,
+    step: int,
+    lr: float,
+    beta1: float,
+    beta2: float,
+    eps: float,
+    weight_decay: float,
+) -> None:
+    n = p.numel()
+    if n:
+        scalars = 1 - lr * weight_decay, lr / (1 - beta1**step), (1 - beta2**step) ** -0.5
+        betas = beta1, 1 - beta1, beta2, 1 - beta2
+        stream = step << 40  # the counter has 64 bits: 24 for the step, 40 for the element
+        adamw_blocks[triton.cdiv(n, BLOCK),](p, g, m, v, n, seed, stream, *scalars, *betas, eps, BLOCK)
+
+
+def two_replicas(
+    p: torch.Tensor,
+    g: torch.Tensor,
+    m: torch.Tensor,
+    v: torch.Tensor,
+    seeds: list[int],
+    steps: list[int],
+    *hyperparameters: float,
+) -> None:
+    """Call adamw on each row of p, g, m and v, with the row's seed and step: the grader calls this."""
+    for row in range(2):
+        adamw(p[row], g[row], m[row], v[row], seeds[row], steps[row], *hyperparameters)
