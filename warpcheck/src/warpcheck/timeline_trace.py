@@ -45,8 +45,8 @@ def _launch_events(number: int, launch: Launch) -> Iterator[dict[str, Any]]:
     for thread, ((block, warp), events) in enumerate(sorted(by_warp.items())):
         name = {"name": f"block {block}, warp {warp}"}
         yield {"ph": "M", "name": "thread_name", "pid": number, "tid": thread, "args": name}
-        for event in _warp_events(events, end, launch):
-            yield {**event, "pid": number, "tid": thread}
+        for trace_event in _warp_events(events, end, launch):
+            yield {**trace_event, "pid": number, "tid": thread}
 
 
 def _warp_events(events: Sequence[Event], end: int, launch: Launch) -> Iterator[dict[str, Any]]:
