@@ -204,6 +204,15 @@ def test_more_work_than_there_are_instructions_for(run: Run) -> None:
         run(source, 10_000, 32, aligned(320_000, np.int32), max_instructions=1_000_000)
 
 
+def test_the_limit_per_block_bounds_no_launch_whose_blocks_end(run: Run) -> None:
+    many = "__global__ void kernel(int* a) { for (int k = 0; k < 2000; k++) a[blockIdx.x * 32 + threadIdx.x] += k; }"
+    limit = {"max_instructions": 1 << 25, "is_limit_per_block": True}
+    run(many, 300, 32, aligned(9_600, np.int32), **limit)  # three times the limit, in small blocks
+    endless = "__global__ void kernel(int* a) { while (blockIdx.x == 299) a[blockIdx.x * 32 + threadIdx.x] += 1; }"
+    with pytest.raises(simt.TimedOut, match=r"a loop that does not end\?"):
+        run(endless, 300, 32, aligned(9_600, np.int32), **limit)
+
+
 def test_waiting_is_not_counted(run: Run) -> None:
     """How often a thread asks is up to time; the driver's memory is not the kernel's."""
     source = chain("volatile", "gridDim.x - 1 - blockIdx.x")

@@ -16,6 +16,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 import shlex
 import signal
 import subprocess
@@ -33,7 +34,7 @@ FOLDER = Path(__file__).parent
 SOURCES = FOLDER.parent / "src"
 SUITES = FOLDER / "suites.toml"
 PAGE = FOLDER.parent / "docs" / "suites.md"
-TESTS_OF_SHARD = 40
+TESTS_OF_SHARD = 60
 """A process runs at most so many tests, so that all cores have work until the end."""
 
 MAX_RESTARTS = 6
@@ -72,6 +73,11 @@ class Suite:
     working_folder: str = "."
     modules: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def records(self) -> str:
+        """The name of the suite in the names of files."""
+        return re.sub(r"\W+", "_", self.name).strip("_").lower()
+
 
 @dataclass
 class Job:
@@ -107,7 +113,7 @@ def make_jobs(suites: list[Suite], records: Path, sample: int | None) -> list[Jo
             size = min(suite.sample, sample or suite.sample)
             shards = -(-size // TESTS_OF_SHARD)
             for shard in range(shards):
-                file = records / f"{suite.folder}-{suite.arch}-{number:03}-{shard:02}.jsonl"
+                file = records / f"{suite.records}-{number:03}-{shard:02}.jsonl"
                 jobs.append((shard, number, len(jobs), Job(suite, tests, shard, shards, file, size)))
     return [job for *_, job in sorted(jobs, key=lambda entry: entry[:3])]
 
@@ -125,7 +131,7 @@ def start(job: Job, checkouts: Path) -> None:
         "shards": job.shards,
         "finished": finished,
     }
-    stand_ins = job.records.parent / f"modules-{suite.folder}"
+    stand_ins = job.records.parent / f"modules-{suite.records}"
     for name, source in suite.modules.items():
         stand_ins.mkdir(exist_ok=True)
         (stand_ins / f"{name}.py").write_text(source)
@@ -372,11 +378,8 @@ def count_suite(suite: Suite, records: Path, verdicts: list[Verdict]) -> dict[st
     outcomes: list[Outcome] = []
     collected: dict[str, int] = {}
     problems: dict[str, str] = {}
-    for path in sorted(records.glob(f"{suite.folder}-{suite.arch}-*.jsonl")):
-        number = int(path.stem.split("-")[-2])
-        if number >= len(suite.tests) or not path.stem.startswith(f"{suite.folder}-{suite.arch}-{number:03}"):
-            continue
-        file = suite.tests[number].split()[0]
+    for path in sorted(records.glob(f"{suite.records}-*.jsonl")):
+        file = suite.tests[int(path.stem.split("-")[-2])].split()[0]
         of_job, job = read_outcomes(path)
         outcomes += of_job
         collected[file] = max(collected.get(file, 0), job["count"])

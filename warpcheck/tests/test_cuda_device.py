@@ -343,6 +343,7 @@ def test_dtypes(gpu: warpcheck.Report, dtype: torch.dtype) -> None:
     x = torch.zeros(3, 5, device="cuda", dtype=dtype)
     assert (x.dtype, x.device.type, x.shape) == (dtype, "cuda", (3, 5))
     assert x[:, 1:].contiguous().cpu().view(torch.uint8).eq(0).all()
+    assert torch.zeros(3, device="cuda").copy_(x[:, 0].to(torch.float32)).eq(0).all()
     if dtype.is_complex:
         y = torch.randn(3, dtype=dtype).cuda()
         torch.testing.assert_close((y.conj() * y).cpu().imag, torch.zeros(3))
@@ -370,6 +371,34 @@ def test_numbers_as_operands(gpu: warpcheck.Report, function: Callable[[torch.Te
     assert result.is_cuda
     assert result.dtype == expected.dtype
     assert result.cpu().equal(expected)
+
+
+def test_a_program_may_replace_the_kernel_of_an_operator(gpu: warpcheck.Report) -> None:
+    library = torch.library.Library("aten", "IMPL")
+    library.impl("abs", lambda x: x * 0 + 7, "CUDA")  # runs in the fallback otherwise
+    library.impl("_flash_attention_forward", lambda *_: None, "CUDA")  # has a kernel of warpcheck
+    assert torch.ones(2, device="cuda").abs().tolist() == [7, 7]
+    del library
+
+
+def test_histograms_of_integers(gpu: warpcheck.Report) -> None:
+    experts = torch.tensor([1, 2, 2, 5], device="cuda")
+    counts = torch.histc(experts, bins=6, min=0, max=5)
+    assert counts.tolist() == [0, 1, 2, 0, 0, 1]
+    assert counts.dtype == torch.int64
+    assert torch.histc(experts.float(), bins=6, min=0, max=5).tolist() == counts.tolist()
+
+
+@triton.jit(repr=lambda specialization: f"named_{specialization.constants['BLOCK']}")  # type: ignore[untyped-decorator]
+def named_kernel(x, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    tl.store(x + tl.arange(0, BLOCK), 1.0)
+
+
+def test_a_kernel_with_a_name_of_its_own(gpu: warpcheck.Report) -> None:
+    x = torch.zeros(32, device="cuda")
+    named_kernel[(1,)](x, BLOCK=32)
+    assert x.eq(1).all()
+    assert [launch.kernel for launch in gpu.launches] == ["named_32"]
 
 
 def test_mixed_devices_raise_as_on_a_gpu(gpu: warpcheck.Report) -> None:

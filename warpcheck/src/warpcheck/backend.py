@@ -173,6 +173,7 @@ class _LocalModule:
                 args=args,
                 buffers=buffers,
                 memory=initcheck.memory_of(storages, for_trial=schedule != Schedule.FORWARD),
+                is_limit_per_block=True,
                 reverse=schedule,
                 cooperative=cooperative,
                 cluster=cluster or (),

@@ -190,6 +190,7 @@ class Module:
         buffers: Sequence[Buffer] = (),
         memory: Memory | None = None,
         max_instructions: int | None = None,
+        is_limit_per_block: bool = False,
         reverse: int = 0,
         blocks: Sequence[int] | None = None,
         cooperative: bool = False,
@@ -202,6 +203,7 @@ class Module:
             shared: Dynamic shared memory in bytes.
             args: Packed by the parameters' types; pointers are ints.
             memory: Keeps the shadow memory of the buffers from one launch to the next.
+            is_limit_per_block: Count the instructions for the limit from the last time that a block ended.
             reverse: The order of blocks and warps: 0 ascending, 1 descending, a prime for a stride; see
                 runtime.schedule_order.
             blocks: The numbers of the blocks to run, x fastest, in this order, if a sample is enough: then the limit is
@@ -250,7 +252,7 @@ class Module:
             cluster=cluster_extents,
         )
         try:
-            cut = execute(run, compiled.run_grid, max_instructions or LIMIT)
+            cut = execute(run, compiled.run_grid, max_instructions or LIMIT, restarts=is_limit_per_block)
         except (Fault, TimedOut) as error:
             # The events up to the fault show how it came about.
             if "events" in run.arrays:

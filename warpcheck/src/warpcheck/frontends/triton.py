@@ -299,5 +299,7 @@ def _ptx(metadata: Any) -> str:
     # Triton cuts the names of its cache files at 150 characters.
     groups = [cache.get_group(f"{prefix}{hooks.NAME.of(metadata)}"[:150] + ".json") or {} for prefix in ("", "@")]
     # A kernel compiled from MLIR text is cached under the symbol of its function, which begins with @.
-    path = next(path for group in groups for name, path in group.items() if name.endswith(".ptx"))
-    return Path(path).read_text()
+    paths = [path for group in groups for name, path in group.items() if name.endswith(".ptx")]
+    # The group of a kernel with its own `repr` has the name of the function. Its folder has one kernel alone.
+    paths += map(str, Path(hooks.CACHE.get()(hooks.HASH.of(metadata)).cache_dir).glob("*.ptx"))
+    return Path(paths[0]).read_text()

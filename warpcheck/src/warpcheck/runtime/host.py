@@ -28,19 +28,27 @@ MAX_SAMPLE_BYTES = 128 << 20  # bytes of fresh memory that a sample may take, ch
 RunGrid = Callable[[int, int], int]  # the compiled ``schedule.run_grid``, of addresses
 
 
-def execute(grid: Grid, run_grid: RunGrid, limit: int) -> bool:
+def execute(grid: Grid, run_grid: RunGrid, limit: int, *, restarts: bool = False) -> bool:
     """Run every thread block, up to ``limit`` lane-instructions. Raises Fault and TimedOut.
+
+    If ``restarts``, the limit counts from the last time that a block ended: it then finds loops that do not end, and a
+    launch may have any number of blocks.
 
     Return whether the launch was cut: a sample of blocks ends at the limit, or when it has touched too much memory.
     """
     granted_instructions = 0
     sample = grid.blocks is not None
     idle_turns = 0
+    blocks_done = 0
     resident_before = _resident() if sample else 0
     while granted_instructions < limit and (not sample or _resident() - resident_before < MAX_SAMPLE_BYTES):
         turn = min(SAMPLE_TURN if sample else HOST_TURN, limit - granted_instructions)
         grid.set(host_budget=turn)
         granted_instructions += turn
+        previously_done = blocks_done
+        blocks_done = grid.get("block_next") - len(grid.residents.resident)
+        if restarts and blocks_done > previously_done:
+            granted_instructions = turn
         while grid.get("host_budget") >= 0:
             cta = grid.residents.current
             all_stuck = idle_turns > len(grid.residents.resident)

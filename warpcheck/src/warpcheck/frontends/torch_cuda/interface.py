@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import itertools
 import time
@@ -383,6 +384,20 @@ _ACCELERATOR_FUNCTIONS = (
 """Functions of torch.accelerator that are those of torch.cuda."""
 
 
+_FACTORIES = ("tensor", "empty", "zeros", "ones", "full", "arange", "rand", "randn", "randint")
+"""Functions that take pin_memory=True, for which a build with CUDA would initialize CUDA."""
+
+
+def _without_pinning(factory: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Return a function that makes tensors in ordinary memory, which is as fast to copy from here."""
+
+    @functools.wraps(factory)
+    def make(*args: Any, pin_memory: bool = False, **kwargs: Any) -> torch.Tensor:
+        return factory(*args, **kwargs)
+
+    return make
+
+
 def replace_functions() -> None:
     """Replace the functions of torch.cuda until the current `patching` scope ends."""
     homes = (torch.cuda, torch.cuda.memory, torch.cuda.random, torch.cuda.streams)
@@ -397,6 +412,9 @@ def replace_functions() -> None:
     patching.replace(torch.UntypedStorage, "__new__", _storage_new)
     # PyTorch's own method would initialize CUDA, which no scope can undo.
     patching.replace(torch.Tensor, "pin_memory", lambda tensor, device=None: tensor.clone())
+    if torch.version.cuda is not None:
+        for name in _FACTORIES:
+            patching.replace(torch, name, _without_pinning(getattr(torch, name)))
     patching.replace(torch, "Generator", Generator)
     patching.replace(torch, "Event", DeviceEvent)
     patching.replace(torch, "Stream", Stream)

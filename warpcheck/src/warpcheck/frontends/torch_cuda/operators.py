@@ -6,6 +6,7 @@ autograd, autocast and functorch, which therefore work as on a GPU.
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable, Iterator
 from functools import cache, partial
@@ -180,17 +181,18 @@ def _replace_numbers(operator: Any, args: list[Any], kwargs: dict[str, Any]) -> 
     operators do not take an int for a tensor. A number does not decide the dtype of the result, unless it is of a
     higher category, such as a float with a tensor of integers.
     """
-    numbers = []
-    dtype: torch.dtype | None = None
-    for index, name in _tensor_arguments(operator):
-        value = args[index] if index < len(args) else kwargs.get(name)
-        if isinstance(value, torch.Tensor):
-            dtype = value.dtype if dtype is None else torch.promote_types(dtype, value.dtype)
-        elif isinstance(value, (bool, int, float, complex)):
-            numbers.append((index, name, value))
+    values = [
+        (index, name, args[index] if index < len(args) else kwargs.get(name))
+        for index, name in _tensor_arguments(operator)
+    ]
+    numbers = [(index, name, value) for index, name, value in values if isinstance(value, (int, float, complex))]
+    if not numbers:
+        return
+    dtypes = {value.dtype for _, _, value in values if isinstance(value, torch.Tensor)}
     for index, name, value in numbers:
         number = torch.tensor(value, device=CPU)
-        if dtype is not None:
+        if dtypes:
+            dtype = functools.reduce(torch.promote_types, dtypes)
             number = number.to(torch.result_type(torch.empty((), dtype=dtype, device=CPU), value))
         if index < len(args):
             args[index] = number
@@ -321,6 +323,14 @@ def _recurrent(operator: Any) -> Callable[..., Any]:
     return run
 
 
+def _histc(self: torch.Tensor, bins: int = 100, min: float = 0, max: float = 0) -> torch.Tensor:
+    """Count integers in bins, which the CPU does for floating-point numbers alone."""
+    if self.is_floating_point():
+        return _run(_aten.histc.default, self, bins, min, max)  # type: ignore[no-any-return]
+    counts = _run(_aten.histc.default, self.double(), bins, min, max)
+    return counts.to(self.dtype)  # type: ignore[no-any-return]
+
+
 def _record_stream(tensor: torch.Tensor, stream: Any) -> None:
     """Do nothing: every operation on every stream has ended, so that no stream still uses the memory."""
 
@@ -371,6 +381,7 @@ def register() -> tuple[Any, ...]:
         for overload in packet.overloads() if packet else ():
             kernels[getattr(packet, overload).name().removeprefix("aten::")] = lambda *_: False
     kernels |= {"set_.source_Storage": _set_storage, "resize_": _resize_, "record_stream": _record_stream}
+    kernels["histc"] = _histc
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about kernels that are overridden
         for name, kernel in kernels.items():
@@ -379,4 +390,7 @@ def register() -> tuple[Any, ...]:
         for name in _RECURRENT:
             aten.impl(name, _recurrent(_overload(name)), "AutogradCUDA")
             aten.impl(name, _recurrent(_overload(name)), "CUDA")  # tensors of torch.inference_mode skip autograd
+    # A program may register a kernel of its own for an operator, as it can on a GPU: PyTorch's Python interface refuses
+    # an operator whose name is in this set.
+    hooks.PYTHON_KERNELS.get().difference_update(aten._op_impls)
     return fallback, aten
