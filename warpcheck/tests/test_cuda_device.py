@@ -343,8 +343,9 @@ def test_dtypes(gpu: warpcheck.Report, dtype: torch.dtype) -> None:
     x = torch.zeros(3, 5, device="cuda", dtype=dtype)
     assert (x.dtype, x.device.type, x.shape) == (dtype, "cuda", (3, 5))
     assert x[:, 1:].contiguous().cpu().view(torch.uint8).eq(0).all()
-    assert torch.zeros(3, device="cuda").copy_(x[:, 0].to(torch.float32)).eq(0).all()
-    if dtype.is_complex:
+    if not dtype.is_complex:
+        assert torch.ones(3, device="cuda").copy_(x[:, 0]).eq(0).all()
+    else:
         y = torch.randn(3, dtype=dtype).cuda()
         torch.testing.assert_close((y.conj() * y).cpu().imag, torch.zeros(3))
 
@@ -399,6 +400,43 @@ def test_a_kernel_with_a_name_of_its_own(gpu: warpcheck.Report) -> None:
     named_kernel[(1,)](x, BLOCK=32)
     assert x.eq(1).all()
     assert [launch.kernel for launch in gpu.launches] == ["named_32"]
+
+
+class Reversed:
+    """A vector from its last element to its first, which is no tensor: PyTorch has no negative strides."""
+
+    def __init__(self, base: torch.Tensor) -> None:
+        self.base = base
+        self.shape = base.shape
+        self.dtype = base.dtype
+        self.device = base.device
+
+    def stride(self) -> tuple[int]:
+        return (-1,)
+
+    def numel(self) -> int:
+        return self.base.numel()
+
+    def element_size(self) -> int:
+        return self.base.element_size()
+
+    def data_ptr(self) -> int:
+        return self.base.data_ptr() + (self.numel() - 1) * self.element_size()
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def reverse_kernel(x, out, first, n: tl.constexpr):  # type: ignore[no-untyped-def]
+    i = tl.arange(0, n)
+    tl.store(out + i, tl.load(x - first - i))
+
+
+def test_an_object_with_negative_strides(gpu: warpcheck.Report) -> None:
+    x = torch.arange(64.0, device="cuda")
+    out = torch.empty_like(x)
+    reverse_kernel[(1,)](Reversed(x), out, 0, 64)
+    assert out.equal(x.flip(0))
+    with pytest.raises(warpcheck.OutOfBounds):
+        reverse_kernel[(1,)](Reversed(x), out, 1, 64)
 
 
 def test_mixed_devices_raise_as_on_a_gpu(gpu: warpcheck.Report) -> None:

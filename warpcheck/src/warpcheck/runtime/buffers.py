@@ -54,12 +54,18 @@ class Buffer:
 
     @classmethod
     def of(cls, name: str, tensor: torch.Tensor) -> Buffer:
-        """Return the memory from a strided tensor's first element to its last."""
-        last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+        """Return the memory from a strided tensor's lowest element to its highest.
+
+        Objects that stand for tensors may have negative strides. Their first element is not the lowest.
+        """
+        offsets = [(size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)]
+        first = sum(min(offset, 0) for offset in offsets)
+        last = sum(max(offset, 0) for offset in offsets)
         itemsize = tensor.element_size()
         dtype = str(tensor.dtype).removeprefix("torch.")
-        nbytes = (last + 1) * itemsize if tensor.numel() else 0
-        return cls(name, tensor.data_ptr(), nbytes, itemsize, dtype=dtype, owner=tensor)
+        nbytes = (last - first + 1) * itemsize if tensor.numel() else 0
+        address = tensor.data_ptr() + first * itemsize if nbytes else tensor.data_ptr()
+        return cls(name, address, nbytes, itemsize, dtype=dtype, owner=tensor)
 
 
 @dataclass
