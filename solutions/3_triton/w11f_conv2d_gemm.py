@@ -66,7 +66,7 @@ def conv2d_tiles(
 def conv2d(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     batch, height, width, channels = x.shape
     filters, side = w.shape[:2]
-    out = torch.empty(batch, height, width, filters, dtype=x.dtype, device=x.device)
+    out = torch.empty(*x.shape[:3], len(w), dtype=x.dtype, device=x.device)
     pixels = batch * height * width
     large = pixels >= 4096
     block_m, block_n = (128, 128) if large and filters > 64 else (64, 64)

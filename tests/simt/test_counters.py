@@ -179,6 +179,17 @@ def test_constants_and_parameters_are_no_traffic(run: Run) -> None:
     assert (totals.global_store_sectors, totals.global_store_bytes) == (4, 128)
 
 
+@pytest.mark.parametrize(
+    ("index", "accesses"), [("x[0]", 1), ("threadIdx.x", 32), ("threadIdx.x / 8", 4), ("threadIdx.x % 2", 2)]
+)
+def test_constant_memory_makes_an_access_for_each_address(run: Run, index: str, accesses: int) -> None:
+    source = f"""__constant__ float weights[64] = {{1, 2, 3}};
+    __global__ void kernel(float* c, const int* x) {{ c[threadIdx.x] = weights[{index}]; }}"""
+    totals = run(source, 2, 32, aligned(32), aligned(1, np.int32)).totals
+    assert (totals.constant_load_requests, totals.constant_load_accesses) == (2, 2 * accesses)
+    assert totals.constant_load_bytes == 2 * 32 * 4
+
+
 @pytest.mark.parametrize("mask", ["0xffffffffu", "0xffffu << (threadIdx.x & 16)"])
 def test_masks_of_half_warps_cost_a_turn_each(run: Run, mask: str) -> None:
     source = f"""__global__ void kernel(int* c) {{

@@ -22,7 +22,8 @@ class LineCounters:
     """The counters of one source line, summed over the launch. Requests are accesses of whole warps.
 
     ``sectors`` are of 32 bytes; ``*_bytes`` are those that the lanes requested; ``least_wavefronts`` are those without
-    bank conflicts. ``bulk_*`` count bulk and tensor copies: a request is a box, whichever lanes issue it, and its bytes
+    bank conflicts. ``constant_load_accesses`` are those that constant memory makes, one for each different address of a
+    request. ``bulk_*`` count bulk and tensor copies: a request is a box, whichever lanes issue it, and its bytes
     are those in shared memory; ``multicast_sectors`` are those that L2 does not send again, because a copy goes to
     several blocks. ``active_lanes`` sums the lanes of every instruction that a warp executed, ``warp_instructions``
     counts those instructions; ``instructions`` counts lanes by class of instruction, and ``integer_instructions`` those
@@ -44,6 +45,9 @@ class LineCounters:
     shared_store_wavefronts: int = 0
     shared_store_least_wavefronts: int = 0
     shared_store_bytes: int = 0
+    constant_load_requests: int = 0
+    constant_load_accesses: int = 0
+    constant_load_bytes: int = 0
     bulk_load_requests: int = 0
     bulk_load_sectors: int = 0
     bulk_load_bytes: int = 0
@@ -126,10 +130,13 @@ class LineCounters:
                 "least_wavefronts": least_wavefronts,
                 "bytes": lanes * size,
             }
+        elif least_wavefronts:  # constant memory has neither sectors nor banks
+            amounts = {"requests": requests, "accesses": least_wavefronts, "bytes": lanes * size}
         else:
             return
+        space = "global" if sectors else "shared" if wavefronts else "constant"
         for name, amount in amounts.items():
-            name = f"{'global' if sectors else 'shared'}_{direction}_{name}"
+            name = f"{space}_{direction}_{name}"
             setattr(self, name, getattr(self, name) + amount)
 
     def add_bulk(self, access: Access, requests: int, nbytes: int, sectors: int, multicast: int) -> None:

@@ -1,4 +1,4 @@
-"""A convolutional layer in bfloat16, channels last: out[b, i, j, f] = sum of w[f, r, s, c] x[b, i + r - p, j + s - p, c].
+"""A convolution in bfloat16, channels last: out[b, i, j, f] = sum of w[f, r, s, c] x[b, i + r - p, j + s - p, c].
 
 The filter is square with an odd side, p is half of it rounded down, the stride is 1, and x is 0 outside of the image.
 """
@@ -83,9 +83,9 @@ PROBLEM = Problem(
     ),
     far=(case((1 << 10) + 3, 1 << 11, 1 << 11, 1, 16, side=1),),
     reference=reference,
-    # Products are exact in float32. A sum in float32 is off by 2^-24 of the sum of magnitudes for each addition, twice as
-    # much if tensor cores truncate. Sums are made of tiles of at least 16 products, whose partial sums are added to an
-    # accumulator: at most 4096 additions for 65,540 channels, whose errors have either sign, and 80 for the other
+    # Products are exact in float32. A sum in float32 is off by 2^-24 of the sum of magnitudes for each addition, twice
+    # as much if tensor cores truncate. Sums are made of tiles of at least 16 products, whose partial sums are added to
+    # an accumulator: at most 4096 additions for 65,540 channels, whose errors have either sign, and 80 for the other
     # cases. The result is rounded once to bfloat16.
     tolerance={"bfloat16": Tolerance(rtol=1.01 * 2**-8, atol=0.0, mtol=2048 * 2**-23)},
     magnitudes=magnitudes,

@@ -29,6 +29,7 @@ from warpcheck.runtime.deferred_faults import (
     turn_into_race,
 )
 from warpcheck.runtime.memory_transactions import (
+    count_addresses,
     count_atomic_sectors,
     count_same_address,
     count_sectors,
@@ -452,6 +453,8 @@ def count_request(
     elif operation.kind == Access.ATOMIC and space != Space.LOCAL:
         counts.sectors += count_atomic_sectors(warp.address + ADDRESSES, mask)
         poll(launch, cta, warp, warp.address + ADDRESSES, mask)
+    elif space == Space.CONST:
+        counts.least += count_addresses(warp.address + ADDRESSES, mask)
     elif space == Space.GLOBAL:
         is_counted = count_global_request(launch, cta, warp, site, mask, operation)
     if not is_counted:

@@ -3,7 +3,9 @@
 Global memory moves in sectors of 32 bytes: a request needs each sector that its lanes touch once. Shared memory has 32
 banks of 4 bytes: lanes that access different words of one bank conflict, and each round is a wavefront. Accesses of 8
 and 16 bytes are served for 16 and 8 lanes at a time, or for twice as many if neighbors share an address. Atomic
-operations on one word serialize: the request takes as many rounds as lanes address the most contended word.
+operations on one word serialize: the request takes as many rounds as lanes address the most contended word. Constant
+memory delivers one address at a time: a request takes as many accesses as its lanes have different addresses (CUDA C++
+Programming Guide, "Constant Memory").
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from warpcheck.runtime.records import CountsRecord
 
 __all__ = [
     "CHUNK",
+    "count_addresses",
     "count_atomic_sectors",
     "count_same_address",
     "count_sectors",
@@ -126,6 +129,17 @@ def count_same_address(addresses: int, mask: int) -> int:
         mask &= ~first_lanes(addresses, mask)
         turns += 1
     return turns
+
+
+@noinline
+def count_addresses(addresses: int, mask: int) -> int:
+    """Return the number of different addresses of the active lanes: the accesses that constant memory makes."""
+    count = 0
+    distinct = first_lanes(addresses, mask)
+    while distinct:
+        distinct &= distinct - 1
+        count += 1
+    return count
 
 
 @native
