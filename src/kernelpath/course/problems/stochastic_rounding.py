@@ -275,12 +275,18 @@ def nearest(
     eps: float,
     weight_decay: float,
 ) -> None:
-    """Run PyTorch's fused AdamW on each replica, which rounds parameters to the nearest bfloat16."""
+    """Run PyTorch's fused AdamW on each replica, in float32, and round its parameters to the nearest bfloat16.
+
+    PyTorch's kernel takes parameters and moments of one type only, so p and g are converted.
+    """
     flags: dict[str, Any] = {"lr": lr, "beta1": beta1, "beta2": beta2, "weight_decay": weight_decay, "eps": eps}
     counts = torch.tensor(steps, dtype=torch.float32, device=p.device).unbind()
-    for count, *row in zip(counts, p, g, m, v, strict=True):
-        lists = [[tensor] for tensor in row]
-        torch._fused_adamw_(*lists, [], [count], amsgrad=False, maximize=False, **flags)
+    for count, parameters, gradients, moment, square in zip(counts, p, g, m, v, strict=True):
+        exact = parameters.float()
+        torch._fused_adamw_(
+            [exact], [gradients.float()], [moment], [square], [], [count], amsgrad=False, maximize=False, **flags
+        )
+        parameters.copy_(exact)
 
 
 def case(n: int, step: int = 10, lr: float = 1e-2, differ: str = "step") -> Case:
