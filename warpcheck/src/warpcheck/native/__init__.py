@@ -37,6 +37,7 @@ from warpcheck.native.language import (
     store8,
     store32,
     store64,
+    unlikely,
 )
 
 __all__ = [
@@ -61,4 +62,5 @@ __all__ = [
     "store8",
     "store32",
     "store64",
+    "unlikely",
 ]
