@@ -179,6 +179,11 @@ def machine_code(text: str, speed: int) -> bytes:
         speed: 0 or 1 for no passes, 2 for a few fast ones, 3 for all of LLVM's.
     """
     target = _target_machine(1 if speed == 2 else speed)
+    return bytes(target.emit_object(optimize(text, target, speed)))
+
+
+def optimize(text: str, target: llvm.TargetMachine, speed: int) -> llvm.ModuleRef:
+    """Return LLVM IR after the passes of a speed, as `machine_code` has it."""
     module = llvm.parse_assembly(text)
     passes = llvm.create_pass_builder(target, llvm.create_pipeline_tuning_options(speed_level=speed))
     # Inlining, promotion of variables to registers, and simplification: most of the effect at a fraction of the time.
@@ -191,7 +196,7 @@ def machine_code(text: str, speed: int) -> bytes:
         pass_manager.run(module, passes)
     elif speed == 3:
         passes.getModulePassManager().run(module, passes)
-    return bytes(target.emit_object(module))
+    return module
 
 
 @cache

@@ -38,6 +38,7 @@ from warpcheck.native.language import (
     store8,
     store32,
     store64,
+    unlikely,
 )
 
 __all__ = [
@@ -63,4 +64,5 @@ __all__ = [
     "store8",
     "store32",
     "store64",
+    "unlikely",
 ]

@@ -67,6 +67,11 @@ def count_bits(b: ir.IRBuilder, number: Value) -> Value:
     return b.ctpop(number)
 
 
+def unlikely(b: ir.IRBuilder, condition: Value) -> Value:
+    function = b.module.declare_intrinsic("llvm.expect", [I64], ir.FunctionType(I64, [I64, I64]))
+    return b.call(function, [condition, I64(0)])
+
+
 def run_heads(b: ir.IRBuilder, address: Value, shift: Value) -> Value:
     # Compare each word with the one before it: their exclusive or has a bit at or above ``shift``.
     words = b.load(pointer(b, address), typ=WORDS, align=8)
@@ -96,4 +101,5 @@ BUILTINS: dict[Any, Callable[..., Value]] = {
     language.lowest_bit: lowest_bit,
     language.count_bits: count_bits,
     language.run_heads: run_heads,
+    language.unlikely: unlikely,
 }

@@ -32,6 +32,7 @@ __all__ = [
     "store8",
     "store32",
     "store64",
+    "unlikely",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -138,6 +139,11 @@ def lowest_bit(number: int) -> int:
 def count_bits(number: int) -> int:
     """Return how many bits are set, in a number that is not negative."""
     return number.bit_count()
+
+
+def unlikely(condition: int) -> int:
+    """Return a condition, and tell LLVM that it is seldom true: what depends on it is kept off the common path."""
+    return condition
 
 
 def run_heads(address: int, shift: int) -> int:

@@ -3,7 +3,8 @@
 Modules marked (native) are compiled to machine code; see ``warpcheck.native``.
 
     records      the records that generated code, checks and scheduler share
-    memory, address_spaces, byte_states, races, happens_before, access_history, deferred_faults, memory_transactions
+    memory, address_spaces, byte_states, fast_path, races, happens_before, access_history, deferred_faults,
+    memory_transactions
                  every access: bounds, unwritten memory, races, sectors, wavefronts (native)
     sync, cp_async_sources, proxies, partial_arrival
                  __syncwarp, fences, cp.async, and the order that they establish (native)

@@ -99,9 +99,15 @@ def any_released_since(cta: CtaRecord, warp_mask: int, time: int) -> int:
 @native
 def knows_all(cta: CtaRecord, warp: int, warp_mask: int, time: int) -> int:
     """Return whether a warp is ordered behind what all of these warps did at ``time``."""
+    return is_clock_past(cta.vector_clock + ROW_BYTES * warp, warp_mask, time)
+
+
+@native
+def is_clock_past(clock: int, warp_mask: int, time: int) -> int:
+    """Return whether the vector clock at an address is past ``time`` for all of these warps."""
     other_warp = 0
     while warp_mask:
-        if warp_mask & 1 and known_time(cta, warp, other_warp) <= time:
+        if warp_mask & 1 and load64(clock + 8 * other_warp) <= time:
             return False
         warp_mask >>= 1
         other_warp += 1

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from warpcheck.errors import FAULT_KINDS, FaultKind
 from warpcheck.layout import LANES, Access, AtomicStrategy, Space
-from warpcheck.native import count_bits, load64, lowest_bit, native, noinline, store64
+from warpcheck.native import count_bits, load64, lowest_bit, native, noinline, store64, unlikely
 from warpcheck.runtime.access_extent import record_reach
-from warpcheck.runtime.access_history import STRONG, UNORDERED, Granule, site_of, thread_of
+from warpcheck.runtime.access_history import ENTRY_BYTES, STRONG, UNORDERED, Granule, site_of, thread_of
 from warpcheck.runtime.address_spaces import find_buffer, is_read_only, local_base, owner_of, space_of
 from warpcheck.runtime.byte_states import check_states, is_pending, load_bytes
 from warpcheck.runtime.cp_async_sources import check_source_overwrite
@@ -28,6 +28,7 @@ from warpcheck.runtime.deferred_faults import (
     is_reduction,
     turn_into_race,
 )
+from warpcheck.runtime.fast_path import Instant, instant_of, record_common_read, record_common_write
 from warpcheck.runtime.memory_transactions import (
     count_addresses,
     count_atomic_sectors,
@@ -164,14 +165,13 @@ def access(
     remaining = mask
     # The memory that the previous lane accessed; none yet.
     segment = Segment(operation.named, 0, 0, 0, 0, 0, 0, launch.buffers)
+    instant = instant_of(launch, cta, warp, site)
+    is_plain = not (operation.ordering or operation.partial or operation.drops or operation.half)
     # Plain loads of one address by many lanes are common (broadcasts), and checking two of them is enough.
-    if operation.kind == Access.LOAD and not (
-        operation.ordering or operation.partial or operation.drops or operation.half
-    ):
+    if operation.kind == Access.LOAD and is_plain:
         remaining = first_two_readers(addresses, mask)
     while remaining:
         lane = lowest_bit(remaining)
-        remaining &= remaining - 1
         address = load64(addresses + 8 * lane)
         first = address
         if operation.partial:
@@ -198,16 +198,23 @@ def access(
         # PTX ISA, "Addresses as operands": an access is aligned to its size, a vector access to that of the vector.
         if address & (operation.size - 1):
             return record_fault(launch, warp, MISALIGNED, site, lane, address)
-        if segment.state and (not operation.drops or warp.lanes_using_load >> lane & 1):
-            lane_access = LaneAccess(site, mask, lane, address, first, touched_bytes)
-            state = check_state(launch, cta, warp, operation, segment, lane_access)
-            # A read of unwritten global memory is a fault at once. In shared memory the writer may still come, and
-            # then it is a race: the fault is deferred.
-            if state != READABLE and segment.space != Space.SHARED:
-                return record_fault(launch, warp, UNINITIALIZED, site, lane, address)
-            check_order(launch, cta, warp, operation, segment, lane_access, state == IN_FLIGHT)
-            if state != READABLE:
-                defer(launch, cta, warp, UNINITIALIZED, lane_access)
+        # From this lane on, most accesses are of the common cases of `fast_path`: a small loop checks and records them.
+        uncommon = remaining
+        if is_plain and operation.kind != Access.ATOMIC and segment.state and segment.space != Space.LOCAL:
+            uncommon = skip_common_accesses(cta, segment, instant, addresses, remaining, operation)
+        if unlikely(uncommon == remaining):
+            uncommon &= uncommon - 1
+            if segment.state and (not operation.drops or warp.lanes_using_load >> lane & 1):
+                lane_access = LaneAccess(site, mask, lane, address, first, touched_bytes)
+                state = check_state(launch, cta, warp, operation, segment, lane_access)
+                # A read of unwritten global memory is a fault at once. In shared memory the writer may still come, and
+                # then it is a race: the fault is deferred.
+                if state != READABLE and segment.space != Space.SHARED:
+                    return record_fault(launch, warp, UNINITIALIZED, site, lane, address)
+                check_order(launch, cta, warp, operation, segment, lane_access, state == IN_FLIGHT)
+                if state != READABLE:
+                    defer(launch, cta, warp, UNINITIALIZED, lane_access)
+        remaining = uncommon
     if operation.kind != Access.LOAD and operation.named != Space.SHARED and cta.copies_in_flight:
         check_source_overwrite(launch, cta, warp, site, mask, operation.size)
     if launch.sampled_blocks and operation.named != Space.SHARED:
@@ -327,6 +334,52 @@ def check_state(
         return NEVER_WRITTEN
     # Several reductions in flight may write the same bytes.
     return READABLE if operation.kind == Access.ATOMIC and is_reduction(launch) else IN_FLIGHT
+
+
+@native
+def skip_common_accesses(
+    cta: CtaRecord, segment: Segment, instant: Instant, addresses: int, lanes: int, operation: MemoryOperation
+) -> int:
+    """Check and record the plain accesses of ``lanes`` to a segment, up to the first that is not one of the common
+    cases of `fast_path`. Return the lanes that are left.
+    """
+    is_read_by_wgmma = segment.space == Space.SHARED and cta.reads_in_flight
+    if cta.mbarriers or (operation.kind == Access.STORE and (cta.deferred_address or is_read_by_wgmma)):
+        return lanes
+    last_address = segment.end - operation.size
+    is_common = 1
+    while lanes and is_common:
+        address = load64(addresses + 8 * lowest_bit(lanes))
+        is_common = address >= segment.start and address <= last_address and address & (operation.size - 1) == 0
+        if is_common:
+            offset = address - segment.start
+            is_common = record_common_access(operation, segment, instant, lowest_bit(lanes), offset)
+        if is_common:
+            lanes &= lanes - 1
+    return lanes
+
+
+@native
+def record_common_access(operation: MemoryOperation, segment: Segment, instant: Instant, lane: int, offset: int) -> int:
+    """Do the work of `check_state` and `check_order` for a plain load or store in the common cases of `fast_path`.
+
+    Returns:
+        Whether this is such a case. If not, nothing has changed that `check_state` and `check_order` would not change.
+    """
+    state = segment.state + offset
+    if operation.kind == Access.LOAD and not check_states(state, operation.size, Access.LOAD):
+        return 0
+    if operation.kind == Access.STORE and is_pending(state, operation.size):
+        return 0
+    if segment.history:
+        last_granule = offset + operation.size - 1 >> segment.granule
+        for granule_index in range(offset >> segment.granule, last_granule + 1):
+            entry = segment.history + ENTRY_BYTES * granule_index
+            if operation.kind == Access.LOAD and not record_common_read(instant, segment.floor, entry, lane):
+                return 0
+            if operation.kind == Access.STORE and not record_common_write(instant, segment.floor, entry, lane):
+                return 0
+    return operation.kind == Access.LOAD or check_states(state, operation.size, Access.STORE)
 
 
 @native

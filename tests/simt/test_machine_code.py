@@ -1,0 +1,54 @@
+"""How many machine instructions the check of an access has: a slower check is noticed without a clock.
+
+The count depends on LLVM's version and on the processor, so the code is for one processor, whatever runs the test. If a
+change needs more instructions for a reason, measure `benchmarks/simt_speed.py` before and after, and raise the limit.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import llvmlite.binding as llvm
+import pytest
+
+from warpcheck import compiler
+from warpcheck.layout import Access, Space
+from warpcheck.native import compile_function
+from warpcheck.runtime import memory
+from warpcheck.runtime.memory import MemoryOperation
+
+PROCESSOR = "x86-64-v3"
+# Instructions of the whole check, of which most are for accesses that are not common, and of the part that runs for
+# nearly every lane (`skip_common_accesses`).
+LIMITS = {
+    (Space.GLOBAL, Access.LOAD): (1180, 128),
+    (Space.GLOBAL, Access.STORE): (920, 142),
+    (Space.SHARED, Access.LOAD): (1030, 128),
+    (Space.SHARED, Access.STORE): (785, 142),
+    (Space.GENERIC, Access.LOAD): (1405, 128),
+    (Space.GENERIC, Access.STORE): (1190, 142),
+}
+
+
+def count_instructions(function: Callable[..., int], operation: MemoryOperation) -> int:
+    """Return the machine instructions of a native function for one kind of access."""
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    target = llvm.Target.from_triple("x86_64-unknown-linux-gnu").create_target_machine(cpu=PROCESSOR, opt=3)
+    text = compile_function(function, tuple(map(int, operation)), "counted")
+    assembly = target.emit_assembly(compiler.optimize(text, target, speed=3))
+    # A line of a directive has a dot, and a label is not indented.
+    return len(re.findall(r"^\t[a-z]", assembly, re.MULTILINE))
+
+
+@pytest.mark.parametrize(("space", "kind"), LIMITS)
+def test_an_access_has_no_more_machine_instructions_than_recorded(space: Space, kind: Access) -> None:
+    operation = MemoryOperation(
+        named=space, kind=kind, size=4, parts=1, ordering=0, partial=0, drops=0, half=0, spins=0
+    )
+    check = count_instructions(memory.access, operation)
+    common_path = count_instructions(memory.skip_common_accesses, operation)
+    check_limit, common_limit = LIMITS[space, kind]
+    assert check <= check_limit, f"{check} instructions of the check"
+    assert common_path <= common_limit, f"{common_path} instructions of the common path"

@@ -1,0 +1,154 @@
+"""Check and record the plain accesses whose outcome a few comparisons decide, which are nearly all.
+
+``races.check_race`` decides every access; what is recorded here, it would record in the same way. Its code is large,
+because an access may meet atomic operations, other blocks and readers of several times. If the code of all that were on
+the path of every lane, most of its instructions would move values between registers and the stack. So these functions
+look whether an access is one of the common cases, and leave the history as it is if not.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from warpcheck.native import load64, native, store64
+from warpcheck.runtime.access_history import (
+    LOW_WORD,
+    THREAD_MASK,
+    WAS_ATOMIC,
+    access_id_of,
+    time_of,
+    warp_of,
+)
+from warpcheck.runtime.happens_before import ROW_BYTES, is_clock_past
+from warpcheck.runtime.records import CtaRecord, LaunchRecord, WarpRecord
+
+__all__ = ["Instant", "instant_of", "record_common_read", "record_common_write"]
+
+WARP_MASK = THREAD_MASK & -32
+
+
+class Instant(NamedTuple):
+    """What orders the accesses of a warp at present. Nothing of it changes while one access is checked.
+
+    Attributes:
+        time: The time of the launch.
+        turn_began: When the turn of the block began: from then on, all accesses are its own.
+        clock: The address of the vector clock of the warp, for the warps of its block.
+        warp_bit: The bit of the warp among the reader warps of an entry.
+        first_access_id: The access id of lane 0, by the instruction that accesses memory.
+    """
+
+    time: int
+    turn_began: int
+    clock: int
+    warp_bit: int
+    first_access_id: int
+
+
+@native
+def instant_of(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, site: int) -> Instant:
+    """Return what orders the access of a warp by the instruction ``site``."""
+    return Instant(
+        time=launch.time,
+        turn_began=cta.turn_began,
+        clock=cta.vector_clock + ROW_BYTES * warp.index,
+        warp_bit=1 << warp.index,
+        first_access_id=access_id_of(site, 32 * warp.index),
+    )
+
+
+@native
+def record_common_read(instant: Instant, floor: int, entry: int, lane: int) -> int:
+    """Record a plain read in the history, if it races with nothing and is one of the common cases.
+
+    These are the first read since the launch or the block began, and a further read at the time of the last one.
+
+    Args:
+        floor: Accesses before this time cannot race.
+        entry: The address of the entry of the history.
+
+    Returns:
+        Whether it was recorded. A read that is recorded already is recorded again without a change.
+    """
+    access_id = instant.first_access_id + lane
+    if not is_clearly_ordered(instant, floor, load64(entry), access_id):
+        return 0
+    # The steps of `races.record_reader` in these two cases.
+    reader_word = load64(entry + 8)
+    if time_of(reader_word) == instant.time:
+        reader_ids = load64(entry + 16)
+        if not is_same_thread(reader_ids, access_id) and (
+            reader_ids >> 32 == 0 or not is_same_warp(reader_ids, access_id)
+        ):
+            store64(entry + 16, reader_ids << 32 | access_id)
+        store64(entry + 8, reader_word | instant.warp_bit)
+        return 1
+    if time_of(reader_word) >= floor:
+        return 0
+    store64(entry + 16, access_id)
+    store64(entry + 8, instant.time << 32 | instant.warp_bit)
+    return 1
+
+
+@native
+def record_common_write(instant: Instant, floor: int, entry: int, lane: int) -> int:
+    """Record a plain write in the history, if the last write and the reads since then clearly happen before it.
+
+    Args and result are those of `record_common_read`.
+    """
+    access_id = instant.first_access_id + lane
+    if not is_clearly_ordered(instant, floor, load64(entry), access_id):
+        return 0
+    if not are_readers_clearly_ordered(instant, floor, entry, access_id):
+        return 0
+    store64(entry, instant.time << 32 | access_id)
+    store64(entry + 8, 0)
+    store64(entry + 24, 0)
+    return 1
+
+
+@native
+def is_clearly_ordered(instant: Instant, floor: int, write_word: int, access_id: int) -> int:
+    """Return whether the last write of a granule happens before an access, for reasons that are quick to find: it is of
+    an earlier launch or block, of the same thread, or of a warp that this one is ordered behind.
+    """
+    if write_word & WAS_ATOMIC:
+        return 0
+    if time_of(write_word) < floor:
+        return 1
+    if time_of(write_word) < instant.turn_began:
+        return 0
+    return is_same_thread(write_word, access_id) or load64(instant.clock + 8 * warp_of(write_word)) > time_of(
+        write_word
+    )
+
+
+@native
+def are_readers_clearly_ordered(instant: Instant, floor: int, entry: int, access_id: int) -> int:
+    """Return whether the readers of a granule happen before an access, for reasons that are quick to find: they are of
+    an earlier launch or block, the only one is this thread, or this warp is ordered behind all of them.
+    """
+    reader_word = load64(entry + 8)
+    reader_ids = load64(entry + 16)
+    if time_of(load64(entry + 24)) >= floor:
+        return 0
+    if time_of(reader_word) < floor:
+        return 1
+    if time_of(reader_word) < instant.turn_began:
+        return 0
+    reader_warps = reader_word & LOW_WORD
+    if reader_warps == instant.warp_bit and reader_ids >> 32 == 0 and is_same_thread(reader_ids, access_id):
+        return 1
+    return is_clock_past(instant.clock, reader_warps, time_of(reader_word))
+
+
+@native
+def is_same_thread(word: int, access_id: int) -> int:
+    """Return whether an access id is of the thread of another one, or of a word that has one in its lower half."""
+    return (word ^ access_id) & THREAD_MASK == 0
+
+
+@native
+def is_same_warp(word: int, access_id: int) -> int:
+    """Return whether an access id is of the warp of another one, or of a word that has one in its lower half."""
+    return (word ^ access_id) & WARP_MASK == 0
