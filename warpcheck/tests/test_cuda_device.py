@@ -439,6 +439,16 @@ def test_an_object_with_negative_strides(gpu: warpcheck.Report) -> None:
         reverse_kernel[(1,)](Reversed(x), out, 1, 64)
 
 
+def test_unwritten_memory_of_an_object_that_stands_for_a_tensor(gpu: warpcheck.Report) -> None:
+    x = torch.empty(64, device="cuda")
+    out = torch.empty_like(x)
+    with pytest.raises(warpcheck.Uninitialized):
+        reverse_kernel[(1,)](Reversed(x), out, 0, 64)
+    x.zero_()
+    reverse_kernel[(1,)](Reversed(x), out, 0, 64)
+    assert out.eq(0).all()
+
+
 def test_mixed_devices_raise_as_on_a_gpu(gpu: warpcheck.Report) -> None:
     x = torch.ones(3, device="cuda")
     with pytest.raises(RuntimeError, match=r"at least two devices, cuda:0 and cpu"):

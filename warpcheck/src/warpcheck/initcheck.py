@@ -172,6 +172,22 @@ def _fill_with_pattern(memory: npt.NDArray[np.uint8]) -> None:
     memory[: memory.size // 2 * 2].view(np.uint16)[:] = POISON
 
 
+def _watched_memory(tensor: Any) -> tuple[int, _Allocation] | None:
+    """Return the address of a tensor's storage and its watched memory; None if all of it counts as written.
+
+    Objects that stand for tensors may have no storage. Their memory is that of the storage that has their address.
+    """
+    if hasattr(tensor, "untyped_storage"):
+        storage = tensor.untyped_storage()
+        allocation = _allocation_of(storage)
+        return None if allocation is None else (storage.data_ptr(), allocation)
+    address = tensor.data_ptr()
+    for start, allocation in _allocations.items():
+        if start <= address < start + allocation.nbytes:
+            return start, allocation
+    return None
+
+
 def memory_of(tensors: Iterable[torch.Tensor], *, for_trial: bool = False) -> simt.Memory:
     """Return the memory state of these tensors for a launch: the bytes that neither host nor kernels have written.
 
@@ -179,11 +195,7 @@ def memory_of(tensors: Iterable[torch.Tensor], *, for_trial: bool = False) -> si
     """
     memory = simt.Memory()
     _remove_freed()
-    storages = [tensor.untyped_storage() for tensor in tensors]
-    for address, storage in {storage.data_ptr(): storage for storage in storages}.items():
-        allocation = _allocation_of(storage)
-        if allocation is None:
-            continue
+    for address, allocation in dict(filter(None, map(_watched_memory, tensors))).items():
         _note_writes_of_the_host(address, allocation.state)
         if (allocation.state == UNWRITTEN).any():
             state = allocation.state.copy() if for_trial else allocation.state
