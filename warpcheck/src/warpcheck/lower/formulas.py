@@ -61,7 +61,9 @@ def _covers(wider: Term, narrower: Term) -> bool:
     if wider <= narrower:
         return True
     # A literal without spread is implied by itself alone, and so a term of such literals by no set without them.
-    return any(literal.spread for literal in wider) and all(any(_is_narrower(literal_there, literal) for literal_there in narrower) for literal in wider)
+    return any(literal.spread for literal in wider) and all(
+        any(_is_narrower(literal_there, literal) for literal_there in narrower) for literal in wider
+    )
 
 
 def _is_narrower(literal: Literal, wider: Literal) -> bool:
