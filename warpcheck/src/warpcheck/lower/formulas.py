@@ -58,7 +58,12 @@ def disjoin(first: Formula, second: Formula) -> Formula:
 
 def _covers(wider: Term, narrower: Term) -> bool:
     """Return whether a term holds for all lanes of a narrower one: that one implies each of its literals."""
-    return all(any(_is_narrower(literal_there, literal) for literal_there in narrower) for literal in wider)
+    if wider <= narrower:
+        return True
+    # A literal without spread is implied by itself alone, and so a term of such literals by no set without them.
+    return any(literal.spread for literal in wider) and all(
+        any(_is_narrower(literal_there, literal) for literal_there in narrower) for literal in wider
+    )
 
 
 def _is_narrower(literal: Literal, wider: Literal) -> bool:

@@ -56,11 +56,17 @@ class Demand:
         if not any(i.opcode == "ld" and i.modifiers[0] != "param" for _, i in points):
             return
         self.slices = Slices(flow, ops, points)
+        # The passes need what each instruction writes, and what it reads not just to preserve it.
+        self.written = {point: ops[i.opcode].written(i) for point, i in points}
+        self.used = {
+            point: [name for name in ops[i.opcode].read(i) if not self._is_only_preserved(name, i)]
+            for point, i in points
+        }
         self.loop_carried: set[str] = set()  # registers that are read before they are written, in the blocks' order
         read_before: set[str] = set()
-        for _, i in points:
-            read_before.update(name for name in ops[i.opcode].read(i) if not self._is_only_preserved(name, i))
-            self.loop_carried.update(read_before.intersection(ops[i.opcode].written(i)))
+        for point, _ in points:
+            read_before.update(self.used[point])
+            self.loop_carried.update(read_before.intersection(self.written[point]))
         self.predicates = Predicates(flow, ops, points, self.slices)
         self.writers: dict[tuple[str, ProgramPoint], ProgramPoint | None] = {}
         self._iterate()
@@ -98,22 +104,21 @@ class Demand:
         for number in reversed(self.order):
             condition = self.predicates.path_condition(number)
             for position, i in reversed(list(enumerate(self.flow.blocks[number].instructions))):
-                op = self.ops[i.opcode]
                 results = NO_LANES
                 arms = self._arms(number) if i.opcode == "bra" else NO_ARMS
                 point = ProgramPoint(number, position)
                 # A branch is used by the lanes that store in its arms, or that use what its arms compute.
                 for name in arms.written:
                     results = disjoin(results, self._total_demand(demand, name))
-                for name in op.written(i):
+                for name in self.written[point]:
                     results = disjoin(results, demand.get((name, None), NO_LANES))
                     results = disjoin(results, demand.get((name, point), NO_LANES))
                 results = disjoin(results, arms.stores)
                 if i.opcode == "ld":
                     self.loads[point] = self._restrict_to_known(point, results, condition)
-                for name in op.read(i):
+                for name in self.used[point]:
                     writer = self._writer(name, point)
-                    if demand.get((name, writer)) != ALL_LANES and not self._is_only_preserved(name, i):
+                    if demand.get((name, writer)) != ALL_LANES:
                         use = self._carry(name, point, self._use(name, i, point, condition, results))
                         demand[name, writer] = self.predicates.disjoin(demand.get((name, writer), NO_LANES), use)
         return {name: self._total_demand(demand, name) for name in loop_demand}
