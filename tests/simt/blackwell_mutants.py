@@ -50,6 +50,16 @@ MUTANTS = (
     Mutant("chain", 7, RACE, "multiplies", "its warp has to execute tcgen05.wait::ld first", "loads"),
     Mutant("chain", 8, RACE, "multiplies otherwise", "the same accumulator, shape and kind", "multiplies"),
     Mutant("chain", 9, RACE, "multiplies back", "the same accumulator, shape and kind", "multiplies"),
+    Mutant("pair", 1, None, "waits", "for mbarrier done, which is in phase 0"),
+    Mutant(
+        "pair", 2, BOUNDS, "multiplies", "column 0 of tensor memory of block 1, from lane 0 on, which is not allocated"
+    ),
+    Mutant("pair", 3, UNWRITTEN, "loads", "which nothing has written"),
+    Mutant("pair", 4, UNFENCED, "loads", "tcgen05.fence::after_thread_sync is missing", "multiplies"),
+    Mutant(
+        "pair", 5, RACE, "overwrites", "a wait for the mbarrier of its tcgen05.commit has to come first", "multiplies"
+    ),
+    Mutant("pair", 6, TENSOR, "allocates both", "tcgen05.dealloc is missing before it exits"),
 )
 """What is found with the blocks in order."""
 

@@ -9,6 +9,7 @@ __all__ = ["HEAD", "KERNELS"]
 
 HEAD = r"""
 #include <cuda_fp16.h>
+typedef unsigned short u16;
 typedef unsigned u32;
 typedef unsigned long long u64;
 __device__ u32 address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
@@ -172,6 +173,57 @@ extern "C" __global__ void chain(const half* a, const half* b, float* c, int mod
     }
     if (mode == 11) __syncthreads();
     if (warp_id == 0) DEALLOC(d, 64);  // frees
+}
+""",
+    # c[rows, 32] = a[rows, 16] b[32, 16]^T by a pair of blocks: each has half of the rows of A, and of B. Rank 0
+    # multiplies.
+    "pair": r"""
+#define SYNC() asm volatile("barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;" ::: "memory")
+extern "C" __global__ void pair(const half* a, const half* b, float* c, int rows, int mode) {
+    __shared__ alignas(128) half smem_a[128 * 16], smem_b[16 * 16];
+    __shared__ u64 done[1];
+    __shared__ u32 base;
+    int tid = threadIdx.x, warp_id = tid / 32, rank = blockIdx.x % 2, own = rows / 2;
+    if (warp_id == 0) {
+        u32 target = address(&base);
+        DO("tcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32 [%0], 32", "r"(target));  // allocates both
+        asm volatile("tcgen05.relinquish_alloc_permit.cta_group::2.sync.aligned;" ::: "memory");
+    }
+    if (tid == 0) INIT(done, 1);
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    if (tid < own)
+        for (int k = 0; k < 16; ++k) smem_a[place(tid, k, own)] = a[(rank * own + tid) * 16 + k];  // fills
+    if (tid < 16)
+        for (int k = 0; k < 16; ++k) smem_b[place(tid, k, 16)] = b[(rank * 16 + tid) * 16 + k];
+    PROXY();
+    BEFORE();
+    if (mode != 2) SYNC(); else __syncthreads();
+    AFTER();
+    u32 d = base;
+    if (rank == 0 && tid == 0) {
+        u64 da = matrix(smem_a, own * 16, 128), db = matrix(smem_b, 256, 128);
+        u32 shape = SHAPE(rows, 32);
+        DO("{.reg .pred q; mov.pred q, 0; tcgen05.mma.cta_group::2.kind::f16 [%0], %1, %2, %3, q;}",  // multiplies
+           "r"(d), "l"(da), "l"(db), "r"(shape));
+        u16 both = mode == 1 ? 1 : 3;
+        DO("tcgen05.commit.cta_group::2.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 [%0], %1",
+           "r"(address(done)), "h"(both));
+    }
+    if (mode == 5) SYNC();
+    if (mode == 5 && rank == 1) smem_b[tid] = 0;  // overwrites
+    if (mode != 3 || rank == 0) WAIT(done, 0);  // waits
+    if (mode != 4 || rank == 0) AFTER();
+    u32 r[4];
+    int row = rank * own + tid % own, first = tid / own * 16;
+    for (int n = 0; n < (rows == 256 ? 32 : 16); n += 4) {
+        LOAD(r, d + (warp_id * 32 << 16) + n);  // loads
+        WAIT_LOAD();
+        for (int j = 0; j < 4; ++j) c[row * 32 + first + n + j] = __uint_as_float(r[j]);
+    }
+    BEFORE();
+    SYNC();
+    if (warp_id == 0 && mode != 6)
+        DO("tcgen05.dealloc.cta_group::2.sync.aligned.b32 %0, %1", "r"(d), "r"(32));
 }
 """,
 }

@@ -31,8 +31,26 @@ def drawn(*shape: int) -> np.ndarray[Any, Any]:
     return values
 
 
+def run_pair(mode: int, reverse: int, rows: int = 256, cluster: int = 2) -> None:
+    """Launch the kernel for pairs of blocks, and hold what it computes against numpy."""
+    a, b, c = drawn(rows, 16), drawn(32, 16), aligned((rows, 32))
+    compiled("pair").launch(
+        "pair",
+        grid=(2,),
+        block=(128,),
+        cluster=(cluster,),
+        args=[a.ctypes.data, b.ctypes.data, c.ctypes.data, rows, mode],
+        buffers=[buffer("a", a), buffer("b", b), buffer("c", c)],
+        reverse=reverse,
+    )
+    np.testing.assert_array_equal(c, a.astype(np.float32) @ b.astype(np.float32).T)
+
+
 def run(name: str, mode: int, reverse: int) -> None:
     """Launch a kernel, and hold what it computes against numpy."""
+    if name == "pair":
+        run_pair(mode, reverse)
+        return
     depth = 32 if name == "gemm" else 16
     a, b, c = drawn(128, depth), drawn(16, depth), aligned((128, 16))
     compiled(name).launch(
@@ -71,3 +89,14 @@ def test_a_missing_barrier_is_a_race_where_the_stores_come_first() -> None:
     assert caught.value.kind is simt.FaultKind.RACE
     assert caught.value.line == line_of("chain", "multiplies")
     assert caught.value.conflict_line == line_of("chain", "stores")
+
+
+@pytest.mark.parametrize("reverse", [0, 1, 1_000_003])
+def test_a_pair_with_64_rows_each_has_half_of_the_columns_in_the_upper_lanes(reverse: int) -> None:
+    run_pair(0, reverse, rows=128)
+
+
+def test_a_product_of_two_blocks_needs_a_pair() -> None:
+    with pytest.raises(simt.Fault, match="in a block that is none of a pair") as caught:
+        run_pair(0, 0, cluster=1)
+    assert caught.value.kind is simt.FaultKind.TENSOR_MEMORY

@@ -10,7 +10,7 @@ import triton.language as tl
 import warpcheck
 
 
-@triton.jit
+@triton.jit  # type: ignore[untyped-decorator]
 def with_pointers(a, b, c, N, K, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):  # type: ignore[no-untyped-def]
     rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
     columns = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
@@ -23,7 +23,7 @@ def with_pointers(a, b, c, N, K, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, B
     tl.store(c + rows[:, None] * N + columns[None, :], acc)
 
 
-@triton.jit
+@triton.jit  # type: ignore[untyped-decorator]
 def specialized(a, b, c, M, N, K, BLOCK: tl.constexpr, BLOCK_K: tl.constexpr):  # type: ignore[no-untyped-def]
     map_a = tl.make_tensor_descriptor(a, [M, K], [K, 1], [BLOCK, BLOCK_K])
     map_b = tl.make_tensor_descriptor(b, [N, K], [K, 1], [BLOCK, BLOCK_K])

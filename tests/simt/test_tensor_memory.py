@@ -5,6 +5,7 @@ The manual is the only witness: nothing here was compared with a GPU.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -217,7 +218,7 @@ def test_products(case: Case) -> None:
     np.testing.assert_array_equal(d, expected)
 
 
-SHAPES = {
+SHAPES: dict[str, tuple[int, Callable[[int, int], tuple[int, int]]]] = {
     "32x32b.x4": (4, lambda lane, r: (lane, r)),
     "16x64b.x4": (4, lambda lane, r: (lane // 4 + 8 * (lane % 2), lane // 2 % 2 + 2 * r)),
     "16x128b.x2": (4, lambda lane, r: (lane // 4 + 8 * (r % 2), lane % 4 + 4 * (r // 2))),

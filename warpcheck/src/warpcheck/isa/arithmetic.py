@@ -236,6 +236,7 @@ def copysign(e: InstructionEmitter, t: Kind, sign: Value, size: Value) -> Value:
 
 
 _FLOATS = ("ROUND? ftz? sat? f32", "ROUND? f64", "rn? ftz? sat? HALF", "rn? BHALF")
+_PAIRS = "ROUND ftz? f32x2"  # since sm_100
 _SUM = ("INTEGER", "sat s32", "cc WORD", *_FLOATS)
 _SIGN = ("s16|s32|s64", "ftz? f32|HALF", "f64|BHALF")
 _EXTREME = (
@@ -244,18 +245,18 @@ _EXTREME = (
 )
 
 OPS = (
-    Op("add", ("u16x2|s16x2", *_SUM), lanewise(add), passes=True),
-    Op("sub", _SUM, lanewise(sub), passes=True),
+    Op("add", ("u16x2|s16x2", *_SUM, _PAIRS), lanewise(add), passes=True),
+    Op("sub", (*_SUM, _PAIRS), lanewise(sub), passes=True),
     Op("addc", ("cc? WORD",), lanewise(addc)),
     Op("subc", ("cc? WORD",), lanewise(subc)),
-    Op("mul", ("lo|hi|wide INTEGER", *_FLOATS), lanewise(mul), passes=True),
+    Op("mul", ("lo|hi|wide INTEGER", *_FLOATS, _PAIRS), lanewise(mul), passes=True),
     Op("mad", ("lo|hi|wide INTEGER", "lo|hi cc WORD", "ROUND ftz? sat? f32", "ROUND f64"), lanewise(mad), passes=True),
     Op("madc", ("lo|hi cc? WORD",), lanewise(madc)),
     Op("mul24", ("lo|hi u32|s32",), lanewise(mul24)),
     Op("mad24", ("lo|hi u32|s32",), lanewise(mad24)),
     Op(
         "fma",
-        ("ROUND ftz? sat? f32", "ROUND f64", "rn ftz? sat? HALF", "rn ftz? relu HALF", "rn relu? BHALF"),
+        ("ROUND ftz? sat? f32", "ROUND f64", "rn ftz? sat? HALF", "rn ftz? relu HALF", "rn relu? BHALF", _PAIRS),
         lanewise(fma),
     ),
     Op("sad", ("INTEGER",), lanewise(sad)),

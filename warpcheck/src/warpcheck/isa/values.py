@@ -111,7 +111,7 @@ def lanewise(rule: Callable[..., Value]) -> Callable[[InstructionEmitter, Instru
         # For a result near the least normal number, flush needs it before it was rounded to a subnormal.
         if "ftz" in i.modifiers:
             larger = None
-            if kind.name == "f32" and i.opcode in SCALES:
+            if kind.element.name == "f32" and i.opcode in SCALES:
                 larger = rule(e, kind, *(scale(e.b, v, n) for v, n in zip(values, SCALES[i.opcode], strict=True)))
             result = flush(e.b, result, kind, larger)
         if "sat" in i.modifiers and kind.is_float:
@@ -150,6 +150,9 @@ def from_bits(b: LaneBuilder, bits: Value, kind: Kind) -> Value:
         # A word of a packed type is two adjacent lanes, the lower half first.
         halves = b.bitcast(bits, ir.VectorType(ir.IntType(16), count))
         return widen(b, halves, kind.element.name)
+    # A pair of float32 is two adjacent lanes as well.
+    if kind.is_packed:
+        return b.bitcast(bits, ir.VectorType(F32, 2 * bits.type.count))
     return b.bitcast(bits, like(bits, F64 if kind.bits == 64 else F32))
 
 
@@ -160,6 +163,9 @@ def to_bits(b: LaneBuilder, value: Value, kind: Kind) -> Value:
         value = narrow(b, value, kind.element.name)
         lanes = value.type.count // (2 if kind.is_packed else 1)
         return b.bitcast(value, ir.VectorType(ir.IntType(kind.bits), lanes))
+    if kind.is_packed:
+        words = to_bits(b, value, kind.element)
+        return b.bitcast(words, ir.VectorType(ir.IntType(64), value.type.count // 2))
     # float64 results keep the NaN that the CPU gives them.
     bits = b.bitcast(value, like(value, ir.IntType(kind.bits)))
     return bits if kind.bits == 64 else canonical(b, value, bits)

@@ -262,15 +262,15 @@ def describe_descriptor(rule: int, value: int) -> str:
 def describe_tensor_rule(
     rule: TensorRule,
     site: AccessSite,
-    column: int,
-    lane: int,
+    place: str,
     warp: int,
     value: int,
     conflict: tuple[AccessSite, str] | None,
 ) -> str:
-    """Describe the rule of tcgen05 that an instruction breaks at a cell of tensor memory.
+    """Describe the rule of tcgen05 that an instruction breaks.
 
     Args:
+        place: The cell of tensor memory.
         value: The operand that the rule is about, if it is about one.
         conflict: The other instruction, with its thread.
     """
@@ -281,7 +281,7 @@ def describe_tensor_rule(
     first = 32 * (warp % 4)
     return RULES[rule].format(
         verb=_TENSOR_VERBS.get(site.words[1], "updates"),
-        place=f"column {column} of tensor memory, from lane {lane} on",
+        place=place,
         warp=warp,
         first=first,
         last=first + 31,

@@ -19,7 +19,7 @@ from warpcheck.runtime.cta import Cta
 from warpcheck.runtime.deadlock import describe_mbarriers, describe_waits
 from warpcheck.runtime.launch import AccessOrigin, Grid
 from warpcheck.runtime.symbols import source_name
-from warpcheck.runtime.tensor_cells import COLUMN_BYTES
+from warpcheck.runtime.tensor_cells import COLUMN_BYTES, COLUMNS
 from warpcheck.runtime.tensor_rules import CONFLICTS, TensorRule
 
 __all__ = ["Faults"]
@@ -223,12 +223,10 @@ class Faults:
         rule = TensorRule(self.grid.get("fault_detail"))
         conflicts = rule in CONFLICTS and access_id > 0
         origin = self.grid.origin_of(access_id, time) if conflicts else None
-        column, lane_offset = divmod(address - self.cta.get("tensor_memory"), COLUMN_BYTES)
         text = fault_messages.describe_tensor_rule(
             rule,
             site,
-            column,
-            lane_offset // 4,
+            self._describe_cell(address),
             warp,
             self.grid.get("fault_value"),
             (origin.site, origin.thread) if origin else None,
@@ -237,6 +235,15 @@ class Faults:
         if origin:
             fault.conflict_line = origin.site.line
         return fault
+
+    def _describe_cell(self, address: int) -> str:
+        """Describe a cell of tensor memory, of this block or of the other one of its pair."""
+        for cta in (self.cta, *self.cta.cluster):
+            column, offset = divmod(address - cta.get("tensor_memory"), COLUMN_BYTES)
+            if 0 <= column < COLUMNS:
+                block = "" if cta is self.cta else f" of block {self.grid.format_block(cta.coordinates())}"
+                return f"column {column} of tensor memory{block}, from lane {offset // 4} on"
+        return "a column that tensor memory does not have"
 
     def _is_partial_arrival(self, access_id: int) -> bool:
         """Return whether another lane has arrived at an mbarrier for a thread; see ``partial_arrival``."""

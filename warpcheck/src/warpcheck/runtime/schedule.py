@@ -227,12 +227,13 @@ def run_block(launch: LaunchRecord, cta: CtaRecord) -> int:
                 return YIELDS_IDLE if polling == running else YIELDS
         elif suspended:
             # First what is due anyway: a product, a copy that lands, the barrier of the cluster. Then other blocks run.
-            # Only when all blocks wait (timeouts_expire) do suspended waits time out, once.
+            # Only when all blocks wait (timeouts_expire) are products executed that no warp waits for, and do suspended
+            # waits time out, once.
             if (
                 not finish_awaited_commit(launch, cta)
                 and not finish_one_bulk(launch, cta)
                 and not open_cluster_barrier(launch, cta)
-                and not finish_oldest_tensor_job(launch, cta)
+                and not (launch.timeouts_expire and finish_oldest_tensor_job(launch, cta))
             ):
                 if expired or not launch.timeouts_expire:
                     return YIELDS_IDLE if launch.time == last_progress else YIELDS

@@ -259,7 +259,7 @@ def tensor_fence(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, after: 
 def record_tensor_fault(launch: LaunchRecord, warp: WarpRecord, rule: int, site: int, lane: int, address: int) -> int:
     """Record which rule of tcgen05 is broken. Return 1."""
     kind = MISUSE
-    if rule >= TensorRule.SHARED_RESERVED:
+    if rule >= TensorRule.SHARED_RESERVED and rule != TensorRule.NO_PAIR:
         kind = DESCRIPTOR
     elif rule == TensorRule.OUTSIDE:
         kind = OUT_OF_BOUNDS
@@ -267,7 +267,7 @@ def record_tensor_fault(launch: LaunchRecord, warp: WarpRecord, rule: int, site:
         kind = UNINITIALIZED
     elif rule == TensorRule.FENCE_BEFORE or rule == TensorRule.FENCE_AFTER:
         kind = NO_FENCE
-    elif rule >= TensorRule.READ_BEFORE_COMMIT or rule == TensorRule.FREED_IN_USE:
+    elif rule == TensorRule.FREED_IN_USE or (rule >= TensorRule.READ_BEFORE_COMMIT and rule != TensorRule.NO_PAIR):
         kind = RACE
     launch.fault_detail = rule
     return record_fault(launch, warp, kind, site, lane, address)

@@ -52,7 +52,7 @@ from warpcheck.runtime.tensor_records import (
     job_slot,
 )
 from warpcheck.runtime.tensor_rules import TensorRule
-from warpcheck.runtime.warpgroup import read_chunks, sample_chunks
+from warpcheck.runtime.warpgroup import date_reads, read_chunks, sample_chunks
 
 __all__ = [
     "A_IMAGE",
@@ -560,10 +560,13 @@ def multiply(launch: LaunchRecord, cta: CtaRecord, job: TensorJobRecord) -> None
 def multiply_half(launch: LaunchRecord, cta: CtaRecord, owner: CtaRecord, job: TensorJobRecord) -> None:
     """Execute the part of a product whose rows of D are in the tensor memory of one block."""
     rows = rows_of(job)
+    warp = WarpRecord(job.warp)
+    date_reads(launch, cta, warp, owner, ReadRecord(job.address + B_OPERAND), job.site, job.lane)
     if job.a_column >= 0:
         fill_image_from_tensor_memory(owner, job.a_column, job.a_lane, rows, job.lane_step, job.a_image)
         finish_operand(launch, owner, job)
     else:
+        date_reads(launch, cta, warp, owner, ReadRecord(job.address + A_OPERAND), job.site, job.lane)
         fill_image(owner, ReadRecord(job.address + A_OPERAND), job.a_image)
     job.memory = owner.tensor_memory
     call_multiplier(job, rows)

@@ -26,6 +26,7 @@ __all__ = [
     "CHUNKS",
     "FACTORS",
     "PRODUCTS_BYTES",
+    "date_reads",
     "hazard",
     "read_chunks",
     "sample_chunks",
@@ -151,6 +152,23 @@ def read_chunks(
     read.low = low
     read.high = high
     return 1
+
+
+@noinline
+def date_reads(
+    launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, owner: CtaRecord, read: ReadRecord, site: int, lane: int
+) -> None:
+    """Date the reads of an operand in the shared memory of ``owner`` now: a product reads it when it is executed.
+
+    Writes since its issue have found the product in the queue, so a conflict has been reported.
+    """
+    layout = layout_of(read)
+    granule = launch.shared_granule
+    for chunk in range(2 * read.rows):
+        offset = chunk_at(layout, chunk)
+        for granule_index in range(offset >> granule, (offset + CHUNK - 1 >> granule) + 1):
+            entry = Granule(owner.block_began, owner.shared_history, granule_index)
+            check_race(launch, cta, entry, warp.index, lane, site, Access.LOAD, 0)
 
 
 @native
