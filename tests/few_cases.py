@@ -19,7 +19,12 @@ from kernelpath.verdict import Report
 
 
 def few_cases(exercise: Exercise) -> list[Case]:
-    """Return the smallest case with a size that is no power of two, and the largest case, in their order."""
+    """Return the smallest case with a size that is no power of two, and the largest case, in their order.
+
+    Return all cases of kernels to be repaired: each kernel has cases of its own.
+    """
+    if exercise.repairs:
+        return [*exercise.cases]
     by_size = sorted(exercise.cases, key=lambda case: exercise.compulsory_bytes(**case))
     partial = next(
         case for case in by_size if any(size & (size - 1) for size in case.values() if isinstance(size, int))

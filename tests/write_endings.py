@@ -43,6 +43,7 @@ PLANTED = (
     "w01b_vector_add/ACCESS_DENIED_hunts_through_gc",
     "w01b_vector_add/TAMPERED_patched_clock",
     "w21b_wgmma_gemm/NO_TENSOR_CORES_multiplied_by_threads",
+    "w21b_wgmma_gemm/NO_OVERLAP_everybody_waits",
     "w03c_transpose/TOO_MUCH_TRAFFIC_naive",
     "w13b_dropout/TOO_MUCH_MEMORY_mask_stored",
     "w06c_divergence/DIVERGENT_thread_for_each",

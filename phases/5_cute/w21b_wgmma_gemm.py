@@ -13,7 +13,8 @@ Begin with one stage, one warpgroup and stores from registers. Graded: the value
 work, and on a GPU the time against cuBLAS.
 
 Limits on the largest case, with room for edges on smaller ones: at most 6 times the bytes of inputs and outputs moved;
-at least 50% of the bytes moved by TMA; products made by tensor cores.
+at least 50% of the bytes moved by TMA; at least 50% of the wgmma issued while a copy of the next tiles is in flight;
+products made by tensor cores.
 """
 
 import cutlass

@@ -75,6 +75,11 @@ class Verdict(str, Enum):
         "right, but tensor cores do not compute its products, as the exercise requires",
         "kp hint {name}",
     )
+    NO_OVERLAP = (
+        "NO_OVERLAP",
+        "right, but the tensor cores are idle while copies are in flight, which the exercise does not allow",
+        "kp profile {name} --pipeline",
+    )
     TOO_MUCH_TRAFFIC = (
         "TOO_MUCH_TRAFFIC",
         "right, but with more memory traffic than the exercise allows",

@@ -190,6 +190,8 @@ class Exercise:
             them, a persistent block gets several tiles of a small case. None selects the number of the target's GPU.
         tensor_cores: Whether the statement requires tensor cores. A call fails if its mma instructions cannot have
             performed a quarter of the case's operations.
+        overlap: The minimum share of the wgmma of the largest case that are issued while a bulk copy to the shared
+            memory of their block or cluster is in flight, in the order of events of the PTX machine.
         launches: The maximum number of kernels that a call may launch; None for no limit.
         ranks: Whether the blocks with one y coordinate are a rank, which would be a launch of its own on several GPUs.
             On the PTX machine, a rank has to wait for all writes of others to its memory before it ends. A table of
@@ -236,6 +238,7 @@ class Exercise:
     block: tuple[int, int, int] | None = None
     multiprocessors: int | None = None
     tensor_cores: bool = False
+    overlap: float | None = None
     launches: int | None = None
     ranks: bool = False
     products: bool = False
@@ -267,6 +270,7 @@ class Exercise:
         require(self.multiprocessors is None or self.multiprocessors > 0, "multiprocessors: there is at least one")
         lanes = self.active_lanes
         require(lanes is None or 0 < lanes <= 32, f"active_lanes: {lanes} is not between 0 and 32")
+        require(self.overlap is None or 0 < self.overlap <= 1, f"overlap: {self.overlap} is not a share")
         require(self.traffic.shared is None or self.flops is not None, "traffic: shared needs the problem's flops")
         ordered = not self.deterministic or self.problem.unordered is not None
         require(ordered, "deterministic: declare the problem's unordered inputs")

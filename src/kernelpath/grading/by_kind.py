@@ -23,6 +23,7 @@ from kernelpath.grading.steps import (
     check_gpu_run,
     check_large_offsets,
     check_network,
+    check_overlap,
     check_registers,
     check_tensor_cores,
     measure_on_gpus,
@@ -65,6 +66,7 @@ _RESULT_STEPS: Sequence[Step] = (check_capability, run_cases, measure_speed)
 _LIMIT_STEPS: Sequence[Step] = (
     check_counters,
     check_tensor_cores,
+    check_overlap,
     check_registers,
     check_large_offsets,
     measure_speed,

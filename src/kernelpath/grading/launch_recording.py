@@ -14,6 +14,7 @@ from kernelpath.grading.graders.kernel_on_machine import KernelOnMachine
 from kernelpath.grading.ground_truth import derive_seed
 from kernelpath.verdict import Finding
 from kernelpath.work.runner import Runner, SubmissionFailed, Usage
+from warpcheck.events import Event
 
 
 class NothingToDraw(Exception):
@@ -44,6 +45,18 @@ def heaviest_launch(context: GradingContext, runner: Runner) -> device_messages.
     if launch is None:
         raise Usage(_describe_no_launch(context))
     return launch
+
+
+def recorded_events(context: GradingContext, runner: Runner) -> Sequence[Event]:
+    """Return the events of the heaviest launch of the largest case.
+
+    Raises:
+        SubmissionFailed: The case fails.
+        Usage: Nothing is launched.
+    """
+    runner.ready()
+    runner.request_machine(device_messages.RecordEvents(runner.client), device_messages.Done)
+    return heaviest_launch(context, runner).events
 
 
 def record_heaviest_launch(context: GradingContext) -> device_messages.LaunchProfile:

@@ -22,6 +22,7 @@ from kernelpath.grading import (
     memory,
     multi_gpu,
     network,
+    overlap,
     profile,
     provenance,
     traffic,
@@ -170,6 +171,18 @@ def check_tensor_cores(context: GradingContext) -> Finding | None:
         return job.locate(finding)
     expected = expected_outputs(job.exercise, negated.inputs)
     return job.locate(provenance.check_tensor_core_output(job.exercise, negated, expected))
+
+
+def check_overlap(context: GradingContext) -> Finding | None:
+    """Return a finding where the tensor cores of the largest case's heaviest kernel wait for copies."""
+    if context.job.exercise.overlap is None or context.machine_runner is None:
+        return None
+    context.progress("recording copies and products")
+    try:
+        events = launch_recording.recorded_events(context, context.machine_runner)
+    except SubmissionFailed as error:
+        return context.job.locate(error.finding)
+    return overlap.check_share(context.job.exercise, events)
 
 
 def check_registers(context: GradingContext) -> Finding | None:
