@@ -309,6 +309,14 @@ def test_the_solution_is_shown_after_a_pass_or_on_request(kp: Run, item: Item) -
     assert "TODO: twice x" in out
 
 
+def test_the_solution_names_the_folder_of_its_ladder(kp: Run, item: Item) -> None:
+    assert "The steps" not in kp("solution", "double", "--peek")[1]
+    item.ladder.mkdir(parents=True)
+    (item.ladder / "1_naive.py").write_text('"""Naive: a step."""\n')
+    text = " ".join(kp("solution", "double", "--peek")[1].split())
+    assert f"are in solutions/{item.phase}/steps/{item.solution.stem}." in text
+
+
 def test_the_answer_is_shown_and_the_expert_kernel_on_request(kp: Run, item: Item) -> None:
     write_expert(item, "def double(x):\n    return x + x\n")
     status, out, _ = kp("solution", "double", "--peek")

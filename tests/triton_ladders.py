@@ -42,7 +42,8 @@ def check_flash_attention() -> None:
 
     rng = torch.Generator().manual_seed(0)
     inputs = [torch.randn(1, 1, 128, 64, generator=rng).bfloat16() for _ in range(3)]
-    right = torch.nn.functional.scaled_dot_product_attention(*(tensor.double() for tensor in inputs))
+    q, k, v = (tensor.double() for tensor in inputs)
+    right = torch.nn.functional.scaled_dot_product_attention(q, k, v)
     steps = notebook.ladder("flash_attention")
     rows = gl.BlockedLayout(size_per_thread=[1, 8], threads_per_warp=[4, 8], warps_per_cta=[4, 1], order=[1, 0])
     scores = gl.NVMMADistributedLayout(version=[2, 0], warps_per_cta=[4, 1], instr_shape=[16, 8])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kernelpath import words
@@ -138,3 +139,36 @@ class LineInstructions:
     def idle(self) -> int:
         """The lanes that were not active, summed over the instructions."""
         return LANES * self.instructions - self.active_lanes
+
+
+@dataclass(frozen=True)
+class CallCounts:
+    """What a call did on the PTX machine, summed over its lines and launches.
+
+    Attributes:
+        elements: The elements of the outputs.
+        requests: The accesses of whole warps to global and to shared memory.
+        wavefronts: The cost in shared memory.
+        instructions: The instructions that warps executed.
+        bytes: The requested bytes of global memory, 32 for each sector.
+    """
+
+    elements: int
+    requests: int
+    wavefronts: int
+    instructions: int
+    bytes: int
+
+    @classmethod
+    def of_lines(
+        cls, elements: int, traffic: Iterable[LineTraffic], instructions: Iterable[LineInstructions]
+    ) -> CallCounts:
+        """Return the sums over the lines of a call."""
+        lines = list(traffic)
+        return cls(
+            elements=elements,
+            requests=sum(line.requests for line in lines),
+            wavefronts=sum(line.wavefronts for line in lines),
+            instructions=sum(line.instructions for line in instructions),
+            bytes=SECTOR_BYTES * sum(line.sectors for line in lines),
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from rich.text import Text
@@ -22,11 +23,15 @@ from kernelpath.cli.common import (
 )
 from kernelpath.cli.profiling import show_lines
 from kernelpath.cli.record import has_passed, records, save_result
-from kernelpath.course import lesson, progress, registry, stubs
+from kernelpath.course import ladder, lesson, progress, registry, stubs
 from kernelpath.course.progress import Progress
 from kernelpath.course.registry import Item, Tree
 from kernelpath.files import source_text, write_atomically
-from kernelpath.show import difference, view
+from kernelpath.line_counters import CallCounts
+from kernelpath.show import counts, difference, view
+
+if TYPE_CHECKING:
+    from kernelpath.grading.launch_recording import RecordedCall
 
 
 @click.command()
@@ -58,9 +63,12 @@ def solution(item: Item, peek: bool, expert: bool) -> int:
         grading.start_workers()
         from kernelpath.grading import devices
     if registry.load(item).is_kernel:
-        _show_counters(item, "yours", item.stub)
-        _show_counters(item, title, shown)
+        counted = {"yours": _show_counters(item, "yours", item.stub), title: _show_counters(item, title, shown)}
+        if devices.resolve("auto") != "cuda":
+            _compare_counts(item, counted)
     out.print(Text(f"{lesson.read(item.lesson).explain}\n"))
+    if ladder.step_files(item):
+        out.print(f"The steps from a simple kernel to this one are in {words.path(item.ladder, item.course)}.")
     if shown != item.reference:
         out.print("This exercise has a separate reference kernel, which is longer and faster.")
         view.step(out, f"kp solution {item.name} --expert")
@@ -74,18 +82,45 @@ def solution(item: Item, peek: bool, expert: bool) -> int:
     return PASSED
 
 
-def _show_counters(item: Item, title: str, file: Path) -> None:
-    """Print the memory traffic of a submission's heaviest launch, line by line, counted on the PTX machine."""
+def _show_counters(item: Item, title: str, file: Path) -> CallCounts | None:
+    """Print the memory traffic of a submission's heaviest launch, line by line, counted on the PTX machine.
+
+    Returns the counts of the call, or None if it fails.
+    """
+    recorded = _record_call(item, title, file)
+    if recorded is None:
+        return None
+    show_lines(title, recorded.launch, file.with_name(Path(recorded.launch.file).name))
+    return recorded.counts
+
+
+def _record_call(item: Item, title: str, file: Path) -> RecordedCall | None:
     from kernelpath.grading import grade
 
     job = grade.Job.create(item, file, device="cpu")
     with errors.status(f"{item.name}: counting {title}"), grade.Session(job) as session:
         try:
-            heaviest = session.heaviest_launch()
+            return session.record_call()
         except (grade.NothingToDraw, grade.Usage) as error:
             out.print(Text(f"{title}: no counters: {error}\n", "dim"), soft_wrap=True)
-            return
-    show_lines(title, heaviest, file.with_name(Path(heaviest.file).name))
+            return None
+
+
+def _compare_counts(item: Item, counted: dict[str, CallCounts | None]) -> None:
+    """Print the counts of the learner's kernel, the answer and the reference kernel beside each other.
+
+    Without a GPU no kernel has more than one star. The counts show what the second and the third would be for.
+    """
+    if item.has_expert and "reference" not in counted:
+        recorded = _record_call(item, "reference", item.reference)
+        counted["reference"] = recorded.counts if recorded else None
+    by_label = {label: call_counts for label, call_counts in counted.items() if call_counts and call_counts.elements}
+    if len(by_label) < 2:
+        return
+    out.print(counts.table(by_label))
+    if "yours" in by_label and "reference" in by_label:
+        out.print(Text(f"\n{counts.describe_gain(by_label['yours'], by_label['reference'])}"))
+    out.print()
 
 
 @click.command()

@@ -12,6 +12,7 @@ from kernelpath.device import messages as device_messages
 from kernelpath.grading.context import GradingContext
 from kernelpath.grading.graders.kernel_on_machine import KernelOnMachine
 from kernelpath.grading.ground_truth import derive_seed
+from kernelpath.line_counters import CallCounts
 from kernelpath.verdict import Finding
 from kernelpath.work.runner import Runner, SubmissionFailed, Usage
 from warpcheck.events import Event
@@ -31,6 +32,15 @@ class RecordedLaunch:
     case: Case
     launch: device_messages.LaunchProfile
     finding: Finding | None = None
+
+
+@dataclass(frozen=True)
+class RecordedCall:
+    """The largest case: its heaviest launch, and the counts of all its launches."""
+
+    case: Case
+    launch: device_messages.LaunchProfile
+    counts: CallCounts
 
 
 def heaviest_launch(context: GradingContext, runner: Runner) -> device_messages.LaunchProfile:
@@ -71,6 +81,30 @@ def record_heaviest_launch(context: GradingContext) -> device_messages.LaunchPro
         return heaviest_launch(context, context.runner)
     except SubmissionFailed as error:
         raise _nothing_to_draw(error.finding) from None
+
+
+def record_call(context: GradingContext) -> RecordedCall:
+    """Run the largest case, and return its heaviest launch with the counts of all launches.
+
+    Raises:
+        NothingToDraw: The case fails.
+        Usage: Nothing is launched.
+    """
+    context.progress("running on the PTX machine")
+    seed = derive_seed(context.seed, "picture")
+    try:
+        observation = KernelOnMachine(context.job).call(context.runner, context.largest, seed)
+    except SubmissionFailed as error:
+        raise _nothing_to_draw(error.finding) from None
+    if observation.finding is not None:
+        raise _nothing_to_draw(observation.finding)
+    request = device_messages.GetLaunchProfile(context.runner.client)
+    launch = context.runner.request_machine(request, device_messages.LaunchProfile)
+    if launch is None:
+        raise Usage(_describe_no_launch(context))
+    elements = sum(output.numel() for output in observation.outputs)
+    counts = CallCounts.of_lines(elements, observation.traffic, observation.instructions)
+    return RecordedCall(context.largest, launch, counts)
 
 
 def record_launch(context: GradingContext) -> RecordedLaunch:
