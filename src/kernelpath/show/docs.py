@@ -12,6 +12,7 @@ from kernelpath import words
 from kernelpath.course import registry
 from kernelpath.show import datasheet, provenance
 from kernelpath.show import results as recorded
+from kernelpath.show import sources as source_documents
 from kernelpath.show.results import CounterPair, PeerComparison
 from kernelpath.verdict import Verdict
 
@@ -35,7 +36,7 @@ _TABLE = re.compile(r"(?P<begin><!-- table: (?P<name>\w+) -->\n)(?P<body>.*?)(?P
 def regenerate(text: str, root: Path) -> str:
     """Return the text with every marked table regenerated. Raises KeyError for a table without a generator."""
     measured = (results, peer_summary, peers, counters, corpus, kernels, agreement, functions, findings)
-    tables = {table.__name__: table for table in (syllabus, verdicts, *measured, cards)}
+    tables = {table.__name__: table for table in (syllabus, verdicts, *measured, cards, sources, coverage)}
 
     def table(match: re.Match[str]) -> str:
         return match["begin"] + "\n".join(tables[match["name"]](root)) + "\n" + match["end"]
@@ -67,6 +68,28 @@ def syllabus(root: Path) -> Iterator[str]:
         notebook = item.notebook
         week = f"[{item.week}]({notebook.relative_to(root)})" if notebook else str(item.week)
         yield _row(week, f"`{item.name}`", words.LANES[item.lane], item.title)
+
+
+def sources(root: Path) -> Iterator[str]:
+    """Yield a row for each item of the documents that the course was written after."""
+    yield from _header("document", "item", "place", "how it is graded", "missing")
+    yield from (_row(*cells) for cells in source_documents.rows(root))
+
+
+def coverage(root: Path) -> Iterator[str]:
+    """Yield a row for each document: its items, and how many of them are complete, in part, and not covered."""
+    yield from _header("document", "items", "covered", "in part", "missing")
+    counts: dict[str, list[int]] = {}
+    for title, _, place, _, missing in source_documents.rows(root):
+        count = counts.setdefault(title, [0, 0, 0, 0])
+        count[0] += 1
+        if not missing:
+            count[1] += 1
+        elif place:
+            count[2] += 1
+        else:
+            count[3] += 1
+    yield from (_row(title, *map(str, count)) for title, count in counts.items())
 
 
 def verdicts(root: Path) -> Iterator[str]:

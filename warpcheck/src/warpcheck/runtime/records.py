@@ -46,7 +46,8 @@ SAMPLE = np.dtype([("mask", "i8"), ("is_speculative", "i8"), ("addresses", "i8",
 
 # One row of counters for each access site. Sites in shared memory count wavefronts and least (wavefronts without bank
 # conflicts), other sites count sectors and scattered. Atomics count same_address too, and the wavefronts of the loads
-# in a loop that ptxas makes of them. Sites in constant memory count their accesses as least. Bulk and tensor copies count requests and the three columns behind same_address.
+# in a loop that ptxas makes of them. Sites in constant memory count their accesses as least. Bulk and tensor copies
+# count requests and the three columns behind same_address.
 _ACCESSES = ("requests", "lanes", "sectors", "wavefronts", "least", "scattered", "same_address")
 ACCESS_COUNTS = len(_ACCESSES)
 COUNTED = (*_ACCESSES, "bulk_bytes", "bulk_sectors", "multicast_sectors", "loop_wavefronts")
