@@ -457,7 +457,7 @@ _COLUMNS = ("tests", "passed", "true faults", "false faults", "unsupported", "fa
 
 def replace_table(text: str, name: str, lines: list[str]) -> str:
     """Return a document with other lines between the comments that begin and end a table."""
-    start = f"<!-- table: {name} -->\n"
+    start = f"<!-- suites: {name} -->\n"
     before, _, rest = text.partition(start)
     _, end, after = rest.partition("<!-- end -->")
     if not end:
