@@ -1,9 +1,8 @@
 """Repair barriers: four kernels with bulk copies and mbarriers that somebody else wrote, each with a fault.
 
 run(kernel, x) launches the kernel with that name in w21c_repair_barriers.cu, and returns the sum of the rows of x, a
-float32 matrix of shape (rows, 128) that begins at a multiple of 16 bytes. The kernels are CUDA C++ with cuda::ptx. Its
-functions are single instructions of PTX. The kernels write out the steps that PipelineTmaAsync of the CuTe DSL takes
-for you.
+float32 matrix of shape (rows, 128) that is aligned to 16 bytes. The kernels are CUDA C++ with cuda::ptx. Its functions
+are single instructions of PTX. The kernels write out the steps that PipelineTmaAsync of the CuTe DSL takes for you.
 
 Repair each kernel with as few changes as possible, and name the kind of its fault in CAUSES. The kind is the name of an
 exception of warpcheck, such as "OutOfBounds" (warpcheck/docs/faults.md lists them), or "WrongValues" if the machine

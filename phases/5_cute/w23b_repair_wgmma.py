@@ -1,8 +1,8 @@
 """Repair wgmma: four kernels that somebody else wrote around asynchronous products, each with a fault.
 
 run(kernel, a, b) launches the kernel with that name in w23b_repair_wgmma.cu, and returns a @ b^T as float32. a and b
-are float16 matrices of shape (64, k) that begin at a multiple of 16 bytes, and k is a multiple of 64. The kernels are
-CUDA C++, and write out the instructions behind warpgroup.fence, commit_group and wait_group of the CuTe DSL.
+are float16 matrices of shape (64, k) that are aligned to 16 bytes, and k is a multiple of 64. The kernels are CUDA C++,
+and write out the instructions behind warpgroup.fence, commit_group and wait_group of the CuTe DSL.
 
 Repair each kernel with as few changes as possible, and name the kind of its fault in CAUSES. The kind is the name of an
 exception of warpcheck, such as "OutOfBounds" (warpcheck/docs/faults.md lists them), or "WrongValues" if the machine

@@ -1,8 +1,8 @@
 """Repair persistent kernels: four kernels of several warp groups or blocks that somebody else wrote, each with a fault.
 
 run(kernel, x) launches the kernel with that name in w22d_repair_persistent.cu, and returns the sum over the second axis
-of x, a float32 tensor of shape (tiles, steps, 128) that begins at a multiple of 16 bytes. steps stands for the k-tiles
-of a GEMM, and a sum for its accumulators. The kernels have the structure of this week's kernels, in CUDA C++.
+of x, a float32 tensor of shape (tiles, steps, 128) that is aligned to 16 bytes. steps stands for the k-tiles of a GEMM,
+and a sum for its accumulators. The kernels have the structure of this week's kernels, in CUDA C++.
 
 Repair each kernel with as few changes as possible, and name the kind of its fault in CAUSES. The kind is the name of an
 exception of warpcheck, such as "OutOfBounds" (warpcheck/docs/faults.md lists them), or "WrongValues" if the machine
