@@ -18,6 +18,11 @@ from kernelpath.grading import grade
 from kernelpath.verdict import Report
 
 
+def has_few_cases(exercise: Exercise) -> bool:
+    """Return whether few cases suffice: each case runs the same kernels, which need a compiler and the PTX machine."""
+    return exercise.is_kernel and exercise.kind != "repair"  # each case of a repair runs a kernel of its own
+
+
 def few_cases(exercise: Exercise) -> list[Case]:
     """Return the smallest case with a size that is no power of two, and the largest case, in their order.
 

@@ -363,6 +363,8 @@ def test_the_findings_name_kernels_and_lines_of_their_collections() -> None:
         "unslothai/unsloth": True,
         "fla-org/flash-linear-attention": True,
         "NVIDIA/cutlass": True,
+        "pytorch/ao": True,
+        "NX-AI/mlstm_kernels": True,
     }
     assert {one.compiler for one in published.collections} == {"NVRTC", "Triton", "CuTe DSL"}
 

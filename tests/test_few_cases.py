@@ -6,9 +6,9 @@ import pytest
 
 from kernelpath.course import registry
 from kernelpath.course.registry import Item
-from tests.few_cases import few_cases, in_few_cases
+from tests.few_cases import few_cases, has_few_cases, in_few_cases
 
-KERNELS = [item for item in registry.exercises() if registry.load(item).is_kernel]
+KERNELS = [item for item in registry.exercises() if has_few_cases(registry.load(item))]
 
 
 @pytest.mark.parametrize("item", KERNELS, ids=lambda item: item.name)

@@ -23,7 +23,7 @@ from kernelpath.verdict import Report, Verdict
 from kernelpath.work import runner
 from tests import direct, planted
 from tests.direct import row
-from tests.few_cases import grade_in_few_cases
+from tests.few_cases import grade_in_few_cases, has_few_cases
 from tests.planted import Planted
 
 ROOT = Path(__file__).parents[1]
@@ -76,10 +76,10 @@ class Grader:
         return self._reports[reject, device]
 
     def honest(self, honest: Planted) -> Report:
-        """Return the report on an honest submission, of few cases where these need a compiler and the PTX machine."""
+        """Return the report on an honest submission, of few cases where these suffice."""
         item = registry.find(honest.exercise)
         submission = honest.submission(self._folder)
-        if registry.load(item).is_kernel:
+        if has_few_cases(registry.load(item)):
             return grade_in_few_cases(item, submission, seed=1)
         return self.submission(honest.exercise, submission)
 

@@ -27,6 +27,11 @@ NUMBERS = {
         {"n": range(100_003, 900_000, 50_021), "blocks": (32, 48, 66, 132), "threads": (128, 256)},
         lambda n, blocks, threads: {"grid": blocks * threads, "steps": ceil(n / (blocks * threads))},
     ),
+    "image_tile": Numbers(
+        {"side": (16, 32, 64), "filter": (3, 5, 7, 9)},
+        lambda side, filter: {"radius": filter // 2, "width": side + filter - 1, "elements": (side + filter - 1) ** 2},
+    ),
+    "constant_words": Numbers({"group": (2, 4, 8, 16)}, lambda group: {"words": 32 // group}),
     "in_flight": Numbers(
         {"latency": range(400, 900, 50), "bandwidth": range(1500, 5000, 250)},
         lambda latency, bandwidth: {"kilobytes": latency * bandwidth / 1000},

@@ -32,6 +32,10 @@ def tail(rows: int, columns: int) -> dict[str, float]:
 
 
 NUMBERS = {
+    "implicit_gemm": Numbers(
+        {"images": (8, 16, 32), "side": (14, 28, 56), "filter": (3, 5, 7)},
+        lambda images, side, filter: {"taps": filter * filter, "length": 64 * filter * filter},
+    ),
     "quantized_bytes": Numbers(
         {"megavalues": (16, 32, 64, 128)},
         lambda megavalues: {"eager": 9, "saved": 6 * megavalues},

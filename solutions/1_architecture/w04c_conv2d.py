@@ -13,7 +13,7 @@ numpy.array(weights, numpy.float32).tobytes(). The grader checks the values, the
 bank conflicts, and on a GPU the time against cuDNN.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.6 times the sectors that the bytes of its
-loads and stores need; at most 1.6 times the bytes of inputs and outputs moved; at most 0.5 wavefronts per request added
+loads and stores need; at most 2 times the bytes of inputs and outputs moved; at most 0.5 wavefronts per request added
 by bank conflicts.
 
 Traffic: 8 bytes per pixel, and 36 x 36 elements read for 32 x 32 outputs: 1.27 times the reads. Operations: 50 per

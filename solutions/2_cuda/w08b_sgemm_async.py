@@ -20,6 +20,8 @@ thread waits for global memory, and none holds the next tiles in registers.
 Per tile of 16 steps along k, a thread executes 1024 multiply-adds and about 170 other instructions, 4 of them copies of
 16 bytes. Copies of 4 bytes could transpose a, but then there would be 10 of them, each with an address of its own.
 
+Measured at 4096^3 on an H200: 3.23 ms, 0.90 of the speed of the expert kernel of sgemm_registers and 0.83 of cuBLAS.
+
 cp.async: PTX ISA, "Data Movement and Conversion Instructions: Asynchronous copy"
 (https://docs.nvidia.com/cuda/parallel-thread-execution/); the order of waits is that of CUTLASS's MmaMultistage. The
 expert kernel also reads the values of the next step along k into registers, chooses tiles by the shape, and splits k.

@@ -68,11 +68,13 @@ def conv2d(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     filters, side = w.shape[:2]
     out = torch.empty(*x.shape[:3], len(w), dtype=x.dtype, device=x.device)
     pixels = batch * height * width
-    large = pixels >= 4096
-    block_m, block_n = (128, 128) if large and filters > 64 else (64, 64)
+    block_m, block_n = 64, min(64, max(16, triton.next_power_of_2(filters)))
+    if pixels >= 4096 and filters > 64:
+        block_m, block_n = 128, 128
+    block_k = min(64, max(16, triton.next_power_of_2(channels)))
     grid = (triton.cdiv(pixels, block_m) * triton.cdiv(filters, block_n),)
     conv2d_tiles[grid](
-        out, x, w, pixels, height, width, channels, filters, side, block_m, block_n, 64 if large else 32,
+        out, x, w, pixels, height, width, channels, filters, side, block_m, block_n, block_k,
         num_warps=8 if block_m == 128 else 4, num_stages=3,
     )  # fmt: skip
     return out

@@ -1,7 +1,7 @@
 """Run the unmodified test suites of public kernel libraries with `pytest --warpcheck`, and count their outcomes.
 
     python warpcheck/benchmarks/suites.py run CHECKOUTS RECORDS      # runs the suites; RECORDS is a new folder
-    python warpcheck/benchmarks/suites.py count RECORDS RESULTS      # writes one JSON file with a row for each suite
+    python warpcheck/benchmarks/suites.py count RECORDS... RESULTS   # writes one JSON file with a row for each suite
     python warpcheck/benchmarks/suites.py table RESULTS              # renews docs/suites.md
 
 `suites.toml` lists the suites: the repository and its commit, the folder below CHECKOUTS that holds it, the test files
@@ -347,8 +347,8 @@ class Verdict:
     Attributes:
         suite: The name of the suite.
         match: A part of the text of the failure, of the message of the fault, or of the name of the test.
-        verdict: "true fault", "false fault", or the reason of another failure: "tolerance", "package", "PyTorch",
-            "Triton", "test", "limit".
+        verdict: "true fault", "false fault", or the reason of another failure: "unsupported",
+            "too large", "tolerance", "package", "test".
         reason: One sentence.
     """
 
@@ -370,28 +370,33 @@ def judge(suite: Suite, outcome: Outcome, verdicts: list[Verdict]) -> Verdict | 
     for verdict in verdicts:
         if verdict.suite == suite.name and verdict.match in text:
             return verdict
+    if outcome.kind == "timeout":
+        return Verdict(suite.name, "", "too large", outcome.text)
     return None
 
 
-def count_suite(suite: Suite, records: Path, verdicts: list[Verdict]) -> dict[str, Any]:
-    """Return the row of a suite."""
-    outcomes: list[Outcome] = []
+def count_suite(suite: Suite, folders: list[Path], verdicts: list[Verdict]) -> dict[str, Any]:
+    """Return the row of a suite. The outcome of a test in a later folder replaces the one in an earlier folder."""
+    outcomes_by_test: dict[str, Outcome] = {}
     collected: dict[str, int] = {}
     problems: dict[str, str] = {}
-    for path in sorted(records.glob(f"{suite.records}-*.jsonl")):
+    for path in (path for folder in folders for path in sorted(folder.glob(f"{suite.records}-*.jsonl"))):
         file = suite.tests[int(path.stem.split("-")[-2])].split()[0]
         of_job, job = read_outcomes(path)
-        outcomes += of_job
+        outcomes_by_test |= {outcome.test: outcome for outcome in of_job}
         collected[file] = max(collected.get(file, 0), job["count"])
         if job["problems"]:
             problems[file] = job["problems"][-1]
+    outcomes = list(outcomes_by_test.values())
     kinds = Counter(outcome.kind for outcome in outcomes)
     groups: dict[tuple[str, ...], dict[str, Any]] = {}
     for outcome in outcomes:
         if outcome.kind in ("passed", "skipped"):
             continue
         verdict = judge(suite, outcome, verdicts)
-        finding = outcome.findings[0] if outcome.findings else {}
+        finding = dict(outcome.findings[0]) if outcome.findings else {}
+        if finding:  # without the folder of the checkouts
+            finding["file"] = finding["file"].rpartition(f"/{suite.folder}/")[2]
         last_line = next((line for line in reversed(outcome.text.splitlines()) if line.startswith("E  ")), outcome.text)
         reason = verdict.reason if verdict else last_line[:200].removeprefix("E").strip()
         key = (outcome.kind, verdict.verdict if verdict else "", reason if verdict else finding.get("kernel", reason))
@@ -418,7 +423,9 @@ def count_suite(suite: Suite, records: Path, verdicts: list[Verdict]) -> dict[st
         "files": len(collected),
         "collected": sum(collected.values()),
         "tests": len(outcomes) - kinds["skipped"],
-        **{kind: kinds[kind] for kind in ("passed", "skipped", "fault", "unsupported", "failed", "timeout", "crash")},
+        **{kind: kinds[kind] for kind in ("passed", "skipped", "fault", "failed", "timeout", "crash")},
+        "unsupported": verdict_counts["unsupported"] + kinds["unsupported"],
+        "too large": verdict_counts["too large"],
         "true faults": verdict_counts["true fault"],
         "false faults": verdict_counts["false fault"],
         "not read": verdict_counts["not read"],
@@ -434,8 +441,8 @@ def count(options: argparse.Namespace) -> None:
     """Write the rows of all suites with records to one JSON file."""
     verdicts = read_verdicts()
     rows = [count_suite(suite, options.records, verdicts) for suite in read_suites()]
-    machine = json.loads((options.records / "run.json").read_text())
-    document = {"run": machine, "suites": [row for row in rows if row["files"]]}
+    runs = [json.loads((records / "run.json").read_text()) for records in options.records]
+    document = {"runs": runs, "suites": [row for row in rows if row["tests"] or row["skipped"]]}
     options.results.write_text(json.dumps(document, indent=1) + "\n")
     for row in document["suites"]:
         numbers = (f"{name} {row[name]}" for name in (*_COLUMNS, "not read", "timeout", "crash"))
@@ -450,7 +457,7 @@ _COLUMNS = ("tests", "passed", "true faults", "false faults", "unsupported", "fa
 
 def replace_table(text: str, name: str, lines: list[str]) -> str:
     """Return a document with other lines between the comments that begin and end a table."""
-    start = f"<!-- table: {name} -->\n"
+    start = f"<!-- suites: {name} -->\n"
     before, _, rest = text.partition(start)
     _, end, after = rest.partition("<!-- end -->")
     if not end:
@@ -461,8 +468,8 @@ def replace_table(text: str, name: str, lines: list[str]) -> str:
 def count_table(rows: list[dict[str, Any]]) -> list[str]:
     """Return the table of outcomes, with a row for each suite and their sum."""
     lines = [
-        "| suite | for | tests | passed | tests with true faults | false faults | unsupported | other failures "
-        "| no end | launches of kernels | seconds |",
+        "| suite | for | tests | passed | tests with true faults | false faults | unsupported | too large "
+        "| other failures | launches of kernels | seconds |",
         "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     total: Counter[str] = Counter()
@@ -475,12 +482,18 @@ def count_table(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def _count_line(name: str, arch: str, row: Mapping[str, Any]) -> str:
-    explained = row["passed"] + row["true faults"] + row["false faults"] + row["unsupported"] + row["timeout"]
-    numbers = [row["tests"], row["passed"], row["true faults"], row["false faults"], row["unsupported"]]
-    numbers += [row["tests"] - explained, row["timeout"]]
+    columns = ("passed", "true faults", "false faults", "unsupported", "too large")
+    numbers = [row["tests"], *(row[name] for name in columns)]
+    numbers.append(2 * row["tests"] - sum(numbers))  # the remaining tests
     cells = [f"{number:,}" for number in numbers]
     cells += [f"{row['launches']:,} of {row['kernels']:,}", f"{row['seconds']:,}"]
     return f"| {name} | {arch} | " + " | ".join(cells) + " |"
+
+
+def describe_run(run: dict[str, Any]) -> str:
+    """Return a sentence about the machine and the versions of a run."""
+    versions = ", ".join(f"{package} {version}" for package, version in run["versions"].items())
+    return f"{run['date']}, Python {run['python']} on {run['machine']}: {versions}; {run['timeout']:.0f} s for a test."
 
 
 def group_table(rows: list[dict[str, Any]], verdicts: set[str]) -> list[str]:
@@ -498,15 +511,18 @@ def group_table(rows: list[dict[str, Any]], verdicts: set[str]) -> list[str]:
 
 def table(options: argparse.Namespace) -> None:
     """Renew the tables of docs/suites.md."""
-    document = json.loads(options.results.read_text())
+    PAGE.write_text(renew_tables(PAGE.read_text(), json.loads(options.results.read_text())))
+
+
+def renew_tables(text: str, document: dict[str, Any]) -> str:
+    """Return the page with the tables of the results."""
     rows = document["suites"]
-    text = PAGE.read_text()
     verdicts = {group["verdict"] for row in rows for group in row["groups"]}
-    text = replace_table(text, "outcomes", count_table(rows))
+    text = replace_table(text, "outcomes", [*count_table(rows), "", *map(describe_run, document["runs"])])
     text = replace_table(text, "true faults", group_table(rows, {"true fault"}))
-    text = replace_table(text, "shortcomings", group_table(rows, {"false fault", "limit"}))
-    text = replace_table(text, "other", group_table(rows, verdicts - {"true fault", "false fault", "limit"}))
-    PAGE.write_text(text)
+    text = replace_table(text, "shortcomings", group_table(rows, {"false fault", "unsupported", "too large"}))
+    others = verdicts - {"true fault", "false fault", "unsupported", "too large"}
+    return replace_table(text, "other", group_table(rows, others))
 
 
 def main() -> None:
@@ -524,7 +540,7 @@ def main() -> None:
     command.add_argument("--sample", type=int, help="at most so many tests of each file")
     command.set_defaults(run=run)
     command = commands.add_parser("count", help="count the outcomes")
-    command.add_argument("records", type=Path)
+    command.add_argument("records", type=Path, nargs="+")
     command.add_argument("results", type=Path)
     command.set_defaults(run=count)
     command = commands.add_parser("table", help="renew docs/suites.md")

@@ -86,7 +86,7 @@ def test_the_first_test_of_a_suite(tmp_path: Path, is_corrected: bool) -> None:
 def test_the_table_of_faults_quotes_the_page_of_faults() -> None:
     page = " ".join((Path(__file__).parents[1] / "docs" / "faults.md").read_text().split())
     rows = re.findall(r"^\| \[`(\w+)`\]\(docs/faults\.md#[\w-]+\).* \| `(.+)` \|$", README, re.MULTILINE)
-    assert len(rows) == 11
+    assert len(rows) == 12
     for name, message in rows:
         assert issubclass(getattr(warpcheck, name), Exception)
         assert message in page

@@ -66,17 +66,22 @@ softmax.register_autograd(backward, setup_context=save_output)
 
 
 def launch(name: str, *tensors: torch.Tensor) -> None:
-    """A block per row, of so many threads that each holds four vectors of every input or fewer."""
+    """A block per row, of as few threads as hold it in four vectors each, but at least 64.
+
+    With twice as many threads, half of which have no vectors, the softmax of 16384 columns takes 237 us on an H200, not
+    141. Where 64 threads have fewer vectors, as many are compiled in, since others only cost instructions.
+    """
     rows, columns = tensors[0].shape
     if tensors[0].numel() == 0:
         return
     width = 16 // tensors[0].element_size()
     if columns % width or any(tensor.data_ptr() % 16 for tensor in tensors):
         width = 1
-    held = 4 if width > 1 else 8
-    threads = 64
+    threads, held = 64, 8
+    if width > 1:
+        held = 4 if columns > 2 * threads * width else 2 if columns > threads * width else 1
     while threads < 1024 and threads * held * width < columns:
-        threads *= 4
+        threads *= 2
     kernel = cuda.kernel(
         "w07c_custom_operator.cu", f"{name}<{C_TYPE[tensors[0].dtype]}, {width}, {threads}, {held}>", FAST
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import cache
 from typing import Protocol
 
 from warpcheck.instruction_classes import instruction_class, machine_instructions
@@ -150,11 +151,18 @@ class LineCounters:
 
     def add(self, counters: LineCounters) -> None:
         """Add another line's counts to these."""
-        for item in fields(self):
-            if item.name != "instructions":
-                setattr(self, item.name, getattr(self, item.name) + getattr(counters, item.name))
+        sums = self.__dict__
+        amounts = counters.__dict__
+        for name in _summed_fields():
+            sums[name] += amounts[name]
         for name, count in counters.instructions.items():
             self.instructions[name] = self.instructions.get(name, 0) + count
+
+
+@cache
+def _summed_fields() -> tuple[str, ...]:
+    """Return the counters of LineCounters that are numbers."""
+    return tuple(item.name for item in fields(LineCounters) if item.name != "instructions")
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 __all__ = ["DIVISION", "instruction_class", "machine_instructions"]
 
 
+@cache
 def instruction_class(name: str) -> str:
     """Return the class of an instruction by its PTX name, which a profiler calls its pipeline."""
     opcode, *modifiers = name.lstrip("@").split(".")
@@ -23,6 +26,7 @@ DIVISION = {"32": 18, "64": 80}
 """
 
 
+@cache
 def machine_instructions(name: str) -> int:
     """Return how many machine instructions an integer instruction of PTX takes, if that is far from one."""
     opcode, *modifiers = name.lstrip("@").split(".")

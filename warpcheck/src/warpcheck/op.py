@@ -120,17 +120,16 @@ def registry(*families: Iterable[Op[E_contra]]) -> dict[str, Op[E_contra]]:
 def registers(operands: Iterable[Operand]) -> list[str]:
     """Return the names of the registers in operands."""
     names: list[str] = []
-    # Lowering calls this for every operand several times, and the types have no subclasses: pattern matching, which
-    # looks for those, would take three times as long.
+    # Lowering calls this for every operand several times. A match statement, which binds attributes by position, would
+    # take three times as long.
     for operand in operands:
-        kind = type(operand)
-        if kind is Register:
+        if isinstance(operand, Register):
             names.append(operand.name)
-        elif kind is Group:
+        elif isinstance(operand, Group):
             names += registers(operand.items)
-        elif kind is Not:
+        elif isinstance(operand, Not):
             names.append(operand.register.name)
-        elif kind is Address and type(operand.base) is Register:
+        elif isinstance(operand, Address) and isinstance(operand.base, Register):
             names.append(operand.base.name)
     return names
 

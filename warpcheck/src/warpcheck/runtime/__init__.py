@@ -17,6 +17,8 @@ Modules marked (native) are compiled to machine code; see ``warpcheck.native``.
                  bulk and tensor copies (native)
     warpgroup, wgmma_operands, wgmma_overwrite
                  wgmma and its reads of shared memory (native)
+    tensor_rules, tensor_records, tensor_cells, tensor_access, tensor_allocation, tensor_operands, tensor_jobs
+                 tensor memory and the products in it (native)
     schedule     the loop over thread blocks and their warps (native)
     event_recorder
                  events for the timeline (native)

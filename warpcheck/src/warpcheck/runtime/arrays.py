@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import mmap
+import struct
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -31,21 +33,44 @@ class Records:
         self.record = np.zeros(1, kind)
         self.address = int(self.record.ctypes.data)
         self.arrays: dict[str, npt.NDArray[Any]] = {}
+        self._bytes = self.record.view(np.uint8).data
+        self._fields = _scalar_fields(kind)
 
     def get(self, name: str) -> int:
         """Return a field of the record."""
-        return int(self.record[name][0])
+        packing, offset = self._fields[name]
+        (value,) = packing.unpack_from(self._bytes, offset)
+        return int(value)
 
     def set(self, **values: int) -> None:
         """Set fields of the record."""
         for name, value in values.items():
-            self.record[name] = value
+            packing, offset = self._fields[name]
+            packing.pack_into(self._bytes, offset, value)
 
     def point(self, **arrays: npt.NDArray[Any]) -> None:
         """Keep arrays, and set the fields of the same names to their addresses."""
         for name, array in arrays.items():
             self.arrays[name] = array
-            self.record[name] = array.ctypes.data
+            packing, offset = self._fields[name]
+            packing.pack_into(self._bytes, offset, array.ctypes.data)
+
+
+@cache
+def _scalar_fields(kind: np.dtype[np.void]) -> dict[str, tuple[struct.Struct, int]]:
+    """Return the packing and the offset of each field that is an integer.
+
+    A launch sets some hundred fields, which takes struct a tenth of the time that numpy needs.
+    """
+    assert kind.fields is not None
+    return {
+        name: (struct.Struct(_STRUCT_CODES[field[0].str[1:]]), int(field[1]))
+        for name, field in kind.fields.items()
+        if field[0].str[1:] in _STRUCT_CODES
+    }
+
+
+_STRUCT_CODES = {"i8": "<q", "u8": "<Q", "i4": "<i", "u4": "<I", "i2": "<h", "u2": "<H", "i1": "<b", "u1": "<B"}
 
 
 def zeroed(size: int) -> npt.NDArray[np.uint8]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache, lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -56,7 +57,7 @@ class Cta(Records):
         self.point(local=aligned(local), local_state=np.empty(local + 1, np.uint8), shared_history=history)
         count = -(-threads // LANES)
         stride = lowered.warp_bytes
-        self.warps = self._make_warps(block, threads, count, stride)
+        self.warps = self._make_warps(block, count, stride)
         self.set(warp_count=count, warp_stride=stride)
         uses_wgmma = any(check.function == "wgmma_operand" for check in lowered.checks)
         self.point(
@@ -96,16 +97,11 @@ class Cta(Records):
         self.cluster = list(cluster)
         self.point(peers=np.array([cta.address for cta in cluster], np.int64))
 
-    def _make_warps(self, block: Dim, threads: int, count: int, stride: int) -> npt.NDArray[np.void]:
+    def _make_warps(self, block: Dim, count: int, stride: int) -> npt.NDArray[np.void]:
         self.point(warps=aligned(count * stride))
         warps = np.ndarray(count, _strided(WARP, stride), self.arrays["warps"].data)
-        thread = np.arange(count * LANES)
-        x, y, _ = block
-        for axis, tid in enumerate((thread % x, thread // x % y, thread // (x * y))):
-            warps["tid"][:, axis] = tid.reshape(count, LANES)
-        exists = (thread < threads).reshape(count, LANES)
-        warps["threads"] = (exists * (1 << np.arange(LANES))).sum(axis=1)
-        warps["index"] = np.arange(count)
+        warps["tid"], warps["threads"] = _threads_of_warps(block)
+        warps["index"] = range(count)
         return warps
 
     def coordinates(self) -> Dim:
@@ -118,6 +114,18 @@ class Cta(Records):
         return x, y, z
 
 
+@lru_cache(maxsize=64)
+def _threads_of_warps(block: Dim) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return for each warp of a block the coordinates of its threads, and as bits which threads it has."""
+    x, y, z = block
+    count = -(-x * y * z // LANES)
+    thread = np.arange(count * LANES)
+    coordinates = np.stack([thread % x, thread // x % y, thread // (x * y)]).reshape(3, count, LANES)
+    exists = (thread < x * y * z).reshape(count, LANES)
+    return coordinates.swapaxes(0, 1), (exists * (1 << np.arange(LANES))).sum(axis=1)
+
+
+@cache
 def _strided(record: np.dtype[np.void], size: int) -> np.dtype[np.void]:
     """Return the record's dtype padded to ``size`` bytes."""
     fields = record.fields

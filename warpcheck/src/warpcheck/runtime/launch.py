@@ -243,8 +243,8 @@ class Grid(Records):
             sectors, wavefronts, bulk = (int(counts[name]) for name in ("sectors", "wavefronts", "bulk_sectors"))
             if not counts["requests"] or not (sectors or wavefronts or bulk):
                 continue
-            lanes = [lane for lane in range(LANES) if int(sample["mask"]) >> lane & 1]
-            addresses = {lane: int(sample["addresses"][lane]) for lane in lanes}
+            mask = int(sample["mask"])
+            addresses = {lane: address for lane, address in enumerate(sample["addresses"].tolist()) if mask >> lane & 1}
             shared = bool(wavefronts)
             if shared and site.space == Space.GENERIC:
                 # One lane may access shared memory, and the next one global or local memory.

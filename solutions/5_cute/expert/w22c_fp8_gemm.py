@@ -1,0 +1,382 @@
+"""Product of float8 matrices with scales of blocks, in which tensor cores go on while their last sums are promoted.
+
+fp8_gemm(a, b, scale_a, scale_b) takes contiguous float8_e4m3fn matrices a (m, k) and b (n, k) that begin at multiples
+of 16 bytes; b has a row for each column of the result. n is a multiple of 8, k of 16, m any number from 1, and each
+tensor has fewer than 2**31 elements. Scales are contiguous float32 matrices for blocks of 128, as in DeepSeek-V3:
+
+    scale_a (ceil(k / 128), m)               one for each 128 values of a row of a
+    scale_b (ceil(n / 128), ceil(k / 128))   one for each 128 x 128 values of b
+
+    out[i, j] = sum over p of a[i, p] * scale_a[p // 128, i] * b[j, p] * scale_b[j // 128, p // 128]
+
+It returns a new bfloat16 tensor (m, n). The result must be a float32 sum, rounded once: a tensor core of Hopper keeps
+14 bits of it, so a block's sum is promoted, multiplied by its scales and added to an accumulator in registers.
+
+Begin with your persistent product. Graded: the values, one launch, tensor cores, the bytes that are moved, all that the
+PTX machine knows of mbarriers and products in flight, and on a GPU the time against torch._scaled_mm with the same
+scales.
+
+Limits on the largest case, with room for edges on smaller ones: at most 5 times the bytes of inputs and outputs moved;
+at most 1 launch; products made by tensor cores.
+
+Operations: 2 m n k, 1.1e12 at 8192 cubed, 0.56 ms at the 1979 TFLOP/s that NVIDIA states for fp8. Bytes: 268 million,
+0.06 ms. Tensor cores sum a block of 64 x 128 x 128 in 256 cycles. Its promotion takes the ordinary cores 64 at least,
+so nobody should wait for it: a consumer has two sets of partial sums, and promotes one while the other is multiplied.
+Nor should a consumer wait for scales: a warp that has nothing else to do loads them, and puts the products of both
+beside each stage in shared memory.
+
+Three things differ from the answer beside it. A consumer issues the products of four blocks along k without leaving the
+tensor cores with nothing in flight, in code without a branch. The factors of a thread's two rows lie side by side, so
+that one load brings both. For at most 128 rows, tiles have 64 columns, and there are no clusters.
+
+Measured on an H200, in us, beside the answer and torch._scaled_mm with the same scales, in one run:
+
+                        2048 cubed   4096 cubed   8192 cubed   128 x 8192 x 8192   128 x 7168 x 16,384
+    this kernel               23.0        129.6          936                37.9                  56.9
+    the answer                23.6        129.2          932                42.3                  71.4
+    torch._scaled_mm          21.9        122.3          853                34.8                  55.8
+
+So the promotion at the end of two blocks is not what costs the large products 8% of the library's speed. Nor do these
+help there: turns of eight blocks (0.99 of this speed), consumers that take turns at issuing (0.83), one set of partial
+sums (0.88), and tiles of 256 x 128 with one set (0.77). Scales that TMA brings with the stage gain 0.5% to 2%.
+"""
+
+from typing import NamedTuple
+
+import cutlass
+import cutlass.cute as cute
+import cutlass.utils.hopper_helpers as hopper
+import torch
+from cutlass.cute.nvgpu import cpasync, warp, warpgroup
+from cutlass.memory import SmemAllocator
+from cutlass.tensor_utils import LayoutEnum
+
+from kernelpath.lanes import cute as lane
+
+WARPGROUP = 128
+"""Threads of a warpgroup."""
+CONSUMERS = 2
+"""Warpgroups that multiply: 64 rows of the tile each."""
+ROWS, DEPTH = 64 * CONSUMERS, 128
+"""Rows of a tile, and the depth of a stage, which is that of a block of scales of b."""
+ROWS_OF_LANE = ROWS // 32
+"""Rows of a tile for each lane of a warp."""
+CHUNK = (64, 64)
+"""What a consumer rounds and stores at once."""
+GROUP = 8
+"""Rows of clusters that go down before the next column: those that run together share a and b in L2."""
+
+
+class Plan(NamedTuple):
+    """What is compiled in.
+
+    columns: of a tile, at most those of a block of scales of b. stages: of the ring. peers: blocks of a cluster, with
+    tiles one below the other: each loads a part of what they need of b. blocks: along k, an even number, whose products
+    a consumer issues without ever leaving the tensor cores with nothing in flight.
+    """
+
+    columns: int
+    stages: int
+    peers: int
+    blocks: int
+
+
+SQUARE = Plan(128, stages=5, peers=2, blocks=4)
+FLAT = Plan(64, stages=8, peers=1, blocks=4)
+"""For at most ROWS rows: a cluster's second tile would be empty, and tiles of 128 columns would be too few."""
+
+
+@cute.jit
+def tile_of(plan: cutlass.Constexpr, number, rank, down, across):
+    """Row and column of this block's tile, when its cluster computes cluster tile `number` of down x across."""
+    first = number // (GROUP * across) * GROUP
+    within = number % (GROUP * across)
+    height = cutlass.min(down - first, GROUP)
+    return (first + within % height) * plan.peers + rank, within // height
+
+
+@cute.jit
+def after(plan: cutlass.Constexpr, stage, phase):
+    """The stage behind this one, and the parity of its lap."""
+    stage += 1
+    if stage == plan.stages:
+        stage = cutlass.Int32(0)
+        phase = phase ^ 1
+    return stage, phase
+
+
+@cute.jit
+def produce(plan: cutlass.Constexpr, tiles, steps, rank, ring, copy_a, copy_b):
+    """One warp fills the ring. Of b, each block of the cluster loads a part, and multicasts that to all."""
+    (first, last, stride, down, across), (full, empty) = tiles, ring
+    (load_a, from_a, to_a), (load_b, from_b, to_b) = copy_a, copy_b
+    everyone = cutlass.Int16((1 << plan.peers) - 1) if cutlass.const_expr(plan.peers > 1) else None
+    stage, phase = cutlass.Int32(0), cutlass.Int32(0)
+    for number in cutlass.range(first, last, stride, unroll=1):
+        row, column = tile_of(plan, number, rank, down, across)
+        for step in cutlass.range(steps, unroll=1):
+            cute.arch.mbarrier_wait(empty + stage, phase ^ 1)
+            with cute.arch.elect_one():
+                cute.arch.mbarrier_arrive_and_expect_tx(full + stage, (ROWS + plan.columns) * DEPTH)
+            cute.copy(load_a, from_a[None, row, step], to_a[None, stage], tma_bar_ptr=full + stage)
+            cute.copy(
+                load_b, from_b[None, column, step], to_b[None, stage], tma_bar_ptr=full + stage, mcast_mask=everyone
+            )
+            stage, phase = after(plan, stage, phase)
+
+
+@cute.jit
+def scales_of(plan: cutlass.Constexpr, step, row, column, own, scales):
+    """Scales for two blocks along k: of every 32nd row of the tile from the warp's `own` lane on, and then that of b.
+
+    Rows beyond the matrix take the scale of its last one, a step beyond k those of the last: nothing comes of them.
+    """
+    scale_a, scale_b, m, blocks = scales
+    found = cute.make_rmem_tensor((ROWS_OF_LANE + 1, 2), cutlass.Float32)
+    for block in cutlass.range_constexpr(2):
+        at = cutlass.min(step + block, blocks - 1)
+        for i in cutlass.range_constexpr(ROWS_OF_LANE):
+            found[i, block] = scale_a[at * m + cutlass.min(row * ROWS + 32 * i + own, m - 1)]
+        found[ROWS_OF_LANE, block] = scale_b[column * plan.columns // DEPTH * blocks + at]
+    return found
+
+
+@cute.jit
+def prepare(plan: cutlass.Constexpr, tiles, steps, rank, ring, scales, factors):
+    """One warp puts beside each stage what the sums of each row are multiplied by. It asks for scales a turn ahead.
+
+    Rows r and r + 8 belong to the same threads. Their factors lie side by side, and are loaded at once.
+    """
+    (first, last, stride, down, across), (full, empty) = tiles, ring
+    thread, _, _ = cute.arch.thread_idx()
+    own = thread % 32
+    place = own // 16 * 16 + own % 8 * 2 + own // 8 % 2
+    stage, phase = cutlass.Int32(0), cutlass.Int32(0)
+    for number in cutlass.range(first, last, stride, unroll=1):
+        row, column = tile_of(plan, number, rank, down, across)
+        upcoming = scales_of(plan, 0, row, column, own, scales)
+        of_blocks = cute.make_rmem_tensor_like(upcoming)
+        for step in cutlass.range(0, steps, 2, unroll=1):
+            of_blocks.store(upcoming.load())
+            upcoming.store(scales_of(plan, step + 2, row, column, own, scales).load())
+            for block in cutlass.range_constexpr(2):
+                cute.arch.mbarrier_wait(empty + stage, phase ^ 1)
+                for i in cutlass.range_constexpr(ROWS_OF_LANE):
+                    factors[32 * i + place, stage] = of_blocks[i, block] * of_blocks[ROWS_OF_LANE, block]
+                cute.arch.sync_warp()
+                with cute.arch.elect_one():
+                    cute.arch.mbarrier_arrive(full + stage)
+                stage, phase = after(plan, stage, phase)
+
+
+@cute.jit
+def promote(total, part, factors):
+    """Sums 0 and 1 of each four are of a thread's first row, 2 and 3 of its second."""
+    for i in cutlass.range_constexpr(cute.size(total)):
+        total[i] += part[i] * factors[i // 2 % 2]
+
+
+@cute.jit
+def consume(plan: cutlass.Constexpr, tiles, steps, rank, ring, mmas, operands, factors, epilogue):
+    """A consumer's part of each tile: turns of plan.blocks along k, the rest in turns of 2, and the store."""
+    first, last, stride, down, across = tiles
+    thread, _, _ = cute.arch.thread_idx()
+    worker = cute.arch.make_warp_uniform(thread // WARPGROUP) - 1
+    places = mmas[0].get_slice(thread - WARPGROUP).partition_C(cute.make_identity_tensor((ROWS, plan.columns)))
+    total = cute.make_rmem_tensor(mmas[0].partition_shape_C((ROWS, plan.columns)), cutlass.Float32)
+    parts = cute.make_rmem_tensor_like(total), cute.make_rmem_tensor_like(total)
+    stage, phase = cutlass.Int32(0), cutlass.Int32(0)
+    in_turns = steps // plan.blocks * plan.blocks
+    for number in cutlass.range(first, last, stride, unroll=1):
+        row, column = tile_of(plan, number, rank, down, across)
+        total.fill(0.0)
+        sums = total, parts, places[0][0]
+        for _ in cutlass.range(0, in_turns, plan.blocks, unroll=1):
+            stage, phase = turn(plan, plan.blocks, ring, stage, phase, mmas, operands, sums, factors)
+        for _ in cutlass.range(in_turns, steps, 2, unroll=1):
+            stage, phase = turn(plan, 2, ring, stage, phase, mmas, operands, sums, factors)
+        write(plan, worker, row, column, total, epilogue)
+
+
+def turn(plan, blocks, ring, stage, phase, mmas, operands, sums, factors):
+    """Multiply so many blocks along k. The products of the next block are in flight while a block's are promoted.
+
+    There are two sets of partial sums, which take turns. The code of all blocks is in one piece: over the back edge of
+    a loop, ptxas would copy a set, and have the tensor cores wait for that.
+    """
+    (full, empty), (total, parts, row) = ring, sums
+    at = [(stage, phase)]
+    for _ in range(blocks):
+        at.append(after(plan, *at[-1]))
+    issue(at[0], full, mmas, operands, parts[0])
+    for block in range(blocks):
+        stage = at[block][0]
+        if block + 1 < blocks:
+            issue(at[block + 1], full, mmas, operands, parts[(block + 1) % 2])
+        of_rows = cute.make_rmem_tensor(2, cutlass.Float32)
+        pairs = cute.logical_divide(factors[None, stage], cute.make_layout(2))
+        cute.autovec_copy(pairs[None, row // 16 * 8 + row % 8], of_rows)
+        warpgroup.wait_group(1 if block + 1 < blocks else 0)
+        release(plan, empty + stage)
+        promote(total, parts[block % 2], of_rows)
+    return at[-1]
+
+
+def issue(at, full, mmas, operands, part):
+    """Issue the products of the block in a stage, as one group, which begins with new sums."""
+    (stage, phase), (a, b) = at, operands
+    cute.arch.mbarrier_wait(full + stage, phase)
+    warpgroup.fence()
+    for deep in range(DEPTH // 32):
+        cute.gemm(mmas[deep > 0], part, a[None, None, deep, stage], b[None, None, deep, stage], part)
+    warpgroup.commit_group()
+
+
+@cute.jit
+def release(plan: cutlass.Constexpr, barrier):
+    """A lane each tells the blocks of the cluster that this warp has read the stage."""
+    peer = cute.arch.lane_idx()
+    if peer < plan.peers:
+        cute.arch.mbarrier_arrive(barrier, peer if cutlass.const_expr(plan.peers > 1) else None)
+
+
+@cute.jit
+def write(plan: cutlass.Constexpr, worker, row, column, total, epilogue):
+    """Round the sums, and store them chunk by chunk through swizzled shared memory, while the next tile begins."""
+    store, buffer, out, mma = epilogue
+    thread, _, _ = cute.arch.thread_idx()
+    leads = cute.arch.make_warp_uniform(thread // 32) % 4 == 0
+    atom = cute.make_copy_atom(warp.StMatrix8x8x16bOp(False, 4), store.value_type)
+    to_shared = cute.make_tiled_copy_C(atom, mma).get_slice(thread % WARPGROUP)
+    from_shared, to_out = cpasync.tma_partition(
+        store, 0, cute.make_layout(1), cute.group_modes(buffer, 0, 2), cute.group_modes(out, 0, 2)
+    )
+    sums = cute.make_rmem_tensor(mma.partition_shape_C(CHUNK), cutlass.Float32)
+    rounded = cute.make_rmem_tensor_like(sums, store.value_type)
+    chunks = plan.columns // CHUNK[1]
+    for chunk in cutlass.range_constexpr(chunks):
+        for i in cutlass.range_constexpr(cute.size(sums)):
+            sums[i] = total[chunk * cute.size(sums) + i]
+        rounded.store(sums.load().to(store.value_type))
+        if leads:
+            cute.arch.cp_async_bulk_wait_group(0, read=True)
+        cute.arch.barrier(barrier_id=1 + worker, number_of_threads=WARPGROUP)
+        cute.copy(atom, to_shared.retile(rounded), to_shared.partition_D(buffer)[None, None, None, 0])
+        cute.arch.fence_proxy("async.shared", space="cta")
+        cute.arch.barrier(barrier_id=1 + worker, number_of_threads=WARPGROUP)
+        if leads:
+            cute.copy(store, from_shared[None, 0], to_out[None, row * CONSUMERS + worker, column * chunks + chunk])
+            cute.arch.cp_async_bulk_commit_group()
+
+
+@cute.kernel
+def multiply(plan: cutlass.Constexpr, mmas, chunk_mma, layouts, a, b, scale_a, scale_b, out):
+    """As many blocks as there are multiprocessors, each with two warps that load and two warpgroups that multiply."""
+    (of_a, of_b, of_out), (load_a, a), (load_b, b), (store, out) = layouts, a, b, out
+    thread, _, _ = cute.arch.thread_idx()
+    block, _, _ = cute.arch.block_idx()
+    blocks, _, _ = cute.arch.grid_dim()
+    warp_number = cute.arch.make_warp_uniform(thread // 32)
+    rank = cutlass.Int32(0)
+    if cutlass.const_expr(plan.peers > 1):
+        rank = cute.arch.make_warp_uniform(cute.arch.block_idx_in_cluster())
+
+    memory = SmemAllocator()
+    full = memory.allocate_array(cutlass.Int64, plan.stages)
+    empty = memory.allocate_array(cutlass.Int64, plan.stages)
+    shared_a = memory.allocate_tensor(load_a.value_type, of_a.outer, 1024, of_a.inner)
+    shared_b = memory.allocate_tensor(load_b.value_type, of_b.outer, 1024, of_b.inner)
+    shared_out = memory.allocate_tensor(store.value_type, of_out.outer, 1024, of_out.inner)
+    factors = memory.allocate_tensor(cutlass.Float32, cute.make_layout((ROWS, plan.stages)), 16)
+    if warp_number == 0:
+        with cute.arch.elect_one():
+            for stage in cutlass.range_constexpr(plan.stages):
+                cute.arch.mbarrier_init(full + stage, 2)  # what TMA brings, and the factors
+                cute.arch.mbarrier_init(empty + stage, 4 * CONSUMERS * plan.peers)
+        cute.arch.mbarrier_init_fence()
+    cute.arch.cluster_arrive_relaxed()  # the mbarriers of all peers have to be there before anyone arrives at them
+    cute.arch.cluster_wait()
+
+    down, across = cute.ceil_div(out.shape[0], ROWS * plan.peers), cute.ceil_div(out.shape[1], plan.columns)
+    tiles = block // plan.peers, down * across, blocks // plan.peers, down, across
+    blocks_of_k = cute.ceil_div(a.shape[1], DEPTH)
+    steps = (blocks_of_k + 1) // 2 * 2  # what TMA reads beyond k is 0
+    scales = scale_a, scale_b, out.shape[0], blocks_of_k
+    if warp_number < 4:
+        cute.arch.setmaxregister_decrease(40)
+        if warp_number == 0:
+            to_a, from_a = cpasync.tma_partition(
+                *(load_a, 0, cute.make_layout(1), cute.group_modes(shared_a, 0, 2)),
+                cute.group_modes(cute.local_tile(a, (ROWS, DEPTH), (None, None)), 0, 2),
+            )
+            to_b, from_b = cpasync.tma_partition(
+                *(load_b, rank, cute.make_layout(plan.peers), cute.group_modes(shared_b, 0, 2)),
+                cute.group_modes(cute.local_tile(b, (plan.columns, DEPTH), (None, None)), 0, 2),
+            )
+            produce(plan, tiles, steps, rank, (full, empty), (load_a, from_a, to_a), (load_b, from_b, to_b))
+        if warp_number == 1:
+            prepare(plan, tiles, steps, rank, (full, empty), scales, factors)
+    else:
+        cute.arch.setmaxregister_increase(232)
+        # The first wgmma of a block writes its sums, the others add to them.
+        mmas[0].set(warpgroup.Field.ACCUMULATE, False)
+        mmas[1].set(warpgroup.Field.ACCUMULATE, True)
+        mine = mmas[0].get_slice(thread - WARPGROUP)
+        operands = (
+            mmas[0].make_fragment_A(mine.partition_A(shared_a)),
+            mmas[0].make_fragment_B(mine.partition_B(shared_b)),
+        )
+        buffer = cute.local_tile(shared_out, (*CHUNK, 1), (0, 0, warp_number // 4 - 1))
+        epilogue = store, buffer, cute.local_tile(out, CHUNK, (None, None)), chunk_mma
+        consume(plan, tiles, steps, rank, (full, empty), mmas, operands, factors, epilogue)
+        if warp_number % 4 == 0:
+            cute.arch.cp_async_bulk_wait_group(0, read=True)
+    cute.arch.cluster_arrive()  # a peer may still arrive at the mbarriers of a block that has nothing left to do
+    cute.arch.cluster_wait()
+
+
+@cute.jit
+def product(
+    a: cute.Tensor,
+    b: cute.Tensor,
+    scale_a: cute.Tensor,
+    scale_b: cute.Tensor,
+    out: cute.Tensor,
+    processors: cutlass.Int32,
+    plan: cutlass.Constexpr,
+) -> None:
+    """out = a b^T with scales, for a [m, k], b [n, k] and out [m, n]; scales in one dimension."""
+    dtype, row_major = a.element_type, LayoutEnum.ROW_MAJOR
+    majors = row_major.sm90_mma_major_mode(), row_major.sm90_mma_major_mode()
+    tile = ROWS, plan.columns, DEPTH
+    of_a = hopper.make_smem_layout_a(row_major, tile, dtype, plan.stages)
+    of_b = hopper.make_smem_layout_b(row_major, tile, dtype, plan.stages)
+    of_out = hopper.make_smem_layout_epi(out.element_type, row_major, CHUNK, CONSUMERS)
+    load, store = cpasync.CopyBulkTensorTileG2SOp(), cpasync.CopyBulkTensorTileS2GOp()
+    to_all = cpasync.CopyBulkTensorTileG2SMulticastOp() if cutlass.const_expr(plan.peers > 1) else load
+    down, across = cute.ceil_div(out.shape[0], ROWS * plan.peers), cute.ceil_div(out.shape[1], plan.columns)
+    columns = 64, plan.columns
+    multiply(
+        plan,
+        [hopper.make_trivial_tiled_mma(dtype, dtype, *majors, cutlass.Float32, (CONSUMERS, 1, 1), columns)] * 2,
+        hopper.make_trivial_tiled_mma(dtype, dtype, *majors, cutlass.Float32, (1, 1, 1), CHUNK),
+        (of_a, of_b, of_out),
+        cpasync.make_tiled_tma_atom(load, a, cute.select(of_a, [0, 1]), (ROWS, DEPTH)),
+        cpasync.make_tiled_tma_atom(to_all, b, cute.select(of_b, [0, 1]), tile[1:], num_multicast=plan.peers),
+        *(scale_a, scale_b),
+        cpasync.make_tiled_tma_atom(store, out, cute.select(of_out, [0, 1]), CHUNK),
+    ).launch(
+        grid=[cutlass.min(processors // plan.peers, down * across) * plan.peers, 1, 1],
+        block=[WARPGROUP * (1 + CONSUMERS), 1, 1],
+        cluster=[plan.peers, 1, 1],
+        min_blocks_per_mp=1,
+    )
+
+
+def fp8_gemm(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor) -> torch.Tensor:
+    out = torch.empty(len(a), len(b), dtype=torch.bfloat16, device=a.device)
+    if out.numel() == 0 or a.shape[1] == 0:
+        return out.zero_()
+    processors = torch.cuda.get_device_properties(a.device if a.is_cuda else None).multi_processor_count
+    lane.run(product, a, b, scale_a.view(-1), scale_b.view(-1), out, processors, FLAT if len(a) <= ROWS else SQUARE)
+    return out
