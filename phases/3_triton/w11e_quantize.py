@@ -1,17 +1,17 @@
 """Quantization to 8 bits in one pass: the largest magnitude, the scale, and the conversion.
 
 quantize(x, to, scales) takes a contiguous bfloat16 matrix of any number of rows and 1 to 16,384 columns, with finite
-values, a format, to = "int8" or "float8_e4m3fn", and which values share a scale:
+values, and the format, to = "int8" or "float8_e4m3fn". scales says which values share a scale:
 
     scales      values that share a scale     shape of scale
     "row"       a row                         (rows)
     "group"     1 x 128 values of a row       (ceil(columns / 128), rows)
     "block"     128 x 128 values              (ceil(rows / 128), ceil(columns / 128))
 
-It returns (q, scale): q has the shape of x and the dtype of the format, scale is float32. The scale is the largest
+It returns (q, scale). q has the shape of x and the dtype of the format, and scale is float32. The scale is the largest
 magnitude of its values divided by the largest one of the format, 127 or 448, and 1 if all values are 0. q is x / scale,
-rounded to the nearest value of the format; of two equally near ones, either. Groups and blocks at the edges have fewer
-values. x does not always start at a multiple of 16 bytes, and may have more than 2**32 elements: offsets need 64 bits.
+rounded to the nearest value of the format. Ties may go either way. Groups and blocks at the edges have fewer values. x
+does not always start at a multiple of 16 bytes, and may have more than 2**32 elements, so offsets need 64 bits.
 
 int8_matmul takes "row" for both of its matrices, fp8_matmul takes "group" for a and "block" for b.
 The grader checks the values, the bytes that are moved (x may be read once), and on a GPU the time against PyTorch's

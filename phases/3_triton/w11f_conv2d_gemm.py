@@ -6,11 +6,11 @@ of any sizes from 1, with an odd side up to 7, and returns a new bfloat16 tensor
     out[b, i, j, f] = sum over r, s, c of w[f, r, s, c] * x[b, i + r - p, j + s - p, c],   p = side // 2
 
 x is 0 outside of the image. The sums are float32, computed by tensor cores, and rounded once. Tensors do not always
-start at a multiple of 16 bytes, and may have more than 2**32 elements: offsets need 64 bits.
+start at a multiple of 16 bytes, and may have more than 2**32 elements, so offsets need 64 bits.
 
-It is a matrix product: a row for each pixel of the batch, a column for each filter, and k runs over side * side *
-channels. Row (b, i, j) of the left matrix has the channels of the pixels around (i, j). Do not store that matrix:
-compute the addresses of its tiles in the loop over k. The grader checks the values, the use of tensor cores, sectors
+It is a GEMM with a row for each pixel of the batch and a column for each filter, and k runs over side * side *
+channels. Row (b, i, j) of the left matrix has the channels of the pixels around (i, j). Do not store that matrix.
+Compute the addresses of its tiles in the loop over k. The grader checks the values, the use of tensor cores, sectors
 and memory, and on a GPU the time against cuDNN.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads

@@ -1,18 +1,19 @@
 """Repair persistent kernels: four kernels of several warp groups or blocks that somebody else wrote, each with a fault.
 
 run(kernel, x) launches the kernel with that name in w22d_repair_persistent.cu, and returns the sum over the second axis
-of x, a float32 tensor of shape (tiles, steps, 128) that begins at a multiple of 16 bytes. steps stands for the k-tiles
-of a GEMM, and a sum for its accumulators: the kernels have the structure of this week's kernels, in CUDA C++.
+of x, a float32 tensor of shape (tiles, steps, 128) that is aligned to 16 bytes. steps stands for the k-tiles of a GEMM,
+and a sum for its accumulators. The kernels have the structure of this week's kernels, in CUDA C++.
 
-Repair each kernel with as few changes as possible, and name the kind of its fault in CAUSES, as the PTX machine calls
-it: the name of an exception of warpcheck, such as "OutOfBounds" (warpcheck/docs/faults.md lists them), or "WrongValues"
-if the machine reports no fault and the values are wrong. `kp check repair_persistent` runs all kernels and reports on
-the first that fails. The PTX machine grades this exercise on a computer with a GPU, too: a GPU hangs with some of these
+Repair each kernel with as few changes as possible, and name the kind of its fault in CAUSES. The kind is the name of an
+exception of warpcheck, such as "OutOfBounds" (warpcheck/docs/faults.md lists them), or "WrongValues" if the machine
+reports no fault and the values are wrong. `kp check repair_persistent` runs all kernels and reports on the first that
+fails. The PTX machine grades this exercise on a computer with a GPU, too, because a GPU hangs with some of these
 kernels, and returns the right sums with others.
 
-Graded: the values, that the machine finds no fault in any order of warps and blocks; the statements that the repair
-changes, at most 2 in persistent, 1 in epilogue, 1 in pingpong, 1 in cluster, and 2 outside of the kernels; and CAUSES.
-A statement that moves counts twice. Comments and the layout of lines do not count, and neither does CAUSES.
+The grader checks the values, and that the machine finds no fault in any order of warps and blocks. It counts the
+statements that the repair changes, at most 2 in persistent, 1 in epilogue, 1 in pingpong, 1 in cluster, and 2 outside
+of the kernels, and it checks CAUSES. A statement that moves counts twice. Comments and the layout of lines do not
+count, and neither does CAUSES.
 """
 
 import torch

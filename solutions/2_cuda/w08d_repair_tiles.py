@@ -2,15 +2,16 @@
 
 run(kernel, a, b) launches the kernel with that name in w08d_repair_tiles.cu, and returns a @ b.
 
-Repair each of the four kernels with as few changes as possible, and name the kind of its fault in CAUSES, as the PTX
-machine calls it: the name of an exception of warpcheck, such as "OutOfBounds" (warpcheck/docs/faults.md lists them), or
-"WrongValues" if the machine reports no fault and the values are wrong. `kp check repair_tiles` runs all kernels and
-reports on the first that fails. The PTX machine grades this exercise on a computer with a GPU, too: most of these
-kernels return the right product on a GPU, almost always.
+Repair each of the four kernels with as few changes as possible, and name the kind of its fault in CAUSES. The kind is
+the name of an exception of warpcheck, such as "OutOfBounds" (warpcheck/docs/faults.md lists them), or "WrongValues" if
+the machine reports no fault and the values are wrong. `kp check repair_tiles` runs all kernels and reports on the first
+that fails. The PTX machine grades this exercise on a computer with a GPU, too, because most of these kernels return the
+right product on a GPU in nearly every run.
 
-Graded: the values, that the machine finds no fault in any order of warps and blocks; the statements that the repair
-changes, at most 1 in tile, 1 in ring, 2 in tail, 1 in edge, and 2 outside of the kernels; and CAUSES. A statement that
-moves counts twice. Comments and the layout of lines do not count, and neither does CAUSES.
+The grader checks the values, and that the machine finds no fault in any order of warps and blocks. It counts the
+statements that the repair changes, at most 1 in tile, 1 in ring, 2 in tail, 1 in edge, and 2 outside of the kernels,
+and it checks CAUSES. A statement that moves counts twice. Comments and the layout of lines do not count, and neither
+does CAUSES.
 
 tile and ring lack the barrier behind the reads of an iteration. tail commits no group past the last tile, so the wait
 returns too early for the last tiles. edge lets threads return that a barrier waits for.

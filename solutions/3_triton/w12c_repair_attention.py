@@ -4,14 +4,15 @@ run(kernel, q, k, v) launches one of them on float32 matrices of shape (tokens, 
 rescale and store return softmax(q @ k^T / sqrt(32)) @ v. gradient gets the gradient of the output as v, and returns the
 gradient of v, p^T @ grad, where p is the softmax.
 
-Repair each kernel with as few changes as possible, and name the kind of its fault in CAUSES, as the PTX machine calls
-it: the name of an exception of warpcheck, such as "Uninitialized" (warpcheck/docs/faults.md lists them), or
-"WrongValues" if the machine reports no fault and the values are wrong. `kp check repair_attention` runs all kernels and
-reports on the first that fails. The PTX machine grades this exercise on a computer with a GPU, too.
+Repair each kernel with as few changes as possible, and name the kind of its fault in CAUSES. The kind is the name of an
+exception of warpcheck, such as "Uninitialized" (warpcheck/docs/faults.md lists them), or "WrongValues" if the machine
+reports no fault and the values are wrong. `kp check repair_attention` runs all kernels and reports on the first that
+fails. The PTX machine grades this exercise on a computer with a GPU, too.
 
-Graded: the values, that the machine finds no fault in any order of programs; the statements that the repair changes, at
-most 1 in padding, 2 in rescale, 1 in store, 2 in gradient, and 2 outside of the kernels; and CAUSES. A statement that
-moves counts twice. Comments and the layout of lines do not count, and neither does CAUSES.
+The grader checks the values, and that the machine finds no fault in any order of programs. It counts the statements
+that the repair changes, at most 1 in padding, 2 in rescale, 1 in store, 2 in gradient, and 2 outside of the kernels,
+and it checks CAUSES. A statement that moves counts twice. Comments and the layout of lines do not count, and neither
+does CAUSES.
 
 padding counts the keys past the last token, whose scores are 0. rescale takes the new maximum for the old one, so alpha
 is 1. store masks the columns, which all exist, and not the rows. In gradient, all programs add to the same elements.

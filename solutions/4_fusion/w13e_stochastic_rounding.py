@@ -8,15 +8,15 @@ the number of the step, 1 or more, and seed has 64 bits. All arithmetic is in fl
     v = beta2 * v + (1 - beta2) * g * g
     x = (1 - lr * weight_decay) * p - lr / (1 - beta1**step) * m / (sqrt(v) / sqrt(1 - beta2**step) + eps)
 
-p becomes one of the two bfloat16 values around x: the one further from zero with a probability equal to the distance of
-x from the one nearer to zero, divided by the distance between the two, in steps of 2^-16. So p is x on average, and no
-float32 copy of p is needed. An infinity or NaN in x stays an infinity or NaN. x has at most half of bfloat16's largest
-value otherwise.
+p becomes one of the two bfloat16 values around x. It becomes the value further from zero with a probability equal to
+the distance of x from the value nearer to zero, divided by the distance between the two, in steps of 2^-16. So p is x
+on average, and no float32 copy of p is needed. An infinity or NaN in x stays an infinity or NaN. All other values of x
+are at most half of bfloat16's largest value.
 
-The random bits come from a counter-based generator such as Philox (tl.randint4x): a function of seed, step and the
-element's index, with no state, and never stored in memory. The same seed and step give the same bits again. Elements,
-steps (up to 2^24), and seeds have independent random bits. Tensors start at a multiple of 16 bytes if their length is
-a multiple of 16; they may have more than 2**32 elements.
+The random bits come from a counter-based generator such as Philox (tl.randint4x). They are a function of seed, step and
+the element's index, without a state, and are never stored in memory. The same seed and step give the same bits again.
+Elements, steps (up to 2^24), and seeds have independent random bits. Tensors start at a multiple of 16 bytes if their
+length is a multiple of 16; they may have more than 2**32 elements.
 
 The grader checks the moments exactly and p against both neighbors; then the mean of the rounding errors, overall and
 for small and large distances, correlations between elements, seeds and steps; the same bits in every order of blocks;

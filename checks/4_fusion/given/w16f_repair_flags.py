@@ -4,15 +4,16 @@ run(kernel, x, world) launches one of them on the vectors of `world` ranks, one 
 and returns the sum of all vectors for each rank. A rank is a program here, and all programs run at the same time. On
 several GPUs the same kernels would have a table of addresses, as in symmetric_memory.
 
-Repair each kernel with as few changes as possible, and name the kind of its fault in CAUSES, as the PTX machine calls
-it: the name of an exception of warpcheck, such as "Uninitialized" (warpcheck/docs/faults.md lists them), or
-"WrongValues" if the machine reports no fault and the values are wrong. `kp check repair_flags` runs all kernels and
-reports on the first that fails. The PTX machine grades this exercise on a computer with a GPU, too: most of these
-kernels return the right sums on a GPU, almost always.
+Repair each kernel with as few changes as possible, and name the kind of its fault in CAUSES. The kind is the name of an
+exception of warpcheck, such as "Uninitialized" (warpcheck/docs/faults.md lists them), or "WrongValues" if the machine
+reports no fault and the values are wrong. `kp check repair_flags` runs all kernels and reports on the first that fails.
+The PTX machine grades this exercise on a computer with a GPU, too, because most of these kernels return the right sums
+on a GPU in nearly every run.
 
-Graded: the values, that the machine finds no fault in any order of programs; the statements that the repair changes, at
-most 1 in push, 2 in last, 1 in chain, 2 in rounds, and 2 outside of the kernels; and CAUSES. A statement that moves
-counts twice. Comments and the layout of lines do not count, and neither does CAUSES.
+The grader checks the values, and that the machine finds no fault in any order of programs. It counts the statements
+that the repair changes, at most 1 in push, 2 in last, 1 in chain, 2 in rounds, and 2 outside of the kernels, and it
+checks CAUSES. A statement that moves counts twice. Comments and the layout of lines do not count, and neither does
+CAUSES.
 """
 
 import torch

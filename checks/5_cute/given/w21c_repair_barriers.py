@@ -1,18 +1,19 @@
 """Repair barriers: four kernels with bulk copies and mbarriers that somebody else wrote, each with a fault.
 
 run(kernel, x) launches the kernel with that name in w21c_repair_barriers.cu, and returns the sum of the rows of x, a
-float32 matrix of shape (rows, 128) that begins at a multiple of 16 bytes. The kernels are CUDA C++ with cuda::ptx. Its
-functions are single instructions of PTX: what PipelineTmaAsync of the CuTe DSL does for you is written out here.
+float32 matrix of shape (rows, 128) that is aligned to 16 bytes. The kernels are CUDA C++ with cuda::ptx. Its functions
+are single instructions of PTX. The kernels write out the steps that PipelineTmaAsync of the CuTe DSL takes for you.
 
-Repair each kernel with as few changes as possible, and name the kind of its fault in CAUSES, as the PTX machine calls
-it: the name of an exception of warpcheck, such as "OutOfBounds" (warpcheck/docs/faults.md lists them), or "WrongValues"
-if the machine reports no fault and the values are wrong. `kp check repair_barriers` runs all kernels and reports on the
-first that fails. The PTX machine grades this exercise on a computer with a GPU, too: a GPU does not report most of
-these faults.
+Repair each kernel with as few changes as possible, and name the kind of its fault in CAUSES. The kind is the name of an
+exception of warpcheck, such as "OutOfBounds" (warpcheck/docs/faults.md lists them), or "WrongValues" if the machine
+reports no fault and the values are wrong. `kp check repair_barriers` runs all kernels and reports on the first that
+fails. The PTX machine grades this exercise on a computer with a GPU, too, because a GPU does not report most of these
+faults.
 
-Graded: the values, that the machine finds no fault in any order of warps; the statements that the repair changes, at
-most 1 in bytes, 1 in arrivals, 1 in parity, 1 in proxies, and 2 outside of the kernels; and CAUSES. A statement that
-moves counts twice. Comments and the layout of lines do not count, and neither does CAUSES.
+The grader checks the values, and that the machine finds no fault in any order of warps. It counts the statements that
+the repair changes, at most 1 in bytes, 1 in arrivals, 1 in parity, 1 in proxies, and 2 outside of the kernels, and it
+checks CAUSES. A statement that moves counts twice. Comments and the layout of lines do not count, and neither does
+CAUSES.
 """
 
 import torch

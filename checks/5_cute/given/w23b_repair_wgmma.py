@@ -1,17 +1,18 @@
 """Repair wgmma: four kernels that somebody else wrote around asynchronous products, each with a fault.
 
 run(kernel, a, b) launches the kernel with that name in w23b_repair_wgmma.cu, and returns a @ b^T as float32. a and b
-are float16 matrices of shape (64, k) that begin at a multiple of 16 bytes, and k is a multiple of 64. The kernels are
-CUDA C++: what warpgroup.fence, commit_group and wait_group of the CuTe DSL do is written out here.
+are float16 matrices of shape (64, k) that are aligned to 16 bytes, and k is a multiple of 64. The kernels are CUDA C++,
+and write out the instructions behind warpgroup.fence, commit_group and wait_group of the CuTe DSL.
 
-Repair each kernel with as few changes as possible, and name the kind of its fault in CAUSES, as the PTX machine calls
-it: the name of an exception of warpcheck, such as "OutOfBounds" (warpcheck/docs/faults.md lists them), or "WrongValues"
-if the machine reports no fault and the values are wrong. `kp check repair_wgmma` runs all kernels and reports on the
-first that fails. The PTX machine grades this exercise on a computer with a GPU, too.
+Repair each kernel with as few changes as possible, and name the kind of its fault in CAUSES. The kind is the name of an
+exception of warpcheck, such as "OutOfBounds" (warpcheck/docs/faults.md lists them), or "WrongValues" if the machine
+reports no fault and the values are wrong. `kp check repair_wgmma` runs all kernels and reports on the first that fails.
+The PTX machine grades this exercise on a computer with a GPU, too.
 
-Graded: the values, that the machine finds no fault in any order of warps; the statements that the repair changes, at
-most 1 in proxy, 1 in swizzle, 1 in refill, 2 in promote, and 2 outside of the kernels; and CAUSES. A statement that
-moves counts twice. Comments and the layout of lines do not count, and neither does CAUSES.
+The grader checks the values, and that the machine finds no fault in any order of warps. It counts the statements that
+the repair changes, at most 1 in proxy, 1 in swizzle, 1 in refill, 2 in promote, and 2 outside of the kernels, and it
+checks CAUSES. A statement that moves counts twice. Comments and the layout of lines do not count, and neither does
+CAUSES.
 """
 
 import torch
