@@ -31,7 +31,10 @@ NUMBERS = {
         {"side": (16, 32, 64), "filter": (3, 5, 7, 9)},
         lambda side, filter: {"radius": filter // 2, "width": side + filter - 1, "elements": (side + filter - 1) ** 2},
     ),
-    "constant_words": Numbers({"group": (2, 4, 8, 16)}, lambda group: {"words": 32 // group}),
+    "constant_words": Numbers(
+        {"loads": (3, 5, 10, 20), "group": (2, 4, 8, 16)},
+        lambda loads, group: {"each": 32 // group, "words": loads * 32 // group},
+    ),
     "in_flight": Numbers(
         {"latency": range(400, 900, 50), "bandwidth": range(1500, 5000, 250)},
         lambda latency, bandwidth: {"kilobytes": latency * bandwidth / 1000},

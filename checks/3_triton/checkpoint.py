@@ -33,11 +33,11 @@ def tail(rows: int, columns: int) -> dict[str, float]:
 
 NUMBERS = {
     "implicit_gemm": Numbers(
-        {"images": (8, 16, 32), "side": (14, 28, 56), "filter": (3, 5, 7)},
-        lambda images, side, filter: {"taps": filter * filter, "length": 64 * filter * filter},
+        {"images": (8, 32), "side": (14, 56), "filter": (3, 5, 7), "channels": (32, 48, 64, 96)},
+        lambda images, side, filter, channels: {"taps": filter * filter, "length": channels * filter * filter},
     ),
     "quantized_bytes": Numbers(
-        {"megavalues": (16, 32, 64, 128)},
+        {"megavalues": range(16, 144, 16)},
         lambda megavalues: {"eager": 9, "saved": 6 * megavalues},
     ),
     "owned": Numbers(

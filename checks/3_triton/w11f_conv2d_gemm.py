@@ -17,6 +17,7 @@ EXERCISE = Exercise(
     ),
     baseline=conv2d_gemm.convolve,
     min_speedup=0.4,  # of cuDNN; set without a GPU
+    requires=(8, 0),  # bfloat16
     tensor_cores=True,
     traffic=Traffic(sectors=2.0, edges=None),
     workspace=0.1,  # the matrix of im2col would be side * side times x

@@ -26,6 +26,7 @@ EXERCISE = Exercise(
     sweep=tuple(stochastic_rounding.case(n) for n in (1 << 20, 1 << 24, 50_000_007)),
     baseline=stochastic_rounding.nearest,
     min_speedup=0.6,  # set without a GPU: 22 bytes per element leave time for 176 instructions, Philox takes 50
+    requires=(8, 0),  # bfloat16
     deterministic=True,
     traffic=Traffic(sectors=1.3, bytes=1.1, edges=None),
     workspace=0.01,  # random numbers in memory would be 0.09 at 16 bits each
