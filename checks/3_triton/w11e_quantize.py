@@ -32,7 +32,7 @@ EXERCISE = Exercise(
         )
     ),
     baseline=quantize.operators,
-    min_speedup=3.0,  # set without a GPU: the operators move 2 + 4 + 4 + 4 + 4 + ... bytes per value where 3 suffice
+    min_speedup=6.0,  # the reference has 14 on an H200: the operators read and write x in float32 many times
     requires=(8, 9),  # the first with float8
     arch="sm_90a",
     # x read once and q written once: a second pass over x would be 1.67 times the compulsory bytes
