@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from kernelpath.device import messages
 from kernelpath.device.addresses import AddressSpace
 from kernelpath.device.case import CHANGED_BY_HOST, NOT_FROM_KERNEL
+from kernelpath.device.compilers import NVRTC
 from kernelpath.wire import ConnectionClosed
 from tests.machines import Served, Submission, floats, strided
 
@@ -317,6 +318,13 @@ def test_the_size_of_a_storage_is_in_the_transcript(submission: Submission) -> N
 
 
 # Requests that no honest client makes
+
+
+def test_the_compiler_of_a_refused_launch_is_known(submission: Submission) -> None:
+    """Otherwise a learner whose launch is too large would read that no compiler made the kernel."""
+    submission.launch("nothing", on=[77])
+    (refused,) = submission.end().transcript
+    assert refused.compiler == NVRTC
 
 
 def test_a_launch_that_was_refused_does_not_spoil_the_next(submission: Submission) -> None:

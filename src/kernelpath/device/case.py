@@ -141,9 +141,17 @@ class Case:
                 self._update(storage, storage.number in new)
             record = self._record(module, request, buffers, new)
         except InvalidRequest as error:  # it may have placed storages, which moves the addresses of later launches
-            self._transcript.append(
-                messages.LaunchEntry(request.kernel, str(error), request.grid, request.block, request.shared, [], [])
+            refused = messages.LaunchEntry(
+                request.kernel,
+                str(error),
+                request.grid,
+                request.block,
+                request.shared,
+                [],
+                [],
+                compiler=compiler_of(module.text),
             )
+            self._transcript.append(refused)
             raise
         # The record comes before the launch, so that a launch that faults is in the transcript as well.
         self._transcript.append(record)
