@@ -16,7 +16,7 @@ EXERCISE = Exercise(
         conv2d_gemm.case(32, 56, 56, 256, 64, side=1),
     ),
     baseline=conv2d_gemm.convolve,
-    min_speedup=0.4,  # of cuDNN; set without a GPU
+    min_speedup=0.25,  # of cuDNN; the reference has 0.39 on an H200
     requires=(8, 0),  # bfloat16
     tensor_cores=True,
     traffic=Traffic(sectors=2.0, edges=None),
