@@ -115,6 +115,8 @@ class LineTraffic:
 class LineInstructions:
     """The instructions of one source line, summed over all launches of one case.
 
+    The fields after `line` have the order of warpcheck's LineCounters.executed, from which they are filled.
+
     Attributes:
         instructions: The instructions that warps executed.
         active_lanes: The active lanes of each instruction, summed. A lane whose predicate is false is active.

@@ -332,7 +332,7 @@ class CaseReport(Message, frozen=True):
 
     Attributes:
         mutated: The numbers of input storages whose content is no longer the generated content.
-        instructions: File, line, and LineCounters.executed of each source line.
+        instructions: File, line, and LineCounters.executed of each source line: the fields of LineInstructions.
         tensor: Tensor core operations; see Observation in grading/provenance.
         workspace: The most bytes that a launch found in storages of the submission besides its outputs.
         unreached: The tensors of which a truncated launch accessed no element past 2**31; see device/large_offsets.

@@ -101,7 +101,7 @@ class LineCounters:
     @property
     def executed(self) -> tuple[int, int, int, int]:
         """Return the instructions of warps, the lanes active in them, the divergent branches, and the integer
-        instructions.
+        instructions. Callers unpack them by position, so a new counter is appended.
         """
         return self.warp_instructions, self.active_lanes, self.divergent_branches, self.integer_instructions
 
