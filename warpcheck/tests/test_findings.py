@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,22 @@ def test_an_annotation_escapes_what_would_end_it() -> None:
     finding = KernelFinding("Race", "race", "100% wrong:\na, b", "shift", "a,b:c.cu", 3)
     annotation = findings.format_annotation(finding, Path.cwd())
     assert annotation == "::error file=a%2Cb%3Ac.cu,line=3,title=warpcheck%3A race::shift: 100%25 wrong:%0Aa, b"
+
+
+def test_json_lines_have_the_run_and_then_each_finding(tmp_path: Path) -> None:
+    race_findings = [race(str(tmp_path / "a" / "shift.cu")).for_test("test_a", expected=True), race("/elsewhere/b.cu")]
+    text = findings.format_json_lines(race_findings, tmp_path, version="1.0", properties={"launches": 2})
+    assert text.endswith("}\n")
+    run, first, second = map(json.loads, text.splitlines())
+    assert run == {"type": "run", "version": "1.0", "launches": 2}
+    assert (first["type"], first["rule"], first["file"], first["line"]) == ("finding", "Race", "a/shift.cu", 3)
+    assert (first["conflict_line"], first["test"], first["expected"]) == (2, "test_a", True)
+    assert (second["file"], second["expected"]) == ("/elsewhere/b.cu", False)
+
+
+def test_json_lines_have_a_line_for_a_run_without_findings() -> None:
+    text = findings.format_json_lines([], Path("/root"), version="1.0", properties={"launches": 0})
+    assert text == '{"type": "run", "version": "1.0", "launches": 0}\n'
 
 
 def test_sarif_names_files_below_the_root_relative_to_it(tmp_path: Path) -> None:

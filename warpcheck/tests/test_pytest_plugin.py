@@ -380,6 +380,16 @@ def test_the_report_has_each_finding(log: dict[str, Any]) -> None:
     assert run["properties"]["launches"] == 19
 
 
+def test_the_report_is_json_lines_where_its_name_ends_so(folder: Path) -> None:
+    arguments = ("--warpcheck", "--warpcheck-report=out/log.jsonl", "-k", "test_out_of_bounds")
+    assert run_pytest(folder, *arguments).status == pytest.ExitCode.TESTS_FAILED
+    run, finding = map(json.loads, (folder / "out" / "log.jsonl").read_text().splitlines())
+    assert (run["type"], run["arch"], run["launches"]) == ("run", "sm_80", 1)
+    assert (finding["type"], finding["rule"]) == ("finding", "OutOfBounds")
+    assert finding["test"] == "test_suite.py::test_out_of_bounds"
+    assert finding["file"] == "fill.cu"
+
+
 def test_workers_of_xdist_report_the_same(folder: Path) -> None:
     pytest.importorskip("xdist")
     run = run_pytest(folder, "-v", "--warpcheck", "-n1")

@@ -1,12 +1,13 @@
 """Describe a fault, or a kernel that could not be checked, for people and for tools.
 
-A `KernelFinding` holds only strings, numbers and booleans, so that one process can send it to another one. It has four
-forms: text for a terminal, a result of SARIF 2.1.0, an annotation of GitHub Actions, and JSON.
+A `KernelFinding` holds only strings, numbers and booleans, so that one process can send it to another one. It has five
+forms: text for a terminal, a result of SARIF 2.1.0, an annotation of GitHub Actions, JSON, and a line of JSON Lines.
 """
 
 from __future__ import annotations
 
 import inspect
+import json
 import linecache
 import os
 import textwrap
@@ -31,6 +32,7 @@ __all__ = [
     "format_annotation",
     "format_count",
     "format_finding",
+    "format_json_lines",
     "format_location",
     "sarif_log",
 ]
@@ -227,6 +229,25 @@ def _escape(text: str, separators: str = "") -> str:
 def _relative(file: str, root: Path) -> str:
     path = Path(os.path.abspath(file))
     return path.relative_to(root).as_posix() if path.is_relative_to(root) else path.as_posix()
+
+
+def format_json_lines(
+    findings: Iterable[KernelFinding], root: Path, *, version: str, properties: dict[str, Any]
+) -> str:
+    """Return JSON Lines: an object of type "run", then an object of type "finding" for each finding.
+
+    The first line makes a run without findings differ from a run that wrote nothing.
+
+    Args:
+        root: The folder that file names are relative to.
+        version: The version of warpcheck.
+        properties: The counts of the run.
+    """
+    objects: list[dict[str, Any]] = [{"type": "run", "version": version, **properties}]
+    for finding in findings:
+        file = _relative(finding.file, root) if finding.file else ""
+        objects.append({"type": "finding", **finding.to_json(), "file": file})
+    return "".join(json.dumps(line) + "\n" for line in objects)
 
 
 def sarif_log(

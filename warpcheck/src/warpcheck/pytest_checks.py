@@ -245,22 +245,29 @@ class CheckedRun:
         return [*self._findings_outside_of_tests, *self._findings]
 
     def _write_report(self, path: Path) -> None:
-        log = findings.sarif_log(
-            self._all_findings,
-            self.config.rootpath,
-            version=__version__,
-            successful=not self._not_checked,
-            properties={
-                "arch": self.monitor.settings.arch,
-                "tests": len(self._tests),
-                "testsWithLaunches": len(self._tests_with_launches),
-                "launches": self._counts.launches,
-                "kernels": len(self._counts.kernels),
-                "notChecked": len(self._not_checked),
-            },
-        )
+        """Write the findings as JSON Lines if the file's name ends with .jsonl, and as SARIF otherwise."""
+        root = self.config.rootpath
+        properties = {
+            "arch": self.monitor.settings.arch,
+            "tests": len(self._tests),
+            "testsWithLaunches": len(self._tests_with_launches),
+            "launches": self._counts.launches,
+            "kernels": len(self._counts.kernels),
+            "notChecked": len(self._not_checked),
+        }
+        if path.suffix == ".jsonl":
+            text = findings.format_json_lines(self._all_findings, root, version=__version__, properties=properties)
+        else:
+            log = findings.sarif_log(
+                self._all_findings,
+                root,
+                version=__version__,
+                successful=not self._not_checked,
+                properties=properties,
+            )
+            text = json.dumps(log, indent=2) + "\n"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(log, indent=2) + "\n")
+        path.write_text(text)
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         if self.config.getoption("collectonly"):

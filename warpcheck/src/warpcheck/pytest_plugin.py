@@ -56,7 +56,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="fail the run if no kernel was launched, because then nothing was checked",
     )
-    group.addoption("--warpcheck-report", metavar="FILE", help="write all findings to FILE as SARIF 2.1.0")
+    group.addoption(
+        "--warpcheck-report",
+        metavar="FILE",
+        help="write all findings to FILE as SARIF 2.1.0, or as JSON Lines if its name ends with .jsonl",
+    )
     group.addoption(
         "--warpcheck-annotations",
         action="store_true",
