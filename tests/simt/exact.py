@@ -290,6 +290,8 @@ def word_rule(opcode: str, modifiers: tuple[str, ...]) -> Rule | None:
         return Rule("b32", words, lambda x, y, n: chosen(y << 32 | x, table[n & 3]))
     if opcode == "bmsk":
         return Rule("b32", words[:2], lambda place, length: ones(place, length, modifiers[0]))
+    if opcode == "fns":
+        return Rule("b32", words, nth_set)
     if opcode == "szext":
         return Rule("b32", words[:2], lambda x, length: extended(x, length, modifiers))
     if opcode in ("dp2a", "dp4a"):
@@ -336,6 +338,15 @@ def ones(place: int, length: int, mode: str) -> int:
     if mode == "wrap":
         place, length = place & 31, length & 31
     return sum(1 << bit for bit in range(32) if place <= bit < place + length)
+
+
+def nth_set(mask: int, base: int, offset: int) -> int:
+    """The manual's pseudocode for fns. A base above 31, which the manual leaves undefined, finds no bit."""
+    offset = number(offset, "s32")
+    positions = [base] if not offset else range(base, 32) if offset > 0 else range(base, -1, -1)
+    set_bits = [bit for bit in positions if mask >> bit & 1] if base < 32 else []
+    count = max(abs(offset), 1)
+    return set_bits[count - 1] if count <= len(set_bits) else 0xFFFFFFFF
 
 
 def extended(x: int, length: int, modifiers: tuple[str, ...]) -> int:

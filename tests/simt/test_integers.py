@@ -84,6 +84,24 @@ def test_bits() -> None:
     check("shf.r.clamp.b32 {d}, {0}, {1}, 40;", "u32 u32", "u32", lambda a, b: b)
 
 
+@pytest.mark.parametrize(("base", "offset"), [(0, 1), (3, 2), (31, -1), (31, -32), (20, -3), (9, 0), (0, 32), (0, 33)])
+def test_position_of_the_nth_set_bit(base: int, offset: int) -> None:
+    def position(mask: int) -> int:
+        """The loop in the manual's section on fns."""
+        left = max(abs(offset), 1)
+        bit = base
+        while 0 <= bit < 32:
+            left -= int(mask) >> bit & 1
+            if not left:
+                return bit
+            if not offset:
+                break
+            bit += 1 if offset > 0 else -1
+        return 0xFFFFFFFF
+
+    check(f"fns.b32 {{d}}, {{0}}, {base}, {offset};", "u32", "u32", position)
+
+
 @pytest.mark.parametrize("table", [0x80, 0xFE, 0x96, 0xCA, 0x1B])
 def test_lop3(table: int) -> None:
     def expected(a: int, b: int, c: int) -> int:

@@ -61,6 +61,32 @@ def bfind(e: InstructionEmitter, t: Kind, x: Value) -> Value:
     return e.b.select(e.b.icmp_unsigned("==", x, constant(x, 0)), constant(x, -1), position)
 
 
+def fns(e: InstructionEmitter, t: Kind, mask: Value, base: Value, offset: Value) -> Value:
+    """Return the position of the n-th set bit from ``base`` on, up or down by the sign of ``offset``; all ones if
+    there is none.
+
+    An offset of 0 tests the bit at ``base``. PTX leaves a base above 31 undefined; here, no bit is found.
+    """
+    b = e.b
+    zero = constant(mask, 0)
+    is_downward = b.icmp_signed("<", offset, zero)
+    count = b.select(is_downward, b.sub(zero, offset), offset)
+    # Downward is upward in the reversed mask.
+    bits = b.select(is_downward, brev(e, t, mask), mask)
+    start = b.select(is_downward, b.sub(constant(base, 31), base), base)
+    # A base above 31 is above 31 in the reversed mask, too, because 31 - base wraps around.
+    bits = b.and_(bits, shift(b, b.shl, constant(mask, -1), start, zero))
+    single_bit = shift(b, b.shl, constant(mask, 1), start, zero)
+    bits = b.select(b.icmp_unsigned("==", offset, zero), b.and_(bits, single_bit), bits)
+    # Remove the lowest set bit count - 1 times. A word has 32 bits, so 32 removals leave none.
+    for removed in range(1, 33):
+        without_lowest = b.and_(bits, b.sub(bits, constant(bits, 1)))
+        bits = b.select(b.icmp_unsigned(">", count, constant(count, removed)), without_lowest, bits)
+    position = b.sub(constant(bits, 31), clz(e, t, b.and_(bits, b.sub(zero, bits))))
+    position = b.select(is_downward, b.sub(constant(position, 31), position), position)
+    return b.select(b.icmp_unsigned("==", bits, zero), constant(position, -1), position)
+
+
 def shift(b: LaneBuilder, operation: Callable[[Value, Value], Value], x: Value, amount: Value, limit: Value) -> Value:
     """Shift; amounts of the width or more give ``limit`` (PTX clamps them, LLVM leaves them undefined)."""
     bits = x.type.element.width
@@ -215,6 +241,7 @@ OPS = (
     Op("clz", ("b32|b64",), lanewise(clz)),
     Op("brev", ("b32|b64",), lanewise(brev)),
     Op("bfind", ("shiftamt? WORD",), lanewise(bfind)),
+    Op("fns", ("b32",), lanewise(fns)),
     Op("bfe", ("WORD",), lanewise(bfe)),
     Op("bfi", ("b32|b64",), lanewise(bfi)),
     Op("bmsk", ("clamp|wrap b32",), lanewise(bmsk)),
