@@ -94,8 +94,13 @@ def own_passages(item: Item, python_file: Path) -> set[int]:
 
 
 def copy_shares(every: int) -> Iterator[float]:
-    """Yield, for each reference kernel that is long enough, the share that a disguised copy has in common with it."""
+    """Yield, for each reference kernel that is long enough, the share that a disguised copy has in common with it.
+
+    Repaired kernels are left out: nearly all of their text was given, and few statements are the learner's own.
+    """
     for item in registry.exercises(ROOT):
+        if registry.load(item).kind == "repair":
+            continue
         provided = similarity.provided_passages(item)
         sources = [(path.suffix, files.source_text(path)) for path in item.files("solutions")]
         original, copy = (

@@ -248,16 +248,17 @@ def _compile_for_cpu(host: Callable[..., None], kinds: Sequence[Kind], arch: str
     try:
         return _compile(host, kinds, arch)
     except CompileError as refused:
-        later = max(TARGETS.values(), key=lambda target: target.capability).name
-        if arch == later:
-            raise
-        try:
-            _compile(host, kinds, later)
-        except CompileError:
-            raise refused from refused.__cause__
-        raise frontends.Unavailable(
-            f"{host.__name__} compiles for {later} but not for {arch}; not run: give kp check --arch {later}"
-        ) from refused
+        by_capability = sorted(TARGETS.values(), key=lambda target: target.capability)
+        for later in (target.name for target in by_capability if target.capability > TARGETS[arch].capability):
+            # The suffix means that the kernel uses features of one architecture alone, so each has to be tried.
+            try:
+                _compile(host, kinds, later)
+            except CompileError:
+                continue
+            raise frontends.Unavailable(
+                f"{host.__name__} compiles for {later} but not for {arch}; not run: give kp check --arch {later}"
+            ) from refused
+        raise
 
 
 @functools.cache
