@@ -31,7 +31,7 @@ from kernelpath.line_counters import CallCounts
 from kernelpath.show import counts, difference, view
 
 if TYPE_CHECKING:
-    from kernelpath.grading.launch_recording import RecordedCall
+    from kernelpath.grading.launch_recording import CountedCall
 
 
 @click.command()
@@ -94,7 +94,7 @@ def _show_counters(item: Item, title: str, file: Path) -> CallCounts | None:
     return recorded.counts
 
 
-def _record_call(item: Item, title: str, file: Path) -> RecordedCall | None:
+def _record_call(item: Item, title: str, file: Path) -> CountedCall | None:
     from kernelpath.grading import grade
 
     job = grade.Job.create(item, file, device="cpu")

@@ -16,7 +16,7 @@ from kernelpath.grading.by_kind import plan_grading
 from kernelpath.grading.context import GradingContext, Progress
 from kernelpath.grading.devices import Device
 from kernelpath.grading.job import Job
-from kernelpath.grading.launch_recording import NothingToDraw, RecordedCall, RecordedLaunch
+from kernelpath.grading.launch_recording import CountedCall, NothingToDraw, RecordedLaunch
 from kernelpath.grading.report import grade_in_steps
 from kernelpath.grading.workers import Workers
 from kernelpath.packages import versions
@@ -109,7 +109,7 @@ class Session:
         with self._begin(seed, report_progress) as context:
             return launch_recording.record_heaviest_launch(context)
 
-    def record_call(self, *, seed: int = 0, report_progress: Progress | None = None) -> RecordedCall:
+    def record_call(self, *, seed: int = 0, report_progress: Progress | None = None) -> CountedCall:
         """Return the heaviest launch of the largest case, and the counts of all its launches.
 
         This needs device="cpu".

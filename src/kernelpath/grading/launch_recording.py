@@ -12,6 +12,7 @@ from kernelpath.device import messages as device_messages
 from kernelpath.grading.context import GradingContext
 from kernelpath.grading.graders.kernel_on_machine import KernelOnMachine
 from kernelpath.grading.ground_truth import derive_seed
+from kernelpath.grading.provenance import Observation
 from kernelpath.line_counters import CallCounts
 from kernelpath.verdict import Finding
 from kernelpath.work.runner import Runner, SubmissionFailed, Usage
@@ -35,7 +36,7 @@ class RecordedLaunch:
 
 
 @dataclass(frozen=True)
-class RecordedCall:
+class CountedCall:
     """The largest case: its heaviest launch, and the counts of all its launches."""
 
     case: Case
@@ -50,7 +51,16 @@ def heaviest_launch(context: GradingContext, runner: Runner) -> device_messages.
         SubmissionFailed: The case fails.
         Usage: Nothing is launched.
     """
-    KernelOnMachine(context.job).call(runner, context.largest, derive_seed(context.seed, "picture"))
+    _call_largest(context, runner)
+    return _get_heaviest_launch(context, runner)
+
+
+def _call_largest(context: GradingContext, runner: Runner) -> Observation:
+    return KernelOnMachine(context.job).call(runner, context.largest, derive_seed(context.seed, "picture"))
+
+
+def _get_heaviest_launch(context: GradingContext, runner: Runner) -> device_messages.LaunchProfile:
+    """Return the heaviest launch of the call that the machine ran last. Raises Usage if there is none."""
     launch = runner.request_machine(device_messages.GetLaunchProfile(runner.client), device_messages.LaunchProfile)
     if launch is None:
         raise Usage(_describe_no_launch(context))
@@ -83,7 +93,7 @@ def record_heaviest_launch(context: GradingContext) -> device_messages.LaunchPro
         raise _nothing_to_draw(error.finding) from None
 
 
-def record_call(context: GradingContext) -> RecordedCall:
+def record_call(context: GradingContext) -> CountedCall:
     """Run the largest case, and return its heaviest launch with the counts of all launches.
 
     Raises:
@@ -91,20 +101,16 @@ def record_call(context: GradingContext) -> RecordedCall:
         Usage: Nothing is launched.
     """
     context.progress("running on the PTX machine")
-    seed = derive_seed(context.seed, "picture")
     try:
-        observation = KernelOnMachine(context.job).call(context.runner, context.largest, seed)
+        observation = _call_largest(context, context.runner)
     except SubmissionFailed as error:
         raise _nothing_to_draw(error.finding) from None
     if observation.finding is not None:
         raise _nothing_to_draw(observation.finding)
-    request = device_messages.GetLaunchProfile(context.runner.client)
-    launch = context.runner.request_machine(request, device_messages.LaunchProfile)
-    if launch is None:
-        raise Usage(_describe_no_launch(context))
+    launch = _get_heaviest_launch(context, context.runner)
     elements = sum(output.numel() for output in observation.outputs)
     counts = CallCounts.of_lines(elements, observation.traffic, observation.instructions)
-    return RecordedCall(context.largest, launch, counts)
+    return CountedCall(context.largest, launch, counts)
 
 
 def record_launch(context: GradingContext) -> RecordedLaunch:
