@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from kernelpath.files import blank_comments
 
@@ -39,6 +40,11 @@ class Statement:
     line: int
 
 
+def is_causes_table(node: ast.stmt) -> TypeGuard[ast.Assign | ast.AnnAssign]:
+    """Return whether a statement assigns the table of faults."""
+    return isinstance(node, (ast.Assign, ast.AnnAssign)) and CAUSES in ast.unparse(node).partition("=")[0]
+
+
 def split_statements(source: str, suffix: str) -> list[Statement]:
     """Return the statements of a program. A compound statement counts as its header and the statements of its body.
 
@@ -67,7 +73,7 @@ def _split_python(source: str) -> list[tuple[int, str]]:
         module = ast.parse(source)
         pieces = []
         for node in module.body:
-            if isinstance(node, (ast.Assign, ast.AnnAssign)) and CAUSES in ast.unparse(node).partition("=")[0]:
+            if is_causes_table(node):
                 continue
             for inner in ast.walk(node):
                 body = getattr(inner, "body", None)

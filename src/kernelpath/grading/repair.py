@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from kernelpath import words
-from kernelpath.course.edits import CAUSES, Unreadable, count_changes, split_statements
+from kernelpath.course.edits import CAUSES, Unreadable, count_changes, is_causes_table, split_statements
 from kernelpath.course.spec import WRONG_VALUES_FAULT
 from kernelpath.files import source_text
 from kernelpath.grading.context import GradingContext
@@ -106,13 +106,7 @@ def _read_causes(context: GradingContext) -> Mapping[str, str] | None:
     """Return the table of faults that the submission's Python file has; None where it has no such table."""
     try:
         module = ast.parse(source_text(context.job.submission))
-        values = [
-            node.value
-            for node in module.body
-            if isinstance(node, (ast.Assign, ast.AnnAssign))
-            and node.value is not None
-            and CAUSES in ast.unparse(node).partition("=")[0]
-        ]
+        values = [node.value for node in module.body if is_causes_table(node) and node.value is not None]
         causes = ast.literal_eval(values[-1])
     except (SyntaxError, ValueError, IndexError, TypeError, RecursionError, MemoryError):
         return None
