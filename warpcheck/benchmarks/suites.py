@@ -518,7 +518,9 @@ def renew_tables(text: str, document: dict[str, Any]) -> str:
     """Return the page with the tables of the results."""
     rows = document["suites"]
     verdicts = {group["verdict"] for row in rows for group in row["groups"]}
-    text = replace_table(text, "outcomes", [*count_table(rows), "", *map(describe_run, document["runs"])])
+    text = replace_table(
+        text, "outcomes", [*count_table(rows), "", *dict.fromkeys(map(describe_run, document["runs"]))]
+    )
     text = replace_table(text, "true faults", group_table(rows, {"true fault"}))
     text = replace_table(text, "shortcomings", group_table(rows, {"false fault", "unsupported", "too large"}))
     others = verdicts - {"true fault", "false fault", "unsupported", "too large"}

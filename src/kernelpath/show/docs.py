@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+import statistics
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -143,7 +144,7 @@ def peer_summary(root: Path) -> Iterator[str]:
                 f"`{exercise}`",
                 str(len(best)),
                 ", ".join(sorted({comparison.best_peer or "" for comparison in comparisons})),
-                _factor(math.exp(sum(math.log(ratio) for ratio, _ in best) / len(best))),
+                _factor(statistics.geometric_mean(ratio for ratio, _ in best)),
                 f"{_factor(worst)} ({where.case})",
             )
     yield from _measured_peers(root)
