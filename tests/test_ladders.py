@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from kernelpath.course import registry
-from kernelpath.course.ladder import Step, read_ladder, step_files
+from kernelpath.course.ladder import LadderStep, read_ladder, step_files
 from kernelpath.course.progress import EMPTY_RECORD, Progress
 from kernelpath.show import cells, ladders, notebook
 from warpcheck import simulated_gpu
@@ -33,7 +33,7 @@ def test_each_ladder_is_numbered_from_one_and_every_step_states_its_idea() -> No
 
 @pytest.mark.parametrize("step", steps_of("transpose"))
 @pytest.mark.parametrize(("width", "loads"), [(32, 4), (32, 16), (64, 8)])
-def test_a_transpose_through_tiles_requests_nothing_twice(step: Step, width: int, loads: int) -> None:
+def test_a_transpose_through_tiles_requests_nothing_twice(step: LadderStep, width: int, loads: int) -> None:
     x = torch.randn(64, 128)
     assert torch.equal(step(x, width, loads), x.t())
     asked = notebook.asked(step, x, width, loads)
@@ -43,7 +43,7 @@ def test_a_transpose_through_tiles_requests_nothing_twice(step: Step, width: int
 
 
 @pytest.mark.parametrize("step", steps_of("sgemm_registers"))
-def test_each_step_of_sgemm_reads_shared_memory_less_often(step: Step) -> None:
+def test_each_step_of_sgemm_reads_shared_memory_less_often(step: LadderStep) -> None:
     """Wavefronts are stated per cycle of arithmetic, which is 128 multiply-adds."""
     a, b = torch.randn(2, 128, 128)
     torch.testing.assert_close(step(a, b), a @ b, atol=1e-4, rtol=1e-4)
@@ -69,7 +69,7 @@ def test_eight_by_eight_outputs_read_shared_memory_once_per_cycle() -> None:
 
 @pytest.mark.parametrize("options", [{}, {"resident": 1}], ids=["", "one block per SM"])
 @pytest.mark.parametrize("step", steps_of("reduction"))
-def test_every_sum_is_right_and_loads_each_float_once(step: Step, options: dict[str, int]) -> None:
+def test_every_sum_is_right_and_loads_each_float_once(step: LadderStep, options: dict[str, int]) -> None:
     x = torch.rand(20_004)
     for _ in range(2):  # the second call finds what the first left behind
         torch.testing.assert_close(step(x, **options)[0], x.sum())
@@ -81,7 +81,7 @@ def test_every_sum_is_right_and_loads_each_float_once(step: Step, options: dict[
 
 @pytest.mark.parametrize("constant", [True, False])
 @pytest.mark.parametrize("step", steps_of("histogram"))
-def test_lanes_conflict_in_shared_memory_unless_each_has_a_copy(step: Step, constant: bool) -> None:
+def test_lanes_conflict_in_shared_memory_unless_each_has_a_copy(step: LadderStep, constant: bool) -> None:
     x = torch.full((1 << 14,), 7, dtype=torch.uint8)
     assert torch.equal(step(x, constant), torch.bincount(x, minlength=256).int())
     accesses = notebook.count(step, x, constant).accesses
@@ -91,7 +91,7 @@ def test_lanes_conflict_in_shared_memory_unless_each_has_a_copy(step: Step, cons
 
 
 @pytest.mark.parametrize("step", steps_of("tensorop_gemm"))
-def test_a_gemm_by_mma_sync_is_right_and_the_swizzle_removes_conflicts(step: Step) -> None:
+def test_a_gemm_by_mma_sync_is_right_and_the_swizzle_removes_conflicts(step: LadderStep) -> None:
     rng = torch.Generator().manual_seed(0)
     a, b = (torch.randint(-3, 4, shape, generator=rng).bfloat16() for shape in ((128, 192), (192, 256)))
     assert torch.equal(step(a, b), (a.float() @ b.float()).bfloat16())
@@ -116,7 +116,7 @@ def test_the_steps_in_triton_are_right() -> None:
 
 
 @pytest.mark.parametrize("step", steps_of("persistent_gemm"))
-def test_a_gemm_by_wgmma_is_right_and_loads_each_tile_once(step: Step, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gemm_by_wgmma_is_right_and_loads_each_tile_once(step: LadderStep, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(simulated_gpu, "_target", SM_90A)
     two_sms = SimpleNamespace(multi_processor_count=2)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device=None: two_sms)

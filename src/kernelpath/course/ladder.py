@@ -24,7 +24,7 @@ LAUNCH = "launch.py"
 
 
 @dataclass(frozen=True)
-class Step:
+class LadderStep:
     """A step of a ladder, which is called like the kernel that it holds.
 
     Attributes:
@@ -72,14 +72,14 @@ class Step:
         return kernel(*arguments, **options)
 
 
-def read_ladder(item: Item) -> dict[str, Step]:
+def read_ladder(item: Item) -> dict[str, LadderStep]:
     """Return the steps of an exercise's ladder by name, in order. Raises SolutionUnavailable if there are none."""
     entry = registry.load(item).entry
     steps = []
     for path in step_files(item):
         number, _, name = path.stem.partition("_")
         if number.isdigit():
-            steps.append(Step(path, int(number), name, name if path.suffix == ".cu" else entry))
+            steps.append(LadderStep(path, int(number), name, name if path.suffix == ".cu" else entry))
     if not steps:
         folder = item.ladder.relative_to(item.course)
         raise SolutionUnavailable(f"the ladder of {item.name} is withheld: there are no steps in {folder}")

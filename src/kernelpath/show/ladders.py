@@ -9,7 +9,7 @@ from difflib import unified_diff
 from rich.console import Console
 from rich.text import Text
 
-from kernelpath.course.ladder import Step
+from kernelpath.course.ladder import LadderStep
 
 _CONTEXT = 2
 _STYLES = {"-": "red", "+": "green", " ": "", "@": "dim"}
@@ -26,13 +26,13 @@ class Rung:
             "@" between two places.
     """
 
-    step: Step
+    step: LadderStep
     lines: tuple[tuple[str, str], ...]
 
 
-def rungs(steps: Iterable[Step]) -> Iterator[Rung]:
+def rungs(steps: Iterable[LadderStep]) -> Iterator[Rung]:
     """Yield the steps as they are shown."""
-    previous: Step | None = None
+    previous: LadderStep | None = None
     for step in steps:
         source = step.source.splitlines()
         if previous is None:

@@ -20,7 +20,7 @@ from rich.text import Text
 
 from kernelpath import packages, words
 from kernelpath.course import delivery, lesson, registry
-from kernelpath.course.ladder import Step, read_ladder
+from kernelpath.course.ladder import LadderStep, read_ladder
 from kernelpath.course.lesson import Question
 from kernelpath.course.progress import NotSaved, Progress, with_report
 from kernelpath.course.registry import Item, Tree
@@ -216,7 +216,7 @@ def contestants(name: str) -> dict[str, Kernel]:
     }
 
 
-def ladder(name: str) -> dict[str, Step]:
+def ladder(name: str) -> dict[str, LadderStep]:
     """Return the steps of an exercise's ladder by name, in order. Each is called like the kernel that it holds.
 
     They can be counted and timed before a pass; `steps` prints them.
