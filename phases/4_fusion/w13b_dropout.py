@@ -40,7 +40,7 @@ def dropout(x: torch.Tensor, p: float, seed: int, offset: int) -> torch.Tensor:
 
 
 def dropout_backward(dout: torch.Tensor, p: float, seed: int, offset: int) -> torch.Tensor:
-    raise NotImplementedError("TODO: the same mask once more, then delete this line")
+    raise NotImplementedError("TODO: the same mask again, then delete this line")
 
 
 def two_layers(

@@ -23,6 +23,7 @@ from kernelpath.lanes import cuda
 COLS = 128
 PRODUCER = 32  # the threads of the warp that copies
 
+# Each "TODO" is for you to replace by the kind of the fault that the kernel has.
 CAUSES = {
     "bytes": "TODO",
     "arrivals": "TODO",

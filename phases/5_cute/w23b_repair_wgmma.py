@@ -22,6 +22,7 @@ from kernelpath.lanes import cuda
 TILE = 64
 THREADS = 128
 
+# Each "TODO" is for you to replace by the kind of the fault that the kernel has.
 CAUSES = {
     "proxy": "TODO",
     "swizzle": "TODO",

@@ -3,7 +3,7 @@
 // The threads of a block need nearly the same elements of x. They load them together into shared memory, with a halo
 // of 8 elements on either side, and wait at a barrier until all of them have arrived.
 //
-// A thread computes four neighboring outputs from a window that it holds in registers: 20 values in place of 68.
+// A thread computes four neighboring outputs from a window that it holds in registers: 20 values instead of 68.
 // ALIGNED says that x begins at a multiple of 16 bytes, so four elements can be loaded at once.
 
 constexpr int RADIUS = 8;

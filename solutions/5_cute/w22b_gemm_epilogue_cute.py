@@ -19,7 +19,7 @@ Limits on the largest case, with room for edges on smaller ones: at most 5 times
 at most 1 launch; products made by tensor cores.
 
 Bytes: 6 m n for the residual, out and aux, 403 MB at m = n = 8192, 0.096 ms at 4.2 TB/s; the second kernel of the
-baseline reads aux once more. Operations: 2 m n k, 275 billion at k = 2048, 0.37 ms in cuBLAS. Tensor cores bound it, as
+baseline reads aux again. Operations: 2 m n k, 275 billion at k = 2048, 0.37 ms in cuBLAS. Tensor cores bound it, as
 long as they do not wait for an epilogue. So each consumer has tiles of its own, and finishes one while the other
 multiplies (CUTLASS calls that ping-pong).
 Sums of 128 x 192 take 192 of a thread's 240 registers, and what is left of shared memory beside four stages
@@ -31,9 +31,9 @@ microseconds, the two other tiles in an earlier run:
     both consumers on one of 128 x 256       444    cuBLAS, then the kernel of week 14: the baseline   473
                                                     cuBLAS, then PyTorch's operators                  1047
 
-Times as fast as the baseline: 1.23 there, 8192 cubed 1.06 to 1.09, 8192 x 16,384 x 4096 1.22 to 1.26, 8192 x 8192 x
-1024 1.16. Where tiles are few it is less: 1.02 at 4096 cubed, 704 tiles for 132 blocks, and 0.87 at 2048. Times as fast
-as cuBLAS and torch.compile's kernel: 1.10 at k = 1024, 1.19 at 2048, 1.04 at 8192.
+Speedup over the baseline: 1.23 there, 8192 cubed 1.06 to 1.09, 8192 x 16,384 x 4096 1.22 to 1.26, 8192 x 8192 x
+1024 1.16. Where tiles are few it is less: 1.02 at 4096 cubed, 704 tiles for 132 blocks, and 0.87 at 2048. Speedup
+over cuBLAS and torch.compile's kernel: 1.10 at k = 1024, 1.19 at 2048, 1.04 at 8192.
 """
 
 import cutlass

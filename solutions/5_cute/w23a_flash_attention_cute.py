@@ -23,8 +23,8 @@ outputs held beside them; products made by tensor cores.
 Bound: 4 operations per score and column, 0.275e12 for 4 x 16 x 4096 x 128 where causal, 0.35 ms at the
 790e12 per second of large products on an H200. An SM makes 4096 of them per cycle and 16 exponentials: a tile of 64
 queries and 128 keys with heads of 128 takes its tensor cores 1024 cycles, and its exponentials 512. So neither may wait
-for the other, as in FlashAttention-3 (Shah and others, 2024). Measured there: 457 us, 601 TFLOP/s, 45 times as fast as
-the formula in PyTorch's operators and 1.05 times as fast as cuDNN.
+for the other, as in FlashAttention-3 (Shah and others, 2024). Measured there: 457 us, 601 TFLOP/s, 45× faster than
+the formula in PyTorch's operators and 1.05× faster than cuDNN.
 """
 
 import math

@@ -5,6 +5,6 @@ import os
 __version__ = "0.1.0"
 """Of the package and of the course in it; CHANGELOG.md says what its parts mean."""
 
-# One variable moves both caches to another disk: that of submissions, and that of what compilers made.
+# One variable moves both caches to another disk: the cache of submissions and the cache of compiled kernels.
 if "KERNELPATH_CACHE" in os.environ:
     os.environ.setdefault("WARPCHECK_CACHE", os.environ["KERNELPATH_CACHE"])

@@ -23,6 +23,7 @@ from kernelpath.lanes import cuda
 COLS = 128
 BLOCKS = 2  # of a persistent kernel
 
+# Each "TODO" is for you to replace by the kind of the fault that the kernel has.
 CAUSES = {
     "persistent": "TODO",
     "epilogue": "TODO",

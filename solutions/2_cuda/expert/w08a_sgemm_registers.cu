@@ -27,7 +27,7 @@ __global__ void matmul(const float* a, const float* b, float* out, int m, int n,
     const int place = blockIdx.x % (GROUP * across);
     const int first_row = (group + place % high) * TILE, first_column = place / high * TILE;
 
-    // Beyond the last row and column a thread loads these once more: what it makes of them is not stored.
+    // Beyond the last row and column a thread loads these again, and does not store the results.
     constexpr int LOADS = TILE * DEPTH / WIDTH / THREADS, ACROSS_A = DEPTH / WIDTH, ACROSS_B = TILE / WIDTH;
     constexpr int STEP_A = THREADS / ACROSS_A, STEP_B = THREADS / ACROSS_B;
     const int row_a = threadIdx.x / ACROSS_A, column_a = threadIdx.x % ACROSS_A * WIDTH;

@@ -36,7 +36,7 @@ __global__ void matmul(const float* a, const float* b, float* out, int m, int n,
     const int tiles = (length + DEPTH - 1) / DEPTH, rest = (length - 1) % DEPTH + 1;
 
     // A request takes 8 floats, a sector, of each of 4 rows of a. Beyond the last row and column the last ones are
-    // copied once more: what is made of them is not stored.
+    // copied again, and the results are not stored.
     constexpr int STEP_A = THREADS / 8, LOADS_A = ROWS / STEP_A;
     constexpr int ACROSS_B = COLUMNS / WIDTH, STEP_B = THREADS / ACROSS_B, LOADS_B = DEPTH / STEP_B;
     static_assert(LOADS_A * STEP_A == ROWS && LOADS_B * STEP_B == DEPTH && DEPTH % 8 == 0);

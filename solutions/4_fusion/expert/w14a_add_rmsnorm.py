@@ -20,7 +20,7 @@ Two loads, a reduction and two stores leave memory idle in between, unless other
 many programs of 2 warps do, each with several 16-byte loads per thread in flight. Longer rows get the 32 warps that a
 program may have: at 8192 columns that is a single 16-byte load per thread and tensor. A row whose length is not a power
 of two needs the same wide accesses: where a power of two divides it, columns is passed as a product, and the compiler
-sees it. At 5000 columns that alone made 0.98 of the copy's speed from 0.55; several blocks in place of one, with few
+sees it. At 5000 columns that alone made 0.98 of the copy's speed from 0.55; several blocks instead of one, with few
 masked lanes, let short and long rows share their settings. Where 16 bytes do not divide a row, a program begins at the
 first multiple of 16 bytes within it and treats the few elements at either end separately. Rows that do not fit into
 registers are held in part; the rest of h is read again, from L2, as it was written a moment ago.

@@ -124,7 +124,7 @@ def grade_(
         errors.print(f"\nwhat is graded is kept; go on with {command}", soft_wrap=True)
         raise
     ungraded = [grade for grade in grades if grade.key == UNFINISHED]
-    view.step(out, f"{command}, once more" if ungraded else f"open {to / 'class.html'}")
+    view.step(out, f"{command} again" if ungraded else f"open {to / 'class.html'}")
     return NOT_YET if ungraded else PASSED
 
 
