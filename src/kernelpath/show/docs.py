@@ -110,7 +110,7 @@ def results(root: Path) -> Iterator[str]:
         for report in machine.timed:
             measured = report.measurement
             assert measured is not None
-            name = registry.Item(root, report.exercise).name
+            name = registry.ExerciseRef(root, report.exercise).name
             case = words.case(measured.case)
             share = words.share(measured.share_of_light, 1)
             time = words.seconds(measured.seconds)

@@ -179,7 +179,7 @@ def _results_page(root: Path) -> Mapping[str, object]:
             report.DeviceRoofline(gpu, timed, (report.BASELINE, report.REFERENCE)) for gpu, timed in machines.items()
         ],
         "bars": report.bars,
-        "titles": {item.stem: item.title for item in registry.exercises(root)},
+        "titles": {item.path_id: item.title for item in registry.exercises(root)},
         "tables": {table.__name__: render_markdown("\n".join(table(root))) for table in tables},
     }
 

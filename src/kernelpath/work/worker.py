@@ -132,7 +132,7 @@ class _Worker:
             _, (descriptor,), _, _ = socket.recv_fds(self._wire.connection, 1, 1)
             self._client = Client(Wire(socket.socket(fileno=descriptor), ToClient))
             backend.use(self._client)
-        self._item = registry.item(Path(request.root), request.stem)
+        self._item = registry.exercise_ref(Path(request.root), request.path_id)
         self._lane = self._item.lane
         self._exercise = None if request.entry else registry.load(self._item)
         self._name = request.entry or self._declaration.entry
