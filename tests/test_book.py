@@ -496,7 +496,7 @@ def recorded(course: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for path in book.executed_notebooks(course):
         page = nbformat.read(path, as_version=4)
         write(path, book.clean_executed(page, H200))
-    entry = results.Recording(H200, "2026-01-01", {"sectors": 4})
+    entry = results.NotebookRecording(H200, "2026-01-01", {"sectors": 4})
     (course / "results/notebooks.json").write_text(encode({"week01/sectors": entry}))
 
     def execute_without_a_gpu(path: Path, **_: object) -> nbformat.NotebookNode:

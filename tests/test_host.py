@@ -54,7 +54,7 @@ def run(worker: Worker, item: ExerciseRef, body: str, seconds: float = PATIENCE)
 def begin(worker: Worker, item: ExerciseRef) -> None:
     """Have the worker call the entry of the item's stub."""
     worker.start(str(item.root), item.path_id, "cpu", None)
-    worker.send(messages.Load(file=str(Workspace(item.stub).copy(alone=True).file), hidden=[]))
+    worker.send(messages.LoadSubmission(file=str(Workspace(item.stub).copy(alone=True).file), hidden=[]))
     worker.send(messages.Run(case={"n": 4}, seed=1))
     assert isinstance(worker.receive(60.0), messages.Done)
     assert isinstance(worker.receive(60.0), messages.Done)
@@ -133,7 +133,7 @@ def test_a_machine_that_is_slow_has_not_crashed(monkeypatch: pytest.MonkeyPatch)
         os.kill(one._machine.get()._process.pid, signal.SIGSTOP)
         monkeypatch.setattr(runner, "CASE_SECONDS", 0.5)
         with pytest.raises(SubmissionFailed) as stopped:
-            one.request_machine(device.RecordEvents(one.client), device.Done)
+            one.request_machine(device.RecordEvents(one.client), device.Acknowledged)
         one.close()
     finding = stopped.value.finding
     assert finding.verdict is Verdict.TIMED_OUT

@@ -180,7 +180,7 @@ def test_what_was_recorded_is_read_with_its_types(tmp_path: Path) -> None:
         results.machines(tmp_path)
     (tmp_path / "notebooks.json").write_text('{"week01/race": {"device": "GPU", "date": "x", "value": [1, {"a": 2}]}}')
     recorded = results.recordings(tmp_path / "notebooks.json")
-    assert recorded == {"week01/race": results.Recording("GPU", "x", [1, {"a": 2}])}
+    assert recorded == {"week01/race": results.NotebookRecording("GPU", "x", [1, {"a": 2}])}
     assert results.recordings(tmp_path / "absent.json") == {}
 
 

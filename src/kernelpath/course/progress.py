@@ -68,7 +68,7 @@ class SavedReport:
 
 
 @dataclass(frozen=True)
-class Score:
+class CheckpointScore:
     """The result of a checkpoint: the certificate's score if there is one, else that of the last attempt."""
 
     checkpoint: int
@@ -154,7 +154,7 @@ class Progress:
         except OSError as error:
             raise NotSaved(f"the score was not saved: {error.strerror}: {error.filename or path}") from error
 
-    def scores(self) -> list[Score]:
+    def scores(self) -> list[CheckpointScore]:
         """Return the score of every checkpoint that was tried, in order."""
         # Certificates are read after attempts, and replace them.
         score_by_checkpoint = {}
@@ -165,7 +165,7 @@ class Progress:
             try:
                 certificate = json.loads(path.read_text(encoding="utf-8"))["certificate"]
                 fields = {key: certificate[key] for key in ("checkpoint", "date", "device", "score")}
-                score_by_checkpoint[fields["checkpoint"]] = Score(**fields, passed=not certificate["missing"])
+                score_by_checkpoint[fields["checkpoint"]] = CheckpointScore(**fields, passed=not certificate["missing"])
             except (OSError, ValueError, KeyError, TypeError) as error:
                 self.warn(f"{path} is ignored ({error!r}); the next kp checkpoint replaces it")
         return [score_by_checkpoint[number] for number in sorted(score_by_checkpoint)]

@@ -173,7 +173,7 @@ class Exam:
         return self.root / "phases" / self.phase
 
     @property
-    def pool(self) -> reading.Pool:
+    def pool(self) -> reading.KernelPool:
         """Return the kernels of the reading tasks, which run on the first call."""
         return reading.load_pool(registry.course(self.root) / "checks" / self.phase / "reading")
 

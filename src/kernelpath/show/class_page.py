@@ -19,7 +19,7 @@ _NOT_HANDED_IN = "NOT_HANDED_IN"
 
 
 @dataclass(frozen=True)
-class Stop:
+class StoppingVerdict:
     """The learners whom one verdict stops at one exercise, each with a score."""
 
     verdict: str
@@ -38,7 +38,7 @@ class ExerciseRow:
 
     item: ExerciseRef
     passed: int
-    stops: tuple[Stop, ...]
+    stops: tuple[StoppingVerdict, ...]
     absent: tuple[str, ...]
     learners: int
 
@@ -93,7 +93,7 @@ def _exercise_rows(items: Sequence[ExerciseRef], learners: Sequence[LearnerScore
                 stopped.setdefault(score.verdict, []).append((learner, score))
         by_frequency = sorted(stopped.items(), key=lambda stop: (-len(stop[1]), stop[0]))
         stops = tuple(
-            Stop(verdict, _meaning(scores_of_verdict[0][1]), tuple(scores_of_verdict))
+            StoppingVerdict(verdict, _meaning(scores_of_verdict[0][1]), tuple(scores_of_verdict))
             for verdict, scores_of_verdict in by_frequency
         )
         absent = tuple(learner for learner, score in scores if score.verdict == _NOT_HANDED_IN)

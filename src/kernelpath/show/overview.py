@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kernelpath import words
-from kernelpath.course.progress import Record, Score
+from kernelpath.course.progress import CheckpointScore, Record
 from kernelpath.course.registry import ExerciseRef
 from kernelpath.show import view
 from kernelpath.verdict import Report, Verdict
@@ -33,7 +33,9 @@ def syllabus(console: Console, records: Sequence[tuple[ExerciseRef, Record]]) ->
     (console if console.is_terminal else wide).print(rows)
 
 
-def progress(console: Console, records: Sequence[tuple[ExerciseRef, Record]], scores: Sequence[Score] = ()) -> None:
+def progress(
+    console: Console, records: Sequence[tuple[ExerciseRef, Record]], scores: Sequence[CheckpointScore] = ()
+) -> None:
     """Print a row for each exercise with its best results, the sum, and a line for each checkpoint that was tried."""
     rows = create_table("", "week", "name", "passed", "hints", "stars", "best time")
     for item, record in _announce_electives(rows, records):

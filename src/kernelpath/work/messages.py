@@ -62,7 +62,7 @@ class Start(WorkerRequest, frozen=True, tag=True, kw_only=True):
     withheld: Sequence[str] = ()
 
 
-class Load(WorkerRequest, frozen=True, tag=True, kw_only=True):
+class LoadSubmission(WorkerRequest, frozen=True, tag=True, kw_only=True):
     """Load the submission.
 
     Attributes:
@@ -191,7 +191,18 @@ class TimeRound(WorkerRequest, frozen=True, tag=True, kw_only=True):
 
 
 AnyRequest = (
-    Start | Load | Run | Inspect | Join | Call | ReadFiles | Fuse | Profile | MeasureCeilings | StartTiming | TimeRound
+    Start
+    | LoadSubmission
+    | Run
+    | Inspect
+    | Join
+    | Call
+    | ReadFiles
+    | Fuse
+    | Profile
+    | MeasureCeilings
+    | StartTiming
+    | TimeRound
 )
 
 
