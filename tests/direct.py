@@ -45,7 +45,7 @@ from kernelpath import words
 from kernelpath.course import registry
 from kernelpath.course.inputs import EXTREME, PLAIN, InputMode
 from kernelpath.course.problem import Case
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 from kernelpath.grading import compare, devices, grade, ground_truth, large_offsets, traffic
 from kernelpath.grading.graded_case import select_finding
 from kernelpath.grading.provenance import MUTATED, Observation
@@ -110,7 +110,7 @@ class Call:
 class Session:
     """One exercise in the process that calls: the calls that there are, and a submission's end in them."""
 
-    def __init__(self, item: Item) -> None:
+    def __init__(self, item: ExerciseRef) -> None:
         declared = registry.load(item)
         target = devices.choose_target(declared, "cpu", None)
         self.exercise, _ = devices.adapt_exercise(declared, "cpu", target)

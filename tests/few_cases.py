@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from kernelpath.course.problem import Case
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 from kernelpath.course.spec import Exercise
 from kernelpath.grading import grade
 from kernelpath.verdict import Report
@@ -43,7 +43,7 @@ def in_few_cases(exercise: Exercise) -> Exercise:
     return replace(exercise, problem=problem, cases=few_cases(exercise), limits=())
 
 
-def grade_in_few_cases(item: Item, submission: Path, *, seed: int) -> Report:
+def grade_in_few_cases(item: ExerciseRef, submission: Path, *, seed: int) -> Report:
     """Grade a submission to an exercise with kernels on the PTX machine, in few cases and with all steps."""
     job = grade.Job.create(item, submission, device="cpu")
     with grade.Session(replace(job, exercise=in_few_cases(job.exercise))) as session:

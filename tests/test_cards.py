@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kernelpath.course import registry
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 from kernelpath.dev import cards
 from kernelpath.show import docs, results
 from kernelpath.verdict import encode
@@ -24,17 +24,17 @@ KERNELS = {name: exercise for name, exercise in DECLARED.items() if exercise.run
 _COMPILE = """
 import json, sys
 from pathlib import Path
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 from kernelpath.dev.cards import obstacles
 
 root, stem, timed, *architectures = sys.argv[1:]
-print(json.dumps(obstacles(Item(Path(root), stem), architectures, timed == "timed")))
+print(json.dumps(obstacles(ExerciseRef(Path(root), stem), architectures, timed == "timed")))
 """
 
 
-def compiled(item: Item, *architectures: str, timed: bool = False) -> dict[str, str]:
+def compiled(item: ExerciseRef, *architectures: str, timed: bool = False) -> dict[str, str]:
     """Obstacles, in a process that has no threads before it forks."""
-    told = [str(item.root), item.stem, "timed" if timed else "", *architectures]
+    told = [str(item.root), item.path_id, "timed" if timed else "", *architectures]
     done = subprocess.run([sys.executable, "-c", _COMPILE, *told], capture_output=True, text=True, check=True)
     found: dict[str, str] = json.loads(done.stdout)
     return found
@@ -153,12 +153,12 @@ def test_what_triton_makes_for_turing_is_right(name: str, case: dict[str, object
     assert 0 < shared <= 64 << 10
 
 
-def copied(item: Item, to: Path) -> Item:
+def copied(item: ExerciseRef, to: Path) -> ExerciseRef:
     for path in (item.declaration, item.lesson, *item.files("solutions"), *item.files("expert")):
         copy = to / path.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, copy)
-    return Item(to, item.stem)
+    return ExerciseRef(to, item.path_id)
 
 
 def test_a_launch_that_a_card_refuses_is_told_with_what_it_asks_for(tmp_path: Path) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from kernelpath.course import registry
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 from tests.few_cases import few_cases, has_few_cases, in_few_cases
 
 KERNELS = [item for item in registry.exercises() if has_few_cases(registry.load(item))]
 
 
 @pytest.mark.parametrize("item", KERNELS, ids=lambda item: item.name)
-def test_few_cases_have_the_largest_and_a_partial_tile(item: Item) -> None:
+def test_few_cases_have_the_largest_and_a_partial_tile(item: ExerciseRef) -> None:
     exercise = registry.load(item)
     few = in_few_cases(exercise)
     assert few.largest == exercise.largest, "the counters are limited there"
@@ -22,7 +22,7 @@ def test_few_cases_have_the_largest_and_a_partial_tile(item: Item) -> None:
 
 
 @pytest.mark.parametrize("item", KERNELS, ids=lambda item: item.name)
-def test_few_cases_leave_sizes_from_the_seed_and_large_offsets(item: Item) -> None:
+def test_few_cases_leave_sizes_from_the_seed_and_large_offsets(item: ExerciseRef) -> None:
     exercise = registry.load(item)
     few = in_few_cases(exercise)
     assert (few.vary, few.far) == (exercise.vary, exercise.far)

@@ -25,7 +25,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 from kernelpath.grading import grade
 from kernelpath.verdict import Report, Verdict
 from kernelpath.work import forkserver, runner
@@ -148,7 +148,7 @@ Grade = Callable[[Answers], Report]
 
 
 @pytest.fixture
-def graded(doubling: Item, monkeypatch: pytest.MonkeyPatch) -> Grade:
+def graded(doubling: ExerciseRef, monkeypatch: pytest.MonkeyPatch) -> Grade:
     """Grades `double` against a worker that answers so; fails where that takes too much memory, or does not end."""
     monkeypatch.setattr(runner, "CASE_SECONDS", CASE_SECONDS)
     monkeypatch.setattr(runner, "COMPILE_SECONDS", CASE_SECONDS)

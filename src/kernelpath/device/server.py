@@ -69,10 +69,13 @@ class Server:
             case messages.RecordEvents():
                 self._clients[request.client].case.recorded = True
             case messages.GetLaunchProfile():
-                return self._clients[request.client].launch_profile() or messages.Done()
+                return self._clients[request.client].launch_profile() or messages.Acknowledged()
             case messages.GetLastWriter():
-                return self._clients[request.client].case.writer(request.storage, request.offset) or messages.Done()
-        return messages.Done()
+                return (
+                    self._clients[request.client].case.writer(request.storage, request.offset)
+                    or messages.Acknowledged()
+                )
+        return messages.Acknowledged()
 
 
 class _Client:
@@ -144,7 +147,7 @@ class _Client:
             match request:
                 case messages.Fetch():
                     return self.case.inputs
-                case messages.Load(text=text, source=source):
+                case messages.LoadPtx(text=text, source=source):
                     return self._load(text, source)
                 case messages.Compile(module=module, kernel=kernel):
                     self._module(module, kernel).compile(kernel)
@@ -164,7 +167,7 @@ class _Client:
                 self.case.failed = failed
                 self._interrupted = error.launch
             return failed
-        return messages.Done()
+        return messages.Acknowledged()
 
     def _load(self, text: str, source: str | None) -> Response:
         """Load a text once. Two modules with the same text would be a hidden channel to a kernel.

@@ -72,7 +72,7 @@ def electives(root: Path) -> Iterator[str]:
     yield from _exercise_rows(root, [item for item in registry.exercises(root) if item.is_elective])
 
 
-def _exercise_rows(root: Path, items: Iterable[registry.Item]) -> Iterator[str]:
+def _exercise_rows(root: Path, items: Iterable[registry.ExerciseRef]) -> Iterator[str]:
     yield from _header("week", "exercise", "language", "topic")
     for item in items:
         notebook = item.notebook
@@ -119,7 +119,7 @@ def results(root: Path) -> Iterator[str]:
         for report in machine.timed:
             measured = report.measurement
             assert measured is not None
-            name = registry.Item(root, report.exercise).name
+            name = registry.ExerciseRef(root, report.exercise).name
             case = words.case(measured.case)
             share = words.share(measured.share_of_light, 1)
             time = words.seconds(measured.seconds)

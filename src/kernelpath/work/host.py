@@ -234,7 +234,7 @@ class Worker:
     def start(
         self,
         root: str,
-        stem: str,
+        path_id: str,
         device: str,
         machine: MachineProcess | None,
         properties: Properties | None = None,
@@ -249,13 +249,13 @@ class Worker:
 
         Args:
             machine: The process that runs the kernels, if they run on the PTX machine.
-            root, stem, device, properties, entry, target, rank, size, store, withheld: See messages.Start.
+            root, path_id, device, properties, entry, target, rank, size, store, withheld: See messages.Start.
         """
         for folder in (self._workspace.own, self._workspace.source):
             folder.mkdir(parents=True, exist_ok=True)
         request = messages.Start(
             root=root,
-            stem=stem,
+            path_id=path_id,
             device=device,
             machine=machine is not None,
             source=str(self._workspace.source),
