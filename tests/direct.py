@@ -7,8 +7,8 @@ of tests/rejects says by its option `case` in which case the fault shows; this m
 
     python -m tests.direct [--write] [w04b_matmul_tiled ...]
 
-An honest submission whose case is `few` is called in few cases (few_cases.py), with every kind of inputs that the grader
-makes for them. `--honest` proposes those for which that will do.
+An honest submission whose case is `few` is called in few cases (few_cases.py), with every kind of inputs that the
+grader makes for them. `--honest` proposes those for which that will do.
 
 A fault that only offsets past 2^31 show has the case `large offsets`. Tensors of that size have no memory, so the
 grader's own processes run these cases, and no others.
