@@ -20,10 +20,12 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import os
 import signal
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -59,10 +61,12 @@ ELAPSED_ROUNDS = 7
 """Rounds in which the host's work counts, too."""
 FIRST_CALL = 75.0
 """Seconds after which a first call, which compiles and tunes, is interrupted."""
+HANG = 15.0
+"""Seconds that a first call may run on the GPU after that."""
 GPU_ERROR = 75
 """The exit code if the GPU is in an error state, which only a new process leaves."""
 INTERRUPTED = "its first call did not return"
-PACKAGES = ("liger-kernel", "quack-kernels", "flash-attn-4", "cuda-cccl")
+PACKAGES = ("liger-kernel", "quack-kernels", "flash-attn-4", "cuda-cccl", "nvidia-matmul-heuristics")
 absent: dict[str, str] = {}
 """Contestants that could not be imported or refused a case, with the reason."""
 
@@ -304,6 +308,14 @@ def quack_cross_entropy(kernel: Kernel) -> Kernel:
     return losses
 
 
+def quack_product(kernel: Kernel) -> Kernel:
+    """Return Quack's GEMM in the configuration that NVIDIA's matmul heuristics predict to be the fastest.
+
+    With tuned=True it compiles 44 configurations, which takes longer than all other cases together.
+    """
+    return lambda a, b: kernel(a, b, tuned=False)
+
+
 def fused_adamw(steps: Sequence[int], *rest: Any) -> None:
     """PyTorch's fused AdamW, which torch.optim.AdamW(fused=True) calls; its step counters are on the device."""
     (lr, beta1, beta2, eps, weight_decay), tensors = rest[:5], rest[5:]
@@ -479,7 +491,7 @@ def matrix_products() -> Iterator[Race]:
     """Yield the races of GEMMs."""
     flat = [(rows, 8192, 8192) for rows in (16, 32, 64, 128, 256)]
     sizes = [*flat, *cubes(4096, 8192, 2048, 16_384, 1024, 3072, 512)]
-    quack = optional("quack.gemm_interface", "gemm", lambda kernel: lambda a, b: kernel(a, b))
+    quack = optional("quack.gemm_interface", "gemm", quack_product)
     half = present(cublas=torch.mm, quack=quack)
     layout = {"dtype": "bfloat16", "layout": "nt"}
     yield Race(("persistent_gemm", "matmul_persistent"), products(*sizes, **layout), half, part=2)
@@ -622,16 +634,23 @@ class FirstCallTimeoutError(Exception):
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Raise FirstCallTimeoutError in the block after some seconds, as soon as Python code runs."""
+    """Raise FirstCallTimeoutError in the block after some seconds, as soon as Python code runs.
+
+    If none runs for HANG seconds more, a kernel hangs. The process then ends with GPU_ERROR.
+    """
 
     def interrupt(*_: object) -> None:
         raise FirstCallTimeoutError(f"its first call took more than {seconds:.0f} s")
 
+    hang = threading.Timer(seconds + HANG, os._exit, (GPU_ERROR,))
+    hang.daemon = True
+    hang.start()
     before = signal.signal(signal.SIGALRM, interrupt)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
     finally:
+        hang.cancel()
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
 
@@ -871,6 +890,7 @@ def main() -> None:
     recorder.save()
     for label, reason in absent.items():
         print(f"absent: {label}: {reason}")
+    print("finished", flush=True)  # libraries of peers have ended the process with an error after this
 
 
 if __name__ == "__main__":
