@@ -370,6 +370,10 @@ def with_gradient(operator: Kernel) -> Kernel:
     return both_ways
 
 
+def applied_with_gradient(function: Any) -> Kernel:
+    return with_gradient(function.apply)
+
+
 def softmax_both_ways(x: torch.Tensor, dy: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     y = torch.softmax(x, dim=1)
     return y, torch.ops.aten._softmax_backward_data(dy, y, 1, x.dtype)
@@ -406,9 +410,7 @@ def elementwise() -> Iterator[Race]:
     yield Race(("histogram",), registry.load(registry.find("histogram")).sweep, counts)
     both_ways = with_compiled(
         softmax_both_ways,
-        liger=optional(
-            "liger_kernel.ops.softmax", "LigerSoftmaxFunction", lambda function: with_gradient(function.apply)
-        ),
+        liger=optional("liger_kernel.ops.softmax", "LigerSoftmaxFunction", applied_with_gradient),
         quack=optional("quack.softmax", "softmax", with_gradient),
     )
     yield Race(("custom_operator",), bench("custom_operator"), both_ways, adapt=with_gradient)
@@ -510,7 +512,11 @@ def matrix_products() -> Iterator[Race]:
 
 def fused_products() -> Iterator[Race]:
     """Yield the races of GEMMs with an epilogue. torch.compile tunes its own GEMMs for them, which takes long."""
-    epilogues = {"gemm_epilogue": gelu_epilogue, "gemm_epilogue_cute": gelu_epilogue_aux, "swiglu": swiglu_formula}
+    epilogues: Peers = {
+        "gemm_epilogue": gelu_epilogue,
+        "gemm_epilogue_cute": gelu_epilogue_aux,
+        "swiglu": swiglu_formula,
+    }
     for name, formula in epilogues.items():
         exercise = registry.load(registry.find(name))
         peers = present(two_kernels=exercise.baseline, compiled=compiled(formula))
