@@ -273,7 +273,7 @@ def _longest(cu_seqlens: torch.Tensor) -> int:
 
 def paged(kernel: Kernel) -> Kernel:
     def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, table: torch.Tensor, tokens: torch.Tensor) -> Any:
-        out = kernel(q[:, None], k, v, page_table=table, seqused_k=tokens, num_splits=0)
+        out = kernel(q[:, None], k, v, page_table=table, seqused_k=tokens, num_splits=1)
         return (out[0] if isinstance(out, tuple) else out)[:, 0]
 
     return attend
