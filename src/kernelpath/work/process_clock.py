@@ -64,7 +64,7 @@ class ProcessClock:
         self._seconds = 0.0
 
     def elapsed(self) -> float:
-        """Return the seconds between the start and the last observation. Call this every POLL_SECONDS, or more often."""
+        """Return the seconds from the start to the last observation. Call this at least every POLL_SECONDS."""
         now = self._now()
         passed = now - self._last_time
         if passed < POLL_SECONDS / 2:  # an observation reads a file for each thread
