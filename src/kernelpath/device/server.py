@@ -20,8 +20,8 @@ from warpcheck import simt
 from warpcheck.backend import cost
 
 Response = messages.Message
-TRANSFER_SECONDS = 3.0
-"""The time limit for receiving a complete message of a submission's process, and for sending the response."""
+TRANSFER_SECONDS = 5.0
+"""The time limit by the wall clock for receiving a MiB of a message of a submission's process, and for sending one."""
 
 MAX_MODULES = 4096
 """The limit of PTX texts that a submission may load."""
