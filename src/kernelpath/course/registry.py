@@ -48,7 +48,7 @@ DELIVERABLE = "deliverable"
 _STEM = re.compile(r"w(?P<week>\d\d)(?P<letter>[a-z])_(?P<name>\w+)")
 
 
-_KERNEL_KINDS = ("kernel", "operator", "library", "repair")
+_KERNEL_KINDS = ("kernel", "operator", "library", "repair", "program")
 
 
 @dataclass(frozen=True)
