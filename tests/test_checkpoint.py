@@ -654,7 +654,7 @@ def test_the_deliverable_must_be_an_exercise_of_the_phase(exam: Exam) -> None:
     path.write_text(EXAM)
     path.with_suffix(".md").write_text(QUESTIONS.replace("Week 1: one", "Week 4: one"))
     assert [found.partition(": ")[2] for found in invariants.checkpoints_are_valid(exam.root)] == [
-        "it has questions of week 4, which has no exercise in the phase; give them another week"
+        "it has questions of week 4, which has no exercise in the exam; give them another week"
     ]
 
 

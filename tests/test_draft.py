@@ -82,7 +82,7 @@ def test_the_week_and_its_letter_may_be_chosen(course: Path) -> None:
         ({"problem": "sequences"}, r"no problem 'sequences'; .* name one of (?!.*\bsequences\b)"),
         ({"name": "Sum"}, "'Sum' is not the name of an exercise; name it like"),
         ({"name": "double"}, "exercise double already exists"),
-        ({"week": 25}, "there is no week 25; give --week 0 to 24"),
+        ({"week": 99}, "there is no week 99; give --week 0 to 24, or an elective week: 25, "),
         ({"week": -1}, "there is no week -1"),
         ({"letter": "a"}, "'a' is not a free letter of week 1; the next one is b"),
         ({"letter": "bc"}, "'bc' is not a free letter"),

@@ -30,7 +30,7 @@ from kernelpath.grading import grade
 from kernelpath.verdict import Report, Verdict
 from kernelpath.work import forkserver, runner
 from kernelpath.work.tensors import fingerprint, from_bytes, to_bytes
-from tests.conftest import share_of_examples
+from machine.hypothesis_profiles import share_of_examples
 
 CASE_SECONDS = 1.0
 MOST_BYTES = 400 << 20

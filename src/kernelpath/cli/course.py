@@ -34,7 +34,9 @@ def show_next() -> int:
         view.step(out, "kp progress")
         return PASSED
     out.print(Text.assemble((item.name, "bold"), f"  {item.title}"))
-    place = f"exercise {items.index(item) + 1} of {len(items)}"
+    kind = "elective" if item.is_elective else "exercise"
+    same_kind = [candidate for candidate in items if candidate.is_elective == item.is_elective]
+    place = f"{kind} {same_kind.index(item) + 1} of {len(same_kind)}"
     out.print(Text(f"week {item.week}, {words.LANES[item.lane]}, {place}\n", "dim"))
     earlier = _prerequisites(item) if item == items[0] else []
     for position, notebook in enumerate(filter(None, [*earlier, item.notebook])):
@@ -55,7 +57,7 @@ def _prerequisites(first: Item) -> list[Path]:
 
 @click.command("list")
 def list_() -> int:
-    """List all exercises in syllabus order."""
+    """List all exercises in syllabus order, and the electives after them."""
     overview.syllabus(out, record.records())
     return PASSED
 

@@ -45,6 +45,9 @@ GIVEN = "given"
 DELIVERABLE = "deliverable"
 """The stem of the files of a phase's deliverable."""
 
+CORE_WEEKS = 24
+"""The last week of the core course, which exams, certificates, and totals count. Later weeks are electives."""
+
 _STEM = re.compile(r"w(?P<week>\d\d)(?P<letter>[a-z])_(?P<name>\w+)")
 
 
@@ -79,6 +82,11 @@ class Item:
     @property
     def week(self) -> int:
         return int(self._parts["week"])
+
+    @property
+    def is_elective(self) -> bool:
+        """Return whether the exercise's week is an elective, which no exam, certificate, or total counts."""
+        return self.week > CORE_WEEKS
 
     @property
     def phase(self) -> str:

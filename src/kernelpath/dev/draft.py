@@ -24,6 +24,9 @@ from kernelpath.show import docs
 PHASES: Mapping[int, str] = {17: "5_cute", 13: "4_fusion", 9: "3_triton", 5: "2_cuda", 0: "1_architecture"}
 """The phase's folder by its first week, latest first."""
 
+ELECTIVES: Mapping[int, str] = {25: "2_cuda", 26: "4_fusion", 31: "5_cute"}
+"""The phase's folder of each elective week."""
+
 _LINE_WIDTH = 120
 _KNOWN_TYPES = ("torch.Tensor", "int", "float", "str", "bool")
 
@@ -52,9 +55,7 @@ def draft(
     if name in [item.name for item in items]:
         raise DraftError(f"exercise {name} already exists; choose another name")
     week = items[-1].week if week is None else week
-    phase = next((folder for first, folder in PHASES.items() if week >= first), "")
-    if not phase or week > 24:
-        raise DraftError(f"there is no week {week}; give --week 0 to 24")
+    phase = _phase_of_week(week)
     item = Item(root, f"{phase}/w{week:02d}{_choose_letter(items, week, letter)}_{name}")
     texts = dict(_files(item, problem, operator, lane))
     if existing := [path for path in texts if path.exists()]:
@@ -65,6 +66,18 @@ def draft(
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     return [*texts, *(root / document for document in docs.rewrite(root))]
+
+
+def _phase_of_week(week: int) -> str:
+    """Return the folder of the phase that a week belongs to. Raises DraftError."""
+    if week in ELECTIVES:
+        return ELECTIVES[week]
+    if not 0 <= week <= registry.CORE_WEEKS:
+        electives = ", ".join(map(str, ELECTIVES))
+        raise DraftError(
+            f"there is no week {week}; give --week 0 to {registry.CORE_WEEKS}, or an elective week: {electives}"
+        )
+    return next(folder for first, folder in PHASES.items() if week >= first)
 
 
 def _find_problem(name: str) -> Problem:

@@ -349,7 +349,9 @@ def _parse_number(text: str) -> float | None:
 def find_exam(number: int, root: Path | None = None) -> Exam:
     """Return the exam of a phase. Raises registry.LookupFailed if the phase has none, and spec.DeclarationError."""
     course_root = root or registry.root()
-    items = tuple(item for item in registry.exercises(course_root) if item.phase.startswith(f"{number}_"))
+    items = tuple(
+        item for item in registry.exercises(course_root) if item.phase.startswith(f"{number}_") and not item.is_elective
+    )
     if not items:
         raise registry.LookupFailed(f"there is no phase {number}; kp list shows the exercises")
     return Exam(course_root, number, items[0].phase, registry.load_checkpoint(items[0].phase, course_root), items)

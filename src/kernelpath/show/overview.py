@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 
 def syllabus(console: Console, records: Sequence[tuple[Item, Record]]) -> None:
-    """Print a row for each exercise with its title."""
+    """Print a row for each exercise with its title, and the electives below the others."""
     rows = create_table("", "week", "name", "lane", "title")
-    for item, record in records:
+    for item, record in _announce_electives(rows, records):
         rows.add_row(_mark(record), f"{item.week:4d}", item.name, words.LANES[item.lane], item.title)
     wide = Console(file=console.file, width=view.WIDE_COLUMNS)  # a file or a pipe has no edge at which to cut
     (console if console.is_terminal else wide).print(rows)
@@ -36,16 +36,31 @@ def syllabus(console: Console, records: Sequence[tuple[Item, Record]]) -> None:
 def progress(console: Console, records: Sequence[tuple[Item, Record]], scores: Sequence[Score] = ()) -> None:
     """Print a row for each exercise with its best results, the sum, and a line for each checkpoint that was tried."""
     rows = create_table("", "week", "name", "passed", "hints", "stars", "best time")
-    for item, record in records:
+    for item, record in _announce_electives(rows, records):
         best = ", ".join(f"{words.seconds(value)} on {gpu}" for gpu, value in record.best_seconds.items())
         hints = str(record.hints) if record.hints else ""
         reached = words.stars(record.stars, item.stars) if record.passed else ""
         rows.add_row(_mark(record), f"{item.week:4d}", item.name, record.passed or "", hints, reached, best)
     console.print(rows)
-    console.print(f"\n{_summarize_progress(records)}")
+    core = [(item, record) for item, record in records if not item.is_elective]
+    console.print(f"\n{_summarize_progress(core)}")
+    electives = [(item, record) for item, record in records if item.is_elective]
+    if any(record.passed for _, record in electives):
+        console.print(f"electives: {_summarize_progress(electives)}")
     for score in scores:
         outcome = "passed" if score.passed else "not yet passed"
         console.print(f"checkpoint {score.checkpoint} {outcome} with {score.score} of 100 points on {score.date}")
+
+
+def _announce_electives(rows: Table, records: Sequence[tuple[Item, Record]]) -> Iterator[tuple[Item, Record]]:
+    """Yield the records, and add a heading to the table before the first elective."""
+    announced = False
+    for item, record in records:
+        if item.is_elective and not announced:
+            rows.add_row()
+            rows.add_row("", "", Text("electives", "bold"))
+            announced = True
+        yield item, record
 
 
 def row(console: Console, item: Item, report: Report, done: int, total: int) -> None:

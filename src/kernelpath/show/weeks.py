@@ -103,7 +103,9 @@ class Week:
 
     @property
     def phase(self) -> str:
-        """Return the phase as text: "Phase 1 · Architecture"."""
+        """Return the phase as text, "Phase 1 · Architecture", or "Electives" for a week that no exam counts."""
+        if self.number > registry.CORE_WEEKS:
+            return "Electives"
         number, _, name = self.path.parent.name.partition("_")
         return f"Phase {number} · {_PHASE_NAMES.get(name, name.capitalize())}"
 
