@@ -421,7 +421,8 @@ class CudaRuntime:
             freed = f", which line {allocation.freed_line} has freed" if allocation.freed_line else ""
             return f"{allocation}{freed}"
         names = (name for name, memory in self._arrays if 0 <= address - memory.data_ptr() < max(memory.numel(), 1))
-        return f"memory of the host ({next(names, 'not an argument')})"
+        name = next(names, "")
+        return f"memory of the host ({name})" if name else "memory of the host"
 
     def _bytes_at(self, verb: str, address: int, nbytes: int, line: int) -> torch.Tensor:
         """Return memory that a copy reads or writes. Raise HostProgramError where it is not all there."""

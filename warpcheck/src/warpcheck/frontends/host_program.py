@@ -20,11 +20,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import torch
@@ -56,12 +56,13 @@ class _Library(msgspec.Struct):
     ptx: str
 
 
-def build(source: str | os.PathLike[str]) -> HostProgram:
+def build(source: str | os.PathLike[str], device: Literal["auto", "cpu", "cuda"] = "auto") -> HostProgram:
     """Compile a program for the GPU, or for the PTX machine without one, and return it.
 
     Args:
         source: The path of a .cu file, relative to the directory of the calling file, or the source text itself. A
             string that contains a line break is source text.
+        device: "cpu" for the PTX machine, "cuda" for the GPU, or "auto" for the GPU where there is one.
 
     Raises:
         CompileError: The source does not compile; the message is the compilers' log.
@@ -74,7 +75,7 @@ def build(source: str | os.PathLike[str]) -> HostProgram:
     if "\n" not in text:
         file = Path(os.path.dirname(sys._getframe(1).f_globals.get("__file__", "")), text).resolve()
         text = source_text(file)
-    if torch.cuda.is_available():
+    if device == "cuda" or (device == "auto" and torch.cuda.is_available()):
         major, minor = torch.cuda.get_device_capability()
         return _build(text, str(file), f"sm_{major}{minor}", is_simulated=False)
     return _build(text, str(file), simulated_gpu.target().virtual, is_simulated=True)
@@ -137,14 +138,16 @@ class HostProgram:
     def main(self, *arguments: str) -> int:
         """Run the program's main() with command-line arguments, and return its exit status.
 
+        Its output is written to sys.stdout when it has returned.
+
         Raises HostProgramError and simt.Fault as `call` does.
         """
         texts = [os.path.basename(self.file), *arguments]
         argv = (ctypes.c_char_p * (len(texts) + 1))(*(text.encode() for text in texts))
         words = [len(texts), ctypes.addressof(argv)]
         entry = self._find("main")
-        status, runtime = self._run(entry, words) if self._is_simulated else (_call(entry, words), None)
-        ctypes.CDLL(None).fflush(None)  # show the output of printf before anything that Python prints afterwards
+        with _captured_output():
+            status, runtime = self._run(entry, words) if self._is_simulated else (_call(entry, words), None)
         if runtime is not None:
             runtime.check(0)  # an exit status is no cudaError_t
         return status
@@ -297,6 +300,25 @@ def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
 
 def _word(value: Any) -> int:
     return (value.data_ptr() if isinstance(value, torch.Tensor) else int(value)) & (1 << 64) - 1
+
+
+@contextmanager
+def _captured_output() -> Iterator[None]:
+    """Write to sys.stdout what the block writes to file descriptor 1, such as the output of printf in C."""
+    libc = ctypes.CDLL(None)
+    sys.stdout.flush()
+    libc.fflush(None)
+    stdout = os.dup(1)
+    with tempfile.TemporaryFile() as output:
+        os.dup2(output.fileno(), 1)
+        try:
+            yield
+        finally:
+            libc.fflush(None)
+            os.dup2(stdout, 1)
+            os.close(stdout)
+            output.seek(0)
+            sys.stdout.write(output.read().decode(errors="replace"))
 
 
 def _call(entry: Any, words: Sequence[int]) -> int:
