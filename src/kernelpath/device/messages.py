@@ -225,9 +225,12 @@ class Attach(Message, frozen=True):
 
     Attributes:
         target: The architecture that the machine simulates for this client.
+        multiprocessors: The multiprocessors of the simulated GPU, which limit the blocks that are resident at once; 0
+            for the number of the target's GPU.
     """
 
     target: str = "sm_80"
+    multiprocessors: int = 0
 
 
 class Begin(Message, frozen=True):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import select
 import socket
 from collections.abc import Mapping
+from dataclasses import replace
 
 import msgspec
 
@@ -54,9 +55,11 @@ class Server:
 
     def _respond(self, request: messages.Message) -> Response:
         match request:
-            case messages.Attach(target=target):
+            case messages.Attach(target=name, multiprocessors=count):
                 _, (descriptor,), _, _ = socket.recv_fds(self._grader.connection, 1, 1)
-                self._clients.append(_Client(socket.socket(fileno=descriptor), simt.TARGETS[target]))
+                target = simt.TARGETS[name]
+                target = replace(target, multiprocessors=count or target.multiprocessors)
+                self._clients.append(_Client(socket.socket(fileno=descriptor), target))
                 return messages.Attached(len(self._clients) - 1)
             case messages.Begin():
                 self._clients[request.client].begin(request)
