@@ -190,7 +190,7 @@ class LabPart(Message, frozen=True):
         method: The name of the method; "" stands for the simulated device itself.
     """
 
-    lab: Literal["timer", "bus", "recorded"]
+    lab: Literal["timer", "bus", "recorded", "ci_machine"]
     device: str
     method: str = ""
 

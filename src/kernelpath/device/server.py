@@ -160,7 +160,12 @@ class _Client:
                     return messages.LaunchResult(changed, cost(launch), launch.printed)
                 case messages.Finish(storages=storages):
                     self.case.finish(storages)
-                case lab_messages.Timing() | lab_messages.BusCall() | lab_messages.RecordedCall() if self._lab:
+                case (
+                    lab_messages.Timing()
+                    | lab_messages.BusCall()
+                    | lab_messages.RecordedCall()
+                    | lab_messages.TimeVersions()
+                ) if self._lab:
                     return self._lab.respond(request)
                 case _:
                     raise InvalidRequest("there is no simulated device")
