@@ -288,7 +288,7 @@ class SimulatedCiMachine:
             raise InvalidRequest("this machine only times two versions")
         return LabResponse(values=self._machine(request.change, request.order))
 
-    def report(self, outputs: Sequence[messages.Span]) -> messages.LabReport:
+    def report(self, outputs: Sequence[messages.ByteRange]) -> messages.LabReport:
         return messages.LabReport([None for _ in outputs], None, None)
 
 
