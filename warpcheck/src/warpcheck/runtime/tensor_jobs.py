@@ -200,6 +200,7 @@ def issue_half(
     if mark_accumulator(launch, cta, warp, owner, job, site, lane):
         return 1
     owner.tensor_pending += 1
+    # Stores to shared memory look for products that read it only while this count is not 0.
     owner.reads_in_flight += 1
     return 0
 
