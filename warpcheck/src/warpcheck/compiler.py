@@ -223,11 +223,15 @@ def _host() -> str:
 
 def _key(name: str) -> str:
     """Return the cache key of a name on this computer, for these sources."""
-    return hashlib.sha256(f"{name}{_host()}{_sources()}".encode()).hexdigest()
+    return hashlib.sha256(f"{name}{_host()}{_SOURCES}".encode()).hexdigest()
 
 
-@cache
-def _sources() -> str:
+def _digest_sources() -> str:
     """Return a digest of this package: a change of any source invalidates the cache."""
     files = sorted(Path(__file__).parent.rglob("*.py"))
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+
+
+# Computed when this module is imported, with all that generates code, and not at the first use: if the files change
+# while a process runs, the process must not store the code of the old sources under the key of the new ones.
+_SOURCES = _digest_sources()

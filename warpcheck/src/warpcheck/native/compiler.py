@@ -13,7 +13,7 @@ from typing import Any
 from llvmlite import ir
 
 from warpcheck.native.builtins import BUILTINS, I1, I64, pointer
-from warpcheck.native.language import EXTERN, FUNCTIONS, NOINLINE, View, field_of
+from warpcheck.native.language import EXTERN, FUNCTIONS, NOINLINE, View, field_of, source_lines
 
 __all__ = ["compile_function", "compile_noinline", "parameter_names"]
 
@@ -147,7 +147,7 @@ class _Compiler(ast.NodeVisitor):
         self.tuples: dict[str, Any] = {}  # the class of the tuple that a variable holds
 
     def compile(self) -> None:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(self.source))).body[0]
+        tree = ast.parse(textwrap.dedent("".join(inspect.getblock(source_lines(self.source))))).body[0]
         assert isinstance(tree, ast.FunctionDef)
         values = iter(self.function.args)
         # A parameter is a view or a tuple if its annotation names one; anything else is an integer.
