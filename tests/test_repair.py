@@ -44,6 +44,13 @@ def changes(after: str, before: str = GIVEN, suffix: str = ".cu") -> dict[str, i
         ("x[0] = 1; __syncthreads();", "__syncthreads(); x[0] = 1;", {"second": 2}),
         ("#include <cuda_pipeline.h>", "#include <cuda_pipeline.h>\n#include <cuda/ptx>", {"": 1}),
         ("x[i] = 0;", "{ x[i] = 0; __syncwarp(); }", {"first": 4}),  # the header, two statements, and a brace
+        ("x[i] = 0;", "x[int{}] = 0;", {"first": 1}),
+        # One statement may contain others.
+        ("x[1] = 2;", "f([&] { x[1] = 2; x[2] = 3; });", {"second": 4}),
+        ("x[1] = 2;", 'asm volatile("fence.proxy.async;" ::: "memory");', {"second": 1}),
+        ("x[1] = 2;", 'asm volatile("fence.proxy.async;\\n" ::: "memory");', {"second": 1}),
+        ("x[1] = 2;", 'asm volatile("mov.u32 %0, 1; add.u32 %0, %0, 1;" : "=r"(x));', {"second": 2}),
+        ("#include <cuda_pipeline.h>", "#define second(x) f(x) { x[0] = 1; } void g(x)", {"": 4}),
     ],
 )
 def test_a_change_is_a_statement(old: str, new: str, expected: dict[str, int]) -> None:
@@ -57,6 +64,12 @@ def test_a_python_program_is_compared_without_its_table_of_faults() -> None:
     )
     after = 'CAUSES: dict = {"first": "Race"}\n\ndef first(x):  # text\n    return (x\n            + 2)\n'
     assert changes(after, before, ".py") == {"first": 1}
+
+
+def test_assembly_in_python_counts_by_the_instruction() -> None:
+    before = "# ---- first ----\ndef first(x):\n    return x + 1\n"
+    after = before.replace("x + 1", "asm('add.u32 $0, $1, 1; mul.lo.u32 $0, $0, 2; mov.u32 $0, $0;')")
+    assert changes(after, before, ".py") == {"first": 3}
 
 
 def test_a_program_that_is_far_too_long_is_not_compared() -> None:
@@ -100,6 +113,12 @@ def test_the_statement_names_how_many_statements_may_change(item: ExerciseRef) -
     statement = " ".join((registry.import_file(item.stub, "stub", listed=False).__doc__ or "").split())
     for name, kernel in registry.load(item).repairs.items():
         assert f"{kernel.changes} in {name}" in statement
+
+
+@pytest.mark.parametrize("item", REPAIRS, ids=lambda item: item.name)
+def test_the_statement_leaves_what_is_around_the_kernels_alone(item: ExerciseRef) -> None:
+    statement = " ".join((registry.import_file(item.stub, "stub", listed=False).__doc__ or "").split())
+    assert "no statement outside of the kernels but an #include" in statement or "none outside of the" in statement
 
 
 def test_repairs_are_graded_on_the_machine_where_there_is_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,36 +2,27 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from kernelpath.course import registry
 from kernelpath.course.registry import ExerciseRef
+from kernelpath.dev.spills import reference_kernels_do_not_spill
+from tests import fresh_process
 from tests.test_cards import copied
 from warpcheck.assembler import _tool
 
 pytestmark = pytest.mark.skipif(_tool("ptxas") is None, reason="there is no ptxas")
 
-_FIND = """
-import json, sys
-from pathlib import Path
-from kernelpath.course.registry import ExerciseRef
-from kernelpath.dev.spills import reference_kernels_do_not_spill
-
-print(json.dumps(list(reference_kernels_do_not_spill(ExerciseRef(Path(sys.argv[1]), sys.argv[2])))))
-"""
-
 
 def findings(item: ExerciseRef) -> list[str]:
     """What the check says, from a process that has no threads before it forks."""
-    command = [sys.executable, "-c", _FIND, str(item.root), item.path_id]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    found: list[str] = json.loads(done.stdout)
-    return found
+    return fresh_process.call(find, ExerciseRef(item.root, item.path_id))
+
+
+def find(item: ExerciseRef) -> list[str]:
+    return list(reference_kernels_do_not_spill(item))
 
 
 @pytest.fixture

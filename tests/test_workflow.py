@@ -100,7 +100,13 @@ def test_the_declarations_come_from_the_course(course: str, ref: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "extras"), [("swizzle", "[all]"), ("portability", "[all,pallas]"), ("cute_cpp", "[all,cutlass]")]
+    ("name", "extras"),
+    [
+        ("swizzle", "[all]"),
+        ("portability", "[all,pallas]"),
+        ("cute_cpp", "[all,cutlass]"),
+        ("host_program", "[all,nvcc]"),
+    ],
 )
 def test_optional_packages_are_installed_where_an_exercise_needs_them(name: str, extras: str) -> None:
     (install,) = (step for step in _steps([registry.find(name, ROOT)], "ada/course") if step.get("name") == "install")

@@ -51,7 +51,7 @@ CORE_WEEKS = 24
 _STEM = re.compile(r"w(?P<week>\d\d)(?P<letter>[a-z])_(?P<name>\w+)")
 
 
-_KERNEL_KINDS = ("kernel", "operator", "library", "repair")
+_KERNEL_KINDS = ("kernel", "operator", "library", "repair", "program")
 
 
 @dataclass(frozen=True)

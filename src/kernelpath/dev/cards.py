@@ -228,7 +228,7 @@ def load_entry(item: ExerciseRef, exercise: Exercise, tree: Tree = "expert") -> 
     submission = item.submission(tree)
     sys.path.insert(0, str(submission.with_suffix("") / "src"))  # the sources of a library
     entry: Callable[..., Any] = getattr(registry.import_file(submission, f"cards_{item.name}"), exercise.entry)
-    if exercise.kind in ("kernel", "repair"):
+    if exercise.kind in ("kernel", "repair", "program"):
         return entry
     from kernelpath.work.operators import with_gradient
 

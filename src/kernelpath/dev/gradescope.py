@@ -131,8 +131,11 @@ def required_extras(items: Sequence[ExerciseRef]) -> str:
 def _extras(item: ExerciseRef) -> Iterator[str]:
     if item.lane == "pallas":
         yield "pallas"
-    if any("#include <cute/" in path.read_text("utf-8") for path in item.files("solutions") or item.files("phases")):
+    texts = [path.read_text("utf-8") for path in item.files("solutions") or item.files("phases")]
+    if any("#include <cute/" in text for text in texts):
         yield "cutlass"
+    if any("import host_program" in text for text in texts):
+        yield "nvcc"
 
 
 def _wheel(checkout: Path) -> tuple[str, bytes]:

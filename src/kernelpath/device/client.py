@@ -76,6 +76,7 @@ class Client:
         self._observed: dict[int, tuple[StorageWeakRef, int, bool]] = {}
         self._next = 0
         self._dropped: list[int] = []
+        self._input_memory = aligned.Pool()
         self.large_offsets = False
         """Whether the case has tensors that are larger than memory."""
         self.load = cache(self._load)
@@ -87,7 +88,7 @@ class Client:
         inputs = self._request(messages.Fetch(), messages.Inputs)
         tensors = {}
         for number, content in inputs.storages.items():
-            tensors[number] = aligned.storage(len(content))
+            tensors[number] = self._input_memory.storage(len(content))
             storage = tensors[number].untyped_storage()
             initial = np.frombuffer(content, np.uint8)
             storage_record = ClientStorage(number, storage.data_ptr(), len(content), StorageWeakRef(storage), initial)

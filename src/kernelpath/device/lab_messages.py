@@ -11,6 +11,7 @@ from typing import Literal
 
 from kernelpath.course.labs import recorded
 from kernelpath.course.labs.bus import RuntimeUsage
+from kernelpath.course.labs.ci_machine import Change
 from kernelpath.course.labs.recorded import Size
 from kernelpath.course.labs.timer import Workload
 from kernelpath.device.messages import Failed, Inputs, Message, Pointer
@@ -132,6 +133,13 @@ class GetTuningLedger(RecordedCall, frozen=True, kw_only=True):
     """Request the ledger. The values of the response are those of recorded.TuningUsage.ledger."""
 
 
+class TimeVersions(Message, frozen=True, kw_only=True):
+    """Call CiMachine. The values of the response are the seconds of each call."""
+
+    change: int
+    order: str
+
+
 FromClient = (
     Timing
     | HostAlloc
@@ -147,6 +155,7 @@ FromClient = (
     | Bench
     | Move
     | GetTuningLedger
+    | TimeVersions
 )
 
 
@@ -187,7 +196,14 @@ class RecordedGpuDescription(Message, frozen=True):
     requests: Sequence[Size]
 
 
-DeviceDescription = TimerDescription | BusDescription | RecordedGpuDescription
+class CiMachineDescription(Message, frozen=True):
+    """The description of a ci_machine.CiMachine."""
+
+    seed: int
+    changes: Sequence[Change]
+
+
+DeviceDescription = TimerDescription | BusDescription | RecordedGpuDescription | CiMachineDescription
 
 
 class BeginLab(Message, frozen=True):

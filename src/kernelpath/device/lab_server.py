@@ -10,6 +10,7 @@ import torch
 
 from kernelpath.course.labs import Lab
 from kernelpath.course.labs.bus import Copy, SimulatedRuntime
+from kernelpath.course.labs.ci_machine import CiMachine
 from kernelpath.course.labs.recorded import NotRecorded, RecordedGpu, TooMuchShared
 from kernelpath.course.labs.timer import Device
 from kernelpath.course.labs.virtual import Queue
@@ -26,7 +27,7 @@ MAX_CALLS = 100_000
 """The limit of calls of a simulated device. An honest entry stays far below it."""
 
 HostWrites = Sequence[tuple[int, bytes]]
-LabRequest = messages.Timing | messages.BusCall | messages.RecordedCall
+LabRequest = messages.Timing | messages.BusCall | messages.RecordedCall | messages.TimeVersions
 
 
 class SimulatedDevice(Protocol):
@@ -53,6 +54,8 @@ def describe(lab: Lab) -> messages.DeviceDescription:
             return messages.BusDescription(lab.fails, lab.status)
         case RecordedGpu():
             return messages.RecordedGpuDescription(lab.requests)
+        case CiMachine():
+            return messages.CiMachineDescription(lab.seed, lab.changes)
     raise TypeError(f"{type(lab).__name__} cannot be in the device's process")
 
 
@@ -65,6 +68,8 @@ def create_device(description: messages.DeviceDescription) -> SimulatedDevice:
             return SimulatedBus(description)
         case messages.RecordedGpuDescription():
             return SimulatedGpu(description)
+        case messages.CiMachineDescription():
+            return SimulatedCiMachine(description)
 
 
 class SimulatedTimer:
@@ -105,7 +110,7 @@ class SimulatedBus:
 
     def respond(self, request: LabRequest) -> LabResponse:
         self._calls = _count_call(self._calls)
-        if isinstance(request, messages.RecordedCall):
+        if isinstance(request, messages.RecordedCall | messages.TimeVersions):
             raise InvalidRequest("a bus launches nothing")
         line = request.line if isinstance(request, messages.BusCall) else 0
         changed = self._apply_host_writes(request.wrote, line)
@@ -268,6 +273,23 @@ class SimulatedGpu:
             case messages.GetTuningLedger():
                 return LabResponse(values=self._gpu.report().ledger)
         raise InvalidRequest(f"{type(request).__name__} is not a call")
+
+
+class SimulatedCiMachine:
+    """The machine that times the two versions of each change."""
+
+    def __init__(self, description: messages.CiMachineDescription) -> None:
+        self._machine = CiMachine("cpu", description.seed, description.changes)
+        self._calls = 0
+
+    def respond(self, request: LabRequest) -> LabResponse:
+        self._calls = _count_call(self._calls)
+        if not isinstance(request, messages.TimeVersions):
+            raise InvalidRequest("this machine only times two versions")
+        return LabResponse(values=self._machine(request.change, request.order))
+
+    def report(self, outputs: Sequence[messages.ByteRange]) -> messages.LabReport:
+        return messages.LabReport([None for _ in outputs], None, None)
 
 
 def _query_queue(queue: Queue, request: messages.Timing) -> float:

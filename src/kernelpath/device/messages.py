@@ -190,7 +190,7 @@ class LabPart(Message, frozen=True):
         method: The name of the method; "" stands for the simulated device itself.
     """
 
-    lab: Literal["timer", "bus", "recorded"]
+    lab: Literal["timer", "bus", "recorded", "ci_machine"]
     device: str
     method: str = ""
 
@@ -225,9 +225,12 @@ class Attach(Message, frozen=True):
 
     Attributes:
         target: The architecture that the machine simulates for this client.
+        multiprocessors: The multiprocessors of the simulated GPU, which limit the blocks that are resident at once; 0
+            for the number of the target's GPU.
     """
 
     target: str = "sm_80"
+    multiprocessors: int = 0
 
 
 class Begin(Message, frozen=True):

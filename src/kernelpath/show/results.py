@@ -32,6 +32,7 @@ class PeerComparison:
         goal: The ratio that the kernel was meant to reach, in words; benchmarks/peers.py no longer writes it.
         flops: Arithmetic operations, or 0 if memory bounds the kernel.
         host_seconds: The time that a call takes on the host, or 0 if it was not measured.
+        elapsed_ratios: A peer's time over ours, from the call on an idle GPU until the GPU is idle again.
     """
 
     exercise: str
@@ -44,6 +45,7 @@ class PeerComparison:
     reached: bool = True
     flops: int = 0
     host_seconds: float = 0.0
+    elapsed_ratios: Mapping[str, float] = field(default_factory=dict)
 
     def ratio(self, peer: str) -> Interval:
         return Interval(*self.ratios[peer])

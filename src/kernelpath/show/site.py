@@ -173,7 +173,8 @@ def _write_notebook(root: Path, folder: Path, week: Week, address: colab.Address
 def _results_page(root: Path) -> Mapping[str, object]:
     """Return the roofline of each machine with its exercises' bars, and the tables of the documents."""
     machines = {machine.gpu: machine.timed for machine in results.machines(root) if machine.timed}
-    tables = (docs.results, docs.peer_summary, docs.peers, docs.kernels, docs.agreement, docs.functions, docs.findings)
+    speeds = (docs.results, docs.peer_summary, docs.peers, docs.absent_peers)
+    tables = (*speeds, docs.kernels, docs.agreement, docs.functions, docs.findings)
     return {
         "roofs": [
             report.DeviceRoofline(gpu, timed, (report.BASELINE, report.REFERENCE)) for gpu, timed in machines.items()

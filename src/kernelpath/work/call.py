@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from kernelpath.course import labs
 from kernelpath.course.inputs import tensors_of
@@ -185,6 +186,27 @@ def decode_arguments(request: messages.Call, device: torch.device) -> list[Any]:
     for position, tensor in request.tensors.items():
         arguments[position] = from_bytes(tensor.dtype, tensor.shape, tensor.content, device)
     return arguments
+
+
+class ReturnedOutputs:
+    """The outputs of earlier calls of a process, as far as they still exist."""
+
+    def __init__(self) -> None:
+        self._storages: dict[int, StorageWeakRef] = {}
+
+    def add(self, outputs: Sequence[torch.Tensor]) -> None:
+        """Note the outputs of a call.
+
+        Raises:
+            WrongType: One of them is the output of an earlier call, so its values have changed.
+        """
+        storages = [output.untyped_storage() for output in outputs if output.numel()]
+        for storage in storages:
+            earlier = self._storages.get(storage.data_ptr())
+            if earlier is not None and not earlier.expired():
+                raise WrongType("the output is the tensor that an earlier call returned; allocate one for each call")
+        self._storages = {address: storage for address, storage in self._storages.items() if not storage.expired()}
+        self._storages |= {storage.data_ptr(): StorageWeakRef(storage) for storage in storages}
 
 
 def check_outputs(

@@ -40,7 +40,14 @@ from kernelpath.work import (
     reports,
     seccomp,
 )
-from kernelpath.work.call import GuardedCall, check_outputs, decode_arguments, memory_limit, profile_call
+from kernelpath.work.call import (
+    GuardedCall,
+    ReturnedOutputs,
+    check_outputs,
+    decode_arguments,
+    memory_limit,
+    profile_call,
+)
 from kernelpath.work.dispatch_monitor import AuditLog, CallRecord, DispatchMonitor
 from kernelpath.work.exception_findings import classify_exception
 from kernelpath.work.large_offsets import LargeOffsetMonitor
@@ -80,6 +87,7 @@ class _Worker:
         self._audit_log = AuditLog()
         self._client: Client | None = None
         self._placement = Placement()
+        self._returned_outputs = ReturnedOutputs()
 
     def send(self, message: messages.WorkerResponse) -> None:
         """Send a progress message. Two threads do so: compilers run on the submission's thread."""
@@ -221,6 +229,8 @@ class _Worker:
             result = call(self._entry)
             call.release_leftovers()
         outputs = call.outputs(result)
+        if self._exercise is not None and not self._exercise.overwritten(call.inputs):
+            self._returned_outputs.add(outputs)
         call_result = call.to_result(outputs, secret, self._describe_tampering())
         output_refs = [self._client.place(output) for output in outputs] if self._client else []
         return msgspec.structs.replace(call_result, output_refs=output_refs)
@@ -277,6 +287,8 @@ class _Worker:
 
         overwritten = self._declaration.overwritten(inputs)
         outputs = overwritten or check_outputs(result, self._name, self._device, is_input)
+        if not overwritten:
+            self._returned_outputs.add(outputs)
         # The machine compares these bytes with those that the last kernel left, so what the host changed afterwards
         # does not pass for a kernel's work.
         client.finish()

@@ -14,6 +14,7 @@ import torch
 from kernelpath.course import labs
 from kernelpath.course.inputs import PLAIN, InputMode
 from kernelpath.course.labs import bus
+from kernelpath.course.labs.ci_machine import CiMachine
 from kernelpath.course.labs.recorded import RecordedGpu
 from kernelpath.course.labs.timer import Device
 from kernelpath.course.problem import Case
@@ -110,10 +111,11 @@ def _forgery_finding(runner: Runner) -> Finding | None:
     return Finding(Verdict.TAMPERED, call_end.failed.text) if call_end is not None and call_end.failed else None
 
 
-_KINDS: Mapping[type[labs.Lab], Literal["bus", "timer", "recorded"]] = {
+_KINDS: Mapping[type[labs.Lab], Literal["bus", "timer", "recorded", "ci_machine"]] = {
     bus.SimulatedRuntime: "bus",
     Device: "timer",
     RecordedGpu: "recorded",
+    CiMachine: "ci_machine",
 }
 
 
