@@ -69,6 +69,7 @@ class Wire(Generic[Received]):
         body = memoryview(self._encoder.encode(message))
         self.connection.settimeout(seconds)
         try:
+            # In pieces, because the time limit of a socket covers a whole sendall.
             self.connection.sendall(_LENGTH.pack(len(body)))
             for start in range(0, len(body), _CHUNK):
                 self.connection.sendall(body[start : start + _CHUNK])
@@ -91,6 +92,7 @@ class Wire(Generic[Received]):
             raise ProtocolError(f"a message of {size:,} bytes")
         try:
             return self._decoder.decode(self._exactly(size, start, seconds))
+        # Bytes of a process that is not trusted: whatever is wrong with them is an error of the protocol and no crash.
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
             raise ProtocolError(str(error)) from error
 
@@ -108,6 +110,8 @@ class Wire(Generic[Received]):
             remaining: float | None = None
             if seconds is not None:
                 remaining = start + seconds * (1 + len(received) // _CHUNK) - _monotonic()
+            # If nothing was read yet, data that has already arrived still counts: the reader may have been late, and
+            # not the sender.
             if remaining is not None and remaining <= 0 and (received or not self.waiting()):
                 raise ResponseTimeout
             self.connection.settimeout(None if remaining is None else max(remaining, 1e-3))
