@@ -45,7 +45,7 @@ from kernelpath import words
 from kernelpath.course import registry
 from kernelpath.course.inputs import EXTREME, PLAIN, InputMode
 from kernelpath.course.problem import Case
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 from kernelpath.grading import compare, devices, grade, ground_truth, large_offsets, traffic
 from kernelpath.grading.graded_case import select_finding
 from kernelpath.grading.provenance import MUTATED, Observation
@@ -118,7 +118,7 @@ class Session:
     few: whether to call in few of the exercise's cases.
     """
 
-    def __init__(self, item: Item, *, few: bool = False) -> None:
+    def __init__(self, item: ExerciseRef, *, few: bool = False) -> None:
         declared = registry.load(item)
         target = devices.choose_target(declared, "cpu", None)
         adapted, _ = devices.adapt_exercise(declared, "cpu", target)

@@ -29,7 +29,7 @@ class _Device(backend.Local):
             self.shared.append(shared)
             return launch(*args, shared=shared, **kwargs)
 
-        module.launch = launch_and_note
+        module.launch = launch_and_note  # type: ignore[method-assign]
         return module
 
 
@@ -48,4 +48,4 @@ def execute(name: str, architecture: str, case: dict[str, object]) -> tuple[str 
     result = cards.load_entry(item, exercise)(*inputs)
     outputs = result if isinstance(result, tuple) else [result]
     finding = check_outputs(outputs, expected_outputs(exercise, inputs), exercise.tolerance)
-    return finding and finding.cause, max(device.shared)
+    return finding.cause if finding else None, max(device.shared)

@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 
 from kernelpath.course.problem import Case
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 from kernelpath.course.spec import Exercise
 from kernelpath.grading import grade
 from kernelpath.verdict import Report
@@ -65,7 +65,7 @@ def with_addresses(root: Path) -> frozenset[Planted]:
 _ADDRESSES = re.compile(r"address|align|offset|64-bit|2\^3[12]")
 
 
-def grade_in_few_cases(item: Item, submission: Path, *, seed: int, addresses: bool) -> Report:
+def grade_in_few_cases(item: ExerciseRef, submission: Path, *, seed: int, addresses: bool) -> Report:
     """Grade a submission to an exercise with kernels on the PTX machine, in few cases and with all steps."""
     job = grade.Job.create(item, submission, device="cpu")
     with grade.Session(replace(job, exercise=in_few_cases(job.exercise, addresses=addresses))) as session:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kernelpath.course import registry
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 from kernelpath.dev import cards
 from kernelpath.show import docs, results
 from kernelpath.verdict import encode
@@ -20,10 +20,10 @@ DECLARED = {item.name: registry.load(item) for item in registry.exercises()}
 KERNELS = {name: exercise for name, exercise in DECLARED.items() if exercise.runs_on_gpu}
 
 
-def compiled(item: Item, *architectures: str, timed: bool = False) -> dict[str, str]:
+def compiled(item: ExerciseRef, *architectures: str, timed: bool = False) -> dict[str, str]:
     """Obstacles, in a process that has no threads before it forks."""
-    # A new Item: one that was used holds a re.Match, which cannot be pickled.
-    return fresh_process.call(cards.obstacles, Item(item.root, item.stem), architectures, timed)
+    # A new object: one that was used holds a re.Match, which cannot be pickled.
+    return fresh_process.call(cards.obstacles, ExerciseRef(item.root, item.path_id), architectures, timed)
 
 
 def test_the_record_has_a_requirement_for_each_reference_kernel_that_does_not_compile() -> None:
@@ -94,12 +94,12 @@ def test_what_triton_makes_for_turing_is_right(name: str, case: dict[str, object
     assert 0 < shared <= 64 << 10
 
 
-def copied(item: Item, to: Path) -> Item:
+def copied(item: ExerciseRef, to: Path) -> ExerciseRef:
     for path in (item.declaration, item.lesson, *item.files("solutions"), *item.files("expert")):
         copy = to / path.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, copy)
-    return Item(to, item.stem)
+    return ExerciseRef(to, item.path_id)
 
 
 def test_a_launch_that_a_card_refuses_is_told_with_what_it_asks_for(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kernelpath.course import registry
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 from tests import direct, planted
 from tests.few_cases import few_cases, has_few_cases, in_few_cases, with_addresses
 
@@ -15,7 +15,7 @@ KERNELS = [item for item in registry.exercises() if has_few_cases(registry.load(
 
 
 @pytest.mark.parametrize("item", KERNELS, ids=lambda item: item.name)
-def test_few_cases_have_the_largest_and_a_partial_tile(item: Item) -> None:
+def test_few_cases_have_the_largest_and_a_partial_tile(item: ExerciseRef) -> None:
     exercise = registry.load(item)
     few = in_few_cases(exercise)
     assert few.largest == exercise.largest, "the counters are limited there"
@@ -25,7 +25,7 @@ def test_few_cases_have_the_largest_and_a_partial_tile(item: Item) -> None:
 
 
 @pytest.mark.parametrize("item", KERNELS, ids=lambda item: item.name)
-def test_few_cases_leave_sizes_from_the_seed_and_large_offsets(item: Item) -> None:
+def test_few_cases_leave_sizes_from_the_seed_and_large_offsets(item: ExerciseRef) -> None:
     exercise = registry.load(item)
     few = in_few_cases(exercise)
     assert (few.vary, few.far) == (exercise.vary, exercise.far)
@@ -33,7 +33,7 @@ def test_few_cases_leave_sizes_from_the_seed_and_large_offsets(item: Item) -> No
 
 
 @pytest.mark.parametrize("item", KERNELS, ids=lambda item: item.name)
-def test_addresses_are_left_out_where_that_is_requested_alone(item: Item) -> None:
+def test_addresses_are_left_out_where_that_is_requested_alone(item: ExerciseRef) -> None:
     exercise = registry.load(item)
     assert in_few_cases(exercise).aligned == exercise.aligned
     few = in_few_cases(exercise, addresses=False)
