@@ -75,7 +75,7 @@ examples: $(INSTALLED)
 # What the course hooks in other packages, every reference kernel and kernels of the PTX machine, with the lowest or the
 # newest versions that were tried, Python's too where PYTHON names no other. Of torch pip takes the build that it is set
 # up for: the one for CPUs is 0.2 GB, the one for CUDA brings 2 GB of libraries along.
-SMOKE := tests/test_hooks.py tests/test_doctor.py tests/test_exception_findings.py warpcheck/tests/machine/test_kernels.py warpcheck/tests/machine/test_triton.py
+SMOKE := tests/test_hooks.py tests/test_doctor.py tests/test_exception_findings.py warpcheck/tests/machine/test_kernels.py warpcheck/tests/machine/test_triton.py $(addprefix warpcheck/tests/machine/,test_library.py test_tensor_memory.py)
 tried = PYTHONPATH=src:warpcheck/src python3 -c 'from kernelpath import packages; print($(1))'
 
 test-oldest: VERSIONS := lowest

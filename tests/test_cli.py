@@ -24,6 +24,7 @@ from kernelpath.cli.grading import interruptible
 from kernelpath.course import registry
 from kernelpath.course.progress import Progress
 from kernelpath.course.registry import ExerciseRef
+from kernelpath.dev import invariants
 from kernelpath.grading import grade
 from kernelpath.host_info import HostInfo
 from kernelpath.school.exams import ExamOutcome
@@ -523,6 +524,17 @@ def test_the_entry_point_imports_nothing_at_all() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     ours = [name for name in done.stdout.split() if name.startswith(("kernelpath", "click", "rich"))]
     assert ours == ["kernelpath", "kernelpath.cli"]
+
+
+def test_threads_of_torch_do_not_spin_during_the_checks_of_contributors(
+    kp: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They took most of three minutes of processor time. libgomp reads the variable when torch is imported."""
+    monkeypatch.setenv("OMP_WAIT_POLICY", "")
+    monkeypatch.delenv("OMP_WAIT_POLICY")
+    monkeypatch.setattr(invariants, "QUICK", ())
+    assert kp("dev", "check", "--quick")[0] == 0
+    assert os.environ["OMP_WAIT_POLICY"] == "passive"
 
 
 def test_grade_writes_the_grades_of_a_class_and_sums_up(kp: Run, item: ExerciseRef) -> None:

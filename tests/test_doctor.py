@@ -71,7 +71,7 @@ class Blocker:
 BLOCKED = """
 import sys
 {blocker}
-sys.meta_path.insert(0, Blocker({blocked!r}))
+sys.meta_path.insert(0, Blocker(*{blocked!r}))
 from kernelpath import cli, packages
 print(*(lane for lane in packages.LANES if packages.lacking(lane)))
 cli.main(["doctor"])
@@ -81,18 +81,23 @@ cli.main(["doctor"])
 @pytest.mark.parametrize(
     ("blocked", "lacking", "remedies"),
     [
-        ("triton", ["triton"], {"Triton": "triton"}),
-        ("cutlass", ["cute"], {"CuTe DSL": "nvidia-cutlass-dsl"}),
-        ("cutlass_library", [], {"CuTe in C++": "nvidia-cutlass"}),
-        ("jax", ["pallas"], {"Pallas": "jax"}),
+        # Two packages of unrelated lanes in one run: each lane is there in a run without the other's package.
         (
-            "cuda.bindings",
+            ["triton", "cutlass_library"],
+            ["triton"],
+            {"Triton": "triton", "CuTe in C++": "nvidia-cutlass"},
+        ),
+        (["cutlass", "jax"], ["cute", "pallas"], {"CuTe DSL": "nvidia-cutlass-dsl", "Pallas": "jax"}),
+        (
+            ["cuda.bindings"],
             ["cuda", "cute"],
             dict.fromkeys(("CUDA C++", "CuTe DSL", "CuTe in C++"), "cuda-bindings"),
         ),
     ],
 )
-def test_a_missing_package_costs_its_lane_alone(blocked: str, lacking: list[str], remedies: dict[str, str]) -> None:
+def test_a_missing_package_costs_its_lane_alone(
+    blocked: list[str], lacking: list[str], remedies: dict[str, str]
+) -> None:
     done = subprocess.run(
         [sys.executable, "-c", BLOCKED.format(blocker=inspect.getsource(Blocker), blocked=blocked)],
         capture_output=True,
