@@ -87,10 +87,13 @@ def _prepare(arch: str, extra: tuple[Schedule, ...], uninitialized: bool) -> Non
         cute_calls.activate()
     else:
         simulated_gpu.stand_for({}, arch)
-    if find_spec("triton") is not None:
-        from warpcheck.frontends import triton
+    patching.when_imported("triton", _activate_triton)
 
-        triton.activate("cpu")
+
+def _activate_triton() -> None:
+    from warpcheck.frontends import triton
+
+    triton.activate("cpu")
 
 
 def replace_checks(extra: tuple[Schedule, ...], uninitialized: bool) -> None:

@@ -149,6 +149,7 @@ class Kernel:
         self.cluster = cluster
         self._launchers: dict[tuple[Any, ...], Launcher] = {}
         self._binaries: dict[str, Binary] = {}
+        self._parameters: dict[str, tuple[Parameter, ...]] = {}
         self._loaded: dict[int, Loaded] = {}
         self._checked_dtypes: set[tuple[Any, ...]] = set()
 
@@ -187,8 +188,11 @@ class Kernel:
 
     def parameters(self, architecture: str) -> tuple[Parameter, ...]:
         """Return the parameters in order, with names from the source and types from the PTX."""
-        binary = self.binary(architecture)
-        return declared_parameters(self.source, self.base_name, ptx_types(binary.ptx, binary.mangled))
+        if architecture not in self._parameters:
+            binary = self.binary(architecture)
+            types = ptx_types(binary.ptx, binary.mangled)
+            self._parameters[architecture] = declared_parameters(self.source, self.base_name, types)
+        return self._parameters[architecture]
 
     def check_dtypes(self, parameters: tuple[Parameter, ...], arguments: tuple[Any, ...]) -> None:
         """Warn about each tensor whose dtype differs from the element type of its pointer parameter."""
