@@ -41,6 +41,8 @@ ERRORS: Mapping[int, tuple[str, str]] = {
     2: ("cudaErrorMemoryAllocation", "out of memory"),
     9: ("cudaErrorInvalidConfiguration", "invalid configuration argument"),
     21: ("cudaErrorInvalidMemcpyDirection", "invalid copy direction for memcpy"),
+    35: ("cudaErrorInsufficientDriver", "CUDA driver version is insufficient for CUDA runtime version"),
+    100: ("cudaErrorNoDevice", "no CUDA-capable device is detected"),
     101: ("cudaErrorInvalidDevice", "invalid device ordinal"),
     400: ("cudaErrorInvalidResourceHandle", "invalid resource handle"),
     600: ("cudaErrorNotReady", "device not ready"),
