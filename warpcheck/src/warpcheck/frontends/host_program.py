@@ -122,7 +122,8 @@ class HostProgram:
                 everything nevertheless. Without a GPU only.
 
         Raises:
-            HostProgramError: The function returned an error or, without a GPU, used the runtime wrongly.
+            HostProgramError: The function returned an error or, without a GPU, used the runtime wrongly. A function
+                that only returns cudaErrorNotSupported counts as not started.
             simt.Fault: A kernel did something undefined. Without a GPU only.
         """
         if len(arguments) > _MOST_ARGUMENTS:
@@ -173,7 +174,9 @@ class HostProgram:
         words = [_word(value) for value in arguments]
         status, runtime = self._run(entry, words, arrays, fail_at)
         if status == NOT_SUPPORTED and runtime.calls == 0:
-            raise NotImplementedError(f"{function} returns cudaErrorNotSupported")
+            definition = re.search(rf"\b{function}\s*\(", self._source)
+            line = self._source.count("\n", 0, definition.start()) + 1 if definition else 0
+            raise HostProgramError("not started", f"{function} returns cudaErrorNotSupported", self.file, line)
         runtime.check(status)
         if milliseconds is not None:
             reported = ctypes.c_float.from_address(milliseconds.data_ptr()).value  # item() is an operator of torch

@@ -13,7 +13,14 @@ COPY_SOURCES = (f"{MEMCPY}.cu", f"{MEMSET}.cu")
 """The files that the faults of these kernels name."""
 
 Problem = Literal[
-    "invalid call", "call failed", "uninitialized", "error ignored", "not released", "not awaited", "wrong time"
+    "not started",
+    "invalid call",
+    "call failed",
+    "uninitialized",
+    "error ignored",
+    "not released",
+    "not awaited",
+    "wrong time",
 ]
 """What is wrong with a host program."""
 
