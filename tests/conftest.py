@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 from kernelpath.grading import grade
 from kernelpath.show import graded
 from kernelpath.verdict import Report
@@ -70,11 +70,11 @@ done
 
 
 @pytest.fixture
-def doubling(tmp_path: Path) -> Item:
+def doubling(tmp_path: Path) -> ExerciseRef:
     """The exercise `double` (Python alone, no kernel) in a checkout of its own."""
     for tree in ("checks", "phases", "solutions"):
         (tmp_path / tree / "1_architecture").mkdir(parents=True)
-    item = Item(tmp_path, "1_architecture/w01a_double")
+    item = ExerciseRef(tmp_path, "1_architecture/w01a_double")
     item.declaration.write_text(DECLARATION)
     item.lesson.write_text(LESSON)
     item.solution.write_text("def double(x):\n    return 2 * x\n")
@@ -82,7 +82,7 @@ def doubling(tmp_path: Path) -> Item:
 
 
 @pytest.fixture
-def grade_text(doubling: Item, tmp_path: Path) -> GradeText:
+def grade_text(doubling: ExerciseRef, tmp_path: Path) -> GradeText:
     """Grades Python source as a submission to `doubling`."""
 
     def run(source: str) -> Report:
@@ -111,7 +111,7 @@ class Solutions:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def report(self, item: Item) -> Report:
+    def report(self, item: ExerciseRef) -> Report:
         with (self.folder / f"{item.name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             report = graded.load_report(item, self.folder)

@@ -321,16 +321,21 @@ def test_every_launch_is_recorded(source: Path, machine: list[dict[str, Any]]) -
     assert seen[0].cost == 7
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((), r"scale needs its tensors on one device, got no tensor"),
-        ((torch.zeros(1), torch.zeros(1, device="meta"), 1.0, 1), r"got cpu and meta"),
-    ],
-)
-def test_tensors_must_share_a_device(source: Path, arguments: tuple[Any, ...], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        cuda.kernel(source, "scale<float, 2>")[1, 1](*arguments)
+def test_tensors_must_share_a_device(source: Path) -> None:
+    with pytest.raises(ValueError, match=r"scale needs its tensors on one device, got cpu and meta"):
+        cuda.kernel(source, "scale<float, 2>")[1, 1](torch.zeros(1), torch.zeros(1, device="meta"), 1.0, 1)
+
+
+def test_a_kernel_may_get_all_its_pointers_in_a_struct(tmp_path: Path, machine: list[dict[str, Any]]) -> None:
+    path = tmp_path / "struct.cu"
+    path.write_text(
+        "struct P { float* x; int n; };\n__global__ void fill(P p) { if (threadIdx.x < p.n) p.x[threadIdx.x] = 1; }"
+    )
+    x = torch.zeros(4)
+    content = struct.pack("Pixxxx", x.data_ptr(), 4)
+    cuda.kernel(path, "fill")[1, 32](content)
+    (launch,) = machine
+    assert (launch["tensors"], launch["arguments"]) == ([], [content])
 
 
 def test_a_numpy_array_is_named_as_one(source: Path) -> None:

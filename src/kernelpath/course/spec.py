@@ -187,8 +187,9 @@ class Exercise:
             ranks.
         network: Limits on the communication of the ranks of kind "distributed".
         block: The threads of a block, x first, if the statement prescribes them.
-        multiprocessors: The number of multiprocessors that host code sees on the PTX machine without a GPU. With few of
-            them, a persistent block gets several tiles of a small case. None selects the number of the target's GPU.
+        multiprocessors: The number of multiprocessors of the simulated GPU, without a GPU. With few of them, a
+            persistent block gets several tiles of a small case, and few blocks are resident at once. None selects the
+            number of the target's GPU.
         tensor_cores: Whether the statement requires tensor cores. A call fails if its mma instructions cannot have
             performed a quarter of the case's operations.
         overlap: The minimum share of the wgmma of the largest case that are issued while a bulk copy to the shared

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 __all__ = ["BLOCK", "FLOATS", "GRID", "PATTERNS", "Pattern"]
 
 GRID, BLOCK = 4, 256
-FLOATS = 1 << 17  # in each of the buffers a and b; enough for a stride of 32 floats a thread
+FLOATS = 1 << 17  # in each of the buffers a and b; enough for a stride of 32 floats per thread
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def _shared_atomic(name: str, index: str, wavefronts: float) -> Pattern:
 
 
 def _async_copy(name: str, size: int, to: str, start: str, sectors: float, wavefronts: float) -> Pattern:
-    """cp.async of so many bytes a lane; its request counts as a load from device memory and a store to shared."""
+    """cp.async of `size` bytes per lane; its request counts as a load from device memory and a store to shared."""
     copy = f"cp.async.{'cg' if size == 16 else 'ca'}.shared.global [%0], [%1], {size};"
     body = f"""unsigned to = (unsigned)__cvta_generic_to_shared(&s[{to}]);
     asm volatile("{copy}" :: "r"(to), "l"(&a[{start}]));

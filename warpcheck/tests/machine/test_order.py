@@ -35,3 +35,38 @@ def test_blocks_and_warps_have_their_turns_in_order(reverse: int, expected: list
     author = launch.writer(out.ctypes.data)
     assert author is not None
     assert (author.thread, author.block) == ("0", "0")
+
+
+STARTED = """
+extern "C" __global__ void started(int *counter, int *out) {
+    if (threadIdx.x == 0) atomicAdd(counter, 1);
+    __syncthreads();
+    if (threadIdx.x == 0) out[blockIdx.x] = atomicAdd(counter, 0);
+}
+extern "C" __global__ void local(int *counter, int *out) {
+    __syncthreads();
+    if (threadIdx.x == 0) out[blockIdx.x] = atomicAdd(counter, 1) + 1;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("kernel", "order", "least"),
+    [("started", 0, 1), ("started", 1, 1), ("started", 1_000_003, 64), ("local", 1_000_003, 1)],
+)
+def test_blocks_that_use_atomics_interleave_at_barriers_in_the_strided_order(
+    kernel: str, order: int, least: int
+) -> None:
+    """The first block to pass the barrier finds that others have started, unless no block can tell another anything."""
+    counter, out = np.zeros(1, np.int32), np.full(100, -1, np.int32)
+    arrays = {"counter": counter, "out": out}
+    binary = compile_kernel(STARTED, "started.cu", kernel, "compute_80")
+    simt.load(binary.ptx).launch(
+        kernel,
+        grid=(100,),
+        block=(64,),
+        args=[array.ctypes.data for array in arrays.values()],
+        buffers=[simt.Buffer(name, array.ctypes.data, array.nbytes, 4) for name, array in arrays.items()],
+        reverse=order,
+    )
+    assert (out.min(), out.max()) == (least, 100)

@@ -1,4 +1,4 @@
-"""Code that kernels share is emitted once: what is recalled for a kernel is what it would be given anew."""
+"""Code that kernels share is emitted once, and is the same as if each kernel had been lowered alone."""
 
 from __future__ import annotations
 
@@ -99,12 +99,14 @@ PAIRS = {
 
 @pytest.mark.parametrize(("first", "second"), PAIRS.values(), ids=PAIRS.keys())
 def test_a_kernel_is_the_same_after_another_one(first: str, second: str) -> None:
-    anew = lowered(first), lowered(second)
-    assert anew[0].functions.keys() != anew[1].functions.keys(), "the two differ in nothing that is shared"
+    lowered_alone = lowered(first), lowered(second)
+    assert lowered_alone[0].functions.keys() != lowered_alone[1].functions.keys(), (
+        "the two differ in nothing that is shared"
+    )
     memory = Memory()
-    assert (lowered(first, memory), lowered(second, memory)) == anew
+    assert (lowered(first, memory), lowered(second, memory)) == lowered_alone
     memory = Memory()
-    assert (lowered(second, memory), lowered(first, memory)) == anew[::-1]
+    assert (lowered(second, memory), lowered(first, memory)) == lowered_alone[::-1]
 
 
 def test_a_carry_is_that_of_the_kernel() -> None:

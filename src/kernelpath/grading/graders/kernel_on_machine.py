@@ -78,7 +78,7 @@ class KernelOnMachine:
         runner.ready()
         inputs = ground_truth.generate_inputs(self.exercise, case, seed, "cpu", variety)
         encoded = encode_inputs(inputs, runner.storage_numbers, ranks=self.exercise.ranks)
-        runner.request_machine(device.Begin(runner.client, encoded, order, negated, label), device.Done)
+        runner.request_machine(device.Begin(runner.client, encoded, order, negated, label), device.Acknowledged)
         try:
             # The worker fetches the inputs from the machine, so this seed is not used.
             output_refs = runner.request(messages.Run(case=dict(case), seed=0, chosen=chosen), messages.OutputRefs)
