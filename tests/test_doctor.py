@@ -91,7 +91,7 @@ cli.main(["doctor"])
         (
             ["cuda.bindings"],
             ["cuda", "cute"],
-            dict.fromkeys(("CUDA C++", "CuTe DSL", "CuTe in C++"), "cuda-bindings"),
+            dict.fromkeys(("CUDA C++", "CUDA C++ programs (nvcc)", "CuTe DSL", "CuTe in C++"), "cuda-bindings"),
         ),
     ],
 )
@@ -109,7 +109,7 @@ def test_a_missing_package_costs_its_lane_alone(
     without = {line[5:].partition(" without a GPU")[0]: line for line in lines if "without a GPU" in line}
     remedies = remedies | ABSENT
     assert {lane for lane, line in without.items() if line.startswith("no")} == set(remedies)
-    assert len(without) == 5
+    assert len(without) == 6
     for lane, distribution in remedies.items():
         assert lines[lines.index(without[lane]) + 1] == f"     do: {packages.install(distribution)}"
 
@@ -147,7 +147,7 @@ def test_every_lane_compiles_and_runs_without_a_gpu() -> None:
     code = "from kernelpath import doctor\nfor found in doctor.lanes(): print(found.works, found.what, found.detail)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     without = [line for line in done.stdout.splitlines() if "without a GPU" in line]
-    assert len(without) == 5
+    assert len(without) == 6
     failed = [line for line in without if not line.startswith("True")]
     assert len(failed) == len(ABSENT), failed
     assert all(line.startswith("False Pallas") for line in failed)

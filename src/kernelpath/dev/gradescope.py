@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from kernelpath.course import stubs
+from kernelpath.course import registry, stubs
 from kernelpath.course.registry import ExerciseRef
 from kernelpath.files import write_atomically
 from kernelpath.show import results
@@ -129,6 +129,8 @@ def required_extras(items: Sequence[ExerciseRef]) -> str:
 
 
 def _extras(item: ExerciseRef) -> Iterator[str]:
+    if registry.load(item).kind == "program":
+        yield "nvcc"
     if item.lane == "pallas":
         yield "pallas"
     texts = [path.read_text("utf-8") for path in item.files("solutions") or item.files("phases")]
