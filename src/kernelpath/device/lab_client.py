@@ -162,7 +162,7 @@ class BusProxy(Queue):
 
     def record(self) -> tuple[int, Any]:
         """Call Runtime.record of the simulated bus."""
-        response = self._call(messages.Record(wrote=self._host_writes()))
+        response = self._call(messages.RecordEvent(wrote=self._host_writes()))
         return (response.status, None) if response.status else (0, response.values[0])
 
     def wait(self, event: Any) -> int:

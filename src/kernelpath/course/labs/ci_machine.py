@@ -124,7 +124,7 @@ def _cold(rng: np.random.Generator, calls: Any) -> Factors:
 
 
 def _drift(rng: np.random.Generator, calls: Any) -> Factors:
-    return 1.0 + rng.choice([-DRIFT, DRIFT]) * calls / CALLS_AT_MOST
+    return np.asarray(1.0 + rng.choice([-DRIFT, DRIFT]) * calls / CALLS_AT_MOST)
 
 
 def _throttling(rng: np.random.Generator, calls: Any) -> Factors:
