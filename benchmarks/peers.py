@@ -299,6 +299,24 @@ def quack_add_rmsnorm(kernel: Kernel) -> Kernel:
     return normalize
 
 
+def quack_layernorm(kernel: Kernel) -> Kernel:
+    """Return Quack's kernel, which takes float32 weights only. The first call converts them, untimed."""
+
+    def normalize(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float) -> Any:
+        return kernel(x, _widened(weight), _widened(bias), eps, return_rstd=True, return_mean=True)
+
+    return normalize
+
+
+_wide: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+
+
+def _widened(x: torch.Tensor) -> torch.Tensor:
+    if id(x) not in _wide or _wide[id(x)][0] is not x:
+        _wide[id(x)] = x, x.float()
+    return _wide[id(x)][1]
+
+
 def quack_cross_entropy(kernel: Kernel) -> Kernel:
     """Its losses of the rows are not averaged, which costs it nothing."""
 
@@ -458,13 +476,7 @@ def rows() -> Iterator[Race]:
             "layer_norm_forward",
             lambda kernel: lambda x, weight, bias, eps: [kernel(x, weight, bias, eps)[i] for i in (0, 2, 3)],
         ),
-        quack=optional(
-            "quack.rmsnorm",
-            "layernorm_fwd",
-            lambda kernel: (
-                lambda x, weight, bias, eps: kernel(x, weight, bias, eps, return_rstd=True, return_mean=True)
-            ),
-        ),
+        quack=optional("quack.rmsnorm", "layernorm_fwd", quack_layernorm),
     )
     yield Race(("layernorm",), cases, forward)
     backward = with_compiled(
@@ -742,7 +754,7 @@ def run(
         if time.perf_counter() > until:
             absent[label] = "not begun in the time given"
             continue
-        for remembered in (_reordered, _repeated, _graphs, _longest_of, _step_counters):
+        for remembered in (_reordered, _repeated, _wide, _graphs, _longest_of, _step_counters):
             remembered.clear()
         contestants = {**references, **{name: race.peers[name] for name in race.peers if name not in too_slow}}
         recorder.forget(label)
@@ -853,7 +865,7 @@ def moved(inputs: Sequence[Any], device: str) -> list[Any]:
 def machine(stopwatch: Stopwatch) -> dict[str, Any]:
     """Return the conditions of a measurement: GPU, driver, versions, date, clocks."""
     query = subprocess.run(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"], capture_output=True)
-    installed = {distribution.name for distribution in metadata.distributions()}
+    installed = {distribution.name.replace("_", "-") for distribution in metadata.distributions()}
     return {
         "gpu": torch.cuda.get_device_name(stopwatch.device),
         "driver": query.stdout.decode().partition("\n")[0],
