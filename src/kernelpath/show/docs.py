@@ -38,7 +38,7 @@ def regenerate(text: str, root: Path) -> str:
     """Return the text with every marked table regenerated. Raises KeyError for a table without a generator."""
     speeds = (results, peer_summary, peers, absent_peers)
     measured = (*speeds, counters, corpus, kernels, agreement, functions, findings)
-    tables = {table.__name__: table for table in (syllabus, verdicts, *measured, cards, sources, coverage)}
+    tables = {table.__name__: table for table in (syllabus, electives, verdicts, *measured, cards, sources, coverage)}
 
     def table(match: re.Match[str]) -> str:
         return match["begin"] + "\n".join(tables[match["name"]](root)) + "\n" + match["end"]
@@ -64,9 +64,18 @@ def rewrite(root: Path) -> list[str]:
 
 
 def syllabus(root: Path) -> Iterator[str]:
-    """Yield a row for each exercise."""
+    """Yield a row for each exercise that exams count."""
+    yield from _exercise_rows(root, [item for item in registry.exercises(root) if not item.is_elective])
+
+
+def electives(root: Path) -> Iterator[str]:
+    """Yield a row for each exercise of an elective week."""
+    yield from _exercise_rows(root, [item for item in registry.exercises(root) if item.is_elective])
+
+
+def _exercise_rows(root: Path, items: Iterable[registry.ExerciseRef]) -> Iterator[str]:
     yield from _header("week", "exercise", "language", "topic")
-    for item in registry.exercises(root):
+    for item in items:
         notebook = item.notebook
         week = f"[{item.week}]({notebook.relative_to(root)})" if notebook else str(item.week)
         yield _row(week, f"`{item.name}`", words.LANES[item.lane], item.title)
@@ -111,7 +120,7 @@ def results(root: Path) -> Iterator[str]:
         for report in machine.timed:
             measured = report.measurement
             assert measured is not None
-            name = registry.Item(root, report.exercise).name
+            name = registry.ExerciseRef(root, report.exercise).name
             case = words.case(measured.case)
             share = words.share(measured.share_of_light, 1)
             time = words.seconds(measured.seconds)

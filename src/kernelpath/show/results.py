@@ -120,7 +120,7 @@ class Machine:
 
 
 @dataclass(frozen=True)
-class Recording:
+class NotebookRecording:
     """A measurement of a notebook on a GPU.
 
     Attributes:
@@ -239,9 +239,9 @@ def read(path: Path) -> Machine:
     return _decode_file(path, Machine)
 
 
-def recordings(path: Path) -> dict[str, Recording]:
+def recordings(path: Path) -> dict[str, NotebookRecording]:
     """Read the recordings of notebooks by the measurement's name; none without the file. Raises ValidationError."""
-    return _decode_file(path, dict[str, Recording]) if path.is_file() else {}
+    return _decode_file(path, dict[str, NotebookRecording]) if path.is_file() else {}
 
 
 def datasheets(root: Path) -> dict[str, Datasheet]:
