@@ -110,7 +110,7 @@ def main() -> None:
     raise SystemExit(1 if lost or mixed_up else 0)
 
 
-def hand_in(item: registry.Item, folder: Path, learners: int) -> Iterator[tuple[str, str]]:
+def hand_in(item: registry.ExerciseRef, folder: Path, learners: int) -> Iterator[tuple[str, str]]:
     """Write every learner's files; yields the learners with the verdict that each must get."""
     wrong = {reject.title: reject for reject in planted.rejects(item.root) if reject.exercise == item.solution.stem}
     places = {learners * (2 * attack + 1) // (2 * len(HOSTILE)): title for attack, title in enumerate(HOSTILE)}

@@ -8,7 +8,7 @@ import torch
 import warpcheck
 from kernelpath.course import edits, registry, stubs
 from kernelpath.course.errors import DeclarationError
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 from kernelpath.course.spec import WRONG_VALUES_FAULT, Exercise
 from kernelpath.grading import compare, ground_truth
 from kernelpath.grading.job import Job
@@ -78,7 +78,7 @@ def test_a_program_that_is_far_too_long_is_not_compared() -> None:
 
 
 @pytest.mark.parametrize("item", REPAIRS, ids=lambda item: item.name)
-def test_a_kernel_has_the_faults_that_are_declared(item: Item) -> None:
+def test_a_kernel_has_the_faults_that_are_declared(item: ExerciseRef) -> None:
     """Of the kernels as given, in every order of warps and blocks."""
     exercise = registry.load(item)
     if exercise.multiprocessors:
@@ -104,19 +104,19 @@ def fault_of(exercise: Exercise, entry: object, inputs: tuple[object, ...], sche
 
 
 @pytest.mark.parametrize("item", REPAIRS, ids=lambda item: item.name)
-def test_the_stub_is_restored_as_it_was_given(item: Item) -> None:
+def test_the_stub_is_restored_as_it_was_given(item: ExerciseRef) -> None:
     assert stubs.pristine(item) == {path: path.read_text("utf-8") for path in item.files("phases")}
 
 
 @pytest.mark.parametrize("item", REPAIRS, ids=lambda item: item.name)
-def test_the_statement_names_how_many_statements_may_change(item: Item) -> None:
+def test_the_statement_names_how_many_statements_may_change(item: ExerciseRef) -> None:
     statement = " ".join((registry.import_file(item.stub, "stub", listed=False).__doc__ or "").split())
     for name, kernel in registry.load(item).repairs.items():
         assert f"{kernel.changes} in {name}" in statement
 
 
 @pytest.mark.parametrize("item", REPAIRS, ids=lambda item: item.name)
-def test_the_statement_leaves_what_is_around_the_kernels_alone(item: Item) -> None:
+def test_the_statement_leaves_what_is_around_the_kernels_alone(item: ExerciseRef) -> None:
     statement = " ".join((registry.import_file(item.stub, "stub", listed=False).__doc__ or "").split())
     assert "no statement outside of the kernels but an #include" in statement or "none outside of the" in statement
 

@@ -23,7 +23,7 @@ from kernelpath.course.inputs import (
     tensors_of,
 )
 from kernelpath.course.problem import Case
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 from kernelpath.course.spec import Exercise
 from kernelpath.dev import reports
 from kernelpath.grading import compare
@@ -78,7 +78,7 @@ class ControlCall:
 Controls = Mapping[str, Callable[[ControlCall], Outputs | None]]
 
 
-def find_violations(item: Item) -> Iterator[str]:
+def find_violations(item: ExerciseRef) -> Iterator[str]:
     """Yield wrong answers that an exercise accepts, right ones that it rejects, and inputs that it lacks."""
     exercise = registry.load(item)
     if exercise.kind == "trace":
@@ -131,7 +131,13 @@ def _extreme_value_violations(exercise: Exercise) -> Iterator[str]:
     tensors = [tensor for call in calls for tensor in tensors_of(call.inputs)]
     for index in range(len(tensors_of(calls[0].inputs))):
         indices = [tensors_of(call.inputs)[index] for call in calls]
-        if not indices[0].is_floating_point() and all(len(values.unique()) == values.numel() for values in indices):
+        # A tensor of one element, such as a count, cannot repeat a value.
+        several = [values for values in indices if values.numel() > 1]
+        if (
+            several
+            and not indices[0].is_floating_point()
+            and all(len(values.unique()) == values.numel() for values in several)
+        ):
             yield f": tensor {index} of integers repeats no value; repeat some in the problem's extreme"
     if not any(tensor.is_floating_point() for tensor in tensors):
         return
@@ -160,6 +166,9 @@ def _alignment_violations(exercise: Exercise, calls: Sequence[ControlCall]) -> I
         yield ": no small case allows 16-byte accesses; add one whose rows are a multiple of 16 bytes"
     placed_calls = [(_make_call(exercise, exercise.cases[index], index, mode), mode.misaligned) for index, mode in runs]
     for index in range(len(tensors_of(inputs_of_cases[0]))):
+        # Nobody reads 16 bytes of a tensor of one element, such as a count.
+        if all(tensors_of(inputs)[index].numel() == 1 for inputs in inputs_of_cases):
+            continue
         answers = [
             (call, _outputs_if_aligned(call, index)) for call, misaligned in placed_calls if misaligned == 1 << index
         ]

@@ -125,7 +125,7 @@ class Client:
         """Send the storages that the host changed since the last launch."""
         self._forget_expired()
         changed = [self._encode_storage(storage) for storage in self._storages.values() if self._is_changed(storage)]
-        self._request(messages.Finish(changed), messages.Done)
+        self._request(messages.Finish(changed), messages.Acknowledged)
 
     def place(self, tensor: torch.Tensor) -> messages.TensorRef:
         """Return a reference to a tensor for the grader. Number the storage if it is unknown so far."""
@@ -136,10 +136,10 @@ class Client:
         )
 
     def _load(self, text: str, source: str | None = None) -> RemoteModule:
-        return RemoteModule(self, self._request(messages.Load(text, source), messages.Loaded))
+        return RemoteModule(self, self._request(messages.LoadPtx(text, source), messages.Loaded))
 
     def compile(self, module: int, name: str) -> None:
-        self._request(messages.Compile(module, name), messages.Done)
+        self._request(messages.Compile(module, name), messages.Acknowledged)
 
     def launch(
         self,

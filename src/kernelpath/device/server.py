@@ -9,6 +9,7 @@ from __future__ import annotations
 import select
 import socket
 from collections.abc import Mapping
+from dataclasses import replace
 
 import msgspec
 
@@ -54,9 +55,11 @@ class Server:
 
     def _respond(self, request: messages.Message) -> Response:
         match request:
-            case messages.Attach(target=target):
+            case messages.Attach(target=name, multiprocessors=count):
                 _, (descriptor,), _, _ = socket.recv_fds(self._grader.connection, 1, 1)
-                self._clients.append(_Client(socket.socket(fileno=descriptor), simt.TARGETS[target]))
+                target = simt.TARGETS[name]
+                target = replace(target, multiprocessors=count or target.multiprocessors)
+                self._clients.append(_Client(socket.socket(fileno=descriptor), target))
                 return messages.Attached(len(self._clients) - 1)
             case messages.Begin():
                 self._clients[request.client].begin(request)
@@ -69,10 +72,13 @@ class Server:
             case messages.RecordEvents():
                 self._clients[request.client].case.recorded = True
             case messages.GetLaunchProfile():
-                return self._clients[request.client].launch_profile() or messages.Done()
+                return self._clients[request.client].launch_profile() or messages.Acknowledged()
             case messages.GetLastWriter():
-                return self._clients[request.client].case.writer(request.storage, request.offset) or messages.Done()
-        return messages.Done()
+                return (
+                    self._clients[request.client].case.writer(request.storage, request.offset)
+                    or messages.Acknowledged()
+                )
+        return messages.Acknowledged()
 
 
 class _Client:
@@ -144,7 +150,7 @@ class _Client:
             match request:
                 case messages.Fetch():
                     return self.case.inputs
-                case messages.Load(text=text, source=source):
+                case messages.LoadPtx(text=text, source=source):
                     return self._load(text, source)
                 case messages.Compile(module=module, kernel=kernel):
                     self._module(module, kernel).compile(kernel)
@@ -154,7 +160,12 @@ class _Client:
                     return messages.LaunchResult(changed, cost(launch), launch.printed)
                 case messages.Finish(storages=storages):
                     self.case.finish(storages)
-                case lab_messages.Timing() | lab_messages.BusCall() | lab_messages.RecordedCall() if self._lab:
+                case (
+                    lab_messages.Timing()
+                    | lab_messages.BusCall()
+                    | lab_messages.RecordedCall()
+                    | lab_messages.TimeVersions()
+                ) if self._lab:
                     return self._lab.respond(request)
                 case _:
                     raise InvalidRequest("there is no simulated device")
@@ -164,7 +175,7 @@ class _Client:
                 self.case.failed = failed
                 self._interrupted = error.launch
             return failed
-        return messages.Done()
+        return messages.Acknowledged()
 
     def _load(self, text: str, source: str | None) -> Response:
         """Load a text once. Two modules with the same text would be a hidden channel to a kernel.

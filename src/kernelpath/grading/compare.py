@@ -91,12 +91,14 @@ def check_repeatability(first: Observation, repeated_call: Observation) -> Findi
         if bool(differs.any()):
             index = int(differs.nonzero()[0])
             value, repeated_value = _describe_pair(output.flatten()[index], repeated.flatten()[index])
-            cause = f"the same inputs gave {value} in one call and {repeated_value} in another; {_ORDER_ADVICE}"
+            advice = _ORDER_ADVICE if output.is_floating_point() else _INTEGER_ORDER_ADVICE
+            cause = f"the same inputs gave {value} in one call and {repeated_value} in another; {advice}"
             return Finding(Verdict.WRONG_VALUES, cause, element=(position, index))
     return None
 
 
 _ORDER_ADVICE = "float additions round, so their order must not depend on which block or warp comes first"
+_INTEGER_ORDER_ADVICE = "the result depends on which block or warp comes first"
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from kernelpath import words
-from kernelpath.course.progress import Record, Score
-from kernelpath.course.registry import Item
+from kernelpath.course.progress import CheckpointScore, Record
+from kernelpath.course.registry import ExerciseRef
 from kernelpath.show import view
 from kernelpath.verdict import Report, Verdict
 
@@ -24,31 +24,50 @@ if TYPE_CHECKING:
     from kernelpath.school.similarity import Group
 
 
-def syllabus(console: Console, records: Sequence[tuple[Item, Record]]) -> None:
-    """Print a row for each exercise with its title."""
+def syllabus(console: Console, records: Sequence[tuple[ExerciseRef, Record]]) -> None:
+    """Print a row for each exercise with its title, and the electives below the others."""
     rows = create_table("", "week", "name", "lane", "title")
-    for item, record in records:
+    for item, record in _announce_electives(rows, records):
         rows.add_row(_mark(record), f"{item.week:4d}", item.name, words.LANES[item.lane], item.title)
     wide = Console(file=console.file, width=view.WIDE_COLUMNS)  # a file or a pipe has no edge at which to cut
     (console if console.is_terminal else wide).print(rows)
 
 
-def progress(console: Console, records: Sequence[tuple[Item, Record]], scores: Sequence[Score] = ()) -> None:
+def progress(
+    console: Console, records: Sequence[tuple[ExerciseRef, Record]], scores: Sequence[CheckpointScore] = ()
+) -> None:
     """Print a row for each exercise with its best results, the sum, and a line for each checkpoint that was tried."""
     rows = create_table("", "week", "name", "passed", "hints", "stars", "best time")
-    for item, record in records:
+    for item, record in _announce_electives(rows, records):
         best = ", ".join(f"{words.seconds(value)} on {gpu}" for gpu, value in record.best_seconds.items())
         hints = str(record.hints) if record.hints else ""
         reached = words.stars(record.stars, item.stars) if record.passed else ""
         rows.add_row(_mark(record), f"{item.week:4d}", item.name, record.passed or "", hints, reached, best)
     console.print(rows)
-    console.print(f"\n{_summarize_progress(records)}")
+    core = [(item, record) for item, record in records if not item.is_elective]
+    console.print(f"\n{_summarize_progress(core)}")
+    electives = [(item, record) for item, record in records if item.is_elective]
+    if any(record.passed for _, record in electives):
+        console.print(f"electives: {_summarize_progress(electives)}")
     for score in scores:
         outcome = "passed" if score.passed else "not yet passed"
         console.print(f"checkpoint {score.checkpoint} {outcome} with {score.score} of 100 points on {score.date}")
 
 
-def row(console: Console, item: Item, report: Report, done: int, total: int) -> None:
+def _announce_electives(
+    rows: Table, records: Sequence[tuple[ExerciseRef, Record]]
+) -> Iterator[tuple[ExerciseRef, Record]]:
+    """Yield the records, and add a heading to the table before the first elective."""
+    announced = False
+    for item, record in records:
+        if item.is_elective and not announced:
+            rows.add_row()
+            rows.add_row("", "", Text("electives", "bold"))
+            announced = True
+        yield item, record
+
+
+def row(console: Console, item: ExerciseRef, report: Report, done: int, total: int) -> None:
     """Print one of many reports as a line, as soon as it is finished.
 
     Args:
@@ -60,7 +79,7 @@ def row(console: Console, item: Item, report: Report, done: int, total: int) -> 
     console.print(Text.assemble(f"{count}  {report.seconds:6.1f} s  ", verdict, f"  {item.name}"), soft_wrap=True)
 
 
-def _summarize_progress(records: Sequence[tuple[Item, Record]]) -> str:
+def _summarize_progress(records: Sequence[tuple[ExerciseRef, Record]]) -> str:
     """Format the number of exercises that are passed, and their stars out of the possible stars."""
     passed_records = [(item, record) for item, record in records if record.passed]
     stars = sum(record.stars for _, record in passed_records)
@@ -74,7 +93,7 @@ def _summarize_progress(records: Sequence[tuple[Item, Record]]) -> str:
     return f"{passed}, with {stars} of {stars} stars without a GPU; on a GPU these exercises give up to {max_stars}"
 
 
-def table(console: Console, graded: Sequence[tuple[Item, Report]]) -> None:
+def table(console: Console, graded: Sequence[tuple[ExerciseRef, Report]]) -> None:
     """Print a row for each exercise with verdict, stars, ratio to the baseline and time; then the sum and the causes.
 
     A narrow terminal has fewer columns: no column is cut, and the least important columns are left out first.

@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 from kernelpath import words
 from kernelpath.course import registry
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 from kernelpath.show import book
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class Week:
 
     path: Path
     notebook: NotebookNode
-    items: tuple[Item, ...]
+    items: tuple[ExerciseRef, ...]
 
     @property
     def page(self) -> str:
@@ -103,7 +103,9 @@ class Week:
 
     @property
     def phase(self) -> str:
-        """Return the phase as text: "Phase 1 · Architecture"."""
+        """Return the phase as text, "Phase 1 · Architecture", or "Electives" for a week that no exam counts."""
+        if self.number > registry.CORE_WEEKS:
+            return "Electives"
         number, _, name = self.path.parent.name.partition("_")
         return f"Phase {number} · {_PHASE_NAMES.get(name, name.capitalize())}"
 
@@ -169,7 +171,7 @@ def weeks(root: Path) -> list[Week]:
     ]
 
 
-def _belongs_to(item: Item, path: Path) -> bool:
+def _belongs_to(item: ExerciseRef, path: Path) -> bool:
     return item.phase == path.parent.name and path.name.startswith(f"week{item.week:02d}_")
 
 

@@ -30,7 +30,7 @@ This is less than quota.MEMORY: an allocation fails in a line of the submission 
 _collect_garbage = gc.collect  # as it is before the submission can replace it
 
 
-class Call:
+class GuardedCall:
     """One call of the entry: its guarded inputs, the record of the call, and the result for the grader.
 
     Args:
@@ -135,7 +135,7 @@ class Call:
         )
 
 
-def profile_call(call: Call, entry: Callable[..., Any]) -> tuple[dict[str, float], list[str], bytes]:
+def profile_call(call: GuardedCall, entry: Callable[..., Any]) -> tuple[dict[str, float], list[str], bytes]:
     """Run a call under torch.profiler.
 
     Returns:

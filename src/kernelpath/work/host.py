@@ -159,8 +159,10 @@ class MachineProcess:
         )
         self._attached_clients = 0
 
-    def attach(self, target: str) -> tuple[int, socket.socket]:
+    def attach(self, target: str, multiprocessors: int = 0) -> tuple[int, socket.socket]:
         """Add a client that sees the architecture `target`. Return its number and its end of a socket.
+
+        The number of multiprocessors is the target's if it is 0.
 
         This does not wait for the machine.
         """
@@ -168,7 +170,7 @@ class MachineProcess:
         with self._lock:
             # A machine that has died is noticed at the next request.
             with contextlib.suppress(ConnectionClosed, ResponseTimeout, OSError):
-                self._wire.send(machine_messages.Attach(target), _TRANSFER_SECONDS)
+                self._wire.send(machine_messages.Attach(target, multiprocessors), _TRANSFER_SECONDS)
                 # A stream socket passes descriptors only with at least one byte of data: unix(7).
                 socket.send_fds(self._process.connection, [b"\0"], [machine_end.fileno()])
             machine_end.close()
@@ -253,7 +255,7 @@ class Worker:
     def start(
         self,
         root: str,
-        stem: str,
+        path_id: str,
         device: str,
         machine: MachineProcess | None,
         properties: Properties | None = None,
@@ -268,13 +270,13 @@ class Worker:
 
         Args:
             machine: The process that runs the kernels, if they run on the PTX machine.
-            root, stem, device, properties, entry, target, rank, size, store, withheld: See messages.Start.
+            root, path_id, device, properties, entry, target, rank, size, store, withheld: See messages.Start.
         """
         for folder in (self._workspace.own, self._workspace.source):
             folder.mkdir(parents=True, exist_ok=True)
         request = messages.Start(
             root=root,
-            stem=stem,
+            path_id=path_id,
             device=device,
             machine=machine is not None,
             source=str(self._workspace.source),
@@ -290,7 +292,7 @@ class Worker:
         self.send(request)
         self._machine = machine
         if machine is not None:
-            self.client, client_end = machine.attach(target)
+            self.client, client_end = machine.attach(target, int((properties or {}).get("multi_processor_count", 0)))
             self.send_descriptor(client_end.fileno())
             client_end.close()
 

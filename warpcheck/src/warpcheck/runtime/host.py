@@ -70,6 +70,8 @@ def execute(grid: Grid, run_grid: RunGrid, limit: int, *, restarts: bool = False
                         _raise_deferred_faults(grid)
                         raise Faults(grid, cta).deadlock()
                     grid.residents.give_way(all_stuck)
+                case schedule.INTERLEAVES:
+                    grid.residents.interleave()
                 case schedule.HOST:
                     if grid.get("host_budget") >= 0:
                         settle_barrier(grid, cta, Faults(grid, cta))

@@ -15,6 +15,8 @@ __all__ = ["Residents"]
 
 MAX_WAITING_BYTES = 512 << 20  # bytes for blocks that wait for others: a grid that is not cooperative gets no more
 
+MAX_INTERLEAVED = 64  # blocks that are resident because they interleave: more than the 32 that a warp sees at once
+
 
 class Residents:
     """The records of resident blocks: one cluster's at first, and another cluster's each time that all blocks wait.
@@ -75,6 +77,15 @@ class Residents:
         size = len(self.current.cluster)
         blocks_remain = self._launch.get("block_next") < self._launch.get("block_count")
         if blocks_remain and (all_stuck or size == 1) and len(self.resident) + size <= self._max_blocks:
+            self._add()
+            return
+        self._current_index -= 1
+        self._begin_turn()
+
+    def interleave(self) -> None:
+        """Begin a new block if few are resident, else give the turn to the next block. No cluster has several."""
+        blocks_remain = self._launch.get("block_next") < self._launch.get("block_count")
+        if blocks_remain and len(self.resident) < min(MAX_INTERLEAVED, self._max_blocks):
             self._add()
             return
         self._current_index -= 1

@@ -3,7 +3,8 @@
 Blocks run one after another, and a warp runs until it waits, exits, polls without success or uses up its slice. The
 order is the same in every run, or another one (see ``schedule_order``), so that a kernel that depends on it is found. A
 block that cannot proceed waits for another block: it stays resident, and the host gives the others their turn. All
-blocks of a cluster begin together, all blocks of a cooperative grid at the very beginning, and they take turns.
+blocks of a cluster begin together, all blocks of a cooperative grid at the very beginning, and they take turns. In the
+strided order, a block also gives way at each barrier if it has used an atomic or a strong access before.
 
 A warp is suspended by an instruction that has to wait: for an mbarrier, for the barrier of the cluster, for copies, for
 registers. It tries again when ``launch.time`` has advanced. When no warp of a block can go on, a copy lands that one of
@@ -47,7 +48,7 @@ from warpcheck.runtime.tensor_jobs import (
 )
 from warpcheck.runtime.wgmma_operands import begin_reads
 
-__all__ = ["DONE", "HOST", "YIELDS", "YIELDS_IDLE", "run_grid"]
+__all__ = ["DONE", "HOST", "INTERLEAVES", "YIELDS", "YIELDS_IDLE", "run_grid"]
 
 SLICE = 1 << 20  # lane-instructions that a warp may run before another one has its turn
 MIN_POLL_COST = 1 << 12  # lane-instructions charged at least for a slice that a polling warp has given up
@@ -56,6 +57,7 @@ DONE = -1  # the block has exited
 HOST = -2  # the host has to look
 YIELDS = -3  # it is the turn of another block
 YIELDS_IDLE = -4  # the same, and all that this block did was poll, sleep or wait
+INTERLEAVES = -5  # the block has passed a barrier, and could go on
 PCS = field_offset(WARP, "pcs")
 
 
@@ -70,8 +72,8 @@ def run_grid(launch: LaunchRecord, cta: CtaRecord) -> int:
     """Run the remaining blocks, one after another in the record ``cta``; for a cluster, only the block that is
     there.
 
-    Return DONE, HOST, YIELDS, YIELDS_IDLE, or the number of a warp whose status the host has to handle. Called again,
-    it goes on.
+    Return DONE, HOST, YIELDS, YIELDS_IDLE, INTERLEAVES, or the number of a warp whose status the host has to handle.
+    Called again, it goes on.
     """
     while cta.block_began or launch.block_next < launch.block_count:
         if not cta.block_began:
@@ -120,8 +122,13 @@ def begin_block(launch: LaunchRecord, cta: CtaRecord, number: int) -> None:
     cta.acquired_at = 0
     cta.poll_timeouts = 0
     set_block_coordinates(launch, cta, number)
-    for byte in range(launch.shared_bytes):
-        store8(cta.shared_state + byte, UNWRITTEN)
+    if launch.shared_fill >= 0:
+        for byte in range(launch.shared_bytes):
+            store8(cta.shared + byte, launch.shared_fill)
+            store8(cta.shared_state + byte, WRITTEN)
+    else:
+        for byte in range(launch.shared_bytes):
+            store8(cta.shared_state + byte, UNWRITTEN)
     for byte in range(launch.reserved, launch.reserved + launch.reserved_bytes):
         store8(cta.shared + byte, 0)
         store8(cta.shared_state + byte, WRITTEN)
@@ -249,6 +256,10 @@ def run_block(launch: LaunchRecord, cta: CtaRecord) -> int:
             if cta.poll_timeouts >= IDLE_ROUNDS:
                 cta.poll_timeouts = 0
                 return YIELDS
+            # A block that may communicate with others lets them catch up: else each block of the grid would find that
+            # all blocks before it have finished.
+            if launch.reverse > 1 and cta.acquired_at and launch.cluster_size == 1 and not launch.cooperative:
+                return INTERLEAVES
         else:
             finish_all_bulk(launch, cta)
             finish_all_tensor_jobs(launch, cta)
