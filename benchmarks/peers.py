@@ -277,6 +277,13 @@ def _counters(steps: Sequence[int], device: torch.device) -> list[torch.Tensor]:
     return _step_counters[key]
 
 
+def select_positive(x: torch.Tensor, out: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
+    """Select as PyTorch does, which copies the count to the host and waits for it."""
+    kept = x[x > 0]
+    out[: kept.numel()] = kept
+    return out
+
+
 def elementwise() -> Iterator[Race]:
     """Yield the races of kernels that memory bounds."""
     n = [1 << 20, 1 << 24, 1 << 28]
@@ -288,6 +295,10 @@ def elementwise() -> Iterator[Race]:
     yield Race(("reduction",), grid(n=[1 << power for power in range(20, 31, 2)]), {"eager": total})
     sweep = registry.load(registry.find("histogram")).sweep
     yield Race(("histogram",), sweep, {"eager": lambda x, bins: torch.bincount(x, minlength=bins)})
+    prefix_sums = partial(torch.cumsum, dim=0, dtype=torch.int32)  # CUB's DeviceScan
+    yield Race(("scan",), grid(n=[1 << power for power in range(20, 29, 4)]), {"eager": prefix_sums})
+    halves = grid(n=[1 << 20, 1 << 28], share=[0.5], order=["mixed"])
+    yield Race(("compact",), halves, {"eager": select_positive})
     activations = [{"n": 1 << 28, "dtype": dtype, "approximate": "tanh"} for dtype in ("float32", "bfloat16")]
     by_hand = compiled(gelu.by_hand)
     gelu_peers = {"eager": lambda x, approximate: F.gelu(x, approximate=approximate), "compiled": by_hand}
