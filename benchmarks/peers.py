@@ -284,6 +284,11 @@ def select_positive(x: torch.Tensor, out: torch.Tensor, count: torch.Tensor) -> 
     return out
 
 
+def sort_by_digit(keys: torch.Tensor, first: torch.Tensor, shift: int) -> torch.Tensor:
+    """Sort stably by one digit with PyTorch, which sorts digits of 8 bits with indices in one pass, then gathers."""
+    return keys[(keys >> shift).to(torch.uint8).sort(stable=True).indices]
+
+
 def elementwise() -> Iterator[Race]:
     """Yield the races of kernels that memory bounds."""
     n = [1 << 20, 1 << 24, 1 << 28]
@@ -299,6 +304,8 @@ def elementwise() -> Iterator[Race]:
     yield Race(("scan",), grid(n=[1 << power for power in range(20, 29, 4)]), {"eager": prefix_sums})
     halves = grid(n=[1 << 20, 1 << 28], share=[0.5], order=["mixed"])
     yield Race(("compact",), halves, {"eager": select_positive})
+    passes = grid(n=[1 << 20, 1 << 27], shift=[0], distribution=["uniform"])
+    yield Race(("radix_pass",), passes, {"eager": sort_by_digit})
     activations = [{"n": 1 << 28, "dtype": dtype, "approximate": "tanh"} for dtype in ("float32", "bfloat16")]
     by_hand = compiled(gelu.by_hand)
     gelu_peers = {"eager": lambda x, approximate: F.gelu(x, approximate=approximate), "compiled": by_hand}
