@@ -40,7 +40,7 @@ EXERCISE = Exercise(
     baseline=three_kernels,
     min_speedup=1.25,
     # A tile of 4096 keys has 16 with each digit, 64 bytes that begin anywhere: 1.2 times the bytes, and 1.3 with the
-    # status words. Tiles of 2048 make 1.6, a second read of the keys 2.1, and keys that go straight to their places 4.5.
+    # status words. Tiles of 2048 make 1.6, a second read of the keys 2.1, keys that go straight to their places 4.5.
     traffic=Traffic(bytes=2.5),
     deterministic=True,
 )
