@@ -33,7 +33,7 @@ types: $(INSTALLED)
 	rm -rf $(EXAMS)
 	mkdir -p $(EXAMS)
 	for exam in checks/*/checkpoint.py; do ln -s "$(CURDIR)/$$exam" "$(EXAMS)/exam_$$(basename "$$(dirname "$$exam")").py"; done
-	$(BIN)/mypy src warpcheck/src warpcheck/tests checks tests benchmarks $(EXAMS)
+	$(BIN)/mypy src warpcheck/src warpcheck/tests checks tests benchmarks conftest.py $(EXAMS)
 
 # Right submissions, graded with other seeds every day: none may be rejected.
 seeds: $(INSTALLED)
@@ -62,7 +62,7 @@ gradings: $(INSTALLED)
 PORTABLE := kernels floats integers conversions halves counters faults order triton wgmma
 
 portable: $(INSTALLED)
-	$(PYTEST) -m "not gpu" $(PORTABLE:%=tests/simt/test_%.py)
+	$(PYTEST) -m "not gpu" $(PORTABLE:%=warpcheck/tests/machine/test_%.py)
 
 # What this machine says of a solution of each lane: tests/verdicts.py compares two machines.
 verdicts: $(INSTALLED)
@@ -75,7 +75,7 @@ examples: $(INSTALLED)
 # What the course hooks in other packages, every reference kernel and kernels of the PTX machine, with the lowest or the
 # newest versions that were tried, Python's too where PYTHON names no other. Of torch pip takes the build that it is set
 # up for: the one for CPUs is 0.2 GB, the one for CUDA brings 2 GB of libraries along.
-SMOKE := tests/test_hooks.py tests/test_doctor.py tests/test_exception_findings.py tests/simt/test_kernels.py tests/simt/test_triton.py
+SMOKE := tests/test_hooks.py tests/test_doctor.py tests/test_exception_findings.py warpcheck/tests/machine/test_kernels.py warpcheck/tests/machine/test_triton.py
 tried = PYTHONPATH=src:warpcheck/src python3 -c 'from kernelpath import packages; print($(1))'
 
 test-oldest: VERSIONS := lowest

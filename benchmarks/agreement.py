@@ -19,7 +19,7 @@ import peers
 import torch
 
 from kernelpath.course import registry
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 from kernelpath.grading.ground_truth import derive_seed, generate_inputs
 from kernelpath.work.stopwatch import Stopwatch
 from warpcheck.frontends import cuda
@@ -88,7 +88,7 @@ def difference(ours: torch.Tensor, theirs: torch.Tensor, measure: str) -> dict[s
     return {"equal": float((ours == theirs).double().mean()), "measure": measure, "largest": float(apart.max())}
 
 
-def _entry(item: Item, name: str, device: str) -> Any:
+def _entry(item: ExerciseRef, name: str, device: str) -> Any:
     if item.lane == "triton":
         from warpcheck.frontends import triton
 

@@ -1,4 +1,4 @@
-"""Grades a class of 100 learners, ten of them hostile, and prints what it took and whether anybody was mixed up.
+"""Grades a class of 40 learners, ten of them hostile, and prints what it took and whether anybody was mixed up.
 
 python benchmarks/classroom.py [--device cpu|cuda] [--learners N] [--jobs N] [--ray ADDRESS]
 
@@ -7,13 +7,18 @@ kernel, or one of ten attacks from tests/rejects. What each must get is known.
 
 --ray grades on a cluster, such as the one that `ray start --head` begins on this machine, and tells what its workers
 hold here. The last lines scale the first run up to a large class; they are no measurement.
+
+Seconds of a processor are those of all processes on this machine that have ended. Unlike seconds of the clock, they
+mean something on a machine that others use as well.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import os
+import resource
 import sys
 import tempfile
 import time
@@ -61,9 +66,9 @@ class Workers:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Grade a class of 100 with ten hostile learners.")
+    parser = argparse.ArgumentParser(description="Grade a class with ten hostile learners.")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
-    parser.add_argument("--learners", type=int, default=100)
+    parser.add_argument("--learners", type=int, default=40)
     parser.add_argument("--jobs", type=int, help="how many at a time; default: one for each processor or GPU")
     parser.add_argument("--ray", metavar="ADDRESS", help='grade on this Ray cluster; "auto" is that of this machine')
     options = parser.parse_args()
@@ -81,7 +86,7 @@ def main() -> None:
 
         took = []
         for run in ("first", "second"):
-            begun = time.perf_counter()
+            begun, spent = time.perf_counter(), processor_seconds()
             grades = classroom.grade_class(
                 folder / "class",
                 folder / "out",
@@ -92,7 +97,7 @@ def main() -> None:
                 on_graded=look,
             )
             took.append(time.perf_counter() - begun)
-            print(f"{run} run: {took[-1]:.1f} s")
+            print(f"{run} run: {took[-1]:.1f} s, {processor_seconds() - spent:.1f} s of a processor")
         saved = (folder / "out" / "grades.json").stat().st_size
     scale(took[0], len(grades), saved, seen)
     endings = Counter(verdict(one) for one in grades)
@@ -105,12 +110,13 @@ def main() -> None:
     raise SystemExit(1 if lost or mixed_up else 0)
 
 
-def hand_in(item: registry.Item, folder: Path, learners: int) -> Iterator[tuple[str, str]]:
+def hand_in(item: registry.ExerciseRef, folder: Path, learners: int) -> Iterator[tuple[str, str]]:
     """Write every learner's files; yields the learners with the verdict that each must get."""
     wrong = {reject.title: reject for reject in planted.rejects(item.root) if reject.exercise == item.solution.stem}
+    places = {learners * (2 * attack + 1) // (2 * len(HOSTILE)): title for attack, title in enumerate(HOSTILE)}
     for number in range(learners):
         learner = f"learner{number:03d}"
-        chosen = HOSTILE[number // 10] if number % 10 == 7 else ""
+        chosen = places.get(number, "")
         if not chosen and number % EVERY_WRONG == 0:
             chosen = WRONG[number // EVERY_WRONG % len(WRONG)]
         source = wrong[chosen].submission(folder.with_name("planted")) if chosen else item.solution
@@ -122,6 +128,15 @@ def hand_in(item: registry.Item, folder: Path, learners: int) -> Iterator[tuple[
                 mark = "//" if path.suffix == ".cu" else "#"
                 (place / f"{item.solution.stem}{path.suffix}").write_text(f"{mark} {learner}\n{text}")
         yield learner, wrong[chosen].verdict.value if chosen else "PASSED"
+
+
+def processor_seconds() -> float:
+    """Of this process, and of all its descendants that have ended."""
+    gc.collect()  # a fork server is waited for when nobody refers to it any more
+    return sum(
+        usage.ru_utime + usage.ru_stime
+        for usage in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    )
 
 
 def workers() -> Workers:

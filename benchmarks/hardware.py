@@ -3,10 +3,10 @@
     python benchmarks/hardware.py results/h200_hardware.json
     python benchmarks/hardware.py results/h200_corpus.json --only corpus
 
-Every access pattern of tests/simt/patterns.py, every kernel of tests/simt/corpus and every reference kernel is launched
-under ncu, every planted bug of tests/simt/bugs.py under the tool of compute-sanitizer for its kind.
-tests/simt/test_hardware.py replays patterns and corpus without a GPU. A reference kernel on the GPU is compiled for the
-GPU, on the PTX machine for sm_80.
+Every access pattern, every kernel of the corpus and every planted bug comes from warpcheck/tests/machine (patterns.py,
+corpus, bugs.py). Patterns, kernels and every reference kernel are launched under ncu, each bug under the tool of
+compute-sanitizer for its kind. test_hardware.py replays patterns and corpus without a GPU. A reference kernel on the
+GPU is compiled for the GPU, on the PTX machine for sm_80.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ from kernelpath.course import registry
 from warpcheck import frontends
 
 HERE = registry.root()
-sys.path.insert(0, str(HERE))
+sys.path.insert(0, str(HERE / "warpcheck" / "tests"))
 
 import peers  # noqa: E402
-from tests.simt import corpus  # noqa: E402
-from tests.simt import hopper_patterns as hopper  # noqa: E402
-from tests.simt.bugs import BUGS, Bug  # noqa: E402
-from tests.simt.patterns import BLOCK, FLOATS, GRID, PATTERNS  # noqa: E402
+
+from machine import corpus  # noqa: E402
+from machine import hopper_patterns as hopper  # noqa: E402
+from machine.bugs import BUGS, Bug  # noqa: E402
+from machine.patterns import BLOCK, FLOATS, GRID, PATTERNS  # noqa: E402
 
 Launchable = tuple[str, Callable[[], object]]
 

@@ -49,7 +49,7 @@ def call_of(name: str) -> tuple[Callable[[], Any], Any]:
 
         def product() -> torch.Tensor:
             maps = (cuda.tensor_map(x, (64, 64), swizzle=128) for x in (a, b))
-            source = ROOT / "tests" / "hopper_kernels.cu"
+            source = ROOT / "warpcheck" / "tests" / "machine" / "hopper_kernels.cu"
             cuda.kernel(source, "gemm")[(2, 2), 160, 2 * 16384 + 1024](*maps, c, 128, 128)
             return c
 

@@ -35,8 +35,8 @@ def reports(names: Sequence[str], before: Sequence[dict[str, Any]]) -> list[dict
         print(f"{item.name:<16} {report.verdict.value:<14} {'*' * report.stars:<3} {report.seconds:5.1f} s", flush=True)
         if not report.verdict.passed:
             print(f"  {report.cause}\n{report.printed}")
-        graded[item.stem] = dataclasses.asdict(dataclasses.replace(report, printed=""))
-    return [graded[item.stem] for item in registry.exercises() if item.stem in graded]
+        graded[item.path_id] = dataclasses.asdict(dataclasses.replace(report, printed=""))
+    return [graded[item.path_id] for item in registry.exercises() if item.path_id in graded]
 
 
 def races(names: Sequence[str], before: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

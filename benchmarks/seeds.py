@@ -116,9 +116,9 @@ def _tasks(arguments: argparse.Namespace, seeds: Sequence[int]) -> Iterator[Task
             continue
         submissions: list[tuple[Kind, str]] = []
         if "references" in arguments.kinds:
-            submissions.append(("references", item.stem))
+            submissions.append(("references", item.path_id))
         if "answers" in arguments.kinds and item.solution != item.reference:
-            submissions.append(("answers", f"{item.stem}, answer"))
+            submissions.append(("answers", f"{item.path_id}, answer"))
         for kind, corpus in _corpora(arguments.device).items():
             if kind in arguments.kinds:
                 submissions += [(kind, name) for name in sorted(corpus) if registry.find(corpus[name].exercise) == item]

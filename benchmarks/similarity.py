@@ -27,7 +27,7 @@ from pathlib import Path
 
 from kernelpath import files
 from kernelpath.course import registry
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 from kernelpath.school import similarity
 from kernelpath.school.similarity import MIN_PASSAGES, Pair
 
@@ -75,7 +75,7 @@ def honest_pairs() -> tuple[list[Pair], list[Pair], int]:
     derived: list[Pair] = []
     count = 0
     for item in registry.exercises(ROOT):
-        name = item.stem.partition("/")[2]
+        name = item.path_id.partition("/")[2]
         passages = {item.solution.stem: own_passages(item, item.solution)}
         with tempfile.TemporaryDirectory() as folder:
             for submission in planted.accepts(ROOT, name):
@@ -84,12 +84,12 @@ def honest_pairs() -> tuple[list[Pair], list[Pair], int]:
         family = DERIVED.get(name, set())
         related = [pair for pair in itertools.combinations(passages, 2) if set(pair) <= family]
         count += math.comb(len(passages), 2) - len(related)
-        for pair in similarity.compare(item.stem, passages):
+        for pair in similarity.compare(item.path_id, passages):
             (derived if set(pair.learners) <= family else honest).append(pair)
     return honest, derived, count
 
 
-def own_passages(item: Item, python_file: Path) -> set[int]:
+def own_passages(item: ExerciseRef, python_file: Path) -> set[int]:
     return similarity.passages_of_files(files.submitted(python_file)) - similarity.provided_passages(item)
 
 

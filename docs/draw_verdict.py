@@ -11,9 +11,8 @@ from rich.console import Console
 from rich.text import Text
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from tests import planted
-
 from kernelpath.course import registry
+from tests import planted
 
 SUBMISSION = "w03c_transpose/TOO_MUCH_TRAFFIC_unpadded_tile"
 COLUMNS = 106

@@ -3,73 +3,19 @@
 from __future__ import annotations
 
 import fcntl
-import gc
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
 
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 from kernelpath.grading import grade
 from kernelpath.show import graded
 from kernelpath.verdict import Report
-from tests import selection
 from tests.browser import browser as browser
 
 GradeText = Callable[[str], Report]
-
-
-settings.register_profile(
-    "everyday",
-    max_examples=60,
-    deadline=None,
-    derandomize=True,  # a change fails by what it changes, and not by chance
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
-settings.register_profile("long", settings.get_profile("everyday"), max_examples=5000, derandomize=False)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "everyday"))
-
-
-def share_of_examples(share: float) -> int:
-    """Return a share of the examples that the profile tries, for a property whose examples are expensive."""
-    return max(1, round(share * settings().max_examples))
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--shard", type=selection.parse_shard, default=(1, 1), metavar="K/N", help="run only part K of N of the tests"
-    )
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark each test with its class and its group, order the classes, and drop the tests of other shards."""
-    for item in items:
-        item.add_marker(selection.class_of(item.path))
-        item.add_marker(pytest.mark.xdist_group(selection.group_of(item.path, item.name)))
-    items.sort(key=lambda item: selection.CLASSES.index(selection.class_of(item.path)))
-    number, count = config.getoption("shard")
-    others = [item for item in items if selection.shard_of(selection.group_of(item.path, item.name), count) != number]
-    if others:
-        config.hook.pytest_deselected(items=others)
-        items[:] = [item for item in items if item not in set(others)]
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection() -> None:
-    """Six thousand tests and the modules that they import are no garbage: looking for some took half of collecting."""
-    gc.disable()
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_finish() -> None:
-    """Nor are they any later: each search through all of them took half a second."""
-    gc.freeze()
-    gc.enable()
-
 
 DECLARATION = '''"""Doubling: the least exercise there is."""
 import torch
@@ -124,11 +70,11 @@ done
 
 
 @pytest.fixture
-def doubling(tmp_path: Path) -> Item:
+def doubling(tmp_path: Path) -> ExerciseRef:
     """The exercise `double` (Python alone, no kernel) in a checkout of its own."""
     for tree in ("checks", "phases", "solutions"):
         (tmp_path / tree / "1_architecture").mkdir(parents=True)
-    item = Item(tmp_path, "1_architecture/w01a_double")
+    item = ExerciseRef(tmp_path, "1_architecture/w01a_double")
     item.declaration.write_text(DECLARATION)
     item.lesson.write_text(LESSON)
     item.solution.write_text("def double(x):\n    return 2 * x\n")
@@ -136,7 +82,7 @@ def doubling(tmp_path: Path) -> Item:
 
 
 @pytest.fixture
-def grade_text(doubling: Item, tmp_path: Path) -> GradeText:
+def grade_text(doubling: ExerciseRef, tmp_path: Path) -> GradeText:
     """Grades Python source as a submission to `doubling`."""
 
     def run(source: str) -> Report:
@@ -165,7 +111,7 @@ class Solutions:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def report(self, item: Item) -> Report:
+    def report(self, item: ExerciseRef) -> Report:
         with (self.folder / f"{item.name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             report = graded.load_report(item, self.folder)

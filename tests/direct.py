@@ -7,8 +7,8 @@ of tests/rejects says by its option `case` in which case the fault shows; this m
 
     python -m tests.direct [--write] [w04b_matmul_tiled ...]
 
-An honest submission whose case is `all` is called in every case, with every kind of inputs that the grader makes.
-`--honest` proposes those for which that will do.
+An honest submission whose case is `few` is called in few cases (few_cases.py), with every kind of inputs that the
+grader makes for them. `--honest` proposes those for which that will do.
 
 A fault that only offsets past 2^31 show has the case `large offsets`. Tensors of that size have no memory, so the
 grader's own processes run these cases, and no others.
@@ -45,7 +45,7 @@ from kernelpath import words
 from kernelpath.course import registry
 from kernelpath.course.inputs import EXTREME, PLAIN, InputMode
 from kernelpath.course.problem import Case
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 from kernelpath.grading import compare, devices, grade, ground_truth, large_offsets, traffic
 from kernelpath.grading.graded_case import select_finding
 from kernelpath.grading.provenance import MUTATED, Observation
@@ -57,6 +57,7 @@ from kernelpath.work.call import check_outputs
 from kernelpath.work.exception_findings import classify_exception
 from kernelpath.work.tensors import fingerprints, storage_bytes
 from tests import planted
+from tests.few_cases import in_few_cases
 from tests.planted import Planted
 from warpcheck import frontends, simt, simulated_gpu
 from warpcheck.counters import LineCounters, by_access
@@ -65,6 +66,9 @@ from warpcheck.frontends import Launched
 SEED = 1
 LARGE_OFFSETS = "large offsets"
 """The option `case` of a fault that shows where offsets exceed 31 or 32 bits; see grading/large_offsets.py."""
+
+FEW = "few"
+"""The option `case` of an honest submission, which is right in few cases as in all."""
 
 PROCESSOR_SECONDS = 60.0
 """What the calls of one submission may take before their process is ended; seconds of a clock depend on the load."""
@@ -108,12 +112,16 @@ class Call:
 
 
 class Session:
-    """One exercise in the process that calls: the calls that there are, and a submission's end in them."""
+    """One exercise in the process that calls: the calls that there are, and a submission's end in them.
 
-    def __init__(self, item: Item) -> None:
+    few: whether to call in few of the exercise's cases.
+    """
+
+    def __init__(self, item: ExerciseRef, *, few: bool = False) -> None:
         declared = registry.load(item)
         target = devices.choose_target(declared, "cpu", None)
-        self.exercise, _ = devices.adapt_exercise(declared, "cpu", target)
+        adapted, _ = devices.adapt_exercise(declared, "cpu", target)
+        self.exercise = in_few_cases(adapted) if few else adapted
         self._item = item
         self._target = target.name
         self.calls = list(self._calls())
@@ -226,20 +234,23 @@ class Ended:
 def _serve(connection: Connection) -> None:
     """Answer requests until the other end closes.
 
-    A request has an exercise, a submission's file, the label of a call, or None for all calls, and the verdict that is
-    looked for, or None for any.
+    A request has an exercise, a submission's file, the label of a call, None for all calls, or FEW for those of few
+    cases, and the verdict that is looked for, or None for any.
     """
     torch.set_num_threads(1)
     sys.dont_write_bytecode = True  # a submission replaces another one at its path, within the second of its date
     no_gpu.patch_torch_cuda()
     frontends.check(reverse=True)
-    sessions: dict[str, Session] = {}
+    sessions: dict[tuple[str, bool], Session] = {}
     with contextlib.suppress(EOFError):
         while True:
             exercise, file, label, wanted = connection.recv()
-            session = sessions.get(exercise) or sessions.setdefault(exercise, Session(registry.find(exercise)))
+            few = label == FEW
+            if (exercise, few) not in sessions:
+                sessions[exercise, few] = Session(registry.find(exercise), few=few)
+            session = sessions[exercise, few]
             session.prepare()
-            ended = _ended(session, Path(file), label, wanted)
+            ended = _ended(session, Path(file), None if few else label, wanted)
             with contextlib.suppress(BrokenPipeError):
                 connection.send(ended)
 
@@ -292,7 +303,7 @@ class Caller:
         *,
         wanted: Verdict | None = None,
     ) -> Ended:
-        """Return how the calls of a submission end; those of all cases where no label is given.
+        """Return how the calls of a submission end; those of all cases where no label is given, of few for FEW.
 
         seconds: of a clock, after which its process is ended. wanted: the verdict to look for, past other failures.
         """
@@ -337,7 +348,7 @@ def find_cases(submissions: Sequence[Planted], write: bool) -> None:
     """Print for each submission without a case how its calls end, and the case where its section may name one.
 
     For a wrong submission this is the first call that fails as the verdict says, else `large offsets`; for an honest
-    one `all`, where no call fails. write: put the cases into the sections, too.
+    one `few`, where no call of few cases fails. write: put the cases into the sections, too.
     """
     caller = Caller()
     with tempfile.TemporaryDirectory() as folder:
@@ -347,11 +358,12 @@ def find_cases(submissions: Sequence[Planted], write: bool) -> None:
             begun = time.monotonic()
             wanted = Verdict.PASSED if submission.is_honest else submission.verdict
             file = submission.submission(Path(folder))
-            ended = caller.call(submission.exercise, file, None, wanted=None if submission.is_honest else wanted)
+            label, verdict = (FEW, None) if submission.is_honest else (None, wanted)
+            ended = caller.call(submission.exercise, file, label, wanted=verdict)
             if ended.verdict is not wanted and not submission.is_honest:
                 with_large_offsets = caller.call(submission.exercise, file, LARGE_OFFSETS)
                 ended = with_large_offsets if with_large_offsets.verdict is wanted else ended
-            case = "" if ended.verdict is not wanted else ended.label or "all"
+            case = "" if ended.verdict is not wanted else ended.label or FEW
             print(f"{submission.name}: {case or ended} ({time.monotonic() - begun:.1f} s)", flush=True)
             if write and case:
                 planted.set_option(submission, "case", case)
@@ -372,8 +384,8 @@ def is_direct(submission: Planted) -> bool:
 
 
 _HOST = re.compile(
-    "torch|host|table|workspace|counter|queue|autotun|buffer|autograd|operator|sent |kept|copie|cache|lock|address"
-    "|numpy|descriptor|stream|class|once|set-up|again|module|launch",
+    r"torch|host|\btables?\b|workspace|counter|queue|autotun|buffer|autograd|operator|sent |kept|copied|cache|\block\b"
+    r"|address|numpy|descriptor|\bstreams?\b|class|set-up|module|launch",
     re.IGNORECASE,
 )
 """Words for what the host does beside a launch, or for what outlives a call."""
@@ -418,7 +430,7 @@ def main() -> None:
         default=["w"],
         help="the beginnings of names, such as w04; a whole one, such as w04b_matmul_tiled/plain, is called anyway",
     )
-    parser.add_argument("--honest", action="store_true", help="call honest submissions in all cases instead")
+    parser.add_argument("--honest", action="store_true", help="call honest submissions in few cases instead")
     parser.add_argument("--write", action="store_true", help="put the cases into the sections")
     arguments = parser.parse_args()
     root, names = Path(__file__).parents[1], tuple(arguments.names)

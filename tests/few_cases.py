@@ -4,18 +4,25 @@ An honest submission is right in all cases: `make seeds` grades it in each of th
 is graded in each of them in every run. What another program for the same exercise adds is what its host code does, and
 the grader's steps look at that in every case. So two of the declared cases suffice, beside the one whose sizes the seed
 determines: the largest, to which limits on counters apply, and the smallest with a partial tile.
+
+Misaligned tensors and offsets past 2^31 take half of such a grading, because each needs kernels of its own. The first
+honest submission to each exercise is graded with them, and so is one whose text names addresses or offsets.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 from kernelpath.course.problem import Case
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 from kernelpath.course.spec import Exercise
 from kernelpath.grading import grade
 from kernelpath.verdict import Report
+from tests import planted
+from tests.planted import Planted
 
 
 def has_few_cases(exercise: Exercise) -> bool:
@@ -37,14 +44,29 @@ def few_cases(exercise: Exercise) -> list[Case]:
     return [case for case in exercise.cases if case in (partial, exercise.largest)]
 
 
-def in_few_cases(exercise: Exercise) -> Exercise:
-    """Return an exercise with few of its cases, and none at limits."""
+def in_few_cases(exercise: Exercise, *, addresses: bool = True) -> Exercise:
+    """Return an exercise with few of its cases, and none at limits.
+
+    addresses: whether tensors are also misaligned, and offsets also exceed 2^31, where the exercise has that.
+    """
     problem = replace(exercise.problem, limits=())
-    return replace(exercise, problem=problem, cases=few_cases(exercise), limits=())
+    few = replace(exercise, problem=problem, cases=few_cases(exercise), limits=())
+    return few if addresses else replace(few, aligned=True, any_size=False)
 
 
-def grade_in_few_cases(item: Item, submission: Path, *, seed: int) -> Report:
+@cache
+def with_addresses(root: Path) -> frozenset[Planted]:
+    """Return the honest submissions that are graded with misaligned tensors and with offsets past 2^31, too."""
+    first = {honest.exercise: honest for honest in reversed(planted.accepts(root)) if "case" not in honest.options}
+    named = {honest for honest in planted.accepts(root) if _ADDRESSES.search(honest.why)}
+    return frozenset(named.union(first.values()))
+
+
+_ADDRESSES = re.compile(r"address|align|offset|64-bit|2\^3[12]")
+
+
+def grade_in_few_cases(item: ExerciseRef, submission: Path, *, seed: int, addresses: bool) -> Report:
     """Grade a submission to an exercise with kernels on the PTX machine, in few cases and with all steps."""
     job = grade.Job.create(item, submission, device="cpu")
-    with grade.Session(replace(job, exercise=in_few_cases(job.exercise))) as session:
+    with grade.Session(replace(job, exercise=in_few_cases(job.exercise, addresses=addresses))) as session:
         return session(seed=seed, brief=True)

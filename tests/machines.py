@@ -104,7 +104,7 @@ class Submission:
     def load(self) -> None:
         """Load the kernels, as module 0."""
         binary = cuda.compile_kernel(KERNELS, "kernels.cu", "copy", cuda.CPU_ARCHITECTURE)
-        loaded = self.ask(messages.Load(binary.ptx, "kernels.cu"))
+        loaded = self.ask(messages.LoadPtx(binary.ptx, "kernels.cu"))
         assert isinstance(loaded, messages.Loaded)
         assert "count" in loaded.kernels
 
@@ -112,7 +112,7 @@ class Submission:
         """Begin a case. inputs: the storages of its tensors."""
         storages = {number: content.tobytes() for number, content in (inputs or {}).items()}
         drawn = [strided(number, content.size) for number, content in (inputs or {}).items()]
-        self.machine.ask(messages.Begin(self.number, messages.Inputs(drawn, storages), 0), messages.Done)
+        self.machine.ask(messages.Begin(self.number, messages.Inputs(drawn, storages), 0), messages.Acknowledged)
 
     def launch(
         self,
@@ -146,7 +146,7 @@ class Submission:
 
     def end(self, *outputs: messages.TensorRef, written: Sequence[messages.Storage] = ()) -> messages.CaseReport:
         """The entry returns. written: storages that the host changed after the last launch."""
-        assert self.ask(messages.Finish(written)) == messages.Done()
+        assert self.ask(messages.Finish(written)) == messages.Acknowledged()
         return self.machine.ask(messages.End(self.number, outputs), messages.CaseReport)
 
 

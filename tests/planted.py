@@ -25,7 +25,7 @@ why the submission is wrong, where the section does not. Lines `key: value` righ
     device: cpu                   the submission is graded on the PTX machine alone; `gpu`: on a GPU alone
     case: rows=33 columns=1000    it is called directly in this case, where the fault shows (direct.py)
     case: large offsets           it runs in the cases past 2^31 elements alone, where the fault shows
-    case: all                     an honest submission is called directly in every case
+    case: few                     an honest submission is called directly in few cases (few_cases.py)
 
 A submission of more files is a Python file in a folder of the exercise, such as tests/accepts/w16d_kernel_library, with
 its other files in a folder of the same stem. So is one whose bytes or whose place matter, or that a notebook runs.

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 @dataclass(frozen=True)
 class Test:
-    """One test of a run. file: below tests/, "simt/test_far.py". name: with its parameters."""
+    """One test of a run. file: below tests/ or warpcheck/tests/, "machine/test_far.py". name: with its parameters."""
 
     file: str
     name: str
@@ -43,8 +43,8 @@ def read(results: Path) -> list[Test]:
 
 
 def file_of(classname: str) -> str:
-    """Return the file of a test class as JUnit names it: simt/test_far.py for "tests.simt.test_far"."""
-    parts = classname.removeprefix("tests.").split(".")
+    """Return the file of a test class as JUnit names it: machine/test_far.py for "warpcheck.tests.machine.test_far"."""
+    parts = classname.removeprefix("warpcheck.").removeprefix("tests.").split(".")
     last = next(index for index, part in enumerate(parts) if part.startswith("test_"))
     return "/".join(parts[: last + 1]) + ".py"
 

@@ -16,27 +16,31 @@ ROW_BYTES = 64
 """Of the table, for each tensor."""
 
 
+STEPS = ((1, 0), (2, 0), (2, 1), (1000, 1))
+"""The steps of the first tensor, and the number of its tensors' set, call by call."""
+
+
 @pytest.fixture(scope="module")
-def two_steps() -> tuple[list[int], bool]:
-    """The bytes that each of two steps sends, and whether the values are right. Each step has tensors of its own."""
+def calls() -> tuple[list[int], bool]:
+    """Return the bytes that each call of STEPS sends, and whether all values are right."""
     receive, send = multiprocessing.get_context("fork").Pipe(duplex=False)
-    process = multiprocessing.get_context("fork").Process(target=_make_two_steps, args=(send,), daemon=True)
+    process = multiprocessing.get_context("fork").Process(target=_make_steps, args=(send,), daemon=True)
     process.start()
     send.close()
     return receive.recv()  # type: ignore[no-any-return]
 
 
-def test_a_second_step_sends_only_what_has_changed(two_steps: tuple[list[int], bool]) -> None:
-    (first, second), _ = two_steps
-    assert first > second
-    assert second == ROW_BYTES * len(LENGTHS)
+def test_a_step_sends_only_what_has_changed(calls: tuple[list[int], bool]) -> None:
+    (first, same, moved, again), _ = calls
+    assert first > moved
+    assert (same, moved, again) == (0, ROW_BYTES * len(LENGTHS), 0)
 
 
-def test_tensors_may_move_between_steps(two_steps: tuple[list[int], bool]) -> None:
-    assert two_steps[1]
+def test_tensors_may_move_between_steps(calls: tuple[list[int], bool]) -> None:
+    assert calls[1]
 
 
-def _make_two_steps(send: Any) -> None:
+def _make_steps(send: Any) -> None:
     torch.set_num_threads(1)
     item = registry.find("adam")
     exercise = registry.load(item)
@@ -51,17 +55,17 @@ def _make_two_steps(send: Any) -> None:
 
     torch.from_numpy = counted  # type: ignore[assignment]
     right = True
-    kept = []
-    for step in (1, 2):
-        tensors = [[torch.rand(length) for length in LENGTHS] for _ in range(4)]
-        kept.append(tensors)  # so that the second step's have other addresses
+    sets = [[[torch.rand(length) for length in LENGTHS] for _ in range(4)] for _ in range(2)]
+    for step, index_of_set in STEPS:
+        tensors = sets[index_of_set]
         params, grads, moments, squares = ([tensor.double() for tensor in group] for group in tensors)
+        steps = [step + 2 * index for index in range(len(LENGTHS))]
         sent.append(0)
-        adamw([step] * len(LENGTHS), 0.1, 0.9, 0.99, 1e-8, 0.01, *[tensor for group in tensors for tensor in group])
-        for index in range(len(LENGTHS)):
+        adamw(steps, 0.1, 0.9, 0.999, 1e-8, 0.01, *[tensor for group in tensors for tensor in group])
+        for index, made in enumerate(steps):
             m = 0.9 * moments[index] + 0.1 * grads[index]
-            v = 0.99 * squares[index] + 0.01 * grads[index] ** 2
-            update = 0.1 / (1 - 0.9**step) * m / (v.sqrt() / (1 - 0.99**step) ** 0.5 + 1e-8)
+            v = 0.999 * squares[index] + 0.001 * grads[index] ** 2
+            update = 0.1 / (1 - 0.9**made) * m / (v.sqrt() / (1 - 0.999**made) ** 0.5 + 1e-8)
             expected = (1 - 0.1 * 0.01) * params[index] - update
             right &= torch.allclose(tensors[0][index].double(), expected, rtol=1e-5, atol=1e-6)
     send.send((sent, right))

@@ -17,7 +17,7 @@ from IPython.core.inputtransformer2 import TransformerManager
 from PIL import Image, ImageDraw
 
 from kernelpath import cli
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 from kernelpath.dev import books
 from kernelpath.show import book, colab, execute, results, site
 from kernelpath.show.results import Collection, Published, PublishedFault
@@ -94,7 +94,7 @@ def executed(made: nbformat.NotebookNode) -> nbformat.NotebookNode:
 
 
 @pytest.fixture
-def course(doubling: Item, monkeypatch: pytest.MonkeyPatch) -> Path:
+def course(doubling: ExerciseRef, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A checkout with two weeks and a glossary, and their book."""
     monkeypatch.chdir(doubling.root)
     first = notebook(
@@ -378,7 +378,7 @@ def test_the_command_writes_the_pages(course: Path, capsys: pytest.CaptureFixtur
 
 
 def test_without_a_book_the_command_says_what_writes_one(
-    doubling: Item, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    doubling: ExerciseRef, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(doubling.root)
     with pytest.raises(SystemExit) as exit_:
@@ -496,7 +496,7 @@ def recorded(course: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for path in book.executed_notebooks(course):
         page = nbformat.read(path, as_version=4)
         write(path, book.clean_executed(page, H200))
-    entry = results.Recording(H200, "2026-01-01", {"sectors": 4})
+    entry = results.NotebookRecording(H200, "2026-01-01", {"sectors": 4})
     (course / "results/notebooks.json").write_text(encode({"week01/sectors": entry}))
 
     def execute_without_a_gpu(path: Path, **_: object) -> nbformat.NotebookNode:

@@ -2,42 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from kernelpath.course import registry
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 from kernelpath.dev import cards
 from kernelpath.show import docs, results
 from kernelpath.verdict import encode
+from tests import executed_reference, fresh_process
 from warpcheck.target import MULTIPROCESSORS
 
 ROOT = registry.root()
 DECLARED = {item.name: registry.load(item) for item in registry.exercises()}
 KERNELS = {name: exercise for name, exercise in DECLARED.items() if exercise.runs_on_gpu}
 
-_COMPILE = """
-import json, sys
-from pathlib import Path
-from kernelpath.course.registry import Item
-from kernelpath.dev.cards import obstacles
 
-root, stem, timed, *architectures = sys.argv[1:]
-print(json.dumps(obstacles(Item(Path(root), stem), architectures, timed == "timed")))
-"""
-
-
-def compiled(item: Item, *architectures: str, timed: bool = False) -> dict[str, str]:
+def compiled(item: ExerciseRef, *architectures: str, timed: bool = False) -> dict[str, str]:
     """Obstacles, in a process that has no threads before it forks."""
-    told = [str(item.root), item.stem, "timed" if timed else "", *architectures]
-    done = subprocess.run([sys.executable, "-c", _COMPILE, *told], capture_output=True, text=True, check=True)
-    found: dict[str, str] = json.loads(done.stdout)
-    return found
+    # A new object: one that was used holds a re.Match, which cannot be pickled.
+    return fresh_process.call(cards.obstacles, ExerciseRef(item.root, item.path_id), architectures, timed)
 
 
 def test_the_record_has_a_requirement_for_each_reference_kernel_that_does_not_compile() -> None:
@@ -69,54 +55,9 @@ def test_the_tile_of_a_reference_fits_the_card() -> None:
     assert compiled(registry.find("tensor_cores"), "sm_75", "sm_86", timed=True) == {"sm_75": "requires sm_80"}
 
 
-_EXECUTE = """
-import dataclasses, json, sys
-
-from kernelpath.course import registry
-from kernelpath.course.inputs import generate_inputs
-from kernelpath.dev import cards
-from warpcheck import backend, simulated_gpu
-from kernelpath.grading.compare import check_outputs
-from kernelpath.grading.ground_truth import expected_outputs
-from warpcheck.target import SM_90A
-
-name, architecture, case = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
-card = cards.target(architecture)
-if architecture == "sm_90":  # with the shared memory of sm_120, which has TMA as well
-    card = dataclasses.replace(SM_90A, shared=99 << 10)
-simulated_gpu.show({**cards.properties(card), "multi_processor_count": 1}, card)  # one takes the larger tiles
-launched = []
-
-
-class Device(backend.Local):
-    def load(self, *text):
-        module = super().load(*text)
-        launch = module.launch
-
-        def recorded(*named, shared, **launching):
-            launched.append(shared)
-            return launch(*named, shared=shared, **launching)
-
-        module.launch = recorded
-        return module
-
-
-backend.use(Device())
-item = registry.find(name)
-exercise = registry.load(item)
-inputs = generate_inputs(exercise, case, 1, "cpu")
-made = cards.load_entry(item, exercise)(*inputs)
-outputs = made if isinstance(made, tuple) else [made]
-finding = check_outputs(outputs, expected_outputs(exercise, inputs), exercise.tolerance)
-print(json.dumps([finding and finding.cause, max(launched)]))
-"""
-
-
 def executed(name: str, architecture: str, case: dict[str, object]) -> tuple[str | None, int]:
     """What is wrong with a reference's outputs on the PTX machine, and the most shared memory of its launches."""
-    told = [sys.executable, "-c", _EXECUTE, name, architecture, json.dumps(case)]
-    wrong, shared = json.loads(subprocess.run(told, capture_output=True, text=True, check=True).stdout)
-    return wrong, shared
+    return fresh_process.call(executed_reference.execute, name, architecture, case)
 
 
 @pytest.mark.parametrize(
@@ -153,12 +94,12 @@ def test_what_triton_makes_for_turing_is_right(name: str, case: dict[str, object
     assert 0 < shared <= 64 << 10
 
 
-def copied(item: Item, to: Path) -> Item:
+def copied(item: ExerciseRef, to: Path) -> ExerciseRef:
     for path in (item.declaration, item.lesson, *item.files("solutions"), *item.files("expert")):
         copy = to / path.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, copy)
-    return Item(to, item.stem)
+    return ExerciseRef(to, item.path_id)
 
 
 def test_a_launch_that_a_card_refuses_is_told_with_what_it_asks_for(tmp_path: Path) -> None:

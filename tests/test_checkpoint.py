@@ -14,7 +14,7 @@ from kernelpath import cli
 from kernelpath.course import registry
 from kernelpath.course.errors import DeclarationError
 from kernelpath.course.progress import Progress
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 from kernelpath.dev import invariants
 from kernelpath.exam import ExamError, course, questions, sitting, verification
 from kernelpath.exam.certificate import Certificate
@@ -96,7 +96,7 @@ ADA = "Ada Lovelace"
 
 
 @pytest.fixture
-def exam(doubling: Item, monkeypatch: pytest.MonkeyPatch) -> Exam:
+def exam(doubling: ExerciseRef, monkeypatch: pytest.MonkeyPatch) -> Exam:
     """The exam of a phase of one exercise, which is passed."""
     (doubling.root / "checks" / "1_architecture" / "checkpoint.py").write_text(EXAM)
     (doubling.root / "checks" / "1_architecture" / "checkpoint.md").write_text(QUESTIONS)
@@ -110,9 +110,9 @@ def graded(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Replaces grading by reports with the given fields, and with the given verdict for the deliverable."""
 
     def become(delivered: Verdict, **fields: object) -> None:
-        def fake(item: Item, submission: Path, *, seed: int | None, **_: object) -> Report:
-            report = Report(item.stem, item.title, str(submission), "GPU", seed or 0, Verdict.PASSED, stars=3)
-            return dataclasses.replace(report, **({"verdict": delivered} if ":" in item.stem else fields))
+        def fake(item: ExerciseRef, submission: Path, *, seed: int | None, **_: object) -> Report:
+            report = Report(item.path_id, item.title, str(submission), "GPU", seed or 0, Verdict.PASSED, stars=3)
+            return dataclasses.replace(report, **({"verdict": delivered} if ":" in item.path_id else fields))
 
         monkeypatch.setattr(grade, "grade", fake)
 
@@ -630,7 +630,7 @@ def test_ctrl_c_keeps_what_was_answered_and_says_so(
     assert Sheet(exam, sheet.path).answer_text(sheet.paper.questions[0]) == "a"
 
 
-def test_a_phase_without_exam_is_wrong_use(doubling: Item, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_phase_without_exam_is_wrong_use(doubling: ExerciseRef, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(registry.LookupFailed, match="no checkpoint yet"):
         questions.find_exam(1, doubling.root)
     with pytest.raises(registry.LookupFailed, match="no phase 9"):

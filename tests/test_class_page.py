@@ -36,17 +36,17 @@ def _learners() -> list[LearnerScore]:
             verdict = VERDICTS[(number + index) % len(VERDICTS)] if number else Verdict.PASSED
             stars = 1 if verdict.passed else 0
             cause = "" if verdict.passed else f"<b>{verdict.value}</b> & more " + "y" * 500
-            report = Report(item.stem, "", "", "", 0, verdict, cause, "a.cu", 7, stars)
-            grades.append(Grade(name, item.stem, "k", None if name == NAMES[-1] else report))
+            report = Report(item.path_id, "", "", "", 0, verdict, cause, "a.cu", 7, stars)
+            grades.append(Grade(name, item.path_id, "k", None if name == NAMES[-1] else report))
     times = {(name, ""): due + timedelta(days=number % 3) for number, name in enumerate(NAMES[:-1])}
-    policy = Policy({}, {ITEMS[0].stem: due}, 1, LateRule(10, free_days=1), times=times)
-    return points.score_class(grades, [], {item.stem: 1 for item in ITEMS}, policy)
+    policy = Policy({}, {ITEMS[0].path_id: due}, 1, LateRule(10, free_days=1), times=times)
+    return points.score_class(grades, [], {item.path_id: 1 for item in ITEMS}, policy)
 
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pair = Pair(ITEMS[0].stem, (NAMES[0], NAMES[1]), 90, 0.912)
-    groups = [Group(ITEMS[0].stem, {NAMES[0]: pair, NAMES[1]: pair})]
+    pair = Pair(ITEMS[0].path_id, (NAMES[0], NAMES[1]), 90, 0.912)
+    groups = [Group(ITEMS[0].path_id, {NAMES[0]: pair, NAMES[1]: pair})]
     path = tmp_path_factory.mktemp("class") / "class.html"
     skipped = ["notes.txt is a file", "<i>x</i> is empty"]
     path.write_text(class_page.page("gpu <2026>", ITEMS, _learners(), groups, skipped, ["Ada"]), encoding="utf-8")
@@ -72,9 +72,9 @@ class _Page(HTMLParser):
 def test_the_page_says_who_is_stopped_by_what(page: Path) -> None:
     text = " ".join(_Page(page.read_text()).text.split())
     vector_add = next(item for item in ITEMS if item.name == "vector_add")
-    stopped = [name for name, verdict in _verdicts(vector_add.stem) if not verdict.passed]
+    stopped = [name for name, verdict in _verdicts(vector_add.path_id) if not verdict.passed]
     assert f"vector_add: {len(stopped)} of {len(NAMES)}" in text
-    (raced, *_) = (name for name, verdict in _verdicts(vector_add.stem) if verdict is Verdict.RACE)
+    (raced, *_) = (name for name, verdict in _verdicts(vector_add.path_id) if verdict is Verdict.RACE)
     assert f"{raced} RACE <b>RACE</b> & more yyy" in text
     assert "[…]" in text, "a long cause is cut"
     assert "Ada (91%), <script>alert(1)</script> (91%)" in text

@@ -16,7 +16,7 @@ import pytest
 
 import kernelpath
 import warpcheck
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 from kernelpath.grading import grade
 from kernelpath.school import classroom, cluster, gradebook
 from kernelpath.school.gradebook import Grade
@@ -37,7 +37,7 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_second_run_does_only_what_changed(folder: Path, doubling: Item, tmp_path: Path) -> None:
+def test_a_second_run_does_only_what_changed(folder: Path, doubling: ExerciseRef, tmp_path: Path) -> None:
     out = tmp_path / "out"
     first = classroom.grade_class(folder, out, [doubling], device="cpu")
     graded: list[str] = []
@@ -60,7 +60,7 @@ def test_a_second_run_does_only_what_changed(folder: Path, doubling: Item, tmp_p
 
 
 def test_a_grader_that_was_fixed_grades_anew(
-    folder: Path, doubling: Item, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, doubling: ExerciseRef, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (late,) = (entry for entry in all_entries(folder, [doubling]) if entry.learner == "late")
     before = classroom._grade_key(late, "cpu", 0)
@@ -83,7 +83,7 @@ def test_every_source_of_the_grader_counts(tmp_path: Path, monkeypatch: pytest.M
     assert classroom._grader_digest.__wrapped__() != before
 
 
-def test_a_file_of_a_project_that_changed_is_graded_again(folder: Path, doubling: Item) -> None:
+def test_a_file_of_a_project_that_changed_is_graded_again(folder: Path, doubling: ExerciseRef) -> None:
     part = folder / "late" / "deep" / "down" / "w01a_double" / "src" / "part.py"
     part.parent.mkdir(parents=True)
     part.write_text("TWO = 3\n")
@@ -95,7 +95,7 @@ def test_a_file_of_a_project_that_changed_is_graded_again(folder: Path, doubling
 
 
 def test_a_cluster_without_ray_says_what_to_install(
-    folder: Path, doubling: Item, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, doubling: ExerciseRef, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(grade.Usage, match=r"^ray is not installed: .* -m pip install 'ray"):
@@ -103,12 +103,12 @@ def test_a_cluster_without_ray_says_what_to_install(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_cluster_decides_how_many_run_in_parallel(folder: Path, doubling: Item, tmp_path: Path) -> None:
+def test_a_cluster_decides_how_many_run_in_parallel(folder: Path, doubling: ExerciseRef, tmp_path: Path) -> None:
     with pytest.raises(grade.Usage, match="leave --jobs out"):
         classroom.grade_class(folder, tmp_path / "out", [doubling], jobs=4, engine=cluster.engine_at("auto"))
 
 
-def test_what_another_version_saved_is_graded_again(folder: Path, doubling: Item, tmp_path: Path) -> None:
+def test_what_another_version_saved_is_graded_again(folder: Path, doubling: ExerciseRef, tmp_path: Path) -> None:
     out = tmp_path / "out"
     classroom.grade_class(folder, out, [doubling], device="cpu")
     assert len(gradebook.read(out)) == 3
@@ -117,25 +117,25 @@ def test_what_another_version_saved_is_graded_again(folder: Path, doubling: Item
     assert gradebook.read(out) == {}
 
 
-def test_a_folder_whose_name_is_not_utf8_is_graded_once(doubling: Item, tmp_path: Path) -> None:
+def test_a_folder_whose_name_is_not_utf8_is_graded_once(doubling: ExerciseRef, tmp_path: Path) -> None:
     (tmp_path / "class" / os.fsdecode(b"ad\xe4")).mkdir(parents=True)
     classroom.grade_class(tmp_path / "class", tmp_path / "out", [doubling], device="cpu")
     assert [one.learner for one in gradebook.read(tmp_path / "out").values()] == ["ad\udce4"]
 
 
-def test_a_folder_without_learners_is_a_usage_error(tmp_path: Path, doubling: Item) -> None:
+def test_a_folder_without_learners_is_a_usage_error(tmp_path: Path, doubling: ExerciseRef) -> None:
     with pytest.raises(grade.Usage, match="a folder for each learner"):
         classroom.grade_class(tmp_path / "checks" / "1_architecture", tmp_path / "out", [doubling], device="cpu")
 
 
-def test_a_link_out_of_the_learners_folder_is_not_followed(folder: Path, doubling: Item) -> None:
+def test_a_link_out_of_the_learners_folder_is_not_followed(folder: Path, doubling: ExerciseRef) -> None:
     (folder / "idle" / "w01a_double.py").symlink_to(folder / "right" / "w01a_double.py")
     handed_in = {entry.learner: entry.file for entry in all_entries(folder, [doubling])}
     assert handed_in["idle"] is None
     assert handed_in["right"] is not None
 
 
-def test_a_kernel_that_links_out_of_the_learners_folder_is_not_followed(folder: Path, doubling: Item) -> None:
+def test_a_kernel_that_links_out_of_the_learners_folder_is_not_followed(folder: Path, doubling: ExerciseRef) -> None:
     (folder / "right" / "w01a_double.cu").write_text("//")
     (folder / "idle" / "w01a_double.py").write_text(RIGHT)
     (folder / "idle" / "w01a_double.cu").symlink_to(folder / "right" / "w01a_double.cu")
@@ -144,7 +144,7 @@ def test_a_kernel_that_links_out_of_the_learners_folder_is_not_followed(folder: 
     assert handed_in["right"] is not None
 
 
-def test_of_a_whole_checkout_the_file_below_phases_counts(folder: Path, doubling: Item) -> None:
+def test_of_a_whole_checkout_the_file_below_phases_counts(folder: Path, doubling: ExerciseRef) -> None:
     checkout = folder / "idle" / "course"
     for tree in ("checks", "phases", "solutions"):
         (checkout / tree / "1_architecture").mkdir(parents=True)
@@ -154,7 +154,7 @@ def test_of_a_whole_checkout_the_file_below_phases_counts(folder: Path, doubling
 
 
 def test_what_could_not_be_graded_is_said_and_tried_again(
-    folder: Path, doubling: Item, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, doubling: ExerciseRef, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
 
     def break_down(*_: object, **__: object) -> None:
@@ -171,16 +171,18 @@ def test_what_could_not_be_graded_is_said_and_tried_again(
     assert repaired["right"].report.verdict == "PASSED"
 
 
-def test_every_learner_is_marked_out_of_the_same_score(doubling: Item) -> None:
-    wrong = Report(doubling.stem, "", "", "GPU", 1, Verdict.WRONG_VALUES, "3 of 4 are wrong")
+def test_every_learner_is_marked_out_of_the_same_score(doubling: ExerciseRef) -> None:
+    wrong = Report(doubling.path_id, "", "", "GPU", 1, Verdict.WRONG_VALUES, "3 of 4 are wrong")
     for report, status, said in ((wrong, "failed", "WRONG_VALUES: 3 of 4 are wrong"), (None, "failed", "nothing was")):
-        marked = gradebook.gradescope_results([gradebook.Grade("ada", doubling.stem, "k", report)], {doubling.stem: 3})
+        marked = gradebook.gradescope_results(
+            [gradebook.Grade("ada", doubling.path_id, "k", report)], {doubling.path_id: 3}
+        )
         (test,) = marked["tests"]
         assert (marked["score"], test["max_score"], test["status"]) == (0, 3, status)
         assert test["output"].startswith(said)
 
 
-def test_a_report_names_places_from_the_learners_folder(folder: Path, doubling: Item, tmp_path: Path) -> None:
+def test_a_report_names_places_from_the_learners_folder(folder: Path, doubling: ExerciseRef, tmp_path: Path) -> None:
     (folder / "late/deep/down/w01a_double.py").write_text("def double(x)\n")
     grades = {one.learner: one for one in classroom.grade_class(folder, tmp_path / "o", [doubling], device="cpu")}
     report = grades["late"].report
@@ -209,7 +211,7 @@ def test_writing_looks_at_the_grades_of_a_class_a_fixed_number_of_times(tmp_path
     assert looks == {3}
 
 
-def test_no_name_is_a_formula_or_breaks_the_table(doubling: Item, tmp_path: Path) -> None:
+def test_no_name_is_a_formula_or_breaks_the_table(doubling: ExerciseRef, tmp_path: Path) -> None:
     names = ["=1+2", "@sum,\nx", '"quoted"', "plain"]
     for name in names:
         (tmp_path / "class" / name).mkdir(parents=True)
@@ -221,7 +223,7 @@ def test_no_name_is_a_formula_or_breaks_the_table(doubling: Item, tmp_path: Path
     assert {path.stem for path in (tmp_path / "out" / "gradescope").iterdir()} == set(names)
 
 
-def graded_with(folder: Path, out: Path, item: Item, **options: Any) -> dict[str, Report]:
+def graded_with(folder: Path, out: Path, item: ExerciseRef, **options: Any) -> dict[str, Report]:
     grades = classroom.grade_class(folder, out, [item], device="cpu", jobs=1, **options)
     return {one.learner: one.report for one in grades if one.report is not None}
 
@@ -231,7 +233,9 @@ def without_times(report: Report) -> Report:
     return replace(report, seconds=0.0, compile_seconds=0.0, cases=cases)
 
 
-def test_nobody_is_graded_on_sizes_and_inputs_that_are_known(folder: Path, doubling: Item, tmp_path: Path) -> None:
+def test_nobody_is_graded_on_sizes_and_inputs_that_are_known(
+    folder: Path, doubling: ExerciseRef, tmp_path: Path
+) -> None:
     """A table of the right answers of one run, of one learner or of an earlier submission is of no use."""
     first = graded_with(folder, tmp_path / "one", doubling)
     second = graded_with(folder, tmp_path / "two", doubling)
@@ -243,7 +247,7 @@ def test_nobody_is_graded_on_sizes_and_inputs_that_are_known(folder: Path, doubl
     assert third["right"].seed == first["right"].seed
 
 
-def test_the_secret_of_a_run_repeats_it(folder: Path, doubling: Item, tmp_path: Path) -> None:
+def test_the_secret_of_a_run_repeats_it(folder: Path, doubling: ExerciseRef, tmp_path: Path) -> None:
     (folder / "late/deep/down/w01a_double.py").write_text("def double(x):\n    return 3 * x\n")
     first = graded_with(folder, tmp_path / "one", doubling)
     secret = gradebook.read_secret(tmp_path / "one")
@@ -258,12 +262,12 @@ def test_the_secret_of_a_run_repeats_it(folder: Path, doubling: Item, tmp_path: 
     assert secret not in (tmp_path / "two" / "grades.csv").read_text()
 
 
-def test_a_seed_is_the_same_for_everybody(folder: Path, doubling: Item, tmp_path: Path) -> None:
+def test_a_seed_is_the_same_for_everybody(folder: Path, doubling: ExerciseRef, tmp_path: Path) -> None:
     reports = graded_with(folder, tmp_path / "out", doubling, seed=7)
     assert {report.seed for report in reports.values()} == {7}
 
 
-def test_a_terabyte_of_nothing_is_not_read(folder: Path, doubling: Item, tmp_path: Path) -> None:
+def test_a_terabyte_of_nothing_is_not_read(folder: Path, doubling: ExerciseRef, tmp_path: Path) -> None:
     """Sparse files cost their owner nothing. Each is somewhere that the grader looks."""
     kernel, beside, project = "w01a_double.cu", "header.cuh", "w01a_double/part.py"
     for name in ("w01a_double.py", kernel, beside, project):
@@ -288,7 +292,7 @@ def test_a_terabyte_of_nothing_is_not_read(folder: Path, doubling: Item, tmp_pat
     )
 
 
-def test_many_files_are_not_read_one_after_the_other(folder: Path, doubling: Item, tmp_path: Path) -> None:
+def test_many_files_are_not_read_one_after_the_other(folder: Path, doubling: ExerciseRef, tmp_path: Path) -> None:
     for name, count, size in (("small", 1200, 1), ("sparse", 100, 4 << 20)):
         project = folder / name / "w01a_double"
         project.mkdir(parents=True)
@@ -302,7 +306,7 @@ def test_many_files_are_not_read_one_after_the_other(folder: Path, doubling: Ite
     assert reports["right"].verdict.passed
 
 
-def test_a_file_with_the_longest_name_is_graded(folder: Path, doubling: Item, tmp_path: Path) -> None:
+def test_a_file_with_the_longest_name_is_graded(folder: Path, doubling: ExerciseRef, tmp_path: Path) -> None:
     for length in (243, 255):
         (folder / "right" / f"{'x' * (length - 4)}.cuh").write_text("// mine\n")
     project = folder / "late" / "deep" / "down" / "w01a_double"

@@ -22,7 +22,7 @@ from kernelpath import cli
 from kernelpath.cli.grading import interruptible
 from kernelpath.course import registry
 from kernelpath.course.progress import Progress
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 from kernelpath.grading import grade
 from kernelpath.host_info import HostInfo
 from kernelpath.school.exams import ExamOutcome
@@ -43,7 +43,7 @@ WRONG = "def double(x):\n    return 3 * x\n"
 
 
 @pytest.fixture
-def item(doubling: Item, monkeypatch: pytest.MonkeyPatch) -> Item:
+def item(doubling: ExerciseRef, monkeypatch: pytest.MonkeyPatch) -> ExerciseRef:
     """The exercise `double` with its stub, in a git checkout that is the current folder."""
     doubling.stub.write_text(STUB)
     monkeypatch.chdir(doubling.root)
@@ -54,7 +54,7 @@ def item(doubling: Item, monkeypatch: pytest.MonkeyPatch) -> Item:
 
 
 @pytest.fixture
-def kp(item: Item, capsys: pytest.CaptureFixture[str]) -> Run:
+def kp(item: ExerciseRef, capsys: pytest.CaptureFixture[str]) -> Run:
     """Runs a command; gives its exit status, what it printed, and its complaints."""
 
     def run(*arguments: str) -> tuple[int, str, str]:
@@ -66,12 +66,12 @@ def kp(item: Item, capsys: pytest.CaptureFixture[str]) -> Run:
     return run
 
 
-def git(item: Item, *arguments: str) -> None:
+def git(item: ExerciseRef, *arguments: str) -> None:
     identity = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false")
     subprocess.run(["git", *identity, *arguments], cwd=item.root, check=True, capture_output=True)
 
 
-def commit(item: Item) -> None:
+def commit(item: ExerciseRef) -> None:
     git(item, "add", ".")
     git(item, "commit", "-q", "-m", "state")
 
@@ -87,7 +87,7 @@ def test_the_bare_command_shows_the_next_exercise_and_one_step(kp: Run) -> None:
     assert next_steps(out) == ["kp watch double"]
 
 
-def test_a_newcomer_is_sent_to_the_week_before_the_first_exercise(kp: Run, item: Item) -> None:
+def test_a_newcomer_is_sent_to_the_week_before_the_first_exercise(kp: Run, item: ExerciseRef) -> None:
     folder = item.root / "notebooks" / "1_architecture"
     folder.mkdir(parents=True)
     for name in ("week01_b", "week00_a", "week02_c"):
@@ -103,7 +103,7 @@ def test_a_newcomer_is_sent_to_the_week_before_the_first_exercise(kp: Run, item:
     assert "read  notebooks/1_architecture/week02_c.ipynb\n" in kp("next")[1]
 
 
-def test_list_marks_what_is_passed(kp: Run, item: Item) -> None:
+def test_list_marks_what_is_passed(kp: Run, item: ExerciseRef) -> None:
     assert "✓" not in kp("list")[1]
     item.stub.write_text(RIGHT)
     assert kp("check", "double", "--device", "cpu")[0] == 0
@@ -111,14 +111,14 @@ def test_list_marks_what_is_passed(kp: Run, item: Item) -> None:
     assert [line.split()[:3] for line in listed.splitlines() if "✓" in line] == [["✓", "1", "double"]]
 
 
-def test_a_stub_is_not_started(kp: Run, item: Item) -> None:
+def test_a_stub_is_not_started(kp: Run, item: ExerciseRef) -> None:
     status, out, _ = kp("check", "double", "--device", "cpu")
     assert status == 1
     assert "NOT_STARTED" in out
     assert len(next_steps(out)) == 1
 
 
-def test_a_wrong_answer_names_its_case_its_cause_and_its_seed(kp: Run, item: Item) -> None:
+def test_a_wrong_answer_names_its_case_its_cause_and_its_seed(kp: Run, item: ExerciseRef) -> None:
     item.stub.write_text(WRONG)
     status, out, _ = kp("check", "double", "--device", "cpu", "--seed", "7")
     assert status == 1
@@ -128,14 +128,14 @@ def test_a_wrong_answer_names_its_case_its_cause_and_its_seed(kp: Run, item: Ite
     assert len(next_steps(out)) == 1
 
 
-def test_the_source_line_is_shown_with_its_number(kp: Run, item: Item) -> None:
+def test_the_source_line_is_shown_with_its_number(kp: Run, item: ExerciseRef) -> None:
     item.stub.write_text("def double(x):\n    return x.doubled()\n")
     _, out, _ = kp("check", "double", "--device", "cpu")
     assert "--> phases/1_architecture/w01a_double.py:2" in out
     assert "    2 |     return x.doubled()" in out
 
 
-def test_a_pass_explains_and_is_remembered(kp: Run, item: Item) -> None:
+def test_a_pass_explains_and_is_remembered(kp: Run, item: ExerciseRef) -> None:
     item.stub.write_text(RIGHT)
     status, out, _ = kp("check", "--device", "cpu")
     assert status == 0
@@ -147,7 +147,7 @@ def test_a_pass_explains_and_is_remembered(kp: Run, item: Item) -> None:
     assert "\ndone\n" in kp("solution", "double")[1]
 
 
-def test_grading_solutions_or_another_file_is_no_progress(kp: Run, item: Item) -> None:
+def test_grading_solutions_or_another_file_is_no_progress(kp: Run, item: ExerciseRef) -> None:
     assert kp("check", "double", "--tree", "solutions", "--device", "cpu")[0] == 0
     other = item.root / "mine.py"
     other.write_text(RIGHT)
@@ -156,7 +156,7 @@ def test_grading_solutions_or_another_file_is_no_progress(kp: Run, item: Item) -
     assert not (item.root / ".kernelpath" / "reports").exists()
 
 
-def test_the_last_report_is_kept_whatever_the_verdict(kp: Run, item: Item) -> None:
+def test_the_last_report_is_kept_whatever_the_verdict(kp: Run, item: ExerciseRef) -> None:
     for source, verdict in ((RIGHT, "PASSED"), (WRONG, "WRONG_VALUES")):
         item.stub.write_text(source)
         kp("check", "double", "--device", "cpu")
@@ -164,26 +164,26 @@ def test_the_last_report_is_kept_whatever_the_verdict(kp: Run, item: Item) -> No
         assert (kept["report"]["verdict"], kept["sources"]) == (verdict, {"w01a_double.py": source})
 
 
-def test_the_next_step_grades_the_same_file_again(kp: Run, item: Item) -> None:
+def test_the_next_step_grades_the_same_file_again(kp: Run, item: ExerciseRef) -> None:
     (item.root / "mine.py").write_text(WRONG)
     _, out, _ = kp("check", "double", "--file", "mine.py", "--device", "cpu", "--seed", "5")
     assert next_steps(out) == ["fix mine.py, then kp check double --file mine.py --seed 5"]
 
 
-def test_a_next_step_names_a_file_by_the_shortest_path(kp: Run, item: Item) -> None:
+def test_a_next_step_names_a_file_by_the_shortest_path(kp: Run, item: ExerciseRef) -> None:
     (item.root / "mine.py").write_text(WRONG)
     _, out, _ = kp("check", "double", "--file", str(item.root / "mine.py"), "--device", "cpu", "--seed", "5")
     assert next_steps(out) == ["fix mine.py, then kp check double --file mine.py --seed 5"]
 
 
-def test_json_on_stdout_is_the_whole_report_and_nothing_else(kp: Run, item: Item) -> None:
+def test_json_on_stdout_is_the_whole_report_and_nothing_else(kp: Run, item: ExerciseRef) -> None:
     status, out, _ = kp("check", "double", "--device", "cpu", "--seed", "3", "--json", "-")
     report = Report.from_json(out)
     assert status == 1
-    assert (report.exercise, report.seed, report.verdict.value) == (item.stem, 3, "NOT_STARTED")
+    assert (report.exercise, report.seed, report.verdict.value) == (item.path_id, 3, "NOT_STARTED")
 
 
-def test_json_of_all_is_a_list_in_a_file(kp: Run, item: Item) -> None:
+def test_json_of_all_is_a_list_in_a_file(kp: Run, item: ExerciseRef) -> None:
     target = item.root / "all.json"
     status, out, _ = kp("check", "--all", "--tree", "solutions", "--device", "cpu", "--json", str(target))
     assert status == 0
@@ -218,7 +218,7 @@ def test_wrong_use_is_status_2_and_says_what_to_do(kp: Run, arguments: tuple[str
     assert "Traceback" not in err
 
 
-def test_a_name_that_matches_several_names_them(kp: Run, item: Item) -> None:
+def test_a_name_that_matches_several_names_them(kp: Run, item: ExerciseRef) -> None:
     declaration = item.declaration.read_text()
     item.declaration.with_name("w01b_double_again.py").write_text(declaration)
     status, _, err = kp("check", "doub")
@@ -226,7 +226,7 @@ def test_a_name_that_matches_several_names_them(kp: Run, item: Item) -> None:
     assert "double, double_again" in err
 
 
-def test_a_broken_declaration_is_named(kp: Run, item: Item) -> None:
+def test_a_broken_declaration_is_named(kp: Run, item: ExerciseRef) -> None:
     item.declaration.write_text('"""Doubling."""\nimport nothing_of_this_name\n')
     status, _, err = kp("check", "double")
     assert status == 2
@@ -267,7 +267,7 @@ def test_hints_come_one_by_one_and_are_remembered(kp: Run) -> None:
     assert [line.split()[2] for line in kp("progress")[1].splitlines() if line.split()[1:2] == ["double"]] == ["3"]
 
 
-def test_hints_after_a_pass_are_shown_and_not_counted(kp: Run, item: Item) -> None:
+def test_hints_after_a_pass_are_shown_and_not_counted(kp: Run, item: ExerciseRef) -> None:
     kp("hint", "double")
     item.stub.write_text(RIGHT)
     assert kp("check", "double", "--device", "cpu")[0] == 0
@@ -277,10 +277,10 @@ def test_hints_after_a_pass_are_shown_and_not_counted(kp: Run, item: Item) -> No
         ["hint 3 of 3: c"],
     ]
     assert [next_steps(text) for text in shown] == [["kp solution double"]] * 2
-    assert Progress(item.root).records()[item.stem].hints == 1
+    assert Progress(item.root).records()[item.path_id].hints == 1
 
 
-def test_hints_are_shown_even_if_they_cannot_be_remembered(kp: Run, item: Item) -> None:
+def test_hints_are_shown_even_if_they_cannot_be_remembered(kp: Run, item: ExerciseRef) -> None:
     (item.root / ".kernelpath").write_text("in the way")
     status, out, err = kp("hint", "double")
     assert status == 0
@@ -288,7 +288,7 @@ def test_hints_are_shown_even_if_they_cannot_be_remembered(kp: Run, item: Item) 
     assert "progress was not saved" in err
 
 
-def test_a_broken_progress_file_is_a_warning(kp: Run, item: Item) -> None:
+def test_a_broken_progress_file_is_a_warning(kp: Run, item: ExerciseRef) -> None:
     (item.root / ".kernelpath").mkdir()
     (item.root / ".kernelpath" / "progress.json").write_text("{")
     status, _, err = kp("list")
@@ -296,7 +296,7 @@ def test_a_broken_progress_file_is_a_warning(kp: Run, item: Item) -> None:
     assert "progress.broken-1.json" in err
 
 
-def test_the_solution_is_shown_after_a_pass_or_on_request(kp: Run, item: Item) -> None:
+def test_the_solution_is_shown_after_a_pass_or_on_request(kp: Run, item: ExerciseRef) -> None:
     status, out, _ = kp("solution", "double")
     assert (status, next_steps(out)) == (1, ["kp hint double"])
     assert "return 2 * x" not in out
@@ -309,7 +309,7 @@ def test_the_solution_is_shown_after_a_pass_or_on_request(kp: Run, item: Item) -
     assert "TODO: twice x" in out
 
 
-def test_the_solution_names_the_folder_of_its_ladder(kp: Run, item: Item) -> None:
+def test_the_solution_names_the_folder_of_its_ladder(kp: Run, item: ExerciseRef) -> None:
     assert "The steps" not in kp("solution", "double", "--peek")[1]
     item.ladder.mkdir(parents=True)
     (item.ladder / "1_naive.py").write_text('"""Naive: a step."""\n')
@@ -317,7 +317,7 @@ def test_the_solution_names_the_folder_of_its_ladder(kp: Run, item: Item) -> Non
     assert f"are in solutions/{item.phase}/steps/{item.solution.stem}." in text
 
 
-def test_the_answer_is_shown_and_the_expert_kernel_on_request(kp: Run, item: Item) -> None:
+def test_the_answer_is_shown_and_the_expert_kernel_on_request(kp: Run, item: ExerciseRef) -> None:
     write_expert(item, "def double(x):\n    return x + x\n")
     status, out, _ = kp("solution", "double", "--peek")
     assert (status, next_steps(out)) == (0, ["kp solution double --expert"])
@@ -330,7 +330,7 @@ def test_the_answer_is_shown_and_the_expert_kernel_on_request(kp: Run, item: Ite
     assert "TODO: twice x" in out, "the stub is compared with the expert kernel"
 
 
-def test_all_expert_kernels_are_graded_and_nothing_else(kp: Run, item: Item) -> None:
+def test_all_expert_kernels_are_graded_and_nothing_else(kp: Run, item: ExerciseRef) -> None:
     status, _, err = kp("check", "--all", "--tree", "expert", "--device", "cpu")
     assert (status, "no exercise has an expert kernel" in err) == (2, True)
     write_expert(item, WRONG)
@@ -339,20 +339,20 @@ def test_all_expert_kernels_are_graded_and_nothing_else(kp: Run, item: Item) -> 
     assert kp("check", "--all", "--tree", "solutions", "--device", "cpu")[0] == 0
 
 
-def write_expert(item: Item, source: str) -> None:
+def write_expert(item: ExerciseRef, source: str) -> None:
     expert = item.solution.parent / "expert" / item.solution.name
     expert.parent.mkdir()
     expert.write_text(source)
 
 
-def test_a_solution_that_is_withheld_is_not_shown(kp: Run, item: Item) -> None:
+def test_a_solution_that_is_withheld_is_not_shown(kp: Run, item: ExerciseRef) -> None:
     item.solution.unlink()
     status, _, err = kp("solution", "double", "--peek")
     assert status == 2
     assert "the solution of double is withheld" in err
 
 
-def test_reset_puts_the_stub_back_and_keeps_what_was_there(kp: Run, item: Item) -> None:
+def test_reset_puts_the_stub_back_and_keeps_what_was_there(kp: Run, item: ExerciseRef) -> None:
     item.stub.write_text(WRONG)
     commit(item)
     item.stub.write_text(RIGHT)
@@ -363,18 +363,18 @@ def test_reset_puts_the_stub_back_and_keeps_what_was_there(kp: Run, item: Item) 
     assert (item.root / kept / item.stub.name).read_text() == RIGHT
 
 
-def test_reset_of_a_stub_keeps_no_copy(kp: Run, item: Item) -> None:
+def test_reset_of_a_stub_keeps_no_copy(kp: Run, item: ExerciseRef) -> None:
     assert "double is the stub already" in kp("reset", "double")[1]
     assert not (item.root / ".kernelpath").exists()
 
 
-def test_reset_brings_a_deleted_file_back(kp: Run, item: Item) -> None:
+def test_reset_brings_a_deleted_file_back(kp: Run, item: ExerciseRef) -> None:
     item.stub.unlink()
     assert kp("reset", "double")[0] == 0
     assert item.stub.read_text() == STUB
 
 
-def test_reset_does_without_the_solution(kp: Run, item: Item) -> None:
+def test_reset_does_without_the_solution(kp: Run, item: ExerciseRef) -> None:
     item.solution.unlink()
     item.stub.write_text(RIGHT)
     commit(item)
@@ -382,7 +382,7 @@ def test_reset_does_without_the_solution(kp: Run, item: Item) -> None:
     assert item.stub.read_text() == STUB
 
 
-def test_reset_without_history_leaves_the_file_alone(kp: Run, item: Item) -> None:
+def test_reset_without_history_leaves_the_file_alone(kp: Run, item: ExerciseRef) -> None:
     (item.root / ".git").rename(item.root / "gone")
     item.stub.write_text(WRONG)
     status, _, err = kp("reset", "double")
@@ -391,7 +391,7 @@ def test_reset_without_history_leaves_the_file_alone(kp: Run, item: Item) -> Non
     assert item.stub.read_text() == WRONG
 
 
-def test_watch_grades_each_save_and_ctrl_c_leaves_nothing_behind(item: Item) -> None:
+def test_watch_grades_each_save_and_ctrl_c_leaves_nothing_behind(item: ExerciseRef) -> None:
     item.stub.write_text(WRONG)
     with started(item, "watch", "double", "--device", "cpu") as watching:
         wait_for("WRONG_VALUES", watching)
@@ -402,7 +402,7 @@ def test_watch_grades_each_save_and_ctrl_c_leaves_nothing_behind(item: Item) -> 
     assert happens(lambda: not descendants(item))
 
 
-def test_ctrl_c_during_a_check_ends_its_worker(item: Item) -> None:
+def test_ctrl_c_during_a_check_ends_its_worker(item: ExerciseRef) -> None:
     item.stub.write_text("def double(x):\n    open('running', 'w').close()\n    while True:\n        pass\n")
     running = Workspace(item.stub).own / "tmp" / "running"
     with started(item, "check", "double", "--device", "cpu") as checking:
@@ -413,7 +413,7 @@ def test_ctrl_c_during_a_check_ends_its_worker(item: Item) -> None:
     assert happens(lambda: not descendants(item))
 
 
-def test_a_background_job_goes_on_after_ctrl_c_and_ends_on_request(item: Item) -> None:
+def test_a_background_job_goes_on_after_ctrl_c_and_ends_on_request(item: ExerciseRef) -> None:
     """A shell starts its background jobs, and nohup its command, with SIGINT ignored."""
     item.stub.write_text(WRONG)
     with started(item, "watch", "double", "--device", "cpu", on_sigint=signal.SIG_IGN) as watching:
@@ -461,7 +461,7 @@ def test_ctrl_c_that_is_ignored_stays_ignored(handler: Any) -> None:
     assert signal.getsignal(signal.SIGINT) is handler
 
 
-def started(item: Item, *arguments: str, on_sigint: Any = signal.SIG_DFL) -> subprocess.Popen[str]:
+def started(item: ExerciseRef, *arguments: str, on_sigint: Any = signal.SIG_DFL) -> subprocess.Popen[str]:
     """A command in a process of its own; it and all its descendants have MARK in their environment.
 
     on_sigint: its disposition, whatever that of the process that runs the tests: many runners ignore Ctrl-C.
@@ -475,7 +475,7 @@ def started(item: Item, *arguments: str, on_sigint: Any = signal.SIG_DFL) -> sub
     )
 
 
-def descendants(item: Item) -> list[Path]:
+def descendants(item: ExerciseRef) -> list[Path]:
     found = []
     for environment in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):
@@ -496,7 +496,7 @@ QUICK = (["list"], ["hint", "double"], ["progress"], ["next"], ["--help"], ["res
 
 
 @pytest.mark.parametrize("command", QUICK, ids=lambda command: command[0])
-def test_what_must_be_quick_imports_nothing_slow(item: Item, command: list[str]) -> None:
+def test_what_must_be_quick_imports_nothing_slow(item: ExerciseRef, command: list[str]) -> None:
     code = "import sys; from kernelpath import cli\ntry: cli.main()\nfinally: print(); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code, *command], capture_output=True, text=True, env=os.environ)
     assert (done.returncode, done.stderr) == (0, "")
@@ -512,7 +512,7 @@ def test_the_entry_point_imports_nothing_at_all() -> None:
     assert ours == ["kernelpath", "kernelpath.cli"]
 
 
-def test_grade_writes_the_grades_of_a_class_and_sums_up(kp: Run, item: Item) -> None:
+def test_grade_writes_the_grades_of_a_class_and_sums_up(kp: Run, item: ExerciseRef) -> None:
     for learner, source in (("ada", RIGHT), ("bob", WRONG)):
         (item.root / "class" / learner).mkdir(parents=True)
         (item.root / "class" / learner / item.stub.name).write_text(source)
@@ -522,8 +522,8 @@ def test_grade_writes_the_grades_of_a_class_and_sums_up(kp: Run, item: Item) -> 
     assert "\n2 learners\n" in out
     rows = (item.root / "class-grades" / "grades.csv").read_text().splitlines()
     assert [row.split(",")[:3] for row in rows[1:]] == [
-        ["ada", item.stem, "PASSED"],
-        ["bob", item.stem, "WRONG_VALUES"],
+        ["ada", item.path_id, "PASSED"],
+        ["bob", item.path_id, "WRONG_VALUES"],
     ]
     assert kp("progress")[1].count("0 of 1 passed") == 1
 
@@ -540,7 +540,7 @@ ghost = 1
 """
 
 
-def test_grade_with_a_policy_writes_a_row_and_a_page_for_the_learners(kp: Run, item: Item) -> None:
+def test_grade_with_a_policy_writes_a_row_and_a_page_for_the_learners(kp: Run, item: ExerciseRef) -> None:
     folder, grades = item.root / "class", item.root / "class-grades"
     for learner, source in (("ada", RIGHT), ("bob", WRONG), ("cyd", RIGHT), ("nobody", "")):
         (folder / learner).mkdir(parents=True)
@@ -578,7 +578,7 @@ def test_grade_with_a_policy_writes_a_row_and_a_page_for_the_learners(kp: Run, i
     ],
 )
 def test_a_policy_that_cannot_be_used_ends_before_anything_is_graded(
-    kp: Run, item: Item, policy: str, more: list[str], said: str
+    kp: Run, item: ExerciseRef, policy: str, more: list[str], said: str
 ) -> None:
     (item.root / "class" / "ada").mkdir(parents=True)
     (item.root / "class" / "ada" / item.stub.name).write_text(RIGHT)
@@ -589,7 +589,7 @@ def test_a_policy_that_cannot_be_used_ends_before_anything_is_graded(
     assert not (item.root / "class-grades").exists()
 
 
-def test_an_exercise_that_the_policy_names_counts_though_nobody_handed_it_in(kp: Run, item: Item) -> None:
+def test_an_exercise_that_the_policy_names_counts_though_nobody_handed_it_in(kp: Run, item: ExerciseRef) -> None:
     (item.root / "class" / "ada").mkdir(parents=True)
     (item.root / "policy.toml").write_text("[exercises.double]\npoints = 4\n")
     assert kp("grade", "class", "--device", "cpu", "--policy", "policy.toml")[0] == 0
@@ -597,7 +597,7 @@ def test_an_exercise_that_the_policy_names_counts_though_nobody_handed_it_in(kp:
 
 
 def test_a_container_with_too_little_memory_is_told_which_to_choose(
-    kp: Run, item: Item, monkeypatch: pytest.MonkeyPatch
+    kp: Run, item: ExerciseRef, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (item.root / "class" / "ada").mkdir(parents=True)
     monkeypatch.setattr(HostInfo, "free_memory", 700_000_000)
@@ -633,7 +633,7 @@ def test_the_table_of_exams_fits_80_columns_and_cuts_nothing() -> None:
     assert table.count("x") == 60 + 1, "the heading exercises has one"
 
 
-def test_grades_that_cannot_be_written_are_shown(kp: Run, item: Item) -> None:
+def test_grades_that_cannot_be_written_are_shown(kp: Run, item: ExerciseRef) -> None:
     (item.root / "class" / "ada").mkdir(parents=True)
     (item.root / "class" / "ada" / item.stub.name).write_text(RIGHT)
     (item.root / "class-grades" / "grades.csv").mkdir(parents=True)
@@ -645,7 +645,7 @@ def test_grades_that_cannot_be_written_are_shown(kp: Run, item: Item) -> None:
 
 
 @pytest.mark.parametrize("learner", [None, "ada"])
-def test_grade_of_a_folder_without_submissions_is_wrong_use(kp: Run, item: Item, learner: str | None) -> None:
+def test_grade_of_a_folder_without_submissions_is_wrong_use(kp: Run, item: ExerciseRef, learner: str | None) -> None:
     (item.root / "class" / (learner or "")).mkdir(parents=True)
     status, _, err = kp("grade", "class")
     assert status == 2

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from kernelpath import cli
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 from kernelpath.grading import grade
 from kernelpath.school import classroom, cluster, gradebook
 from kernelpath.school.gradebook import UNFINISHED, Grade
@@ -63,7 +63,7 @@ def told(one: Grade) -> object:
 
 
 def test_of_two_nodes_one_is_killed(
-    nodes: Any, folder: Path, doubling: Item, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    nodes: Any, folder: Path, doubling: ExerciseRef, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     local = classroom.grade_class(folder, tmp_path / "local", [doubling], device="cpu")
     second = nodes.add_node(num_cpus=1)
@@ -115,7 +115,7 @@ def test_of_two_nodes_one_is_killed(
 
 
 def test_another_version_on_a_node_ends_the_run_and_keeps_what_is_graded(
-    nodes: Any, folder: Path, doubling: Item, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    nodes: Any, folder: Path, doubling: ExerciseRef, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     idle = [entry for entry in all_entries(folder, [doubling]) if entry.learner == "fay"]
     engine = cluster.engine_at(nodes.address)
@@ -165,7 +165,7 @@ def test_no_cluster_at_the_address(
     assert bool(started) == (":" not in address)
 
 
-def test_a_machine_of_no_cluster(folder: Path, doubling: Item, tmp_path: Path) -> None:
+def test_a_machine_of_no_cluster(folder: Path, doubling: ExerciseRef, tmp_path: Path) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise ConnectionError("Could not find any running Ray instance.")
 
@@ -177,7 +177,7 @@ def test_a_machine_of_no_cluster(folder: Path, doubling: Item, tmp_path: Path) -
 
 
 def test_a_task_has_a_gpu_of_its_own(
-    nodes: Any, folder: Path, doubling: Item, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    nodes: Any, folder: Path, doubling: ExerciseRef, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a node that says it has two, and has none: Ray counts them, and the first task finds that there is none."""
     log = tmp_path / "log"
@@ -189,7 +189,7 @@ def test_a_task_has_a_gpu_of_its_own(
             with log.open("a") as file:
                 file.write(f"{own} {os.environ['CUDA_VISIBLE_DEVICES']} {sent.device} {event}\n")
             time.sleep(0.3)
-        return Grade(sent.entry.learner, sent.entry.item.stem, rest[0], None)
+        return Grade(sent.entry.learner, sent.entry.item.path_id, rest[0], None)
 
     many = nodes.add_node(num_cpus=4, num_gpus=2)
     try:
@@ -210,7 +210,7 @@ def test_a_task_has_a_gpu_of_its_own(
 
 
 def test_a_task_that_is_lost_for_good_is_tried_by_the_next_run(
-    nodes: Any, folder: Path, doubling: Item, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    nodes: Any, folder: Path, doubling: ExerciseRef, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def ends(entry: Entry, *rest: Any) -> Grade:
         os._exit(1)

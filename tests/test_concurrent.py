@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kernelpath.course import registry
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 from kernelpath.grading import grade
 from kernelpath.verdict import Report
 from kernelpath.work import forkserver, runner
@@ -45,7 +45,7 @@ def without_times(report: Report) -> Report:
     return replace(report, cases=cases, seconds=0.0, compile_seconds=0.0)
 
 
-def grade_later(item: Item, delay: float) -> Report:
+def grade_later(item: ExerciseRef, delay: float) -> Report:
     time.sleep(delay)
     return grade.grade(item, item.solution, device="cpu", seed=1)
 
@@ -64,7 +64,7 @@ def test_gradings_of_one_file_at_the_same_time_end_alike(name: str) -> None:
         assert without_times(report) == without_times(first)
 
 
-def test_a_grading_that_ends_leaves_the_files_of_another_one_alone(doubling: Item) -> None:
+def test_a_grading_that_ends_leaves_the_files_of_another_one_alone(doubling: ExerciseRef) -> None:
     doubling.solution.write_text(
         "import os, tempfile, time\n"
         "def double(x):\n"

@@ -14,13 +14,13 @@ import kernelpath
 from kernelpath import cli, doctor
 from kernelpath.cli import app
 from kernelpath.course import delivery, places, registry, stubs
-from kernelpath.course.registry import Item, LookupFailed
+from kernelpath.course.registry import ExerciseRef, LookupFailed
 
 KERNEL, NOTEBOOK = "phases/1_architecture/w01a_double.py", "notebooks/1_architecture/week01_threads.ipynb"
 
 
 @pytest.fixture
-def course(doubling: Item, monkeypatch: pytest.MonkeyPatch) -> Path:
+def course(doubling: ExerciseRef, monkeypatch: pytest.MonkeyPatch) -> Path:
     """What a package of version 1.2.3 carries: one exercise."""
     doubling.stub.write_text("# TODO\n")
     notebook = doubling.root / NOTEBOOK
@@ -61,8 +61,8 @@ def test_a_learners_folder_has_what_is_edited_and_the_package_the_rest(folder: P
     assert (registry.root(), registry.course(), item.root, item.course) == (folder, course, folder, course)
     assert item.stub == folder / KERNEL
     assert (item.declaration, item.solution) == (
-        course / f"checks/{item.stem}.py",
-        course / f"solutions/{item.stem}.py",
+        course / f"checks/{item.path_id}.py",
+        course / f"solutions/{item.path_id}.py",
     )
     assert not [path for path in folder.rglob("*") if path.parts[-1] in ("checks", "solutions")]
 
@@ -124,15 +124,15 @@ def test_a_marker_leads_to_no_file_outside(folder: Path) -> None:
 
 def test_a_solution_appears_after_a_pass_and_stays_as_the_learner_left_it(folder: Path, course: Path) -> None:
     item = registry.find("double")
-    shown = folder / f"solutions/{item.stem}.py"
+    shown = folder / f"solutions/{item.path_id}.py"
     assert delivery.reveal(item) == (shown,)
     assert shown.read_bytes() == item.solution.read_bytes()
     item.solution.write_text("# better\n")
-    assert upgraded(folder).written == (f"solutions/{item.stem}.py",)
+    assert upgraded(folder).written == (f"solutions/{item.path_id}.py",)
     shown.write_text("# my notes\n")
     assert delivery.reveal(item) == ()
     item.solution.write_text("# best\n")
-    assert [name for name, _ in upgraded(folder).aside] == [f"solutions/{item.stem}.py"]
+    assert [name for name, _ in upgraded(folder).aside] == [f"solutions/{item.path_id}.py"]
     assert shown.read_text() == "# my notes\n"
 
 
@@ -142,7 +142,7 @@ def test_the_expert_kernel_appears_beside_the_answer(folder: Path, course: Path)
     expert.parent.mkdir()
     expert.write_text("# fast\n")
     shown = folder / "solutions" / item.phase / "expert" / item.solution.name
-    assert delivery.reveal(item) == (folder / f"solutions/{item.stem}.py", shown)
+    assert delivery.reveal(item) == (folder / f"solutions/{item.path_id}.py", shown)
     assert shown.read_text() == "# fast\n"
     expert.write_text("# faster\n")
     assert upgraded(folder).written == (f"solutions/{item.phase}/expert/{item.solution.name}",)
@@ -153,10 +153,10 @@ def test_the_ladder_appears_with_the_answer(folder: Path, course: Path) -> None:
     item.ladder.mkdir(parents=True)
     (item.ladder / "1_naive.py").write_text('"""Naive: a step."""\n')
     shown = folder / "solutions" / item.phase / "steps" / item.solution.stem / "1_naive.py"
-    assert delivery.reveal(item) == (folder / f"solutions/{item.stem}.py", shown)
+    assert delivery.reveal(item) == (folder / f"solutions/{item.path_id}.py", shown)
 
 
-def test_a_checkout_reveals_nothing(doubling: Item) -> None:
+def test_a_checkout_reveals_nothing(doubling: ExerciseRef) -> None:
     assert delivery.reveal(doubling) == ()
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from kernelpath.course import registry, stubs
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 from kernelpath.dev import answers, controls, invariants
 from kernelpath.dev.invariants import Invariant
 
@@ -19,7 +19,7 @@ STUB = "import torch\n\n\ndef double(x):\n    # TODO: y is twice x\n    raise No
 
 
 @pytest.fixture
-def course(doubling: Item) -> Path:
+def course(doubling: ExerciseRef) -> Path:
     """A checkout that keeps every invariant."""
     doubling.stub.write_text(STUB)
     doubling.solution.write_text(SOLUTION)
@@ -179,7 +179,7 @@ def test_an_expert_kernel_that_could_be_the_answer_is_found(course: Path) -> Non
 
 
 def test_cuda_is_counted_without_comments(tmp_path: Path) -> None:
-    item = Item(tmp_path, "1_architecture/w01a_double")
+    item = ExerciseRef(tmp_path, "1_architecture/w01a_double")
     item.solution.parent.mkdir(parents=True)
     item.solution.write_text("def double(x):\n    return x\n")
     item.solution.with_suffix(".cu").write_text("// a comment\n\n/* two\n lines */ int x;\n__global__ void k() {\n}\n")

@@ -376,7 +376,7 @@ def test_a_bucket_is_counted_once() -> None:
 
 def graded(name: str, source: str, folder: Path) -> Report:
     item = registry.find(name)
-    file = folder / f"{item.stem.partition('/')[2]}.py"
+    file = folder / f"{item.path_id.partition('/')[2]}.py"
     file.write_text(source)
     return grade.grade(item, file, device="cpu", seed=1, brief=True)
 

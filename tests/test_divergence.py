@@ -65,7 +65,7 @@ def test_a_report_has_the_lanes_of_every_line(tmp_path: Path) -> None:
     item = registry.find("divergence")
     for file in item.files("expert"):
         (tmp_path / file.name).write_text(file.read_text())
-    (tmp_path / "w06c_divergence.cu").write_text((ROOT / "checks" / f"{item.stem}.cu").read_text())
+    (tmp_path / "w06c_divergence.cu").write_text((ROOT / "checks" / f"{item.path_id}.cu").read_text())
     launch = tmp_path / "w06c_divergence.py"
     launch.write_text(launch.read_text().replace("TILE = 8 * THREADS", "TILE = THREADS"))
     report = grade.grade(item, launch, device="cpu", seed=1)

@@ -40,12 +40,24 @@ def test_tables_of_results_hold_what_was_measured(tmp_path: Path) -> None:
     ratios = {"copy": (0.98, 0.97, 0.99), "Liger": (1.456, 1.4, 1.5)}
     race = results.PeerComparison("softmax", "16 rows", 1e-3, 8, 4.2e12, ratios, "1.2 times Liger", True)
     lost = {"Liger": (1.2, 1.1, 1.3), "quack": (0.9, 0.8, 0.95)}
-    loss = results.PeerComparison("softmax", "8 rows", 1e-3, 8, 4.2e12, lost, flops=2 * 10**9, host_seconds=1.2e-5)
+    loss = results.PeerComparison(
+        "softmax",
+        "8 rows",
+        1e-3,
+        8,
+        4.2e12,
+        lost,
+        flops=2 * 10**9,
+        host_seconds=1.2e-5,
+        elapsed_ratios={"copy": 0.5, "Liger": 0.92, "quack": 0.97},
+    )
     zero = dict.fromkeys(f"{space}_{way}" for space in ("global", "shared") for way in ("load", "store"))
     none = {f"{key}_{unit}": 0 for key in zero for unit in ("requests", "sectors", "wavefronts")}
     ncu = {**none, "global_load_requests": 8, "global_load_sectors": 36}
     counted = {"strided": results.CounterPair(ncu, {**ncu, "global_load_sectors": 1040})}
-    machine = results.Machine("GPU", reports=(timed,), peers=(race, loss), counters=counted)
+    other = results.PeerComparison("gelu", "1 row", 1e-3, 8, 4.2e12, {"eager": (1.25, 1.2, 1.3)})
+    absent = {"quack: softmax 16 rows": "ValueError: a | b\nc"}
+    machine = results.Machine("GPU", reports=(timed,), peers=(race, other, loss), counters=counted, absent=absent)
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "gpu.json").write_text(encode(machine))
     (tmp_path / "results" / "notebooks.json").write_text("{}")
@@ -57,14 +69,18 @@ def test_tables_of_results_hold_what_was_measured(tmp_path: Path) -> None:
         *unknown,
     ]
     assert list(docs.peers(tmp_path))[2:] == [
-        "| GPU | `softmax` | 16 rows | 1 ms | 4,200 GB/s | 0.98 | Liger 1.46 |  |  |",
-        "| GPU | `softmax` | 8 rows | 1 ms | 2.0 TFLOP/s |  | quack **0.90** | Liger 1.20 | 12 µs |",
+        "| GPU | `softmax` | 16 rows | 1 ms | 4,200 GB/s | 0.98 | Liger 1.46 |  |  |  |",
+        "| GPU | `softmax` | 8 rows | 1 ms | 2.0 TFLOP/s |  | quack **0.90** | Liger 1.20 | Liger **0.92** | 12 µs |",
+        "| GPU | `gelu` | 1 row | 1 ms | 4,200 GB/s |  | eager 1.25 |  |  |  |",
         *unknown,
     ]
     assert list(docs.peer_summary(tmp_path))[2:] == [
         "| GPU | `softmax` | 2 | Liger, quack | 1.14 | **0.90** (8 rows) |",
+        "| GPU | `gelu` | 1 | eager | 1.25 | 1.25 (1 row) |",
+        "| GPU | all | 3 | Liger, eager, quack | 1.18 | **0.90** (`softmax`, 8 rows) |",
         *unknown,
     ]
+    assert list(docs.absent_peers(tmp_path))[2] == "| GPU | quack: softmax 16 rows | ValueError: a / b c |"
     assert list(docs.counters(tmp_path))[2:] == [
         "| GPU | `strided` | 4.5 and 0 | 0 and 0 | global load sectors 1,040, not 36 |",
         *unknown,
@@ -114,7 +130,10 @@ def test_every_published_table_of_measurements_names_its_versions() -> None:
         for name, body in tables:
             if "| NVIDIA H200 |" in body or name == "cards":
                 last = body.splitlines()[-1]
-                assert re.match(r"(Measured on NVIDIA H200 \(driver [\d.]+\)|Compiled) with torch \d", last), name
+                assert re.match(
+                    r"(Measured on NVIDIA H200 \(driver [\d.]+(, SM clock up to [\d,]+ MHz)?\)|Compiled) with torch \d",
+                    last,
+                ), name
                 assert "Triton 3." in last, name
                 assert "NVRTC 13." in last, name
 

@@ -16,7 +16,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from kernelpath import cli, doctor, packages
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 from kernelpath.device import gpu
 from kernelpath.doctor import Diagnosis
 from kernelpath.grading import grade
@@ -95,7 +95,7 @@ def test_a_missing_package_costs_its_lane_alone(blocked: str, lacking: list[str]
 
 
 def test_a_lane_without_its_package_is_a_verdict_with_the_remedy(
-    doubling: Item, monkeypatch: pytest.MonkeyPatch
+    doubling: ExerciseRef, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     doubling.solution.write_text("import triton\n\n\ndef double(x):\n    return 2 * x\n")
     monkeypatch.setattr(sys, "meta_path", [Blocker("triton"), *sys.meta_path])

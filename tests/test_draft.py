@@ -9,7 +9,7 @@ import pytest
 
 from kernelpath import cli
 from kernelpath.course import registry
-from kernelpath.course.registry import Item, Lane
+from kernelpath.course.registry import ExerciseRef, Lane
 from kernelpath.dev import invariants
 from kernelpath.dev.draft import DraftError, draft
 from kernelpath.grading import grade
@@ -19,7 +19,7 @@ LANES: tuple[Lane, ...] = ("cuda", "triton", "cute", "python")
 
 
 @pytest.fixture
-def course(doubling: Item) -> Path:
+def course(doubling: ExerciseRef) -> Path:
     """A checkout in order, with one exercise and a table in its README."""
     doubling.stub.write_text("def double(x):\n    raise NotImplementedError\n    return 2 * x\n")
     notebook = doubling.root / "notebooks/1_architecture/week01_threads.ipynb"
@@ -37,7 +37,7 @@ def course(doubling: Item) -> Path:
 def test_a_draft_breaks_no_invariant_but_that_it_is_to_be_written(course: Path, lane: Lane) -> None:
     written = draft("sum_of_two", "vector_add", lane, root=course)
     item = registry.find("sum_of_two", course)
-    assert (item.stem, item.lane) == ("1_architecture/w01b_sum_of_two", lane)
+    assert (item.path_id, item.lane) == ("1_architecture/w01b_sum_of_two", lane)
     assert all(path.is_file() for path in written)
     for invariant in invariants.QUICK:
         found = list(invariant(course))
@@ -69,10 +69,10 @@ def test_a_draft_stands_where_its_week_reads_it(course: Path) -> None:
 
 def test_the_week_and_its_letter_may_be_chosen(course: Path) -> None:
     draft("late", "matmul", "triton", week=11, letter="c", root=course)
-    assert registry.find("late", course).stem == "3_triton/w11c_late"
+    assert registry.find("late", course).path_id == "3_triton/w11c_late"
     assert (course / "notebooks/3_triton/week11_late.ipynb").is_file()
     draft("later", "matmul", "python", root=course)
-    assert registry.find("later", course).stem == "3_triton/w11d_later"
+    assert registry.find("later", course).path_id == "3_triton/w11d_later"
 
 
 @pytest.mark.parametrize(

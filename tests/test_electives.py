@@ -14,7 +14,7 @@ from kernelpath.cli import course as course_commands
 from kernelpath.cli import record
 from kernelpath.course import progress, registry
 from kernelpath.course.progress import Record
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 from kernelpath.exam import questions
 from kernelpath.show import docs, overview
 from kernelpath.show.weeks import Week
@@ -26,10 +26,10 @@ ELECTIVES = ("2_cuda/w25a_scan", "2_cuda/w25b_sort")
 
 
 @pytest.fixture
-def items(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Item, ...]:
+def items(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[ExerciseRef, ...]:
     """Two exercises of the core course and two electives, in one phase."""
     for stem in (*CORE, *ELECTIVES):
-        declaration = Item(tmp_path, stem).declaration
+        declaration = ExerciseRef(tmp_path, stem).declaration
         declaration.parent.mkdir(parents=True, exist_ok=True)
         declaration.write_text('"""A title."""\nEXERCISE = Exercise(baseline=text)\n')
     (tmp_path / "phases").mkdir()
@@ -42,21 +42,21 @@ def text_of(console: Console) -> list[str]:
     return [line.strip() for line in console.file.getvalue().splitlines()]
 
 
-def test_weeks_after_the_core_are_electives(items: tuple[Item, ...]) -> None:
-    assert [item.stem for item in items if item.is_elective] == [*ELECTIVES]
+def test_weeks_after_the_core_are_electives(items: tuple[ExerciseRef, ...]) -> None:
+    assert [item.path_id for item in items if item.is_elective] == [*ELECTIVES]
 
 
-def test_an_exam_leaves_electives_out(items: tuple[Item, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_exam_leaves_electives_out(items: tuple[ExerciseRef, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     declared = registry.load_checkpoint("2_cuda", CHECKOUT)
     monkeypatch.setattr(registry, "load_checkpoint", lambda phase, at: declared)
     exam = questions.find_exam(2, items[0].root)
-    assert [item.stem for item in exam.items] == [*CORE]
+    assert [item.path_id for item in exam.items] == [*CORE]
 
 
-def test_progress_counts_electives_apart(items: tuple[Item, ...]) -> None:
+def test_progress_counts_electives_apart(items: tuple[ExerciseRef, ...]) -> None:
     def summary(*passed: str) -> list[str]:
         console = Console(file=io.StringIO(), width=100)
-        records: list[tuple[Item, Record]] = [
+        records: list[tuple[ExerciseRef, Record]] = [
             (item, PASSED if item.name in passed else progress.EMPTY_RECORD) for item in items
         ]
         overview.progress(console, records)
@@ -68,7 +68,7 @@ def test_progress_counts_electives_apart(items: tuple[Item, ...]) -> None:
     assert [line.partition(",")[0] for line in summary("last", "sort")] == ["1 of 2 passed", "electives: 1 of 2 passed"]
 
 
-def test_the_list_shows_electives_last_under_a_heading(items: tuple[Item, ...]) -> None:
+def test_the_list_shows_electives_last_under_a_heading(items: tuple[ExerciseRef, ...]) -> None:
     console = Console(file=io.StringIO(), width=100)
     overview.syllabus(console, [(item, progress.EMPTY_RECORD) for item in items])
     names = [line.split()[1] if line[:1].isdigit() else line for line in text_of(console)[1:]]
@@ -83,7 +83,7 @@ def test_the_list_shows_electives_last_under_a_heading(items: tuple[Item, ...]) 
     ],
 )
 def test_electives_follow_when_the_core_is_passed(
-    items: tuple[Item, ...],
+    items: tuple[ExerciseRef, ...],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     passed: set[str],
@@ -96,7 +96,7 @@ def test_electives_follow_when_the_core_is_passed(
     assert place in capsys.readouterr().out
 
 
-def test_tables_list_electives_apart(items: tuple[Item, ...]) -> None:
+def test_tables_list_electives_apart(items: tuple[ExerciseRef, ...]) -> None:
     root = items[0].root
     assert [row.split("`")[1] for row in docs.syllabus(root) if "`" in row] == ["roofline", "last"]
     assert [row.split("`")[1] for row in docs.electives(root) if "`" in row] == ["scan", "sort"]

@@ -199,7 +199,7 @@ def test_checkpoints_of_the_course_are_valid() -> None:
 
 
 @pytest.fixture(scope="module", params=EXAMS, ids=lambda exam: exam.phase)
-def pool(request: pytest.FixtureRequest) -> reading.Pool:
+def pool(request: pytest.FixtureRequest) -> reading.KernelPool:
     exam: questions.Exam = request.param
     return exam.pool
 
@@ -274,7 +274,7 @@ PLANTED = {
 """The kind of each fault, and what its lines hold."""
 
 
-def test_faults_are_found_by_the_machine(pool: reading.Pool) -> None:
+def test_faults_are_found_by_the_machine(pool: reading.KernelPool) -> None:
     """Each answer is where whoever planted the fault meant it."""
     assert len(pool.faults) >= 8
     for one in pool.faults:
@@ -288,7 +288,7 @@ def test_no_kernel_comes_twice() -> None:
     assert {one.path.stem for exam in EXAMS for one in exam.pool.faults} == set(PLANTED)
 
 
-def test_pictures_are_counted_by_the_machine(pool: reading.Pool) -> None:
+def test_pictures_are_counted_by_the_machine(pool: reading.KernelPool) -> None:
     assert all(len({one.picture for one in family}) >= 6 for family in pool.families.values())
 
 
@@ -313,7 +313,7 @@ def test_pictures_by_hand() -> None:
     assert square == {"x": 16, "a (shared)": 32, "b (shared)": 32}  # 2 warps, 4 steps, 4 values of each
 
 
-def test_every_learner_gets_one_right_picture_of_four(pool: reading.Pool) -> None:
+def test_every_learner_gets_one_right_picture_of_four(pool: reading.KernelPool) -> None:
     rights = set()
     for seed in range(50):
         drawn = pool.sample_pictures(2, seed)

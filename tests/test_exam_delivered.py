@@ -11,7 +11,7 @@ import pytest
 
 from kernelpath import cli
 from kernelpath.course import delivery, registry
-from kernelpath.course.registry import DELIVERABLE, Item
+from kernelpath.course.registry import DELIVERABLE, ExerciseRef
 from kernelpath.exam import questions
 from kernelpath.exam.questions import ChoiceAnswer, ExamQuestion, FaultAnswer, NumericAnswer
 from kernelpath.exam.sheet import ANSWERS, Sheet
@@ -53,11 +53,11 @@ def verdicts(monkeypatch: pytest.MonkeyPatch) -> dict[str, Verdict]:
     real = grade.grade
     verdict_of: dict[str, Verdict] = {}
 
-    def report(item: Item, submission: Path, **options: object) -> Report:
+    def report(item: ExerciseRef, submission: Path, **options: object) -> Report:
         assert submission.is_file(), f"{item.name} is graded from {submission}, which does not exist"
         if item.name not in verdict_of:
             return real(item, submission, **options)  # type: ignore[arg-type]
-        return Report(item.stem, item.title, str(submission), "cpu", 1, verdict_of[item.name])
+        return Report(item.path_id, item.title, str(submission), "cpu", 1, verdict_of[item.name])
 
     monkeypatch.setattr(grade, "grade", report)
     return verdict_of
@@ -128,5 +128,5 @@ def test_a_file_of_a_project_that_is_absent_is_named(
     (folder / "phases/4_fusion/w16d_kernel_library/src/fused_kernels/kernels.py").unlink()
     status, _, err = kp("checkpoint", "4", "--no-ask", "--deliverable")
     assert status == 2
-    assert "lacks 1 of the exam's 24 files, beginning with w16d_kernel_library/src/fused_kernels/kernels.py" in err
+    assert "lacks 1 of the exam's 25 files, beginning with w16d_kernel_library/src/fused_kernels/kernels.py" in err
     assert "kp reset kernel_library restores the stub" in err

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from kernelpath.course import registry
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 from kernelpath.grading import grade
 from kernelpath.verdict import Report, Verdict
 from kernelpath.work import runner
@@ -100,7 +100,7 @@ def test_wrong_values_name_the_box_that_holds_them(grade_text: GradeText) -> Non
     ],
 )
 def test_a_declaration_may_say_in_its_own_words_what_is_wrong(
-    doubling: Item, grade_text: GradeText, source: str, verdict: str, said: str
+    doubling: ExerciseRef, grade_text: GradeText, source: str, verdict: str, said: str
 ) -> None:
     words = "    check=lambda inputs, outputs: 'tripled' if torch.allclose(outputs[0], 3 * inputs[0]) else None,\n"
     doubling.declaration.write_text(doubling.declaration.read_text().replace("    kind=", words + "    kind="))
@@ -154,7 +154,7 @@ def check_comment(context):
 """
 
 
-def test_an_exercise_may_bring_a_grader_of_its_own(grade_text: GradeText, doubling: Item) -> None:
+def test_an_exercise_may_bring_a_grader_of_its_own(grade_text: GradeText, doubling: ExerciseRef) -> None:
     doubling.grader.parent.mkdir()
     doubling.grader.write_text(GRADER)
     report = grade_text("def double(x):\n    return 2 * x\n")
@@ -170,13 +170,13 @@ def test_the_worker_does_not_find_modules_beside_the_submission(grade_text: Grad
     assert grade_text("def double(x):\n    return 2 * x\n").verdict is Verdict.PASSED
 
 
-def test_the_solution_cannot_be_opened(grade_text: GradeText, doubling: Item) -> None:
+def test_the_solution_cannot_be_opened(grade_text: GradeText, doubling: ExerciseRef) -> None:
     report = grade_text(f"exec(open({str(doubling.solution)!r}).read())\n")
     assert report.verdict is Verdict.ACCESS_DENIED
     assert "solutions/1_architecture/w01a_double.py" in report.cause
 
 
-def test_a_solution_may_open_itself(doubling: Item) -> None:
+def test_a_solution_may_open_itself(doubling: ExerciseRef) -> None:
     doubling.solution.write_text("text = open(__file__).read()\n\n\ndef double(x):\n    return 2 * x\n")
     assert grade.grade(doubling, doubling.solution, device="cpu").verdict is Verdict.PASSED
 
@@ -204,29 +204,33 @@ def test_a_background_thread_is_noticed(grade_text: GradeText) -> None:
     assert report.verdict in (Verdict.TAMPERED, Verdict.NOT_WRITTEN)
 
 
-def test_the_seed_replays_the_sizes_and_the_inputs(doubling: Item, tmp_path: Path) -> None:
+def test_the_seed_replays_the_sizes_and_the_inputs(doubling: ExerciseRef, tmp_path: Path) -> None:
     (tmp_path / "s.py").write_text("def double(x):\n    return 3 * x\n")
     causes = [grade.grade(doubling, tmp_path / "s.py", device="cpu", seed=seed).cause for seed in (5, 5, 6)]
     assert causes[0] == causes[1] != causes[2]
 
 
-def test_a_missing_file_is_a_usage_error(doubling: Item, tmp_path: Path) -> None:
+def test_a_missing_file_is_a_usage_error(doubling: ExerciseRef, tmp_path: Path) -> None:
     with pytest.raises(grade.Usage, match="there is no file"):
         grade.grade(doubling, tmp_path / "absent.py", device="cpu")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="for machines without a GPU")
-def test_asking_for_a_gpu_that_is_not_there_is_a_usage_error(doubling: Item) -> None:
+def test_asking_for_a_gpu_that_is_not_there_is_a_usage_error(doubling: ExerciseRef) -> None:
     with pytest.raises(grade.Usage, match="no GPU"):
         grade.grade(doubling, doubling.solution, device="cuda")
 
 
-def test_the_worker_dies_with_the_grader(doubling: Item, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_worker_dies_with_the_grader(
+    doubling: ExerciseRef, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("KERNELPATH_CACHE", str(tmp_path / "cache"))
     doubling.solution.write_text("import os, time\nopen('pid', 'w').write(str(os.getpid()))\ntime.sleep(600)\n")
     source = (
-        "from pathlib import Path; from kernelpath.grading import grade; from kernelpath.course.registry import Item\n"
-        f"item = Item(Path({str(doubling.root)!r}), {doubling.stem!r}); grade.grade(item, item.solution, device='cpu')"
+        "from pathlib import Path; from kernelpath.grading import grade\n"
+        "from kernelpath.course.registry import ExerciseRef\n"
+        f"item = ExerciseRef(Path({str(doubling.root)!r}), {doubling.path_id!r})\n"
+        "grade.grade(item, item.solution, device='cpu')"
     )
     parent = subprocess.Popen([sys.executable, "-c", source])
     pid_file = Workspace(doubling.solution).own / "tmp" / "pid"

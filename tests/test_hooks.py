@@ -24,12 +24,12 @@ from kernelpath.work.exception_findings import classify_exception
 from warpcheck import hooks
 from warpcheck.frontends import cute as lane
 from warpcheck.frontends.cute_places import remember_places
-from warpcheck.hooks import Attribute, Changed, Hook, cute, inductor, jax, triton
+from warpcheck.hooks import Attribute, Changed, Hook, cute, inductor, jax, triton, tvm_ffi
 
 PACKAGE = Path(hooks.__file__).parents[1]
 PLACES = {
     f"{module.__name__.rpartition('.')[2]}.{name}": hook
-    for module in (triton, cute, inductor, jax)
+    for module in (triton, cute, inductor, jax, tvm_ffi)
     for name, hook in hooks.declared_hooks(module).items()
 }
 
@@ -38,6 +38,8 @@ PLACES = {
 def test_a_hook_is_where_it_was(name: str) -> None:
     if PLACES[name].module.startswith("jax."):  # which needs Python 3.11
         pytest.importorskip("jax")
+    if name.startswith("tvm_ffi."):
+        pytest.importorskip("tvm_ffi")
     PLACES[name].get()
 
 
@@ -102,7 +104,12 @@ def test_what_several_alignments_have_in_common_is_assembled_once(tmp_path: Path
 
 
 def test_what_is_read_from_the_dsl_is_there_once_a_kernel_is_compiled() -> None:
-    made = {"CuTeDSL": cute.DSL.get()(), "JitCompiledFunction": lane._compile(nothing, (), "sm_80")}
+    compiler = cute.DSL.get()()
+    made = {
+        "CuTeDSL": compiler,
+        "Compiler": cute.COMPILER.of(compiler),
+        "JitCompiledFunction": lane._compile(nothing, (), "sm_80"),
+    }
     for hook in attributes(cute):
         hook.of(made[hook.name.partition(".")[0]])
 

@@ -16,7 +16,7 @@ from warpcheck.target import SM_80, SM_90A
 
 from . import twisted_hopper
 
-KERNELS = Path(__file__).with_name("hopper_kernels.cu")
+KERNELS = Path(__file__).parents[1] / "warpcheck" / "tests" / "machine" / "hopper_kernels.cu"
 DYNAMIC = 2 * 16384 + 1024
 """Bytes of two stages, and what aligning them takes."""
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kernelpath.course import registry
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 from kernelpath.device import messages as device
 from kernelpath.grading import grade
 from kernelpath.verdict import Verdict
@@ -38,29 +38,29 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def worker(doubling: Item) -> Iterator[Worker]:
+def worker(doubling: ExerciseRef) -> Iterator[Worker]:
     worker = Worker(Workspace(doubling.stub))
     yield worker
     worker.close()
 
 
-def run(worker: Worker, item: Item, body: str, seconds: float = PATIENCE) -> messages.WorkerResponse:
+def run(worker: Worker, item: ExerciseRef, body: str, seconds: float = PATIENCE) -> messages.WorkerResponse:
     """What the worker answers after calling an entry of that body."""
     item.stub.write_text(SUBMISSION.format(body))
     begin(worker, item)
     return worker.receive(seconds)
 
 
-def begin(worker: Worker, item: Item) -> None:
+def begin(worker: Worker, item: ExerciseRef) -> None:
     """Have the worker call the entry of the item's stub."""
-    worker.start(str(item.root), item.stem, "cpu", None)
-    worker.send(messages.Load(file=str(Workspace(item.stub).copy(alone=True).file), hidden=[]))
+    worker.start(str(item.root), item.path_id, "cpu", None)
+    worker.send(messages.LoadSubmission(file=str(Workspace(item.stub).copy(alone=True).file), hidden=[]))
     worker.send(messages.Run(case={"n": 4}, seed=1))
     assert isinstance(worker.receive(60.0), messages.Done)
     assert isinstance(worker.receive(60.0), messages.Done)
 
 
-def run_until_printed(worker: Worker, item: Item, body: str) -> int:
+def run_until_printed(worker: Worker, item: ExerciseRef, body: str) -> int:
     """Call an entry of that body, wait until it has printed a line, and return the number in it."""
     item.stub.write_text(SUBMISSION.format(body))
     begin(worker, item)
@@ -76,13 +76,13 @@ def finding_of(answer: messages.WorkerResponse) -> tuple[Verdict, str]:
 @pytest.mark.parametrize(
     ("body", "status"), [("os._exit(3)", 3), ("os.kill(os.getpid(), signal.SIGSEGV)", -signal.SIGSEGV)]
 )
-def test_tells_how_a_worker_ended(worker: Worker, doubling: Item, body: str, status: int) -> None:
+def test_tells_how_a_worker_ended(worker: Worker, doubling: ExerciseRef, body: str, status: int) -> None:
     with pytest.raises(WorkerExited) as gone:
         run(worker, doubling, body)
     assert gone.value.status == status
 
 
-def test_a_silent_worker_ends_with_its_children(doubling: Item) -> None:
+def test_a_silent_worker_ends_with_its_children(doubling: ExerciseRef) -> None:
     worker = Worker(Workspace(doubling.stub))
     child = run_until_printed(worker, doubling, f"{START.format(program='sleep 600')}; time.sleep(600)")
     with pytest.raises(WorkerTimeout):
@@ -92,7 +92,7 @@ def test_a_silent_worker_ends_with_its_children(doubling: Item) -> None:
     assert happens(lambda: is_gone(worker.pid))
 
 
-def test_a_worker_leaves_no_daemon(doubling: Item) -> None:
+def test_a_worker_leaves_no_daemon(doubling: ExerciseRef) -> None:
     worker = Worker(Workspace(doubling.stub))
     with pytest.raises(WorkerExited):
         run(worker, doubling, f"{START.format(program='setsid sleep 600')}; os._exit(0)")
@@ -111,7 +111,7 @@ def test_a_worker_leaves_no_daemon(doubling: Item) -> None:
         "trap '' TERM HUP INT; setsid sh -c 'echo $$; while true; do sleep 600; done' &",
     ],
 )
-def test_nothing_outlives_a_worker_whatever_group_it_is_in(doubling: Item, escape: str) -> None:
+def test_nothing_outlives_a_worker_whatever_group_it_is_in(doubling: ExerciseRef, escape: str) -> None:
     worker = Worker(Workspace(doubling.stub))
     child = run_until_printed(worker, doubling, f"ctypes.CDLL(None).system({escape.encode()!r}); time.sleep(600)")
     with pytest.raises(WorkerTimeout):
@@ -133,7 +133,7 @@ def test_a_machine_that_is_slow_has_not_crashed(monkeypatch: pytest.MonkeyPatch)
         os.kill(one._machine.get()._process.pid, signal.SIGSTOP)
         monkeypatch.setattr(runner, "CASE_SECONDS", 0.5)
         with pytest.raises(SubmissionFailed) as stopped:
-            one.request_machine(device.RecordEvents(one.client), device.Done)
+            one.request_machine(device.RecordEvents(one.client), device.Acknowledged)
         one.close()
     finding = stopped.value.finding
     assert finding.verdict is Verdict.TIMED_OUT
@@ -168,7 +168,7 @@ def test_a_quota_that_is_exceeded_before_the_worker_has_started_is_no_fault_of_t
     assert "wrote more than its quota" in stopped.value.finding.cause
 
 
-def test_a_server_that_is_stopped_does_not_hold_up_the_grader(worker: Worker, doubling: Item) -> None:
+def test_a_server_that_is_stopped_does_not_hold_up_the_grader(worker: Worker, doubling: ExerciseRef) -> None:
     with pytest.raises(WorkerTimeout):
         run(worker, doubling, "time.sleep(600)", seconds=0.5)
     server = int(Path(f"/proc/{worker.pid}/stat").read_text().rpartition(")")[2].split()[1])
@@ -192,7 +192,7 @@ TOO_MUCH = {
 
 
 @pytest.mark.parametrize("body", TOO_MUCH)
-def test_a_submission_has_a_quota(worker: Worker, doubling: Item, body: str) -> None:
+def test_a_submission_has_a_quota(worker: Worker, doubling: ExerciseRef, body: str) -> None:
     if "chmod" in body and os.geteuid() == 0:
         pytest.skip("root reads every folder")
     with pytest.raises(WorkerExited) as gone:
@@ -210,16 +210,16 @@ def test_what_is_over_the_quota_is_said(grade_text: GradeText, monkeypatch: pyte
     assert report.cause == "the submission wrote more than its quota of 512 MiB of files"
 
 
-def test_a_submission_ends_with_a_grader_that_was_killed(doubling: Item) -> None:
+def test_a_submission_ends_with_a_grader_that_was_killed(doubling: ExerciseRef) -> None:
     doubling.stub.write_text(SUBMISSION.format("time.sleep(600)"))
     grader = f"""
 import os, signal
 from pathlib import Path
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 from kernelpath.work.host import Worker
 from kernelpath.work.workspace import Workspace
 from tests.test_host import begin
-item = Item(Path({str(doubling.root)!r}), {doubling.stem!r})
+item = ExerciseRef(Path({str(doubling.root)!r}), {doubling.path_id!r})
 worker = Worker(Workspace(item.stub))
 begin(worker, item)
 print(worker.pid, flush=True)
@@ -230,20 +230,20 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert happens(lambda: is_gone(int(ended.stdout)))
 
 
-def test_a_submission_that_hoards_memory_is_out_of_it(worker: Worker, doubling: Item) -> None:
+def test_a_submission_that_hoards_memory_is_out_of_it(worker: Worker, doubling: ExerciseRef) -> None:
     verdict, cause = finding_of(run(worker, doubling, "hoard = [numpy.empty(1 << 25) for _ in range(1 << 20)]"))
     assert verdict is Verdict.CRASHED
     assert "out of memory" in cause
 
 
-def test_a_submission_cannot_fill_the_disk(worker: Worker, doubling: Item) -> None:
+def test_a_submission_cannot_fill_the_disk(worker: Worker, doubling: ExerciseRef) -> None:
     verdict, cause = finding_of(run(worker, doubling, "while True: print('x' * 1_000_000)"))
     assert verdict is Verdict.CRASHED
     assert "64 MiB" in cause
     assert len(worker.printed) < 100_000
 
 
-def test_a_submission_that_kills_the_server_harms_itself_alone(worker: Worker, doubling: Item) -> None:
+def test_a_submission_that_kills_the_server_harms_itself_alone(worker: Worker, doubling: ExerciseRef) -> None:
     body = "os.kill(os.getppid(), signal.SIGKILL); time.sleep(600)"
     if landlock.version() >= 6:
         assert finding_of(run(worker, doubling, body)) == (
@@ -261,14 +261,14 @@ def test_a_submission_that_kills_the_server_harms_itself_alone(worker: Worker, d
     after.close()
 
 
-def test_a_worker_that_was_never_used_leaves_nothing(doubling: Item) -> None:
+def test_a_worker_that_was_never_used_leaves_nothing(doubling: ExerciseRef) -> None:
     worker = Worker(Workspace(doubling.stub))
     pid = worker.pid
     worker.close()
     assert happens(lambda: is_gone(pid))
 
 
-def test_workers_know_nothing_of_each_other(doubling: Item) -> None:
+def test_workers_know_nothing_of_each_other(doubling: ExerciseRef) -> None:
     """Only its own channel and output are open in a worker: no other worker's, and not the server's."""
     waiting = [Worker(Workspace(doubling.stub)) for _ in range(3)]
     body = (
@@ -284,7 +284,7 @@ def test_workers_know_nothing_of_each_other(doubling: Item) -> None:
         worker.close()
 
 
-def test_a_process_that_must_not_have_a_library_comes_from_one_that_never_imported_it(doubling: Item) -> None:
+def test_a_process_that_must_not_have_a_library_comes_from_one_that_never_imported_it(doubling: ExerciseRef) -> None:
     """Taken from sys.modules, a library is still among the subclasses of object."""
     body = "raise ValueError([kind.__name__ for kind in object.__subclasses__() if kind.__module__ == 'wave'])"
     causes = []

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from kernelpath import words
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 from kernelpath.grading import grade
 from kernelpath.school import classroom, gradebook, points, similarity
 from kernelpath.school.gradebook import Grade
@@ -80,7 +80,7 @@ NAMES = [b"=1+2", b"a\nb", b"caf\xe9", b"esc\x1b[31m", "\u202egnp".encode(), b"x
 class Class:
     folder: Path
     out: Path
-    item: Item
+    item: ExerciseRef
     grades: Mapping[str, Grade]
     rows: list[dict[str, str]]
 
@@ -90,7 +90,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Class:
     root = tmp_path_factory.mktemp("class")
     for tree in ("checks", "phases", "solutions"):
         (root / tree / "1_architecture").mkdir(parents=True)
-    item = Item(root, "1_architecture/w01a_double")
+    item = ExerciseRef(root, "1_architecture/w01a_double")
     item.declaration.write_text(DECLARATION)
     item.solution.write_text(RIGHT)
     folder, out = root / "handed in", root / "out"
@@ -202,8 +202,8 @@ def test_the_points_and_the_page_of_a_hostile_class_hold_everybody_and_nothing_h
     hostile: Class, tmp_path: Path
 ) -> None:
     found = all_entries(hostile.folder, [hostile.item])
-    policy = Policy(deadlines={hostile.item.stem: NEVER_LATE}, late=LateRule(10), by_files=True)
-    learners = points.score_class([*hostile.grades.values()], found, {hostile.item.stem: 1}, policy)
+    policy = Policy(deadlines={hostile.item.path_id: NEVER_LATE}, late=LateRule(10), by_files=True)
+    learners = points.score_class([*hostile.grades.values()], found, {hostile.item.path_id: 1}, policy)
     points.write(tmp_path, learners)
     with (tmp_path / "learners.csv").open(newline="", encoding="utf-8") as file:
         sums = {row["learner"]: float(row["points"]) for row in csv.DictReader(file)}

@@ -25,12 +25,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 from kernelpath.grading import grade
 from kernelpath.verdict import Report, Verdict
-from kernelpath.work import forkserver, runner
+from kernelpath.work import forkserver, host, runner
 from kernelpath.work.tensors import fingerprint, from_bytes, to_bytes
-from tests.conftest import share_of_examples
+from machine.hypothesis_profiles import share_of_examples
 
 CASE_SECONDS = 1.0
 MOST_BYTES = 400 << 20
@@ -148,10 +148,11 @@ Grade = Callable[[Answers], Report]
 
 
 @pytest.fixture
-def graded(doubling: Item, monkeypatch: pytest.MonkeyPatch) -> Grade:
+def graded(doubling: ExerciseRef, monkeypatch: pytest.MonkeyPatch) -> Grade:
     """Grades `double` against a worker that answers so; fails where that takes too much memory, or does not end."""
     monkeypatch.setattr(runner, "CASE_SECONDS", CASE_SECONDS)
     monkeypatch.setattr(runner, "COMPILE_SECONDS", CASE_SECONDS)
+    monkeypatch.setattr(host, "_TRANSFER_SECONDS", CASE_SECONDS)
 
     def run(answers: Answers) -> Report:
         server = FakeServer(answers)

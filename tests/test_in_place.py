@@ -15,7 +15,7 @@ from kernelpath.grading.graders.results import process_finding
 from kernelpath.grading.ground_truth import generate_inputs
 from kernelpath.grading.provenance import MUTATED
 from kernelpath.verdict import Finding, Report, Verdict
-from kernelpath.work.call import Call
+from kernelpath.work.call import GuardedCall
 from kernelpath.work.dispatch_monitor import AuditLog
 from kernelpath.work.tamper_check import SubmissionThread
 from tests import planted
@@ -48,7 +48,7 @@ def test_a_process_with_a_gpu_tells_what_was_overwritten_and_what_may_not_be() -
     exercise = registry.load(registry.find("adam"))
     case = adam.case("odd", 5, begin="anywhere")
     drawn, sent = (generate_inputs(exercise, case, 3, "cpu") for _ in "ab")
-    call = Call("adamw", sent, torch.device("cpu"), SubmissionThread(), AuditLog(), False, exercise)
+    call = GuardedCall("adamw", sent, torch.device("cpu"), SubmissionThread(), AuditLog(), False, exercise)
     given: Any = call.inputs
     adam.one_by_one(*given)
     outputs = call.outputs(None)

@@ -15,7 +15,7 @@ from kernelpath.grading.compare import bits
 from kernelpath.grading.graders.results import process_finding
 from kernelpath.grading.ground_truth import generate_cases, placement_runs
 from kernelpath.verdict import Verdict
-from kernelpath.work.call import Call
+from kernelpath.work.call import GuardedCall
 from kernelpath.work.dispatch_monitor import AuditLog
 from kernelpath.work.tamper_check import SubmissionThread
 
@@ -156,12 +156,12 @@ def test_without_tensors_the_small_cases_are_run_as_they_are() -> None:
     }
 
 
-def call(variety: InputMode = PLAIN) -> Call:
+def call(variety: InputMode = PLAIN) -> GuardedCall:
     drawn = generate_inputs(exercise("matrix_add"), CASE, 3, "cpu", variety)
-    return Call("matrix_add", drawn, torch.device("cpu"), SubmissionThread(), AUDIT_LOG, False)
+    return GuardedCall("matrix_add", drawn, torch.device("cpu"), SubmissionThread(), AUDIT_LOG, False)
 
 
-def told(one: Call) -> Any:
+def told(one: GuardedCall) -> Any:
     return one.to_result([], "", "")
 
 

@@ -104,9 +104,9 @@ def test_a_division_counts_as_the_instructions_that_it_becomes() -> None:
 def test_a_report_has_the_widths_and_the_integers_of_every_line(tmp_path: Path) -> None:
     """From the counters of the process that runs the kernels to the report, for the kernel as it is given."""
     item = registry.find("ptx")
-    (tmp_path / "w07d_ptx.cu").write_text((ROOT / "checks" / f"{item.stem}.cu").read_text())
+    (tmp_path / "w07d_ptx.cu").write_text((ROOT / "checks" / f"{item.path_id}.cu").read_text())
     launch = tmp_path / "w07d_ptx.py"
-    stub = (ROOT / "phases" / f"{item.stem}.py").read_text()
+    stub = (ROOT / "phases" / f"{item.path_id}.py").read_text()
     launch.write_text("".join(line for line in stub.splitlines(keepends=True) if "NotImplemented" not in line))
     report = grade.grade(item, launch, device="cpu", seed=1)
     assert report.verdict is Verdict.TOO_MANY_INSTRUCTIONS, report.cause

@@ -19,7 +19,7 @@ from kernelpath.course.problems import copies
 from kernelpath.device import lab_client, lab_server
 from kernelpath.device import lab_messages as messages
 from kernelpath.device.elements import InvalidRequest
-from kernelpath.device.messages import Done, Failed, Inputs, LabPart, Pointer, TensorRef
+from kernelpath.device.messages import Acknowledged, Failed, Inputs, LabPart, Pointer, TensorRef
 from kernelpath.wire import ConnectionClosed
 from tests.machines import Served
 
@@ -41,7 +41,7 @@ def placed() -> Callable[[torch.Tensor], TensorRef]:
 def connected(lab: labs.Lab) -> tuple[Any, lab_server.SimulatedDevice]:
     """A lab's proxy, and the lab that it asks."""
     served = lab_server.create_device(lab_server.describe(lab))
-    kind = "bus" if isinstance(lab, bus.Simulated) else "timer"
+    kind = "bus" if isinstance(lab, bus.SimulatedRuntime) else "timer"
     return lab_client.create_proxy(LabPart(kind, "cpu"), served.respond, placed()), served  # type: ignore[arg-type]
 
 
@@ -90,7 +90,7 @@ def upload(runtime: Any, source: torch.Tensor, target: torch.Tensor, early: bool
 @pytest.mark.parametrize("early", [False, True])
 @pytest.mark.parametrize("fails", [0, 1, 2, 3, 6, 9])
 def test_a_bus_far_away_copies_the_same_and_counts_the_same(fails: int, early: bool) -> None:
-    here = bus.Simulated("cpu", fails, 719)
+    here = bus.SimulatedRuntime("cpu", fails, 719)
     far, served = connected(here)
     source = torch.arange(1.0, 12.0)
     targets = [torch.zeros_like(source), torch.zeros_like(source)]
@@ -107,7 +107,7 @@ def test_a_bus_far_away_copies_the_same_and_counts_the_same(fails: int, early: b
 
 @pytest.mark.parametrize("early", [False, True])
 def test_a_buffer_that_is_filled_before_its_copy_has_read_it_is_told_with_the_line(early: bool) -> None:
-    far, served = connected(bus.Simulated("cpu", 0, 0))
+    far, served = connected(bus.SimulatedRuntime("cpu", 0, 0))
     upload(far, torch.arange(1.0, 12.0), torch.zeros(11), early)
     spent = served.report([]).spent
     assert spent is not None
@@ -120,7 +120,7 @@ def test_a_buffer_that_is_filled_before_its_copy_has_read_it_is_told_with_the_li
 
 
 def test_the_host_pays_for_what_it_writes_past_the_runtime() -> None:
-    far, served = connected(bus.Simulated("cpu", 0, 0))
+    far, served = connected(bus.SimulatedRuntime("cpu", 0, 0))
     assert isinstance(served, lab_server.SimulatedBus)
     _, buffer = far.host_alloc(1000)
     before = served._bus.spent.seconds
@@ -130,7 +130,7 @@ def test_the_host_pays_for_what_it_writes_past_the_runtime() -> None:
 
 
 def test_the_vector_is_what_copies_left_whatever_the_host_wrote() -> None:
-    lab = bus.Simulated("cpu", 0, 0)
+    lab = bus.SimulatedRuntime("cpu", 0, 0)
     far, served = connected(lab)
     target = torch.empty(4)
     _, buffer = far.host_alloc(4)
@@ -138,13 +138,13 @@ def test_the_vector_is_what_copies_left_whatever_the_host_wrote() -> None:
     far.copy_async(target, buffer)
     far.synchronize()
     target[:] = 7.0
-    (held,) = served.report([messages.Span(0, 0, 16)]).output_contents
+    (held,) = served.report([messages.ByteRange(0, 0, 16)]).output_contents
     assert held == torch.ones(4).numpy().tobytes()
-    assert served.report([messages.Span(1, 0, 16)]).output_contents == [None]
+    assert served.report([messages.ByteRange(1, 0, 16)]).output_contents == [None]
 
 
 def test_a_proxy_has_nothing_to_read() -> None:
-    far, _ = connected(bus.Simulated("cpu", 9, 719))
+    far, _ = connected(bus.SimulatedRuntime("cpu", 9, 719))
     assert not hasattr(far, "fails")
     assert not hasattr(far, "spent")
     assert not hasattr(connected(Device(WORK))[0], "work")
@@ -161,7 +161,7 @@ POINTER = Pointer(0, 0)
         messages.Timing("wait_until", -1.0),
         messages.Timing("launch"),
         messages.Fill(nbytes=-1),
-        messages.Record(wrote=[(5, b"")]),
+        messages.RecordEvent(wrote=[(5, b"")]),
         messages.HostFree(buffer=5),
         messages.CopyAsync(number=1, target=POINTER, target_nbytes=4, source=b"12345678", nbytes=8),
         messages.CopyAsync(number=1, target=POINTER, target_nbytes=8, source=b"1234", nbytes=8),
@@ -171,21 +171,21 @@ POINTER = Pointer(0, 0)
     ],
 )
 def test_a_bus_refuses_what_no_honest_client_asks(asked: messages.FromClient) -> None:
-    _, served = connected(bus.Simulated("cpu", 0, 0))
+    _, served = connected(bus.SimulatedRuntime("cpu", 0, 0))
     with pytest.raises(InvalidRequest):
         served.respond(asked)
 
 
 def test_a_timer_cannot_be_set_back() -> None:
     _, served = connected(Device(WORK))
-    for asked in (messages.Timing("sleep", -1.0), messages.Timing("sleep", math.nan), messages.Record()):
+    for asked in (messages.Timing("sleep", -1.0), messages.Timing("sleep", math.nan), messages.RecordEvent()):
         with pytest.raises(InvalidRequest):
             served.respond(asked)
 
 
 def test_each_call_fails_once_as_often_as_the_entry_makes_one() -> None:
     runtime, source, _ = copies.inputs(torch.Generator().manual_seed(1), 12, copies.EACH, 719)
-    assert isinstance(runtime, bus.Simulated)
+    assert isinstance(runtime, bus.SimulatedRuntime)
     assert list(runtime.variants()) == []
     upload(runtime, source, torch.empty(12), early=False)
     fails = [lab.fails for ((lab, *_),) in zip(labs.inputs_with_variants((runtime, source, 4)), strict=False)]
@@ -204,7 +204,7 @@ def test_a_lab_begins_and_ends_with_a_call(machine: Served) -> None:
     submission = machine.attach()
     asked = messages.Timing("clock")
     assert submission.ask(asked) == Failed("REFUSED", "there is no simulated device")
-    machine.ask(messages.BeginLab(submission.number, Inputs((), {}), messages.TimerDescription(WORK)), Done)
+    machine.ask(messages.BeginLab(submission.number, Inputs((), {}), messages.TimerDescription(WORK)), Acknowledged)
     told = submission.ask(asked)
     assert isinstance(told, messages.LabResponse)
     assert told.values == [CLOCK_SECONDS]
@@ -216,10 +216,10 @@ def test_a_lab_begins_and_ends_with_a_call(machine: Served) -> None:
 
 def test_what_is_no_call_of_a_lab_is_told(machine: Served) -> None:
     submission = machine.attach()
-    machine.ask(messages.BeginLab(submission.number, Inputs((), {}), messages.BusDescription(0, 0)), Done)
+    machine.ask(messages.BeginLab(submission.number, Inputs((), {}), messages.BusDescription(0, 0)), Acknowledged)
     with pytest.raises(ConnectionClosed):
         submission.ask(messages.BeginLab(submission.number, Inputs((), {}), messages.BusDescription(0, 0)))
     ended = machine.ask(messages.EndLab(submission.number, ()), messages.LabReport)
     assert ended.failed is not None
     assert ended.failed.kind == "FORGED"
-    assert ended.spent == bus.Spent()
+    assert ended.spent == bus.RuntimeUsage()

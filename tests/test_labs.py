@@ -243,8 +243,8 @@ def test_waiting_through_torch_waits_for_the_bus(tmp_path: Path, before: str, af
     assert report.verdict is Verdict.PASSED, report.cause
 
 
-def runtime(**changes: int) -> bus.Simulated:
-    return bus.Simulated("cpu", changes.get("fails", 0), changes.get("status", 0))
+def runtime(**changes: int) -> bus.SimulatedRuntime:
+    return bus.SimulatedRuntime("cpu", changes.get("fails", 0), changes.get("status", 0))
 
 
 def test_a_copy_reads_its_source_as_late_as_it_may() -> None:

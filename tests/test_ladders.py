@@ -156,10 +156,10 @@ def test_steps_and_answers_are_held_until_the_exercise_is_passed(
     assert "__shared__" not in held
     with pytest.raises(cells.Stop, match="after you have passed transpose"):
         notebook.after_pass("transpose")
-    records[item.stem] = EMPTY_RECORD
+    records[item.path_id] = EMPTY_RECORD
     with pytest.raises(cells.Stop):
         notebook.after_pass("transpose")
-    records[item.stem] = SimpleNamespace(passed="2026-01-01")
+    records[item.path_id] = SimpleNamespace(passed="2026-01-01")
     notebook.after_pass("transpose")
     notebook.steps("transpose")
     assert "+     __shared__ float tile[WIDTH][WIDTH + 1];" in capsys.readouterr().out

@@ -16,7 +16,7 @@ import torch
 from kernelpath.course.labs import layouts
 from kernelpath.course.labs.layouts import Layout, Refused, complement, concatenate
 from kernelpath.course.problems import layout_algebra, swizzles
-from tests.simt.test_native import in_machine_code
+from machine.test_native import in_machine_code
 from warpcheck.runtime import memory_transactions
 
 

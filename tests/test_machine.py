@@ -199,8 +199,8 @@ def test_who_wrote_a_byte_is_known(submission: Submission) -> None:
     ask = submission.machine.ask
     writer = ask(messages.GetLastWriter(submission.number, 0, 4 * 2), messages.LastWriter)
     assert (writer.thread, writer.block, writer.file, writer.line) == ("2", "0", "kernels.cu", 3)
-    assert ask(messages.GetLastWriter(submission.number, -1, 0), messages.Done) == messages.Done()
-    assert ask(messages.GetLastWriter(submission.number, 99, 0), messages.Done) == messages.Done()
+    assert ask(messages.GetLastWriter(submission.number, -1, 0), messages.Acknowledged) == messages.Acknowledged()
+    assert ask(messages.GetLastWriter(submission.number, 99, 0), messages.Acknowledged) == messages.Acknowledged()
 
 
 def test_statics_begin_anew_for_another_client_and_live_for_this_one(machine: Served, submission: Submission) -> None:
@@ -249,7 +249,7 @@ def test_two_launches_with_the_same_transcript_give_the_same(machine: Served, tr
         submission.begin({-1: X})
         if tricks and trick == "modules":
             for number in range(20):
-                submission.ask(messages.Load(f"{SMALL}// {number}", None))
+                submission.ask(messages.LoadPtx(f"{SMALL}// {number}", None))
         if tricks and trick == "memory":
             kept.append(np.ones(1 << 22, np.uint8))
         told = [written(0, X, 64 * tricks if trick == "alignment" else 0), written(1, X)]
@@ -278,7 +278,7 @@ def test_variables_lie_where_the_transcript_says(machine: Served) -> None:
         submission = machine.attach()
         submission.load()
         for number in range(count):
-            submission.ask(messages.Load(f"{SMALL}// {number}", None))
+            submission.ask(messages.LoadPtx(f"{SMALL}// {number}", None))
         submission.begin({-1: X})
         ran = submission.launch("variable", on=[-1, 0], told=[fresh(0)], block=1)
         assert isinstance(ran, messages.LaunchResult)
@@ -289,9 +289,9 @@ def test_variables_lie_where_the_transcript_says(machine: Served) -> None:
 
 def test_equal_texts_are_one_module(submission: Submission) -> None:
     """Variables of their own would tell a kernel which of them was launched, and no transcript would show it."""
-    numbers = [submission.ask(messages.Load(SMALL, source)) for source in (None, "one.cu", "other.cu")]
+    numbers = [submission.ask(messages.LoadPtx(SMALL, source)) for source in (None, "one.cu", "other.cu")]
     assert {number.module for number in numbers if isinstance(number, messages.Loaded)} == {1}
-    other = submission.ask(messages.Load(SMALL + "// another", None))
+    other = submission.ask(messages.LoadPtx(SMALL + "// another", None))
     assert isinstance(other, messages.Loaded)
     assert other.module == 2
 
@@ -389,12 +389,14 @@ REFUSED = {
     "endless size": brings(messages.Storage(5, 1 << 60, 0, None, True)),
     "a storage that is no tensor's": but(storages=[messages.Storage(5, 16, 0, None, True)]),
     "a storage told twice": brings(*[messages.Storage(5, 16, 0, None, True)] * 2),
-    "not PTX": messages.Load("no PTX at all {", None),
+    "not PTX": messages.LoadPtx("no PTX at all {", None),
     "no kernel to compile": messages.Compile(0, "no_such_kernel"),
     "clusters before sm_90": but(cluster=[2]),
     "a cluster of nothing": but(cluster=[0, 1, 1]),
     "a cluster without end": but(cluster=[1 << 40, 1 << 40, 1]),
-    "PTX for a later device": messages.Load(".version 8.0\n.target sm_90a\n.address_size 64\n.entry f() {ret;}", None),
+    "PTX for a later device": messages.LoadPtx(
+        ".version 8.0\n.target sm_90a\n.address_size 64\n.entry f() {ret;}", None
+    ),
 }
 
 
@@ -415,7 +417,7 @@ DEADLY: dict[str, Any] = {
     "float that is too large": messages.Launch(0, "copy", (1, 1, 1), (1, 1, 1), 0, [1e300, 0, 0], [], [], []),
     "float for a flag": but(kernel="flagged", arguments=[messages.Pointer(-1, 0), 0.5]),
     "dtype": but(buffers=[messages.Buffer("x", -1, 0, 16, 4, "no_dtype")]),
-    "nested PTX": messages.Load(".version 8.0 .target sm_80 .address_size 64 .entry f() " + "{" * 100_000, None),
+    "nested PTX": messages.LoadPtx(".version 8.0 .target sm_80 .address_size 64 .entry f() " + "{" * 100_000, None),
 }
 OUTPUTS = {
     "negative stride": messages.TensorRef(-1, "float32", [4], [-1], 3),

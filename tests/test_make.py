@@ -39,7 +39,7 @@ def test_a_shard_is_chosen_by_a_variable() -> None:
 
 def test_one_process_checks_all_types() -> None:
     assert [line for line in commands("types") if "mypy " in line] == [
-        ".venv/bin/mypy src warpcheck/src warpcheck/tests checks tests benchmarks .mypy_cache/exams"
+        ".venv/bin/mypy src warpcheck/src warpcheck/tests checks tests benchmarks conftest.py .mypy_cache/exams"
     ]
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from kernelpath.course import registry
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 from kernelpath.course.spec import Exercise
 from kernelpath.grading import grade, measure, multi_gpu, profile, steps, timing
 from kernelpath.grading.context import GradingContext
@@ -76,7 +76,7 @@ class Worker:
 
 
 @pytest.fixture
-def exercise(doubling: Item) -> Exercise:
+def exercise(doubling: ExerciseRef) -> Exercise:
     return registry.load(doubling)
 
 

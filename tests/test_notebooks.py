@@ -35,9 +35,9 @@ __global__ void gather(const float* x, float* out, int stride) {
 
 
 def test_a_kept_report_is_that_of_the_solution_as_it_is_and_of_nothing_else(
-    doubling: registry.Item, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    doubling: registry.ExerciseRef, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    report = Report(doubling.stem, "title", "file", "cpu", 1, Verdict.PASSED, stars=1)
+    report = Report(doubling.path_id, "title", "file", "cpu", 1, Verdict.PASSED, stars=1)
     graded.save_report(doubling, report, tmp_path)
     assert graded.load_report(doubling) is None, "the environment names no folder"
     monkeypatch.setenv(graded.REPORTS_VARIABLE, str(tmp_path))
@@ -52,10 +52,10 @@ def test_a_kept_report_is_that_of_the_solution_as_it_is_and_of_nothing_else(
 
 @pytest.mark.parametrize(("tree", "taken"), [("phases", False), ("solutions", False), ("expert", True)])
 def test_no_learners_file_is_given_a_kept_report(
-    tree: str, taken: bool, doubling: registry.Item, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tree: str, taken: bool, doubling: registry.ExerciseRef, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    forged = Report(doubling.stem, "title", "file", "cpu", 1, Verdict.PASSED, stars=3)
-    honest = Report(doubling.stem, "title", "file", "cpu", 1, Verdict.NOT_STARTED)
+    forged = Report(doubling.path_id, "title", "file", "cpu", 1, Verdict.PASSED, stars=3)
+    honest = Report(doubling.path_id, "title", "file", "cpu", 1, Verdict.NOT_STARTED)
     graded.save_report(doubling, forged, tmp_path)
     monkeypatch.setenv(graded.REPORTS_VARIABLE, str(tmp_path))
     monkeypatch.setenv("KERNELPATH_TREE", tree)
@@ -70,7 +70,7 @@ UNRACED: set[str] = set()
 
 
 @pytest.mark.parametrize("item", registry.exercises(), ids=lambda item: item.name)
-def test_every_exercise_has_its_place_in_its_weeks_notebook(item: registry.Item) -> None:
+def test_every_exercise_has_its_place_in_its_weeks_notebook(item: registry.ExerciseRef) -> None:
     assert item.notebook is not None, f"week {item.week} has no notebook"
     source = "\n".join(cell.source for cell in code_cells(read(item.notebook)))
     assert f'notebook.check("{item.name}")' in source
@@ -511,14 +511,14 @@ def test_a_learners_pass_is_remembered(
     tree: str, remembered: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     item = dataclasses.replace(registry.find("vector_add"), root=tmp_path)
-    passed = Report(item.stem, "title", "file", "cpu", 1, Verdict.PASSED, stars=1)
+    passed = Report(item.path_id, "title", "file", "cpu", 1, Verdict.PASSED, stars=1)
     monkeypatch.setenv("KERNELPATH_TREE", tree)
     monkeypatch.setattr(registry, "find", lambda name: item)
     monkeypatch.setattr(lesson, "read", lambda path: SimpleNamespace(explain="why"))
     monkeypatch.setattr(grade, "grade", lambda item, submission: passed)
     monkeypatch.setattr(view, "report", lambda *_, **__: None)
     assert notebook.check("vector_add") is passed
-    assert (item.stem in Progress(tmp_path).records()) == remembered
+    assert (item.path_id in Progress(tmp_path).records()) == remembered
 
 
 def test_the_reference_stands_alone_in_its_own_tree(monkeypatch: pytest.MonkeyPatch) -> None:

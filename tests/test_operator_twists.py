@@ -30,7 +30,7 @@ def phase(twist: DeliverableVariant) -> str:
 
 
 def graded(twist: DeliverableVariant, file: Path) -> Report:
-    item = registry.item(registry.root(), f"{phase(twist)}/deliverable:{twist.name}")
+    item = registry.exercise_ref(registry.root(), f"{phase(twist)}/deliverable:{twist.name}")
     assert isinstance(item, Deliverable)
     return grade.grade(item, file, device="cpu", seed=3)
 

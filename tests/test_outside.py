@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 from kernelpath.grading import grade
 from kernelpath.school import classroom
 from kernelpath.verdict import Verdict
@@ -62,7 +62,7 @@ WHEN = {
 
 @pytest.mark.parametrize("when", WHEN)
 @pytest.mark.parametrize("act", ACTS)
-def test_it_is_denied(act: str, when: str, doubling: Item, tmp_path: Path) -> None:
+def test_it_is_denied(act: str, when: str, doubling: ExerciseRef, tmp_path: Path) -> None:
     if not NEEDS.get(act, True):
         pytest.skip("nothing holds it on this kernel")
     folder, out = tmp_path / "class", tmp_path / "class-grades"
@@ -110,7 +110,7 @@ def test_a_socket_that_is_a_pair_is_no_such_act(grade_text: GradeText) -> None:
     assert grade_text(f"def double(x):\n{body}").verdict is Verdict.PASSED
 
 
-def test_the_table_of_a_class_has_a_column_for_it(doubling: Item, tmp_path: Path) -> None:
+def test_the_table_of_a_class_has_a_column_for_it(doubling: ExerciseRef, tmp_path: Path) -> None:
     folder, out = tmp_path / "class", tmp_path / "out"
     bodies = {"ada": "2 * x", "bob": f"open({str(doubling.solution)!r})", "eve": "3 * x"}
     for learner, body in bodies.items():

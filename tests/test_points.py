@@ -55,7 +55,7 @@ def dated(late: Mapping[str, timedelta], rule: LateRule) -> Policy:
 
 
 def test_without_a_policy_an_exercise_has_a_point_for_each_star() -> None:
-    learner = scored(Policy(), graded(ADD.stem, 2), graded(TRANSPOSE.stem, 0, verdict=Verdict.RACE))
+    learner = scored(Policy(), graded(ADD.path_id, 2), graded(TRANSPOSE.path_id, 0, verdict=Verdict.RACE))
     assert (learner.points, learner.of, learner.passed) == (2, 6, 1)
     assert [score.reason for score in learner.scores] == ["2 of 3 stars", "RACE"]
 
@@ -73,10 +73,10 @@ def test_the_table_of_an_exercise_goes_before_its_weeks_and_the_default(tmp_path
     """
     policy = read(tmp_path, text)
     coalescing = registry.find("coalescing", ROOT)
-    assert {policy.points[one.stem] for one in (ADD, coalescing, TRANSPOSE)} == {5, 7, 20}
-    assert policy.points[TRANSPOSE.stem] == 20
-    assert policy.deadlines[TRANSPOSE.stem] == datetime(2026, 10, 5, 21, 59, tzinfo=timezone.utc)
-    assert policy.deadlines[ADD.stem] == datetime(2026, 9, 2, tzinfo=timezone.utc), "a date ends with its day"
+    assert {policy.points[one.path_id] for one in (ADD, coalescing, TRANSPOSE)} == {5, 7, 20}
+    assert policy.points[TRANSPOSE.path_id] == 20
+    assert policy.deadlines[TRANSPOSE.path_id] == datetime(2026, 10, 5, 21, 59, tzinfo=timezone.utc)
+    assert policy.deadlines[ADD.path_id] == datetime(2026, 9, 2, tzinfo=timezone.utc), "a date ends with its day"
     assert policy.named == (TRANSPOSE,)
 
 
@@ -95,7 +95,7 @@ def test_the_table_of_an_exercise_goes_before_its_weeks_and_the_default(tmp_path
         ("[exercises.transpose]\npoint = 3", "unknown key exercises.transpose.point; did you mean points?"),
         ("[exercises.transpose]\n[exercises.w03c_transpose]", "two tables are about transpose"),
         ("exercises = 3", "exercises = 3 is not a table"),
-        ("[weeks.99]", "[weeks.99] is no week of the course; its weeks are 1 to 25"),
+        ("[weeks.99]", f"[weeks.99] is no week of the course; its weeks are 1 to {registry.exercises()[-1].week}"),
         ("[late]", "lacks percent_per_day in [late]"),
         ("[late]\npercent_per_day = 101", "late.percent_per_day = 101 is not a number from 0 to 100"),
         (f"{LATE}days = 3", "unknown key late.days"),
@@ -124,9 +124,9 @@ def test_the_policies_that_are_shown_can_be_used(tmp_path: Path, source: str) ->
     match = re.search(pattern, text, re.DOTALL)
     assert match is not None
     policy = read(tmp_path, textwrap.dedent(match[1]), "learner,submitted\nAda Lovelace,2026-10-05 12:00\n")
-    assert policy.points[TRANSPOSE.stem] == 20
+    assert policy.points[TRANSPOSE.path_id] == 20
     assert policy.extensions == {"Ada Lovelace": 2}
-    assert policy.deadline("Ada Lovelace", TRANSPOSE.stem) is not None
+    assert policy.deadline("Ada Lovelace", TRANSPOSE.path_id) is not None
     assert policy.late == LateRule(10, 3, 5, policy.late.grace_minutes if policy.late else 0)
 
 
@@ -154,7 +154,7 @@ def test_what_is_wrong_with_the_times_is_said_with_its_row(tmp_path: Path, row: 
 )
 def test_times_are_read_as_platforms_write_them(tmp_path: Path, text: str) -> None:
     policy = read(tmp_path, 'times = "submitted.csv"\ntimezone = "Europe/Berlin"', f"learner;submitted\nada;{text}\n")
-    submitted = policy.submitted("ada", ADD.stem, None)
+    submitted = policy.submitted("ada", ADD.path_id, None)
     assert submitted == datetime(2026, 10, 5, 21, 59, tzinfo=timezone.utc)
 
 
@@ -168,10 +168,10 @@ def test_the_latest_row_counts_and_the_row_of_an_exercise_before_that_of_all(tmp
     '=bob,2026-10-07T00:00:00Z,
     """.replace("    ", "")
     policy = read(tmp_path, 'times = "submitted.csv"\n[extensions]\nghost = 1', times)
-    assert policy.submitted("ada", ADD.stem, None) == datetime(2026, 10, 5, 13, tzinfo=timezone.utc)
-    assert policy.submitted("ada", TRANSPOSE.stem, None) == datetime(2026, 10, 6, tzinfo=timezone.utc)
-    assert policy.submitted("=bob", ADD.stem, None) == datetime(2026, 10, 7, tzinfo=timezone.utc)
-    assert policy.submitted("cyd", ADD.stem, None) is None
+    assert policy.submitted("ada", ADD.path_id, None) == datetime(2026, 10, 5, 13, tzinfo=timezone.utc)
+    assert policy.submitted("ada", TRANSPOSE.path_id, None) == datetime(2026, 10, 6, tzinfo=timezone.utc)
+    assert policy.submitted("=bob", ADD.path_id, None) == datetime(2026, 10, 7, tzinfo=timezone.utc)
+    assert policy.submitted("cyd", ADD.path_id, None) is None
     assert unmatched(policy, ["ada", "=bob", "cyd"]) == ["ghost"]
 
 
@@ -181,7 +181,7 @@ def test_of_the_files_the_newest_modification_counts(tmp_path: Path) -> None:
     for path, seconds in ((python_file, 100), (python_file.with_suffix(".cu"), 200)):
         path.write_text("")
         os.utime(path, (seconds, seconds))
-    assert policy.submitted("ada", ADD.stem, python_file) == datetime.fromtimestamp(200, timezone.utc)
+    assert policy.submitted("ada", ADD.path_id, python_file) == datetime.fromtimestamp(200, timezone.utc)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -203,17 +203,17 @@ def test_of_the_files_the_newest_modification_counts(tmp_path: Path) -> None:
 )
 def test_each_day_that_has_begun_costs_its_share(delay: timedelta, points_: float, days: int) -> None:
     rule = LateRule(10, most_days=3, grace_minutes=10)
-    learner = scored(dated({ADD.stem: delay}, rule), graded(ADD.stem, 3))
+    learner = scored(dated({ADD.path_id: delay}, rule), graded(ADD.path_id, 3))
     assert (learner.points, learner.late_days) == (points_, days)
 
 
 def test_more_than_all_points_are_never_taken() -> None:
-    learner = scored(dated({ADD.stem: timedelta(days=30)}, LateRule(10)), graded(ADD.stem, 3))
+    learner = scored(dated({ADD.path_id: timedelta(days=30)}, LateRule(10)), graded(ADD.path_id, 3))
     assert (learner.points, learner.scores[0].reason) == (0, "30 days late: -100%")
 
 
 def test_free_days_go_to_the_first_deadlines_that_have_points_to_lose() -> None:
-    stems = [registry.find(name, ROOT).stem for name in ("hello_grid", "vector_add", "matrix_add")]
+    stems = [registry.find(name, ROOT).path_id for name in ("hello_grid", "vector_add", "matrix_add")]
     policy = dated(dict.fromkeys(stems, timedelta(days=2)), LateRule(10, free_days=3))
     failed = graded(stems[0], 0, verdict=Verdict.RACE)
     learner = scored(policy, failed, graded(stems[1], 3), graded(stems[2], 3))
@@ -231,8 +231,8 @@ def test_an_extension_moves_the_deadline_by_days_of_the_calendar(tmp_path: Path)
     "Ada L" = 1
     """
     policy = read(tmp_path, text)
-    assert str(policy.deadline("bob", ADD.stem)) == "2026-10-24 23:59:00+02:00"
-    assert str(policy.deadline("Ada L", ADD.stem)) == "2026-10-25 23:59:00+01:00"
+    assert str(policy.deadline("bob", ADD.path_id)) == "2026-10-24 23:59:00+02:00"
+    assert str(policy.deadline("Ada L", ADD.path_id)) == "2026-10-25 23:59:00+01:00"
 
 
 def test_in_an_hour_that_the_clocks_repeat_nobody_is_late_by_it(tmp_path: Path) -> None:
@@ -242,50 +242,50 @@ def test_in_an_hour_that_the_clocks_repeat_nobody_is_late_by_it(tmp_path: Path) 
     {LATE}
     """
     policy = read(tmp_path, text, "learner,submitted\nada,2026-10-25 02:45\n")
-    assert scored(policy, graded(ADD.stem, 1), most=1).late_days == 0
-    assert policy.deadlines[ADD.stem].astimezone(timezone.utc).hour == 1, "the second 2:30"
+    assert scored(policy, graded(ADD.path_id, 1), most=1).late_days == 0
+    assert policy.deadlines[ADD.path_id].astimezone(timezone.utc).hour == 1, "the second 2:30"
 
 
 def test_an_hour_that_the_clocks_repeat_is_an_hour_long() -> None:
     zone = ZoneInfo("Europe/Berlin")
     deadline = datetime(2026, 10, 25, 2, 30, tzinfo=zone, fold=0)
     submitted = datetime(2026, 10, 25, 2, 30, tzinfo=zone, fold=1)
-    times = {("ada", ADD.stem): submitted}
-    policy = Policy({ADD.stem: 10}, {ADD.stem: deadline}, 1, LateRule(10), times=times)
-    assert scored(policy, graded(ADD.stem, 1)).late_days == 1
+    times = {("ada", ADD.path_id): submitted}
+    policy = Policy({ADD.path_id: 10}, {ADD.path_id: deadline}, 1, LateRule(10), times=times)
+    assert scored(policy, graded(ADD.path_id, 1)).late_days == 1
 
 
 @pytest.mark.parametrize(("full", "most", "reached"), [(1, 3, 10), (2, 3, 5), (None, 3, 10 / 3), (3, 1, 10)])
 def test_full_stars_says_with_how_many_all_points_are_earned(full: int | None, most: int, reached: float) -> None:
-    learner = scored(Policy({ADD.stem: 10}, full_stars=full), graded(ADD.stem, 1), most=most)
+    learner = scored(Policy({ADD.path_id: 10}, full_stars=full), graded(ADD.path_id, 1), most=most)
     assert learner.points == round(reached, 2)
 
 
 def test_who_has_no_time_is_named_and_counted_as_in_time() -> None:
-    policy = Policy({}, {ADD.stem: DUE}, None, LateRule(10))
-    handed_in, absent = graded(ADD.stem, 3, "ada"), Grade("bob", ADD.stem, "k", None)
-    learners = points.score_class([handed_in, absent], [], {ADD.stem: 3}, policy)
+    policy = Policy({}, {ADD.path_id: DUE}, None, LateRule(10))
+    handed_in, absent = graded(ADD.path_id, 3, "ada"), Grade("bob", ADD.path_id, "k", None)
+    learners = points.score_class([handed_in, absent], [], {ADD.path_id: 3}, policy)
     assert [learner.points for learner in learners] == [3, 0]
     assert points.learners_without_time(learners) == ["ada"]
 
 
 def test_a_file_that_vanished_has_no_time(tmp_path: Path) -> None:
-    policy = Policy({}, {ADD.stem: DUE}, None, LateRule(10), by_files=True)
+    policy = Policy({}, {ADD.path_id: DUE}, None, LateRule(10), by_files=True)
     entry = Entry("ada", ADD, tmp_path / "gone.py")
-    (learner,) = points.score_class([graded(ADD.stem, 3)], [entry], {ADD.stem: 3}, policy)
+    (learner,) = points.score_class([graded(ADD.path_id, 3)], [entry], {ADD.path_id: 3}, policy)
     assert points.learners_without_time([learner]) == ["ada"]
 
 
 def test_what_is_not_graded_yet_is_counted_apart() -> None:
-    report = Report(ADD.stem, "", "", "", 0, Verdict.UNAVAILABLE)
-    learner = scored(Policy(), Grade("ada", ADD.stem, UNFINISHED, report))
+    report = Report(ADD.path_id, "", "", "", 0, Verdict.UNAVAILABLE)
+    learner = scored(Policy(), Grade("ada", ADD.path_id, UNFINISHED, report))
     assert (learner.points, learner.ungraded, learner.scores[0].reason) == (0, 1, "not graded yet")
 
 
 def test_a_learner_has_one_row_with_the_sum_and_each_exercise(tmp_path: Path) -> None:
-    policy = dated({ADD.stem: timedelta(hours=3), TRANSPOSE.stem: timedelta(0)}, LateRule(25))
-    grades = [graded(stem, 1, learner) for learner in ("ada", "=bob") for stem in (ADD.stem, TRANSPOSE.stem)]
-    points.write(tmp_path, points.score_class(grades, [], dict.fromkeys((ADD.stem, TRANSPOSE.stem), 1), policy))
+    policy = dated({ADD.path_id: timedelta(hours=3), TRANSPOSE.path_id: timedelta(0)}, LateRule(25))
+    grades = [graded(stem, 1, learner) for learner in ("ada", "=bob") for stem in (ADD.path_id, TRANSPOSE.path_id)]
+    points.write(tmp_path, points.score_class(grades, [], dict.fromkeys((ADD.path_id, TRANSPOSE.path_id), 1), policy))
     with (tmp_path / "learners.csv").open(newline="") as file:
         ada, bob = csv.DictReader(file)
     assert ada == {
@@ -307,7 +307,7 @@ def test_points_have_no_needless_zeros(value: float, text: str) -> None:
 
 
 def test_the_default_score_is_that_of_gradescope() -> None:
-    grades = [graded(ADD.stem, 2), graded(TRANSPOSE.stem, 1), Grade("ada", "1_x/w09a_y", "k", None)]
+    grades = [graded(ADD.path_id, 2), graded(TRANSPOSE.path_id, 1), Grade("ada", "1_x/w09a_y", "k", None)]
     most = {grade.exercise: 3 for grade in grades}
     (learner,) = points.score_class(grades, [], most, Policy())
     assert learner.points == gradebook.gradescope_results(grades, most)["score"]

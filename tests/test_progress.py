@@ -15,7 +15,7 @@ import pytest
 
 from kernelpath import files
 from kernelpath.course import progress
-from kernelpath.course.progress import EMPTY_RECORD, NotSaved, Progress, Record, Score, with_report
+from kernelpath.course.progress import EMPTY_RECORD, CheckpointScore, NotSaved, Progress, Record, with_report
 from kernelpath.verdict import Interval, Measurement, Report, Verdict
 
 STEM = "1_architecture/w01a_double"
@@ -131,10 +131,10 @@ def test_a_checkpoints_last_try_counts_until_there_is_a_certificate(tmp_path: Pa
     assert kept.scores() == []
     for score in (40, 30):
         kept.save_attempt(2, certificate(score, ["a question"]))
-    assert kept.scores() == [Score(2, "2026-11-21", "GPU", 30, passed=False)]
+    assert kept.scores() == [CheckpointScore(2, "2026-11-21", "GPU", 30, passed=False)]
     (tmp_path / ".kernelpath" / "checkpoint2.json").write_text(certificate(90, []))
     kept.save_attempt(2, certificate(10, ["all"]))
-    assert kept.scores() == [Score(2, "2026-11-21", "GPU", 90, passed=True)]
+    assert kept.scores() == [CheckpointScore(2, "2026-11-21", "GPU", 90, passed=True)]
     assert warned == []
     (tmp_path / ".kernelpath" / "checkpoint2.json").write_text("{}")
     assert [score.score for score in kept.scores()] == [10]

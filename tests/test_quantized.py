@@ -15,7 +15,8 @@ from kernelpath.course.registry import find, load
 from kernelpath.grading import compare
 from kernelpath.work import tensors
 
-RECORDED = json.loads((Path(__file__).parent / "simt" / "recorded_wgmma.json").read_text())["sums"]
+MACHINE = Path(__file__).parents[1] / "warpcheck" / "tests" / "machine"
+RECORDED = json.loads((MACHINE / "recorded_wgmma.json").read_text())["sums"]
 ONE_LEVEL = 1 << 30
 
 

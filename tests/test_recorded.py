@@ -39,7 +39,7 @@ def connected(*requests: Size) -> tuple[GpuProxy, lab_server.SimulatedGpu]:
     return proxy, served
 
 
-def spent(served: lab_server.SimulatedGpu) -> recorded.Spent:
+def spent(served: lab_server.SimulatedGpu) -> recorded.TuningUsage:
     found = served.report(()).tuning
     assert found is not None
     return found

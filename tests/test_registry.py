@@ -11,7 +11,7 @@ import pytest
 
 from kernelpath.course import registry, stubs
 from kernelpath.course.errors import DeclarationError, SolutionUnavailable
-from kernelpath.course.registry import Item, LookupFailed
+from kernelpath.course.registry import ExerciseRef, LookupFailed
 from kernelpath.verdict import Verdict
 from kernelpath.work.exception_findings import classify_exception
 
@@ -32,7 +32,7 @@ def checkout(tmp_path: Path) -> Path:
     """A checkout with declarations that are never imported."""
     (tmp_path / "phases").mkdir()
     for stem in STEMS:
-        declaration = Item(tmp_path, stem).declaration
+        declaration = ExerciseRef(tmp_path, stem).declaration
         declaration.parent.mkdir(parents=True, exist_ok=True)
         declaration.write_text('"""A title.\n\nMore."""\nEXERCISE = Exercise(baseline=text)\n')
         declaration.with_suffix(".md").write_text(LESSON)
@@ -58,7 +58,7 @@ def test_exercises_come_in_the_order_of_the_syllabus(checkout: Path) -> None:
     ],
 )
 def test_an_exercise_answers_to_its_name_its_stem_and_a_clear_part_of_it(checkout: Path, text: str, stem: str) -> None:
-    assert registry.find(text, checkout).stem == stem
+    assert registry.find(text, checkout).path_id == stem
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_titles_and_stars_are_read_without_importing(checkout: Path) -> None:
     assert other.stars == 1
 
 
-def test_the_solution_of_another_exercise_is_loaded_when_it_is_called(doubling: Item) -> None:
+def test_the_solution_of_another_exercise_is_loaded_when_it_is_called(doubling: ExerciseRef) -> None:
     asking = doubling.declaration.with_name("w02a_asking.py")
     asking.write_text("from kernelpath.course.registry import solution_of\nBASELINE = solution_of('double')\n")
     doubling.solution.write_text("def double(x):\n    return 7 * x\n")
@@ -202,7 +202,7 @@ def test_a_title_that_cannot_be_read_is_named_with_its_file(checkout: Path, text
 
 def test_a_stem_of_another_form_is_refused() -> None:
     with pytest.raises(DeclarationError, match=r"is not named like w07a_softmax\.py"):
-        _ = Item(Path(), "2_cuda/softmax").name
+        _ = ExerciseRef(Path(), "2_cuda/softmax").name
 
 
 def test_listing_imports_neither_torch_nor_a_declaration(checkout: Path) -> None:

@@ -23,7 +23,7 @@ from kernelpath.verdict import Report, Verdict
 from kernelpath.work import runner
 from tests import direct, planted
 from tests.direct import row
-from tests.few_cases import grade_in_few_cases, has_few_cases
+from tests.few_cases import grade_in_few_cases, has_few_cases, with_addresses
 from tests.planted import Planted
 
 ROOT = Path(__file__).parents[1]
@@ -80,7 +80,7 @@ class Grader:
         item = registry.find(honest.exercise)
         submission = honest.submission(self._folder)
         if has_few_cases(registry.load(item)):
-            return grade_in_few_cases(item, submission, seed=1)
+            return grade_in_few_cases(item, submission, seed=1, addresses=honest in with_addresses(ROOT))
         return self.submission(honest.exercise, submission)
 
     def line_of(self, reject: Planted) -> str:

@@ -8,7 +8,7 @@ import torch
 import warpcheck
 from kernelpath.course import edits, registry, stubs
 from kernelpath.course.errors import DeclarationError
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 from kernelpath.course.spec import WRONG_VALUES_FAULT, Exercise
 from kernelpath.grading import compare, ground_truth
 from kernelpath.grading.job import Job
@@ -44,6 +44,13 @@ def changes(after: str, before: str = GIVEN, suffix: str = ".cu") -> dict[str, i
         ("x[0] = 1; __syncthreads();", "__syncthreads(); x[0] = 1;", {"second": 2}),
         ("#include <cuda_pipeline.h>", "#include <cuda_pipeline.h>\n#include <cuda/ptx>", {"": 1}),
         ("x[i] = 0;", "{ x[i] = 0; __syncwarp(); }", {"first": 4}),  # the header, two statements, and a brace
+        ("x[i] = 0;", "x[int{}] = 0;", {"first": 1}),
+        # One statement may contain others.
+        ("x[1] = 2;", "f([&] { x[1] = 2; x[2] = 3; });", {"second": 4}),
+        ("x[1] = 2;", 'asm volatile("fence.proxy.async;" ::: "memory");', {"second": 1}),
+        ("x[1] = 2;", 'asm volatile("fence.proxy.async;\\n" ::: "memory");', {"second": 1}),
+        ("x[1] = 2;", 'asm volatile("mov.u32 %0, 1; add.u32 %0, %0, 1;" : "=r"(x));', {"second": 2}),
+        ("#include <cuda_pipeline.h>", "#define second(x) f(x) { x[0] = 1; } void g(x)", {"": 4}),
     ],
 )
 def test_a_change_is_a_statement(old: str, new: str, expected: dict[str, int]) -> None:
@@ -59,13 +66,19 @@ def test_a_python_program_is_compared_without_its_table_of_faults() -> None:
     assert changes(after, before, ".py") == {"first": 1}
 
 
+def test_assembly_in_python_counts_by_the_instruction() -> None:
+    before = "# ---- first ----\ndef first(x):\n    return x + 1\n"
+    after = before.replace("x + 1", "asm('add.u32 $0, $1, 1; mul.lo.u32 $0, $0, 2; mov.u32 $0, $0;')")
+    assert changes(after, before, ".py") == {"first": 3}
+
+
 def test_a_program_that_is_far_too_long_is_not_compared() -> None:
     with pytest.raises(edits.Unreadable):
         changes(";".join(f"int x{number}" for number in range(1_000_000)))
 
 
 @pytest.mark.parametrize("item", REPAIRS, ids=lambda item: item.name)
-def test_a_kernel_has_the_faults_that_are_declared(item: Item) -> None:
+def test_a_kernel_has_the_faults_that_are_declared(item: ExerciseRef) -> None:
     """Of the kernels as given, in every order of warps and blocks."""
     exercise = registry.load(item)
     if exercise.multiprocessors:
@@ -91,15 +104,21 @@ def fault_of(exercise: Exercise, entry: object, inputs: tuple[object, ...], sche
 
 
 @pytest.mark.parametrize("item", REPAIRS, ids=lambda item: item.name)
-def test_the_stub_is_restored_as_it_was_given(item: Item) -> None:
+def test_the_stub_is_restored_as_it_was_given(item: ExerciseRef) -> None:
     assert stubs.pristine(item) == {path: path.read_text("utf-8") for path in item.files("phases")}
 
 
 @pytest.mark.parametrize("item", REPAIRS, ids=lambda item: item.name)
-def test_the_statement_names_how_many_statements_may_change(item: Item) -> None:
+def test_the_statement_names_how_many_statements_may_change(item: ExerciseRef) -> None:
     statement = " ".join((registry.import_file(item.stub, "stub", listed=False).__doc__ or "").split())
     for name, kernel in registry.load(item).repairs.items():
         assert f"{kernel.changes} in {name}" in statement
+
+
+@pytest.mark.parametrize("item", REPAIRS, ids=lambda item: item.name)
+def test_the_statement_leaves_what_is_around_the_kernels_alone(item: ExerciseRef) -> None:
+    statement = " ".join((registry.import_file(item.stub, "stub", listed=False).__doc__ or "").split())
+    assert "no statement outside of the kernels but an #include" in statement or "none outside of the" in statement
 
 
 def test_repairs_are_graded_on_the_machine_where_there_is_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

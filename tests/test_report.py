@@ -15,7 +15,7 @@ from matplotlib.image import imread
 from kernelpath import cli
 from kernelpath.course.checkpoint import Criterion
 from kernelpath.course.progress import EMPTY_RECORD, Progress, Record
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 from kernelpath.exam.certificate import Certificate, GradedAnswer, WrittenAnswer
 from kernelpath.line_counters import LineTraffic
 from kernelpath.show import certificate, report, results
@@ -50,7 +50,7 @@ def measurement(seconds: float = 2e-4, flops: int = 1 << 20, **fields: Any) -> M
 
 
 @pytest.fixture
-def kept(doubling: Item, monkeypatch: pytest.MonkeyPatch) -> Progress:
+def kept(doubling: ExerciseRef, monkeypatch: pytest.MonkeyPatch) -> Progress:
     """A checkout with `double`, too much traffic and timed, `halve`, never tried, and `treble`, passed."""
     monkeypatch.chdir(doubling.root)
     for stem in ("w02a_halve", "w02b_treble"):
@@ -60,7 +60,7 @@ def kept(doubling: Item, monkeypatch: pytest.MonkeyPatch) -> Progress:
     kernel = doubling.stub.with_suffix(".cu")
     kernel.write_text(SOURCE)
     slow = Report(
-        doubling.stem,
+        doubling.path_id,
         "Doubling",
         "x.py",
         "Fast GPU",
@@ -83,8 +83,8 @@ def kept(doubling: Item, monkeypatch: pytest.MonkeyPatch) -> Progress:
 
 def page(kept: Progress) -> str:
     records = kept.records()
-    items = [Item(kept.root, f"1_architecture/{stem}") for stem in ("w01a_double", "w02a_halve", "w02b_treble")]
-    return report.page(kept.root, [(item, records.get(item.stem, EMPTY_RECORD)) for item in items], kept)
+    items = [ExerciseRef(kept.root, f"1_architecture/{stem}") for stem in ("w01a_double", "w02a_halve", "w02b_treble")]
+    return report.page(kept.root, [(item, records.get(item.path_id, EMPTY_RECORD)) for item in items], kept)
 
 
 def test_a_later_check_without_a_gpu_does_not_lose_the_time(kept: Progress) -> None:
@@ -180,7 +180,7 @@ def test_what_was_recorded_is_read_with_its_types(tmp_path: Path) -> None:
         results.machines(tmp_path)
     (tmp_path / "notebooks.json").write_text('{"week01/race": {"device": "GPU", "date": "x", "value": [1, {"a": 2}]}}')
     recorded = results.recordings(tmp_path / "notebooks.json")
-    assert recorded == {"week01/race": results.Recording("GPU", "x", [1, {"a": 2}])}
+    assert recorded == {"week01/race": results.NotebookRecording("GPU", "x", [1, {"a": 2}])}
     assert results.recordings(tmp_path / "absent.json") == {}
 
 

@@ -43,7 +43,7 @@ def test_no_unit_test_grades_the_solutions(path: Path) -> None:
     [
         ("test_wire.py", "test_a", "test_wire.py"),
         ("test_wire.py", "test_a[1-2]", "test_wire.py"),
-        ("simt/test_far.py", "test_a", "simt/test_far.py"),
+        ("machine/test_far.py", "test_a", "machine/test_far.py"),
         ("test_rejects.py", "test_a[w01b_vector_add/RACE_x.cu-1]", "test_rejects.py w01b_vector_add"),
         ("test_exercises.py", "test_a[vector_add]", "test_exercises.py vector_add"),
         ("test_notebook_runs.py", "test_a[week01_threads]", "test_notebook_runs.py week01_threads"),

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from kernelpath import cli
 from kernelpath.course import registry
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 from kernelpath.grading import grade, pool
 from kernelpath.host_info import JOB_BYTES, HostInfo
 from kernelpath.show import overview
@@ -43,10 +43,10 @@ def double(x):
 
 
 @pytest.fixture
-def course(doubling: Item, monkeypatch: pytest.MonkeyPatch) -> Item:
+def course(doubling: ExerciseRef, monkeypatch: pytest.MonkeyPatch) -> ExerciseRef:
     """A checkout with the exercises double, second and third, one a week; the current folder."""
     for stem in ("w02a_second", "w03a_third"):
-        item = Item(doubling.root, f"1_architecture/{stem}")
+        item = ExerciseRef(doubling.root, f"1_architecture/{stem}")
         item.declaration.write_text(DECLARATION)
         item.lesson.write_text(LESSON)
         item.solution.write_text(RIGHT)
@@ -56,8 +56,8 @@ def course(doubling: Item, monkeypatch: pytest.MonkeyPatch) -> Item:
     return doubling
 
 
-def solution(course: Item, stem: str) -> Path:
-    return Item(course.root, f"1_architecture/{stem}").solution
+def solution(course: ExerciseRef, stem: str) -> Path:
+    return ExerciseRef(course.root, f"1_architecture/{stem}").solution
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
@@ -69,7 +69,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
     return int(exit_.value.code or 0), printed.out
 
 
-def test_a_row_is_printed_as_soon_as_it_is_known(course: Item) -> None:
+def test_a_row_is_printed_as_soon_as_it_is_known(course: ExerciseRef) -> None:
     solution(course, "w02a_second").write_text(HANGS)
     with started(course, "check", "--all", "--tree", "solutions", "--device", "cpu", "--jobs", "1") as checking:
         assert checking.stdout is not None
@@ -78,7 +78,7 @@ def test_a_row_is_printed_as_soon_as_it_is_known(course: Item) -> None:
         assert checking.wait(60) == 130
 
 
-def test_ctrl_c_ends_all_that_run_side_by_side_and_leaves_nothing(course: Item) -> None:
+def test_ctrl_c_ends_all_that_run_side_by_side_and_leaves_nothing(course: ExerciseRef) -> None:
     hanging = [solution(course, stem) for stem in ("w01a_double", "w02a_second", "w03a_third")]
     for path in hanging:
         path.write_text(HANGS)
@@ -93,7 +93,7 @@ def test_ctrl_c_ends_all_that_run_side_by_side_and_leaves_nothing(course: Item) 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_one_that_fails_is_reported_whole_among_those_that_pass(
-    course: Item, jobs: str, capsys: pytest.CaptureFixture[str]
+    course: ExerciseRef, jobs: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     solution(course, "w02a_second").write_text(WRONG)
     target = course.root / "reports.json"
@@ -119,7 +119,9 @@ def test_one_that_fails_is_reported_whole_among_those_that_pass(
     assert verdicts == [("double", "PASSED"), ("second", "WRONG_VALUES"), ("_third", "PASSED")]
 
 
-def test_names_are_reported_whole_and_listed_in_their_order(course: Item, capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_are_reported_whole_and_listed_in_their_order(
+    course: ExerciseRef, capsys: pytest.CaptureFixture[str]
+) -> None:
     status, text = run(capsys, "check", "third", "double", "--jobs", "2", "--json", "-")
     assert status == 0
     assert [Path(report["exercise"]).name for report in json.loads(text)] == ["w03a_third", "w01a_double"]
@@ -129,7 +131,9 @@ def test_names_are_reported_whole_and_listed_in_their_order(course: Item, capsys
     assert [line.split()[1] for line in text[text.index("week  exercise") :].splitlines()[1:3]] == ["third", "double"]
 
 
-def test_a_file_that_is_missing_ends_the_command_as_before(course: Item, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_missing_ends_the_command_as_before(
+    course: ExerciseRef, capsys: pytest.CaptureFixture[str]
+) -> None:
     solution(course, "w02a_second").unlink()
     with pytest.raises(SystemExit) as exit_:
         cli.main(("check", "double", "second", "--tree", "solutions", "--device", "cpu", "--jobs", "2"))
@@ -137,7 +141,7 @@ def test_a_file_that_is_missing_ends_the_command_as_before(course: Item, capsys:
     assert "there is no file" in capsys.readouterr().err
 
 
-def test_a_pool_that_was_aborted_starts_nothing(course: Item) -> None:
+def test_a_pool_that_was_aborted_starts_nothing(course: ExerciseRef) -> None:
     threads = pool.Pool("cpu", 1)
     assert threads.submit(grade.grade, course, course.solution, device="cpu").result().verdict is Verdict.PASSED
     server = threads.submit(forkserver.get_server).result()

@@ -10,7 +10,7 @@ import pytest
 
 from kernelpath import cli
 from kernelpath.course import registry
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 from kernelpath.school import similarity
 from kernelpath.school.handed_in import Entry
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 calibration = registry.import_file(ROOT / "benchmarks" / "similarity.py", "calibrate_similarity")
 
 
-def _class(folder: Path, item: Item, submissions: dict[str, dict[str, str]]) -> list[Entry]:
+def _class(folder: Path, item: ExerciseRef, submissions: dict[str, dict[str, str]]) -> list[Entry]:
     """A folder for each learner, with the texts of the exercise's files by their suffixes."""
     for learner, texts in submissions.items():
         (folder / learner).mkdir(parents=True)
@@ -28,7 +28,7 @@ def _class(folder: Path, item: Item, submissions: dict[str, dict[str, str]]) -> 
     return [Entry(learner, item, folder / learner / item.solution.name) for learner in submissions]
 
 
-def _solution(item: Item) -> dict[str, str]:
+def _solution(item: ExerciseRef) -> dict[str, str]:
     return {path.suffix: path.read_text() for path in item.files("solutions")}
 
 
@@ -47,7 +47,7 @@ def test_a_renamed_copy_is_found(name: str, tmp_path: Path) -> None:
     copy = {suffix: _renamed(suffix, text) for suffix, text in solution.items()}
     assert copy != solution
     (found,) = similarity.find_pairs(_class(tmp_path, item, {"ada": solution, "bob": copy, "cyd": {".py": "x = 1\n"}}))
-    assert (found.exercise, found.learners) == (item.stem, ("ada", "bob"))
+    assert (found.exercise, found.learners) == (item.path_id, ("ada", "bob"))
     assert found.share > 0.9
 
 
@@ -135,6 +135,6 @@ def test_kp_grade_writes_the_groups_and_says_so(
     assert "1 group of submissions agrees beyond the stub" in capsys.readouterr().out
     with (tmp_path / "class-grades" / "similar.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert [(row["exercise"], row["group"], row["learners"]) for row in rows] == [(item.stem, "1", "2")] * 2
+    assert [(row["exercise"], row["group"], row["learners"]) for row in rows] == [(item.path_id, "1", "2")] * 2
     assert [(row["learner"], row["closest"]) for row in rows] == [("'=bob", "ada"), ("ada", "'=bob")]
     assert {row["share"] for row in rows} == {"1.00"}

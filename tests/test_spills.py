@@ -2,40 +2,31 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from kernelpath.course import registry
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
+from kernelpath.dev.spills import reference_kernels_do_not_spill
+from tests import fresh_process
 from tests.test_cards import copied
 from warpcheck.assembler import _tool
 
 pytestmark = pytest.mark.skipif(_tool("ptxas") is None, reason="there is no ptxas")
 
-_FIND = """
-import json, sys
-from pathlib import Path
-from kernelpath.course.registry import Item
-from kernelpath.dev.spills import reference_kernels_do_not_spill
 
-print(json.dumps(list(reference_kernels_do_not_spill(Item(Path(sys.argv[1]), sys.argv[2])))))
-"""
-
-
-def findings(item: Item) -> list[str]:
+def findings(item: ExerciseRef) -> list[str]:
     """What the check says, from a process that has no threads before it forks."""
-    command = [sys.executable, "-c", _FIND, str(item.root), item.stem]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    found: list[str] = json.loads(done.stdout)
-    return found
+    return fresh_process.call(find, ExerciseRef(item.root, item.path_id))
+
+
+def find(item: ExerciseRef) -> list[str]:
+    return list(reference_kernels_do_not_spill(item))
 
 
 @pytest.fixture
-def spilling(tmp_path: Path) -> Item:
+def spilling(tmp_path: Path) -> ExerciseRef:
     """vector_add with an array of 64 floats that is indexed by a number which ptxas does not know."""
     item = copied(registry.find("vector_add"), tmp_path)
     source = item.solution.with_suffix(".cu")
@@ -52,16 +43,16 @@ def test_a_reference_without_local_memory_has_no_findings() -> None:
     assert findings(registry.find("vector_add")) == []
 
 
-def test_every_kernel_in_local_memory_is_found_with_its_case(spilling: Item) -> None:
+def test_every_kernel_in_local_memory_is_found_with_its_case(spilling: ExerciseRef) -> None:
     found = findings(spilling)
     assert len(found) >= 1
     for one in found:
-        assert one.startswith(f"solutions/{spilling.stem}.py: ")
+        assert one.startswith(f"solutions/{spilling.path_id}.py: ")
         assert ", for sm_80: 256 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads; " in one
     assert "at n=" in found[0]
 
 
-def test_a_declaration_may_say_why_a_reference_spills(spilling: Item) -> None:
+def test_a_declaration_may_say_why_a_reference_spills(spilling: ExerciseRef) -> None:
     declaration = spilling.declaration.read_text(encoding="utf-8")
     assert "EXERCISE = Exercise(" in declaration
     reason = 'EXERCISE = Exercise(\n    spills="the array is the lesson, since NVRTC 13.0",'

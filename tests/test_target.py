@@ -11,7 +11,7 @@ import torch
 from kernelpath.course import registry
 from kernelpath.course.errors import DeclarationError
 from kernelpath.course.inputs import generate_inputs
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 from kernelpath.course.spec import ARCHITECTURES
 from kernelpath.dev import cards
 from kernelpath.grading import devices, grade, steps
@@ -272,7 +272,7 @@ def test_what_is_solved_with_wgmma_is_declared_so() -> None:
     assert told == solved
 
 
-def _solution(item: Item) -> str:
+def _solution(item: ExerciseRef) -> str:
     """Return the text of the answer, with its CUDA C++."""
     files = (item.solution, item.solution.with_suffix(".cu"))
     return "\n".join(file.read_text() for file in files if file.is_file())

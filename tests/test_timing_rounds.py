@@ -19,7 +19,7 @@ from kernelpath.grading.provenance import MUTATED
 from kernelpath.grading.timing_session import TimingSession
 from kernelpath.verdict import Finding, Verdict
 from kernelpath.work import messages
-from kernelpath.work.call import Call
+from kernelpath.work.call import GuardedCall
 from kernelpath.work.dispatch_monitor import AuditLog
 from kernelpath.work.tamper_check import SubmissionThread
 from kernelpath.work.timing_rounds import RoundTimer, can_run
@@ -63,11 +63,11 @@ class Race:
         self._rounds = RoundTimer(
             EXERCISE, case, [observed, adam.one_by_one, observed], clock or Clock(), self._prepared
         )
-        self.calls: list[Call] = []
+        self.calls: list[GuardedCall] = []
         self.contest = TimingSession(EXERCISE, case, self, self._conduct, seed=1, device="cpu")
 
-    def _prepared(self, drawn: Sequence[Any]) -> Call:
-        self.calls.append(Call("adamw", drawn, Clock.device, THREAD, AUDIT_LOG, True, EXERCISE))
+    def _prepared(self, drawn: Sequence[Any]) -> GuardedCall:
+        self.calls.append(GuardedCall("adamw", drawn, Clock.device, THREAD, AUDIT_LOG, True, EXERCISE))
         return self.calls[-1]
 
     @staticmethod

@@ -17,7 +17,7 @@ RESULTS = """<?xml version="1.0"?>
 <testcase classname="tests.test_wire" name="test_a[1|2]" time="0.5"/>
 <testcase classname="tests.test_wire" name="test_b" time="1.25"/>
 <testcase classname="" name="tests.test_cluster" time="0.000"><skipped message="no ray"/></testcase>
-<testcase classname="tests.simt.test_wire" name="test_a" time="3"/>
+<testcase classname="warpcheck.tests.machine.test_wire" name="test_a" time="3"/>
 <testcase classname="tests.test_notebook_runs.TestClass" name="test_a" time="20"/>
 </testsuite></testsuites>
 """
@@ -36,7 +36,7 @@ def test_costs_are_summed_by_class(tests: list[suite_costs.Test]) -> None:
 def test_costs_are_summed_by_file_the_most_expensive_first(tests: list[suite_costs.Test]) -> None:
     assert list(suite_costs.by_file(tests, 2))[2:] == [
         "| test_notebook_runs.py | 20.0 | 1 |",
-        "| simt/test_wire.py | 3.0 | 1 |",
+        "| machine/test_wire.py | 3.0 | 1 |",
         "| 1 others | 1.8 | 2 |",
     ]
 

@@ -136,7 +136,7 @@ def test_a_malformed_recording_ends_in_one_sentence(events: bytes, percent: byte
     [
         ("nsys", b"", "cannot be read: no such table"),
         ("nsys", b"SQLite format 3\0" + bytes(100), "the SQLite export of nsys cannot be read"),
-        ("nsys", nsys.export(chrome.Timeline([], [], {})), "holds no kernel"),
+        ("nsys", nsys.export(chrome.ChromeTrace([], [], {})), "holds no kernel"),
         ("rocprof", b"", "contains no dispatch"),
         ("rocprof", b'"Kernel_Name","Grid_Size"\n"k","64"\n', "the CSV has no column Correlation_Id"),
         ("perfetto", b"null", "has no list traceEvents"),

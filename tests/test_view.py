@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from kernelpath.course import progress, registry
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 from kernelpath.line_counters import LineTraffic
 from kernelpath.show import overview, view
 from kernelpath.verdict import CaseResult, Report, Verdict
@@ -17,14 +17,14 @@ from kernelpath.verdict import CaseResult, Report, Verdict
 GRADED = Report("1_architecture/w01a_double", "Doubling", "submission.py", "no GPU", 1, Verdict.TOO_MUCH_TRAFFIC, "why")
 
 
-def shown(graded: Report, item: Item, width: int = 80) -> str:
+def shown(graded: Report, item: ExerciseRef, width: int = 80) -> str:
     console = Console(file=io.StringIO(), width=width)
     view.report(console, item, graded)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
 
-def test_the_place_and_its_line_are_not_broken_in_two(doubling: Item) -> None:
+def test_the_place_and_its_line_are_not_broken_in_two(doubling: ExerciseRef) -> None:
     line = "    if (row < rows && column < columns) out[column * rows + row] = in[row * columns + column];"
     (doubling.root / "phases/1_architecture/w01a_double.cu").write_text(f"\n{line}\n")
     text = shown(replace(GRADED, file="phases/1_architecture/w01a_double.cu", line=2), doubling, width=40)
@@ -32,7 +32,7 @@ def test_the_place_and_its_line_are_not_broken_in_two(doubling: Item) -> None:
     assert f"\n    2 | {line}\n" in text
 
 
-def test_a_seed_is_not_parted_from_its_number(doubling: Item) -> None:
+def test_a_seed_is_not_parted_from_its_number(doubling: ExerciseRef) -> None:
     machine = "PTX machine for sm_80 on x86_64, no GPU"
     told = shown(replace(GRADED, device=machine, seed=3637241106), doubling, width=60)
     assert told.splitlines()[0].endswith("seed 3637241106")
@@ -50,7 +50,7 @@ def test_the_first_lines_of_every_report_fit_in_80_columns() -> None:
         assert (machine in others) is launches
 
 
-def test_the_cause_of_a_second_failure_is_not_cut(doubling: Item) -> None:
+def test_the_cause_of_a_second_failure_is_not_cut(doubling: ExerciseRef) -> None:
     cause = "1 of 257 elements of the output were not written, at " + "x" * 100
     cases = (
         CaseResult({"n": 5}, Verdict.TOO_MUCH_TRAFFIC, "why"),
@@ -77,10 +77,10 @@ def test_titles_are_whole_in_a_narrow_list(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize(
     ("stars", "seconds", "ends"),
     [
-        ((0, 0), False, "0 of 79 passed"),
-        ((1, 1), False, "2 of 79 passed, with 2 of 2 stars without a GPU; on a GPU these exercises give up to 6"),
-        ((1, 1), True, "2 of 79 passed, with 2 of 6 stars"),
-        ((3, 2), True, "2 of 79 passed, with 5 of 6 stars"),
+        ((0, 0), False, "0 of 81 passed"),
+        ((1, 1), False, "2 of 81 passed, with 2 of 2 stars without a GPU; on a GPU these exercises give up to 6"),
+        ((1, 1), True, "2 of 81 passed, with 2 of 6 stars"),
+        ((3, 2), True, "2 of 81 passed, with 5 of 6 stars"),
     ],
 )
 def test_stars_are_of_those_that_the_passed_exercises_give(stars: tuple[int, int], seconds: bool, ends: str) -> None:
@@ -98,7 +98,7 @@ def test_stars_are_of_those_that_the_passed_exercises_give(stars: tuple[int, int
     assert console.file.getvalue().splitlines()[-1] == ends
 
 
-def test_what_compiling_took_is_told_below_the_cases(doubling: Item) -> None:
+def test_what_compiling_took_is_told_below_the_cases(doubling: ExerciseRef) -> None:
     cases = (CaseResult({"n": 5}, Verdict.PASSED, seconds=2.0),)
     assert "n=5  PASSED  2 s\ncompiling took 1.5 s of these times\n" in shown(
         replace(GRADED, cases=cases, compile_seconds=1.5), doubling
@@ -106,7 +106,7 @@ def test_what_compiling_took_is_told_below_the_cases(doubling: Item) -> None:
     assert "compiling" not in shown(replace(GRADED, cases=cases), doubling)
 
 
-def test_wasteful_accesses_are_listed_with_the_worst_first(doubling: Item) -> None:
+def test_wasteful_accesses_are_listed_with_the_worst_first(doubling: ExerciseRef) -> None:
     traffic = (
         LineTraffic("k.cu", 3, "load from", "in", 10, sectors=40, ideal_sectors=40),
         LineTraffic("k.cu", 3, "store to", "out", 10, sectors=80, ideal_sectors=40),
@@ -121,7 +121,7 @@ def test_wasteful_accesses_are_listed_with_the_worst_first(doubling: Item) -> No
     ]
 
 
-def test_what_was_printed_is_shown_once_from_both_ends(doubling: Item) -> None:
+def test_what_was_printed_is_shown_once_from_both_ends(doubling: ExerciseRef) -> None:
     printed = "warning\n" * 40 + "".join(f"line {number}\n" for number in range(20)) + "warning\n" * 40
     lines = shown(replace(GRADED, printed=printed), doubling).splitlines()
     first = lines.index("it printed 100 lines; --json - gives all:")
@@ -135,7 +135,7 @@ def test_what_was_printed_is_shown_once_from_both_ends(doubling: Item) -> None:
 
 
 @pytest.mark.parametrize("printed", ["one\ntwo\n", "one\n\ntwo\n"])
-def test_what_fits_is_shown_as_it_is(doubling: Item, printed: str) -> None:
+def test_what_fits_is_shown_as_it_is(doubling: ExerciseRef, printed: str) -> None:
     assert f"it printed:\n{printed}" in shown(replace(GRADED, printed=printed), doubling)
 
 

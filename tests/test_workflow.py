@@ -17,7 +17,7 @@ import yaml  # type: ignore[import-untyped]
 
 from kernelpath import cli, packages
 from kernelpath.course import registry
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 from kernelpath.dev.workflow import workflow
 from kernelpath.school import gradebook
 from kernelpath.school.gradebook import Grade
@@ -27,7 +27,7 @@ from kernelpath.verdict import Report, Verdict
 ROOT = Path(__file__).parents[1]
 
 
-def _steps(items: list[Item], course: str) -> list[dict[str, Any]]:
+def _steps(items: list[ExerciseRef], course: str) -> list[dict[str, Any]]:
     steps: list[dict[str, Any]] = yaml.safe_load(workflow(items, course))["jobs"]["grade"]["steps"]
     return steps
 

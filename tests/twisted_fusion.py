@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from kernelpath.course.checkpoint import DeliverableVariant
-from kernelpath.course.problems.fused_parts import LAYOUTS, OPERATORS, STATISTICS, Layout, Operator, Statistic
+from kernelpath.course.problems.fused_parts import LAYOUTS, OPERATORS, STATISTICS, OperandLayout, Operator, Statistic
 
 Y = {
     "bias_gelu": "OTHER + 0.5f * h * (1 + tanhf(0.7978845608f * (h + 0.044715f * h * h * h)))",
@@ -35,7 +35,7 @@ STEPS = {
 }
 
 
-def parts(twist: DeliverableVariant) -> tuple[Operator, Layout, Statistic]:
+def parts(twist: DeliverableVariant) -> tuple[Operator, OperandLayout, Statistic]:
     """What a twist is made of."""
     operator, layout, statistic = twist.name.split("+")
     return (

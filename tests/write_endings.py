@@ -13,7 +13,7 @@ from pathlib import Path
 
 from kernelpath import packages
 from kernelpath.course import registry
-from kernelpath.course.registry import Item, Tree
+from kernelpath.course.registry import ExerciseRef, Tree
 from kernelpath.files import write_atomically
 from kernelpath.grading import grade, measure
 from kernelpath.show import results, view
@@ -77,14 +77,14 @@ def of_reject(reject: Planted, folder: Path) -> Ending:
     return _graded(registry.find(reject.exercise, reject.root), reject.submission(folder), reject.verdict, wrong)
 
 
-def _graded(item: Item, submission: Path, verdict: Verdict, submitted: str) -> Ending:
+def _graded(item: ExerciseRef, submission: Path, verdict: Verdict, submitted: str) -> Ending:
     """Places are told as if the learner's own file had been graded."""
     report = grade.grade(item, submission, device="cpu", seed=SEED, brief=True)
     assert report.verdict is verdict, f"{submission}: {report.verdict.value}, {report.cause}"
     where, source = view.source_location(report, item.root)
 
     def own(text: str) -> str:
-        return re.sub(rf"[^\s,]*/{re.escape(submission.stem)}(?=\.)", f"phases/{item.stem}", text)
+        return re.sub(rf"[^\s,]*/{re.escape(submission.stem)}(?=\.)", f"phases/{item.path_id}", text)
 
     cause = report.cause or verdict.meaning
     return Ending(item.name, submitted, own(cause), own(where), source, own(report.next_step))
@@ -93,7 +93,7 @@ def _graded(item: Item, submission: Path, verdict: Verdict, submitted: str) -> E
 def _bent(root: Path) -> Iterator[tuple[Verdict, Ending]]:
     """The verdicts on speed, for a recorded measurement whose times are bent."""
     item = registry.find(TIMED, root)
-    report = next(one for machine in results.machines(root) for one in machine.timed if one.exercise == item.stem)
+    report = next(one for machine in results.machines(root) for one in machine.timed if one.exercise == item.path_id)
     measured = report.measurement
     assert measured is not None
     required = registry.load(item).min_speedup
@@ -117,8 +117,10 @@ def _at(measured: Measurement, speedup: float, noise: float) -> Measurement:
     return replace(measured, speedup=Interval(speedup, (1 - noise) * speedup, (1 + noise) * speedup))
 
 
-def _told(item: Item, submitted: str, verdict: Verdict, cause: str) -> Ending:
-    step = verdict.then.format(file=f"phases/{item.stem}.py", name=item.name, seed=SEED, check=f"kp check {item.name}")
+def _told(item: ExerciseRef, submitted: str, verdict: Verdict, cause: str) -> Ending:
+    step = verdict.then.format(
+        file=f"phases/{item.path_id}.py", name=item.name, seed=SEED, check=f"kp check {item.name}"
+    )
     return Ending(item.name, submitted, cause, "", "", step)
 
 

@@ -9,9 +9,9 @@ that fails. The PTX machine grades this exercise on a computer with a GPU, too, 
 right product on a GPU in nearly every run.
 
 The grader checks the values, and that the machine finds no fault in any order of warps and blocks. It counts the
-statements that the repair changes, at most 1 in tile, 1 in ring, 2 in tail, 1 in edge, and 2 outside of the kernels,
-and it checks CAUSES. A statement that moves counts twice. Comments and the layout of lines do not count, and neither
-does CAUSES.
+statements that the repair changes, at most 1 in tile, 1 in ring, 2 in tail, 1 in edge, and no statement outside of the
+kernels but an #include, and it checks CAUSES. A statement that moves counts twice. Comments and the layout of lines do
+not count, and neither does CAUSES.
 
 tile and ring lack the barrier behind the reads of an iteration. tail commits no group past the last tile, so the wait
 returns too early for the last tiles. edge lets threads return that a barrier waits for.

@@ -11,9 +11,9 @@ fails. The PTX machine grades this exercise on a computer with a GPU, too, becau
 kernels, and returns the right sums with others.
 
 The grader checks the values, and that the machine finds no fault in any order of warps and blocks. It counts the
-statements that the repair changes, at most 2 in persistent, 1 in epilogue, 1 in pingpong, 1 in cluster, and 2 outside
-of the kernels, and it checks CAUSES. A statement that moves counts twice. Comments and the layout of lines do not
-count, and neither does CAUSES.
+statements that the repair changes, at most 2 in persistent, 1 in epilogue, 1 in pingpong, 1 in cluster, and no
+statement outside of the kernels but an #include, and it checks CAUSES. A statement that moves counts twice. Comments
+and the layout of lines do not count, and neither does CAUSES.
 
 The consumers of persistent start the count again in each tile, and the producer does not. epilogue overwrites the
 source of a copy that may still read it. Each warp group of pingpong lets itself go on. In cluster, block 1 ends while

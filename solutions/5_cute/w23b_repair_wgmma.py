@@ -10,9 +10,9 @@ reports no fault and the values are wrong. `kp check repair_wgmma` runs all kern
 The PTX machine grades this exercise on a computer with a GPU, too.
 
 The grader checks the values, and that the machine finds no fault in any order of warps. It counts the statements that
-the repair changes, at most 1 in proxy, 1 in swizzle, 1 in refill, 2 in promote, and 2 outside of the kernels, and it
-checks CAUSES. A statement that moves counts twice. Comments and the layout of lines do not count, and neither does
-CAUSES.
+the repair changes, at most 1 in proxy, 1 in swizzle, 1 in refill, 2 in promote, and no statement outside of the kernels
+but an #include, and it checks CAUSES. A statement that moves counts twice. Comments and the layout of lines do not
+count, and neither does CAUSES.
 
 proxy lacks the fence between the stores of threads and wgmma. swizzle permutes chunks with two bits of the row instead
 of three. refill overwrites a stage that a wgmma in flight may still read. promote reads accumulators in flight.

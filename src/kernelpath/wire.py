@@ -2,7 +2,8 @@
 
 A frame is eight bytes of length and a msgspec Struct in MessagePack. The receiver declares which Structs it accepts.
 Anything else, including a frame over the limit, raises ProtocolError. Nothing is ever unpickled. A deadline covers a
-whole message, so a sender that stops in the middle of a message causes a ResponseTimeout.
+whole message, so a sender that stops in the middle of a message causes a ResponseTimeout. The deadline of a large
+message grows with the bytes that have been transferred, because a busy computer copies slowly.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ MOST_BYTES = 4 << 30
 
 _LENGTH = struct.Struct("<Q")
 _CHUNK = 1 << 20
+"""The bytes of a message for which a deadline is extended once."""
 
 
 class ResponseTimeout(Exception):
@@ -55,51 +57,54 @@ class Wire(Generic[Received]):
         return self.connection.fileno()
 
     def send(self, message: msgspec.Struct, seconds: float | None = None) -> None:
-        """Send a message.
+        """Send a message. `seconds` covers a MiB of it.
 
         Raises:
-            ResponseTimeout: The other end read nothing for `seconds`.
+            ResponseTimeout: The other end did not read in time.
             ConnectionClosed: The other end has closed.
         """
-        body = self._encoder.encode(message)
+        body = memoryview(self._encoder.encode(message))
         self.connection.settimeout(seconds)
         try:
             self.connection.sendall(_LENGTH.pack(len(body)))
-            self.connection.sendall(body)
+            for start in range(0, len(body), _CHUNK):
+                self.connection.sendall(body[start : start + _CHUNK])
         except TimeoutError:
             raise ResponseTimeout from None
         except OSError as error:
             raise ConnectionClosed from error
 
     def receive(self, seconds: float | None = None) -> Received:
-        """Return the next message. `seconds` covers the whole message.
+        """Return the next message. `seconds` covers a message of a MiB; a larger message has as much for each MiB.
 
         Raises:
             ResponseTimeout: The message was not complete in time.
             ConnectionClosed: The other end has closed.
             ProtocolError: The bytes are not a message that is accepted here.
         """
-        deadline = None if seconds is None else time.monotonic() + seconds
-        (size,) = _LENGTH.unpack(self._exactly(_LENGTH.size, deadline))
+        start = time.monotonic()
+        (size,) = _LENGTH.unpack(self._exactly(_LENGTH.size, start, seconds))
         if size > self._most_bytes:
             raise ProtocolError(f"a message of {size:,} bytes")
         try:
-            return self._decoder.decode(self._exactly(size, deadline))
+            return self._decoder.decode(self._exactly(size, start, seconds))
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
             raise ProtocolError(str(error)) from error
 
-    def waiting(self) -> bool:
-        """Return whether data, or the end of the stream, can be read without waiting."""
-        return bool(select.select([self.connection], [], [], 0)[0])
+    def waiting(self, seconds: float = 0.0) -> bool:
+        """Return whether data, or the end of the stream, can be read, now or within `seconds`."""
+        return bool(select.select([self.connection], [], [], seconds)[0])
 
     def close(self) -> None:
         self.connection.close()
 
-    def _exactly(self, size: int, deadline: float | None) -> bytearray:
+    def _exactly(self, size: int, start: float, seconds: float | None) -> bytearray:
         """Return exactly `size` bytes. Memory grows as bytes are received, not as they are announced."""
         received = bytearray()
         while len(received) < size:
-            remaining = None if deadline is None else deadline - time.monotonic()
+            remaining: float | None = None
+            if seconds is not None:
+                remaining = start + seconds * (1 + len(received) // _CHUNK) - time.monotonic()
             if remaining is not None and remaining <= 0 and (received or not self.waiting()):
                 raise ResponseTimeout
             self.connection.settimeout(None if remaining is None else max(remaining, 1e-3))

@@ -524,6 +524,47 @@ def test_random_numbers_repeat(gpu: warpcheck.Report) -> None:
     assert torch.randn(4, device="cuda", generator=generator.manual_seed(2)).equal(numbers)
 
 
+@pytest.mark.parametrize("is_default", [True, False])
+def test_the_state_of_a_generator_is_a_seed_and_an_offset(gpu: warpcheck.Report, is_default: bool) -> None:
+    """Kernels with random numbers of their own read them, and add to the offset what they use."""
+    generator = torch.cuda.default_generators[0] if is_default else torch.Generator("cuda")
+
+    def draw() -> torch.Tensor:
+        return torch.rand(4, device="cuda", generator=generator)
+
+    for seed in (7, -1, 2**63):
+        generator.manual_seed(seed)
+        assert generator.get_state().view(torch.int64).tolist() == [(seed + 2**63) % 2**64 - 2**63, 0]
+        assert generator.initial_seed() == seed % 2**64
+    generator.manual_seed(7)
+    first = draw()
+    state = generator.get_state()
+    assert state.view(torch.int64).tolist() == [7, 4]
+    second = draw()
+    assert generator.get_offset() == 8
+    generator.set_state(state)
+    assert generator.get_offset() == 4
+    assert draw().equal(second)
+    state.view(torch.int64)[1] += 40
+    generator.set_state(state)
+    assert generator.get_state().equal(state)
+    assert not draw().equal(second)
+    generator.manual_seed(7)  # the seed that it has already
+    assert generator.get_offset() == 0
+    assert draw().equal(first)
+    generator.set_offset(0)
+    assert draw().equal(first)
+
+
+def test_the_default_generator_of_the_gpu_has_the_numbers_of_the_functions(gpu: warpcheck.Report) -> None:
+    torch.manual_seed(3)
+    assert torch.cuda.initial_seed() == 3
+    first = torch.rand(4, device="cuda")
+    torch.cuda.default_generators[0].manual_seed(3)
+    assert torch.rand(4, device="cuda", generator=torch.cuda.default_generators[0]).equal(first)
+    assert torch.cuda.get_rng_state().view(torch.int64).tolist() == [3, 4]
+
+
 def test_copies_and_files(gpu: warpcheck.Report) -> None:
     layer = torch.nn.Linear(3, 3).cuda()
     assert copy.deepcopy(layer).weight.equal(layer.weight)

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 import torch
-from test_pytest_plugin import run_pytest
 
 import warpcheck
+from test_pytest_plugin import run_pytest
 
 README = (Path(__file__).parents[1] / "README.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```(?:\n\n    warpcheck\.errors\.(\w+): ([^\n]*))?", README, re.DOTALL)

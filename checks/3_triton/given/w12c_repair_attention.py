@@ -10,7 +10,7 @@ reports no fault and the values are wrong. `kp check repair_attention` runs all 
 fails. The PTX machine grades this exercise on a computer with a GPU, too.
 
 The grader checks the values, and that the machine finds no fault in any order of programs. It counts the statements
-that the repair changes, at most 1 in padding, 2 in rescale, 1 in store, 2 in gradient, and 2 outside of the kernels,
+that the repair changes, at most 1 in padding, 2 in rescale, 1 in store, 2 in gradient, and none outside of the kernels,
 and it checks CAUSES. A statement that moves counts twice. Comments and the layout of lines do not count, and neither
 does CAUSES.
 """

@@ -11,7 +11,7 @@ The PTX machine grades this exercise on a computer with a GPU, too, because most
 on a GPU in nearly every run.
 
 The grader checks the values, and that the machine finds no fault in any order of programs. It counts the statements
-that the repair changes, at most 1 in push, 2 in last, 1 in chain, 2 in rounds, and 2 outside of the kernels, and it
+that the repair changes, at most 1 in push, 2 in last, 1 in chain, 2 in rounds, and none outside of the kernels, and it
 checks CAUSES. A statement that moves counts twice. Comments and the layout of lines do not count, and neither does
 CAUSES.
 """

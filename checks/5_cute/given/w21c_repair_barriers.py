@@ -11,9 +11,9 @@ fails. The PTX machine grades this exercise on a computer with a GPU, too, becau
 faults.
 
 The grader checks the values, and that the machine finds no fault in any order of warps. It counts the statements that
-the repair changes, at most 1 in bytes, 1 in arrivals, 1 in parity, 1 in proxies, and 2 outside of the kernels, and it
-checks CAUSES. A statement that moves counts twice. Comments and the layout of lines do not count, and neither does
-CAUSES.
+the repair changes, at most 1 in bytes, 1 in arrivals, 1 in parity, 1 in proxies, and no statement outside of the
+kernels but an #include, and it checks CAUSES. A statement that moves counts twice. Comments and the layout of lines do
+not count, and neither does CAUSES.
 """
 
 import torch

@@ -27,14 +27,14 @@ from kernelpath.cli.common import (
 )
 from kernelpath.cli.record import has_passed, require_next_item, save_result, seconds_of_last
 from kernelpath.course import registry
-from kernelpath.course.registry import Item, Tree
+from kernelpath.course.registry import ExerciseRef, Tree
 from kernelpath.show import overview, view
 from kernelpath.verdict import Report, Verdict
 
 if TYPE_CHECKING:
     from kernelpath.grading.grade import Device
 
-GradedExercises = list[tuple[Item, Report]]
+GradedExercises = list[tuple[ExerciseRef, Report]]
 
 
 @click.command()
@@ -49,7 +49,7 @@ GradedExercises = list[tuple[Item, Report]]
 @jobs_option
 @json_option
 def check(
-    items: tuple[Item, ...],
+    items: tuple[ExerciseRef, ...],
     everything: bool,
     tree: Tree,
     path: Path | None,
@@ -106,7 +106,7 @@ def check(
     return _exit_status(in_order, everything)
 
 
-def _items_of(tree: Tree) -> tuple[Item, ...]:
+def _items_of(tree: Tree) -> tuple[ExerciseRef, ...]:
     """Return the exercises that --all grades: in the tree of expert kernels, those that have one."""
     items = tuple(item for item in registry.exercises() if tree != "expert" or item.has_expert)
     if not items:
@@ -114,7 +114,7 @@ def _items_of(tree: Tree) -> tuple[Item, ...]:
     return items
 
 
-def _show_row(item: Item, report: Report, done: int, total: int) -> None:
+def _show_row(item: ExerciseRef, report: Report, done: int, total: int) -> None:
     """Print a line, and the report of a failing submission below it. An exercise that is not started has no report."""
     overview.row(out, item, report, done, total)
     if not _acceptable(report) and report.verdict is not Verdict.NOT_STARTED:
@@ -123,7 +123,7 @@ def _show_row(item: Item, report: Report, done: int, total: int) -> None:
         out.print()
 
 
-def _validate_arguments(items: Sequence[Item], everything: bool, path: Path | None) -> None:
+def _validate_arguments(items: Sequence[ExerciseRef], everything: bool, path: Path | None) -> None:
     if everything and (items or path):
         raise click.UsageError("--all grades every exercise: give neither NAME nor --file with it.")
     if path is not None and len(items) != 1:
@@ -137,7 +137,7 @@ def _python_file(path: Path) -> Path:
     return path.with_suffix(".py") if path.suffix == ".cu" else path
 
 
-def _command(item: Item, path: Path | None, tree: Tree, recording: Path | None, arch: str | None) -> str:
+def _command(item: ExerciseRef, path: Path | None, tree: Tree, recording: Path | None, arch: str | None) -> str:
     """Return the command that grades the same file again, on the same recording and architecture."""
     command = f"kp check {item.name}"
     if path is not None:

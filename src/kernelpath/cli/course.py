@@ -14,7 +14,7 @@ from kernelpath.cli import record
 from kernelpath.cli.common import PASSED, Failure, name_argument, optional_name_argument, out, warn
 from kernelpath.course import delivery, lesson, registry
 from kernelpath.course.progress import Progress
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 from kernelpath.files import write_atomically
 from kernelpath.show import overview, view
 
@@ -49,7 +49,7 @@ def show_next() -> int:
     return PASSED
 
 
-def _prerequisites(first: Item) -> list[Path]:
+def _prerequisites(first: ExerciseRef) -> list[Path]:
     """Return the notebooks of the weeks before the first exercise."""
     notebooks = sorted((first.root / "notebooks").glob("*/week*.ipynb"), key=lambda path: path.name)
     return [path for path in notebooks if path.name < f"week{first.week:02d}"]
@@ -65,7 +65,7 @@ def list_() -> int:
 @click.command()
 @optional_name_argument
 @click.argument("level", type=click.IntRange(1, 3), required=False)
-def hint(item: Item | None, level: int | None) -> int:
+def hint(item: ExerciseRef | None, level: int | None) -> int:
     """Show a hint.
 
     The next one that you have not seen, or the one of LEVEL 1, 2 or 3. After a pass all of them, and none is counted.
@@ -95,7 +95,7 @@ def _show_hint(hints: Sequence[str], number: int) -> None:
 
 @click.command()
 @name_argument
-def reset(item: Item) -> int:
+def reset(item: ExerciseRef) -> int:
     """Restore the stub; your files are kept."""
     from kernelpath.course import stubs
 

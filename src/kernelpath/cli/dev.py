@@ -9,7 +9,7 @@ from kernelpath import words
 from kernelpath.cli import teaching
 from kernelpath.cli.common import NOT_YET, PASSED, Failure, errors, names_argument, out
 from kernelpath.course import places, registry
-from kernelpath.course.registry import Item, Lane
+from kernelpath.course.registry import ExerciseRef, Lane
 from kernelpath.show import view
 
 
@@ -87,7 +87,7 @@ def tables() -> int:
 
 @dev.command("cards")
 @names_argument
-def cards(items: tuple[Item, ...]) -> int:
+def cards(items: tuple[ExerciseRef, ...]) -> int:
     """Compile the reference kernels for every architecture.
 
     Record the reason for each kernel that does not compile.
@@ -106,7 +106,7 @@ def cards(items: tuple[Item, ...]) -> int:
 
 @dev.command("spills")
 @names_argument
-def spills(items: tuple[Item, ...]) -> int:
+def spills(items: tuple[ExerciseRef, ...]) -> int:
     """Compile answers and reference kernels, and list those that spill.
 
     ptxas must find registers for everything, in every kernel that is launched, with the compilers that are installed

@@ -13,7 +13,7 @@ from kernelpath import words
 from kernelpath.cli.common import NOT_YET, PASSED, Failure, device_option, errors, names_argument, out, warn
 from kernelpath.cli.grading import importing
 from kernelpath.course import registry
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 from kernelpath.files import write_atomically
 from kernelpath.host_info import HostInfo
 from kernelpath.show import overview, view
@@ -57,7 +57,7 @@ _MAX_WARNINGS = 20
 )
 def grade_(
     folder: Path,
-    items: tuple[Item, ...],
+    items: tuple[ExerciseRef, ...],
     to: Path | None,
     policy_file: Path | None,
     number: int | None,
@@ -163,7 +163,7 @@ def _warn_of_skipped(folder: Path, policy_file: Path | None) -> list[str]:
     return skipped
 
 
-def _select_exercises(folder: Path, items: Sequence[Item], policy: Policy) -> Sequence[Item]:
+def _select_exercises(folder: Path, items: Sequence[ExerciseRef], policy: Policy) -> Sequence[ExerciseRef]:
     """Return the exercises to grade, in the order of the syllabus. Raises Failure if there are none."""
     from kernelpath.school import handed_in
 
@@ -185,7 +185,7 @@ def _warn_of_memory_shortage() -> None:
 def _write_summaries(
     folder: Path,
     to: Path,
-    items: Sequence[Item],
+    items: Sequence[ExerciseRef],
     grades: Sequence[Grade],
     policy: Policy,
     device: OneDevice,
@@ -197,7 +197,7 @@ def _write_summaries(
     from kernelpath.show import class_page
 
     entries = handed_in.all_entries(folder, items)
-    most_stars = {item.stem: classroom.max_stars(item, device) for item in items}
+    most_stars = {item.path_id: classroom.max_stars(item, device) for item in items}
     learners = points.score_class(grades, entries, most_stars, policy)
     points.write(to, learners)
     groups = similarity.find_groups(entries)

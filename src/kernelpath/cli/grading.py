@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from kernelpath.cli.common import Failure, errors, out
 from kernelpath.course import lesson
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 from kernelpath.files import write_atomically
 from kernelpath.host_info import HostInfo
 from kernelpath.show import view
@@ -34,7 +34,7 @@ class GradingRequest:
         last_seconds: The seconds that its grading took the last time.
     """
 
-    item: Item
+    item: ExerciseRef
     submission: Path
     device: Device = "auto"
     seed: int | None = None
@@ -173,7 +173,7 @@ def interruptible() -> Iterator[None]:
             raise KeyboardInterrupt
 
 
-def show(item: Item, graded: Report, *, first: bool, next_step: bool = True) -> None:
+def show(item: ExerciseRef, graded: Report, *, first: bool, next_step: bool = True) -> None:
     """Print a report.
 
     Args:

@@ -15,7 +15,7 @@ from kernelpath import words
 from kernelpath.cli import grading
 from kernelpath.cli.common import NOT_YET, PASSED, Failure, errors, optional_name_argument, out, tree_option
 from kernelpath.course import progress, registry
-from kernelpath.course.registry import Item, Tree
+from kernelpath.course.registry import ExerciseRef, Tree
 from kernelpath.files import source_text, write_atomically
 from kernelpath.show import source as annotated
 from kernelpath.show import view
@@ -48,7 +48,7 @@ def show_lines(title: str, heaviest: LaunchProfile, source: Path) -> None:
 @click.option("--sass", is_flag=True, help="Show the PTX and the SASS of each line instead of its counters.")
 @click.option("--pipeline", is_flag=True, help="Show the copies, waits, and MMAs of each warp of the first block.")
 def profile(
-    item: Item | None,
+    item: ExerciseRef | None,
     tree: Tree,
     picture: Path | None,
     program: Path | None,
@@ -112,7 +112,7 @@ _ALTERNATIVES = {
 """The alternative for an exercise without a kernel, by its kind."""
 
 
-def _explain_missing_kernel(item: Item, exercise: Exercise) -> str:
+def _explain_missing_kernel(item: ExerciseRef, exercise: Exercise) -> str:
     """Explain that there is nothing to profile, and what to look at instead."""
     alternative = _ALTERNATIVES.get(exercise.kind, "kp check {name} compares its result in each case").format(
         name=item.name
@@ -121,7 +121,7 @@ def _explain_missing_kernel(item: Item, exercise: Exercise) -> str:
     return f"{item.name} launches no kernel, so it has no counters, no pipeline and no SASS; {alternative}{lesson_hint}"
 
 
-def _show_ranks(item: Item, exercise: Exercise, tree: Tree, picture: Path | None) -> int:
+def _show_ranks(item: ExerciseRef, exercise: Exercise, tree: Tree, picture: Path | None) -> int:
     """Draw what the ranks do, for the largest case of each algorithm."""
     grading.start_workers()
     from kernelpath.course.labs.fabric import timeline
@@ -143,13 +143,13 @@ def _show_ranks(item: Item, exercise: Exercise, tree: Tree, picture: Path | None
     return _write_picture(item, figure, picture or progress.folder(item.root) / f"{item.name}-ranks.png")
 
 
-def _print_no_picture(item: Item, tree: Tree, reason: str) -> int:
+def _print_no_picture(item: ExerciseRef, tree: Tree, reason: str) -> int:
     out.print(reason)
     view.step(out, f"kp check {item.name}" + (f" --tree {tree}" if tree != "phases" else ""))
     return NOT_YET
 
 
-def _write_picture(item: Item, figure: Any, path: Path) -> int:
+def _write_picture(item: ExerciseRef, figure: Any, path: Path) -> int:
     """Write a figure to a file, and print its path."""
     png = io.BytesIO()
     figure.savefig(png, format="png", dpi=120)
@@ -158,7 +158,7 @@ def _write_picture(item: Item, figure: Any, path: Path) -> int:
     return PASSED
 
 
-def _show_pipeline(item: Item, tree: Tree, picture: Path | None) -> int:
+def _show_pipeline(item: ExerciseRef, tree: Tree, picture: Path | None) -> int:
     """Draw what the warps of a launch do; if a case fails, up to its fault."""
     from kernelpath.grading import grade
     from kernelpath.show import barriers, pipeline, pipeline_picture

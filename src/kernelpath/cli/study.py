@@ -25,7 +25,7 @@ from kernelpath.cli.profiling import show_lines
 from kernelpath.cli.record import has_passed, records, save_result
 from kernelpath.course import ladder, lesson, progress, registry, stubs
 from kernelpath.course.progress import Progress
-from kernelpath.course.registry import Item, Tree
+from kernelpath.course.registry import ExerciseRef, Tree
 from kernelpath.files import source_text, write_atomically
 from kernelpath.line_counters import CallCounts
 from kernelpath.show import counts, difference, view
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 @click.option(
     "--expert", is_flag=True, help="Show the reference kernel, where it is longer and faster than the answer."
 )
-def solution(item: Item, peek: bool, expert: bool) -> int:
+def solution(item: ExerciseRef, peek: bool, expert: bool) -> int:
     """Compare your kernel with the answer to the exercise.
 
     Shows both sources, their counters, and what an expert would do next. If there is a GPU, both are timed.
@@ -82,7 +82,7 @@ def solution(item: Item, peek: bool, expert: bool) -> int:
     return PASSED
 
 
-def _show_counters(item: Item, title: str, file: Path) -> CallCounts | None:
+def _show_counters(item: ExerciseRef, title: str, file: Path) -> CallCounts | None:
     """Print the memory traffic of a submission's heaviest launch, line by line, counted on the PTX machine.
 
     Returns the counts of the call, or None if it fails.
@@ -94,7 +94,7 @@ def _show_counters(item: Item, title: str, file: Path) -> CallCounts | None:
     return recorded.counts
 
 
-def _record_call(item: Item, title: str, file: Path) -> CountedCall | None:
+def _record_call(item: ExerciseRef, title: str, file: Path) -> CountedCall | None:
     from kernelpath.grading import grade
 
     job = grade.Job.create(item, file, device="cpu")
@@ -106,7 +106,7 @@ def _record_call(item: Item, title: str, file: Path) -> CountedCall | None:
             return None
 
 
-def _compare_counts(item: Item, counted: dict[str, CallCounts | None]) -> None:
+def _compare_counts(item: ExerciseRef, counted: dict[str, CallCounts | None]) -> None:
     """Print the counts of the learner's kernel, the answer and the reference kernel beside each other.
 
     Without a GPU no kernel has more than one star. The counts show what the second and the third would be for.
@@ -133,7 +133,7 @@ def _compare_counts(item: Item, counted: dict[str, CallCounts | None]) -> None:
 )
 @seed_option
 @json_option
-def bench(item: Item, picture: Path | None, seed: int | None, json_to: str | None) -> int:
+def bench(item: ExerciseRef, picture: Path | None, seed: int | None, json_to: str | None) -> int:
     """Measure on the GPU and draw the roofline."""
     grading.check_json_target(json_to)
     first = not has_passed(item)

@@ -11,7 +11,7 @@ import click
 
 from kernelpath.cli.common import NOT_YET, PASSED, Failure, errors, out
 from kernelpath.course import places, registry
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 from kernelpath.files import write_atomically
 from kernelpath.show import view
 from kernelpath.verdict import ValidationError
@@ -83,7 +83,7 @@ def summary(folder: Path) -> int:
 
 
 @contextlib.contextmanager
-def _report_written(to: Path, items: Sequence[Item], *expected_errors: type[Exception]) -> Iterator[None]:
+def _report_written(to: Path, items: Sequence[ExerciseRef], *expected_errors: type[Exception]) -> Iterator[None]:
     """Write `to` inside the context, then print so. Raises Failure.
 
     Args:
@@ -99,9 +99,9 @@ def _report_written(to: Path, items: Sequence[Item], *expected_errors: type[Exce
 
 
 @places.allow_package_course()
-def _find_exercises(selection: Sequence[str]) -> list[Item]:
+def _find_exercises(selection: Sequence[str]) -> list[ExerciseRef]:
     """Return the exercises of weeks, by their numbers, and of names. Raises Failure for a week without exercises."""
-    items: dict[Item, None] = {}
+    items: dict[ExerciseRef, None] = {}
     for week_or_name in selection:
         if week_or_name.isdecimal():
             of_week = [item for item in registry.exercises() if item.week == int(week_or_name)]

@@ -14,7 +14,7 @@ from rich.text import Text
 from kernelpath.cli import grading
 from kernelpath.cli.common import PASSED, Failure, device_option, errors, optional_name_argument, out, seed_option
 from kernelpath.cli.record import has_passed, require_next_item, save_result
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 from kernelpath.verdict import Report
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def _file_stamps(paths: Sequence[Path]) -> list[tuple[int, int]] | None:
 @optional_name_argument
 @device_option
 @seed_option
-def watch(item: Item | None, device: Device, seed: int | None) -> int:
+def watch(item: ExerciseRef | None, device: Device, seed: int | None) -> int:
     """Grade an exercise whenever you save it.
 
     Without a NAME: the next one. Ctrl-C ends.
@@ -65,7 +65,7 @@ def watch(item: Item | None, device: Device, seed: int | None) -> int:
     return PASSED
 
 
-def _show_update(item: Item, graded: Report) -> None:
+def _show_update(item: ExerciseRef, graded: Report) -> None:
     if out.is_terminal:
         out.clear()
     edit = graded.next_step.removesuffix(f", then kp check {item.name}")

@@ -12,7 +12,7 @@ import kernelpath
 from kernelpath.course import ladder, places
 from kernelpath.course.places import DELIVERED_TREES, Marker
 from kernelpath.course.progress import NotSaved
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 from kernelpath.files import write_atomically
 
 SOLUTIONS = "solutions"
@@ -75,7 +75,7 @@ def deliver(folder: Path, previous: Marker | None = None) -> DeliveryResult:
     return DeliveryResult(version, tuple(written), tuple(removed), tuple(aside), tuple(kept_files))
 
 
-def reveal(item: Item) -> tuple[Path, ...]:
+def reveal(item: ExerciseRef) -> tuple[Path, ...]:
     """Copy answer, reference kernel and ladder of a passed exercise to the learner's folder. Raises NotSaved.
 
     Files in the folder are not replaced. Returns the files that it wrote; none in a checkout, which has every solution.

@@ -17,6 +17,9 @@ CAUSES = "CAUSES"
 _SECTION = re.compile(r"(?://|#) -{4,} (\w+)")
 """Matches the comment in front of each kernel of a file, with its name."""
 
+_END = re.compile(r"(?<=\{)(?!\})|(?<=\})(?<!\{\})|(?<=;)(?!\\*[n\"'\\])")
+"""Matches behind the end of a statement. Neither `{}` nor the last semicolon of a text of inline assembly ends one."""
+
 _MAX_PAIRS = 4_000_000
 """The pairs of statements that are compared, at most."""
 
@@ -47,6 +50,9 @@ def is_causes_table(node: ast.stmt) -> TypeGuard[ast.Assign | ast.AnnAssign]:
 
 def split_statements(source: str, suffix: str) -> list[Statement]:
     """Return the statements of a program. A compound statement counts as its header and the statements of its body.
+
+    Whatever a statement contains counts as well: the body of a lambda, the statements of a macro, and the instructions
+    of inline assembly. Otherwise one statement could hold a whole kernel.
 
     Args:
         source: The program.
@@ -80,7 +86,8 @@ def _split_python(source: str) -> list[tuple[int, str]]:
                 if isinstance(body, list):
                     inner.body = [child for child in body if not _is_text(child)] or [ast.Pass()]  # type: ignore[attr-defined]
             if not _is_text(node):
-                pieces += [(node.lineno, text) for text in ast.unparse(node).splitlines() if text.strip()]
+                lines = ast.unparse(node).splitlines()
+                pieces += [(node.lineno, piece) for text in lines for piece in _END.split(text) if piece.strip()]
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise Unreadable(f"it cannot be parsed: {error}") from None
     return pieces
@@ -92,22 +99,21 @@ def _is_text(node: ast.stmt) -> bool:
 
 
 def _split_cuda(source: str) -> list[tuple[int, str]]:
-    """Return what ends at a semicolon or a brace outside of parentheses, and the lines of the preprocessor."""
+    """Return what ends at a semicolon or a brace, and the lines of the preprocessor up to these."""
     pieces = []
-    piece, start, depth, line = "", 0, 0, 0
+    piece, start = "", 0
     for line, text in enumerate(blank_comments(source).splitlines(), 1):
-        if not piece.strip() and text.lstrip().startswith("#"):
-            pieces.append((line, text))
-            continue
-        for character in text:
-            if not piece.strip():
-                start = line
-            depth += (character in "([") - (character in ")]")
-            piece += character
-            if depth == 0 and character in ";{}":
-                pieces.append((start, piece))
-                piece = ""
-        piece += " "
+        if not piece.strip():
+            start = line
+        is_directive = not piece.strip() and text.lstrip().startswith("#")
+        *ended, rest = _END.split(f"{piece}{text} ")
+        pieces += [(line if index else start, text) for index, text in enumerate(ended) if text.strip()]
+        if ended:
+            start = line
+        piece = rest
+        if is_directive and rest.strip():
+            pieces.append((line, rest))
+            piece = ""
     if piece.strip():
         pieces.append((start, piece))
     return pieces

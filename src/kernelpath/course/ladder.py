@@ -16,7 +16,7 @@ from typing import Any
 
 from kernelpath.course import registry
 from kernelpath.course.errors import SolutionUnavailable
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 from kernelpath.files import source_text
 
 LAUNCH = "launch.py"
@@ -72,7 +72,7 @@ class LadderStep:
         return kernel(*arguments, **options)
 
 
-def read_ladder(item: Item) -> dict[str, LadderStep]:
+def read_ladder(item: ExerciseRef) -> dict[str, LadderStep]:
     """Return the steps of an exercise's ladder by name, in order. Raises SolutionUnavailable if there are none."""
     entry = registry.load(item).entry
     steps = []
@@ -86,7 +86,7 @@ def read_ladder(item: Item) -> dict[str, LadderStep]:
     return {step.name: step for step in sorted(steps, key=lambda step: step.number)}
 
 
-def step_files(item: Item) -> tuple[Path, ...]:
+def step_files(item: ExerciseRef) -> tuple[Path, ...]:
     """Return the files of an exercise's ladder, of which most exercises have none."""
     return tuple(sorted(path for path in item.ladder.glob("*") if path.suffix in (".cu", ".py")))
 

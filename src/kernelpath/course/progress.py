@@ -54,7 +54,7 @@ EMPTY_RECORD = Record()
 
 @dataclass(frozen=True)
 class _ProgressFile:
-    """The contents of the progress file: records by stem."""
+    """The contents of the progress file: records by path id."""
 
     exercises: dict[str, Record]
 
@@ -68,7 +68,7 @@ class SavedReport:
 
 
 @dataclass(frozen=True)
-class Score:
+class CheckpointScore:
     """The result of a checkpoint: the certificate's score if there is one, else that of the last attempt."""
 
     checkpoint: int
@@ -94,7 +94,7 @@ class Progress:
         return self.root / FOLDER / "progress.json"
 
     def records(self) -> dict[str, Record]:
-        """Return the records by stem. A broken file is renamed and counts as empty."""
+        """Return the records by path id. A broken file is renamed and counts as empty."""
         try:
             return _parse(self.path.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -105,7 +105,7 @@ class Progress:
             self.warn(f"{self.path} is broken ({error}); {self._rename_broken_file()}")
         return {}
 
-    def update(self, stem: str, change: Callable[[Record], Record]) -> Record:
+    def update(self, path_id: str, change: Callable[[Record], Record]) -> Record:
         """Replace one record by `change(record)`, safe against other processes. Raises NotSaved."""
         try:
             folder(self.root)
@@ -113,11 +113,11 @@ class Progress:
             # inode.
             with _locked(self.path.with_suffix(".lock")):
                 records = self.records()
-                records[stem] = change(records.get(stem, EMPTY_RECORD))
+                records[path_id] = change(records.get(path_id, EMPTY_RECORD))
                 write_atomically(self.path, _format(records))
         except OSError as error:
             raise NotSaved(f"progress was not saved: {error.strerror}: {error.filename or self.path}") from error
-        return records[stem]
+        return records[path_id]
 
     def save_report(self, report: Report, sources: Sequence[Path]) -> None:
         """Save the last report of the exercise, and the last report with a time, with the sources. Raises NotSaved."""
@@ -133,15 +133,15 @@ class Progress:
         except OSError as error:
             raise NotSaved(f"the report was not saved: {error.strerror}: {error.filename or self.path}") from error
 
-    def load_report(self, stem: str, kind: Literal["last", "timed"] = "last") -> SavedReport | None:
+    def load_report(self, path_id: str, kind: Literal["last", "timed"] = "last") -> SavedReport | None:
         """Return the exercise's report of that kind, or None without a valid one."""
         try:
-            return decode(self._report_path(stem, kind).read_bytes(), SavedReport)
+            return decode(self._report_path(path_id, kind).read_bytes(), SavedReport)
         except FileNotFoundError:
             return None
         except (OSError, ValidationError) as error:
             why = "was not saved by this version" if isinstance(error, ValidationError) else "cannot be read"
-            self.warn(f"{self._report_path(stem, kind)} {why} ({error}); the next kp check replaces it")
+            self.warn(f"{self._report_path(path_id, kind)} {why} ({error}); the next kp check replaces it")
             return None
 
     def save_attempt(self, checkpoint: int, certificate: str) -> None:
@@ -154,7 +154,7 @@ class Progress:
         except OSError as error:
             raise NotSaved(f"the score was not saved: {error.strerror}: {error.filename or path}") from error
 
-    def scores(self) -> list[Score]:
+    def scores(self) -> list[CheckpointScore]:
         """Return the score of every checkpoint that was tried, in order."""
         # Certificates are read after attempts, and replace them.
         score_by_checkpoint = {}
@@ -165,7 +165,7 @@ class Progress:
             try:
                 certificate = json.loads(path.read_text(encoding="utf-8"))["certificate"]
                 fields = {key: certificate[key] for key in ("checkpoint", "date", "device", "score")}
-                score_by_checkpoint[fields["checkpoint"]] = Score(**fields, passed=not certificate["missing"])
+                score_by_checkpoint[fields["checkpoint"]] = CheckpointScore(**fields, passed=not certificate["missing"])
             except (OSError, ValueError, KeyError, TypeError) as error:
                 self.warn(f"{path} is ignored ({error!r}); the next kp checkpoint replaces it")
         return [score_by_checkpoint[number] for number in sorted(score_by_checkpoint)]
@@ -173,8 +173,8 @@ class Progress:
     def _attempt_path(self, checkpoint: int | str) -> Path:
         return self.root / FOLDER / "reports" / f"checkpoint{checkpoint}.last.json"
 
-    def _report_path(self, stem: str, kind: str) -> Path:
-        return self.root / FOLDER / "reports" / f"{stem.partition('/')[2]}.{kind}.json"
+    def _report_path(self, path_id: str, kind: str) -> Path:
+        return self.root / FOLDER / "reports" / f"{path_id.partition('/')[2]}.{kind}.json"
 
     def _rename_broken_file(self) -> str:
         number = 1

@@ -1,4 +1,4 @@
-"""Find the exercises: every file checks/<phase>/w*.py declares one, and every other path follows from its stem.
+"""Find the exercises: every file checks/<phase>/w*.py declares one, and every other path follows from its path id.
 
 Listing imports neither torch nor a declaration: titles are read from the syntax tree, hints from the lesson.
 """
@@ -27,7 +27,7 @@ from kernelpath.course.places import root as root
 from kernelpath.course.spec import Exercise
 
 Tree = Literal["phases", "solutions", "expert"]
-"""Whose kernels: the learner's, the answers to the exercises, or the reference kernels (`Item.reference`)."""
+"""Whose kernels: the learner's, the answers to the exercises, or the reference kernels (`ExerciseRef.reference`)."""
 
 EXPERT = "expert"
 """The folder in solutions/<phase>/ for reference kernels that are not the answer to their exercise."""
@@ -51,22 +51,27 @@ CORE_WEEKS = 24
 _STEM = re.compile(r"w(?P<week>\d\d)(?P<letter>[a-z])_(?P<name>\w+)")
 
 
-_KERNEL_KINDS = ("kernel", "operator", "library", "repair")
+_KERNEL_KINDS = ("kernel", "operator", "library", "repair", "program")
 
 
 @dataclass(frozen=True)
-class Item:
-    """An exercise by its path, such as stem "2_cuda/w07a_softmax" in a checkout or a learner's folder `root`."""
+class ExerciseRef:
+    """A reference to an exercise, from which the path of each of its files follows.
+
+    Attributes:
+        root: A checkout or a learner's folder.
+        path_id: The path below phases/, checks/ and solutions/ without a suffix, such as "2_cuda/w07a_softmax".
+    """
 
     root: Path
-    stem: str
+    path_id: str
 
     @cached_property
     def _parts(self) -> re.Match[str]:
-        match = _STEM.fullmatch(self.stem.partition("/")[2])
+        match = _STEM.fullmatch(self.path_id.partition("/")[2])
         if match is None:
             raise DeclarationError(
-                f"checks/{self.stem}.py is not named like w07a_softmax.py (week, letter, name); rename it"
+                f"checks/{self.path_id}.py is not named like w07a_softmax.py (week, letter, name); rename it"
             )
         return match
 
@@ -91,11 +96,11 @@ class Item:
     @property
     def phase(self) -> str:
         """Return the phase's folder, such as "2_cuda"."""
-        return self.stem.partition("/")[0]
+        return self.path_id.partition("/")[0]
 
     @property
     def declaration(self) -> Path:
-        return self.course / "checks" / f"{self.stem}.py"
+        return self.course / "checks" / f"{self.path_id}.py"
 
     @property
     def grader(self) -> Path:
@@ -150,7 +155,7 @@ class Item:
             # The expert kernel has the name of the answer, so that either can be copied to phases/ and graded there.
             expert = self.solution.parent / EXPERT / self.solution.name
             return expert if expert.is_file() else self.solution
-        return self._tree_of(tree) / f"{self.stem}.py"
+        return self._tree_of(tree) / f"{self.path_id}.py"
 
     def _tree_of(self, tree: Tree) -> Path:
         return (self.root if tree == "phases" else self.course) / tree
@@ -211,10 +216,10 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Deliverable(Item):
+class Deliverable(ExerciseRef):
     """The work that a learner hands in at the end of a phase: a variant of an exercise, declared by its checkpoint.
 
-    The stem "1_architecture/deliverable:24x24" has the file's stem and the name of the variant.
+    The path id "1_architecture/deliverable:24x24" ends in the name of the variant.
     """
 
     @property
@@ -231,7 +236,7 @@ class Deliverable(Item):
 
     @property
     def title(self) -> str:
-        return f"The deliverable, {self.stem.partition(':')[2]}"
+        return f"The deliverable, {self.path_id.partition(':')[2]}"
 
     @cached_property
     def launches(self) -> bool:
@@ -250,32 +255,32 @@ class Deliverable(Item):
         return self._tree_of(folder) / self.phase / f"{DELIVERABLE}.py"
 
     @property
-    def _base_exercise(self) -> Item:
+    def _base_exercise(self) -> ExerciseRef:
         return find(load_checkpoint(self.phase, self.root).deliverable, self.root)
 
 
-def item(root: Path, stem: str) -> Item:
-    """Return the exercise or the deliverable with this stem."""
-    return Deliverable(root, stem) if ":" in stem else Item(root, stem)
+def exercise_ref(root: Path, path_id: str) -> ExerciseRef:
+    """Return the exercise or the deliverable with this path id."""
+    return Deliverable(root, path_id) if ":" in path_id else ExerciseRef(root, path_id)
 
 
-def exercises(at: Path | None = None) -> tuple[Item, ...]:
+def exercises(at: Path | None = None) -> tuple[ExerciseRef, ...]:
     """Return every exercise of a checkout or learner's folder, by default `root()`, in the order of the syllabus."""
     at = at or root()
     paths = sorted(course(at).glob("checks/[0-9]_*/w*.py"), key=lambda path: (path.name, path.parent.name))
     if not paths:
         raise LookupFailed(f"{course(at) / 'checks'} declares no exercise; restore it with: git checkout -- checks")
-    return tuple(Item(at, f"{path.parent.name}/{path.stem}") for path in paths)
+    return tuple(ExerciseRef(at, f"{path.parent.name}/{path.stem}") for path in paths)
 
 
-def find(text: str, at: Path | None = None) -> Item:
-    """Return the exercise that `text` names: its name, its stem, a file, or an unambiguous part of name or stem."""
+def find(text: str, at: Path | None = None) -> ExerciseRef:
+    """Return the exercise that `text` names: its name, its path id, a file, or an unambiguous part of one."""
     items = exercises(at)
-    parts = PurePath(text).parts[-2:]  # a file's path, as the shell completes it, ends in the stem
+    parts = PurePath(text).parts[-2:]  # a file's path, as the shell completes it, ends in the path id
     key = "/".join(parts).removesuffix(".py").removesuffix(".cu").lower()
     for matches in (
-        [item for item in items if key in (item.name, item.stem, item.stem.partition("/")[2])],
-        [item for item in items if key and key in item.stem],
+        [item for item in items if key in (item.name, item.path_id, item.path_id.partition("/")[2])],
+        [item for item in items if key and key in item.path_id],
     ):
         if len(matches) == 1:
             return matches[0]
@@ -305,10 +310,10 @@ def import_file(path: Path, name: str, listed: bool = True) -> ModuleType:
 
 
 @lru_cache
-def load(item: Item) -> Exercise:
+def load(item: ExerciseRef) -> Exercise:
     """Import a declaration. Raises DeclarationError, which names the file, for any fault in it."""
     if isinstance(item, Deliverable):
-        return load_checkpoint(item.phase, item.root).variant(item.stem.partition(":")[2]).exercise
+        return load_checkpoint(item.phase, item.root).variant(item.path_id.partition(":")[2]).exercise
     return _load_declaration(item.declaration, Exercise, item.name)
 
 
@@ -346,7 +351,7 @@ def solution_of(name: str) -> Solution:
     """Return the reference kernel of another exercise, as a baseline of a declaration."""
     return Solution(
         name, Path(sys._getframe(1).f_globals["__file__"]).parents[2]
-    )  # the course, from the caller's checks/<phase>/<stem>.py
+    )  # the course, from the caller's checks/<path id>.py
 
 
 @lru_cache

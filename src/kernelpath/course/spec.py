@@ -18,7 +18,7 @@ from kernelpath.verdict import Finding
 if TYPE_CHECKING:
     import torch
 
-Kind = Literal["kernel", "operator", "python", "library", "lab", "distributed", "trace", "repair"]
+Kind = Literal["kernel", "operator", "python", "library", "lab", "distributed", "trace", "repair", "program"]
 
 
 ARCHITECTURES = {"sm_80": (8, 0), "sm_90a": (9, 0), "sm_100a": (10, 0)}
@@ -178,7 +178,8 @@ class Exercise:
         kind: How the exercise is graded. "kernel" launches kernels of its own. "operator" does so in an operator of
             torch.library with a gradient: its entry takes x, the problem's inputs are x and the gradient of the output,
             its outputs are the output and the gradient of x, and its first case shows how it is registered. "repair"
-            gives kernels that have a fault: the first argument of the entry names a kernel. "library"
+            gives kernels that have a fault: the first argument of the entry names a kernel. "program" is a program in
+            CUDA C++ with its host code, whose copies are launches on the PTX machine; a GPU runs it as well. "library"
             has the kernels in a package, and the entry comes from the package's wheel. "lab" uses a simulated device
             among its inputs. Of "python" only the result is graded. "trace" reports on files: its inputs are
             traces.TraceFile and strings, and its reference returns facts by name. "distributed" runs in a process for
@@ -325,9 +326,12 @@ class Exercise:
 
     @property
     def is_kernel(self) -> bool:
-        return self.kind in ("kernel", "operator", "library", "repair")
+        return self.kind in ("kernel", "operator", "library", "repair", "program")
 
     @property
     def runs_on_gpu(self) -> bool:
-        """Return whether a GPU runs the exercise's kernels. Kernels to be repaired run on the PTX machine alone."""
-        return self.is_kernel and self.kind != "repair"
+        """Return whether a GPU runs the exercise's kernels instead of the PTX machine.
+
+        Kernels to be repaired run on the PTX machine alone, and a program runs there also where there is a GPU.
+        """
+        return self.is_kernel and self.kind not in ("repair", "program")

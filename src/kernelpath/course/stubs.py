@@ -12,7 +12,7 @@ from pathlib import Path
 
 from kernelpath import files
 from kernelpath.course.progress import folder
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 
 _OPEN_MARKS = ("TODO", "raise NotImplementedError")
 _KERNEL_MARKS = re.compile(r"__global__|[{;]")
@@ -61,13 +61,13 @@ def drift(stub: str, solution: str) -> list[tuple[int, str]]:
     return drifted
 
 
-def stub_of(item: Item, solution: Path) -> Path:
+def stub_of(item: ExerciseRef, solution: Path) -> Path:
     """Return the stub of one of the files of the answer or of the reference kernel."""
     folder = item.reference.parent if solution.is_relative_to(item.reference.parent) else item.solution.parent
     return item.stub.parent / solution.relative_to(folder)
 
 
-def pristine(item: Item) -> dict[Path, str]:
+def pristine(item: ExerciseRef) -> dict[Path, str]:
     """Return the files of the stub as the course last delivered them, from the history of git. Raises NoStub.
 
     This is the newest version that is open and, if the solution is available, has not drifted from it, since work in
@@ -91,7 +91,7 @@ def pristine(item: Item) -> dict[Path, str]:
     raise NoStub(f"git history has no stub of {item.name}; fetch the course again: git pull")
 
 
-def back_up(item: Item) -> Path | None:
+def back_up(item: ExerciseRef) -> Path | None:
     """Copy a learner's files of an exercise to a backup folder and return it; None if there are none."""
     paths = item.files("phases")
     if not paths:
@@ -105,17 +105,17 @@ def back_up(item: Item) -> Path | None:
     return backup
 
 
-def _history(item: Item, paths: list[Path]) -> Iterator[str]:
+def _history(item: ExerciseRef, paths: list[Path]) -> Iterator[str]:
     yield from _git(item, "log", "--format=%H", "--", *map(str, paths)).split()
 
 
-def _show(item: Item, commit: str, path: Path) -> str:
+def _show(item: ExerciseRef, commit: str, path: Path) -> str:
     # "./" makes git take the path from the working directory: the course may be a subfolder of its repository
     # (gitrevisions(7)).
     return _git(item, "show", f"{commit}:./{path.relative_to(item.root)}", check=False)
 
 
-def _git(item: Item, *arguments: str, check: bool = True) -> str:
+def _git(item: ExerciseRef, *arguments: str, check: bool = True) -> str:
     try:
         process = subprocess.run(["git", *arguments], cwd=item.root, capture_output=True, text=True, encoding="utf-8")
     except FileNotFoundError as error:

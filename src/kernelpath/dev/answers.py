@@ -10,7 +10,7 @@ import ast
 from collections.abc import Iterator
 
 from kernelpath.course import registry
-from kernelpath.course.registry import Item, Tree
+from kernelpath.course.registry import ExerciseRef, Tree
 from kernelpath.files import blank_comments, source_text
 
 MAX_KERNEL_LINES = 60
@@ -35,7 +35,7 @@ LONG_ANSWERS = {
 _KERNEL_DECORATORS = ("triton.jit", "gluon.jit", "cute.jit", "cute.kernel")
 
 
-def answers_are_short(item: Item) -> Iterator[str]:
+def answers_are_short(item: ExerciseRef) -> Iterator[str]:
     """Require that an answer is short, and that an expert kernel is longer than the answer.
 
     Each kernel that is given to be repaired may be as long as an answer.
@@ -55,7 +55,7 @@ def answers_are_short(item: Item) -> Iterator[str]:
         yield f"{expert} is no longer than {answer}; make it the answer"
 
 
-def count_kernel_lines(item: Item, tree: Tree) -> int:
+def count_kernel_lines(item: ExerciseRef, tree: Tree) -> int:
     """Return the lines of code of an exercise's kernels, without comments, docstrings and blank lines.
 
     In CUDA C++, all code of the .cu file counts; in Triton and CuTe, the functions that are compiled for the GPU.

@@ -22,7 +22,7 @@ from kernelpath import packages
 from kernelpath.course import registry
 from kernelpath.course.inputs import generate_inputs
 from kernelpath.course.problem import Case
-from kernelpath.course.registry import Item, Tree
+from kernelpath.course.registry import ExerciseRef, Tree
 from kernelpath.course.spec import Exercise
 from kernelpath.grading import devices
 from kernelpath.show import results
@@ -120,7 +120,7 @@ class _CompileOnlyModule:
         return backend.LaunchResult(0)
 
 
-def record(item: Item) -> dict[str, str]:
+def record(item: ExerciseRef) -> dict[str, str]:
     """Write what keeps an exercise's reference kernel from each architecture to results/cards.json, and return it."""
     exercise_obstacles = obstacles(item)
     all_obstacles = {**results.cards(item.root).obstacles, item.name: exercise_obstacles}
@@ -134,7 +134,7 @@ def record(item: Item) -> dict[str, str]:
     return exercise_obstacles
 
 
-def obstacles(item: Item, names: Iterable[str] = MULTIPROCESSORS, timed: bool = True) -> dict[str, str]:
+def obstacles(item: ExerciseRef, names: Iterable[str] = MULTIPROCESSORS, timed: bool = True) -> dict[str, str]:
     """Return why the reference kernel does not compile for, or does not fit, each architecture that fails.
 
     Each architecture has a process of its own, since a compiler may end the process.
@@ -197,7 +197,7 @@ _SHARED_BYTES = re.compile(r"(?:shared memory, Required: |^ValueError: )(\d+)")
 
 
 def _try_cases(
-    item: Item, exercise: Exercise, model_target: Target, inputs_of_cases: Iterable[Sequence[Any]]
+    item: ExerciseRef, exercise: Exercise, model_target: Target, inputs_of_cases: Iterable[Sequence[Any]]
 ) -> list[str]:
     """Run the cases, and return how those ended that failed."""
     compiled: list[CompiledKernel] = []
@@ -219,7 +219,7 @@ def _try_cases(
     return failures
 
 
-def load_entry(item: Item, exercise: Exercise, tree: Tree = "expert") -> Callable[..., Any]:
+def load_entry(item: ExerciseRef, exercise: Exercise, tree: Tree = "expert") -> Callable[..., Any]:
     """Import the kernel of a tree, and return the function that takes the problem's inputs."""
     if item.lane == "triton":
         from warpcheck.frontends import triton
@@ -228,7 +228,7 @@ def load_entry(item: Item, exercise: Exercise, tree: Tree = "expert") -> Callabl
     submission = item.submission(tree)
     sys.path.insert(0, str(submission.with_suffix("") / "src"))  # the sources of a library
     entry: Callable[..., Any] = getattr(registry.import_file(submission, f"cards_{item.name}"), exercise.entry)
-    if exercise.kind in ("kernel", "repair"):
+    if exercise.kind in ("kernel", "repair", "program"):
         return entry
     from kernelpath.work.operators import with_gradient
 

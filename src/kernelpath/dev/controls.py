@@ -23,7 +23,7 @@ from kernelpath.course.inputs import (
     tensors_of,
 )
 from kernelpath.course.problem import Case
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 from kernelpath.course.spec import Exercise
 from kernelpath.dev import reports
 from kernelpath.grading import compare
@@ -78,7 +78,7 @@ class ControlCall:
 Controls = Mapping[str, Callable[[ControlCall], Outputs | None]]
 
 
-def find_violations(item: Item) -> Iterator[str]:
+def find_violations(item: ExerciseRef) -> Iterator[str]:
     """Yield wrong answers that an exercise accepts, right ones that it rejects, and inputs that it lacks."""
     exercise = registry.load(item)
     if exercise.kind == "trace":

@@ -18,13 +18,13 @@ from typing import Any
 
 from kernelpath.course import places, problems, registry
 from kernelpath.course.problem import Problem
-from kernelpath.course.registry import Item, Lane
+from kernelpath.course.registry import ExerciseRef, Lane
 from kernelpath.show import docs
 
 PHASES: Mapping[int, str] = {17: "5_cute", 13: "4_fusion", 9: "3_triton", 5: "2_cuda", 0: "1_architecture"}
 """The phase's folder by its first week, latest first."""
 
-ELECTIVES: Mapping[int, str] = {25: "2_cuda", 26: "4_fusion", 31: "5_cute"}
+ELECTIVES: Mapping[int, str] = {25: "2_cuda", 26: "4_fusion", 30: "3_triton", 31: "5_cute"}
 """The phase's folder of each elective week."""
 
 _LINE_WIDTH = 120
@@ -56,7 +56,7 @@ def draft(
         raise DraftError(f"exercise {name} already exists; choose another name")
     week = items[-1].week if week is None else week
     phase = _phase_of_week(week)
-    item = Item(root, f"{phase}/w{week:02d}{_choose_letter(items, week, letter)}_{name}")
+    item = ExerciseRef(root, f"{phase}/w{week:02d}{_choose_letter(items, week, letter)}_{name}")
     texts = dict(_files(item, problem, operator, lane))
     if existing := [path for path in texts if path.exists()]:
         raise DraftError(f"{existing[0]} already exists; remove it or choose another name")
@@ -93,16 +93,16 @@ def _find_problem(name: str) -> Problem:
     return problem
 
 
-def _choose_letter(items: tuple[Item, ...], week: int, letter: str | None) -> str:
+def _choose_letter(items: tuple[ExerciseRef, ...], week: int, letter: str | None) -> str:
     """Return the letter if it is free, or the next free letter of a week."""
-    used = {item.stem.partition("/")[2][3] for item in items if item.week == week}
+    used = {item.path_id.partition("/")[2][3] for item in items if item.week == week}
     free = [candidate for candidate in string.ascii_lowercase if candidate > max(used, default="")]
     if letter is not None and (letter in used or letter not in string.ascii_lowercase or len(letter) != 1):
         raise DraftError(f"{letter!r} is not a free letter of week {week}; the next one is {free[0]}")
     return letter or free[0]
 
 
-def _files(item: Item, problem: str, operator: Problem, lane: Lane) -> Iterator[tuple[Path, str]]:
+def _files(item: ExerciseRef, problem: str, operator: Problem, lane: Lane) -> Iterator[tuple[Path, str]]:
     """Yield the declaration, the lesson, and a stub that is also the solution until the solution is written."""
     module = importlib.import_module(f"{problems.__name__}.{problem}")
     summary = (module.__doc__ or "").strip().splitlines()[0]
@@ -118,7 +118,7 @@ def _files(item: Item, problem: str, operator: Problem, lane: Lane) -> Iterator[
         "kind": "" if lane in ("cuda", "triton", "cute") else '    kind="python",\n',
         "signature": f"{entry}({', '.join(arguments)}) -> {result}",
         "parameters": ", ".join([*names, "out"]),
-        "kernel": f"{item.stem.partition('/')[2]}.cu",
+        "kernel": f"{item.path_id.partition('/')[2]}.cu",
     }
     yield item.declaration, _DECLARATION.substitute(fields)
     yield item.lesson, _LESSON
@@ -138,19 +138,19 @@ def _signature(operator: Problem) -> tuple[list[str], str]:
     return arguments, str(signature.return_annotation)
 
 
-def _notebook(item: Item) -> Path:
+def _notebook(item: ExerciseRef) -> Path:
     """Return the path of the week's notebook, which may not exist yet."""
     return item.notebook or item.root / "notebooks" / item.phase / f"week{item.week:02d}_{item.name}.ipynb"
 
 
-def _add_cells(item: Item) -> str:
+def _add_cells(item: ExerciseRef) -> str:
     """Return the week's notebook with two more cells, before the reading list or at the end."""
     path = _notebook(item)
     book = json.loads(path.read_text(encoding="utf-8")) if path.exists() else _new_notebook(item)
     cells: list[dict[str, Any]] = book["cells"]
     reading = (position for position, cell in enumerate(cells) if "## Further reading" in "".join(cell["source"]))
     position = next(reading, len(cells))
-    text = f"## Your turn: `{item.name}`\n\nTODO: introduce `phases/{item.stem}.py` and what it is for."
+    text = f"## Your turn: `{item.name}`\n\nTODO: introduce `phases/{item.path_id}.py` and what it is for."
     cells[position:position] = [
         _cell("markdown", f"{item.name}-00", text),
         _cell("code", f"{item.name}-01", f'report = notebook.check("{item.name}")'),
@@ -158,7 +158,7 @@ def _add_cells(item: Item) -> str:
     return json.dumps(book, indent=1, ensure_ascii=False) + "\n"
 
 
-def _new_notebook(item: Item) -> dict[str, Any]:
+def _new_notebook(item: ExerciseRef) -> dict[str, Any]:
     text = f"# Week {item.week}\n\nTODO: the question of this week."
     setup = "from kernelpath.show import notebook\n\nnotebook.setup()"
     return {

@@ -23,7 +23,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from kernelpath.course import stubs
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 from kernelpath.files import write_atomically
 from kernelpath.show import results
 
@@ -50,7 +50,7 @@ class InvalidIndex(Exception):
     """The address of a package index is unusable. The message says why and what to do."""
 
 
-def pack(items: Sequence[Item], to: Path, checkout: Path, extra_index: str = "") -> None:
+def pack(items: Sequence[ExerciseRef], to: Path, checkout: Path, extra_index: str = "") -> None:
     """Write the autograder of some exercises of a course as a zip, with a wheel of the sources in `checkout`.
 
     Args:
@@ -87,7 +87,7 @@ def check_index(address: str) -> str:
     return address
 
 
-def _setup(wheels: Sequence[str], items: Sequence[Item], extra_index: str) -> str:
+def _setup(wheels: Sequence[str], items: Sequence[ExerciseRef], extra_index: str) -> str:
     address = shlex.quote(check_index(extra_index)) if extra_index else ""
     *libraries, course = (f"./{wheel}" for wheel in wheels)
     required = " ".join(f"'{path}'" for path in (*libraries, course + required_extras(items)))
@@ -103,7 +103,7 @@ def _add(archive: zipfile.ZipFile, name: str, content: str | bytes, executable: 
     archive.writestr(entry, content)
 
 
-def _course(items: Sequence[Item]) -> Iterator[tuple[str, bytes | str]]:
+def _course(items: Sequence[ExerciseRef]) -> Iterator[tuple[str, bytes | str]]:
     """Yield every declaration, as one may name another, the stubs of the graded exercises, and the recordings."""
     root = items[0].root
     for name in _RECORDING_PATTERNS:
@@ -120,13 +120,13 @@ def _course(items: Sequence[Item]) -> Iterator[tuple[str, bytes | str]]:
             yield str(path.relative_to(root)), text
 
 
-def required_extras(items: Sequence[Item]) -> str:
+def required_extras(items: Sequence[ExerciseRef]) -> str:
     """Return the optional packages that exercises need in pip's syntax: "[cutlass,pallas]", or ""."""
     names = sorted({extra for item in items for extra in _extras(item)})
     return f"[{','.join(names)}]" if names else ""
 
 
-def _extras(item: Item) -> Iterator[str]:
+def _extras(item: ExerciseRef) -> Iterator[str]:
     if item.lane == "pallas":
         yield "pallas"
     if any("#include <cute/" in path.read_text("utf-8") for path in item.files("solutions") or item.files("phases")):

@@ -15,7 +15,7 @@ from kernelpath.course import lesson, registry, stubs
 from kernelpath.course.checkpoint import Checkpoint
 from kernelpath.course.errors import DeclarationError
 from kernelpath.course.ladder import LAUNCH
-from kernelpath.course.registry import DELIVERABLE, EXPERT, STEPS, Item, Tree
+from kernelpath.course.registry import DELIVERABLE, EXPERT, STEPS, ExerciseRef, Tree
 from kernelpath.dev import answers, books, controls, phrases, spills, statements
 from kernelpath.exam import reading
 from kernelpath.grading.grade import grade
@@ -24,7 +24,7 @@ from kernelpath.show.execute import execute
 from kernelpath.verdict import Report, Verdict
 
 Invariant = Callable[[Path], Iterator[str]]
-ItemCheck = Callable[[Item], Iterator[str]]
+ItemCheck = Callable[[ExerciseRef], Iterator[str]]
 
 ITEM_CHECKS: dict[Invariant, ItemCheck] = {}
 """The checks of single exercises, by the invariants that apply them to every exercise."""
@@ -68,8 +68,8 @@ def names_are_unique(root: Path) -> Iterator[str]:
                 yield f"{count} exercises have the {label} {key}; rename all but one"
 
 
-def _letter_of_week(item: Item) -> str:
-    return item.stem.partition("/")[2][:4]
+def _letter_of_week(item: ExerciseRef) -> str:
+    return item.path_id.partition("/")[2][:4]
 
 
 def trees_agree(root: Path) -> Iterator[str]:
@@ -78,22 +78,22 @@ def trees_agree(root: Path) -> Iterator[str]:
     for item in items:
         stub, solution = (_suffixes(item, tree) for tree in ("phases", "solutions"))
         if not item.lesson.is_file():
-            yield f"{item.stem} has no {item.lesson.relative_to(root)}; write it: course/lesson.py says how"
+            yield f"{item.path_id} has no {item.lesson.relative_to(root)}; write it: course/lesson.py says how"
         if ".py" not in solution:
-            yield f"{item.stem} has no solutions/{item.stem}.py; write it"
+            yield f"{item.path_id} has no solutions/{item.path_id}.py; write it"
         if stub != solution:
             in_trees = f"{_format_suffixes(stub)} in phases/ but {_format_suffixes(solution)} in solutions/"
-            yield f"{item.stem} has {in_trees}; make them alike"
+            yield f"{item.path_id} has {in_trees}; make them alike"
         if item.has_expert and solution != _suffixes(item, "expert"):
             yield f"{item.reference.relative_to(root)} has other files than the answer; make them alike"
-    stems = {item.stem: item for item in items}
+    items_by_path = {item.path_id: item for item in items}
     for tree in _FURTHER_FILES:
         for path in sorted((root / tree).rglob("*")):
-            if path.is_file() and not _belongs(path.relative_to(root / tree), tree, stems):
+            if path.is_file() and not _belongs(path.relative_to(root / tree), tree, items_by_path):
                 yield f"{path.relative_to(root)} belongs to no exercise; rename or remove it"
 
 
-def _suffixes(item: Item, tree: Tree) -> set[str]:
+def _suffixes(item: ExerciseRef, tree: Tree) -> set[str]:
     """Return the suffixes of the exercise's files or, for a project, the files' names."""
     start = item.submission(tree)
     return {path.suffix if path.parent == start.parent else path.name for path in item.files(tree)}
@@ -103,33 +103,33 @@ def _format_suffixes(suffixes: set[str]) -> str:
     return " and ".join(sorted(suffixes)) or "nothing"
 
 
-def _belongs(path: Path, tree: str, stems: dict[str, Item]) -> bool:
+def _belongs(path: Path, tree: str, items_by_path: dict[str, ExerciseRef]) -> bool:
     if _IGNORED & set(path.parts) or str(path) in _FURTHER_FILES[tree]:
         return True
     if tree == "notebooks":
         return re.fullmatch(r"\d_\w+/week\d\d_\w+\.ipynb", str(path)) is not None
     if path.name in _FILES_OF_A_PHASE.get(tree, ()):
-        return any(stem.startswith(f"{path.parent}/") for stem in stems)
+        return any(path_id.startswith(f"{path.parent}/") for path_id in items_by_path)
     if tree == "checks" and path.parent.name == "reading":
         return True
     if tree == "checks" and path.parent.name == "graders":
-        return any(item.grader.name == path.name and item.phase == path.parts[0] for item in stems.values())
+        return any(item.grader.name == path.name and item.phase == path.parts[0] for item in items_by_path.values())
     if tree == "checks" and path.parent.name == registry.GIVEN:
-        return f"{path.parts[0]}/{path.stem}" in stems
-    if any(str(folder) in stems for folder in path.parents):
+        return f"{path.parts[0]}/{path.stem}" in items_by_path
+    if any(str(folder) in items_by_path for folder in path.parents):
         return tree in ("phases", "solutions")
     if tree == "solutions" and path.parent.parent.name == STEPS:
-        ladder = stems.get(str(path.parents[2] / path.parent.name))
+        ladder = items_by_path.get(str(path.parents[2] / path.parent.name))
         return ladder is not None and (path.name == LAUNCH or re.fullmatch(r"\d+_\w+\.(cu|py)", path.name) is not None)
     folder = path.parent.parent if tree == "solutions" and path.parent.name == EXPERT else path.parent
-    item = stems.get(str(folder / path.stem))
+    item = items_by_path.get(str(folder / path.stem))
     if item is None or path.suffix not in _SUFFIXES[tree]:
         return False
     return (tree, path.suffix) != ("checks", ".cu") or path.name in item.declaration.read_text(encoding="utf-8")
 
 
 @for_each_item
-def stubs_do_not_drift(item: Item) -> Iterator[str]:
+def stubs_do_not_drift(item: ExerciseRef) -> Iterator[str]:
     """Require that every line of a stub that is not a TODO is in the solution.
 
     Repairing a kernel changes lines, and the grading limits their number: such a stub must be what the repair is
@@ -149,7 +149,7 @@ def stubs_do_not_drift(item: Item) -> Iterator[str]:
 
 
 @for_each_item
-def notebooks_have_their_exercises(item: Item) -> Iterator[str]:
+def notebooks_have_their_exercises(item: ExerciseRef) -> Iterator[str]:
     """Require that every exercise is introduced by its week's notebook."""
     if item.notebook is None:
         yield f"week {item.week} has no notebook in notebooks/{item.phase}/ for {item.name}; write one"
@@ -158,7 +158,7 @@ def notebooks_have_their_exercises(item: Item) -> Iterator[str]:
 
 
 @for_each_item
-def declarations_are_valid(item: Item) -> Iterator[str]:
+def declarations_are_valid(item: ExerciseRef) -> Iterator[str]:
     """Require that every declaration loads; spec.Exercise and problem.Problem check its contents."""
     try:
         registry.load(item)
@@ -168,7 +168,7 @@ def declarations_are_valid(item: Item) -> Iterator[str]:
 
 
 @for_each_item
-def lessons_are_valid(item: Item) -> Iterator[str]:
+def lessons_are_valid(item: ExerciseRef) -> Iterator[str]:
     """Require three hints, questions with explanations, and an explanation for every exercise."""
     try:
         lesson.read(item.lesson)
@@ -227,7 +227,7 @@ def _reading_problems(folder: Path, checkpoint: Checkpoint) -> Iterator[str]:
 
 
 @for_each_item
-def nothing_is_left_to_write(item: Item) -> Iterator[str]:
+def nothing_is_left_to_write(item: ExerciseRef) -> Iterator[str]:
     """Require that no declaration, lesson, answer or reference kernel has a place that waits for its author."""
     places = [*_open_places(item.declaration), *lesson.placeholders(item.lesson)]
     paths = dict.fromkeys((*item.files("solutions"), *item.files("expert")))
@@ -250,7 +250,7 @@ def _open_places(path: Path) -> Iterator[str]:
 
 
 @for_each_item
-def controls_are_rejected(item: Item) -> Iterator[str]:
+def controls_are_rejected(item: ExerciseRef) -> Iterator[str]:
     """Require that the comparison accepts the rounded truth, and rejects every negative control."""
     return controls.find_violations(item)
 
@@ -272,12 +272,12 @@ def figures_are_current(root: Path) -> Iterator[str]:
 
 
 @for_each_item
-def stubs_end_as_not_started(item: Item) -> Iterator[str]:
+def stubs_end_as_not_started(item: ExerciseRef) -> Iterator[str]:
     return _require_verdict(Verdict.NOT_STARTED, grade(item, item.stub, device="cpu"))
 
 
 @for_each_item
-def solutions_pass(item: Item) -> Iterator[str]:
+def solutions_pass(item: ExerciseRef) -> Iterator[str]:
     """Require that answers and reference kernels pass on the CPU, and get their stars if there is a suitable GPU.
 
     A reference kernel gets all stars, and an answer two. `nothing_is_left_to_write` reports drafted solutions.

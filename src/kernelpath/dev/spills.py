@@ -15,7 +15,7 @@ from kernelpath import packages, words
 from kernelpath.course import registry
 from kernelpath.course.inputs import generate_inputs
 from kernelpath.course.problem import Case
-from kernelpath.course.registry import Item, Tree
+from kernelpath.course.registry import ExerciseRef, Tree
 from kernelpath.course.spec import Exercise
 from kernelpath.dev import cards
 from kernelpath.grading import devices
@@ -28,7 +28,7 @@ MAX_COMPULSORY_BYTES = 150_000_000
 """The compulsory bytes up to which a case is used. Generating larger inputs takes longer than compiling."""
 
 
-def reference_kernels_do_not_spill(item: Item) -> Iterator[str]:
+def reference_kernels_do_not_spill(item: ExerciseRef) -> Iterator[str]:
     """Yield each kernel of ours with a stack frame or spills, unless the declaration allows it."""
     if registry.load(item).spills:
         return
@@ -36,7 +36,7 @@ def reference_kernels_do_not_spill(item: Item) -> Iterator[str]:
         yield f"{description}; make it smaller, or give the reason in the declaration's `spills`"
 
 
-def spills(item: Item) -> list[str]:
+def spills(item: ExerciseRef) -> list[str]:
     """Describe each kernel that needs local memory, with its file and the first case that launches it.
 
     A failing case, and a kernel that ptxas rejects, are described as well.
@@ -53,7 +53,7 @@ def spills(item: Item) -> list[str]:
     ]
 
 
-def _describe_all(item: Item, tree: Tree, exercise: Exercise, target: Target) -> list[str]:
+def _describe_all(item: ExerciseRef, tree: Tree, exercise: Exercise, target: Target) -> list[str]:
     compiled: list[cards.CompiledKernel] = []
     simulated_gpu.show({"multi_processor_count": exercise.multiprocessors} if exercise.multiprocessors else {}, target)
     backend.use(cards.CompileOnlyDevice(compiled))

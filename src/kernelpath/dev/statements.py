@@ -11,7 +11,7 @@ from kernelpath.course import registry
 from kernelpath.course.inputs import EXTREME, generate_inputs
 from kernelpath.course.limits import describe_limits
 from kernelpath.course.problem import ANY_FINITE, BEYOND_A_BLOCK
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 from kernelpath.grading.ground_truth import derive_seed
 
 _ANY_FINITE_VALUE = "finite values of any size"
@@ -24,13 +24,13 @@ _MIN_SHARE_OF_END = 0.5
 """The share of an end of a domain that some value has to reach."""
 
 
-def statement(item: Item) -> str:
+def statement(item: ExerciseRef) -> str:
     """Return the stub's docstring with its line breaks as spaces."""
     docstring = ast.get_docstring(ast.parse(item.stub.read_text(encoding="utf-8"))) or ""
     return " ".join(docstring.split())
 
 
-def open_extents_have_thin_cases(item: Item) -> Iterator[str]:
+def open_extents_have_thin_cases(item: ExerciseRef) -> Iterator[str]:
     """Require that every extent without a bound has a case beyond any block, with compared values."""
     exercise = registry.load(item)
     if not exercise.is_kernel:
@@ -42,7 +42,7 @@ def open_extents_have_thin_cases(item: Item) -> Iterator[str]:
             yield f"{item.name} has no case whose {extent} reaches {size:,}, only {largest:,}; add a thin one to limits"
 
 
-def domains_are_drawn_to_both_ends(item: Item) -> Iterator[str]:
+def domains_are_drawn_to_both_ends(item: ExerciseRef) -> Iterator[str]:
     """Require that the extreme values of every dtype include both ends of a stated domain."""
     exercise = registry.load(item)
     if not exercise.is_kernel:
@@ -69,7 +69,7 @@ def domains_are_drawn_to_both_ends(item: Item) -> Iterator[str]:
             )
 
 
-def limits_are_stated(item: Item) -> Iterator[str]:
+def limits_are_stated(item: ExerciseRef) -> Iterator[str]:
     """Require that every limit of a declaration is in the statement, with its number."""
     limits = describe_limits(registry.load(item))
     if limits and " ".join(limits.split()) not in statement(item):

@@ -9,7 +9,7 @@ import re
 import string
 from collections.abc import Sequence
 
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 from kernelpath.dev.gradescope import GIGABYTES, check_index, required_extras
 
 _COURSE = re.compile(r"(?P<repository>[\w-]+/[\w.-]+)(@(?P<ref>[\w./-]+))?")
@@ -19,7 +19,7 @@ class InvalidRepository(Exception):
     """The course's repository is not named as GitHub names it. The message describes the format."""
 
 
-def workflow(items: Sequence[Item], course: str, extra_index: str = "") -> str:
+def workflow(items: Sequence[ExerciseRef], course: str, extra_index: str = "") -> str:
     """Return the text of the workflow.
 
     Args:

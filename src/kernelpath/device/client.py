@@ -76,6 +76,7 @@ class Client:
         self._observed: dict[int, tuple[StorageWeakRef, int, bool]] = {}
         self._next = 0
         self._dropped: list[int] = []
+        self._input_memory = aligned.Pool()
         self.large_offsets = False
         """Whether the case has tensors that are larger than memory."""
         self.load = cache(self._load)
@@ -87,7 +88,7 @@ class Client:
         inputs = self._request(messages.Fetch(), messages.Inputs)
         tensors = {}
         for number, content in inputs.storages.items():
-            tensors[number] = aligned.storage(len(content))
+            tensors[number] = self._input_memory.storage(len(content))
             storage = tensors[number].untyped_storage()
             initial = np.frombuffer(content, np.uint8)
             storage_record = ClientStorage(number, storage.data_ptr(), len(content), StorageWeakRef(storage), initial)
@@ -124,7 +125,7 @@ class Client:
         """Send the storages that the host changed since the last launch."""
         self._forget_expired()
         changed = [self._encode_storage(storage) for storage in self._storages.values() if self._is_changed(storage)]
-        self._request(messages.Finish(changed), messages.Done)
+        self._request(messages.Finish(changed), messages.Acknowledged)
 
     def place(self, tensor: torch.Tensor) -> messages.TensorRef:
         """Return a reference to a tensor for the grader. Number the storage if it is unknown so far."""
@@ -135,10 +136,10 @@ class Client:
         )
 
     def _load(self, text: str, source: str | None = None) -> RemoteModule:
-        return RemoteModule(self, self._request(messages.Load(text, source), messages.Loaded))
+        return RemoteModule(self, self._request(messages.LoadPtx(text, source), messages.Loaded))
 
     def compile(self, module: int, name: str) -> None:
-        self._request(messages.Compile(module, name), messages.Done)
+        self._request(messages.Compile(module, name), messages.Acknowledged)
 
     def launch(
         self,

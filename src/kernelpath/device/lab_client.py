@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +40,8 @@ def create_proxy(part: LabPart, send: Send, ref: MakeRef) -> Lab:
             return BusProxy(part.device, send, ref)
         case "recorded":
             return GpuProxy(part.device, send)
+        case "ci_machine":
+            return CiMachineProxy(send)
 
 
 class TimerProxy(Timed):
@@ -67,6 +70,20 @@ class TimerProxy(Timed):
 
     def has_passed(self, moment: float) -> bool:
         return bool(self._send(messages.Timing("has_passed", moment)).values[0])
+
+
+class CiMachineProxy(Lab):
+    """A proxy of ci_machine.CiMachine."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+
+    def during(self, names: dict[str, Any]) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def __call__(self, change: int, order: str) -> list[float]:
+        response = self._send(messages.TimeVersions(change=operator.index(change), order=order))
+        return list(response.values)
 
 
 @dataclass
@@ -145,7 +162,7 @@ class BusProxy(Queue):
 
     def record(self) -> tuple[int, Any]:
         """Call Runtime.record of the simulated bus."""
-        response = self._call(messages.Record(wrote=self._host_writes()))
+        response = self._call(messages.RecordEvent(wrote=self._host_writes()))
         return (response.status, None) if response.status else (0, response.values[0])
 
     def wait(self, event: Any) -> int:

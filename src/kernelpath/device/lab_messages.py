@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import Literal
 
 from kernelpath.course.labs import recorded
-from kernelpath.course.labs.bus import Spent
+from kernelpath.course.labs.bus import RuntimeUsage
+from kernelpath.course.labs.ci_machine import Change
 from kernelpath.course.labs.recorded import Size
 from kernelpath.course.labs.timer import Workload
 from kernelpath.device.messages import Failed, Inputs, Message, Pointer
@@ -77,7 +78,7 @@ class CopyAsync(BusCall, frozen=True, kw_only=True):
     nbytes: int
 
 
-class Record(BusCall, frozen=True, kw_only=True):
+class RecordEvent(BusCall, frozen=True, kw_only=True):
     """Record an event. The value of the response is its time."""
 
 
@@ -129,7 +130,14 @@ class Move(RecordedCall, frozen=True, kw_only=True):
 
 
 class GetTuningLedger(RecordedCall, frozen=True, kw_only=True):
-    """Request the ledger. The values of the response are those of recorded.Spent.ledger."""
+    """Request the ledger. The values of the response are those of recorded.TuningUsage.ledger."""
+
+
+class TimeVersions(Message, frozen=True, kw_only=True):
+    """Call CiMachine. The values of the response are the seconds of each call."""
+
+    change: int
+    order: str
 
 
 FromClient = (
@@ -138,7 +146,7 @@ FromClient = (
     | HostFree
     | Fill
     | CopyAsync
-    | Record
+    | RecordEvent
     | Wait
     | Synchronize
     | GetLedger
@@ -147,6 +155,7 @@ FromClient = (
     | Bench
     | Move
     | GetTuningLedger
+    | TimeVersions
 )
 
 
@@ -175,7 +184,7 @@ class TimerDescription(Message, frozen=True):
 
 
 class BusDescription(Message, frozen=True):
-    """The description of a bus.Simulated."""
+    """The description of a bus.SimulatedRuntime."""
 
     fails: int
     status: int
@@ -187,7 +196,14 @@ class RecordedGpuDescription(Message, frozen=True):
     requests: Sequence[Size]
 
 
-DeviceDescription = TimerDescription | BusDescription | RecordedGpuDescription
+class CiMachineDescription(Message, frozen=True):
+    """The description of a ci_machine.CiMachine."""
+
+    seed: int
+    changes: Sequence[Change]
+
+
+DeviceDescription = TimerDescription | BusDescription | RecordedGpuDescription | CiMachineDescription
 
 
 class BeginLab(Message, frozen=True):
@@ -198,7 +214,7 @@ class BeginLab(Message, frozen=True):
     lab: DeviceDescription
 
 
-class Span(Message, frozen=True):
+class ByteRange(Message, frozen=True):
     """A range of bytes of a storage."""
 
     storage: int
@@ -214,7 +230,7 @@ class EndLab(Message, frozen=True):
     """
 
     client: int
-    outputs: Sequence[Span]
+    outputs: Sequence[ByteRange]
 
 
 FromGrader = BeginLab | EndLab
@@ -230,6 +246,6 @@ class LabReport(Message, frozen=True):
     """
 
     output_contents: Sequence[bytes | None]
-    spent: Spent | None
+    spent: RuntimeUsage | None
     failed: Failed | None
-    tuning: recorded.Spent | None = None
+    tuning: recorded.TuningUsage | None = None

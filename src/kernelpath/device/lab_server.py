@@ -9,7 +9,8 @@ from typing import Protocol
 import torch
 
 from kernelpath.course.labs import Lab
-from kernelpath.course.labs.bus import Copy, Simulated
+from kernelpath.course.labs.bus import Copy, SimulatedRuntime
+from kernelpath.course.labs.ci_machine import CiMachine
 from kernelpath.course.labs.recorded import NotRecorded, RecordedGpu, TooMuchShared
 from kernelpath.course.labs.timer import Device
 from kernelpath.course.labs.virtual import Queue
@@ -26,7 +27,7 @@ MAX_CALLS = 100_000
 """The limit of calls of a simulated device. An honest entry stays far below it."""
 
 HostWrites = Sequence[tuple[int, bytes]]
-LabRequest = messages.Timing | messages.BusCall | messages.RecordedCall
+LabRequest = messages.Timing | messages.BusCall | messages.RecordedCall | messages.TimeVersions
 
 
 class SimulatedDevice(Protocol):
@@ -39,7 +40,7 @@ class SimulatedDevice(Protocol):
             InvalidRequest: An honest client does not make this call.
         """
 
-    def report(self, outputs: Sequence[messages.Span]) -> messages.LabReport:
+    def report(self, outputs: Sequence[messages.ByteRange]) -> messages.LabReport:
         """Return the report on all calls, with the bytes of the outputs in the device's memory."""
         ...
 
@@ -49,10 +50,12 @@ def describe(lab: Lab) -> messages.DeviceDescription:
     match lab:
         case Device():
             return messages.TimerDescription(lab.work)
-        case Simulated():
+        case SimulatedRuntime():
             return messages.BusDescription(lab.fails, lab.status)
         case RecordedGpu():
             return messages.RecordedGpuDescription(lab.requests)
+        case CiMachine():
+            return messages.CiMachineDescription(lab.seed, lab.changes)
     raise TypeError(f"{type(lab).__name__} cannot be in the device's process")
 
 
@@ -65,6 +68,8 @@ def create_device(description: messages.DeviceDescription) -> SimulatedDevice:
             return SimulatedBus(description)
         case messages.RecordedGpuDescription():
             return SimulatedGpu(description)
+        case messages.CiMachineDescription():
+            return SimulatedCiMachine(description)
 
 
 class SimulatedTimer:
@@ -89,7 +94,7 @@ class SimulatedTimer:
                 return LabResponse()
         return LabResponse(values=[_query_queue(self._device, request)])
 
-    def report(self, outputs: Sequence[messages.Span]) -> messages.LabReport:
+    def report(self, outputs: Sequence[messages.ByteRange]) -> messages.LabReport:
         return messages.LabReport([None for _ in outputs], None, None)
 
 
@@ -97,7 +102,7 @@ class SimulatedBus:
     """The bus, the memory of the device, and copies of the host's pinned buffers, which each call updates."""
 
     def __init__(self, description: messages.BusDescription) -> None:
-        self._bus = Simulated("cpu", description.fails, description.status)
+        self._bus = SimulatedRuntime("cpu", description.fails, description.status)
         self._calls = 0
         self._buffers: dict[int, torch.Tensor] = {}
         self._memory: dict[int, torch.Tensor] = {}
@@ -105,7 +110,7 @@ class SimulatedBus:
 
     def respond(self, request: LabRequest) -> LabResponse:
         self._calls = _count_call(self._calls)
-        if isinstance(request, messages.RecordedCall):
+        if isinstance(request, messages.RecordedCall | messages.TimeVersions):
             raise InvalidRequest("a bus launches nothing")
         line = request.line if isinstance(request, messages.BusCall) else 0
         changed = self._apply_host_writes(request.wrote, line)
@@ -120,7 +125,7 @@ class SimulatedBus:
         self._bus.spent.lines += [line] * (len(calls) - before)
         return self._add_completed_copies(response)
 
-    def report(self, outputs: Sequence[messages.Span]) -> messages.LabReport:
+    def report(self, outputs: Sequence[messages.ByteRange]) -> messages.LabReport:
         return messages.LabReport([self._output_content(output) for output in outputs], self._bus.spent, None)
 
     def _dispatch(self, request: messages.Timing | messages.BusCall) -> LabResponse:
@@ -133,7 +138,7 @@ class SimulatedBus:
                 return LabResponse(self._bus.host_free(self._buffers.pop(buffer)))
             case messages.CopyAsync():
                 return self._copy_async(request)
-            case messages.Record():
+            case messages.RecordEvent():
                 status, moment = self._bus.record()
                 return LabResponse(status, [] if status else [moment])
             case messages.Wait(moment=moment):
@@ -215,7 +220,7 @@ class SimulatedBus:
             stored = self._memory[number] = halves.view(torch.uint8)[:nbytes]
         return stored
 
-    def _output_content(self, output: messages.Span) -> bytes | None:
+    def _output_content(self, output: messages.ByteRange) -> bytes | None:
         stored = self._memory.get(output.storage)
         return None if stored is None else _bytes(self._span(stored, output.offset, output.nbytes))
 
@@ -244,7 +249,7 @@ class SimulatedGpu:
         except KeyError as unknown:
             raise InvalidRequest(f"there is no matrix {unknown}") from None
 
-    def report(self, outputs: Sequence[messages.Span]) -> messages.LabReport:
+    def report(self, outputs: Sequence[messages.ByteRange]) -> messages.LabReport:
         return messages.LabReport([None for _ in outputs], None, None, self._gpu.report())
 
     def _dispatch(self, request: LabRequest) -> LabResponse:
@@ -268,6 +273,23 @@ class SimulatedGpu:
             case messages.GetTuningLedger():
                 return LabResponse(values=self._gpu.report().ledger)
         raise InvalidRequest(f"{type(request).__name__} is not a call")
+
+
+class SimulatedCiMachine:
+    """The machine that times the two versions of each change."""
+
+    def __init__(self, description: messages.CiMachineDescription) -> None:
+        self._machine = CiMachine("cpu", description.seed, description.changes)
+        self._calls = 0
+
+    def respond(self, request: LabRequest) -> LabResponse:
+        self._calls = _count_call(self._calls)
+        if not isinstance(request, messages.TimeVersions):
+            raise InvalidRequest("this machine only times two versions")
+        return LabResponse(values=self._machine(request.change, request.order))
+
+    def report(self, outputs: Sequence[messages.ByteRange]) -> messages.LabReport:
+        return messages.LabReport([None for _ in outputs], None, None)
 
 
 def _query_queue(queue: Queue, request: messages.Timing) -> float:

@@ -82,7 +82,7 @@ class GpuProxy(Lab):
         return a, w, c
 
     def ledger(self) -> torch.Tensor:
-        """Return recorded.Spent.ledger as int64."""
+        """Return recorded.TuningUsage.ledger as int64."""
         return torch.tensor([int(value) for value in self.send(messages.GetTuningLedger()).values], device=self.device)
 
     def do_bench(

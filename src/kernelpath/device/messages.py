@@ -31,7 +31,7 @@ class TensorRef(Message, frozen=True):
 
 
 # From the submission's process
-class Load(Message, frozen=True):
+class LoadPtx(Message, frozen=True):
     """Load PTX whose line table refers to the file `source`. Answered by Loaded or Failed."""
 
     text: str
@@ -39,7 +39,7 @@ class Load(Message, frozen=True):
 
 
 class Compile(Message, frozen=True):
-    """Make a kernel ready to launch. Answered by Done or Failed."""
+    """Make a kernel ready to launch. Answered by Acknowledged or Failed."""
 
     module: int
     kernel: str
@@ -130,13 +130,13 @@ class Fetch(Message, frozen=True):
 class Finish(Message, frozen=True):
     """Report that the entry has returned, with the storages that the host changed since the last launch.
 
-    Answered by Done.
+    Answered by Acknowledged.
     """
 
     storages: Sequence[Storage]
 
 
-FromClient = Load | Compile | Launch | Fetch | Finish
+FromClient = LoadPtx | Compile | Launch | Fetch | Finish
 
 
 # To the submission's process
@@ -190,7 +190,7 @@ class LabPart(Message, frozen=True):
         method: The name of the method; "" stands for the simulated device itself.
     """
 
-    lab: Literal["timer", "bus", "recorded"]
+    lab: Literal["timer", "bus", "recorded", "ci_machine"]
     device: str
     method: str = ""
 
@@ -212,11 +212,11 @@ class Inputs(Message, frozen=True):
     ranks: bool = False
 
 
-class Done(Message, frozen=True):
+class Acknowledged(Message, frozen=True):
     pass
 
 
-ToClient = Loaded | LaunchResult | Failed | Inputs | Done
+ToClient = Loaded | LaunchResult | Failed | Inputs | Acknowledged
 
 
 # From the grader
@@ -234,7 +234,7 @@ class Attach(Message, frozen=True):
 
 
 class Begin(Message, frozen=True):
-    """Begin a case. Answered by Done.
+    """Begin a case. Answered by Acknowledged.
 
     Attributes:
         order: The order of warps and blocks; see warpcheck.runtime.schedule_order.
@@ -264,7 +264,7 @@ class End(Message, frozen=True):
 
 
 class RecordEvents(Message, frozen=True):
-    """Record the events of warps in all later launches of this client; see simt.events. Answered by Done."""
+    """Record the events of warps in all later launches of this client; see simt.events. Answered by Acknowledged."""
 
     client: int
 
@@ -272,14 +272,14 @@ class RecordEvents(Message, frozen=True):
 class GetLaunchProfile(Message, frozen=True):
     """Request the profile of the launch in this case that executed the most instructions.
 
-    Answered by LaunchProfile, or by Done where the case has no launch.
+    Answered by LaunchProfile, or by Acknowledged where the case has no launch.
     """
 
     client: int
 
 
 class GetLastWriter(Message, frozen=True):
-    """Request the thread that last wrote a byte of a storage. Answered by LastWriter, or Done without a writer."""
+    """Request the last writer of a byte of a storage. Answered by LastWriter, or Acknowledged if there is none."""
 
     client: int
     storage: int
@@ -377,4 +377,4 @@ class LastWriter(Message, frozen=True):
     line: int
 
 
-ToGrader = Done | Attached | CaseReport | LaunchProfile | LastWriter
+ToGrader = Acknowledged | Attached | CaseReport | LaunchProfile | LastWriter

@@ -21,8 +21,8 @@ from warpcheck import simt
 from warpcheck.backend import cost
 
 Response = messages.Message
-TRANSFER_SECONDS = 3.0
-"""The time limit for receiving a complete message of a submission's process, and for sending the response."""
+TRANSFER_SECONDS = 5.0
+"""The time limit by the wall clock for receiving a MiB of a message of a submission's process, and for sending one."""
 
 MAX_MODULES = 4096
 """The limit of PTX texts that a submission may load."""
@@ -72,10 +72,13 @@ class Server:
             case messages.RecordEvents():
                 self._clients[request.client].case.recorded = True
             case messages.GetLaunchProfile():
-                return self._clients[request.client].launch_profile() or messages.Done()
+                return self._clients[request.client].launch_profile() or messages.Acknowledged()
             case messages.GetLastWriter():
-                return self._clients[request.client].case.writer(request.storage, request.offset) or messages.Done()
-        return messages.Done()
+                return (
+                    self._clients[request.client].case.writer(request.storage, request.offset)
+                    or messages.Acknowledged()
+                )
+        return messages.Acknowledged()
 
 
 class _Client:
@@ -147,7 +150,7 @@ class _Client:
             match request:
                 case messages.Fetch():
                     return self.case.inputs
-                case messages.Load(text=text, source=source):
+                case messages.LoadPtx(text=text, source=source):
                     return self._load(text, source)
                 case messages.Compile(module=module, kernel=kernel):
                     self._module(module, kernel).compile(kernel)
@@ -157,7 +160,12 @@ class _Client:
                     return messages.LaunchResult(changed, cost(launch), launch.printed)
                 case messages.Finish(storages=storages):
                     self.case.finish(storages)
-                case lab_messages.Timing() | lab_messages.BusCall() | lab_messages.RecordedCall() if self._lab:
+                case (
+                    lab_messages.Timing()
+                    | lab_messages.BusCall()
+                    | lab_messages.RecordedCall()
+                    | lab_messages.TimeVersions()
+                ) if self._lab:
                     return self._lab.respond(request)
                 case _:
                     raise InvalidRequest("there is no simulated device")
@@ -167,7 +175,7 @@ class _Client:
                 self.case.failed = failed
                 self._interrupted = error.launch
             return failed
-        return messages.Done()
+        return messages.Acknowledged()
 
     def _load(self, text: str, source: str | None) -> Response:
         """Load a text once. Two modules with the same text would be a hidden channel to a kernel.

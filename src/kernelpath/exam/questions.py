@@ -15,7 +15,7 @@ from typing import Protocol
 
 from kernelpath.course import registry
 from kernelpath.course.checkpoint import Checkpoint, DeliverableVariant, QuestionTemplate
-from kernelpath.course.registry import DELIVERABLE, Deliverable, Item
+from kernelpath.course.registry import DELIVERABLE, Deliverable, ExerciseRef
 from kernelpath.exam import ExamError, reading
 from kernelpath.exam.reading import ExecutedKernel
 from kernelpath.grading.ground_truth import derive_seed
@@ -165,7 +165,7 @@ class Exam:
     number: int
     phase: str
     checkpoint: Checkpoint
-    items: tuple[Item, ...]
+    items: tuple[ExerciseRef, ...]
 
     @property
     def folder(self) -> Path:
@@ -173,7 +173,7 @@ class Exam:
         return self.root / "phases" / self.phase
 
     @property
-    def pool(self) -> reading.Pool:
+    def pool(self) -> reading.KernelPool:
         """Return the kernels of the reading tasks, which run on the first call."""
         return reading.load_pool(registry.course(self.root) / "checks" / self.phase / "reading")
 

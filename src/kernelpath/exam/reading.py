@@ -112,7 +112,7 @@ class ExecutedKernel:
 
 
 @dataclass(frozen=True)
-class Pool:
+class KernelPool:
     """The kernels of a phase."""
 
     faults: tuple[ExecutedKernel, ...]
@@ -149,14 +149,14 @@ class Pool:
 
 
 @lru_cache
-def load_pool(folder: Path) -> Pool:
+def load_pool(folder: Path) -> KernelPool:
     """Run the kernels in a folder. An empty folder gives an empty pool. Raises DeclarationError."""
     kernels = [run_kernel(path) for path in kernel_files(folder)]
     families: dict[str, tuple[ExecutedKernel, ...]] = defaultdict(tuple)
     for kernel in kernels:
         if not kernel.kind:
             families[kernel.family] += (kernel,)
-    return Pool(tuple(kernel for kernel in kernels if kernel.kind), families)
+    return KernelPool(tuple(kernel for kernel in kernels if kernel.kind), families)
 
 
 def kernel_files(folder: Path) -> list[Path]:

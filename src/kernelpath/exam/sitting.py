@@ -13,7 +13,7 @@ import torch
 
 from kernelpath import words
 from kernelpath.course.checkpoint import MAX_WORDS, MIN_WORDS
-from kernelpath.course.registry import DELIVERABLE, Item
+from kernelpath.course.registry import DELIVERABLE, ExerciseRef
 from kernelpath.device import gpu
 from kernelpath.exam.certificate import SELF, Certificate, GradedAnswer, WrittenAnswer, points_by_part
 from kernelpath.exam.questions import Paper
@@ -47,7 +47,7 @@ def grade_exam(
     paper.require_files(folder)
     if seed is None:
         seed = random.SystemRandom().randrange(1 << 32)
-    items: list[Item] = [*paper.exam.items, paper.item]
+    items: list[ExerciseRef] = [*paper.exam.items, paper.item]
     reports = [
         grade_item(sheet, item, device, seed, _with_prefix(report_progress, f"{position} of {len(items)}, "))
         for position, item in enumerate(items, start=1)
@@ -56,7 +56,7 @@ def grade_exam(
 
 
 def grade_item(
-    sheet: Sheet, item: Item, device: grade.Device, seed: int | None, report_progress: ReportProgress
+    sheet: Sheet, item: ExerciseRef, device: grade.Device, seed: int | None, report_progress: ReportProgress
 ) -> Report:
     """Grade one item of the exam: an exercise, or the deliverable, whose next step leads back to the exam."""
     file = sheet.path.with_name(item.solution.name)

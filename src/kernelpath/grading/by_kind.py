@@ -14,6 +14,7 @@ from kernelpath.grading.graders.kernel_on_machine import KernelOnMachine
 from kernelpath.grading.graders.python_call import PythonCall
 from kernelpath.grading.graders.simulated import Simulated
 from kernelpath.grading.graders.trace import Trace
+from kernelpath.grading.host_program import run_on_gpu
 from kernelpath.grading.job import Job
 from kernelpath.grading.operator_inspection import inspect_operator
 from kernelpath.grading.repair import check_changes, check_diagnosis, run_broken_cases
@@ -99,6 +100,9 @@ _PLANS: dict[str, Callable[[Job], GradingPlan]] = {
     "lab": lambda job: GradingPlan(Simulated(job), _RESULT_STEPS),
     "repair": lambda job: GradingPlan(
         KernelOnMachine(job), (check_capability, run_broken_cases, repeat_cases, check_changes, check_diagnosis)
+    ),
+    "program": lambda job: GradingPlan(
+        KernelOnMachine(job), (check_capability, run_cases, repeat_cases, check_counters, run_on_gpu)
     ),
     "trace": lambda job: GradingPlan(Trace(job), _RESULT_STEPS),
     "distributed": lambda job: GradingPlan(

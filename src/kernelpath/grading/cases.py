@@ -83,9 +83,10 @@ class CaseRunner:
 
         First every case is run with edge inputs. On the PTX machine this is the shadow run: the second process must
         launch the same for these values as the first process for others. Then the small cases are run with tensors at
-        any address, and the smallest of the limits as it was: an exercise may have a kernel of its own for what is
-        beyond all other sizes, and what such a kernel keeps from call to call shows nowhere else. Last, where results
-        must be deterministic, each case is run in several orders of warps and blocks.
+        any address. The smallest case is run as it was, with other values at the same addresses, and so is the smallest
+        of the limits: an exercise may have a kernel of its own for what is beyond all other sizes, and what such a
+        kernel keeps from call to call shows nowhere else. Last, where results must be deterministic, each case is run
+        in several orders of warps and blocks.
         """
         cases = self.context.cases
         runner = self.shadow_runner or self.runner
@@ -110,9 +111,11 @@ class CaseRunner:
             graded[index] = self._grade(cases[index], EXTREME, self.job.locate(finding), None, 0.0)
             return
         inputs = [case.observation.inputs if case.observation else () for case in graded]
-        limits = sorted(self.exercise.limits, key=lambda case: self.exercise.compulsory_bytes(**case))
         runs = placement_runs(self.exercise, inputs, self.seed)
-        runs += [(cases.index(case), PLAIN) for case in limits[:1]]
+        limits = self.exercise.limits
+        for repeatable in ([case for case in cases if case not in limits], limits):
+            sizes = {cases.index(case): self.exercise.compulsory_bytes(**case) for case in repeatable}
+            runs += [(index, PLAIN) for index in sorted(filter(sizes.get, sizes), key=sizes.__getitem__)[:1]]
         for position, (index, variety) in enumerate(runs):
             self.context.progress(f"case {index + 1}, at a size seen before")
             # Another index than in all earlier calls, and with it other values.

@@ -36,14 +36,15 @@ def resolve(device: Device) -> OneDevice:
 def choose_target(exercise: Exercise, device: OneDevice, arch: str | None) -> Target:
     """Return the architecture that the PTX machine simulates.
 
-    That is the GPU's where there is a GPU, else `arch`, else the exercise's.
+    That is the GPU's where there is a GPU, else `arch`, else the exercise's. For a program, it is never the GPU's: the
+    PTX machine grades it also where there is a GPU, whose architecture the machine may not simulate.
 
     Raises:
         Usage: `arch` is given though there is a GPU.
     """
-    if device == "cuda":
-        if arch is not None:
-            raise Usage("a GPU is of one architecture: --arch goes with --device cpu")
+    if device == "cuda" and arch is not None:
+        raise Usage("a GPU is of one architecture: --arch goes with --device cpu")
+    if device == "cuda" and exercise.kind != "program":
         return of_gpu(*torch.cuda.get_device_capability())
     return TARGETS[arch or exercise.arch]
 

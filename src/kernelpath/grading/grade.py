@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kernelpath.course.labs.fabric import Log
 from kernelpath.course.problem import Case
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 from kernelpath.device import messages as device_messages
 from kernelpath.grading import launch_recording
 from kernelpath.grading.by_kind import plan_grading
@@ -27,7 +27,7 @@ __all__ = ["Device", "Job", "NothingToDraw", "Progress", "Session", "Usage", "gr
 
 
 def grade(
-    item: Item,
+    item: ExerciseRef,
     submission: Path,
     *,
     device: Device = "auto",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernelpath.course import registry, stubs
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 from kernelpath.course.spec import Exercise
 from kernelpath.files import source_named, source_text
 from kernelpath.grading import devices
@@ -66,7 +66,7 @@ class Job:
         substitutions: Sentences about what the device lacks, and what replaces it.
     """
 
-    item: Item
+    item: ExerciseRef
     exercise: Exercise
     submission: Path
     device: OneDevice
@@ -80,7 +80,7 @@ class Job:
     @classmethod
     def create(
         cls,
-        item: Item,
+        item: ExerciseRef,
         submission: Path,
         *,
         device: Device = "auto",

@@ -135,7 +135,7 @@ def _check_case(job: Job, case: Case, runner: Runner, seed: int) -> tuple[Findin
     inputs = job.exercise.inputs(torch.Generator().manual_seed(seed), **case)
     client = runner.client
     encoded = encode_inputs(inputs, runner.storage_numbers, large_offsets=True)
-    runner.request_machine(device.Begin(client, encoded, 0), device.Done)
+    runner.request_machine(device.Begin(client, encoded, 0), device.Acknowledged)
     output_refs: messages.OutputRefs | None = None
     host_finding: Finding | None = None
     try:

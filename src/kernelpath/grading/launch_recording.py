@@ -75,7 +75,7 @@ def recorded_events(context: GradingContext, runner: Runner) -> Sequence[Event]:
         Usage: Nothing is launched.
     """
     runner.ready()
-    runner.request_machine(device_messages.RecordEvents(runner.client), device_messages.Done)
+    runner.request_machine(device_messages.RecordEvents(runner.client), device_messages.Acknowledged)
     return heaviest_launch(context, runner).events
 
 
@@ -166,7 +166,7 @@ def _run_recorded(context: GradingContext, case: Case) -> tuple[Finding | None, 
     try:
         runner.ready()
         client = runner.client
-        runner.request_machine(device_messages.RecordEvents(client), device_messages.Done)
+        runner.request_machine(device_messages.RecordEvents(client), device_messages.Acknowledged)
     except SubmissionFailed as error:
         return error.finding, None
     finding: Finding | None = None

@@ -28,7 +28,7 @@ def inspect_operator(context: GradingContext) -> Finding | None:
         if context.grader.setup.on_machine:
             inputs = ground_truth.generate_inputs(context.job.exercise, case, context.seed, "cpu")
             encoded = encode_inputs(inputs, runner.storage_numbers)
-            runner.request_machine(device.Begin(runner.client, encoded, 0), device.Done)
+            runner.request_machine(device.Begin(runner.client, encoded, 0), device.Acknowledged)
         runner.request(messages.Inspect(case=dict(case), seed=context.seed), messages.Done, INSPECTION_SECONDS)
         finding = _inspection_fault(context)
     except SubmissionFailed as error:

@@ -26,9 +26,6 @@ FAULTS = (
 )
 """The names that a submission can give to a fault."""
 
-_MAX_CHANGES_AROUND = 2
-"""The statements outside of the kernels that a repair may change, such as an include."""
-
 _OPEN = "TODO"
 
 
@@ -43,18 +40,23 @@ def run_broken_cases(context: GradingContext) -> Finding | None:
 
 
 def check_changes(context: GradingContext) -> Finding | None:
-    """Return a finding where a repair changes more statements than its kernel's declaration allows."""
+    """Return a finding where a repair changes more statements than its kernel's declaration allows.
+
+    Outside of the kernels it changes none: another launch, or another constant, can hide the fault of every kernel.
+    """
     try:
         changes = _count_changes(context)
     except Unreadable as error:
         return Finding(Verdict.TOO_MANY_CHANGES, str(error))
     repairs = context.job.exercise.repairs
-    limits = {"": _MAX_CHANGES_AROUND, **{name: kernel.changes for name, kernel in repairs.items()}}
+    limits = {"": 0, **{name: kernel.changes for name, kernel in repairs.items()}}
     for name, limit in limits.items():
         if changes[name] > limit:
             where = f"in {name}" if name else "outside of the kernels"
             count = words.count(changes[name], "statement")
             cause = f"the repair changes {count} {where}; the limit is {limit}"
+            if not name:
+                cause += ", apart from #include"
             return Finding(Verdict.TOO_MANY_CHANGES, cause)
     return None
 
@@ -89,6 +91,8 @@ def _has_started(context: GradingContext) -> bool:
 def _count_changes(context: GradingContext) -> Counter[str]:
     """Return the statements that differ from the files as they were given, by the name of the kernel.
 
+    An #include changes nothing by itself, so it does not count.
+
     Raises:
         Unreadable: A file has a syntax error, or is too long.
     """
@@ -96,8 +100,15 @@ def _count_changes(context: GradingContext) -> Counter[str]:
     changes: Counter[str] = Counter()
     for given in job.item.given:
         submitted = source_text(job.submission.with_suffix(given.suffix))
-        before = split_statements(given.read_text("utf-8"), given.suffix)
-        for section, count in count_changes(before, split_statements(submitted, given.suffix)).items():
+        before, after = (
+            [
+                statement
+                for statement in split_statements(text, given.suffix)
+                if not statement.text.startswith("#include")
+            ]
+            for text in (given.read_text("utf-8"), submitted)
+        )
+        for section, count in count_changes(before, after).items():
             changes[section if section in job.exercise.repairs else ""] += count
     return changes
 

@@ -26,7 +26,7 @@ def grade_in_steps(context: GradingContext, steps: Sequence[Step]) -> Report:
     file = job.display_path(finding.file) if finding else ""
     next_step = finding.step if finding else verdict.then
     return Report(
-        exercise=job.item.stem,
+        exercise=job.item.path_id,
         title=job.item.title,
         submission=job.display_path(str(job.submission)),
         device=devices.device_name(job.device, job.target),

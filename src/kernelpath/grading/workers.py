@@ -82,7 +82,7 @@ class Workers:
             worker = Worker(self.workspace)
             worker.start(
                 str(self.job.item.root),
-                self.job.item.stem,
+                self.job.item.path_id,
                 f"cuda:{rank}",
                 None,
                 entry=self.job.exercise.entry,
@@ -128,7 +128,7 @@ class Workers:
         worker = Worker(self.workspace.of_rank(rank), setup.preload, clean=bool(job.exercise.without))
         worker.start(
             str(job.item.root),
-            job.item.stem,
+            job.item.path_id,
             setup.device,
             self._machine.get() if setup.on_machine else None,
             self._visible_properties(setup.device),

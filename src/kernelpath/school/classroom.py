@@ -21,7 +21,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from kernelpath import files, words
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 from kernelpath.grading import devices, grade
 from kernelpath.grading.devices import OneDevice
 from kernelpath.grading.pool import Pool
@@ -52,7 +52,7 @@ def this_machine(device: grade.Device, jobs: int | None) -> tuple[OneDevice, Exe
 def grade_class(
     folder: Path,
     out: Path,
-    items: Sequence[Item],
+    items: Sequence[ExerciseRef],
     *,
     device: grade.Device = "auto",
     seed: int | None = None,
@@ -109,7 +109,7 @@ def entry_seed(secret: str, entry: Entry) -> int:
     A report shows its seed. Therefore a changed submission gets another seed, even with the secret of an earlier run:
     the learner may have read the old seed and knows its inputs.
     """
-    return derive_seed(secret, entry.learner, entry.item.stem, _submitted_digest(entry))
+    return derive_seed(secret, entry.learner, entry.item.path_id, _submitted_digest(entry))
 
 
 def grade_entries(
@@ -131,7 +131,9 @@ def grade_entries(
         secret: Saved with the grades.
     """
     resolved, pool = engine(device, jobs)
-    stars_by_exercise = {item.stem: max_stars(item, resolved) for item in {entry.item for entry in requested_entries}}
+    stars_by_exercise = {
+        item.path_id: max_stars(item, resolved) for item in {entry.item for entry in requested_entries}
+    }
     out.mkdir(parents=True, exist_ok=True)
     earlier_grades = gradebook.read(out)
     seeds = {entry: seed if isinstance(seed, int) else seed(entry) for entry in requested_entries}
@@ -184,7 +186,7 @@ class ResultsNotWritten(OSError):
         self.grades = grades
 
 
-def max_stars(item: Item, device: str) -> int:
+def max_stars(item: ExerciseRef, device: str) -> int:
     """Return the stars that an exercise gives on this device.
 
     The third star compares with the reference kernel, so it needs the solution.
@@ -195,17 +197,17 @@ def max_stars(item: Item, device: str) -> int:
 
 def _grade(entry: Entry, key: str, device: grade.Device, seed: int, hidden: Sequence[Path]) -> Grade:
     learner = entry.learner
-    stem = entry.item.stem
+    path_id = entry.item.path_id
     if entry.file is None:
         unusable = (
             _report_without_grading(entry, seed, Verdict.COMPILE_ERROR, entry.unusable) if entry.unusable else None
         )
-        return Grade(learner, stem, key, unusable)
+        return Grade(learner, path_id, key, unusable)
     try:
         # No other grading of this file is expected, so compilers' output is not kept.
         job = grade.Job.create(entry.item, entry.file, device=device, hidden=hidden, keep=False, home=entry.home)
         with grade.Session(job) as check:
-            return Grade(learner, stem, key, check(seed=seed))
+            return Grade(learner, path_id, key, check(seed=seed))
     except (grade.Usage, OSError) as error:
         cause = str(error)
     except Exception as error:  # no learner's file may stop the grading of the others
@@ -216,16 +218,16 @@ def _grade(entry: Entry, key: str, device: grade.Device, seed: int, hidden: Sequ
 def _retry_later(entry: Entry, seed: int, cause: str) -> Grade:
     """Return the grade of an entry that the next run tries again."""
     report = _report_without_grading(entry, seed, Verdict.UNAVAILABLE, cause)
-    return Grade(entry.learner, entry.item.stem, UNFINISHED, report)
+    return Grade(entry.learner, entry.item.path_id, UNFINISHED, report)
 
 
 def _report_without_grading(entry: Entry, seed: int, verdict: Verdict, cause: str) -> Report:
     """Return the report of an entry that was not run."""
     item = entry.item
-    return Report(item.stem, item.title, str(entry.file or ""), "", seed, verdict, words.shown(cause))
+    return Report(item.path_id, item.title, str(entry.file or ""), "", seed, verdict, words.shown(cause))
 
 
-def exercise_digest(item: Item) -> str:
+def exercise_digest(item: ExerciseRef) -> str:
     """Return a digest of everything that a verdict depends on, except the submission, the device and the seed."""
     return _grade_key(Entry("", item, None), "", 0)
 
@@ -234,7 +236,7 @@ def _grade_key(entry: Entry, device: str, seed: int) -> str:
     """Return a digest of learner, submission, declaration, reference kernel, grader, versions, device and seed."""
     parts = (
         entry.learner,
-        entry.item.stem,
+        entry.item.path_id,
         entry.unusable,
         device,
         seed,

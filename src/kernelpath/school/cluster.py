@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from kernelpath import packages
 from kernelpath.course import places, registry
-from kernelpath.course.registry import Item, LookupFailed
+from kernelpath.course.registry import ExerciseRef, LookupFailed
 from kernelpath.files import Unreadable
 from kernelpath.grading import devices, grade
 from kernelpath.grading.devices import OneDevice
@@ -138,7 +138,7 @@ class _ClusterExecutor(Executor):
         home = entry.home.absolute() if entry.home else file.parent
         relative_folder = file.parent.relative_to(home)
         portable_entry = replace(
-            entry, item=registry.item(item.root, item.stem), file=relative_folder / file.name, home=None
+            entry, item=registry.exercise_ref(item.root, item.path_id), file=relative_folder / file.name, home=None
         )
         contents = {str(relative_folder / path): content for path, content in workspace.contents(file).items()}
         return _ShippedEntry(
@@ -191,9 +191,9 @@ def _grade_on_node(grade_function: GradeFunction, shipped: _ShippedEntry, argume
     return decode(text, Grade)
 
 
-def _find_local_item(item: Item) -> Item:
+def _find_local_item(item: ExerciseRef) -> ExerciseRef:
     """Return this node's exercise: at the same path, as containers of one image have it, or in its own course."""
-    return item if item.declaration.is_file() else registry.item(registry.root(), item.stem)
+    return item if item.declaration.is_file() else registry.exercise_ref(registry.root(), item.path_id)
 
 
 def _explain_mismatch(required: Mapping[str, str]) -> str:
@@ -206,5 +206,5 @@ def _explain_mismatch(required: Mapping[str, str]) -> str:
 
 
 @cache
-def _exercise_digest(item: Item) -> str:
+def _exercise_digest(item: ExerciseRef) -> str:
     return classroom.exercise_digest(item)

@@ -141,7 +141,7 @@ def _certify_learner(
     reports_by_exercise = {result.exercise: result.report for result in grades if result.learner == name}
     try:
         reports = [
-            reports_by_exercise[item.stem] or _report_not_submitted(item.stem, seed)
+            reports_by_exercise[item.path_id] or _report_not_submitted(item.path_id, seed)
             for item in (*exam.items, sheet.paper.item)
         ]
         teacher_marks = {
@@ -155,8 +155,8 @@ def _certify_learner(
     return ExamOutcome(name, certificate)
 
 
-def _report_not_submitted(stem: str, seed: int) -> Report:
-    return Report(stem, "", "", "", seed, Verdict.NOT_STARTED, "nothing was handed in")
+def _report_not_submitted(path_id: str, seed: int) -> Report:
+    return Report(path_id, "", "", "", seed, Verdict.NOT_STARTED, "nothing was handed in")
 
 
 def _points_csv(exam: Exam, outcomes: Sequence[ExamOutcome]) -> str:

@@ -78,7 +78,7 @@ def write(folder: Path, grades: Sequence[Grade], max_stars: Mapping[str, int], r
     """Write all files. Raises OSError.
 
     Args:
-        max_stars: The stars that each exercise, by its stem, gives on this device.
+        max_stars: The stars that each exercise, by its path id, gives on this device.
         read_secret: The secret of the run.
     """
     write_atomically(folder / "grades.json", encode(_GradesFile(tuple(grades), read_secret), indent=1) + "\n")
@@ -141,7 +141,7 @@ def gradescope_results(grades: Sequence[Grade], max_stars: Mapping[str, int], re
     https://gradescope-autograders.readthedocs.io/en/latest/specs/
 
     Args:
-        max_stars: The stars that each exercise, by its stem, gives on this device.
+        max_stars: The stars that each exercise, by its path id, gives on this device.
         read_secret: The secret of the run, which Gradescope keeps and shows to no student.
     """
     tests = [_gradescope_test(graded, max_stars[graded.exercise]) for graded in grades]
@@ -157,9 +157,9 @@ def gradescope_results(grades: Sequence[Grade], max_stars: Mapping[str, int], re
     return {**totals, "tests": tests, "leaderboard": board, **extra}
 
 
-def _name(stem: str) -> str:
+def _name(path_id: str) -> str:
     """Return the name of an exercise, "softmax" for "2_cuda/w07a_softmax"."""
-    return stem.partition("/")[2].partition("_")[2]
+    return path_id.partition("/")[2].partition("_")[2]
 
 
 def _gradescope_test(graded: Grade, max_score: int) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernelpath.course import registry
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 from kernelpath.grading.grade import Usage
 
 _MAX_DEPTH = 16
@@ -28,13 +28,13 @@ class Entry:
     """
 
     learner: str
-    item: Item
+    item: ExerciseRef
     file: Path | None
     unusable: str = ""
     home: Path | None = None
 
 
-def submitted_items(folder: Path) -> list[Item]:
+def submitted_items(folder: Path) -> list[ExerciseRef]:
     """Return the exercises that anybody in the class handed in."""
     items = registry.exercises()
     file_names = {item.solution.name for item in items}
@@ -42,7 +42,7 @@ def submitted_items(folder: Path) -> list[Item]:
     return [item for item in items if item.solution.name in names]
 
 
-def all_entries(folder: Path, items: Sequence[Item]) -> list[Entry]:
+def all_entries(folder: Path, items: Sequence[ExerciseRef]) -> list[Entry]:
     """Return every learner's file for every exercise, found by its name anywhere in the learner's folder.
 
     In a whole checkout, the file below phases/ is used. Links that leave the learner's folder are not followed.
@@ -63,7 +63,7 @@ def _folders(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
 
 
-def entries_of(learner: Path, items: Sequence[Item]) -> Iterator[Entry]:
+def entries_of(learner: Path, items: Sequence[ExerciseRef]) -> Iterator[Entry]:
     """Yield one learner's entry for each exercise."""
     paths_by_name: dict[str, list[Path]] = {item.solution.name: [] for item in items}
     for path in _find_by_name(learner, set(paths_by_name)):
@@ -96,7 +96,7 @@ def _find_by_name(learner: Path, names: set[str]) -> Iterator[Path]:
                     pending.append((Path(entry.path), depth + 1))
 
 
-def _choose_file(learner: Path, item: Item, candidates: Sequence[Path]) -> Entry:
+def _choose_file(learner: Path, item: ExerciseRef, candidates: Sequence[Path]) -> Entry:
     """Return the first valid file, or the reason why the first file is ignored."""
     reasons = [_reason_to_ignore(path, learner) for path in candidates]
     for path, reason in zip(candidates, reasons, strict=True):

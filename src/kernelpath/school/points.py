@@ -107,9 +107,9 @@ def score_class(
     """Score every learner, in the order of the grades. A file that has vanished has no time.
 
     Args:
-        most_stars: The stars by the stem of an exercise, on the device that graded.
+        most_stars: The stars by the path id of an exercise, on the device that graded.
     """
-    python_files = {(entry.learner, entry.item.stem): entry.file for entry in entries}
+    python_files = {(entry.learner, entry.item.path_id): entry.file for entry in entries}
     by_learner: dict[str, list[Score]] = {}
     for grade in grades:
         key = grade.learner, grade.exercise
@@ -247,6 +247,6 @@ def format_points(points: float) -> str:
     return f"{points:.2f}".rstrip("0").rstrip(".")
 
 
-def name_of(stem: str) -> str:
+def name_of(path_id: str) -> str:
     """Return the name of an exercise, "softmax" for "2_cuda/w07a_softmax"."""
-    return stem.partition("/")[2].partition("_")[2]
+    return path_id.partition("/")[2].partition("_")[2]

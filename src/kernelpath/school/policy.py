@@ -45,7 +45,7 @@ import tomlkit.exceptions
 
 from kernelpath import files
 from kernelpath.course import registry
-from kernelpath.course.registry import Item, LookupFailed
+from kernelpath.course.registry import ExerciseRef, LookupFailed
 from kernelpath.school.gradebook import neutralize
 
 _MAX_BYTES = 1 << 24
@@ -78,12 +78,12 @@ class Policy:
     """A teacher's decisions. The default has a point for each star, and no deadlines.
 
     Attributes:
-        points: The points by the stem of an exercise. An exercise without points has a point for each star.
-        deadlines: The deadlines by the stem of an exercise.
+        points: The points by the path id of an exercise. An exercise without points has a point for each star.
+        deadlines: The deadlines by the path id of an exercise.
         full_stars: The stars that give all points of an exercise; None if all stars are required.
         named: The exercises that have a table of their own, whether or not anybody handed them in.
         by_files: Whether modification times decide. Otherwise `times` does.
-        times: The times by learner and the stem of an exercise, or "" for all exercises of a learner.
+        times: The times by learner and the path id of an exercise, or "" for all exercises of a learner.
     """
 
     points: Mapping[str, float] = field(default_factory=dict)
@@ -91,7 +91,7 @@ class Policy:
     full_stars: int | None = None
     late: LateRule | None = None
     extensions: Mapping[str, int] = field(default_factory=dict)
-    named: Sequence[Item] = ()
+    named: Sequence[ExerciseRef] = ()
     by_files: bool = False
     times: Mapping[tuple[str, str], datetime] = field(default_factory=dict)
     zone: tzinfo = timezone.utc
@@ -138,14 +138,14 @@ def read_policy(path: Path, root: Path | None = None) -> Policy:
 
     points: dict[str, float] = {}
     deadlines: dict[str, datetime] = {}
-    named: dict[Item, None] = {}
+    named: dict[ExerciseRef, None] = {}
 
-    def apply(items: Iterable[Item], item_points: float | None, item_deadline: datetime | None) -> None:
+    def apply(items: Iterable[ExerciseRef], item_points: float | None, item_deadline: datetime | None) -> None:
         for item in items:
             if item_points is not None:
-                points[item.stem] = item_points
+                points[item.path_id] = item_points
             if item_deadline is not None:
-                deadlines[item.stem] = item_deadline
+                deadlines[item.path_id] = item_deadline
 
     all_items = registry.exercises(root)
     # A week overrides the defaults, and an exercise overrides its week.
@@ -213,7 +213,7 @@ def _read_zone(top: _Table) -> tzinfo | None:
         ) from error
 
 
-def _items_of_week(key: str, all_items: Sequence[Item], table: _Table) -> list[Item]:
+def _items_of_week(key: str, all_items: Sequence[ExerciseRef], table: _Table) -> list[ExerciseRef]:
     items = [item for item in all_items if str(item.week) == key]
     if not items:
         weeks = f"{all_items[0].week} to {all_items[-1].week}"
@@ -221,7 +221,7 @@ def _items_of_week(key: str, all_items: Sequence[Item], table: _Table) -> list[I
     return items
 
 
-def _item_of_name(key: str, root: Path | None, table: _Table) -> Item:
+def _item_of_name(key: str, root: Path | None, table: _Table) -> ExerciseRef:
     try:
         return registry.find(key, root)
     except LookupFailed as error:
@@ -348,7 +348,7 @@ def _read_times(path: Path, zone: tzinfo | None, root: Path | None) -> dict[tupl
         raise PolicyError(
             f"{path.name} needs a heading with the columns learner and submitted, and a row for each learner"
         )
-    stems: dict[str, str] = {"": ""}
+    path_ids: dict[str, str] = {"": ""}
     times: dict[tuple[str, str], datetime] = {}
     for number, row in enumerate(rows, start=2):
         learner = (row["learner"] or "").strip()
@@ -357,13 +357,13 @@ def _read_times(path: Path, zone: tzinfo | None, root: Path | None) -> dict[tupl
             continue  # a learner who handed in nothing
         name = (row.get("exercise") or "").strip()
         place = f"{path.name}, row {number}"
-        if name not in stems:
+        if name not in path_ids:
             try:
-                stems[name] = registry.find(name, root).stem
+                path_ids[name] = registry.find(name, root).path_id
             except LookupFailed as error:
                 raise PolicyError(f"{place}: {error}") from error
         moment = _parse_time(submitted, zone, place)
-        key = learner, stems[name]
+        key = learner, path_ids[name]
         times[key] = max(moment, times.get(key, moment))
     return times
 

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from kernelpath import files
 from kernelpath.course import stubs
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 from kernelpath.school.gradebook import neutralize
 from kernelpath.school.handed_in import Entry
 
@@ -136,14 +136,14 @@ def write(folder: Path, groups_of_class: Iterable[Group]) -> None:
 
 
 def _pairs_by_exercise(entries: Iterable[Entry]) -> Iterator[list[Pair]]:
-    submissions: dict[Item, dict[str, set[int]]] = defaultdict(dict)
+    submissions: dict[ExerciseRef, dict[str, set[int]]] = defaultdict(dict)
     for entry in entries:
         if entry.file is not None:
             submissions[entry.item][entry.learner] = passages_of_files(files.submitted(entry.file))
     for item, by_learner in submissions.items():
         provided = provided_passages(item)
         passages = {learner: passages - provided for learner, passages in by_learner.items()}
-        yield [pair for pair in compare(item.stem, passages) if agrees(pair)]
+        yield [pair for pair in compare(item.path_id, passages) if agrees(pair)]
 
 
 def agrees(pair: Pair) -> bool:
@@ -200,7 +200,7 @@ def _connect(pairs: Sequence[Pair]) -> list[Group]:
     ]
 
 
-def provided_passages(item: Item) -> set[int]:
+def provided_passages(item: ExerciseRef) -> set[int]:
     """Return the passages of the stub and of the code in the lesson."""
     texts = [(path.suffix, files.source_text(path)) for path in item.files("phases")]
     if not any(stubs.is_open(text) for _, text in texts):  # the teacher has solved the stub

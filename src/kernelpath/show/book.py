@@ -179,7 +179,7 @@ def executed_notebooks(root: Path) -> list[Path]:
 
 
 @dataclass(frozen=True)
-class Entry:
+class GlossaryEntry:
     """A term of the glossary and its meaning in Markdown."""
 
     term: str
@@ -196,7 +196,7 @@ class Entry:
         return self.anchor[0].upper() if self.anchor[:1].isalpha() else "#"
 
 
-def glossary(root: Path) -> list[Entry]:
+def glossary(root: Path) -> list[GlossaryEntry]:
     """Return the terms in the order of the file, in which each is a heading `## term` above its text.
 
     Without the file there are no terms.
@@ -204,4 +204,6 @@ def glossary(root: Path) -> list[Entry]:
     file = root / GLOSSARY
     text = words.without_expressions(file.read_text(encoding="utf-8")) if file.is_file() else ""
     sections = re.split(r"^## ", text, flags=re.MULTILINE)[1:]
-    return [Entry(term.strip(), text.strip()) for term, _, text in (section.partition("\n") for section in sections)]
+    return [
+        GlossaryEntry(term.strip(), text.strip()) for term, _, text in (section.partition("\n") for section in sections)
+    ]

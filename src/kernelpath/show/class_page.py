@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import date
 
 from kernelpath import words
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 from kernelpath.school.points import LearnerScore, Score, format_points
 from kernelpath.school.similarity import Group
 from kernelpath.show import templates
@@ -19,7 +19,7 @@ _NOT_HANDED_IN = "NOT_HANDED_IN"
 
 
 @dataclass(frozen=True)
-class Stop:
+class StoppingVerdict:
     """The learners whom one verdict stops at one exercise, each with a score."""
 
     verdict: str
@@ -36,9 +36,9 @@ class ExerciseRow:
         absent: The learners who handed in nothing.
     """
 
-    item: Item
+    item: ExerciseRef
     passed: int
-    stops: tuple[Stop, ...]
+    stops: tuple[StoppingVerdict, ...]
     absent: tuple[str, ...]
     learners: int
 
@@ -49,7 +49,7 @@ class ExerciseRow:
 
 def page(
     name: str,
-    items: Sequence[Item],
+    items: Sequence[ExerciseRef],
     learners: Sequence[LearnerScore],
     groups: Sequence[Group] = (),
     skipped: Sequence[str] = (),
@@ -80,20 +80,20 @@ def page(
     )
 
 
-def _scores_for(stem: str, learners: Sequence[LearnerScore]) -> list[tuple[str, Score]]:
-    return [(learner.learner, score) for learner in learners for score in learner.scores if score.exercise == stem]
+def _scores_for(path_id: str, learners: Sequence[LearnerScore]) -> list[tuple[str, Score]]:
+    return [(learner.learner, score) for learner in learners for score in learner.scores if score.exercise == path_id]
 
 
-def _exercise_rows(items: Sequence[Item], learners: Sequence[LearnerScore]) -> Iterator[ExerciseRow]:
+def _exercise_rows(items: Sequence[ExerciseRef], learners: Sequence[LearnerScore]) -> Iterator[ExerciseRow]:
     for item in items:
-        scores = _scores_for(item.stem, learners)
+        scores = _scores_for(item.path_id, learners)
         stopped: dict[str, list[tuple[str, Score]]] = {}
         for learner, score in scores:
             if not score.passed and score.verdict != _NOT_HANDED_IN:
                 stopped.setdefault(score.verdict, []).append((learner, score))
         by_frequency = sorted(stopped.items(), key=lambda stop: (-len(stop[1]), stop[0]))
         stops = tuple(
-            Stop(verdict, _meaning(scores_of_verdict[0][1]), tuple(scores_of_verdict))
+            StoppingVerdict(verdict, _meaning(scores_of_verdict[0][1]), tuple(scores_of_verdict))
             for verdict, scores_of_verdict in by_frequency
         )
         absent = tuple(learner for learner, score in scores if score.verdict == _NOT_HANDED_IN)

@@ -6,7 +6,7 @@ import itertools
 import math
 import re
 import statistics
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from kernelpath import words
@@ -36,7 +36,8 @@ _TABLE = re.compile(r"(?P<begin><!-- table: (?P<name>\w+) -->\n)(?P<body>.*?)(?P
 
 def regenerate(text: str, root: Path) -> str:
     """Return the text with every marked table regenerated. Raises KeyError for a table without a generator."""
-    measured = (results, peer_summary, peers, counters, corpus, kernels, agreement, functions, findings)
+    speeds = (results, peer_summary, peers, absent_peers)
+    measured = (*speeds, counters, corpus, kernels, agreement, functions, findings)
     tables = {table.__name__: table for table in (syllabus, electives, verdicts, *measured, cards, sources, coverage)}
 
     def table(match: re.Match[str]) -> str:
@@ -72,7 +73,7 @@ def electives(root: Path) -> Iterator[str]:
     yield from _exercise_rows(root, [item for item in registry.exercises(root) if item.is_elective])
 
 
-def _exercise_rows(root: Path, items: Iterable[registry.Item]) -> Iterator[str]:
+def _exercise_rows(root: Path, items: Iterable[registry.ExerciseRef]) -> Iterator[str]:
     yield from _header("week", "exercise", "language", "topic")
     for item in items:
         notebook = item.notebook
@@ -119,7 +120,7 @@ def results(root: Path) -> Iterator[str]:
         for report in machine.timed:
             measured = report.measurement
             assert measured is not None
-            name = registry.Item(root, report.exercise).name
+            name = registry.ExerciseRef(root, report.exercise).name
             case = words.case(measured.case)
             share = words.share(measured.share_of_light, 1)
             time = words.seconds(measured.seconds)
@@ -133,39 +134,47 @@ def results(root: Path) -> Iterator[str]:
             yield from provenance.measured_lines(machine, [report.versions for report in machine.timed])
 
 
-PEERS = {"liger": "liger-kernel", "quack": "quack-kernels", "flash4": "flash-attn-4"}
+PEERS = {"liger": "liger-kernel", "quack": "quack-kernels", "flash4": "flash-attn-4", "cub": "cuda-cccl"}
 """The package of each peer that is not part of PyTorch."""
 
 
 def peer_summary(root: Path) -> Iterator[str]:
-    """Yield a row for each reference kernel: the best peer's time over ours, over all its cases."""
+    """Yield a row for each reference kernel, and for all: the best peer's time over ours, over all cases."""
     yield from _header("GPU", "kernel", "cases", "best peers", "geometric mean", "worst case")
     for machine in recorded.machines(root):
         by_exercise: dict[str, list[PeerComparison]] = {}
-        for comparison in machine.peers:
+        for comparison in _in_order(machine.peers):
             if comparison.best_peer is not None:
                 by_exercise.setdefault(comparison.exercise, []).append(comparison)
         for exercise, comparisons in by_exercise.items():
-            best = [(comparison.ratio(comparison.best_peer or "").median, comparison) for comparison in comparisons]
-            worst, where = min(best, key=lambda pair: pair[0])
-            yield _row(
-                machine.gpu,
-                f"`{exercise}`",
-                str(len(best)),
-                ", ".join(sorted({comparison.best_peer or "" for comparison in comparisons})),
-                _factor(statistics.geometric_mean(ratio for ratio, _ in best)),
-                f"{_factor(worst)} ({where.case})",
-            )
+            yield _summary_row(machine.gpu, f"`{exercise}`", comparisons)
+        if len(by_exercise) > 1:
+            yield _summary_row(machine.gpu, "all", [one for each in by_exercise.values() for one in each])
     yield from _measured_peers(root)
+
+
+def _summary_row(gpu: str, kernel: str, comparisons: Sequence[PeerComparison]) -> str:
+    best = [(comparison.ratio(comparison.best_peer or "").median, comparison) for comparison in comparisons]
+    worst, where = min(best, key=lambda pair: pair[0])
+    place = where.case if kernel != "all" else f"`{where.exercise}`, {where.case}"
+    return _row(
+        gpu,
+        kernel,
+        str(len(best)),
+        ", ".join(sorted({comparison.best_peer or "" for comparison in comparisons})),
+        _factor(statistics.geometric_mean(ratio for ratio, _ in best)),
+        f"{_factor(worst)} ({place})",
+    )
 
 
 def peers(root: Path) -> Iterator[str]:
     """Yield a row for each reference kernel and size: a peer's time over ours, which is above 1 if ours is faster."""
     yield from _header(
-        "GPU", "kernel", "case", "time", "rate", "of the copy's bandwidth", "best peer", "others", "host"
+        *("GPU", "kernel", "case", "time", "rate", "of the copy's bandwidth"),
+        *("best peer", "others", "with host time", "host"),
     )
     for machine in recorded.machines(root):
-        for comparison in machine.peers:
+        for comparison in _in_order(machine.peers):
             ratios = {peer: f"{peer} {_factor(comparison.ratio(peer).median)}" for peer in comparison.ratios}
             of_copy = words.factor(comparison.ratio("copy").median) if ratios.pop("copy", "") else ""
             best = ratios.pop(comparison.best_peer, "") if comparison.best_peer else ""
@@ -181,16 +190,43 @@ def peers(root: Path) -> Iterator[str]:
                 of_copy,
                 best,
                 ", ".join(ratios.values()),
+                _with_host_time(comparison),
                 words.seconds(comparison.host_seconds) if comparison.host_seconds else "",
             )
     yield from _measured_peers(root)
+
+
+def _in_order(comparisons: Iterable[PeerComparison]) -> list[PeerComparison]:
+    """Return the comparisons in the order of the syllabus."""
+    places = {item.name: place for place, item in enumerate(registry.exercises())}
+    return sorted(comparisons, key=lambda comparison: places.get(comparison.exercise, len(places)))
+
+
+def _with_host_time(comparison: PeerComparison) -> str:
+    """Format the factor of the peer that is the fastest if the work on the host counts, too."""
+    peers = {peer: ratio for peer, ratio in comparison.elapsed_ratios.items() if peer != "copy"}
+    if not peers:
+        return ""
+    best = min(peers, key=lambda peer: peers[peer])
+    return f"{best} {_factor(peers[best])}"
+
+
+def absent_peers(root: Path) -> Iterator[str]:
+    """Yield a row for each contestant that could not be timed in some case, with the reason."""
+    yield from _header("GPU", "contestant", "reason")
+    for machine in recorded.machines(root):
+        for label, reason in machine.absent.items():
+            yield _row(machine.gpu, label, " ".join(reason.replace("|", "/").split())[:160])
+        if machine.absent:
+            yield from provenance.measured_lines(machine)
 
 
 def _measured_peers(root: Path) -> Iterator[str]:
     for machine in recorded.machines(root):
         if machine.peers:
             names = {peer for comparison in machine.peers for peer in comparison.ratios}
-            yield from provenance.measured_lines(machine, needs=[PEERS[name] for name in PEERS if name in names])
+            needs = [PEERS[name] for name in PEERS if name in names]
+            yield from provenance.measured_lines(machine, needs=needs, clock=True)
 
 
 def _factor(ratio: float) -> str:

@@ -23,7 +23,7 @@ from kernelpath.course import delivery, lesson, registry
 from kernelpath.course.ladder import LadderStep, read_ladder
 from kernelpath.course.lesson import Question
 from kernelpath.course.progress import NotSaved, Progress, with_report
-from kernelpath.course.registry import Item, Tree
+from kernelpath.course.registry import ExerciseRef, Tree
 from kernelpath.files import source_text
 from kernelpath.grading import grade
 from kernelpath.show import barriers, cells, graded, ladders, magic, pipeline_picture, predict, templates, view
@@ -124,11 +124,11 @@ def check(name: str) -> Report:
     return report
 
 
-def _remember(item: Item, report: Report) -> None:
+def _remember(item: ExerciseRef, report: Report) -> None:
     progress = Progress(item.root)
     try:
         if report.verdict.passed:
-            progress.update(item.stem, lambda record: with_report(record, report))
+            progress.update(item.path_id, lambda record: with_report(record, report))
             delivery.reveal(item)
         progress.save_report(report, item.files("phases"))
     except NotSaved as error:
@@ -252,11 +252,11 @@ def after_pass(name: str) -> None:
         raise cells.Stop(_after_a_pass(name))
 
 
-def _is_open(item: Item) -> bool:
+def _is_open(item: ExerciseRef) -> bool:
     """Return whether answers of an exercise may be shown: after a pass, and in a run with the reference kernels."""
     if tree() == "expert" or os.environ.get(RUN_THROUGH):
         return True
-    record = Progress(item.root).records().get(item.stem)
+    record = Progress(item.root).records().get(item.path_id)
     return record is not None and record.passed is not None
 
 

@@ -13,8 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from kernelpath import words
-from kernelpath.course.progress import Record, Score
-from kernelpath.course.registry import Item
+from kernelpath.course.progress import CheckpointScore, Record
+from kernelpath.course.registry import ExerciseRef
 from kernelpath.show import view
 from kernelpath.verdict import Report, Verdict
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kernelpath.school.similarity import Group
 
 
-def syllabus(console: Console, records: Sequence[tuple[Item, Record]]) -> None:
+def syllabus(console: Console, records: Sequence[tuple[ExerciseRef, Record]]) -> None:
     """Print a row for each exercise with its title, and the electives below the others."""
     rows = create_table("", "week", "name", "lane", "title")
     for item, record in _announce_electives(rows, records):
@@ -33,7 +33,9 @@ def syllabus(console: Console, records: Sequence[tuple[Item, Record]]) -> None:
     (console if console.is_terminal else wide).print(rows)
 
 
-def progress(console: Console, records: Sequence[tuple[Item, Record]], scores: Sequence[Score] = ()) -> None:
+def progress(
+    console: Console, records: Sequence[tuple[ExerciseRef, Record]], scores: Sequence[CheckpointScore] = ()
+) -> None:
     """Print a row for each exercise with its best results, the sum, and a line for each checkpoint that was tried."""
     rows = create_table("", "week", "name", "passed", "hints", "stars", "best time")
     for item, record in _announce_electives(rows, records):
@@ -52,7 +54,9 @@ def progress(console: Console, records: Sequence[tuple[Item, Record]], scores: S
         console.print(f"checkpoint {score.checkpoint} {outcome} with {score.score} of 100 points on {score.date}")
 
 
-def _announce_electives(rows: Table, records: Sequence[tuple[Item, Record]]) -> Iterator[tuple[Item, Record]]:
+def _announce_electives(
+    rows: Table, records: Sequence[tuple[ExerciseRef, Record]]
+) -> Iterator[tuple[ExerciseRef, Record]]:
     """Yield the records, and add a heading to the table before the first elective."""
     announced = False
     for item, record in records:
@@ -63,7 +67,7 @@ def _announce_electives(rows: Table, records: Sequence[tuple[Item, Record]]) -> 
         yield item, record
 
 
-def row(console: Console, item: Item, report: Report, done: int, total: int) -> None:
+def row(console: Console, item: ExerciseRef, report: Report, done: int, total: int) -> None:
     """Print one of many reports as a line, as soon as it is finished.
 
     Args:
@@ -75,7 +79,7 @@ def row(console: Console, item: Item, report: Report, done: int, total: int) -> 
     console.print(Text.assemble(f"{count}  {report.seconds:6.1f} s  ", verdict, f"  {item.name}"), soft_wrap=True)
 
 
-def _summarize_progress(records: Sequence[tuple[Item, Record]]) -> str:
+def _summarize_progress(records: Sequence[tuple[ExerciseRef, Record]]) -> str:
     """Format the number of exercises that are passed, and their stars out of the possible stars."""
     passed_records = [(item, record) for item, record in records if record.passed]
     stars = sum(record.stars for _, record in passed_records)
@@ -89,7 +93,7 @@ def _summarize_progress(records: Sequence[tuple[Item, Record]]) -> str:
     return f"{passed}, with {stars} of {stars} stars without a GPU; on a GPU these exercises give up to {max_stars}"
 
 
-def table(console: Console, graded: Sequence[tuple[Item, Report]]) -> None:
+def table(console: Console, graded: Sequence[tuple[ExerciseRef, Report]]) -> None:
     """Print a row for each exercise with verdict, stars, ratio to the baseline and time; then the sum and the causes.
 
     A narrow terminal has fewer columns: no column is cut, and the least important columns are left out first.

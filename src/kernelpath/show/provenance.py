@@ -14,6 +14,7 @@ PACKAGES = {
     "liger-kernel": "Liger",
     "quack-kernels": "Quack",
     "flash-attn-4": "FlashAttention 4",
+    "cuda-cccl": "CUB of cuda-cccl",
 }
 """The packages that influence a measurement, with their names in the line."""
 
@@ -22,17 +23,24 @@ REQUIRED = ("torch", "triton", "nvidia-cuda-nvrtc")
 
 
 def measured_lines(
-    machine: Machine, records: Sequence[Mapping[str, str]] | None = None, needs: Iterable[str] = ()
+    machine: Machine,
+    records: Sequence[Mapping[str, str]] | None = None,
+    needs: Iterable[str] = (),
+    clock: bool = False,
 ) -> Iterator[str]:
     """Yield an empty line and then a sentence about the versions that a machine's rows were measured with.
 
     Args:
         records: The versions of each measurement if they differ, the machine's versions by default.
         needs: Further packages that the rows depend on.
+        clock: Whether to name the highest SM clock that was read.
     """
-    driver = f" (driver {machine.driver})" if machine.driver else ""
+    properties = [f"driver {machine.driver}"] if machine.driver else []
+    if clock and "sm_mhz" in machine.telemetry:
+        properties.append(f"SM clock up to {machine.telemetry['sm_mhz']:,.0f} MHz")
+    described = f" ({', '.join(properties)})" if properties else ""
     yield from _sentence(
-        f"Measured on {machine.gpu}{driver}", [machine.versions] if records is None else records, needs
+        f"Measured on {machine.gpu}{described}", [machine.versions] if records is None else records, needs
     )
 
 

@@ -51,7 +51,7 @@ def run(
 
         def start(rank: int) -> Worker:
             worker = Worker(workspace.of_rank(rank))
-            worker.start(str(item.root), item.stem, "cpu", None, entry=function.__name__)
+            worker.start(str(item.root), item.path_id, "cpu", None, entry=function.__name__)
             return worker
 
         ranks = RankRunners(start, copied.file, [])

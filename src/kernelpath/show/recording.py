@@ -16,7 +16,7 @@ from kernelpath import packages
 from kernelpath.course import registry
 from kernelpath.grading import timing
 from kernelpath.show import provenance, results
-from kernelpath.show.results import Recording
+from kernelpath.show.results import NotebookRecording
 from kernelpath.verdict import encode
 from kernelpath.work.stopwatch import Stopwatch
 from warpcheck.hooks import triton as hooks
@@ -37,7 +37,9 @@ def on_gpu(key: str, measure: Callable[[], Any], gpus: int = 1) -> Any:
         # JSON turns tuples into lists and keys into texts. So a cell gets the same value with a GPU as from the
         # recording.
         value = json.loads(json.dumps(_with_triton_driver(measure)))
-        recording = Recording(torch.cuda.get_device_name(), f"{datetime.date.today()}", value, packages.versions())
+        recording = NotebookRecording(
+            torch.cuda.get_device_name(), f"{datetime.date.today()}", value, packages.versions()
+        )
         if file := os.environ.get("KERNELPATH_RECORD"):
             _record(Path(file), key, recording)
         print(f"measured on this {recording.device} ({provenance.format_versions(recording.versions)})")
@@ -61,7 +63,7 @@ def _with_triton_driver(measure: Callable[[], Any]) -> Any:
         hooks.ACTIVATE.get()(previous_driver)
 
 
-def _record(file: Path, key: str, recording: Recording) -> None:
+def _record(file: Path, key: str, recording: NotebookRecording) -> None:
     entries = {**results.recordings(file), key: recording}
     file.write_text(encode(dict(sorted(entries.items())), indent=1) + "\n", encoding="utf-8")
 

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from kernelpath import words
 from kernelpath.course import registry
 from kernelpath.course.progress import Progress, Record, SavedReport
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 from kernelpath.show import datasheet, results, roofline, source, templates, view
 from kernelpath.show.source import Line
 from kernelpath.verdict import Measurement, Report, Verdict
@@ -54,7 +54,7 @@ class ExerciseProgress:
         timed: The last report with a measurement, if it was saved.
     """
 
-    item: Item
+    item: ExerciseRef
     record: Record
     last: SavedReport | None
     timed: SavedReport | None
@@ -88,13 +88,13 @@ class ExerciseProgress:
         return source.of_report(self.last.report.traffic, self.last.report.instructions, self.last.sources)
 
 
-def page(root: Path, records: Sequence[tuple[Item, Record]], progress: Progress) -> str:
+def page(root: Path, records: Sequence[tuple[ExerciseRef, Record]], progress: Progress) -> str:
     """Return the page as HTML, from the progress and the reports saved in the checkout at `root`.
 
     Raises ValidationError if a file of results/ is invalid.
     """
     exercises = [
-        ExerciseProgress(item, record, progress.load_report(item.stem), progress.load_report(item.stem, "timed"))
+        ExerciseProgress(item, record, progress.load_report(item.path_id), progress.load_report(item.path_id, "timed"))
         for item, record in records
     ]
     own_reports = _group_by_device(exercise.timed.report for exercise in exercises if exercise.timed)
@@ -114,7 +114,7 @@ def page(root: Path, records: Sequence[tuple[Item, Record]], progress: Progress)
         columns=source.columns,
         colored=_highlight,
         mood=view.mood,
-        titles={item.stem: item.title for item, _ in records},
+        titles={item.path_id: item.title for item, _ in records},
         scores=progress.scores(),
         today=date.today().isoformat(),
     )

@@ -32,6 +32,7 @@ class PeerComparison:
         goal: The ratio that the kernel was meant to reach, in words; benchmarks/peers.py no longer writes it.
         flops: Arithmetic operations, or 0 if memory bounds the kernel.
         host_seconds: The time that a call takes on the host, or 0 if it was not measured.
+        elapsed_ratios: A peer's time over ours, from the call on an idle GPU until the GPU is idle again.
     """
 
     exercise: str
@@ -44,6 +45,7 @@ class PeerComparison:
     reached: bool = True
     flops: int = 0
     host_seconds: float = 0.0
+    elapsed_ratios: Mapping[str, float] = field(default_factory=dict)
 
     def ratio(self, peer: str) -> Interval:
         return Interval(*self.ratios[peer])
@@ -118,7 +120,7 @@ class Machine:
 
 
 @dataclass(frozen=True)
-class Recording:
+class NotebookRecording:
     """A measurement of a notebook on a GPU.
 
     Attributes:
@@ -237,9 +239,9 @@ def read(path: Path) -> Machine:
     return _decode_file(path, Machine)
 
 
-def recordings(path: Path) -> dict[str, Recording]:
+def recordings(path: Path) -> dict[str, NotebookRecording]:
     """Read the recordings of notebooks by the measurement's name; none without the file. Raises ValidationError."""
-    return _decode_file(path, dict[str, Recording]) if path.is_file() else {}
+    return _decode_file(path, dict[str, NotebookRecording]) if path.is_file() else {}
 
 
 def datasheets(root: Path) -> dict[str, Datasheet]:

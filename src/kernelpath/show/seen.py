@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from PIL import Image
 
-from kernelpath.show.book import Entry
+from kernelpath.show.book import GlossaryEntry
 from kernelpath.show.weeks import NotebookSection, Week, render_markdown
 
 WIDTH = 240
@@ -153,7 +153,7 @@ FALLBACKS: Mapping[str, Callable[[NotebookSection], bool]] = {
 """Examples of a term that has no picture, the best kind first."""
 
 
-def find_examples(entries: Iterable[Entry], weeks: Iterable[Week]) -> dict[str, TermExample]:
+def find_examples(entries: Iterable[GlossaryEntry], weeks: Iterable[Week]) -> dict[str, TermExample]:
     """Return the section that shows each term best, by the term's anchor. Terms without such a section are left out."""
     places = [(week, passage) for week in weeks for passage in week.passages]
     examples = {}
@@ -165,7 +165,7 @@ def find_examples(entries: Iterable[Entry], weeks: Iterable[Week]) -> dict[str, 
     return examples
 
 
-def _find_by_text(entry: Entry, places: list[Place]) -> TermExample | None:
+def _find_by_text(entry: GlossaryEntry, places: list[Place]) -> TermExample | None:
     """Find a section about the term, else one about its name in code, else one that mentions either."""
     names = [entry.term.strip("`"), *_CODE.findall(entry.text)]
     for words, min_relevance in ((names[:1], MIN_RELEVANCE), (names, MIN_RELEVANCE), (names, 1)):

@@ -14,7 +14,7 @@ from kernelpath import words
 from kernelpath.course import registry
 from kernelpath.files import write_atomically
 from kernelpath.show import book, colab, docs, report, results, search, seen, templates, view
-from kernelpath.show.book import Entry
+from kernelpath.show.book import GlossaryEntry
 from kernelpath.show.endings import read_endings
 from kernelpath.show.search import SearchEntry
 from kernelpath.show.seen import TermExample
@@ -139,13 +139,13 @@ class Term:
         picture: The link to the picture, empty if there is none.
     """
 
-    entry: Entry
+    entry: GlossaryEntry
     text: Markup
     shown: TermExample | None
     picture: str
 
 
-def _glossary_terms(terms: list[Entry], course_weeks: list[Week], folder: Path) -> Iterator[Term]:
+def _glossary_terms(terms: list[GlossaryEntry], course_weeks: list[Week], folder: Path) -> Iterator[Term]:
     """Yield the glossary, and write its pictures, which many terms share, below `folder`."""
     (folder / PICTURES).mkdir(exist_ok=True)
     shown = seen.find_examples(terms, course_weeks)
@@ -173,18 +173,19 @@ def _write_notebook(root: Path, folder: Path, week: Week, address: colab.Address
 def _results_page(root: Path) -> Mapping[str, object]:
     """Return the roofline of each machine with its exercises' bars, and the tables of the documents."""
     machines = {machine.gpu: machine.timed for machine in results.machines(root) if machine.timed}
-    tables = (docs.results, docs.peer_summary, docs.peers, docs.kernels, docs.agreement, docs.functions, docs.findings)
+    speeds = (docs.results, docs.peer_summary, docs.peers, docs.absent_peers)
+    tables = (*speeds, docs.kernels, docs.agreement, docs.functions, docs.findings)
     return {
         "roofs": [
             report.DeviceRoofline(gpu, timed, (report.BASELINE, report.REFERENCE)) for gpu, timed in machines.items()
         ],
         "bars": report.bars,
-        "titles": {item.stem: item.title for item in registry.exercises(root)},
+        "titles": {item.path_id: item.title for item in registry.exercises(root)},
         "tables": {table.__name__: render_markdown("\n".join(table(root))) for table in tables},
     }
 
 
-def _verdicts_page(root: Path, terms: list[Entry]) -> Mapping[str, object]:
+def _verdicts_page(root: Path, terms: list[GlossaryEntry]) -> Mapping[str, object]:
     """Return, for each verdict, its example and the terms that mention it."""
     return {
         "verdicts": list(Verdict),
@@ -199,7 +200,7 @@ def _verdicts_page(root: Path, terms: list[Entry]) -> Mapping[str, object]:
     }
 
 
-def _faults_page(root: Path, terms: list[Entry]) -> Mapping[str, object]:
+def _faults_page(root: Path, terms: list[GlossaryEntry]) -> Mapping[str, object]:
     """Return the faults found in published kernels, and the anchors of the kinds that the glossary explains."""
     published = results.published(root)
     anchors = {entry.term: entry.anchor for entry in terms}
@@ -211,7 +212,7 @@ def _anchor(verdict: Verdict) -> str:
     return verdict.name.lower().replace("_", "-")
 
 
-def _entry_words(entry: Entry) -> list[str]:
+def _entry_words(entry: GlossaryEntry) -> list[str]:
     """Return the words of an entry without its tables."""
     return [word.strip("`.,;:()*") for word in entry.text.partition("<!--")[0].split()]
 
@@ -226,7 +227,7 @@ def _pictures(course_weeks: list[Week], call: str, kind: str) -> list[Picture]:
     ]
 
 
-def _search_places(root: Path, course_weeks: list[Week], terms: list[Entry]) -> Iterator[SearchEntry]:
+def _search_places(root: Path, course_weeks: list[Week], terms: list[GlossaryEntry]) -> Iterator[SearchEntry]:
     """Yield everything that the search can find."""
     for entry in terms:
         yield SearchEntry(f"glossary.html#{entry.anchor}", entry.term, "Glossary", entry.text)

@@ -12,7 +12,7 @@ import tomllib
 
 from kernelpath.course import registry
 from kernelpath.course.errors import DeclarationError
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 
 DATA = "docs/sources.toml"
 
@@ -55,13 +55,13 @@ def rows(root: Path) -> Iterator[tuple[str, ...]]:
             )
 
 
-def _grading(exercises: Sequence[Item], has_place: bool) -> str:
+def _grading(exercises: Sequence[ExerciseRef], has_place: bool) -> str:
     if exercises:
         return "; ".join(f"`{item.name}`: {', '.join(graded_properties(item))}" for item in exercises)
     return "predictions in the notebook" if has_place else ""
 
 
-def graded_properties(item: Item) -> list[str]:
+def graded_properties(item: ExerciseRef) -> list[str]:
     """Return the properties that an exercise is graded by, from the fields of its declaration."""
     fields = set(_FIELD.findall(item.declaration.read_text(encoding="utf-8")))
     return ["values", *(text for name, text in GRADED.items() if name in fields)]

@@ -8,14 +8,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from kernelpath.course.traces.chrome import Range, Timeline
+from kernelpath.course.traces.chrome import ChromeTrace, Range
 from kernelpath.show.palette import INK, OTHERS, UNUSED
 
 _WIDTH = 5.6
 _POINTS_PER_LETTER = 4.6
 
 
-def draw(timeline: Timeline, span: tuple[float, float] | None = None) -> Figure:
+def draw(timeline: ChromeTrace, span: tuple[float, float] | None = None) -> Figure:
     """Draw ranges by depth, launches, and a row for each stream, colored by the range of the launch.
 
     Args:

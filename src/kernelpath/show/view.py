@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kernelpath import words
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 from kernelpath.line_counters import WASTE
 from kernelpath.show import datasheet, network
 from kernelpath.verdict import Measurement, NetworkTraffic, Report, Verdict
@@ -28,7 +28,7 @@ _MAX_TRAFFIC_LINES = 4
 _MAX_PRINTED_LINES = 6
 
 
-def report(console: Console, item: Item, graded: Report, *, explain: str = "", next_step: bool = True) -> None:
+def report(console: Console, item: ExerciseRef, graded: Report, *, explain: str = "", next_step: bool = True) -> None:
     """Print a whole report.
 
     Args:
@@ -55,7 +55,7 @@ def report(console: Console, item: Item, graded: Report, *, explain: str = "", n
         step(console, graded.next_step)
 
 
-def page(item: Item, graded: Report, *, explain: str = "", fold_times: bool = False) -> str:
+def page(item: ExerciseRef, graded: Report, *, explain: str = "", fold_times: bool = False) -> str:
     """Return the report as HTML for a cell of a notebook.
 
     Args:
@@ -112,13 +112,13 @@ def mood(value: Verdict) -> Literal["good", "warn", "bad"]:
     return "warn" if value in _UNDECIDED else "bad"
 
 
-def describe_context(item: Item, graded: Report) -> str:
+def describe_context(item: ExerciseRef, graded: Report) -> str:
     """Return an exercise's place in the course, the seed and, if it launches kernels, the device."""
     place = f"week {item.week}, {words.LANES[item.lane]}, seed {graded.seed}"
     return f"{place}, {graded.device}" if item.launches else place
 
 
-def _header(item: Item, graded: Report) -> Text:
+def _header(item: ExerciseRef, graded: Report) -> Text:
     """Return a line with the name, which fits in 80 columns, a line with the title, and a line with the device."""
     place = f"  week {item.week}, {words.LANES[item.lane]}, seed {graded.seed}"
     device = f"\n{graded.device}" if item.launches else ""

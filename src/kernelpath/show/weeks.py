@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 from kernelpath import words
 from kernelpath.course import registry
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 from kernelpath.show import book
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class Week:
 
     path: Path
     notebook: NotebookNode
-    items: tuple[Item, ...]
+    items: tuple[ExerciseRef, ...]
 
     @property
     def page(self) -> str:
@@ -171,7 +171,7 @@ def weeks(root: Path) -> list[Week]:
     ]
 
 
-def _belongs_to(item: Item, path: Path) -> bool:
+def _belongs_to(item: ExerciseRef, path: Path) -> bool:
     return item.phase == path.parent.name and path.name.startswith(f"week{item.week:02d}_")
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from kernelpath.course import labs
 from kernelpath.course.inputs import tensors_of
@@ -29,7 +30,7 @@ This is less than quota.MEMORY: an allocation fails in a line of the submission 
 _collect_garbage = gc.collect  # as it is before the submission can replace it
 
 
-class Call:
+class GuardedCall:
     """One call of the entry: its guarded inputs, the record of the call, and the result for the grader.
 
     Args:
@@ -134,7 +135,7 @@ class Call:
         )
 
 
-def profile_call(call: Call, entry: Callable[..., Any]) -> tuple[dict[str, float], list[str], bytes]:
+def profile_call(call: GuardedCall, entry: Callable[..., Any]) -> tuple[dict[str, float], list[str], bytes]:
     """Run a call under torch.profiler.
 
     Returns:
@@ -185,6 +186,27 @@ def decode_arguments(request: messages.Call, device: torch.device) -> list[Any]:
     for position, tensor in request.tensors.items():
         arguments[position] = from_bytes(tensor.dtype, tensor.shape, tensor.content, device)
     return arguments
+
+
+class ReturnedOutputs:
+    """The outputs of earlier calls of a process, as far as they still exist."""
+
+    def __init__(self) -> None:
+        self._storages: dict[int, StorageWeakRef] = {}
+
+    def add(self, outputs: Sequence[torch.Tensor]) -> None:
+        """Note the outputs of a call.
+
+        Raises:
+            WrongType: One of them is the output of an earlier call, so its values have changed.
+        """
+        storages = [output.untyped_storage() for output in outputs if output.numel()]
+        for storage in storages:
+            earlier = self._storages.get(storage.data_ptr())
+            if earlier is not None and not earlier.expired():
+                raise WrongType("the output is the tensor that an earlier call returned; allocate one for each call")
+        self._storages = {address: storage for address, storage in self._storages.items() if not storage.expired()}
+        self._storages |= {storage.data_ptr(): StorageWeakRef(storage) for storage in storages}
 
 
 def check_outputs(

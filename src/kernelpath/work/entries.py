@@ -14,7 +14,7 @@ import torch
 from kernelpath import words
 from kernelpath.course import registry
 from kernelpath.course.errors import SolutionUnavailable
-from kernelpath.course.registry import Item
+from kernelpath.course.registry import ExerciseRef
 from kernelpath.course.spec import Exercise
 from kernelpath.work.exception_findings import EntryError
 from kernelpath.work.tamper_check import SubmissionThread
@@ -38,7 +38,7 @@ def required_language(exercise: Exercise | None, lane: str) -> str:
     return words.LANES[lane] if is_kernel and lane in ("triton", "cute") else ""
 
 
-def load_baseline(item: Item, exercise: Exercise) -> None:
+def load_baseline(item: ExerciseRef, exercise: Exercise) -> None:
     """Load the baseline, and read its CUDA C++, before the process gives up access to the checkout."""
     sources = [item.declaration.with_suffix(".cu")]
     if isinstance(exercise.baseline, registry.Solution):

@@ -9,6 +9,7 @@ import re
 import tempfile
 import tokenize
 import traceback
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
@@ -23,6 +24,7 @@ from kernelpath.work import quota
 from kernelpath.work.confine import AccessDenied, ReadyMadeWork, is_forbidden
 from warpcheck import errors, simulated_gpu
 from warpcheck.frontends import Unavailable, compiler_advice, cute_advice, triton_advice
+from warpcheck.frontends.host_program_errors import HostProgramError
 from warpcheck.frontends.shared_arrays import name_shared_element
 from warpcheck.hooks import Changed
 
@@ -35,6 +37,13 @@ FAULT_VERDICTS = {
 
 _TARGET_ADVICE = 'kp check --arch NAME, or where the exercise declares arch="NAME"'
 """How a learner chooses the target of a grading."""
+
+_PROGRAM_VERDICTS: Mapping[str, Verdict] = {
+    "invalid call": Verdict.CRASHED,
+    "call failed": Verdict.CRASHED,
+    "uninitialized": Verdict.UNINITIALIZED,
+}
+"""The verdict on what is wrong with a host program. Any other problem is WRONG_VALUES."""
 
 _COMPILER_ERRORS = (
     "CompileError",
@@ -104,6 +113,9 @@ def _classify(error: BaseException, file: Path, loading: bool) -> Finding:
         verdict = FAULT_VERDICTS.get(error.kind, Verdict.CRASHED)
         cause = explain_fault(error.message, file, error.file, error.line)
         return Finding(verdict, cause, error.file or str(file), error.line)
+    if isinstance(error, HostProgramError):
+        verdict = _PROGRAM_VERDICTS.get(error.problem, Verdict.WRONG_VALUES)
+        return Finding(verdict, error.message, error.file if error.line else str(file), error.line or line)
     if isinstance(error, errors.Rejected):
         cause = f"{error.message}{simulated_gpu.describe_choice(error.message, _TARGET_ADVICE)}"
         return Finding(Verdict.COMPILE_ERROR, cause, error.file or str(file), error.line)

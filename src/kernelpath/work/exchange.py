@@ -7,7 +7,6 @@ send of NCCL and a large send of gloo. A program that relies on buffered sends t
 from __future__ import annotations
 
 import select
-import time
 from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -21,10 +20,11 @@ from kernelpath.course.problem import BYTES
 from kernelpath.verdict import Finding, Verdict
 from kernelpath.wire import ConnectionClosed, ProtocolError, ResponseTimeout, Wire
 from kernelpath.work import fabric_messages as fabric
+from kernelpath.work.process_clock import POLL_SECONDS, ProcessClock
 from kernelpath.work.tensors import from_bytes, to_bytes
 
-_FRAME_SECONDS = 2.0
-"""The time that a rank has to send a frame that it has begun, and to read one."""
+_FRAME_SECONDS = 5.0
+"""The time by the wall clock that a rank has to send a frame that it has begun, and to read one."""
 
 _PREPOSITIONS = {"send": "send to", "recv": "receive from"}
 _VERBS = {"send": "send", "recv": "receive"}
@@ -118,13 +118,18 @@ class Exchange:
         # The operations of each collective, of the ranks that have posted it.
         self._collectives: list[list[Key]] = []
 
-    def serve(self, seconds: float) -> None:
-        """Pass on messages until every rank has left, none can go on, or the time limit is reached."""
-        deadline = time.monotonic() + seconds
+    def serve(self, seconds: float, pids: Sequence[int] = ()) -> None:
+        """Pass on messages until every rank has left, none can go on, or the time limit is reached.
+
+        Args:
+            seconds: The time limit, by the ProcessClock of the ranks.
+            pids: The processes of the ranks.
+        """
+        clock = ProcessClock(lambda: pids)
         while self.finding is None and (present := [state for state in self._ranks if not state.departure]):
-            remaining = deadline - time.monotonic()
-            ready = select.select([state.wire for state in present], [], [], max(remaining, 0.0))[0]
-            if not ready and remaining <= 0:
+            ready = select.select([state.wire for state in present], [], [], POLL_SECONDS)[0]
+            # A rank whose messages never end must not keep the group from its time limit.
+            if clock.elapsed() >= seconds:
                 return self._report_timeout(seconds)
             for rank, state in enumerate(self._ranks):
                 if state.wire in ready and self.finding is None:

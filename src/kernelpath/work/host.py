@@ -27,6 +27,7 @@ from kernelpath.device.lab_messages import LabReport
 from kernelpath.wire import ConnectionClosed, ProtocolError, ResponseTimeout, Wire
 from kernelpath.work import forkserver, messages
 from kernelpath.work.forkserver_main import Role
+from kernelpath.work.process_clock import POLL_SECONDS, ProcessClock
 from kernelpath.work.workspace import Workspace
 from warpcheck.simulated_gpu import Properties
 
@@ -35,8 +36,8 @@ _Response = TypeVar("_Response", bound=machine_messages.Message)
 _EXIT_SECONDS = 2.0
 """The time that a process has to exit by itself after it has closed its wire."""
 
-_SEND_SECONDS = 30.0
-"""The time that a process has to read a message."""
+_TRANSFER_SECONDS = 30.0
+"""The time by the wall clock in which a process reads a message, or sends the rest of one that it has begun."""
 
 _PRINTED_LIMIT = 20_000
 _LATEST_LINES = 5
@@ -117,6 +118,12 @@ class _ChildProcess:
     def pid(self) -> int:
         return self._child.pid
 
+    def pids(self) -> list[int]:
+        """Return the pid, or nothing where the server has ended."""
+        with contextlib.suppress(ProcessLookupError):
+            return [self._child.pid]
+        return []
+
     def exit_status(self) -> int:
         """Return the exit status of a process that has closed its wire, and that has little time left to exit."""
         with self._closing:
@@ -163,7 +170,7 @@ class MachineProcess:
         with self._lock:
             # A machine that has died is noticed at the next request.
             with contextlib.suppress(ConnectionClosed, ResponseTimeout, OSError):
-                self._wire.send(machine_messages.Attach(target, multiprocessors), _SEND_SECONDS)
+                self._wire.send(machine_messages.Attach(target, multiprocessors), _TRANSFER_SECONDS)
                 # A stream socket passes descriptors only with at least one byte of data: unix(7).
                 socket.send_fds(self._process.connection, [b"\0"], [machine_end.fileno()])
             machine_end.close()
@@ -171,7 +178,7 @@ class MachineProcess:
             return self._attached_clients - 1, client_end
 
     def request(self, message: machine_messages.Message, expected: type[_Response], seconds: float) -> _Response | None:
-        """Return the response; None where the machine responds with Done instead.
+        """Return the response; None where the machine responds with Done instead. `seconds` are those of ProcessClock.
 
         Raises:
             WorkerTimeout: The machine did not respond in time.
@@ -179,9 +186,10 @@ class MachineProcess:
         """
         try:
             with self._lock:
-                self._wire.send(message, seconds)
+                self._wire.send(message, _TRANSFER_SECONDS)
+                clock = ProcessClock(self.pids)
                 # `attach` does not read its responses: they come first.
-                while isinstance(response := self._wire.receive(seconds), machine_messages.Attached):
+                while isinstance(response := self._receive(clock, seconds), machine_messages.Attached):
                     pass
         except ResponseTimeout:
             raise WorkerTimeout from None
@@ -189,8 +197,18 @@ class MachineProcess:
             raise WorkerExited(self._process.exit_status()) from None
         return response if isinstance(response, expected) else None
 
+    def pids(self) -> list[int]:
+        """Return the machine's pid, or nothing where it was never started."""
+        return self._process.pids()
+
     def close(self) -> None:
         self._process.close()
+
+    def _receive(self, clock: ProcessClock, seconds: float) -> machine_messages.Message:
+        while not self._wire.waiting(POLL_SECONDS):
+            if clock.elapsed() >= seconds:
+                raise ResponseTimeout
+        return self._wire.receive(_TRANSFER_SECONDS)
 
 
 class SharedMachine:
@@ -223,6 +241,7 @@ class Worker:
     def __init__(self, workspace: Workspace, needs: str = "", *, clean: bool = False) -> None:
         self._workspace = workspace
         self._process = _ChildProcess("worker", needs, workspace.own, clean)
+        self._machine: MachineProcess | None = None
         self._wire: Wire[messages.WorkerResponse] = Wire(self._process.connection, messages.AnyResponse)
         self._secrets: deque[str] = deque()
         """The secrets of the requests without a response, oldest first."""
@@ -236,7 +255,7 @@ class Worker:
     def start(
         self,
         root: str,
-        stem: str,
+        path_id: str,
         device: str,
         machine: MachineProcess | None,
         properties: Properties | None = None,
@@ -251,13 +270,13 @@ class Worker:
 
         Args:
             machine: The process that runs the kernels, if they run on the PTX machine.
-            root, stem, device, properties, entry, target, rank, size, store, withheld: See messages.Start.
+            root, path_id, device, properties, entry, target, rank, size, store, withheld: See messages.Start.
         """
         for folder in (self._workspace.own, self._workspace.source):
             folder.mkdir(parents=True, exist_ok=True)
         request = messages.Start(
             root=root,
-            stem=stem,
+            path_id=path_id,
             device=device,
             machine=machine is not None,
             source=str(self._workspace.source),
@@ -271,6 +290,7 @@ class Worker:
             withheld=[str(path) for path in withheld],
         )
         self.send(request)
+        self._machine = machine
         if machine is not None:
             self.client, client_end = machine.attach(target, int((properties or {}).get("multi_processor_count", 0)))
             self.send_descriptor(client_end.fileno())
@@ -287,14 +307,14 @@ class Worker:
         # only the worker's main thread has it, and the submission runs on another thread.
         self._secrets.append(secrets.token_hex(16))
         with contextlib.suppress(ConnectionClosed, ResponseTimeout):
-            self._wire.send(msgspec.structs.replace(message, secret=self._secrets[-1]), _SEND_SECONDS)
+            self._wire.send(msgspec.structs.replace(message, secret=self._secrets[-1]), _TRANSFER_SECONDS)
 
     def receive(self, seconds: float, compile_seconds: float = 0.0) -> messages.WorkerResponse:
         """Return the response to the oldest request without one.
 
         Args:
-            seconds: The time limit, besides compiling.
-            compile_seconds: The time limit for compiling.
+            seconds: The time limit, besides compiling, by the ProcessClock of the worker and its machine.
+            compile_seconds: The time limit for compiling, by the same clock.
 
         Raises:
             WorkerTimeout: The worker did not respond in time.
@@ -321,21 +341,34 @@ class Worker:
         is_compiling = False
         lines: deque[int] = deque(maxlen=_LATEST_LINES)
         self.compile_seconds = 0.0
+        clock = ProcessClock(self._pids)
+        charged = 0.0  # the time of the clock that has been subtracted from a budget
         while True:
             start = time.monotonic()
+            while not self._wire.waiting(min(POLL_SECONDS, max(budgets[is_compiling], 0.0))):
+                if clock.elapsed() - charged >= budgets[is_compiling]:
+                    raise WorkerTimeout(is_compiling, lines)
             try:
-                response = self._wire.receive(max(budgets[is_compiling], 0.0))
+                response = self._wire.receive(_TRANSFER_SECONDS)
             except ResponseTimeout:
                 raise WorkerTimeout(is_compiling, lines) from None
-            elapsed = time.monotonic() - start
-            budgets[is_compiling] -= elapsed
-            self.compile_seconds += elapsed * is_compiling
+            self.compile_seconds += (time.monotonic() - start) * is_compiling
+            if not isinstance(response, messages.Running | messages.Compiling):
+                return response
+            now = clock.elapsed()
+            budgets[is_compiling] -= now - charged
+            charged = now
+            # A worker whose messages come one after another still runs out of both budgets.
+            if budgets[is_compiling] < 0.0:
+                raise WorkerTimeout(is_compiling, lines)
             if isinstance(response, messages.Running):
                 lines.append(response.line)
-            elif isinstance(response, messages.Compiling):
-                is_compiling = response.begins
             else:
-                return response
+                is_compiling = response.begins
+
+    def _pids(self) -> list[int]:
+        """Return the processes that a response may depend on."""
+        return [*self._process.pids(), *(self._machine.pids() if self._machine is not None else ())]
 
     @property
     def printed(self) -> str:

@@ -32,7 +32,7 @@ class Start(WorkerRequest, frozen=True, tag=True, kw_only=True):
 
     Attributes:
         root: The checkout.
-        stem: The exercise.
+        path_id: The exercise.
         device: "cpu", or a GPU such as "cuda".
         machine: Whether kernels run on the PTX machine's process. Its end of a socket follows as a descriptor.
         source: The folder of the submission's copy.
@@ -48,7 +48,7 @@ class Start(WorkerRequest, frozen=True, tag=True, kw_only=True):
     """
 
     root: str
-    stem: str
+    path_id: str
     device: str
     machine: bool
     source: str
@@ -62,7 +62,7 @@ class Start(WorkerRequest, frozen=True, tag=True, kw_only=True):
     withheld: Sequence[str] = ()
 
 
-class Load(WorkerRequest, frozen=True, tag=True, kw_only=True):
+class LoadSubmission(WorkerRequest, frozen=True, tag=True, kw_only=True):
     """Load the submission.
 
     Attributes:
@@ -191,7 +191,18 @@ class TimeRound(WorkerRequest, frozen=True, tag=True, kw_only=True):
 
 
 AnyRequest = (
-    Start | Load | Run | Inspect | Join | Call | ReadFiles | Fuse | Profile | MeasureCeilings | StartTiming | TimeRound
+    Start
+    | LoadSubmission
+    | Run
+    | Inspect
+    | Join
+    | Call
+    | ReadFiles
+    | Fuse
+    | Profile
+    | MeasureCeilings
+    | StartTiming
+    | TimeRound
 )
 
 

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore
 
 from kernelpath.work import messages
-from kernelpath.work.call import Call
+from kernelpath.work.call import GuardedCall
 from kernelpath.work.tensors import samples
 
 CALLS = 5
@@ -63,7 +63,7 @@ class NcclRank:
     def time_round(
         self,
         request: messages.TimeRound,
-        prepare_call: Callable[[Sequence[Any]], Call],
+        prepare_call: Callable[[Sequence[Any]], GuardedCall],
         entry: Callable[..., Any],
         run: Callable[..., Any],
         describe_tampering: Callable[[], str],

@@ -73,7 +73,7 @@ class Runner:
         self.storage_numbers = itertools.count(1)
         """The numbers for the storages of inputs that the worker is given, one case after another."""
 
-        self._load = messages.Load(
+        self._load = messages.LoadSubmission(
             file=str(file), hidden=[str(folder) for folder in hidden], ready_made=[str(path) for path in ready_made]
         )
         self._file = str(file)

@@ -10,7 +10,7 @@ import torch
 from kernelpath.course.inputs import generate_inputs
 from kernelpath.course.spec import Exercise
 from kernelpath.work import messages
-from kernelpath.work.call import Call
+from kernelpath.work.call import GuardedCall
 from kernelpath.work.exception_findings import BaselineFailed
 from kernelpath.work.tensors import fingerprints, samples
 
@@ -45,7 +45,7 @@ class RoundTimer:
         case: Mapping[str, Any],
         implementations: Sequence[Callable[..., Any]],
         clock: Clock,
-        prepare_call: Callable[[Sequence[Any]], Call],
+        prepare_call: Callable[[Sequence[Any]], GuardedCall],
     ) -> None:
         self._exercise = exercise
         self._case = case
@@ -80,14 +80,14 @@ class RoundTimer:
             telemetry=self._clock.telemetry(),
         )
 
-    def _prepare_calls(self, request: messages.TimeRound) -> dict[int, Call]:
+    def _prepare_calls(self, request: messages.TimeRound) -> dict[int, GuardedCall]:
         """Return a call for each implementation: the same call, unless they overwrite their inputs."""
         inputs = generate_inputs(self._exercise, self._case, request.seed, self._clock.device)
         if self._exercise.problem.in_place is None:
             return dict.fromkeys(request.order, self._prepare_call(inputs))
         return {implementation: self._prepare_call(inputs) for implementation in request.order}
 
-    def _bind(self, implementation: int, call: Call) -> Callable[[], Any]:
+    def _bind(self, implementation: int, call: GuardedCall) -> Callable[[], Any]:
         """Return a function that makes the call.
 
         The submission runs on its own thread. An exception of another implementation is not the submission's fault.

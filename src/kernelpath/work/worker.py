@@ -40,7 +40,14 @@ from kernelpath.work import (
     reports,
     seccomp,
 )
-from kernelpath.work.call import Call, check_outputs, decode_arguments, memory_limit, profile_call
+from kernelpath.work.call import (
+    GuardedCall,
+    ReturnedOutputs,
+    check_outputs,
+    decode_arguments,
+    memory_limit,
+    profile_call,
+)
 from kernelpath.work.dispatch_monitor import AuditLog, CallRecord, DispatchMonitor
 from kernelpath.work.exception_findings import classify_exception
 from kernelpath.work.large_offsets import LargeOffsetMonitor
@@ -80,6 +87,7 @@ class _Worker:
         self._audit_log = AuditLog()
         self._client: Client | None = None
         self._placement = Placement()
+        self._returned_outputs = ReturnedOutputs()
 
     def send(self, message: messages.WorkerResponse) -> None:
         """Send a progress message. Two threads do so: compilers run on the submission's thread."""
@@ -93,7 +101,7 @@ class _Worker:
             match request:
                 case messages.Start():
                     return self._start(request, secret)
-                case messages.Load():
+                case messages.LoadSubmission():
                     return self._load(request, secret)
                 case messages.Run():
                     return self._run(request, secret)
@@ -122,7 +130,9 @@ class _Worker:
                 raise
             # The text of an exception may be computed by the submission's code, which must not find `secret` on its
             # stack. So the exception is classified on the submission's thread.
-            finding = self._thread.call(classify_exception, error, self._file, isinstance(request, messages.Load))
+            finding = self._thread.call(
+                classify_exception, error, self._file, isinstance(request, messages.LoadSubmission)
+            )
             return messages.ReportedFinding(secret=secret, finding=finding)
         raise AssertionError(request)
 
@@ -132,7 +142,7 @@ class _Worker:
             _, (descriptor,), _, _ = socket.recv_fds(self._wire.connection, 1, 1)
             self._client = Client(Wire(socket.socket(fileno=descriptor), ToClient))
             backend.use(self._client)
-        self._item = registry.item(Path(request.root), request.stem)
+        self._item = registry.exercise_ref(Path(request.root), request.path_id)
         self._lane = self._item.lane
         self._exercise = None if request.entry else registry.load(self._item)
         self._name = request.entry or self._declaration.entry
@@ -184,7 +194,7 @@ class _Worker:
             return "machine"
         return "ranks" if group_size else "gpu"
 
-    def _load(self, request: messages.Load, secret: str) -> messages.WorkerResponse:
+    def _load(self, request: messages.LoadSubmission, secret: str) -> messages.WorkerResponse:
         self._file = Path(request.file)
         # Python's import opens the compiled file beside the source, too.
         own_files = (self._file, self._file.with_suffix(".cu"), Path(cache_from_source(request.file)))
@@ -213,12 +223,14 @@ class _Worker:
             return self._run_on_machine(self._client, request.chosen, secret)
         return self._run_call(self._prepare_call(self._client.inputs()), secret)
 
-    def _run_call(self, call: Call, secret: str) -> messages.CallResult:
+    def _run_call(self, call: GuardedCall, secret: str) -> messages.CallResult:
         with memory_limit(self._device):
             self._thread.call(entries.check_signature, self._entry, call.inputs)
             result = call(self._entry)
             call.release_leftovers()
         outputs = call.outputs(result)
+        if self._exercise is not None and not self._exercise.overwritten(call.inputs):
+            self._returned_outputs.add(outputs)
         call_result = call.to_result(outputs, secret, self._describe_tampering())
         output_refs = [self._client.place(output) for output in outputs] if self._client else []
         return msgspec.structs.replace(call_result, output_refs=output_refs)
@@ -275,6 +287,8 @@ class _Worker:
 
         overwritten = self._declaration.overwritten(inputs)
         outputs = overwritten or check_outputs(result, self._name, self._device, is_input)
+        if not overwritten:
+            self._returned_outputs.add(outputs)
         # The machine compares these bytes with those that the last kernel left, so what the host changed afterwards
         # does not pass for a kernel's work.
         client.finish()
@@ -301,12 +315,14 @@ class _Worker:
     def _describe_tampering(self) -> str:
         return self._tamper_check.describe_change() or ""
 
-    def _draw_call(self, case: Mapping[str, Any], seed: int, variety: InputMode = PLAIN, timed: bool = False) -> Call:
+    def _draw_call(
+        self, case: Mapping[str, Any], seed: int, variety: InputMode = PLAIN, timed: bool = False
+    ) -> GuardedCall:
         """Return a call on the inputs of a case, generated from the seed."""
         return self._prepare_call(generate_inputs(self._declaration, case, seed, self._device, variety), timed)
 
-    def _prepare_call(self, inputs: Sequence[Any], timed: bool = False) -> Call:
-        return Call(self._name, inputs, self._device, self._thread, self._audit_log, timed, self._exercise)
+    def _prepare_call(self, inputs: Sequence[Any], timed: bool = False) -> GuardedCall:
+        return GuardedCall(self._name, inputs, self._device, self._thread, self._audit_log, timed, self._exercise)
 
     @property
     def _declaration(self) -> Exercise:

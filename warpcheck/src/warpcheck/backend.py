@@ -163,7 +163,7 @@ class _LocalModule:
         args = [value if isinstance(value, (int, float, bytes)) else value.data_ptr() for value in arguments]
         buffers = [simt.Buffer.of(key, tensor) for key, tensor in named]
 
-        def run(schedule: Schedule) -> simt.Launch:
+        def run(schedule: Schedule, shared_fill: int | None) -> simt.Launch:
             storages = [tensor for _, tensor in named] if checks.uninitialized else []
             return self._module.launch(
                 name,
@@ -177,11 +177,17 @@ class _LocalModule:
                 reverse=schedule,
                 cooperative=cooperative,
                 cluster=cluster or (),
+                shared_fill=shared_fill,
             )
 
         try:
             launch = schedule_comparison.run_in_schedules(
-                run, name, buffers, self._module.statics.values(), checks.extra_schedules
+                run,
+                name,
+                buffers,
+                self._module.statics.values(),
+                checks.extra_schedules,
+                uses_shared_memory=shared > 0 or self._module.uses_shared_memory(name),
             )
         except (simt.Fault, simt.TimedOut) as error:
             for observer in _fault_observers:

@@ -62,6 +62,7 @@ class Fault(Exception):
         conflict_line: the source line of the conflicting access of a race; 0 if there is none.
         schedule: the order of blocks and warps in which the launch ran (`warpcheck.Schedule`).
         source: the text of the file, if the kernel was compiled from a text and not from a file.
+        is_in_shared_memory: whether it is a read of shared memory that nothing has written.
         launch: what the launch had done until then, if its events were recorded.
     """
 
@@ -91,6 +92,7 @@ class Fault(Exception):
         self.conflict_line = 0
         self.schedule = 0
         self.source = ""
+        self.is_in_shared_memory = False
         self.launch: Any = None
 
 

@@ -160,6 +160,10 @@ class Module:
         if name not in self.programs:
             self.programs[name] = compile_kernel(self.parsed, name, self.digest, self.target)
 
+    def uses_shared_memory(self, name: str) -> bool:
+        """Return whether a kernel that `compile` has compiled has shared memory beside its dynamic one."""
+        return self.programs[name].lowered.shared_bytes > 0
+
     def occupancy(
         self, name: str, block: Sequence[int], shared: int = 0, device: str = ""
     ) -> occupancy.Occupancy | None:
@@ -196,6 +200,7 @@ class Module:
         cooperative: bool = False,
         cluster: Sequence[int] = (),
         rank_memory: Sequence[RankMemory] = (),
+        shared_fill: int | None = None,
     ) -> Launch:
         """Run a kernel to its end.
 
@@ -215,6 +220,7 @@ class Module:
             cooperative: Whether all blocks are resident together; there can be no more of them than the GPU holds.
             cluster: The blocks of a cluster along each axis; by default as the kernel declares them.
             rank_memory: The memory of each rank, if the y coordinate of a block is its rank; see runtime.rank_memory.
+            shared_fill: Fill the shared memory of each block with this byte, and let it count as written.
 
         Raises Fault, Unsupported, TimedOut, and KeyError or ValueError for a launch that is not possible.
         """
@@ -250,6 +256,7 @@ class Module:
             room=room,
             cooperative=cooperative,
             cluster=cluster_extents,
+            shared_fill=shared_fill,
         )
         try:
             cut = execute(run, compiled.run_grid, max_instructions or LIMIT, restarts=is_limit_per_block)

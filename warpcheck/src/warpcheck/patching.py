@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-__all__ = ["on_exit", "replace", "scope"]
+__all__ = ["bind_to_scope", "on_exit", "replace", "scope"]
 
 _MISSING = object()
 _scopes: list[contextlib.ExitStack] = []
@@ -35,3 +36,20 @@ def on_exit(undo: Callable[[], object]) -> None:
     """Call `undo` when the innermost scope ends; never if there is no scope."""
     if _scopes:
         _scopes[-1].callback(undo)
+
+
+def bind_to_scope(function: Callable[[], None]) -> Callable[[], None]:
+    """Return a function that calls `function` later, whose replacements end with the scope that is innermost now."""
+    if not _scopes:
+        return function
+    stack = _scopes[-1]
+
+    @functools.wraps(function)
+    def call() -> None:
+        _scopes.append(stack)
+        try:
+            function()
+        finally:
+            _scopes.pop()
+
+    return call

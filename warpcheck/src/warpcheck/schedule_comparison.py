@@ -1,4 +1,9 @@
-"""Launches in several orders of blocks and warps: one order may hide a mistake that another order shows."""
+"""Repeated launches: in several orders of blocks and warps, and with several contents of unwritten shared memory.
+
+One order may hide a mistake that another order shows. A read of shared memory that nothing has written is a fault only
+if something depends on the content: a block whose tile is larger than the matrix computes with the rows that it has not
+loaded, and drops the results.
+"""
 
 from __future__ import annotations
 
@@ -25,30 +30,63 @@ _ROUNDING = {"float64": (np.float64, 1e-9), "float32": (np.float32, 1e-3), "floa
 """Relative differences that sums of another order may have. bfloat16, which NumPy lacks, has a branch of its own."""
 
 
+_FILLS = (0x7B, 0xFB, 0xFF, 0x00)
+"""The bytes that unwritten shared memory is filled with: large numbers of both signs, NaN or -1, and zero.
+
+These are their values in every floating-point type of 16 bits and more.
+"""
+
+_MOST_BYTES_REPEATED = 1 << 30
+"""The most bytes of buffers of a launch that is repeated with other contents of shared memory."""
+
+Run = Callable[[Schedule, int | None], simt.Launch]
+"""Runs a launch in a schedule. With a number, shared memory is filled with this byte, and counts as written."""
+
+
+class _Snapshot:
+    """The memory that a launch may write, as it was before the launch."""
+
+    def __init__(self, buffers: Sequence[simt.Buffer], statics: Iterable[npt.NDArray[np.uint8]]) -> None:
+        self.contents = [bytes_at(buffer.address, buffer.nbytes) for buffer in buffers]
+        self._memory = [*self.contents, *statics]
+        self._original = self.copy()
+
+    def copy(self) -> list[npt.NDArray[np.uint8]]:
+        """Return what is in the memory now: the buffers, then the variables."""
+        return [content.copy() for content in self._memory]
+
+    def restore(self) -> None:
+        """Undo what a launch wrote."""
+        for content, original in zip(self._memory, self._original, strict=True):
+            content[:] = original
+
+
 def run_in_schedules(
-    run: Callable[[Schedule], simt.Launch],
+    run: Run,
     kernel: str,
     buffers: Sequence[simt.Buffer],
     statics: Iterable[npt.NDArray[np.uint8]],
     extra: Sequence[Schedule],
+    *,
+    uses_shared_memory: bool,
 ) -> simt.Launch:
     """Run a launch in extra schedules, undo what each wrote, and run it forward. Return the forward launch.
 
     Warns where a result depends on the schedule by more than rounding explains. A fault or timeout that `run` raises
     gets the schedule as an attribute.
     """
-    contents = [bytes_at(buffer.address, buffer.nbytes) for buffer in buffers] if extra else []
-    variables = list(statics) if extra else []
-    before = [content.copy() for content in (*contents, *variables)]
+    is_repeatable = uses_shared_memory and sum(buffer.nbytes for buffer in buffers) <= _MOST_BYTES_REPEATED
+    snapshot = _Snapshot(buffers, statics) if extra or is_repeatable else None
     results: list[tuple[Schedule, list[npt.NDArray[np.uint8]]]] = []
-    for schedule in extra:
-        _run(run, schedule)
-        results.append((schedule, [content.copy() for content in contents]))
-        for content, original in zip((*contents, *variables), before, strict=True):
-            content[:] = original
-    launch = _run(run, Schedule.FORWARD)
+    if snapshot is not None:
+        for schedule in extra:
+            _run(run, schedule, snapshot)
+            results.append((schedule, snapshot.copy()))
+            snapshot.restore()
+    launch = _run(run, Schedule.FORWARD, snapshot)
     for schedule, outputs in results:
-        for buffer, content, output in zip(buffers, contents, outputs, strict=True):
+        assert snapshot is not None
+        for buffer, content, output in zip(buffers, snapshot.contents, outputs, strict=False):
             different = _differences(content, output, buffer)
             if different.size:
                 count = different.size
@@ -58,12 +96,38 @@ def run_in_schedules(
     return launch
 
 
-def _run(run: Callable[[Schedule], simt.Launch], schedule: Schedule) -> simt.Launch:
+def _run(run: Run, schedule: Schedule, snapshot: _Snapshot | None) -> simt.Launch:
     try:
-        return run(schedule)
+        return run(schedule, None)
     except (simt.Fault, simt.TimedOut) as error:
         error.schedule = schedule
+        if snapshot is not None and isinstance(error, simt.Fault) and error.is_in_shared_memory:
+            launch = _run_with_fills(run, schedule, snapshot)
+            if launch is not None:
+                name = f"{error.file}({error.line})"
+                launch.printed += f"{name}: warning: {error.message}; nothing depends on what is there\n"
+                return launch
         raise
+
+
+def _run_with_fills(run: Run, schedule: Schedule, snapshot: _Snapshot) -> simt.Launch | None:
+    """Run a launch with several contents of unwritten shared memory.
+
+    Return the last launch, or None if there is another fault, or if a result or the number of instructions depends on
+    the content.
+    """
+    expected: list[npt.NDArray[np.uint8]] = []
+    for fill in _FILLS:
+        snapshot.restore()
+        try:
+            launch = run(schedule, fill)
+        except (simt.Fault, simt.TimedOut):
+            return None
+        results = [*snapshot.copy(), np.array([launch.instructions]), np.frombuffer(launch.printed.encode(), np.uint8)]
+        expected = expected or results
+        if not all(map(np.array_equal, results, expected)):
+            return None
+    return launch
 
 
 def _differences(

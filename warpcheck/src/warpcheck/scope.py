@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from warpcheck import backend, events, frontends, initcheck, patching, simulated_gpu
-from warpcheck.frontends import torch_cuda
+from warpcheck.frontends import cute_calls, torch_cuda
 from warpcheck.report import Report
 from warpcheck.schedule import Schedule, additional_schedules, parse_schedules
 from warpcheck.target import TARGETS
@@ -83,6 +83,7 @@ def _prepare(arch: str, extra: tuple[Schedule, ...], uninitialized: bool) -> Non
         if uninitialized:
             initcheck.watch()
         torch_cuda.activate()
+        cute_calls.activate()
     else:
         simulated_gpu.stand_for({}, arch)
     if find_spec("triton") is not None:

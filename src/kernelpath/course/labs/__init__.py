@@ -5,6 +5,7 @@ timer          an asynchronous device with a clock of its own, which misleads na
 bus            pinned buffers, copies in flight and calls that fail (w02d_copies)
 multiprocessor its limits: published, recorded, or (driver) queried from the GPU at hand (w03d_occupancy)
 fabric         ranks on simulated links: a timeline of messages and collectives (w16b_all_reduce, w16c_overlap)
+ci_machine     times of two versions of a kernel on a machine with troubles (w16g_regression_gate)
 operators      what a roofline knows of operators and machines, and torch's own calls (w05a_roofline)
 """
 

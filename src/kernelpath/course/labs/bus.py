@@ -1,7 +1,7 @@
 """Simulate a bus between host and device: pinned buffers, copies in flight, events, and a status after every call.
 
-`Simulated` has a simulated bus and clock: a real bus seldom shows that something was done too early, and its time
-depends on the machine. `Gpu` is the real bus, for measuring.
+`SimulatedRuntime` has a simulated bus and clock: a real bus seldom shows that something was done too early, and its
+time depends on the machine. `Gpu` is the real bus, for measuring.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Copy:
 
 
 @dataclass
-class Spent:
+class RuntimeUsage:
     """The use of a runtime.
 
     Attributes:
@@ -78,7 +78,7 @@ class Runtime(ABC):
         self.fails = fails
         self.status = status
         self._pinned_at_most = pinned_at_most
-        self.spent = Spent()
+        self.spent = RuntimeUsage()
         self._buffers: dict[int, torch.Tensor] = {}
 
     @property
@@ -153,7 +153,7 @@ class Runtime(ABC):
     def _times_of_ideal(self) -> float: ...
 
 
-class Simulated(Runtime, Queue):
+class SimulatedRuntime(Runtime, Queue):
     """A simulated bus and clock. Bytes move when the host has waited for them, and not before.
 
     Attributes:
@@ -223,9 +223,9 @@ class Simulated(Runtime, Queue):
     def has_passed(self, moment: float) -> bool:
         return self.spent.seconds >= moment
 
-    def variants(self) -> Iterator[Simulated]:
+    def variants(self) -> Iterator[SimulatedRuntime]:
         for call, _ in enumerate(self.spent.calls if self.each else (), 1):
-            yield Simulated(self.device, call, self.status)
+            yield SimulatedRuntime(self.device, call, self.status)
 
     def graded(self, outputs: Sequence[torch.Tensor], device_outputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
         """Return the vector as copies have left it, and the actual ledger with the reported status.

@@ -117,7 +117,7 @@ class Content:
 
 
 @dataclass
-class Spent:
+class TuningUsage:
     """The use of the device.
 
     Attributes:
@@ -166,7 +166,7 @@ class RecordedGpu(Lab):
         self.device = device
         self.requests = tuple(requests)
         self.record = recording()
-        self.spent = Spent(slower=[0.0] * len(requests), chosen=[[] for _ in requests])
+        self.spent = TuningUsage(slower=[0.0] * len(requests), chosen=[[] for _ in requests])
         self._places = {configuration: index for index, configuration in enumerate(self.record.configurations)}
         self._contents: dict[int, Content] = {}
         for index, size in enumerate(requests):
@@ -246,7 +246,7 @@ class RecordedGpu(Lab):
     def copy(self, target: int, source: int) -> None:
         self._contents[target] = Content(**vars(self._contents[source]))
 
-    def report(self) -> Spent:
+    def report(self) -> TuningUsage:
         """Return the use of the device, with the results judged as they are now."""
         faults = [self._judged(index) for index in range(len(self.requests))]
         self.spent.wrongs = sum(map(bool, faults))

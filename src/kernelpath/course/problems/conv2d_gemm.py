@@ -64,16 +64,18 @@ def case(batch: int, height: int, width: int, channels: int, filters: int, side:
 PROBLEM = Problem(
     inputs=inputs,
     # One value, images smaller than the filter, channels that no tile divides, rows of 16 bytes and odd ones, a 1 x 1
-    # filter, which is a GEMM, and a 5 x 5 filter.
+    # filter, which is a GEMM, and filters up to the largest.
     cases=(
         case(1, 1, 1, 1, 1),
         case(2, 2, 5, 3, 10),
         case(1, 9, 7, 40, 33),
         case(3, 5, 6, 72, 16, side=1),
         case(1, 6, 11, 24, 70, side=5),
+        case(1, 8, 9, 16, 12, side=7),
         case(2, 12, 12, 64, 64),
     ),
     vary=("height", "width", "channels", "filters"),
+    must_reach={"side": 7},
     limits=(
         case(1, 65_540, 1, 8, 8, side=1),
         case(1, 1, 65_540, 8, 8, side=1),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 
-from kernelpath.course.labs.bus import CHUNK, LAUNCH_FAILURE, OUT_OF_MEMORY, Runtime, Simulated
+from kernelpath.course.labs.bus import CHUNK, LAUNCH_FAILURE, OUT_OF_MEMORY, Runtime, SimulatedRuntime
 from kernelpath.course.problem import EXACT, Case, Problem
 
 PIECES = 24
@@ -23,7 +23,7 @@ def inputs(rng: torch.Generator, n: int, fails: int | str, status: int) -> tuple
     seed = int(torch.randint(1 << 31, (), generator=rng, device=rng.device))
     source = torch.randn(n, generator=torch.Generator().manual_seed(seed))
     each = isinstance(fails, str)
-    return Simulated(rng.device.type, 0 if isinstance(fails, str) else fails, status, each), source, CHUNK
+    return SimulatedRuntime(rng.device.type, 0 if isinstance(fails, str) else fails, status, each), source, CHUNK
 
 
 def reference(runtime: Runtime, source: torch.Tensor, chunk: int) -> tuple[torch.Tensor, torch.Tensor]:

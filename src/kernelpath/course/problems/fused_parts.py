@@ -34,7 +34,7 @@ class Operator:
 
 
 @dataclass(frozen=True)
-class Layout:
+class OperandLayout:
     """The layout of x, other and out in memory.
 
     Attributes:
@@ -138,7 +138,7 @@ def _first(rows: int, columns: int) -> int:
 
 
 LAYOUTS = (
-    Layout(
+    OperandLayout(
         "slice",
         {"x": "(rows, columns + 2 * first)", "other": "(rows, columns)"},
         lambda rng, rows, columns, first: (
@@ -149,14 +149,14 @@ LAYOUTS = (
         ("x[row, first + column]", "other[row, column]", "out[row, column]"),
         {"first": _first},
     ),
-    Layout(
+    OperandLayout(
         "side_by_side",
         {"both": "(rows, 2 * columns)"},
         lambda rng, rows, columns: (draw.normal(rng, rows, 2 * columns),),
         lambda gate_and_up: (gate_and_up[:, : gate_and_up.shape[1] // 2], gate_and_up[:, gate_and_up.shape[1] // 2 :]),
         ("both[row, column]", "both[row, columns + column]", "out[row, column]"),
     ),
-    Layout(
+    OperandLayout(
         "columns_first",
         {"x": "(columns, rows)", "other": "(columns, rows)"},
         lambda rng, rows, columns: (draw.normal(rng, columns, rows), draw.normal(rng, columns, rows)),

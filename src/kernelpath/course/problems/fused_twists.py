@@ -14,7 +14,15 @@ import torch
 from kernelpath.course import draw
 from kernelpath.course.checkpoint import DeliverableVariant
 from kernelpath.course.problem import Problem, Tolerance
-from kernelpath.course.problems.fused_parts import LAYOUTS, OPERATORS, STATISTICS, Layout, Operator, Scalars, Statistic
+from kernelpath.course.problems.fused_parts import (
+    LAYOUTS,
+    OPERATORS,
+    STATISTICS,
+    OperandLayout,
+    Operator,
+    Scalars,
+    Statistic,
+)
 from kernelpath.course.spec import Exercise, Traffic
 
 Tensor = torch.Tensor
@@ -24,7 +32,7 @@ LARGEST = {"rows": 64, "columns": 960}  # whole warps and whole sectors in every
 SPARE = 1.1
 
 
-def twist(operator: Operator, layout: Layout, statistic: Statistic) -> DeliverableVariant:
+def twist(operator: Operator, layout: OperandLayout, statistic: Statistic) -> DeliverableVariant:
     """Return the variant of these parts."""
     scalars = {**operator.scalars, **layout.scalars, **statistic.scalars}
     tensor_count = len(layout.shapes)
@@ -102,7 +110,7 @@ def twist(operator: Operator, layout: Layout, statistic: Statistic) -> Deliverab
 
 
 def _stub(
-    operator: Operator, layout: Layout, statistic: Statistic, scalars: Scalars, max_bytes_ratio: float
+    operator: Operator, layout: OperandLayout, statistic: Statistic, scalars: Scalars, max_bytes_ratio: float
 ) -> dict[str, str]:
     shapes = dict(layout.shapes) | dict.fromkeys(operator.vectors, "(columns,)")
     tensors = ", ".join(shapes)

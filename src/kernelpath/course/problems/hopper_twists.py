@@ -28,7 +28,7 @@ CAP = 3.0
 
 
 @dataclass(frozen=True)
-class Epilogue:
+class HopperEpilogue:
     """The operations after the sum.
 
     Attributes:
@@ -43,20 +43,22 @@ class Epilogue:
 
 
 EPILOGUES = (
-    Epilogue("residual", "sum + residual[row, column]", {"residual": "mn"}, lambda sums, residual: sums + residual),
-    Epilogue(
+    HopperEpilogue(
+        "residual", "sum + residual[row, column]", {"residual": "mn"}, lambda sums, residual: sums + residual
+    ),
+    HopperEpilogue(
         "scaled_rows",
         "scale[row] * sum + bias[column]",
         {"scale": "m", "bias": "n"},
         lambda sums, scale, bias: scale[:, None] * sums + bias,
     ),
-    Epilogue(
+    HopperEpilogue(
         "squared_relu",
         "max(0, sum + bias[column])^2",
         {"bias": "n"},
         lambda sums, bias: (sums + bias).clamp(min=0).square(),
     ),
-    Epilogue("capped", f"{CAP} * tanh(sum / {CAP})", {}, lambda sums: CAP * torch.tanh(sums / CAP)),
+    HopperEpilogue("capped", f"{CAP} * tanh(sum / {CAP})", {}, lambda sums: CAP * torch.tanh(sums / CAP)),
 )
 MAX_FURTHER_VALUE = 16
 """The largest bias, scale or residual: its square is a float16, and does not outweigh the tensor cores' sums."""
@@ -69,7 +71,7 @@ def product(a: Tensor, b: Tensor, *further: Tensor) -> Tensor:
     return a @ b
 
 
-def twist(layout: str, epilogue: Epilogue, dtype: str) -> DeliverableVariant:
+def twist(layout: str, epilogue: HopperEpilogue, dtype: str) -> DeliverableVariant:
     """Return the variant of these parts."""
 
     def inputs(rng: torch.Generator, m: int, n: int, k: int) -> tuple[Any, ...]:
@@ -126,7 +128,7 @@ def twist(layout: str, epilogue: Epilogue, dtype: str) -> DeliverableVariant:
     return DeliverableVariant(name, exercise, {".py": _stub(layout, epilogue, dtype, max_bytes_ratio)})
 
 
-def _stub(layout: str, epilogue: Epilogue, dtype: str, max_bytes_ratio: float) -> str:
+def _stub(layout: str, epilogue: HopperEpilogue, dtype: str, max_bytes_ratio: float) -> str:
     shapes = {"a": f"(m, k), {STORED[layout[0]]}", "b": f"(k, n), {STORED[layout[1]]}"}
     shapes |= {name: f"({', '.join(shape)}{',' * (len(shape) == 1)})" for name, shape in epilogue.further.items()}
     arguments = ", ".join(shapes)

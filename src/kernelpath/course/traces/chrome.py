@@ -50,7 +50,7 @@ class Range:
 
 
 @dataclass(frozen=True)
-class Timeline:
+class ChromeTrace:
     """The contents of a trace, sorted by start.
 
     Attributes:
@@ -85,7 +85,7 @@ class Timeline:
             busy_until = max(busy_until, activity.end)
 
 
-def read(content: bytes) -> Timeline:
+def read(content: bytes) -> ChromeTrace:
     """Parse a trace. Raises Malformed if it is no trace, or one without a kernel."""
     complete = [event for event in events_of(content) if event.get("ph") == "X"]
     try:
@@ -105,7 +105,7 @@ def read(content: bytes) -> Timeline:
     if not any(entry.category == "kernel" for entry in activities):
         raise Malformed("the trace holds no kernel; record it with ProfilerActivity.CUDA, on a GPU")
     activities.sort(key=lambda entry: (entry.start, entry.end))
-    return Timeline(activities, sorted(ranges, key=lambda entry: entry.start), calls)
+    return ChromeTrace(activities, sorted(ranges, key=lambda entry: entry.start), calls)
 
 
 def events_of(content: bytes) -> list[dict[str, Any]]:

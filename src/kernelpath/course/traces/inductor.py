@@ -47,7 +47,7 @@ _NAMES = re.compile(r"\b(?:buf|arg)\d+(?:_1)?\b|\btriton_\w+?_\d+\b")
 
 
 @dataclass(frozen=True)
-class Launch:
+class InductorLaunch:
     """The launch of a kernel.
 
     Attributes:
@@ -75,7 +75,7 @@ class Launch:
 class Graph:
     """A module: launches in order, and the bytes of each buffer that it allocates."""
 
-    launches: list[Launch] = field(default_factory=list)
+    launches: list[InductorLaunch] = field(default_factory=list)
     nbytes: dict[str, int] = field(default_factory=dict)
 
 
@@ -144,7 +144,9 @@ def _graph(module: str) -> Graph:
                 writes = {first_name.get(buffer, buffer) for buffer in targets}
                 reads = {first_name.get(buffer, buffer) for buffer in _BUFFER.findall(arguments)} - writes
             operator_names = tuple(name.strip().removeprefix("aten.") for name in operators.split(",") if name.strip())
-            graph.launches.append(Launch(triton or extern, kind, operator_names, frozenset(reads), frozenset(writes)))
+            graph.launches.append(
+                InductorLaunch(triton or extern, kind, operator_names, frozenset(reads), frozenset(writes))
+            )
         elif alias := _ALIAS.match(line):
             first_name[alias[1]] = first_name.get(alias[2], alias[2])
     return graph

@@ -30,7 +30,7 @@ _SIZES = {"byte": 1.0, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9, "Tbyte": 1e12}
 
 
 @dataclass(frozen=True)
-class Launch:
+class ProfiledLaunch:
     """A profiled launch.
 
     Attributes:
@@ -48,17 +48,17 @@ class Launch:
         return tuple(int(extent) for extent in re.findall(r"\d+", self.text.get(name, "")))
 
 
-def read(content: bytes, needed: Sequence[str] = ()) -> Sequence[Launch]:
+def read(content: bytes, needed: Sequence[str] = ()) -> Sequence[ProfiledLaunch]:
     """Return the launches in the order of their numbers. Raises Malformed, also if a needed metric is missing."""
     head, units, rows = table(content)
-    launches: list[Launch] = []
+    launches: list[ProfiledLaunch] = []
     for row in rows:
         if len(row) != len(head):
             raise Malformed(f"a row of the CSV has {len(row)} fields, its header has {len(head)}; is it cut off?")
         text = dict(zip(head, row, strict=True))
         values = ((name, number(value, unit)) for name, value, unit in zip(head, row, units, strict=True))
         metrics = {name: value for name, value in values if value is not None}
-        launches.append(Launch(text[NAME], int(metrics.get(NUMBER, len(launches))), text, metrics))
+        launches.append(ProfiledLaunch(text[NAME], int(metrics.get(NUMBER, len(launches))), text, metrics))
     if not launches:
         raise Malformed("the CSV of ncu has a header and no launch; did the kernels run between Start and Stop?")
     missing = [name for name in needed if any(name not in launch.metrics for launch in launches)]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernelpath.course.traces import Malformed
-from kernelpath.course.traces.chrome import Timeline
+from kernelpath.course.traces.chrome import ChromeTrace
 
 PUSH_POP_RANGE = 59
 """The eventType of nvtxRangePush and nvtxRangePop."""
@@ -60,7 +60,7 @@ def read(content: bytes) -> Sequence[Kernel]:
     return kernels
 
 
-def export(timeline: Timeline) -> bytes:
+def export(timeline: ChromeTrace) -> bytes:
     """Return a database with the schema above, from the kernels and ranges of a Chrome trace."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.sqlite"
@@ -71,7 +71,7 @@ def export(timeline: Timeline) -> bytes:
         return path.read_bytes()
 
 
-def _fill(database: sqlite3.Connection, timeline: Timeline) -> None:
+def _fill(database: sqlite3.Connection, timeline: ChromeTrace) -> None:
     strings: dict[str, int] = {}
     for kernel in timeline.kernels:
         arguments = kernel.arguments

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kernelpath.course.traces import Facts, Malformed, TraceFile, chrome, ncu
-from kernelpath.course.traces.chrome import Activity, Timeline
+from kernelpath.course.traces.chrome import Activity, ChromeTrace
 
 BUSY = 60.0
 """The percentage of a unit's peak from which on the unit bounds a kernel.
@@ -70,7 +70,7 @@ def of(trace: TraceFile, counters: TraceFile) -> Facts:
     }
 
 
-def measured(timeline: Timeline, launches: Sequence[ncu.Launch]) -> Measured:
+def measured(timeline: ChromeTrace, launches: Sequence[ncu.ProfiledLaunch]) -> Measured:
     """Match kernels with their counters. Raises Malformed if the counters are from other launches."""
     # CUPTI numbers launches in their order. On two streams, kernels may start in another order.
     kernels = sorted(timeline.kernels, key=lambda kernel: kernel.correlation)
@@ -96,7 +96,7 @@ def _mean(kernels: Measured) -> Counters:
     return Counters(*(sum(values) / weight for values in zip(*weighted, strict=True)))
 
 
-def savings(timeline: Timeline, kernels: Measured) -> Mapping[str, float]:
+def savings(timeline: ChromeTrace, kernels: Measured) -> Mapping[str, float]:
     """Return the microseconds saved if each occurrence of a range becomes one kernel, by the range's name.
 
     That kernel takes as long as the longest of those that it replaces. Sharing a launch does not speed up the tensor

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kernelpath.course.traces import Malformed
-from kernelpath.course.traces.chrome import Timeline
+from kernelpath.course.traces.chrome import ChromeTrace
 
 COLUMNS = (
     *("Correlation_Id", "Dispatch_Id", "Agent_Id", "Queue_Id", "Process_Id", "Thread_Id", "Grid_Size", "Kernel_Id"),
@@ -77,7 +77,7 @@ def _dispatch(row: Mapping[str, str], counters: Mapping[str, float]) -> Dispatch
     )
 
 
-def export(rng: random.Random, timeline: Timeline, counters: Sequence[str]) -> bytes:
+def export(rng: random.Random, timeline: ChromeTrace, counters: Sequence[str]) -> bytes:
     """Return a CSV with the columns above, of the kernels of a Chrome trace, with random counter values.
 
     Args:

@@ -6,7 +6,6 @@ same on every machine. Nothing here needs a GPU.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -97,7 +96,7 @@ def run_group(
             # process ends.
             exchange.ends[rank].close()
         # This ends first: a rank leaves the exchange before it sends its result.
-        exchange.serve(_time_limit())
+        exchange.serve(_time_limit(), [pid for member in members for pid in member.pids])
     finally:
         exchange.close()
     seconds = _ENDING_SECONDS if exchange.finding else _time_limit()
@@ -269,13 +268,14 @@ def _receive_results(
 
     `seconds` is the time limit for all of them together.
     """
-    deadline = time.monotonic() + seconds
     results: dict[int, messages.CallResult] = {}
     findings: dict[int, Finding] = {}
     for rank, member in enumerate(members):
         try:
-            # Past the deadline, a result that a later rank has already sent is still read.
-            results[rank] = member.receive(messages.CallResult, max(deadline - time.monotonic(), 0.1))
+            # The ranks run in parallel. After one of them has used up the time, a result that a later rank has already
+            # sent is still read.
+            has_timed_out = any(finding.verdict is Verdict.TIMED_OUT for finding in findings.values())
+            results[rank] = member.receive(messages.CallResult, 0.1 if has_timed_out else seconds)
         except SubmissionFailed as error:
             findings[rank] = error.finding
     return results, findings

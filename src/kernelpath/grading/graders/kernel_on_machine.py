@@ -14,6 +14,7 @@ from msgspec.structs import replace as replace_struct
 from kernelpath.course.inputs import PLAIN, InputMode
 from kernelpath.course.problem import Case
 from kernelpath.device import messages as device
+from kernelpath.device.case import NOT_FROM_KERNEL
 from kernelpath.grading import compare, ground_truth
 from kernelpath.grading.graders.machine import encode_inputs, fault_on_machine, machine_finding
 from kernelpath.grading.graders.results import decode_tensor, kernel_process_finding
@@ -25,9 +26,15 @@ from kernelpath.line_counters import LineInstructions
 from kernelpath.verdict import Finding, Verdict
 from kernelpath.work import messages
 from kernelpath.work.runner import Runner, SubmissionFailed
+from warpcheck.frontends.host_program_errors import COPY_SOURCES
 from warpcheck.frontends.tuning import Chosen
 
 NO_CHOICES = Chosen()
+
+
+def is_simulated_copy(file: str) -> bool:
+    """Return whether a file is the source of the kernels that copy and fill memory for a host program."""
+    return Path(file).name in COPY_SOURCES
 
 
 class KernelOnMachine:
@@ -71,12 +78,17 @@ class KernelOnMachine:
         runner.ready()
         inputs = ground_truth.generate_inputs(self.exercise, case, seed, "cpu", variety)
         encoded = encode_inputs(inputs, runner.storage_numbers, ranks=self.exercise.ranks)
-        runner.request_machine(device.Begin(runner.client, encoded, order, negated, label), device.Done)
+        runner.request_machine(device.Begin(runner.client, encoded, order, negated, label), device.Acknowledged)
         try:
             # The worker fetches the inputs from the machine, so this seed is not used.
             output_refs = runner.request(messages.Run(case=dict(case), seed=0, chosen=chosen), messages.OutputRefs)
         except SubmissionFailed as error:
-            raise SubmissionFailed(fault_on_machine(runner, self._submission) or error.finding) from None
+            fault = fault_on_machine(runner, self._submission)
+            # A copy of a host program is a kernel on the machine, whose source no learner knows. The program's process
+            # knows the line of the call.
+            if fault is None or is_simulated_copy(fault.file):
+                fault = error.finding
+            raise SubmissionFailed(fault) from None
         overwritten = self.exercise.overwritten(encoded.arguments)
         if not with_outputs:
             call_end = runner.request_machine(device.End(runner.client, (), counted=False), device.CaseReport)
@@ -130,7 +142,7 @@ class KernelOnMachine:
         writer = runner.request_machine(question, device.LastWriter)
         if writer is None and self._is_triton and observation.transcript:
             return replace(finding, cause=f"{finding.cause}; {_describe_programs(observation.transcript)}")
-        if writer is None or Path(writer.file).stem == messages.PRODUCT:
+        if writer is None or Path(writer.file).stem == messages.PRODUCT or is_simulated_copy(writer.file):
             return finding
         thread = f"program {writer.block}" if self._is_triton else f"thread {writer.thread} of block {writer.block}"
         cause = f"{finding.cause}; {thread} wrote the first of them"
@@ -147,6 +159,8 @@ class KernelOnMachine:
         if not call_end.transcript:
             return operators_finding(output_refs.operators, entry) or no_launch_finding(call_end.transcript, entry)
         fault = next((output.fault for output in call_end.outputs if output.fault), "")
+        if fault == NOT_FROM_KERNEL and self.exercise.kind == "program":
+            return Finding(Verdict.NOT_WRITTEN, "no cudaMemcpy copies anything into the array of the result")
         if fault:
             return operators_finding(output_refs.operators, entry) or Finding(Verdict.NOT_YOUR_KERNEL, fault)
         return None

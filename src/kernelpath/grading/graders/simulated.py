@@ -14,12 +14,13 @@ import torch
 from kernelpath.course import labs
 from kernelpath.course.inputs import PLAIN, InputMode
 from kernelpath.course.labs import bus
+from kernelpath.course.labs.ci_machine import CiMachine
 from kernelpath.course.labs.recorded import RecordedGpu
 from kernelpath.course.labs.timer import Device
 from kernelpath.course.problem import Case
 from kernelpath.device import lab_messages as device
 from kernelpath.device import lab_server
-from kernelpath.device.messages import Done, LabPart
+from kernelpath.device.messages import Acknowledged, LabPart
 from kernelpath.grading import compare, ground_truth
 from kernelpath.grading.graders.machine import encode_inputs
 from kernelpath.grading.graders.results import decode_output, decode_tensor, process_finding
@@ -59,7 +60,7 @@ class Simulated:
         lab = next(value for value in inputs if isinstance(value, labs.Lab))
         arguments = [_encode_lab(value, lab, self.setup.device) for value in inputs]
         encoded = encode_inputs(arguments, runner.storage_numbers)
-        runner.request_machine(device.BeginLab(runner.client, encoded, lab_server.describe(lab)), Done)
+        runner.request_machine(device.BeginLab(runner.client, encoded, lab_server.describe(lab)), Acknowledged)
         try:
             result = runner.request(messages.Run(case={}, seed=0), messages.CallResult)
         except SubmissionFailed as error:
@@ -69,7 +70,7 @@ class Simulated:
         spans = [_span(output, place) for output, place in zip(outputs, result.output_refs, strict=False)]
         call_end = runner.request_machine(device.EndLab(runner.client, spans), device.LabReport)
         assert call_end is not None
-        if isinstance(lab, bus.Simulated) and call_end.spent is not None:
+        if isinstance(lab, bus.SimulatedRuntime) and call_end.spent is not None:
             lab.spent = call_end.spent
         if isinstance(lab, RecordedGpu) and call_end.tuning is not None:
             lab.spent = call_end.tuning
@@ -110,10 +111,11 @@ def _forgery_finding(runner: Runner) -> Finding | None:
     return Finding(Verdict.TAMPERED, call_end.failed.text) if call_end is not None and call_end.failed else None
 
 
-_KINDS: Mapping[type[labs.Lab], Literal["bus", "timer", "recorded"]] = {
-    bus.Simulated: "bus",
+_KINDS: Mapping[type[labs.Lab], Literal["bus", "timer", "recorded", "ci_machine"]] = {
+    bus.SimulatedRuntime: "bus",
     Device: "timer",
     RecordedGpu: "recorded",
+    CiMachine: "ci_machine",
 }
 
 
@@ -125,5 +127,5 @@ def _encode_lab(value: Any, lab: labs.Lab, device_name: str) -> Any:
     return LabPart(kind, device_name, value.__name__) if getattr(value, "__self__", None) is lab else value
 
 
-def _span(output: torch.Tensor, place: Any) -> device.Span:
-    return device.Span(place.storage, place.offset * output.element_size(), output.nbytes)
+def _span(output: torch.Tensor, place: Any) -> device.ByteRange:
+    return device.ByteRange(place.storage, place.offset * output.element_size(), output.nbytes)

@@ -133,13 +133,13 @@ def describe_dtype_mismatches(parameters: tuple[Parameter, ...], arguments: tupl
         if (
             pointer
             and is_tensor(argument)
-            and (dtype := str(argument.dtype).removeprefix("torch.")) not in _ELEMENTS[pointer[1]]
+            and (dtype := str(argument.dtype).removeprefix("torch.")) not in POINTED_DTYPES[pointer[1]]
         ):
             article = "an" if dtype.startswith("int") else "a"
             yield f"{parameter.declared} is given {article} {dtype} tensor: the kernel takes its bits for {pointer[1]}"
 
 
-_ELEMENTS = {
+POINTED_DTYPES = {
     "float": ("float32",),
     "double": ("float64",),
     "__half": ("float16",),
@@ -152,7 +152,7 @@ _ELEMENTS = {
 }
 """The dtypes that a pointer to each C++ type accepts without a warning."""
 
-_POINTER = re.compile(rf"(?:(?:const|volatile)\s+)*({'|'.join(_ELEMENTS)})\s*(?:const\s*)?\*(?!.*\*)")
+_POINTER = re.compile(rf"(?:(?:const|volatile)\s+)*({'|'.join(POINTED_DTYPES)})\s*(?:const\s*)?\*(?!.*\*)")
 
 
 def _struct(kernel: str, parameter: Parameter, argument: Any) -> bytes:

@@ -285,10 +285,17 @@ def _device(kernel: Kernel, arguments: tuple[Any, ...]) -> torch.device:
         raise TypeError(
             f"{kernel.base_name} is given a NumPy array: pass a torch tensor, as torch.from_numpy makes one"
         )
-    if len(devices) != 1:
-        device_names = " and ".join(sorted(map(str, devices))) or "no tensor"
+    if len(devices) > 1:
+        device_names = " and ".join(sorted(map(str, devices)))
         raise ValueError(f"{kernel.base_name} needs its tensors on one device, got {device_names}")
-    device: torch.device = devices.pop()
+    device = devices.pop() if devices else _current_device()
     if device.type not in ("cuda", "cpu"):
         raise frontends.Unavailable(f"CUDA C++ runs on cuda and cpu tensors, not on {device.type}")
     return device
+
+
+def _current_device() -> torch.device:
+    """Return the device of a kernel that gets no tensor, but may get pointers in a struct."""
+    import torch
+
+    return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")

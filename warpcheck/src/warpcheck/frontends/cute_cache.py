@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from warpcheck import codec
+from warpcheck import codec, frontends
 from warpcheck.cache import cache_read, cache_write
 from warpcheck.hooks import Changed
 from warpcheck.hooks import cute as hooks
@@ -37,7 +37,10 @@ class _Compiled(msgspec.Struct):
 
 @contextmanager
 def cached_passes(folder: Path) -> Iterator[None]:
-    """Reuse the output of a module's earlier compilation inside the `with` block. folder: the dump directory of PTX."""
+    """Reuse the output of a module's earlier compilation inside the `with` block. folder: the dump directory of PTX.
+
+    Does nothing inside another such block, whose folder then has the PTX.
+    """
     try:
         provider = hooks.COMPILER.of(hooks.DSL.get()())
         parse = hooks.PARSE.get()
@@ -45,7 +48,11 @@ def cached_passes(folder: Path) -> Iterator[None]:
     except Changed:  # Another version of the DSL: compile without a cache.
         yield
         return
+    if "compile" in vars(provider):
+        yield
+        return
     compile_module = provider.compile
+    post_compile_hook = hooks.POST_COMPILE
 
     def compile_or_read(module: Any, pipeline: str, *options: Any, **keywords: Any) -> Any:
         passes = pipeline.replace(
@@ -57,11 +64,29 @@ def cached_passes(folder: Path) -> Iterator[None]:
         if entry is not None:
             for name, content in entry.ptx.items():
                 (folder / name).write_bytes(content)
-            return parse(entry.module, module.context)
-        compiled = compile_module(module, pipeline, *options, **keywords)
+            return finish(parse(entry.module, module.context))
+        for file in folder.glob("*.ptx"):  # of an earlier module, whose PTX has been read
+            file.unlink()
+        with frontends.compiling():
+            compiled = compile_without_hook(module, pipeline, *options, **keywords)
         new_entry = _Compiled(_bytecode(compiled), {file.name: file.read_bytes() for file in folder.glob("*.ptx")})
         cache_write("cute", key, codec.seal(msgspec.msgpack.encode(new_entry)))
-        return compiled
+        return finish(compiled)
+
+    def compile_without_hook(*args: Any, **keywords: Any) -> Any:
+        hook = post_compile_hook.of(provider)
+        provider._post_compile_hook = None
+        try:
+            return compile_module(*args, **keywords)
+        finally:
+            provider._post_compile_hook = hook
+
+    def finish(module: Any) -> Any:
+        """Call the hook that adds the function for TVM FFI. It depends on more than the traced module."""
+        hook = post_compile_hook.of(provider)
+        if hook is not None:
+            hook(module)
+        return module
 
     provider.compile = compile_or_read
     try:

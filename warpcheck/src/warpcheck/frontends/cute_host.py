@@ -73,6 +73,10 @@ GetKernel = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_void_p), ctyp
 LaunchKernel = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.POINTER(LaunchConfig), ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
 )
+GetDevice = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_int32))
+SafeCall = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p)
+"""TVMFFISafeCallType of TVM FFI: a handle, the arguments, their number, and the result."""
+
 NoOp = ctypes.CFUNCTYPE(ctypes.c_int)
 """A runtime function whose arguments are ignored, which C's calling conventions allow."""
 
@@ -136,13 +140,55 @@ class Host(ABC):
             arguments: All arguments by parameter name.
         """
         pointers, adapted = self._packed(*values)
-        status = ctypes.c_int32()
-        self._arguments = arguments
-        # Host code writes its status through the pointer behind its arguments.
-        self._code((ctypes.c_void_p * (len(pointers) + 1))(*pointers, ctypes.addressof(status)))
-        self._arguments = {}
+        self.run(pointers, arguments)
         del adapted  # not earlier: host code reads its memory
+
+    def run(self, pointers: Sequence[Any], arguments: Mapping[str, Argument]) -> None:
+        """Run the host code with its arguments in the form in which it reads them.
+
+        Args:
+            pointers: The addresses of the arguments' values.
+            arguments: The tensors among the arguments, by name.
+        """
+        status = ctypes.c_int32()
+        # Host code writes its status through the pointer behind its arguments.
+        packed = (ctypes.c_void_p * (len(pointers) + 1))(*pointers, ctypes.addressof(status))
+        self.observe(lambda: self._code(packed), arguments)
         self._check(status.value)
+
+    def observe(self, call: Callable[[], Any], arguments: Mapping[str, Argument]) -> Any:
+        """Return the result of `call`, which runs the host code, or raise the exception of one of its launches."""
+        self._arguments = arguments
+        try:
+            return call()
+        except Exception:
+            # Code that was called by TVM FFI raises an error that has only the status of the launch.
+            self._check(SUCCESS)
+            raise
+        finally:
+            self._arguments = {}
+
+    def find(self, function: str) -> Callable[[Any], None]:
+        """Return a function of the host code. It takes an array of pointers to its arguments and to its result."""
+        return ctypes.CFUNCTYPE(None, ctypes.c_void_p)(hooks.RAW_LOOKUP.get()(self._engine, function))
+
+    def export_to_tvm_ffi(self) -> int:
+        """Return the address of the C function that TVM FFI calls. It is valid for as long as this object lives."""
+        function = self.find(f"__tvm_ffi_{hooks.FUNCTION.of(self._compiled)}")
+
+        def call(handle: int | None, arguments: int | None, count: int, result: int | None) -> int:
+            values = (
+                ctypes.c_void_p(handle),
+                ctypes.c_void_p(arguments),
+                ctypes.c_int32(count),
+                ctypes.c_void_p(result),
+            )
+            status = ctypes.c_int32()
+            function((ctypes.c_void_p * 5)(*map(ctypes.addressof, (*values, status))))
+            return status.value
+
+        self._callbacks["call of TVM FFI"] = exported = SafeCall(call)
+        return ctypes.cast(exported, ctypes.c_void_p).value or 0
 
     def _check(self, status: int) -> None:
         error = self._error
@@ -208,19 +254,25 @@ class CpuHost(Host):
         device = ctypes.c_int32()
         status = ctypes.c_int32()
         packed = (ctypes.c_void_p * 3)(*map(ctypes.addressof, (library, device, status)))
-        ctypes.CFUNCTYPE(None, ctypes.c_void_p)(hooks.RAW_LOOKUP.get()(self._engine, "cuda_load_to_device"))(packed)
+        self.find("cuda_load_to_device")(packed)
         self._check(status.value)
 
     def _redirected(self) -> dict[str, Any]:
         ignored = (
-            "_cudaGetDevice",
+            "_cudaSetDevice",
             "_cudaDeviceGetAttribute",
             "_cuKernelGetAttribute",
             "_cudaFuncSetAttribute",
             "_cudaKernelSetAttributeForDevice",
+            # Code for TVM FFI loads its kernels at its first call; `_load_kernels` has loaded them.
+            "cuda_dialect_init_library_once",
+            "cuda_dialect_unload_library_once",
         )
-        encode = {"_cuTensorMapEncodeTiled": EncodeTiled(self._guarded(_encode_tiled))}
-        return dict.fromkeys(ignored, NoOp(lambda: SUCCESS)) | encode | super()._redirected()
+        functions = {
+            "_cudaGetDevice": GetDevice(_get_device),
+            "_cuTensorMapEncodeTiled": EncodeTiled(self._guarded(_encode_tiled)),
+        }
+        return dict.fromkeys(ignored, NoOp(lambda: SUCCESS)) | functions | super()._redirected()
 
     def get_kernel(self, handle: Any, library: int | None, name: bytes) -> int:
         handle[0] = len(self._kernels) + 1
@@ -287,6 +339,12 @@ class GpuHost(Host):
         if status == SUCCESS:
             self._record(handle, "cuda")
         return status
+
+
+def _get_device(device: Any) -> int:
+    if device:  # code that needs no device passes a null pointer
+        device[0] = 0
+    return SUCCESS
 
 
 def _encode_tiled(

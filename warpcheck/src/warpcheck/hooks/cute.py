@@ -27,6 +27,7 @@ COMPILER = Attribute("cutlass.cutlass_dsl", "CuTeDSL.compiler_provider", "what i
 PASSES = Hook(
     "cutlass.base_dsl.compiler", "Compiler.compile", "what it compiles cannot be kept", takes=("module", "pipeline")
 )
+POST_COMPILE = Attribute("cutlass.base_dsl.compiler", "Compiler._post_compile_hook", "what it compiles cannot be kept")
 PARSE = Hook("cutlass._mlir.ir", "Module.parse", "what it compiled before cannot be read again")
 
 ENGINE = Hook("cutlass._mlir.execution_engine", "ExecutionEngine", _HOST)
@@ -40,6 +41,26 @@ FUNCTION = Attribute(_EXECUTOR, "JitCompiledFunction.function_name", _HOST)
 PASSED = Attribute(_EXECUTOR, "JitCompiledFunction.generate_execution_args", "its host code cannot be called")
 PTX = Attribute(_EXECUTOR, "JitCompiledFunction.__ptx__", "its kernels cannot be sent to the PTX machine")
 LOADED = Attribute(_EXECUTOR, "JitCompiledFunction._load_cuda_library", "its kernels cannot be loaded on a GPU")
+
+_DIRECT = "a kernel that a program compiles and launches by the DSL itself cannot run"
+SELECTED_ARCH = Hook("cutlass.base_dsl.env_manager", "EnvironmentVarManager.arch", _DIRECT)
+SETTINGS = Hook(
+    "cutlass.base_dsl.compiler", "CompileOptions.apply_envar_settings", _DIRECT, takes=("envar", "function_name")
+)
+KEEP_PTX = Hook("cutlass.base_dsl.compiler", "KeepPTX", _DIRECT)
+LINE_INFO = Hook("cutlass.base_dsl.compiler", "GenerateLineInfo", _DIRECT)
+DUMP_FOLDER = Hook("cutlass.base_dsl.compiler", "DumpDir", _DIRECT)
+FILE_CACHE = Hook("cutlass.base_dsl.compile_backend", "load_cache_from_path", _DIRECT)
+WRAP = Hook("cutlass.cute.runtime", "_Tensor.__init__", _DIRECT, takes=("tensor",))
+TRACE = Hook("cutlass.base_dsl.dsl", "BaseDSL._func", _DIRECT, takes=("funcBody",))
+CALL = Hook("cutlass.cutlass_dsl.cuda_jit_executor", "CudaDialectJitCompiledFunction.__call__", _DIRECT)
+RUN = Hook(
+    "cutlass.cutlass_dsl.cuda_jit_executor",
+    "CudaDialectJitCompiledFunction.run_compiled_program",
+    _DIRECT,
+    takes=("exe_args",),
+)
+BIND = Hook("cutlass.cutlass_dsl.cuda_jit_executor", "CudaDialectJitCompiledFunction.to", _DIRECT, takes=("device",))
 
 FRAMEWORK = Hook(
     "cutlass._mlir_helpers.op", "_is_framework_module", "tracing takes twice as long", takes=("module_name",)

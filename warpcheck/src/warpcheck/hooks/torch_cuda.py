@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from warpcheck.hooks import Hook
+from warpcheck.hooks import Attribute, Hook
 
 _LOST = 'device="cuda" is not available without a GPU'
 
@@ -16,6 +16,7 @@ PYTHON_KERNELS = Hook("torch.library", "_impls", _LOST)
 FALLBACK = Hook("torch.library", "Library.fallback", _LOST, takes=("fn", "dispatch_key"))
 ENSURE_GUARD = Hook("torch._C", "_ensureCUDADeviceGuardSet", _LOST)
 ACCELERATOR = Hook("torch._C", "_accelerator_getAccelerator", _LOST)
+GENERATOR_ADDRESS = Attribute("torch._C", "Generator._cdata", _LOST)
 BACKWARD = Hook("torch.autograd", "_engine_run_backward", _LOST)
 BACKWARD_OF_GRAPH = Hook("torch.autograd.graph", "_engine_run_backward", _LOST)
 LAZY_INIT = Hook("torch.cuda", "_lazy_init", _LOST)

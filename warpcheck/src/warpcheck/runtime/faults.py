@@ -96,11 +96,12 @@ class Faults:
         address = cta_field("deferred_address")
         if not address:
             return None
+        kind = FAULT_KINDS[cta_field("deferred_kind")]
         thread = divmod(cta_field("deferred_thread"), LANES)
         other = cta_field("deferred_conflict_id"), cta_field("deferred_conflict_time")
-        return self._access_fault(
-            FAULT_KINDS[cta_field("deferred_kind")], cta_field("deferred_site"), address, *thread, *other
-        )
+        fault = self._access_fault(kind, cta_field("deferred_site"), address, *thread, *other)
+        fault.is_in_shared_memory = kind == FaultKind.UNINITIALIZED  # in other memory, such a read is not deferred
+        return fault
 
     def stuck_warp(self, warp: int) -> Fault:
         """Return the fault of a warp whose lanes wait for others that took another branch."""

@@ -61,6 +61,8 @@ class Grid(Records):
         room: How many blocks fit on the GPU at once.
         cooperative: Whether all blocks are resident at once.
         cluster: The blocks of a cluster along each axis; None if neither launch nor kernel asks for clusters.
+        shared_fill: The byte that shared memory is filled with at the start of a block, and counts as written. None:
+            it is unwritten.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class Grid(Records):
         room: int = 1,
         cooperative: bool = False,
         cluster: Dim | None = None,
+        shared_fill: int | None = None,
     ) -> None:
         super().__init__(LAUNCH)
         self.module = module
@@ -109,6 +112,7 @@ class Grid(Records):
         if recording.get():
             self.point(events=np.zeros(EVENTS, EVENT))
         self._set_extents(shared)
+        self.set(shared_fill=-1 if shared_fill is None else shared_fill)
         self.set(reverse=reverse, cooperative=cooperative, cluster_size=size, explicit_cluster=cluster is not None)
         self.set(registers=registers_at_launch(module.functions[name].directives.maxnreg, block))
         self._place_globals(buffers, statics)

@@ -99,6 +99,7 @@ LAUNCH = np.dtype(
         *((f"{name}_{axis}", "u4") for name in ("ntid", "nctaid", "cluster") for axis in "xyz"),
         ("shared_bytes", "u4"),  # of a block, its dynamic ones among them
         ("dynamic_bytes", "u4"),
+        ("shared_fill", "i4"),  # the byte that shared memory is filled with and counts as written, or -1
         ("reserved", "u4"),  # offset of the system's own shared memory
         ("reserved_bytes", "u4"),
         ("compiler_scratch", "u4"),  # whether only Triton's compiler lays out and writes shared memory

@@ -122,8 +122,13 @@ def begin_block(launch: LaunchRecord, cta: CtaRecord, number: int) -> None:
     cta.acquired_at = 0
     cta.poll_timeouts = 0
     set_block_coordinates(launch, cta, number)
-    for byte in range(launch.shared_bytes):
-        store8(cta.shared_state + byte, UNWRITTEN)
+    if launch.shared_fill >= 0:
+        for byte in range(launch.shared_bytes):
+            store8(cta.shared + byte, launch.shared_fill)
+            store8(cta.shared_state + byte, WRITTEN)
+    else:
+        for byte in range(launch.shared_bytes):
+            store8(cta.shared_state + byte, UNWRITTEN)
     for byte in range(launch.reserved, launch.reserved + launch.reserved_bytes):
         store8(cta.shared + byte, 0)
         store8(cta.shared_state + byte, WRITTEN)

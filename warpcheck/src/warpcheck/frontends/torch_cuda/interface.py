@@ -13,6 +13,7 @@ import torch
 
 from warpcheck import patching, pointers, simulated_gpu
 from warpcheck.frontends import NotSimulated
+from warpcheck.frontends.torch_cuda.generators import Generator, default_generator
 from warpcheck.frontends.torch_cuda.tensors import CPU, CUDA, cuda_from_cpu
 
 __all__ = ["replace_functions"]
@@ -187,28 +188,6 @@ def _forget_streams() -> None:
     _streams[:] = [_default_stream]
 
 
-class _GeneratorType(type(torch.Generator)):  # type: ignore[misc]
-    """The class of `Generator`, for which generators of PyTorch's own class, such as the default one, are instances."""
-
-    def __instancecheck__(cls, instance: object) -> bool:
-        return isinstance(instance, torch._C.Generator)
-
-
-class Generator(torch.Generator, metaclass=_GeneratorType):
-    """torch.Generator, which for "cuda" is one of the CPU: it generates the numbers of CUDA tensors."""
-
-    def __new__(cls, device: Any = "cpu") -> Generator:
-        generator: Generator = torch._C.Generator.__new__(cls, device="cpu")  # type: ignore[call-arg]
-        generator._is_cuda = torch.device(device).type == "cuda"
-        return generator
-
-    _is_cuda = False
-
-    @property
-    def device(self) -> torch.device:  # type: ignore[override]
-        return CUDA if self._is_cuda else CPU
-
-
 _peak = 0
 """The most bytes that a call of `_memory_allocated` has found since the scope began, or since `_reset_peak`."""
 
@@ -280,23 +259,19 @@ def _synchronize(device: Any = None) -> None:
 
 
 def _seed(seed: int) -> None:
-    torch.default_generator.manual_seed(int(seed))
+    default_generator.manual_seed(int(seed))
 
 
-def _random_seed() -> None:
-    torch.default_generator.seed()
+def _set_rng_state(new_state: torch.Tensor, device: Any = None) -> None:
+    default_generator.set_state(new_state)
 
 
-def _set_rng_state(state: torch.Tensor, device: Any = None) -> None:
-    torch.default_generator.set_state(state.cpu())
-
-
-def _set_rng_states(states: list[torch.Tensor]) -> None:
-    _set_rng_state(states[0])
+def _set_rng_states(new_states: list[torch.Tensor]) -> None:
+    _set_rng_state(new_states[0])
 
 
 def _rng_state(device: Any = None) -> torch.Tensor:
-    return torch.default_generator.get_state()
+    return default_generator.get_state()
 
 
 _NO_OPS = (
@@ -347,14 +322,14 @@ def _functions() -> dict[str, Any]:
         "make_graphed_callables": _refuse_graphs,
         "manual_seed": _seed,
         "manual_seed_all": _seed,
-        "seed": _random_seed,
-        "seed_all": _random_seed,
-        "initial_seed": lambda: torch.default_generator.initial_seed(),
+        "seed": lambda: default_generator.seed(),
+        "seed_all": lambda: default_generator.seed(),
+        "initial_seed": lambda: default_generator.initial_seed(),
         "get_rng_state": _rng_state,
         "get_rng_state_all": lambda: [_rng_state()],
         "set_rng_state": _set_rng_state,
         "set_rng_state_all": _set_rng_states,
-        "default_generators": (torch.default_generator,),
+        "default_generators": (default_generator,),
         "memory_allocated": _memory_allocated,
         "max_memory_allocated": _max_memory_allocated,
         "memory_reserved": _memory_allocated,

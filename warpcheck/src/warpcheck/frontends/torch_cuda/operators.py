@@ -17,6 +17,7 @@ import torch
 from warpcheck import initcheck, simulated_gpu
 from warpcheck.frontends import NotSimulated
 from warpcheck.frontends.torch_cuda import accelerator
+from warpcheck.frontends.torch_cuda.generators import generator_of_numbers
 from warpcheck.frontends.torch_cuda.tensors import (
     CPU,
     CPU_KEYS,
@@ -75,6 +76,8 @@ class _Call:
         if isinstance(value, torch.device):
             self.device = value
             return self._device_to_cpu(value)
+        if isinstance(value, torch._C.Generator):
+            return generator_of_numbers(value)
         return value
 
     def _tensor_to_cpu(self, tensor: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,43 @@
+"""Transpose in Gluon: three layouts, two in registers and one in shared memory.
+
+transpose(x) takes a contiguous matrix of float32 or bfloat16 of any shape and returns x.t() as a new contiguous tensor,
+bit for bit. x may have more than 2**32 elements.
+
+A program transposes one tile. It loads the tile in a register layout in which neighboring lanes are neighbors in a row,
+writes it to shared memory, reads it back in a register layout in which neighboring lanes are neighbors in a column, and
+stores it. Triton would choose these layouts itself. In Gluon you do. The grader checks that the result is equal bit for
+bit, counts sectors and bank conflicts, and on a GPU compares the time with x.t().contiguous().
+
+Limits on the largest case, with room for edges on smaller ones: at most 1.1 times the sectors that the bytes of its
+loads and stores need; at most 1.1 times the bytes of inputs and outputs moved; at most 0.5 wavefronts per request added
+by bank conflicts.
+"""
+
+import torch
+import triton
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+
+TILE, WARPS = 64, 8
+
+# TODO: two register layouts, gl.BlockedLayout(...), and for each dtype a shared layout, gl.SwizzledSharedLayout(...)
+
+
+@gluon.jit
+def transpose_kernel(
+    out_ptr, x_ptr, rows, columns, TILE: gl.constexpr,
+    LOAD: gl.constexpr, SHARED: gl.constexpr, STORE: gl.constexpr,
+):  # fmt: skip
+    """One program for each tile. An arange has the layout of the block from which one axis is sliced away."""
+    tiles_in_row = gl.cdiv(columns, TILE)
+    first_row = (gl.program_id(0) // tiles_in_row).to(gl.int64) * TILE
+    first_column = (gl.program_id(0) % tiles_in_row).to(gl.int64) * TILE
+    # TODO: load the tile in the layout LOAD, write it to shared memory, read it in the layout STORE, and store it
+
+
+def transpose(x: torch.Tensor) -> torch.Tensor:
+    raise NotImplementedError("TODO: launch transpose_kernel with your layouts, then delete this line")
+    rows, columns = x.shape
+    out = x.new_empty(columns, rows)
+    programs = triton.cdiv(rows, TILE) * triton.cdiv(columns, TILE)
+    return out

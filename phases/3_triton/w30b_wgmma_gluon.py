@@ -1,0 +1,59 @@
+"""GEMM in Gluon on Hopper: TMA, mbarriers, and asynchronous wgmma.
+
+wgmma_gemm(a, b) returns a @ b.T for contiguous bfloat16 matrices a of shape (m, k) and b of shape (n, k), k a multiple
+of 8, as a new contiguous bfloat16 tensor of shape (m, n). Accumulators are float32, and rounded once. Tensors start at
+multiples of 16 bytes.
+
+A program computes a tile of out. A circular buffer in shared memory holds the k-tiles of the next STAGES - 1 steps. One
+mbarrier per stage says that its copies have arrived. A stage may be overwritten once the wgmma that reads it is done,
+and with at most one wgmma in flight that is the stage of the step before. The grader checks the values, the bytes moved
+by TMA, and whether copies are in flight while wgmma are issued; on a GPU also the time against cuBLAS.
+
+Limits on the largest case, with room for edges on smaller ones: at most 6 times the bytes of inputs and outputs moved;
+at least 50% of the bytes moved by TMA; at least 50% of the wgmma issued while a copy of the next tiles is in flight;
+products made by tensor cores.
+"""
+
+import torch
+import triton
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+tma_load = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared  # the name changed after Triton 3.6
+
+ROWS, COLUMNS, DEPTH, STAGES, WARPS, GROUP = 128, 256, 64, 4, 8, 8
+
+
+@gluon.jit
+def load_stage(a_desc, b_desc, row, column, step, a_tiles, b_tiles, full, STAGES: gl.constexpr, wanted):
+    """Start the copies of the k-tile of a step, if it is wanted."""
+    # TODO: expect the bytes of both boxes at the stage's mbarrier, then start both copies, all with pred=wanted
+
+
+@gluon.jit
+def wgmma_kernel(a_desc, b_desc, out_ptr, m, n, k, STAGES: gl.constexpr, GROUP: gl.constexpr, WARPS: gl.constexpr):
+    ROWS: gl.constexpr = a_desc.block_type.shape[0]
+    DEPTH: gl.constexpr = a_desc.block_type.shape[1]
+    COLUMNS: gl.constexpr = b_desc.block_type.shape[0]
+    tiles_down, tiles_across = gl.cdiv(m, ROWS), gl.cdiv(n, COLUMNS)
+    group = gl.program_id(0) // (GROUP * tiles_across) * GROUP
+    height = gl.minimum(tiles_down - group, GROUP)
+    place = gl.program_id(0) % (GROUP * tiles_across)
+    row, column = (group + place % height) * ROWS, place // height * COLUMNS
+    # TODO: allocate the stages of both operands and their mbarriers; start the copies of STAGES - 1 steps
+
+    # Each warpgroup of 4 warps has 64 rows of the accumulator, and one wgmma covers all columns.
+    FRAGMENT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [WARPS, 1], [16, COLUMNS, 16])
+    # TODO: for each step: wait for its stage, multiply with is_async=True, wait for the wgmma before, load ahead
+    # TODO: wait for the last wgmma, and store the tile from registers, with a mask
+
+
+def wgmma_gemm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    raise NotImplementedError("TODO: create two descriptors, launch wgmma_kernel, then delete this line")
+    (m, k), n = a.shape, b.shape[0]
+    out = a.new_empty(m, n)
+    swizzled = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=2)
+    programs = triton.cdiv(m, ROWS) * triton.cdiv(n, COLUMNS)
+    return out

@@ -1,0 +1,38 @@
+"""Regression gate: find changes that made a kernel slower.
+
+is_slower(time) judges one change of a kernel. time(order) runs the version before the change, A, and the version after
+it, B, in this order on the machine of the continuous integration, and returns the seconds that each call took on the
+device. time("ABBA") returns four numbers. It may be called several times; all orders of one change together may have
+up to 400 calls, and the machine counts them from 0.
+
+Times of one version differ by 1.5% (standard deviation). A kernel takes between 10 µs and 10 ms. The machine may have
+any of these troubles, which affect both versions alike, or all of them:
+
+- the first 40 calls take three times longer;
+- the clock rate drifts by 10% over 400 calls, up or down;
+- half of the time, for 30 to 70 calls in a row, the GPU throttles and takes 15% longer;
+- one call in 25, at random, is interrupted and takes ten times longer;
+- other jobs arrive at random, about every 40 calls, stay for about 10 calls, and slow these down by 10% to 60%;
+- odd calls take 3% longer than even calls, or even calls than odd ones.
+
+judge returns a decision for each of hundreds of changes: 1 if B is slower. Two rates are graded on each kind of
+machine: false alarms, at most 1% of the changes that cost nothing or make the kernel faster; and missed slowdowns, at
+most 5% of the changes that make the kernel 2% slower. Counts that a gate with these rates reaches by chance are
+accepted.
+"""
+
+import functools
+from collections.abc import Callable
+
+import torch
+
+
+def is_slower(time: Callable[[str], list[float]]) -> bool:
+    """Decide whether version B is slower than version A."""
+    raise NotImplementedError("TODO: choose an order, compare, and decide")
+
+
+def judge(machine: Callable[[int, str], list[float]], changes: int, device: str) -> torch.Tensor:
+    """Return the decision about each change, as an int64 tensor on the device."""
+    decisions = [is_slower(functools.partial(machine, change)) for change in range(changes)]
+    return torch.tensor(decisions, dtype=torch.int64, device=device)

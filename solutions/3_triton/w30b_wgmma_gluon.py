@@ -1,0 +1,87 @@
+"""GEMM in Gluon on Hopper: TMA, mbarriers, and asynchronous wgmma.
+
+wgmma_gemm(a, b) returns a @ b.T for contiguous bfloat16 matrices a of shape (m, k) and b of shape (n, k), k a multiple
+of 8, as a new contiguous bfloat16 tensor of shape (m, n). Accumulators are float32, and rounded once. Tensors start at
+multiples of 16 bytes.
+
+A program computes a tile of out. A circular buffer in shared memory holds the k-tiles of the next STAGES - 1 steps. One
+mbarrier per stage says that its copies have arrived. A stage may be overwritten once the wgmma that reads it is done,
+and with at most one wgmma in flight that is the stage of the step before. The grader checks the values, the bytes moved
+by TMA, and whether copies are in flight while wgmma are issued; on a GPU also the time against cuBLAS.
+
+Limits on the largest case, with room for edges on smaller ones: at most 6 times the bytes of inputs and outputs moved;
+at least 50% of the bytes moved by TMA; at least 50% of the wgmma issued while a copy of the next tiles is in flight;
+products made by tensor cores.
+"""
+
+import torch
+import triton
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+tma_load = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared  # the name changed after Triton 3.6
+
+ROWS, COLUMNS, DEPTH, STAGES, WARPS, GROUP = 128, 256, 64, 4, 8, 8
+
+
+@gluon.jit
+def load_stage(a_desc, b_desc, row, column, step, a_tiles, b_tiles, full, STAGES: gl.constexpr, wanted):
+    """Start the copies of the k-tile of a step, if it is wanted."""
+    DEPTH: gl.constexpr = a_desc.block_type.shape[1]
+    stage = step % STAGES
+    bar = full.index(stage)
+    mbarrier.expect(bar, a_desc.block_type.nbytes + b_desc.block_type.nbytes, pred=wanted)
+    tma_load(a_desc, [row, step * DEPTH], bar, a_tiles.index(stage), pred=wanted)
+    tma_load(b_desc, [column, step * DEPTH], bar, b_tiles.index(stage), pred=wanted)
+
+
+@gluon.jit
+def wgmma_kernel(a_desc, b_desc, out_ptr, m, n, k, STAGES: gl.constexpr, GROUP: gl.constexpr, WARPS: gl.constexpr):
+    ROWS: gl.constexpr = a_desc.block_type.shape[0]
+    DEPTH: gl.constexpr = a_desc.block_type.shape[1]
+    COLUMNS: gl.constexpr = b_desc.block_type.shape[0]
+    tiles_down, tiles_across = gl.cdiv(m, ROWS), gl.cdiv(n, COLUMNS)
+    group = gl.program_id(0) // (GROUP * tiles_across) * GROUP
+    height = gl.minimum(tiles_down - group, GROUP)
+    place = gl.program_id(0) % (GROUP * tiles_across)
+    row, column = (group + place % height) * ROWS, place // height * COLUMNS
+
+    a_tiles = gl.allocate_shared_memory(a_desc.dtype, [STAGES, ROWS, DEPTH], a_desc.layout)
+    b_tiles = gl.allocate_shared_memory(b_desc.dtype, [STAGES, COLUMNS, DEPTH], b_desc.layout)
+    full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    for index in gl.static_range(STAGES):
+        mbarrier.init(full.index(index), count=1)
+
+    steps = gl.cdiv(k, DEPTH)
+    for early in gl.static_range(STAGES - 1):
+        load_stage(a_desc, b_desc, row, column, early, a_tiles, b_tiles, full, STAGES, early < steps)
+
+    # Each warpgroup of 4 warps has 64 rows of the accumulator, and one wgmma covers all columns.
+    FRAGMENT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [WARPS, 1], [16, COLUMNS, 16])
+    acc = gl.zeros([ROWS, COLUMNS], gl.float32, FRAGMENT)
+    for step in range(steps):
+        stage = step % STAGES
+        mbarrier.wait(full.index(stage), step // STAGES & 1)
+        b_tile = b_tiles.index(stage).permute((1, 0))  # a view: k along rows
+        acc = warpgroup_mma(a_tiles.index(stage), b_tile, acc, is_async=True)
+        acc = warpgroup_mma_wait(1, deps=(acc,))  # the wgmma of the step before is done, and its stage is free
+        ahead = step + STAGES - 1
+        load_stage(a_desc, b_desc, row, column, ahead, a_tiles, b_tiles, full, STAGES, ahead < steps)
+    acc = warpgroup_mma_wait(0, deps=(acc,))
+
+    i = (row + gl.arange(0, ROWS, gl.SliceLayout(1, FRAGMENT)))[:, None]
+    j = (column + gl.arange(0, COLUMNS, gl.SliceLayout(0, FRAGMENT)))[None, :]
+    gl.store(out_ptr + i.to(gl.int64) * n + j, acc.to(gl.bfloat16), mask=(i < m) & (j < n))
+
+
+def wgmma_gemm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    (m, k), n = a.shape, b.shape[0]
+    out = a.new_empty(m, n)
+    swizzled = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=2)
+    a_desc = TensorDescriptor.from_tensor(a, [ROWS, DEPTH], swizzled)
+    b_desc = TensorDescriptor.from_tensor(b, [COLUMNS, DEPTH], swizzled)
+    programs = triton.cdiv(m, ROWS) * triton.cdiv(n, COLUMNS)
+    wgmma_kernel[(programs,)](a_desc, b_desc, out, m, n, k, STAGES, GROUP, WARPS, num_warps=WARPS)
+    return out

@@ -1,0 +1,53 @@
+"""Regression gate: find changes that made a kernel slower.
+
+is_slower(time) judges one change of a kernel. time(order) runs the version before the change, A, and the version after
+it, B, in this order on the machine of the continuous integration, and returns the seconds that each call took on the
+device. time("ABBA") returns four numbers. It may be called several times; all orders of one change together may have
+up to 400 calls, and the machine counts them from 0.
+
+Times of one version differ by 1.5% (standard deviation). A kernel takes between 10 µs and 10 ms. The machine may have
+any of these troubles, which affect both versions alike, or all of them:
+
+- the first 40 calls take three times longer;
+- the clock rate drifts by 10% over 400 calls, up or down;
+- half of the time, for 30 to 70 calls in a row, the GPU throttles and takes 15% longer;
+- one call in 25, at random, is interrupted and takes ten times longer;
+- other jobs arrive at random, about every 40 calls, stay for about 10 calls, and slow these down by 10% to 60%;
+- odd calls take 3% longer than even calls, or even calls than odd ones.
+
+judge returns a decision for each of hundreds of changes: 1 if B is slower. Two rates are graded on each kind of
+machine: false alarms, at most 1% of the changes that cost nothing or make the kernel faster; and missed slowdowns, at
+most 5% of the changes that make the kernel 2% slower. Counts that a gate with these rates reaches by chance are
+accepted.
+
+Its standard error: a block's difference has that of one call, 1.5%, and the median of 90 blocks 1.25 / sqrt(90) of it,
+0.2%; about 0.35% if half of the blocks are disturbed. The threshold of 1% is 3 to 5 standard errors away from 0% and
+from 2%.
+"""
+
+import functools
+import math
+import statistics
+from collections.abc import Callable
+
+import torch
+
+WARM_UP = 40
+BLOCKS = 90
+THRESHOLD = math.log(1.01)
+
+
+def is_slower(time: Callable[[str], list[float]]) -> bool:
+    """Decide whether version B is slower than version A."""
+    times = time("AB" * (WARM_UP // 2) + "ABBA" * BLOCKS)[WARM_UP:]
+    # In each block, drift and a difference between odd and even calls cancel, and A and B see the same clock rate and
+    # the same neighbors, except for blocks in which something begins or ends. The median ignores these.
+    blocks = zip(*(iter(times),) * 4, strict=True)
+    differences = [math.log((b1 + b2) / (a1 + a2)) for a1, b1, b2, a2 in blocks]
+    return statistics.median(differences) > THRESHOLD
+
+
+def judge(machine: Callable[[int, str], list[float]], changes: int, device: str) -> torch.Tensor:
+    """Return the decision about each change, as an int64 tensor on the device."""
+    decisions = [is_slower(functools.partial(machine, change)) for change in range(changes)]
+    return torch.tensor(decisions, dtype=torch.int64, device=device)

@@ -1,0 +1,102 @@
+"""Faults of tensor memory and of the fifth generation's tensor core: right kernels, and one fault in each mutant."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from machine.blackwell_mutants import MUTANTS, line_of
+from machine.blackwell_sources import HEAD, KERNELS
+from machine.hopper_mutants import Mutant
+from machine.launching import aligned, buffer
+from warpcheck import simt
+from warpcheck.frontends import cuda
+
+FILE = "mutant.cu"
+RNG = np.random.default_rng(100)
+
+
+@cache
+def compiled(name: str) -> simt.Module:
+    return simt.load(cuda.compile_kernel(HEAD + KERNELS[name], FILE, name, "compute_100a").ptx, FILE)
+
+
+def drawn(*shape: int) -> np.ndarray[Any, Any]:
+    """Small integers, so that every sum is exact."""
+    values = aligned(shape, np.float16)
+    values[:] = RNG.integers(-4, 5, shape)
+    return values
+
+
+def run_pair(mode: int, reverse: int, rows: int = 256, cluster: int = 2) -> None:
+    """Launch the kernel for pairs of blocks, and hold what it computes against numpy."""
+    a, b, c = drawn(rows, 16), drawn(32, 16), aligned((rows, 32))
+    compiled("pair").launch(
+        "pair",
+        grid=(2,),
+        block=(128,),
+        cluster=(cluster,),
+        args=[a.ctypes.data, b.ctypes.data, c.ctypes.data, rows, mode],
+        buffers=[buffer("a", a), buffer("b", b), buffer("c", c)],
+        reverse=reverse,
+    )
+    np.testing.assert_array_equal(c, a.astype(np.float32) @ b.astype(np.float32).T)
+
+
+def run(name: str, mode: int, reverse: int) -> None:
+    """Launch a kernel, and hold what it computes against numpy."""
+    if name == "pair":
+        run_pair(mode, reverse)
+        return
+    depth = 32 if name == "gemm" else 16
+    a, b, c = drawn(128, depth), drawn(16, depth), aligned((128, 16))
+    compiled(name).launch(
+        name,
+        grid=(2,),
+        block=(160 if name == "gemm" else 128,),
+        args=[a.ctypes.data, b.ctypes.data, c.ctypes.data, mode],
+        buffers=[buffer("a", a), buffer("b", b), buffer("c", c)],
+        reverse=reverse,
+    )
+    factor = 1 if name == "gemm" else 2
+    np.testing.assert_array_equal(c, factor * a.astype(np.float32) @ b.astype(np.float32).T)
+
+
+@pytest.mark.parametrize("reverse", [0, 1, 1_000_003])
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_right_kernel(name: str, reverse: int) -> None:
+    run(name, 0, reverse)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.kernel}-{mutant.mode}")
+def test_a_mutant_is_found(mutant: Mutant) -> None:
+    with pytest.raises((simt.Fault, simt.TimedOut)) as caught:
+        run(mutant.kernel, mutant.mode, 0)
+    fault: Any = caught.value
+    kind = fault.kind if isinstance(fault, simt.Fault) else None
+    assert mutant.says in fault.message
+    assert (kind, fault.line) == (mutant.kind, line_of(mutant.kernel, mutant.here))
+    if mutant.there:
+        assert f"line {line_of(mutant.kernel, mutant.there)}" in fault.message
+
+
+def test_a_missing_barrier_is_a_race_where_the_stores_come_first() -> None:
+    with pytest.raises(simt.Fault, match=r"with no barrier between it and the tcgen05\.st of thread") as caught:
+        run("chain", 3, 1)
+    assert caught.value.kind is simt.FaultKind.RACE
+    assert caught.value.line == line_of("chain", "multiplies")
+    assert caught.value.conflict_line == line_of("chain", "stores")
+
+
+@pytest.mark.parametrize("reverse", [0, 1, 1_000_003])
+def test_a_pair_with_64_rows_each_has_half_of_the_columns_in_the_upper_lanes(reverse: int) -> None:
+    run_pair(0, reverse, rows=128)
+
+
+def test_a_product_of_two_blocks_needs_a_pair() -> None:
+    with pytest.raises(simt.Fault, match="in a block that is none of a pair") as caught:
+        run_pair(0, 0, cluster=1)
+    assert caught.value.kind is simt.FaultKind.TENSOR_MEMORY

@@ -1,0 +1,158 @@
+"""Bulk and tensor copies on the PTX machine, against a plain model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from machine.boxes import Case, Words, loaded, stored
+from machine.bulk_kernels import CLUSTER, MAPS, aligned_bytes, compiled, run_bulk
+from machine.bulk_loads import five, load, tensor
+from warpcheck import simt
+from warpcheck.tensor_map import TensorMap
+
+CASES = [
+    *(Case(7, [64], [32], [x]) for x in (0, 4, -8, 40, 64, -40, 2_000_000_000)),
+    *(Case(6, [40, 12], [16, 4], [x, y]) for x, y in ((8, 3), (-8, -2), (32, 10), (104, 100))),
+    *(Case(2, [12, 6, 5], [8, 3, 2], x) for x in ([-4, 4, 4], [8, -1, -1], [4, 2, 1])),
+    Case(1, [16, 5, 4, 3], [8, 2, 3, 2], [8, 4, -1, -1]),
+    Case(0, [40, 4, 3, 3, 2], [16, 2, 2, 2, 2], [32, 3, -1, 2, 1]),
+    *(Case(6, [64, 40], [8 << mode, 20], [8, -2], mode, at=at) for mode in (1, 2, 3) for at in (0, 384)),
+    Case(6, [64, 40], [16, 20], [0, 0], 3),
+    Case(7, [20, 4, 4], [16, 3, 3], [-4, 2, -1], 2),
+    Case(6, [12, 4], [8, 3], [8, 2], fill=1),
+    Case(8, [15, 4], [2, 3], [14, -1], fill=1),
+    Case(7, [16, 4], [16, 3], [-4, -1], 2, fill=1),
+    Case(6, [64, 16], [16, 7], [8, -1], steps=[2, 3]),
+]
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_load_puts_each_element_where_the_model_does(reverse: bool) -> None:
+    for case in CASES:
+        _, out, memory = load(case, reverse=reverse)
+        np.testing.assert_array_equal(out, loaded(case, memory), str(case))
+
+
+def test_a_store_writes_what_lies_inside() -> None:
+    for case in CASES:
+        if not case.fill and min(case.coords) >= 0:
+            tile = aligned_bytes(case.shared)
+            tile.view(np.uint16)[:] = np.arange(1, case.shared // 2 + 1)
+            memory = aligned_bytes(case.nbytes)
+            args = [case.map(memory.ctypes.data), tile, case.shared, case.at, 32, *five(case)]
+            launch = run_bulk(f"store{case.rank}", args, buffers=[tensor(memory)])
+            np.testing.assert_array_equal(memory, stored(case, np.zeros_like(memory), tile), str(case))
+            assert (launch.totals.bulk_store_requests, launch.totals.bulk_store_bytes) == (1, case.total)
+
+
+def test_a_box_counts_once_with_the_sectors_inside_the_tensor() -> None:
+    launch, _, _ = load(Case(6, [64, 40], [32, 4], [48, 38]))
+    totals = launch.totals
+    assert (totals.bulk_load_requests, totals.bulk_load_bytes) == (1, 256)
+    assert totals.bulk_load_sectors == 2  # two rows of 16 halves
+    assert totals.global_load_requests == 0
+    (sample,) = (one for one in launch.accesses if "bulk" in one.instruction)
+    assert (sample.buffer, sample.requests, sample.sectors, sample.lanes * sample.bytes) == ("x", 1, 2, 256)
+
+
+def test_a_span_of_16_bytes() -> None:
+    out, source = np.zeros(16, np.uint8), aligned_bytes(32)
+    source[:] = np.arange(32)
+    run_bulk("fetch", [out, source[16:], 16, 48, 0, 1])
+    np.testing.assert_array_equal(out, np.arange(16, 32))
+
+
+F16, F32 = np.float16, np.float32
+REDUCTIONS: dict[str, tuple[Any, Any]] = {
+    "add_f32": (F32, np.add),
+    "add_f64": (np.float64, np.add),
+    "add_noftz_f16": (F16, np.add),
+    "min_f16": (F16, np.fmin),
+    "add_u64": (np.uint64, np.add),
+    "min_s32": (np.int32, np.minimum),
+    "max_u32": (np.uint32, np.maximum),
+    "max_s64": (np.int64, np.maximum),
+    "inc_u32": (np.uint32, lambda old, most: np.where(old >= most, 0, old + 1)),
+    "dec_u32": (np.uint32, lambda old, most: np.where((old == 0) | (old > most), most, old - 1)),
+    "and_b32": (np.uint32, np.bitwise_and),
+    "xor_b64": (np.uint64, np.bitwise_xor),
+}
+
+
+@pytest.mark.parametrize("form", REDUCTIONS)
+def test_a_reduction_of_a_span(form: str) -> None:
+    dtype, reduce = REDUCTIONS[form]
+    random = np.random.default_rng(1)
+    old, new = aligned_bytes(256).view(dtype), aligned_bytes(256).view(dtype)
+    for values in (old, new):
+        if np.issubdtype(dtype, np.floating):
+            values[:] = random.standard_normal(values.size) * 2.0 ** random.integers(-9, 9, values.size)
+            values[0] = np.nan if values is old else 1
+        else:
+            values[:] = random.integers(0, np.iinfo(dtype).max, values.size, dtype, endpoint=True)
+            values[:8] = random.integers(0, 3, 8)
+    expected = reduce(old, new).astype(dtype)
+    run_bulk(f"span_{form}", [old, new, 256, 0, 1])
+    np.testing.assert_array_equal(old, expected)
+
+
+def test_a_reduction_of_a_box_of_bfloat16() -> None:
+    case = Case(9, [24, 4], [16, 2], [16, 1])
+    memory, tile = aligned_bytes(case.nbytes), aligned_bytes(case.shared)
+    memory.view(np.uint16)[:] = 0x3F80  # 1
+    tile.view(np.uint16)[:] = 0x3B80  # 1/256, half a unit in the last place of 1
+    tile.view(np.uint16)[0] = 0x3B81
+    run_bulk(
+        "store2_add", [case.map(memory.ctypes.data), tile, case.shared, 0, 1, *five(case)], buffers=[tensor(memory)]
+    )
+    expected = np.full((4, 24), 0x3F80, np.uint16)
+    expected[1, 16] = 0x3F81
+    np.testing.assert_array_equal(memory.view(np.uint16).reshape(4, 24), expected)
+
+
+def test_a_store_of_all_lanes_is_one_and_a_reduction_is_one_of_each() -> None:
+    one = aligned_bytes(128).view(np.uint32)
+    one[:] = 1
+    for form, count in (("", 1), ("add_u32", 32)):
+        out = aligned_bytes(128).view(np.uint32)
+        launch = run_bulk(f"span_{form}", [out, one, 128, 0, 32])
+        assert set(out) == {count}
+        assert launch.totals.bulk_store_requests == count
+
+
+def spread(mode: int, **options: Any) -> tuple[simt.Launch, Words]:
+    source, out = aligned_bytes(256).view(np.uint32), np.zeros(128, np.uint32)
+    source[:] = np.arange(1000, 1064)
+    box = Case(2, [32, 2], [32, 1], [0, 0])
+    buffers = [simt.Buffer(n, a.ctypes.data, a.nbytes, 4, dtype="uint32") for n, a in (("x", source), ("out", out))]
+    args: list[Any] = [box.map(source.ctypes.data), out.ctypes.data, mode]
+    module = compiled(CLUSTER, "spread")
+    launch = module.launch("spread", grid=(2,), block=(32,), shared=1024, args=args, buffers=buffers, **options)
+    return launch, out.reshape(2, 2, 32)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_copy_to_all_blocks_of_a_cluster_and_one_to_the_other(reverse: bool) -> None:
+    lane = np.arange(32)
+    launch, both = spread(0, reverse=reverse)
+    np.testing.assert_array_equal(both, np.broadcast_to(np.arange(1000, 1064).reshape(2, 32), (2, 2, 32)))
+    totals = launch.totals
+    assert (totals.bulk_load_requests, totals.bulk_load_sectors, totals.multicast_sectors) == (2, 8, 8)
+    np.testing.assert_array_equal(spread(1, reverse=reverse)[1][:, 0], [100 + lane, lane])
+    np.testing.assert_array_equal(spread(2, reverse=reverse)[1][:, 0], [100 + 2 * lane, 2 * lane])
+
+
+def test_a_tensor_map_that_a_kernel_makes() -> None:
+    source, out, scratch = aligned_bytes(320).view(np.uint16), np.zeros(64, np.uint8), aligned_bytes(128)
+    source[:] = np.arange(160)
+    arrays: dict[str, Words] = {"x": source, "out": out, "scratch": scratch}
+    buffers = [simt.Buffer(n, a.ctypes.data, a.nbytes, 1, dtype="bytes") for n, a in arrays.items()]
+    args = [scratch.ctypes.data, out.ctypes.data, source.ctypes.data, 24, 64]
+    compiled(MAPS, "make").launch("make", grid=(1,), block=(32,), shared=128, args=args, buffers=buffers)
+    box = Case(1, [24, 5], [16, 4], [16, 2], 1, steps=[1, 2], strides=[64])
+    np.testing.assert_array_equal(out, loaded(box, source.view(np.uint8))[:64])
+    made = TensorMap.decode(scratch.tobytes())
+    assert made == TensorMap.decode(box.map(source.ctypes.data))

@@ -1,0 +1,59 @@
+"""Arithmetic in f32x2, which sm_100 adds: two float32 in a register of 64 bits. PTX ISA manual, 9.7.3."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from machine.launching import aligned, buffer
+from warpcheck import simt
+
+KERNEL = """.version 8.7
+.target sm_100a
+.address_size 64
+.visible .entry k(.param .u64 x, .param .u64 y)
+{{
+.reg .b32 %r<2>; .reg .b64 %rd<9>;
+ld.param.u64 %rd1, [x];
+ld.param.u64 %rd2, [y];
+mov.u32 %r1, %tid.x;
+mad.wide.u32 %rd3, %r1, 8, %rd1;
+mad.wide.u32 %rd4, %r1, 8, %rd2;
+ld.global.b64 %rd5, [%rd3];
+ld.global.b64 %rd6, [%rd3+256];
+ld.global.b64 %rd7, [%rd3+512];
+{statement}
+st.global.b64 [%rd4], %rd8;
+ret;
+}}
+"""
+EXPECTED = {
+    "add.rn.f32x2 %rd8, %rd5, %rd6;": lambda x, y, z: x + y,
+    "sub.rn.f32x2 %rd8, %rd5, %rd6;": lambda x, y, z: x - y,
+    "mul.rn.f32x2 %rd8, %rd5, %rd6;": lambda x, y, z: x * y,
+    "mul.rn.ftz.f32x2 %rd8, %rd5, %rd6;": lambda x, y, z: x * y,
+    "fma.rn.f32x2 %rd8, %rd5, %rd6, %rd7;": lambda x, y, z: (x.astype(np.float64) * y + z).astype(np.float32),
+    "add.rz.f32x2 %rd8, %rd5, %rd6;": None,
+}
+
+
+@pytest.mark.parametrize("statement", EXPECTED)
+def test_both_halves_are_computed(statement: str) -> None:
+    x, y = aligned((3, 64)), aligned(64)
+    x[:] = np.random.default_rng(3).normal(size=x.shape)
+    simt.load(KERNEL.format(statement=statement)).launch(
+        "k", grid=(1,), block=(32,), args=[x.ctypes.data, y.ctypes.data], buffers=[buffer("x", x), buffer("y", y)]
+    )
+    rule = EXPECTED[statement]
+    if rule is not None:
+        np.testing.assert_array_equal(y, rule(*x))
+    else:
+        exact = x[0].astype(np.float64) + x[1]
+        assert np.all(np.abs(y) <= np.abs(exact))
+        np.testing.assert_allclose(y, exact, rtol=2**-22)
+
+
+def test_older_targets_do_not_have_them() -> None:
+    text = KERNEL.format(statement="add.rn.f32x2 %rd8, %rd5, %rd6;").replace("sm_100a", "sm_90a")
+    with pytest.raises(simt.Rejected, match=r"Feature 'add.f32x2' requires \.target sm_100 or higher"):
+        simt.load(text).compile("k")

@@ -1,0 +1,194 @@
+"""Reading PTX text: generated instructions in any layout, scopes, and text that is not PTX."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from machine.programs import wrap
+from warpcheck import ptx, simt
+from warpcheck.isa import is_known
+from warpcheck.ptx import Address, Group, Immediate, Instruction, Not, Operand, Register, Symbol
+
+# Instructions as the parser should read them, and their words: white space and comments may stand between any two.
+
+SPACES = st.sampled_from(
+    [" ", "\t", "\n", "\r\n", " \n\t ", "// a comment; } {\n", "/* over\n two ; lines */", " /**/ "]
+)
+NAMES = st.sampled_from(["%r1", "%rd22", "%f0", "%p3", "%tid.x", "_", "%envreg7", "mine"])
+REGISTERS = NAMES.map(Register)
+PREDICATES = st.sampled_from(["%p3", "mine", "$q"]).map(Register)
+SYMBOLS = st.sampled_from(["table", "_ZZ3fooE1s", "$str", "array_1"])
+NUMBERS = st.integers(-(2**31), 2**64 - 1)
+
+
+def immediate_words(value: Immediate) -> list[str]:
+    if value.width:
+        return [f"0{'f' if value.width == 32 else 'd'}{value.value:0{value.width // 4}X}"]
+    return ["-", str(-value.value)] if value.value < 0 else [str(value.value)]
+
+
+def words(operand: Operand) -> list[str]:
+    """The text of an operand, in pieces that anything may stand between."""
+    match operand:
+        case Register(name):
+            return [name]
+        case Not(register):
+            return ["!", register.name]
+        case Immediate():
+            return immediate_words(operand)
+        case Symbol(name, offset):
+            return [name, *(["+", str(offset)] if offset else [])]
+        case Address(base, offset):
+            return ["[", *words(base), *(["+" if offset > 0 else "-", str(abs(offset))] if offset else []), "]"]
+        case Group(items):
+            return ["{", *joined([words(item) for item in items]), "}"]
+    raise TypeError(operand)
+
+
+def joined(items: list[list[str]]) -> list[str]:
+    return [word for n, item in enumerate(items) for word in ([","] if n else []) + item]
+
+
+OPERANDS: st.SearchStrategy[Operand] = st.one_of(
+    REGISTERS,
+    REGISTERS.map(Not),
+    NUMBERS.map(Immediate),
+    st.builds(Immediate, st.integers(0, 2**32 - 1), st.just(32)),
+    st.builds(Immediate, st.integers(0, 2**64 - 1), st.just(64)),
+    st.builds(Symbol, SYMBOLS, st.integers(0, 99)),
+    st.builds(Address, st.one_of(REGISTERS, SYMBOLS.map(Symbol)), st.integers(-4096, 4096)),
+    st.lists(st.one_of(REGISTERS, NUMBERS.map(Immediate)), min_size=1, max_size=4).map(lambda x: Group(tuple(x))),
+)
+INSTRUCTIONS = st.builds(
+    Instruction,
+    opcode=st.sampled_from(["add", "ld", "st", "mma", "cp", "mad24", "bar"]),
+    modifiers=st.lists(st.sampled_from(["s32", "L2::128B", "global", "shared::cta", "m16n8k16"]), max_size=4).map(
+        tuple
+    ),
+    operands=st.lists(OPERANDS, max_size=4).map(tuple),
+    guard=st.one_of(st.none(), PREDICATES, PREDICATES.map(Not)),
+)
+
+
+@given(INSTRUCTIONS, st.data())
+def test_an_instruction_is_read_in_any_layout(instruction: Instruction, data: st.DataObject) -> None:
+    def between() -> str:
+        return data.draw(st.one_of(st.just(""), SPACES))
+
+    guard = ["@", *words(instruction.guard)] if instruction.guard else []
+    text = "".join(word + between() for word in guard)
+    text += " " * bool(guard) + instruction.name
+    operands = joined([words(operand) for operand in instruction.operands])
+    text += data.draw(SPACES) * bool(operands) + "".join(word + between() for word in operands) + between() + ";"
+    try:
+        parsed = ptx.parse(wrap(".reg .b32 mine;" + text)).functions["k"].body
+    except ptx.PtxSyntaxError as error:
+        raise AssertionError(text) from error
+    assert parsed == (instruction,), text
+
+
+SCRAPS = """[ ] ( ) { } ; , : . @ ! | + - < > = " / * // /* .reg .b32 .param .align .entry .func %r<9> 0x %r1 %p1 @%p1
+bra L L: 1.0e 0f3F8 99999999999999999999 é ٣ .visible .file call .branchtargets brx.idx mov.b32 ret; .section
+.shared ld.global.u32 .loc 1 2 3 .target ex2.approx.f32 mad.wide.s32 @!%p2 bar.sync 0 L::x } ; ; %tid.x
+{%r1,%r2} [%rd1] [%rd1+4] st.global.f32"""
+
+
+@given(st.lists(st.sampled_from(SCRAPS.split()), max_size=40).map(" ".join), st.booleans())
+@example(".reg .b32 %r<999999999999>;", True)
+@example(".shared .align 0 .b8 s[4];", True)
+@example(".shared .b31 s[4];", True)
+@example(".global .u32 s[2] = {1, -};", False)
+@example("mov.b32 %r1, " + "!" * 5000 + "%p1;", True)
+@example("mov.b32 %r1, " + "{" * 5000 + ";", True)
+@example("add.s32 %r1, 089;", True)
+@example("add.s32 %r1 %r2 %r3;", True)
+@example("@%p1;", True)
+@example("ret; }", True)
+@example("{", True)
+@example("/*" * 3000, False)
+def test_text_that_is_no_ptx_is_a_value_error(scraps: str, inside: bool) -> None:
+    text = wrap(scraps) if inside else scraps
+    try:
+        module = simt.Module(text, None)
+        for name in module.kernels:
+            module.compile(name)
+    except (ValueError, simt.Unsupported):
+        pass
+
+
+REFUSED = """add.s32 %r1 %r2, %r3; | add.s32 %r1, %r2,; | mov.b32 %r1, {%r1; | mov.b32 %r1, %r2}; | mov.b32 %r1, [%r2;
+mov.b32 %r1, 0xg; | mov.b32 %r1, 08; | @ bra; | mov.b32 %r1, -%r2; | .reg .b33 %x; | .reg .b32 %x<;
+L: L: ret; | bra L; | add.s32 %r1, %r2; | ld.global.u32 %r1; | add.s32 5, %r1, %r2; | mov.b32 %r1;
+brx.idx %r1, %r2; | bra; | st.global.u32 %r1, %r2;"""
+
+
+@pytest.mark.parametrize("statement", re.split(r" \| |\n", REFUSED))
+def test_what_ptxas_would_not_read_is_refused(statement: str) -> None:
+    with pytest.raises((ValueError, simt.Unsupported), match=r"line|cannot read|label"):
+        simt.Module(wrap(statement), None).compile("k")
+
+
+@pytest.mark.parametrize("space", [" ", "\n", "\t", "\r\n ", " /* f32 */ ", "// f32\n"])
+def test_any_white_space_ends_an_opcode(space: str) -> None:
+    """CuTe breaks the line after ``mma.sync…f32``: the newline must not become part of the last modifier."""
+    name = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+    text = f"@%p1{space}{name}{space}{{%f0}},{{%r1}},{{%r2}},{{%f0}};"
+    (instruction,) = ptx.parse(wrap(text)).functions["k"].body
+    assert instruction.name == name
+    assert instruction.guard == Register("%p1")
+    assert is_known(instruction)
+
+
+def test_numbers() -> None:
+    texts = ["017", "0x1fU", "0b101", "-0x10", "1.5", "-2.", "1e3", "0f3F800000", "-0d3FF0000000000000"]
+    (instruction,) = ptx.parse(wrap(f"add {', '.join(texts)};")).functions["k"].body
+    one, thousand = 0x3FF0000000000000, 0x408F400000000000
+    assert instruction.operands == (
+        *map(Immediate, (15, 31, 5, -16)),
+        Immediate(0x3FF8000000000000, 64),
+        Immediate(0xC000000000000000, 64),
+        Immediate(thousand, 64),
+        Immediate(0x3F800000, 32),
+        Immediate(one | 1 << 63, 64),
+    )
+
+
+def test_labels_belong_to_their_braces() -> None:
+    """CuTe's waits have branches forward and backward, with the same names in two blocks, and one of the function."""
+    text = """
+    { bra DONE; WAIT: add.s32 %r1, %r1, 1; @%p1 bra WAIT; DONE: }
+    { bra.uni DONE; WAIT: add.s32 %r1, %r1, 2; { bra OUT; bra WAIT; } DONE: bra END; }
+    OUT: END: ret;"""
+    function = ptx.parse(wrap(text)).functions["k"]
+    jumps = [i.operands[0] for i in function.body if i.opcode == "bra"]
+    targets = [function.labels[jump.name] for jump in jumps if isinstance(jump, Symbol)]
+    assert targets == [3, 1, 7, 8, 4, 8]
+
+
+def test_tables_of_labels_belong_to_their_braces() -> None:
+    text = "{ ts: .branchtargets A, B; brx.idx %r1, ts; A: ret; B: ret; } { ts: .branchtargets A; brx.idx %r1, ts; A: }"
+    function = ptx.parse(wrap(text)).functions["k"]
+    assert [[function.labels[name] for name in table] for table in function.tables.values()] == [[1, 2], [4]]
+
+
+PADDED = """.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k(.param .align 8 .b8 s[16], .param .u64 whole, .param .align 8 .b8 taken[16]) {
+.reg .b32 %r<4>; .reg .b64 %rd<4>;
+ld.param.u64 %rd1, [s];
+ld.param.u32 %r1, [s+8];
+mov.b64 %rd2, taken;
+ret;
+}
+"""
+
+
+def test_padding_is_what_no_load_of_a_parameter_takes() -> None:
+    """The address of a parameter may be taken: then any byte may be read."""
+    module = ptx.parse(PADDED)
+    assert ptx.unread(module.functions["k"]) == [frozenset(range(12, 16)), frozenset(range(8)), frozenset()]

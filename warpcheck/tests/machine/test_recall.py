@@ -1,0 +1,127 @@
+"""Code that kernels share is emitted once, and is the same as if each kernel had been lowered alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from warpcheck import codec, compiler, ptx
+from warpcheck.errors import Unsupported
+from warpcheck.isa import OPS
+from warpcheck.lower.compiled_shapes import emit_uncached
+from warpcheck.lower.kernel_lowering import KernelLowering
+from warpcheck.lowered_kernel import CompiledShape, Lowered
+from warpcheck.target import TARGETS
+
+
+class Memory:
+    """Forms by their names, as the cache keeps them: as bytes."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, bytes] = {}
+
+    def __call__(self, name: str, emit: Callable[[], CompiledShape]) -> CompiledShape:
+        if name not in self.kept:
+            self.kept[name] = codec.encode_shape(emit())
+        form = codec.decode_shape(self.kept[name], compiler.CONSTANTS)
+        assert form is not None
+        return form
+
+
+def lowered(text: str, recall: Callable[[str, Callable[[], CompiledShape]], CompiledShape] = emit_uncached) -> Lowered:
+    module = ptx.parse(text)
+    return KernelLowering(module, module.functions["k"], OPS, TARGETS["sm_90a"], recall).lower()
+
+
+def kernel(body: str, parameters: str = ".param .u64 p", before: str = "") -> str:
+    """A kernel with registers of each kind, %r0 and so on, that do not begin as anything."""
+    return f"""
+        .version 8.0
+        .target sm_90a
+        .address_size 64
+        {before}
+        .visible .entry k({parameters})
+        {{
+            .reg .b16 %h<4>; .reg .b32 %r<8>; .reg .b64 %l<8>; .reg .f32 %f<8>; .reg .pred %p<4>;
+            {body}
+            ret;
+        }}"""
+
+
+ADD = "add.s32 %r0, %r1, %r2;"
+TAKE = "ld.param.u64 %l0, [p];"
+TILE = "mov.u32 %r0, tile;"
+GLOBAL = "mov.u64 %l0, table;"
+LOAD = "ld.global.u32 %r0, [%l0];"
+
+PAIRS = {
+    "kinds of registers": (kernel("cvt.u64.u32 %l0, %r0;"), kernel("cvt.u64.u32 %l0, %l1;")),
+    "modifiers": (kernel(ADD), kernel("add.sat.s32 %r0, %r1, %r2;")),
+    "registers named twice": (kernel(ADD), kernel("add.s32 %r0, %r1, %r1;")),
+    "guard": (kernel(ADD), kernel("@%p0 " + ADD)),
+    "negated guard": (kernel("@%p0 " + ADD), kernel("@!%p0 " + ADD)),
+    "constants": (kernel("prmt.b32 %r0, %r1, %r2, 0x3210;"), kernel("prmt.b32 %r0, %r1, %r2, 0x7531;")),
+    "place of a parameter": (kernel(TAKE), kernel(TAKE, ".param .u64 o, .param .u64 p")),
+    "place in shared memory": (
+        kernel(TILE, before=".shared .align 4 .b8 tile[8];"),
+        kernel(TILE, before=".shared .align 4 .b8 other[8]; .shared .align 4 .b8 tile[8];"),
+    ),
+    "space of a variable": (
+        kernel("mov.u64 %l0, tile;", before=".shared .align 4 .b8 tile[8];"),
+        kernel("mov.u64 %l0, tile;", before=".global .align 4 .b8 tile[8];"),
+    ),
+    "place among the variables": (
+        kernel(GLOBAL, before=".global .b32 table; .global .b32 other;"),
+        kernel("mov.u64 %l1, other; " + GLOBAL, before=".global .b32 table; .global .b32 other;"),
+    ),
+    "place of a function": (
+        kernel("mov.u64 %l0, f;", before=".func f() { ret; }"),
+        kernel("mov.u64 %l0, f;", before=".func g() { ret; } .func f() { ret; }"),
+    ),
+    "clusters": (
+        kernel("st.shared.u32 [%r0], %r1;"),
+        kernel("st.shared.u32 [%r0], %r1; mov.u32 %r3, %cluster_ctarank;"),
+    ),
+    "lanes that use what is loaded": (
+        kernel(LOAD + "st.global.u32 [%l1], %r0;"),
+        kernel(LOAD + "selp.u32 %r1, %r0, 0, %p0; st.global.u32 [%l1], %r1;"),
+    ),
+    "a half that is swapped": (kernel(LOAD), kernel(LOAD + "atom.global.cas.b32 %r1, [%l0], %r2, %r3;")),
+    "polling": (
+        kernel("ld.volatile.global.u32 %r0, [%l0]; setp.ne.u32 %p0, %r0, 0;"),
+        kernel(
+            "ld.param.u64 %l0, [p]; again: ld.volatile.global.u32 %r0, [%l0]; setp.ne.u32 %p0, %r0, 0; @%p0 bra again;"
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize(("first", "second"), PAIRS.values(), ids=PAIRS.keys())
+def test_a_kernel_is_the_same_after_another_one(first: str, second: str) -> None:
+    lowered_alone = lowered(first), lowered(second)
+    assert lowered_alone[0].functions.keys() != lowered_alone[1].functions.keys(), (
+        "the two differ in nothing that is shared"
+    )
+    memory = Memory()
+    assert (lowered(first, memory), lowered(second, memory)) == lowered_alone
+    memory = Memory()
+    assert (lowered(second, memory), lowered(first, memory)) == lowered_alone[::-1]
+
+
+def test_a_carry_is_that_of_the_kernel() -> None:
+    memory, addc = Memory(), "addc.u32 %r0, %r1, %r2;"
+    lowered(kernel("add.cc.u32 %r0, %r1, %r2; " + addc), memory)
+    with pytest.raises(Unsupported, match=r"without \.cc before it"):
+        lowered(kernel(addc), memory)
+
+
+def test_what_a_kernel_had_is_emitted_for_no_other() -> None:
+    memory = Memory()
+    before = lowered(kernel(f"{TAKE} {ADD} {LOAD}"), memory)
+    known = dict(memory.kept)
+    after = lowered(kernel(f"{TAKE} add.s32 %r4, %r6, %r7; {LOAD} add.s32 %r1, %r1, %r3;"), memory)
+    assert known.keys() < memory.kept.keys()
+    (more,) = (name for name in memory.kept if name not in known)
+    assert "add" in more, "%r1 is named twice"
+    assert before.functions.items() < after.functions.items()

@@ -1,0 +1,181 @@
+"""Host programs: compiled by nvcc, run with warpcheck's CUDA runtime, and what is reported about their calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from warpcheck import Uninitialized, frontends, initcheck, patching
+from warpcheck.frontends import host_program
+from warpcheck.frontends.host_program import CompileError, HostProgramError
+
+pytestmark = [
+    pytest.mark.xdist_group("host_program"),
+    pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU runs the program with NVIDIA's runtime"),
+]
+
+PROGRAM = """
+#include <cstdio>
+#include <vector>
+#include <cuda_runtime.h>
+
+struct Pair { float* target; float factor; };
+__device__ float twice(float x) { return 2 * x; }
+__global__ void scale(const float* x, Pair pair, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) pair.target[i] = pair.factor * twice(x[i]);
+}
+// BEFORE
+extern "C" cudaError_t run(const float* x, float* out, int n) {
+    float* memory = nullptr;
+    cudaError_t status = cudaMalloc(&memory, 2 * n * sizeof(float));
+    if (status == cudaSuccess) status = cudaMemcpy(memory, x, n * sizeof(float), cudaMemcpyHostToDevice);
+    if (status == cudaSuccess) {
+        scale<<<(n + 127) / 128, 128>>>(memory, {memory + n, 1.5f}, n);  // LAUNCH
+        status = cudaGetLastError();
+    }
+    if (status == cudaSuccess) status = cudaMemcpy(out, memory + n, n * sizeof(float), cudaMemcpyDeviceToHost);
+    cudaFree(memory);
+    return status;
+}
+int main(int argc, char** argv) {
+    std::vector<float> x(3, 1.0f), out(3);
+    cudaError_t status = run(x.data(), out.data(), 3);
+    printf("%s: %g %d\\n", cudaGetErrorString(status), out[2], argc);
+    return 7;
+}
+"""
+
+
+@pytest.fixture(autouse=True)
+def _watched_memory() -> Iterator[None]:
+    with patching.scope():
+        initcheck.watch()
+        yield
+
+
+def run(source: str, with_failures: bool = True) -> torch.Tensor:
+    x = torch.arange(1, 301, dtype=torch.float32)
+    out = torch.empty(300)
+    host_program.build(source).call("run", x, out, 300, with_failures=with_failures)
+    return out
+
+
+def line_of(source: str, text: str) -> int:
+    return source[: source.index(text)].count("\n") + 1
+
+
+def mistake(old: str, new: str) -> tuple[HostProgramError, str]:
+    assert PROGRAM.count(old) == 1
+    source = PROGRAM.replace(old, new)
+    with pytest.raises(HostProgramError) as caught:
+        run(source)
+    return caught.value, source
+
+
+def test_values_come_through_device_memory() -> None:
+    assert torch.equal(run(PROGRAM), 3 * torch.arange(1, 301, dtype=torch.float32))
+
+
+def test_main_runs_with_memory_of_its_own(capfd: pytest.CaptureFixture[str]) -> None:
+    assert host_program.build(PROGRAM).main("argument") == 7
+    assert capfd.readouterr().out == "no error: 3 2\n"
+
+
+def test_bytes_that_are_not_copied_are_uninitialized() -> None:
+    with pytest.raises(Uninitialized, match="x\\[150\\]"):
+        run(PROGRAM.replace("(memory, x, n * sizeof(float)", "(memory, x, n / 2 * sizeof(float)"))
+
+
+COPY_IN = "x, n * sizeof(float), cudaMemcpyHostToDevice"
+COPY_OUT = (
+    "    if (status == cudaSuccess) status = cudaMemcpy(out, memory + n, n * sizeof(float), cudaMemcpyDeviceToHost);\n"
+)
+FREE = "    cudaFree(memory);\n"
+LAUNCH_FAILED = "the launch failed with cudaErrorInvalidConfiguration"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem", "at", "words"),
+    [
+        (
+            COPY_IN,
+            COPY_IN.replace("HostToDevice", "DeviceToHost"),
+            "invalid call",
+            "cudaMemcpy(memory, x",
+            "that direction is cudaMemcpyHostToDevice",
+        ),
+        ("(memory, {", "(x, {", "invalid call", "// LAUNCH", "memory of the host (argument 1) as x"),
+        (
+            "memory + n, n * sizeof",
+            "memory + n, 2 * n * sizeof",
+            "invalid call",
+            "cudaMemcpyDeviceToHost",
+            "writes 2,400 bytes, and 1,200 are there",
+        ),
+        (FREE, "", "not released", "cudaMalloc", "nothing frees the 2,400 bytes"),
+        (FREE, FREE.strip() + FREE, "invalid call", "cudaFree", "has freed already"),
+        (FREE, FREE.replace("memory", "memory + 1"), "invalid call", "cudaFree", "into the middle"),
+        (FREE, "out[0] = memory[1];" + FREE, "invalid call", "out[0]", "host code reads or writes the 2,400 bytes"),
+        ("        status = cudaGetLastError();\n", "", "error ignored", "// LAUNCH", LAUNCH_FAILED),
+        (COPY_OUT, "", "not awaited", "// LAUNCH", "no call after the launch returns the kernel's errors"),
+        (
+            "return status;\n}\nint",
+            "return cudaSuccess;\n}\nint",
+            "error ignored",
+            "cudaMalloc",
+            "returned cudaSuccess",
+        ),
+        ("128, 128>>>", "128, 2048>>>", "call failed", "// LAUNCH", LAUNCH_FAILED),
+    ],
+)
+def test_mistakes(old: str, new: str, problem: str, at: str, words: str) -> None:
+    error, source = mistake(old, new)
+    assert (error.problem, error.line) == (problem, line_of(source, at))
+    assert words in error.message
+
+
+def test_an_event_has_a_time_once_something_has_waited_for_it() -> None:
+    timed = """
+    cudaEvent_t start, stop;
+    cudaEventCreate(&start); cudaEventCreate(&stop);
+    cudaEventRecord(start);
+    scale<<<1, 1>>>(memory, {memory + n, 1.5f}, 0);
+    cudaEventRecord(stop);
+    WAIT
+    float milliseconds = -1;
+    cudaError_t reading = cudaEventElapsedTime(&milliseconds, start, stop);  // READ
+    cudaEventDestroy(start); cudaEventDestroy(stop);
+    if (status == cudaSuccess) status = reading;
+    cudaFree(memory);"""
+    source = PROGRAM.replace("    cudaFree(memory);", timed)
+    with pytest.raises(HostProgramError, match="cudaErrorNotReady") as caught:
+        run(source.replace("WAIT", ""), with_failures=False)
+    assert caught.value.line == line_of(source, "// READ")
+    run(source.replace("WAIT", "cudaEventSynchronize(stop);"), with_failures=False)
+
+
+def test_what_the_runtime_lacks_is_said_at_compilation() -> None:
+    with pytest.raises(frontends.NotSimulated, match="does not have cudaMallocManaged"):
+        host_program.build(PROGRAM.replace("cudaMalloc(&", "cudaMallocManaged(&"))
+
+
+def test_errors_of_both_compilers_name_the_line() -> None:
+    with pytest.raises(CompileError, match=rf"program\.cu\({line_of(PROGRAM, '// BEFORE')}\): error: .*float32"):
+        host_program.build(PROGRAM.replace("// BEFORE", "__device__ float32 one;"))
+    calling = PROGRAM.replace("// BEFORE", "int missing();").replace("return 7;", "return missing();")
+    place = rf"program\.cu\({line_of(calling, 'return missing')}\)"
+    with pytest.raises(CompileError, match=f"{place}: undefined reference"):
+        host_program.build(calling)
+
+
+def test_a_function_needs_c_linkage() -> None:
+    with pytest.raises(CompileError, match='has no function run with C linkage: extern "C"'):
+        run(PROGRAM.replace('extern "C" ', ""))
+
+
+def test_a_stub_is_not_started() -> None:
+    with pytest.raises(NotImplementedError, match="run returns cudaErrorNotSupported"):
+        run(PROGRAM.replace("    float* memory", "    return cudaErrorNotSupported;\n    float* memory"))
