@@ -33,6 +33,7 @@ GRADINGS = frozenset(
         "test_hooks.py",
         "test_hopper_spills.py",
         "test_hopper_twists.py",
+        "test_host_program.py",
         "test_hostile_class.py",
         "test_in_place.py",
         "test_inductor.py",

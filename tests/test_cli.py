@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import json
 import os
@@ -254,6 +255,18 @@ def test_our_own_fault_is_one_line_and_a_file(kp: Run, monkeypatch: pytest.Monke
     crash = Path(next(word for word in err.split() if word.endswith(".txt")))
     assert "ZeroDivisionError: deep inside" in crash.read_text()
     crash.unlink()
+
+
+def test_a_command_without_its_extra_says_what_to_install(kp: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grade, "grade", lambda *_, **__: importlib.import_module("matplotlib.figure"))
+    monkeypatch.setitem(sys.modules, "matplotlib", None)  # as if it were not installed
+    monkeypatch.delitem(sys.modules, "matplotlib.figure", raising=False)
+    status, _, err = kp("check", "double")
+    message = " ".join(err.split())
+    assert status == 2
+    assert "matplotlib is not installed: " in message
+    assert "'nbconvert>=7'" in message, "the rest of the extra"
+    assert "report" not in message
 
 
 def test_hints_come_one_by_one_and_are_remembered(kp: Run) -> None:

@@ -77,6 +77,13 @@ def test_another_scalar_is_a_difference_whatever_the_buffers_say() -> None:
     assert finding.cause.startswith("argument 1 of add is 7 for some values and 8 for others")
 
 
+def test_a_struct_of_many_bytes_is_not_quoted() -> None:
+    content = "00" * 500
+    finding = compare_launches(call(scalar=content), call(scalar=f"{content[:20]}11{content[22:]}"), "add")
+    assert finding is not None
+    assert finding.cause.startswith("argument 1 of add has other bytes for other values, from byte 10 on")
+
+
 ADD = "add_kernel_0d1d2d"
 FILL = "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>, std::array<char*, 1ul> >"
 SUM = "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float> >"
