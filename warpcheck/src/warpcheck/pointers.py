@@ -130,10 +130,12 @@ def reachable(
         for span in list_candidates() if unresolved.size else ():
             inside = leads_into(unresolved, span.start, span.end)
             if inside.any():
+                # The index is that in the whole table, because the name of the memory shows it.
                 targets.append((int(np.flatnonzero(values == unresolved[inside][0])[0]), span))
                 unresolved = unresolved[~inside]
         for index, span in sorted(targets, key=lambda target: target[0]):
             reached.append((f"{name}[{index}]", span))
+            # The search ends, because each span is followed once, even if tables point at each other.
             spans.append(span)
             pending.append((reached[-1][0], span.words()))
     return reached
@@ -171,6 +173,7 @@ def _msync() -> Any:
 
 def keep_mapped(words: Words) -> Words:
     """Remove words in pages that this process has not mapped, such as two extents of 32 bits in a struct."""
+    # Without the probe, the list of candidates decides. It takes longer, and the result is the same.
     if not 0 < words.size <= _MOST_PROBED:
         return words
     msync = _msync()

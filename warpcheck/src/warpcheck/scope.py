@@ -60,6 +60,7 @@ def gpu(
             raise ValueError(f"{launched.name} ran on {launched.device} and was not checked: pass CPU tensors")
         report.add(launched)
 
+    # Waiting for the other scope would never end where the same thread has opened it.
     if not _active_scope.acquire(blocking=False):
         raise RuntimeError("a warpcheck.gpu scope is active already; a process stands for one GPU at a time")
     try:

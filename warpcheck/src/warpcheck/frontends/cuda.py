@@ -249,6 +249,7 @@ class Launcher:
         values = convert_arguments(self.kernel.base_name, parameters, arguments)
         self.kernel.check_dtypes(parameters, arguments)
         module = backend.device().load(binary.ptx, self.kernel.file)
+        # Compiling ahead keeps the time of compilation apart from that of the launch.
         with frontends.compiling():
             module.compile(binary.mangled)
         named_tensors = (
@@ -281,6 +282,7 @@ def _warn(message: str, kernel: Kernel) -> None:
 
 
 def _device(kernel: Kernel, arguments: tuple[Any, ...]) -> torch.device:
+    # The tensors decide where the kernel runs, as torch's own operators do.
     devices = {tensor.device for tensor in map(tensor_of, arguments) if tensor is not None}
     if {device.type for device in devices} == {"cpu"}:
         # torch tells "cpu" from "cpu:0". The launch checks whether all tensors would be on one simulated GPU.
