@@ -68,22 +68,24 @@ def run_in_schedules(
     statics: Iterable[npt.NDArray[np.uint8]],
     extra: Sequence[Schedule],
     *,
-    uses_shared_memory: bool,
+    permits_unused_reads: bool,
 ) -> simt.Launch:
     """Run a launch in extra schedules, undo what each wrote, and run it forward. Return the forward launch.
 
-    Warns where a result depends on the schedule by more than rounding explains. A fault or timeout that `run` raises
-    gets the schedule as an attribute.
+    If `permits_unused_reads`, a read of unwritten shared memory is no fault if nothing depends on the content. Warns
+    where a result depends on the schedule by more than rounding explains. A fault or timeout that `run` raises gets the
+    schedule as an attribute.
     """
-    is_repeatable = uses_shared_memory and sum(buffer.nbytes for buffer in buffers) <= _MOST_BYTES_REPEATED
+    is_repeatable = permits_unused_reads and sum(buffer.nbytes for buffer in buffers) <= _MOST_BYTES_REPEATED
     snapshot = _Snapshot(buffers, statics) if extra or is_repeatable else None
+    repeated = snapshot if is_repeatable else None
     results: list[tuple[Schedule, list[npt.NDArray[np.uint8]]]] = []
     if snapshot is not None:
         for schedule in extra:
-            _run(run, schedule, snapshot)
+            _run(run, schedule, repeated)
             results.append((schedule, snapshot.copy()))
             snapshot.restore()
-    launch = _run(run, Schedule.FORWARD, snapshot)
+    launch = _run(run, Schedule.FORWARD, repeated)
     for schedule, outputs in results:
         assert snapshot is not None
         for buffer, content, output in zip(buffers, snapshot.contents, outputs, strict=False):
