@@ -25,7 +25,7 @@ COPY --chown=learner src src
 COPY --chown=learner warpcheck warpcheck
 RUN python3 -m venv "$VIRTUAL_ENV" \
     && if [ "$(uname -m)" = aarch64 ]; then echo "$TORCH_ON_AARCH64"; fi > /tmp/constraints.txt \
-    && pip install --no-cache-dir --constraint /tmp/constraints.txt --editable ./warpcheck --editable '.[cutlass,nvcc,pallas]'
+    && pip install --no-cache-dir --constraint /tmp/constraints.txt --editable ./warpcheck --editable '.[all,nvcc,cutlass,pallas]'
 
 COPY --chown=learner . .
 EXPOSE 8888
