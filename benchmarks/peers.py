@@ -360,6 +360,19 @@ def cub_sum(kernel: Kernel) -> Kernel:
     return total
 
 
+def cub_scan(kernel: Kernel) -> Kernel:
+    """Return CUB's inclusive scan of an int32 vector."""
+    plus = importlib.import_module("cuda.compute").OpKind.PLUS
+    zero = np.array([0], dtype=np.int32)
+
+    def scan(x: torch.Tensor) -> torch.Tensor:
+        out = torch.empty_like(x)
+        kernel(d_in=x, d_out=out, op=plus, init_value=zero, num_items=x.numel())
+        return out
+
+    return scan
+
+
 def cub_histogram(kernel: Kernel) -> Kernel:
     """Return CUB's histogram, whose counts are int32."""
 
@@ -409,6 +422,18 @@ def _counters(steps: Sequence[int], device: torch.device) -> list[torch.Tensor]:
     return _step_counters[key]
 
 
+def select_positive(x: torch.Tensor, out: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
+    """Select as PyTorch does, which copies the count to the host and waits for it."""
+    kept = x[x > 0]
+    out[: kept.numel()] = kept
+    return out
+
+
+def sort_by_digit(keys: torch.Tensor, first: torch.Tensor, shift: int) -> torch.Tensor:
+    """Sort stably by one digit with PyTorch, which sorts digits of 8 bits with indices in one pass, then gathers."""
+    return keys[(keys >> shift).to(torch.uint8).sort(stable=True).indices]
+
+
 def bench(name: str) -> list[Case]:
     """Return the exercise's largest case in a list, or no case."""
     case = registry.load(registry.find(name)).bench
@@ -428,6 +453,13 @@ def elementwise() -> Iterator[Race]:
         cub=optional("cuda.compute", "histogram_even", cub_histogram),
     )
     yield Race(("histogram",), registry.load(registry.find("histogram")).sweep, counts)
+    prefix_sums = present(
+        eager=partial(torch.cumsum, dim=0, dtype=torch.int32),
+        cub=optional("cuda.compute", "inclusive_scan", cub_scan),
+    )
+    yield Race(("scan",), grid(n=[1 << power for power in range(20, 29, 4)]), prefix_sums)
+    yield Race(("compact",), bench("compact"), {"eager": select_positive})
+    yield Race(("radix_pass",), bench("radix_pass"), {"eager": sort_by_digit})
     both_ways = with_compiled(
         softmax_both_ways,
         liger=optional("liger_kernel.ops.softmax", "LigerSoftmaxFunction", applied_with_gradient),
