@@ -95,7 +95,7 @@ def test_the_table_of_an_exercise_goes_before_its_weeks_and_the_default(tmp_path
         ("[exercises.transpose]\npoint = 3", "unknown key exercises.transpose.point; did you mean points?"),
         ("[exercises.transpose]\n[exercises.w03c_transpose]", "two tables are about transpose"),
         ("exercises = 3", "exercises = 3 is not a table"),
-        ("[weeks.99]", "[weeks.99] is no week of the course; its weeks are 1 to 24"),
+        ("[weeks.99]", f"[weeks.99] is no week of the course; its weeks are 1 to {registry.exercises()[-1].week}"),
         ("[late]", "lacks percent_per_day in [late]"),
         ("[late]\npercent_per_day = 101", "late.percent_per_day = 101 is not a number from 0 to 100"),
         (f"{LATE}days = 3", "unknown key late.days"),

@@ -11,6 +11,7 @@ from kernelpath.course import registry
 from kernelpath.device.messages import LaunchEntry
 from kernelpath.grading.provenance import (
     Observation,
+    check_launches,
     check_library_share,
     check_tensor_core_output,
     check_tensor_cores,
@@ -148,3 +149,15 @@ def test_a_quarter_of_the_output_has_to_change_its_sign_with_the_mma(by_tensor_c
     if finding is not None:
         assert finding.verdict is Verdict.NO_TENSOR_CORES
         assert finding.cause.startswith(str(told))
+
+
+def test_a_call_that_launches_nothing_is_told_by_its_operators_if_it_has_any() -> None:
+    """No planted submission needs this: where nothing is launched, other checks object as well, in other words."""
+    multiplication = OperatorCall("mm", 7)
+    assert check_launches([multiplication], [call().transcript[0]], "add") is None
+    without_launch = check_launches([], [], "add")
+    assert without_launch is not None
+    assert (without_launch.verdict, without_launch.cause) == (Verdict.NOT_YOUR_KERNEL, "add launched no kernel")
+    by_operator = check_launches([multiplication], [], "add")
+    assert by_operator is not None
+    assert (by_operator.line, by_operator.cause) == (7, "add calls torch.mm; your kernel has to do the work")

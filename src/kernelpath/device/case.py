@@ -131,6 +131,7 @@ class Case:
     def launch(self, module: simt.Module, request: messages.Launch) -> tuple[simt.Launch, list[tuple[int, bytes]]]:
         """Run a kernel. Return the launch, and the storages that it changed with their new bytes."""
         max_launches = large_offsets.MAX_LAUNCHES if self.inputs.large_offsets else MAX_LAUNCHES
+        # Each record stays in memory until the end of the call, so a loop of launches could exhaust the machine.
         if len(self._transcript) == max_launches:
             raise InvalidRequest(f"more than {max_launches:,} launches in one call")
         for number in request.dropped:
@@ -162,6 +163,7 @@ class Case:
             # Storages of inputs have negative numbers and are no workspace.
             {number: stored.memory.nbytes for number, stored in self._storages.items() if number >= 0}
         )
+        # Only what the kernel has changed is sent back, because most buffers of a launch are inputs.
         before = {number: stored.memory.copy() for number, stored in buffers.items() if not self._is_span(stored)}
         buffer_spans = [self._buffer(buffer) for buffer in request.buffers]
         launch = module.launch(
@@ -175,6 +177,8 @@ class Case:
             reverse=self.order,
             cooperative=request.cooperative,
             cluster=request.cluster,
+            # A case with large offsets has too many blocks to run them all: a sample of them shows whether offsets
+            # overflow.
             max_instructions=large_offsets.MAX_INSTRUCTIONS if self.inputs.large_offsets else None,
             blocks=large_offsets.sample(request.grid) if self.inputs.large_offsets else None,
             rank_memory=self._rank_memory(buffers.values(), request.grid[1]) if self.inputs.ranks else (),

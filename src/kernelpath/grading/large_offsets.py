@@ -55,6 +55,7 @@ def grade_large_offsets(job: Job, runner: Runner | None, seed: int) -> tuple[lis
             finding, unreached = _check_case(job, case, runner, seed)
             finding = job.locate(finding)
         except SubmissionFailed as error:
+            # A host that cannot handle these sizes here says nothing about its kernel, so it is no reason to fail.
             not_checked.append(f"offsets past 2^31: {words.shown(error.finding.cause)}")
             continue
         seconds = time.monotonic() - start

@@ -197,6 +197,7 @@ def check_tensor_core_output(
     # Counting mma instructions does not suffice: a kernel may execute them and ignore their results.
     pairs = [(out.double(), truth.double()) for out, truth in zip(negated.outputs, expected, strict=True)]
     by_tensor_cores = sum(float((truth - out).abs().sum()) for out, truth in pairs) / 2
+    # Sums of magnitudes, because differences of both signs would cancel.
     share = by_tensor_cores / sum(float(truth.abs().sum()) for _, truth in pairs)
     if share >= LEAST_BY_TENSOR_CORES:
         return None

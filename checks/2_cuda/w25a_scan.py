@@ -1,0 +1,46 @@
+"""Scan: prefix sums in one pass by decoupled look-back.
+
+Week 25. out[i] = x[0] + … + x[i] for an int32 vector. Blocks pass sums on to later blocks while the kernel runs, so
+that each element is read once.
+"""
+
+import torch
+
+from kernelpath.course import sweeps
+from kernelpath.course.problems import prefix_sum
+from kernelpath.course.spec import Exercise, Traffic
+from warpcheck.frontends import cuda
+
+TILE = 4096
+SUM_TILES, SCAN_SUMS, SCAN_TILES = (
+    cuda.kernel("w25a_scan.cu", name) for name in ("sum_tiles", "scan_sums", "scan_tiles")
+)
+
+
+def three_kernels(x: torch.Tensor) -> torch.Tensor:
+    """Read x once for the sums of the tiles and once more to scan the tiles: 12 bytes for each element."""
+    n = x.numel()
+    tiles = (n + TILE - 1) // TILE
+    out = torch.empty_like(x)
+    sums = torch.empty(tiles, dtype=torch.int32, device=x.device)
+    SUM_TILES[tiles, 256](x, sums, n)
+    SCAN_SUMS[1, 1024](sums, tiles)
+    SCAN_TILES[tiles, 256](x, out, sums, n)
+    return out
+
+
+EXERCISE = Exercise(
+    entry="scan",
+    problem=prefix_sum.PROBLEM,
+    any_size=False,
+    # 40 blocks of 256 threads fit at once: fewer than the tiles of the largest case, so that the order in which blocks
+    # start matters, and more than 32, so that a warp that looks back may find no prefix.
+    multiprocessors=5,
+    bench={"n": 1 << 28},  # 2 GiB read and written, 40 times the L2 of an H200
+    sweep=tuple(case for case in sweeps.vectors() if case["n"] <= 1 << 28),
+    baseline=three_kernels,
+    min_speedup=1.15,  # by bytes, one pass gains at most 1.5
+    # One pass moves 1.0 times the bytes. Status words add up to 0.05 with a tile for each warp, a second read of x 0.5.
+    traffic=Traffic(bank_conflicts=1.0, bytes=1.25),
+    deterministic=True,
+)

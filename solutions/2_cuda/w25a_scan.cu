@@ -1,0 +1,85 @@
+// Scan: out[i] = x[0] + … + x[i] in one pass over x, by decoupled look-back.
+//
+// A tile is the share of one block. Tile t publishes a status word: first its own sum, as soon as it is known, and
+// later the sum of tiles 0 to t. To find the sum before it, a tile looks back: it adds the sums of its predecessors until it
+// finds one that has published the whole prefix.
+
+constexpr int WARP = 32, THREADS = 256, ITEMS = 16, TILE = THREADS * ITEMS;
+
+// The state of a tile, in the upper half of its status word. The lower half is the sum.
+constexpr unsigned EMPTY = 0, SUM = 1, PREFIX = 2;
+
+// State and sum travel in one aligned word of 8 bytes, which arrives as a whole. So no fence is needed between them.
+__device__ void publish(unsigned long long* status, unsigned state, int sum) {
+    const unsigned long long word = (unsigned long long)state << 32 | unsigned(sum);
+    asm volatile("st.relaxed.gpu.u64 [%0], %1;" ::"l"(status), "l"(word) : "memory");
+}
+
+__device__ unsigned long long load_status(const unsigned long long* status) {
+    unsigned long long word;
+    asm volatile("ld.relaxed.gpu.u64 %0, [%1];" : "=l"(word) : "l"(status) : "memory");
+    return word;
+}
+
+// Returns the sum of the lanes up to this one.
+__device__ int warp_scan(int sum) {
+    for (int step = 1; step < WARP; step *= 2) {
+        const int below = __shfl_up_sync(~0u, sum, step);
+        if (threadIdx.x % WARP >= step) sum += below;
+    }
+    return sum;
+}
+
+__device__ int last_lane(int value) { return __shfl_sync(~0u, value, WARP - 1); }
+
+// Returns the sum of all tiles before `tile`, in all lanes. Lane l reads the status of the tile l + 1 places before.
+__device__ int look_back(const unsigned long long* status, int tile) {
+    int before = 0;
+    for (int other = tile - 1 - int(threadIdx.x % WARP);; other -= WARP) {
+        unsigned long long word = (unsigned long long)PREFIX << 32;  // before tile 0, the prefix is 0
+        if (other >= 0) do word = load_status(status + other); while (word >> 32 == EMPTY);
+        __syncwarp();
+        // The nearest prefix has all earlier tiles in it. Nearer tiles, which are lower lanes, have sums.
+        const unsigned prefixes = __ballot_sync(~0u, word >> 32 == PREFIX);
+        const int lanes = prefixes ? __ffs(prefixes) : WARP;
+        before += last_lane(warp_scan(threadIdx.x % WARP < lanes ? int(word) : 0));
+        if (prefixes) return before;
+    }
+}
+
+// A word of padding after every 32, so that neither neighboring lanes nor neighbors per thread meet in a bank.
+__device__ int padded(int i) { return i + i / WARP; }
+
+__global__ void scan(const int* x, int* out, unsigned long long* status, int* next_tile, int n) {
+    __shared__ int values[TILE + TILE / WARP], before_warp[WARP], tile_of_block;
+    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+
+    // A tile waits only for tiles with lower numbers. Blocks start in any order, so they take numbers when they start:
+    // then every tile with a lower number belongs to a block that is running or has finished.
+    if (threadIdx.x == 0) tile_of_block = atomicAdd(next_tile, 1);
+    __syncthreads();
+    const int tile = tile_of_block, own = tile * TILE + threadIdx.x, rest = n - own;
+
+    // Coalesced loads give a thread elements that are far apart. Through shared memory it gets ITEMS neighbors.
+    for (int k = 0; k < TILE; k += THREADS) values[padded(k + threadIdx.x)] = k < rest ? x[own + k] : 0;
+    __syncthreads();
+    int sums[ITEMS], sum = 0;
+    for (int k = 0; k < ITEMS; ++k) sums[k] = sum += values[padded(threadIdx.x * ITEMS + k)];
+    const int in_warp = warp_scan(sum);
+    if (lane == WARP - 1) before_warp[warp] = in_warp;
+    __syncthreads();
+
+    if (warp == 0) {
+        const int of_warp = lane < THREADS / WARP ? before_warp[lane] : 0;
+        const int up_to_warp = warp_scan(of_warp), of_tile = last_lane(up_to_warp);
+        if (lane == 0) publish(status + tile, SUM, of_tile);  // before the wait, so that others can go on
+        const int before = look_back(status, tile);
+        if (lane == 0) publish(status + tile, PREFIX, before + of_tile);
+        before_warp[lane] = before + up_to_warp - of_warp;
+    }
+    __syncthreads();
+    const int before = before_warp[warp] + in_warp - sum;
+    for (int k = 0; k < ITEMS; ++k) values[padded(threadIdx.x * ITEMS + k)] = before + sums[k];
+    __syncthreads();
+    for (int k = 0; k < TILE && k < rest; k += THREADS) out[own + k] = values[padded(k + threadIdx.x)];
+}

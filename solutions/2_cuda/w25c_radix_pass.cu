@@ -1,0 +1,77 @@
+// One pass of a radix sort: out has the keys in the order of one digit, and keys with equal digits in their old order.
+//
+// The place of a key is first[digit] + keys with this digit in earlier tiles + such keys before it in its tile. Each
+// thread of a block looks back for one digit. The tile is sorted in shared memory before it is written, so that keys
+// with equal digits leave side by side.
+
+constexpr int WARP = 32, DIGITS = 256, THREADS = DIGITS, WARPS = THREADS / WARP, ITEMS = 16, TILE = THREADS * ITEMS;
+
+// A status word has its state in the two upper bits (0: nothing) and a count below them.
+constexpr unsigned COUNT = 1u << 30, PREFIX = 2u << 30, VALUE = COUNT - 1;
+
+__device__ unsigned load_status(const unsigned* status) {
+    unsigned word;
+    asm volatile("ld.relaxed.gpu.u32 %0, [%1];" : "=r"(word) : "l"(status) : "memory");
+    return word;
+}
+
+// Returns the sum of the values of all threads before this one.
+__device__ int sum_before(int value) {
+    __shared__ int of_warp[WARPS];
+    const int lane = threadIdx.x % WARP;
+    int sum = value;
+    for (int step = 1; step < WARP; step *= 2) {
+        const int below = __shfl_up_sync(~0u, sum, step);
+        if (lane >= step) sum += below;
+    }
+    if (lane == WARP - 1) of_warp[threadIdx.x / WARP] = sum;
+    __syncthreads();
+    for (int warp = 0; warp < threadIdx.x / WARP; ++warp) sum += of_warp[warp];
+    return sum - value;
+}
+
+__global__ void __launch_bounds__(THREADS, 4)
+radix_pass(const int* keys, const int* first, int* out, unsigned* status, int* next, int n, int shift) {
+    __shared__ int counts[WARPS][DIGITS], offset[DIGITS], sorted[TILE], tile_of_block;
+    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, digit = threadIdx.x;
+    if (threadIdx.x == 0) tile_of_block = atomicAdd(next, 1);
+    for (int w = 0; w < WARPS; ++w) counts[w][threadIdx.x] = 0;
+    __syncthreads();
+    const int tile = tile_of_block, own = tile * TILE + warp * ITEMS * WARP + lane;
+
+    // A key's rank is the number of keys before it in its warp that have the same digit. Rows of 32 neighbors come in
+    // their order, so ranks are stable. Behind the end of keys, -1 has the last digit and stays last.
+    int key[ITEMS], rank[ITEMS];
+    for (int k = 0; k < ITEMS; ++k) key[k] = own + k * WARP < n ? keys[own + k * WARP] : -1;
+    for (int k = 0; k < ITEMS; ++k) {
+        int* const count = &counts[warp][unsigned(key[k]) >> shift & DIGITS - 1];
+        const unsigned peers = __match_any_sync(~0u, unsigned(key[k]) >> shift & DIGITS - 1);
+        const int below = __popc(peers & (1u << lane) - 1);
+        rank[k] = *count + below;
+        __syncwarp();  // all peers have read the count
+        if (below == 0) *count += __popc(peers);
+        __syncwarp();
+    }
+    __syncthreads();
+
+    int in_tile = 0;  // from here on, a thread has a digit
+    for (int w = 0; w < WARPS; ++w) in_tile += counts[w][digit];
+    atomicExch(status + tile * DIGITS + digit, COUNT | in_tile);
+    int place = sum_before(in_tile), before = 0;
+    offset[digit] = first[digit] - place;
+    for (int w = 0; w < WARPS; ++w) place += atomicExch(&counts[w][digit], place);  // the exchange returns the count
+    for (unsigned other = tile, word = 0; other > 0 && word < PREFIX; --other) {
+        do word = load_status(status + (other - 1) * DIGITS + digit); while (word == 0);
+        before += word & VALUE;
+    }
+    atomicExch(status + tile * DIGITS + digit, PREFIX | before + in_tile);
+    offset[digit] += before;
+    __syncthreads();
+
+    for (int k = 0; k < ITEMS; ++k) sorted[counts[warp][unsigned(key[k]) >> shift & DIGITS - 1] + rank[k]] = key[k];
+    __syncthreads();
+    for (int k = 0; k < TILE; k += THREADS) {
+        const int i = k + threadIdx.x, to = offset[unsigned(sorted[i]) >> shift & DIGITS - 1] + i;
+        if (to < n) out[to] = sorted[i];
+    }
+}
