@@ -1,11 +1,11 @@
 # The course's packages, on x86-64 and aarch64. docs/platforms.md says how to start it; the checkout is mounted over /course.
 FROM debian:bookworm-slim
 
-# gcc and Python's headers are for Triton's launchers on a GPU, procps for the editor of a dev container.
+# gcc and Python's headers are for Triton's launchers on a GPU, g++ for nvcc, procps for the editor of a dev container.
 # hadolint ignore=DL3008
 RUN apt-get update \
     && apt-get install --no-install-recommends --yes \
-        ca-certificates gcc git libc6-dev make procps python3-dev python3-venv \
+        ca-certificates g++ gcc git libc6-dev make procps python3-dev python3-venv \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --create-home --shell /bin/bash learner \
     && install --directory --owner=learner /course /venv
@@ -25,7 +25,7 @@ COPY --chown=learner src src
 COPY --chown=learner warpcheck warpcheck
 RUN python3 -m venv "$VIRTUAL_ENV" \
     && if [ "$(uname -m)" = aarch64 ]; then echo "$TORCH_ON_AARCH64"; fi > /tmp/constraints.txt \
-    && pip install --no-cache-dir --constraint /tmp/constraints.txt --editable ./warpcheck --editable '.[cutlass,pallas]'
+    && pip install --no-cache-dir --constraint /tmp/constraints.txt --editable ./warpcheck --editable '.[all,nvcc,cutlass,pallas]'
 
 COPY --chown=learner . .
 EXPOSE 8888

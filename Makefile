@@ -75,7 +75,7 @@ examples: $(INSTALLED)
 # What the course hooks in other packages, every reference kernel and kernels of the PTX machine, with the lowest or the
 # newest versions that were tried, Python's too where PYTHON names no other. Of torch pip takes the build that it is set
 # up for: the one for CPUs is 0.2 GB, the one for CUDA brings 2 GB of libraries along.
-SMOKE := tests/test_hooks.py tests/test_doctor.py tests/test_exception_findings.py warpcheck/tests/machine/test_kernels.py warpcheck/tests/machine/test_triton.py
+SMOKE := tests/test_hooks.py tests/test_doctor.py tests/test_exception_findings.py warpcheck/tests/machine/test_kernels.py warpcheck/tests/machine/test_triton.py $(addprefix warpcheck/tests/machine/,test_library.py test_tensor_memory.py)
 tried = PYTHONPATH=src:warpcheck/src python3 -c 'from kernelpath import packages; print($(1))'
 
 test-oldest: VERSIONS := lowest
@@ -85,7 +85,7 @@ test-oldest test-newest: PYTHON = python$(shell $(call tried,packages.TRIED_VERS
 test-oldest test-newest: test-%:
 	$(PYTHON) -m venv .venv-$*
 	$(call tried,packages.constraints("$(VERSIONS)")) > .venv-$*/constraints.txt
-	.venv-$*/bin/pip install --quiet --constraint .venv-$*/constraints.txt --editable ./warpcheck --editable '.[test]'
+	.venv-$*/bin/pip install --quiet --constraint .venv-$*/constraints.txt --editable ./warpcheck --editable '.[all,test]'
 	.venv-$*/bin/kp doctor
 	.venv-$*/bin/kp check --all --tree solutions --device cpu
 	.venv-$*/bin/kp check --all --tree expert --device cpu
@@ -97,7 +97,7 @@ test-wheel:
 	$(PYTHON) -m venv .venv-wheel
 	echo '$(TORCH)' > .venv-wheel/constraints.txt
 	.venv-wheel/bin/pip wheel --quiet --no-deps --wheel-dir .venv-wheel/dist ./warpcheck .
-	.venv-wheel/bin/pip install --quiet --constraint .venv-wheel/constraints.txt .venv-wheel/dist/*.whl
+	.venv-wheel/bin/pip install --quiet --constraint .venv-wheel/constraints.txt .venv-wheel/dist/*.whl 'kernelpath[all]'
 	rm -rf .venv-wheel/learn
 	cd .venv-wheel && bin/kp new learn
 	cd .venv-wheel/learn && ../bin/kp check vector_add --device cpu | grep NOT_STARTED
@@ -107,7 +107,7 @@ test-wheel:
 $(INSTALLED): pyproject.toml warpcheck/pyproject.toml
 	$(PYTHON) -m venv .venv
 	echo '$(TORCH)' > .venv/constraints.txt
-	$(BIN)/pip install --quiet --constraint .venv/constraints.txt --editable ./warpcheck --editable '.[test]'
+	$(BIN)/pip install --quiet --constraint .venv/constraints.txt --editable ./warpcheck --editable '.[all,test]'
 	touch $@
 
 .PHONY: grade test quick lint types seeds gpu-tests tests unit gradings portable verdicts examples test-oldest test-newest test-wheel

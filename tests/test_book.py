@@ -275,7 +275,7 @@ def test_each_week_leads_to_its_notebook_in_colab(course: Path, pages: Path, tmp
     nbformat.validate(made)
     given = nbformat.read(course / NOTEBOOK, as_version=4)
     assert [cell.source for cell in made.cells[1:]] == [cell.source for cell in given.cells]
-    assert "git+https://github.com/owner/name\n" in made.cells[0].source
+    assert "git+https://github.com/owner/name'\n" in made.cells[0].source
 
 
 @pytest.mark.parametrize("on_colab", [True, False])
@@ -299,7 +299,7 @@ def test_the_first_cell_installs_the_course_on_colab_and_nowhere_else(
     )
     exec(cell, {"get_ipython": Shell})
     repository = "git+https://github.com/owner/name"
-    packages = f"'warpcheck @ {repository}#subdirectory=warpcheck' {repository}"
+    packages = f"'warpcheck @ {repository}#subdirectory=warpcheck' 'kernelpath[all] @ {repository}'"
     wanted = [f"pip install -q {packages}", f"kp new {colab.FOLDER}", f"cd -q {colab.FOLDER}"]
     assert done == (wanted if on_colab else [])
 

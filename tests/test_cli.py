@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import json
 import os
@@ -23,6 +24,7 @@ from kernelpath.cli.grading import interruptible
 from kernelpath.course import registry
 from kernelpath.course.progress import Progress
 from kernelpath.course.registry import ExerciseRef
+from kernelpath.dev import invariants
 from kernelpath.grading import grade
 from kernelpath.host_info import HostInfo
 from kernelpath.school.exams import ExamOutcome
@@ -253,6 +255,18 @@ def test_our_own_fault_is_one_line_and_a_file(kp: Run, monkeypatch: pytest.Monke
     crash = Path(next(word for word in err.split() if word.endswith(".txt")))
     assert "ZeroDivisionError: deep inside" in crash.read_text()
     crash.unlink()
+
+
+def test_a_command_without_its_extra_says_what_to_install(kp: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grade, "grade", lambda *_, **__: importlib.import_module("matplotlib.figure"))
+    monkeypatch.setitem(sys.modules, "matplotlib", None)  # as if it were not installed
+    monkeypatch.delitem(sys.modules, "matplotlib.figure", raising=False)
+    status, _, err = kp("check", "double")
+    message = " ".join(err.split())
+    assert status == 2
+    assert "matplotlib is not installed: " in message
+    assert "'nbconvert>=7'" in message, "the rest of the extra"
+    assert "report" not in message
 
 
 def test_hints_come_one_by_one_and_are_remembered(kp: Run) -> None:
@@ -510,6 +524,17 @@ def test_the_entry_point_imports_nothing_at_all() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     ours = [name for name in done.stdout.split() if name.startswith(("kernelpath", "click", "rich"))]
     assert ours == ["kernelpath", "kernelpath.cli"]
+
+
+def test_threads_of_torch_do_not_spin_during_the_checks_of_contributors(
+    kp: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They took most of three minutes of processor time. libgomp reads the variable when torch is imported."""
+    monkeypatch.setenv("OMP_WAIT_POLICY", "")
+    monkeypatch.delenv("OMP_WAIT_POLICY")
+    monkeypatch.setattr(invariants, "QUICK", ())
+    assert kp("dev", "check", "--quick")[0] == 0
+    assert os.environ["OMP_WAIT_POLICY"] == "passive"
 
 
 def test_grade_writes_the_grades_of_a_class_and_sums_up(kp: Run, item: ExerciseRef) -> None:

@@ -15,14 +15,15 @@ from kernelpath.course.registry import ExerciseRef
 from kernelpath.grading import grade
 from kernelpath.verdict import Report
 from kernelpath.work import forkserver, runner
+from tests.few_cases import grade_in_few_cases, has_few_cases
 
-GRADINGS = 8
+GRADINGS = 3
 STAGGER_SECONDS = 0.4
 
 
 @dataclass
 class _SharedServer:
-    """A fork server for all threads in place of one for each: it imports torch and the compilers once, not 8 times."""
+    """A fork server for all threads in place of one for each: it imports torch and the compilers once."""
 
     server: forkserver.ForkServer | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -47,6 +48,8 @@ def without_times(report: Report) -> Report:
 
 def grade_later(item: ExerciseRef, delay: float) -> Report:
     time.sleep(delay)
+    if has_few_cases(registry.load(item)):
+        return grade_in_few_cases(item, item.solution, seed=1, addresses=False)
     return grade.grade(item, item.solution, device="cpu", seed=1)
 
 

@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -425,7 +426,10 @@ def test_the_reference_runs_on_gloo(size: int, tmp_path: Path) -> None:
     """As it is graded: what passes here is a program of torch.distributed."""
     file = str(registry.find("all_reduce").solution)
     arguments = (size, str(tmp_path / "store"), file, str(tmp_path))
-    processes.spawn(_on_gloo, arguments, nprocs=size)  # type: ignore[attr-defined, no-untyped-call]
+    get_context("forkserver").set_forkserver_preload([__name__])  # in place of an import of torch by each rank
+    processes.start_processes(  # type: ignore[attr-defined, no-untyped-call]
+        _on_gloo, arguments, nprocs=size, start_method="forkserver"
+    )
     expected = torch.arange(1003.0) * sum(range(1, size + 1))
     found = [torch.load(tmp_path / f"{name}{rank}") for name in ("ring", "two_shot") for rank in range(size)]
     assert all(torch.equal(one, expected) for one in found)

@@ -42,6 +42,21 @@ def test_a_missing_package_is_asked_for_in_the_version_that_is_required(monkeypa
     assert packages.missing("cuda.bindings.nvrtc") == f"cuda-bindings is not installed: {pip} 'cuda-bindings<14,>=13'"
 
 
+def test_a_missing_package_of_an_extra_is_installed_with_the_others_of_the_extra(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    required = [
+        "click>=8",
+        "jupyter>=1; extra == 'notebooks'",
+        "ipython>=8; extra == 'notebooks'",
+        "ray; extra == 'ray'",
+    ]
+    monkeypatch.setattr("importlib.metadata.requires", lambda _: required)
+    pip = f"{sys.executable} -m pip install"
+    assert packages.missing_extra("IPython.display") == f"ipython is not installed: {pip} 'jupyter>=1' 'ipython>=8'"
+    assert packages.missing_extra("click") == packages.missing_extra("own_module") == ""
+
+
 class Blocker:
     """Keeps packages from being imported, as if they were not installed."""
 
@@ -56,7 +71,7 @@ class Blocker:
 BLOCKED = """
 import sys
 {blocker}
-sys.meta_path.insert(0, Blocker({blocked!r}))
+sys.meta_path.insert(0, Blocker(*{blocked!r}))
 from kernelpath import cli, packages
 print(*(lane for lane in packages.LANES if packages.lacking(lane)))
 cli.main(["doctor"])
@@ -66,18 +81,23 @@ cli.main(["doctor"])
 @pytest.mark.parametrize(
     ("blocked", "lacking", "remedies"),
     [
-        ("triton", ["triton"], {"Triton": "triton"}),
-        ("cutlass", ["cute"], {"CuTe DSL": "nvidia-cutlass-dsl"}),
-        ("cutlass_library", [], {"CuTe in C++": "nvidia-cutlass"}),
-        ("jax", ["pallas"], {"Pallas": "jax"}),
+        # Two packages of unrelated lanes in one run: each lane is there in a run without the other's package.
         (
-            "cuda.bindings",
+            ["triton", "cutlass_library"],
+            ["triton"],
+            {"Triton": "triton", "CuTe in C++": "nvidia-cutlass"},
+        ),
+        (["cutlass", "jax"], ["cute", "pallas"], {"CuTe DSL": "nvidia-cutlass-dsl", "Pallas": "jax"}),
+        (
+            ["cuda.bindings"],
             ["cuda", "cute"],
-            dict.fromkeys(("CUDA C++", "CuTe DSL", "CuTe in C++"), "cuda-bindings"),
+            dict.fromkeys(("CUDA C++", "CUDA C++ programs (nvcc)", "CuTe DSL", "CuTe in C++"), "cuda-bindings"),
         ),
     ],
 )
-def test_a_missing_package_costs_its_lane_alone(blocked: str, lacking: list[str], remedies: dict[str, str]) -> None:
+def test_a_missing_package_costs_its_lane_alone(
+    blocked: list[str], lacking: list[str], remedies: dict[str, str]
+) -> None:
     done = subprocess.run(
         [sys.executable, "-c", BLOCKED.format(blocker=inspect.getsource(Blocker), blocked=blocked)],
         capture_output=True,
@@ -89,7 +109,7 @@ def test_a_missing_package_costs_its_lane_alone(blocked: str, lacking: list[str]
     without = {line[5:].partition(" without a GPU")[0]: line for line in lines if "without a GPU" in line}
     remedies = remedies | ABSENT
     assert {lane for lane, line in without.items() if line.startswith("no")} == set(remedies)
-    assert len(without) == 5
+    assert len(without) == 6
     for lane, distribution in remedies.items():
         assert lines[lines.index(without[lane]) + 1] == f"     do: {packages.install(distribution)}"
 
@@ -127,7 +147,7 @@ def test_every_lane_compiles_and_runs_without_a_gpu() -> None:
     code = "from kernelpath import doctor\nfor found in doctor.lanes(): print(found.works, found.what, found.detail)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     without = [line for line in done.stdout.splitlines() if "without a GPU" in line]
-    assert len(without) == 5
+    assert len(without) == 6
     failed = [line for line in without if not line.startswith("True")]
     assert len(failed) == len(ABSENT), failed
     assert all(line.startswith("False Pallas") for line in failed)
@@ -227,9 +247,9 @@ def test_the_versions_that_were_tried_are_installed_with_a_python_that_was(monke
 @pytest.mark.parametrize(
     ("origin", "named"),
     [
-        (None, "kernelpath"),
-        ('{"url": "file:///a/checkout", "dir_info": {"editable": true}}', "--editable 'file:///a/checkout'"),
-        ('{"url": "file:///a/kernelpath.whl", "archive_info": {}}', "'file:///a/kernelpath.whl'"),
+        (None, "'kernelpath[all]'"),
+        ('{"url": "file:///a/checkout", "dir_info": {"editable": true}}', "--editable 'file:///a/checkout[all]'"),
+        ('{"url": "file:///a/kernelpath.whl", "archive_info": {}}', "'kernelpath[all] @ file:///a/kernelpath.whl'"),
     ],
 )
 def test_kernelpath_is_installed_again_from_where_it_came(
@@ -241,10 +261,18 @@ def test_kernelpath_is_installed_again_from_where_it_came(
 
 def test_what_was_tried_is_what_pip_may_install() -> None:
     """Nothing older than the lowest that was tried is admitted, and the newest that was tried is."""
-    course = map(Requirement, metadata.requires("kernelpath") or [])
-    machine = next(requirement for requirement in course if requirement.name == "warpcheck" and not requirement.marker)
+    course = [Requirement(text) for text in metadata.requires("kernelpath") or []]
+    (everything,) = (requirement for requirement in course if requirement.name == "kernelpath")
+    extras = {
+        extra
+        for requirement in course
+        if requirement.name == "warpcheck"
+        and (not requirement.marker or any(requirement.marker.evaluate({"extra": x}) for x in everything.extras))
+        for extra in requirement.extras
+    }
+    assert extras == {"cuda", "cute", "torch", "triton"}
     required = map(Requirement, metadata.requires("warpcheck") or [])
-    here = [one for one in required if one.marker and any(one.marker.evaluate({"extra": x}) for x in machine.extras)]
+    here = [one for one in required if one.marker and any(one.marker.evaluate({"extra": x}) for x in extras)]
     specified = {one.name: one.specifier for one in here}
     for package, tried in packages.TRIED_VERSIONS.items():
         if package != "python":

@@ -248,6 +248,7 @@ def test_kernels_that_take_any_size_have_a_far_case() -> None:
         "custom_operator",  # fewer than 2**31 elements, and the statement says so
         "divergence",  # n has 32 bits, and the statement says so
         "hello_grid",  # its output counts threads in int32
+        "host_program",  # n has 32 bits, and the statement says so
         "histogram",  # its counts are int32, and no bin may count that many
         "vector_add_triton",  # as Triton's tutorials, with the type of program_id, and the statement says so
         "matrix_add_triton",

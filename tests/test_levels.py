@@ -9,8 +9,8 @@ import torch
 import triton
 import triton.language as tl
 
+from kernelpath.course.traces.ttgir import Blocked
 from kernelpath.show import layout, levels
-from kernelpath.show.layout import Blocked
 from warpcheck.frontends import triton as lane
 
 lane.activate("cpu")

@@ -11,6 +11,7 @@ from kernelpath.course import registry
 from kernelpath.device.messages import LaunchEntry
 from kernelpath.grading.provenance import (
     Observation,
+    check_launches,
     check_library_share,
     check_tensor_core_output,
     check_tensor_cores,
@@ -74,6 +75,13 @@ def test_another_scalar_is_a_difference_whatever_the_buffers_say() -> None:
     finding = compare_launches(call(("out", "a b")), call(("out", "a b"), scalar="8"), "add")
     assert finding is not None
     assert finding.cause.startswith("argument 1 of add is 7 for some values and 8 for others")
+
+
+def test_a_struct_of_many_bytes_is_not_quoted() -> None:
+    content = "00" * 500
+    finding = compare_launches(call(scalar=content), call(scalar=f"{content[:20]}11{content[22:]}"), "add")
+    assert finding is not None
+    assert finding.cause.startswith("argument 1 of add has other bytes for other values, from byte 10 on")
 
 
 ADD = "add_kernel_0d1d2d"
@@ -141,3 +149,15 @@ def test_a_quarter_of_the_output_has_to_change_its_sign_with_the_mma(by_tensor_c
     if finding is not None:
         assert finding.verdict is Verdict.NO_TENSOR_CORES
         assert finding.cause.startswith(str(told))
+
+
+def test_a_call_that_launches_nothing_is_told_by_its_operators_if_it_has_any() -> None:
+    """No planted submission needs this: where nothing is launched, other checks object as well, in other words."""
+    multiplication = OperatorCall("mm", 7)
+    assert check_launches([multiplication], [call().transcript[0]], "add") is None
+    without_launch = check_launches([], [], "add")
+    assert without_launch is not None
+    assert (without_launch.verdict, without_launch.cause) == (Verdict.NOT_YOUR_KERNEL, "add launched no kernel")
+    by_operator = check_launches([multiplication], [], "add")
+    assert by_operator is not None
+    assert (by_operator.line, by_operator.cause) == (7, "add calls torch.mm; your kernel has to do the work")

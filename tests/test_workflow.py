@@ -99,7 +99,15 @@ def test_the_declarations_come_from_the_course(course: str, ref: str) -> None:
     assert (course_["with"]["repository"], course_["with"]["ref"]) == ("ada/course", ref)
 
 
-@pytest.mark.parametrize(("name", "extras"), [("swizzle", ""), ("portability", "[pallas]"), ("cute_cpp", "[cutlass]")])
+@pytest.mark.parametrize(
+    ("name", "extras"),
+    [
+        ("swizzle", "[all]"),
+        ("portability", "[all,pallas]"),
+        ("cute_cpp", "[all,cutlass]"),
+        ("host_program", "[all,nvcc]"),
+    ],
+)
 def test_optional_packages_are_installed_where_an_exercise_needs_them(name: str, extras: str) -> None:
     (install,) = (step for step in _steps([registry.find(name, ROOT)], "ada/course") if step.get("name") == "install")
     assert install["run"] == f"pip install ./course/warpcheck './course{extras}'"

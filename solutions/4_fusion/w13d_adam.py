@@ -33,8 +33,10 @@ how many steps it is ahead of the first tensor. A second table has for each prog
 to, so that a program finds its work with two dependent loads. It is the larger one, half a megabyte for GPT-2, and
 depends on the lengths alone. Both stay on the device from step to step; the first one is made again if a tensor has
 moved. The step of the first tensor is an argument of the launch, and each program computes the bias corrections of its
-tensor. So a step copies nothing while the tensors stay where they are, and a CUDA graph can capture it. (A replay
-repeats the step that was captured; torch.optim.AdamW with capturable=True counts steps on the device.)
+tensor. So a step copies nothing while the tensors stay where they are, and a CUDA graph can capture it on a stream on
+which it has run before. (A replay repeats the step that was captured; torch.optim.AdamW with capturable=True counts
+steps on the device.) On an H200, with the work on the host and the wait for the GPU, a step of GPT-2 takes 1.07 ms,
+1.28 ms if the table is made in each step, and 1.17 ms with PyTorch's fused AdamW; on the GPU alone 0.83 and 1.02 ms.
 An address from a table tells the compiler nothing about its alignment: full chunks of aligned tensors promise it
 (tl.multiple_of), which makes 16-byte accesses of them.
 PyTorch's fused optimizers and NVIDIA's Apex do the same; their tables are kernel arguments, which have a limit, so a

@@ -94,6 +94,26 @@ _CUTLASS = {
     "__global__ void probe(int* out) { cute::make_tensor(out, cute::Int<32>{})(threadIdx.x) = threadIdx.x; }\n",
     "probe.py": _CUDA["probe.py"],
 }
+_PROGRAM = {
+    "probe.cu": """
+__global__ void probe(int* out) { out[threadIdx.x] = threadIdx.x; }
+extern "C" cudaError_t run(int* out) {
+    int* device_out;
+    if (cudaError_t status = cudaMalloc(&device_out, 128); status != cudaSuccess) return status;
+    probe<<<1, 32>>>(device_out);
+    cudaError_t status = cudaGetLastError();
+    if (status == cudaSuccess) status = cudaMemcpy(out, device_out, 128, cudaMemcpyDeviceToHost);
+    cudaFree(device_out);
+    return status;
+}
+""",
+    "probe.py": """
+from warpcheck.frontends import host_program
+
+def run(out):
+    host_program.build("probe.cu", out.device.type).call("run", out)
+""",
+}
 _PALLAS = {
     "probe.py": """
 import jax
@@ -246,7 +266,14 @@ def confinement() -> Iterator[Diagnosis]:
 
 def lanes() -> Iterator[Diagnosis]:
     """Yield a diagnosis for each lane on each device."""
-    for name, probe in (("CUDA C++", _CUDA), ("Triton", _TRITON), ("CuTe DSL", _CUTE), ("CuTe in C++", _CUTLASS)):
+    probes = {
+        "CUDA C++": _CUDA,
+        "CUDA C++ programs (nvcc)": _PROGRAM,
+        "Triton": _TRITON,
+        "CuTe DSL": _CUTE,
+        "CuTe in C++": _CUTLASS,
+    }
+    for name, probe in probes.items():
         for device, suffix in (("cuda", "on a GPU"), ("cpu", "without a GPU")):
             yield try_lane(f"{name} {suffix}", probe, device)
     yield try_lane("Pallas without a GPU", _PALLAS, "cpu")

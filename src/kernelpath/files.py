@@ -69,10 +69,12 @@ def digest_source(path: Path, max_bytes: int) -> str:
 def remove(path: Path) -> None:
     """Remove a file, or a folder with everything in it, whatever its depth and its permissions, as far as possible."""
     with contextlib.suppress(OSError):
+        # A link is removed itself. Following it would remove what it leads to, such as a learner's other files.
         if path.is_symlink() or not path.is_dir():
             path.unlink()
             return
     with contextlib.suppress(RecursionError):
+        # rmtree recurses, so a tree of a submission that is deep enough ends it; the loop below does not.
         shutil.rmtree(path, ignore_errors=True)
     with contextlib.suppress(OSError):
         while path.is_dir():
@@ -85,6 +87,7 @@ def _flatten_folder(folder: Path) -> None:
 
     Raises OSError.
     """
+    # A submission may have taken its own folder's permissions away.
     folder.chmod(0o700)
     entries = list(os.scandir(folder))
     for entry in entries:

@@ -56,6 +56,9 @@ TRIED_VERSIONS: Mapping[str, TriedVersions] = {
 LANES = {"cuda": ("cuda.bindings",), "triton": ("triton",), "cute": ("cutlass", "cuda.bindings"), "pallas": ("jax",)}
 """The modules that each lane imports besides torch, numpy and the PTX machine's."""
 
+_EXTRA = re.compile(r"extra\s*==\s*['\"]([\w-]+)")
+"""Matches the extra that a requirement belongs to."""
+
 _PYTHON = re.compile(r"python_version\s*>=\s*['\"]([\d.]+)")
 """Matches the lowest Python version of a requirement."""
 
@@ -91,6 +94,27 @@ def missing(module: str) -> str:
     """Return why a module cannot be used: "triton is not installed: python -m pip install ..."."""
     distribution = distribution_of(module)
     return f"{distribution} is not installed: {install(distribution)}"
+
+
+def missing_extra(module: str) -> str:
+    """Return why a module cannot be used and the command that installs the extra of kernelpath that requires it.
+
+    Empty if no extra requires the module's distribution.
+    """
+    distribution = distribution_of(module).lower()
+    extras = {_extra_of(requirement) for requirement in matching_requirements(distribution, "kernelpath")} - {""}
+    if not extras:
+        return ""
+    # The others of the extra may be missing too: a command that stopped at each package in turn would help nobody.
+    required = [text for text in metadata.requires("kernelpath") or [] if _extra_of(text) in extras]
+    requirements = [text.partition(";")[0].strip() for text in required]
+    return f"{distribution} is not installed: {_pip_command(requirements, in_this_environment=True)}"
+
+
+def _extra_of(requirement: str) -> str:
+    """Return the extra that a requirement belongs to; empty for those of the core."""
+    match = _EXTRA.search(requirement)
+    return match[1] if match else ""
 
 
 def install(distribution: str) -> str:
@@ -136,8 +160,11 @@ def _kernelpath_requirement() -> str:
         origin = json.loads(metadata.distribution("kernelpath").read_text("direct_url.json") or "{}")
     except metadata.PackageNotFoundError:
         origin = {}
-    editable = "--editable " if origin.get("dir_info", {}).get("editable") else ""
-    return f"{editable}'{origin['url']}'" if "url" in origin else "kernelpath"
+    if "url" not in origin:
+        return "'kernelpath[all]'"
+    if origin.get("dir_info", {}).get("editable"):
+        return f"--editable '{origin['url']}[all]'"
+    return f"'kernelpath[all] @ {origin['url']}'"
 
 
 def constraints(which: Literal["lowest", "newest"]) -> str:

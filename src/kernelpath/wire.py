@@ -21,6 +21,9 @@ Received = TypeVar("Received", bound=msgspec.Struct)
 MOST_BYTES = 4 << 30
 """A frame may hold the largest case's tensors, and no more than a worker may have memory."""
 
+# A timer exercise replaces time.monotonic in the submission's process by a clock that asks for the time over a wire.
+_monotonic = time.monotonic
+
 _LENGTH = struct.Struct("<Q")
 _CHUNK = 1 << 20
 """The bytes of a message for which a deadline is extended once."""
@@ -66,6 +69,7 @@ class Wire(Generic[Received]):
         body = memoryview(self._encoder.encode(message))
         self.connection.settimeout(seconds)
         try:
+            # In pieces, because the time limit of a socket covers a whole sendall.
             self.connection.sendall(_LENGTH.pack(len(body)))
             for start in range(0, len(body), _CHUNK):
                 self.connection.sendall(body[start : start + _CHUNK])
@@ -82,12 +86,13 @@ class Wire(Generic[Received]):
             ConnectionClosed: The other end has closed.
             ProtocolError: The bytes are not a message that is accepted here.
         """
-        start = time.monotonic()
+        start = _monotonic()
         (size,) = _LENGTH.unpack(self._exactly(_LENGTH.size, start, seconds))
         if size > self._most_bytes:
             raise ProtocolError(f"a message of {size:,} bytes")
         try:
             return self._decoder.decode(self._exactly(size, start, seconds))
+        # Bytes of a process that is not trusted: whatever is wrong with them is an error of the protocol and no crash.
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
             raise ProtocolError(str(error)) from error
 
@@ -104,7 +109,9 @@ class Wire(Generic[Received]):
         while len(received) < size:
             remaining: float | None = None
             if seconds is not None:
-                remaining = start + seconds * (1 + len(received) // _CHUNK) - time.monotonic()
+                remaining = start + seconds * (1 + len(received) // _CHUNK) - _monotonic()
+            # If nothing was read yet, data that has already arrived still counts: the reader may have been late, and
+            # not the sender.
             if remaining is not None and remaining <= 0 and (received or not self.waiting()):
                 raise ResponseTimeout
             self.connection.settimeout(None if remaining is None else max(remaining, 1e-3))

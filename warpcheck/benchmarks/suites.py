@@ -1,7 +1,7 @@
 """Run the unmodified test suites of public kernel libraries with `pytest --warpcheck`, and count their outcomes.
 
     python warpcheck/benchmarks/suites.py run CHECKOUTS RECORDS      # runs the suites; RECORDS is a new folder
-    python warpcheck/benchmarks/suites.py count RECORDS... RESULTS   # writes one JSON file with a row for each suite
+    python warpcheck/benchmarks/suites.py count RECORDS... RESULTS   # writes a row for each suite to one JSON file
     python warpcheck/benchmarks/suites.py table RESULTS              # renews docs/suites.md
 
 `suites.toml` lists the suites: the repository and its commit, the folder below CHECKOUTS that holds it, the test files
@@ -438,13 +438,19 @@ def count_suite(suite: Suite, folders: list[Path], verdicts: list[Verdict]) -> d
 
 
 def count(options: argparse.Namespace) -> None:
-    """Write the rows of all suites with records to one JSON file."""
+    """Write the rows of all suites with records to one JSON file, which keeps its rows of the other suites."""
     verdicts = read_verdicts()
-    rows = [count_suite(suite, options.records, verdicts) for suite in read_suites()]
     runs = [json.loads((records / "run.json").read_text()) for records in options.records]
-    document = {"runs": runs, "suites": [row for row in rows if row["tests"] or row["skipped"]]}
+    document: dict[str, Any] = {"runs": [], "suites": []}
+    if options.results.exists():
+        document = json.loads(options.results.read_text())
+    previous = {row["suite"]: row for row in document["suites"]}
+    counted = [count_suite(suite, options.records, verdicts) for suite in read_suites()]
+    rows = {row["suite"]: row for row in counted if row["tests"] or row["skipped"]}
+    kept = [rows.get(row["suite"]) or previous.get(row["suite"]) for row in counted]
+    document = {"runs": document["runs"] + runs, "suites": [row for row in kept if row]}
     options.results.write_text(json.dumps(document, indent=1) + "\n")
-    for row in document["suites"]:
+    for row in rows.values():
         numbers = (f"{name} {row[name]}" for name in (*_COLUMNS, "not read", "timeout", "crash"))
         print(f"{row['suite']:28}", ", ".join(numbers))
 

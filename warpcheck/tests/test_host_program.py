@@ -11,10 +11,7 @@ from warpcheck import Uninitialized, frontends, initcheck, patching
 from warpcheck.frontends import host_program
 from warpcheck.frontends.host_program import CompileError, HostProgramError
 
-pytestmark = [
-    pytest.mark.xdist_group("host_program"),
-    pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU runs the program with NVIDIA's runtime"),
-]
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU runs the program with NVIDIA's runtime")
 
 PROGRAM = """
 #include <cstdio>
@@ -177,5 +174,6 @@ def test_a_function_needs_c_linkage() -> None:
 
 
 def test_a_stub_is_not_started() -> None:
-    with pytest.raises(NotImplementedError, match="run returns cudaErrorNotSupported"):
-        run(PROGRAM.replace("    float* memory", "    return cudaErrorNotSupported;\n    float* memory"))
+    error, source = mistake("    float* memory", "    return cudaErrorNotSupported;\n    float* memory")
+    assert (error.problem, error.line) == ("not started", line_of(source, "cudaError_t run"))
+    assert error.message == "run returns cudaErrorNotSupported"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import json
 import sys
@@ -76,6 +77,27 @@ def test_outcomes(suites: ModuleType, tmp_path: Path) -> None:
         "hangs": "timeout",
     }
     assert job["count"] == 9
+
+
+def test_a_count_replaces_the_rows_of_the_suites_that_ran(suites: ModuleType, tmp_path: Path) -> None:
+    results = tmp_path / "results.json"
+    old_row = {"tests": 2, "passed": 1}
+    old_rows = [{"suite": "Triton", **old_row}, {"suite": "QuACK", **old_row}]
+    results.write_text(json.dumps({"runs": ["old"], "suites": old_rows}))
+    records = [
+        {"event": "collected", "count": 1, "chosen": []},
+        report("a", "passed"),
+        {"event": "finished", "test": "a"},
+    ]
+    (tmp_path / "run.json").write_text('"new"')
+    (tmp_path / "quack-000-00.jsonl").write_text("\n".join(map(json.dumps, records)))
+    suites.count(argparse.Namespace(records=[tmp_path], results=results))
+    document = json.loads(results.read_text())
+    assert document["runs"] == ["old", "new"]
+    assert [(row["suite"], row["tests"], row["passed"]) for row in document["suites"]] == [
+        ("Triton", 2, 1),
+        ("QuACK", 1, 1),
+    ]
 
 
 def test_the_page_has_the_tables_of_the_results(suites: ModuleType) -> None:

@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import click
 
-from kernelpath import __version__
+from kernelpath import __version__, packages
 from kernelpath.cli import book, check, checkpoint, course, dev, doctor, folder, grade, profiling, study, watch
 from kernelpath.cli.common import INTERRUPTED, PASSED, USED_WRONGLY, Failure, print_error, warn
 from kernelpath.course import places, progress, registry
@@ -96,6 +96,9 @@ def _status(arguments: Sequence[str] | None) -> int:
         print_error(f"{error.filename or 'the system says'}: {error.strerror or error}; fix that and try again")
         return USED_WRONGLY
     except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and (advice := packages.missing_extra(error.name or "")):
+            print_error(advice)
+            return USED_WRONGLY
         summary = textwrap.shorten(repr(error), 300, placeholder=" [...]")
         print_error(f"kernelpath itself failed: {summary}; please report it together with {_crash_file()}")
         return USED_WRONGLY

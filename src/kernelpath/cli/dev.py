@@ -8,6 +8,7 @@ from rich.text import Text
 from kernelpath import words
 from kernelpath.cli import teaching
 from kernelpath.cli.common import NOT_YET, PASSED, Failure, errors, names_argument, out
+from kernelpath.cli.grading import importing
 from kernelpath.course import places, registry
 from kernelpath.course.registry import ExerciseRef, Lane
 from kernelpath.show import view
@@ -26,7 +27,9 @@ def check(names: tuple[str, ...], quick: bool) -> int:
 
     With a NAME, those of that exercise alone.
     """
-    from kernelpath.dev import invariants
+    # The references compute on small tensors, where torch's threads would spin most of the time.
+    with importing():
+        from kernelpath.dev import invariants
 
     items = [registry.find(name) for name in names]
     finding_count = 0

@@ -52,6 +52,8 @@ def deliver(folder: Path, previous: Marker | None = None) -> DeliveryResult:
     source = places.given()
     version = kernelpath.__version__
     files = dict(_files_to_deliver(source, [name for name in known_digests if name.startswith(f"{SOLUTIONS}/")]))
+    # The marker has the digests of what was delivered, and not of what is there: the next delivery tells by them which
+    # files the learner has changed.
     marker = Marker(version, {name: _digest(content) for name, content in files.items()})
     written = []
     aside = []
@@ -71,6 +73,7 @@ def deliver(folder: Path, previous: Marker | None = None) -> DeliveryResult:
                 _write(folder / new_file, content)
             aside.append((name, new_file))
     removed, kept_files = _remove_superseded(folder, known_digests, marker.files)
+    # Written last: after an interruption the old marker is still there, and the delivery is repeated.
     marker.write(folder)
     return DeliveryResult(version, tuple(written), tuple(removed), tuple(aside), tuple(kept_files))
 
@@ -168,5 +171,6 @@ def _digest(content: bytes) -> str:
 
 
 def _write(path: Path, content: bytes) -> None:
+    # Atomically, so that an interruption leaves either no file or a whole one.
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, content)

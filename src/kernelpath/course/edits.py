@@ -126,12 +126,14 @@ def count_changes(before: Sequence[Statement], after: Sequence[Statement]) -> Co
         Unreadable: The second program is too long to be compared.
     """
     old, new = list(before), list(after)
+    # Equal ends cost nothing to skip, and the table has the product of both lengths as its size.
     while old and new and old[-1].text == new[-1].text:
         old.pop()
         new.pop()
     common = 0
     while common < min(len(old), len(new)) and old[common].text == new[common].text:
         common += 1
+    # Statements that are added in front of everything else belong to the section that ends there.
     section_before = old[common - 1].section if common else ""
     old, new = old[common:], new[common:]
     if len(old) * len(new) > _MAX_PAIRS:
@@ -146,6 +148,7 @@ def count_changes(before: Sequence[Statement], after: Sequence[Statement]) -> Co
         distances.append(row)
     changes: Counter[str] = Counter()
     i, j = len(old), len(new)
+    # Backwards through the table, along the cheapest edits, to attribute each to a section.
     while i or j:
         section = old[i - 1].section if i else section_before
         differs = not (i and j) or old[i - 1].text != new[j - 1].text

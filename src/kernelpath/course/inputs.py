@@ -92,6 +92,7 @@ def generate_inputs(
     exercise: Exercise, case: Case, seed: int, device: torch.device | str, mode: InputMode = PLAIN
 ) -> tuple[Any, ...]:
     """Return the case's arguments on a device. The same seed and device give the same bits in every process."""
+    # A generator of its own: the submission may use and reseed torch's default one.
     rng = torch.Generator(device).manual_seed(seed)
     redistributed = exercise.problem.redistributed if mode.redistributed else None
     inputs = (redistributed or exercise.inputs)(rng, **case)
@@ -119,6 +120,8 @@ def _copy_with_gaps(offsets: random.Random, tensor: torch.Tensor, misaligned: in
     """Copy the tensor, strides kept, to a storage of its own that begins and ends with gaps."""
     size = tensor.element_size()
     elements_per_vector = max(ALIGNMENT // size, 1)
+    # A gap of a whole vector in front, so that an access that is rounded down to its alignment reads the gap and not
+    # the elements.
     offset = elements_per_vector
     if misaligned and elements_per_vector > 1:
         offset += offsets.randrange(1, elements_per_vector)

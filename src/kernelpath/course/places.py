@@ -61,6 +61,7 @@ _package_serves = False
 def allow_package_course() -> Iterator[None]:
     """Let `root` return the package's own course outside of any folder, for code that edits nothing there."""
     global _package_serves
+    # Nested calls restore what the outer one has set.
     previous = _package_serves
     _package_serves = True
     try:
@@ -74,6 +75,7 @@ def root() -> Path:
 
     Raises LookupFailed, also for a learner's folder of another major or minor version.
     """
+    # The nearest folder wins, so that a learner's folder inside a checkout is graded as the learner's.
     for folder in _upward(Path.cwd()):
         if is_checkout(folder):
             return folder
@@ -160,6 +162,7 @@ def marker(folder: Path) -> Marker:
         raise LookupFailed(f"{path} cannot be read: {error.strerror}; make it readable") from error
     except ValidationError as error:
         raise LookupFailed(f"{path} is broken ({error}); {_renewal_hint(folder)}") from error
+    # The version is compared as numbers, and anybody may have written the file.
     if not _VERSION.fullmatch(content.version):
         raise LookupFailed(f"{path} names no version like 1.2.3; {_renewal_hint(folder)}")
     return content

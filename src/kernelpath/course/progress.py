@@ -192,6 +192,7 @@ def with_report(record: Record, report: Report) -> Record:
     if report.verdict is not Verdict.PASSED:
         return record
     best = dict(record.best_seconds)
+    # Times on different GPUs do not compare.
     if report.measurement is not None:
         best[report.device] = min(report.measurement.seconds, best.get(report.device, float("inf")))
     return dataclasses.replace(
@@ -208,6 +209,7 @@ def folder(root: Path) -> Path:
     saved_folder.mkdir(exist_ok=True)
     ignore = saved_folder / ".gitignore"
     if not ignore.exists():
+        # The folder ignores itself, so that a learner's repository needs no entry for it.
         ignore.write_text("*\n", encoding="utf-8")
     return saved_folder
 

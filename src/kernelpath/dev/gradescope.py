@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from kernelpath.course import stubs
+from kernelpath.course import registry, stubs
 from kernelpath.course.registry import ExerciseRef
 from kernelpath.files import write_atomically
 from kernelpath.show import results
@@ -121,16 +121,23 @@ def _course(items: Sequence[ExerciseRef]) -> Iterator[tuple[str, bytes | str]]:
 
 
 def required_extras(items: Sequence[ExerciseRef]) -> str:
-    """Return the optional packages that exercises need in pip's syntax: "[cutlass,pallas]", or ""."""
-    names = sorted({extra for item in items for extra in _extras(item)})
-    return f"[{','.join(names)}]" if names else ""
+    """Return the extras that exercises need in pip's syntax: "[all,pallas]".
+
+    `all` is always among them: a kernel of another lane may be the baseline, or compute torch.mm on the PTX machine.
+    """
+    return f"[{','.join(sorted({'all', *(extra for item in items for extra in _extras(item))}))}]"
 
 
 def _extras(item: ExerciseRef) -> Iterator[str]:
+    if registry.load(item).kind == "program":
+        yield "nvcc"
     if item.lane == "pallas":
         yield "pallas"
-    if any("#include <cute/" in path.read_text("utf-8") for path in item.files("solutions") or item.files("phases")):
+    texts = [path.read_text("utf-8") for path in item.files("solutions") or item.files("phases")]
+    if any("#include <cute/" in text for text in texts):
         yield "cutlass"
+    if any("import host_program" in text for text in texts):
+        yield "nvcc"
 
 
 def _wheel(checkout: Path) -> tuple[str, bytes]:

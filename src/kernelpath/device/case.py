@@ -17,6 +17,7 @@ from kernelpath.device.elements import Bytes, InvalidRequest, digest, elements
 from kernelpath.device.links import RelocatedContent
 from warpcheck import pointers, simt
 from warpcheck.counters import AccessCounters, LineCounters, by_access
+from warpcheck.layout import Access
 from warpcheck.runtime.rank_memory import RankMemory
 
 ALIGNMENT = 16
@@ -81,6 +82,7 @@ class Case:
     failed: messages.Failed | None = None
     _unreached: set[str] = field(default_factory=set)
     _reached: list[dict[int, int]] = field(default_factory=list)
+    _stored_bytes: list[dict[int, int]] = field(default_factory=list)
     _transcript: list[messages.LaunchEntry] = field(default_factory=list)
     _storage_sizes: list[dict[int, int]] = field(default_factory=list)
     _storages: dict[int, CaseStorage] = field(default_factory=dict)
@@ -119,6 +121,7 @@ class Case:
         self._storage_sizes = []
         self._unreached = set()
         self._reached = []
+        self._stored_bytes = []
         for number, content in inputs.storages.items():
             initial = np.frombuffer(content, np.uint8)
             stored = CaseStorage(self._addresses.place(len(content)), self._input_names[number], initial=initial)
@@ -128,6 +131,7 @@ class Case:
     def launch(self, module: simt.Module, request: messages.Launch) -> tuple[simt.Launch, list[tuple[int, bytes]]]:
         """Run a kernel. Return the launch, and the storages that it changed with their new bytes."""
         max_launches = large_offsets.MAX_LAUNCHES if self.inputs.large_offsets else MAX_LAUNCHES
+        # Each record stays in memory until the end of the call, so a loop of launches could exhaust the machine.
         if len(self._transcript) == max_launches:
             raise InvalidRequest(f"more than {max_launches:,} launches in one call")
         for number in request.dropped:
@@ -159,6 +163,7 @@ class Case:
             # Storages of inputs have negative numbers and are no workspace.
             {number: stored.memory.nbytes for number, stored in self._storages.items() if number >= 0}
         )
+        # Only what the kernel has changed is sent back, because most buffers of a launch are inputs.
         before = {number: stored.memory.copy() for number, stored in buffers.items() if not self._is_span(stored)}
         buffer_spans = [self._buffer(buffer) for buffer in request.buffers]
         launch = module.launch(
@@ -172,6 +177,8 @@ class Case:
             reverse=self.order,
             cooperative=request.cooperative,
             cluster=request.cluster,
+            # A case with large offsets has too many blocks to run them all: a sample of them shows whether offsets
+            # overflow.
             max_instructions=large_offsets.MAX_INSTRUCTIONS if self.inputs.large_offsets else None,
             blocks=large_offsets.sample(request.grid) if self.inputs.large_offsets else None,
             rank_memory=self._rank_memory(buffers.values(), request.grid[1]) if self.inputs.ranks else (),
@@ -179,9 +186,9 @@ class Case:
         self.launches.append(launch)
         if self.inputs.large_offsets:
             self._unreached |= large_offsets.find_unreached(launch, buffer_spans)
-            self._reached.append(
-                _reached_in(launch, request.buffers) if large_offsets.is_complete_sample(launch) else {}
-            )
+            is_complete = large_offsets.is_complete_sample(launch)
+            self._reached.append(_reached_in(launch, request.buffers) if is_complete else {})
+            self._stored_bytes.append(_stored_in(launch, request.buffers) if is_complete else {})
         for stored in buffers.values():
             stored.launched = True
             stored.host_digests = ""
@@ -232,6 +239,7 @@ class Case:
             tensor=sum(launch.totals.most_tensor_operations for launch in self.launches),
             unreached=sorted(self._unreached),
             reached=self._reached[0] if len(self._reached) == 1 else {},
+            stored=self._stored_bytes[0] if len(self._stored_bytes) == 1 else {},
             workspace=max(
                 (sum(sizes[number] for number in sizes.keys() - output_numbers) for sizes in self._storage_sizes),
                 default=0,
@@ -463,6 +471,18 @@ def _reached_in(launch: simt.Launch, buffers: Sequence[messages.Buffer]) -> dict
         end = buffer.offset + launch.reached[buffer.name]
         reached[buffer.storage] = max(end, reached.get(buffer.storage, 0))
     return reached
+
+
+def _stored_in(launch: simt.Launch, buffers: Sequence[messages.Buffer]) -> dict[int, int]:
+    """Return the bytes that a launch stored to each storage with ordinary stores, if it made no others."""
+    stores = [sample for sample in launch.accesses if sample.access == Access.STORE and not sample.shared]
+    if any(sample.bulk for sample in stores):
+        return {}
+    stored: dict[int, int] = {}
+    for buffer in buffers:
+        nbytes = sum(sample.lanes * sample.bytes for sample in stores if sample.buffer == buffer.name)
+        stored[buffer.storage] = stored.get(buffer.storage, 0) + nbytes
+    return stored
 
 
 def _content(message: messages.Storage) -> Bytes:

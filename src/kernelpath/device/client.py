@@ -233,8 +233,10 @@ class Client:
 
     def _register(self, storage: torch.UntypedStorage) -> ClientStorage:
         storage_record = ClientStorage(self._next, storage.data_ptr(), storage.nbytes(), StorageWeakRef(storage), None)
+        # Address space without memory: reading it to compare or send it would commit it, page by page.
         storage_record.fresh = storage_record.span = self.large_offsets and storage_record.nbytes >= simt.FAR
         self._next += 1
+        # The allocator has reused the address, so the machine must forget the storage that had it.
         if earlier := self._storages.get(storage_record.address):
             self._dropped.append(earlier.number)
         self._storages[storage_record.address] = storage_record
@@ -293,6 +295,7 @@ class Client:
 
     def _request(self, message: messages.Message, expected: type[_Response]) -> _Response:
         self._wire.send(message)
+        # No time limit: the grader ends this process when the limit of the call is reached.
         response = self._wire.receive()
         if isinstance(response, messages.Failed):
             raise failures.decode_failure(response)

@@ -341,6 +341,7 @@ class CaseReport(Message, frozen=True):
         unreached: The tensors of which a truncated launch accessed no element past 2**31; see device/large_offsets.
         reached: For a large-offsets case with a single launch that ran its complete sample of blocks: the end, in
             bytes, of its accesses to each storage.
+        stored: For such a case, the bytes that its blocks stored to each storage, if it made no bulk stores.
     """
 
     outputs: Sequence[Output]
@@ -353,6 +354,7 @@ class CaseReport(Message, frozen=True):
     workspace: int = 0
     unreached: Sequence[str] = ()
     reached: Mapping[int, int] = {}
+    stored: Mapping[int, int] = {}
 
 
 class LaunchProfile(Message, frozen=True):

@@ -46,9 +46,13 @@ class Server:
             alive = {client.wire.fileno(): client for client in self._clients if client.wire is not None}
             ready, _, _ = select.select([self._grader.fileno(), *alive], [], [])
             for descriptor in alive.keys() & set(ready):
+                # Clients first: a request of the grader may ask for the result of a launch that is in the socket
+                # already.
                 alive[descriptor].serve()
             if self._grader.fileno() in ready:
                 try:
+                    # The grader is trusted, so this has no time limit: it may take long to send the inputs of a large
+                    # case.
                     self._grader.send(self._respond(self._grader.receive()))
                 except ConnectionClosed:
                     return
@@ -104,6 +108,7 @@ class _Client:
         launches = [self._interrupted] if self._interrupted is not None else self.case.launches
         if not launches:
             return None
+        # A call may launch small kernels beside the one that the exercise is about.
         heaviest = max(launches, key=lambda launch: launch.totals.warp_instructions)
         lines: Mapping[int, simt.LineCounters] = heaviest.lines
         return messages.LaunchProfile(

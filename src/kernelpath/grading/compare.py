@@ -129,6 +129,8 @@ class _Output:
         tolerance = self.tolerance[dtype_name(self.values.dtype)]
         wrong = mismatches(self.values, self.truth, tolerance)
         if self.magnitudes is not None and bool(wrong.any()):
+            # Magnitudes cost as much as the truth itself, so they are computed only for outputs that are not right
+            # without them.
             wrong = mismatches(self.values, self.truth, tolerance, magnitude=self.magnitudes()[self.position])
         return wrong
 
@@ -276,6 +278,7 @@ def _common_factor(
     large = wrong & (truth.abs() > 0.1 * root_mean_square(truth)) & torch.isfinite(truth)
     if not truth.is_floating_point() or int(large.sum()) < _MIN_WRONG:
         return None
+    # The median, because single elements may be wrong for another reason as well.
     factor = float((output[large].double() / truth[large].double()).median())
     # A factor of 0 explains nothing: the examples show that the output is zeros.
     if factor == 0 or not math.isfinite(factor):
@@ -307,6 +310,7 @@ def mismatches(
         return output != truth
     if tolerance == EXACT and truth.dtype == output.dtype:
         return bits(output) != bits(truth)
+    # In the precision of the truth, float64: the comparison itself must not round.
     values = output.to(truth.dtype)
     is_finite = torch.isfinite(truth)
     scale = root_mean_square(truth) if rms is None else rms

@@ -3,7 +3,8 @@
 No values are compared. An int offset becomes negative, which is out of bounds. An unsigned offset wraps to 0, where
 another block writes as well, which is a race. Where all blocks of the sample ran to their end, the last block of the
 grid among them, they must have reached the second half of each output, unless the grid has threads for the whole
-output, as a grid of constant size has not.
+output, as a grid of constant size has not. And a grid must be able to fill each output if each block stores as much as
+all blocks of the sample together.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ def grade_large_offsets(job: Job, runner: Runner | None, seed: int) -> tuple[lis
             finding, unreached = _check_case(job, case, runner, seed)
             finding = job.locate(finding)
         except SubmissionFailed as error:
+            # A host that cannot handle these sizes here says nothing about its kernel, so it is no reason to fail.
             not_checked.append(f"offsets past 2^31: {words.shown(error.finding.cause)}")
             continue
         seconds = time.monotonic() - start
@@ -101,25 +103,30 @@ def _check_reached(job: Job, outputs: Sequence[device.TensorRef], call_end: devi
         last = sum((extent - 1) * stride for extent, stride in zip(output.shape, output.strides, strict=True))
         begin = output.offset * itemsize
         nbytes = (last + 1) * itemsize
-        # The machine reports this only for a call with a single launch whose sample ran to its end. Otherwise nothing
-        # is known, and nothing is required.
-        reached = call_end.reached.get(output.storage, begin + nbytes) - begin
-        if 2 * reached >= nbytes:
-            continue
-        names = job.exercise.outputs
-        name = names[position] if position < len(names) else f"output {position}"
         if len(call_end.transcript) != 1:  # a launch that the machine refused has a record as well
             continue
         (launch,) = call_end.transcript
-        if math.prod((*launch.grid, *launch.block)) * _MAX_ELEMENTS_PER_THREAD >= nbytes // itemsize:
-            continue
         grid = " x ".join(str(extent) for extent in launch.grid)
-        return Finding(
-            Verdict.NOT_WRITTEN,
-            f"of {nbytes // itemsize:,} elements of {name} no block gets past number {max(reached, 0) // itemsize:,}: "
-            f"all that were tried, the last of the grid of {grid} among them, ended before. Does the grid grow with "
-            "the size?",
-        )
+        names = job.exercise.outputs
+        of_output = f"of {nbytes // itemsize:,} elements of "
+        of_output += names[position] if position < len(names) else f"output {position}"
+        # The machine reports these only for a call with a single launch whose sample ran to its end. Otherwise nothing
+        # is known, and nothing is required.
+        reached = call_end.reached.get(output.storage, begin + nbytes) - begin
+        threads = math.prod((*launch.grid, *launch.block))
+        if 2 * reached < nbytes and threads * _MAX_ELEMENTS_PER_THREAD < nbytes // itemsize:
+            return Finding(
+                Verdict.NOT_WRITTEN,
+                f"{of_output} no block gets past number {max(reached, 0) // itemsize:,}: all that were tried, the last "
+                f"of the grid of {grid} among them, ended before. Does the grid grow with the size?",
+            )
+        stored = call_end.stored.get(output.storage, 0)
+        if 0 < stored * math.prod(launch.grid) < nbytes:
+            return Finding(
+                Verdict.NOT_WRITTEN,
+                f"{of_output} a grid of {grid} cannot write all: the blocks that were tried, its first and its last "
+                f"among them, write {stored // itemsize:,} in total. Does the grid grow with the size?",
+            )
     return None
 
 

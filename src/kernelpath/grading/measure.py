@@ -112,6 +112,7 @@ def check_time(
 
     `capability` is the GPU's compute capability.
     """
+    # Before the gate: a time that physics excludes is no speedup, whatever the baseline takes.
     if roofline.too_fast(measurement.seconds, measurement.light_seconds):
         cause = (
             f"{measurement.seconds * 1e6:.1f} µs, but {measurement.compulsory_bytes / 1e6:,.1f} MB take"

@@ -20,9 +20,12 @@ from kernelpath.verdict import Finding, Verdict
 from kernelpath.work import messages
 from kernelpath.work.tensors import raw_bytes
 from warpcheck.machine import NEGATED
+from warpcheck.runtime.symbols import demangle, source_name
 
 LIBRARY_SHARE = 0.1
 """The share of GPU time that kernels which are not the submission's own may take."""
+
+_MAX_ARGUMENT_CHARACTERS = 100
 
 _FILLS = ("Memset", "FillFunctor", "Memcpy HtoD")
 """Parts of the names of kernels that torch.zeros and torch.full run, and that copy a table to the GPU: no computation.
@@ -194,6 +197,7 @@ def check_tensor_core_output(
     # Counting mma instructions does not suffice: a kernel may execute them and ignore their results.
     pairs = [(out.double(), truth.double()) for out, truth in zip(negated.outputs, expected, strict=True)]
     by_tensor_cores = sum(float((truth - out).abs().sum()) for out, truth in pairs) / 2
+    # Sums of magnitudes, because differences of both signs would cancel.
     share = by_tensor_cores / sum(float(truth.abs().sum()) for _, truth in pairs)
     if share >= LEAST_BY_TENSOR_CORES:
         return None
@@ -310,7 +314,8 @@ def check_host_tables(observation: Observation, entry: str) -> Finding | None:
     """
     for launch in observation.transcript:
         for name in launch.tables:
-            cause = f"{launch.kernel} is given bytes in {name} that the host wrote; your kernel has to do the work"
+            kernel = source_name(launch.kernel)
+            cause = f"{kernel} is given bytes in {name} that the host wrote; your kernel has to do the work"
             return operators_finding(observation.operators, entry) or Finding(Verdict.NOT_YOUR_KERNEL, cause)
     return None
 
@@ -324,16 +329,26 @@ def _first_difference(first: Sequence[LaunchEntry], second: Sequence[LaunchEntry
         if not _is_same_launch(launch, other_launch)
     )
     if launch.kernel != other_launch.kernel or launch.code != other_launch.code:
-        return f"the kernel that is launched depends on the values ({launch.kernel}, {other_launch.kernel})"
+        names = f"{demangle(launch.kernel)}, {demangle(other_launch.kernel)}"
+        return f"the kernel that is launched depends on the values ({names})"
+    name = source_name(launch.kernel)
     if buffers := _unlike_buffers(launch, other_launch):
-        return f"{launch.kernel} reads bytes in {buffers[0]} that the host wrote, different ones for different values"
+        return f"{name} reads bytes in {buffers[0]} that the host wrote, different ones for different values"
     for position, (argument, other_argument) in enumerate(zip(launch.arguments, other_launch.arguments, strict=False)):
         if argument != other_argument:
-            difference = f"is {argument} for some values and {other_argument} for others"
-            return f"argument {position} of {launch.kernel} {difference}"
+            return f"argument {position} of {name} {_describe_difference(argument, other_argument)}"
     if launch.buffers != other_launch.buffers:
-        return f"the tensors that {launch.kernel} is given differ for different values, or in their sizes"
-    return f"the grid or the block of {launch.kernel} depends on the values"
+        return f"the tensors that {name} is given differ for different values, or in their sizes"
+    return f"the grid or the block of {name} depends on the values"
+
+
+def _describe_difference(argument: str, other_argument: str) -> str:
+    """Describe two values of an argument. Those of a struct are its bytes in hexadecimal, which may be thousands."""
+    if max(len(argument), len(other_argument)) <= _MAX_ARGUMENT_CHARACTERS:
+        return f"is {argument} for some values and {other_argument} for others"
+    digits = zip(argument, other_argument, strict=False)
+    first = next((index for index, (digit, other_digit) in enumerate(digits) if digit != other_digit), 0)
+    return f"has other bytes for other values, from byte {first // 2} on"
 
 
 def check_library_share(kernels: Mapping[str, float], launches: Sequence[str]) -> Finding | None:

@@ -84,6 +84,7 @@ def repeat_cases(context: GradingContext) -> Finding | None:
 def check_gpu_run(context: GradingContext) -> Finding | None:
     """Return a finding about the kernels and operators that the GPU ran."""
     context.progress("checking what the GPU runs")
+    # A case that failed has no observation.
     operators = [operator for case in context.graded if case.observation for operator in case.observation.operators]
     exercise = context.job.exercise
     try:
@@ -108,6 +109,7 @@ def check_counters(context: GradingContext) -> Finding | None:
         context.counters, finding = _check_limits(context, context.observations(), check_case)
         return finding
     context.progress("counting on the PTX machine")
+    # The shadow has run beside the GPU since `start_cpu_shadow`, so most of the time there is nothing left to wait for.
     observation, finding = context.cpu_shadow.wait_for_counters()
     if finding is not None:
         return context.job.locate(finding)

@@ -140,6 +140,7 @@ class _ClusterExecutor(Executor):
         portable_entry = replace(
             entry, item=registry.exercise_ref(item.root, item.path_id), file=relative_folder / file.name, home=None
         )
+        # The contents travel, because nodes need not share a file system with this machine.
         contents = {str(relative_folder / path): content for path, content in workspace.contents(file).items()}
         return _ShippedEntry(
             portable_entry, contents, str(home), self._device, _exercise_digest(item), grade.versions()

@@ -116,6 +116,7 @@ def _reason_to_ignore(path: Path, learner: Path) -> str:
     for candidate in (path, path.with_suffix(".cu")):
         if candidate.is_symlink() and not candidate.exists():
             return f"{candidate.name} is a link to nothing"
+        # A link to a classmate's folder would hand in the classmate's work, or let the report quote it.
         if candidate.exists() and not candidate.resolve().is_relative_to(learner.resolve()):
             return f"{candidate.name} is a link out of the learner's folder"
         if candidate.exists() and not candidate.is_file():

@@ -15,8 +15,11 @@ if TYPE_CHECKING:
 
 BRANCH = "gh-pages"
 FOLDER = "/content/kernelpath"
-WHEELS = "/content/*.whl"
-"""The wheels of warpcheck and the course, which the reader uploads, for an installation without a known address."""
+WHEELS = "/content/*.whl 'kernelpath[all]'"
+"""The wheels of warpcheck and the course, which the reader uploads, for an installation without a known address.
+
+Beside the files, the name only adds the extra: pip takes the package from the file.
+"""
 
 _ADDRESS = re.compile(r"(?:https://github\.com/)?([\w.-]+/[\w.-]+?)(?:\.git)?/?(?:@([\w./-]+))?")
 
@@ -40,7 +43,7 @@ class Address:
     def pip_requirements(self) -> str:
         """Return the two packages for pip: the PTX machine, and the course."""
         repository = f"git+https://github.com/{self.repository}"
-        return f"'warpcheck @ {repository}#subdirectory=warpcheck' {repository}"
+        return f"'warpcheck @ {repository}#subdirectory=warpcheck' 'kernelpath[all] @ {repository}'"
 
     def link(self, name: str) -> str:
         """Return the link that opens a notebook in the folder of the pages."""

@@ -138,6 +138,10 @@ PEERS = {"liger": "liger-kernel", "quack": "quack-kernels", "flash4": "flash-att
 """The package of each peer that is not part of PyTorch."""
 
 
+ARITHMETIC = 10
+"""The operations per byte from which a rate is given in operations: few GPUs can make more per byte in float32."""
+
+
 def peer_summary(root: Path) -> Iterator[str]:
     """Yield a row for each reference kernel, and for all: the best peer's time over ours, over all cases."""
     yield from _header("GPU", "kernel", "cases", "best peers", "geometric mean", "worst case")
@@ -179,7 +183,7 @@ def peers(root: Path) -> Iterator[str]:
             of_copy = words.factor(comparison.ratio("copy").median) if ratios.pop("copy", "") else ""
             best = ratios.pop(comparison.best_peer, "") if comparison.best_peer else ""
             rate = words.bandwidth(comparison.bytes_per_second)
-            if comparison.flops:
+            if comparison.flops >= ARITHMETIC * comparison.compulsory_bytes:
                 rate = words.arithmetic(comparison.flops / comparison.seconds)
             yield _row(
                 machine.gpu,

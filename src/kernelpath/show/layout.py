@@ -1,10 +1,8 @@
-"""Read Triton's blocked layouts from TTGIR, and compute and draw which thread holds which element of a block."""
+"""Read Triton's blocked layouts from TTGIR, and draw which thread holds which element of a block."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
 from typing import Any
@@ -13,8 +11,8 @@ import numpy as np
 from matplotlib import colormaps
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from numpy.typing import NDArray
 
+from kernelpath.course.traces.ttgir import Blocked, blocked_layouts
 from kernelpath.show.palette import INK
 
 _WIDTH = 7.2  # inches
@@ -25,60 +23,9 @@ _MAX_LABELS = 40
 """The number of runs in a row up to which there is room for labels."""
 
 
-@dataclass(frozen=True)
-class Blocked:
-    """A blocked layout: elements per thread, threads per warp, and warps, by dimension; order has the fastest first."""
-
-    per_thread: tuple[int, ...]
-    threads: tuple[int, ...]
-    warps: tuple[int, ...]
-    order: tuple[int, ...]
-
-    @property
-    def extent(self) -> tuple[int, ...]:
-        """Return the shape that all threads hold at once. A larger block repeats it, a smaller one is replicated."""
-        return tuple(map(prod, zip(self.per_thread, self.threads, self.warps, strict=True)))
-
-    def lanes(self, shape: tuple[int, ...]) -> NDArray[np.int64]:
-        """Return the lane that holds each element, the first if there are several."""
-        return self._numbered(shape, self.per_thread, self.threads)
-
-    def warps_of(self, shape: tuple[int, ...]) -> NDArray[np.int64]:
-        """Return the warp that holds each element, the first if there are several."""
-        steps = tuple(map(prod, zip(self.per_thread, self.threads, strict=True)))
-        return self._numbered(shape, steps, self.warps)
-
-    def owners(self, shape: tuple[int, ...]) -> NDArray[np.int64]:
-        """Return the thread that holds each element, numbered over the program."""
-        return 32 * self.warps_of(shape) + self.lanes(shape)
-
-    def held(self, shape: tuple[int, ...]) -> int:
-        """Return the registers per thread for a block, including elements that other threads hold as well."""
-        repeats = [max(1, -(-size // extent)) for size, extent in zip(shape, self.extent, strict=True)]
-        return prod(repeats) * prod(map(min, self.per_thread, shape))
-
-    def _numbered(self, shape: tuple[int, ...], step: tuple[int, ...], count: tuple[int, ...]) -> NDArray[np.int64]:
-        """Number each element, in `order`, by its index among `count` positions that are `step` apart."""
-        number = np.zeros(shape, np.int64)
-        stride = 1
-        for dim in self.order:
-            index = np.arange(shape[dim]) // step[dim] % count[dim]
-            number += stride * index.reshape([-1 if axis == dim else 1 for axis in range(len(shape))])
-            stride *= count[dim]
-        return number
-
-
-_BLOCKED = re.compile(
-    r"#(blocked\d*) = #ttg\.blocked<\{sizePerThread = \[([\d, ]+)\], threadsPerWarp = \[([\d, ]+)\],"
-    r" warpsPerCTA = \[([\d, ]+)\], order = \[([\d, ]+)\]"
-)
-
-
 def of(ttgir: str) -> dict[str, Blocked]:
     """Return the blocked layouts of a module by name."""
-    return {
-        name: Blocked(*(tuple(map(int, part.split(","))) for part in parts)) for name, *parts in _BLOCKED.findall(ttgir)
-    }
+    return blocked_layouts(ttgir)
 
 
 def draw(layout: Blocked, shape: tuple[int, int], title: str = "") -> Figure:

@@ -200,11 +200,13 @@ class ReturnedOutputs:
         Raises:
             WrongType: One of them is the output of an earlier call, so its values have changed.
         """
+        # An empty tensor has no memory, and the address 0, which it shares with all other empty ones.
         storages = [output.untyped_storage() for output in outputs if output.numel()]
         for storage in storages:
             earlier = self._storages.get(storage.data_ptr())
             if earlier is not None and not earlier.expired():
                 raise WrongType("the output is the tensor that an earlier call returned; allocate one for each call")
+        # The allocator gives the address of a freed storage to a later one, so only living ones are compared.
         self._storages = {address: storage for address, storage in self._storages.items() if not storage.expired()}
         self._storages |= {storage.data_ptr(): StorageWeakRef(storage) for storage in storages}
 

@@ -241,6 +241,7 @@ def _files_of(event: str, arguments: tuple[Any, ...]) -> list[str]:
     """Return the paths that an audit event is about."""
     if event == "warpcheck.compiled":
         return [_unescaped(name) for name in _COMPILED_FROM.findall(arguments[0])]
+    # A descriptor in place of a path is a file that was already opened, and checked then.
     paths = arguments[: _PATH_EVENTS.get(event, 0)]
     return [os.fsdecode(path) for path in paths if isinstance(path, (str, bytes, os.PathLike))]
 
@@ -306,6 +307,7 @@ def freeze_loaded_objects() -> None:
 
 def release_leftovers() -> None:
     """Free what the last call left, so that the next call starts with the same memory."""
+    # Destructors of the submission run now and not in the next call, whose time and memory they would change.
     gc.collect()
     # Launches are asynchronous: an illegal address of this call is reported here, and not in the next call.
     if torch.cuda.is_available() and torch.cuda.is_initialized():

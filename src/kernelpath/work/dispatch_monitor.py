@@ -63,6 +63,7 @@ class AuditLog:
 
     def __init__(self) -> None:
         self._record: CallRecord | None = None
+        # An audit hook can neither be removed nor listed, so the submission cannot take it out.
         sys.addaudithook(self._on_event)
 
     @contextlib.contextmanager
@@ -144,10 +145,12 @@ class DispatchMonitor(TorchDispatchMode):
     def dispatch(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Run an operator, report it where it computes, and return its result, or a guarded tensor like it."""
         name = func.overloadpacket.__name__
+        # The submission's own operator is no work of PyTorch's; the operators that it calls are.
         if is_defined_by_submission(func):
             return self._run_nested(func, args, kwargs)
         if self._products and name == "mm":
             return self._matmul(func, args, kwargs)
+        # The operator runs before it is reported, so that one that raises is not held against the submission.
         result = func(*args, **kwargs)
         if name not in _NOT_COMPUTING and not _copies_to_gpu(name, args, kwargs, result):
             sys.audit("kernelpath.operator", name, _submission_line())
@@ -317,6 +320,7 @@ def _poison_guards(storages: Sequence[torch.Tensor]) -> None:
 
 def _describe_broken_guard(storages: Sequence[torch.Tensor]) -> str:
     """Describe the first guard band that was written to, of poisoned storages of one device."""
+    # One comparison for all bands: on a GPU each copy to the host waits for the device.
     bands = [band for storage in storages for band in (storage[:GUARD], storage[-GUARD:])]
     words = torch.cat(bands).view(torch.int16).view(-1, GUARD // 2)
     for index, is_broken in enumerate((words != POISON).any(1).tolist()):

@@ -39,6 +39,7 @@ _TARGET_ADVICE = 'kp check --arch NAME, or where the exercise declares arch="NAM
 """How a learner chooses the target of a grading."""
 
 _PROGRAM_VERDICTS: Mapping[str, Verdict] = {
+    "not started": Verdict.NOT_STARTED,
     "invalid call": Verdict.CRASHED,
     "call failed": Verdict.CRASHED,
     "uninitialized": Verdict.UNINITIALIZED,

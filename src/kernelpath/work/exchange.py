@@ -127,6 +127,7 @@ class Exchange:
         """
         clock = ProcessClock(lambda: pids)
         while self.finding is None and (present := [state for state in self._ranks if not state.departure]):
+            # A short wait, because the clock of the ranks advances without any message, too.
             ready = select.select([state.wire for state in present], [], [], POLL_SECONDS)[0]
             # A rank whose messages never end must not keep the group from its time limit.
             if clock.elapsed() >= seconds:
@@ -170,6 +171,7 @@ class Exchange:
         try:
             message = state.wire.receive(_FRAME_SECONDS)
         except ConnectionClosed:
+            # A departed rank is not read again, but what it has posted may still be received by others.
             state.departure = "its process has ended"
             state.raised = True
             return
@@ -206,6 +208,7 @@ class Exchange:
 
     def _post(self, rank: int, post: fabric.Post) -> None:
         state = self._ranks[rank]
+        # All that a rank sends is untrusted: each field is checked before it is used as an index or as a size.
         key = (rank, post.number)
         size = post.count * BYTES.get(post.dtype, 0)
         # A Member numbers its operations from 1, and sends exactly the bytes of its tensor. Something else wrote this
@@ -245,6 +248,7 @@ class Exchange:
             cause = f"{received_part}, rank {sent[0]} sends it {send.count:,} {send.dtype} (line {send.line})"
             verdict = Verdict.WRONG_SHAPE if send.dtype == receive.dtype else Verdict.WRONG_DTYPE
             return self._report(verdict, cause, receive.line)
+        # The log is written by the exchange and not by the ranks, so limits on the network cannot be evaded.
         self._transfers.append(Transfer("send", (sent, received), len(send.content), _is_float(send.dtype)))
         self._complete(sent, b"")
         return self._complete(received, self._perturb(send.dtype, send.content))

@@ -78,6 +78,7 @@ class Child:
         except ProcessLookupError:
             if self._pid is None:
                 return -signal.SIGKILL
+        # A server that the submission has stopped would never report the end of its child.
         self._server.resume()
         status = self.wait(_REAP_SECONDS)
         if status is None:
@@ -204,6 +205,7 @@ class ServerGroup:
 
     def end(self) -> None:
         """End the servers with all their children, and start no others. Threads that wait for a child find it dead."""
+        # Starting takes the same lock, so no server can be started between the two steps.
         with self._lock:
             self._has_ended = True
             for server in self._servers:

@@ -85,6 +85,8 @@ def serve(descriptor: int) -> NoReturn:
             channel, output, events = descriptors
             role, needs, folder = request.split(b"\0")
             _import_if_possible(needs.decode())
+            # Forking is safe, because this process has a single thread: no lock can be held by a thread that the child
+            # lacks.
             pid = os.fork()
             if pid == 0:
                 other_events = (child.events.fileno() for child in children.values())
@@ -123,6 +125,7 @@ def _reap(children: dict[int, _ForkedChild]) -> None:
     """
     while zombie := _find_zombie():
         with contextlib.suppress(OSError):
+            # Descendants that are still in the child's group; others are found as orphans (`quota.kill_trees`).
             os.killpg(zombie.si_pid, signal.SIGKILL)
         _, status = os.waitpid(zombie.si_pid, 0)
         child = children.pop(zombie.si_pid, None)

@@ -89,6 +89,8 @@ class _ChildProcess:
         self._child = self._server.fork(
             role, child_connection.fileno(), self._output.fileno(), "" if clean else needs, folder
         )
+        # The child has its own copy. With this one open, the grader would never see the end of the stream when the
+        # child dies.
         child_connection.close()
 
     @property
@@ -178,7 +180,7 @@ class MachineProcess:
             return self._attached_clients - 1, client_end
 
     def request(self, message: machine_messages.Message, expected: type[_Response], seconds: float) -> _Response | None:
-        """Return the response; None where the machine responds with Done instead. `seconds` are those of ProcessClock.
+        """Return the response; None where the machine only acknowledges. `seconds` are those of ProcessClock.
 
         Raises:
             WorkerTimeout: The machine did not respond in time.
@@ -306,6 +308,7 @@ class Worker:
         # The submission can write to the socket of its process. The secret shows that the worker's own code responded:
         # only the worker's main thread has it, and the submission runs on another thread.
         self._secrets.append(secrets.token_hex(16))
+        # The death of the worker is reported by `receive`, which knows its exit status.
         with contextlib.suppress(ConnectionClosed, ResponseTimeout):
             self._wire.send(msgspec.structs.replace(message, secret=self._secrets[-1]), _TRANSFER_SECONDS)
 
@@ -327,6 +330,8 @@ class Worker:
             raise WorkerExited(self._process.exit_status()) from None
         except ProtocolError as error:
             raise UnexpectedResponse(str(error)) from None
+        # Responses come in the order of the requests, so each secret is valid for one response only and cannot be
+        # replayed.
         if response.secret != self._secrets.popleft():
             raise UnexpectedResponse("a response without a request")
         return response
@@ -341,6 +346,8 @@ class Worker:
         is_compiling = False
         lines: deque[int] = deque(maxlen=_LATEST_LINES)
         self.compile_seconds = 0.0
+        # A ProcessClock leaves out the time in which processes wait for a processor, so that a submission does not fail
+        # because of its neighbors on a busy computer.
         clock = ProcessClock(self._pids)
         charged = 0.0  # the time of the clock that has been subtracted from a budget
         while True:

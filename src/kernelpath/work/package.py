@@ -67,6 +67,7 @@ def build_and_install(library: Library, project: Path) -> None:
     if not (project / "pyproject.toml").is_file():
         raise EntryError(f"there is no {project.name}/pyproject.toml, which says how the wheel is built")
     copy, wheel_folder, unpacked = (Path(tempfile.mkdtemp(prefix=name)) for name in ("project-", "wheel-", "fresh-"))
+    # setuptools writes build/ and egg-info beside the sources, and the submission's folder is only to be read.
     copytree(project, copy, dirs_exist_ok=True)
     with zipfile.ZipFile(_build_wheel(copy, wheel_folder)) as wheel:
         wheel.extractall(unpacked)
@@ -81,7 +82,9 @@ def build_and_install(library: Library, project: Path) -> None:
         unpacked.rename(site)
     _installed[library.name] = (copy, site)
     PROJECTS[:] = copy, site / library.name
+    # Before everything else, so that the wheel is imported and not the project folder that it was built from.
     sys.path.insert(0, str(site))
+    # The import system remembers the contents of folders by their time of change, which is too coarse for a new folder.
     importlib.invalidate_caches()
     before = {name: setting() for name, setting in _SETTINGS.items()}
     importlib.import_module(library.name)
@@ -213,6 +216,7 @@ def _location(function: Any) -> tuple[str, int]:
 def _check_promise(package: ModuleType, promise: Promise, device: torch.device) -> None:
     """Raise WrongOperator unless a function returns the result that the contract promises."""
     arguments = promise.make(device)
+    # The truth is computed in float64 from the very same values, before a function could change them in place.
     float64_arguments = [
         argument.double() if isinstance(argument, torch.Tensor) else argument for argument in arguments
     ]
@@ -245,6 +249,7 @@ def _check_benchmark(package: ModuleType, library: Library) -> None:
     measure = getattr(importlib.import_module(f"{package.__name__}.benchmark"), "measure", None)
     if not callable(measure):
         raise WrongOperator(f"{package.__name__}.benchmark has no function measure", "benchmark.py")
+    # A benchmark that returns constants, or the table of another machine, is recognized by equal times.
     first_times, second_times = (
         [_measured_seconds(package, library, measure, function) for function in library.benchmark] for _ in range(2)
     )

@@ -186,6 +186,7 @@ class Runner:
         """End the worker, and the machine, which may still be busy with the worker's kernel."""
         self.close()
         if self._machine is not None:
+            # The PTX machine serves one request at a time. An endless kernel would keep it from answering anybody else.
             self._machine.discard()
 
     def _get_worker(self) -> Worker:
@@ -194,6 +195,7 @@ class Runner:
             self._is_loading = True
             # A new worker is a new client of the machine, which has no storages yet.
             self.storage_numbers = itertools.count(1)
+            # The request waits in the socket until the worker has started: the grader goes on to other work meanwhile.
             self._worker.send(self._load)
         return self._worker
 
@@ -236,6 +238,7 @@ class Runner:
                 self.close()
             else:
                 self._end_processes()
+            # A hanging submission would hang again, and each attempt costs the whole time limit.
             self._has_hung = True
             raise SubmissionFailed(_timeout_finding(timeout, seconds, self._file)) from None
         except WorkerExited as error:

@@ -57,6 +57,7 @@ class Stopwatch:
         """Run each call once, in the order given, each with a cold L2. Return the seconds and the outputs, call by
         call.
         """
+        # One call after another in one round: whatever changes the clock rates in between changes them for all.
         timed = [self._once(call) for call in calls]
         return [seconds for seconds, _ in timed], [output for _, output in timed]
 
@@ -128,6 +129,8 @@ class Stopwatch:
         self._call("cuEventSynchronize", self._end)
         event_time = self._clock()
         self._synchronize()
+        # The end event waits for all streams that exist. Work on a stream that the call made later, or by another
+        # process, ends after it.
         excess = self._clock() - event_time
         shortest, longest = self.SPIN_SECONDS
         # The spin grows at once after a slow launch, and shrinks slowly.

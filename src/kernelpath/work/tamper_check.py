@@ -73,6 +73,7 @@ class SubmissionThread:
         """
         was_enabled = gc.isenabled()
         gc.enable()
+        # A queue of C code: it has no frame in which the submission could find the caller's objects.
         self._calls.put((function, arguments, context or nullcontext()))
         result, error = self._wait_for_result()
         if not was_enabled:
@@ -142,6 +143,7 @@ class TamperCheck:
 
     def _frames_of_new_threads(self) -> list[FrameType]:
         """Return the innermost frame of each thread that did not exist before."""
+        # By number and not by object, because such a thread has no Thread object.
         old_threads = {thread.ident for thread in self._threads}
         return [frame for ident, frame in sys._current_frames().items() if ident not in old_threads]
 

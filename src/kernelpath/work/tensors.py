@@ -96,6 +96,7 @@ def from_bytes(dtype: str, shape: Sequence[int], content: bytes, device: torch.d
     if not content:
         # torch.frombuffer raises ValueError for an empty buffer.
         return torch.empty(tuple(shape), dtype=getattr(torch, dtype), device=device)
+    # bytearray copies: a tensor on immutable bytes would let torch write to them.
     return torch.frombuffer(bytearray(content), dtype=getattr(torch, dtype)).view(tuple(shape)).to(device)
 
 

@@ -63,6 +63,8 @@ class RoundTimer:
         position_of = {implementation: position for position, implementation in enumerate(request.order)}
         call = calls[_SUBMISSION]
         call.collect_before_timing()
+        # All implementations run within one round and in the order of the request, so a drift of the clock rates hits
+        # all alike.
         seconds, results = self._clock.round(
             [self._bind(implementation, calls[implementation]) for implementation in request.order]
         )
@@ -71,6 +73,8 @@ class RoundTimer:
         result = call.to_result(
             outputs, request.secret, describe_tampering(), lambda tensors: samples(tensors, request.sample)
         )
+        # After this, all work of the GPU is over, on whatever stream. Outputs that have changed were still being
+        # written when the clock stopped.
         self._clock.wait()
         return messages.RoundTimes(
             secret=request.secret,
@@ -82,6 +86,7 @@ class RoundTimer:
 
     def _prepare_calls(self, request: messages.TimeRound) -> dict[int, GuardedCall]:
         """Return a call for each implementation: the same call, unless they overwrite their inputs."""
+        # New values in each round: an output that was kept from an earlier round would be wrong.
         inputs = generate_inputs(self._exercise, self._case, request.seed, self._clock.device)
         if self._exercise.problem.in_place is None:
             return dict.fromkeys(request.order, self._prepare_call(inputs))
@@ -111,6 +116,7 @@ def can_run(reference: Callable[..., Any], exercise: Exercise, case: Mapping[str
     It may require more shared memory than smaller GPUs have. The submission's gate then applies without it.
     """
     try:
+        # A kernel that needs too much shared memory fails only when it is launched.
         reference(*generate_inputs(exercise, case, 0, device))
     except Exception:
         return False

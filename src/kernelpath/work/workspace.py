@@ -88,7 +88,11 @@ class _Lock:
             except FileNotFoundError:  # the folder was removed in between
                 continue
             try:
+                # flock and not lockf: the lock belongs to the open file, so closing another descriptor of the file does
+                # not release it.
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                # Between open and flock another grading may have removed the folder, so the lock has to be on the file
+                # that is there now.
                 if os.path.samestat(os.fstat(descriptor), os.stat(path)):
                     return cls(descriptor)
             except BlockingIOError:
@@ -194,6 +198,7 @@ class Workspace:
             for folder in self._root.glob(f"{_OF_A_RANK}*"):
                 files.remove(folder)
             with contextlib.suppress(OSError):
+                # `_remove_oldest` keeps the slots that were used last.
                 os.utime(self._root)
                 _remove_oldest()
         finally:
@@ -260,6 +265,7 @@ def sources_beside(submission: Path) -> list[Path]:
     Links are left out, except for its own kernel: a link may lead to a classmate's file.
     """
     kernel = submission.with_suffix(".cu")
+    # A folder with millions of entries must not take the grader's time.
     entries = itertools.islice(submission.parent.iterdir(), _MOST_ENTRIES)
     sources = sorted(file for file in entries if file.suffix in _SOURCES)
     return [file for file in sources if file == kernel or not file.is_symlink()]

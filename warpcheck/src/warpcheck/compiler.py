@@ -79,6 +79,7 @@ def compile_kernel(module: Module, name: str, digest: str, target: Target = SM_8
     """Compile one kernel of ``module``, or load it from the cache. ``digest`` identifies the PTX text."""
     key = _key(f"{digest} {name} {target}")
     cached = codec.unseal(cache_read("simt", key))
+    # Anything that does not decode is compiled again: a crash may have left half an entry, or another program wrote it.
     kernel = codec.decode(cached, CONSTANTS) if cached else None
     if kernel is None:
         with _no_collection():
@@ -96,6 +97,7 @@ def compile_kernel(module: Module, name: str, digest: str, target: Target = SM_8
     # Everything is linked from object files: the kernel, its shapes, the scheduler, and the checks that it calls.
     # MCJIT has to begin with a module: an empty one.
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _new_target_machine(1))
+    # The checks are sorted, because the order of a set differs from process to process.
     for part in (*objects, _schedule_code(), _copy_code(), _noinline_code(), *map(_check_code, sorted(lowered.checks))):
         engine.add_object_file(llvm.ObjectFileRef.from_data(part))
     engine.finalize_object()
@@ -221,11 +223,15 @@ def _host() -> str:
 
 def _key(name: str) -> str:
     """Return the cache key of a name on this computer, for these sources."""
-    return hashlib.sha256(f"{name}{_host()}{_sources()}".encode()).hexdigest()
+    return hashlib.sha256(f"{name}{_host()}{_SOURCES}".encode()).hexdigest()
 
 
-@cache
-def _sources() -> str:
+def _digest_sources() -> str:
     """Return a digest of this package: a change of any source invalidates the cache."""
     files = sorted(Path(__file__).parent.rglob("*.py"))
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+
+
+# Computed when this module is imported, with all that generates code, and not at the first use: if the files change
+# while a process runs, the process must not store the code of the old sources under the key of the new ones.
+_SOURCES = _digest_sources()

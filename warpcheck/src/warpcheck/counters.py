@@ -305,6 +305,7 @@ def by_line(
             lines[line].branches += runs
             lines[line].divergent_branches += divergent
     for site, counts in zip(lowered.sites, sites, strict=False):
+        # The machine checks mbarriers as accesses to shared memory. The hardware has a unit of its own for them.
         if is_barrier(site.text):
             continue
         # In the order of COUNTED.

@@ -111,6 +111,7 @@ class Module:
         if self.parsed.target and not self.target.loads(self.parsed.target):
             has = f"the PTX is for {self.parsed.target}, the device is {self.target.name}"
             raise ValueError(f"no kernel image is available for execution on the device: {has}")
+        # A compiled kernel has line numbers of the source file, so the same text for another file is another kernel.
         self.digest = hashlib.sha256(f"{source}\0{text}".encode()).hexdigest()
         self.programs: dict[str, Program] = {}
         self.allocate: Callable[[int], npt.NDArray[np.uint8]] = aligned

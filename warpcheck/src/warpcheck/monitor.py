@@ -168,6 +168,8 @@ class LaunchMonitor:
                 finally:
                     self.close()
             finally:
+                # The scope is entered again even if the block or the inner scope has failed: the tests that follow need
+                # it.
                 self.open()
 
     @contextlib.contextmanager
@@ -282,6 +284,7 @@ class _MonitoredModule:
             with self._record_errors(name, description):
                 return self._module.launch(name, **arguments)
         finally:
+            # A launch that ended in a fault ran, too, and counts.
             self._monitor.record_launch(f"{self._file} {source_name(name)}", time.perf_counter() - started)
 
     @contextlib.contextmanager

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-from collections.abc import Callable, Iterator
+import importlib.machinery
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from types import ModuleType
 from typing import Any
 
-__all__ = ["bind_to_scope", "on_exit", "replace", "scope"]
+__all__ = ["on_exit", "replace", "scope", "when_imported"]
 
 _MISSING = object()
 _scopes: list[contextlib.ExitStack] = []
@@ -38,13 +40,25 @@ def on_exit(undo: Callable[[], object]) -> None:
         _scopes[-1].callback(undo)
 
 
-def bind_to_scope(function: Callable[[], None]) -> Callable[[], None]:
-    """Return a function that calls `function` later, whose replacements end with the scope that is innermost now."""
+def when_imported(module: str, action: Callable[[], None]) -> None:
+    """Call `action` now if a module has been imported, and otherwise as soon as it is.
+
+    What `action` replaces is put back when the scope ends that is innermost now.
+    """
+    if module in sys.modules:
+        action()
+        return
+    finder = _Finder(module, _bind_to_scope(action))
+    sys.meta_path.insert(0, finder)
+    on_exit(lambda: sys.meta_path.remove(finder))
+
+
+def _bind_to_scope(function: Callable[[], None]) -> Callable[[], None]:
+    """Return a function that calls `function`, whose replacements then end with the scope that is innermost now."""
     if not _scopes:
         return function
     stack = _scopes[-1]
 
-    @functools.wraps(function)
     def call() -> None:
         _scopes.append(stack)
         try:
@@ -53,3 +67,28 @@ def bind_to_scope(function: Callable[[], None]) -> Callable[[], None]:
             _scopes.pop()
 
     return call
+
+
+class _Finder:
+    """A finder that calls a function when a module has been imported. Another finder does the rest."""
+
+    def __init__(self, module: str, action: Callable[[], None]) -> None:
+        self._module = module
+        self._action = action
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if name != self._module:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        if spec is None or spec.loader is None:
+            return None
+        execute = spec.loader.exec_module
+
+        def execute_and_act(module: ModuleType) -> None:
+            execute(module)
+            self._action()
+
+        spec.loader.exec_module = execute_and_act  # type: ignore[method-assign]
+        return spec

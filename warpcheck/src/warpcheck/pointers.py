@@ -130,10 +130,12 @@ def reachable(
         for span in list_candidates() if unresolved.size else ():
             inside = leads_into(unresolved, span.start, span.end)
             if inside.any():
+                # The index is that in the whole table, because the name of the memory shows it.
                 targets.append((int(np.flatnonzero(values == unresolved[inside][0])[0]), span))
                 unresolved = unresolved[~inside]
         for index, span in sorted(targets, key=lambda target: target[0]):
             reached.append((f"{name}[{index}]", span))
+            # The search ends, because each span is followed once, even if tables point at each other.
             spans.append(span)
             pending.append((reached[-1][0], span.words()))
     return reached
@@ -163,11 +165,18 @@ _MOST_PROBED = 64
 """The most words that are probed, at about a microsecond each."""
 
 
+@functools.cache
+def _msync() -> Any:
+    """Return msync(2) of the C library. Looking it up takes longer than most calls of it."""
+    return ctypes.CDLL(None).msync
+
+
 def keep_mapped(words: Words) -> Words:
     """Remove words in pages that this process has not mapped, such as two extents of 32 bits in a struct."""
-    if words.size > _MOST_PROBED:
+    # Without the probe, the list of candidates decides. It takes longer, and the result is the same.
+    if not 0 < words.size <= _MOST_PROBED:
         return words
-    msync = ctypes.CDLL(None).msync
+    msync = _msync()
     page = ctypes.c_size_t(mmap.PAGESIZE)
     # msync(2) fails with ENOMEM for a page that is not mapped, and MS_ASYNC does nothing for one that is.
     mapped = [word for word in words.tolist() if msync(ctypes.c_void_p(word & -mmap.PAGESIZE), page, _MS_ASYNC) == 0]

@@ -60,6 +60,7 @@ def gpu(
             raise ValueError(f"{launched.name} ran on {launched.device} and was not checked: pass CPU tensors")
         report.add(launched)
 
+    # Waiting for the other scope would never end where the same thread has opened it.
     if not _active_scope.acquire(blocking=False):
         raise RuntimeError("a warpcheck.gpu scope is active already; a process stands for one GPU at a time")
     try:
@@ -86,10 +87,13 @@ def _prepare(arch: str, extra: tuple[Schedule, ...], uninitialized: bool) -> Non
         cute_calls.activate()
     else:
         simulated_gpu.stand_for({}, arch)
-    if find_spec("triton") is not None:
-        from warpcheck.frontends import triton
+    patching.when_imported("triton", _activate_triton)
 
-        triton.activate("cpu")
+
+def _activate_triton() -> None:
+    from warpcheck.frontends import triton
+
+    triton.activate("cpu")
 
 
 def replace_checks(extra: tuple[Schedule, ...], uninitialized: bool) -> None:

@@ -79,6 +79,7 @@ def show(properties: Properties, target: str | Target = SM_80.name) -> None:
     patching.replace(torch.cuda, "get_device_properties", lambda device=None: device_properties)
     patching.replace(torch.cuda, "get_device_capability", lambda device=None: capability)
     patching.replace(torch.cuda, "get_device_name", lambda device=None: device_properties.name)
+    # The original initializes CUDA, which fails without a GPU.
     patching.replace(torch.cuda, "current_device", lambda: 0)
 
 

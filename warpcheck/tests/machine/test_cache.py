@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -103,6 +107,32 @@ def test_a_kept_kernel_is_not_compiled_again(tmp_path: Path, monkeypatch: pytest
     launch(8)
     monkeypatch.setattr(compiler, "KernelLowering", None)
     launch(8)
+
+
+PACKAGE = Path(compiler.__file__).parent
+
+PRINT_KEY = """import sys
+from pathlib import Path
+from warpcheck import compiler
+for file in sys.argv[1:]:
+    path = Path(compiler.__file__).parent / file
+    path.write_text("# another revision\\n" + path.read_text())
+print(compiler._key("kernel"))
+"""
+
+
+def test_what_a_process_stores_is_keyed_by_the_sources_that_it_has_loaded(tmp_path: Path) -> None:
+    """An edit while a process runs must not leave its code of the old sources in the cache of the new ones."""
+    shutil.copytree(PACKAGE, tmp_path / "warpcheck", ignore=shutil.ignore_patterns("__pycache__"))
+
+    def key(*edited_while_it_runs: str) -> str:
+        run = [sys.executable, "-c", PRINT_KEY, *edited_while_it_runs]
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        return subprocess.run(run, env=environment, capture_output=True, text=True, check=True).stdout
+
+    before = key()
+    assert key("runtime/memory.py") == before
+    assert key() != before
 
 
 REPEATED = """extern "C" __global__ void kernel(float* a, float b) {

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import llvmlite.binding as llvm
@@ -102,3 +104,22 @@ def test_tuples_are_passed_returned_and_assigned_by_value() -> None:
         expected = (3 <= number < 7) + 2 * (8 <= number < 12)
         assert count(number, 5) == count_in_interval(number, 5, Interval(3, 7)) == expected
     assert parameter_names(count_in_interval) == ["number", "end", "interval.start", "interval.end"]
+
+
+def test_a_function_is_compiled_as_it_was_imported(tmp_path: Path) -> None:
+    """The file may have changed since, so that its lines are those of another function."""
+    file = tmp_path / "edited_module.py"
+    source = """from warpcheck.native import native
+
+@native
+def edited(first: int, second: int) -> int:
+    return {}
+"""
+    file.write_text(source.format("first + second"))
+    spec = importlib.util.spec_from_file_location("edited_module", file)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    file.write_text("import math\n" + source.format("first * second"))
+    assert in_machine_code(module.edited)(3, 4) == 7

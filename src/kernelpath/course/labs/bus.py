@@ -92,6 +92,7 @@ class Runtime(ABC):
         if failed := self._failed("host_alloc") or (OUT_OF_MEMORY if pinned > self._pinned_at_most else 0):
             return failed, None
         buffer = self._allocate(count)
+        # By address, because a submission may pass a view of the buffer instead of the buffer.
         self._buffers[buffer.data_ptr()] = buffer
         self.spent.live_buffers += 1
         return 0, buffer
@@ -209,6 +210,7 @@ class SimulatedRuntime(Runtime, Queue):
 
     def _wait(self, event: float) -> int:
         self.spent.seconds = max(self.spent.seconds, event)
+        # A list of its own, because the loop removes from the queue.
         for copy in [copy for copy in self.queue if copy.done <= self.spent.seconds]:
             copy.target.copy_(copy.source)
             self.queue.remove(copy)

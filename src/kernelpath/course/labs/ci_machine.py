@@ -102,6 +102,8 @@ class CiMachine(Lab):
             raise ValueError(f"more than {CALLS_AT_MOST} calls of one change; decide with fewer")
         self._calls[change] = end
         judged = self.changes[change]
+        # Both versions share the slowdowns, as two builds on one machine do. An order such as ABBA can therefore cancel
+        # a drift.
         if change not in self._slowdowns:
             self._slowdowns[change] = self._draw_slowdowns(change)
         is_new = np.frombuffer(order.encode(), dtype=np.uint8) == ord("B")
@@ -111,6 +113,8 @@ class CiMachine(Lab):
 
     def _draw_slowdowns(self, change: int) -> Factors:
         """Return the slowdown of each call of a change by the machine, whichever version it calls."""
+        # A generator for each change: the times of one do not depend on how often, or in which order, others were
+        # called.
         rng = np.random.default_rng([self.seed, change])
         calls = np.arange(CALLS_AT_MOST)
         factors = np.exp(rng.normal(0.0, JITTER, CALLS_AT_MOST))

@@ -162,6 +162,7 @@ class Timeline:
         for rank in {span.rank for span in self.spans}:
             busy = sum(self.total(kind, rank) for kind in ("all_reduce", "barrier", "send"))
             exposed = self.end - self.total("compute", rank)
+            # `exposed` is the time in which the rank does not compute: it waits for communication, or for slower ranks.
             shares.append(1.0 - exposed / busy if busy else 1.0)
         return max(0.0, min(shares, default=1.0))
 
@@ -216,6 +217,7 @@ class _Simulation:
     def _run_rank(self, rank: int, now: float) -> None:
         """Run a rank's program up to its next computation or wait."""
         steps = self.log.steps[rank]
+        # The run ends with the last action of a rank; a transfer that nobody waits for does not prolong it.
         self.timeline.end = max(self.timeline.end, now)
         while self._next_step[rank] < len(steps):
             step = steps[self._next_step[rank]]

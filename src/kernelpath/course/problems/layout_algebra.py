@@ -117,6 +117,7 @@ def inputs(rng: torch.Generator, questions: str, count: int) -> tuple[list[Quest
     generator = draws.source(rng)
     while len(sampled) < count:
         question = _GENERATORS[questions](generator)
+        # A question that is asked twice would count a mistake twice.
         if question not in sampled:
             sampled.append(question)
     return sampled, rng.device.type

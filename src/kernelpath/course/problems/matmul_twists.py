@@ -164,6 +164,7 @@ def twist(operands: Operands, epilogue: Epilogue, tile: tuple[int, int]) -> Deli
 
     def extreme(rng: torch.Generator, a: Tensor, b: Tensor, *further_inputs: Any) -> None:
         """Set the last element of a to infinity, which reaches one row of the product only."""
+        # Only a kernel that reads or multiplies elements of other rows spreads it further.
         a[-1, -1] = float("inf")
 
     problem = Problem(

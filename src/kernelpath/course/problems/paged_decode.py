@@ -45,6 +45,7 @@ def inputs(
     width, pages = _room(sequence_lengths, page)
     tokens = shuffled(rng, lengths, others=True) if others else sequence_lengths
     counts = (tokens.long() + page - 1) // page
+    # The shapes must be those of the plain case, or a host could tell the two apart without reading the lengths.
     if int(counts.sum()) >= pages or int(counts.max()) > width:
         tokens = sequence_lengths
         counts = (sequence_lengths.long() + page - 1) // page
@@ -58,6 +59,7 @@ def inputs(
     mine = place < counts[:, None]
     block_table = torch.tensor(_NO_PAGE, dtype=torch.int32, device=rng.device)[place % len(_NO_PAGE)].repeat(batch, 1)
     order = torch.randperm(pages, generator=rng, device=rng.device)
+    # In a random order: a kernel that takes pages to be neighbors reads those of another sequence.
     block_table[mine] = order[:used].int()
     tokens_on_last_page = (tokens - 1) % page + 1
     last = block_table[torch.arange(batch, device=rng.device), counts - 1].long()

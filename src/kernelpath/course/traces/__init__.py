@@ -4,6 +4,9 @@ chrome      torch.profiler's Chrome trace, which Perfetto opens
 ncu         Nsight Compute's CSV of raw metrics
 nsys        Nsight Systems' SQLite export
 rocprof     rocprofv3's CSV of counters
+inductor    the modules that torch.compile writes (w13c_read_inductor)
+ttgir       Triton's representation of a kernel with its layouts (w09d_read_ttgir)
+amdgcn      the assembly of a kernel for an AMD GPU (w24c_read_amdgcn)
 report      what limits a training step (w05b_profile)
 facts       one kernel as each tool knows it (w05c_counters)
 variants    the same recording with other names, times, orders and counters

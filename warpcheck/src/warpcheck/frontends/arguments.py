@@ -97,6 +97,7 @@ def is_tensor(argument: Any) -> bool:
 def _value(kernel: str, parameter: Parameter, argument: Any) -> Value:
     if parameter.type.startswith("b8["):
         return _struct(kernel, parameter, argument)
+    # Most scalars of NumPy are no int or float, but their items are.
     if isinstance(argument, np.generic):
         argument = argument.item()
     # A pointer behind a typedef is a u64 like an integer; see declarations.Parameter.
@@ -113,6 +114,7 @@ def _value(kernel: str, parameter: Parameter, argument: Any) -> Value:
         return float(argument)
     if parameter.type not in C_TYPES:
         raise TypeError(f"{parameter.name} of {kernel}: parameters of type {parameter.type} are not supported")
+    # A tensor of one element has __index__ too. Its value would be passed silently where the kernel expects a number.
     if not hasattr(argument, "__index__") or is_tensor(argument):
         raise _mismatch(kernel, parameter, "an integer", argument)
     number = operator.index(argument)

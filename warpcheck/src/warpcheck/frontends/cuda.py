@@ -149,6 +149,7 @@ class Kernel:
         self.cluster = cluster
         self._launchers: dict[tuple[Any, ...], Launcher] = {}
         self._binaries: dict[str, Binary] = {}
+        self._parameters: dict[str, tuple[Parameter, ...]] = {}
         self._loaded: dict[int, Loaded] = {}
         self._checked_dtypes: set[tuple[Any, ...]] = set()
 
@@ -187,8 +188,11 @@ class Kernel:
 
     def parameters(self, architecture: str) -> tuple[Parameter, ...]:
         """Return the parameters in order, with names from the source and types from the PTX."""
-        binary = self.binary(architecture)
-        return declared_parameters(self.source, self.base_name, ptx_types(binary.ptx, binary.mangled))
+        if architecture not in self._parameters:
+            binary = self.binary(architecture)
+            types = ptx_types(binary.ptx, binary.mangled)
+            self._parameters[architecture] = declared_parameters(self.source, self.base_name, types)
+        return self._parameters[architecture]
 
     def check_dtypes(self, parameters: tuple[Parameter, ...], arguments: tuple[Any, ...]) -> None:
         """Warn about each tensor whose dtype differs from the element type of its pointer parameter."""
@@ -245,6 +249,7 @@ class Launcher:
         values = convert_arguments(self.kernel.base_name, parameters, arguments)
         self.kernel.check_dtypes(parameters, arguments)
         module = backend.device().load(binary.ptx, self.kernel.file)
+        # Compiling ahead keeps the time of compilation apart from that of the launch.
         with frontends.compiling():
             module.compile(binary.mangled)
         named_tensors = (
@@ -277,6 +282,7 @@ def _warn(message: str, kernel: Kernel) -> None:
 
 
 def _device(kernel: Kernel, arguments: tuple[Any, ...]) -> torch.device:
+    # The tensors decide where the kernel runs, as torch's own operators do.
     devices = {tensor.device for tensor in map(tensor_of, arguments) if tensor is not None}
     if {device.type for device in devices} == {"cpu"}:
         # torch tells "cpu" from "cpu:0". The launch checks whether all tensors would be on one simulated GPU.

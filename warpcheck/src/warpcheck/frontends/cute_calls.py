@@ -12,15 +12,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import importlib.machinery
 import inspect
 import os
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from warpcheck import frontends, patching, simulated_gpu
@@ -28,7 +25,6 @@ from warpcheck.hooks import Changed
 
 __all__ = ["activate"]
 
-_DSL = "cutlass"
 _HOST = "_warpcheck_host"
 """The attribute of a compiled function that holds its `CpuHost`."""
 
@@ -42,37 +38,7 @@ def activate() -> None:
 
     Nothing is imported for a program that does not use the DSL.
     """
-    if _DSL in sys.modules:
-        _replace_calls()
-    elif find_spec(_DSL) is not None:
-        finder = _AfterImport(_DSL, patching.bind_to_scope(_replace_calls))
-        sys.meta_path.insert(0, finder)
-        patching.on_exit(lambda: sys.meta_path.remove(finder))
-
-
-class _AfterImport:
-    """A finder that calls a function as soon as a module has been imported."""
-
-    def __init__(self, module: str, action: Callable[[], None]) -> None:
-        self._module = module
-        self._action = action
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        if name != self._module:
-            return None
-        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
-        if spec is None or spec.loader is None:
-            return None
-        execute = spec.loader.exec_module
-
-        def execute_and_act(module: ModuleType) -> None:
-            execute(module)
-            self._action()
-
-        spec.loader.exec_module = execute_and_act  # type: ignore[method-assign]
-        return spec
+    patching.when_imported("cutlass", _replace_calls)
 
 
 def _replace_calls() -> None:

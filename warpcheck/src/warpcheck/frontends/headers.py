@@ -182,6 +182,7 @@ def explain_log(log: str, file: str) -> str:
     If the first error is in a header, an error at the line of `file` that caused it precedes the log.
     """
     for pattern, sentence in _SENTENCES.items():
+        # Only the sentence changes: the place in front of it stays, which editors and the grader read.
         log = re.sub(rf"(?<=error: ){pattern}", sentence, log)
     first = re.search(r"^(\S.*?)\(\d+\): (?:catastrophic )?error: (.*)", log, flags=re.MULTILINE)
     # The log names the #include by which the source reached the header: "at line N of FILE".

@@ -29,7 +29,7 @@ from typing import Any, Literal
 import msgspec
 import torch
 
-from warpcheck import frontends, packages, simulated_gpu
+from warpcheck import backend, frontends, packages, simulated_gpu
 from warpcheck.cache import cache_read, cache_write
 from warpcheck.frontends.cuda_runtime import DEVICE_BYTES, DEVICE_START, CudaRuntime, SourceLines
 from warpcheck.frontends.host_program_errors import NOT_SUPPORTED, HostProgramError, error_name
@@ -75,7 +75,9 @@ def build(source: str | os.PathLike[str], device: Literal["auto", "cpu", "cuda"]
     if "\n" not in text:
         file = Path(os.path.dirname(sys._getframe(1).f_globals.get("__file__", "")), text).resolve()
         text = source_text(file)
-    if device == "cuda" or (device == "auto" and torch.cuda.is_available()):
+    # Where another device replaces the PTX machine, as in a grading, kernels go there even if there is a GPU.
+    has_gpu = torch.cuda.is_available() and isinstance(backend.device(), backend.Local)
+    if device == "cuda" or (device == "auto" and has_gpu):
         major, minor = torch.cuda.get_device_capability()
         return _build(text, str(file), f"sm_{major}{minor}", is_simulated=False)
     return _build(text, str(file), simulated_gpu.target().virtual, is_simulated=True)
@@ -120,7 +122,8 @@ class HostProgram:
                 everything nevertheless. Without a GPU only.
 
         Raises:
-            HostProgramError: The function returned an error or, without a GPU, used the runtime wrongly.
+            HostProgramError: The function returned an error or, without a GPU, used the runtime wrongly. A function
+                that only returns cudaErrorNotSupported counts as not started.
             simt.Fault: A kernel did something undefined. Without a GPU only.
         """
         if len(arguments) > _MOST_ARGUMENTS:
@@ -171,7 +174,9 @@ class HostProgram:
         words = [_word(value) for value in arguments]
         status, runtime = self._run(entry, words, arrays, fail_at)
         if status == NOT_SUPPORTED and runtime.calls == 0:
-            raise NotImplementedError(f"{function} returns cudaErrorNotSupported")
+            definition = re.search(rf"\b{function}\s*\(", self._source)
+            line = self._source.count("\n", 0, definition.start()) + 1 if definition else 0
+            raise HostProgramError("not started", f"{function} returns cudaErrorNotSupported", self.file, line)
         runtime.check(status)
         if milliseconds is not None:
             reported = ctypes.c_float.from_address(milliseconds.data_ptr()).value  # item() is an operator of torch

@@ -13,7 +13,14 @@ COPY_SOURCES = (f"{MEMCPY}.cu", f"{MEMSET}.cu")
 """The files that the faults of these kernels name."""
 
 Problem = Literal[
-    "invalid call", "call failed", "uninitialized", "error ignored", "not released", "not awaited", "wrong time"
+    "not started",
+    "invalid call",
+    "call failed",
+    "uninitialized",
+    "error ignored",
+    "not released",
+    "not awaited",
+    "wrong time",
 ]
 """What is wrong with a host program."""
 
@@ -41,6 +48,8 @@ ERRORS: Mapping[int, tuple[str, str]] = {
     2: ("cudaErrorMemoryAllocation", "out of memory"),
     9: ("cudaErrorInvalidConfiguration", "invalid configuration argument"),
     21: ("cudaErrorInvalidMemcpyDirection", "invalid copy direction for memcpy"),
+    35: ("cudaErrorInsufficientDriver", "CUDA driver version is insufficient for CUDA runtime version"),
+    100: ("cudaErrorNoDevice", "no CUDA-capable device is detected"),
     101: ("cudaErrorInvalidDevice", "invalid device ordinal"),
     400: ("cudaErrorInvalidResourceHandle", "invalid resource handle"),
     600: ("cudaErrorNotReady", "device not ready"),

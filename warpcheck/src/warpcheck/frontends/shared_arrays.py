@@ -90,6 +90,8 @@ def _arrays(source: str) -> list[tuple[str, tuple[int, ...]]]:
 def _number(text: str, constants: dict[str, int]) -> int | None:
     """Evaluate a constant expression of integers and these names; return None for any other text."""
     try:
+        # The source is a submission's or a stranger's, so its expressions are interpreted here and never passed to
+        # eval.
         return _value(ast.parse(text.strip(), mode="eval").body, constants)
     except (SyntaxError, ValueError, LookupError, ArithmeticError, RecursionError, MemoryError):
         return None

@@ -90,6 +90,7 @@ def take(choices: Chosen) -> None:
 def _prescribe(autotuner: Any) -> None:
     """Put the prescribed configurations that the kernel offers into the cache of its autotuner."""
     cache = hooks.CHOSEN.of(autotuner)
+    # A launch of a prescribed kernel must not wrap the cache once more.
     if isinstance(cache, _Prescribed):
         return
     offered = {str(configuration): configuration for configuration in hooks.OFFERED.of(autotuner)}

@@ -164,6 +164,7 @@ def emit_mma(e: InstructionEmitter, i: Instruction) -> None:
             value = builder.insert_value(value, total, number)
         return value
 
+    # A function of its own: the code is large, and a kernel has many products of one shape.
     totals = e.b.call_local(f"m{m}n{n}k{k}.{a_type}.{c[0].type.element}", sums_type, [*a, *b, *c], product)
     result = [e.b.extract_value(totals, number) for number in range(len(c))]
     words = [e.b.splat(0, 32) for _ in items(i.operands[0])]
@@ -223,6 +224,8 @@ def multiply(
             left_value = builder.load(left_pointer, typ=vector.element)
             return spread(builder, left_value, vector), builder.load(right_pointer, typ=vector, align=4)
 
+        # Tensor cores align all terms of one sum to the largest exponent before they add (isa.truncation), so powers
+        # come along.
         if is_float:
             terms = [
                 Term(

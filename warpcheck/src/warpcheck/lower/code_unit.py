@@ -50,10 +50,12 @@ class CodeUnit:
         check = Check(function, tuple(map(int, constants)))
         self.checks.add(check)
         # The check's own signature is of integers; its last parameters are compiled into it.
+        # Native functions take integers only: a record is its address.
         records = [b.ptrtoint(pointer, I64) for pointer in (frame.launch, frame.cta, frame.warp)]
         mask = b.zext(b.as_bits(frame.active), I64)
         argument_value = I64(argument) if isinstance(argument, int) else argument
         failed = b.intrinsic(check.symbol, I64, *records, argument_value, mask)
+        # Generated code cannot raise an exception: the status makes the scheduler end the launch, and the host raises.
         with b.if_then(b.icmp_unsigned("!=", failed, I64(0)), likely=False):
             b.ret(I64(Status.FAULT))
 

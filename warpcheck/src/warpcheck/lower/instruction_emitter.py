@@ -101,6 +101,7 @@ class InstructionEmitter:
         frame.instruction = instruction
         frame.active = frame.mask_lanes
         if instruction.guard is not None:
+            # The guard narrows the lanes of the group; the group itself stays together (predication, not a branch).
             frame.active = self.b.and_(frame.mask_lanes, self.read(instruction.guard, 1))
         try:
             self._ops[instruction.opcode].emit(self, instruction)
@@ -130,6 +131,8 @@ class InstructionEmitter:
             case Lanes.LIVE:
                 return self.b.load_field(self.warp, WARP, "live", I32)
             case mask:
+                # A mask is the same in all lanes that it names, so the first one speaks for all. Lanes that have left
+                # the kernel cannot come anymore.
                 named = self.frame.first_lane(self.read(mask, 32))
                 return self.b.and_(named, self.b.load_field(self.warp, WARP, "live", I32))
 

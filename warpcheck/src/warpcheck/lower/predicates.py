@@ -72,6 +72,8 @@ class Predicates:
         if predicate not in self._is_invariant:
             point = self.slices.definition(predicate)
             is_outside = point is not None and point.block not in self.loops
+            # A register with one definition outside of all loops is written once, so every iteration reads the same
+            # value.
             self._is_invariant[predicate] = predicate in self.constants or is_outside
         return self._is_invariant[predicate]
 
@@ -83,6 +85,7 @@ class Predicates:
         """
         result = list[Literal]()
         worklist = list(predicates)
+        # The bound keeps formulas small. A literal that is left out only makes the condition weaker.
         while worklist and len(result) < MAX_TERMS:
             register, negated = _split_negation(worklist.pop(0))
             point = self.slices.definition(register)

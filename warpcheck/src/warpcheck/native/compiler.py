@@ -13,7 +13,7 @@ from typing import Any
 from llvmlite import ir
 
 from warpcheck.native.builtins import BUILTINS, I1, I64, pointer
-from warpcheck.native.language import EXTERN, FUNCTIONS, NOINLINE, View, field_of
+from warpcheck.native.language import EXTERN, FUNCTIONS, NOINLINE, View, field_of, source_lines
 
 __all__ = ["compile_function", "compile_noinline", "parameter_names"]
 
@@ -66,6 +66,8 @@ def _symbol(function: Callable[..., Any]) -> str:
 
 def _module_text(functions: Sequence[Callable[..., Any]]) -> str:
     """Return LLVM IR of native functions and of all that they call, with declarations of noinline functions."""
+    # A dict and not a set: its order is that of the insertions, so that equal functions give equal text and equal cache
+    # keys.
     defined = dict.fromkeys(functions)
     worklist = [*functions]
     while worklist:
@@ -110,6 +112,8 @@ def _declare(module: ir.Module, function: Callable[..., Any], calls: list[Callab
     if llvm_function is None:
         kind = ir.FunctionType(_result_type(function), [I64] * len(parameter_names(function)))
         llvm_function = ir.Function(module, kind, _symbol(function))
+        # An argument that is a constant reaches the branches of the function only by inlining; this is how a check is
+        # specialized.
         if function not in EXTERN and function not in NOINLINE:
             # Inlined functions are private to each module, so that modules which share them can be linked.
             llvm_function.linkage = "internal"
@@ -143,7 +147,7 @@ class _Compiler(ast.NodeVisitor):
         self.tuples: dict[str, Any] = {}  # the class of the tuple that a variable holds
 
     def compile(self) -> None:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(self.source))).body[0]
+        tree = ast.parse(textwrap.dedent("".join(inspect.getblock(source_lines(self.source))))).body[0]
         assert isinstance(tree, ast.FunctionDef)
         values = iter(self.function.args)
         # A parameter is a view or a tuple if its annotation names one; anything else is an integer.
@@ -203,6 +207,7 @@ class _Compiler(ast.NodeVisitor):
         if node.value is None or not isinstance(self.function.function_type.return_type, ir.LiteralStructType):
             self.b.ret(self._value(node.value) if node.value else I64(0))
             return
+        # LLVM returns a struct as a value that is built field by field.
         result = ir.Constant(self.function.function_type.return_type, ir.Undefined)
         for index, value in enumerate(self._values(node.value)):
             result = self.b.insert_value(result, value, index)
@@ -337,6 +342,8 @@ class _Compiler(ast.NodeVisitor):
                 return self.b.not_(self._value(node.operand))
             case ast.IfExp():
                 test = self._test(node.test)
+                # Both branches are computed, unlike in Python, so neither may load what is only valid if it is
+                # chosen.
                 return self.b.select(test, self._value(node.body), self._value(node.orelse))
             case ast.Call():
                 return self._call(node)

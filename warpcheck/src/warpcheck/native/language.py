@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import linecache
 from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 
@@ -29,6 +30,7 @@ __all__ = [
     "native",
     "noinline",
     "run_heads",
+    "source_lines",
     "store8",
     "store32",
     "store64",
@@ -39,13 +41,27 @@ F = TypeVar("F", bound=Callable[..., Any])
 FUNCTIONS: set[Callable[..., Any]] = set()
 EXTERN: set[Callable[..., Any]] = set()
 NOINLINE: set[Callable[..., Any]] = set()
+_LINES: dict[str, list[str]] = {}
+"""The lines of the files that define native functions."""
 _WORD_MASK = (1 << 64) - 1
 
 
 def native(function: F) -> F:
     """Mark a function for compilation. Functions that call each other need different names."""
     FUNCTIONS.add(function)
+    # The text is read now and not when the function is compiled: by then the file may have changed, and the text at
+    # these lines would be that of another function than the one that was imported.
+    file = function.__code__.co_filename
+    if file not in _LINES:
+        linecache.checkcache(file)
+        _LINES[file] = linecache.getlines(file)
     return function
+
+
+def source_lines(function: Callable[..., Any]) -> list[str]:
+    """Return the lines of a native function's file from its first one on, as they were when it was defined."""
+    code = function.__code__
+    return _LINES[code.co_filename][code.co_firstlineno - 1 :]
 
 
 def noinline(function: F) -> F:

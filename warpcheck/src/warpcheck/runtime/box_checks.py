@@ -62,6 +62,7 @@ def check_shared_side(
     kind = Access.LOAD
     if copy.direction != Direction.STORE:
         kind = Access.ATOMIC if copy.operation else Access.STORE
+        # The copy may land while a wgmma in flight still reads these bytes.
         check_wgmma_overwrite(launch, cta, warp, copy, owner)
     for row in range(copy.rows):
         for column in range(0, copy.width, PIECE):
@@ -92,6 +93,7 @@ def check_piece(
     else:
         check_granules(launch, cta, warp, copy, segment, address, PIECE, kind)
     if kind != Access.LOAD:
+        # Until the copy lands, no thread may read these bytes.
         fill_bytes(state, PENDING, PIECE)
     return 0
 
@@ -106,6 +108,7 @@ def land_shared_side(
     for row in range(copy.rows):
         for column in range(0, copy.width, PIECE):
             offset = shared_offset(copy, row, column)
+            # The bytes move when the copy lands, so it may conflict with any access between its issue and this moment.
             check_interference(launch, cta, copy, segment, segment.start + offset, PIECE, writes)
             if writes:
                 fill_bytes(segment.state + offset, WRITTEN, PIECE)
@@ -253,6 +256,8 @@ def check_granules(
         ):
             set_conflict(launch, id_of(write_word), time_of(write_word))
             defer_fault(launch, cta, warp, NO_FENCE, copy.site, copy.lane, granule_address, 1 << segment.granule)
+        # This write is by the async proxy, of which threads learn only through the mbarrier or a wait of the bulk
+        # group.
         if kind == Access.STORE and load64(entry) >> 32 == copy.time:
             store64(entry, load64(entry) | ASYNCHRONOUS)
 

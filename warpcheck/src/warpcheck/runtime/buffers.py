@@ -111,6 +111,7 @@ class Memory:
     def shadow(self, buffer: Buffer, granule: int) -> Shadow:
         """Return the shadow of a buffer, made at its first launch. A change of the granule begins a new history."""
         key = (buffer.address, buffer.nbytes)
+        # The states of the bytes hold for any granule, but an entry of the history is for one size of granules.
         existing = self.shadows.get(key)
         if existing is not None and existing.granule == granule:
             existing.buffer = buffer  # as this launch calls it: another kernel may have another name for its parameter
@@ -161,6 +162,8 @@ def merge_overlapping(buffers: Sequence[Buffer]) -> list[Buffer]:
 
 def buffer_table(shadows: list[Shadow]) -> npt.NDArray[np.void]:
     """Return the table of BUFFER records that checks search, sorted by address. An empty record comes first."""
+    # The binary search returns the last record that begins at or before an address, so there has to be one for any
+    # address. The empty record contains nothing.
     rows = np.zeros(len(shadows) + 1, BUFFER)
     for row, shadow in zip(rows[1:], shadows, strict=True):
         row["start"] = shadow.buffer.address

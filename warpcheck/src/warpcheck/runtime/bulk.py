@@ -106,6 +106,7 @@ def finish_one_bulk(launch: LaunchRecord, cta: CtaRecord) -> int:
         copy = BulkRecord(bulk_slot(launch, number))
         if copy.state == ISSUED and copy.cta == cta.address and copy.direction != Direction.STORE:
             priority = 1 + is_copy_awaited(launch, cta, copy)
+            # Copies complete in any order. In a reverse order, the youngest of equal copies goes first.
             if priority > best_priority or (priority == best_priority and launch.reverse):
                 best_priority = priority
                 best_copy = copy.address
@@ -172,8 +173,10 @@ def wait_bulk(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, argument: 
     allowed = argument & LOW_WORD
     for number in range(launch.bulk_ended, launch.bulk_begun):
         copy = BulkRecord(bulk_slot(launch, number))
+        # Groups belong to a thread, so each lane waits for its own (PTX ISA, cp.async.bulk.wait_group).
         is_own_copy = copy.warp == warp.address and copy.direction == Direction.STORE and mask >> copy.lane & 1
         if is_own_copy and copy.group < load32(warp.address + GROUPS + 4 * copy.lane) - allowed:
+            # Without READ, the results have to be visible as well.
             if argument == allowed:
                 finish_bulk(launch, copy)
             elif copy.state == ISSUED:
@@ -202,6 +205,7 @@ def tracking_block(cta: CtaRecord, copy: BulkRecord, owner: CtaRecord) -> int:
 def retire_bulk(launch: LaunchRecord) -> None:
     """Free the records of the oldest copies that are complete."""
     oldest = BulkRecord(bulk_slot(launch, launch.bulk_ended))
+    # Copies complete in any order, but the ring has room only behind its oldest one.
     while launch.bulk_ended < launch.bulk_begun and oldest.state == FREE:
         launch.bulk_ended += 1
         oldest = BulkRecord(bulk_slot(launch, launch.bulk_ended))

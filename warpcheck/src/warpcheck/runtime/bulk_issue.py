@@ -70,6 +70,7 @@ def issue_lane(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, site: int
         retire_bulk(launch)
     copy = BulkRecord(bulk_slot(launch, launch.bulk_begun))
     launch.time += 1
+    # The slot stays free until all checks have passed: a copy with a fault moves nothing.
     copy.state = FREE
     copy.site = site
     copy.cta = cta.address
@@ -136,6 +137,7 @@ def prepare_map(launch: LaunchRecord, warp: WarpRecord, copy: BulkRecord, lane: 
         return CopyRule.MAP_ALIGNED
     buffer = BufferRecord(find_buffer(launch, launch.buffers, global_address))
     offset = global_address - buffer.start
+    # Memory that nothing has written holds no map, whatever its bytes happen to be.
     if offset < 0 or offset + MAP > buffer.bytes or unwritten(buffer.state + offset, MAP):
         return CopyRule.NO_MAP
     for axis in range(AXES):
@@ -151,6 +153,7 @@ def prepare_span(launch: LaunchRecord, warp: WarpRecord, copy: BulkRecord, lane:
     """Take over an address and a number of bytes. Return a CopyRule."""
     global_address = operand_of(warp, GLOBAL_ROW, lane)
     nbytes = operand_of(warp, NBYTES_ROW, lane)
+    # PTX ISA, cp.async.bulk: the size and both addresses are multiples of 16 bytes.
     if nbytes & 15:
         return CopyRule.SIZE
     if global_address & 15:
@@ -174,6 +177,7 @@ def prepare_shared(
     copy.offset = shared_address - owner.shared
     if copy.offset & 15:
         return CopyRule.SHARED_16
+    # PTX ISA, cp.async.bulk.tensor: a box in shared memory begins at a multiple of 128 bytes.
     if rank and copy.offset & 127:
         return CopyRule.SHARED_128
     if copy.direction == Direction.STORE:
@@ -224,4 +228,5 @@ def count_request(launch: LaunchRecord, copy: BulkRecord) -> None:
         sectors = sectors_of(copy)
         counts.bulk_sectors += sectors
         if copy.targets:
+            # A multicast reads global memory once and delivers the bytes to each destination.
             counts.multicast_sectors += sectors * (count_bits(copy.targets) - 1)

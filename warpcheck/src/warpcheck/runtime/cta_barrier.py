@@ -24,10 +24,12 @@ ARRIVAL_TIMES = field_offset(BARRIER, "arrival_times")
 def arrive_at(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord) -> None:
     """Arrive at a barrier without waiting."""
     barrier = BarrierRecord(cta.barriers + (warp.barrier & BARRIERS - 1) * BarrierRecord.size)
+    # The time advances, so that what the warp does after its arrival is not ordered by the barrier.
     launch.time += 1
     barrier.arrived_warps |= 1 << warp.index
     barrier.arrivals += 1
     store64(barrier.address + ARRIVAL_TIMES + 8 * warp.index, launch.time)
+    # The diagonal of the matrix of clocks: the warp's own component in its own row.
     store64(cta.vc_released + (ROW_BYTES + 8) * warp.index, launch.time)
     warp.status = Status.READY
     open_if_complete(launch, cta, warp)
@@ -77,6 +79,7 @@ def all_wait_together(cta: CtaRecord) -> int:
 def open_for_all(launch: LaunchRecord, cta: CtaRecord) -> None:
     """Open a barrier that the whole block waits at: every warp is ordered behind every other."""
     first = WarpRecord(cta.warps)
+    # The short way is for one plane of clocks and no result. The others take the general join.
     if first.barrier_reduces or launch.cluster_size > 1:
         open_barrier(launch, cta, warps_waiting_at(cta, first.barrier))
         return
@@ -86,6 +89,7 @@ def open_for_all(launch: LaunchRecord, cta: CtaRecord) -> None:
         warp = WarpRecord(cta.warps + warp_index * cta.warp_stride)
         warp.status = Status.READY
         for other_warp in range(cta.warp_count):
+            # Every warp has arrived, so the join is the same for all: everything up to now.
             store64(cta.vector_clock + 8 * (WARPS * warp_index + other_warp), launch.time)
 
 
@@ -152,6 +156,7 @@ def reduce_predicates(cta: CtaRecord, waiting: int, operation: int) -> int:
             warp = WarpRecord(cta.warps + warp_index * cta.warp_stride)
             total += count_bits(warp.barrier_value)
             any_true |= warp.barrier_value != 0
+            # Threads that have exited have no predicate, so the others alone decide.
             all_true &= warp.barrier_value == warp.live
     if operation == POPC:
         return total

@@ -80,6 +80,7 @@ def record_common_read(instant: Instant, floor: int, entry: int, lane: int) -> i
         if not is_same_thread(reader_ids, access_id) and (
             reader_ids >> 32 == 0 or not is_same_warp(reader_ids, access_id)
         ):
+            # An entry keeps two readers, the latest in the lower half: one of them is not the thread that writes next.
             store64(entry + 16, reader_ids << 32 | access_id)
         store64(entry + 8, reader_word | instant.warp_bit)
         return 1
@@ -102,6 +103,8 @@ def record_common_write(instant: Instant, floor: int, entry: int, lane: int) -> 
     if not are_readers_clearly_ordered(instant, floor, entry, access_id):
         return 0
     store64(entry, instant.time << 32 | access_id)
+    # The readers happen before this write. A later access that is ordered behind the write is ordered behind them, too,
+    # so they can be forgotten (as in FastTrack, Flanagan and Freund 2009).
     store64(entry + 8, 0)
     store64(entry + 24, 0)
     return 1
@@ -112,10 +115,12 @@ def is_clearly_ordered(instant: Instant, floor: int, write_word: int, access_id:
     """Return whether the last write of a granule happens before an access, for reasons that are quick to find: it is of
     an earlier launch or block, of the same thread, or of a warp that this one is ordered behind.
     """
+    # Whether this access races with an atomic one depends on the ordering and the scope of both: see `races`.
     if write_word & WAS_ATOMIC:
         return 0
     if time_of(write_word) < floor:
         return 1
+    # The write may be of another block, of which the clock of this warp says nothing.
     if time_of(write_word) < instant.turn_began:
         return 0
     return is_same_thread(write_word, access_id) or load64(instant.clock + 8 * warp_of(write_word)) > time_of(

@@ -52,6 +52,7 @@ class Faults:
         warp = launch_field("fault_warp")
         lane = launch_field("fault_lane")
         deferred = self._deferred_fault()
+        # The deferred fault came first and usually explains this one, except for an access that is wrong in any order.
         if deferred is not None and not (kind in _CERTAIN and deferred.kind == FaultKind.UNINITIALIZED):
             raise deferred
         # Not an access: generated code recorded ~(number of the instruction) and its basic block. A race there is about
@@ -108,7 +109,9 @@ class Faults:
         block = self.grid.get("fault_block")
         pcs = self.cta.warps[warp]["pcs"]
         lane = _lowest_lane(int(self.cta.warps[warp]["mask"]))
+        # What waits inside a warp is a collective with a mask, and not a barrier of the block.
         if not _is_barrier(self.lowered.blocks[block][0][1]):
+            # An earlier race may be why the threads diverged, so it is the better explanation.
             self.raise_deferred()
             return self.fault_at_block(
                 FaultKind.BAD_MASK, self._describe_bad_mask(self.lowered.blocks[block][0][1]), block, warp, lane
@@ -158,6 +161,8 @@ class Faults:
         cta = self.cta
         blocks_done = grid.get("block_next") - len(grid.residents.resident)
         text = f"still running after {limit:,} instructions"
+        # A block that used most of the limit by itself is probably in an endless loop. If it used little of it, the
+        # blocks are many.
         if blocks_done and grid.get("clock") - cta.get("clock_began") < limit // 2:
             blocks = f"{blocks_done:,} of {grid.get('block_count'):,} {'programs' if self._programs else 'blocks'} done"
             return self._timed_out(f"{text}, with {blocks}: too much work for the PTX machine")

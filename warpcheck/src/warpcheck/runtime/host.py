@@ -47,10 +47,12 @@ def execute(grid: Grid, run_grid: RunGrid, limit: int, *, restarts: bool = False
         granted_instructions += turn
         previously_done = blocks_done
         blocks_done = grid.get("block_next") - len(grid.residents.resident)
+        # A block has ended, so the launch makes progress. Only blocks that never end should reach the limit.
         if restarts and blocks_done > previously_done:
             granted_instructions = turn
         while grid.get("host_budget") >= 0:
             cta = grid.residents.current
+            # Every resident block has had a turn without any progress.
             all_stuck = idle_turns > len(grid.residents.resident)
             grid.set(timeouts_expire=all_stuck)
             stopped = run_grid(grid.address, cta.address)
@@ -63,6 +65,8 @@ def execute(grid: Grid, run_grid: RunGrid, limit: int, *, restarts: bool = False
             match stopped:
                 case schedule.DONE:
                     if not grid.residents.retire():
+                        # The history of buffers outlives the launch. The next launch begins at a later time, so all of
+                        # this one is before it.
                         grid.memory.time = grid.get("time") + 1
                         return False
                 case schedule.YIELDS | schedule.YIELDS_IDLE:
@@ -127,6 +131,7 @@ def _run_service(grid: Grid, cta: Cta, warp: int, faults: Faults) -> None:
             rows[0, lane] = grid.allocate(first)
             record["operands"][:2] = rows[0].view(np.uint32).reshape(2, LANES)
             continue
+        # A deferred fault came first, and may be the reason why the assertion fails.
         faults.raise_deferred()
         text = f"fails the assertion {c_string(first)!r} of {c_string(second)}, line {third & 0xFFFFFFFF}"
         raise faults.fault_at_block(FaultKind.ASSERTION, text, int(record["barrier_block"]), warp, lane)

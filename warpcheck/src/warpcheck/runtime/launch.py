@@ -131,6 +131,8 @@ class Grid(Records):
             block_count=blocks,
             reserved=reserved.start,
             reserved_bytes=len(reserved),
+            # A source in Python is for Triton or the CuTe DSL. Their compilers own this scratch memory, and they leave
+            # tcgen05 fences out (see docs/blackwell.md).
             compiler_scratch=SCRATCH in self.lowered.shared and self.module.file.endswith(".py"),
             converges=self.module.of_triton,
             requires_tensor_fences=not self.module.file.endswith(".py"),
@@ -176,6 +178,7 @@ class Grid(Records):
             for name, storage in statics.items()
         ]
         if self.get("cooperative"):
+            # A grid synchronizes through memory that the driver provides on a GPU (cooperative_groups' grid_group).
             self.point(workspace=aligned(WORKSPACE))
             own_buffers.append(Buffer("the barrier of the grid", self.get("workspace"), WORKSPACE, 1, dtype="bytes"))
         granule = self._granule(Space.GLOBAL)
@@ -205,6 +208,7 @@ class Grid(Records):
         self.heap[address] = memory
         buffer = Buffer("memory from malloc", address, nbytes, 1, initialised=False, dtype="bytes")
         self.shadows.append(self.memory.shadow(buffer, self._granule(Space.GLOBAL)))
+        # The native functions find a buffer by binary search (address_spaces.find_buffer).
         self.shadows.sort(key=lambda shadow: shadow.buffer.address)
         self._set_buffers()
         return address
@@ -344,6 +348,8 @@ class Grid(Records):
             if 0 <= offset < shadow.buffer.nbytes:
                 entry_offset = (offset >> shadow.granule) * ENTRY_BYTES
                 write_word = int(shadow.history[entry_offset : entry_offset + 8].view(np.int64)[0])
+                # The history outlives launches, but the turns that tell the block of an access are those of this
+                # launch.
                 is_by_this_launch = write_word and time_of(write_word) >= self.get("launch_began")
                 return self.origin_of(id_of(write_word), time_of(write_word)) if is_by_this_launch else None
         return None

@@ -75,6 +75,7 @@ def mbarrier_init(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, site: 
             return record_mbarrier_fault(launch, warp, NO_ARRIVALS, site, lane, address)
         record_address = find_mbarrier(cta, address)
         if not record_address:
+            # A record that belongs to no object has the address 0.
             record_address = find_mbarrier(cta, 0)
         if not record_address:
             return record_mbarrier_fault(launch, warp, TOO_MANY_BARRIERS, site, lane, address)
@@ -90,6 +91,7 @@ def mbarrier_init(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, site: 
         clock = clock_address(launch, cta, record_address)
         for word in range(2 * 32 * launch.cluster_size):
             store64(clock + 8 * word, 0)
+        # Phase 0 begins with parity 0: all arrivals are pending, and no bytes.
         store64(address, count | count << EXPECTED_SHIFT)
     return 0
 
@@ -130,6 +132,7 @@ def mbarrier_arrive(
     record_address = 0
     arriving = mask
     arrived_lanes = 0
+    # What the warp does after the arrival has a later time than the clock that the arrival releases.
     launch.time += 1
     owner = CtaRecord(cta.address)
     while mask:
@@ -286,7 +289,9 @@ def mbarrier_wait(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, site: 
         if not record_address:
             if report_missing(launch, cta, warp, site, lane, address):
                 return 1
+            # A deferred fault explains the missing mbarrier. The lane waits until that fault is reported.
             blocked |= 1 << lane
+        # A wait for parity p ends with the phase of parity p. As long as that phase lasts, the object has the parity p.
         elif (load64(address) >> PHASE_BIT ^ load64(warp.address + OPERANDS + 8 * lane)) & 1 == 0:
             blocked |= 1 << lane
             warp.awaited_mbarrier = address

@@ -185,6 +185,7 @@ def access(
             or address > segment.end - touched_bytes
         ):
             segment = resolve(launch, cta, warp, operation.named, lane, address, segment.buffer)
+            # A generic address may lead to a constant or a parameter. The buffer of either is in bounds, but read-only.
             if operation.kind != Access.LOAD and segment.space == Space.GLOBAL and is_read_only(launch, address):
                 return record_fault(launch, warp, OUT_OF_BOUNDS, site, lane, address)
             if operation.half:
@@ -193,6 +194,7 @@ def access(
                 if half == UPPER_HALF:
                     first = address + touched_bytes
                     segment = buffer_segment(launch, segment.space, find_buffer(launch, segment.buffer, first))
+            # The empty segment of an address that belongs to nothing fails here, too.
             if first < segment.start or first + touched_bytes > segment.end:
                 return record_fault(launch, warp, OUT_OF_BOUNDS, site, lane, address)
         # PTX ISA, "Addresses as operands": an access is aligned to its size, a vector access to that of the vector.
@@ -203,6 +205,7 @@ def access(
         if is_plain and operation.kind != Access.ATOMIC and segment.state and segment.space != Space.LOCAL:
             uncommon = skip_common_accesses(cta, segment, instant, addresses, remaining, operation)
         if unlikely(uncommon == remaining):
+            # The common cases did not take this lane. It takes the full check, and the loop continues behind it.
             uncommon &= uncommon - 1
             if segment.state and (not operation.drops or warp.lanes_using_load >> lane & 1):
                 lane_access = LaneAccess(site, mask, lane, address, first, touched_bytes)
@@ -215,6 +218,7 @@ def access(
                 if state != READABLE:
                     defer(launch, cta, warp, UNINITIALIZED, lane_access)
         remaining = uncommon
+    # A cp.async reads global memory at any time until its wait, so a store to its source changes what is copied.
     if operation.kind != Access.LOAD and operation.named != Space.SHARED and cta.copies_in_flight:
         check_source_overwrite(launch, cta, warp, site, mask, operation.size)
     if launch.sampled_blocks and operation.named != Space.SHARED:
@@ -241,6 +245,7 @@ def resolve(
         space = space_of(launch, cta, address)
     if space == Space.CLUSTER:
         peer = CtaRecord(owner_of(launch, cta, address))
+        # No block of the cluster has this address. The empty segment makes it out of bounds.
         if not peer.address:
             return Segment(Space.SHARED, 0, 0, 0, 0, 0, 0, buffer)
         return shared_segment(launch, peer, buffer)
@@ -248,6 +253,7 @@ def resolve(
         return shared_segment(launch, cta, buffer)
     if space == Space.LOCAL:
         start = local_base(launch, cta, warp, lane)
+        # Local memory has states, but no history: only its own thread can access it, so nothing races there.
         state = cta.local_state + start - cta.local
         return Segment(space, start, start + launch.local_bytes, 0, state, 0, 0, buffer)
     if space == Space.PARAM:
@@ -308,6 +314,8 @@ def accessed_half(
 @native
 def leaves_half_unchanged(warp: WarpRecord, kind: int, lane: int, bit: int) -> int:
     """Return whether a load, or a compare-and-swap of a word, leaves the half from ``bit`` on as it is."""
+    # The two rows of operands, 256 bytes apart, are the value to compare with and the new value. If they agree in a
+    # half, a successful swap leaves that half unchanged.
     row = warp.address + OPERANDS + 8 * lane
     return kind == Access.LOAD or not (load64(row) ^ load64(row + 256)) >> bit & 0xFFFF
 
@@ -325,6 +333,7 @@ def check_state(
     offset = lane_access.first - segment.start
     state = segment.state + offset
     granule_index = offset >> segment.granule
+    # A copy in flight may land before this store or after it, and either value may remain.
     if operation.kind == Access.STORE and segment.history and is_pending(state, lane_access.size):
         find_pending_copy(launch, state, lane_access.size, segment.history, granule_index)
         defer(launch, cta, warp, RACE, lane_access)
@@ -403,6 +412,7 @@ def check_order(
         launch.conflict_time = launch.time
         if launch.conflict_id:
             defer(launch, cta, warp, RACE, lane_access)
+    # An earlier read has found bytes unwritten. If this store writes them, the two race, and nobody forgot to write.
     if cta.deferred_address and operation.kind == Access.STORE:
         turn_into_race(launch, cta, warp, lane_access.site, lane_access.lane, lane_access.address, lane_access.size)
     # Happens-before, granule by granule.
@@ -473,6 +483,7 @@ def is_harmless_store(
     is_same_instruction = 0
     if launch.conflict_time >= cta.turn_began and other_thread >> 5 == warp.index and lane_access.mask >> partner & 1:
         is_same_instruction = partner != lane and load64(warp.address + ADDRESSES + 8 * partner) == address
+    # A row of operands has 8 bytes for each of 32 lanes. A store of a vector has a row for each element.
     width = operation.size // operation.parts
     for part in range(operation.parts):
         row = warp.address + OPERANDS + 256 * part

@@ -76,6 +76,7 @@ class Residents:
         """
         size = len(self.current.cluster)
         blocks_remain = self._launch.get("block_next") < self._launch.get("block_count")
+        # A resident block may wait for one that has not begun. On a GPU both would be resident, if there is room.
         if blocks_remain and (all_stuck or size == 1) and len(self.resident) + size <= self._max_blocks:
             self._add()
             return

@@ -31,6 +31,7 @@ __all__ = [
 def warp_sync(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, argument: int, mask: int) -> int:
     """Execute __syncwarp: the warp is ordered behind everything that its lanes did before."""
     launch.time += 1
+    # Only the warp's own component advances: __syncwarp orders its lanes, and tells it nothing of other warps.
     store64(cta.vector_clock + 8 * (WARPS * warp.index + warp.index), launch.time)
     return 0
 
@@ -46,10 +47,13 @@ def fence(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, scope: int, ma
     launch.time += 1
     if scope & 1:
         store64(launch.published_at + 8 * cta.block_number, launch.time)
+    # Acquire first, so that the fence also releases what the warp has just observed: causality is transitive (PTX ISA,
+    # "Causality order").
     acquire(launch, cta, warp, scope >> 1, mask)
     row = WARPS * warp.index
     for other_warp in range(cta.warp_count):
         store64(cta.vc_released + 8 * (row + other_warp), load64(cta.vector_clock + 8 * (row + other_warp)))
+    # The fence also covers the warp's own writes, up to now.
     store64(cta.vc_released + 8 * (row + warp.index), launch.time)
     return 0
 
@@ -84,6 +88,7 @@ def copy_async(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, argument:
             sources.
     """
     size = argument & (1 << 32) - 1
+    # The ring is full. Completing the oldest copy early can only hide a missing wait, never report a false one.
     if warp.copies_begun - warp.copies_ended == COPIES:
         finish_oldest_copy(launch, cta, warp)
     copy = CopyRecord(copy_slot(cta, warp, warp.copies_begun))
@@ -113,6 +118,7 @@ def wait_async(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, allowed: 
     """Wait until at most ``allowed`` groups are in flight, or until no copy is."""
     while warp.copies_ended < warp.copies_begun:
         copy = CopyRecord(copy_slot(cta, warp, warp.copies_ended))
+        # Groups complete in the order of their commits (PTX ISA, cp.async.wait_group), so the oldest copy decides.
         if allowed != EVERYTHING and copy.group >= warp.copy_group - allowed:
             return 0
         finish_oldest_copy(launch, cta, warp)

@@ -79,6 +79,7 @@ def tensor_access(
         return 0
     address = load64(warp.address + OPERANDS)
     for lane in range(LANES):
+        # The PTX ISA leaves it undefined if the lanes of a warp give different addresses (9.7.16.8).
         if load64(warp.address + OPERANDS + 8 * lane) != address:
             return record_tensor_fault(launch, warp, TensorRule.DIVERGENT_ADDRESS, site, lane, cta.tensor_memory)
     column = address & 0xFFFF
@@ -133,6 +134,8 @@ def mark_access(launch: LaunchRecord, cell: CellRecord, word: int, stores: int) 
     """Record an access of a thread in a cell, which is in flight."""
     if stores:
         cell.write = word
+        # A thread that is ordered behind this store is also ordered behind the reads before it, so only the store is
+        # kept.
         cell.read = 0
         cell.operand_read = 0
         unfenced = STORE_UNFENCED if launch.requires_tensor_fences else 0
@@ -158,6 +161,7 @@ def remember_access(
 ) -> None:
     """Remember an access for the wait and the fence that come later."""
     if warp.tensor_accesses == ACCESSES:
+        # The list is full. An access that counts as complete too early can only hide a missing wait.
         finish_access(launch, cta, warp, access_slot(cta, warp, 0), 1)
         settle_access(launch, cta, warp, access_slot(cta, warp, 0))
         drop_access(cta, warp, 0)
@@ -196,6 +200,7 @@ def tensor_wait(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, stores: 
         access = TensorAccessRecord(access_slot(cta, warp, number))
         if access.stores == stores and not access.waited:
             finish_access(launch, cta, warp, access.address, 0)
+        # Where fences are required, an access is remembered beyond its wait, until a fence follows.
         if access.waited and not launch.requires_tensor_fences:
             drop_access(cta, warp, number)
         else:
@@ -211,6 +216,7 @@ def finish_access(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, slot: 
     for number in range(access.columns):
         for part in range(access.lanes // LANES_OF_CELL):
             cell = CellRecord(cell_at(cta, access.column + number, access.lane + part * LANES_OF_CELL))
+            # If another access has replaced this one in the cell since, the date is that of the other.
             if access.stores and not cell.flags & BY_CORE and warp_of(cell.write) == warp.index:
                 cell.flags &= ~STORE_IN_FLIGHT
                 if not keeps_date:

@@ -200,6 +200,7 @@ def issue_half(
     if mark_accumulator(launch, cta, warp, owner, job, site, lane):
         return 1
     owner.tensor_pending += 1
+    # Stores to shared memory look for products that read it only while this count is not 0.
     owner.reads_in_flight += 1
     return 0
 
@@ -460,6 +461,8 @@ def finish_awaited_commit(launch: LaunchRecord, cta: CtaRecord) -> int:
         peer = CtaRecord(load64(cta.peers + 8 * rank))
         for number in range(peer.tensor_jobs_ended, peer.tensor_jobs_begun):
             job = TensorJobRecord(job_slot(peer, number))
+            # A product that no commit tracks may stay in the queue. Executing it early would hide a wait that is
+            # missing.
             if job.state == QUEUED and job.operation == COMMIT and is_commit_awaited(launch, peer, job):
                 finish_thread(launch, peer, number)
                 return 1
@@ -493,6 +496,7 @@ def finish_thread(launch: LaunchRecord, cta: CtaRecord, last: int) -> None:
     final = TensorJobRecord(job_slot(cta, last))
     for number in range(cta.tensor_jobs_ended, last + 1):
         job = TensorJobRecord(job_slot(cta, number))
+        # Products of one thread are executed in order (PTX ISA, 9.7.16.6.2); those of other threads may stay behind.
         if job.state == QUEUED and job.warp == final.warp and job.lane == final.lane:
             execute_job(launch, cta, job)
     retire_jobs(cta)
@@ -551,6 +555,7 @@ def multiply(launch: LaunchRecord, cta: CtaRecord, job: TensorJobRecord) -> None
     fill_image(even, b, job.b_image)
     fill_image(odd, b, job.b_image + job.n // 2 * DEPTH_BYTES)
     multiply_half(launch, cta, even, job)
+    # Each block has lanes of D of its own, so each has its own mask of disabled lanes.
     job.disabled_low = job.peer_disabled_low
     job.disabled_high = job.peer_disabled_high
     multiply_half(launch, cta, odd, job)
@@ -576,6 +581,8 @@ def multiply_half(launch: LaunchRecord, cta: CtaRecord, owner: CtaRecord, job: T
         for cell_lane in range(job.tensor_lane, LANES_OF_MEMORY, job.lane_step):
             cell = CellRecord(cell_at(owner, column, cell_lane))
             cell.pending -= 1
+            # The product is dated when it is executed: only a thread that acquires a later arrival is ordered behind
+            # it.
             cell.flags = WRITTEN | BY_CORE
             cell.write = launch.time << 32 | job.access_id
             cell.core_block = cta.block_number

@@ -52,6 +52,7 @@ def wgmma_operand(
     """Check and count a warp's read of an operand, 0 for A and 1 for B, and leave the addresses of its chunks."""
     row = warp.address + OPERANDS + 256 * operand
     descriptor = load64(row)
+    # PTX ISA, wgmma.mma_async: a descriptor has the same value in all lanes of a warp.
     for lane in range(LANES):
         if load64(row + 8 * lane) != descriptor:
             return record_descriptor_fault(launch, warp, site, lane, load64(row + 8 * lane), 1)
@@ -76,10 +77,12 @@ def wgmma_operand(
     read.start = (descriptor & 0x3FFF) << 4
     read.lead = (descriptor >> 16 & 0x3FFF) << 4
     read.stride = (descriptor >> 32 & 0x3FFF) << 4
+    # Modes 1, 2, and 3 swizzle 128, 64, and 32 bytes.
     read.span = 256 >> mode if mode else CHUNK
     read.base = descriptor >> 49 & 7
     read.major = major
     read.per_chunk = 8
+    # Each warp reads 16 of the 64 rows of A, and all of B.
     read.first = 0 if operand else 16 * (warp.index & 3)
     read.rows = rows
     if not read_chunks(launch, cta, warp, cta, read, site, cta.products + CHUNKS * operand):
@@ -204,6 +207,7 @@ def wgmma_wait(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, allowed: 
     first = cta.warps + (warp.index & ~3) * cta.warp_stride
     for rank in range(4):
         peer_warp = WarpRecord(first + rank * cta.warp_stride)
+        # The four warps multiply together, so a product cannot be complete before the last of them has committed it.
         if peer_warp.wgmma_groups < groups:
             warp.blocked_lanes = mask
             return 0

@@ -117,6 +117,7 @@ def end_reads(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord) -> None:
     """End the reads of the groups that the warp has waited for."""
     while warp.reads_ended < warp.reads_begun:
         read = ReadRecord(read_slot(cta, warp, warp.reads_ended))
+        # Groups are in order, so no later read has been waited for, either.
         if read.group >= warp.wgmma_waited:
             return
         read.waited_at = launch.time

@@ -68,6 +68,7 @@ class Event:
         self._recorded: float | None = None
 
     def record(self, stream: Any = None) -> None:
+        # Every operation ends before its call returns, so the host's clock is also that of the stream.
         self._recorded = time.perf_counter()
 
     def wait(self, stream: Any = None) -> None:

@@ -1,0 +1,67 @@
+"""How a program with its host code is graded where there is a GPU: on the PTX machine first, then on the GPU."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kernelpath.course import registry
+from kernelpath.grading import devices, host_program
+from kernelpath.grading.by_kind import plan_grading
+from kernelpath.grading.graders.kernel_on_machine import KernelOnMachine
+from kernelpath.grading.host_program import run_on_gpu
+from kernelpath.grading.job import Job
+from kernelpath.verdict import Finding, Verdict
+from warpcheck.target import SM_80
+
+ITEM = registry.find("host_program")
+
+
+@pytest.fixture
+def job() -> Job:
+    return Job.create(ITEM, ITEM.solution, device="cpu")
+
+
+def test_the_machine_grades_a_program_also_where_there_is_a_gpu(job: Job) -> None:
+    plan = plan_grading(replace(job, device="cuda"))
+    assert isinstance(plan.grader, KernelOnMachine)
+    assert plan.grader.setup.device == "cpu"
+    assert plan.steps[-1] is run_on_gpu
+    # A GPU of compute capability 8.9, which the machine does not simulate, changes nothing.
+    assert devices.choose_target(job.exercise, "cuda", None) is SM_80
+
+
+class WrongOnGpu:
+    """Stands for a grader on a GPU: the third case has a finding."""
+
+    def __init__(self, job: Job) -> None:
+        self.setup = "setup"
+        self.calls = 0
+
+    def call(self, runner: Any, case: Any, seed: int) -> int:
+        self.calls += 1
+        return self.calls
+
+    def check(self, observation: int) -> Finding | None:
+        return Finding(Verdict.WRONG_VALUES, "on the GPU", "submission.cu", 7) if observation == 3 else None
+
+
+def test_a_wrong_result_on_the_gpu_is_the_verdict(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = []
+    runner = SimpleNamespace(close=lambda: closed.append(True))
+    context: Any = SimpleNamespace(
+        job=replace(job, device="cuda"),
+        workers=SimpleNamespace(runner=lambda setup: runner),
+        progress=lambda text: None,
+        seed=1,
+    )
+    monkeypatch.setattr(host_program, "PythonCall", WrongOnGpu)
+    finding = run_on_gpu(context)
+    assert finding is not None
+    assert (finding.verdict, finding.cause, finding.line) == (Verdict.WRONG_VALUES, "on the GPU", 7)
+    assert closed == [True]
+    context.job = job
+    assert run_on_gpu(context) is None, "there is no GPU"
