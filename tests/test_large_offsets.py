@@ -259,6 +259,10 @@ def test_kernels_that_take_any_size_have_a_far_case() -> None:
         "sgemm_cute",  # fewer than 2**31 elements, and the statement says so
         "tma_copy",
         "wgmma_gemm",
+        "wgmma_gluon",  # as wgmma_gemm
+        "scan",  # at most 2**30 elements, and the statement says so
+        "compact",
+        "radix_pass",
         "persistent_gemm",
         "gemm_epilogue_cute",
         "fp8_gemm",
