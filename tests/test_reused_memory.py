@@ -35,6 +35,10 @@ def test_large_memory_is_given_back() -> None:
     assert not any(pool._blocks.values())
 
 
+def test_an_empty_input_can_have_any_dtype() -> None:
+    assert aligned.Pool().storage(0).view(torch.float32).shape == (0,)
+
+
 def test_an_output_is_returned_once() -> None:
     returned = ReturnedOutputs()
     both = torch.zeros(2, 3)

@@ -97,9 +97,9 @@ PLANS = {
 FLAT = Plan(64, 128, stages=8, down=1, across=2)
 """For at most 64 rows: a cluster of tiles below each other would compute nothing in one of them."""
 NARROW = Plan(64, 64, stages=12, down=1, across=2)
-"""For at most 64 rows, where all tiles of 64 columns run at once."""
+"""For at most 64 rows, where tiles of 128 columns would leave most multiprocessors without one."""
 HALVES = Plan(64, 64, stages=11, down=1, across=1, parts=2)
-"""For at most 64 rows, where these would leave half of the multiprocessors without one."""
+"""The same, where k is at least LONG: twice as many multiprocessors load b."""
 LONG = 24 * DEPTH
 """The least k that is worth adding the sums of two halves."""
 
@@ -280,6 +280,8 @@ def multiply(plan: cutlass.Constexpr, mma, chunk_mma, layouts, a, b, out):
     of_sums = cute.make_layout((4, threads, plan.rows * plan.columns // (4 * threads), max(plan.parts - 1, 1)))
     sums = shared_out if plan.parts == 1 else memory.allocate_tensor(cutlass.Float32, of_sums, 128)
     if warp == 0:
+        for copy in (load_a, load_b, store):
+            cpasync.prefetch_descriptor(copy)
         with cute.arch.elect_one():
             for stage in cutlass.range_constexpr(plan.stages):
                 cute.arch.mbarrier_init(full + stage, 1)
@@ -403,10 +405,9 @@ def plan_for(processors: int, m: int, n: int, k: int) -> Plan:
         return -(-clusters // (processors // plan.peers)) * plan.rows * plan.columns / PLANS[plan]
 
     if m <= FLAT.rows:
-        tiles = -(-n // NARROW.columns)
-        if 2 * tiles <= processors and k >= LONG:
-            return HALVES
-        return NARROW if tiles <= processors else FLAT
+        if -(-n // NARROW.columns) > processors // 2:
+            return FLAT
+        return HALVES if k >= LONG else NARROW
     return min(PLANS, key=time)
 
 

@@ -49,13 +49,15 @@ class Pool:
         import torch
         from torch.multiprocessing.reductions import StorageWeakRef
 
+        if nbytes == 0:
+            return storage(0)  # NumPy's empty arrays have a stride of 0, and torch can't view them as another dtype
         blocks = self._blocks.setdefault(nbytes, [])
         memory = next((memory for memory, user in blocks if user.expired()), None)
         if memory is None:
             memory = storage(nbytes)
         # The block outlives this tensor's storage, whose end says that the submission has freed it.
         tensor = torch.from_numpy(memory.numpy())
-        if 0 < nbytes <= POOLED_BYTES:
+        if nbytes <= POOLED_BYTES:
             blocks[:] = [(block, user) for block, user in blocks if block is not memory]
             blocks.append((memory, StorageWeakRef(tensor.untyped_storage())))
         return tensor

@@ -125,6 +125,7 @@ def _run_with_fills(run: Run, schedule: Schedule, snapshot: _Snapshot) -> simt.L
             launch = run(schedule, fill)
         except (simt.Fault, simt.TimedOut):
             return None
+        # The number of instructions shows a branch that depends on the content, even if no result does.
         results = [*snapshot.copy(), np.array([launch.instructions]), np.frombuffer(launch.printed.encode(), np.uint8)]
         expected = expected or results
         if not all(map(np.array_equal, results, expected)):
@@ -155,5 +156,6 @@ def _far_apart(
 ) -> npt.NDArray[np.intp]:
     """Return the indices of elements whose difference exceeds a share of the largest magnitude, since sums cancel."""
     finite = np.abs(first[np.isfinite(first)])
+    # Relative to the largest element, because the error of a sum is that of its terms and not of its result.
     scale = float(finite.max()) if finite.size else 0.0
     return np.flatnonzero(~np.isclose(first, second, rtol=tolerance, atol=tolerance * scale, equal_nan=True))
