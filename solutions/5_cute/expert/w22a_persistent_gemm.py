@@ -280,8 +280,6 @@ def multiply(plan: cutlass.Constexpr, mma, chunk_mma, layouts, a, b, out):
     of_sums = cute.make_layout((4, threads, plan.rows * plan.columns // (4 * threads), max(plan.parts - 1, 1)))
     sums = shared_out if plan.parts == 1 else memory.allocate_tensor(cutlass.Float32, of_sums, 128)
     if warp == 0:
-        for copy in (load_a, load_b, store):
-            cpasync.prefetch_descriptor(copy)
         with cute.arch.elect_one():
             for stage in cutlass.range_constexpr(plan.stages):
                 cute.arch.mbarrier_init(full + stage, 1)
