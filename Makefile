@@ -17,7 +17,7 @@ grade: $(INSTALLED)
 test: lint gpu-tests
 	$(MAKE) --jobs types tests
 
-# In two minutes: no grading of the course's exercises, no notebook.
+# In about five minutes: no grading of the course's exercises, no notebook.
 quick: lint
 	$(MAKE) --jobs types unit
 

@@ -62,7 +62,6 @@ from tests.planted import Planted
 from warpcheck import frontends, simt, simulated_gpu
 from warpcheck.counters import LineCounters, by_access
 from warpcheck.frontends import Launched
-from warpcheck.hooks import triton as triton_hooks
 
 SEED = 1
 LARGE_OFFSETS = "large offsets"
@@ -232,45 +231,23 @@ class Ended:
     label: str = ""
 
 
-def _assemble_one_kernel() -> None:
-    """Let ptxas assemble the first kernel of Triton's, whose cubin then stands for all others.
-
-    The PTX machine runs PTX, no verdict of VERDICTS needs the cubin, and ptxas takes a third of a compilation.
-    """
-    assemble = triton_hooks.ASSEMBLE.get()
-    cubins: list[bytes] = []
-
-    def assemble_first(*args: Any) -> bytes:
-        if not cubins:
-            cubins.append(assemble(*args))
-        return cubins[0]
-
-    triton_hooks.ASSEMBLE.replace(assemble_first)
-
-
-def _serve(connection: Connection, triton_cache: str) -> None:
+def _serve(connection: Connection) -> None:
     """Answer requests until the other end closes.
 
     A request has an exercise, a submission's file, the label of a call, None for all calls, or FEW for those of few
     cases, and the verdict that is looked for, or None for any.
     """
     torch.set_num_threads(1)
-    os.environ["TRITON_CACHE_DIR"] = triton_cache  # of this process alone: its cubins are not those of its kernels
     sys.dont_write_bytecode = True  # a submission replaces another one at its path, within the second of its date
     no_gpu.patch_torch_cuda()
     frontends.check(reverse=True)
     sessions: dict[tuple[str, bool], Session] = {}
-    lanes: set[str] = set()
     with contextlib.suppress(EOFError):
         while True:
             exercise, file, label, wanted = connection.recv()
             few = label == FEW
             if (exercise, few) not in sessions:
-                item = registry.find(exercise)
-                if item.lane == "triton" and "triton" not in lanes:
-                    _assemble_one_kernel()
-                lanes.add(item.lane)
-                sessions[exercise, few] = Session(item, few=few)
+                sessions[exercise, few] = Session(registry.find(exercise), few=few)
             session = sessions[exercise, few]
             session.prepare()
             ended = _ended(session, Path(file), None if few else label, wanted)
@@ -335,8 +312,7 @@ class Caller:
         if self._process is None:
             context = get_context("spawn")
             self._connection, theirs = context.Pipe()
-            self._triton_cache = tempfile.TemporaryDirectory()
-            self._process = context.Process(target=_serve, args=(theirs, self._triton_cache.name), daemon=True)
+            self._process = context.Process(target=_serve, args=(theirs,), daemon=True)
             self._process.start()
             theirs.close()
         self._connection.send((exercise, str(file), label, wanted))
@@ -366,7 +342,6 @@ class Caller:
             self._process.kill()
             self._process.join()
             self._process = None
-            self._triton_cache.cleanup()
 
 
 def find_cases(submissions: Sequence[Planted], write: bool) -> None:

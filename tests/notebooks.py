@@ -11,7 +11,10 @@ from kernelpath.show import execute
 
 NOTEBOOKS = list(execute.all_notebooks())
 
-OUTSTANDING: set[str] = set()
+OUTSTANDING = {f"week25/{name}" for name in ("hops", "scans", "floats", "compactions", "sorts")} | {
+    "week07/extension",
+    "week30/gemm",
+}
 """Measurements that no GPU has made yet. A recording in results/notebooks.json takes its key out of here."""
 
 _MEASUREMENT = re.compile(r"notebook\.(?:on_gpu|times)\(\s*\"([^\"]+)\"")

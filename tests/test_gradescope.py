@@ -215,7 +215,8 @@ def test_the_wheels_for_cpus_come_from_an_index_of_the_teachers(
     done = subprocess.run(
         ["bash", str(tmp_path / "setup.sh")], env=environment, capture_output=True, text=True, check=True
     )
-    assert done.stdout.splitlines()[-1] == f"venv/bin/pip install ./w.whl ./a.whl from {from_environment or address}"
+    expected = f"venv/bin/pip install ./w.whl ./a.whl[all] from {from_environment or address}"
+    assert done.stdout.splitlines()[-1] == expected
     assert not (tmp_path / "owned").exists()
 
 

@@ -70,6 +70,18 @@ def test_a_call_of_a_jit_function_runs_on_the_machine(arch: str) -> None:
     assert report.launches[0].line(line_of_store()).global_store_bytes == 256
 
 
+def test_the_dsl_compiles_for_the_scope_and_not_for_what_it_found_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = hooks.DSL.get()().envar
+    found = settings.arch  # without a GPU, the default of the DSL, which remembers it
+    for arch in ("sm_80", "sm_90a"):
+        with warpcheck.gpu(arch):
+            assert settings.arch == arch
+            monkeypatch.setenv("CUTE_DSL_ARCH", "sm_120a")
+            assert settings.arch == "sm_120a"
+            monkeypatch.delenv("CUTE_DSL_ARCH")
+    assert settings.arch == found
+
+
 def test_a_compiled_function_runs_on_the_machine_and_its_fault_names_the_parameter() -> None:
     with warpcheck.gpu("sm_80") as report:
         x, out = tensors()

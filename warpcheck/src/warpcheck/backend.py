@@ -96,10 +96,13 @@ class Checks:
     extra_schedules: run every launch in these schedules as well, before the run whose results count; see
     `schedule_comparison`.
     uninitialized: report reads of bytes that nothing has written, in the memory that `initcheck` watches.
+    permits_unused_reads: do not report reads of unwritten shared memory if nothing depends on the content; see
+        `schedule_comparison`.
     """
 
     extra_schedules: tuple[Schedule, ...] = ()
     uninitialized: bool = True
+    permits_unused_reads: bool = False
 
 
 checks = Checks()
@@ -180,6 +183,7 @@ class _LocalModule:
                 shared_fill=shared_fill,
             )
 
+        uses_shared_memory = shared > 0 or self._module.uses_shared_memory(name)
         try:
             launch = schedule_comparison.run_in_schedules(
                 run,
@@ -187,7 +191,7 @@ class _LocalModule:
                 buffers,
                 self._module.statics.values(),
                 checks.extra_schedules,
-                uses_shared_memory=shared > 0 or self._module.uses_shared_memory(name),
+                permits_unused_reads=checks.permits_unused_reads and uses_shared_memory,
             )
         except (simt.Fault, simt.TimedOut) as error:
             for observer in _fault_observers:

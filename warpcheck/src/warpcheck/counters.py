@@ -124,6 +124,8 @@ class LineCounters:
         direction = "load" if access == Access.LOAD else "store"
         if sectors:
             amounts = {"requests": requests, "sectors": sectors, "bytes": lanes * size}
+        # Only shared memory has wavefronts, and only global memory has sectors: the counts tell the space of a generic
+        # access.
         elif wavefronts:
             amounts = {
                 "requests": requests,

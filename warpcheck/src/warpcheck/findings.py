@@ -167,6 +167,7 @@ def format_location(finding: KernelFinding, line: int | None = None) -> str:
     number = finding.line if line is None else line
     path = finding.file
     if path and os.path.isabs(path):
+        # A path that leads upwards is harder to read than the absolute one.
         relative = os.path.relpath(path)
         path = path if relative.startswith("..") else relative
     return f"{path or finding.kernel}:{number}" if number else path or finding.kernel
@@ -322,6 +323,7 @@ def _sarif_result(finding: KernelFinding, rule_index: int, root: Path) -> dict[s
 
 def _sarif_place(finding: KernelFinding, line: int, code: str, root: Path) -> dict[str, Any]:
     path = Path(os.path.abspath(finding.file))
+    # A file outside of the root has no place relative to it, which a viewer could resolve elsewhere.
     artifact = {"uri": path.as_uri()}
     if path.is_relative_to(root):
         artifact = {"uri": quote(path.relative_to(root).as_posix()), "uriBaseId": "SRCROOT"}

@@ -55,6 +55,7 @@ class CheckedRun:
         except ValueError as error:
             raise pytest.UsageError(f"--warpcheck: {error}") from None
         monitor = LaunchMonitor(settings)
+        # Before collection: test modules may make CUDA tensors, or ask for the GPU's name, when they are imported.
         monitor.open()
         config.add_cleanup(monitor.close)
         patches = contextlib.ExitStack()
@@ -103,6 +104,7 @@ class CheckedRun:
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
         self._take_work_outside_of_tests()
         with self.monitor.using(self._settings(item)):
+            # Only now, in the scope of the test: `using` may have entered a new one.
             self.monitor.clear()
             return (yield)
 
@@ -180,6 +182,7 @@ class CheckedRun:
             if report.failed and not recorded.expected:
                 was_swallowed = recorded.was_swallowed or recorded.error is not raised
                 _add_section(report, finding, was_swallowed=was_swallowed)
+        # pytest-xdist sends the attributes of a report to the main process as JSON, so only plain data fits.
         report.warpcheck = {  # type: ignore[attr-defined]
             "counts": self.monitor.take_counts().to_json(),
             "findings": described,
@@ -202,6 +205,7 @@ class CheckedRun:
         counts = WorkCounts.from_json(attached["counts"])
         self._counts.add(counts)
         self._findings += [KernelFinding(**attributes) for attributes in attached["findings"]]
+        # A test has a report for each of its phases. It counts once, also if its setup has failed.
         if report.when == "call" or (report.when == "setup" and report.failed):
             self._tests.add(report.nodeid)
         if counts.launches or attached["findings"]:

@@ -68,22 +68,24 @@ def run_in_schedules(
     statics: Iterable[npt.NDArray[np.uint8]],
     extra: Sequence[Schedule],
     *,
-    uses_shared_memory: bool,
+    permits_unused_reads: bool,
 ) -> simt.Launch:
     """Run a launch in extra schedules, undo what each wrote, and run it forward. Return the forward launch.
 
-    Warns where a result depends on the schedule by more than rounding explains. A fault or timeout that `run` raises
-    gets the schedule as an attribute.
+    If `permits_unused_reads`, a read of unwritten shared memory is no fault if nothing depends on the content. Warns
+    where a result depends on the schedule by more than rounding explains. A fault or timeout that `run` raises gets the
+    schedule as an attribute.
     """
-    is_repeatable = uses_shared_memory and sum(buffer.nbytes for buffer in buffers) <= _MOST_BYTES_REPEATED
+    is_repeatable = permits_unused_reads and sum(buffer.nbytes for buffer in buffers) <= _MOST_BYTES_REPEATED
     snapshot = _Snapshot(buffers, statics) if extra or is_repeatable else None
+    repeated = snapshot if is_repeatable else None
     results: list[tuple[Schedule, list[npt.NDArray[np.uint8]]]] = []
     if snapshot is not None:
         for schedule in extra:
-            _run(run, schedule, snapshot)
+            _run(run, schedule, repeated)
             results.append((schedule, snapshot.copy()))
             snapshot.restore()
-    launch = _run(run, Schedule.FORWARD, snapshot)
+    launch = _run(run, Schedule.FORWARD, repeated)
     for schedule, outputs in results:
         assert snapshot is not None
         for buffer, content, output in zip(buffers, snapshot.contents, outputs, strict=False):
@@ -123,6 +125,7 @@ def _run_with_fills(run: Run, schedule: Schedule, snapshot: _Snapshot) -> simt.L
             launch = run(schedule, fill)
         except (simt.Fault, simt.TimedOut):
             return None
+        # The number of instructions shows a branch that depends on the content, even if no result does.
         results = [*snapshot.copy(), np.array([launch.instructions]), np.frombuffer(launch.printed.encode(), np.uint8)]
         expected = expected or results
         if not all(map(np.array_equal, results, expected)):
@@ -153,5 +156,6 @@ def _far_apart(
 ) -> npt.NDArray[np.intp]:
     """Return the indices of elements whose difference exceeds a share of the largest magnitude, since sums cancel."""
     finite = np.abs(first[np.isfinite(first)])
+    # Relative to the largest element, because the error of a sum is that of its terms and not of its result.
     scale = float(finite.max()) if finite.size else 0.0
     return np.flatnonzero(~np.isclose(first, second, rtol=tolerance, atol=tolerance * scale, equal_nan=True))

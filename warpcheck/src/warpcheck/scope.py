@@ -100,6 +100,7 @@ def replace_checks(extra: tuple[Schedule, ...], uninitialized: bool) -> None:
     """Replace what launches check. The current `patching` scope undoes it."""
     patching.replace(backend.checks, "extra_schedules", extra)
     patching.replace(backend.checks, "uninitialized", uninitialized)
+    patching.replace(backend.checks, "permits_unused_reads", True)
 
 
 def run(

@@ -50,6 +50,7 @@ def _launch_events(number: int, launch: Launch) -> Iterator[dict[str, Any]]:
 
 
 def _warp_events(events: Sequence[Event], end: int, launch: Launch) -> Iterator[dict[str, Any]]:
+    # The machine records when a state begins. It ends with the next one of the same warp.
     changes = [event for event in events if event.kind in _STATES or event.kind == EventKind.EXIT]
     for event, following in zip(changes, [*changes[1:], None], strict=True):
         if event.kind != EventKind.EXIT:

@@ -52,6 +52,7 @@ _observers: list[Callable[[Launched], None]] = []
 
 def record(launched: Launched) -> None:
     """Report a completed launch to the audit hooks and to every observer."""
+    # An audit hook cannot be removed, unlike an observer: a program under test cannot hide its launches from it.
     sys.audit("warpcheck.launched", launched)
     for observer in _observers:
         observer(launched)

@@ -80,12 +80,15 @@ def _replace_settings() -> None:
         apply_settings(options, envar, function_name)
 
     hooks.SETTINGS.replace(apply)
-    # The DSL would remember the architecture that it finds at its first look. A scope may have another one.
-    hooks.SELECTED_ARCH.replace(
-        property(lambda envar: envar._arch or simulated_gpu.target().name, selected.fset, selected.fdel)
-    )
+    # The DSL remembers the architecture that it finds at its first look. A scope may have another one.
+    hooks.SELECTED_ARCH.replace(property(_arch, selected.fset, selected.fdel))
     hooks.FILE_CACHE.replace(lambda *args, **kwargs: None)  # its entries have no PTX
     remember_places()
+
+
+def _arch(envar: Any) -> str:
+    """Return the architecture that a program has chosen by CUTE_DSL_ARCH, or that of the simulated GPU."""
+    return os.environ.get(f"{envar.prefix}_ARCH") or simulated_gpu.target().name
 
 
 def _replace_tvm_ffi() -> None:

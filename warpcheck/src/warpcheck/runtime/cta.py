@@ -51,6 +51,7 @@ class Cta(Records):
         local = lowered.local_bytes * threads
         # One granule more for a size that is not a multiple of it, and one to spare.
         history, self.replaced = empty_history((shared_bytes >> shared_granule) + 2)
+        # In a cluster the shared memory of all blocks is one window, so that an address tells the block that owns it.
         shared = aligned(shared_bytes) if window is None else window[rank << RANK :][:shared_bytes]
         self.point(shared=shared, shared_state=np.empty(shared_bytes + 1, np.uint8))
         self.point(barriers=np.zeros(BARRIERS, BARRIER))
@@ -59,6 +60,8 @@ class Cta(Records):
         stride = lowered.warp_bytes
         self.warps = self._make_warps(block, count, stride)
         self.set(warp_count=count, warp_stride=stride)
+        # Records that a kernel cannot use have no memory: a launch of a small kernel would spend most of its time on
+        # clearing them.
         uses_wgmma = any(check.function == "wgmma_operand" for check in lowered.checks)
         self.point(
             operand_reads=np.zeros(count * READS * uses_wgmma, READ), products=aligned(PRODUCTS_BYTES * uses_wgmma)

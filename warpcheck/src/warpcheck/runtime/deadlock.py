@@ -51,6 +51,7 @@ def describe_waits(grid: Grid) -> tuple[str, int]:
 
     Blocks that wait in the same way are counted. mbarriers that were never used are left out.
     """
+    # A record may be free, waiting for the next block.
     started = [cta for cta in grid.residents.resident if cta.get("block_began")]
     advice, line = next(filter(any, (_find_cause(grid, cta) for cta in started)), ("", 0))
     block = "program" if grid.module.of_triton else "block"
@@ -96,6 +97,7 @@ def _awaited_addresses(cta: Cta) -> set[int]:
 def _find_cause(grid: Grid, cta: Cta) -> tuple[str, int]:
     """Return what is probably wrong with a block's mbarriers, and in which line."""
     states = _mbarrier_states(grid, cta)
+    # Bytes first: a phase that has all its arrivals waits only for its copies, so the mistake is in their sizes.
     if incomplete := next((state for state in states.values() if state.pending_bytes > 0 and not state.pending), None):
         if any(state.pending_bytes < 0 for state in states.values()):
             return (

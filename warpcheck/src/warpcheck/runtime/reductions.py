@@ -107,6 +107,7 @@ def of_halves(operation: int, kind: int, old: int, new: int) -> int:
     infinity = 0x7C00 if kind == ElementKind.F16 else 0x7F80
     if operation == Operation.ADD:
         return canonical(add_f16(old, new), infinity, 0x7FFF) if kind == ElementKind.F16 else add_bf16(old, new)
+    # PTX ISA, min and max: if one operand is NaN, the result is the other one; if both are, the canonical NaN.
     if old & 0x7FFF > infinity:
         return 0x7FFF if new & 0x7FFF > infinity else new
     if new & 0x7FFF > infinity:
@@ -118,6 +119,7 @@ def of_halves(operation: int, kind: int, old: int, new: int) -> int:
 @native
 def ordered(bits: int) -> int:
     """Return 16 bits that grow with the float16 or bfloat16 number of these bits."""
+    # Floats are sign and magnitude: the bits of negative ones grow downwards.
     return 0x7FFF - (bits & 0x7FFF) if bits & 0x8000 else bits | 0x8000
 
 

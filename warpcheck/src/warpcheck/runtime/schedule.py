@@ -96,6 +96,7 @@ def begin_cluster(launch: LaunchRecord, cta: CtaRecord) -> None:
     launch.block_next += size
     for rank in range(size):
         peer = CtaRecord(load64(cta.peers + 8 * rank))
+        # The blocks of a cluster stay together in every order: they need each other.
         begin_block(launch, peer, first + (size - 1 - rank if launch.reverse == 1 else rank))
     if size > 1:
         begin_turn(launch, cta)
@@ -106,6 +107,7 @@ def begin_turn(launch: LaunchRecord, cta: CtaRecord) -> None:
     """Record that the accesses from now on are those of this block."""
     launch.time += 1
     cta.turn_began = launch.time
+    # The turns are the index from times to blocks: an entry of the history has a time and no block.
     store64(launch.turns + 8 * launch.turn_count, launch.time)
     store64(launch.turn_blocks + 8 * launch.turn_count, cta.block_number)
     launch.turn_count += 1
@@ -129,6 +131,7 @@ def begin_block(launch: LaunchRecord, cta: CtaRecord, number: int) -> None:
     else:
         for byte in range(launch.shared_bytes):
             store8(cta.shared_state + byte, UNWRITTEN)
+    # The driver initializes the shared memory that it reserves, so reading it is no fault.
     for byte in range(launch.reserved, launch.reserved + launch.reserved_bytes):
         store8(cta.shared + byte, 0)
         store8(cta.shared_state + byte, WRITTEN)
@@ -182,6 +185,7 @@ def begin_warp(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord) -> None:
     warp.polls = 0
     warp.poll_site = 0
     begin_reads(cta, warp)
+    # What the block before has left in flight is no concern of this one.
     warp.copies_ended = warp.copies_begun
     warp.fence_count = 0
     warp.expired = 0
@@ -192,6 +196,7 @@ def begin_warp(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord) -> None:
         store32(warp.address + PCS + 4 * lane, 0 if warp.threads >> lane & 1 else NOWHERE)
     for plane in range(launch.cluster_size):
         for other_warp in range(cta.warp_count):
+            # A warp knows its own past only: 0 is before everything.
             time = launch.time if warp.index == other_warp and plane == 0 else 0
             store64(cta.vector_clock + PLANE_BYTES * plane + ROW_BYTES * warp.index + 8 * other_warp, time)
 

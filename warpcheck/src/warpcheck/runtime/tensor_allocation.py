@@ -72,11 +72,13 @@ def tensor_alloc(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, site: i
     count = columns // SLICE
     wanted = (1 << count) - 1
     for part in range(SLICES - count + 1):
+        # First fit: a GPU may choose other columns, and no right kernel depends on which.
         if not cta.tensor_slices & wanted << part:
             cta.tensor_slices |= wanted << part
             store64(cta.tensor_allocations + 8 * part, columns)
             cta.tensor_alloc_site = site
             cta.tensor_alloc_thread = warp.index * LANES
+            # What was in these columns before belongs to an earlier allocation, so it counts as never written.
             fill_bytes(cell_at(cta, part * SLICE, 0), 0, columns * CELLS_OF_COLUMN * CellRecord.size)
             for lane in range(LANES):
                 store64(warp.address + OPERANDS + 8 * lane, part * SLICE)
@@ -130,6 +132,8 @@ def is_unordered_word(
     launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, cell: CellRecord, word: int, by_core: int
 ) -> int:
     """Return whether an access, of another warp or of the tensor core, is not ordered before what the warp does now."""
+    # A warp's own accesses are in program order; those of the tensor core are asynchronous even for the warp that
+    # issued them.
     if not word or (not by_core and warp_of(word) == warp.index):
         return 0
     block = cta.block_number
