@@ -151,3 +151,20 @@ def test_a_slow_first_call_ends_and_costs_its_time_once(tmp_path: Path, monkeypa
     content = json.loads((tmp_path / "peers.json").read_text())
     assert len(content["peers"]) == 2
     assert "took more than" in content["absent"]["slow: vector_add n=8 offset=0"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "accepted"),
+    [(0, 0.0, True), (9, 0.4, True), (9, 0.6, False), (11, 0.1, False), (1000, 0.03, True)],
+)
+def test_few_elements_may_be_off_by_half_of_their_root_mean_square(wrong: int, error: float, accepted: bool) -> None:
+    outcome = peers.Outcome(in_place=False)
+    expected = torch.tensor([1.0, -1.0]).repeat(500)
+    outcome.compare(expected)
+    out = expected.clone()
+    out[:wrong] *= 1 - error - 0.04  # beside the absolute tolerance there is a relative one
+    if accepted:
+        outcome.compare(out if wrong < 1000 else expected * (1 - error))
+    else:
+        with pytest.raises(AssertionError):
+            outcome.compare(out)
