@@ -11,7 +11,7 @@ from machine.boxes import Case, Words, loaded, stored
 from machine.bulk_kernels import CLUSTER, MAPS, aligned_bytes, compiled, run_bulk
 from machine.bulk_loads import five, load, tensor
 from warpcheck import simt
-from warpcheck.tensor_map import TensorMap
+from warpcheck.tensor_map import ELEMENT_TYPES, TensorMap
 
 CASES = [
     *(Case(7, [64], [32], [x]) for x in (0, 4, -8, 40, 64, -40, 2_000_000_000)),
@@ -46,6 +46,40 @@ def test_a_store_writes_what_lies_inside() -> None:
             launch = run_bulk(f"store{case.rank}", args, buffers=[tensor(memory)])
             np.testing.assert_array_equal(memory, stored(case, np.zeros_like(memory), tile), str(case))
             assert (launch.totals.bulk_store_requests, launch.totals.bulk_store_bytes) == (1, case.total)
+
+
+ROW = 128  # bytes of a row of 64 halves
+PITCH = 1 << 18  # bytes from one row to the next, of which 2^30 are more than the addresses of a process
+MANY, ALL = 1 << 30, (1 << 31) - 1
+RAGGED = {
+    "begins in front of address 0": ((MANY, ALL), (PITCH, PITCH), -MANY * PITCH),
+    "has an axis of 2^64 bytes": ((MANY, ALL, ALL), (PITCH, (1 << 34) - PITCH, PITCH), 0),
+}
+"""The extents and strides of the axes behind the first, and where the tensor begins."""
+
+
+@pytest.mark.parametrize("tensor_that", RAGGED)
+def test_the_box_of_a_ragged_tensor_ends_with_its_sequence(tensor_that: str) -> None:
+    """The coordinate 2^30 - n leaves n rows inside; the others cancel the 2^30 rows, because addresses wrap around.
+
+    QuACK and FlashAttention copy sequences of variable length in this way.
+    """
+    extents, strides, start = RAGGED[tensor_that]
+    first, length = 5, 3
+    memory, out = aligned_bytes(10 * PITCH), np.zeros(4 * ROW, np.uint8)
+    rows = memory.reshape(10, PITCH)[:, :ROW]
+    rows[:] = np.arange(1, 11)[:, None]
+    base = (memory.ctypes.data + start) % (1 << 57)  # CuTe writes that many bits of an address into a tensor map
+    box, steps = (64, 4, *(1 for _ in extents[1:])), (1, *(1 for _ in extents))
+    ragged = TensorMap(ELEMENT_TYPES[6], base, (64, *extents), strides, box, steps).encode()
+    coordinates = [0, MANY - length, *([] if start else [MANY]), first + length, 0, 0]
+    name, args = f"load{len(box)}", [ragged, out, out.nbytes, 0, out.nbytes, *coordinates[:5]]
+    run_bulk(name, args, buffers=[tensor(memory)])
+    np.testing.assert_array_equal(out.reshape(4, ROW)[:3], rows[first : first + length])
+    assert not out[3 * ROW :].any()
+    with pytest.raises(simt.Fault) as caught:
+        run_bulk(name, args, buffers=[tensor(memory[: 7 * PITCH])])
+    assert caught.value.kind == simt.FaultKind.OUT_OF_BOUNDS
 
 
 def test_a_box_counts_once_with_the_sectors_inside_the_tensor() -> None:

@@ -40,6 +40,7 @@ RESERVED = 0b1101  # bits of the flags of a tensor map that are 0
 TF32 = 11  # as CuTe and tensormap.replace have it, with denormals as zeros one more; the driver takes f32 and a bit
 SIZES = 4 << 4 * TF32 | 4 << 4 * (TF32 + 1)  # of each type, in four bits
 SIZES |= sum(kind.bytes << 4 * kind.code for kind in tensor_map.ELEMENT_TYPES if not kind.is_tf32)
+ADDRESS_BITS = 57  # of the tensor's address, as CuTe writes it: addresses that a copy computes wrap around there
 NAN = 0x7FF77FF77FF77FF7  # what fills elements outside, whatever their type
 
 
@@ -186,7 +187,11 @@ def measure(copy: BulkRecord) -> None:
 
 @native
 def row_address(copy: BulkRecord, row: int) -> int:
-    """Return the address of a row's first element; 0 for a row that has no element inside the tensor."""
+    """Return the address of a row's first element; 0 for a row that has no element inside the tensor.
+
+    The address wraps around. A ragged tensor relies on that: its sequences are rows of a tensor whose axes span more
+    than the address space, or that begins in front of address 0.
+    """
     address = copy.base + load64(copy.address + START) * copy.element
     remaining = row
     for axis in range(1, copy.rank):
@@ -198,7 +203,7 @@ def row_address(copy: BulkRecord, row: int) -> int:
         if coordinate < 0 or coordinate >= load64(copy.address + EXTENTS + 8 * axis):
             return 0
         address += coordinate * load64(copy.address + STRIDES + 8 * axis)
-    return address if copy.first < copy.last else 0
+    return address & (1 << ADDRESS_BITS) - 1 if copy.first < copy.last else 0
 
 
 @native
