@@ -175,6 +175,28 @@ def test_tables_of_labels_belong_to_their_braces() -> None:
     assert [[function.labels[name] for name in table] for table in function.tables.values()] == [[1, 2], [4]]
 
 
+def test_the_elements_of_a_vector_of_registers_are_registers() -> None:
+    text = """
+    { .reg .v4 .f32 a; mov.f32 a.x, %f1; mov.f32 a.w, a.r; st.global.v4.f32 [%rd1], a; }
+    { .reg .v2 .b32 %a<2>; mov.b32 %a1.g, %r1; mov.b64 %rd1, %a1; }"""
+    function = ptx.parse(wrap(text)).functions["k"]
+    first, second = [f"a@1.{suffix}" for suffix in "xyzw"], ["%a1@2.x", "%a1@2.y"]
+    assert [i.operands for i in function.body] == [
+        (Register(first[0]), Register("%f1")),
+        (Register(first[3]), Register(first[0])),
+        (Address(Register("%rd1")), Group(tuple(map(Register, first)))),
+        (Register(second[1]), Register("%r1")),
+        (Register("%rd1"), Group(tuple(map(Register, second)))),
+    ]
+    assert {function.registers[name] for name in first} == {"f32"}
+
+
+@pytest.mark.parametrize("name", ["a.z", "a.xy", "a.q"])
+def test_what_is_no_element_of_a_vector_is_refused(name: str) -> None:
+    with pytest.raises(ptx.PtxSyntaxError, match=f"{name} is no element of a vector of 2"):
+        ptx.parse(wrap(f".reg .v2 .b32 a; mov.b32 {name}, %r1;"))
+
+
 PADDED = """.version 8.0
 .target sm_80
 .address_size 64

@@ -23,7 +23,7 @@ _TOKEN = re.compile(
 )
 
 
-def parse_operands(text: str, name: Callable[[str], Register | Symbol]) -> tuple[Operand, ...]:
+def parse_operands(text: str, name: Callable[[str], Register | Symbol | Group]) -> tuple[Operand, ...]:
     """Parse the operands in ``text``; ``name`` resolves an identifier. Raises PtxSyntaxError."""
     return _Operands(text, name).list()
 
@@ -41,7 +41,7 @@ def number(text: str) -> Immediate:
 class _Operands:
     """Recursive descent over the operands of one instruction."""
 
-    def __init__(self, text: str, name: Callable[[str], Register | Symbol]) -> None:
+    def __init__(self, text: str, name: Callable[[str], Register | Symbol | Group]) -> None:
         self.tokens = [(match.lastgroup or "", match[match.lastgroup or 0]) for match in _TOKEN.finditer(text.rstrip())]
         self.name = name
         self.position = 0
@@ -97,7 +97,7 @@ class _Operands:
 
     def _named(self, token: str) -> Operand:
         meaning = self.name(token)
-        return meaning if isinstance(meaning, Register) else Symbol(meaning.name, self._offset())
+        return Symbol(meaning.name, self._offset()) if isinstance(meaning, Symbol) else meaning
 
     def _address(self) -> Address | Group:
         base = self._operand()

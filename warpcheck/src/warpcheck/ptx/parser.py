@@ -11,6 +11,7 @@ from warpcheck.ptx.directives import parse_directives
 from warpcheck.ptx.operands import parse_operands
 from warpcheck.ptx.records import (
     Function,
+    Group,
     Instruction,
     Module,
     Not,
@@ -185,6 +186,7 @@ class _Body:
     main: int
     scopes: list[dict[str, str]]
     registers: dict[str, str] = field(default_factory=dict)
+    vectors: dict[str, tuple[str, ...]] = field(default_factory=dict)
     variables: dict[str, Variable] = field(default_factory=dict)
     instructions: list[Instruction] = field(default_factory=list)
     labels: dict[str, int] = field(default_factory=dict)
@@ -238,12 +240,21 @@ class _Body:
         elif text.startswith(".asm_"):
             self.in_asm = text == ".asm_begins"
         elif text.startswith(".reg"):
-            for name, kind in variables.registers(text):
-                self.registers[self._declare(name)] = kind
+            for name, kind, elements in variables.registers(text):
+                self._declare_register(name, kind, elements)
         else:
             for variable in variables.variables(text):
                 name = self._declare(variable.name)
                 self.variables[name] = replace(variable, name=name)
+
+    def _declare_register(self, name: str, kind: str, elements: int) -> None:
+        """Declare a register. A vector is stored as its elements, which are registers of their own."""
+        declared = self._declare(name)
+        if elements:
+            self.vectors[declared] = tuple(f"{declared}.{suffix}" for suffix in "xyzw"[:elements])
+            self.registers |= dict.fromkeys(self.vectors[declared], kind)
+        else:
+            self.registers[declared] = kind
 
     def _declare(self, name: str) -> str:
         # Scope 0 is the function itself: its names are unique already.
@@ -258,7 +269,10 @@ class _Body:
                 return self.scopes[scope][name]
         return name
 
-    def _name(self, name: str) -> Register | Symbol:
+    def _name(self, name: str) -> Register | Symbol | Group:
+        base, _, suffix = name.partition(".")
+        if elements := self.vectors.get(self._rename(base)):
+            return _name_vector(name, elements, suffix)
         renamed = self._rename(name)
         # Inline assembly may declare registers without a %: then only the declaration tells them from variables.
         is_register = name.startswith("%") or name == "_" or renamed in self.registers
@@ -276,3 +290,13 @@ class _Body:
         except PtxSyntaxError as error:
             raise PtxSyntaxError(f"line {self.line}: {error} in {text!r}") from error
         return Instruction(match["opcode"], modifiers, operands, guard, self.line, self.ptx_line)
+
+
+def _name_vector(name: str, elements: tuple[str, ...], suffix: str) -> Register | Group:
+    """Return an element of a vector of registers, or the vector. PTX ISA, 6.4.3: ``V.x`` is also called ``V.r``."""
+    if not suffix:
+        return Group(tuple(map(Register, elements)))
+    index = max("xyzw".find(suffix), "rgba".find(suffix))
+    if len(suffix) != 1 or not 0 <= index < len(elements):
+        raise PtxSyntaxError(f"{name} is no element of a vector of {len(elements)}")
+    return Register(elements[index])

@@ -23,20 +23,24 @@ _VARIABLE = re.compile(
 _REGISTER = re.compile(r"([%\w$]+)\s*(?:<\s*(\d+)\s*>)?", re.ASCII)
 
 
-def registers(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the (name, type) of each register in a ``.reg`` directive; ``%r<3>`` stands for %r0, %r1 and %r2."""
-    match = re.match(r"\.reg\s*(?:\.v[24]\s*)?\.(\w+)\s+(.*)", text, re.DOTALL)
-    if not match or (match[1] != "pred" and match[1] not in SIZES):
+def registers(text: str) -> Iterator[tuple[str, str, int]]:
+    """Yield the (name, type, elements) of each register in a ``.reg`` directive; a scalar has 0 elements.
+
+    ``%r<3>`` stands for %r0, %r1 and %r2. Raises PtxSyntaxError.
+    """
+    match = re.match(r"\.reg\s*(?:\.v([24])\s*)?\.(\w+)\s+(.*)", text, re.DOTALL)
+    if not match or (match[2] != "pred" and match[2] not in SIZES):
         raise PtxSyntaxError(f"cannot read {text!r}")
-    for item in match[2].split(","):
+    elements = int(match[1] or 0)
+    for item in match[3].split(","):
         declaration = _REGISTER.fullmatch(item.strip())
         if not declaration or int(declaration[2] or 0) > _MAX_REGISTERS:
             raise PtxSyntaxError(f"cannot read {item!r} in {text!r}")
         name, count = declaration.groups()
         if count:
-            yield from ((f"{name}{index}", match[1]) for index in range(int(count)))
+            yield from ((f"{name}{index}", match[2], elements) for index in range(int(count)))
         else:
-            yield name, match[1]
+            yield name, match[2], elements
 
 
 def parameters(text: str | None) -> Iterator[Variable]:
