@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import cutlass
 import pytest
 import torch
 from cutlass import Float32, cute
@@ -153,8 +154,25 @@ def test_compilations_with_and_without_tvm_ffi_share_no_function() -> None:
             assert torch.equal(out, 2 * x)
 
 
+@pytest.mark.parametrize(
+    ("arch", "multiprocessors", "l2_cache", "pairs"), [("sm_80", 108, 40 << 20, None), ("sm_90a", 132, 60 << 20, 66)]
+)
+def test_a_program_reads_the_properties_of_the_simulated_gpu(
+    arch: str, multiprocessors: int, l2_cache: int, pairs: int | None
+) -> None:
+    with warpcheck.gpu(arch):
+        info = cutlass.utils.HardwareInfo(device_id=0)
+        assert info.get_device_multiprocessor_count() == multiprocessors
+        assert info.get_l2_cache_size_in_bytes() == l2_cache
+        assert info.get_max_active_clusters(cluster_size=1) == multiprocessors
+        if pairs:
+            assert info.get_max_active_clusters(2) == pairs
+        with pytest.raises(ValueError, match="Cluster size must be between 1 and"):
+            info.get_max_active_clusters(2 if pairs is None else 17)
+
+
 def test_nothing_stays_replaced() -> None:
-    names = ("SELECTED_ARCH", "SETTINGS", "FILE_CACHE", "WRAP", "TRACE", "CALL", "RUN", "BIND")
+    names = ("SELECTED_ARCH", "SETTINGS", "FILE_CACHE", "WRAP", "TRACE", "CALL", "RUN", "BIND", "CONNECT", "L2_CACHE")
     original = [getattr(hooks, name).get() for name in names]
     provider = hooks.COMPILER.of(hooks.DSL.get()())
     with warpcheck.gpu("sm_80"):

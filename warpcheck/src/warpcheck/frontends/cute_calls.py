@@ -54,6 +54,7 @@ def _replace_calls() -> None:
         hooks.RUN.replace(_run)
         hooks.BIND.get()
         hooks.BIND.replace(lambda compiled, device=None: compiled)
+        _replace_hardware_info()
         if find_spec("tvm_ffi") is not None:
             _replace_tvm_ffi()
 
@@ -84,6 +85,39 @@ def _replace_settings() -> None:
     hooks.SELECTED_ARCH.replace(property(_arch, selected.fset, selected.fdel))
     hooks.FILE_CACHE.replace(lambda *args, **kwargs: None)  # its entries have no PTX
     remember_places()
+
+
+def _replace_hardware_info() -> None:
+    """Let `cutlass.utils.HardwareInfo` describe the simulated GPU. It calls the driver otherwise."""
+    from warpcheck.hooks import cute as hooks
+
+    for hook, replacement in (
+        (hooks.CONNECT, _connect),
+        (hooks.MULTIPROCESSORS, lambda info: int(simulated_gpu.shown()["multi_processor_count"])),
+        (hooks.L2_CACHE, lambda info: int(simulated_gpu.shown()["L2_cache_size"])),
+        (hooks.ACTIVE_CLUSTERS, _count_active_clusters),
+    ):
+        hook.get()
+        hook.replace(replacement)
+
+
+def _connect(info: Any, device_id: int = 0) -> None:
+    info.device_id = device_id
+
+
+def _count_active_clusters(info: Any, cluster_size: int, stream: Any = None) -> int:
+    """Return how many clusters may run at a time, with a block on each multiprocessor.
+
+    On a GPU fewer may fit, because a cluster is in one GPC, and a GPC has a number of multiprocessors that the size of
+    the cluster need not divide.
+
+    Raises:
+        ValueError: The simulated GPU has no clusters of this size.
+    """
+    largest = simulated_gpu.target().cluster_most or 1
+    if not 1 <= cluster_size <= largest:
+        raise ValueError(f"Cluster size must be between 1 and {largest}, {cluster_size} is not supported")
+    return int(simulated_gpu.shown()["multi_processor_count"]) // cluster_size
 
 
 def _arch(envar: Any) -> str:

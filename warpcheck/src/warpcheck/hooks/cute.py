@@ -62,6 +62,14 @@ RUN = Hook(
 )
 BIND = Hook("cutlass.cutlass_dsl.cuda_jit_executor", "CudaDialectJitCompiledFunction.to", _DIRECT, takes=("device",))
 
+_GPU = "a program cannot read the properties of the simulated GPU"
+CONNECT = Hook("cutlass.utils.hardware_info", "HardwareInfo.__init__", _GPU, takes=("device_id",))
+MULTIPROCESSORS = Hook("cutlass.utils.hardware_info", "HardwareInfo.get_device_multiprocessor_count", _GPU)
+L2_CACHE = Hook("cutlass.utils.hardware_info", "HardwareInfo.get_l2_cache_size_in_bytes", _GPU)
+ACTIVE_CLUSTERS = Hook(
+    "cutlass.utils.hardware_info", "HardwareInfo.get_max_active_clusters", _GPU, takes=("cluster_size",)
+)
+
 FRAMEWORK = Hook(
     "cutlass._mlir_helpers.op", "_is_framework_module", "tracing takes twice as long", takes=("module_name",)
 )
