@@ -390,6 +390,19 @@ def test_histograms_of_integers(gpu: warpcheck.Report) -> None:
     assert torch.histc(experts.float(), bins=6, min=0, max=5).tolist() == counts.tolist()
 
 
+def test_matrix_products_of_another_dtype_than_their_factors(gpu: warpcheck.Report) -> None:
+    a = torch.full((2, 3, 3), 1 / 3, device="cuda", dtype=torch.bfloat16)
+    b = torch.eye(3, device="cuda", dtype=torch.bfloat16).expand(2, 3, 3)
+    expected = a.float() + a.float() / 256  # has too many bits for bfloat16
+    b = b + torch.eye(3, device="cuda").roll(1, 0).bfloat16() / 256
+    assert torch.equal(torch.bmm(a, b, out_dtype=torch.float32), expected)
+    assert torch.equal(torch.mm(a[0], b[0], out_dtype=torch.float32), expected[0])
+    if "dtype" in torch.ops.aten.addmm.overloads():
+        bias = torch.ones(3, device="cuda")
+        result = torch.addmm(bias, a[0], b[0], out_dtype=torch.float32, alpha=2)
+        assert torch.equal(result, 1 + 2 * expected[0])
+
+
 @triton.jit(repr=lambda specialization: f"named_{specialization.constants['BLOCK']}")  # type: ignore[untyped-decorator]
 def named_kernel(x, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     tl.store(x + tl.arange(0, BLOCK), 1.0)

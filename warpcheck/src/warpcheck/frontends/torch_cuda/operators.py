@@ -244,6 +244,9 @@ _CALLED_AS_A_WHOLE = (
 )
 """Operators that run as one operator of the CPU. On a GPU, PyTorch composes them of others, or of CUDA's own."""
 
+_WIDENED = ("mm", "bmm", "addmm", "baddbmm")
+"""Matrix products that may have another dtype than their factors: `torch.mm(a, b, out_dtype=torch.float32)`."""
+
 _RECURRENT = ("lstm.input", "lstm.data", "gru.input", "gru.data", "rnn_tanh.input", "rnn_relu.input")
 """Recurrent layers, which PyTorch composes of operators that only GPUs have."""
 
@@ -334,6 +337,20 @@ def _histc(self: torch.Tensor, bins: int = 100, min: float = 0, max: float = 0) 
     return counts.to(self.dtype)  # type: ignore[no-any-return]
 
 
+def _widened(operator: Any) -> Callable[..., torch.Tensor]:
+    """Return a matrix product with the argument `out_dtype`, for which the CPU has no kernel.
+
+    The dtype of the result is that of the accumulators, so that the factors are converted first.
+    """
+
+    def run(*args: Any, out: torch.Tensor | None = None, **kwargs: Any) -> torch.Tensor:
+        *tensors, out_dtype = args
+        result: torch.Tensor = operator(*(tensor.to(out_dtype) for tensor in tensors), **kwargs)
+        return result if out is None else out.copy_(result)
+
+    return run
+
+
 def _record_stream(tensor: torch.Tensor, stream: Any) -> None:
     """Do nothing: every operation on every stream has ended, so that no stream still uses the memory."""
 
@@ -385,6 +402,11 @@ def register() -> tuple[Any, ...]:
             kernels[getattr(packet, overload).name().removeprefix("aten::")] = lambda *_: False
     kernels |= {"set_.source_Storage": _set_storage, "resize_": _resize_, "record_stream": _record_stream}
     kernels["histc"] = _histc
+    for name in _WIDENED:
+        packet = getattr(_aten, name)
+        # The overloads depend on PyTorch's version.
+        for overload in {"dtype", "dtype_out"} & set(packet.overloads()):
+            kernels[f"{name}.{overload}"] = _widened(packet.default)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about kernels that are overridden
         for name, kernel in kernels.items():
