@@ -498,7 +498,12 @@ def test_every_stub_of_a_kernel_is_empty_and_no_solution_is() -> None:
         sources = {path.name: path.read_text() for path in registry.root().glob(f"{tree}/*/*.cu")}
         assert len(sources) >= 8
         # Two are given kernels to improve or to launch, one none at all, and some are given broken kernels.
-        given = ["w01d_host_program.cu", "w07d_ptx.cu", "w08b_sgemm_async.cu", *(name for name in sources if "_repair_" in name)]
+        given = [
+            "w01d_host_program.cu",
+            "w07d_ptx.cu",
+            "w08b_sgemm_async.cu",
+            *(name for name in sources if "_repair_" in name),
+        ]
         for name in given:
             assert not stubs.empty_kernel(sources.pop(name))
         assert {bool(stubs.empty_kernel(source)) for source in sources.values()} == {empty}
