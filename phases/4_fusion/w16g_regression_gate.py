@@ -34,5 +34,5 @@ def is_slower(time: Callable[[str], list[float]]) -> bool:
 
 def judge(machine: Callable[[int, str], list[float]], changes: int, device: str) -> torch.Tensor:
     """Return the decision about each change, as an int64 tensor on the device."""
-    decisions = [is_slower(functools.partial(machine, change)) for change in range(changes)]
+    decisions = [bool(is_slower(functools.partial(machine, change))) for change in range(changes)]
     return torch.tensor(decisions, dtype=torch.int64, device=device)
