@@ -14,6 +14,7 @@ NOTEBOOKS = list(execute.all_notebooks())
 OUTSTANDING = {f"week25/{name}" for name in ("hops", "scans", "floats", "compactions", "sorts")} | {
     "week07/extension",
     "week30/gemm",
+    "week30/transpose",
 }
 """Measurements that no GPU has made yet. A recording in results/notebooks.json takes its key out of here."""
 
