@@ -245,7 +245,7 @@ def test_a_wrong_value_names_who_wrote_it(name: str, element: str, writer: str, 
         ),
         (
             "w30b_wgmma_gluon/RACE_loads_before_the_wait",
-            r"program \d+ copies to .*, which the wgmma in line \d+ may still read: in Gluon, its warpgroup_mma_wait .*",
+            r"program \d+ copies to .*, which the wgmma in line \d+ may still read: in Gluon, its warpgroup_mma.*",
         ),
     ],
 )
