@@ -468,6 +468,13 @@ def test_names_of_curves_that_end_close_together_are_kept_apart() -> None:
     assert all(lower.y1 <= upper.y0 for lower, upper in itertools.pairwise(boxes))
 
 
+def test_a_curve_that_starts_at_zero_needs_a_linear_axis() -> None:
+    with pytest.raises(ValueError, match=r"x = 0 is not on a logarithmic axis"):
+        plots.lines({"curve": {0.0: 1.0, 2.0: 5.0}}, x="seconds", y="y")
+    (axes,) = plots.lines({"curve": {0.0: 1.0, 2.0: 5.0}}, x="seconds", y="y", log=False).axes
+    assert axes.get_xscale() == "linear"
+
+
 @pytest.mark.parametrize(("first", "bottom"), [(-2.0, -2.0), (3.0, 0.0)])
 def test_curves_stand_on_zero_or_on_what_lies_below_it(first: float, bottom: float) -> None:
     (axes,) = plots.lines({"curve": {1.0: first, 2.0: 5.0}}, x="x", y="y").axes

@@ -189,12 +189,16 @@ def lines(
         markers: Draw dots at the points.
         ticks: Returns the text of an x value. Where there are many values, only some have a text.
         log_y: Scale the y axis to base 10. Otherwise it starts at 0.
+
+    Raises ValueError for an x that a logarithmic axis cannot show.
     """
     if not any(series.values()):
         return _empty_figure()
+    x_values = sorted({value for points in series.values() for value in points})
+    if log and x_values[0] <= 0:  # a label at such a point would make the picture thousands of inches wide
+        raise ValueError(f"x = {x_values[0]:g} is not on a logarithmic axis: pass log=False")
     figure = Figure(figsize=(_WIDTH - 0.8, 3.6))  # the names are to the right of the axes
     axes = figure.subplots()
-    x_values = sorted({value for points in series.values() for value in points})
     for index, (label, points) in enumerate(series.items()):
         axes.plot(
             list(points),
