@@ -243,6 +243,10 @@ def test_a_wrong_value_names_who_wrote_it(name: str, element: str, writer: str, 
             "w10c_layernorm_backward/UNINITIALIZED_sums_from_empty",
             r"program \d+ (reads|updates) \w+( \w+)*\[\d+\], which nothing has written; .*",
         ),
+        (
+            "w30b_wgmma_gluon/RACE_loads_before_the_wait",
+            r"program \d+ copies to .*, which the wgmma in line \d+ may still read: in Gluon, its warpgroup_mma.*",
+        ),
     ],
 )
 def test_what_a_program_of_triton_does_is_told_in_its_words(name: str, told: str, grader: Grader) -> None:

@@ -12,7 +12,8 @@ more tiles of 4096 elements than the simulated GPU holds blocks at once: use ato
 its tile.
 
 A block publishes a value with publish() of the stub, with an atomic operation, or with a __threadfence() between the
-value and its flag. volatile alone orders nothing, and the grader reports a race.
+value and its flag. volatile alone orders nothing, not even a sum and its state in one word, and the grader reports a
+race.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.25 times the bytes of inputs and outputs
 moved; at most 1 wavefront per request added by bank conflicts.

@@ -2,8 +2,8 @@
 
 is_slower(time) judges one change of a kernel. time(order) runs the version before the change, A, and the version after
 it, B, in this order on the machine of the continuous integration, and returns the seconds that each call took on the
-device. time("ABBA") returns four numbers. It may be called several times; all orders of one change together may have
-up to 400 calls, and the machine counts them from 0.
+device. time("ABBA") returns four numbers. time may be called up to 25 times for one change; all orders of one change
+together may have up to 400 calls of the kernel, and the machine counts them from 0.
 
 Times of one version differ by 1.5% (standard deviation). A kernel takes between 10 µs and 10 ms. The machine may have
 any of these troubles, which affect both versions alike, or all of them:
@@ -49,5 +49,5 @@ def is_slower(time: Callable[[str], list[float]]) -> bool:
 
 def judge(machine: Callable[[int, str], list[float]], changes: int, device: str) -> torch.Tensor:
     """Return the decision about each change, as an int64 tensor on the device."""
-    decisions = [is_slower(functools.partial(machine, change)) for change in range(changes)]
+    decisions = [bool(is_slower(functools.partial(machine, change))) for change in range(changes)]
     return torch.tensor(decisions, dtype=torch.int64, device=device)

@@ -94,6 +94,26 @@ FREE = "    cudaFree(memory);\n"
 LAUNCH_FAILED = "the launch failed with cudaErrorInvalidConfiguration"
 
 
+LAUNCH = """        scale<<<(n + 127) / 128, 128>>>(memory, {memory + n, 1.5f}, n);  // LAUNCH
+        status = cudaGetLastError();
+"""
+LAUNCH_BY_FUNCTION = """        const float* source = memory;
+        Pair pair = {memory + n, 1.5f};
+        void* parameters[] = {&source, &pair, &n};
+        status = cudaLaunchKernel((const void*)scale, dim3((n + 127) / 128), dim3(128), parameters, 0, 0);
+"""
+
+
+def test_cuda_launch_kernel_returns_the_error_of_the_launch() -> None:
+    assert PROGRAM.count(LAUNCH) == 1
+    source = PROGRAM.replace(LAUNCH, LAUNCH_BY_FUNCTION)
+    assert torch.equal(run(source), 3 * torch.arange(1, 301, dtype=torch.float32))
+    source = source.replace("status = cudaLaunchKernel", "cudaLaunchKernel")
+    with pytest.raises(HostProgramError, match=LAUNCH_FAILED) as caught:
+        run(source)
+    assert (caught.value.problem, caught.value.line) == ("error ignored", line_of(source, "cudaLaunchKernel"))
+
+
 @pytest.mark.parametrize(
     ("old", "new", "problem", "at", "words"),
     [

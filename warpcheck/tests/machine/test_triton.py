@@ -437,10 +437,10 @@ run(3, False)  # for sm_80, whose products are not in flight
 simulated_gpu._target = SM_90A
 run(1, False)
 run(3, True)
-with pytest.raises(simt.Fault, match="Triton's own mistake.*num_stages=1") as caught:
+with pytest.raises(simt.Fault, match="without Gluon, this is Triton's own mistake.*num_stages=1") as caught:
     run(3, False)
 assert caught.value.kind == simt.FaultKind.RACE
-assert "of shared memory, which the tl.dot in line 21 may" in caught.value.message, caught.value.message
+assert "of shared memory, which the wgmma in line 21 may" in caught.value.message, caught.value.message
 assert caught.value.line == 20
 """
 

@@ -94,7 +94,10 @@ int __cudaPopCallConfiguration(dim3* grid, dim3* block, Word* shared_bytes, void
 int cudaLaunchKernel(const void* kernel, dim3 grid, dim3 block, void** parameters, Word shared_bytes, void* stream) {
     const Word arguments[] = {(Word)kernel_name(kernel), grid.x, grid.y, grid.z, block.x, block.y, block.z,
                               (Word)parameters, shared_bytes, (Word)stream};
-    return warpcheck_handler("<<<>>>", configuration.caller, arguments);
+    // <<< >>> has stored where it is. Without it, the program itself calls cudaLaunchKernel.
+    const Word caller = configuration.caller ? configuration.caller : CALLER;
+    configuration.caller = 0;
+    return warpcheck_handler("<<<>>>", caller, arguments);
 }
 int __cudaLaunchKernel(const void* kernel, dim3 grid, dim3 block, void** parameters, Word shared_bytes, void* stream) {
     return cudaLaunchKernel(kernel, grid, block, parameters, shared_bytes, stream);

@@ -237,8 +237,8 @@ class CudaRuntime:
         if status:
             self._last_error = status
             self._failed = self._failed or _FailedCall("the launch" if name == "<<<>>>" else name, line, status)
-        # The program gets the status of a launch from cudaGetLastError, not from <<<>>>.
-        return 0 if name == "<<<>>>" else status
+        # Code that nvcc generates for <<<>>> discards the status. A program that calls cudaLaunchKernel gets it.
+        return status
 
     def check(self, status: int) -> None:
         """Raise what is wrong with the call of the program that has returned this status.

@@ -48,10 +48,13 @@ _FAULTS = {
 _WAIT_GROUP_MISSING = "its wgmma.wait_group has to come first, and a barrier behind that"
 _COMMIT_MISSING = "a wait for the mbarrier of its tcgen05.commit has to come first"
 _ONE_BUFFER_SHORT = (
-    "Triton's own mistake: where tl.dot and another operation take the same block, it pipelines the loop with one "
-    "buffer too few; give the loop num_stages=1, or that operation a tl.load of its own with a cache_modifier"
+    "in Gluon, its warpgroup_mma_wait has to come first; without Gluon, this is Triton's own mistake: where tl.dot and "
+    "another operation take the same block, it pipelines the loop with one buffer too few; give the loop num_stages=1, "
+    "or that operation a tl.load of its own with a cache_modifier"
 )
-"""Occurs in Triton 3.9 on sm_90: a block that is also loaded to registers has no buffer for the wgmma in flight."""
+"""Triton's mistake occurs in Triton 3.9 on sm_90: a block that is also loaded to registers has no buffer for the wgmma
+in flight. The PTX does not tell whether a kernel was written in Gluon, where waits are up to its author.
+"""
 _MBARRIER_RULES = (
     "",
     "uses {place}, where no mbarrier is: it was not initialized, or it was invalidated",
@@ -135,10 +138,8 @@ def describe_race(
     if other_site is None:
         return f"{_format_access_to(site, shared)} {place}, which {other_thread} reads with no barrier between them"
     if other_site.is_wgmma or other_site.is_tensor:
-        reader = "tl.dot" if programs else other_site.words[0]
-        prefix = (
-            f"{_format_access_to(site, shared)} {place}, which the {reader} in line {other_site.line} may still read: "
-        )
+        reader = f"{other_site.words[0]} in line {other_site.line}"
+        prefix = f"{_format_access_to(site, shared)} {place}, which the {reader} may still read: "
         if other_site.is_tensor:
             return prefix + _COMMIT_MISSING
         return prefix + (_ONE_BUFFER_SHORT if programs else _WAIT_GROUP_MISSING)
