@@ -59,8 +59,8 @@ BODIES = {
     "half": (
         "\n    for fd in range(3, 64):\n        try: os.write(fd, struct.pack('<Q', 1000) + b'x')\n"
         "        except OSError: pass\n    time.sleep(600)",
-        "TIMED_OUT",
-        "no answer within 4 s",
+        "TAMPERED",  # what the worker sends next completes the message
+        "instead of the worker",
     ),
     "loop": ("\n    while True: pass", "TIMED_OUT", "no answer within 4 s"),
     "memory": ("return torch.empty(1 << 45)", "CRASHED", "out of memory"),

@@ -17,7 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelpath import wire
+from kernelpath.device import server
 from kernelpath.wire import ConnectionClosed, ProtocolError, ResponseTimeout, Wire
+from warpcheck import simt
 
 SECONDS = 0.2
 """How long a message may take here. Without a deadline the tests would never end."""
@@ -219,3 +221,20 @@ def test_what_waits_is_known_without_taking_it(sockets: tuple[socket.socket, soc
     assert not receiving.waiting()
     there.close()
     assert receiving.waiting()
+
+
+@pytest.mark.parametrize(
+    ("sent", "failed"),
+    [(struct.pack("<Q", 1000) + b"x", ""), (struct.pack("<Q", 3) + b"\x81\xa1a", "FORGED")],
+    ids=["half", "no message"],
+)
+def test_only_what_is_no_message_is_forged(sent: bytes, failed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy computer, an honest process may be interrupted within a message for longer than the limit."""
+    monkeypatch.setattr(server, "TRANSFER_SECONDS", 0.05)
+    ours, theirs = socket.socketpair()
+    client = server._Client(ours, simt.TARGETS["sm_80"])
+    with theirs:
+        theirs.sendall(sent)
+        client.serve()
+    assert client.wire is None
+    assert (client.case.failed.kind if client.case.failed else "") == failed
