@@ -36,7 +36,7 @@ EXERCISE = Exercise(
         for share, order in ((0.01, "mixed"), (0.1, "mixed"), (0.9, "mixed"), (0.5, "runs"))
     ),
     baseline=three_kernels,
-    min_speedup=1.2,  # by bytes, one pass gains at most 1.67 where half of the elements are kept
+    min_speedup=1.0,  # not measured on a GPU yet; by bytes, one pass can only gain
     # Half of a warp's elements are 64 bytes that begin anywhere: 2.9 sectors of at least 2, and in all 1.15 times the
     # compulsory bytes. Status words add up to 0.05 with a tile for each warp. A second read of x makes 1.8.
     traffic=Traffic(bytes=1.4),
