@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -197,3 +200,21 @@ def test_a_stub_is_not_started() -> None:
     error, source = mistake("    float* memory", "    return cudaErrorNotSupported;\n    float* memory")
     assert (error.problem, error.line) == ("not started", line_of(source, "cudaError_t run"))
     assert error.message == "run returns cudaErrorNotSupported"
+
+
+def test_a_cuda_runtime_that_was_loaded_before_takes_no_calls(tmp_path: Path) -> None:
+    """PyTorch's build for CUDA loads libcudart, whose functions fail without a driver."""
+    runtime, program = tmp_path / "runtime.cpp", tmp_path / "program.cu"
+    runtime.write_text('extern "C" int cudaMalloc(void**, unsigned long) { return 35; }')
+    program.write_text(PROGRAM)
+    subprocess.run(["g++", "-shared", "-fPIC", "-o", tmp_path / "runtime.so", runtime], check=True)
+    script = (
+        "import ctypes, sys, torch\n"
+        "ctypes.CDLL(sys.argv[1], ctypes.RTLD_GLOBAL)\n"
+        "from warpcheck.frontends import host_program\n"
+        "x, out = torch.ones(3), torch.empty(3)\n"
+        "host_program.build(open(sys.argv[2]).read()).call('run', x, out, 3, with_failures=False)\n"
+        "print(out.tolist())\n"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path / "runtime.so"), str(program)]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "[3.0, 3.0, 3.0]\n"

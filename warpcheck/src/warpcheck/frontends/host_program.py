@@ -252,7 +252,8 @@ def _build(source: str, file: str, architecture: str, is_simulated: bool) -> Hos
     inputs = []
     if is_simulated:
         # -z defs: what no library defines is an error of the linker now, and not of the loader later.
-        options += ["-code", architecture, "-cudart", "none", "-Xlinker", "-z,defs"]
+        # -Bsymbolic: calls reach this runtime, not the libcudart that PyTorch's build for CUDA has loaded before.
+        options += ["-code", architecture, "-cudart", "none", "-Xlinker", "-z,defs,-Bsymbolic"]
         inputs = [str(_RUNTIME)]
     else:
         options += ["-cudart", "static"]
