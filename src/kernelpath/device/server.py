@@ -145,7 +145,7 @@ class _Client:
             # One thread serves all clients: a client that sends half of a message must not hold up the others.
             self.wire.send(self._respond(self.wire.receive(TRANSFER_SECONDS)), TRANSFER_SECONDS)
         except (ConnectionClosed, ProtocolError, ResponseTimeout) as error:
-            # Half of a message is no evidence of a forgery: on a busy computer an honest client may be interrupted in it.
+            # Half of a message is no evidence of a forgery: on a busy computer an honest client may be interrupted.
             if isinstance(error, ProtocolError):
                 self.case.failed = messages.Failed("FORGED", f"the PTX machine received an unexpected message: {error}")
             self.wire.close()
