@@ -18,7 +18,7 @@ SUM_TILES, SCAN_SUMS, SCAN_TILES = (
 
 
 def three_kernels(x: torch.Tensor) -> torch.Tensor:
-    """Read x once for the sums of the tiles and once more to scan the tiles: 12 bytes for each element."""
+    """Read x twice, to sum the tiles and to scan them: 12 bytes for each element."""
     n = x.numel()
     tiles = (n + TILE - 1) // TILE
     out = torch.empty_like(x)

@@ -16,7 +16,7 @@ COUNT_TILES, SCAN_COUNTS, WRITE_TILES = (
 
 
 def three_kernels(x: torch.Tensor, out: torch.Tensor, count: torch.Tensor) -> None:
-    """Read x once for the counts of the tiles and once more to write the elements."""
+    """Read x twice, to count the elements of the tiles and to write them."""
     n = x.numel()
     tiles = (n + TILE - 1) // TILE
     counts = torch.empty(tiles, dtype=torch.int32, device=x.device)

@@ -10,7 +10,7 @@ it, without the places in the source. In such a file
   `tt.store %2, %4 : tensor<64x32x!tt.ptr<f32>, #blocked>` stores one. Masks may stand after the operands;
 - `%5 = ttg.convert_layout %4 : tensor<64x32xf32, #blocked> -> tensor<64x32xf32, #blocked1>` moves values to the threads
   that hold them in another layout. Types of elements are f64, i64, f32, i32, f16, bf16, i16, and i8;
-- `#ttg.slice<{dim = 1, parent = #blocked}>` in place of a layout's name: the tensor has one dimension, which is the
+- `#ttg.slice<{dim = 1, parent = #blocked}>` instead of a layout's name: the tensor has one dimension, which is the
   other dimension of the parent. The tensor is held as if it had an extent of 1 in dimension `dim` of the parent.
 
 In a blocked layout, a thread holds sizePerThread consecutive elements in each dimension. Threads of a warp are beside
