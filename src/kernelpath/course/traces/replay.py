@@ -180,7 +180,8 @@ def read(content: bytes) -> tuple[list[Call], int]:
     for event in events:
         begin = float(event["ts"])
         activity = launched.get(int(event["args"]["correlation"]))
-        waits = event["name"] == SYNCHRONIZE or (activity is not None and activity.name == PAGEABLE)
+        # A simulated step waits for its stream only. A recorded one may also wait for an event or the whole device.
+        waits = event["name"].endswith("Synchronize") or (activity is not None and activity.name == PAGEABLE)
         call = Call(
             str(event["name"]), max(0.0, begin - previous_end), 0.0 if waits else float(event["dur"]), waits
         )
