@@ -70,6 +70,15 @@ class Buffer:
         address = tensor.data_ptr() + first * itemsize if nbytes else tensor.data_ptr()
         return cls(name, address, nbytes, itemsize, dtype=dtype, owner=tensor)
 
+    @classmethod
+    def of_storage(cls, name: str, tensor: torch.Tensor) -> Buffer:
+        """Return the memory of a tensor's whole storage. Objects that stand for tensors may have none."""
+        buffer = cls.of(name, tensor)
+        if not hasattr(tensor, "untyped_storage"):
+            return buffer
+        storage = tensor.untyped_storage()
+        return replace(buffer, address=storage.data_ptr(), nbytes=storage.nbytes())
+
 
 @dataclass
 class Shadow:
