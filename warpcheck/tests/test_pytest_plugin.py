@@ -215,7 +215,7 @@ OUTCOMES = {
     "test_broken_fixture": "ERROR",
 }
 
-CHECKED = r"checked      19 launches of 3 kernels in 21 of 22 tests \(sm_80, forward\)"
+CHECKED = r"checked      20 launches of 3 kernels in 22 of 23 tests \(sm_80, forward\)"
 
 
 @dataclass
@@ -383,7 +383,7 @@ def test_the_report_has_each_finding(log: dict[str, Any]) -> None:
     suppressed = {test for test, result in results.items() if "suppressions" in result}
     names = ("test_expected", "test_expected_among_others", "test_expected_by_the_marker", "test_xfail")
     assert suppressed == {f"TestClass::{name}" for name in names}
-    assert run["properties"]["launches"] == 19
+    assert run["properties"]["launches"] == 20
 
 
 def test_the_report_is_json_lines_where_its_name_ends_so(folder: Path) -> None:
