@@ -9,7 +9,6 @@ import torch
 
 from kernelpath.course import registry
 from kernelpath.course.inputs import EXTREME, generate_inputs
-from kernelpath.course.limits import describe_limits
 from kernelpath.course.problem import ANY_FINITE, BEYOND_A_BLOCK
 from kernelpath.course.registry import ExerciseRef
 from kernelpath.grading.ground_truth import derive_seed
@@ -71,7 +70,7 @@ def domains_are_drawn_to_both_ends(item: ExerciseRef) -> Iterator[str]:
 
 def limits_are_stated(item: ExerciseRef) -> Iterator[str]:
     """Require that every limit of a declaration is in the statement, with its number."""
-    limits = describe_limits(registry.load(item))
+    limits = registry.load(item).describe_limits()
     if limits and " ".join(limits.split()) not in statement(item):
         stub = item.stub.relative_to(item.root)
         yield f"the docstring of {stub} lacks this paragraph; add it there and in the solution:\n{limits}"

@@ -15,8 +15,9 @@ from kernelpath.device.addresses import AddressSpace
 from kernelpath.device.compilers import compiler_of
 from kernelpath.device.elements import Bytes, InvalidRequest, digest, elements
 from kernelpath.device.links import RelocatedContent
+from kernelpath.line_counters import LineInstructions, LineTraffic
 from warpcheck import pointers, simt
-from warpcheck.counters import AccessCounters, LineCounters, by_access
+from warpcheck.counters import LineCounters, by_access
 from warpcheck.layout import Access
 from warpcheck.runtime.rank_memory import RankMemory
 
@@ -234,8 +235,8 @@ class Case:
             mutated=[number for number in sorted(self.inputs.storages, reverse=True) if self._mutated(number)],
             transcript=self._transcript,
             failed=self.failed,
-            accesses=self._accesses() if counted else (),
-            instructions=self._instructions() if counted else (),
+            traffic=sum_accesses(self.launches) if counted else (),
+            instructions=sum_instructions(self.launches) if counted else (),
             tensor=sum(launch.totals.most_tensor_operations for launch in self.launches),
             unreached=sorted(self._unreached),
             reached=self._reached[0] if len(self._reached) == 1 else {},
@@ -442,18 +443,24 @@ class Case:
             )
         return repr(value)
 
-    def _accesses(self) -> list[tuple[str, AccessCounters]]:
-        files: dict[str, list[simt.AccessSample]] = {}
-        for launch in self.launches:
-            files.setdefault(Path(launch.file).name, []).extend(launch.accesses)
-        return [(file, counters) for file, samples in files.items() for counters in by_access(samples)]
 
-    def _instructions(self) -> list[tuple[str, int, int, int, int, int]]:
-        lines: dict[tuple[str, int], LineCounters] = defaultdict(LineCounters)
-        for launch in self.launches:
-            for line, counters in launch.lines.items():
-                lines[Path(launch.file).name, line].add(counters)
-        return [(*location, *counters.executed) for location, counters in sorted(lines.items())]
+def sum_accesses(launches: Iterable[simt.Launch]) -> list[LineTraffic]:
+    """Return the accesses of each source line to each tensor, summed over launches."""
+    files: dict[str, list[simt.AccessSample]] = {}
+    for launch in launches:
+        files.setdefault(Path(launch.file).name, []).extend(launch.accesses)
+    return [
+        LineTraffic.from_counters(file, counters) for file, samples in files.items() for counters in by_access(samples)
+    ]
+
+
+def sum_instructions(launches: Iterable[simt.Launch]) -> list[LineInstructions]:
+    """Return the instructions of each source line, summed over launches."""
+    lines: dict[tuple[str, int], LineCounters] = defaultdict(LineCounters)
+    for launch in launches:
+        for line, counters in launch.lines.items():
+            lines[Path(launch.file).name, line].add(counters)
+    return [LineInstructions.from_counters(*location, counters) for location, counters in sorted(lines.items())]
 
 
 def _is_fill(content: Bytes) -> bool:

@@ -14,7 +14,6 @@ from kernelpath.course.spec import Exercise
 from kernelpath.device import gpu
 from kernelpath.grading import (
     devices,
-    divergence,
     instructions,
     large_offsets,
     launch_recording,
@@ -118,15 +117,13 @@ def check_counters(context: GradingContext) -> Finding | None:
 
 
 def check_case_counters(exercise: Exercise, case: Case, observation: Observation) -> Finding | None:
-    """Return the first limit on traffic, divergence, and instructions that a case exceeds."""
+    """Return the first limit on traffic, and instructions that a case exceeds."""
     elements = sum(output.numel() for output in observation.outputs)
     returned = sum(output.nbytes for output in observation.outputs)
     # A vector has no rows, and must not pass for a matrix with few columns.
     columns = min((output.shape[-1] for output in observation.outputs if output.dim() > 1), default=sys.maxsize)
-    return (
-        traffic.check_case(exercise, case, observation.traffic, returned, columns)
-        or divergence.check_case(exercise, case, observation.instructions)
-        or instructions.check_case(exercise, case, observation.traffic, observation.instructions, elements)
+    return traffic.check_case(exercise, case, observation.traffic, returned, columns) or instructions.check_case(
+        exercise, case, observation.traffic, observation.instructions, elements
     )
 
 
