@@ -17,8 +17,8 @@ from kernelpath.dev import cards
 from kernelpath.grading import devices, grade, steps
 from kernelpath.grading.context import GradingContext
 from kernelpath.grading.cpu_shadow import CpuShadow
+from kernelpath.grading.grade import _describe_missing_counters
 from kernelpath.grading.provenance import Observation
-from kernelpath.grading.report import _describe_missing_counters
 from kernelpath.grading.workers import Workers
 from kernelpath.verdict import Verdict
 from kernelpath.work.runner import SubmissionFailed, Usage

@@ -16,6 +16,7 @@ from kernelpath.grading.traffic import NEGLIGIBLE, SPARE
 from kernelpath.line_counters import LANES, LineInstructions, LineTraffic
 from kernelpath.verdict import Finding, Verdict
 from warpcheck.assembler import Assembled, Instruction, assembled, sass_of
+from warpcheck.events import Event, EventKind
 
 LARGE_CASE = 0.5
 """The share of the largest case's bytes from which on a case is limited.
@@ -144,3 +145,40 @@ def check_local_memory(code: Assembled, sass: Sequence[Instruction], file: str) 
 
 def _finding(cause: str, file: str, line: int) -> Finding:
     return Finding(Verdict.TOO_MANY_INSTRUCTIONS, cause, file, line)
+
+
+def overlapped_share(events: Sequence[Event]) -> float:
+    """Return the share of the wgmma that are issued while a copy to shared memory is in flight; 0 without wgmma.
+
+    The machine carries out a bulk copy as late as possible: when no warp can go on without it. So a copy is in flight
+    while tensor cores multiply only if the program has issued it ahead of the wait for it.
+    """
+    issued = landed = products = overlapped = 0
+    last_landing: tuple[int, int, int] | None = None
+    blocks: set[int] = set()
+    for event in events:
+        if event.kind == EventKind.LAND and event.barrier:
+            # A multicast copy lands in each block of the cluster, one after another in the same step.
+            landing = event.step, event.line, event.warp
+            if landing != last_landing or event.block in blocks:
+                landed += 1
+                blocks.clear()
+            blocks.add(event.block)
+            last_landing = landing
+            continue
+        last_landing = None
+        issued += event.kind == EventKind.LOAD
+        if event.kind == EventKind.MULTIPLY:
+            products += 1
+            overlapped += issued > landed
+    return overlapped / products if products else 0.0
+
+
+def check_overlap_share(exercise: Exercise, events: Sequence[Event]) -> Finding | None:
+    """Return a finding where less of the wgmma overlaps with copies than the exercise requires."""
+    assert exercise.overlap is not None
+    share = overlapped_share(events)
+    if share >= exercise.overlap:
+        return None
+    issued = f"{words.share(share)} of the wgmma are issued while a copy to shared memory is in flight"
+    return Finding(Verdict.NO_OVERLAP, f"{issued}, at least {words.share(exercise.overlap)} have to be")

@@ -12,8 +12,10 @@ from kernelpath import packages, words
 from kernelpath.course.problem import Case
 from kernelpath.course.spec import Exercise
 from kernelpath.device import gpu
+from kernelpath.device import messages as device
 from kernelpath.grading import (
     devices,
+    ground_truth,
     instructions,
     large_offsets,
     launch_recording,
@@ -21,7 +23,6 @@ from kernelpath.grading import (
     memory,
     multi_gpu,
     network,
-    overlap,
     profile,
     provenance,
     traffic,
@@ -30,6 +31,8 @@ from kernelpath.grading.cases import CaseRunner
 from kernelpath.grading.context import EntryCall, GradingContext
 from kernelpath.grading.cpu_shadow import CpuShadow
 from kernelpath.grading.graded_case import select_finding
+from kernelpath.grading.graders.machine import encode_inputs, fault_on_machine
+from kernelpath.grading.graders.python_call import PythonCall
 from kernelpath.grading.ground_truth import expected_outputs
 from kernelpath.grading.provenance import Observation
 from kernelpath.verdict import Finding, Verdict
@@ -38,6 +41,9 @@ from kernelpath.work.runner import SubmissionFailed
 
 _REPEAT_INDEX = -1
 """Replaces a case's index, so that other values are generated."""
+
+INSPECTION_SECONDS = 60.0
+_INSPECTED = "; opcheck calls it here, also with the gradient of y.sum(), one element with strides of 0"
 
 CaseLimits = Callable[[Case, Observation], "Finding | None"]
 """Returns the first limit that a case exceeds."""
@@ -181,7 +187,7 @@ def check_overlap(context: GradingContext) -> Finding | None:
         events = launch_recording.recorded_events(context, context.machine_runner)
     except SubmissionFailed as error:
         return context.job.locate(error.finding)
-    return overlap.check_share(context.job.exercise, events)
+    return instructions.check_overlap_share(context.job.exercise, events)
 
 
 def check_registers(context: GradingContext) -> Finding | None:
@@ -270,3 +276,55 @@ def measure_on_gpus(context: GradingContext) -> Finding | None:
     if finding is None and context.measurement is None:
         context.speed_not_measured = multi_gpu.not_measured(job.exercise)
     return finding
+
+
+def run_program_on_gpu(context: GradingContext) -> Finding | None:
+    """Return a finding where the program's results on a GPU are wrong. nvcc compiles it again, for this GPU.
+
+    The PTX machine has already checked the calls of the runtime, and that kernels did the work.
+    """
+    job = context.job
+    if job.device == "cpu":
+        return None
+    grader = PythonCall(job)
+    runner = context.workers.runner(grader.setup)
+    try:
+        for index, case in enumerate(job.exercise.cases):
+            context.progress(f"running {words.case(case)} on the GPU")
+            finding = grader.check(grader.call(runner, case, context.seed + index))
+            if finding is not None:
+                return job.locate(finding)
+    except SubmissionFailed as error:
+        return job.locate(error.finding)
+    finally:
+        runner.close()
+    return None
+
+
+def inspect_operator(context: GradingContext) -> Finding | None:
+    """Return what opcheck, autograd or torch.compile reports about the operator, on the first case.
+
+    Kernels behind an operator of torch.library are graded like any others, since the inputs and outputs of the problem
+    include those of the gradient. The registered operator is in the submission's own process, and is inspected there.
+    """
+    context.progress("inspecting the operator")
+    case = context.job.exercise.cases[0]
+    runner = context.runner
+    try:
+        runner.ready()
+        if context.grader.setup.on_machine:
+            inputs = ground_truth.generate_inputs(context.job.exercise, case, context.seed, "cpu")
+            encoded = encode_inputs(inputs, runner.storage_numbers)
+            runner.request_machine(device.Begin(runner.client, encoded, 0), device.Acknowledged)
+        runner.request(messages.Inspect(case=dict(case), seed=context.seed), messages.Done, INSPECTION_SECONDS)
+        finding = _inspection_fault(context)
+    except SubmissionFailed as error:
+        finding = _inspection_fault(context) or error.finding
+    return context.job.locate(finding)
+
+
+def _inspection_fault(context: GradingContext) -> Finding | None:
+    """Return a kernel's fault during the inspection, and say with which new arguments the kernel was called."""
+    if not context.grader.setup.on_machine:
+        return None
+    return fault_on_machine(context.runner, context.job.submission, _INSPECTED)
