@@ -23,7 +23,6 @@ from kernelpath.grading import (
     memory,
     multi_gpu,
     network,
-    profile,
     provenance,
     traffic,
 )
@@ -33,11 +32,11 @@ from kernelpath.grading.cpu_shadow import CpuShadow
 from kernelpath.grading.graded_case import select_finding
 from kernelpath.grading.graders.machine import encode_inputs, fault_on_machine
 from kernelpath.grading.graders.python_call import PythonCall
-from kernelpath.grading.ground_truth import expected_outputs
+from kernelpath.grading.ground_truth import derive_seed, expected_outputs
 from kernelpath.grading.provenance import Observation
 from kernelpath.verdict import Finding, Verdict
 from kernelpath.work import messages
-from kernelpath.work.runner import SubmissionFailed
+from kernelpath.work.runner import Runner, SubmissionFailed
 
 _REPEAT_INDEX = -1
 """Replaces a case's index, so that other values are generated."""
@@ -93,9 +92,7 @@ def check_gpu_run(context: GradingContext) -> Finding | None:
     operators = [operator for case in context.graded if case.observation for operator in case.observation.operators]
     exercise = context.job.exercise
     try:
-        return profile.check_gpu_run(
-            exercise, context.runner, context.cpu_shadow, context.largest, operators, context.seed
-        )
+        return check_gpu_kernels(exercise, context.runner, context.cpu_shadow, context.largest, operators, context.seed)
     except SubmissionFailed as error:
         return measure.memory_finding(exercise, error) or error.finding
 
@@ -328,3 +325,48 @@ def _inspection_fault(context: GradingContext) -> Finding | None:
     if not context.grader.setup.on_machine:
         return None
     return fault_on_machine(context.runner, context.job.submission, _INSPECTED)
+
+
+PROFILE_SECONDS = 60.0
+"""The time limit for loading a profiler and for two calls."""
+
+
+def check_gpu_kernels(
+    exercise: Exercise,
+    runner: Runner,
+    cpu_shadow: CpuShadow | None,
+    largest: Case,
+    operators: Sequence[messages.OperatorCall],
+    seed: int,
+) -> Finding | None:
+    """Return a finding about the kernels and the memory of two calls on the GPU.
+
+    The calls are at the size that is timed, where there is one, and at the size that the PTX machine has run. At the
+    former size the memory that the call holds is checked as well.
+
+    Args:
+        exercise: The exercise.
+        runner: The submission on the GPU.
+        cpu_shadow: The submission on the PTX machine.
+        largest: The case that the PTX machine has run.
+        operators: The operators that the submission called on the GPU.
+        seed: Generates the inputs.
+
+    Raises:
+        SubmissionFailed: A call did not return.
+    """
+    on_machine = cpu_shadow.operators if cpu_shadow else ()
+    if finding := provenance.check_gpu_operators(operators, on_machine, exercise.entry):
+        return finding
+    timed_case = exercise.bench or largest
+    timed_profile = _profile(runner, timed_case, seed)
+    if cpu_shadow is not None and (finding := cpu_shadow.check_gpu_launches(_profile(runner, largest, seed))):
+        return finding
+    own_kernels = (*timed_profile.launches, *timed_profile.library)
+    library_share = provenance.check_library_share(timed_profile.kernels, own_kernels)
+    return library_share or memory.check_workspace(exercise, timed_case, timed_profile.workspace)
+
+
+def _profile(runner: Runner, case: Case, seed: int) -> messages.ProfileResult:
+    request = messages.Profile(case=dict(case), seed=derive_seed(seed, "profile"))
+    return runner.request(request, messages.ProfileResult, PROFILE_SECONDS)
