@@ -28,7 +28,7 @@ from kernelpath.course.progress import Progress
 from kernelpath.course.registry import ExerciseRef, Tree
 from kernelpath.files import source_text, write_atomically
 from kernelpath.line_counters import CallCounts
-from kernelpath.show import counts, difference, view
+from kernelpath.show import difference, view
 from kernelpath.show.book import FOLDER, executed_notebooks
 
 if TYPE_CHECKING:
@@ -118,9 +118,9 @@ def _compare_counts(item: ExerciseRef, counted: dict[str, CallCounts | None]) ->
     by_label = {label: call_counts for label, call_counts in counted.items() if call_counts and call_counts.elements}
     if len(by_label) < 2:
         return
-    out.print(counts.table(by_label))
+    out.print(view.counts_table(by_label))
     if "yours" in by_label and "reference" in by_label:
-        out.print(Text(f"\n{counts.describe_gain(by_label['yours'], by_label['reference'])}"))
+        out.print(Text(f"\n{view.describe_gain(by_label['yours'], by_label['reference'])}"))
     out.print()
 
 
@@ -145,10 +145,10 @@ def bench(item: ExerciseRef, picture: Path | None, seed: int | None, json_to: st
     if json_to != "-":
         grading.show(item, graded, first=first)
     if graded.measurement is not None:
-        from kernelpath.show import timed
+        from kernelpath.show import plots
 
         path = picture or progress.folder(item.root) / f"{item.name}.png"
-        write_atomically(path, timed.png(timed.draw(graded.measurement)))
+        write_atomically(path, plots.png(plots.draw_measurement(graded.measurement)))
         errors.print(f"roofline: {words.path(path, item.root)}")
     return PASSED if graded.verdict.passed else NOT_YET
 
