@@ -306,7 +306,7 @@ class LaunchEntry(Message, frozen=True):
         host: Two digests, separated by a space, for each buffer that the host changed: a digest of the changed bytes
             and a digest of the whole content.
         buffers: The memory that the kernel may access. The addresses of storages follow from it.
-        compiler: The language that the PTX was compiled from; see device/compilers.
+        compiler: The language that the PTX was compiled from; see device.case.compiler_of.
         tables: The buffers that the host filled with more than one repeated value.
     """
 
