@@ -39,7 +39,10 @@ def test_a_pageable_copy_holds_up_host_and_gpu_and_a_copy_made_before_neither() 
 def test_a_chain_ends_at_every_other_call() -> None:
     simple = launch(1, 2, 3, "vectorized_elementwise_kernel")
     other = Call("cudaEventRecord", 1, 1)
-    assert replay.chains([simple, simple, other, simple, launch(1, 2, 3), simple, simple, simple]) == [[0, 1], [5, 6, 7]]
+    assert replay.chains([simple, simple, other, simple, launch(1, 2, 3), simple, simple, simple]) == [
+        [0, 1],
+        [5, 6, 7],
+    ]
 
 
 def test_a_fused_chain_takes_as_long_as_its_longest_kernel_and_one_launch() -> None:

@@ -1,8 +1,8 @@
 """Bottlenecks: replay a step, and predict what a change would gain.
 
 trace is a Chrome trace of torch.profiler: JSON with "traceEvents" and "deviceProperties", whose first entry has
-"numSms", the number of multiprocessors. An event with "ph" == "X" has a start "ts" and a duration "dur" in microseconds,
-a "name", and a category "cat". Two groups of categories matter here, in any order:
+"numSms", the number of multiprocessors. An event with "ph" == "X" has a start "ts" and a duration "dur" in
+microseconds, a "name", and a category "cat". Two groups of categories matter here, in any order:
 
 - "cuda_runtime" and "cuda_driver": calls of one host thread. args["correlation"] is the number of the call.
 - "kernel" and "gpu_memcpy": activities on one stream of the GPU, with the correlation of the call that launched them. A

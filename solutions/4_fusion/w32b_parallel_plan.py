@@ -58,7 +58,8 @@ def plan(job: Path) -> dict:
     machine = document["machine"]
     layers, d = document["model"]["layers"], document["model"]["width"]
     tokens, microbatches = document["step"]["tokens"], document["step"]["microbatches"]
-    nodes, gpus, nvlink, network = (machine[name] for name in ("nodes", "gpus", "nvlink", "network"))
+    nodes, gpus = machine["nodes"], machine["gpus"]
+    nvlink, network = machine["nvlink"], machine["network"]
     n = nodes * gpus
     layer = 12 * d * d
     parameters = layers * layer

@@ -307,8 +307,8 @@ def measure(workload: Workload, device: str, steps: int = 20) -> dict[str, Any]:
 
 def record(
     device: str = "cuda",
-    decoder: DecoderConfig = DecoderConfig(),  # noqa: B008, an immutable value
-    resnet: ResNetConfig = ResNetConfig(),  # noqa: B008
+    decoder: DecoderConfig = DecoderConfig(),
+    resnet: ResNetConfig = ResNetConfig(),
     sizes: Mapping[str, int] | None = None,
     steps: int = 20,
 ) -> dict[str, dict[str, Any]]:

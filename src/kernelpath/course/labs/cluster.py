@@ -142,8 +142,7 @@ def run_ring(connections: Sequence[Connection], rounds: int, amount: float) -> f
     ended = [0.0] * len(connections)
     for _ in range(rounds):
         ended = [
-            max(ended[rank - 1], ended[rank]) + connection.carry(amount)
-            for rank, connection in enumerate(connections)
+            max(ended[rank - 1], ended[rank]) + connection.carry(amount) for rank, connection in enumerate(connections)
         ]
     return max(ended, default=0.0)
 

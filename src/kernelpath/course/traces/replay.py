@@ -182,9 +182,7 @@ def read(content: bytes) -> tuple[list[Call], int]:
         activity = launched.get(int(event["args"]["correlation"]))
         # A simulated step waits for its stream only. A recorded one may also wait for an event or the whole device.
         waits = event["name"].endswith("Synchronize") or (activity is not None and activity.name == PAGEABLE)
-        call = Call(
-            str(event["name"]), max(0.0, begin - previous_end), 0.0 if waits else float(event["dur"]), waits
-        )
+        call = Call(str(event["name"]), max(0.0, begin - previous_end), 0.0 if waits else float(event["dur"]), waits)
         if activity is not None:
             call = replace(
                 call,
@@ -212,8 +210,8 @@ _NAMES = {
     ),
     "elementwise": (
         "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<c10::BFloat16>>(int)",
-        "void at::native::vectorized_elementwise_kernel<8, at::native::GeluCUDAKernelImpl(at::TensorIteratorBase&)>(int)",
-        "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast<MulFunctor<float>>>(int, float)",
+        "void at::native::vectorized_elementwise_kernel<8, at::native::GeluCUDAKernelImpl(TensorIteratorBase&)>(int)",
+        "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast<MulFunctor<float>>>(int)",
         "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda>(int)",
     ),
     "rows": (
@@ -250,7 +248,9 @@ def simulate(rng: random.Random, profile: str, operators: int) -> bytes:
         host = {"ph": "X", "pid": 507, "tid": 507}
         kind = "cuda_driver" if call.name.startswith("cu") and not call.name.startswith("cuda") else "cuda_runtime"
         events.append(
-            host | _times(base, times.begin, times.end) | {"cat": kind, "name": call.name, "args": {"correlation": number}}
+            host
+            | _times(base, times.begin, times.end)
+            | {"cat": kind, "name": call.name, "args": {"correlation": number}}
         )
         if rng.random() < 0.4:  # the operator of PyTorch around the call
             events.append(
@@ -307,9 +307,7 @@ def _draw_calls(rng: random.Random, profile: str, operators: int) -> list[Call]:
     def launch(kind: str, low: float, high: float, blocks: int) -> None:
         name = rng.choice(("cudaLaunchKernel", "cudaLaunchKernel", "cuLaunchKernelEx", "cudaLaunchKernelExC"))
         duration = round(long_kernels * microseconds(low, high), 3)
-        calls.append(
-            Call(name, work(), microseconds(2, 6), False, rng.choice(_NAMES[kind]), duration, blocks)
-        )
+        calls.append(Call(name, work(), microseconds(2, 6), False, rng.choice(_NAMES[kind]), duration, blocks))
 
     def copy(activity: str, amount: int, waits: bool) -> None:
         duration = round(1 + amount / (12e3 if waits else 50e3), 3)
