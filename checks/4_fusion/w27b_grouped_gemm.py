@@ -10,6 +10,7 @@ from kernelpath.course.spec import Exercise, Traffic
 EXERCISE = Exercise(
     entry="grouped_gemm",
     problem=grouped_gemm.PROBLEM,
+    aligned=True,  # as copies of 16 bytes need it
     bench=case("32x512+48x256+16x1024+32x128", 5632, 4096, 2048),
     baseline=grouped_gemm.eager,
     min_speedup=1.0,  # not measured on a GPU yet

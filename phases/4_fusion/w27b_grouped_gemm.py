@@ -9,8 +9,8 @@ bfloat16 tensor of shape (rows, n):
 
 The accumulators are float32, and rounded once. n and k are multiples of 16, and there are up to 512 experts. An expert
 may have no rows, and then its weight may hold NaN, or all rows. source and offsets are on the device, and the host must
-not wait for them. Tensors do not always start at a multiple of 16 bytes. x, w, and out may have more than 2**32
-elements: offsets into them need 64 bits. On a GPU before sm_80, which has no bfloat16, x and w are float16.
+not wait for them. Every tensor starts at a multiple of 16 bytes. x, w, and out may have more than 2**32 elements:
+offsets into them need 64 bits. On a GPU before sm_80, which has no bfloat16, x and w are float16.
 
 Start with the kernel of matmul (week 11). A program looks for its tile: tiles of one expert are neighbors, and each
 expert has ceil(rows of the expert / ROWS) of them. The grader checks the values (exactly, for small integers), the use

@@ -9,8 +9,8 @@ bfloat16 tensor of shape (rows, n):
 
 The accumulators are float32, and rounded once. n and k are multiples of 16, and there are up to 512 experts. An expert
 may have no rows, and then its weight may hold NaN, or all rows. source and offsets are on the device, and the host must
-not wait for them. Tensors do not always start at a multiple of 16 bytes. x, w, and out may have more than 2**32
-elements: offsets into them need 64 bits. On a GPU before sm_80, which has no bfloat16, x and w are float16.
+not wait for them. Every tensor starts at a multiple of 16 bytes. x, w, and out may have more than 2**32 elements:
+offsets into them need 64 bits. On a GPU before sm_80, which has no bfloat16, x and w are float16.
 
 Start with the kernel of matmul (week 11). A program looks for its tile: tiles of one expert are neighbors, and each
 expert has ceil(rows of the expert / ROWS) of them. The grader checks the values (exactly, for small integers), the use
@@ -59,18 +59,15 @@ def grouped_kernel(out_ptr, x_ptr, w_ptr, source_ptr, offsets_ptr, experts, n, k
         return
     rows = row + tl.arange(0, ROWS)
     columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    depth = tl.arange(0, DEPTH)
     token = tl.load(source_ptr + rows, mask=rows < end, other=0).to(tl.int64)
-    x_ptrs = x_ptr + token[:, None] * k + depth[None, :]
-    w_ptrs = w_ptr + (expert.to(tl.int64) * n + columns)[None, :] * k + depth[:, None]
+    x_rows = x_ptr + token[:, None] * k
+    w_rows = w_ptr + (expert.to(tl.int64) * n + columns)[None, :] * k
     acc = tl.zeros((ROWS, COLUMNS), tl.float32)
     for start in range(0, k, DEPTH):
-        inside = depth < k - start
-        x = tl.load(x_ptrs, mask=(rows < end)[:, None] & inside[None, :], other=0.0)
-        w = tl.load(w_ptrs, mask=(columns < n)[None, :] & inside[:, None], other=0.0)
+        depth = start + tl.arange(0, DEPTH)
+        x = tl.load(x_rows + depth[None, :], mask=(rows < end)[:, None] & (depth < k)[None, :], other=0.0)
+        w = tl.load(w_rows + depth[:, None], mask=(columns < n)[None, :] & (depth < k)[:, None], other=0.0)
         acc = tl.dot(x, w, acc)
-        x_ptrs += DEPTH
-        w_ptrs += DEPTH
     out_ptrs = out_ptr + rows.to(tl.int64)[:, None] * n + columns[None, :]
     tl.store(out_ptrs, acc.to(out_ptr.dtype.element_ty), mask=(rows < end)[:, None] & (columns < n)[None, :])
 

@@ -137,7 +137,7 @@ PROBLEM = Problem(
     faults={"the rest of a tile times 0": padded_with_products, "sums rounded halfway": summed_in_halves},
     limits=(
         case("3", 65_537, 16, 16),
-        case("3+2100", 5, 16, 16),
+        case("3+65537", 5, 16, 16),
         case("3+0", 5, 2_064, 16),
         case("9", 8, 16, 4_112),
         case("300x0+211x1+2", 100, 16, 16),
