@@ -25,23 +25,23 @@ import triton
 import triton.language as tl
 
 
-@triton.jit
-def choose_kernel(weights_ptr, chosen_ptr, counts_ptr, totals_ptr, logits_ptr, tokens, experts,
-                  TOP_K: tl.constexpr, COLUMNS: tl.constexpr, TOKENS: tl.constexpr, EXPERTS: tl.constexpr):  # fmt: skip
+@triton.jit(do_not_specialize=["tokens", "top_k"])
+def choose_kernel(weights_ptr, chosen_ptr, counts_ptr, totals_ptr, logits_ptr, tokens, experts, top_k,
+                  COLUMNS: tl.constexpr, TOKENS: tl.constexpr, EXPERTS: tl.constexpr):  # fmt: skip
     """Find the experts of TOKENS tokens, their weights, and how many of these tokens each expert gets."""
     # TODO: top_k times, take the largest logit of each token and its expert, and remove it from the row
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["blocks"])
 def scan_kernel(offsets_ptr, starts_ptr, counts_ptr, totals_ptr, blocks, experts,
                 BLOCKS: tl.constexpr, SOME: tl.constexpr, EXPERTS: tl.constexpr):  # fmt: skip
     """For SOME experts: turn the counts of all blocks into the first row of each block among the expert's rows."""
     # TODO: scan down the columns of counts
 
 
-@triton.jit
-def place_kernel(rows_ptr, source_ptr, chosen_ptr, starts_ptr, tokens, experts,
-                 TOP_K: tl.constexpr, COLUMNS: tl.constexpr, TOKENS: tl.constexpr, EXPERTS: tl.constexpr):  # fmt: skip
+@triton.jit(do_not_specialize=["tokens", "top_k"])
+def place_kernel(rows_ptr, source_ptr, chosen_ptr, starts_ptr, tokens, experts, top_k,
+                 COLUMNS: tl.constexpr, TOKENS: tl.constexpr, EXPERTS: tl.constexpr):  # fmt: skip
     """Give each choice of TOKENS tokens its row: the block's first row of the expert, plus the earlier tokens' rows."""
     # TODO: a row of ones and zeros for each token; its scan over tokens counts the earlier ones
 

@@ -37,9 +37,9 @@ TILE = 8192
 """Logits that a program has in registers at once: 32 in each of 256 threads."""
 
 
-@triton.jit
-def choose_kernel(weights_ptr, chosen_ptr, counts_ptr, totals_ptr, logits_ptr, tokens, experts,
-                  TOP_K: tl.constexpr, COLUMNS: tl.constexpr, TOKENS: tl.constexpr, EXPERTS: tl.constexpr):  # fmt: skip
+@triton.jit(do_not_specialize=["tokens", "top_k"])
+def choose_kernel(weights_ptr, chosen_ptr, counts_ptr, totals_ptr, logits_ptr, tokens, experts, top_k,
+                  COLUMNS: tl.constexpr, TOKENS: tl.constexpr, EXPERTS: tl.constexpr):  # fmt: skip
     """Find the experts of TOKENS tokens, their weights, and how many of these tokens each expert gets."""
     token = tl.program_id(0) * TOKENS + tl.arange(0, TOKENS)
     expert = tl.arange(0, EXPERTS)
@@ -48,15 +48,15 @@ def choose_kernel(weights_ptr, chosen_ptr, counts_ptr, totals_ptr, logits_ptr, t
     column = tl.arange(0, COLUMNS)[None, :]
     chosen = tl.zeros([TOKENS, COLUMNS], tl.int32)
     values = tl.full([TOKENS, COLUMNS], -float("inf"), tl.float32)
-    for j in range(TOP_K):
+    for j in range(top_k):
         value, index = tl.max(logits, axis=1, return_indices=True, return_indices_tie_break_left=True)
         chosen = tl.where(column == j, index[:, None], chosen)
         values = tl.where(column == j, value[:, None], values)
         logits = tl.where(expert[None, :] == index[:, None], -float("inf"), logits)  # lower than any finite value
     p = tl.exp(values - tl.max(values, axis=1)[:, None])
-    mask = (token < tokens)[:, None] & (column < TOP_K)
-    tl.store(weights_ptr + token[:, None] * TOP_K + column, p / tl.sum(p, axis=1)[:, None], mask=mask)
-    tl.store(chosen_ptr + token[:, None] * TOP_K + column, chosen, mask=mask)
+    mask = (token < tokens)[:, None] & (column < top_k)
+    tl.store(weights_ptr + token[:, None] * top_k + column, p / tl.sum(p, axis=1)[:, None], mask=mask)
+    tl.store(chosen_ptr + token[:, None] * top_k + column, chosen, mask=mask)
     # A chosen expert is one whose logit is -inf now.
     is_chosen = (logits == -float("inf")) & (token < tokens)[:, None]
     counts = tl.sum(is_chosen.to(tl.int32), axis=0)
@@ -64,7 +64,7 @@ def choose_kernel(weights_ptr, chosen_ptr, counts_ptr, totals_ptr, logits_ptr, t
     tl.atomic_add(totals_ptr + expert, counts, mask=expert < experts)  # of integers: the same in every order
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["blocks"])
 def scan_kernel(offsets_ptr, starts_ptr, counts_ptr, totals_ptr, blocks, experts,
                 BLOCKS: tl.constexpr, SOME: tl.constexpr, EXPERTS: tl.constexpr):  # fmt: skip
     """For SOME experts: turn the counts of all blocks into the first row of each block among the expert's rows."""
@@ -82,27 +82,27 @@ def scan_kernel(offsets_ptr, starts_ptr, counts_ptr, totals_ptr, blocks, experts
         start += tl.sum(counts, axis=0)
 
 
-@triton.jit
-def place_kernel(rows_ptr, source_ptr, chosen_ptr, starts_ptr, tokens, experts,
-                 TOP_K: tl.constexpr, COLUMNS: tl.constexpr, TOKENS: tl.constexpr, EXPERTS: tl.constexpr):  # fmt: skip
+@triton.jit(do_not_specialize=["tokens", "top_k"])
+def place_kernel(rows_ptr, source_ptr, chosen_ptr, starts_ptr, tokens, experts, top_k,
+                 COLUMNS: tl.constexpr, TOKENS: tl.constexpr, EXPERTS: tl.constexpr):  # fmt: skip
     """Give each choice of TOKENS tokens its row: the block's first row of the expert, plus the earlier tokens' rows."""
     token = tl.program_id(0) * TOKENS + tl.arange(0, TOKENS)
     expert = tl.arange(0, EXPERTS)
     column = tl.arange(0, COLUMNS)[None, :]
-    mask = (token < tokens)[:, None] & (column < TOP_K)
-    chosen = tl.load(chosen_ptr + token[:, None] * TOP_K + column, mask=mask, other=-1)
+    mask = (token < tokens)[:, None] & (column < top_k)
+    chosen = tl.load(chosen_ptr + token[:, None] * top_k + column, mask=mask, other=-1)
     is_chosen = tl.zeros([TOKENS, EXPERTS], tl.int32)
-    for j in range(TOP_K):
+    for j in range(top_k):
         index = tl.max(tl.where(column == j, chosen, -1), axis=1)  # column j
         is_chosen += (expert[None, :] == index[:, None]).to(tl.int32)
     start = tl.load(starts_ptr + tl.program_id(0) * experts + expert, mask=expert < experts, other=0)
     row_of = start[None, :] + tl.cumsum(is_chosen, axis=0) - is_chosen
     rows = tl.zeros([TOKENS, COLUMNS], tl.int32)
-    for j in range(TOP_K):
+    for j in range(top_k):
         index = tl.max(tl.where(column == j, chosen, -1), axis=1)
         row = tl.sum(tl.where(expert[None, :] == index[:, None], row_of, 0), axis=1)
         rows = tl.where(column == j, row[:, None], rows)
-    tl.store(rows_ptr + token[:, None] * TOP_K + column, rows, mask=mask)
+    tl.store(rows_ptr + token[:, None] * top_k + column, rows, mask=mask)
     tl.store(source_ptr + rows, token[:, None] + tl.zeros_like(rows), mask=mask)
 
 

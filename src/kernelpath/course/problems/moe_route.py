@@ -119,16 +119,13 @@ def case(tokens: int, experts: int, top_k: int, balance: str = "even") -> Case:
 
 PROBLEM = Problem(
     inputs=inputs,
-    # Blocks of 16 to 128 tokens; numbers of experts around powers of two, and of models: 8, 60, 64, 128, 256.
+    # Blocks of 16 to 128 tokens; numbers of experts around powers of two, and of models: 8, 60, 128.
     cases=(
         case(1, 1, 1),
         case(7, 3, 3),
-        case(33, 8, 2),
         case(130, 60, 4, "skewed"),
-        case(129, 128, 8, "one"),
-        case(70, 256, 8),
-        case(3, 500, 16),
-        case(1000, 24, 1, "skewed"),
+        case(69, 128, 8, "one"),
+        case(1000, 13, 1, "skewed"),
         case(1500, 64, 6),
     ),
     vary=("tokens",),
