@@ -180,7 +180,7 @@ def test_a_text_is_no_prediction(capsys: pytest.CaptureFixture[str]) -> None:
         (0, 1 / 12, "which is its inverse"),
         (0, -12, "which has the wrong sign"),
         (3, 2, "Put one of the choices, in quotes, in place"),
-        (3, "it halves", "no: it changes by less than a tenth; your answer was it halves"),
+        (3, "it halves", 'no: "it changes by less than a tenth"; your answer was "it halves"'),
     ],
 )
 def test_a_question_is_answered_once_there_is_an_answer(
@@ -384,6 +384,17 @@ def test_an_answer_is_judged_and_shown_with_its_why_only_when_given(
     printed = capsys.readouterr().out
     assert expected in printed
     assert ("(1 + 8) / 2" in printed) == (not expected.startswith("Put"))
+
+
+@pytest.mark.parametrize(
+    ("answer", "shown"), [("yes, approximately", 1), ("no, by far less", 0), (None, 0), ("perhaps", 0), (..., 0)]
+)
+def test_a_wrong_choice_is_shown_with_the_reason_against_it(
+    answer: str | EllipsisType | None, shown: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    notebook.ask("matmul_tiled", 4, answer)
+    printed = " ".join(capsys.readouterr().out.split())
+    assert printed.count("The naive kernel's requests") == shown
 
 
 @pytest.mark.parametrize(("stride", "sectors"), [(1, 4), (2, 8), (8, 32), (32, 32)])
