@@ -239,7 +239,7 @@ _STUBS: Mapping[Lane, string.Template] = {
         + """
 import torch
 
-from warpcheck.frontends import cuda
+from kernelpath.lanes import cuda
 
 KERNEL = cuda.kernel("$kernel", "$entry")
 

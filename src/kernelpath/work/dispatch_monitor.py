@@ -14,11 +14,13 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from kernelpath.device.large_offsets import reserve_readonly
 from kernelpath.device.messages import POISON
 from kernelpath.device.placement import DEVICE, ChosenDevices, Placement, tensors_in
 from kernelpath.work.confine import SUBMISSION
 from kernelpath.work.messages import OperatorCall
 from kernelpath.work.tensors import copy_each_, poison_, storage_bytes
+from warpcheck import simt
 
 GUARD = 512
 """Bytes of poison before and behind every buffer. A multiple of every alignment that a kernel may require."""
@@ -328,3 +330,28 @@ def _describe_broken_guard(storages: Sequence[torch.Tensor]) -> str:
             side = ("before the start", "past the end")[index % 2]
             return f"wrote {side} of a tensor of {storages[index // 2].numel() - 2 * GUARD:,} bytes"
     return ""
+
+
+ADDRESS_SPACE_BYTES = 1 << 40
+"""Bytes of addresses that the call may use, besides memory."""
+
+
+class LargeOffsetMonitor(DispatchMonitor):
+    """Gives tensors of simt.FAR bytes and more an address span without memory, and fills none of them."""
+
+    def dispatch(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        name = func.overloadpacket.__name__
+        if name in FACTORIES + FILLED_FACTORIES:
+            # The operator itself computes sizes and strides; on the meta device it allocates nothing.
+            shape = func(*args, **{**kwargs, "device": "meta"})
+            if _nbytes(shape) >= simt.FAR:
+                span = reserve_readonly(_nbytes(shape)).view(shape.dtype)
+                self._on_result(span)
+                return span.as_strided(shape.size(), shape.stride())
+        if name in FILL_OPERATORS and _nbytes(args[0]) >= simt.FAR:
+            return args[0]
+        return super().dispatch(func, args, kwargs)
+
+
+def _nbytes(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().nbytes()

@@ -1,4 +1,4 @@
-"""Implement new and upgrade: create a learner's folder, and update it."""
+"""Implement new, upgrade and doctor: create a learner's folder, update it, and show what this machine can run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 import click
 
 from kernelpath import words
-from kernelpath.cli.common import PASSED, Failure, out
+from kernelpath.cli.common import NOT_YET, PASSED, Failure, errors, out
+from kernelpath.cli.grading import interruptible
 from kernelpath.course import delivery, places
 from kernelpath.show import view
 
@@ -72,3 +73,17 @@ def _print_kept_files(delivered: delivery.DeliveryResult) -> None:
     if len(lines) > _MAX_FILES_NAMED:
         unnamed = words.count(len(lines) - _MAX_FILES_NAMED, "more file")
         out.print(f"kept {unnamed} of yours; new versions are in new-{delivered.version}/")
+
+
+@click.command()
+def doctor() -> int:
+    """Show what this machine can run.
+
+    For each missing part, show the command that installs it.
+    """
+    with errors.status("looking"), interruptible():
+        from kernelpath import doctor as examination
+
+        findings = examination.examine()
+    view.findings(out, findings)
+    return PASSED if any(finding.works for finding in findings if finding.lane) else NOT_YET
