@@ -177,6 +177,7 @@ class Case:
             reverse=self.order,
             cooperative=request.cooperative,
             cluster=request.cluster,
+            programmatic_stream_serialization=request.programmatic_stream_serialization,
             # A case with large offsets has too many blocks to run them all: a sample of them shows whether offsets
             # overflow.
             max_instructions=large_offsets.MAX_INSTRUCTIONS if self.inputs.large_offsets else None,
@@ -410,6 +411,7 @@ class Case:
             host=[(names[number], stored.host_digests) for number, stored in buffers.items() if stored.host_digests],
             cooperative=request.cooperative,
             cluster=request.cluster,
+            programmatic_stream_serialization=request.programmatic_stream_serialization,
             buffers=[self._describe_buffer(buffer, buffer.storage in new) for buffer in request.buffers],
             tables=[names[number] for number, stored in buffers.items() if stored.has_table],
         )

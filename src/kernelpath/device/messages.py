@@ -121,6 +121,7 @@ class Launch(Message, frozen=True):
     dropped: Sequence[int]
     cooperative: bool = False
     cluster: Sequence[int] = ()
+    programmatic_stream_serialization: bool = False
 
 
 class Fetch(Message, frozen=True):
@@ -321,6 +322,7 @@ class LaunchEntry(Message, frozen=True):
     buffers: Sequence[str] = ()
     compiler: str = ""
     tables: Sequence[str] = ()
+    programmatic_stream_serialization: bool = False
 
 
 class Output(Message, frozen=True):

@@ -284,7 +284,7 @@ def buffer_segment(launch: LaunchRecord, space: int, buffer: int) -> Segment:
         space=space,
         start=record.start,
         end=record.start + record.bytes,
-        floor=launch.launch_began,
+        floor=launch.overlap_began,
         state=record.state,
         history=record.history,
         granule=record.granule,
