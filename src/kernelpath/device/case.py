@@ -238,6 +238,9 @@ class Case:
             accesses=self._accesses() if counted else (),
             instructions=self._instructions() if counted else (),
             tensor=sum(launch.totals.most_tensor_operations for launch in self.launches),
+            overlaps=[
+                messages.GridOverlap(launch.share_before_wait, launch.share_before_trigger) for launch in self.launches
+            ],
             unreached=sorted(self._unreached),
             reached=self._reached[0] if len(self._reached) == 1 else {},
             stored=self._stored_bytes[0] if len(self._stored_bytes) == 1 else {},

@@ -77,7 +77,9 @@ class Launch:
     ``events``. ``reached`` has how far, in bytes, a sample of the blocks accessed each buffer; ``cut`` is whether the
     launch ended at its limit of instructions, before all blocks of the sample had finished. ``barriers`` has the line
     that initializes each mbarrier of ``events`` that no variable names. ``share_before_trigger`` is the share of its
-    work, in lane-instructions, that an average block does before griddepcontrol.launch_dependents; 1 without it.
+    lane-instructions that the average block executes before griddepcontrol.launch_dependents, and ``share_before_wait``
+    that of its sectors of global memory before griddepcontrol.wait, if the launch may overlap others; 1 without the
+    instruction.
     """
 
     kernel: str
@@ -94,6 +96,7 @@ class Launch:
     reached: dict[str, int] = field(default_factory=dict, repr=False)
     cut: bool = False
     barriers: dict[str, int] = field(default_factory=dict, repr=False)
+    share_before_wait: float = 1.0
     share_before_trigger: float = 1.0
 
     @property
@@ -313,6 +316,7 @@ class Module:
         totals = LineCounters()
         for counters in lines.values():
             totals.add(counters)
+        sectors = int((run.counts["sectors"] + run.counts["bulk_sectors"]).sum())
         return Launch(
             kernel=run.name,
             file=self.parsed.file,
@@ -333,6 +337,7 @@ class Module:
             if sampled
             else {},
             cut=cut,
+            share_before_wait=run.get("sectors_before_wait") / sectors if sectors and run.overlapped else 1.0,
             share_before_trigger=run.get("clock_before_trigger") / max(run.get("clock_before_exit"), 1),
         )
 

@@ -191,7 +191,7 @@ def test_views_and_granules_that_differ_between_launches() -> None:
         assert fault.address is not None
 
 
-def test_the_share_of_work_before_the_trigger() -> None:
+def test_the_share_of_instructions_before_the_trigger() -> None:
     work = 'for (int k = 0; k < 100; k++) asm volatile("add.s32 %0, %0, 1;" : "+r"(i)); '
     stream = Stream()
     early = stream.launch(INDEX + "launch_dependents();" + work + "a[0] = i;", grid=(1,), block=(1,))
@@ -200,6 +200,21 @@ def test_the_share_of_work_before_the_trigger() -> None:
     assert early.share_before_trigger < 0.1
     assert 0.9 < late.share_before_trigger < 1
     assert never.share_before_trigger == 1
+
+
+def test_the_share_of_sectors_before_the_wait() -> None:
+    stream = Stream()
+    stream.launch(WRITE_A, overlaps=False)
+    assert stream.launch(INDEX + "float v = b[i]; wait(); b[i] = v + a[i];").share_before_wait == pytest.approx(1 / 3)
+    stream.launch(WRITE_A, overlaps=False)
+    assert stream.launch(WAIT_READ_A).share_before_wait == 0
+    several = INDEX + "float v = b[i]; {} wait(); __syncthreads(); b[i] = v + a[i];"
+    for waiting in ("", "if (threadIdx.x == 0)"):
+        stream.launch(WRITE_A, overlaps=False)
+        launch = stream.launch(several.format(waiting), grid=(2,), block=(64,))
+        assert launch.share_before_wait == pytest.approx(1 / 3)
+    stream.launch(WRITE_A, overlaps=False)
+    assert stream.launch("b[threadIdx.x] = 1;", grid=(1,)).share_before_wait == 1
 
 
 HOST_SOURCE = f"""{SOURCE}

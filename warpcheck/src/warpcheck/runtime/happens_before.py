@@ -83,6 +83,14 @@ def is_unordered_with_launch(launch: LaunchRecord, cta: CtaRecord, warp: int, ti
 
 
 @native
+def is_before_wait(cta: CtaRecord, warp: WarpRecord) -> int:
+    """Return whether neither the warp has executed griddepcontrol.wait, nor its block in front of its last barrier."""
+    if warp.grid_waited_at:
+        return False
+    return cta.grids_awaited_at == 0 or cta.last_barrier_time <= cta.grids_awaited_at
+
+
+@native
 def is_by_own_block(launch: LaunchRecord, cta: CtaRecord, time: int) -> int:
     """Return whether this block made the accesses of a time."""
     # Most accesses are of the present turn, or before the block began: only the rest needs the binary search.

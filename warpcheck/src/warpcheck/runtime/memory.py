@@ -29,6 +29,7 @@ from warpcheck.runtime.deferred_faults import (
     turn_into_race,
 )
 from warpcheck.runtime.fast_path import Instant, instant_of, record_common_read, record_common_write
+from warpcheck.runtime.happens_before import is_before_wait
 from warpcheck.runtime.memory_transactions import (
     count_addresses,
     count_atomic_sectors,
@@ -564,6 +565,8 @@ def count_global_request(
             return 0
     sectors = count_sectors(addresses, mask)
     counts.sectors += sectors
+    if is_before_wait(cta, warp):
+        launch.sectors_before_wait += sectors
     counts.scattered += scattered(sectors, count_bits(mask) * max(counts.width, operation.size))
     return 1
 

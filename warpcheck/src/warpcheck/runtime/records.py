@@ -127,6 +127,7 @@ LAUNCH = np.dtype(
         ("grids_awaited", "i8"),  # whether a thread has executed griddepcontrol.wait
         ("wait_published_at", "i8"),  # when a block first issued a fence after such a wait, or 0
         ("waits_before_trigger", "i8"),  # whether a block has waited before it let dependent grids begin
+        ("sectors_before_wait", "i8"),  # those that warps loaded or stored before griddepcontrol.wait
         # Lane-instructions of all blocks up to griddepcontrol.launch_dependents, and up to their exit.
         ("clock_before_trigger", "i8"),
         ("clock_before_exit", "i8"),
@@ -187,7 +188,7 @@ CTA = np.dtype(
         ("block_began", "i8"),  # the time at which this block began; 0 before that
         ("clock_began", "i8"),  # launch.clock when this block began
         ("turn_began", "i8"),  # the time at which its present turn began
-        ("grids_awaited", "i8"),  # whether a thread of this block has executed griddepcontrol.wait
+        ("grids_awaited_at", "i8"),  # when a thread of this block first executed griddepcontrol.wait, or 0
         ("dependents_launched", "i8"),  # whether one has executed griddepcontrol.launch_dependents
         ("acquired_at", "i8"),  # when this block last used an atomic, and so acquired what other blocks published; or 0
         ("shared", "i8"),

@@ -126,7 +126,7 @@ def begin_block(launch: LaunchRecord, cta: CtaRecord, number: int) -> None:
     cta.clock_began = launch.clock
     cta.last_barrier_time = launch.time
     cta.acquired_at = 0
-    cta.grids_awaited = 0
+    cta.grids_awaited_at = 0
     cta.dependents_launched = 0
     cta.poll_timeouts = 0
     set_block_coordinates(launch, cta, number)

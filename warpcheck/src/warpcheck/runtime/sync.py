@@ -49,7 +49,7 @@ def fence(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, scope: int, ma
     launch.time += 1
     if scope & 1:
         store64(launch.published_at + 8 * cta.block_number, launch.time)
-        if cta.grids_awaited and launch.wait_published_at == 0:
+        if cta.grids_awaited_at and launch.wait_published_at == 0:
             launch.wait_published_at = launch.time
     # Acquire first, so that the fence also releases what the warp has just observed: causality is transitive (PTX ISA,
     # "Causality order").
@@ -68,10 +68,11 @@ def wait_for_grids(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, argum
 
     Launches run one after another here, so there is nothing to wait for.
     """
-    launch.grids_awaited = 1
-    cta.grids_awaited = 1
+    if mask and cta.grids_awaited_at == 0:
+        launch.grids_awaited = 1
+        cta.grids_awaited_at = launch.time
     warp.grid_wait_lanes |= mask
-    if warp.grid_waited_at == 0:
+    if mask and warp.grid_waited_at == 0:
         warp.grid_waited_at = launch.time
     return 0
 
@@ -94,7 +95,7 @@ def let_dependents_begin(launch: LaunchRecord, cta: CtaRecord, clock: int) -> No
     launch.clock_before_trigger += clock - cta.clock_began
     # All blocks have to do so before a dependent grid begins. If one of them has waited before, the launches that it
     # waited for have ended by then.
-    if cta.grids_awaited:
+    if cta.grids_awaited_at:
         launch.waits_before_trigger = 1
 
 
