@@ -1,8 +1,8 @@
 """Few rows: a matrix product whose rows fill no tile, split along k.
 
 few_rows(x, w) takes contiguous bfloat16 matrices that begin at a multiple of 16 bytes: x of 1 to 16 rows and w of any
-number of rows, both of k columns, where k is a multiple of 8. It returns x @ w.T in bfloat16, with float32 sums that are
-rounded once. The same inputs always give the same bits. w may have more than 2**32 elements: offsets need 64 bits.
+number of rows, both of k columns, where k is a multiple of 8. It returns x @ w.T in bfloat16, with float32 sums that
+are rounded once. The same inputs always give the same bits. w may have more than 2**32 elements: offsets need 64 bits.
 
 w is almost all of the bytes, so read it once, and by enough programs: the largest case has 40 columns and a k of
 16,384, and some launch has to have a block for each of the 132 SMs of an H200. Graded: the values, the same bits in all

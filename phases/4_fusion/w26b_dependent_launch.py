@@ -9,8 +9,8 @@ One kernel normalizes, the next one multiplies. Launch the second one with progr
 that it may begin while the first one runs. Then the first one must let it begin (griddepcontrol.launch_dependents), and
 the second one must not touch h before griddepcontrol.wait. What it does before the wait costs no time of its own.
 Graded: the values; no race; in the first launch at most a quarter of the instructions before launch_dependents; in the
-second one at least a tenth of the sectors of global memory before the wait; and on a GPU the time against the same kernels
-without the attribute. Hopper or later.
+second one at least a tenth of the sectors of global memory before the wait; and on a GPU the time against the same
+kernels without the attribute. Hopper or later.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1 wavefront per request added by bank
 conflicts.
