@@ -63,7 +63,7 @@ __device__ void attend(const float* qkv, const __nv_bfloat16* keys, const __nv_b
     float maximum = -INFINITY, sum = 0;
     float2 acc = {0, 0};
     for (int token = warp; token <= tokens; token += WARPS) {
-        const long long place = ((long long)head * tokens + token) * HEAD + column;
+        const long long place = (long long)token * columns + HEAD * head + column;
         float2 k = {own[columns], own[columns + 1]}, v = {own[2 * columns], own[2 * columns + 1]};
         if (token < tokens) {
             k = __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(keys + place));
@@ -98,7 +98,7 @@ megakernel(const Task* table, int tasks, int* state, const float* x, const float
     // Blocks take tasks in the order of the table, and a task waits for earlier rows only. So the earliest task that is
     // not done waits for nothing.
     for (;;) {
-        __syncthreads();  // the number and the shared memory of the last task are no longer used
+        __syncthreads();  // all threads have read the last number, and are done with the shared memory of its task
         if (threadIdx.x == 0) next = atomicAdd(state, 1);
         __syncthreads();
         if (next >= tasks) return;

@@ -19,17 +19,23 @@ def unordered(rng: torch.Generator, x: torch.Tensor, w: torch.Tensor) -> None:
 
 PROBLEM = replace(
     matmul_k_major.PROBLEM,
-    # x and w of mean 1 and 0. n = 40 columns are one or a few tiles, for which k has to be split.
+    # n = 40 columns are one or a few tiles, for which k has to be split. Fewer rows are among the limits.
     cases=(
-        {"m": 1, "n": 1, "k": 8},
-        {"m": 3, "n": 65, "k": 328},
+        {"m": 16, "n": 1, "k": 8},
+        {"m": 16, "n": 65, "k": 328},
         {"m": 16, "n": 264, "k": 528},
-        {"m": 5, "n": 24, "k": 8200},
+        {"m": 16, "n": 24, "k": 8200},
         {"m": 16, "n": 40, "k": 16_384},
     ),
     vary=("n",),
     unordered=unordered,
-    limits=({"m": 1, "n": 65_537, "k": 8}, {"m": 16, "n": 1, "k": 2_056}),
+    limits=(
+        {"m": 1, "n": 1, "k": 8},
+        {"m": 1, "n": 65_537, "k": 8},
+        {"m": 3, "n": 65, "k": 328},
+        {"m": 5, "n": 24, "k": 8200},
+        {"m": 16, "n": 1, "k": 2_056},
+    ),
     must_reach={"m": 16, "n": 1_024, "k": 2_048},
     gpu_limits=(),
     far=({"m": 16, "n": (1 << 19) + 3, "k": 8_192},),
