@@ -59,8 +59,10 @@ def test_a_kernel_with_few_blocks_takes_its_share_of_the_multiprocessors() -> No
 
 @pytest.mark.parametrize("profile", replay.PROFILES)
 def test_a_trace_is_read_as_it_was_simulated(profile: str) -> None:
-    calls, _ = replay.read(replay.simulate(random.Random(profile), profile, 30))
-    drawn = replay._draw_calls(random.Random(profile), profile, 30)
+    calls, multiprocessors = replay.read(replay.simulate(random.Random(profile), profile, 30))
+    rng = random.Random(profile)
+    rng.choice(range(4))  # the number of multiprocessors is drawn first
+    drawn = replay._draw_calls(rng, profile, 30, multiprocessors)
     assert len(calls) == len(drawn)
     assert replay.span(calls) == pytest.approx(replay.span(drawn), rel=1e-6)
     for name in replay.CHANGES:

@@ -235,8 +235,8 @@ def simulate(rng: random.Random, profile: str, operators: int) -> bytes:
         profile: One of PROFILES.
         operators: The number of operators, each of one or more kernels.
     """
-    calls = _draw_calls(rng, profile, operators)
     multiprocessors = rng.choice((78, 108, 132, 148))
+    calls = _draw_calls(rng, profile, operators, multiprocessors)
     replayed = run(calls)
     base = round(rng.uniform(1e5, 1e6), 3)
     number = rng.randrange(1000, 5000)
@@ -282,13 +282,18 @@ def _times(base: float, begin: float, end: float) -> dict[str, float]:
 
 
 def _grid(rng: random.Random, blocks: int) -> list[int]:
-    """Return a grid of so many blocks, sometimes with two axes."""
-    divisor = rng.choice([candidate for candidate in (1, 2, 3, 4) if blocks % candidate == 0])
-    return [blocks // divisor, divisor, 1]
+    """Return a grid of so many blocks, sometimes with two or three axes."""
+    height = rng.choice([candidate for candidate in (1, 2, 3, 4) if blocks % candidate == 0])
+    depth = rng.choice([candidate for candidate in (1, 2, 3) if blocks // height % candidate == 0])
+    return [blocks // height // depth, height, depth]
 
 
-def _draw_calls(rng: random.Random, profile: str, operators: int) -> list[Call]:
-    """Draw the calls of a step. Times are whole nanoseconds."""
+def _draw_calls(rng: random.Random, profile: str, operators: int, multiprocessors: int) -> list[Call]:
+    """Draw the calls of a step. Times are whole nanoseconds.
+
+    Rules that a report may forget have to show: kernels with as many blocks as multiprocessors, elementwise kernels
+    with fewer, a wait within a chain of them, and a last call that does not wait.
+    """
 
     def microseconds(low: float, high: float) -> float:
         return round(math.exp(rng.uniform(math.log(low), math.log(high))), 3)
@@ -314,22 +319,29 @@ def _draw_calls(rng: random.Random, profile: str, operators: int) -> list[Call]:
         cost = 0.0 if waits else microseconds(2, 5)
         calls.append(Call("cudaMemcpyAsync", work(), cost, waits, activity, duration, 0, amount))
 
+    def wait() -> None:
+        calls.append(Call(SYNCHRONIZE, work(), 0.0, waits=True))
+
     launch("product", 10, 60, rng.randint(150, 2000))
     for kind in rng.choices(list(weights), list(weights.values()), k=operators):
         if kind == "elementwise":
-            for _ in range(rng.randint(1, 7)):
-                launch("elementwise", 5, 30, rng.randint(150, 20_000))
+            for position in range(rng.randint(1, 7)):
+                if position and rng.random() < 0.1:
+                    wait()
+                fewest = rng.choice((1, 150, 150, 150))
+                launch("elementwise", 5, 30, rng.randint(fewest, 100 * fewest))
         elif kind == "few blocks":
-            launch("few blocks", 15, 120, rng.randint(1, 60))
+            launch("few blocks", 15, 120, rng.choice((rng.randint(1, 60), rng.randint(1, 60), multiprocessors)))
         elif kind == "copy":
             copy(PAGEABLE, rng.randrange(100_000, 2_000_000), waits=True)
         elif kind == "pinned":
             copy("Memcpy HtoD (Pinned -> Device)", rng.randrange(10_000, 2_000_000), waits=False)
         elif kind == "wait":
             copy("Memcpy DtoH (Device -> Pinned)", 4, waits=False)
-            calls.append(Call(SYNCHRONIZE, work(), 0.0, waits=True))
+            wait()
         else:
             launch(kind, 10, 80, rng.randint(150, 4000))
     launch("rows", 5, 20, rng.randint(150, 4000))
-    calls.append(Call(SYNCHRONIZE, work(), 0.0, waits=True))
+    if rng.random() < 0.7:
+        wait()
     return calls
