@@ -34,6 +34,7 @@ EXERCISE = Exercise(
     min_speedup=1.0,  # not measured on a GPU yet
     requires=(9, 0),
     arch="sm_90a",
+    launches=2,  # of which the second one depends on the first one
     # No limit on bytes: each row of w reads h again, from a cache, and those are twice the bytes of the row itself.
     traffic=Traffic(bank_conflicts=1.0),
 )

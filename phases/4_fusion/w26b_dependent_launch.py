@@ -13,7 +13,7 @@ second one at least a tenth of the sectors of global memory before the wait; and
 kernels without the attribute. Hopper or later.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1 wavefront per request added by bank
-conflicts.
+conflicts; at most 2 launches.
 """
 
 import torch

@@ -13,7 +13,7 @@ second one at least a tenth of the sectors of global memory before the wait; and
 kernels without the attribute. Hopper or later.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1 wavefront per request added by bank
-conflicts.
+conflicts; at most 2 launches.
 
 Bytes: w, 33.6 MB for 4096 x 4096, 7.5 us at the 4.5 TB/s that an H200 reads with. The norm moves 24 KB, and takes a few
 microseconds all the same: a launch, two passes over x by a single block, and a barrier. Latency is its bound.
