@@ -15,7 +15,7 @@ Start with one token and a block of columns for each program. The grader checks 
 in every order of blocks, the bytes moved, and on a GPU the time against indexing, multiplying, and summing with
 PyTorch.
 
-Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the bytes of inputs and outputs
+Limits on the largest case, with room for edges on smaller ones: at most 1.6 times the bytes of inputs and outputs
 moved.
 """
 

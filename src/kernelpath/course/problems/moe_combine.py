@@ -113,7 +113,7 @@ PROBLEM = Problem(
     extreme=extreme,
     unordered=unordered,
     faults={"dropped rows times 0": dropped_rows_times_zero, "the weight of a dropped choice": weight_of_dropped},
-    limits=(case(65_537, 1, 1), case(2, 65_537, 2)),
+    limits=(case(65_537, 1, 1), case(2, 65_537, 2), case(9, 40, 16, 0.2)),
     compulsory_bytes=compulsory_bytes,
     flops=lambda tokens, n, top_k, dropped, dtype="bfloat16": 2 * tokens * n * top_k,
 )
