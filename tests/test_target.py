@@ -179,7 +179,7 @@ ON_TURING = [one for one in EXERCISES if one.runs_on_gpu and (one.requires or TU
 def test_turing_gets_no_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
     """It has no instruction for it: each exercise has float16 or float32 in its place, or requires a later GPU."""
     as_if_on(monkeypatch, "Tesla T4", *TURING)
-    assert len(ON_TURING) == 43
+    assert len(ON_TURING) == 46
     for declared in ON_TURING:
         exercise, instead = devices.adapt_exercise(declared, "cuda", SM_80)
         cases = (*exercise.cases, *exercise.limits, *exercise.sweep, *([exercise.bench] if exercise.bench else []))
