@@ -123,7 +123,7 @@ PROBLEM = Problem(
     ),
     vary=("tokens",),
     far=(
-        case("256x0+256x2", 300, (1 << 12) + 16, 1 << 11),  # most of the tiles sampled are past element 2^31 of w
+        case("512x1", 300, (1 << 12) + 16, 1 << 11),  # a tile for each expert, so that the sample has one past 2^31
         case("3+0+70+27", (1 << 20) + 3, 16, 1 << 12),
         case(f"{1 << 20}+7+0", 300, 1 << 12, 16),
     ),
