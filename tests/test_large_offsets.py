@@ -263,6 +263,7 @@ def test_kernels_that_take_any_size_have_a_far_case() -> None:
         "scan",  # at most 2**30 elements, and the statement says so
         "compact",
         "radix_pass",
+        "moe_route",
         "persistent_gemm",
         "gemm_epilogue_cute",
         "fp8_gemm",

@@ -70,6 +70,7 @@ for _verb in (
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command line, by default this process's, and exit with its status."""
+    # A character that the terminal's encoding lacks must not end a command.
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")

@@ -75,6 +75,7 @@ def check(
     if recording is not None and len(items) != 1:
         raise click.UsageError("--trace needs exactly one NAME.")
     grading.check_json_target(json_to)
+    # A NAME that is given twice is graded once.
     items = _items_of(tree) if everything else tuple(dict.fromkeys(items)) or (require_next_item(),)
     quiet = json_to == "-"
     requests = [
@@ -91,11 +92,13 @@ def check(
         for item in items
     ]
     reports: dict[int, Report] = {}
+    # Closing the generator ends the gradings that still run, also after an exception or Ctrl-C.
     with contextlib.closing(grading.grade_several(requests, jobs)) as numbered_reports:
         for index, report in numbered_reports:
             item = items[index]
             first = not has_passed(item)
             reports[index] = report
+            # Only the learner's own files count as progress.
             if path is None and recording is None and tree == "phases":
                 save_result(item, report)
             if everything and not quiet:

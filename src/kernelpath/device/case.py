@@ -188,6 +188,7 @@ class Case:
             reverse=self.order,
             cooperative=request.cooperative,
             cluster=request.cluster,
+            programmatic_stream_serialization=request.programmatic_stream_serialization,
             # A case with large offsets has too many blocks to run them all: a sample of them shows whether offsets
             # overflow.
             max_instructions=large_offsets.MAX_INSTRUCTIONS if self.inputs.large_offsets else None,
@@ -248,6 +249,9 @@ class Case:
             traffic=sum_accesses(self.launches) if counted else (),
             instructions=sum_instructions(self.launches) if counted else (),
             tensor=sum(launch.totals.most_tensor_operations for launch in self.launches),
+            overlaps=[
+                messages.GridOverlap(launch.share_before_wait, launch.share_before_trigger) for launch in self.launches
+            ],
             unreached=sorted(self._unreached),
             reached=self._reached[0] if len(self._reached) == 1 else {},
             stored=self._stored_bytes[0] if len(self._stored_bytes) == 1 else {},
@@ -421,6 +425,7 @@ class Case:
             host=[(names[number], stored.host_digests) for number, stored in buffers.items() if stored.host_digests],
             cooperative=request.cooperative,
             cluster=request.cluster,
+            programmatic_stream_serialization=request.programmatic_stream_serialization,
             buffers=[self._describe_buffer(buffer, buffer.storage in new) for buffer in request.buffers],
             tables=[names[number] for number, stored in buffers.items() if stored.has_table],
         )

@@ -122,6 +122,7 @@ class Launch(Message, frozen=True):
     dropped: Sequence[int]
     cooperative: bool = False
     cluster: Sequence[int] = ()
+    programmatic_stream_serialization: bool = False
 
 
 class Fetch(Message, frozen=True):
@@ -322,6 +323,7 @@ class LaunchEntry(Message, frozen=True):
     buffers: Sequence[str] = ()
     compiler: str = ""
     tables: Sequence[str] = ()
+    programmatic_stream_serialization: bool = False
 
 
 class Output(Message, frozen=True):
@@ -329,6 +331,18 @@ class Output(Message, frozen=True):
 
     content: bytes
     fault: str
+
+
+class GridOverlap(Message, frozen=True):
+    """The overlap that programmatic dependent launch allows a launch.
+
+    Attributes:
+        before_wait: The share of its sectors of global memory that it accesses before griddepcontrol.wait.
+        before_trigger: The share of its instructions that it executes before griddepcontrol.launch_dependents.
+    """
+
+    before_wait: float
+    before_trigger: float
 
 
 class CaseReport(Message, frozen=True):
@@ -342,6 +356,7 @@ class CaseReport(Message, frozen=True):
         reached: For a large-offsets case with a single launch that ran its complete sample of blocks: the end, in
             bytes, of its accesses to each storage.
         stored: For such a case, the bytes that its blocks stored to each storage, if it made no bulk stores.
+        overlaps: The overlap that each launch allows, in their order.
     """
 
     outputs: Sequence[Output]
@@ -355,6 +370,7 @@ class CaseReport(Message, frozen=True):
     unreached: Sequence[str] = ()
     reached: Mapping[int, int] = {}
     stored: Mapping[int, int] = {}
+    overlaps: Sequence[GridOverlap] = ()
 
 
 class LaunchProfile(Message, frozen=True):

@@ -75,7 +75,7 @@ _LIMIT_STEPS: Sequence[Step] = (
 """The steps for kernels whose results are right in all cases."""
 
 
-def _plan_kernel(job: Job, inspections: Sequence[Step] = (), preload: str = "") -> GradingPlan:
+def plan_kernel(job: Job, inspections: Sequence[Step] = (), preload: str = "") -> GradingPlan:
     """Return the plan for kernels.
 
     Args:
@@ -93,9 +93,9 @@ def _plan_kernel(job: Job, inspections: Sequence[Step] = (), preload: str = "") 
 
 
 _PLANS: dict[str, Callable[[Job], GradingPlan]] = {
-    "kernel": _plan_kernel,
-    "operator": lambda job: _plan_kernel(job, [inspect_operator], "kernelpath.work.operators"),
-    "library": lambda job: _plan_kernel(job, [inspect_operator], "kernelpath.work.package"),
+    "kernel": plan_kernel,
+    "operator": lambda job: plan_kernel(job, [inspect_operator], "kernelpath.work.operators"),
+    "library": lambda job: plan_kernel(job, [inspect_operator], "kernelpath.work.package"),
     "python": lambda job: GradingPlan(PythonCall(job), _RESULT_STEPS),
     "lab": lambda job: GradingPlan(Simulated(job), _RESULT_STEPS),
     "repair": lambda job: GradingPlan(

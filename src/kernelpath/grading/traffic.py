@@ -250,7 +250,10 @@ def _check_conflicts(lines: Sequence[LineTraffic], limit: float, spare: int = 0)
 def _describe_ways(line: LineTraffic) -> str:
     """Say how many words of one bank a request needs: "a 32-way bank conflict"."""
     ways = line.wavefronts / max(line.ideal_wavefronts, 1)
-    return f"a {ways:.0f}-way bank conflict" if ways == int(ways) else f"bank conflicts, {ways:.3g}-way on average"
+    if ways != int(ways):
+        return f"bank conflicts, {ways:.3g}-way on average"
+    article = "an" if ways in (8, 11, 18) else "a"
+    return f"{article} {ways:.0f}-way bank conflict"
 
 
 def _check_bytes(

@@ -263,6 +263,7 @@ def _submitted_digest(entry: Entry) -> str:
     digest = hashlib.sha256()
     try:
         for name, content in contents(entry.file).items():
+            # Digests have one length and names no NUL byte, so that no two sets of files look alike.
             digest.update(os.fsencode(name) + b"\0" + hashlib.sha256(content).digest())
     except files.Unreadable as error:
         digest.update(str(error).encode("utf-8", "backslashreplace"))

@@ -117,6 +117,7 @@ class KernelOnMachine:
             transcript=call_end.transcript,
             tensor_core_operations=call_end.tensor,
             workspace=call_end.workspace,
+            overlaps=call_end.overlaps,
             flops=self.exercise.flops(**case) if self.exercise.flops else 0,
             operators=output_refs.operators,
             places=places,

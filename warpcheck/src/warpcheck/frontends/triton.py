@@ -282,6 +282,7 @@ class _Launcher:
             arguments=args,
             tensors=tensors,
             cooperative=bool(getattr(self.metadata, "launch_cooperative_grid", False)),
+            programmatic_stream_serialization=bool(getattr(self.metadata, "launch_pdl", False)),
             cluster=(self.ctas, 1, 1) if self.ctas > 1 else None,
         )
         frontends.record(frontends.Launched("triton", kernel.name, "cpu", tuple(values), result.cost, result.launch))

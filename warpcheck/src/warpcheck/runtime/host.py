@@ -69,6 +69,7 @@ def execute(grid: Grid, run_grid: RunGrid, limit: int, *, restarts: bool = False
                         # The history of buffers outlives the launch. The next launch begins at a later time, so all of
                         # this one is before it.
                         grid.memory.time = grid.get("time") + 1
+                        grid.memory.last_launch = grid
                         return False
                 case schedule.YIELDS | schedule.YIELDS_IDLE:
                     if idle_turns > max(MAX_IDLE_TURNS, MAX_IDLE_TURNS_PER_BLOCK * len(grid.residents.resident)):

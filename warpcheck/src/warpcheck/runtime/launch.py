@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 import numpy as np
@@ -20,7 +20,7 @@ from warpcheck.runtime import fault_messages
 from warpcheck.runtime.access_history import ENTRY_BYTES, id_of, site_of, thread_of, time_of
 from warpcheck.runtime.arrays import FAR, Dim, Records, address_of, aligned
 from warpcheck.runtime.boxes import BULK
-from warpcheck.runtime.buffers import ARGUMENTS, Buffer, Memory, buffer_table, merge_overlapping
+from warpcheck.runtime.buffers import ARGUMENTS, MAX_OVERLAPPED, Buffer, Memory, buffer_table, merge_overlapping
 from warpcheck.runtime.bulk import BULKS
 from warpcheck.runtime.cta import cluster_of, thread_coordinates
 from warpcheck.runtime.event_recorder import EVENT
@@ -41,13 +41,14 @@ HEAP = 8 << 20  # bytes that kernels may ask for, unless cudaDeviceSetLimit says
 @dataclass(frozen=True)
 class AccessOrigin:
     """The origin of an access: thread and block as messages name them, the block's number in the grid, the
-    instruction.
+    instruction, and the kernel if the access is of an earlier launch.
     """
 
     thread: str
     block: str
     block_number: int
     site: AccessSite
+    kernel: str = ""
 
 
 class Grid(Records):
@@ -61,6 +62,7 @@ class Grid(Records):
         room: How many blocks fit on the GPU at once.
         cooperative: Whether all blocks are resident at once.
         cluster: The blocks of a cluster along each axis; None if neither launch nor kernel asks for clusters.
+        programmatic_stream_serialization: Whether the launch may overlap those before it; see ``happens_before``.
         shared_fill: The byte that shared memory is filled with at the start of a block, and counts as written. None:
             it is unwritten.
     """
@@ -83,6 +85,7 @@ class Grid(Records):
         cooperative: bool = False,
         cluster: Dim | None = None,
         shared_fill: int | None = None,
+        programmatic_stream_serialization: bool = False,
     ) -> None:
         super().__init__(LAUNCH)
         self.module = module
@@ -111,6 +114,9 @@ class Grid(Records):
             self.point(tensor_scratch=aligned(SCRATCH_BYTES))
         if recording.get():
             self.point(events=np.zeros(EVENTS, EVENT))
+        # A sample of blocks looks for no races.
+        overlaps = programmatic_stream_serialization and blocks is None and memory.last_launch is not None
+        self.overlapped: tuple[Grid, ...] = memory.last_launch.may_run_during_next() if overlaps else ()
         self._set_extents(shared)
         self.set(shared_fill=-1 if shared_fill is None else shared_fill)
         self.set(reverse=reverse, cooperative=cooperative, cluster_size=size, explicit_cluster=cluster is not None)
@@ -143,6 +149,8 @@ class Grid(Records):
             local_total=self.lowered.local_bytes * threads,
             launch_began=self.memory.time,
             time=self.memory.time,
+            overlap_began=self.overlapped[0].get("launch_began") if self.overlapped else self.memory.time,
+            unawaited_end=self.overlapped[-1].end_of_unawaited() if self.overlapped else 0,
         )
         self.point(published_at=np.zeros(blocks, np.int64), acquired_at_exit=np.zeros(blocks, np.int64))
 
@@ -173,7 +181,13 @@ class Grid(Records):
             self.point(workspace=aligned(WORKSPACE))
             own_buffers.append(Buffer("the barrier of the grid", self.get("workspace"), WORKSPACE, 1, dtype="bytes"))
         granule = self.lowered.granules[Space.GLOBAL]
-        self.shadows = [self.memory.shadow(buffer, granule) for buffer in merge_overlapping([*buffers, *own_buffers])]
+        names = {buffer.name for buffer in own_buffers} - statics.keys()
+        self.shadows = []
+        for buffer in merge_overlapping([*buffers, *own_buffers]):
+            # The arguments and the workspace are of this launch alone.
+            inherits = self.overlapped and buffer.name not in names and buffer.nbytes < FAR
+            find_shadow = self.memory.inheriting_shadow if inherits else self.memory.shadow
+            self.shadows.append(find_shadow(buffer, granule))
         self._set_buffers()
         constants = [storage for name, storage in statics.items() if self.module.variables[name].space == "const"]
         if constants:
@@ -219,6 +233,18 @@ class Grid(Records):
             self.printed.append(text)
 
     # What it did
+
+    def may_run_during_next(self) -> tuple[Grid, ...]:
+        """Return the launches that may still run when a launch with programmatic stream serialization begins next."""
+        # That launch begins when all blocks of this one have triggered it or have exited. If a block has waited before,
+        # the launches that it waited for have ended.
+        return (self,) if self.get("waits_before_trigger") else (*self.overlapped, self)[-MAX_OVERLAPPED:]
+
+    def end_of_unawaited(self) -> int:
+        """Return the time up to which a launch that waits for this one is not ordered behind earlier launches."""
+        # This launch may end while those that it overlaps still run, unless a thread of it waits for them.
+        has_left_any = self.overlapped and not self.get("grids_awaited")
+        return self.get("launch_began") if has_left_any else self.get("unawaited_end")
 
     @property
     def counters(self) -> npt.NDArray[np.int64]:
@@ -277,6 +303,9 @@ class Grid(Records):
 
     def origin_of(self, access_id: int, time: int) -> AccessOrigin:
         """Return the origin of an access in the history."""
+        if time < self.get("launch_began"):
+            earlier = [launch for launch in self.overlapped if launch.get("launch_began") <= time]
+            return replace(earlier[-1].origin_of(access_id, time), kernel=source_name(earlier[-1].name))
         # The block is the one whose turn it was; see happens_before.block_at_time.
         turn = int(np.searchsorted(self.arrays["turns"][: self.get("turn_count")], time, side="right")) - 1
         block_number = int(self.arrays["turn_blocks"][turn])
