@@ -247,7 +247,7 @@ def test_triton_passes_launch_pdl_on() -> None:
             copy_behind_wait[(1,)](a, b, False, launch_pdl=True)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def write_ones(a):  # type: ignore[no-untyped-def]
     tl.store(a + tl.arange(0, 32), 1.0)
 
