@@ -11,7 +11,8 @@ from typing import Literal
 
 from msgspec import Struct
 
-from warpcheck.counters import AccessCounters, AccessSample, LineCounters
+from kernelpath.line_counters import LineInstructions, LineTraffic
+from warpcheck.counters import AccessSample, LineCounters
 from warpcheck.initcheck import POISON as POISON
 from warpcheck.simt import Event, Kernel
 
@@ -306,7 +307,7 @@ class LaunchEntry(Message, frozen=True):
         host: Two digests, separated by a space, for each buffer that the host changed: a digest of the changed bytes
             and a digest of the whole content.
         buffers: The memory that the kernel may access. The addresses of storages follow from it.
-        compiler: The language that the PTX was compiled from; see device/compilers.
+        compiler: The language that the PTX was compiled from; see device.case.compiler_of.
         tables: The buffers that the host filled with more than one repeated value.
     """
 
@@ -349,7 +350,6 @@ class CaseReport(Message, frozen=True):
 
     Attributes:
         mutated: The numbers of input storages whose content is no longer the generated content.
-        instructions: File, line, and LineCounters.executed of each source line: the fields of LineInstructions.
         tensor: Tensor core operations; see Observation in grading/provenance.
         workspace: The most bytes that a launch found in storages of the submission besides its outputs.
         unreached: The tensors of which a truncated launch accessed no element past 2**31; see device/large_offsets.
@@ -363,8 +363,8 @@ class CaseReport(Message, frozen=True):
     mutated: Sequence[int]
     transcript: Sequence[LaunchEntry]
     failed: Failed | None
-    accesses: Sequence[tuple[str, AccessCounters]]
-    instructions: Sequence[tuple[str, int, int, int, int, int]]
+    traffic: Sequence[LineTraffic]
+    instructions: Sequence[LineInstructions]
     tensor: int = 0
     workspace: int = 0
     unreached: Sequence[str] = ()

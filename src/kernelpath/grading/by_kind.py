@@ -14,9 +14,7 @@ from kernelpath.grading.graders.kernel_on_machine import KernelOnMachine
 from kernelpath.grading.graders.python_call import PythonCall
 from kernelpath.grading.graders.simulated import Simulated
 from kernelpath.grading.graders.trace import Trace
-from kernelpath.grading.host_program import run_on_gpu
 from kernelpath.grading.job import Job
-from kernelpath.grading.operator_inspection import inspect_operator
 from kernelpath.grading.repair import check_changes, check_diagnosis, run_broken_cases
 from kernelpath.grading.steps import (
     check_capability,
@@ -27,10 +25,12 @@ from kernelpath.grading.steps import (
     check_overlap,
     check_registers,
     check_tensor_cores,
+    inspect_operator,
     measure_on_gpus,
     measure_speed,
     repeat_cases,
     run_cases,
+    run_program_on_gpu,
     start_cpu_shadow,
 )
 
@@ -102,7 +102,7 @@ _PLANS: dict[str, Callable[[Job], GradingPlan]] = {
         KernelOnMachine(job), (check_capability, run_broken_cases, repeat_cases, check_changes, check_diagnosis)
     ),
     "program": lambda job: GradingPlan(
-        KernelOnMachine(job), (check_capability, run_cases, repeat_cases, check_counters, run_on_gpu)
+        KernelOnMachine(job), (check_capability, run_cases, repeat_cases, check_counters, run_program_on_gpu)
     ),
     "trace": lambda job: GradingPlan(Trace(job), _RESULT_STEPS),
     "distributed": lambda job: GradingPlan(

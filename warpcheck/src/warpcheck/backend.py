@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, get_args
 
 from warpcheck import initcheck, pointers, schedule_comparison, simt, simulated_gpu
 from warpcheck.schedule import Schedule
@@ -91,6 +91,15 @@ class Device(Protocol):
         """
 
 
+Bounds = Literal["tensor", "allocation"]
+
+
+def check_bounds(bounds: str) -> None:
+    """Raise ValueError unless these are bounds that a scope can have."""
+    if bounds not in get_args(Bounds):
+        raise ValueError(f"there are no bounds {bounds!r}: choose from {', '.join(get_args(Bounds))}")
+
+
 @dataclass
 class Checks:
     """The checks of launches in this process that need additional runs.
@@ -98,12 +107,14 @@ class Checks:
     extra_schedules: run every launch in these schedules as well, before the run whose results count; see
     `schedule_comparison`.
     uninitialized: report reads of bytes that nothing has written, in the memory that `initcheck` watches.
+    bounds: what a kernel may access of a tensor: the memory from its first element to its last, or all of its storage.
     permits_unused_reads: do not report reads of unwritten shared memory if nothing depends on the content; see
         `schedule_comparison`.
     """
 
     extra_schedules: tuple[Schedule, ...] = ()
     uninitialized: bool = True
+    bounds: Bounds = "tensor"
     permits_unused_reads: bool = False
 
 
@@ -191,7 +202,8 @@ class _LocalModule:
         reachable = pointers.reachable(arguments, spans, pointers.alive, pointers.keep_mapped)
         named = [*tensors, *((key, span.owner) for key, span in reachable)]
         args = [value if isinstance(value, (int, float, bytes)) else value.data_ptr() for value in arguments]
-        buffers = [simt.Buffer.of(key, tensor) for key, tensor in named]
+        buffer_of = simt.Buffer.of_storage if checks.bounds == "allocation" else simt.Buffer.of
+        buffers = [buffer_of(key, tensor) for key, tensor in named]
 
         earlier = _stream.take(programmatic_stream_serialization)
 

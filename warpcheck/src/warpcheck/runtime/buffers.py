@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from warpcheck.layout import UNWRITTEN
 from warpcheck.runtime.access_history import ENTRY_BYTES, HEADER_BYTES, REPLACED_BYTES
-from warpcheck.runtime.arrays import FAR, span, zeroed
+from warpcheck.runtime.arrays import FAR, address_of, span, zeroed
 from warpcheck.runtime.records import BUFFER
 
 if TYPE_CHECKING:
@@ -61,14 +61,26 @@ class Buffer:
 
         Objects that stand for tensors may have negative strides. Their first element is not the lowest.
         """
+        itemsize = tensor.element_size()
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        if tensor.is_contiguous():
+            nbytes = tensor.numel() * itemsize
+            return cls(name, tensor.data_ptr(), nbytes, itemsize, dtype=dtype, owner=tensor)
         offsets = [(size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)]
         first = sum(min(offset, 0) for offset in offsets)
         last = sum(max(offset, 0) for offset in offsets)
-        itemsize = tensor.element_size()
-        dtype = str(tensor.dtype).removeprefix("torch.")
         nbytes = (last - first + 1) * itemsize if tensor.numel() else 0
         address = tensor.data_ptr() + first * itemsize if nbytes else tensor.data_ptr()
         return cls(name, address, nbytes, itemsize, dtype=dtype, owner=tensor)
+
+    @classmethod
+    def of_storage(cls, name: str, tensor: torch.Tensor) -> Buffer:
+        """Return the memory of a tensor's whole storage. Objects that stand for tensors may have none."""
+        buffer = cls.of(name, tensor)
+        if not hasattr(tensor, "untyped_storage"):
+            return buffer
+        storage = tensor.untyped_storage()
+        return replace(buffer, address=storage.data_ptr(), nbytes=storage.nbytes())
 
 
 @dataclass
@@ -184,7 +196,7 @@ def empty_history(granules: int) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.
     size = granules * REPLACED_BYTES
     replaced = span(size) if MIN_MAPPED_BYTES <= size < FAR else zeroed(size)
     memory = zeroed(HEADER_BYTES + granules * ENTRY_BYTES)
-    memory[HEADER_BYTES - 8 : HEADER_BYTES].view(np.int64)[0] = replaced.ctypes.data
+    memory[HEADER_BYTES - 8 : HEADER_BYTES].view(np.int64)[0] = address_of(replaced)
     return memory[HEADER_BYTES:], replaced
 
 
@@ -233,8 +245,8 @@ def buffer_table(shadows: list[Shadow]) -> npt.NDArray[np.void]:
     for row, shadow in zip(rows[1:], shadows, strict=True):
         row["start"] = shadow.buffer.address
         row["bytes"] = shadow.buffer.nbytes
-        row["state"] = shadow.state.ctypes.data
-        row["history"] = shadow.history.ctypes.data
+        row["state"] = address_of(shadow.state)
+        row["history"] = address_of(shadow.history)
         row["granule"] = shadow.granule
     return rows
 

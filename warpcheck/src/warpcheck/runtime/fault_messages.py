@@ -217,7 +217,7 @@ def describe_unfenced(site: AccessSite, place: str, thread: str, write: AccessSi
     """
     verb = "multiplies" if site.is_wgmma or site.is_tensor else "copies"
     prefix = f"{verb} {place}, which thread {thread} writes in line {write.line}"
-    advice = "who writes needs one in front of the barrier, or who reads behind it"
+    advice = "the threads that write need one before the barrier, or the thread that reads needs one after it"
     return f"{prefix} with no fence.proxy.async between them, and may read what was there before: {advice}"
 
 

@@ -13,16 +13,16 @@ import numpy.typing as npt
 from warpcheck.counters import AccessSample
 from warpcheck.errors import Fault
 from warpcheck.events import EVENTS, recording
-from warpcheck.layout import LANES, RESERVED, SCRATCH, Space
+from warpcheck.layout import RESERVED, SCRATCH, Space
 from warpcheck.lowered_kernel import AccessSite, Lowered
 from warpcheck.ptx import Module
 from warpcheck.runtime import fault_messages
 from warpcheck.runtime.access_history import ENTRY_BYTES, id_of, site_of, thread_of, time_of
-from warpcheck.runtime.arrays import FAR, Dim, Records, aligned
+from warpcheck.runtime.arrays import FAR, Dim, Records, address_of, aligned
 from warpcheck.runtime.boxes import BULK
 from warpcheck.runtime.buffers import ARGUMENTS, MAX_OVERLAPPED, Buffer, Memory, buffer_table, merge_overlapping
 from warpcheck.runtime.bulk import BULKS
-from warpcheck.runtime.cta import cluster_of
+from warpcheck.runtime.cta import cluster_of, thread_coordinates
 from warpcheck.runtime.event_recorder import EVENT
 from warpcheck.runtime.memory_transactions import CHUNK
 from warpcheck.runtime.records import ACCESS_COUNTS, COUNTED, COUNTS, LAUNCH, SAMPLE
@@ -108,9 +108,9 @@ class Grid(Records):
         params[: len(arguments)] = np.frombuffer(arguments, np.uint8)
         self.set(param_bytes=len(arguments))
         self.point(params=params, blocks=self.block_counts, counts=self.counts, samples=self.samples)
-        if any(check.function == "issue_bulk" for check in lowered.checks):
+        if "issue_bulk" in lowered.functions_checked:
             self.point(bulk=np.zeros(BULKS, BULK))
-        if any(check.function == "tensor_multiply" for check in lowered.checks):
+        if "tensor_multiply" in lowered.functions_checked:
             self.point(tensor_scratch=aligned(SCRATCH_BYTES))
         if recording.get():
             self.point(events=np.zeros(EVENTS, EVENT))
@@ -144,7 +144,7 @@ class Grid(Records):
             requires_tensor_fences=not self.module.file.endswith(".py"),
             dynamic_bytes=dynamic,
             shared_bytes=self.lowered.shared_bytes + dynamic,
-            shared_granule=self._granule(Space.SHARED),
+            shared_granule=self.lowered.granules[Space.SHARED],
             local_bytes=self.lowered.local_bytes,
             local_total=self.lowered.local_bytes * threads,
             launch_began=self.memory.time,
@@ -156,11 +156,10 @@ class Grid(Records):
 
     def _set_sass_accesses(self) -> None:
         """Set how the hardware executes each site; for merged accesses, also where they keep what they have loaded."""
-        self.counts["atomic_strategy"][: len(self.lowered.sites)] = [
-            site.sass_access.strategy for site in self.lowered.sites
-        ]
-        self.counts["is_cp_async"][: len(self.lowered.sites)] = [site.is_copy for site in self.lowered.sites]
-        merged = {number: site.sass_access for number, site in enumerate(self.lowered.sites) if site.sass_access.group}
+        site_count = len(self.lowered.sites)
+        self.counts["atomic_strategy"][:site_count] = self.lowered.strategies
+        self.counts["is_cp_async"][:site_count] = self.lowered.copy_flags
+        merged = self.lowered.merged_sites
         groups = {access.group: access.chunks for access in merged.values()}
         starts = dict(zip(groups, accumulate(groups.values(), initial=0), strict=False))
         self.chunks = np.full(sum(groups.values()), -1, CHUNK)
@@ -168,28 +167,20 @@ class Grid(Records):
             row = self.counts[number]
             row["width"] = access.bytes
             row["chunk_mask"] = access.chunks - 1
-            row["chunks"] = self.chunks.ctypes.data + CHUNK.itemsize * starts[access.group]
-
-    def _granule(self, space: Space) -> int:
-        """Return log2 of the smallest access in bytes to a space: the finest unit that two threads share without
-        conflict.
-        """
-        spaces = (space, Space.GENERIC, Space.CLUSTER)
-        sites = (site for site in self.lowered.sites if site.space in spaces)
-        return min((site.bytes // site.parts for site in sites), default=4).bit_length() - 1
+            row["chunks"] = address_of(self.chunks) + CHUNK.itemsize * starts[access.group]
 
     def _place_globals(self, buffers: Sequence[Buffer], statics: dict[str, npt.NDArray[np.uint8]]) -> None:
         params = self.arrays["params"]
-        own_buffers = [Buffer(ARGUMENTS, params.ctypes.data, params.nbytes, 1, dtype="bytes")]
+        own_buffers = [Buffer(ARGUMENTS, address_of(params), params.nbytes, 1, dtype="bytes")]
         own_buffers += [
-            Buffer(name, storage.ctypes.data, self.module.variables[name].size, 1, dtype="bytes")
+            Buffer(name, address_of(storage), self.module.variables[name].size, 1, dtype="bytes")
             for name, storage in statics.items()
         ]
         if self.get("cooperative"):
             # A grid synchronizes through memory that the driver provides on a GPU (cooperative_groups' grid_group).
             self.point(workspace=aligned(WORKSPACE))
             own_buffers.append(Buffer("the barrier of the grid", self.get("workspace"), WORKSPACE, 1, dtype="bytes"))
-        granule = self._granule(Space.GLOBAL)
+        granule = self.lowered.granules[Space.GLOBAL]
         names = {buffer.name for buffer in own_buffers} - statics.keys()
         self.shadows = []
         for buffer in merge_overlapping([*buffers, *own_buffers]):
@@ -200,9 +191,9 @@ class Grid(Records):
         self._set_buffers()
         constants = [storage for name, storage in statics.items() if self.module.variables[name].space == "const"]
         if constants:
-            began = constants[0].ctypes.data
-            self.set(const_began=began, const_bytes=constants[-1].ctypes.data + constants[-1].nbytes - began)
-        symbols = [statics[name].ctypes.data for name in self.lowered.symbols]
+            began = address_of(constants[0])
+            self.set(const_began=began, const_bytes=address_of(constants[-1]) + constants[-1].nbytes - began)
+        symbols = [address_of(statics[name]) for name in self.lowered.symbols]
         self.point(symbols=np.array([*symbols, 0], np.int64))
 
     def _set_buffers(self) -> None:
@@ -218,10 +209,10 @@ class Grid(Records):
         if not 0 < nbytes <= HEAP - sum(memory.size for memory in self.heap.values()):
             return 0
         memory = aligned(nbytes)[:nbytes]
-        address = int(memory.ctypes.data)
+        address = address_of(memory)
         self.heap[address] = memory
         buffer = Buffer("memory from malloc", address, nbytes, 1, initialised=False, dtype="bytes")
-        self.shadows.append(self.memory.shadow(buffer, self._granule(Space.GLOBAL)))
+        self.shadows.append(self.memory.shadow(buffer, self.lowered.granules[Space.GLOBAL]))
         # The native functions find a buffer by binary search (address_spaces.find_buffer).
         self.shadows.sort(key=lambda shadow: shadow.buffer.address)
         self._set_buffers()
@@ -319,7 +310,7 @@ class Grid(Records):
         turn = int(np.searchsorted(self.arrays["turns"][: self.get("turn_count")], time, side="right")) - 1
         block_number = int(self.arrays["turn_blocks"][turn])
         block = self.coordinates_of(block_number)
-        thread = self.residents.current.thread(*divmod(thread_of(access_id), LANES))
+        thread = thread_coordinates(self.block, thread_of(access_id))
         site = self.lowered.sites[site_of(access_id)]
         return AccessOrigin(
             fault_messages.format_coordinates(thread, self.block), self.format_block(block), block_number, site
@@ -410,7 +401,7 @@ def place_statics(
         initial = variable.initial or b""
         statics[name][: len(initial)] = np.frombuffer(initial, np.uint8)
         for offset, target in variable.pointers:
-            start = module.code_address(target) if target in module.functions else statics[target].ctypes.data
+            start = module.code_address(target) if target in module.functions else address_of(statics[target])
             address = np.array([start], np.int64)
             statics[name][offset : offset + 8] = address.view(np.uint8)
     return statics
