@@ -95,7 +95,7 @@ def span(size: int) -> npt.NDArray[np.uint8]:
     return np.frombuffer(mmap.mmap(-1, size, flags=mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | _NORESERVE), np.uint8)
 
 
-def aligned(size: int) -> npt.NDArray[np.uint8]:
-    """Return zeroed bytes whose address is a multiple of 256."""
-    memory = np.zeros(size + 512, np.uint8)
-    return memory[-memory.ctypes.data % 256 :]
+def aligned(size: int, alignment: int = 256) -> npt.NDArray[np.uint8]:
+    """Return zeroed bytes whose address is a multiple of `alignment`."""
+    memory = np.zeros(size + 2 * alignment, np.uint8)
+    return memory[-memory.ctypes.data % alignment :]

@@ -26,6 +26,9 @@ from warpcheck.runtime.warpgroup import PRODUCTS_BYTES
 
 __all__ = ["Cta", "cluster_of"]
 
+WINDOW_ALIGNMENT = 1024
+"""The alignment of a block's shared memory in bytes, which is that of the atoms of the widest swizzle."""
+
 
 class Cta(Records):
     """The records of one thread block, which blocks of the grid use one after another.
@@ -52,7 +55,9 @@ class Cta(Records):
         # One granule more for a size that is not a multiple of it, and one to spare.
         history, self.replaced = empty_history((shared_bytes >> shared_granule) + 2)
         # In a cluster the shared memory of all blocks is one window, so that an address tells the block that owns it.
-        shared = aligned(shared_bytes) if window is None else window[rank << RANK :][:shared_bytes]
+        # Windows are aligned, as on a GPU: CUTLASS converts null pointers to shared addresses, and asserts that these
+        # are multiples of what a swizzle needs.
+        shared = aligned(shared_bytes, WINDOW_ALIGNMENT) if window is None else window[rank << RANK :][:shared_bytes]
         self.point(shared=shared, shared_state=np.empty(shared_bytes + 1, np.uint8))
         self.point(barriers=np.zeros(BARRIERS, BARRIER))
         self.point(local=aligned(local), local_state=np.empty(local + 1, np.uint8), shared_history=history)
