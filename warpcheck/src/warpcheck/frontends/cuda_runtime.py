@@ -29,6 +29,7 @@ from warpcheck.frontends import cuda
 from warpcheck.frontends.arguments import C_TYPES, POINTED_DTYPES
 from warpcheck.frontends.declarations import Parameter, declared_parameters, ptx_types, source_kernels
 from warpcheck.frontends.host_program_errors import ERRORS, MEMCPY, MEMSET, HostProgramError, Problem, error_name
+from warpcheck.frontends.parameter_reads import clear_unread_bytes
 from warpcheck.tensor_map import encode_tiled
 
 if TYPE_CHECKING:
@@ -486,6 +487,8 @@ class CudaRuntime:
         for index, parameter in enumerate(parameters):
             place = ctypes.c_uint64.from_address(parameters_address + 8 * index).value
             content = ctypes.string_at(place, _parameter_bytes(parameter))
+            if parameter.type.startswith("b8["):
+                content = clear_unread_bytes(content, self._ptx, name, index)
             arguments.append(self._argument(base, parameter, content, tensors, line))
         self.last_launch_line = line
         result = self._run(name, base, _Configuration(grid, block, shared, cluster), arguments, tensors)
@@ -522,7 +525,10 @@ class CudaRuntime:
         allocation = self._find(address)
         if allocation is None or allocation.freed_line:
             return address
-        tensors.append((parameter.name, _view_as_declared(allocation.memory, parameter)))
+        # A struct may have several pointers, and each tensor needs a name of its own.
+        is_named = parameter.name not in dict(tensors)
+        name = parameter.name if is_named else f"{parameter.name}, pointer {len(tensors)}"
+        tensors.append((name, _view_as_declared(allocation.memory, parameter)))
         return allocation.memory.data_ptr() + address - allocation.address
 
     def _run(
