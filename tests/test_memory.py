@@ -15,7 +15,7 @@ from kernelpath.grading.graders.kernel_on_machine import KernelOnMachine
 from kernelpath.grading.job import Job
 from kernelpath.grading.workers import Workers
 from kernelpath.verdict import Verdict
-from kernelpath.work import allocations
+from kernelpath.work.call import peak_workspace
 from kernelpath.work.tamper_check import SubmissionThread
 
 HEAD = """
@@ -118,5 +118,5 @@ def test_a_gpu_counts_the_peak_of_a_call() -> None:
 
     x = torch.zeros(1_000_003, device="cuda")
     thread = SubmissionThread()
-    assert allocations.peak_workspace(thread, entry, [x]) == pytest.approx((3 - 2) * x.nbytes, abs=1024)
-    assert allocations.peak_workspace(thread, lambda x: torch.empty_like(x), [x]) == 0
+    assert peak_workspace(thread, entry, [x]) == pytest.approx((3 - 2) * x.nbytes, abs=1024)
+    assert peak_workspace(thread, lambda x: torch.empty_like(x), [x]) == 0
