@@ -196,6 +196,8 @@ class Exercise:
             performed a quarter of the case's operations.
         overlap: The minimum share of the wgmma of the largest case that are issued while a bulk copy to the shared
             memory of their block or cluster is in flight, in the order of events of the PTX machine.
+        cutlass_gemms: Whether the statement asks for a GEMM that is composed of CUTLASS's. Submissions to other
+            exercises in CUDA C++ may include CUTLASS's headers, but not those of its GEMMs and convolutions.
         launches: The maximum number of kernels that a call may launch; None for no limit.
         ranks: Whether the blocks with one y coordinate are a rank, which would be a launch of its own on several GPUs.
             On the PTX machine, a rank has to wait for all writes of others to its memory before it ends. A table of
@@ -245,6 +247,7 @@ class Exercise:
     network: Network = field(default_factory=Network)
     block: tuple[int, int, int] | None = None
     multiprocessors: int | None = None
+    cutlass_gemms: bool = False
     overlap: float | None = limit(
         "at least {:.0%} of the wgmma issued while a copy of the next tiles is in flight", lambda share: 0 < share <= 1
     )
