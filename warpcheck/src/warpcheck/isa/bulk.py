@@ -193,9 +193,12 @@ def replace(e: InstructionEmitter, i: Instruction) -> None:
         e.memory.check(address, space_of(i), Access.STORE, 8)
         e.memory.scatter(address, value)
         return
-    if name == "elemtype":  # tf32 is 11, with denormals as zeros 12; the map has those of f32, and a bit
-        is_tf32 = e.b.icmp_unsigned(">", value, e.b.splat(10, 32))
-        value = e.b.select(is_tf32, e.b.sub(value, e.b.splat(4, 32)), value)
+    if name == "elemtype":
+        # tf32 is 11, with denormals as zeros 12; the map has those of f32, and a bit. The types of 4 and 6 bits follow.
+        is_above = e.b.icmp_unsigned(">", value, e.b.splat(10, 32))
+        is_tf32 = e.b.and_(is_above, e.b.icmp_unsigned("<", value, e.b.splat(13, 32)))
+        code = e.b.sub(value, e.b.select(is_tf32, e.b.splat(4, 32), e.b.splat(2, 32)))
+        value = e.b.select(is_above, code, value)
         set_bits(e, i, address, 8, 16, 1, e.b.zext(is_tf32, value.type))
     # The rank is given less 1 already (PTX ISA, "tensormap.replace").
     if name in ("global_dim", "element_stride", "box_dim"):
