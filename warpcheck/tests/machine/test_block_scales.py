@@ -204,7 +204,8 @@ def pack(codes: Array, name: str, depth: int) -> Array:
 
 
 def place(bits: Array, mode: int, start: int, image: Array) -> int:
-    return place_bits(bits, mode, 0, start, image) & (1 << 46) - 1 | 1 << 46 | MODES[mode] << 61
+    descriptor: int = place_bits(bits, mode, 0, start, image) & (1 << 46) - 1 | 1 << 46 | MODES[mode] << 61
+    return descriptor
 
 
 def place_scales(codes: Array, groups: int, first: int, start: int, image: Array) -> None:

@@ -115,6 +115,19 @@ def issue(e: InstructionEmitter, i: Instruction) -> None:
     e.call_check("issue_bulk", number)
 
 
+def issue_request(e: InstructionEmitter, i: Instruction) -> None:
+    """Issue a request to cancel the launch of a cluster: its response arrives as a copy to shared memory does."""
+    response, barrier = i.operands
+    space = space_of(i)
+    store_operand(e, SHARED_ROW, e.memory.addresses(response, space))
+    store_operand(e, TRACKER_ROW, e.memory.addresses(barrier, space))
+    multicasts = "multicast::cluster::all" in i.modifiers
+    store_operand(e, TARGETS_ROW, e.b.splat(1, 64))
+    description = Direction.CANCEL | multicasts << 14
+    site = AccessSite(Space.GENERIC, Access.LOAD, 16, 4, 0, i.line, i.name)
+    e.call_check("issue_bulk", e.unit.add_site(e.frame, site, description))
+
+
 def store_operand(e: InstructionEmitter, row: int, value: Value) -> None:
     e.frame.store_row(2 * row, value)
 

@@ -379,7 +379,7 @@ def interleave(b: LaneBuilder, low: Value, high: Value) -> Value:
 
 
 OPS = (
-    Op("mov", ("pred|BITS|INTEGER|FLOAT",), emit_mov, passes=True),
+    Op("mov", ("pred|BITS|b128|INTEGER|FLOAT",), emit_mov, passes=True),
     Op(
         "cvt",
         (

@@ -55,6 +55,7 @@ class Direction(Code):
     STORE = 1  # the other way
     PEER = 2  # to shared memory, from that of the block itself
     PREFETCH = 3  # nowhere
+    CANCEL = 4  # to shared memory, the response to a request to cancel a launch; see launch_control
 
 
 _NUMBERS = (

@@ -219,6 +219,7 @@ CTA = np.dtype(
         ("tensor_jobs_begun", "i8"),
         ("tensor_jobs_ended", "i8"),
         ("tensor_pending", "i8"),  # products that have yet to be executed, of its pair if they are of two blocks
+        ("cancel_failed", "i8"),  # whether a thread has seen a request fail; see launch_control
         ("tensor_peer", "i8"),  # the record of the other block of its pair in the cluster, or 0
         # vector_clock[0][w][v]: accesses of warp v before this time happen before what warp w does now; plane p has the
         # same for the warps of the block whose number is p further, around the cluster. See happens_before.

@@ -264,9 +264,7 @@ def decode_instruction(job: TensorJobRecord, descriptor: int, kind: int, a_in_te
             return rule
     # M counts the rows of both blocks of a pair (PTX ISA, 9.7.16.2.1). With scale factors one block has M = 128.
     step = 8 if job.m == 64 or (job.groups and not job.pairs) else 16
-    is_m_valid = job.m == 128 or job.m == (256 if job.pairs else 64)
-    if job.groups and job.m == 64:
-        is_m_valid = 0
+    is_m_valid = job.m == 128 or (job.m == (256 if job.pairs else 64) and not (job.groups and job.m == 64))
     if not is_m_valid or job.n < step or job.n > 256 or job.n % step:
         return TensorRule.INSTRUCTION_SHAPE
     return TensorRule.MAJOR if a_in_tensor and descriptor >> 15 & 1 else TensorRule.NONE
