@@ -193,7 +193,8 @@ ret;
 def pack(codes: Array, name: str, depth: int) -> Array:
     """Return the 32 bytes of each row: as TMA pads elements of 4 and 6 bits, but for the kinds of 4 bits alone."""
     if depth == 64:
-        return (codes[:, ::2] | codes[:, 1::2] << 4).astype(np.uint8)
+        pairs: Array = (codes[:, ::2] | codes[:, 1::2] << 4).astype(np.uint8)
+        return pairs
     width = WIDTHS[name]
     packed = np.zeros((len(codes), 32), np.uint8)
     for row, values in enumerate(codes):

@@ -45,7 +45,8 @@ VARIANTS = (
     "async bulk global SHARED bulk_group HINT?",
     "async bulk prefetch L2 global HINT?",
     f"async bulk tensor {_AXES} SHARED|CLUSTER global tile? {_TRACKED} multicast::cluster? HINT?",
-    # The CuTe DSL has the hint in front of the group of blocks, the PTX ISA behind it.
+    # The CuTe DSL has the hint in front of the group of blocks, the PTX ISA behind it, and CUTLASS has the group first.
+    f"async bulk tensor {_AXES} {_PAIR} CLUSTER global tile? {_TRACKED} multicast::cluster? HINT?",
     f"async bulk tensor {_AXES} SHARED|CLUSTER global tile? {_TRACKED} multicast::cluster? {_PAIR} HINT?",
     f"async bulk tensor {_AXES} SHARED|CLUSTER global tile? {_TRACKED} multicast::cluster? HINT {_PAIR}",
     f"async bulk tensor {_AXES} global SHARED tile? bulk_group HINT?",

@@ -108,7 +108,7 @@ RULES = {
     TensorRule.INSTRUCTION_RESERVED: _INSTRUCTION + ", in which bits are set that mean nothing here",
     TensorRule.INSTRUCTION_TYPES: _INSTRUCTION + ", whose types its kind does not have",
     TensorRule.INSTRUCTION_SHAPE: _INSTRUCTION + " with M = {m} and N = {n}: M is 64 with N a multiple of 8, or 128 "
-    "with N a multiple of 16, up to 256; of two blocks, M is 128 or 256",
+    "with N a multiple of 16, up to 256; with scale factors, 128 with N a multiple of 8; of two blocks, 128 or 256",
     TensorRule.SPARSE: _INSTRUCTION + " of a sparse product",
     TensorRule.NARROW_MAJOR: _INSTRUCTION + " with an MN-major operand of 4 or 6 bits",
     TensorRule.SCALE_TYPE: _INSTRUCTION + ", whose type of scale factors (bit 23) its kind does not have",
