@@ -53,7 +53,10 @@ def scale_table(name: str) -> Array:
 
 @dataclass(frozen=True)
 class Case:
-    """One tcgen05.mma: its kind with its modifiers, the types of A and B, and the scale factors of a row."""
+    """One tcgen05.mma: its kind with its modifiers, the types of A and B, and the scale factors of a row.
+
+    Its scale factors arrive by tcgen05.cp, or by tcgen05.st from a word for each lane and column.
+    """
 
     kind: str
     a: str
@@ -65,6 +68,7 @@ class Case:
     mode: int = 1
     a_in_tensor: bool = False
     negates: int = 0
+    stores_scales: bool = False
 
     @property
     def depth(self) -> int:
@@ -109,12 +113,16 @@ def source(case: Case) -> str:
         + "\n"
         for column in range(0, case.n, 8)
     )
-    copies = scales = ""
-    if case.groups:
+    copies = scales = scale_stores = ""
+    if case.stores_scales:
+        scale_stores = "".join(f"ld.global.b32 %d{j}, [%rd2+{4 * j}];\n" for j in range(8))
+        scale_stores += f"tcgen05.st.sync.aligned.32x32b.x8.b32 [%r6+{SCALE_COLUMN}], {words};"
+    elif case.groups:
         # One copy for the scale factors of A, and one for 128 columns of B.
         for number in range(1 + (case.n + 127) // 128):
             copies += f"@%p2 tcgen05.cp.cta_group::1.32x128b.warpx4 [%r5+{SCALE_COLUMN + 4 * number}], %rd4;\n"
             copies += "add.u64 %rd4, %rd4, 32;\n"
+    if case.groups:
         scales = f", [%r5+{SCALE_COLUMN}], [%r5+{SCALE_COLUMN + 4}]"
     a = "%rd7"
     if case.a_in_tensor:
@@ -145,6 +153,7 @@ shr.u32 %r4, %r3, 4;
 cvt.u64.u32 %rd5, %r4;
 add.u64 %rd7, %rd7, %rd5;
 add.u64 %rd8, %rd8, %rd5;
+mad.wide.u32 %rd2, %r1, 32, %rd4;
 add.u64 %rd4, %rd4, %rd5;
 @%p3 tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [base], 512;
 @%p2 mbarrier.init.shared::cta.b64 [bar], 1;
@@ -166,6 +175,7 @@ shl.b32 %r7, %r7, 16;
 add.u32 %r6, %r5, %r7;
 mad.wide.u32 %rd6, %r1, {4 * case.n}, %rd3;
 {loads}
+{scale_stores}
 tcgen05.wait::st.sync.aligned;
 fence.proxy.async;
 tcgen05.fence::before_thread_sync;
@@ -231,8 +241,10 @@ def rounded(terms: list[Fraction], power: int, fraction: int) -> np.float32:
     return np.float32(float(math.trunc(total / bits) * bits))
 
 
-def expected(case: Case, a: Array, b: Array, old: float, a_scales: Array, b_scales: Array) -> np.float32:
-    """Return one element of D as MMA-Sim adds it."""
+def expected(
+    case: Case, a: Array, b: Array, old: float, a_scales: Array, b_scales: Array, fraction: int = 0
+) -> np.float32:
+    """Return one element of D as MMA-Sim adds it, or with terms cut another number of bits below the largest."""
     products = [Fraction(x) * Fraction(y) for x, y in zip(a, b, strict=True)]
     powers = [power_of(old, -126)]
     terms = [Fraction(old)]
@@ -242,7 +254,7 @@ def expected(case: Case, a: Array, b: Array, old: float, a_scales: Array, b_scal
             factors = float(a_scales[first // block]), float(b_scales[first // block])
             terms.append(sum(products[first : first + 16], Fraction(0)) * Fraction(factors[0]) * Fraction(factors[1]))
             powers.append(sum(power_of(factor, -6 if case.scale == "ue4m3" else -127) for factor in factors))
-        return rounded(terms, max(powers), 35)
+        return rounded(terms, max(powers), fraction or 35)
     least = {"e4m3": -6, "e5m2": -14, "e2m3": 0, "e3m2": -2, "e2m1": 0}
     factor = Fraction(float(a_scales[0])) * Fraction(float(b_scales[0])) if case.groups else Fraction(1)
     for product, x, y in zip(products, a, b, strict=True):
@@ -250,20 +262,37 @@ def expected(case: Case, a: Array, b: Array, old: float, a_scales: Array, b_scal
             terms.append(product * factor)
             power = power_of(float(x), least[case.a]) + power_of(float(y), least[case.b])
             powers.append(power + math.frexp(float(factor))[1] - 1)
-    return rounded(terms, max(powers), 25)
+    return rounded(terms, max(powers), fraction or 25)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.kind}-{case.a}-{case.b}-{case.n}")
-def test_products(case: Case) -> None:
+@dataclass
+class Operands:
+    """The codes and scale factors of a product, drawn at random, and what the kernel gets of them."""
+
+    image: Array
+    d: Array
+    descriptors: list[int]
+    a: Array
+    b: Array
+    factors: list[Array]
+
+    def expected(self, case: Case, old: Array, row: int, column: int, fraction: int = 0) -> np.float32:
+        """Return an element of D; see ``expected``."""
+        a_scales, b_scales = self.factors
+        number = float(old[row, column])
+        return expected(case, self.a[row], self.b[column], number, a_scales[row], b_scales[column], fraction)
+
+
+def draw(case: Case, rng: np.random.Generator) -> Operands:
+    """Draw every finite number of the types, and scale factors around 1 or all that ue4m3 has."""
     codes = [
-        RNG.choice(np.flatnonzero(np.isfinite(table_of(name))), (rows, case.depth))
+        rng.choice(np.flatnonzero(np.isfinite(table_of(name))), (rows, case.depth))
         for name, rows in ((case.a, 128), (case.b, case.n))
     ]
     low, high = (0, 127) if case.scale == "ue4m3" else (110, 140)
-    scales = [RNG.integers(low, high, (rows, max(case.groups, 1))) for rows in (128, case.n)]
-    old = (RNG.standard_normal((128, case.n)) * 2.0 ** RNG.integers(-20, 20, (128, case.n))).astype(np.float32)
+    scales = [rng.integers(low, high, (rows, max(case.groups, 1))) for rows in (128, case.n)]
     image, d = aligned(SHARED, np.uint8), aligned((128, case.n), np.float32)
-    d[:] = old
+    d[:] = rng.standard_normal((128, case.n)) * 2.0 ** rng.integers(-20, 20, (128, case.n))
     descriptors = [
         place(pack(codes[0], case.a, case.depth), case.mode, 0, image),
         place(pack(codes[1], case.b, case.depth), case.mode, B_AT, image),
@@ -272,28 +301,33 @@ def test_products(case: Case) -> None:
     if case.groups:
         place_scales(scales[0], case.groups, case.ids[0], SCALES_AT, image)
         place_scales(scales[1], case.groups, case.ids[1], SCALES_AT + 512, image)
+    signs = [(-1) ** (case.negates >> which & 1) for which in range(2)]
+    a, b = (table_of(name)[code] * sign for name, code, sign in zip((case.a, case.b), codes, signs, strict=True))
+    return Operands(image, d, descriptors, a, b, [scale_table(case.scale)[code] for code in scales])
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.kind}-{case.a}-{case.b}-{case.n}")
+def test_products(case: Case) -> None:
+    operands = draw(case, RNG)
+    image, d = operands.image, operands.d
+    old = d.copy()
     simt.load(source(case)).launch(
         "k",
         grid=(1,),
         block=(128,),
-        args=[image.ctypes.data, d.ctypes.data, *descriptors],
+        args=[image.ctypes.data, d.ctypes.data, *operands.descriptors],
         buffers=[buffer("a", image), buffer("d", d)],
     )
-    signs = [(-1) ** (case.negates >> which & 1) for which in range(2)]
-    a, b = (table_of(name)[code] * sign for name, code, sign in zip((case.a, case.b), codes, signs, strict=True))
-    factors = [scale_table(case.scale)[code] for code in scales]
-    exact = a @ b.T
+    a, b = operands.a, operands.b
     if case.groups:
-        blocks = (
-            np.repeat(factors[0], case.depth // case.groups, 1),
-            np.repeat(factors[1], case.depth // case.groups, 1),
+        a, b = (
+            numbers * np.repeat(factors, case.depth // case.groups, 1)
+            for numbers, factors in zip((a, b), operands.factors, strict=True)
         )
-        exact = (a * blocks[0]) @ (b * blocks[1]).T
-    size = np.abs(exact + old).max()
-    np.testing.assert_allclose(d, exact + old, rtol=1e-5, atol=1e-5 * size)
+    exact = a @ b.T + old
+    np.testing.assert_allclose(d, exact, rtol=1e-5, atol=1e-5 * np.abs(exact).max())
     for row, column in zip(RNG.integers(0, 128, 300), RNG.integers(0, case.n, 300), strict=True):
-        result = expected(case, a[row], b[column], float(old[row, column]), factors[0][row], factors[1][column])
-        assert d[row, column] == result, (row, column)
+        assert d[row, column] == operands.expected(case, old, row, column), (row, column)
 
 
 LANES: dict[str, tuple[int, int, Callable[[int], list[int]]]] = {
