@@ -394,28 +394,34 @@ ret;
 """
 
 
-@pytest.mark.parametrize("format_bits", [0, 4, 6])
-@pytest.mark.parametrize("shape", LANES)
-def test_copies(shape: str, format_bits: int) -> None:
-    rows, size, lanes_of = LANES[shape]
+COPY_DESCRIPTOR = (2048 >> 4) << 16 | (128 >> 4) << 32 | 1 << 46
+"""Without swizzle: eight rows of 16 bytes are contiguous, the next eight 128 bytes away, the other half 2048."""
+
+
+def copy_source(shape: str, format_bits: int) -> str:
+    """Return a kernel that copies to tensor memory full of 0x77, and stores what it has then."""
     name = shape + {0: "", 4: ".b8x16.b4x16_p64", 6: ".b8x16.b6x16_p32"}[format_bits]
     quads = [f"ld.global.v4.b32 {{%d0, %d1, %d2, %d3}}, [%rd1+{16 * n}];\n" for n in range(4)]
     quads = [f"{load}st.shared.v4.b32 [%r3+{16 * n}], {{%d0, %d1, %d2, %d3}};\n" for n, load in enumerate(quads)]
-    text = COPY.format(
+    return COPY.format(
         shape=name,
         offset=5 << 16 if shape == "4x256b" else 0,
         fill="".join(quads),
         store="".join(f"st.global.b32 [%rd6+{4 * n}], %d{n};\n" for n in range(8)),
     )
+
+
+@pytest.mark.parametrize("format_bits", [0, 4, 6])
+@pytest.mark.parametrize("shape", LANES)
+def test_copies(shape: str, format_bits: int) -> None:
+    rows, size, lanes_of = LANES[shape]
     image, d = aligned(8192, np.uint8), aligned((128, 32), np.uint8)
     image[:] = RNG.integers(0, 256, 8192)
-    # Without swizzle: eight rows of 16 bytes are contiguous, the next eight 128 bytes away, the other half 2048.
-    descriptor = (2048 >> 4) << 16 | (128 >> 4) << 32 | 1 << 46
-    simt.load(text).launch(
+    simt.load(copy_source(shape, format_bits)).launch(
         "k",
         grid=(1,),
         block=(128,),
-        args=[image.ctypes.data, d.ctypes.data, descriptor],
+        args=[image.ctypes.data, d.ctypes.data, COPY_DESCRIPTOR],
         buffers=[buffer("a", image), buffer("d", d)],
     )
     wanted = np.full((128, 32), 0x77, np.uint8)
