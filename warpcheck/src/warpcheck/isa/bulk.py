@@ -6,7 +6,7 @@ The description of a copy goes to ``runtime.bulk`` above its site's number, whic
 
     bits 0-2  direction     bits 3-5  axes, 0 for a range of bytes     bits 6-9  operation of a reduction
     bits 10-13  element type of a reduction                            bit 14    multicast
-    bit 15  cta_group::2
+    bit 15  cta_group::2                                               bit 16    four rows (gather4, scatter4)
 
 Its operands are rows of 64 bits.
 """
@@ -49,6 +49,10 @@ VARIANTS = (
     f"async bulk tensor {_AXES} {_PAIR} CLUSTER global tile? {_TRACKED} multicast::cluster? HINT?",
     f"async bulk tensor {_AXES} SHARED|CLUSTER global tile? {_TRACKED} multicast::cluster? {_PAIR} HINT?",
     f"async bulk tensor {_AXES} SHARED|CLUSTER global tile? {_TRACKED} multicast::cluster? HINT {_PAIR}",
+    f"async bulk tensor 2d SHARED|CLUSTER global tile::gather4 {_TRACKED} multicast::cluster? HINT?",
+    f"async bulk tensor 2d SHARED|CLUSTER global tile::gather4 {_TRACKED} multicast::cluster? {_PAIR} HINT?",
+    "async bulk tensor 2d global SHARED tile::scatter4 bulk_group HINT?",
+    "async bulk prefetch tensor 2d L2 global tile::gather4 HINT?",
     f"async bulk tensor {_AXES} global SHARED tile? bulk_group HINT?",
     f"async bulk prefetch tensor {_AXES} L2 global tile? HINT?",
     f"reduce async bulk global SHARED bulk_group HINT? {_REDUCTION} u32|s32|u64|s64|b32|b64|f16|bf16|f32|f64",
@@ -111,6 +115,7 @@ def issue(e: InstructionEmitter, i: Instruction) -> None:
     operation, kind = _reduction(e, i)
     description = direction | axes << 3 | operation << 6 | kind << 10 | ("multicast::cluster" in i.modifiers) << 14
     description |= ("cta_group::2" in i.modifiers) << 15
+    description |= ("tile::gather4" in i.modifiers or "tile::scatter4" in i.modifiers) << 16
     access = Access.ATOMIC if operation else Access.STORE if direction == Direction.STORE else Access.LOAD
     number = e.unit.add_site(e.frame, AccessSite(Space.GENERIC, access, 16, 4, 0, i.line, i.name), description)
     e.call_check("issue_bulk", number)

@@ -44,6 +44,7 @@ RESERVED = 0b1101  # bits of the flags of a tensor map that are 0
 B4X16, B4X16_P64, B6X16_P32 = 11, 12, 13  # types of 4 and 6 bits
 SIZES = sum(kind.bytes << 4 * kind.code for kind in tensor_map.ELEMENT_TYPES if kind.bytes < 16 and not kind.is_tf32)
 """The bytes of each type, in four bits; of types whose elements have gaps in shared memory 0."""
+GATHERED_ROWS = 4
 ADDRESS_BITS = 57  # of the tensor's address, as CuTe writes it: addresses that a copy computes wrap around there
 NAN = 0x7FF77FF77FF77FF7  # what fills elements outside, whatever their type
 
@@ -75,6 +76,7 @@ _NUMBERS = (
     "barrier",  # the offset in shared memory of the mbarrier that tracks it
     "pair",  # for cta_group::2: 1 if the mbarriers are those of the even blocks, 2 of the odd ones; else 0
     "rank",
+    "gathers",  # whether the box has four rows of a matrix, each with a coordinate of its own
     "kind",  # of elements, as in a tensor map, and their bytes
     "element",
     "stored",  # bytes in global memory of 16 bytes in shared memory
@@ -180,6 +182,8 @@ def decode(copy: BulkRecord, address: int) -> int:
         return CopyRule.TENSOR_16
     if load64(copy.address + START) * size & 15:
         return CopyRule.COORDINATE_16
+    if copy.gathers and load64(copy.address + COUNTS + 8) != 1:
+        return CopyRule.GATHER_BOX
     for axis in range(copy.rank):
         if copy.direction == Direction.STORE and load64(copy.address + START + 8 * axis) < 0:
             return CopyRule.COORDINATE_STORE
@@ -191,6 +195,7 @@ def span(copy: BulkRecord, address: int, size: int, nbytes: int) -> None:
     """Describe a contiguous range as a box of one row, in elements of ``size`` bytes."""
     copy.base = address
     copy.element = size
+    copy.gathers = 0
     copy.stored = PIECE
     copy.rank = 1
     copy.swizzle = 0
@@ -212,6 +217,8 @@ def measure(copy: BulkRecord) -> None:
     copy.rows = 1
     for axis in range(1, copy.rank):
         copy.rows *= load64(copy.address + COUNTS + 8 * axis)
+    if copy.gathers:
+        copy.rows = GATHERED_ROWS
     copy.width = count * copy.element
     copy.pitch = copy.swizzle + 1 << 4 if copy.swizzle else copy.width
     copy.total = copy.rows * stored_size(copy, copy.width)
@@ -234,6 +241,13 @@ def row_address(copy: BulkRecord, row: int) -> int:
     than the address space, or that begins in front of address 0.
     """
     address = copy.base + stored_size(copy, load64(copy.address + START) * copy.element)
+    if copy.gathers:
+        # The coordinates of the rows follow that of the first element.
+        coordinate = load64(copy.address + START + 8 + 8 * row)
+        if coordinate < 0 or coordinate >= load64(copy.address + EXTENTS + 8):
+            return 0
+        address += coordinate * load64(copy.address + STRIDES + 8)
+        return address & (1 << ADDRESS_BITS) - 1 if copy.first < copy.last else 0
     remaining = row
     for axis in range(1, copy.rank):
         count = load64(copy.address + COUNTS + 8 * axis)

@@ -50,7 +50,7 @@ def issue_bulk(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, number: i
     if (
         description & 7 == Direction.STORE
         and not description >> 6 & 15
-        and is_uniform(warp, mask, description >> 3 & 7)
+        and is_uniform(warp, mask, AXES if description >> 16 & 1 else description >> 3 & 7)
     ):
         mask = mask & 0 - mask
     while mask:
@@ -84,6 +84,7 @@ def issue_lane(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, site: int
     copy.rank = description >> 3 & 7
     copy.operation = description >> 6 & 15
     copy.kind = description >> 10 & 15
+    copy.gathers = description >> 16 & 1
     copy.targets = operand_of(warp, TARGETS_ROW, lane) if description >> 14 & 1 else 0
     rule = prepare(launch, cta, warp, copy, lane)
     if not rule and copy.direction != Direction.PREFETCH:

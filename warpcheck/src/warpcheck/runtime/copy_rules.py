@@ -31,6 +31,7 @@ class CopyRule(Code):
     COORDINATE_STORE = 18
     COORDINATE_128 = 19
     CANCELED_OUT = 20
+    GATHER_BOX = 21
 
 
 RULES = {
@@ -54,6 +55,7 @@ RULES = {
     CopyRule.COORDINATE_16: "copies a box whose innermost coordinate is not a multiple of 16 bytes",
     CopyRule.COORDINATE_128: "copies a box of elements of 4 or 6 bits with gaps, whose innermost coordinate is not a "
     "multiple of 128",
+    CopyRule.GATHER_BOX: "copies four rows with a tensor map whose box does not have one row",
     CopyRule.CANCELED_OUT: "requests to cancel a cluster's launch after a thread of its block has seen such a request "
     "fail: no cluster is left",
     CopyRule.COORDINATE_STORE: "stores a box at a negative coordinate, which only a load may have",
