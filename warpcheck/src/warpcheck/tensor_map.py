@@ -30,7 +30,10 @@ MAX_STEP = 8
 SWIZZLES = (0, 32, 64, 128)
 """The span of each swizzle mode in bytes."""
 
-_ATOMS = (16, 256, 512, 1024)
+_ATOM_32 = 4
+"""The number of the swizzle of 128 bytes in atoms of 32; the CuTe DSL writes it as that of 128 bytes and a bit."""
+
+_ATOMS = (16, 256, 512, 1024, 1024)
 
 _PACKED_EXTENTS = {2: 2, 16: 128}  # of the innermost axis a tensor has a multiple, by the elements that are packed
 _RESERVED = 0b1101
@@ -41,6 +44,7 @@ _SWIZZLE = 13
 _FILL = 15
 _TF32 = 16
 _PROMOTION = 17
+_SWIZZLE_ATOM = 19
 _BOX = 64
 _ATOM = 72  # where the driver keeps the bytes of a box, and what its place in shared memory is a multiple of
 _SHARED = 228 << 10  # bytes of a multiprocessor's shared memory, into which a box has to fit
@@ -118,7 +122,12 @@ class TensorMap:
         """Return the descriptor as bytes."""
         # Word 2: rank - 1, type, interleave, swizzle, fill mode, tf32, promotion; see the shifts above.
         flags = self.rank - 1 << _RANK | self.type.code << _TYPE | self.interleave << _INTERLEAVE
-        flags |= self.swizzle << _SWIZZLE | self.nan_fill << _FILL | self.promotion << _PROMOTION
+        flags |= (
+            min(self.swizzle, 3) << _SWIZZLE
+            | (self.swizzle == _ATOM_32) << _SWIZZLE_ATOM
+            | self.nan_fill << _FILL
+            | self.promotion << _PROMOTION
+        )
         flags |= self.type.is_tf32 << _TF32
         strides = [stride >> 4 for stride in _padded(self.strides, AXES - 1, 0)]
         # Strides have 36 bits in units of 16 bytes: the upper four of each are together in one word.
@@ -159,7 +168,7 @@ class TensorMap:
             box=tuple(extent + 1 for extent in box[:rank]),
             steps=tuple((packed >> 3 * axis & 7) + 1 for axis in range(rank)),
             interleave=flags >> _INTERLEAVE & 3,
-            swizzle=flags >> _SWIZZLE & 3,
+            swizzle=(flags >> _SWIZZLE & 3) + (flags >> _SWIZZLE_ATOM & 1),
             promotion=flags >> _PROMOTION & 3,
             nan_fill=bool(flags >> _FILL & 1),
         )
@@ -215,7 +224,11 @@ def _refusal(
     ):
         if len(values) < required:
             return f"{name} has {len(values)} values for a tensor of {rank} axes"
-    for name, value, maximum in (("interleave", interleave, 2), ("swizzle", swizzle, 3), ("l2Promotion", promotion, 3)):
+    for name, value, maximum in (
+        ("interleave", interleave, 2),
+        ("swizzle", swizzle, _ATOM_32),
+        ("l2Promotion", promotion, 3),
+    ):
         if not 0 <= value <= maximum:
             return f"{name} is {value}, it must be 0 to {maximum}"
     # CU_TENSOR_MAP_INTERLEAVE_32B doubles the alignment of address and strides,
@@ -244,8 +257,8 @@ def _refusal(
     inner = box[0] * kind.bytes // kind.packed
     if not interleave and inner % 16:
         return f"boxDim[0] is {box[0]} elements, {inner} bytes: it must be a multiple of 16 bytes"
-    if not interleave and swizzle and inner > SWIZZLES[swizzle]:
-        span = SWIZZLES[swizzle]
+    if not interleave and swizzle and inner > SWIZZLES[min(swizzle, 3)]:
+        span = SWIZZLES[min(swizzle, 3)]
         return f"boxDim[0] is {box[0]} elements, {inner} bytes: more than the {span} of CU_TENSOR_MAP_SWIZZLE_{span}B"
     if (nbytes := _box_bytes(kind, box[:rank], steps)) > _SHARED:
         return f"the box has {nbytes:,} bytes, more than the {_SHARED:,} of shared memory"

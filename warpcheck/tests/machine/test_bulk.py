@@ -258,6 +258,18 @@ def move_rows(rows: list[int], box_rows: int = 1, swizzle: int = 3) -> tuple[Wor
     return x, y
 
 
+def test_a_swizzle_in_atoms_of_32_bytes() -> None:
+    memory = aligned_bytes(64 * 128)
+    memory.view(np.uint32)[:] = np.arange(memory.size // 4)
+    descriptor = encode_tiled(2, memory.ctypes.data, (32, 64), [128], [32, 8], [1, 1], 0, 4)
+    out = np.zeros(1024, np.uint8)
+    run_bulk("load2", [descriptor, out, 1024, 0, 1024, 0, 3, 0, 0, 0], buffers=[tensor(memory)])
+    for row in range(8):
+        for column in range(0, 128, 32):
+            at = 128 * row + (column ^ (row & 3) << 5)
+            np.testing.assert_array_equal(out[at : at + 32], memory[128 * (3 + row) + column :][:32])
+
+
 @pytest.mark.parametrize("swizzle", [0, 3])
 def test_four_rows_are_gathered_and_scattered(swizzle: int) -> None:
     """Row 16 is outside: a gather fills it with zeros, which row 9 gets, and a scatter leaves it out."""

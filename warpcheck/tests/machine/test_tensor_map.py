@@ -60,7 +60,7 @@ WRONG: dict[str, dict[str, Any]] = {
         "swizzle": 2,
     },
     r"elementStrides\[1\] is 9": {"steps": [1, 9]},
-    "swizzle is 4": {"swizzle": 4},
+    "swizzle is 5": {"swizzle": 5},
     "the box has 262,144 bytes, more than the 233,472": {
         "box": [32, 64, 64],
         "extents": [64, 64, 64],

@@ -2,9 +2,9 @@
 
 A box consists of rows of elements, which are contiguous in shared memory. With a swizzle each row takes a span of its
 own, and pieces of 16 bytes are permuted: bits 4 to 6 of an offset are XORed with as many of bits 7 to 9 as the span
-has. Elements outside of the tensor are filled by a load, and skipped by a store. The innermost axis has no element
-stride, whatever the map says. A contiguous range without a tensor map is a box of one row. What no manual says was
-measured on an H200; a test replays the measurements.
+has; with atoms of 32 bytes, bits 5 and 6 with bits 7 and 8. Elements outside of the tensor are filled by a load, and
+skipped by a store. The innermost axis has no element stride, whatever the map says. A contiguous range without a tensor
+map is a box of one row. What no manual says was measured on an H200; a test replays the measurements.
 
 Two elements of 4 bits count as one of a byte. Elements of 4 and 6 bits with gaps count by sixteens: these have 16 bytes
 in shared memory, and 8 or 12 bytes, ``stored``, in global memory and for the mbarrier, as CUTLASS counts them.
@@ -82,6 +82,7 @@ _NUMBERS = (
     "stored",  # bytes in global memory of 16 bytes in shared memory
     "operation",  # of a reduction; see reductions
     "swizzle",  # the bits of an offset, from bit 7 on, that change others
+    "atom",  # 1 if pieces of 32 bytes stay together, else 0
     "filler",  # eight bytes of elements outside
     "rounds",  # whether a load rounds elements to tf32
     "rows",
@@ -143,6 +144,9 @@ def decode(copy: BulkRecord, address: int) -> int:
     copy.kind = kind
     copy.element = size
     copy.swizzle = (1 << (flags >> 13 & 3)) - 1
+    copy.atom = flags >> 19 & 3
+    if copy.atom > 1:
+        return CopyRule.SWIZZLE_ATOM
     copy.filler = 0
     copy.rounds = flags >> 16 & 1
     copy.stored = stored_bytes(kind)
@@ -199,6 +203,7 @@ def span(copy: BulkRecord, address: int, size: int, nbytes: int) -> None:
     copy.stored = PIECE
     copy.rank = 1
     copy.swizzle = 0
+    copy.atom = 0
     copy.rounds = 0
     store64(copy.address + EXTENTS, nbytes // size)
     store64(copy.address + COUNTS, nbytes // size)
@@ -265,7 +270,7 @@ def row_address(copy: BulkRecord, row: int) -> int:
 def shared_offset(copy: BulkRecord, row: int, column: int) -> int:
     """Return the offset in shared memory of byte ``column`` of a row, after the swizzle."""
     offset = copy.offset + row * copy.pitch + column
-    return offset ^ (offset >> 7 & copy.swizzle) << 4
+    return offset ^ (offset >> 7 & copy.swizzle >> copy.atom) << 4 + copy.atom
 
 
 @native

@@ -65,7 +65,8 @@ COPY = np.dtype([*((name, "i8") for name in _COPY), ("addresses", "i8", LANES), 
 # One operand of wgmma that a warp reads from shared memory: its commit group, its instruction's position in the block
 # and its site; the window of its bytes, as offsets in shared memory; the fields of its descriptor; and the time at
 # which a warp of the warpgroup waited for it, or 0. per_chunk: elements of 16 bytes; halves: chunks of a row, 2 but for
-# a tcgen05.cp of 128 bits. See reads. An operand of tcgen05.mma or cp has one, too, in the record of its job.
+# a tcgen05.cp of 128 bits; atom: 1 if pairs of chunks are swizzled together, else 0. See reads. An operand of
+# tcgen05.mma or cp has one, too, in the record of its job.
 _DESCRIPTOR = (
     "low",
     "high",
@@ -79,6 +80,7 @@ _DESCRIPTOR = (
     "first",
     "rows",
     "halves",
+    "atom",
 )
 _READ = ("group", "position", "site", *_DESCRIPTOR, "waited_at")
 READ = np.dtype([(name, "i8") for name in _READ])

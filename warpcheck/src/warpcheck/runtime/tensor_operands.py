@@ -40,7 +40,7 @@ def decode_descriptor(read: ReadRecord, descriptor: int, rows: int, major: int, 
     span = 0
     if mode == 0:
         span = CHUNK
-    elif mode == 2:
+    elif mode == 2 or (mode == 1 and major):
         span = 128
     elif mode == 4:
         span = 64
@@ -62,6 +62,7 @@ def decode_descriptor(read: ReadRecord, descriptor: int, rows: int, major: int, 
     read.first = 0
     read.rows = rows
     read.halves = 2
+    read.atom = mode == 1
     return TensorRule.NONE
 
 

@@ -104,7 +104,7 @@ RULES = {
     TensorRule.SHARED_RESERVED: _SHARED + ", in which bits are set that mean nothing",
     TensorRule.SHARED_VERSION: _SHARED + ", whose bits 46 to 48 are not 0b001: is it one of wgmma?",
     TensorRule.SHARED_SWIZZLE: _SHARED + ", whose swizzle mode (bits 61 to 63) the instruction does not have: 0 none, "
-    "2 128 bytes, 4 64 bytes, 6 32 bytes",
+    "2 128 bytes, 4 64 bytes, 6 32 bytes; 1, 128 bytes in atoms of 32, is for MN-major operands",
     TensorRule.INSTRUCTION_RESERVED: _INSTRUCTION + ", in which bits are set that mean nothing here",
     TensorRule.INSTRUCTION_TYPES: _INSTRUCTION + ", whose types its kind does not have",
     TensorRule.INSTRUCTION_SHAPE: _INSTRUCTION + " with M = {m} and N = {n}: M is 64 with N a multiple of 8, or 128 "

@@ -86,6 +86,7 @@ def wgmma_operand(
     read.first = 0 if operand else 16 * (warp.index & 3)
     read.rows = rows
     read.halves = 2
+    read.atom = 0
     if not read_chunks(launch, cta, warp, cta, read, site, cta.products + CHUNKS * operand):
         return 1
     counts = CountsRecord(launch.counts + site * CountsRecord.size)

@@ -11,7 +11,9 @@ Major 1, MN: chunk number k (rows / 8) + j has 8 neighbors along mn, of 2 bytes 
 has, ``per_chunk`` in place of 8). Eight k are ``span`` bytes apart; the next eight are ``stride`` bytes away, and the
 next ``span`` bytes along mn are ``lead`` bytes away. Without swizzle the two are exchanged.
 
-A swizzle permutes chunks within ``span`` bytes: it XORs bits 4 to 6 of an address with bits 7 to 9, less ``base``.
+A swizzle permutes chunks within ``span`` bytes: it XORs bits 4 to 6 of an address with bits 7 to 9, less ``base``. With
+atoms of 32 bytes, which only an MN-major operand of tcgen05.mma has, it XORs bits 5 and 6 with bits 7 and 8, and four k
+are ``span`` bytes apart, not eight.
 """
 
 from __future__ import annotations
@@ -52,6 +54,7 @@ class OperandLayout(NamedTuple):
     first: int
     rows: int
     halves: int
+    atom: int
 
 
 @native
@@ -68,6 +71,7 @@ def layout_of(read: ReadRecord) -> OperandLayout:
         read.first,
         read.rows,
         read.halves,
+        read.atom,
     )
 
 
@@ -82,18 +86,19 @@ def chunk_at(layout: OperandLayout, chunk: int) -> int:
         k = chunk // chunks_of_k
         j = chunk % chunks_of_k + layout.first // layout.per_chunk
         per_span = span // CHUNK
-        relative = j % per_span * CHUNK + k % 8 * span
+        together = 8 >> layout.atom
+        relative = j % per_span * CHUNK + k % together * span
         if span == CHUNK:
-            relative += j * stride + k // 8 * lead
+            relative += j * stride + k // together * lead
         else:
-            relative += j // per_span * lead + k // 8 * stride
+            relative += j // per_span * lead + k // together * stride
     else:
         row = chunk // layout.halves + layout.first
         half = chunk % layout.halves
         relative = row % 8 * span + row // 8 * stride + half * (lead if span == CHUNK else CHUNK)
     # The swizzle works on the address in shared memory, not on the position in the matrix.
     offset = layout.start + relative
-    return offset ^ ((offset >> 7) - layout.base & span // CHUNK - 1) << 4
+    return offset ^ ((offset >> 7) - layout.base & span // CHUNK - 1 >> layout.atom) << 4 + layout.atom
 
 
 @native
