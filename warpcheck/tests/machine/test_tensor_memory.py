@@ -21,6 +21,7 @@ RNG = np.random.default_rng(10)
 SHARED = 32 << 10
 B_AT = 16 << 10
 MODES = {0: 0, 1: 2, 2: 4, 3: 6}  # swizzle modes of wgmma (128, 64, 32 bytes), as tcgen05 has them
+ATOMS_OF_32 = 4  # of 128 bytes in atoms of 32 bytes, which wgmma does not have
 KINDS = {"f16": "f16", "bf16": "f16", "tf32": "tf32", "e4m3": "f8f6f4", "e5m2": "f8f6f4", "s8": "i8", "u8": "i8"}
 CODES = {"f16": 0, "bf16": 1, "tf32": 2, "e4m3": 0, "e5m2": 1, "u8": 0, "s8": 1}
 D_CODES = {"f16": 0, "f32": 1, "s32": 2}
@@ -74,6 +75,8 @@ CASES = [
     Case(64, 16, "bf16", a_mode=None, b_mode=0, lane=16),
     Case(128, 32, "tf32", a_mode=1, b_mode=2),
     Case(128, 32, "tf32", a_mode=2, b_mode=3, a_major=1, b_major=1),
+    Case(128, 32, "tf32", a_mode=ATOMS_OF_32, b_mode=ATOMS_OF_32, a_major=1, b_major=1),
+    Case(128, 64, "f16", a_mode=ATOMS_OF_32, a_major=1),
     Case(128, 64, "e4m3", b_kind="e5m2", a_mode=1, b_mode=0),
     Case(128, 64, "e5m2", "f16", b_kind="e4m3", a_mode=3, b_mode=1, a_major=1, b_major=1, negates=3),
     Case(128, 32, "e4m3", a_mode=None, b_mode=2),
@@ -178,8 +181,22 @@ ret;
 
 def place(bits: Array, mode: int, major: int, start: int, image: Array) -> int:
     """Put a matrix (mn, k) into shared memory; return its descriptor for tcgen05."""
+    if mode == ATOMS_OF_32:
+        return place_in_atoms(bits, start, image)
     of_wgmma = place_bits(bits, mode, major, start, image)
     return of_wgmma & (1 << 46) - 1 | 1 << 46 | MODES[mode] << 61
+
+
+def place_in_atoms(bits: Array, start: int, image: Array) -> int:
+    """The same for an MN-major matrix: k in fours of 128 bytes, whose bits 5 and 6 change with bits 7 and 8."""
+    size = bits.itemsize
+    width, lead, stride = 128 // size, 512 * (bits.shape[1] // 4), 512
+    for mn in range(bits.shape[0]):
+        for k in range(bits.shape[1]):
+            at = start + mn % width * size + mn // width * lead + k % 4 * 128 + k // 4 * stride
+            at ^= (at >> 7 & 3) << 5
+            image[at : at + size] = bits[mn : mn + 1, k : k + 1].reshape(-1).view(np.uint8)
+    return start >> 4 | lead >> 4 << 16 | stride >> 4 << 32 | 1 << 46 | 1 << 61
 
 
 def as_words(values: Array, to: str) -> Array:
