@@ -318,3 +318,33 @@ def test_a_packed_load_has_the_lower_halves_of_two_columns() -> None:
 def test_integers_cannot_be_negated() -> None:
     with pytest.raises(Unsupported, match=r"negated tcgen05\.mma of integers"):
         simt.load(source(next(case for case in CASES if case.kind == "s8"))).negated()
+
+
+@pytest.mark.parametrize(
+    ("case", "depth"), [(CASES[0], 16), (CASES[9], 8), (CASES[11], 32)], ids=["f16", "tf32", "fp8"]
+)
+def test_a_product_is_counted_once_for_its_block(case: Case, depth: int) -> None:
+    """It is one instruction, not one for each lane, and what it reads is no shared load by threads."""
+    arrays = [aligned(SHARED, np.uint8), aligned((128, 8), np.uint32), aligned((128, case.n), np.uint32)]
+    descriptors = [
+        place(np.zeros((rows, 32), np.uint8), mode, major, start, arrays[0])
+        for rows, mode, major, start in (
+            (case.m, case.a_mode, case.a_major, 0),
+            (case.n, case.b_mode, case.b_major, B_AT),
+        )
+    ]
+    line = (
+        simt.load(source(case))
+        .launch(
+            "k",
+            grid=(1,),
+            block=(128,),
+            args=[*(array.ctypes.data for array in arrays), *descriptors, 1],
+            buffers=[buffer(name, array) for name, array in zip("acd", arrays, strict=True)],
+        )
+        .lines[2]
+    )
+    assert line.tcgen05_operations == 2 * 128 * 256 * depth <= line.most_tensor_operations
+    assert line.instructions["tensor"] == 128  # a guarded instruction counts the lanes that reach it
+    assert line.shared_load_requests == 0
+    assert line.wgmma_bytes == 32 * (case.m + case.n)
