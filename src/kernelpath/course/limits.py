@@ -49,7 +49,8 @@ def _describe_each(exercise: Exercise) -> Iterator[str]:
     if exercise.active_lanes is not None:
         yield f"at least {exercise.active_lanes:g} active lanes in the average instruction"
     if exercise.overlap is not None:
-        yield f"at least {exercise.overlap:.0%} of the wgmma issued while a copy of the next tiles is in flight"
+        issued = f"{exercise.asynchronous_mma} issued while a copy of the next tiles is in flight"
+        yield f"at least {exercise.overlap:.0%} of the {issued}"
     if exercise.tensor_cores:
         yield "products made by tensor cores"
 

@@ -15,7 +15,7 @@ from warpcheck.events import Event, EventKind
 
 
 def overlapped_share(events: Sequence[Event]) -> float:
-    """Return the share of the wgmma that are issued while a copy to shared memory is in flight; 0 without wgmma."""
+    """Return the share of wgmma and tcgen05.mma that are issued while a copy to shared memory is in flight, or 0."""
     issued = landed = products = overlapped = 0
     last_landing: tuple[int, int, int] | None = None
     blocks: set[int] = set()
@@ -38,10 +38,12 @@ def overlapped_share(events: Sequence[Event]) -> float:
 
 
 def check_share(exercise: Exercise, events: Sequence[Event]) -> Finding | None:
-    """Return a finding where less of the wgmma overlaps with copies than the exercise requires."""
+    """Return a finding where fewer of them overlap with copies than the exercise requires."""
     assert exercise.overlap is not None
     share = overlapped_share(events)
     if share >= exercise.overlap:
         return None
-    issued = f"{words.share(share)} of the wgmma are issued while a copy to shared memory is in flight"
+    issued = (
+        f"{words.share(share)} of the {exercise.asynchronous_mma} are issued while a copy to shared memory is in flight"
+    )
     return Finding(Verdict.NO_OVERLAP, f"{issued}, at least {words.share(exercise.overlap)} have to be")
