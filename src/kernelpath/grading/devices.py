@@ -83,9 +83,7 @@ def adapt_exercise(exercise: Exercise, device: OneDevice, target: Target) -> tup
         The exercise, and sentences for the report about the replacement and about what no GPU has confirmed.
     """
     if device == "cpu" and target.name == UNCONFIRMED and exercise.is_kernel:
-        return exercise, (
-            f"a GPU: the PTX machine has {target.name} from the manual, and no hardware has confirmed it",
-        )
+        return exercise, (f"{target.name}: the PTX machine follows the manual, and no hardware has confirmed it",)
     dtype = next((dtype for dtype in ("float16", "float32") if dtype in exercise.tolerance), "")
     cases = (*exercise.cases, *exercise.limits, *([exercise.bench] if exercise.bench else []))
     is_interpreted = exercise.kind == "python"
