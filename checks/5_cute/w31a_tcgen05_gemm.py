@@ -19,6 +19,7 @@ EXERCISE = Exercise(
     specific=True,  # tcgen05
     arch="sm_100a",
     tensor_cores=True,
+    multiprocessors=4,  # so that persistent pairs of blocks have several tiles
     overlap=0.5,  # as wgmma_gemm of week 21: a block that waits for each k-tile has 0%
     # At 256 x 256 x 256 the reference asks for 1.3 times the compulsory bytes, others' styles for 2.0 and 2.7 times.
     traffic=Traffic(bytes=6.0, edges=None, bulk=0.5),

@@ -29,7 +29,7 @@ LONG_ANSWERS = {
     "fp8_gemm": 189,
     "flash_attention_cute": 213,
     "cute_cpp": 131,
-    "tcgen05_gemm": 121,
+    "tcgen05_gemm": 122,
 }
 """The lines of the kernels of answers that are still longer, by exercise."""
 
