@@ -236,7 +236,7 @@ def copysign(e: InstructionEmitter, t: Kind, sign: Value, size: Value) -> Value:
 
 
 _FLOATS = ("ROUND? ftz? sat? f32", "ROUND? f64", "rn? ftz? sat? HALF", "rn? BHALF")
-_PAIRS = "ROUND ftz? f32x2"  # since sm_100
+_PAIRS = "ROUND? ftz? f32x2"  # since sm_100
 _SUM = ("INTEGER", "sat s32", "cc WORD", *_FLOATS)
 _SIGN = ("s16|s32|s64", "ftz? f32|HALF", "f64|BHALF")
 _EXTREME = (
@@ -256,7 +256,14 @@ OPS = (
     Op("mad24", ("lo|hi u32|s32",), lanewise(mad24)),
     Op(
         "fma",
-        ("ROUND ftz? sat? f32", "ROUND f64", "rn ftz? sat? HALF", "rn ftz? relu HALF", "rn relu? BHALF", _PAIRS),
+        (
+            "ROUND ftz? sat? f32",
+            "ROUND f64",
+            "rn ftz? sat? HALF",
+            "rn ftz? relu HALF",
+            "rn relu? BHALF",
+            "ROUND ftz? f32x2",
+        ),
         lanewise(fma),
     ),
     Op("sad", ("INTEGER",), lanewise(sad)),
