@@ -61,8 +61,8 @@ class AccessSite:
 
     @property
     def is_bulk(self) -> bool:
-        """Return whether it is a bulk copy, which reaches memory through the asynchronous proxy."""
-        return "bulk" in self.words
+        """Return whether it is a bulk copy, or the like, which reaches memory through the asynchronous proxy."""
+        return "bulk" in self.words or self.words[0] == "clusterlaunchcontrol"
 
     @property
     def is_copy(self) -> bool:

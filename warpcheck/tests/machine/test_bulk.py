@@ -11,7 +11,7 @@ from machine.boxes import Case, Words, loaded, stored
 from machine.bulk_kernels import CLUSTER, MAPS, aligned_bytes, compiled, run_bulk
 from machine.bulk_loads import five, load, tensor
 from warpcheck import simt
-from warpcheck.tensor_map import ELEMENT_TYPES, TensorMap
+from warpcheck.tensor_map import ELEMENT_TYPES, TensorMap, encode_tiled
 
 CASES = [
     *(Case(7, [64], [32], [x]) for x in (0, 4, -8, 40, 64, -40, 2_000_000_000)),
@@ -166,6 +166,34 @@ def spread(mode: int, **options: Any) -> tuple[simt.Launch, Words]:
     module = compiled(CLUSTER, "spread")
     launch = module.launch("spread", grid=(2,), block=(32,), shared=1024, args=args, buffers=buffers, **options)
     return launch, out.reshape(2, 2, 32)
+
+
+@pytest.mark.parametrize(
+    ("name", "swizzle", "x"),
+    [("b4x16", 3, 64), ("b4x16", 1, -32), ("b4x16_p64", 3, 128), ("b4x16_p64", 0, 0), ("b6x16_p32", 3, -128)],
+)
+def test_elements_of_4_and_6_bits(name: str, swizzle: int, x: int) -> None:
+    """Two elements of 4 bits have a byte, or sixteen elements have 16 bytes of shared memory, with a gap at the end."""
+    kind = next(kind for kind in ELEMENT_TYPES if kind.name == name)
+    extents, rows = (256, 20), 8
+    box = 64 if name == "b4x16" and swizzle < 3 else 128
+    row_bytes = 256 * kind.stored // kind.packed
+    memory = aligned_bytes(row_bytes * extents[1])
+    memory[:] = np.arange(memory.size) % 251 + 1
+    descriptor = encode_tiled(kind.host, memory.ctypes.data, extents, [row_bytes], [box, rows], [1, 1], 0, swizzle)
+    width = box * kind.bytes // kind.packed
+    pitch = (width, 32, 64, 128)[swizzle]
+    total = rows * box * kind.stored // kind.packed
+    out = np.zeros(1024, np.uint8)
+    run_bulk("load2", [descriptor, out, 1024, 0, total, x, 3, 0, 0, 0], buffers=[tensor(memory)])
+    chunk = 16 * kind.stored // kind.bytes  # bytes of the tensor in 16 of shared memory
+    for row in range(rows):
+        for column in range(0, width, 16):
+            at = row * pitch + column
+            at ^= (at >> 7 & (1 << swizzle) - 1) << 4
+            first = x * kind.stored // kind.packed + column // 16 * chunk
+            expected = memory[(3 + row) * row_bytes + first :][:chunk] if 0 <= first < row_bytes else np.zeros(chunk)
+            np.testing.assert_array_equal(out[at : at + chunk], expected)
 
 
 @pytest.mark.parametrize("reverse", [False, True])

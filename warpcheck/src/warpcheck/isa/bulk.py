@@ -115,6 +115,19 @@ def issue(e: InstructionEmitter, i: Instruction) -> None:
     e.call_check("issue_bulk", number)
 
 
+def issue_request(e: InstructionEmitter, i: Instruction) -> None:
+    """Issue a request to cancel the launch of a cluster: its response arrives as a copy to shared memory does."""
+    response, barrier = i.operands
+    space = space_of(i)
+    store_operand(e, SHARED_ROW, e.memory.addresses(response, space))
+    store_operand(e, TRACKER_ROW, e.memory.addresses(barrier, space))
+    multicasts = "multicast::cluster::all" in i.modifiers
+    store_operand(e, TARGETS_ROW, e.b.splat(1, 64))
+    description = Direction.CANCEL | multicasts << 14
+    site = AccessSite(Space.GENERIC, Access.LOAD, 16, 4, 0, i.line, i.name)
+    e.call_check("issue_bulk", e.unit.add_site(e.frame, site, description))
+
+
 def store_operand(e: InstructionEmitter, row: int, value: Value) -> None:
     e.frame.store_row(2 * row, value)
 
@@ -193,9 +206,12 @@ def replace(e: InstructionEmitter, i: Instruction) -> None:
         e.memory.check(address, space_of(i), Access.STORE, 8)
         e.memory.scatter(address, value)
         return
-    if name == "elemtype":  # tf32 is 11, with denormals as zeros 12; the map has those of f32, and a bit
-        is_tf32 = e.b.icmp_unsigned(">", value, e.b.splat(10, 32))
-        value = e.b.select(is_tf32, e.b.sub(value, e.b.splat(4, 32)), value)
+    if name == "elemtype":
+        # tf32 is 11, with denormals as zeros 12; the map has those of f32, and a bit. The types of 4 and 6 bits follow.
+        is_above = e.b.icmp_unsigned(">", value, e.b.splat(10, 32))
+        is_tf32 = e.b.and_(is_above, e.b.icmp_unsigned("<", value, e.b.splat(13, 32)))
+        code = e.b.sub(value, e.b.select(is_tf32, e.b.splat(4, 32), e.b.splat(2, 32)))
+        value = e.b.select(is_above, code, value)
         set_bits(e, i, address, 8, 16, 1, e.b.zext(is_tf32, value.type))
     # The rank is given less 1 already (PTX ISA, "tensormap.replace").
     if name in ("global_dim", "element_stride", "box_dim"):

@@ -5,6 +5,9 @@ own, and pieces of 16 bytes are permuted: bits 4 to 6 of an offset are XORed wit
 has. Elements outside of the tensor are filled by a load, and skipped by a store. The innermost axis has no element
 stride, whatever the map says. A contiguous range without a tensor map is a box of one row. What no manual says was
 measured on an H200; a test replays the measurements.
+
+Two elements of 4 bits count as one of a byte. Elements of 4 and 6 bits with gaps count by sixteens: these have 16 bytes
+in shared memory, and 8 or 12 bytes, ``stored``, in global memory and for the mbarrier, as CUTLASS counts them.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import numpy as np
 
 from warpcheck import tensor_map
 from warpcheck.layout import Code
-from warpcheck.native import View, copy_bytes, load32, load64, native, store32, store64
+from warpcheck.native import View, copy_bytes, fill_bytes, load32, load64, native, store32, store64
 from warpcheck.runtime.copy_rules import CopyRule
 from warpcheck.runtime.records import field_offset
 from warpcheck.runtime.reductions import combine
@@ -32,14 +35,15 @@ __all__ = [
     "row_address",
     "shared_offset",
     "span",
+    "stored_size",
 ]
 
 AXES = 5
 PIECE = 16  # bytes that stay together in shared memory: no row has a part of it
 RESERVED = 0b1101  # bits of the flags of a tensor map that are 0
-TF32 = 11  # as CuTe and tensormap.replace have it, with denormals as zeros one more; the driver takes f32 and a bit
-SIZES = 4 << 4 * TF32 | 4 << 4 * (TF32 + 1)  # of each type, in four bits
-SIZES |= sum(kind.bytes << 4 * kind.code for kind in tensor_map.ELEMENT_TYPES if not kind.is_tf32)
+B4X16, B4X16_P64, B6X16_P32 = 11, 12, 13  # types of 4 and 6 bits
+SIZES = sum(kind.bytes << 4 * kind.code for kind in tensor_map.ELEMENT_TYPES if kind.bytes < 16 and not kind.is_tf32)
+"""The bytes of each type, in four bits; of types whose elements have gaps in shared memory 0."""
 ADDRESS_BITS = 57  # of the tensor's address, as CuTe writes it: addresses that a copy computes wrap around there
 NAN = 0x7FF77FF77FF77FF7  # what fills elements outside, whatever their type
 
@@ -51,6 +55,7 @@ class Direction(Code):
     STORE = 1  # the other way
     PEER = 2  # to shared memory, from that of the block itself
     PREFETCH = 3  # nowhere
+    CANCEL = 4  # to shared memory, the response to a request to cancel a launch; see launch_control
 
 
 _NUMBERS = (
@@ -72,6 +77,7 @@ _NUMBERS = (
     "rank",
     "kind",  # of elements, as in a tensor map, and their bytes
     "element",
+    "stored",  # bytes in global memory of 16 bytes in shared memory
     "operation",  # of a reduction; see reductions
     "swizzle",  # the bits of an offset, from bit 7 on, that change others
     "filler",  # eight bytes of elements outside
@@ -97,8 +103,26 @@ class BulkRecord(View):
 
 @native
 def element_bytes(kind: int) -> int:
-    """Return the bytes of an element of a type; 0 for an invalid type."""
+    """Return the bytes of an element of a type in shared memory; 0 for an invalid type."""
+    if stored_bytes(kind) < PIECE:
+        return PIECE
     return SIZES >> 4 * kind & 15
+
+
+@native
+def stored_bytes(kind: int) -> int:
+    """Return the bytes in global memory of 16 bytes in shared memory."""
+    if kind == B4X16_P64:
+        return 8
+    return 12 if kind == B6X16_P32 else PIECE
+
+
+@native
+def packed_shift(kind: int) -> int:
+    """Return how many elements of a tensor map count as one, as a power of two."""
+    if kind == B4X16:
+        return 1
+    return 4 if stored_bytes(kind) < PIECE else 0
 
 
 @native
@@ -118,18 +142,20 @@ def decode(copy: BulkRecord, address: int) -> int:
     copy.element = size
     copy.swizzle = (1 << (flags >> 13 & 3)) - 1
     copy.filler = 0
-    copy.rounds = flags >> 16 & 1 or kind >= TF32
+    copy.rounds = flags >> 16 & 1
+    copy.stored = stored_bytes(kind)
+    shift = packed_shift(kind)
     if flags >> 15 & 1:
         copy.filler = NAN
-    packed = load32(address + 52)
+    inner_box = load32(address + 52)
     outer = load32(address + 56)
     high = load32(address + 28)
     store64(copy.address + STRIDES, size)
     for axis in range(AXES):
-        box = packed >> 24
+        box = inner_box >> 24
         step = 1
         if axis:
-            step = (packed >> 3 * axis & 7) + 1
+            step = (inner_box >> 3 * axis & 7) + 1
             box = outer >> 8 * (axis - 1) & 255
             stride = load32(address + 8 + 4 * axis) | (high >> 4 * (axis - 1) & 15) << 32
             store64(copy.address + STRIDES + 8 * axis, stride << 4)
@@ -138,9 +164,16 @@ def decode(copy: BulkRecord, address: int) -> int:
         store64(copy.address + EXTENTS + 8 * axis, load32(address + 32 + 4 * axis) + 1)
         store64(copy.address + STEPS + 8 * axis, step)
         store64(copy.address + COUNTS + 8 * axis, box // step + 1)
-    inner = (packed >> 24) + 1
-    if inner * size & 15:
+    start = load64(copy.address + START)
+    if copy.stored < PIECE and start & 127:
+        return CopyRule.COORDINATE_128
+    inner = load64(copy.address + COUNTS)
+    if (inner | start) & (1 << shift) - 1 or (inner >> shift) * size & 15:
         return CopyRule.INNER_16
+    inner = inner >> shift
+    store64(copy.address + COUNTS, inner)
+    store64(copy.address + EXTENTS, load64(copy.address + EXTENTS) >> shift)
+    store64(copy.address + START, start >> shift)
     if copy.swizzle and inner * size > copy.swizzle + 1 << 4:
         return CopyRule.INNER_SWIZZLE
     if copy.base & 15:
@@ -158,6 +191,7 @@ def span(copy: BulkRecord, address: int, size: int, nbytes: int) -> None:
     """Describe a contiguous range as a box of one row, in elements of ``size`` bytes."""
     copy.base = address
     copy.element = size
+    copy.stored = PIECE
     copy.rank = 1
     copy.swizzle = 0
     copy.rounds = 0
@@ -180,9 +214,16 @@ def measure(copy: BulkRecord) -> None:
         copy.rows *= load64(copy.address + COUNTS + 8 * axis)
     copy.width = count * copy.element
     copy.pitch = copy.swizzle + 1 << 4 if copy.swizzle else copy.width
-    copy.total = copy.rows * copy.width
+    copy.total = copy.rows * stored_size(copy, copy.width)
     copy.first = max(0, 0 - start)
     copy.last = min(count, extent - start)
+
+
+@native
+def stored_size(copy: BulkRecord, size: int) -> int:
+    """Return the bytes in global memory of ``size`` bytes in shared memory."""
+    # A size may be negative, and // is a division of unsigned numbers here.
+    return size * copy.stored >> 4
 
 
 @native
@@ -192,7 +233,7 @@ def row_address(copy: BulkRecord, row: int) -> int:
     The address wraps around. A ragged tensor relies on that: its sequences are rows of a tensor whose axes span more
     than the address space, or that begins in front of address 0.
     """
-    address = copy.base + load64(copy.address + START) * copy.element
+    address = copy.base + stored_size(copy, load64(copy.address + START) * copy.element)
     remaining = row
     for axis in range(1, copy.rank):
         count = load64(copy.address + COUNTS + 8 * axis)
@@ -214,6 +255,18 @@ def shared_offset(copy: BulkRecord, row: int, column: int) -> int:
 
 
 @native
+def move_packed(copy: BulkRecord, shared_address: int, global_address: int, is_inside: int) -> None:
+    """Copy 16 elements with gaps. Gaps keep what they had."""
+    if copy.direction != Direction.STORE:
+        if is_inside:
+            copy_bytes(shared_address, global_address, copy.stored)
+        else:
+            fill_bytes(shared_address, 0, copy.stored)
+    elif is_inside:
+        copy_bytes(global_address, shared_address, copy.stored)
+
+
+@native
 def move_row(copy: BulkRecord, shared_base: int, row: int, address: int) -> None:
     """Copy a row between memory, where it begins at ``address``, and shared memory, which begins at ``shared_base``."""
     size = copy.element
@@ -224,7 +277,10 @@ def move_row(copy: BulkRecord, shared_base: int, row: int, address: int) -> None
     is_plain_copy = not operation and (store or not copy.rounds)
     for column in range(0, copy.width, PIECE):
         shared_address = shared_base + shared_offset(copy, row, column)
-        if first <= column and column + PIECE <= last and is_plain_copy:
+        if copy.stored < PIECE:
+            is_inside = first <= column and column < last
+            move_packed(copy, shared_address, address + stored_size(copy, column), is_inside)
+        elif first <= column and column + PIECE <= last and is_plain_copy:
             if store:
                 copy_bytes(address + column, shared_address, PIECE)
             else:

@@ -107,7 +107,7 @@ class Grid(Records):
         self.point(params=params, blocks=self.block_counts, counts=self.counts, samples=self.samples)
         if any(check.function == "issue_bulk" for check in lowered.checks):
             self.point(bulk=np.zeros(BULKS, BULK))
-        if any(check.function == "tensor_multiply" for check in lowered.checks):
+        if any(check.function in ("tensor_multiply", "tensor_copy") for check in lowered.checks):
             self.point(tensor_scratch=aligned(SCRATCH_BYTES))
         if recording.get():
             self.point(events=np.zeros(EVENTS, EVENT))
