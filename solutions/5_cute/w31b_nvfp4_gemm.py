@@ -1,4 +1,27 @@
 """Multiply NVFP4 matrices: 4-bit numbers, and a scale for every 16 of them in tensor memory.
+
+nvfp4_gemm(a, scale_a, b, scale_b) returns the product of the scaled matrices, a @ b.T, in bfloat16, with float32 sums
+that are rounded once. a is uint8 (m, k / 2), with two numbers of e2m1 in a byte, the first in the low half; b is
+(n, k / 2). m and n are any sizes from 1, k is a multiple of 64. scale_a is float8_e4m3fn (ceil(m / 128), k / 64, 32, 4,
+4): [i, j, r, q, s] is the scale of row 128 i + 32 q + r and of the numbers 64 j + 16 s to 64 j + 16 s + 15 along k.
+scale_b is the same for b. Rows that a matrix does not have have scales, too. All tensors are contiguous, begin at a
+multiple of 16 bytes, and have fewer than 2**31 elements.
+
+A block computes one tile of out with the six warps of tcgen05_gemm. A stage holds four tiles: of a, of b, and of the
+scales of each. The MMA warp copies the scales of a stage from shared memory to tensor memory (tcgen05.cp), behind the
+columns of the accumulator, and issues the MMAs, which read them there.
+
+The loads, the layouts in shared memory, the copies' partition, and the epilogue are given. Write the places of the
+accumulator and of the scales in tensor memory, and `multiply_steps`.
+
+Graded: the values, that tensor cores compute them, the bytes that are moved, and, on a GPU with sm_100 alone, the time
+against cuBLAS. The PTX machine runs sm_100a as the manual describes it. No hardware has confirmed it yet.
+
+Limits on the largest case, with room for edges on smaller ones: at most 6 times the bytes of inputs and outputs moved;
+products made by tensor cores.
+
+Bound: 2 m n k operations. A tile of 128 x 256 makes 303 of them for each byte that TMA brings. No B200 has timed it.
+The layouts of the scales are those of CUTLASS's blockscaled_layout.
 """
 
 import cutlass
@@ -68,8 +91,14 @@ def multiply(mma: cute.TiledMma, a, b, scale_a, scale_b, out: cute.Tensor, strip
         copies = (
             (load_a, *partition(load_a, shared_a, mine.partition_A(cute.local_tile(a, TILE[::2], (row, None, 0))))),
             (load_b, *partition(load_b, shared_b, mine.partition_B(cute.local_tile(b, TILE[1:], (column, None, 0))))),
-            (load_sa, *partition(load_sa, shared_sa, mine.partition_A(cute.local_tile(scale_a, TILE[::2], (row, None, 0))))),
-            (load_sb, *partition(load_sb, shared_sb, mine.partition_B(cute.local_tile(scale_b, TILE[1:], (column, None, 0))))),
+            (
+                load_sa,
+                *partition(load_sa, shared_sa, mine.partition_A(cute.local_tile(scale_a, TILE[::2], (row, None, 0)))),
+            ),
+            (
+                load_sb,
+                *partition(load_sb, shared_sb, mine.partition_B(cute.local_tile(scale_b, TILE[1:], (column, None, 0)))),
+            ),
         )
         stage_bytes = (TILE[0] + TILE[1]) * (TILE[2] // 2 + TILE[2] // BLOCK)
         load_steps(steps, full, empty, copies, stage_bytes)
@@ -87,7 +116,7 @@ def multiply(mma: cute.TiledMma, a, b, scale_a, scale_b, out: cute.Tensor, strip
 
 @cute.jit
 def partition(copy: cute.CopyAtom, shared: cute.Tensor, tiles: cute.Tensor):
-    """Return tiles [.., step] and stages [.., stage] as the copy takes them. Scales repeat along k: each is one byte."""
+    """Return tiles [.., step] and stages [.., stage] as the copy takes them. A scale repeats along k."""
     to_shared, from_tiles = cpasync.tma_partition(
         copy, 0, cute.make_layout(1), cute.group_modes(shared, 0, 3), cute.group_modes(tiles, 0, 3)
     )
@@ -140,7 +169,7 @@ def multiply_steps(mma, acc, operands, scales, copies, steps, full, empty, done)
 
 @cute.jit
 def round_tile(acc, shared):
-    """Load the accumulator, round it, and write it to shared memory [row, column, strip], where TMA can read it."""
+    """Load the accumulator, round it, and write it to shared memory [row, column, strip]."""
     thread, _, _ = cute.arch.thread_idx()
     strips = cute.flat_divide(acc[(None, None), 0, 0], (TILE[0], STRIP))  # [row, column, 0, strip]
     load = cute.make_copy_atom(tcgen05.Ld32x32bOp(tcgen05.Repetition(STRIP)), cutlass.Float32)
@@ -152,7 +181,6 @@ def round_tile(acc, shared):
         rounded = cute.make_rmem_tensor_like(loaded, shared.element_type)
         rounded.store(loaded.load().to(shared.element_type))
         cute.autovec_copy(rounded, targets[None, None, None, strip])
-    cute.arch.fence_proxy("async.shared", space="cta")  # threads wrote, the TMA unit reads
     cute.arch.barrier(barrier_id=2, number_of_threads=EPILOGUE_WARPS * WARP)  # all lanes are loaded and written
 
 
@@ -199,7 +227,7 @@ def matmul(a: cute.Tensor, b: cute.Tensor, scale_a: cute.Tensor, scale_b: cute.T
 
 
 def described(matrix: cute.Tensor, scales: cute.Tensor):
-    """Return [rows, k, 1] tensors of 4-bit numbers, two to a byte, and of scales, 512 bytes for 128 rows and 64 of k."""
+    """Return [rows, k, 1] tensors of 4-bit numbers, two to a byte, and of scales, 512 for 128 rows and 64 of k."""
     rows, k = matrix.shape[0], cute.assume(2 * matrix.shape[1], 64)
     layout = cute.make_layout((rows, k, 1), stride=(k, 1, cute.assume(rows * k, 64)))
     numbers = cute.make_tensor(cute.recast_ptr(matrix.iterator, dtype=E2M1), layout)
