@@ -158,9 +158,9 @@ def multiply_steps(mma, acc, operands, scales, copies, steps, full, empty, done)
             cute.copy(copy, sources[None, None, None, None, stage], target)
         for part in cutlass.range_constexpr(cute.size(a, mode=[2])):
             mma.set(tcgen05.Field.ACCUMULATE, step > 0 or part > 0)
-            mma.set(tcgen05.Field.SFA, scales_a[None, None, part].iterator)
-            mma.set(tcgen05.Field.SFB, scales_b[None, None, part].iterator)
-            cute.gemm(mma, acc, a[None, None, part, stage], b[None, None, part, stage], acc)
+            scaled_a = a[None, None, part, stage], scales_a[None, None, part]
+            scaled_b = b[None, None, part, stage], scales_b[None, None, part]
+            cute.gemm(mma, acc, scaled_a, scaled_b, acc)
         with cute.arch.elect_one():
             tcgen05.commit(empty + stage)
     with cute.arch.elect_one():

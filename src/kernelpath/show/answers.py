@@ -126,6 +126,11 @@ def tile_kib(m: int, n: int, k: int, rows: int, columns: int) -> float:
     return 2 * tiles * (rows + columns) * k / 1024
 
 
+def exponentials(rows: int, tiles: int, each: int) -> int:
+    """Return the exponentials of a block's rows, of which each has so many in each tile of keys."""
+    return rows * tiles * each
+
+
 def time_after(total: float, part: float, factor: float) -> float:
     """Return the time of a step in which a part becomes faster by a factor (Amdahl's law)."""
     return total - part + part / factor
