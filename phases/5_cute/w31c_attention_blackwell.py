@@ -180,14 +180,17 @@ def load_row(tile, row, thread):
 @cute.jit
 def store_row(tile, row, thread):
     """Round a thread's weights, and write them where the scores were: two to a cell, in half of the columns."""
-    rounded = cute.make_rmem_tensor(KEYS, BF16)
-    rounded.store(row.load().to(BF16))
     half = cute.composition(tile[(None, None), 0, 0], cute.make_layout((ROWS, KEYS // 2)))
+    strips = cute.flat_divide(half, (ROWS, 32))
     atom = cute.make_copy_atom(tcgen05.St32x32bOp(tcgen05.Repetition.x32), F32)
-    store = tcgen05.make_tmem_copy(atom, half).get_slice(thread)
-    shape = store.partition_S(cute.make_identity_tensor((ROWS, KEYS // 2))).shape
-    cells = cute.make_tensor(cute.recast_ptr(rounded.iterator, dtype=F32), cute.make_layout(shape))
-    cute.copy(store, cells, store.partition_D(half))
+    store = tcgen05.make_tmem_copy(atom, strips[None, None, 0, 0]).get_slice(thread)
+    shape = store.partition_S(cute.make_identity_tensor((ROWS, 32))).shape
+    targets = store.partition_D(strips)
+    for strip in cutlass.range_constexpr(2):
+        rounded = cute.make_rmem_tensor(64, BF16)
+        rounded.store(cute.make_tensor(row.iterator + 64 * strip, cute.make_layout(64)).load().to(BF16))
+        cells = cute.make_tensor(cute.recast_ptr(rounded.iterator, dtype=F32), cute.make_layout(shape))
+        cute.copy(store, cells, targets[None, None, None, 0, strip])
 
 
 @cute.jit

@@ -243,32 +243,36 @@ def load_row(tile, row, thread):
 @cute.jit
 def store_row(tile, row, thread):
     """Round a thread's weights, and write them where the scores were: two to a cell, in half of the columns."""
-    rounded = cute.make_rmem_tensor(KEYS, BF16)
-    rounded.store(row.load().to(BF16))
     half = cute.composition(tile[(None, None), 0, 0], cute.make_layout((ROWS, KEYS // 2)))
+    strips = cute.flat_divide(half, (ROWS, 32))
     atom = cute.make_copy_atom(tcgen05.St32x32bOp(tcgen05.Repetition.x32), F32)
-    store = tcgen05.make_tmem_copy(atom, half).get_slice(thread)
-    shape = store.partition_S(cute.make_identity_tensor((ROWS, KEYS // 2))).shape
-    cells = cute.make_tensor(cute.recast_ptr(rounded.iterator, dtype=F32), cute.make_layout(shape))
-    cute.copy(store, cells, store.partition_D(half))
+    store = tcgen05.make_tmem_copy(atom, strips[None, None, 0, 0]).get_slice(thread)
+    shape = store.partition_S(cute.make_identity_tensor((ROWS, 32))).shape
+    targets = store.partition_D(strips)
+    for strip in cutlass.range_constexpr(2):
+        rounded = cute.make_rmem_tensor(64, BF16)
+        rounded.store(cute.make_tensor(row.iterator + 64 * strip, cute.make_layout(64)).load().to(BF16))
+        cells = cute.make_tensor(cute.recast_ptr(rounded.iterator, dtype=F32), cute.make_layout(shape))
+        cute.copy(store, cells, targets[None, None, None, 0, strip])
 
 
 @cute.jit
 def exponentials(row, top, scale: cutlass.Constexpr):
     """Replace the scores by 2^(score * scale - top), the last BY_FMA of them without the exponential unit; sum them."""
     by_unit = cute.make_tensor(row.iterator, cute.make_layout(KEYS - BY_FMA))
-    by_fma = cute.make_tensor(row.iterator + (KEYS - BY_FMA), cute.make_layout(BY_FMA))
     by_unit.store(cute.math.exp2(by_unit.load() * scale - top, fastmath=True))
-    for i in cutlass.range_constexpr(BY_FMA):
-        by_fma[i] = cute.arch.fmax(by_fma[i] * scale - top, F32(LOWEST))
-    x = by_fma.load()
-    shifted = x + ROUNDER
-    fraction = x - (shifted - ROUNDER)
-    power = fraction * POLYNOMIAL[3] + POLYNOMIAL[2]
-    power = power * fraction + POLYNOMIAL[1]
-    power = power * fraction + POLYNOMIAL[0]
-    exponent = shifted.bitcast(INT32) * (1 << 23)  # the integer, moved to the exponent; the bits of ROUNDER drop out
-    by_fma.store((power.bitcast(INT32) + exponent).bitcast(F32))
+    for first in cutlass.range_constexpr(KEYS - BY_FMA, KEYS, 8):  # few at a time: their intermediates take registers
+        by_fma = cute.make_tensor(row.iterator + first, cute.make_layout(8))
+        for i in cutlass.range_constexpr(8):
+            by_fma[i] = cute.arch.fmax(by_fma[i] * scale - top, F32(LOWEST))
+        x = by_fma.load()
+        shifted = x + ROUNDER
+        fraction = x - (shifted - ROUNDER)
+        power = fraction * POLYNOMIAL[3] + POLYNOMIAL[2]
+        power = power * fraction + POLYNOMIAL[1]
+        power = power * fraction + POLYNOMIAL[0]
+        exponent = shifted.bitcast(INT32) * (1 << 23)  # the integer, moved to the exponent; ROUNDER's bits drop out
+        by_fma.store((power.bitcast(INT32) + exponent).bitcast(F32))
     return row.load().reduce(cute.ReductionOp.ADD, F32(0.0), 0)
 
 

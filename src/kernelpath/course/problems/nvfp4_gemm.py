@@ -11,6 +11,7 @@ from __future__ import annotations
 import torch
 
 from kernelpath.course.problem import Case, Problem, Tolerance
+from kernelpath.course.problems import matmul
 
 VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 """The values of e2m1 by their three lowest bits; the fourth is the sign."""
@@ -112,6 +113,7 @@ PROBLEM = Problem(
     limits=(case(1_037, 8, 64), case(8, 1_032, 64), case(8, 8, 4_160)),
     gpu_limits=(case(65_537, 8, 64),),
     vary=("m",),
+    must_reach=matmul.BEYOND_A_TILE,
     reference=reference,
     extreme=extreme,
     faults={"sums rounded halfway": summed_in_halves},
