@@ -42,7 +42,7 @@ import torch.nn.functional as F
 
 from kernelpath.course import registry
 from kernelpath.course.problem import Case, arguments
-from kernelpath.course.problems import add_rmsnorm, cross_entropy, gelu, layernorm_backward, stencil
+from kernelpath.course.problems import add_rmsnorm, cross_entropy, gelu, layernorm_backward, moe_combine, moe_route, stencil
 from kernelpath.grading.grade import versions
 from kernelpath.grading.timing import CONFIDENCE, implementation_order, paired_ratio
 from kernelpath.show.results import PeerComparison
@@ -336,6 +336,24 @@ def quack_product(kernel: Kernel) -> Kernel:
     return lambda a, b: kernel(a, b, tuned=False)
 
 
+def torch_grouped(kernel: Kernel) -> Kernel:
+    """Return PyTorch's grouped GEMM, which has no gather: the copy of the rows is a part of the time."""
+
+    def multiply(x: torch.Tensor, w: torch.Tensor, source: torch.Tensor, offsets: torch.Tensor) -> Any:
+        return kernel(x.index_select(0, source), w.transpose(1, 2), offs=offsets[1:])
+
+    return multiply
+
+
+def quack_grouped(kernel: Kernel) -> Kernel:
+    """Return Quack's GEMM with groups along m and rows of x that it gathers itself."""
+
+    def multiply(x: torch.Tensor, w: torch.Tensor, source: torch.Tensor, offsets: torch.Tensor) -> Any:
+        return kernel(x, w.transpose(1, 2), cu_seqlens_m=offsets, A_idx=source, tuned=False)
+
+    return multiply
+
+
 def fused_adamw(steps: Sequence[int], *rest: Any) -> None:
     """PyTorch's fused AdamW, which torch.optim.AdamW(fused=True) calls; its step counters are on the device."""
     (lr, beta1, beta2, eps, weight_decay), tensors = rest[:5], rest[5:]
@@ -460,6 +478,8 @@ def elementwise() -> Iterator[Race]:
     yield Race(("scan",), grid(n=[1 << power for power in range(20, 29, 4)]), prefix_sums)
     yield Race(("compact",), bench("compact"), {"eager": select_positive})
     yield Race(("radix_pass",), bench("radix_pass"), {"eager": sort_by_digit})
+    yield Race(("moe_route",), bench("moe_route"), {"eager": moe_route.eager})
+    yield Race(("moe_combine",), bench("moe_combine"), with_compiled(moe_combine.eager))
     both_ways = with_compiled(
         softmax_both_ways,
         liger=optional("liger_kernel.ops.softmax", "LigerSoftmaxFunction", applied_with_gradient),
@@ -555,6 +575,12 @@ def matrix_products() -> Iterator[Race]:
     yield Race(("tensor_cores", "tensorop_gemm"), mma_sync, {"cublas": torch.mm}, part=2)
     single = products(*cubes(2048, 4096, 8192))
     yield Race(("sgemm_registers", "sgemm_async", "sgemm_cute"), single, {"cublas": torch.mm}, part=2)
+    grouped = present(
+        loop=registry.load(registry.find("grouped_gemm")).baseline,
+        torch=optional("torch.nn.functional", "grouped_mm", torch_grouped),
+        quack=optional("quack.gemm_interface", "gemm", quack_grouped),
+    )
+    yield Race(("grouped_gemm",), bench("grouped_gemm"), grouped, part=2)
 
 
 def fused_products() -> Iterator[Race]:

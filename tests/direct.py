@@ -30,7 +30,6 @@ import sys
 import tempfile
 import time
 import warnings
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -46,11 +45,11 @@ from kernelpath.course import registry
 from kernelpath.course.inputs import EXTREME, PLAIN, InputMode
 from kernelpath.course.problem import Case
 from kernelpath.course.registry import ExerciseRef
-from kernelpath.grading import compare, devices, grade, ground_truth, large_offsets, traffic
+from kernelpath.device.case import sum_accesses, sum_instructions
+from kernelpath.grading import compare, devices, grade, ground_truth, large_offsets
 from kernelpath.grading.graded_case import select_finding
 from kernelpath.grading.provenance import MUTATED, Observation
 from kernelpath.grading.steps import check_case_counters
-from kernelpath.line_counters import LineInstructions
 from kernelpath.verdict import Finding, Verdict
 from kernelpath.work import entries, no_gpu
 from kernelpath.work.call import check_outputs
@@ -59,8 +58,7 @@ from kernelpath.work.tensors import fingerprints, storage_bytes
 from tests import planted
 from tests.few_cases import in_few_cases
 from tests.planted import Planted
-from warpcheck import frontends, simt, simulated_gpu
-from warpcheck.counters import LineCounters, by_access
+from warpcheck import frontends, simulated_gpu
 from warpcheck.frontends import Launched
 
 SEED = 1
@@ -182,8 +180,8 @@ class Session:
             inputs=self._inputs(call),
             outputs=outputs,
             finding=self._mutated(inputs, overwritten, call),
-            traffic=_traffic(counted),
-            instructions=_instructions(counted),
+            traffic=tuple(sum_accesses(counted)),
+            instructions=tuple(sum_instructions(counted)),
         )
         return compare.check_observation(exercise, observation) or self._beyond(call, observation)
 
@@ -205,21 +203,6 @@ class Session:
 
 
 _LIMITS = (Verdict.TOO_MUCH_TRAFFIC, Verdict.DIVERGENT, Verdict.TOO_MANY_INSTRUCTIONS)
-
-
-def _traffic(launches: list[simt.Launch]) -> tuple[Any, ...]:
-    samples: dict[str, list[simt.AccessSample]] = defaultdict(list)
-    for launch in launches:
-        samples[Path(launch.file).name] += launch.accesses
-    return traffic.line_traffic((file, access) for file, own in samples.items() for access in by_access(own))
-
-
-def _instructions(launches: list[simt.Launch]) -> tuple[LineInstructions, ...]:
-    lines: dict[tuple[str, int], LineCounters] = defaultdict(LineCounters)
-    for launch in launches:
-        for line, counters in launch.lines.items():
-            lines[Path(launch.file).name, line].add(counters)
-    return tuple(LineInstructions(*place, *counters.executed) for place, counters in sorted(lines.items()))
 
 
 @dataclass(frozen=True)

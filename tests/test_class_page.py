@@ -12,11 +12,11 @@ import pytest
 
 from kernelpath.course import registry
 from kernelpath.school import points
+from kernelpath.school.classroom import describe_skipped
 from kernelpath.school.gradebook import Grade
 from kernelpath.school.points import LearnerScore
 from kernelpath.school.policy import LateRule, Policy
 from kernelpath.school.similarity import Group, Pair
-from kernelpath.school.skipped import describe_skipped
 from kernelpath.show import class_page
 from kernelpath.verdict import Report, Verdict
 from tests.browser import LOW_CONTRAST, Browser
@@ -168,5 +168,5 @@ def test_a_folder_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pyte
     def refuse(path: object) -> object:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("kernelpath.school.skipped.os.scandir", refuse)
+    monkeypatch.setattr("kernelpath.school.classroom.os.scandir", refuse)
     assert describe_skipped(tmp_path) == ["ada cannot be read: Permission denied"]

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from kernelpath.line_counters import CallCounts, LineInstructions, LineTraffic
-from kernelpath.show import counts
+from kernelpath.show import view
 
 REFERENCE = CallCounts(elements=1000, requests=100, wavefronts=50, instructions=2000, bytes=8000)
 
@@ -32,17 +32,17 @@ def test_the_lines_of_a_call_are_added_up() -> None:
     ],
 )
 def test_the_largest_difference_says_what_would_be_gained(yours: CallCounts, said: str) -> None:
-    assert said in counts.describe_gain(yours, REFERENCE)
+    assert said in view.describe_gain(yours, REFERENCE)
 
 
 def test_a_counter_that_the_reference_does_not_have_is_no_ratio() -> None:
     reference = CallCounts(elements=1000, requests=100, wavefronts=0, instructions=2000, bytes=8000)
-    assert "nothing left to gain" in counts.describe_gain(REFERENCE, reference)
+    assert "nothing left to gain" in view.describe_gain(REFERENCE, reference)
 
 
 def test_the_table_has_a_column_for_each_kernel() -> None:
     console = Console(width=100, record=True)
-    console.print(counts.table({"yours": REFERENCE, "reference": REFERENCE}))
+    console.print(view.counts_table({"yours": REFERENCE, "reference": REFERENCE}))
     text = console.export_text()
     assert "bytes per element" in text
     assert text.splitlines()[1].split()[-2:] == ["8", "8"]

@@ -420,6 +420,12 @@ def test_a_stub_that_passes_and_a_solution_that_fails_are_found(course: Path) ->
     assert "ends as WRONG_VALUES" in findings(invariants.solutions_pass, course)[0]
 
 
+def test_a_wrong_solution_is_found_whose_text_is_not_written(course: Path) -> None:
+    solution = course / "solutions/1_architecture/w01a_double.py"
+    solution.write_text('"""TODO: what is learned."""\n' + SOLUTION.replace("2", "3"))
+    assert "ends as WRONG_VALUES" in findings(invariants.solutions_pass, course)[0]
+
+
 def test_an_expert_kernel_that_fails_is_found(course: Path) -> None:
     expert = course / "solutions/1_architecture/expert/w01a_double.py"
     expert.parent.mkdir()

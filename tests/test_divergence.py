@@ -10,8 +10,8 @@ import pytest
 from kernelpath.course import registry
 from kernelpath.course.errors import DeclarationError
 from kernelpath.course.spec import Exercise
-from kernelpath.grading import divergence, grade
-from kernelpath.grading.divergence import check_active_lanes
+from kernelpath.grading import grade
+from kernelpath.grading.instructions import check_active_lanes, check_case
 from kernelpath.line_counters import LineInstructions
 from kernelpath.verdict import Report, Verdict
 
@@ -49,9 +49,9 @@ def test_lanes_that_never_were_part_nowhere() -> None:
 def test_a_case_is_limited_from_half_the_largest_ones_bytes_on(exercise: Exercise) -> None:
     n = exercise.largest["n"]
     few = [LineInstructions("k.cu", 5, 10, 10)]
-    assert divergence.check_case(exercise, {"n": n // 2 + 1, "distribution": "mixed"}, few) is not None
-    assert divergence.check_case(exercise, {"n": n // 2 - 1, "distribution": "mixed"}, few) is None
-    assert divergence.check_case(replace(exercise, active_lanes=None), exercise.largest, few) is None
+    assert check_case(exercise, {"n": n // 2 + 1, "distribution": "mixed"}, (), few, 1) is not None
+    assert check_case(exercise, {"n": n // 2 - 1, "distribution": "mixed"}, (), few, 1) is None
+    assert check_case(replace(exercise, active_lanes=None), exercise.largest, (), few, 1) is None
 
 
 @pytest.mark.parametrize("limit", [-1.0, 0.0, 33.0])

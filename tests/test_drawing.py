@@ -22,7 +22,7 @@ from rich.console import Console
 
 from kernelpath.course import registry
 from kernelpath.line_counters import LineInstructions, LineTraffic
-from kernelpath.show import assembly, plots, roofline, source, templates, timed, warp
+from kernelpath.show import assembly, plots, roofline, source, templates, warp
 from kernelpath.show.palette import ROLES, WASTED
 from kernelpath.show.roofline import Mark, Roof
 from kernelpath.verdict import Interval, Measurement
@@ -76,7 +76,7 @@ def texts(axes: Axes) -> list[str]:
 
 
 def test_a_measurement_stands_at_its_intensity_and_its_rates() -> None:
-    axes = axes_of(timed.draw(measurement(2_200_000_000, 2e-3)))
+    axes = axes_of(plots.draw_measurement(measurement(2_200_000_000, 2e-3)))
     shown = points(axes)
     assert legend(axes) == [
         "yours: 50% of the measured ceiling",
@@ -94,12 +94,12 @@ def test_a_measurement_stands_at_its_intensity_and_its_rates() -> None:
 
 
 def test_a_kernel_that_computes_nothing_becomes_bars_of_bandwidth() -> None:
-    axes = axes_of(timed.draw(measurement(0, 2e-3)))
+    axes = axes_of(plots.draw_measurement(measurement(0, 2e-3)))
     widths = [patch.get_width() for patch in axes.patches if isinstance(patch, Rectangle)]
     assert widths == [pytest.approx(rate) for rate in (2200, 3520, 1100)]
     assert axes.get_yticklabels()[0].get_text() == "yours: 50% of the measured ceiling"
     assert corners(axes.get_lines()[0])[0][0] == pytest.approx(4400)
-    assert timed.png(timed.draw(measurement(0, 2e-3)))[:4] == b"\x89PNG"
+    assert plots.png(plots.draw_measurement(measurement(0, 2e-3)))[:4] == b"\x89PNG"
 
 
 def test_the_roof_bends_where_the_fastest_product_is_as_slow_as_memory() -> None:

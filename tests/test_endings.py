@@ -12,7 +12,9 @@ ROOT = Path(__file__).parents[1]
 
 
 def test_every_verdict_has_an_example() -> None:
-    assert list(read_endings(ROOT)) == list(Verdict), "python -m tests.write_endings writes them"
+    assert list(read_endings(ROOT)) == list(Verdict), (
+        "add a planted submission to PLANTED in tests/write_endings.py, then run python -m tests.write_endings"
+    )
 
 
 def test_no_example_names_a_file_that_a_learner_does_not_have() -> None:

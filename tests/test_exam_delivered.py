@@ -128,5 +128,5 @@ def test_a_file_of_a_project_that_is_absent_is_named(
     (folder / "phases/4_fusion/w16d_kernel_library/src/fused_kernels/kernels.py").unlink()
     status, _, err = kp("checkpoint", "4", "--no-ask", "--deliverable")
     assert status == 2
-    assert "lacks 1 of the exam's 25 files, beginning with w16d_kernel_library/src/fused_kernels/kernels.py" in err
+    assert "lacks 1 of the exam's 26 files, beginning with w16d_kernel_library/src/fused_kernels/kernels.py" in err
     assert "kp reset kernel_library restores the stub" in err

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from kernelpath.course.problem import Case
-from kernelpath.grading import failure_pattern
-from kernelpath.grading.graded_case import GradedCase, decides, select_finding
+from kernelpath.grading.graded_case import GradedCase, decides, describe_pattern, select_finding
 from kernelpath.grading.provenance import Observation
 from kernelpath.verdict import CaseResult, Verdict
 
@@ -45,9 +44,7 @@ def sizes(*values: int) -> list[Case]:
 def test_a_pattern_is_told_where_one_argument_tells_the_cases_apart(
     failed: list[Case], passed: list[Case], told: str
 ) -> None:
-    assert failure_pattern.describe_pattern(failed, passed) == (
-        f"every case with {told} fails, and no other" if told else ""
-    )
+    assert describe_pattern(failed, passed) == (f"every case with {told} fails, and no other" if told else "")
 
 
 @pytest.mark.parametrize(
@@ -58,7 +55,7 @@ def test_a_pattern_is_told_where_one_argument_tells_the_cases_apart(
     ],
 )
 def test_a_limit_is_told_from_both_sides(failed: tuple[int, ...], passed: tuple[int, ...], told: str) -> None:
-    assert failure_pattern.describe_pattern(sizes(*failed), sizes(*passed)) == f"every case with {told}"
+    assert describe_pattern(sizes(*failed), sizes(*passed)) == f"every case with {told}"
 
 
 def test_the_line_that_reads_what_nothing_wrote_tells_more_than_an_output_that_was_not_written() -> None:

@@ -20,10 +20,10 @@ from kernelpath import words
 from kernelpath.course.registry import ExerciseRef
 from kernelpath.grading import grade
 from kernelpath.school import classroom, gradebook, points, similarity
+from kernelpath.school.classroom import describe_skipped
 from kernelpath.school.gradebook import Grade
 from kernelpath.school.handed_in import all_entries
 from kernelpath.school.policy import LateRule, Policy
-from kernelpath.school.skipped import describe_skipped
 from kernelpath.show import class_page
 from kernelpath.work import landlock, runner
 from tests.conftest import DECLARATION

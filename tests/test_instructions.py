@@ -98,7 +98,8 @@ def test_a_division_counts_as_the_instructions_that_it_becomes() -> None:
     lines = by_line(lowered, [[2, 64, 0]], [])  # type: ignore[arg-type]
     assert lines[4].integer_instructions == 64 * (2 + DIVISION["32"] + DIVISION["64"])
     assert lines[5].integer_instructions == 0
-    assert lines[4].executed == (10, 320, 0, lines[4].integer_instructions)
+    counted = LineInstructions.from_counters("k.cu", 4, lines[4])
+    assert counted == LineInstructions("k.cu", 4, 10, 320, 0, lines[4].integer_instructions)
 
 
 def test_a_report_has_the_widths_and_the_integers_of_every_line(tmp_path: Path) -> None:

@@ -52,6 +52,8 @@ Which one?
   is long
 - [x] 2 \\* 3
 - [ ] -inf
+  - It is less than
+    every \\* number.
 
 Why: It is.
 
@@ -67,6 +69,9 @@ Why: So.
 
 The end.
 """
+
+REASONS = 132
+"""The number of reasons against wrong choices that the lessons have at least. All are in weeks 4 to 12."""
 
 
 @pytest.fixture
@@ -93,6 +98,9 @@ def test_questions_are_predictions_choices_and_numbers(path: Path) -> None:
     assert [question.predict for question in (predicted, chosen, counted)] == [True, False, False]
     assert chosen.choices == ("the first, which is long", "2 * 3", "-inf")
     assert chosen.answer == "2 * 3"
+    assert chosen.reasons == ("", "", "It is less than every * number.")
+    reasons = [chosen.reason_against(answer) for answer in (*chosen.choices, "another", 3.0)]
+    assert reasons == [*chosen.reasons, "", ""]
     assert (counted.answer, counted.tolerance, counted.choices) == (1024, 0.0, ())
 
 
@@ -100,7 +108,7 @@ def test_questions_are_predictions_choices_and_numbers(path: Path) -> None:
     ("before", "after", "said"),
     [
         ("## Hint 2", "## Hint 3", r':8: "## Hint 3" is not expected here; the headings are "## Hint 1" to'),
-        ("## Explanation", "## Explanations", r':51: "## Explanations" is not expected'),
+        ("## Explanation", "## Explanations", r':53: "## Explanations" is not expected'),
         ("## Explanation\n\nThe end.\n", "", r"md: it has no explanation; write it below"),
         ("## Hint 1", "# Hints\n\n## Hint 1", r':1: text before the first heading, which begins with "## "'),
         ("`a\\_b` keeps its backslash.", "", r':17: "## Hint 3" is empty; write its text'),
@@ -109,15 +117,17 @@ def test_questions_are_predictions_choices_and_numbers(path: Path) -> None:
             "201.3",
             r':21: a question needs exactly one answer, .*"Answer: 201.3 within 2%"',
         ),
-        ("Answer: 1024", "Answer: 1024\n\nAnswer: 5", r":43: a question needs exactly one answer"),
-        ("Answer: 1024", "Answer: many", r':47: could not convert string to float: .*write "Answer: 12"'),
-        ("Answer: 1024", "Answer: 10 or so", r':47: .*"Answer: 12"'),
-        ("Answer: 1024", "Answer: inf", r":47: .*must be a finite number"),
-        ("Why: So.", "So.", r':47: the answer is followed by a paragraph that begins with "Why: "'),
+        ("Answer: 1024", "Answer: 1024\n\nAnswer: 5", r":45: a question needs exactly one answer"),
+        ("Answer: 1024", "Answer: many", r':49: could not convert string to float: .*write "Answer: 12"'),
+        ("Answer: 1024", "Answer: 10 or so", r':49: .*"Answer: 12"'),
+        ("Answer: 1024", "Answer: inf", r":49: .*must be a finite number"),
+        ("Why: So.", "So.", r':49: the answer is followed by a paragraph that begins with "Why: "'),
         ("- [x] 2", "- [ ] 2", r":36: 0 choices are marked as right; mark one"),
         ("- [ ] -inf", "- [x] -inf", r":36: 2 choices are marked as right"),
         ("- [ ] -inf", "-inf", r":36: '-inf' is not a choice; write"),
         ("- [ ] -inf", "- [ ] 2 \\* 3", r":36: .*different choices"),
+        ("2 \\* 3\n", "2 \\* 3\n  - It is.\n", r":36: the right choice takes no reason"),
+        ("  - It is less", "  - It is.\n  - It is less", r":36: write one reason below a choice"),
         ("```\n\n## Hint 3", "\n\n## Hint 3", r":11: close the fenced block with ```"),
     ],
 )
@@ -145,7 +155,7 @@ def test_a_lesson_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 def test_places_that_are_still_to_be_written_are_named(path: Path) -> None:
     path.write_text(LESSON.replace("A second one.", "TODO: more").replace("Why: So.", "Why: TODO: so"))
-    assert list(lesson.placeholders(path)) == [f"{path}:6: Hint 1", f"{path}:49: Question"]
+    assert list(lesson.placeholders(path)) == [f"{path}:6: Hint 1", f"{path}:51: Question"]
 
 
 def test_a_figure_is_read_as_a_plain_number(path: Path) -> None:
@@ -165,6 +175,17 @@ def test_every_lesson_of_the_course_renders_as_it_is_read() -> None:
             assert token.type not in ("ordered_list_open", "blockquote_open", "hr", "code_block"), (path, token.map)
             for part in token.children or ():
                 assert part.type not in ("em_open", "strong_open", "link_open", "html_inline"), (path, token.content)
+
+
+def test_reasons_are_given_against_all_wrong_choices_of_a_question_or_none() -> None:
+    reasons = 0
+    for item in registry.exercises():
+        for question in lesson.read(item.lesson).questions:
+            wrong = [choice for choice in question.choices if choice != question.answer]
+            against = [reason for choice in wrong if (reason := question.reason_against(choice))]
+            assert len(against) in (0, len(wrong)), (item.name, question.ask)
+            reasons += len(against)
+    assert reasons >= REASONS, "a wrong choice has lost the reason against it"
 
 
 def test_reading_a_lesson_imports_no_torch(path: Path) -> None:

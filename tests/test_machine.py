@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from kernelpath.device import messages
 from kernelpath.device.addresses import AddressSpace
-from kernelpath.device.case import CHANGED_BY_HOST, NOT_FROM_KERNEL
-from kernelpath.device.compilers import NVRTC
+from kernelpath.device.case import CHANGED_BY_HOST, NOT_FROM_KERNEL, NVRTC
 from kernelpath.wire import ConnectionClosed
 from tests.machines import Served, Submission, floats, strided
 

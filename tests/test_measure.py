@@ -14,7 +14,7 @@ import torch
 from kernelpath.course import registry
 from kernelpath.course.registry import ExerciseRef
 from kernelpath.course.spec import Exercise
-from kernelpath.grading import grade, measure, multi_gpu, profile, steps, timing
+from kernelpath.grading import grade, measure, multi_gpu, steps, timing
 from kernelpath.grading.context import GradingContext
 from kernelpath.grading.ground_truth import generate_inputs
 from kernelpath.grading.timing_session import TimingSession
@@ -245,7 +245,7 @@ def test_a_profile_that_a_small_gpu_does_not_hold_says_so_too(monkeypatch: pytes
     def full(*_: object) -> None:
         raise SUBMISSION
 
-    monkeypatch.setattr(profile, "check_gpu_run", full)
+    monkeypatch.setattr(steps, "check_gpu_kernels", full)
     item = registry.find("vector_add")
     told = []
     with grade.Session(grade.Job.create(item, item.solution, device="cpu")) as session:

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from kernelpath.course import registry
-from kernelpath.grading import memory
+from kernelpath.grading import steps
 from kernelpath.grading.graders.kernel_on_machine import KernelOnMachine
 from kernelpath.grading.job import Job
 from kernelpath.grading.workers import Workers
 from kernelpath.verdict import Verdict
-from kernelpath.work import allocations
+from kernelpath.work.call import peak_workspace
 from kernelpath.work.tamper_check import SubmissionThread
 
 HEAD = """
@@ -99,9 +99,9 @@ def test_the_machine_counts_what_a_launch_finds(held: Held, body: str, first: in
 def test_a_call_that_holds_more_than_its_share_is_told_how_much() -> None:
     limited = replace(EXERCISE, workspace=0.5)
     allowed = EXERCISE.compulsory_bytes(**CASE) // 2
-    assert memory.check_workspace(limited, CASE, allowed) is None
-    assert memory.check_workspace(EXERCISE, CASE, 100 * allowed) is None
-    finding = memory.check_workspace(limited, CASE, allowed + 1)
+    assert steps.check_workspace(limited, CASE, allowed) is None
+    assert steps.check_workspace(EXERCISE, CASE, 100 * allowed) is None
+    finding = steps.check_workspace(limited, CASE, allowed + 1)
     assert finding is not None
     assert finding.verdict is Verdict.TOO_MUCH_MEMORY
     assert finding.cause.startswith(f"at n=1000 offset=0: {allowed + 1:,} bytes are held beside inputs and outputs")
@@ -118,5 +118,5 @@ def test_a_gpu_counts_the_peak_of_a_call() -> None:
 
     x = torch.zeros(1_000_003, device="cuda")
     thread = SubmissionThread()
-    assert allocations.peak_workspace(thread, entry, [x]) == pytest.approx((3 - 2) * x.nbytes, abs=1024)
-    assert allocations.peak_workspace(thread, lambda x: torch.empty_like(x), [x]) == 0
+    assert peak_workspace(thread, entry, [x]) == pytest.approx((3 - 2) * x.nbytes, abs=1024)
+    assert peak_workspace(thread, lambda x: torch.empty_like(x), [x]) == 0

@@ -7,6 +7,7 @@ import dataclasses
 import html
 import itertools
 import re
+import symtable
 from pathlib import Path
 from types import EllipsisType, SimpleNamespace
 
@@ -21,7 +22,7 @@ from kernelpath.course.progress import Progress
 from kernelpath.grading import grade
 from kernelpath.show import cells, execute, graded, magic, notebook, plots, predict, view
 from kernelpath.verdict import Report, Verdict
-from tests.notebooks import NOTEBOOKS, code_cells, read, text_of
+from tests.notebooks import NOTEBOOKS, code_cells, measurement, read, text_of
 from warpcheck import simulated_gpu
 from warpcheck.frontends import cuda
 from warpcheck.target import TARGETS
@@ -179,7 +180,7 @@ def test_a_text_is_no_prediction(capsys: pytest.CaptureFixture[str]) -> None:
         (0, 1 / 12, "which is its inverse"),
         (0, -12, "which has the wrong sign"),
         (3, 2, "Put one of the choices, in quotes, in place"),
-        (3, "it halves", "no: it changes by less than a tenth; your answer was it halves"),
+        (3, "it halves", 'no: "it changes by less than a tenth"; your answer was "it halves"'),
     ],
 )
 def test_a_question_is_answered_once_there_is_an_answer(
@@ -385,6 +386,17 @@ def test_an_answer_is_judged_and_shown_with_its_why_only_when_given(
     assert ("(1 + 8) / 2" in printed) == (not expected.startswith("Put"))
 
 
+@pytest.mark.parametrize(
+    ("answer", "shown"), [("yes, approximately", 1), ("no, by far less", 0), (None, 0), ("perhaps", 0), (..., 0)]
+)
+def test_a_wrong_choice_is_shown_with_the_reason_against_it(
+    answer: str | EllipsisType | None, shown: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    notebook.ask("matmul_tiled", 4, answer)
+    printed = " ".join(capsys.readouterr().out.split())
+    assert printed.count("The naive kernel's requests") == shown
+
+
 @pytest.mark.parametrize(("stride", "sectors"), [(1, 4), (2, 8), (8, 32), (32, 32)])
 def test_pictures_show_the_sectors_that_the_ptx_machine_counts(stride: int, sectors: int) -> None:
     x, out = torch.randn(256 * stride), torch.empty(256)
@@ -580,3 +592,49 @@ def test_every_prediction_is_explained_before_the_next_one(path: Path) -> None:
                     break
                 following += later.source
             assert "After your prediction" in following, cell.id
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_every_prediction_is_asked_for_in_front_of_its_cell(path: Path) -> None:
+    asked = 0
+    for cell in read(path).cells:
+        if cell.cell_type == "markdown":
+            asked += cell.source.count("**Predict.**")
+            assert asked < 2, f"{cell.id}: another prediction is asked for before the cell of the one before"
+        elif not cell.source.startswith("%%"):
+            asked = 0
+
+
+def names_bound_by(source: str) -> set[str]:
+    """The names that a cell binds at its top level."""
+    names: set[str] = set()
+    for statement in ast.parse(source).body:
+        if isinstance(statement, ast.FunctionDef | ast.ClassDef):
+            names.add(statement.name)
+        else:
+            nodes = (node for node in ast.walk(statement) if isinstance(node, ast.Name))
+            names |= {node.id for node in nodes if isinstance(node.ctx, ast.Store)}
+    return names
+
+
+def globals_read_by(table: symtable.SymbolTable) -> set[str]:
+    """The global names that a function reads, and the functions inside of it."""
+    names = {symbol.get_name() for symbol in table.get_symbols() if symbol.is_global() and symbol.is_referenced()}
+    return names.union(*map(globals_read_by, table.get_children()))
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_measurement_reads_no_name_that_two_cells_bind(path: Path) -> None:
+    """Its function runs only on a GPU, so that no other test would see a name that has become another value."""
+    cells_of_name: dict[str, int] = {}
+    for cell in code_cells(read(path)):
+        if cell.source.startswith("%%"):
+            continue
+        bound = names_bound_by(cell.source)
+        if measurement(cell):
+            for function in symtable.symtable(cell.source, path.name, "exec").get_children():
+                if function.get_name() in bound:
+                    twice = {name for name in globals_read_by(function) - bound if cells_of_name.get(name, 0) > 1}
+                    assert not twice, f"{cell.id}: {sorted(twice)}"
+        for name in bound:
+            cells_of_name[name] = cells_of_name.get(name, 0) + 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kernelpath.course import registry
-from kernelpath.grading.overlap import check_share, overlapped_share
+from kernelpath.grading.instructions import check_overlap_share, overlapped_share
 from kernelpath.verdict import Verdict
 from warpcheck.events import Event, EventKind
 
@@ -48,11 +48,11 @@ def test_a_multicast_copy_lands_in_every_block_of_the_cluster() -> None:
 
 def test_a_kernel_without_overlap_is_told_its_share() -> None:
     exercise = registry.load(registry.find("wgmma_gemm"))
-    finding = check_share(exercise, events("LvMLvM"))
+    finding = check_overlap_share(exercise, events("LvMLvM"))
     assert finding is not None
     assert finding.verdict is Verdict.NO_OVERLAP
     assert (
         finding.cause
         == "0% of the wgmma are issued while a copy to shared memory is in flight, at least 50% have to be"
     )
-    assert check_share(exercise, events("LLvMvM")) is None
+    assert check_overlap_share(exercise, events("LLvMvM")) is None

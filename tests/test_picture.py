@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kernelpath.show.picture import draw, worst_access
+from kernelpath.show.warp import draw_launch, worst_access
 from machine.launching import aligned, run
 from warpcheck.counters import AccessSample
 
@@ -34,7 +34,7 @@ def test_samples_show_one_warp() -> None:
 
 def test_picture_names_the_lines_and_draws_to_a_file(tmp_path: Path) -> None:
     launch = run(SOURCE, 1, (32, 32), aligned((32, 32)), aligned((32, 32)), 32)
-    figure = draw(launch, SOURCE, "transpose")
+    figure = draw_launch(launch, SOURCE, "transpose")
     texts = [text.get_text() for text in figure.axes[0].texts]
     assert any("tile[threadIdx.x][threadIdx.y]" in text for text in texts)
     assert [text for text in texts if text[0].isdecimal()][:4] == ["4", "1", "32/4", "32/1"]  # line by line
@@ -49,7 +49,7 @@ def test_picture_without_shared_memory() -> None:
     source = "__global__ void kernel(const float* a, float* b) { b[threadIdx.x] = a[2 * threadIdx.x]; }"
     launch = run(source, 1, 32, aligned(64), aligned(32))
     assert worst_access(launch.accesses, shared=True) is None
-    figure = draw(launch, source)
+    figure = draw_launch(launch, source)
     load, store = figure.axes[1:]
     assert "8 sectors (256 bytes)" in load.get_title()
     assert "4 sectors (128 bytes)" in store.get_title()
@@ -59,7 +59,7 @@ def test_a_row_of_the_picture_is_a_sector_however_far_it_lies() -> None:
     source = """__global__ void kernel(const float* a, float* b) {
         if (threadIdx.x > 29) b[threadIdx.x] = a[1000 * (threadIdx.x - 30)];
     }"""
-    figure = draw(run(source, 1, 32, aligned(1001), aligned(32)), source)
+    figure = draw_launch(run(source, 1, 32, aligned(1001), aligned(32)), source)
     load = figure.axes[1]
     assert [label.get_text() for label in load.get_yticklabels()] == ["0", "4,000"]
     assert [text.get_text() for text in load.texts] == ["30", "31"]
@@ -70,6 +70,6 @@ def test_the_worst_of_several_loads_stands_beside_their_line() -> None:
     source = """__global__ void kernel(const float* a, float* b, const float* c) {
         b[threadIdx.x] = a[8 * threadIdx.x] + c[0];
     }"""
-    figure = draw(run(source, 1, 32, aligned(256), aligned(32), aligned(1)), source)
+    figure = draw_launch(run(source, 1, 32, aligned(256), aligned(32), aligned(1)), source)
     texts = [text.get_text() for text in figure.axes[0].texts]
     assert [text for text in texts if text[0].isdecimal()][:2] == ["32/4 + 1", "4"]

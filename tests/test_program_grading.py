@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from kernelpath.course import registry
-from kernelpath.grading import devices, host_program
+from kernelpath.grading import devices, steps
 from kernelpath.grading.by_kind import plan_grading
 from kernelpath.grading.graders.kernel_on_machine import KernelOnMachine
-from kernelpath.grading.host_program import run_on_gpu
 from kernelpath.grading.job import Job
+from kernelpath.grading.steps import run_program_on_gpu
 from kernelpath.verdict import Finding, Verdict
 from warpcheck.target import SM_80
 
@@ -29,7 +29,7 @@ def test_the_machine_grades_a_program_also_where_there_is_a_gpu(job: Job) -> Non
     plan = plan_grading(replace(job, device="cuda"))
     assert isinstance(plan.grader, KernelOnMachine)
     assert plan.grader.setup.device == "cpu"
-    assert plan.steps[-1] is run_on_gpu
+    assert plan.steps[-1] is run_program_on_gpu
     # A GPU of compute capability 8.9, which the machine does not simulate, changes nothing.
     assert devices.choose_target(job.exercise, "cuda", None) is SM_80
 
@@ -58,10 +58,10 @@ def test_a_wrong_result_on_the_gpu_is_the_verdict(job: Job, monkeypatch: pytest.
         progress=lambda text: None,
         seed=1,
     )
-    monkeypatch.setattr(host_program, "PythonCall", WrongOnGpu)
-    finding = run_on_gpu(context)
+    monkeypatch.setattr(steps, "PythonCall", WrongOnGpu)
+    finding = run_program_on_gpu(context)
     assert finding is not None
     assert (finding.verdict, finding.cause, finding.line) == (Verdict.WRONG_VALUES, "on the GPU", 7)
     assert closed == [True]
     context.job = job
-    assert run_on_gpu(context) is None, "there is no GPU"
+    assert run_program_on_gpu(context) is None, "there is no GPU"

@@ -103,10 +103,11 @@ def test_a_tolerance_below_zero_or_that_admits_zeros_is_refused(rtol: float, ato
 @pytest.mark.parametrize(
     ("limit", "said"),
     [
-        ({"sectors": 0.9}, "traffic: sectors=0.9 is below 1.0"),
-        ({"bank_conflicts": -1.0}, "traffic: bank_conflicts=-1.0 is below 0.0"),
-        ({"bytes": 0.5}, "traffic: bytes=0.5 is below 1.0"),
-        ({"same_address": 0.0}, "traffic: same_address=0.0 is below 1.0"),
+        ({"sectors": 0.9}, "traffic: sectors=0.9 cannot be reached"),
+        ({"bank_conflicts": -1.0}, "traffic: bank_conflicts=-1.0 cannot be reached"),
+        ({"bytes": 0.5}, "traffic: bytes=0.5 cannot be reached"),
+        ({"same_address": 0.0}, "traffic: same_address=0.0 cannot be reached"),
+        ({"bulk": 1.1}, "traffic: bulk=1.1 cannot be reached"),
     ],
 )
 def test_a_limit_that_no_kernel_reaches_is_refused(limit: dict[str, float], said: str) -> None:
@@ -114,11 +115,14 @@ def test_a_limit_that_no_kernel_reaches_is_refused(limit: dict[str, float], said
         Traffic(**limit)
 
 
-def test_traffic_is_limited_by_any_of_its_limits() -> None:
-    assert not Traffic().limited
-    assert Traffic(bank_conflicts=0.0).limited
-    assert Traffic(same_address=1.0).limited
-    assert Traffic(shared=1.0).limited
+def test_limits_are_described_with_upper_bounds_first() -> None:
+    """A limit of 0 is stated, and a noun is plural unless its number is 1."""
+    limited = exercise(traffic=Traffic(bank_conflicts=0.0, bulk=0.5), tensor_cores=True, launches=1)
+    assert " ".join(limited.describe_limits().split()) == (
+        "Limits on the largest case, with room for edges on smaller ones: at most 0 wavefronts per request added by"
+        " bank conflicts; at most 1 launch; at least 50% of the bytes moved by TMA; products made by tensor cores."
+    )
+    assert exercise().describe_limits() == ""
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from kernelpath.device import messages, padding
+from kernelpath.device import messages
+from kernelpath.device.case import zero_padding
 from warpcheck import ptx
 from warpcheck.frontends import cuda, triton_descriptors
 from warpcheck.tensor_map import TensorMap
@@ -82,5 +83,5 @@ def test_what_a_host_leaves_at_the_end_of_a_map_says_nothing() -> None:
         SimpleNamespace(kernel="k", arguments=[messages.Blob(told, [])])
         for told in (content, content[:60] + bytes(range(68)), content[:32] + b"\7" + content[33:])
     ]
-    left, other, wider = (padding.zeroed(module, one) for one in asked)
+    left, other, wider = (zero_padding(module, one) for one in asked)
     assert left == other != wider

@@ -151,6 +151,10 @@ def test_bank_conflicts_are_named() -> None:
         == "line 9, load from shared memory: 32 wavefronts per request, its bytes fit in 1: a 32-way bank conflict"
     )
     assert finding.step == "kp profile {name}", "the hints begin with sectors"
+    fewer = replace(lines[1], wavefronts=32)
+    eight = finding_of([loads, fewer], Traffic(bank_conflicts=0.5))
+    assert eight is not None
+    assert eight.cause.endswith("an 8-way bank conflict")
 
 
 def test_bytes_over_compulsory() -> None:

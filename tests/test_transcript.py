@@ -15,8 +15,7 @@ from kernelpath.course.problems import packed_attention, paged_decode
 from kernelpath.course.problems.sequences import parsed, redistributed
 from kernelpath.course.spec import Exercise
 from kernelpath.device import aligned
-from kernelpath.device.case import _is_fill
-from kernelpath.device.compilers import CUTE_DSL, NVRTC, TRITON, compiler_of
+from kernelpath.device.case import CUTE_DSL, NVRTC, TRITON, _is_fill, compiler_of
 from kernelpath.device.messages import LaunchEntry
 from kernelpath.grading.provenance import Observation, check_host_tables, check_language, same_launches, same_values
 from kernelpath.work.tensors import raw_bytes

@@ -20,8 +20,7 @@ from kernelpath.course import registry
 from kernelpath.course.registry import ExerciseRef
 from kernelpath.dev.workflow import workflow
 from kernelpath.school import gradebook
-from kernelpath.school.gradebook import Grade
-from kernelpath.school.summary import format_markdown
+from kernelpath.school.gradebook import Grade, format_markdown
 from kernelpath.verdict import Report, Verdict
 
 ROOT = Path(__file__).parents[1]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import astuple, replace
 from pathlib import Path
 
 from kernelpath import packages
@@ -114,7 +114,11 @@ def _bent(root: Path) -> Iterator[tuple[Verdict, Ending]]:
 
 
 def _at(measured: Measurement, speedup: float, noise: float) -> Measurement:
-    return replace(measured, speedup=Interval(speedup, (1 - noise) * speedup, (1 + noise) * speedup))
+    # The reference kernel keeps its time, so the ratio to it changes by the same factor.
+    factor = speedup / measured.speedup.median
+    of_reference = measured.of_reference and Interval(*(factor * ratio for ratio in astuple(measured.of_reference)))
+    interval = Interval(speedup, (1 - noise) * speedup, (1 + noise) * speedup)
+    return replace(measured, speedup=interval, of_reference=of_reference)
 
 
 def _told(item: ExerciseRef, submitted: str, verdict: Verdict, cause: str) -> Ending:

@@ -9,7 +9,7 @@ extern "C" __global__ void count_digits(const int* keys, int* counts, int n, int
     __syncthreads();
     const int own = blockIdx.x * TILE + threadIdx.x;
     for (int k = 0; k < TILE; k += THREADS) {
-        if (own + k < n) atomicAdd(&of_tile[unsigned(keys[own + k]) >> shift & DIGITS - 1], 1);
+        if (own + k < n) atomicAdd(&of_tile[(unsigned(keys[own + k]) >> shift) & (DIGITS - 1)], 1);
     }
     __syncthreads();
     counts[threadIdx.x * tiles + blockIdx.x] = of_tile[threadIdx.x];
@@ -49,9 +49,9 @@ extern "C" __global__ void scatter(const int* keys, int* out, const int* counts,
     int key[ITEMS], rank[ITEMS];
     for (int k = 0; k < ITEMS; ++k) key[k] = own + k * WARP < n ? keys[own + k * WARP] : -1;
     for (int k = 0; k < ITEMS; ++k) {
-        int* const count = &places[warp][unsigned(key[k]) >> shift & DIGITS - 1];
-        const unsigned peers = __match_any_sync(0xffffffff, unsigned(key[k]) >> shift & DIGITS - 1);
-        const int below = __popc(peers & (1u << lane) - 1);
+        int* const count = &places[warp][(unsigned(key[k]) >> shift) & (DIGITS - 1)];
+        const unsigned peers = __match_any_sync(0xffffffff, (unsigned(key[k]) >> shift) & (DIGITS - 1));
+        const int below = __popc(peers & ((1u << lane) - 1));
         rank[k] = *count + below;
         __syncwarp();
         if (below == 0) *count += __popc(peers);
@@ -66,6 +66,6 @@ extern "C" __global__ void scatter(const int* keys, int* out, const int* counts,
     }
     __syncthreads();
     for (int k = 0; k < ITEMS; ++k) {
-        if (own + k * WARP < n) out[places[warp][unsigned(key[k]) >> shift & DIGITS - 1] + rank[k]] = key[k];
+        if (own + k * WARP < n) out[places[warp][(unsigned(key[k]) >> shift) & (DIGITS - 1)] + rank[k]] = key[k];
     }
 }

@@ -145,6 +145,13 @@ NUMBERS = {
         {"queries": (4, 16, 33), "keys": (40, 100, 517), "query": (0, 1, 3)},
         lambda queries, keys, query: {"last": query + keys - queries},
     ),
+    "host_bound": Numbers(
+        {"launches": (100, 400, 900), "kernel": (8, 12, 40), "host": (5, 10), "factor": (2, 4)},
+        lambda launches, kernel, host, factor: (
+            {"before": launches * max(kernel, host), "faster": kernel / factor}
+            | {"after": launches * max(host, kernel / factor)}
+        ),
+    ),
     "ring_bytes": Numbers(
         {"ranks": (2, 3, 4, 8), "megabytes": (24, 96, 240)},
         lambda ranks, megabytes: {"sent": round(2 * (ranks - 1) * megabytes / ranks, 3)},
@@ -158,6 +165,13 @@ NUMBERS = {
     "ring_time": Numbers(
         {"latency": (5.0, 10.0), "bandwidth": (100, 350), "kilobytes": (8, 1000, 64_000), "ranks": (2, 4, 8)},
         ring_time,
+    ),
+    "false_alarms": Numbers(
+        {"kernels": (10, 25, 50, 100), "percent": (0.1, 0.5, 1.0, 2.0)},
+        lambda kernels, percent: (
+            {"rate": percent / 100, "share": round(1 - (1 - percent / 100) ** kernels, 6)}
+            | {"alarms": round(100 - 100 * (1 - percent / 100) ** kernels, 4)}
+        ),
     ),
     "hidden": Numbers(
         {"compute": (20, 30), "communication": (5, 8, 12), "together": (22, 24, 31)},

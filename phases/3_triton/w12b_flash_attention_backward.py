@@ -15,7 +15,7 @@ With p = exp(scores - lse) and delta = sum(dout * out) of each query:
 
 where dk and dv of a key head are sums over the query heads that read it. p and ds exist one tile at a time: compute
 each tile again from q, k, v, dout, lse and delta. Round p and ds to bfloat16 for the tensor cores, and sum in float32.
-Graded: the values, the memory traffic, and on a GPU the time against the formulas written as operators.
+The grader checks the values, the memory traffic, and on a GPU compares the time with the formulas written as operators.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2.1 times the sectors that the bytes of its
 loads and stores need; at most 0.4 times the bytes of inputs and outputs held beside them; products made by tensor

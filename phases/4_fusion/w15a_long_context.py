@@ -11,10 +11,10 @@ sequence, and none of another one. Values are finite, scores at most 1000 and at
 
 cu_seqlens lies on the device. A host that reads it waits for everything that the GPU still has to do, and a CUDA graph
 cannot hold such a call: the launch may depend on shapes alone. The total and the number of sequences limit how many
-tiles there are, and each program can find out which one is its own.
-Begin with w12a's flash attention, causal, and give it a tile of a sequence instead of a head's.
-Graded: the values, the bytes that are moved, the memory that is held beside inputs and output, and on a GPU the time
-against the formula written as operators, for the sequences of one length at a time.
+tiles there are, and each program can find out which one is its own. Begin with w12a's flash attention, causal, and give
+it a tile of a sequence instead of a head's. The grader checks the values, the bytes that are moved, the memory that is
+allocated in addition to inputs and output, and on a GPU compares the time with the formula written as operators, for
+the sequences of one length at a time.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
 and stores need; at most 4 times the bytes of inputs and outputs moved; at most 0.1 times the bytes of inputs and

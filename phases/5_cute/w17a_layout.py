@@ -17,38 +17,38 @@ from kernelpath.lanes import cute as lane
 
 
 def row_major(rows: int, columns: int) -> cute.Layout:
-    """One row after the other, as in C and PyTorch."""
+    """Store one row after the other, as in C and PyTorch."""
     return cute.make_layout((rows, columns), stride=(columns, 1))
 
 
 def column_major(rows: int, columns: int) -> cute.Layout:
-    """One column after the other, as in Fortran and cuBLAS."""
+    """Store one column after the other, as in Fortran and cuBLAS."""
     raise NotImplementedError("TODO: column_major")
 
 
 def padded(rows: int, columns: int) -> cute.Layout:
-    """Row-major, and after each row one element that nothing uses.
+    """Store the matrix row-major, with one unused element after each row.
 
-    In shared memory this moves each row on by one bank, so that a column can be read without conflicts.
+    In shared memory this shifts each row by one bank, so that a column can be read without conflicts.
     """
     raise NotImplementedError("TODO: padded")
 
 
 def broadcast(rows: int, columns: int) -> cute.Layout:
-    """A single row in memory, seen as every row of the matrix: how a bias is added without copying it."""
+    """Use a single row in memory as every row of the matrix. A bias is added in this way, without copies of it."""
     raise NotImplementedError("TODO: broadcast")
 
 
 def tiled(rows: int, columns: int) -> cute.Layout:
-    """Tiles of 4 x 8 elements, each contiguous. Row-major inside a tile, and the tiles follow each other row-major."""
+    """Store contiguous tiles of 4 x 8 elements. Elements are row-major in a tile, and tiles in the matrix."""
     raise NotImplementedError("TODO: tiled")
 
 
 def thread_values(threads: int, values: int) -> cute.Layout:
-    """A vector, dealt out to threads four elements at a time: row t holds the values of thread t.
+    """Assign a vector to threads, four elements at a time. Row t has the values of thread t.
 
-    Thread 0 gets elements 0 to 3, thread 1 gets 4 to 7, and so on. After the last thread comes thread 0 again.
-    A warp that loads its columns 0 to 3 then reads 32 * 16 contiguous bytes of float32.
+    Thread 0 gets elements 0 to 3, thread 1 gets 4 to 7, and so on. After the last thread, it is the turn of thread 0
+    again. So a warp that loads its columns 0 to 3 reads 32 * 16 contiguous bytes of float32.
     """
     raise NotImplementedError("TODO: thread_values")
 

@@ -91,12 +91,12 @@ def composition(a: Layout, b: Layout) -> Layout:
 
 
 def complement(layout: Layout, size: int) -> Layout:
-    """What the layout leaves out of the offsets below `size`. Raises ValueError where no layout is that."""
+    """Return the offsets below `size` that the layout leaves out. Raises ValueError if no layout has these offsets."""
     raise NotImplementedError("TODO: a mode for each gap, by ascending stride, then the rest")
 
 
 def answer(operation: str, *operands: str) -> str:
-    """What one of the three functions returns, as text. A ValueError is the answer "refused"."""
+    """Return the result of one of the three functions as text, or "refused" for a ValueError."""
     layout, *others = operands
     try:
         if operation == "coalesce":

@@ -1,16 +1,18 @@
 """Division: a layout cut into tiles, in the three forms that CuTe's kernels use, in plain Python.
 
-To divide a layout A by a tile B is to read A in another order: first the elements of a tile, then tile after tile. The
-tile B is a layout itself: 4:1 takes four neighbors, 4:2 every second of eight, (2,2):(1,8) a square of a matrix of 8
-rows. Where the tiles begin is B's complement, so no new arithmetic is needed:
+Dividing a layout A by a tile B means reading A in another order: the elements of the first tile, then those of the next
+one, and so on. The tile B is a layout itself. 4:1 takes four neighbors, 4:2 takes every second one of eight elements,
+and (2,2):(1,8) takes a square of a matrix with 8 rows. B's complement says where the tiles start, so no new arithmetic
+is needed:
 
     A / B = A o (B, complement(B, size of A))
 
-The result has two modes, (tile, rest). Where tiles do not fill A the complement rounds up, and a kernel has to mask
-what lies beyond the edge.
+The result has two modes, (tile, rest). If the tiles do not fill A, the complement rounds up, and a kernel has to mask
+the elements beyond the edge.
 
-A tiler <B0, B1, ...> divides by modes: B0 divides mode 0 of A, and so on; A may have further modes, which stay as they
-are. Each divided mode is a pair then, and three forms differ in how the pairs are sorted. For (M,N,L) by <TM,TN>:
+A tiler <B0, B1, ...> divides mode by mode: B0 divides mode 0 of A, and so on. A may have further modes, which do not
+change. Each divided mode becomes a pair (tile, rest), and the three forms differ in the order of these pairs. For
+(M,N,L) divided by <TM,TN>:
 
 logical_divide   ((TM,RM), (TN,RN), L)    as it comes: a matrix still, rows and columns in pairs
 zipped_divide    ((TM,TN), (RM,RN,L))     tiles in front: mode 0 is a tile, mode 1 says which
@@ -94,7 +96,7 @@ def composition(a: Layout, b: Layout) -> Layout:
 
 
 def complement(layout: Layout, size: int) -> Layout:
-    """What the layout leaves out of the offsets below `size`. Raises ValueError where no layout is that."""
+    """Return the offsets below `size` that the layout leaves out. Raises ValueError if no layout has these offsets."""
     raise NotImplementedError("TODO: yours from w17b_composition.py")
 
 
@@ -119,7 +121,7 @@ def tiled_divide(layout: Layout, tiler: Layout | tuple[Layout, ...]) -> Layout:
 
 
 def answer(operation: str, layout: str, tiler: str | list[str]) -> str:
-    """What one of the three divisions returns, as text. A ValueError is the answer "refused"."""
+    """Return the result of one of the three divisions as text, or "refused" for a ValueError."""
     divide = {"logical_divide": logical_divide, "zipped_divide": zipped_divide, "tiled_divide": tiled_divide}[operation]
     try:
         tiles = Layout.parse(tiler) if isinstance(tiler, str) else tuple(map(Layout.parse, tiler))

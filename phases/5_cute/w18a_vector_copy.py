@@ -3,12 +3,12 @@
 vector_copy(x) takes a contiguous vector of float32 or bfloat16, of 1 to 2**31 - 1 elements, and returns a copy of it.
 The vector may be a slice, so its address is a multiple of the element's size and perhaps of nothing more.
 
-A block copies one tile. Which elements of the tile each thread moves is one layout, (thread, value) -> offset:
-with 256 threads of 4 values it is (256,4):(4,1). Divide both vectors into tiles, compose a tile with that layout,
-and `cute.copy` moves the values of a thread with a single access. The last tile may be partial.
+A block copies one tile. One layout, (thread, value) -> offset, says which elements of the tile each thread copies. With
+256 threads of 4 values it is (256,4):(4,1). Divide both vectors into tiles and compose a tile with this layout.
+`cute.copy` then copies the values of a thread with a single access. The last tile may be partial.
 
-Begin with one element per thread and an `if`; widen when that is right. Graded: equality bit for bit, the sectors
-asked for, and on a GPU the time against PyTorch's copy.
+Start with one element per thread and an `if`. Widen the accesses when this version is correct. The grader checks that
+the copy is equal bit for bit, and the requested sectors, and on a GPU compares the time with PyTorch's copy.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.05 times the sectors that the bytes of its
 loads and stores need; at most 1.05 times the bytes of inputs and outputs moved.
@@ -25,13 +25,13 @@ THREADS = 256
 
 @cute.kernel
 def copy_kernel(src: cute.Tensor, dst: cute.Tensor, tv: cute.Layout, bits: cutlass.Constexpr):
-    """One block copies one tile. tv: (thread, value) -> offset in the tile. bits: of one access."""
+    """Copy one tile per block. tv: (thread, value) -> offset in the tile. bits: the width of an access."""
     # TODO: copy this thread's values; leave out those past the end
 
 
 @cute.jit
 def copy(src: cute.Tensor, dst: cute.Tensor):
-    """Launch the copy with the widest access that both addresses allow; alignments are known up to 16 bytes."""
+    """Launch the copy with the widest accesses that both addresses allow. Alignments are known up to 16 bytes."""
     # TODO: make the thread-value layout, count the blocks and launch copy_kernel
 
 

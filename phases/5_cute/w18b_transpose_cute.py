@@ -4,19 +4,19 @@ transpose(x) takes a contiguous matrix of float32 or bfloat16 of any shape and r
 bit for bit. x is not always aligned to 16 bytes. It may have more than 2**32 elements: offsets need 64 bits, as the
 strides of the DSL's tensors have.
 
-A vector of x lies along a row, and a vector of out along a column of x. So a thread takes a square of `width` vectors
-of `width` elements, and turns it in its registers. A block transposes one tile, with three tiled copies:
+A vector of x is a part of a row, and a vector of out is a part of a column of x. So a thread loads a square, `width`
+vectors of `width` elements, and transposes it in its registers. A block transposes one tile, with three tiled copies:
 
     load    x to registers: neighboring threads take neighboring squares of a row of squares
-    turn    registers to shared memory, where the tile lies as out wants it; a vector for each column of the square
+    turn    registers to shared memory, in the order of out, with a vector for each column of the square
     store   shared memory to out: neighboring threads take neighboring vectors of a row of out
 
-A swizzle of the shared tile keeps both of its sides free of bank conflicts, and its vectors whole. Where the shape or
-the address does not allow 16 bytes, vectors and squares have one element.
+A swizzle of the tile in shared memory avoids bank conflicts in both copies and keeps vectors together. If the shape or
+the address does not allow accesses of 16 bytes, vectors and squares have one element.
 
-Begin with squares of one element and a plain shared layout. Graded: equality bit for bit; the sectors asked for, bank
-conflicts and 16-byte accesses in global memory where the shape allows them; on a GPU the time against
-x.t().contiguous().
+Start with squares of one element and a shared layout without a swizzle. The grader checks that the result is equal bit
+for bit, the requested sectors, the bank conflicts, and that accesses to global memory have 16 bytes where the shape
+allows it. On a GPU, it compares the time with x.t().contiguous().
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.1 times the sectors that the bytes of its
 loads and stores need; at most 1.1 times the bytes of inputs and outputs moved; at most 0.5 wavefronts per request added
@@ -36,7 +36,7 @@ BANKS, BANK_BITS = 32, 32
 
 
 class Tile(NamedTuple):
-    """Rows and columns of x that a block transposes, and its threads."""
+    """The rows and columns of x that a block transposes, and the number of its threads."""
 
     rows: int
     columns: int
@@ -52,17 +52,17 @@ def log2(power: int) -> int:
 
 
 def shared_layout(tile: Tile, width: int, bits: int) -> cute.ComposedLayout:
-    """The tile of out in shared memory, (column, row) of x -> offset, row-major but for the order of vectors in a row.
+    """Return the layout of a tile of out in shared memory, (column, row) of x -> offset.
 
-    Lanes that store side by side are `width` columns apart, at the same row: column c keeps its vector v at
-    v ^ (c / width), so that as many lanes as fit the banks meet all of them. Elements of 2 bytes move in pairs, because
-    a bank is 4 bytes wide.
+    It is row-major except for the order of the vectors in a row. Neighboring lanes store to columns that are `width`
+    apart, in the same row. Vector v of column c is at v ^ (c / width), so that the lanes of a wavefront access
+    different banks. Elements of 2 bytes stay together in pairs, because a bank is 4 bytes wide.
     """
     # TODO: the plain layout (columns, rows):(rows, 1) first, then one composed with a swizzle
 
 
 def inside(coordinates: cute.Tensor, shape: cute.Shape) -> cute.Tensor:
-    """For each access of a thread whether it lies in a matrix of this shape. coordinates: of the values it moves."""
+    """Return for each access of a thread whether it is inside a matrix of this shape. coordinates: of its values."""
     # TODO: compare the coordinate of the first element of each access with the shape
 
 
@@ -76,19 +76,19 @@ def transpose_kernel(
     tile: cutlass.Constexpr,
     width: cutlass.Constexpr,
 ):
-    """One block transposes one tile. width: elements of an access."""
+    """Transpose one tile per block. width: the number of elements of an access."""
     # TODO: load squares, turn them in registers, store them to shared memory, and rows of out from there
 
 
 def aligned(matrix: cute.Tensor, width: int) -> cute.Tensor:
-    """The matrix, with the promise to the compiler that its rows are multiples of `width` elements apart."""
+    """Return the matrix with the promise to the compiler that its row stride is a multiple of `width` elements."""
     stride = cute.assume(matrix.stride[0], divby=width)
     return cute.make_tensor(matrix.iterator, cute.make_layout(matrix.shape, stride=(stride, 1)))
 
 
 @cute.jit
 def launch(x: cute.Tensor, out: cute.Tensor, tile: cutlass.Constexpr, width: cutlass.Constexpr):
-    """Deal the tile out to threads, three times, and launch a block for each tile of x."""
+    """Assign a tile to threads in three ways, and launch a block for each tile of x."""
     # TODO: make the atom and the three tiled copies, count the blocks and launch transpose_kernel
 
 

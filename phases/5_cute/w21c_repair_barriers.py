@@ -5,10 +5,10 @@ float32 matrix of shape (rows, 128) that is aligned to 16 bytes. The kernels are
 are single instructions of PTX. The kernels write out the steps that PipelineTmaAsync of the CuTe DSL takes for you.
 
 Repair each kernel with as few changes as possible, and name the kind of its fault in CAUSES. The kind is the name of an
-exception of warpcheck, such as "OutOfBounds" (warpcheck/docs/faults.md lists them), or "WrongValues" if the machine
-reports no fault and the values are wrong. `kp check repair_barriers` runs all kernels and reports on the first that
-fails. The PTX machine grades this exercise on a computer with a GPU, too, because a GPU does not report most of these
-faults.
+exception of warpcheck, such as "OutOfBounds", or "WrongValues" if the machine reports no fault and the values are
+wrong. `kp check` lists all names if one is missing. `kp check repair_barriers` runs all kernels and reports on the
+first that fails. The PTX machine grades this exercise on a computer with a GPU, too, because a GPU does not report most
+of these faults.
 
 The grader checks the values, and that the machine finds no fault in any order of warps. It counts the statements that
 the repair changes, at most 1 in bytes, 1 in arrivals, 1 in parity, 1 in proxies, and no statement outside of the

@@ -1,4 +1,4 @@
-"""GEMM with an epilogue and two outputs, in which one consumer multiplies while the other finishes.
+"""GEMM with an epilogue and two outputs: one consumer multiplies during the epilogue of the other.
 
 gemm_epilogue(a, b, bias, scale, residual) takes contiguous bfloat16 matrices a (m, k), b (k, n) and residual (m, n), a
 bfloat16 vector bias (n) and a float32 vector scale (m), all of which begin at multiples of 16 bytes. n and k are
@@ -9,11 +9,11 @@ in bfloat16, out and aux:
     out[i, j] = scale[i] * gelu(aux[i, j]) + residual[i, j]         with aux before it is rounded
     gelu(x) = x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
 
-Training keeps aux for the backward pass. Sums and all that follows are float32; each output is rounded once.
+Training keeps aux for the backward pass. Accumulators and epilogue are float32, and each output is rounded once.
 
-Begin with your persistent product. Graded: the values, one launch, tensor cores, the bytes that are moved, all that the
-PTX machine knows of mbarriers, fences and products in flight, and on a GPU the time against cuBLAS with the bias and
-one kernel for the rest.
+Start from your persistent GEMM. The grader checks the values, that there is one launch, the use of tensor cores, and
+the bytes. The PTX machine checks mbarriers, fences and wgmma in flight. On a GPU, the grader compares the time with
+cuBLAS, which adds the bias, followed by one kernel for the rest.
 
 Limits on the largest case, with room for edges on smaller ones: at most 5 times the bytes of inputs and outputs moved;
 at most 1 launch; products made by tensor cores.
@@ -38,7 +38,7 @@ def gelu(x):
 
 @cute.jit
 def finish(worker, row, column, turn, total, epilogue):
-    """Chunk by chunk, complete the sums in registers, then store both outputs through swizzled shared memory.
+    """Finish the accumulators in chunks in registers, and store both outputs through swizzled shared memory.
 
     out takes the residual's place there. turn: tiles that this consumer has finished before. Each tile goes
     round the slots a whole number of times, so the slot of a chunk is known at compile time.

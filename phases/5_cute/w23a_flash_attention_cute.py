@@ -1,4 +1,4 @@
-"""Attention of a layer on Hopper: two products and a softmax in one pipeline of a producer and its consumers.
+"""Attention on Hopper: two GEMMs and a softmax in one pipeline of a producer and its consumers.
 
 flash_attention(q, k, v, causal) takes contiguous bfloat16 tensors that begin at a multiple of 16 bytes: q of shape
 (batch, heads, tokens, head), k and v of shape (batch, kv_heads, tokens, head), where head is 64 or 128 and heads is a
@@ -8,13 +8,14 @@ each head; and lse, float32 of shape (batch, heads, tokens), the natural logarit
 Scores may be as large as 1000 and as low as -1000. Any number of tokens, heads and batches; tensors have fewer than
 2**31 elements.
 
-A producer warp copies by TMA: the queries of a block once, then tiles of keys and of values in turn into a ring of
-stages. Consumers are warpgroups with 64 queries each. The scores of a tile are one wgmma's sums in registers; their
-weights, rounded to bfloat16, are the next one's operand as they lie there.
-Begin with a producer and two consumers that wait for each product. Then let the softmax of a tile run beside the
-second product of the tile before it, and let the consumers take turns at the tensor cores.
-Graded: the values, the bytes that are moved, the memory that is held beside inputs and outputs, the machine's checks of
-every wait, and on a GPU the time against the formula written as operators.
+A producer warp copies by TMA: the queries of a block once, and then alternating tiles of keys and values to a circular
+buffer. Consumers are warpgroups with 64 queries each. The scores of a tile are the accumulators of one wgmma. Rounded
+to bfloat16, the weights are the operand of the next wgmma, in the same registers.
+
+Start with a producer and two consumers that wait for each wgmma. Then overlap the softmax of a tile with the second
+GEMM of the tile before it, and let the consumers take turns at the tensor cores. The grader checks the values, the
+bytes, the memory that is allocated in addition to inputs and outputs, and every wait, and on a GPU compares the time
+with the formula written as operators.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
 and stores need; at most 5 times the bytes of inputs and outputs moved; at most 0.1 times the bytes of inputs and
@@ -53,7 +54,7 @@ TURN, WRITE = 1, 4
 
 
 class Plan(NamedTuple):
-    """What is compiled in.
+    """The parameters that are known at compile time.
 
     keys: of a tile. stages: of the ring. resident: a block takes one tile of queries after the other, so that it loads
     one beside the end of another; else it takes one, on whichever SM is free, which suits tiles of unequal length.
@@ -77,7 +78,7 @@ class Plan(NamedTuple):
 
 
 def plan_for(head: int, tokens: int, causal: bool) -> Plan:
-    """What was fastest on an H200."""
+    """Return the plan that was the fastest on an H200."""
     if head == 128:
         return Plan(128, keys=128, consumers=2, stages=5, causal=causal, resident=not causal)
     if causal and tokens <= SHORT:
@@ -176,7 +177,7 @@ def place(tile, tokens, heads, plan: cutlass.Constexpr):
 
 @cute.jit
 def produce(queries, ring, q, k, v, shared_q, shared_k, group, plan: cutlass.Constexpr):
-    """Bring queries, then k0, k1, v0, k2, v1, ... as the consumers use them. Rows past the last token become 0.
+    """Load the queries, then k0, k1, v0, k2, v1, ... in the order of their use. Rows past the last token become 0.
 
     q, k, v: the TMA copy, and the tensor that it reads. group: query heads that share a key head.
     """
@@ -193,7 +194,7 @@ def boxes(copy, shared, matrix, shape):
 
 @cute.jit
 def consume(queries, ring, out, lse, shared_q, shared_k, shared_v, shared_out, plan: cutlass.Constexpr):
-    """A warpgroup with 64 queries: the products, the softmax between them, and the store of what comes out.
+    """Compute 64 queries in a warpgroup: both GEMMs, the softmax between them, and the store of the result.
 
     queries: consumer p reads stage p. out: the TMA copy, and the tensor that it writes.
     """
@@ -201,18 +202,19 @@ def consume(queries, ring, out, lse, shared_q, shared_k, shared_v, shared_out, p
 
 
 def by_row(sums):
-    """The sums of a thread as (2 rows, columns): in every 8 columns it has two neighbors of rows r and r + 8."""
+    """View a thread's accumulators as (2 rows, columns). Of every 8 columns it has two, in rows r and r + 8."""
     return cute.make_tensor(sums.iterator, cute.make_layout((2, (2, cute.size(sums) // 4)), stride=(2, (1, 4))))
 
 
 def round_to(weights, scores):
-    """Sums lie in registers as the operand of the next product does."""
+    """Round accumulators. They are in the registers in which the next wgmma expects its operand."""
     cute.make_tensor(weights.iterator, scores.layout).store(scores.load().to(BF16))
 
 
 @cute.jit
 def soften(scores, top, total, shrink, row, key, tokens, masked: cutlass.Constexpr, plan: cutlass.Constexpr):
-    """Make weights of scores. top: the largest score of each row so far; total: this thread's part of its weights' sum.
+    """Turn scores into weights. top: the largest score of each row so far. total: this thread's part of the sum of
+    weights.
 
     row, key: of the thread's first score, in the head. shrink: what earlier weights have to be multiplied by.
     """
@@ -233,7 +235,7 @@ def finish(sums, top, total, lse, head, row, key, tokens, plan: cutlass.Constexp
 
 @cute.jit
 def write(copy_out, out, shared_out, sums, pv, thread, part, warp, tile, head, plan: cutlass.Constexpr):
-    """Store the sums by TMA, through the consumer's part of shared memory.
+    """Store the accumulators by TMA, through the consumer's part of shared memory.
 
     thread: of the warpgroup. part: the consumer's number. tile: the number of its 64 queries in the head.
     """

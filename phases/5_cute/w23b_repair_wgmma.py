@@ -5,9 +5,9 @@ are float16 matrices of shape (64, k) that are aligned to 16 bytes, and k is a m
 and write out the instructions behind warpgroup.fence, commit_group and wait_group of the CuTe DSL.
 
 Repair each kernel with as few changes as possible, and name the kind of its fault in CAUSES. The kind is the name of an
-exception of warpcheck, such as "OutOfBounds" (warpcheck/docs/faults.md lists them), or "WrongValues" if the machine
-reports no fault and the values are wrong. `kp check repair_wgmma` runs all kernels and reports on the first that fails.
-The PTX machine grades this exercise on a computer with a GPU, too.
+exception of warpcheck, such as "OutOfBounds", or "WrongValues" if the machine reports no fault and the values are
+wrong. `kp check` lists all names if one is missing. `kp check repair_wgmma` runs all kernels and reports on the first
+that fails. The PTX machine grades this exercise on a computer with a GPU, too.
 
 The grader checks the values, and that the machine finds no fault in any order of warps. It counts the statements that
 the repair changes, at most 1 in proxy, 1 in swizzle, 1 in refill, 2 in promote, and no statement outside of the kernels

@@ -4,10 +4,10 @@ matmul(a, b) takes contiguous float32 matrices of shapes (m, k) and (k, n), of a
 new contiguous tensor of shape (m, n). The accumulators are strict float32: no TF32 and no tensor cores. a and b are not
 always aligned to 16 bytes. Tensors may have more than 2**32 elements: offsets need 64 bits.
 
-Write the kernel in w08b_sgemm_async.cu, then launch it here. Graded: the values; that at least half of what reaches
-shared memory is copied by cp.async, and that nobody reads a copy before it was waited for; the bytes that the kernel
-asks for, sectors, bank conflicts and wavefronts, as in sgemm_registers; and on a GPU the time against the reference of
-sgemm_registers.
+Write the kernel in w08b_sgemm_async.cu, then launch it here. The grader checks the values; that cp.async copies at
+least half of the bytes that are written to shared memory, and that no thread reads a copy before waiting for it; the
+bytes that the kernel requests, sectors, bank conflicts and wavefronts, as in sgemm_registers, and on a GPU compares the
+time with the reference of sgemm_registers.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need; at most 5 times the bytes of inputs and outputs moved; at most 1 wavefront per request added by

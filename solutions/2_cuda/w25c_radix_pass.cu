@@ -44,9 +44,9 @@ radix_pass(const int* keys, const int* first, int* out, unsigned* status, int* n
     int key[ITEMS], rank[ITEMS];
     for (int k = 0; k < ITEMS; ++k) key[k] = own + k * WARP < n ? keys[own + k * WARP] : -1;
     for (int k = 0; k < ITEMS; ++k) {
-        int* const count = &counts[warp][unsigned(key[k]) >> shift & DIGITS - 1];
-        const unsigned peers = __match_any_sync(~0u, unsigned(key[k]) >> shift & DIGITS - 1);
-        const int below = __popc(peers & (1u << lane) - 1);
+        int* const count = &counts[warp][(unsigned(key[k]) >> shift) & (DIGITS - 1)];
+        const unsigned peers = __match_any_sync(~0u, (unsigned(key[k]) >> shift) & (DIGITS - 1));
+        const int below = __popc(peers & ((1u << lane) - 1));
         rank[k] = *count + below;
         __syncwarp();  // all peers have read the count
         if (below == 0) *count += __popc(peers);
@@ -68,10 +68,10 @@ radix_pass(const int* keys, const int* first, int* out, unsigned* status, int* n
     offset[digit] += before;
     __syncthreads();
 
-    for (int k = 0; k < ITEMS; ++k) sorted[counts[warp][unsigned(key[k]) >> shift & DIGITS - 1] + rank[k]] = key[k];
+    for (int k = 0; k < ITEMS; ++k) sorted[counts[warp][(unsigned(key[k]) >> shift) & (DIGITS - 1)] + rank[k]] = key[k];
     __syncthreads();
     for (int k = 0; k < TILE; k += THREADS) {
-        const int i = k + threadIdx.x, to = offset[unsigned(sorted[i]) >> shift & DIGITS - 1] + i;
+        const int i = k + threadIdx.x, to = offset[(unsigned(sorted[i]) >> shift) & (DIGITS - 1)] + i;
         if (to < n) out[to] = sorted[i];
     }
 }

@@ -13,11 +13,11 @@ it, without the places in the source. In such a file
 - `#ttg.slice<{dim = 1, parent = #blocked}>` instead of a layout's name: the tensor has one dimension, which is the
   other dimension of the parent. The tensor is held as if it had an extent of 1 in dimension `dim` of the parent.
 
-In a blocked layout, a thread holds sizePerThread consecutive elements in each dimension. Threads of a warp are beside
-each other in a grid of threadsPerWarp, and warps in a grid of warpsPerCTA. Both are numbered along order[0] first. If a
-tensor has more elements in a dimension than this block of threads holds, the block is repeated, and each thread holds
-more elements. If a tensor has fewer, places beyond its end are taken modulo its extent, so several threads hold the
-same element. All extents are powers of two.
+In a blocked layout, a thread holds sizePerThread consecutive elements in each dimension. The threads of a warp form a
+grid of threadsPerWarp, and the warps form a grid of warpsPerCTA. Both are numbered along order[0] first. If a tensor
+has more elements in a dimension than this block of threads holds, the block is repeated, and each thread holds more
+elements. If a tensor has fewer, places beyond its end are taken modulo its extent, so several threads hold the same
+element. All extents are powers of two.
 
 results/traces/ttgir has such files, each packed by gzip; report gets one as plain text. The report is a dict:
 

@@ -10,9 +10,9 @@ Any number of tokens, heads and batches; tensors may have more than 2**32 elemen
 before sm_80, which has no bfloat16, q, k and v are float16.
 
 Begin with one program per block of queries, a loop over blocks of keys, and a mask on each. Then visit no block that
-the causal mask hides, and mask only those that need it.
-Graded: the values, the bytes that are moved, the memory that is held beside inputs and outputs, which must not grow
-with tokens**2, and on a GPU the time against the formula written as operators.
+the causal mask hides, and mask only those that need it. The grader checks the values, the bytes that are moved, the
+memory that is allocated in addition to inputs and outputs, which must not grow with tokens**2, and on a GPU compares
+the time with the formula written as operators.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
 and stores need; at most 5 times the bytes of inputs and outputs moved; at most 0.1 times the bytes of inputs and

@@ -5,8 +5,9 @@ to 32768 columns) and a vector with one weight per column. It returns (y, h) in 
 the dtype, and y = h * weight / sqrt(mean of h^2 over the row + eps), from the rounded h. The arithmetic is float32.
 Tensors may have more than 2**32 elements: offsets need 64 bits.
 
-Begin from the fused softmax: a row in the registers of one program. The sum is written once and never read back.
-Graded: the values, the bytes that are moved, and on a GPU the time against an addition followed by rms_norm.
+Begin from the fused softmax: a row in the registers of one program. The sum is written once and never read back. The
+grader checks the values, the bytes that are moved, and on a GPU compares the time with an addition followed by
+rms_norm.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need; at most 1.4 times the bytes of inputs and outputs moved; at most 1 wavefront per request added by

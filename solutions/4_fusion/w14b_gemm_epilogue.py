@@ -12,8 +12,8 @@ multiple of 16 bytes, and may have more than 2**32 elements: offsets need 64 bit
 
 Begin with a product of week 11. When its loop is done a program holds its sums in registers: finish them there.
 Pointers with masks, as in matmul, take any size. Descriptors, as in matmul_persistent, need rows that begin at
-multiples of 16 bytes: where they do not, a kernel of yours has to copy a, b and residual, and out in the end.
-Graded: the values, the use of tensor cores, the bytes that are moved, and on a GPU the time against cuBLAS
+multiples of 16 bytes: where they do not, a kernel of yours has to copy a, b and residual, and out in the end. The
+grader checks the values, the use of tensor cores, the bytes that are moved, and on a GPU compares the time with cuBLAS
 and one kernel for all the rest.
 
 Limits on the largest case, with room for edges on smaller ones: at most 3.5 times the bytes of inputs and outputs

@@ -13,8 +13,9 @@ Data that belongs to no token is garbage: entries of block_table after the last 
 the rows of its last page after its last token may hold NaN, and so may pages that no sequence owns. A sequence may have
 one token and its neighbor 100,000, and the host does not know which: lengths is on the device. Start with one program
 per sequence and key head, which takes the query heads of that key head together. Then split: one long sequence has to
-fill the whole GPU. Graded: the values, the bytes that are moved, the memory that is held beside inputs and output, and
-on a GPU the time against gathering the pages of each sequence and the formula written as operators.
+fill the whole GPU. The grader checks the values, the bytes that are moved, the memory that is allocated in addition to
+inputs and output, and on a GPU compares the time with gathering the pages of each sequence and the formula written as
+operators.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
 and stores need; at most 1.5 times the bytes of inputs and outputs moved; at most 0.85 times the bytes of inputs and

@@ -21,10 +21,10 @@ head i // (heads // kv_heads). cos and sin are float32 of shape (tokens, head / 
 and i + head / 2 of a query or key of token t becomes (a * cos - b * sin, b * cos + a * sin) with cos[t, i] and sin[t,
 i].
 
-The GEMMs are calls of torch.mm, also on transposed views: on a GPU the library's, on the PTX machine a kernel
-that stands in for it. Everything else is yours: bring the kernels of the weeks before, and fit them to how the tensors
-of this block lie in memory. q, k and v are columns of one matrix, so nothing needs to be transposed or copied.
-Graded: the values against float64, and on a GPU the time against the block in PyTorch's operators and autograd.
+The GEMMs are calls of torch.mm, also on transposed views: on a GPU the library's, on the PTX machine a kernel that
+stands in for it. Everything else is yours: bring the kernels of the weeks before, and fit them to how the tensors of
+this block lie in memory. q, k and v are columns of one matrix, so nothing needs to be transposed or copied. The grader
+checks the values against float64, and on a GPU compares the time with the block in PyTorch's operators and autograd.
 
 Operations: 6 for each parameter and token, 4.4e12 for 4 x 4096 tokens, width 2048, 16 heads, 4 of keys, of 128, and
 hidden 5632; attention 0.96e12 with the mask. Bytes of the rest, forward and backward: 2.9 GB, 0.70 ms at the 4.15 TB/s

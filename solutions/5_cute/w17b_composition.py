@@ -126,7 +126,7 @@ def every(a: Layout, step: int, count: int) -> Layout:
 
 
 def complement(layout: Layout, size: int) -> Layout:
-    """What the layout leaves out of the offsets below `size`. Raises ValueError where no layout is that."""
+    """Return the offsets below `size` that the layout leaves out. Raises ValueError if no layout has these offsets."""
     gaps, reached = [], 1
     for stride, count in sorted((stride, count) for count, stride in layout.modes() if stride and count > 1):
         if stride % reached:
@@ -137,7 +137,7 @@ def complement(layout: Layout, size: int) -> Layout:
 
 
 def answer(operation: str, *operands: str) -> str:
-    """What one of the three functions returns, as text. A ValueError is the answer "refused"."""
+    """Return the result of one of the three functions as text, or "refused" for a ValueError."""
     layout, *others = operands
     try:
         if operation == "coalesce":

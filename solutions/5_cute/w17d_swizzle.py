@@ -10,16 +10,16 @@ which change, at bit M - S. Y and Z must not overlap: raise ValueError where |S|
 time. No two offsets become equal, and a swizzle undoes itself. A swizzled layout is not a layout, as it is not linear:
 swizzle o layout is a function of its own kind, and CuTe carries both along, as a ComposedLayout.
 
-Shared memory has 32 banks of 4 bytes: the word at byte address a is in bank a / 4 modulo 32. One request of a warp is
-served in groups of lanes that request 128 bytes together: all 32 lanes at 4 bytes each, 16 at 8 bytes, 8 at 16 bytes.
-A group takes as many wavefronts as the busiest bank has different words to give; equal words count once. Of requests
-wider than 4 bytes, no two lanes have the same address here.
+Shared memory has 32 banks of 4 bytes. The word at byte address a is in bank a / 4 modulo 32. A request of a warp is
+served in groups of lanes that request 128 bytes together: all 32 lanes at 4 bytes each, 16 lanes at 8 bytes, or 8 lanes
+at 16 bytes. A group takes as many wavefronts as there are different words in its busiest bank; equal words count once.
+In the requests wider than 4 bytes, no two lanes have the same address here.
 
-Which swizzle a tile needs: its rows are 16 bytes times a power of two, more than one, and they are stored one after the
-other. A tensor core's operand is read by ldmatrix, 8 rows at once, 16 bytes of each, at the same column. Choose the
-swizzle, counted in elements, with which that takes a single wavefront for any 8 rows from a multiple of 8 on, which
-keeps every 16 bytes together (so M follows from the element), and which changes as few bits as possible. It is the only
-one.
+`choose` finds the swizzle of a tile whose rows are stored one after the other. A row has 16 bytes times a power of two
+greater than one. ldmatrix reads the operands of a tensor core: from 8 rows at a time, 16 bytes each, in the same
+column. With the swizzle, counted in elements, such a read takes a single wavefront for any 8 rows that start at a
+multiple of 8. The swizzle keeps every 16 bytes together, so M follows from the size of an element, and it changes as
+few bits as possible. There is exactly one such swizzle.
 """
 
 import ast
@@ -55,7 +55,8 @@ def compose(b: int, m: int, s: int, layout: str) -> list[int]:
 
 
 def wavefronts(addresses: list[int], width: int) -> int:
-    """What a request takes: the byte address of each lane, which asks for `width` bytes (4, 8 or 16)."""
+    """Return the wavefronts of a request, from the byte address of each lane. A lane requests `width` bytes (4, 8 or
+    16)."""
     lanes = 128 // width
     return sum(turns(addresses[first : first + lanes], width) for first in range(0, len(addresses), lanes))
 
@@ -75,7 +76,7 @@ def choose(columns: int, element_bytes: int) -> tuple[int, int, int]:
 
 
 def answer(operation: str, *operands) -> list[int]:
-    """What one of the four functions returns, as a list. A ValueError is an empty one."""
+    """Return the result of one of the four functions as a list, which is empty for a ValueError."""
     first, second = operands
     try:
         if operation == "swizzle":

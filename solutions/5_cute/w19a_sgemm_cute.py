@@ -1,20 +1,21 @@
 """GEMM in strict float32: tiles of blocks, warps, threads and values, and copies that run ahead.
 
 matmul(a, b) takes contiguous float32 matrices of shapes (m, k) and (k, n), of any size from 1, and returns a @ b as a
-new contiguous tensor of shape (m, n). The sums are strict float32: no TF32 and no tensor cores. a and b begin at
-multiples of 16 bytes; their rows need not. Each tensor has fewer than 2**31 elements.
+new contiguous tensor of shape (m, n). The accumulators are strict float32, without TF32 or tensor cores. a and b start
+at multiples of 16 bytes; their rows may start anywhere. Each tensor has fewer than 2**31 elements.
 
-A block makes a tile of out from tiles of a and b, `depth` steps along k at a time. These reach shared memory by
-cp.async, in a ring of stages: `stages - 1` of them are in flight or waiting while one is multiplied. A tiled MMA, here
-of single multiply-adds, distributes the tile over warps, lanes and values; cute.gemm multiplies what a thread holds.
-The values of the next step along k are loaded into other registers while the current ones are multiplied.
+A block computes a tile of out from tiles of a and b that are `depth` steps deep. cp.async copies these tiles to the
+stages of a circular buffer in shared memory. While one stage is multiplied, the other `stages - 1` are in flight or
+ready. A tiled MMA, here of single multiply-adds, distributes the tile over warps, lanes and values, and cute.gemm
+multiplies the values of a thread. The values of the next step along k are loaded into other registers in the meantime.
 
-Operands are (rows, k) for CuTe: b is seen as (n, k), and in shared memory both tiles lie with their rows contiguous.
-Where an access would leave its matrix, a predicate makes cp.async write zeros instead.
+CuTe's operands are (rows, k), so b is viewed as (n, k), and in shared memory the rows of both tiles are contiguous. If
+an access would be outside its matrix, a predicate makes cp.async write zeros instead.
 
-Begin with one stage and no predicates, on sizes that tiles divide. Graded: the values; that at least half of what
-reaches shared memory is copied by cp.async, and that nobody reads a copy before it was waited for; sectors, bank
-conflicts and wavefronts; and on a GPU the time against cuBLAS without TF32.
+Start with one stage and no predicates, for sizes that are multiples of the tile. The grader checks the values, that
+cp.async copies at least half of the bytes that are written to shared memory, and that no thread reads a copy before
+waiting for it. It counts sectors, bank conflicts and wavefronts, and on a GPU compares the time with cuBLAS without
+TF32.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need; at most 5 times the bytes of inputs and outputs moved; at most 1 wavefront per request added by
@@ -39,9 +40,10 @@ GROUP = 8  # rows of tiles that blocks of neighboring numbers share, and b with 
 
 
 class Tile(NamedTuple):
-    """A block makes rows x columns of out, depth steps of k at a time, with warps (down, across).
+    """A block computes rows x columns of out, in k-tiles of this depth, with warps (down, across).
 
-    stages: of the ring. blocks: on an SM at a time, at least. unroll: steps that the loop makes in a row.
+    stages: of the circular buffer. blocks: the least number that fits on an SM. unroll: steps per iteration of the
+    loop.
     """
 
     rows: int
@@ -65,11 +67,11 @@ LANES = (4, 8)
 
 
 def dealt_out(tile: Tile) -> cute.TiledMma:
-    """Which thread makes which values of a tile of out.
+    """Return which thread computes which values of a tile of out.
 
-    Lanes stand 4 x 8 in a zigzag, so that those which read the same 16 bytes, of a or of b, are one or two apart. A
-    lane makes squares of 4 x 4: four neighboring rows and columns are one 16-byte read each, and the lanes' reads are
-    side by side.
+    The lanes of a warp are arranged 4 x 8 in a zigzag, so that lanes that read the same 16 bytes of a or of b are one
+    or two apart. A lane computes squares of 4 x 4. Four neighboring rows or columns are one read of 16 bytes, and
+    neighboring lanes read neighboring vectors.
     """
     (down, across), (lanes_down, lanes_across) = tile.warps, LANES
     threads = cute.make_layout(
@@ -89,7 +91,7 @@ def dealt_out(tile: Tile) -> cute.TiledMma:
 
 
 def inside(coordinates: cute.Tensor, rows: cutlass.Int32) -> cute.Tensor:
-    """For each access of a thread whether it lies in the rows of a matrix, and not before its column 0."""
+    """Return for each access of a thread whether it is inside the rows of a matrix, and not before its column 0."""
     first = coordinates[(0, None), None, None]
     holds = cute.make_rmem_tensor(first.shape, cutlass.Boolean)
     for i in range(cute.size(holds)):
@@ -99,9 +101,9 @@ def inside(coordinates: cute.Tensor, rows: cutlass.Int32) -> cute.Tensor:
 
 
 def operand(matrix: cute.Tensor, at: cutlass.Int32, copy: cute.ThrCopy, shared: cute.Tensor) -> Callable[..., None]:
-    """How a thread copies tiles of row `at` to the stages of shared memory: begin(step along k, stage).
+    """Return begin(step along k, stage), which starts a thread's copies of a tile of row `at` to a stage.
 
-    The first tile takes what k leaves over: it begins before column 0, and all others are whole.
+    If k is not a multiple of the depth, the first tile starts before column 0, and all others are complete.
     """
     rows, depth, _ = shared.shape
     steps = cute.ceil_div(matrix.shape[1], depth)
@@ -133,7 +135,7 @@ def sgemm_kernel(
     tile: cutlass.Constexpr,
     width: cutlass.Constexpr,
 ):
-    """One block makes one tile of out. b: (n, k). width: elements of a vector of b and out."""
+    """Compute one tile of out per block. b: (n, k). width: the number of elements in a vector of b and out."""
     thread, _, _ = cute.arch.thread_idx()
     block, _, _ = cute.arch.block_idx()
     down, across = cute.ceil_div(out.shape, (tile.rows, tile.columns))
@@ -204,7 +206,7 @@ def sgemm_kernel(
 
 @cute.jit
 def launch(a: cute.Tensor, b: cute.Tensor, out: cute.Tensor, tile: cutlass.Constexpr, width: cutlass.Constexpr):
-    """Deal the tiles out to threads, for the copies and for the product, and launch a block for each tile of out."""
+    """Assign the tiles to threads, for the copies and for the MMA, and launch a block for each tile of out."""
     m, k = a.shape
     _, n = b.shape
     # The promise to the compiler that rows are multiples of `width` elements apart.

@@ -1,13 +1,15 @@
 """GEMM on tensor cores, in CuTe.
 
 matmul(a, b) takes contiguous bfloat16 matrices of shapes (m, k) and (k, n), of any size from 1, and returns a @ b as a
-new contiguous bfloat16 tensor of shape (m, n). The sums are float32, and rounded once. All three begin at multiples of
-16 bytes; their rows do so only where k and n are multiples of 8. Tensors may have more than 2**32 elements.
+new contiguous bfloat16 tensor of shape (m, n). The accumulators are float32 and rounded once. All three matrices start
+at multiples of 16 bytes; their rows do so only if k and n are multiples of 8. Tensors may have more than 2**32
+elements.
 
-Build it for sm_80: mma.sync (cute.nvgpu.warp.MmaF16BF16Op), fed by ldmatrix from swizzled tiles in shared memory, which
-cp.async fills some stages ahead. An asynchronous copy moves 4, 8 or 16 bytes; rows that begin at odd elements need
-ordinary loads and stores, and may be slow. Graded: the values (products of small integers exactly), that tensor cores
-make them, the bytes moved and their sectors, bank conflicts, and on a GPU the time against cuBLAS.
+Write it for sm_80, with mma.sync (cute.nvgpu.warp.MmaF16BF16Op). ldmatrix loads the operands from swizzled tiles in
+shared memory, which cp.async fills several stages ahead. An asynchronous copy moves 4, 8 or 16 bytes. Rows that start
+at odd elements need ordinary loads and stores, and may be slow. The grader checks the values (exactly, for small
+integers), that tensor cores compute them, the bytes and their sectors, and the bank conflicts, and on a GPU compares
+the time with cuBLAS.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
 and stores need; at most 3.5 times the bytes of inputs and outputs moved; at most 4 wavefronts per request added by bank

@@ -1,16 +1,17 @@
 """Copy a matrix with the TMA unit.
 
 tma_copy(x) takes a matrix of float32 or bfloat16 with fewer than 2**31 elements and returns a contiguous copy. Its
-rows, its address and the distance between its rows are multiples of 16 bytes. Rows may be farther apart than they are
-long: x may be some columns of a wider matrix.
+rows, its address and the distance between its rows are multiples of 16 bytes. x may be some columns of a wider matrix,
+so its row stride may exceed the length of a row.
 
-One thread asks the TMA unit for a box of the matrix, and the unit moves it to shared memory: addresses and bounds are
-its work, what lies outside of the matrix arrives as zeros. An mbarrier tells when. A second copy moves the box on to
-the result, where the unit leaves out what lies outside. No element passes through a register.
+One thread requests a box of the matrix from the TMA unit, which copies it to shared memory. The unit computes the
+addresses, checks the bounds, and writes zeros for elements outside the matrix. An mbarrier reports when the box has
+arrived. A second copy stores the box in the result, where the unit skips elements outside the matrix. No element passes
+through a register.
 
-Begin with one box in each block. Then give a block several boxes and a ring of stages, so that loads run ahead: warp 0
-loads, warp 1 stores, and each stage has two mbarriers, full and empty. Graded: equality bit for bit, the share of the
-bytes that TMA moves, and on a GPU the time against PyTorch's copy.
+Start with one box in each block. Then give a block several boxes and a circular buffer, so that loads run ahead. Warp 0
+loads, warp 1 stores, and each stage has two mbarriers, full and empty. The grader checks that the copy is equal bit for
+bit and how many of the bytes TMA moves, and on a GPU compares the time with PyTorch's copy.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.05 times the bytes of inputs and outputs
 moved; at least 95% of the bytes moved by TMA.
@@ -18,7 +19,7 @@ moved; at least 95% of the bytes moved by TMA.
 Bound: each element is read once and written once; 16,384 x 16,384 float32 are 2 GiB, 0.5 ms at 4.2 TB/s on an
 H200. Memory is all that limits: there this reaches 0.98 of PyTorch's copy (0.99 in bfloat16), and 1.41 where x is
 part of a wider matrix. More boxes in a block are slower (0.97 with 6, 0.94 with 16 and 4 stages), blocks that stay on
-their SM reach 0.92 to 0.96, one box in each block 0.99. What the ring is for is a consumer that takes its time: see
+their SM reach 0.92 to 0.96, one box in each block 0.99. A circular buffer pays off when the consumer computes, as in
 wgmma_gemm.
 """
 
@@ -39,9 +40,9 @@ BOXES = 4  # of a block
 
 @cute.kernel
 def copy_kernel(load: cute.CopyAtom, src: cute.Tensor, store: cute.CopyAtom, dst: cute.Tensor, ring: cute.Layout):
-    """Warp 0 loads boxes into the stages of a ring, warp 1 stores them. ring: (row, column, stage) -> offset.
+    """Load boxes in warp 0 and store them in warp 1. ring: (row, column, stage) -> offset in the circular buffer.
 
-    Box n of a block is in stage n % STAGES. It is the (n // STAGES)-th there, which is the phase of both mbarriers.
+    Box n of a block uses stage n % STAGES, in the phase n // STAGES of both mbarriers of the stage.
     """
     block, _, _ = cute.arch.block_idx()
     blocks, _, _ = cute.arch.grid_dim()
@@ -89,20 +90,20 @@ def copy_kernel(load: cute.CopyAtom, src: cute.Tensor, store: cute.CopyAtom, dst
 
 @cute.jit
 def place(box: cutlass.Int32, across: cutlass.Int32):
-    """Row and column of a box. At any time the boxes in flight are neighbors, row by row."""
+    """Return the row and the column of a box. The boxes in flight are neighbors, row by row."""
     return box // across, box % across
 
 
 @cute.jit
 def partition(atom: cute.CopyAtom, stages: cute.Tensor, matrix: cute.Tensor, box: cutlass.Constexpr):
-    """The stages of the ring, and the boxes of the matrix by row and column, as a copy with the atom takes them."""
+    """Return the stages and the boxes of the matrix, by row and column, in the form that the atom expects."""
     boxes = cute.zipped_divide(matrix, box)
     return cpasync.tma_partition(atom, 0, cute.make_layout(1), cute.group_modes(stages, 0, 2), boxes)
 
 
 @cute.jit
 def copy(src: cute.Tensor, dst: cute.Tensor):
-    """Make a tensor map for either side, and launch a block for every BOXES boxes."""
+    """Create a tensor map for each side, and launch a block for every BOXES boxes."""
     columns = cutlass.const_expr(ROW_BYTES * 8 // src.element_type.width)
     ring = cute.make_ordered_layout((ROWS, columns, STAGES), order=(1, 0, 2))
     box = cute.select(ring, mode=[0, 1])

@@ -1,19 +1,20 @@
 """Multiply matrices with wgmma, fed by TMA.
 
-wgmma_gemm(a, b) returns a @ b.T in bfloat16, with float32 sums that are rounded once. a is m x k, b is n x k, both
-contiguous bfloat16 with addresses that are multiples of 16 bytes; m and n are any sizes from 1, k is a multiple of 8:
-TMA wants rows that begin at multiples of 16 bytes. No matrix has 2**31 elements or more.
+wgmma_gemm(a, b) returns a @ b.T in bfloat16, with float32 accumulators that are rounded once. a is m x k and b is n x
+k, both contiguous bfloat16 matrices that start at multiples of 16 bytes. m and n are any sizes from 1. k is a multiple
+of 8, because TMA requires rows that start at multiples of 16 bytes. No matrix has 2**31 elements or more.
 
-A block makes one tile of the result. Its last warp loads, by TMA, a tile of a and one of b for each step along k into
-the stages of a ring. The warpgroups before it multiply what has landed with wgmma, which reads both operands from
-shared memory, and share the tile: 64 rows each. Then they round, write the tile into the ring, which is free by then,
-and one warp stores it by TMA. Where the rows of the result do not begin at multiples of 16 bytes, threads store it.
+A block computes one tile of the result. Its last warp loads k-tiles of a and b by TMA into the stages of a circular
+buffer. The warpgroups before it multiply these with wgmma, which reads both operands from shared memory. Each warpgroup
+has 64 rows of the tile. At the end they round their accumulators and write the tile to the circular buffer, which is
+free by then, and one warp stores it by TMA. If the rows of the result do not start at multiples of 16 bytes, threads
+store it.
 
-Begin with one stage, one warpgroup and stores from registers. Graded: the values, that TMA and tensor cores do the
-work, and on a GPU the time against cuBLAS.
+Start with one stage, one warpgroup, and stores from registers. The grader checks the values and the use of TMA and
+tensor cores, and on a GPU compares the time with cuBLAS.
 
 Limits on the largest case, with room for edges on smaller ones: at most 6 times the bytes of inputs and outputs moved;
-at least 50% of the bytes moved by TMA; at least 50% of the wgmma issued while a copy of the next tiles is in flight;
+at least 50% of the bytes moved by TMA; at least 50% of the MMAs issued while a copy of the next tiles is in flight;
 products made by tensor cores.
 
 Bound: 2 m n k operations. A tile of 128 x 256 makes 85 of them for each byte that TMA brings; its sums take
@@ -46,7 +47,8 @@ WIDE, NARROW = ((128, 256), 4), ((64, 128), 8)  # tiles of out, with as many sta
 def multiply(
     mma: cute.TiledMma, a, b, out: cute.Tensor, of_tile, store, tile: cutlass.Constexpr, stages: cutlass.Constexpr
 ):
-    """One tile of out. a, b: atom, TMA tensor and layout of the ring. store: atom and TMA tensor of out, or None."""
+    """Compute one tile of out. a, b: atom, TMA tensor and layout of the stages. store: atom and TMA tensor of out, or
+    None."""
     (load_a, a, ring_a), (load_b, b, ring_b) = a, b
     thread, _, _ = cute.arch.thread_idx()
     warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
@@ -105,7 +107,7 @@ def multiply(
 
 @cute.jit
 def place(shape, tile):
-    """Row and column of this block's tile. Blocks go down GROUP rows of tiles before they go on to the next column."""
+    """Return the row and the column of this block's tile. Blocks cover GROUP rows of tiles before the next column."""
     block, _, _ = cute.arch.block_idx()
     down, across = cute.ceil_div(shape[0], tile[0]), cute.ceil_div(shape[1], tile[1])
     first, within = block // (GROUP * across) * GROUP, block % (GROUP * across)
@@ -115,14 +117,14 @@ def place(shape, tile):
 
 @cute.jit
 def partition(atom: cute.CopyAtom, shared: cute.Tensor, tiles: cute.Tensor):
-    """Stages and tiles as a copy with the atom takes them."""
+    """Return stages and tiles in the form that a copy with the atom expects."""
     grouped = cute.group_modes(shared, 0, 2), cute.group_modes(tiles, 0, 2)
     return cpasync.tma_partition(atom, 0, cute.make_layout(1), *grouped)
 
 
 @cute.jit
 def add_products(mma, total, fragments_a, fragments_b, stage):
-    """Issue the products of a stage, four steps of 16 along k, as one group."""
+    """Issue the wgmma of a stage, four steps of 16 along k, as one group."""
     warpgroup.fence()
     for part in cutlass.range_constexpr(DEPTH // 16):
         cute.gemm(mma, total, fragments_a[None, None, part, stage], fragments_b[None, None, part, stage], total)
@@ -131,7 +133,8 @@ def add_products(mma, total, fragments_a, fragments_b, stage):
 
 @cute.jit
 def write_tile(mma, total, free, of_tile, out, store, tile, row, column):
-    """Round the sums and bring them to out, through what is `free` of shared memory: by TMA, or else by threads."""
+    """Round the accumulators and store them through the `free` part of shared memory, by TMA if possible, else by
+    threads."""
     thread, _, _ = cute.arch.thread_idx()
     warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
     rounded = cute.make_rmem_tensor_like(total, out.element_type)
@@ -173,7 +176,7 @@ def matmul(
     stages: cutlass.Constexpr,
     by_tma: cutlass.Constexpr,
 ):
-    """Make the tiled MMA, the swizzled layouts and the tensor maps, and launch a block for each tile of out."""
+    """Create the tiled MMA, the swizzled layouts and the tensor maps, and launch a block for each tile of out."""
     dtype, rows = a.element_type, LayoutEnum.ROW_MAJOR
     k_major = rows.sm90_mma_major_mode()
     groups = cutlass.const_expr(max(1, tile[0] * tile[1] // (128 * 128)))

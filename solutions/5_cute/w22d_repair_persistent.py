@@ -5,10 +5,10 @@ of x, a float32 tensor of shape (tiles, steps, 128) that is aligned to 16 bytes.
 and a sum for its accumulators. The kernels have the structure of this week's kernels, in CUDA C++.
 
 Repair each kernel with as few changes as possible, and name the kind of its fault in CAUSES. The kind is the name of an
-exception of warpcheck, such as "OutOfBounds" (warpcheck/docs/faults.md lists them), or "WrongValues" if the machine
-reports no fault and the values are wrong. `kp check repair_persistent` runs all kernels and reports on the first that
-fails. The PTX machine grades this exercise on a computer with a GPU, too, because a GPU hangs with some of these
-kernels, and returns the right sums with others.
+exception of warpcheck, such as "OutOfBounds", or "WrongValues" if the machine reports no fault and the values are
+wrong. `kp check` lists all names if one is missing. `kp check repair_persistent` runs all kernels and reports on the
+first that fails. The PTX machine grades this exercise on a computer with a GPU, too, because a GPU hangs with some of
+these kernels, and returns the right sums with others.
 
 The grader checks the values, and that the machine finds no fault in any order of warps and blocks. It counts the
 statements that the repair changes, at most 2 in persistent, 1 in epilogue, 1 in pingpong, 1 in cluster, and no

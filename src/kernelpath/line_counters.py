@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from kernelpath import words
+from warpcheck.layout import Access
+
+if TYPE_CHECKING:
+    from warpcheck.counters import AccessCounters, LineCounters
 
 LANES = 32
 """The lanes of a warp."""
@@ -16,6 +21,9 @@ SECTOR_BYTES = 32
 WIDTHS = (1, 2, 4, 8, 16)
 """The bytes that an instruction can load or store for a lane."""
 
+ACCESSES = {Access.LOAD: "load from", Access.STORE: "store to", Access.ATOMIC: "atomic on"}
+"""The words for the kinds of accesses."""
+
 WASTE = 1.05
 """An access that costs more than this factor times the minimum is wasteful."""
 
@@ -25,7 +33,7 @@ class LineTraffic:
     """The accesses of one source line to one tensor, summed over all launches of one case.
 
     Attributes:
-        access: "load from", "store to" or "atomic on".
+        access: One of ACCESSES.
         memory: The name of the tensor, or of the variable in shared memory.
         requests: The accesses of whole warps.
         sectors: The cost in global memory.
@@ -55,6 +63,26 @@ class LineTraffic:
     bulk: int = 0
     lanes: int = 0
     bytes: int = 0
+
+    @classmethod
+    def from_counters(cls, file: str, counters: AccessCounters) -> LineTraffic:
+        return cls(
+            file=file,
+            line=counters.line,
+            access=ACCESSES[counters.access],
+            memory=counters.buffer or "shared memory",
+            requests=counters.requests,
+            sectors=counters.sectors,
+            ideal_sectors=0 if counters.shared else counters.least_sectors,
+            wavefronts=counters.wavefronts,
+            ideal_wavefronts=counters.least_wavefronts,
+            scattered=counters.scattered,
+            same_address=counters.same_address,
+            asynchronous=counters.asynchronous,
+            bulk=counters.bulk,
+            lanes=counters.lanes,
+            bytes=counters.bytes,
+        )
 
     @property
     def bytes_per_access(self) -> float:
@@ -115,8 +143,6 @@ class LineTraffic:
 class LineInstructions:
     """The instructions of one source line, summed over all launches of one case.
 
-    The fields after `line` have the order of warpcheck's LineCounters.executed, from which they are filled.
-
     Attributes:
         instructions: The instructions that warps executed.
         active_lanes: The active lanes of each instruction, summed. A lane whose predicate is false is active.
@@ -131,6 +157,17 @@ class LineInstructions:
     active_lanes: int
     divergent_branches: int = 0
     integer: int = 0
+
+    @classmethod
+    def from_counters(cls, file: str, line: int, counters: LineCounters) -> LineInstructions:
+        return cls(
+            file=file,
+            line=line,
+            instructions=counters.warp_instructions,
+            active_lanes=counters.active_lanes,
+            divergent_branches=counters.divergent_branches,
+            integer=counters.integer_instructions,
+        )
 
     @property
     def active(self) -> float:

@@ -77,7 +77,7 @@ class Verdict(str, Enum):
     )
     NO_OVERLAP = (
         "NO_OVERLAP",
-        "right, but the tensor cores are idle while copies are in flight, which the exercise does not allow",
+        "right, but units of the GPU are idle that the exercise requires to work at the same time",
         "kp profile {name} --pipeline",
     )
     TOO_MUCH_TRAFFIC = (

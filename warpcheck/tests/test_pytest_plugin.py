@@ -35,8 +35,8 @@ __global__ void fetch(cudaTextureObject_t texture, int* x) {
 """
 
 
-def fill(length=64):
-    x = torch.zeros(64, dtype=torch.int32)
+def fill(length=64, view=64):
+    x = torch.zeros(64, dtype=torch.int32)[:view]
     warpcheck.cuda.kernel(SOURCE, "fill")[1, length](x, length)
     return x
 
@@ -143,6 +143,11 @@ def test_hopper(warpcheck_gpu):
     assert (warpcheck_gpu.arch, len(warpcheck_gpu.launches)) == ("sm_90a", 1)
 
 
+@pytest.mark.warpcheck(bounds="allocation")
+def test_padding_behind_a_view():
+    fill(view=60)
+
+
 def test_ampere_again(warpcheck_gpu):
     assert torch.cuda.get_device_properties().major == 8
     assert not warpcheck_gpu.launches
@@ -200,6 +205,7 @@ OUTCOMES = {
     "TestUnittest::test_race": "FAILED",
     "TestUnittest::test_right": "PASSED",
     "test_hopper": "PASSED",
+    "test_padding_behind_a_view": "PASSED",
     "test_ampere_again": "PASSED",
     "test_reverse": "FAILED",
     "test_skipped": "SKIPPED",
@@ -209,7 +215,7 @@ OUTCOMES = {
     "test_broken_fixture": "ERROR",
 }
 
-CHECKED = r"checked      19 launches of 3 kernels in 21 of 22 tests \(sm_80, forward\)"
+CHECKED = r"checked      20 launches of 3 kernels in 22 of 23 tests \(sm_80, forward\)"
 
 
 @dataclass
@@ -377,7 +383,7 @@ def test_the_report_has_each_finding(log: dict[str, Any]) -> None:
     suppressed = {test for test, result in results.items() if "suppressions" in result}
     names = ("test_expected", "test_expected_among_others", "test_expected_by_the_marker", "test_xfail")
     assert suppressed == {f"TestClass::{name}" for name in names}
-    assert run["properties"]["launches"] == 19
+    assert run["properties"]["launches"] == 20
 
 
 def test_the_report_is_json_lines_where_its_name_ends_so(folder: Path) -> None:
@@ -497,6 +503,11 @@ def test_a_fault_that_a_subtest_swallows_fails_the_run(tmp_path: Path, is_expect
 MISTAKES = {
     "arch": ("--warpcheck=sm_60", EMPTY, "there is no architecture 'sm_60': choose from sm_80, sm_90a"),
     "schedule": ("--warpcheck-schedules=random", EMPTY, "no schedule is called 'random'"),
+    "bounds": (
+        "-v",
+        "import pytest\n@pytest.mark.warpcheck(bounds='view')\n" + EMPTY,
+        "there are no bounds 'view': choose from tensor, allocation",
+    ),
     "keyword": ("-v", "import pytest\n@pytest.mark.warpcheck(archs='sm_80')\n" + EMPTY, "the marker warpcheck takes"),
     "raises": ("-v", "import pytest\n@pytest.mark.warpcheck(raises='Race')\n" + EMPTY, "takes an exception class"),
 }

@@ -178,6 +178,37 @@ def test_run_can_allow_reads_of_torch_empty() -> None:
     assert not warpcheck.run(program, uninitialized=False).faults
 
 
+@pytest.mark.parametrize(
+    ("bounds", "length", "is_fault"),
+    [("tensor", 60, False), ("tensor", 61, True), ("allocation", 64, False), ("allocation", 65, True)],
+)
+def test_bounds_end_at_the_tensor_or_at_its_allocation(bounds: Any, length: int, is_fault: bool) -> None:
+    kernel = cuda_kernel("__global__ void kernel(int* x, int n) {\n    if (threadIdx.x < n) x[threadIdx.x] = 1;\n}\n")
+    view = torch.zeros(64, dtype=torch.int32)[:60]
+    with warpcheck.gpu(bounds=bounds) as report, contextlib.suppress(warpcheck.OutOfBounds):
+        kernel[1, 96](view, length)
+    assert [type(fault) for fault in report.faults] == [warpcheck.OutOfBounds] * is_fault
+
+
+def test_bounds_before_a_view_that_begins_behind_its_allocation() -> None:
+    kernel = cuda_kernel("__global__ void kernel(int* x) {\n    x[-4] = 1;\n}\n")
+    memory = torch.zeros(64, dtype=torch.int32)
+    with pytest.raises(warpcheck.OutOfBounds):
+        warpcheck.run(kernel[1, 1], memory[4:])
+    warpcheck.run(kernel[1, 1], memory[4:], bounds="allocation")
+    assert memory[0] == 1
+
+
+def test_unknown_bounds() -> None:
+    with (
+        pytest.raises(ValueError, match="there are no bounds 'view': choose from tensor, allocation"),
+        warpcheck.gpu(
+            bounds="view"  # type: ignore[arg-type]
+        ),
+    ):
+        pass
+
+
 def test_run_raises_a_fault_that_the_function_swallows() -> None:
     racy = warpcheck.cuda.kernel(SHIFT.replace("BARRIER", ""), "kernel")
     right = warpcheck.cuda.kernel(INDEPENDENT, "kernel")

@@ -5,9 +5,9 @@ rescale and store return softmax(q @ k^T / sqrt(32)) @ v. gradient gets the grad
 gradient of v, p^T @ grad, where p is the softmax.
 
 Repair each kernel with as few changes as possible, and name the kind of its fault in CAUSES. The kind is the name of an
-exception of warpcheck, such as "Uninitialized" (warpcheck/docs/faults.md lists them), or "WrongValues" if the machine
-reports no fault and the values are wrong. `kp check repair_attention` runs all kernels and reports on the first that
-fails. The PTX machine grades this exercise on a computer with a GPU, too.
+exception of warpcheck, such as "Uninitialized", or "WrongValues" if the machine reports no fault and the values are
+wrong. `kp check` lists all names if one is missing. `kp check repair_attention` runs all kernels and reports on the
+first that fails. The PTX machine grades this exercise on a computer with a GPU, too.
 
 The grader checks the values, and that the machine finds no fault in any order of programs. It counts the statements
 that the repair changes, at most 1 in padding, 2 in rescale, 1 in store, 2 in gradient, and none outside of the kernels,

@@ -1,28 +1,29 @@
-"""Persistent matrix product for Hopper: a producer, two consumers, and clusters that share what they load.
+"""Persistent GEMM for Hopper: a producer, two consumers, and clusters that share their loads.
 
 matmul(a, b) takes bfloat16 matrices of shapes (m, k) and (k, n), of any size from 1, each stored by rows or by columns
-without gaps. It returns a @ b as a new contiguous bfloat16 tensor of shape (m, n). The sums are float32, and rounded
-once. Every tensor begins at a multiple of 16 bytes and has fewer than 2**31 elements. TMA also needs every row (of a
-matrix that is stored by columns, every column) to begin at such a multiple: where one does not, a kernel of ours copies
-the matrix to wider rows first, and copies the product back. All of that is given, and so are layouts, mbarriers and the
-choice of tiles.
+without gaps. It returns a @ b as a new contiguous bfloat16 tensor of shape (m, n). The accumulators are float32 and
+rounded once. Every tensor starts at a multiple of 16 bytes and has fewer than 2**31 elements. TMA also requires that
+every row starts at such a multiple, or every column of a matrix that is stored by columns. If one does not, a kernel
+that is given copies the matrix to wider rows first, and the result back. Layouts, mbarriers and the choice of tiles are
+given as well.
 
-Three warpgroups. One warp of the first fills a ring of stages in shared memory by TMA. The other two multiply what
-arrives, 64 rows of the tile each, and store their sums. A stage has two mbarriers: `full` completes when its bytes have
-arrived, `empty` when every consumer that reads them is done. Block after block goes round the ring, across tiles: block
-number `count` lies in stage count % stages, and belongs to lap count // stages, whose parity is the phase to wait for.
+A block has three warpgroups. One warp of the first fills the stages of a circular buffer by TMA. The other two are
+consumers, which multiply 64 rows of the tile each and store their accumulators. A stage has two mbarriers. A phase of
+`full` completes when the bytes of the stage have arrived, and a phase of `empty` when every consumer has read them. The
+circular buffer continues from tile to tile: k-tile number `count` uses stage count % stages, and the parity of count //
+stages is the phase to wait for.
 
-Two blocks are a cluster, with one tile below the other. Both need the same block of b, so each loads half of it and
-multicasts that to both. A stage is therefore empty when the consumers of both blocks say so.
+Two blocks form a cluster, with one tile below the other. Both need the same k-tile of b, so each loads half of it and
+multicasts this half to both. A stage is therefore empty when the consumers of both blocks have released it.
 
-Write `tile_of`, `produce`, `consume` and `write`. Products too small for tiles of 128 x 256 take smaller ones, with one
-consumer perhaps, or in clusters with one tile beside the other, where the peers share blocks of a.
-Graded: the values, that tensor cores compute them, the bytes asked for, and on a GPU the time against cuBLAS.
+Write `tile_of`, `produce`, `consume` and `write`. GEMMs that are too small for tiles of 128 x 256 use smaller tiles,
+some with one consumer, or clusters of horizontal neighbors, which share k-tiles of a. The grader checks the values, the
+use of tensor cores, and the requested bytes, and on a GPU compares the time with cuBLAS.
 
 Limits on the largest case, with room for edges on smaller ones: at most 6 times the bytes of inputs and outputs moved;
 products made by tensor cores.
 
-Operations: 2 m n k, 1.1e12 at 8192^3. Tensor cores bound it, and how fast they run depends on the data too.
+Operations: 2 m n k, 1.1e12 at 8192^3. The tensor cores are the limit, and their speed also depends on the data.
 
 One thing is new beside the answer: blocks of a cluster can share a tile, each with a part of k (split-K). At few rows
 the bytes of b bound the product, and every multiprocessor has to load some. Where there are fewer tiles than half of
@@ -123,7 +124,7 @@ def tile_of(plan: cutlass.Constexpr, number, here, down, across):
 
 @cute.jit
 def produce(plan: cutlass.Constexpr, tiles, span, here, ring, copy_a, copy_b):
-    """One warp fills the ring. Each of the peers that need a block loads a part of it, and multicasts that to all.
+    """Fill the circular buffer, in one warp. Each peer loads its part of a shared k-tile and multicasts it to all.
 
     tiles: the first number, the end, from one to the next, and down and across for tile_of. span: the first step of
     DEPTH along k, and how many there are.
@@ -156,7 +157,7 @@ def produce(plan: cutlass.Constexpr, tiles, span, here, ring, copy_a, copy_b):
 
 @cute.jit
 def consume(plan: cutlass.Constexpr, tiles, steps, here, ring, mma, of_a, of_b, shared_sums, epilogue):
-    """A consumer multiplies what arrives, with one step in flight, and stores its part of the tile.
+    """Multiply the stages that have arrived, with one step in flight, and store this consumer's part of the tile.
 
     of_a, of_b: operands of mma in the ring [.., .., part of 16 along k, stage]. shared_sums: see gather.
     """
@@ -227,7 +228,7 @@ def gather(plan: cutlass.Constexpr, part, total, shared_sums, turn):
 
 @cute.jit
 def write(plan: cutlass.Constexpr, worker, row, column, total, epilogue):
-    """Round a consumer's sums and store them, chunk by chunk. The last are still being copied when it goes on.
+    """Round a consumer's accumulators and store them in chunks. The last copies are still in flight when it returns.
 
     total: its sums, those of a chunk one after the other. epilogue: the TMA copy, the consumer's BUFFERS in shared
     memory [64, 64, buffer], out as the copy addresses it, and the mma whose sums lie as those of one chunk.
@@ -262,7 +263,7 @@ def write(plan: cutlass.Constexpr, worker, row, column, total, epilogue):
 
 @cute.kernel
 def multiply(plan: cutlass.Constexpr, mma, chunk_mma, layouts, a, b, out):
-    """As many blocks as there are multiprocessors, each with one warpgroup that loads and one or two that multiply."""
+    """Run a block on each multiprocessor, with one warpgroup that loads and one or two that multiply."""
     (of_a, of_b, of_out), (load_a, a), (load_b, b), (store, out) = layouts, a, b, out
     thread, _, _ = cute.arch.thread_idx()
     block, _, _ = cute.arch.block_idx()
@@ -365,14 +366,14 @@ def gemm(a: cute.Tensor, b: cute.Tensor, out: cute.Tensor, processors: cutlass.I
 
 
 def load_of(matrix, layout, block, peers):
-    """The TMA copy of a block of the matrix to a stage, and the matrix as that copy addresses it."""
+    """Return the TMA copy of a k-tile to a stage, and the matrix as this copy addresses it."""
     load = cpasync.CopyBulkTensorTileG2SMulticastOp() if peers > 1 else cpasync.CopyBulkTensorTileG2SOp()
     return cpasync.make_tiled_tma_atom(load, matrix, cute.select(layout, [0, 1]), block, num_multicast=peers)
 
 
 @cute.kernel
 def copy_row(src: cute.Tensor, dst: cute.Tensor):
-    """A block copies 2048 elements of a row."""
+    """Copy 2048 elements of a row in each block."""
     row, part, _ = cute.arch.block_idx()
     thread, _, _ = cute.arch.thread_idx()
     for i in cutlass.range_constexpr(8):
@@ -383,7 +384,7 @@ def copy_row(src: cute.Tensor, dst: cute.Tensor):
 
 @cute.jit
 def copy_rows(src: cute.Tensor, dst: cute.Tensor):
-    """From rows of one stride to rows of another."""
+    """Copy rows of one stride to rows of another."""
     copy_row(src, dst).launch(grid=[src.shape[0], cute.ceil_div(src.shape[1], 2048), 1], block=[256, 1, 1])
 
 
@@ -401,7 +402,7 @@ def matmul(a: torch.Tensor, b: torch.Tensor, plan=None) -> torch.Tensor:
 
 
 def plan_for(processors: int, m: int, n: int, k: int) -> Plan:
-    """The plan that takes the least time: as many rounds as all clusters need, times that of a tile."""
+    """Return the fastest plan: the rounds that all clusters need, times the time of a tile."""
 
     def time(plan: Plan) -> float:
         clusters = -(-m // (plan.rows * plan.down)) * -(-n // (plan.columns * plan.across))
@@ -415,7 +416,7 @@ def plan_for(processors: int, m: int, n: int, k: int) -> Plan:
 
 
 def described(x: torch.Tensor) -> torch.Tensor:
-    """x, or a copy of it, whose rows or columns begin at multiples of 16 bytes, as TMA requires."""
+    """Return x, or a copy whose rows or columns start at multiples of 16 bytes, as TMA requires."""
     down, across = x.stride()
     if across != 1:
         return described(x.T).T
@@ -427,5 +428,5 @@ def described(x: torch.Tensor) -> torch.Tensor:
 
 
 def pitched(x: torch.Tensor) -> torch.Tensor:
-    """Memory for x in rows that begin at multiples of 16 bytes."""
+    """Allocate memory for x in rows that start at multiples of 16 bytes."""
     return x.new_empty(x.shape[0], -(-x.shape[1] // 8) * 8)[:, : x.shape[1]]

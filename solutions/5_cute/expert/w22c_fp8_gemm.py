@@ -1,20 +1,22 @@
-"""Product of float8 matrices with scales of blocks, in which tensor cores go on while their last sums are promoted.
+"""GEMM of float8 matrices with block scales: the tensor cores continue while the last accumulators are promoted.
 
 fp8_gemm(a, b, scale_a, scale_b) takes contiguous float8_e4m3fn matrices a (m, k) and b (n, k) that begin at multiples
-of 16 bytes; b has a row for each column of the result. n is a multiple of 8, k of 16, m any number from 1, and each
-tensor has fewer than 2**31 elements. Scales are contiguous float32 matrices for blocks of 128, as in DeepSeek-V3:
+of 16 bytes; b has a row for each column of the result. n is a multiple of 8, k is a multiple of 16, m is any number
+from 1, and each tensor has fewer than 2**31 elements. Scales are contiguous float32 matrices for blocks of 128, as in
+DeepSeek-V3:
 
     scale_a (ceil(k / 128), m)               one for each 128 values of a row of a
     scale_b (ceil(n / 128), ceil(k / 128))   one for each 128 x 128 values of b
 
     out[i, j] = sum over p of a[i, p] * scale_a[p // 128, i] * b[j, p] * scale_b[j // 128, p // 128]
 
-It returns a new bfloat16 tensor (m, n). The result must be a float32 sum, rounded once: a tensor core of Hopper keeps
-14 bits of it, so a block's sum is promoted, multiplied by its scales and added to an accumulator in registers.
+It returns a new bfloat16 tensor (m, n). The accumulator must be a float32, rounded once. Hopper's tensor cores keep
+only 14 bits when they add, so the result of each block of 128 along k is promoted: multiplied by its scales and added
+to an accumulator in registers.
 
-Begin with your persistent product. Graded: the values, one launch, tensor cores, the bytes that are moved, all that the
-PTX machine knows of mbarriers and products in flight, and on a GPU the time against torch._scaled_mm with the same
-scales.
+Start from your persistent GEMM. The grader checks the values, that there is one launch, the use of tensor cores, and
+the bytes. The PTX machine checks mbarriers and wgmma in flight. On a GPU, the grader compares the time with
+torch._scaled_mm and the same scales.
 
 Limits on the largest case, with room for edges on smaller ones: at most 5 times the bytes of inputs and outputs moved;
 at most 1 launch; products made by tensor cores.
@@ -68,7 +70,7 @@ GROUP = 8
 
 
 class Plan(NamedTuple):
-    """What is compiled in.
+    """The parameters that are known at compile time.
 
     columns: of a tile, at most those of a block of scales of b. stages: of the ring. peers: blocks of a cluster, with
     tiles one below the other: each loads a part of what they need of b. blocks: along k, an even number, whose products

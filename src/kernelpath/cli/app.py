@@ -12,7 +12,7 @@ from typing import NoReturn
 import click
 
 from kernelpath import __version__, packages
-from kernelpath.cli import book, check, checkpoint, course, dev, doctor, folder, grade, profiling, study, watch
+from kernelpath.cli import check, checkpoint, course, dev, grade, installation, profiling, study
 from kernelpath.cli.common import INTERRUPTED, PASSED, USED_WRONGLY, Failure, print_error, warn
 from kernelpath.course import places, progress, registry
 from kernelpath.course.errors import DeclarationError
@@ -53,21 +53,24 @@ def kp(context: click.Context) -> int | None:
         context.with_resource(places.allow_package_course())
     elif verb is None:
         places.require_course()
-    if verb not in (folder.new.name, folder.upgrade.name) and (mismatch := places.describe_patch_mismatch()):
+    if verb not in (installation.new.name, installation.upgrade.name) and (
+        mismatch := places.describe_patch_mismatch()
+    ):
         warn(mismatch)
     return None if verb else course.show_next()
 
 
 for _verb in (
-    *(course.next_, course.list_, check.check, watch.watch, course.hint, course.reset, course.progress_),
-    *(study.solution, profiling.profile, study.bench, study.report, book.book_),
-    *(checkpoint.checkpoint, grade.grade_, doctor.doctor, folder.new, folder.upgrade, dev.dev),
+    *(course.next_, course.list_, check.check, check.watch, course.hint, course.reset, course.progress_),
+    *(study.solution, profiling.profile, study.bench, study.report, study.book_),
+    *(checkpoint.checkpoint, grade.grade_, installation.doctor, installation.new, installation.upgrade, dev.dev),
 ):
     kp.add_command(_verb)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command line, by default this process's, and exit with its status."""
+    # A character that the terminal's encoding lacks must not end a command.
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")

@@ -1,14 +1,17 @@
-"""Implement `kp check`: grade files once."""
+"""Implement `kp check`, which grades files once, and `kp watch`, which polls a file and grades whenever it is saved."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import shlex
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from rich.text import Text
 
 from kernelpath import words
 from kernelpath.cli import grading
@@ -18,9 +21,11 @@ from kernelpath.cli.common import (
     Failure,
     arch_option,
     device_option,
+    errors,
     jobs_option,
     json_option,
     names_argument,
+    optional_name_argument,
     out,
     seed_option,
     tree_option,
@@ -33,6 +38,7 @@ from kernelpath.verdict import Report, Verdict
 
 if TYPE_CHECKING:
     from kernelpath.grading.grade import Device
+
 
 GradedExercises = list[tuple[ExerciseRef, Report]]
 
@@ -69,6 +75,7 @@ def check(
     if recording is not None and len(items) != 1:
         raise click.UsageError("--trace needs exactly one NAME.")
     grading.check_json_target(json_to)
+    # A NAME that is given twice is graded once.
     items = _items_of(tree) if everything else tuple(dict.fromkeys(items)) or (require_next_item(),)
     quiet = json_to == "-"
     requests = [
@@ -85,11 +92,13 @@ def check(
         for item in items
     ]
     reports: dict[int, Report] = {}
+    # Closing the generator ends the gradings that still run, also after an exception or Ctrl-C.
     with contextlib.closing(grading.grade_several(requests, jobs)) as numbered_reports:
         for index, report in numbered_reports:
             item = items[index]
             first = not has_passed(item)
             reports[index] = report
+            # Only the learner's own files count as progress.
             if path is None and recording is None and tree == "phases":
                 save_result(item, report)
             if everything and not quiet:
@@ -172,3 +181,59 @@ def _exit_status(graded: GradedExercises, everything: bool) -> int:
     any_passed = any(report.verdict.passed for _, report in graded)
     all_acceptable = all(_acceptable(report) if everything else report.verdict.passed for _, report in graded)
     return PASSED if any_passed and all_acceptable else NOT_YET
+
+
+POLL_SECONDS = 0.05
+
+
+def wait_for_saves(paths: Sequence[Path]) -> Iterator[None]:
+    """Yield at once, and then after every change of one of the files. A deleted file counts once it is back."""
+    last_stamps: list[tuple[int, int]] | None = None
+    while True:
+        stamps = _file_stamps(paths)
+        if stamps is not None and stamps != last_stamps:
+            last_stamps = stamps
+            yield
+        else:
+            time.sleep(POLL_SECONDS)
+
+
+def _file_stamps(paths: Sequence[Path]) -> list[tuple[int, int]] | None:
+    try:
+        # The size reveals a change within the resolution of the clock.
+        return [(status.st_mtime_ns, status.st_size) for status in map(Path.stat, paths)]
+    except FileNotFoundError:
+        return None
+
+
+@click.command()
+@optional_name_argument
+@device_option
+@seed_option
+def watch(item: ExerciseRef | None, device: Device, seed: int | None) -> int:
+    """Grade an exercise whenever you save it.
+
+    Without a NAME: the next one. Ctrl-C ends.
+    """
+    item = item or require_next_item()
+    with errors.status(f"{item.name}: starting"):
+        grading.start_workers()
+        from kernelpath.grading import grade
+    try:
+        with grade.Session(grade.Job.create(item, item.stub, device=device), warm=True) as check_now:
+            for _ in wait_for_saves(item.files("phases")):
+                _show_update(item, check_now(seed=seed))
+    except grade.Usage as error:
+        raise Failure(str(error)) from error
+    return PASSED
+
+
+def _show_update(item: ExerciseRef, graded: Report) -> None:
+    if out.is_terminal:
+        out.clear()
+    edit = graded.next_step.removesuffix(f", then kp check {item.name}")
+    next_step = graded.next_step if edit == graded.next_step else f"{edit} and save it"
+    shown_report = dataclasses.replace(graded, next_step=next_step)
+    grading.show(item, shown_report, first=not has_passed(item))
+    save_result(item, graded)
+    out.print(Text("\nwatching; Ctrl-C ends", "dim"))

@@ -46,7 +46,7 @@ def check(names: tuple[str, ...], quick: bool) -> int:
         finding_count += len(findings)
         out.print(Text.assemble(("FAIL ", "red") if findings else ("ok   ", "green"), name))
         for finding in findings:
-            out.print(f"     {finding}")
+            out.print(f"     {finding}", soft_wrap=True)  # some are text to copy
     return NOT_YET if finding_count else PASSED
 
 

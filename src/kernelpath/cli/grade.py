@@ -153,7 +153,7 @@ def _read_policy(path: Path | None) -> Policy:
 
 def _warn_of_skipped(folder: Path, policy_file: Path | None) -> list[str]:
     """Print what is not graded on stderr, and return it."""
-    from kernelpath.school.skipped import describe_skipped
+    from kernelpath.school.classroom import describe_skipped
 
     skipped = describe_skipped(folder, [policy_file] if policy_file else [])
     for sentence in skipped[:_MAX_WARNINGS]:

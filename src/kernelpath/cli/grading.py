@@ -19,7 +19,7 @@ from kernelpath.course.registry import ExerciseRef
 from kernelpath.files import write_atomically
 from kernelpath.host_info import HostInfo
 from kernelpath.show import view
-from kernelpath.show.working import TaskSequence, show_working
+from kernelpath.show.view import TaskSequence, show_working
 from kernelpath.verdict import Report, encode
 
 if TYPE_CHECKING:

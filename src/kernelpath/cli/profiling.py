@@ -96,9 +96,9 @@ def profile(
     if sass:
         return _show_assembly(heaviest, item.submission(tree).with_name(Path(heaviest.file).name))
     source = item.submission(tree).with_name(Path(heaviest.file).name)
-    from kernelpath.show.picture import draw
+    from kernelpath.show.warp import draw_launch
 
-    figure = draw(heaviest, source_text(source), f"{item.name}: {source.name}")
+    figure = draw_launch(heaviest, source_text(source), f"{item.name}: {source.name}")
     path = picture or progress.folder(item.root) / f"{item.name}-memory.png"
     show_lines(item.name, heaviest, source)
     return _write_picture(item, figure, path)

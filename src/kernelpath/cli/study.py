@@ -1,4 +1,4 @@
-"""Implement solution, bench and report, from which learners learn besides the verdict."""
+"""Implement solution, bench, report and book, from which learners learn besides the verdict."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ from kernelpath.cli.common import (
 )
 from kernelpath.cli.profiling import show_lines
 from kernelpath.cli.record import has_passed, records, save_result
-from kernelpath.course import ladder, lesson, progress, registry, stubs
+from kernelpath.course import ladder, lesson, places, progress, registry, stubs
 from kernelpath.course.progress import Progress
 from kernelpath.course.registry import ExerciseRef, Tree
 from kernelpath.files import source_text, write_atomically
 from kernelpath.line_counters import CallCounts
-from kernelpath.show import counts, difference, view
+from kernelpath.show import difference, view
+from kernelpath.show.book import FOLDER, executed_notebooks
 
 if TYPE_CHECKING:
     from kernelpath.grading.launch_recording import CountedCall
@@ -117,9 +118,9 @@ def _compare_counts(item: ExerciseRef, counted: dict[str, CallCounts | None]) ->
     by_label = {label: call_counts for label, call_counts in counted.items() if call_counts and call_counts.elements}
     if len(by_label) < 2:
         return
-    out.print(counts.table(by_label))
+    out.print(view.counts_table(by_label))
     if "yours" in by_label and "reference" in by_label:
-        out.print(Text(f"\n{counts.describe_gain(by_label['yours'], by_label['reference'])}"))
+        out.print(Text(f"\n{view.describe_gain(by_label['yours'], by_label['reference'])}"))
     out.print()
 
 
@@ -144,10 +145,10 @@ def bench(item: ExerciseRef, picture: Path | None, seed: int | None, json_to: st
     if json_to != "-":
         grading.show(item, graded, first=first)
     if graded.measurement is not None:
-        from kernelpath.show import timed
+        from kernelpath.show import plots
 
         path = picture or progress.folder(item.root) / f"{item.name}.png"
-        write_atomically(path, timed.png(timed.draw(graded.measurement)))
+        write_atomically(path, plots.png(plots.draw_measurement(graded.measurement)))
         errors.print(f"roofline: {words.path(path, item.root)}")
     return PASSED if graded.verdict.passed else NOT_YET
 
@@ -166,4 +167,36 @@ def report(to: Path | None) -> int:
     to = to or progress.folder(root) / "report.html"
     write_atomically(to, page)
     view.step(out, f"open {words.path(to, root)} in a browser")
+    return PASSED
+
+
+@click.command("book")
+@click.option(
+    "--out",
+    "to",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="A folder. [.kernelpath/book; outside of a course folder kernelpath-book]",
+)
+@click.option("--colab", metavar="OWNER/REPO[@BRANCH]", help="Where the pages will be on GitHub. [BRANCH: gh-pages]")
+def book_(to: Path | None, colab: str | None) -> int:
+    """Write the book as web pages.
+
+    The notebooks with their outputs, with a syllabus and a glossary. The pages need no network. With --colab, each
+    week's page has a link that opens its notebook in Colab; without, it says how to upload the notebook there.
+    """
+    from kernelpath.show import site
+    from kernelpath.show.colab import Address
+
+    root = places.find_course_folder() or Path.cwd()
+    course = registry.course()
+    if not executed_notebooks(course):
+        raise Failure(f"there are no notebooks in {FOLDER}/; python -m kernelpath.show.execute writes them")
+    try:
+        address = Address.of(colab) if colab else None
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--colab") from error
+    default = progress.folder(root) / "book" if places.find_course_folder() else root / "kernelpath-book"
+    with errors.status("book") as status:
+        index = site.write(course, to or default, address, lambda page: status.update(f"book: {page}"))
+    view.step(out, f"open {words.path(index, root)} in a browser")
     return PASSED

@@ -72,7 +72,7 @@ def classroom(what: tuple[str, ...], course: str, to: Path, extra_index: str) ->
 def summary(folder: Path) -> int:
     """Print what `kp grade` wrote to a folder as Markdown. Exit status 1 unless everything passed."""
     from kernelpath.school import gradebook
-    from kernelpath.school.summary import format_markdown
+    from kernelpath.school.gradebook import format_markdown
 
     try:
         grades = gradebook.read_all(folder)

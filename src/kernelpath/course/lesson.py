@@ -28,6 +28,7 @@
     A choice. What happens to the time?
 
     - [ ] it halves
+      - optional: why this choice is wrong, shown after it was given
     - [x] it hardly changes
 
     Why: the box of the right one is crossed.
@@ -60,6 +61,7 @@ TODO = "TODO"
 _ESCAPE = re.compile(r"(`[^`]*`)|\\([!-/:-@\[-`{-~])")
 """Matches inline code, which stays as it is, or a backslash before punctuation. Source: CommonMark, 2.4."""
 _CHOICE = re.compile(r"- \[(?P<mark>[ xX])\] +(?P<text>\S.*)")
+_REASON = re.compile(r"  - +(?P<text>\S.*)")
 _ANSWER = re.compile(r"Answer: *(?P<number>\S+?)(?: +within +(?P<percent>\S+) *%)?")
 _WHY = "Why: "
 _FENCE = "```"
@@ -77,6 +79,7 @@ class Question:
         why: The explanation, shown after the answer, right or wrong.
         tolerance: The relative tolerance of a number.
         predict: Whether the question is asked before a measurement and compared with it.
+        reasons: For each choice why it is wrong; "" for the right one, and where no reason is written.
     """
 
     ask: str
@@ -85,6 +88,7 @@ class Question:
     choices: tuple[str, ...] = ()
     tolerance: float = 0.0
     predict: bool = False
+    reasons: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         require(bool(self.ask.strip() and self.why.strip()), "questions: ask and why must not be empty")
@@ -100,6 +104,10 @@ class Question:
         if isinstance(answer, str) or isinstance(self.answer, str):
             return answer == self.answer
         return abs(answer - self.answer) <= max(self.tolerance, 1e-9) * abs(self.answer)
+
+    def reason_against(self, answer: str | float) -> str:
+        """Return why a choice is wrong; "" for the right one, and where no reason is written."""
+        return dict(zip(self.choices, self.reasons, strict=False)).get(str(answer), "")
 
 
 @dataclass(frozen=True)
@@ -232,8 +240,8 @@ def parse_question(section: Section, predict: bool = False) -> Question:
         if kinds[index] == "answer":
             number, tolerance = _parse_number(lines)
             return Question(ask, number, why, tolerance=tolerance, predict=predict)
-        choices, right = _parse_choices(lines)
-        return Question(ask, right, why, choices=choices, predict=predict)
+        choices, right, reasons = _parse_choices(lines)
+        return Question(ask, right, why, choices=choices, predict=predict, reasons=reasons)
     except DeclarationError as error:
         raise section.error(str(error), line) from error
 
@@ -261,22 +269,28 @@ def _parse_number(lines: tuple[str, ...]) -> tuple[float, float]:
         raise DeclarationError(f"{error}; {expected}") from error
 
 
-def _parse_choices(lines: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
-    """Parse all choices, and find the right one."""
-    items: list[str] = []
+def _parse_choices(lines: tuple[str, ...]) -> tuple[tuple[str, ...], str, tuple[str, ...]]:
+    """Parse all choices and the reasons against them, and find the right choice."""
+    items: list[list[str]] = []  # of each choice its text and, if it has one, the reason against it
     right_indices: list[int] = []
     for line in lines:
-        match = _CHOICE.fullmatch(line.rstrip())
-        if match is not None:
-            items.append(match["text"])
-            right_indices += [len(items) - 1] if match["mark"] != " " else []
+        choice, reason = _CHOICE.fullmatch(line.rstrip()), _REASON.fullmatch(line.rstrip())
+        if choice is not None:
+            items.append([choice["text"]])
+            right_indices += [len(items) - 1] if choice["mark"] != " " else []
+        elif reason is not None and items:
+            items[-1].append(reason["text"])
         elif line.startswith("  ") and items:
-            items[-1] += f" {line.strip()}"
+            items[-1][-1] += f" {line.strip()}"
         else:
             raise DeclarationError(f'{line!r} is not a choice; write "- [ ] wrong" or "- [x] right"')
     require(len(right_indices) == 1, f'{len(right_indices)} choices are marked as right; mark one with "- [x]"')
-    choices = tuple(map(remove_escapes, items))
-    return choices, choices[right_indices[0]]
+    (right,) = right_indices
+    require(all(len(item) <= 2 for item in items), 'write one reason below a choice, "  - reason"')
+    require(len(items[right]) == 1, f'the right choice takes no reason; explain it below the choices, after "{_WHY}"')
+    texts = [list(map(remove_escapes, item)) for item in items]
+    choices = tuple(text for text, *_ in texts)
+    return choices, choices[right], tuple(reason[0] if reason else "" for _, *reason in texts)
 
 
 def _render_blocks(blocks: tuple[Block, ...]) -> str:

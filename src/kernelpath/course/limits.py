@@ -1,59 +1,68 @@
-"""Describe the limits of an exercise: the paragraph of its statement that says what is counted and what is allowed.
+"""Declare limits as fields of a dataclass, each with its sentence in the statement and the values that make sense.
 
 A learner has to know every limit before the first check. `kp dev check` requires the paragraph in each stub.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields
 from textwrap import fill
+from typing import Any
 
-from kernelpath.course.spec import Exercise
+from kernelpath.course.errors import require
 
 _WIDTH = 120
+_KEY = "limit"
 
 
-def describe_limits(exercise: Exercise) -> str:
-    """Return the paragraph for the statement, in lines of the stub's docstring; empty without limits."""
-    limits = [*_describe_each(exercise)]
-    if not limits:
+@dataclass(frozen=True)
+class _Limit:
+    sentence: str
+    is_allowed: Callable[[Any], bool]
+
+
+def limit(sentence: str, is_allowed: Callable[[Any], bool] = lambda value: True, default: Any = None) -> Any:
+    """Return a dataclass field that holds a limit. None and False set no limit.
+
+    Args:
+        sentence: The words of the statement, for `str.format` with the value. {s} and {es} are the plural endings of a
+            noun that the value counts.
+        is_allowed: Returns whether a value can be reached and limits something.
+        default: The value of a declaration that does not name the limit.
+    """
+    return field(default=default, metadata={_KEY: _Limit(sentence, is_allowed)})
+
+
+def check_limits(part: str, declaration: Any) -> None:
+    """Raise DeclarationError if a limit of a declaration, a dataclass, has a value that is not allowed.
+
+    `part` begins the message, so that it names the part of the exercise: "traffic: ".
+    """
+    for name, value, rule in _limits_of(declaration):
+        require(rule.is_allowed(value), f"{part}{name}={value} cannot be reached, or limits nothing")
+
+
+def describe_limits(*declarations: Any) -> str:
+    """Return the paragraph for the statement, in lines of the stub's docstring; empty without limits.
+
+    Upper bounds come first, in the order of the declarations and of their fields.
+    """
+    sentences = [
+        rule.sentence.format(value, s="" if value == 1 else "s", es="" if value == 1 else "es")
+        for declaration in declarations
+        for _, value, rule in _limits_of(declaration)
+    ]
+    if not sentences:
         return ""
-    return fill(f"Limits on the largest case, with room for edges on smaller ones: {'; '.join(limits)}.", _WIDTH)
+    sentences.sort(key=lambda sentence: not sentence.startswith("at most"))
+    return fill(f"Limits on the largest case, with room for edges on smaller ones: {'; '.join(sentences)}.", _WIDTH)
 
 
-def _describe_each(exercise: Exercise) -> Iterator[str]:
-    traffic = exercise.traffic
-    instructions = exercise.instructions
-    if traffic.sectors is not None:
-        yield f"at most {traffic.sectors:g} times the sectors that the bytes of its loads and stores need"
-    if traffic.bytes is not None:
-        yield f"at most {traffic.bytes:g} times the bytes of inputs and outputs moved"
-    if traffic.bank_conflicts is not None:
-        yield f"at most {_count(traffic.bank_conflicts, 'wavefront')} per request added by bank conflicts"
-    if traffic.shared is not None:
-        yield f"at most {_count(traffic.shared, 'wavefront')} of shared memory per cycle of multiply-adds"
-    if traffic.same_address is not None:
-        yield f"at most {_count(traffic.same_address, 'lane')} of an atomic at one address on average"
-    if exercise.workspace is not None:
-        yield f"at most {exercise.workspace:g} times the bytes of inputs and outputs held beside them"
-    if instructions.integer is not None:
-        yield f"at most {instructions.integer:g} integer instructions per element"
-    if exercise.launches is not None:
-        yield f"at most {_count(exercise.launches, 'launch', 'launches')}"
-    if traffic.asynchronous is not None:
-        yield f"at least {traffic.asynchronous:.0%} of what is stored to shared memory copied by cp.async"
-    if traffic.bulk is not None:
-        yield f"at least {traffic.bulk:.0%} of the bytes moved by TMA"
-    if instructions.access_bytes is not None:
-        yield f"{instructions.access_bytes} bytes in each load and store"
-    if exercise.active_lanes is not None:
-        yield f"at least {exercise.active_lanes:g} active lanes in the average instruction"
-    if exercise.overlap is not None:
-        issued = f"{exercise.asynchronous_mma} issued while a copy of the next tiles is in flight"
-        yield f"at least {exercise.overlap:.0%} of the {issued}"
-    if exercise.tensor_cores:
-        yield "products made by tensor cores"
-
-
-def _count(number: float, noun: str, plural: str = "") -> str:
-    return f"{number:g} {noun if number == 1 else plural or f'{noun}s'}"
+def _limits_of(declaration: Any) -> Iterator[tuple[str, Any, _Limit]]:
+    """Yield the name, the value and the rule of each limit that is set."""
+    for declared in fields(declaration):
+        value = getattr(declaration, declared.name)
+        # A limit of 0 is one: no bank conflicts.
+        if _KEY in declared.metadata and value is not None and value is not False:
+            yield declared.name, value, declared.metadata[_KEY]

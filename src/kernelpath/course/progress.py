@@ -112,6 +112,7 @@ class Progress:
             # The lock is on a file of its own: write_atomically replaces the progress file, and a lock belongs to one
             # inode.
             with _locked(self.path.with_suffix(".lock")):
+                # The records are read inside the lock: another process may have changed them meanwhile.
                 records = self.records()
                 records[path_id] = change(records.get(path_id, EMPTY_RECORD))
                 write_atomically(self.path, _format(records))

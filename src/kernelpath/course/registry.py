@@ -267,6 +267,7 @@ def exercise_ref(root: Path, path_id: str) -> ExerciseRef:
 def exercises(at: Path | None = None) -> tuple[ExerciseRef, ...]:
     """Return every exercise of a checkout or learner's folder, by default `root()`, in the order of the syllabus."""
     at = at or root()
+    # By file name, which begins with week and letter, and not by the folder of the phase.
     paths = sorted(course(at).glob("checks/[0-9]_*/w*.py"), key=lambda path: (path.name, path.parent.name))
     if not paths:
         raise LookupFailed(f"{course(at) / 'checks'} declares no exercise; restore it with: git checkout -- checks")
@@ -279,6 +280,7 @@ def find(text: str, at: Path | None = None) -> ExerciseRef:
     parts = PurePath(text).parts[-2:]  # a file's path, as the shell completes it, ends in the path id
     key = "/".join(parts).removesuffix(".py").removesuffix(".cu").lower()
     for matches in (
+        # Exact names come first: the name of one exercise may be a part of another's.
         [item for item in items if key in (item.name, item.path_id, item.path_id.partition("/")[2])],
         [item for item in items if key and key in item.path_id],
     ):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from kernelpath.course.errors import require
 from kernelpath.course.labs.fabric import NVLINK, Links
 from kernelpath.course.library import Library
+from kernelpath.course.limits import check_limits, describe_limits, limit
 from kernelpath.course.problem import Case, Problem, Tolerance, check_cases, check_same_arguments
 from kernelpath.verdict import Finding
 
@@ -55,26 +56,28 @@ class Traffic:
         bulk: The minimum share of the bytes in global memory that bulk and tensor copies (TMA) must move.
     """
 
-    sectors: float | None = None
-    bank_conflicts: float | None = None
-    bytes: float | None = None
+    sectors: float | None = limit(
+        "at most {:g} times the sectors that the bytes of its loads and stores need", lambda factor: factor >= 1
+    )
+    bytes: float | None = limit("at most {:g} times the bytes of inputs and outputs moved", lambda factor: factor >= 1)
     large: float | None = None
     edges: float | None = 0.02
-    same_address: float | None = None
-    shared: float | None = None
-    asynchronous: float | None = None
-    bulk: float | None = None
-
-    @property
-    def limited(self) -> bool:
-        """Return whether anything is limited."""
-        limits = (self.sectors, self.bank_conflicts, self.bytes, self.same_address, self.shared)
-        return any(limit is not None for limit in (*limits, self.asynchronous, self.bulk))
+    bank_conflicts: float | None = limit(
+        "at most {:g} wavefront{s} per request added by bank conflicts", lambda wavefronts: wavefronts >= 0
+    )
+    shared: float | None = limit(
+        "at most {:g} wavefront{s} of shared memory per cycle of multiply-adds", lambda wavefronts: wavefronts > 0
+    )
+    same_address: float | None = limit(
+        "at most {:g} lane{s} of an atomic at one address on average", lambda lanes: lanes >= 1
+    )
+    asynchronous: float | None = limit(
+        "at least {:.0%} of what is stored to shared memory copied by cp.async", lambda share: 0 < share <= 1
+    )
+    bulk: float | None = limit("at least {:.0%} of the bytes moved by TMA", lambda share: 0 < share <= 1)
 
     def __post_init__(self) -> None:
-        for name, minimum in (("sectors", 1.0), ("bank_conflicts", 0.0), ("bytes", 1.0), ("same_address", 1.0)):
-            limit = getattr(self, name)
-            require(limit is None or limit >= minimum, f"traffic: {name}={limit} is below {minimum}, out of reach")
+        check_limits("traffic: ", self)
         require(self.large is None or self.bytes is not None, f"traffic: large={self.large} limits no bytes")
 
 
@@ -90,13 +93,12 @@ class Instructions:
         registers_only: Require a kernel without a stack frame and spills, for the kernel that executes most.
     """
 
-    access_bytes: int | None = None
-    integer: float | None = None
+    access_bytes: int | None = limit("{} bytes in each load and store", lambda width: width in (2, 4, 8, 16))
+    integer: float | None = limit("at most {:g} integer instructions per element", lambda number: number > 0)
     registers_only: bool = False
 
     def __post_init__(self) -> None:
-        require(self.access_bytes in (None, 2, 4, 8, 16), f"instructions: access_bytes={self.access_bytes} is no width")
-        require(self.integer is None or self.integer > 0, f"instructions: integer={self.integer} is not positive")
+        check_limits("instructions: ", self)
 
 
 @dataclass(frozen=True)
@@ -192,8 +194,8 @@ class Exercise:
             number of the target's GPU.
         tensor_cores: Whether the statement requires tensor cores. A call fails if its mma instructions cannot have
             performed a quarter of the case's operations.
-        overlap: The minimum share of the wgmma, or the tcgen05.mma, of the largest case that are issued while a bulk copy to the shared
-            memory of their block or cluster is in flight, in the order of events of the PTX machine.
+        overlap: The minimum share of the wgmma or tcgen05.mma of the largest case that are issued while a bulk copy to
+            the shared memory of their block or cluster is in flight, in the order of events of the PTX machine.
         launches: The maximum number of kernels that a call may launch; None for no limit.
         ranks: Whether the blocks with one y coordinate are a rank, which would be a launch of its own on several GPUs.
             On the PTX machine, a rank has to wait for all writes of others to its memory before it ends. A table of
@@ -229,8 +231,12 @@ class Exercise:
     baseline: Callable[..., Any] | None = None
     min_speedup: float = 1.0
     traffic: Traffic = field(default_factory=Traffic)
-    workspace: float | None = None
-    active_lanes: float | None = None
+    workspace: float | None = limit(
+        "at most {:g} times the bytes of inputs and outputs held beside them", lambda factor: factor >= 0
+    )
+    active_lanes: float | None = limit(
+        "at least {:g} active lanes in the average instruction", lambda lanes: 0 < lanes <= 32
+    )
     instructions: Instructions = field(default_factory=Instructions)
     requires: tuple[int, int] | None = None
     specific: bool = False
@@ -239,9 +245,11 @@ class Exercise:
     network: Network = field(default_factory=Network)
     block: tuple[int, int, int] | None = None
     multiprocessors: int | None = None
-    tensor_cores: bool = False
-    overlap: float | None = None
-    launches: int | None = None
+    overlap: float | None = limit(
+        "at least {:.0%} of the MMAs issued while a copy of the next tiles is in flight", lambda share: 0 < share <= 1
+    )
+    tensor_cores: bool = limit("products made by tensor cores", default=False)
+    launches: int | None = limit("at most {:g} launch{es}", lambda launches: launches > 0)
     ranks: bool = False
     products: bool = False
     deterministic: bool = False
@@ -268,11 +276,8 @@ class Exercise:
             (self.requires or capability) <= capability, f"arch: {self.arch} has less than requires={self.requires}"
         )
         require(not self.specific or self.requires is not None, "specific: declare the architecture in requires")
-        require(self.workspace is None or self.workspace >= 0, f"workspace: {self.workspace} is negative")
+        check_limits("", self)
         require(self.multiprocessors is None or self.multiprocessors > 0, "multiprocessors: there is at least one")
-        lanes = self.active_lanes
-        require(lanes is None or 0 < lanes <= 32, f"active_lanes: {lanes} is not between 0 and 32")
-        require(self.overlap is None or 0 < self.overlap <= 1, f"overlap: {self.overlap} is not a share")
         require(self.traffic.shared is None or self.flops is not None, "traffic: shared needs the problem's flops")
         ordered = not self.deterministic or self.problem.unordered is not None
         require(ordered, "deterministic: declare the problem's unordered inputs")
@@ -319,6 +324,10 @@ class Exercise:
     @property
     def vary(self) -> tuple[str, ...]:
         return self.problem.vary
+
+    def describe_limits(self) -> str:
+        """Return the paragraph of the statement that says what is counted and what is allowed; empty without limits."""
+        return describe_limits(self.traffic, self.instructions, self)
 
     @property
     def largest(self) -> Case:

@@ -21,6 +21,7 @@ LONG_ANSWERS = {
     "tensor_cores": 81,
     "flash_attention_backward": 79,
     "transformer_block": 188,
+    "megakernel": 95,
     "sgemm_cute": 92,
     "tensorop_gemm": 100,
     "wgmma_gemm": 126,

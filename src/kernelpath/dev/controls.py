@@ -25,8 +25,9 @@ from kernelpath.course.inputs import (
 from kernelpath.course.problem import Case
 from kernelpath.course.registry import ExerciseRef
 from kernelpath.course.spec import Exercise
-from kernelpath.dev import reports
+from kernelpath.course.traces import Facts
 from kernelpath.grading import compare
+from kernelpath.grading.facts import check_facts, facts_match
 from kernelpath.grading.ground_truth import (
     derive_seed,
     expected_outputs,
@@ -82,7 +83,7 @@ def find_violations(item: ExerciseRef) -> Iterator[str]:
     """Yield wrong answers that an exercise accepts, right ones that it rejects, and inputs that it lacks."""
     exercise = registry.load(item)
     if exercise.kind == "trace":
-        yield from (f"{item.name}{violation}" for violation in reports.find_violations(exercise))
+        yield from (f"{item.name}{violation}" for violation in find_fact_violations(exercise))
         return
     calls = [_make_call(exercise, case, seed) for seed, case in enumerate(exercise.cases)]
     violations = [*_rejected_truths(calls), *_undetected_controls(calls, CONTROLS, is_right=_equal)]
@@ -295,3 +296,16 @@ def lower_precision(tensor: torch.Tensor) -> torch.Tensor:
     # frexp and ldexp keep the exponent, so that a lower precision cannot overflow.
     significand, exponent = torch.frexp(tensor.double())
     return torch.ldexp(torch.round(significand * 2**bits) / 2**bits, exponent).to(tensor.dtype)
+
+
+def find_fact_violations(exercise: Exercise) -> Iterator[str]:
+    """Yield the facts that are the same in every case, and the cases whose own facts are rejected."""
+    (tolerance,) = exercise.tolerance.values()
+    inputs_of_cases = [generate_inputs(exercise, case, seed, "cpu") for seed, case in enumerate(exercise.cases)]
+    facts_of_cases: list[Facts] = [exercise.reference(*inputs) for inputs in inputs_of_cases]
+    for case, facts in zip(exercise.cases, facts_of_cases, strict=True):
+        if finding := check_facts(exercise.entry, facts, facts, tolerance):
+            yield f" {dict(case)}: its own facts are rejected: {finding.cause}"
+    for name in facts_of_cases[0]:
+        if all(facts_match(facts_of_cases[0][name], facts[name], tolerance) for facts in facts_of_cases):
+            yield f": {name} is the same in every case; add one that varies it"

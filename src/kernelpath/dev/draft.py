@@ -24,7 +24,14 @@ from kernelpath.show import docs
 PHASES: Mapping[int, str] = {17: "5_cute", 13: "4_fusion", 9: "3_triton", 5: "2_cuda", 0: "1_architecture"}
 """The phase's folder by its first week, latest first."""
 
-ELECTIVES: Mapping[int, str] = {25: "2_cuda", 26: "4_fusion", 30: "3_triton", 31: "5_cute"}
+ELECTIVES: Mapping[int, str] = {
+    25: "2_cuda",
+    26: "4_fusion",
+    27: "4_fusion",
+    30: "3_triton",
+    31: "5_cute",
+    32: "4_fusion",
+}
 """The phase's folder of each elective week."""
 
 _LINE_WIDTH = 120
@@ -239,7 +246,7 @@ _STUBS: Mapping[Lane, string.Template] = {
         + """
 import torch
 
-from warpcheck.frontends import cuda
+from kernelpath.lanes import cuda
 
 KERNEL = cuda.kernel("$kernel", "$entry")
 

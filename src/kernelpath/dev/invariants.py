@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from collections import Counter
@@ -14,11 +15,14 @@ import torch
 from kernelpath.course import lesson, registry, stubs
 from kernelpath.course.checkpoint import Checkpoint
 from kernelpath.course.errors import DeclarationError
+from kernelpath.course.inputs import EXTREME, generate_inputs
 from kernelpath.course.ladder import LAUNCH
+from kernelpath.course.problem import ANY_FINITE, BEYOND_A_BLOCK
 from kernelpath.course.registry import DELIVERABLE, EXPERT, STEPS, ExerciseRef, Tree
-from kernelpath.dev import answers, books, controls, phrases, spills, statements
+from kernelpath.dev import answers, books, controls, phrases, spills
 from kernelpath.exam import reading
 from kernelpath.grading.grade import grade
+from kernelpath.grading.ground_truth import derive_seed
 from kernelpath.show import docs, figures
 from kernelpath.show.execute import execute
 from kernelpath.verdict import Report, Verdict
@@ -44,6 +48,15 @@ def for_each_item(check: ItemCheck) -> Invariant:
 
 STARS_OF_AN_ANSWER = 2
 """The stars that an answer with an expert kernel beside it must get on a GPU."""
+
+_ANY_FINITE_VALUE = "finite values of any size"
+"""The words of a statement that allow the whole domain of finite floats."""
+
+_SEEDS = 4
+"""The number of samples of each case with extreme values. A row gets one kind of values in each sample."""
+
+_MIN_SHARE_OF_END = 0.5
+"""The share of an end of a domain that some value has to reach."""
 
 _FURTHER_FILES = {
     "checks": {"test_exercises.py"},
@@ -255,9 +268,60 @@ def controls_are_rejected(item: ExerciseRef) -> Iterator[str]:
     return controls.find_violations(item)
 
 
-open_extents_have_thin_cases = for_each_item(statements.open_extents_have_thin_cases)
-domains_are_drawn_to_both_ends = for_each_item(statements.domains_are_drawn_to_both_ends)
-limits_are_stated = for_each_item(statements.limits_are_stated)
+def statement(item: ExerciseRef) -> str:
+    """Return the stub's docstring with its line breaks as spaces."""
+    docstring = ast.get_docstring(ast.parse(item.stub.read_text(encoding="utf-8"))) or ""
+    return " ".join(docstring.split())
+
+
+@for_each_item
+def open_extents_have_thin_cases(item: ExerciseRef) -> Iterator[str]:
+    """Require that every extent without a bound has a case beyond any block, with compared values."""
+    exercise = registry.load(item)
+    if not exercise.is_kernel:
+        return
+    sizes = {**dict.fromkeys(exercise.vary, BEYOND_A_BLOCK), **exercise.problem.must_reach}
+    for extent, size in sizes.items():
+        largest = max(case[extent] for case in (*exercise.cases, *exercise.limits))
+        if largest < size:
+            yield f"{item.name} has no case whose {extent} reaches {size:,}, only {largest:,}; add a thin one to limits"
+
+
+@for_each_item
+def domains_are_drawn_to_both_ends(item: ExerciseRef) -> Iterator[str]:
+    """Require that the extreme values of every dtype include both ends of a stated domain."""
+    exercise = registry.load(item)
+    if not exercise.is_kernel:
+        return
+    domain = exercise.problem.domain
+    if _ANY_FINITE_VALUE in statement(item) and domain != ANY_FINITE:
+        yield f"{item.name} states {_ANY_FINITE_VALUE!r}, and its problem has another domain; declare ANY_FINITE"
+    if domain is None:
+        return
+    extremes: dict[torch.dtype, tuple[float, float]] = {}
+    for case in exercise.cases:
+        for seed in range(_SEEDS):
+            x = generate_inputs(exercise, case, derive_seed(seed, "ends"), "cpu", EXTREME)[0]
+            values = x[x.isfinite()]
+            if not values.numel():
+                continue
+            lowest, highest = extremes.get(x.dtype, (0.0, 0.0))
+            extremes[x.dtype] = min(lowest, float(values.min())), max(highest, float(values.max()))
+    for dtype, (lowest, highest) in extremes.items():
+        if lowest > _MIN_SHARE_OF_END * domain[0] or highest < _MIN_SHARE_OF_END * domain[1]:
+            yield (
+                f"{item.name} allows values from {domain[0]:g} to {domain[1]:g}, and in {dtype} its extreme values go "
+                f"from {lowest:g} to {highest:g}; draw both ends"
+            )
+
+
+@for_each_item
+def limits_are_stated(item: ExerciseRef) -> Iterator[str]:
+    """Require that every limit of a declaration is in the statement, with its number."""
+    limits = registry.load(item).describe_limits()
+    if limits and " ".join(limits.split()) not in statement(item):
+        stub = item.stub.relative_to(item.root)
+        yield f"the docstring of {stub} lacks this paragraph; add it there and in the solution:\n{limits}"
 
 
 def tables_are_current(root: Path) -> Iterator[str]:
@@ -280,13 +344,16 @@ def stubs_end_as_not_started(item: ExerciseRef) -> Iterator[str]:
 def solutions_pass(item: ExerciseRef) -> Iterator[str]:
     """Require that answers and reference kernels pass on the CPU, and get their stars if there is a suitable GPU.
 
-    A reference kernel gets all stars, and an answer two. `nothing_is_left_to_write` reports drafted solutions.
+    A reference kernel gets all stars, and an answer two.
     """
-    # A drafted solution cannot pass, and another invariant reports it.
-    if any(True for path in item.files("solutions") for _ in _open_places(path)):
-        return
     for submission in dict.fromkeys((item.solution, item.reference)):
-        yield from _require_verdict(Verdict.PASSED, grade(item, submission, device="cpu"))
+        on_cpu = grade(item, submission, device="cpu")
+        # `nothing_is_left_to_write` reports a draft. An answer that lacks only its text must pass.
+        if on_cpu.verdict is Verdict.NOT_STARTED and any(
+            True for path in item.files("solutions") for _ in _open_places(path)
+        ):
+            return
+        yield from _require_verdict(Verdict.PASSED, on_cpu)
         if torch.cuda.is_available():
             on_gpu = grade(item, submission, device="cuda")
             stars = item.stars if submission == item.reference else min(item.stars, STARS_OF_AN_ANSWER)

@@ -92,6 +92,7 @@ class AddressSpace:
         """
         if nbytes + alignment > _MAX_SHARED_STORAGE:
             return self._map(nbytes, alignment)
+        # Rounded up, so that the next storage starts at a multiple of LINE, too.
         nbytes_with_guard = -(-(alignment + nbytes) // LINE) * LINE + _SHARED_GUARD
         if nbytes_with_guard > self._shared_mapping.size:
             self._shared_mapping = self._map(_SHARED_MAPPING, 0, populate=False)

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
-from kernelpath.device import large_offsets, messages, padding
+from kernelpath.device import large_offsets, messages
 from kernelpath.device.addresses import AddressSpace
-from kernelpath.device.compilers import compiler_of
 from kernelpath.device.elements import Bytes, InvalidRequest, digest, elements
 from kernelpath.device.links import RelocatedContent
-from warpcheck import pointers, simt
-from warpcheck.counters import AccessCounters, LineCounters, by_access
+from kernelpath.line_counters import LineInstructions, LineTraffic
+from warpcheck import pointers, ptx, simt, tensor_map
+from warpcheck.counters import LineCounters, by_access
 from warpcheck.layout import Access
 from warpcheck.runtime.rank_memory import RankMemory
 
@@ -37,6 +39,15 @@ _KEPT_PREFIX = "kept from "
 
 NOT_FROM_KERNEL = "none of your kernels was given the tensor that was returned"
 CHANGED_BY_HOST = "after your last kernel, the output was changed by something other than a kernel of yours"
+
+NVRTC = "CUDA C++"
+TRITON = "Triton"
+CUTE_DSL = "CuTe DSL"
+
+_HEADER = 1000
+"""The number of characters at the start of a text that contain the compiler's name."""
+
+_FILE = re.compile(r'^[ \t]*\.file[ \t]+\d+[ \t]+"([^"\n]*)"', re.MULTILINE)
 
 
 @dataclass
@@ -177,6 +188,7 @@ class Case:
             reverse=self.order,
             cooperative=request.cooperative,
             cluster=request.cluster,
+            programmatic_stream_serialization=request.programmatic_stream_serialization,
             # A case with large offsets has too many blocks to run them all: a sample of them shows whether offsets
             # overflow.
             max_instructions=large_offsets.MAX_INSTRUCTIONS if self.inputs.large_offsets else None,
@@ -234,9 +246,12 @@ class Case:
             mutated=[number for number in sorted(self.inputs.storages, reverse=True) if self._mutated(number)],
             transcript=self._transcript,
             failed=self.failed,
-            accesses=self._accesses() if counted else (),
-            instructions=self._instructions() if counted else (),
+            traffic=sum_accesses(self.launches) if counted else (),
+            instructions=sum_instructions(self.launches) if counted else (),
             tensor=sum(launch.totals.most_tensor_operations for launch in self.launches),
+            overlaps=[
+                messages.GridOverlap(launch.share_before_wait, launch.share_before_trigger) for launch in self.launches
+            ],
             unreached=sorted(self._unreached),
             reached=self._reached[0] if len(self._reached) == 1 else {},
             stored=self._stored_bytes[0] if len(self._stored_bytes) == 1 else {},
@@ -406,10 +421,11 @@ class Case:
             grid=request.grid,
             block=request.block,
             shared=request.shared,
-            arguments=[self._describe_argument(value) for value in padding.zeroed(module, request)],
+            arguments=[self._describe_argument(value) for value in zero_padding(module, request)],
             host=[(names[number], stored.host_digests) for number, stored in buffers.items() if stored.host_digests],
             cooperative=request.cooperative,
             cluster=request.cluster,
+            programmatic_stream_serialization=request.programmatic_stream_serialization,
             buffers=[self._describe_buffer(buffer, buffer.storage in new) for buffer in request.buffers],
             tables=[names[number] for number, stored in buffers.items() if stored.has_table],
         )
@@ -442,18 +458,24 @@ class Case:
             )
         return repr(value)
 
-    def _accesses(self) -> list[tuple[str, AccessCounters]]:
-        files: dict[str, list[simt.AccessSample]] = {}
-        for launch in self.launches:
-            files.setdefault(Path(launch.file).name, []).extend(launch.accesses)
-        return [(file, counters) for file, samples in files.items() for counters in by_access(samples)]
 
-    def _instructions(self) -> list[tuple[str, int, int, int, int, int]]:
-        lines: dict[tuple[str, int], LineCounters] = defaultdict(LineCounters)
-        for launch in self.launches:
-            for line, counters in launch.lines.items():
-                lines[Path(launch.file).name, line].add(counters)
-        return [(*location, *counters.executed) for location, counters in sorted(lines.items())]
+def sum_accesses(launches: Iterable[simt.Launch]) -> list[LineTraffic]:
+    """Return the accesses of each source line to each tensor, summed over launches."""
+    files: dict[str, list[simt.AccessSample]] = {}
+    for launch in launches:
+        files.setdefault(Path(launch.file).name, []).extend(launch.accesses)
+    return [
+        LineTraffic.from_counters(file, counters) for file, samples in files.items() for counters in by_access(samples)
+    ]
+
+
+def sum_instructions(launches: Iterable[simt.Launch]) -> list[LineInstructions]:
+    """Return the instructions of each source line, summed over launches."""
+    lines: dict[tuple[str, int], LineCounters] = defaultdict(LineCounters)
+    for launch in launches:
+        for line, counters in launch.lines.items():
+            lines[Path(launch.file).name, line].add(counters)
+    return [LineInstructions.from_counters(*location, counters) for location, counters in sorted(lines.items())]
 
 
 def _is_fill(content: Bytes) -> bool:
@@ -489,3 +511,41 @@ def _content(message: messages.Storage) -> Bytes:
     if message.content is None or len(message.content) != message.nbytes:
         raise InvalidRequest(f"storage {message.number} does not hold the bytes that it should")
     return np.frombuffer(message.content, np.uint8)
+
+
+@lru_cache(maxsize=256)
+def compiler_of(text: str) -> str:
+    """Return the language that a PTX text was compiled from; "" where no known compiler made the text.
+
+    The text says so, whichever way the kernel took to the device: the course's interface for CUDA C++, the interface
+    of the device, or bytes on its socket. Handwritten PTX can imitate a compiler's header, so this catches mistakes and
+    shortcuts, not forged PTX. NVIDIA's NVVM compiles both for NVRTC and for the CuTe DSL. The source files of the line
+    table distinguish them.
+    """
+    header = text[:_HEADER]
+    if "Generated by LLVM NVPTX Back-End" in header:
+        return TRITON
+    if "Generated by NVIDIA NVVM Compiler" not in header:
+        return ""
+    files = [match[1] for match in _FILE.finditer(text)]
+    return CUTE_DSL if any(file.endswith(".py") for file in files) else NVRTC
+
+
+def zero_padding(module: simt.Module, request: messages.Launch) -> list[int | float | messages.Pointer | messages.Blob]:
+    """Return the arguments of a launch, with zeros in the bytes that its kernel does not read.
+
+    The padding of a struct that the host passes by value, and the unused end of a tensor map, hold leftover bytes. They
+    must not make two transcripts differ.
+    """
+    arguments = list(request.arguments)
+    if not any(isinstance(value, messages.Blob) for value in arguments):
+        return arguments
+    for number, unread in enumerate(ptx.unread(module.parsed.functions[request.kernel])[: len(arguments)]):
+        value = arguments[number]
+        if isinstance(value, messages.Blob):
+            end = tensor_map.READ if pointers.is_tensor_map(value.content) else len(value.content)
+            content = bytes(
+                0 if offset in unread or offset >= end else byte for offset, byte in enumerate(value.content)
+            )
+            arguments[number] = messages.Blob(content, value.pointers)
+    return arguments

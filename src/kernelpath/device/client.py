@@ -152,6 +152,7 @@ class Client:
         tensors: Sequence[tuple[str, torch.Tensor]],
         cooperative: bool = False,
         cluster: Dim3 | None = None,
+        programmatic_stream_serialization: bool = False,
     ) -> LaunchResult:
         placement.check_launch(tensors)
         self._forget_expired()
@@ -178,6 +179,7 @@ class Client:
             dropped=self._dropped,
             cooperative=cooperative,
             cluster=cluster or (),
+            programmatic_stream_serialization=programmatic_stream_serialization,
         )
         self._dropped = []
         ran = self._request(message, messages.LaunchResult)
@@ -325,8 +327,20 @@ class RemoteModule:
         tensors: Sequence[tuple[str, torch.Tensor]],
         cooperative: bool = False,
         cluster: Dim3 | None = None,
+        programmatic_stream_serialization: bool = False,
     ) -> LaunchResult:
-        return self._client.launch(self._number, name, grid, block, shared, arguments, tensors, cooperative, cluster)
+        return self._client.launch(
+            self._number,
+            name,
+            grid,
+            block,
+            shared,
+            arguments,
+            tensors,
+            cooperative,
+            cluster,
+            programmatic_stream_serialization,
+        )
 
 
 def _decode_argument(value: Any, storages: Mapping[int, torch.Tensor], lab: Any) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,9 +77,6 @@ class CiMachineProxy(Lab):
     def __init__(self, send: Send) -> None:
         self._send = send
 
-    def during(self, names: dict[str, Any]) -> AbstractContextManager[None]:
-        return nullcontext()
-
     def __call__(self, change: int, order: str) -> list[float]:
         response = self._send(messages.TimeVersions(change=operator.index(change), order=order))
         return list(response.values)
@@ -148,6 +144,7 @@ class BusProxy(Queue):
         if not (target.is_contiguous() and source.is_contiguous()):
             raise ValueError("copy_async needs tensors that are contiguous in memory")
         self._copies += 1
+        # The target is kept until its bytes arrive: a copy completes during a later call, whose response has them.
         self._targets[self._copies] = target
         target_ref = self._ref(target)
         request = messages.CopyAsync(
@@ -200,6 +197,7 @@ class BusProxy(Queue):
         for number, content in response.copied:
             target = self._targets.pop(number)
             if content:
+                # torch.frombuffer refuses an empty buffer.
                 target.copy_(torch.frombuffer(bytearray(content), dtype=target.dtype).view(target.shape))
         return response
 
@@ -222,6 +220,7 @@ class BusProxy(Queue):
             offset = source.data_ptr() - buffer.memory.data_ptr()
             if 0 <= offset <= buffer.memory.nbytes - source.nbytes:
                 return Pointer(buffer.number, offset)
+        # The source is pageable memory, of which the simulated bus has no copy.
         return _bytes(source)
 
 

@@ -113,6 +113,7 @@ class SimulatedBus:
         if not isinstance(request, messages.Timing | messages.BusCall):
             raise InvalidRequest("a bus launches nothing")
         line = request.line if isinstance(request, messages.BusCall) else 0
+        # The host wrote before it made this call.
         changed = self._apply_host_writes(request.wrote, line)
         if isinstance(request, messages.Fill) and not 0 <= request.nbytes <= MAX_TARGET_BYTES:
             raise InvalidRequest(f"{request.nbytes} bytes were copied")
@@ -122,6 +123,7 @@ class SimulatedBus:
         calls = self._bus.spent.calls
         before = len(calls)
         response = self._dispatch(request)
+        # One message may be several calls in the ledger, all of them from one line.
         self._bus.spent.lines += [line] * (len(calls) - before)
         return self._add_completed_copies(response)
 
@@ -202,6 +204,7 @@ class SimulatedBus:
             new = _tensor(content, 4 * words.numel()).view(torch.int32)
             changed += 4 * int((words != new).sum())
             words.copy_(new)
+        # A copy that still waits in the queue would move the new bytes: the mistake that the exercise is about.
         if any(not torch.equal(now, before) for now, before in waiting):
             self._bus.spent.refilled_early += 1
             self._bus.spent.refilled_line = self._bus.spent.refilled_line or line
@@ -216,6 +219,7 @@ class SimulatedBus:
             used_bytes = sum(memory.numel() for memory in self._memory.values())
             if not 0 <= nbytes <= MAX_TARGET_BYTES - used_bytes:
                 raise InvalidRequest(f"a target of {nbytes:,} bytes")
+            # POISON has two bytes. One more of them covers an odd number of bytes.
             halves = torch.full((nbytes // 2 + 1,), POISON, dtype=torch.int16)
             stored = self._memory[number] = halves.view(torch.uint8)[:nbytes]
         return stored

@@ -21,6 +21,7 @@ _VISIBLE_ALIGNMENT = 16
 
 def find_links(values: Words, storages: Iterable[tuple[int, int, int]]) -> list[Link]:
     """Find the words that are addresses in storages. A storage is (number, address, size in bytes)."""
+    # Most contents have no number in the range of addresses above the heap. Then no storage has to be searched.
     candidates = np.flatnonzero((values >= LEAST) & (values < MOST))
     links = []
     for number, address, nbytes in storages if candidates.size else ():
@@ -52,6 +53,7 @@ class RelocatedContent:
         Raises:
             InvalidRequest: A word is not an address in its storage.
         """
+        # Without addresses, both are the content itself, and gigabytes need no copy.
         self.local = content.copy() if links else content
         self.canonical = content.copy() if links else content
         self._indices: list[Words] = []

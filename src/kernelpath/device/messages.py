@@ -11,7 +11,8 @@ from typing import Literal
 
 from msgspec import Struct
 
-from warpcheck.counters import AccessCounters, AccessSample, LineCounters
+from kernelpath.line_counters import LineInstructions, LineTraffic
+from warpcheck.counters import AccessSample, LineCounters
 from warpcheck.initcheck import POISON as POISON
 from warpcheck.simt import Event, Kernel
 
@@ -121,6 +122,7 @@ class Launch(Message, frozen=True):
     dropped: Sequence[int]
     cooperative: bool = False
     cluster: Sequence[int] = ()
+    programmatic_stream_serialization: bool = False
 
 
 class Fetch(Message, frozen=True):
@@ -305,7 +307,7 @@ class LaunchEntry(Message, frozen=True):
         host: Two digests, separated by a space, for each buffer that the host changed: a digest of the changed bytes
             and a digest of the whole content.
         buffers: The memory that the kernel may access. The addresses of storages follow from it.
-        compiler: The language that the PTX was compiled from; see device/compilers.
+        compiler: The language that the PTX was compiled from; see device.case.compiler_of.
         tables: The buffers that the host filled with more than one repeated value.
     """
 
@@ -321,6 +323,7 @@ class LaunchEntry(Message, frozen=True):
     buffers: Sequence[str] = ()
     compiler: str = ""
     tables: Sequence[str] = ()
+    programmatic_stream_serialization: bool = False
 
 
 class Output(Message, frozen=True):
@@ -330,31 +333,44 @@ class Output(Message, frozen=True):
     fault: str
 
 
+class GridOverlap(Message, frozen=True):
+    """The overlap that programmatic dependent launch allows a launch.
+
+    Attributes:
+        before_wait: The share of its sectors of global memory that it accesses before griddepcontrol.wait.
+        before_trigger: The share of its instructions that it executes before griddepcontrol.launch_dependents.
+    """
+
+    before_wait: float
+    before_trigger: float
+
+
 class CaseReport(Message, frozen=True):
     """The machine's observations of a case.
 
     Attributes:
         mutated: The numbers of input storages whose content is no longer the generated content.
-        instructions: File, line, and LineCounters.executed of each source line: the fields of LineInstructions.
         tensor: Tensor core operations; see Observation in grading/provenance.
         workspace: The most bytes that a launch found in storages of the submission besides its outputs.
         unreached: The tensors of which a truncated launch accessed no element past 2**31; see device/large_offsets.
         reached: For a large-offsets case with a single launch that ran its complete sample of blocks: the end, in
             bytes, of its accesses to each storage.
         stored: For such a case, the bytes that its blocks stored to each storage, if it made no bulk stores.
+        overlaps: The overlap that each launch allows, in their order.
     """
 
     outputs: Sequence[Output]
     mutated: Sequence[int]
     transcript: Sequence[LaunchEntry]
     failed: Failed | None
-    accesses: Sequence[tuple[str, AccessCounters]]
-    instructions: Sequence[tuple[str, int, int, int, int, int]]
+    traffic: Sequence[LineTraffic]
+    instructions: Sequence[LineInstructions]
     tensor: int = 0
     workspace: int = 0
     unreached: Sequence[str] = ()
     reached: Mapping[int, int] = {}
     stored: Mapping[int, int] = {}
+    overlaps: Sequence[GridOverlap] = ()
 
 
 class LaunchProfile(Message, frozen=True):

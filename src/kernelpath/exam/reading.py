@@ -13,6 +13,7 @@ hand.
 
 from __future__ import annotations
 
+import os
 import random
 import re
 from collections import defaultdict
@@ -24,11 +25,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from kernelpath.course import registry
 from kernelpath.course.errors import DeclarationError
-from kernelpath.exam import triton_ahead
 from warpcheck import simt
 from warpcheck.counters import by_access
 from warpcheck.frontends import cuda
+from warpcheck.hooks import triton as hooks
 from warpcheck.layout import Access
 from warpcheck.simt import Fault, FaultKind
 
@@ -222,7 +224,7 @@ def _compile_triton(path: Path, source: str, config: _LaunchConfig) -> tuple[sim
         name: f"*{'fp32' if argument.dtype == np.float32 else 'i32'}" if isinstance(argument, np.ndarray) else "i32"
         for name, argument in config.arguments.items()
     }
-    compiled = triton_ahead.compile_kernel(path, types, constants, warps)
+    compiled = compile_kernel(path, types, constants, warps)
     return (
         simt.load(compiled.ptx, path.name),
         compiled.name,
@@ -296,3 +298,39 @@ def _aligned_range(count: int, dtype: type[np.generic]) -> npt.NDArray[np.generi
 def _split_dims(text: str) -> Iterable[str]:
     """Split "4, (32, 8)" into grid and block, and "[4, 2]" into a grid."""
     return re.findall(r"\([^)]*\)|\[[^]]*\]|\d+", text)
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """A compiled kernel: its PTX, its name there, the threads of a block, and its bytes of shared memory."""
+
+    ptx: str
+    name: str
+    threads: int
+    shared: int
+
+
+def compile_kernel(path: Path, signature: Mapping[str, str], constants: Mapping[str, int], warps: int) -> Ahead:
+    """Compile the function `kernel` of a file for sm_80.
+
+    Pointers are multiples of 16 bytes, as the addresses of tensors are. Raises ValueError for a kernel that Triton does
+    not compile.
+
+    Args:
+        signature: Triton's type of each parameter that is not a constant, such as "*fp32" or "i32".
+    """
+    os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")  # Triton 3.9 warns where it is not set
+    import triton
+
+    module = registry.import_file(path, path.stem, listed=False)
+    types = {**signature, **dict.fromkeys(constants, "constexpr")}
+    names = module.kernel.arg_names
+    if set(types) != set(names):
+        raise ValueError(f"the kernel takes {', '.join(names)}, and the launch gives {', '.join(types)}")
+    aligned = {(at,): [["tt.divisibility", 16]] for at, name in enumerate(names) if types[name].startswith("*")}
+    source = hooks.AHEAD.get()(module.kernel, {name: types[name] for name in names}, dict(constants), aligned)
+    try:
+        compiled = triton.compile(source, hooks.TARGET.get()("cuda", 80, 32), {"num_warps": warps})
+    except hooks.REFUSED.get() as error:
+        raise ValueError(str(error)) from error
+    return Ahead(compiled.asm["ptx"], compiled.metadata.name, 32 * warps, compiled.metadata.shared)

@@ -39,6 +39,7 @@ def verify(
     """
     if sheet.paper.name != old.name:
         return _mismatch(f"{sheet.path} is the sheet of {sheet.paper.name}; the certificate is {old.name}'s")
+    # The learner's name selects the variant of the deliverable.
     if sheet.paper.variant.name != old.twist:
         difference = f"{old.name} drew the deliverable {old.twist}, now {sheet.paper.variant.name}"
         return _mismatch(f"the course has changed: {difference}")

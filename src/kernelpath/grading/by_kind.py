@@ -14,9 +14,7 @@ from kernelpath.grading.graders.kernel_on_machine import KernelOnMachine
 from kernelpath.grading.graders.python_call import PythonCall
 from kernelpath.grading.graders.simulated import Simulated
 from kernelpath.grading.graders.trace import Trace
-from kernelpath.grading.host_program import run_on_gpu
 from kernelpath.grading.job import Job
-from kernelpath.grading.operator_inspection import inspect_operator
 from kernelpath.grading.repair import check_changes, check_diagnosis, run_broken_cases
 from kernelpath.grading.steps import (
     check_capability,
@@ -27,10 +25,12 @@ from kernelpath.grading.steps import (
     check_overlap,
     check_registers,
     check_tensor_cores,
+    inspect_operator,
     measure_on_gpus,
     measure_speed,
     repeat_cases,
     run_cases,
+    run_program_on_gpu,
     start_cpu_shadow,
 )
 
@@ -75,7 +75,7 @@ _LIMIT_STEPS: Sequence[Step] = (
 """The steps for kernels whose results are right in all cases."""
 
 
-def _plan_kernel(job: Job, inspections: Sequence[Step] = (), preload: str = "") -> GradingPlan:
+def plan_kernel(job: Job, inspections: Sequence[Step] = (), preload: str = "") -> GradingPlan:
     """Return the plan for kernels.
 
     Args:
@@ -93,16 +93,16 @@ def _plan_kernel(job: Job, inspections: Sequence[Step] = (), preload: str = "") 
 
 
 _PLANS: dict[str, Callable[[Job], GradingPlan]] = {
-    "kernel": _plan_kernel,
-    "operator": lambda job: _plan_kernel(job, [inspect_operator], "kernelpath.work.operators"),
-    "library": lambda job: _plan_kernel(job, [inspect_operator], "kernelpath.work.package"),
+    "kernel": plan_kernel,
+    "operator": lambda job: plan_kernel(job, [inspect_operator], "kernelpath.work.operators"),
+    "library": lambda job: plan_kernel(job, [inspect_operator], "kernelpath.work.package"),
     "python": lambda job: GradingPlan(PythonCall(job), _RESULT_STEPS),
     "lab": lambda job: GradingPlan(Simulated(job), _RESULT_STEPS),
     "repair": lambda job: GradingPlan(
         KernelOnMachine(job), (check_capability, run_broken_cases, repeat_cases, check_changes, check_diagnosis)
     ),
     "program": lambda job: GradingPlan(
-        KernelOnMachine(job), (check_capability, run_cases, repeat_cases, check_counters, run_on_gpu)
+        KernelOnMachine(job), (check_capability, run_cases, repeat_cases, check_counters, run_program_on_gpu)
     ),
     "trace": lambda job: GradingPlan(Trace(job), _RESULT_STEPS),
     "distributed": lambda job: GradingPlan(

@@ -119,6 +119,7 @@ class CaseRunner:
         runs = placement_runs(self.exercise, inputs, self.seed)
         limits = self.exercise.limits
         for repeatable in ([case for case in cases if case not in limits], limits):
+            # An empty case, of 0 bytes, is left out: nothing that a kernel keeps can show in it.
             sizes = {cases.index(case): self.exercise.compulsory_bytes(**case) for case in repeatable}
             runs += [(index, PLAIN) for index in sorted(filter(sizes.get, sizes), key=sizes.__getitem__)[:1]]
         for position, (index, variety) in enumerate(runs):
@@ -199,6 +200,7 @@ class CaseRunner:
         """
         start = time.monotonic()
         if first_run is not None:
+            # The shadow run has another order of warps and blocks, which must not change what is launched.
             call = replace(call, order=1)
         observation, finding = self._observe(self.grader, runner, call, first_run, first)
         if finding is None and first_run is None and other_values is not None and observation is not None:

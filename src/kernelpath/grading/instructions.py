@@ -1,18 +1,34 @@
-"""Limit the instructions of a kernel: the width of accesses, index arithmetic, and spills to local memory."""
+"""Limit the instructions of a kernel: their active lanes, the width of accesses, index arithmetic, and spills to local
+memory.
+"""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 
 from kernelpath import words
-from kernelpath.course.problem import Case
+from kernelpath.course.problem import Case, arguments
 from kernelpath.course.spec import Exercise
 from kernelpath.device.messages import LaunchProfile
 from kernelpath.grading.traffic import NEGLIGIBLE, SPARE
-from kernelpath.line_counters import LineInstructions, LineTraffic
+from kernelpath.line_counters import LANES, LineInstructions, LineTraffic
 from kernelpath.verdict import Finding, Verdict
 from warpcheck.assembler import Assembled, Instruction, assembled, sass_of
+from warpcheck.events import Event, EventKind
+
+LARGE_CASE = 0.5
+"""The share of the largest case's bytes from which on a case is limited.
+
+In a smaller case, the last lanes that still work may be most of it, since no other work is left to join.
+"""
+
+USEFUL = 2.0
+"""The most lane instructions that an operation of the case takes, with all overhead.
+
+Honest kernels of divergence take 0.9 to 1.8. More are of no use, and would hide idle lanes in the average.
+"""
 
 _LOCAL = re.compile(r"\b(LDL|STL)\b")
 """Matches SASS that loads from local memory, or stores to it."""
@@ -27,15 +43,55 @@ def check_case(
     lines: Sequence[LineInstructions],
     elements: int,
 ) -> Finding | None:
-    """Return the first limit on executed instructions that the largest case exceeds. `elements` is the size of its
-    outputs.
-    """
+    """Return the first limit on executed instructions that a case exceeds. `elements` is the size of its outputs."""
+    if exercise.active_lanes is not None and _is_large(exercise, case):
+        useful = USEFUL * exercise.flops(**case) if exercise.flops else math.inf
+        if finding := check_active_lanes(lines, exercise.active_lanes, case, useful):
+            return finding
     limits = exercise.instructions
     if case is not exercise.largest:
         return None
     if limits.access_bytes is not None and (finding := check_access_width(traffic, limits.access_bytes)):
         return finding
     return check_integer_instructions(lines, limits.integer, elements) if limits.integer is not None else None
+
+
+def _is_large(exercise: Exercise, case: Case) -> bool:
+    return exercise.compulsory_bytes(**case) >= LARGE_CASE * exercise.compulsory_bytes(**exercise.largest)
+
+
+def check_active_lanes(
+    lines: Sequence[LineInstructions], limit: float, case: Case, useful: float = math.inf
+) -> Finding | None:
+    """Return a finding where the average over all instructions of all launches is below the limit.
+
+    It is one average, since a warp pays for each instruction alike.
+
+    Args:
+        lines: The counters by line.
+        limit: The average number of active lanes that is required.
+        case: The case, for the message.
+        useful: The lane instructions that count, at most. The excess is subtracted as if full warps had executed it.
+    """
+    instructions: float = sum(line.instructions for line in lines)
+    active: float = sum(line.active_lanes for line in lines)
+    excess = max(0.0, active - useful)
+    active -= excess
+    instructions -= excess / LANES
+    if active >= limit * instructions:
+        return None
+    most_idle_line = max(lines, key=lambda line: line.idle)
+    most_divergent_line = max(lines, key=lambda line: line.divergent_branches)
+    where = f"{words.line(most_idle_line.line)} ({most_idle_line.active:.3g} active)"
+    cause = (
+        f"at {arguments(case)}: {active / instructions:.3g} of {LANES} lanes are active in the average instruction,"
+        f" {limit:.3g} are required; most are idle in {where}"
+    )
+    if excess:
+        cause += "; instructions that the work does not take are left out"
+    if most_divergent_line.divergent_branches:
+        cause += f", and they diverge in {words.line(most_divergent_line.line)}"
+    return Finding(Verdict.DIVERGENT, cause, most_idle_line.file, most_idle_line.line)
 
 
 def check_access_width(lines: Sequence[LineTraffic], access_bytes: int) -> Finding | None:
@@ -89,3 +145,41 @@ def check_local_memory(code: Assembled, sass: Sequence[Instruction], file: str) 
 
 def _finding(cause: str, file: str, line: int) -> Finding:
     return Finding(Verdict.TOO_MANY_INSTRUCTIONS, cause, file, line)
+
+
+def overlapped_share(events: Sequence[Event]) -> float:
+    """Return the share of wgmma and tcgen05.mma that are issued while a copy to shared memory is in flight, or 0.
+
+    The machine carries out a bulk copy as late as possible: when no warp can go on without it. So a copy is in flight
+    while tensor cores multiply only if the program has issued it ahead of the wait for it.
+    """
+    issued = landed = products = overlapped = 0
+    last_landing: tuple[int, int, int] | None = None
+    blocks: set[int] = set()
+    for event in events:
+        if event.kind == EventKind.LAND and event.barrier:
+            # A multicast copy lands in each block of the cluster, one after another in the same step.
+            landing = event.step, event.line, event.warp
+            if landing != last_landing or event.block in blocks:
+                landed += 1
+                blocks.clear()
+            blocks.add(event.block)
+            last_landing = landing
+            continue
+        last_landing = None
+        issued += event.kind == EventKind.LOAD
+        if event.kind == EventKind.MULTIPLY:
+            products += 1
+            overlapped += issued > landed
+    return overlapped / products if products else 0.0
+
+
+def check_overlap_share(exercise: Exercise, events: Sequence[Event]) -> Finding | None:
+    """Return a finding where fewer of them overlap with copies than the exercise requires."""
+    assert exercise.overlap is not None
+    share = overlapped_share(events)
+    if share >= exercise.overlap:
+        return None
+    mmas = f"{words.share(share)} of the {exercise.asynchronous_mma}"
+    issued = f"{mmas} are issued while a copy to shared memory is in flight"
+    return Finding(Verdict.NO_OVERLAP, f"{issued}, at least {words.share(exercise.overlap)} have to be")

@@ -14,7 +14,7 @@ from kernelpath.course.labs.fabric import Log
 from kernelpath.course.problem import Problem
 from kernelpath.course.registry import Lane
 from kernelpath.course.spec import Exercise
-from kernelpath.device.messages import LaunchEntry, TensorRef
+from kernelpath.device.messages import GridOverlap, LaunchEntry, TensorRef
 from kernelpath.line_counters import LineInstructions, LineTraffic
 from kernelpath.verdict import Finding, Verdict
 from kernelpath.work import messages
@@ -54,6 +54,7 @@ class Observation:
         transcript: The PTX machine's records of the launches.
         tensor_core_operations: The operations that tensor cores can have done on the PTX machine, at most.
         workspace: The most bytes besides inputs and outputs that a launch found on the PTX machine.
+        overlaps: The overlap that programmatic dependent launch allows each launch on the PTX machine.
         flops: The operations of the case.
         operators: The operators that the submission called on the host.
         places: Where the outputs are in the PTX machine's memory.
@@ -69,6 +70,7 @@ class Observation:
     transcript: Sequence[LaunchEntry] = ()
     tensor_core_operations: int = 0
     workspace: int = 0
+    overlaps: Sequence[GridOverlap] = ()
     flops: int = 0
     operators: Sequence[messages.OperatorCall] = ()
     places: Sequence[TensorRef] = field(default=(), repr=False)

@@ -66,15 +66,16 @@ def check_diagnosis(context: GradingContext) -> Finding | None:
     causes = _read_causes(context)
     if causes is None:
         return Finding(Verdict.WRONG_DIAGNOSIS, f'{CAUSES} is not a table of texts: {CAUSES} = {{"kernel": "fault"}}')
+    names = ", ".join(FAULTS)
     for name, kernel in context.job.exercise.repairs.items():
         cause = causes.get(name, _OPEN)
         if cause == _OPEN:
-            return Finding(Verdict.WRONG_DIAGNOSIS, f"{CAUSES} names no fault for {name}")
+            return Finding(Verdict.WRONG_DIAGNOSIS, f"{CAUSES} names no fault for {name}; the names are {names}")
         if cause not in FAULTS:
-            names = ", ".join(FAULTS)
             return Finding(Verdict.WRONG_DIAGNOSIS, f"{CAUSES} names {cause!r} for {name}, which is none of: {names}")
         if cause not in kernel.faults:
-            return Finding(Verdict.WRONG_DIAGNOSIS, f"{name} as it was given had a fault of another kind than {cause}")
+            symptom = f"{name} as it was given had a fault of another kind than {cause}; the kinds are {names}"
+            return Finding(Verdict.WRONG_DIAGNOSIS, symptom)
     return None
 
 

@@ -9,21 +9,19 @@ import sys
 from collections.abc import Callable, Sequence
 
 from kernelpath import packages, words
-from kernelpath.course.problem import Case
+from kernelpath.course.problem import Case, arguments
 from kernelpath.course.spec import Exercise
 from kernelpath.device import gpu
+from kernelpath.device import messages as device
 from kernelpath.grading import (
     devices,
-    divergence,
+    ground_truth,
     instructions,
     large_offsets,
     launch_recording,
     measure,
-    memory,
     multi_gpu,
     network,
-    overlap,
-    profile,
     provenance,
     traffic,
 )
@@ -31,14 +29,19 @@ from kernelpath.grading.cases import CaseRunner
 from kernelpath.grading.context import EntryCall, GradingContext
 from kernelpath.grading.cpu_shadow import CpuShadow
 from kernelpath.grading.graded_case import select_finding
-from kernelpath.grading.ground_truth import expected_outputs
+from kernelpath.grading.graders.machine import encode_inputs, fault_on_machine
+from kernelpath.grading.graders.python_call import PythonCall
+from kernelpath.grading.ground_truth import derive_seed, expected_outputs
 from kernelpath.grading.provenance import Observation
 from kernelpath.verdict import Finding, Verdict
 from kernelpath.work import messages
-from kernelpath.work.runner import SubmissionFailed
+from kernelpath.work.runner import Runner, SubmissionFailed
 
 _REPEAT_INDEX = -1
 """Replaces a case's index, so that other values are generated."""
+
+INSPECTION_SECONDS = 60.0
+_INSPECTED = "; opcheck calls it here, also with the gradient of y.sum(), one element with strides of 0"
 
 CaseLimits = Callable[[Case, Observation], "Finding | None"]
 """Returns the first limit that a case exceeds."""
@@ -88,9 +91,7 @@ def check_gpu_run(context: GradingContext) -> Finding | None:
     operators = [operator for case in context.graded if case.observation for operator in case.observation.operators]
     exercise = context.job.exercise
     try:
-        return profile.check_gpu_run(
-            exercise, context.runner, context.cpu_shadow, context.largest, operators, context.seed
-        )
+        return check_gpu_kernels(exercise, context.runner, context.cpu_shadow, context.largest, operators, context.seed)
     except SubmissionFailed as error:
         return measure.memory_finding(exercise, error) or error.finding
 
@@ -102,7 +103,7 @@ def check_counters(context: GradingContext) -> Finding | None:
         exercise = context.job.exercise
         finding = provenance.check_launch_count(exercise, observation.transcript)
         if finding is None and case is context.largest:
-            finding = memory.check_workspace(exercise, case, observation.workspace)
+            finding = check_workspace(exercise, case, observation.workspace)
         return finding or check_case_counters(exercise, case, observation)
 
     if context.cpu_shadow is None:
@@ -118,15 +119,13 @@ def check_counters(context: GradingContext) -> Finding | None:
 
 
 def check_case_counters(exercise: Exercise, case: Case, observation: Observation) -> Finding | None:
-    """Return the first limit on traffic, divergence, and instructions that a case exceeds."""
+    """Return the first limit on traffic, and instructions that a case exceeds."""
     elements = sum(output.numel() for output in observation.outputs)
     returned = sum(output.nbytes for output in observation.outputs)
     # A vector has no rows, and must not pass for a matrix with few columns.
     columns = min((output.shape[-1] for output in observation.outputs if output.dim() > 1), default=sys.maxsize)
-    return (
-        traffic.check_case(exercise, case, observation.traffic, returned, columns)
-        or divergence.check_case(exercise, case, observation.instructions)
-        or instructions.check_case(exercise, case, observation.traffic, observation.instructions, elements)
+    return traffic.check_case(exercise, case, observation.traffic, returned, columns) or instructions.check_case(
+        exercise, case, observation.traffic, observation.instructions, elements
     )
 
 
@@ -184,7 +183,7 @@ def check_overlap(context: GradingContext) -> Finding | None:
         events = launch_recording.recorded_events(context, context.machine_runner)
     except SubmissionFailed as error:
         return context.job.locate(error.finding)
-    return overlap.check_share(context.job.exercise, events)
+    return instructions.check_overlap_share(context.job.exercise, events)
 
 
 def check_registers(context: GradingContext) -> Finding | None:
@@ -273,3 +272,116 @@ def measure_on_gpus(context: GradingContext) -> Finding | None:
     if finding is None and context.measurement is None:
         context.speed_not_measured = multi_gpu.not_measured(job.exercise)
     return finding
+
+
+def run_program_on_gpu(context: GradingContext) -> Finding | None:
+    """Return a finding where the program's results on a GPU are wrong. nvcc compiles it again, for this GPU.
+
+    The PTX machine has already checked the calls of the runtime, and that kernels did the work.
+    """
+    job = context.job
+    if job.device == "cpu":
+        return None
+    grader = PythonCall(job)
+    runner = context.workers.runner(grader.setup)
+    try:
+        for index, case in enumerate(job.exercise.cases):
+            context.progress(f"running {words.case(case)} on the GPU")
+            finding = grader.check(grader.call(runner, case, context.seed + index))
+            if finding is not None:
+                return job.locate(finding)
+    except SubmissionFailed as error:
+        return job.locate(error.finding)
+    finally:
+        runner.close()
+    return None
+
+
+def inspect_operator(context: GradingContext) -> Finding | None:
+    """Return what opcheck, autograd or torch.compile reports about the operator, on the first case.
+
+    Kernels behind an operator of torch.library are graded like any others, since the inputs and outputs of the problem
+    include those of the gradient. The registered operator is in the submission's own process, and is inspected there.
+    """
+    context.progress("inspecting the operator")
+    case = context.job.exercise.cases[0]
+    runner = context.runner
+    try:
+        runner.ready()
+        if context.grader.setup.on_machine:
+            inputs = ground_truth.generate_inputs(context.job.exercise, case, context.seed, "cpu")
+            encoded = encode_inputs(inputs, runner.storage_numbers)
+            runner.request_machine(device.Begin(runner.client, encoded, 0), device.Acknowledged)
+        runner.request(messages.Inspect(case=dict(case), seed=context.seed), messages.Done, INSPECTION_SECONDS)
+        finding = _inspection_fault(context)
+    except SubmissionFailed as error:
+        finding = _inspection_fault(context) or error.finding
+    return context.job.locate(finding)
+
+
+def _inspection_fault(context: GradingContext) -> Finding | None:
+    """Return a kernel's fault during the inspection, and say with which new arguments the kernel was called."""
+    if not context.grader.setup.on_machine:
+        return None
+    return fault_on_machine(context.runner, context.job.submission, _INSPECTED)
+
+
+PROFILE_SECONDS = 60.0
+"""The time limit for loading a profiler and for two calls."""
+
+
+def check_gpu_kernels(
+    exercise: Exercise,
+    runner: Runner,
+    cpu_shadow: CpuShadow | None,
+    largest: Case,
+    operators: Sequence[messages.OperatorCall],
+    seed: int,
+) -> Finding | None:
+    """Return a finding about the kernels and the memory of two calls on the GPU.
+
+    The calls are at the size that is timed, where there is one, and at the size that the PTX machine has run. At the
+    former size the memory that the call holds is checked as well.
+
+    Args:
+        exercise: The exercise.
+        runner: The submission on the GPU.
+        cpu_shadow: The submission on the PTX machine.
+        largest: The case that the PTX machine has run.
+        operators: The operators that the submission called on the GPU.
+        seed: Generates the inputs.
+
+    Raises:
+        SubmissionFailed: A call did not return.
+    """
+    on_machine = cpu_shadow.operators if cpu_shadow else ()
+    if finding := provenance.check_gpu_operators(operators, on_machine, exercise.entry):
+        return finding
+    timed_case = exercise.bench or largest
+    timed_profile = _profile(runner, timed_case, seed)
+    if cpu_shadow is not None and (finding := cpu_shadow.check_gpu_launches(_profile(runner, largest, seed))):
+        return finding
+    own_kernels = (*timed_profile.launches, *timed_profile.library)
+    library_share = provenance.check_library_share(timed_profile.kernels, own_kernels)
+    return library_share or check_workspace(exercise, timed_case, timed_profile.workspace)
+
+
+def _profile(runner: Runner, case: Case, seed: int) -> messages.ProfileResult:
+    request = messages.Profile(case=dict(case), seed=derive_seed(seed, "profile"))
+    return runner.request(request, messages.ProfileResult, PROFILE_SECONDS)
+
+
+def check_workspace(exercise: Exercise, case: Case, workspace: int) -> Finding | None:
+    """Return a finding where a call of this case held more than the exercise allows. `workspace` is its peak in
+    bytes.
+    """
+    if exercise.workspace is None:
+        return None
+    compulsory = exercise.compulsory_bytes(**case)
+    allowed = int(exercise.workspace * compulsory)
+    if workspace <= allowed:
+        return None
+    symptom = f"at {arguments(case)}: {workspace:,} bytes are held beside inputs and outputs"
+    return Finding(
+        Verdict.TOO_MUCH_MEMORY, f"{symptom}, at most {allowed:,} are allowed ({compulsory:,} bytes are compulsory)"
+    )

@@ -8,9 +8,8 @@ from dataclasses import replace
 from kernelpath import words
 from kernelpath.course.problem import Case, arguments
 from kernelpath.course.spec import Exercise, Traffic
-from kernelpath.line_counters import LineTraffic
+from kernelpath.line_counters import ACCESSES, LineTraffic
 from kernelpath.verdict import Finding, Verdict
-from warpcheck.counters import AccessCounters
 from warpcheck.layout import SECTOR, Access
 
 NEGLIGIBLE = 0.02
@@ -43,32 +42,6 @@ WIDTHS_COMMAND = "kp profile {name} --sass"
 
 OPERATIONS_PER_CYCLE = 256
 """Operations of an SM of Hopper in float32: 128 FMAs, of two operations each."""
-
-_ACCESSES = {Access.LOAD: "load from", Access.STORE: "store to", Access.ATOMIC: "atomic on"}
-
-
-def line_traffic(counters_by_file: Iterable[tuple[str, AccessCounters]]) -> tuple[LineTraffic, ...]:
-    """Return the counters by line, from the PTX machine's counters of one call with the names of their files."""
-    return tuple(
-        LineTraffic(
-            file=file,
-            line=counters.line,
-            access=_ACCESSES[counters.access],
-            memory=counters.buffer or "shared memory",
-            requests=counters.requests,
-            sectors=counters.sectors,
-            ideal_sectors=0 if counters.shared else counters.least_sectors,
-            wavefronts=counters.wavefronts,
-            ideal_wavefronts=counters.least_wavefronts,
-            scattered=counters.scattered,
-            same_address=counters.same_address,
-            asynchronous=counters.asynchronous,
-            bulk=counters.bulk,
-            lanes=counters.lanes,
-            bytes=counters.bytes,
-        )
-        for file, counters in counters_by_file
-    )
 
 
 def lines_beyond_limits(limits: Traffic, lines: Iterable[LineTraffic]) -> tuple[LineTraffic, ...]:
@@ -222,7 +195,7 @@ def check_shared_memory(lines: Sequence[LineTraffic], limits: Traffic, operation
 
 def check_asynchronous_copies(lines: Sequence[LineTraffic], limits: Traffic, case: Case) -> Finding | None:
     """Return a finding about a kernel that loads its tiles through registers."""
-    stores = [line for line in lines if line.wavefronts and line.access == _ACCESSES[Access.STORE]]
+    stores = [line for line in lines if line.wavefronts and line.access == ACCESSES[Access.STORE]]
     total = sum(line.ideal_wavefronts for line in stores)
     copied = sum(line.asynchronous for line in stores)
     # A kernel that stores nothing to shared memory has a total of 0, and must not pass without any copy.
@@ -277,7 +250,10 @@ def _check_conflicts(lines: Sequence[LineTraffic], limit: float, spare: int = 0)
 def _describe_ways(line: LineTraffic) -> str:
     """Say how many words of one bank a request needs: "a 32-way bank conflict"."""
     ways = line.wavefronts / max(line.ideal_wavefronts, 1)
-    return f"a {ways:.0f}-way bank conflict" if ways == int(ways) else f"bank conflicts, {ways:.3g}-way on average"
+    if ways != int(ways):
+        return f"bank conflicts, {ways:.3g}-way on average"
+    article = "an" if ways in (8, 11, 18) else "a"
+    return f"{article} {ways:.0f}-way bank conflict"
 
 
 def _check_bytes(
@@ -293,8 +269,8 @@ def _check_bytes(
 
 def _select_excessive(lines: Sequence[LineTraffic], compulsory: int, returned: int) -> list[LineTraffic]:
     """Return the loads, or all other accesses, whichever exceed their minimum more: the outputs must be stored once."""
-    loads = [line for line in lines if line.access == _ACCESSES[Access.LOAD]]
-    stores = [line for line in lines if line.access != _ACCESSES[Access.LOAD]]
+    loads = [line for line in lines if line.access == ACCESSES[Access.LOAD]]
+    stores = [line for line in lines if line.access != ACCESSES[Access.LOAD]]
     loaded_bytes, stored_bytes = (SECTOR * sum(line.sectors for line in group) for group in (loads, stores))
     # `compulsory - returned` are the bytes of the inputs, which must be loaded once.
     return loads if loaded_bytes - (compulsory - returned) >= stored_bytes - returned else stores

@@ -14,7 +14,7 @@ import hashlib
 import os
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor, as_completed
 from contextlib import suppress
 from functools import cache, partial
@@ -263,6 +263,7 @@ def _submitted_digest(entry: Entry) -> str:
     digest = hashlib.sha256()
     try:
         for name, content in contents(entry.file).items():
+            # Digests have one length and names no NUL byte, so that no two sets of files look alike.
             digest.update(os.fsencode(name) + b"\0" + hashlib.sha256(content).digest())
     except files.Unreadable as error:
         digest.update(str(error).encode("utf-8", "backslashreplace"))
@@ -275,3 +276,33 @@ def _submitted_digest(entry: Entry) -> str:
 def _grader_digest() -> str:
     """Return a digest of the grader's sources: an update may fix a wrong verdict, which invalidates old grades."""
     return hashlib.sha256(b"\0".join(path.read_bytes() for path in files.grader_sources())).hexdigest()
+
+
+def describe_skipped(folder: Path, own_files: Iterable[Path] = ()) -> list[str]:
+    """Return a sentence for each entry of the folder that is not graded.
+
+    Args:
+        own_files: The teacher's own files, which are not mentioned.
+    """
+    own_paths = {os.path.realpath(path) for path in own_files}  # unlike Path.resolve, it accepts circular links
+    sentences = []
+    for path in sorted(folder.iterdir()):
+        reason = _reason_to_skip(path)
+        if reason and os.path.realpath(path) not in own_paths:
+            sentences.append(f"{words.escaped(path.name)} {reason}")
+    return sentences
+
+
+def _reason_to_skip(path: Path) -> str:
+    """Return why an entry has nothing to grade, or "" for a learner's folder that is not empty."""
+    if path.is_symlink() and not path.exists():
+        return "is a link to nothing"
+    if not path.is_dir():
+        return "is a file; a learner has a folder"
+    if path.name.startswith("."):
+        return "begins with a dot, as folders of tools do; rename it if it is a learner's"
+    try:
+        with os.scandir(path) as entries:
+            return "" if any(entries) else "is empty"
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"

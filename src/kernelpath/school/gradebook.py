@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import os
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -47,6 +48,9 @@ class _GradesFile:
 _FORMULA_STARTS = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 _MAX_NAME_BYTES = 200
 """The length of a file name without suffixes. A folder's name may be as long as the system allows."""
+
+_MARKUP = re.compile(r"[\\`*_{}\[\]<>()#+!|~&@:-]")
+"""The special characters of Markdown, of HTML, and of GitHub's mentions and emoji."""
 
 _PLACE_COLUMNS = ("file", "line", "seed", "device", "sha256")
 _OUTSIDE_COLUMN = "outside"
@@ -189,3 +193,34 @@ def next_step(report: Report | None) -> str:
 
 def _cause(report: Report) -> str:
     return report.cause or "; ".join((report.verdict.meaning, *(f"not measured: {x}" for x in report.not_measured)))
+
+
+def format_markdown(grades: Sequence[Grade]) -> str:
+    """Return a line for each grade, and the sum below the table. Text written by learners is escaped.
+
+    The table of a single learner, who reads it, has the next step. A teacher's table of many learners does not.
+    """
+    has_many_learners = len({graded.learner for graded in grades}) > 1
+    headings = ["learner"] if has_many_learners else []
+    headings += ["exercise", "verdict", "stars", "cause"] + ([] if has_many_learners else ["next"])
+    rows = [headings, ["---"] * len(headings)]
+    for graded in grades:
+        name = [_escape_markup(graded.learner)] if has_many_learners else []
+        cells = [*name, _escape_markup(graded.exercise.partition("/")[2]), *_result_cells(graded)]
+        rows.append(cells if has_many_learners else [*cells, _escape_markup(next_step(graded.report))])
+    passed = sum(graded.report is not None and graded.report.verdict.passed for graded in grades)
+    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return f"{table}\n\n{passed} of {len(grades)} passed\n"
+
+
+def _result_cells(graded: Grade) -> list[str]:
+    report = graded.report
+    if report is None:
+        return ["NOT\\_HANDED\\_IN", "0", ""]
+    place = f" ({report.file}:{report.line})" if report.line else ""
+    cause = f"{report.cause or report.verdict.meaning}{place}"
+    return [_escape_markup(report.verdict.value), str(report.stars), _escape_markup(cause)]
+
+
+def _escape_markup(text: str) -> str:
+    return _MARKUP.sub(r"\\\g<0>", " ".join(words.escaped(text).split()))

@@ -177,6 +177,7 @@ def compare(exercise: str, passages: Mapping[str, set[int]]) -> list[Pair]:
 
 def _all_pairs(exercise: str, passages: Mapping[str, set[int]]) -> Iterator[Pair]:
     for (learner, own_passages), (other_learner, other_passages) in combinations(passages.items(), 2):
+        # The share is that of the shorter submission: what a learner adds to a copy does not lower it.
         shared = len(own_passages & other_passages)
         if shared:
             yield Pair(exercise, (learner, other_learner), shared, shared / min(len(own_passages), len(other_passages)))
@@ -226,6 +227,7 @@ def passages_of_text(suffix: str, text: str) -> Iterator[int]:
     """Yield a hash of each passage of a file; nothing for a file of another type."""
     tokens = list(_tokens(_TOKEN[suffix], text)) if suffix in _TOKEN else []
     for start in range(len(tokens) - PASSAGE + 1):
+        # A name counts as the place at which it first occurs in the passage, so renaming changes nothing.
         names: dict[str, int] = {}
         passage = tokens[start : start + PASSAGE]
         # Python hashes texts differently in each process, so passages are compared within a process only.

@@ -166,6 +166,7 @@ def _llvm_name(instruction: str) -> str:
         statements = [statement.strip() for statement in re.split(r";|\\0A|\\09", assembly[1])]
         return f"asm {_opcode([statement for statement in statements if statement][-1])}"
     if intrinsic := re.search(r"@llvm\.([\w.]+)\(", instruction):
+        # The rest of an intrinsic's name is the types of its operands.
         return ".".join(intrinsic[1].split(".")[:4])
     words = [word for word in instruction.split() if word not in ("tail", "exact")]
     return words[0]

@@ -144,11 +144,13 @@ def ask(name: str, number: int, answer: str | float | EllipsisType | None = ...)
     possible = answer in question.choices if question.choices else isinstance(answer, (int, float))
     message = _DOTS.format("a number" if not question.choices else "one of the choices, in quotes,")
     right: bool | None = None
+    reason = ""
     if answer is None:
         message = f"answer: {question.answer}"
     elif possible and not isinstance(answer, EllipsisType):
         right = question.accepts(answer)
         message = "right" if right else _describe_mistake(question, answer)
+        reason = question.reason_against(answer)
     mood = "quiet"
     if right is not None:
         mood = "good" if right else "bad"
@@ -159,10 +161,15 @@ def ask(name: str, number: int, answer: str | float | EllipsisType | None = ...)
         for choice in question.choices:
             console.print(Text(f"  - {choice}"))
         console.print(Text(message, {"quiet": "dim", "good": "green", "bad": "red"}[mood]))
-        if why:
-            console.print(Text(why))
+        for explanation in filter(None, (reason, why)):
+            console.print(Text(explanation))
 
-    cells.put(lambda: templates.render("question.html", question=question, told=message, mood=mood, why=why), write)
+    cells.put(
+        lambda: templates.render(
+            "question.html", question=question, told=message, mood=mood, explanations=list(filter(None, (reason, why)))
+        ),
+        write,
+    )
 
 
 _SLIPS = (
@@ -179,7 +186,7 @@ def _describe_mistake(question: Question, answer: str | float) -> str:
     """Say the right answer, and what is wrong with the learner's, as far as the number shows it."""
     right = question.answer
     if isinstance(answer, str) or isinstance(right, str):
-        return f"no: {right}; your answer was {answer}"
+        return f'no: "{right}"; your answer was "{answer}"'
     return f"no: {words.number(right)}; your answer was {words.number(answer)}, {_describe_slip(answer, right)}"
 
 

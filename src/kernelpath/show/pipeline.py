@@ -213,6 +213,7 @@ def _drop_polls(events: Sequence[Event]) -> list[Event]:
         else:  # the warp has made progress
             first_waits.pop(warp, None)
             retries[warp] = []
+    # Warps that are still in first_waits never left that wait. A run without a wait after it is no retry.
     polls = {
         index
         for warp in first_waits

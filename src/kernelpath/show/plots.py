@@ -6,8 +6,10 @@ be legible on a page of 390 pixels, and curves differ in more than their color.
 
 from __future__ import annotations
 
+import io
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,9 +22,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from kernelpath import words
 from kernelpath.show import roofline as roofs
-from kernelpath.show.labels import name_curves, select_ticks
 from kernelpath.show.palette import INK, ROLES, color
 from kernelpath.show.warp import banks, sectors, wavefronts
+from kernelpath.verdict import Measurement
 
 __all__ = ["banks", "bars", "grid", "groups", "lines", "product", "roofline", "sectors", "timeline", "wavefronts"]
 
@@ -303,3 +305,90 @@ def _style_axes(axes: Axes, title: str) -> None:
     axes.set_title(title, fontsize=10, loc="left", color=INK)
     axes.tick_params(labelsize=8)
     axes.spines[["top", "right"]].set_visible(False)
+
+
+_MAX_TICKS = 12
+_AXES_POINTS = 200  # height of the axes of a figure of curves
+_LABEL_POINTS = 10  # height of a line of a curve's name
+
+
+def select_ticks(values: Sequence[float], log: bool) -> list[float]:
+    """Select those of ascending values that are far enough apart on the axis for their labels."""
+    positions = [np.log2(value) if log else value for value in values]
+    # Slightly less than the exact distance, so that rounding leaves out none of _MAX_TICKS evenly spaced values.
+    min_distance = (positions[-1] - positions[0]) / (_MAX_TICKS - 1) * 0.999
+    selected: list[int] = [0]
+    for index, value in enumerate(positions):
+        if index and value - positions[selected[-1]] >= min_distance:
+            selected.append(index)
+    return [values[index] for index in selected]
+
+
+def name_curves(axes: Axes) -> None:
+    """Write the label of each curve beside its last point, from the lowest curve up, without overlaps."""
+    on_axes = axes.transScale + axes.transLimits
+    curves = [(on_axes.transform(np.asarray(curve.get_xydata())), curve) for curve in axes.get_lines()]
+    right = max(points[-1, 0] for points, _ in curves)
+    next_free = 0.0  # height in points above which the right margin is free
+    for points, curve in sorted(curves, key=lambda entry: entry[0][-1, 1]):
+        end, height = points[-1].tolist()  # in widths and heights of the axes
+        heights_ahead = [
+            other_points[other_points[:, 0] >= end, 1].min(initial=1.0)
+            for other_points, entry in curves
+            if entry is not curve
+        ]
+        is_clear = end < right and height < min(heights_ahead, default=1.0) - 0.08
+        covered = not is_clear and (end < right or height < 0.04)  # by another curve that continues, or by the axis
+        place_left = (
+            covered and end < right and len(points) > 1 and height > points[-2, 1]
+        )  # room above a curve that rises
+        lift = 2.0 if covered else 0.0
+        if end == right:
+            label_height = _LABEL_POINTS * (1 + str(curve.get_label()).count("\n"))
+            bottom = _AXES_POINTS * height + (lift if covered else -label_height / 2)
+            lift += max(0.0, next_free - bottom)
+            next_free = max(next_free, bottom) + label_height
+        x, y = np.asarray(curve.get_xydata())[-1]
+        axes.annotate(
+            str(curve.get_label()),
+            (x, y),
+            xytext=(-5 if place_left else 5, lift),  # clear of the last dot
+            textcoords="offset points",
+            color=curve.get_color(),
+            fontsize=8,
+            ha="right" if place_left else "left",
+            va="bottom" if covered else "center",
+        )
+
+
+def draw_measurement(measured: Measurement) -> Figure:
+    """Draw the learner's kernel, the reference kernel and the baseline as one run measured them.
+
+    A kernel without arithmetic has no place on a roofs. Bars show its bandwidth instead.
+    """
+    times = {"yours": measured.seconds, "reference": measured.reference_seconds, "baseline": measured.baseline_seconds}
+    runs = {role: replace(measured, seconds=seconds) for role, seconds in times.items() if seconds is not None}
+    labels = {role: f"{role}: {words.share(run.share_of_light)} of the measured ceiling" for role, run in runs.items()}
+    roof = roofs.Roof.measured(measured.ceilings)
+    if not measured.flops:
+        rates = {labels[role]: run.bytes_per_second / 1e9 for role, run in runs.items()}
+        return bars(rates, "GB/s", roof.memory / 1e9, f"dotted: memory, {words.bandwidth(roof.memory)}")
+    light = measured.flops / measured.light_seconds
+    slowest = max(runs, key=lambda role: runs[role].seconds)
+    marks = [
+        roofs.Mark(
+            label=labels[role],
+            intensity=measured.flops / measured.compulsory_bytes,
+            rate=measured.flops / run.seconds,
+            light=light if role == slowest else 0.0,
+        )
+        for role, run in runs.items()
+    ]
+    return roofs.draw(marks, roof)
+
+
+def png(figure: Figure) -> bytes:
+    """Return a figure as a PNG file."""
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png", dpi=150, bbox_inches="tight")
+    return picture.getvalue()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -13,10 +14,9 @@ from markupsafe import Markup
 from kernelpath import words
 from kernelpath.course import registry
 from kernelpath.files import write_atomically
-from kernelpath.show import book, colab, docs, report, results, search, seen, templates, view
+from kernelpath.show import book, colab, docs, report, results, seen, templates, view
 from kernelpath.show.book import GlossaryEntry
 from kernelpath.show.endings import read_endings
-from kernelpath.show.search import SearchEntry
 from kernelpath.show.seen import TermExample
 from kernelpath.show.weeks import LEGIBLE, Week, png_width, render_markdown, weeks
 from kernelpath.verdict import Verdict
@@ -126,7 +126,7 @@ def write(
         "gallery.html",
         gallery=[(kind, caption, pictures) for kind, caption, pictures in gallery if pictures],
     )
-    write_atomically(folder / SEARCH, search.render_script(_search_places(root, course_weeks, terms)))
+    write_atomically(folder / SEARCH, render_script(_search_places(root, course_weeks, terms)))
     return folder / INDEX
 
 
@@ -247,3 +247,34 @@ def _search_places(root: Path, course_weeks: list[Week], terms: list[GlossaryEnt
     yield SearchEntry(
         "results.html", "Results", "Results", "measurements times speedup bandwidth roofline peers agreement"
     )
+
+
+_WORD = re.compile(r"[^\W_][\w.:]*\w|\w")
+"""Matches a word, in which there may be dots and colons, as in cp.async."""
+
+
+@dataclass(frozen=True)
+class SearchEntry:
+    """A search result: its link, its title, the title of its page, and its text in Markdown."""
+
+    link: str
+    title: str
+    page: str
+    text: str
+
+    @property
+    def words(self) -> str:
+        """Return the words of the text in order, each once and without the words of the title."""
+        return " ".join(sorted(set(_words(self.text)) - set(_words(self.title))))
+
+
+def _words(text: str) -> list[str]:
+    """Return the words in lower case. A name such as cp.async is one word, and each of its parts is, too."""
+    words = _WORD.findall(re.sub(r"\]\([^)]*\)", "]", text).lower())
+    return [part for word in words for part in {word, *re.split(r"[.:_]+", word)}]
+
+
+def render_script(search_entries: Iterable[SearchEntry]) -> str:
+    """Return the index and the search function as JavaScript."""
+    rows = [[entry.link, entry.title, entry.page, entry.words] for entry in search_entries]
+    return templates.render("search.js", entries=json.dumps(rows, ensure_ascii=False, separators=(",", ":")))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -12,12 +14,13 @@ from rich.text import Text
 
 from kernelpath import words
 from kernelpath.course.registry import ExerciseRef
-from kernelpath.line_counters import WASTE
+from kernelpath.line_counters import WASTE, CallCounts
 from kernelpath.show import datasheet, network
 from kernelpath.verdict import Measurement, NetworkTraffic, Report, Verdict
 
 if TYPE_CHECKING:
     from kernelpath.doctor import Diagnosis
+
 
 WIDE_COLUMNS = 200
 """The terminal width from which on two tables fit side by side; also the width without a terminal."""
@@ -257,3 +260,97 @@ def _source_line(graded: Report, root: Path) -> str:
     except (OSError, IndexError):
         return ""
     return f"{graded.line:5d} | {words.shown(text)}" if graded.line > 0 else ""
+
+
+Counter = Callable[[CallCounts], float]
+
+COUNTERS: dict[str, Counter] = {
+    "bytes per element": lambda counts: counts.bytes / counts.elements,
+    "requests per 1000 elements": lambda counts: 1000 * counts.requests / counts.elements,
+    "wavefronts per 1000 elements": lambda counts: 1000 * counts.wavefronts / counts.elements,
+    "instructions per element": lambda counts: counts.instructions / counts.elements,
+}
+"""The counters of a call by their headings. Elements are those of the outputs, instructions those of warps."""
+
+_GAINS = {
+    "bytes per element": "a kernel that memory limits would take less time by that factor",
+    "requests per 1000 elements": "wider accesses save instructions, and keep more bytes in flight",
+    "wavefronts per 1000 elements": "more outputs per thread, wider reads, or no conflicts relieve shared memory",
+    "instructions per element": "fewer of them leave the schedulers more time for the rest",
+}
+"""What would be gained where a counter is the largest difference."""
+
+MIN_DIFFERENCE = 1.1
+"""The factor from which on a counter differs."""
+
+
+def counts_table(counts_by_label: Mapping[str, CallCounts]) -> Table:
+    """Return a table with a row for each counter and a column for each kernel."""
+    rows = Table(box=None, pad_edge=False, header_style="bold")
+    rows.add_column("counted on the PTX machine")
+    for label in counts_by_label:
+        rows.add_column(label, justify="right")
+    for heading, counter in COUNTERS.items():
+        rows.add_row(heading, *(words.number(counter(counts), 3) for counts in counts_by_label.values()))
+    return rows
+
+
+def describe_gain(yours: CallCounts, reference: CallCounts) -> str:
+    """Say in one sentence which counter separates two kernels most, and what would be gained there."""
+    ratios = {
+        heading: counter(yours) / counter(reference) for heading, counter in COUNTERS.items() if counter(reference)
+    }
+    heading = max(ratios, key=lambda heading: ratios[heading])
+    if ratios[heading] < MIN_DIFFERENCE:
+        return (
+            "By these counts there is nothing left to gain. What still separates the kernels is waiting, which only a "
+            "GPU shows."
+        )
+    noun = heading.partition(" per ")[0]
+    return f"Yours needs {ratios[heading]:.3g}× the {noun} of the reference: {_GAINS[heading]}."
+
+
+ReportStep = Callable[[str], None]
+
+
+@contextmanager
+def show_working(console: Console, label: str, last_seconds: float | None = None) -> Iterator[ReportStep]:
+    """Yield a function to call with the name of each step.
+
+    Args:
+        last_seconds: The seconds that the same work took the last time.
+    """
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task(label)
+        last_duration = f" (about {format_duration(last_seconds)} last time)" if last_seconds else ""
+
+        def report_step(step: str) -> None:
+            progress.update(task, description=f"{label}: {step}{last_duration}")
+
+        yield report_step
+
+
+class TaskSequence:
+    """Count tasks that run one after another, and estimate the remaining time."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._done = 0
+        self._start = time.monotonic()
+
+    def next(self, name: str) -> str:
+        """Return the label of the next task: "3 of 18, about 4 min left: transpose"."""
+        seconds_per_task = (time.monotonic() - self._start) / self._done if self._done else 0.0
+        estimate = (
+            f", about {format_duration(seconds_per_task * (self._count - self._done))} left" if self._done else ""
+        )
+        self._done += 1
+        return f"{self._done} of {self._count}{estimate}: {name}" if self._count > 1 else name
+
+
+def format_duration(seconds: float) -> str:
+    """Format a duration roughly: "8 s", "4 min"."""
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"

@@ -209,6 +209,13 @@ def install_audit_hook(
     sys.addaudithook(hook)
 
 
+def submission_line(frame: FrameType | None) -> int:
+    """Return the innermost line of the submission's module on the stack of this frame; 0 where there is none."""
+    while frame is not None and frame.f_globals.get("__name__") != SUBMISSION:
+        frame = frame.f_back
+    return frame.f_lineno if frame is not None else 0
+
+
 def is_forbidden(path: str | Path) -> bool:
     """Return whether a path leads to a file that the audit hook, or the kernel, denies to a submission."""
     real = os.path.realpath(path)

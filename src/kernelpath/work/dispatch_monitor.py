@@ -14,11 +14,13 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from kernelpath.device.large_offsets import reserve_readonly
 from kernelpath.device.messages import POISON
 from kernelpath.device.placement import DEVICE, ChosenDevices, Placement, tensors_in
-from kernelpath.work.confine import SUBMISSION
+from kernelpath.work.confine import submission_line
 from kernelpath.work.messages import OperatorCall
 from kernelpath.work.tensors import copy_each_, poison_, storage_bytes
+from warpcheck import simt
 
 GUARD = 512
 """Bytes of poison before and behind every buffer. A multiple of every alignment that a kernel may require."""
@@ -135,7 +137,7 @@ class DispatchMonitor(TorchDispatchMode):
         if self._placement is not None:
             name = func.overloadpacket.__name__
             inputs = (*args, *(kwargs or {}).values())
-            self._placement.dispatched(name, inputs, kwargs or {}, result, _submission_line())
+            self._placement.dispatched(name, inputs, kwargs or {}, result, submission_line(sys._getframe()))
             # Autograd makes zeros for a gradient that no formula gave. They belong to the same device as the rest.
             if _called_by_autograd():
                 for tensor in tensors_in(result):
@@ -153,7 +155,7 @@ class DispatchMonitor(TorchDispatchMode):
         # The operator runs before it is reported, so that one that raises is not held against the submission.
         result = func(*args, **kwargs)
         if name not in _NOT_COMPUTING and not _copies_to_gpu(name, args, kwargs, result):
-            sys.audit("kernelpath.operator", name, _submission_line())
+            sys.audit("kernelpath.operator", name, submission_line(sys._getframe()))
         if name in FACTORIES and not result.is_meta and result.layout is torch.strided:
             return self._allocate(result)
         if isinstance(result, torch.Tensor):
@@ -172,7 +174,7 @@ class DispatchMonitor(TorchDispatchMode):
                 shapes = tuple(a.shape), tuple(b.shape)
                 sys.audit("kernelpath.product", shapes, (a.stride(), b.stride()), a.dtype)
             else:
-                sys.audit("kernelpath.operator", "mm", _submission_line())
+                sys.audit("kernelpath.operator", "mm", submission_line(sys._getframe()))
             return func(*args, **kwargs)
         out = kwargs["out"] if kwargs else self._allocate(a.new_empty(a.shape[0], b.shape[1]))
         if self._placement is not None and self._placement.is_on_device(a):
@@ -214,18 +216,6 @@ def _called_by_autograd() -> bool:
     """Return whether autograd's engine has called an operator, and not a line of Python."""
     # Frame 0 is this function, 1 is __torch_dispatch__, and 2 called the operator.
     return sys._getframe(2).f_code.co_name == "_engine_run_backward"
-
-
-def _submission_line() -> int:
-    """Return the innermost line of the submission that is running; 0 where none is."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        if frame.f_globals.get("__name__") == SUBMISSION:
-            return frame.f_lineno
-        if frame.f_back is None:
-            break
-        frame = frame.f_back
-    return 0
 
 
 class GuardedAllocator:
@@ -328,3 +318,28 @@ def _describe_broken_guard(storages: Sequence[torch.Tensor]) -> str:
             side = ("before the start", "past the end")[index % 2]
             return f"wrote {side} of a tensor of {storages[index // 2].numel() - 2 * GUARD:,} bytes"
     return ""
+
+
+ADDRESS_SPACE_BYTES = 1 << 40
+"""Bytes of addresses that the call may use, besides memory."""
+
+
+class LargeOffsetMonitor(DispatchMonitor):
+    """Gives tensors of simt.FAR bytes and more an address span without memory, and fills none of them."""
+
+    def dispatch(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        name = func.overloadpacket.__name__
+        if name in FACTORIES + FILLED_FACTORIES:
+            # The operator itself computes sizes and strides; on the meta device it allocates nothing.
+            shape = func(*args, **{**kwargs, "device": "meta"})
+            if _nbytes(shape) >= simt.FAR:
+                span = reserve_readonly(_nbytes(shape)).view(shape.dtype)
+                self._on_result(span)
+                return span.as_strided(shape.size(), shape.stride())
+        if name in FILL_OPERATORS and _nbytes(args[0]) >= simt.FAR:
+            return args[0]
+        return super().dispatch(func, args, kwargs)
+
+
+def _nbytes(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().nbytes()

@@ -127,6 +127,7 @@ def _classify(error: BaseException, file: Path, loading: bool) -> Finding:
         return Finding(Verdict.CRASHED, str(error), str(file), error.line or line)
     if isinstance(error, (Unavailable, SolutionUnavailable, Changed, errors.Unsupported)):
         return Finding(Verdict.UNAVAILABLE, str(error), str(file), line)
+    # Triton raises a plain RuntimeError.
     if "Failed to find C compiler" in str(error):
         return Finding(Verdict.UNAVAILABLE, "Triton needs a C compiler for its launchers, and there is none")
     if isinstance(error, BaselineFailed):

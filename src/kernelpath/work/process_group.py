@@ -19,7 +19,7 @@ from torch._C._distributed_c10d import HashStore
 from kernelpath.wire import ConnectionClosed, Wire
 from kernelpath.work import fabric_messages as fabric
 from kernelpath.work import messages
-from kernelpath.work.confine import SUBMISSION
+from kernelpath.work.confine import submission_line
 from kernelpath.work.tensors import dtype_name, from_bytes, poison_, raw_bytes, to_bytes
 
 BACKEND = "kernelpath"
@@ -116,7 +116,7 @@ class Member:
                 dtype=dtype_name(tensor.dtype) if tensor is not None else "",
                 count=tensor.numel() if tensor is not None else 0,
                 content=b"" if receives else content,
-                line=_submission_line(),
+                line=submission_line(sys._getframe()),
                 **fields,
             )
         )
@@ -125,7 +125,7 @@ class Member:
 
     def finish(self, number: int, touched: bool) -> bytes:
         """Wait until an operation is complete, and return its content. Raise GroupEnded where the group ends first."""
-        self._send(fabric.Await(number, touched, _submission_line()))
+        self._send(fabric.Await(number, touched, submission_line(sys._getframe())))
         response = self._receive()
         self.open.pop(number, None)
         return bytes(response.content)
@@ -137,12 +137,12 @@ class Member:
 
     def compute(self, part: int) -> bytes:
         """Compute a part, and return its result, which this process does not have before. Raises GroupEnded."""
-        self._send(fabric.ComputePart(part, _submission_line()))
+        self._send(fabric.ComputePart(part, submission_line(sys._getframe())))
         return bytes(self._receive().content)
 
     def refuse(self, name: str) -> NoReturn:
         """Report a collective that the group does not have, and raise GroupEnded."""
-        self._send(fabric.UnsupportedCollective(name, _submission_line()))
+        self._send(fabric.UnsupportedCollective(name, submission_line(sys._getframe())))
         raise GroupEnded(f"{name} is a collective of the library; write it with send and receive")
 
     def leave(self, raised: bool) -> None:
@@ -326,13 +326,3 @@ def entry_arguments(member: Member, inputs: Sequence[Any], sizes: Sequence[int])
 def _poison(tensor: torch.Tensor) -> None:
     raw = raw_bytes(tensor)
     poison_(raw[: raw.numel() // 2 * 2])
-
-
-def _submission_line() -> int:
-    """Return the line of the submission that is being executed; 0 where none is."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        if frame.f_globals.get("__name__") == SUBMISSION:
-            return frame.f_lineno
-        frame = frame.f_back  # type: ignore[assignment]
-    return 0

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from kernelpath.work.confine import SUBMISSION
+from kernelpath.work.confine import SUBMISSION, submission_line
 
 _GetAttributes = Callable[[], Mapping[str, Any]]
 
@@ -87,16 +87,8 @@ class SubmissionThread:
             try:
                 return self._results.get(timeout=_SAMPLE_SECONDS)
             except queue.Empty:
-                if line := _submission_line(self._thread):
+                if line := submission_line(sys._current_frames().get(self._thread.ident or 0)):
                     self._report_line(line)
-
-
-def _submission_line(thread: threading.Thread) -> int:
-    """Return the innermost line of the submission's module that a thread is in; 0 where it is in none."""
-    frame = sys._current_frames().get(thread.ident or 0)
-    while frame is not None and frame.f_globals.get("__name__") != SUBMISSION:
-        frame = frame.f_back
-    return frame.f_lineno if frame is not None else 0
 
 
 class TamperCheck:
@@ -139,21 +131,13 @@ class TamperCheck:
         if leftover:
             return f"a thread was left running: {leftover[0].name}"
         # A thread that was started by _thread.start_new_thread is in no list of threads: its frames show it.
-        return "a thread was left running" if any(map(_runs_submission, self._frames_of_new_threads())) else None
+        return "a thread was left running" if any(map(submission_line, self._frames_of_new_threads())) else None
 
     def _frames_of_new_threads(self) -> list[FrameType]:
         """Return the innermost frame of each thread that did not exist before."""
         # By number and not by object, because such a thread has no Thread object.
         old_threads = {thread.ident for thread in self._threads}
         return [frame for ident, frame in sys._current_frames().items() if ident not in old_threads]
-
-
-def _runs_submission(frame: FrameType | None) -> bool:
-    while frame is not None:
-        if frame.f_globals.get("__name__") == SUBMISSION:
-            return True
-        frame = frame.f_back
-    return False
 
 
 def _is_kernelpath(module: str) -> bool:

@@ -30,27 +30,32 @@ from kernelpath.device.placement import Placement
 from kernelpath.verdict import Finding, Verdict
 from kernelpath.wire import ConnectionClosed, Wire
 from kernelpath.work import (
-    allocations,
     confine,
     entries,
-    large_offsets,
     messages,
     no_gpu,
     process_group,
-    reports,
     seccomp,
 )
 from kernelpath.work.call import (
     GuardedCall,
     ReturnedOutputs,
     check_outputs,
+    collect_facts,
     decode_arguments,
     memory_limit,
+    peak_workspace,
     profile_call,
+    written_files,
 )
-from kernelpath.work.dispatch_monitor import AuditLog, CallRecord, DispatchMonitor
+from kernelpath.work.dispatch_monitor import (
+    ADDRESS_SPACE_BYTES,
+    AuditLog,
+    CallRecord,
+    DispatchMonitor,
+    LargeOffsetMonitor,
+)
 from kernelpath.work.exception_findings import classify_exception
-from kernelpath.work.large_offsets import LargeOffsetMonitor
 from kernelpath.work.nccl_timing import NcclRank
 from kernelpath.work.tamper_check import SubmissionThread, TamperCheck
 from kernelpath.work.tensors import poison_numpy, poison_storage, seed_random_generators
@@ -245,9 +250,9 @@ class _Worker:
             return self._run_call(call, secret)
 
     def _read_files(self, request: messages.ReadFiles, secret: str) -> messages.WorkerResponse:
-        with reports.written_files(request) as inputs, memory_limit(self._device):
+        with written_files(request) as inputs, memory_limit(self._device):
             self._thread.call(entries.check_signature, self._entry, inputs)
-            facts = self._thread.call(reports.collect_facts, self._entry, inputs)
+            facts = self._thread.call(collect_facts, self._entry, inputs)
         return messages.ReportedFacts(secret=secret, facts=facts, tampered=self._describe_tampering())
 
     def _fuse(self, request: messages.Fuse, secret: str) -> messages.WorkerResponse:
@@ -272,7 +277,7 @@ class _Worker:
 
         record = CallRecord()
         monitor_class = LargeOffsetMonitor if client.large_offsets else DispatchMonitor
-        address_space = large_offsets.ADDRESS_SPACE_BYTES if client.large_offsets else 0
+        address_space = ADDRESS_SPACE_BYTES if client.large_offsets else 0
         with memory_limit(self._device, address_space), self._audit_log.recording(record):
             self._thread.call(entries.check_signature, self._entry, inputs)
             monitor = monitor_class(
@@ -334,7 +339,7 @@ class _Worker:
         # Other values than in the profiled call: a submission that caches results has none for that call.
         tuning_call = self._draw_call(request.case, request.seed + 1, timed=True)
         tuning_call(self._entry)  # autotuning happens here, and tensors that are kept from call to call are made
-        workspace = allocations.peak_workspace(self._thread, self._entry, tuning_call.inputs)
+        workspace = peak_workspace(self._thread, self._entry, tuning_call.inputs)
         del tuning_call
         call = self._draw_call(request.case, request.seed, timed=True)
         kernels, library, trace = profile_call(call, self._entry)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, get_args
 
 from warpcheck import initcheck, pointers, schedule_comparison, simt, simulated_gpu
 from warpcheck.schedule import Schedule
@@ -57,6 +57,7 @@ class Module(Protocol):
         tensors: Sequence[tuple[str, torch.Tensor]],
         cooperative: bool = False,
         cluster: Dim3 | None = None,
+        programmatic_stream_serialization: bool = False,
     ) -> LaunchResult:
         """Run a kernel to completion.
 
@@ -70,6 +71,7 @@ class Module(Protocol):
                 arguments point to is added.
             cooperative: All blocks are resident at the same time and may wait for each other.
             cluster: The extent of a cluster in blocks; by default the extent that the kernel is compiled for, if any.
+            programmatic_stream_serialization: The launch may begin before the previous one has ended.
 
         Raises:
             simt.Fault: The kernel did something undefined.
@@ -89,6 +91,15 @@ class Device(Protocol):
         """
 
 
+Bounds = Literal["tensor", "allocation"]
+
+
+def check_bounds(bounds: str) -> None:
+    """Raise ValueError unless these are bounds that a scope can have."""
+    if bounds not in get_args(Bounds):
+        raise ValueError(f"there are no bounds {bounds!r}: choose from {', '.join(get_args(Bounds))}")
+
+
 @dataclass
 class Checks:
     """The checks of launches in this process that need additional runs.
@@ -96,12 +107,14 @@ class Checks:
     extra_schedules: run every launch in these schedules as well, before the run whose results count; see
     `schedule_comparison`.
     uninitialized: report reads of bytes that nothing has written, in the memory that `initcheck` watches.
+    bounds: what a kernel may access of a tensor: the memory from its first element to its last, or all of its storage.
     permits_unused_reads: do not report reads of unwritten shared memory if nothing depends on the content; see
         `schedule_comparison`.
     """
 
     extra_schedules: tuple[Schedule, ...] = ()
     uninitialized: bool = True
+    bounds: Bounds = "tensor"
     permits_unused_reads: bool = False
 
 
@@ -118,6 +131,30 @@ def observe_faults(observer: Callable[[simt.Fault | simt.TimedOut], None]) -> It
         yield
     finally:
         _fault_observers.remove(observer)
+
+
+MAX_KEPT_BYTES = 1 << 28
+"""The most bytes of history that are kept of a launch, for a launch that may overlap it."""
+
+
+class _Stream:
+    """The history of the last launch in this process."""
+
+    def __init__(self) -> None:
+        self._memory: simt.Memory | None = None
+
+    def put(self, memory: simt.Memory) -> None:
+        """Set the memory of the launch that has just ended."""
+        self._memory = memory if memory.release_owners() <= MAX_KEPT_BYTES else None
+
+    def take(self, is_needed: bool) -> simt.Memory | None:
+        """Return the memory of the last launch if the next launch may overlap it; forget it otherwise."""
+        memory = self._memory if is_needed else None
+        self._memory = None
+        return memory
+
+
+_stream = _Stream()
 
 
 class Local:
@@ -153,6 +190,7 @@ class _LocalModule:
         tensors: Sequence[tuple[str, torch.Tensor]],
         cooperative: bool = False,
         cluster: Dim3 | None = None,
+        programmatic_stream_serialization: bool = False,
     ) -> LaunchResult:
         self.compile(name)
         for key, tensor in tensors:
@@ -164,24 +202,33 @@ class _LocalModule:
         reachable = pointers.reachable(arguments, spans, pointers.alive, pointers.keep_mapped)
         named = [*tensors, *((key, span.owner) for key, span in reachable)]
         args = [value if isinstance(value, (int, float, bytes)) else value.data_ptr() for value in arguments]
-        buffers = [simt.Buffer.of(key, tensor) for key, tensor in named]
+        buffer_of = simt.Buffer.of_storage if checks.bounds == "allocation" else simt.Buffer.of
+        buffers = [buffer_of(key, tensor) for key, tensor in named]
+
+        earlier = _stream.take(programmatic_stream_serialization)
 
         def run(schedule: Schedule, shared_fill: int | None) -> simt.Launch:
             storages = [tensor for _, tensor in named] if checks.uninitialized else []
-            return self._module.launch(
+            memory = initcheck.memory_of(storages, for_trial=schedule != Schedule.FORWARD)
+            if earlier is not None:
+                memory.follow(earlier)
+            launch = self._module.launch(
                 name,
                 grid=grid,
                 block=block,
                 shared=shared,
                 args=args,
                 buffers=buffers,
-                memory=initcheck.memory_of(storages, for_trial=schedule != Schedule.FORWARD),
+                memory=memory,
                 is_limit_per_block=True,
                 reverse=schedule,
                 cooperative=cooperative,
                 cluster=cluster or (),
                 shared_fill=shared_fill,
+                programmatic_stream_serialization=programmatic_stream_serialization,
             )
+            _stream.put(memory)
+            return launch
 
         uses_shared_memory = shared > 0 or self._module.uses_shared_memory(name)
         try:

@@ -100,13 +100,6 @@ class LineCounters:
         share = 2 * 64 * 256 * 32 // 128 if self.wgmma_bytes else 2 * 16 * 16 * 16 // 32
         return self.instructions.get("tensor", 0) * share + self.tcgen05_operations
 
-    @property
-    def executed(self) -> tuple[int, int, int, int]:
-        """Return the instructions of warps, the lanes active in them, the divergent branches, and the integer
-        instructions. Callers unpack them by position, so a new counter is appended.
-        """
-        return self.warp_instructions, self.active_lanes, self.divergent_branches, self.integer_instructions
-
     def add_accesses(
         self,
         access: Access,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 from warpcheck.layout import Access, AtomicStrategy, Space
@@ -131,6 +133,39 @@ class Lowered:
     checks: set[Check] = field(default_factory=set)
     functions: dict[str, str] = field(default_factory=dict)
     successors: list[list[int]] = field(default_factory=list)  # those of each block, without the end of the kernel
+
+    # Every launch needs the following, so they are computed once.
+
+    @cached_property
+    def functions_checked(self) -> frozenset[str]:
+        """The names of the checks that the kernel calls."""
+        return frozenset(check.function for check in self.checks)
+
+    @cached_property
+    def granules(self) -> Mapping[Space, int]:
+        """For each space log2 of the smallest access in bytes: the finest unit that two threads share without
+        conflict.
+        """
+        granules = {}
+        for space in Space:
+            sites = (site for site in self.sites if site.space in (space, Space.GENERIC, Space.CLUSTER))
+            granules[space] = min((site.bytes // site.parts for site in sites), default=4).bit_length() - 1
+        return granules
+
+    @cached_property
+    def merged_sites(self) -> Mapping[int, SassAccess]:
+        """How the hardware executes the sites that it merges with others, by their numbers."""
+        return {number: site.sass_access for number, site in enumerate(self.sites) if site.sass_access.group}
+
+    @cached_property
+    def strategies(self) -> list[AtomicStrategy]:
+        """The strategy of each site, for atomic operations."""
+        return [site.sass_access.strategy for site in self.sites]
+
+    @cached_property
+    def copy_flags(self) -> list[bool]:
+        """Whether each site is a cp.async of single elements."""
+        return [site.is_copy for site in self.sites]
 
 
 def parameter_offsets(kernel: Function) -> list[tuple[Variable, int]]:

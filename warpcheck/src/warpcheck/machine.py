@@ -76,7 +76,10 @@ class Launch:
     ``writer`` returns the origin of the last write to an address, or None. ``events`` is empty unless ``recorded``; see
     ``events``. ``reached`` has how far, in bytes, a sample of the blocks accessed each buffer; ``cut`` is whether the
     launch ended at its limit of instructions, before all blocks of the sample had finished. ``barriers`` has the line
-    that initializes each mbarrier of ``events`` that no variable names.
+    that initializes each mbarrier of ``events`` that no variable names. ``share_before_trigger`` is the share of its
+    lane-instructions that the average block executes before griddepcontrol.launch_dependents, and ``share_before_wait``
+    that of its sectors of global memory before griddepcontrol.wait, if the launch may overlap others; 1 without the
+    instruction.
     """
 
     kernel: str
@@ -93,6 +96,8 @@ class Launch:
     reached: dict[str, int] = field(default_factory=dict, repr=False)
     cut: bool = False
     barriers: dict[str, int] = field(default_factory=dict, repr=False)
+    share_before_wait: float = 1.0
+    share_before_trigger: float = 1.0
 
     @property
     def buffers_written(self) -> dict[str, npt.NDArray[np.bool_]]:
@@ -202,6 +207,7 @@ class Module:
         cluster: Sequence[int] = (),
         rank_memory: Sequence[RankMemory] = (),
         shared_fill: int | None = None,
+        programmatic_stream_serialization: bool = False,
     ) -> Launch:
         """Run a kernel to its end.
 
@@ -222,6 +228,8 @@ class Module:
             cluster: The blocks of a cluster along each axis; by default as the kernel declares them.
             rank_memory: The memory of each rank, if the y coordinate of a block is its rank; see runtime.rank_memory.
             shared_fill: Fill the shared memory of each block with this byte, and let it count as written.
+            programmatic_stream_serialization: Whether the launch may begin before the last one with the same ``memory``
+                has ended. It still runs behind it, but an access that griddepcontrol.wait does not order is a race.
 
         Raises Fault, Unsupported, TimedOut, and KeyError or ValueError for a launch that is not possible.
         """
@@ -258,6 +266,7 @@ class Module:
             cooperative=cooperative,
             cluster=cluster_extents,
             shared_fill=shared_fill,
+            programmatic_stream_serialization=programmatic_stream_serialization,
         )
         try:
             cut = execute(run, compiled.run_grid, max_instructions or LIMIT, restarts=is_limit_per_block)
@@ -307,6 +316,7 @@ class Module:
         totals = LineCounters()
         for counters in lines.values():
             totals.add(counters)
+        sectors = int((run.counts["sectors"] + run.counts["bulk_sectors"]).sum())
         return Launch(
             kernel=run.name,
             file=self.parsed.file,
@@ -327,6 +337,8 @@ class Module:
             if sampled
             else {},
             cut=cut,
+            share_before_wait=run.get("sectors_before_wait") / sectors if sectors and run.overlapped else 1.0,
+            share_before_trigger=run.get("clock_before_trigger") / max(run.get("clock_before_exit"), 1),
         )
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from warpcheck import backend, frontends, patching, scope, simulated_gpu
+from warpcheck.backend import Bounds, check_bounds
 from warpcheck.errors import Fault, TimedOut, Unsupported
 from warpcheck.findings import KernelFinding
 from warpcheck.report import Report
@@ -33,15 +34,21 @@ class ScopeSettings:
     arch: str
     schedules: tuple[Schedule, ...]
     uninitialized: bool = True
+    bounds: Bounds = "tensor"
 
     @classmethod
     def parse(
-        cls, arch: str, schedules: str | Schedule | Iterable[str | Schedule] = "forward", uninitialized: bool = True
+        cls,
+        arch: str,
+        schedules: str | Schedule | Iterable[str | Schedule] = "forward",
+        uninitialized: bool = True,
+        bounds: Bounds = "tensor",
     ) -> ScopeSettings:
-        """Return checked settings. Raises ValueError for an architecture or a schedule that does not exist."""
+        """Return checked settings. Raises ValueError for an architecture, a schedule, or bounds that do not exist."""
+        check_bounds(bounds)
         if arch not in TARGETS:
             raise ValueError(f"there is no architecture {arch!r}: choose from {', '.join(TARGETS)}")
-        return cls(arch, parse_schedules(schedules), uninitialized)
+        return cls(arch, parse_schedules(schedules), uninitialized, bounds)
 
     def __str__(self) -> str:
         return f"{self.arch}, {' and '.join(schedule.name.lower() for schedule in self.schedules)}"
@@ -136,7 +143,12 @@ class LaunchMonitor:
                 self.settings = settings
                 self.report.arch = settings.arch
                 self._scope_report = stack.enter_context(
-                    scope.gpu(settings.arch, schedules=settings.schedules, uninitialized=settings.uninitialized)
+                    scope.gpu(
+                        settings.arch,
+                        schedules=settings.schedules,
+                        uninitialized=settings.uninitialized,
+                        bounds=settings.bounds,
+                    )
                 )
                 self._scope_report.launches = self.report.launches
             stack.callback(backend.use, backend.device())
@@ -177,7 +189,7 @@ class LaunchMonitor:
         """Change only the checks, so that tensors of the scope stay what they are."""
         outer = self.settings
         with patching.scope():
-            scope.replace_checks(additional_schedules(settings.schedules), settings.uninitialized)
+            scope.replace_checks(additional_schedules(settings.schedules), settings.uninitialized, settings.bounds)
             self.settings = settings
             try:
                 yield

@@ -117,8 +117,12 @@ def reachable(
     list_candidates = functools.cache(list_candidates)
     reached: list[tuple[str, Span]] = []
     spans = [span for _, span in roots]
-    pending = [(name, span.words()) for name, span in roots]
-    pending += [(f"argument {index}", _words_in(value)) for index, value in enumerate(arguments)]
+    pending = [(name, span.words()) for name, span in roots if span.table]
+    pending += [
+        (f"argument {index}", _words_in(value))
+        for index, value in enumerate(arguments)
+        if isinstance(value, bytes) or (isinstance(value, int) and LEAST <= value < MOST)
+    ]
     while pending:
         name, values = pending.pop()
         unresolved = values[(values >= LEAST) & (values < MOST)]
@@ -146,10 +150,10 @@ def leads_into(values: Words, start: int, end: int) -> npt.NDArray[np.bool_]:
     return (values >= start) & (values < end) if start >= HIGH else values == start
 
 
-def _words_in(value: Argument) -> Words:
+def _words_in(value: int | bytes) -> Words:
     if isinstance(value, bytes):
         return words(np.frombuffer(value, np.uint8))[: 1 if is_tensor_map(value) else None]
-    return np.array([value] if isinstance(value, int) and LEAST <= value < MOST else [], np.int64)
+    return np.array([value], np.int64)
 
 
 def is_tensor_map(content: bytes) -> bool:

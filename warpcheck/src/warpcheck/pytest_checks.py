@@ -20,7 +20,7 @@ from warpcheck.monitor import LaunchMonitor, RecordedError, ScopeSettings, WorkC
 
 __all__ = ["CheckedRun"]
 
-_OPTIONS_OF_MARKER = {"arch", "schedules", "uninitialized", "raises", "scope", "skip"}
+_OPTIONS_OF_MARKER = {"arch", "schedules", "uninitialized", "bounds", "raises", "scope", "skip"}
 
 
 class CheckedRun:
@@ -94,6 +94,7 @@ class CheckedRun:
                 marker.get("arch", base.arch),
                 marker.get("schedules", base.schedules),
                 marker.get("uninitialized", True),
+                marker.get("bounds", "tensor"),
             )
         except ValueError as error:
             raise pytest.UsageError(f"{item.nodeid}: {error}") from None

@@ -19,9 +19,10 @@ __all__: list[str] = []
 
 DEFAULT_ARCH = "sm_80"
 _MARKER = (
-    "warpcheck(arch=..., schedules=..., uninitialized=..., raises=..., scope=..., skip=...): how --warpcheck runs a "
-    "test: the architecture; the orders of blocks and warps; whether reads of unwritten memory are faults; the faults "
-    "that the test expects and catches; scope=False for a test that enters warpcheck.gpu itself; the reason to skip it"
+    "warpcheck(arch=..., schedules=..., uninitialized=..., bounds=..., raises=..., scope=..., skip=...): how "
+    "--warpcheck runs a test: the architecture; the orders of blocks and warps; whether reads of unwritten memory are "
+    "faults; whether a kernel may access a tensor or its whole allocation; the faults that the test expects and "
+    "catches; scope=False for a test that enters warpcheck.gpu itself; the reason to skip it"
 )
 
 

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from warpcheck import backend, events, frontends, initcheck, patching, simulated_gpu
+from warpcheck.backend import Bounds, check_bounds
 from warpcheck.frontends import cute_calls, torch_cuda
 from warpcheck.report import Report
 from warpcheck.schedule import Schedule, additional_schedules, parse_schedules
@@ -26,6 +27,7 @@ def gpu(
     *,
     schedules: str | Schedule | Iterable[str | Schedule] = "forward",
     uninitialized: bool = True,
+    bounds: Bounds = "tensor",
     timeline: bool = False,
 ) -> Iterator[Report]:
     """Run the kernels that are launched inside the with block on this machine's memory, and check every access.
@@ -41,6 +43,8 @@ def gpu(
             or several names or members of `Schedule`. The results are those of the forward order; each further order
             costs the time of a launch. A result that depends on the order is a warning.
         uninitialized: report reads of memory from torch.empty and its relatives that nothing has written.
+        bounds: what a kernel may access of a tensor. "tensor": from its first element to its last. "allocation": the
+            whole allocation, for kernels that write to padding behind a view.
         timeline: record the events of the first block of every launch.
 
     Yields:
@@ -49,9 +53,11 @@ def gpu(
     Raises:
         KeyError: there is no such architecture.
         RuntimeError: another scope is active, in this thread or another one.
-        ValueError: there is no such schedule. The with block raises it for a kernel that has run on a GPU, unchecked.
+        ValueError: there are no such schedules or bounds. The with block raises it for a kernel that has run on a GPU,
+            unchecked.
     """
     target = TARGETS[arch]
+    check_bounds(bounds)
     extra = additional_schedules(parse_schedules(schedules))
     report = Report(arch)
 
@@ -70,15 +76,15 @@ def gpu(
             backend.observe_faults(report.faults.append),
             events.recorded(timeline),
         ):
-            _prepare(target.name, extra, uninitialized)
+            _prepare(target.name, extra, uninitialized, bounds)
             yield report
     finally:
         _active_scope.release()
 
 
-def _prepare(arch: str, extra: tuple[Schedule, ...], uninitialized: bool) -> None:
+def _prepare(arch: str, extra: tuple[Schedule, ...], uninitialized: bool, bounds: Bounds) -> None:
     """Replace what a scope replaces. The current `patching` scope undoes all of it."""
-    replace_checks(extra, uninitialized)
+    replace_checks(extra, uninitialized, bounds)
     if find_spec("torch") is not None:
         simulated_gpu.show({}, arch)
         if uninitialized:
@@ -96,10 +102,11 @@ def _activate_triton() -> None:
     triton.activate("cpu")
 
 
-def replace_checks(extra: tuple[Schedule, ...], uninitialized: bool) -> None:
+def replace_checks(extra: tuple[Schedule, ...], uninitialized: bool, bounds: Bounds) -> None:
     """Replace what launches check. The current `patching` scope undoes it."""
     patching.replace(backend.checks, "extra_schedules", extra)
     patching.replace(backend.checks, "uninitialized", uninitialized)
+    patching.replace(backend.checks, "bounds", bounds)
     patching.replace(backend.checks, "permits_unused_reads", True)
 
 
@@ -110,6 +117,7 @@ def run(
     arch: str = "sm_80",
     schedules: str | Schedule | Iterable[str | Schedule] = "forward",
     uninitialized: bool = True,
+    bounds: Bounds = "tensor",
     timeline: bool = False,
     **kwargs: Any,
 ) -> Report:
@@ -117,7 +125,7 @@ def run(
 
     Args:
         function: called as `function(*args, **kwargs)`; the report has its return value as `result`.
-        arch, schedules, uninitialized, timeline: as for `gpu`.
+        arch, schedules, uninitialized, bounds, timeline: as for `gpu`.
 
     Returns:
         The report of all launches.
@@ -128,7 +136,7 @@ def run(
         TimedOut: a kernel did not end within its limit of instructions; Deadlock, if its threads wait for each other.
         ValueError: the function launched no kernel, so that nothing was checked.
     """
-    with gpu(arch, schedules=schedules, uninitialized=uninitialized, timeline=timeline) as report:
+    with gpu(arch, schedules=schedules, uninitialized=uninitialized, bounds=bounds, timeline=timeline) as report:
         report.result = function(*args, **kwargs)
     if report.faults:
         raise report.faults[0]

@@ -1,7 +1,7 @@
 """MXFP8: numbers of e4m3 with a scale for every 32 of them, a power of two.
 
-a is float8_e4m3fn (m, k), b is (n, k), and k is a multiple of 128. scale_a is uint8 (ceil(m / 128), k / 128, 32, 4, 4), in
-the order of nvfp4_gemm; a byte e stands for 2^(e - 127), which is the type ue8m0.
+a is float8_e4m3fn (m, k), b is (n, k), and k is a multiple of 128. scale_a is uint8 (ceil(m / 128), k / 128, 32, 4, 4),
+in the order of nvfp4_gemm; a byte e stands for 2^(e - 127), which is the type ue8m0.
 """
 
 import cutlass

@@ -12,7 +12,6 @@ operators      what a roofline knows of operators and machines, and torch's own 
 from __future__ import annotations
 
 import contextlib
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
@@ -21,16 +20,16 @@ if TYPE_CHECKING:
     import torch
 
 
-class Lab(ABC):
+class Lab:
     """A simulated device that is an input of an exercise and patches its environment around a submission's call."""
 
-    @abstractmethod
     def during(self, names: dict[str, Any]) -> AbstractContextManager[None]:
-        """Return the context of the call.
+        """Return the context of the call: an empty one, unless the lab replaces functions that the submission uses.
 
         Args:
             names: The globals of the submission's module.
         """
+        return contextlib.nullcontext()
 
     def variants(self) -> Iterator[Lab]:
         """Yield further labs that the entry is called with after this one, which may depend on the first call."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,10 +75,6 @@ class CiMachine(Lab):
         self.changes = tuple(changes)
         self._calls = [0] * len(self.changes)
         self._slowdowns: dict[int, Factors] = {}
-
-    def during(self, names: dict[str, Any]) -> AbstractContextManager[None]:
-        """Return an empty context: the only way to a time is a call of the machine."""
-        return nullcontext()
 
     def __call__(self, change: int, order: str) -> list[float]:
         """Call the versions of a change in this order, and return the seconds of each call.

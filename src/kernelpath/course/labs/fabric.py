@@ -116,6 +116,7 @@ class Links:
 
     def collective(self, name: str, size: int, count: int) -> float:
         """Return the seconds of a ring over `size` ranks: an all-reduce of `count` bytes, or a barrier."""
+        # size - 1 rounds reduce and scatter, and as many gather. Each moves a size-th of the bytes.
         rounds = 2 * (size - 1)
         return rounds * (self.latency + (count / size / self.bandwidth if name == "all_reduce" else 0.0))
 
@@ -182,13 +183,18 @@ class _Simulation:
         self._transfer_of: Mapping[Key, Transfer] = {
             key: transfer for transfer in log.transfers for key in transfer.keys
         }
+        # The times at which operations were posted, and at which their transfers end, which may be in the future.
         self._posted: dict[Key, float] = {}
         self._done: dict[Key, float] = {}
+        # The rank that waits for an operation, and since when.
         self._waits: dict[Key, tuple[int, float]] = {}
         self._next_step = [0] * log.size
+        # The time from which on a port is free.
         self._free: dict[object, float] = {}
+        # A heap of transfers that both sides have posted: since when, and their order in the log.
         self._ready: list[tuple[float, int, Transfer]] = []
         self._order = {id(transfer): index for index, transfer in enumerate(log.transfers)}
+        # A heap: time, kind, a count that breaks ties, and the rank of kind 0; see `_schedule`.
         self._events: list[tuple[float, int, int, object]] = []
         self._count = itertools.count()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import starmap
 from pathlib import Path
 
 import torch
@@ -20,9 +19,7 @@ from kernelpath.grading.graders.machine import encode_inputs, fault_on_machine, 
 from kernelpath.grading.graders.results import decode_tensor, kernel_process_finding
 from kernelpath.grading.job import Job
 from kernelpath.grading.provenance import MUTATED, Observation, no_launch_finding, operators_finding
-from kernelpath.grading.traffic import line_traffic
 from kernelpath.grading.workers import SLOW_IMPORTS, ProcessSetup
-from kernelpath.line_counters import LineInstructions
 from kernelpath.verdict import Finding, Verdict
 from kernelpath.work import messages
 from kernelpath.work.runner import Runner, SubmissionFailed
@@ -110,17 +107,17 @@ class KernelOnMachine:
                 decode_tensor(place.dtype, place.shape, content, "cpu")
                 for place, content in zip(places, contents, strict=True)
             ]
-        # The kernels of torch.mm are the grader's own: their accesses are nothing to grade.
-        accesses = (access for access in call_end.accesses if Path(access[0]).stem != messages.PRODUCT)
         return Observation(
             inputs=inputs,
             outputs=outputs,
             finding=finding,
-            traffic=line_traffic(accesses),
-            instructions=tuple(starmap(LineInstructions, call_end.instructions)),
+            # The kernels of torch.mm are the grader's own: their accesses are nothing to grade.
+            traffic=tuple(line for line in call_end.traffic if Path(line.file).stem != messages.PRODUCT),
+            instructions=tuple(call_end.instructions),
             transcript=call_end.transcript,
             tensor_core_operations=call_end.tensor,
             workspace=call_end.workspace,
+            overlaps=call_end.overlaps,
             flops=self.exercise.flops(**case) if self.exercise.flops else 0,
             operators=output_refs.operators,
             places=places,

@@ -16,6 +16,7 @@ import os
 import sys
 import warnings
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -65,6 +66,7 @@ def kernel(
     *,
     cooperative: bool = False,
     cluster: int | tuple[int, ...] | None = None,
+    programmatic_stream_serialization: bool = False,
 ) -> Kernel:
     """Return a CUDA C++ kernel, to be launched as `kernel[grid, block, shared_bytes](*arguments)`.
 
@@ -83,14 +85,19 @@ def kernel(
         cluster: The extent of a cluster in blocks, as one to three integers. The grid, which still counts blocks, must
             be a multiple of it. A kernel with __cluster_dims__ needs no `cluster`. Clusters require sm_90. A cluster of
             9 to 16 blocks is not portable; the launch requests it explicitly.
+        programmatic_stream_serialization: Launch with cudaLaunchAttributeProgrammaticStreamSerialization: the kernel
+            may begin before the kernel in front of it in the stream has ended. It may not access what that kernel
+            writes, nor write what that kernel reads, before griddepcontrol.wait, and the PTX machine reports it.
+            Requires sm_90.
 
     Raises:
         FileNotFoundError: There is no such file.
         ValueError: No GPU supports the cluster.
     """
     cluster_shape = None if cluster is None else dim3("cluster", cluster)
+    attributes = LaunchAttributes(cooperative, cluster_shape, programmatic_stream_serialization)
     if "\n" in (text := os.fspath(source)):
-        return _kernel_of_text(text, name, tuple(options), cooperative, cluster_shape)
+        return _kernel_of_text(text, name, tuple(options), attributes)
     # The file that calls this function: a path is relative to it, and not to the working directory.
     caller_file = sys._getframe(1).f_globals.get("__file__", "")
     file = os.path.join(os.path.dirname(caller_file), source)
@@ -99,7 +106,7 @@ def kernel(
     except FileNotFoundError as error:
         raise FileNotFoundError(f"there is no {source} beside {os.path.basename(caller_file)}") from error
     # The time of the last change is part of the cache key, so that an edited file is read again.
-    return _kernel(file, changed_ns, name, tuple(options), cooperative, cluster_shape)
+    return _kernel(file, changed_ns, name, tuple(options), attributes)
 
 
 def read_ahead(path: Path) -> None:
@@ -108,24 +115,29 @@ def read_ahead(path: Path) -> None:
 
 
 @cache
-def _kernel(
-    file: str, changed_ns: int, name: str, options: tuple[str, ...], cooperative: bool, cluster: Dim3 | None
-) -> Kernel:
+def _kernel(file: str, changed_ns: int, name: str, options: tuple[str, ...], attributes: LaunchAttributes) -> Kernel:
     path = str(Path(file).resolve())
-    return Kernel(path, _source(path, changed_ns), name, options, cooperative, cluster)
+    return Kernel(path, _source(path, changed_ns), name, options, attributes)
 
 
 @cache
-def _kernel_of_text(
-    source: str, name: str, options: tuple[str, ...], cooperative: bool, cluster: Dim3 | None
-) -> Kernel:
+def _kernel_of_text(source: str, name: str, options: tuple[str, ...], attributes: LaunchAttributes) -> Kernel:
     """Return a kernel of source text, as if the text were a file with the kernel's name."""
-    return Kernel(f"{base_name(name)}.cu", source, name, options, cooperative, cluster)
+    return Kernel(f"{base_name(name)}.cu", source, name, options, attributes)
 
 
 @cache
 def _source(path: str, changed_ns: int) -> str:
     return source_text(Path(path))
+
+
+@dataclass(frozen=True)
+class LaunchAttributes:
+    """The attributes of every launch of a kernel; see `kernel`."""
+
+    cooperative: bool = False
+    cluster: Dim3 | None = None
+    programmatic_stream_serialization: bool = False
 
 
 class Kernel:
@@ -137,16 +149,14 @@ class Kernel:
         source: str,
         name: str,
         options: tuple[str, ...] = (),
-        cooperative: bool = False,
-        cluster: Dim3 | None = None,
+        attributes: LaunchAttributes | None = None,
     ) -> None:
         self.file = file
         self.source = source
         self.name = name
         self.base_name = base_name(name)
         self.options = options
-        self.cooperative = cooperative
-        self.cluster = cluster
+        self.attributes = attributes or LaunchAttributes()
         self._launchers: dict[tuple[Any, ...], Launcher] = {}
         self._binaries: dict[str, Binary] = {}
         self._parameters: dict[str, tuple[Parameter, ...]] = {}
@@ -263,8 +273,9 @@ class Launcher:
                 shared=self.shared,
                 arguments=[a if is_tensor(a) else value for a, value in zip(arguments, values, strict=True)],
                 tensors=[(name, tensor) for name, tensor in named_tensors if tensor is not None],
-                cooperative=self.kernel.cooperative,
-                cluster=self.kernel.cluster,
+                cooperative=self.kernel.attributes.cooperative,
+                cluster=self.kernel.attributes.cluster,
+                programmatic_stream_serialization=self.kernel.attributes.programmatic_stream_serialization,
             )
         except (Fault, TimedOut) as error:
             error.source = self.kernel.source  # a kernel of a text is in no file

@@ -81,19 +81,23 @@ class Loaded:
             raise RuntimeError(f"the launch of {self.kernel.name}: {status.name}")
 
     def _attributes(self) -> list[Any]:
-        """Return the launch attributes of a cooperative launch and of a cluster."""
+        """Return the kernel's launch attributes for the driver."""
         from cuda.bindings import driver
 
         attributes = []
-        if self.kernel.cooperative:
+        if self.kernel.attributes.cooperative:
             attributes.append(driver.CUlaunchAttribute())
             attributes[-1].id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
             attributes[-1].value.cooperative = 1
-        if self.kernel.cluster is not None:
+        if self.kernel.attributes.cluster is not None:
             attributes.append(driver.CUlaunchAttribute())
             attributes[-1].id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
             extents = attributes[-1].value.clusterDim
-            extents.x, extents.y, extents.z = self.kernel.cluster
+            extents.x, extents.y, extents.z = self.kernel.attributes.cluster
+        if self.kernel.attributes.programmatic_stream_serialization:
+            attributes.append(driver.CUlaunchAttribute())
+            attributes[-1].id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+            attributes[-1].value.programmaticStreamSerializationAllowed = 1
         return attributes
 
     def _stream(self) -> Any:
@@ -109,13 +113,14 @@ class Loaded:
 
         if launcher.shared > self.shared_limit:
             self._allow_shared(launcher.shared)
-        cluster = self.kernel.cluster
+        cluster = self.kernel.attributes.cluster
         self.configurations[launcher] = core.LaunchConfig(
             grid=launcher.grid if cluster is None else self._clusters(launcher.grid, cluster),
             cluster=cluster,
             block=launcher.block,
             shmem_size=launcher.shared,
-            is_cooperative=self.kernel.cooperative,
+            is_cooperative=self.kernel.attributes.cooperative,
+            programmatic_stream_serialization=self.kernel.attributes.programmatic_stream_serialization,
         )
         return self.configurations[launcher]
 

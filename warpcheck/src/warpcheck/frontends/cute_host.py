@@ -305,6 +305,7 @@ class CpuHost(Host):
             tensors=list(tensors),
             cooperative=_COOPERATIVE in attributes and bool(attributes[_COOPERATIVE][0]),
             cluster=tuple(attributes[_CLUSTER][:3]) if _CLUSTER in attributes else None,
+            programmatic_stream_serialization=bool(serialization and serialization[0]),
         )
         self._record(handle, "cpu", result)
         return SUCCESS

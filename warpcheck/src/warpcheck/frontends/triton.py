@@ -6,12 +6,14 @@ Call `activate` once, before the submission is imported.
 from __future__ import annotations
 
 import ast
+import ctypes
 import inspect
 import math
 import operator
 import os
+import struct
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -22,7 +24,6 @@ from warpcheck.frontends import triton_descriptors as descriptors
 from warpcheck.frontends import tuning
 from warpcheck.frontends.cubin import resources
 from warpcheck.frontends.triton_advice import find_misread_comparisons
-from warpcheck.frontends.triton_arguments import numbers
 from warpcheck.hooks import Changed
 from warpcheck.hooks import triton as hooks
 
@@ -281,6 +282,7 @@ class _Launcher:
             arguments=args,
             tensors=tensors,
             cooperative=bool(getattr(self.metadata, "launch_cooperative_grid", False)),
+            programmatic_stream_serialization=bool(getattr(self.metadata, "launch_pdl", False)),
             cluster=(self.ctas, 1, 1) if self.ctas > 1 else None,
         )
         frontends.record(frontends.Launched("triton", kernel.name, "cpu", tuple(values), result.cost, result.launch))
@@ -303,3 +305,39 @@ def _ptx(metadata: Any) -> str:
     # The group of a kernel with its own `repr` has the name of the function. Its folder has one kernel alone.
     paths += map(str, Path(hooks.CACHE.get()(hooks.HASH.of(metadata)).cache_dir).glob("*.ptx"))
     return Path(paths[0]).read_text()
+
+
+def numbers(kind: Any, value: Any, layouts: Iterator[Any]) -> Iterator[Any]:
+    """Yield the parameter values of an argument: several for a tuple or a descriptor, a tensor for its address.
+
+    layouts: The layouts of the tensor maps of all descriptors that follow.
+    """
+    if isinstance(kind, tuple):
+        for inner, item in zip(kind, value, strict=True):
+            yield from numbers(inner, item, layouts)
+    elif kind == "constexpr":
+        return
+    elif isinstance(kind, str) and kind.startswith("tensordesc"):
+        for item in descriptors.passed(value, next(layouts, None)):
+            yield from numbers("", item, layouts)
+    elif hasattr(value, "data_ptr") or isinstance(value, bytes):
+        yield value
+    elif kind in _FLOATS:
+        yield _FLOATS[kind](float(value))
+    else:
+        yield value if isinstance(value, float) else int(value or 0)
+
+
+def _bfloat16(value: float) -> bytes:
+    """Return a bfloat16 as bytes, rounded toward zero as Triton's launcher does."""
+    # A bfloat16 is the upper half of a float32, and memory is little-endian.
+    return bytes(ctypes.c_float(value))[2:]
+
+
+_FLOATS: dict[str, Callable[[float], float | bytes]] = {
+    "bf16": _bfloat16,
+    "fp16": lambda value: struct.pack("<e", value),
+    "fp32": lambda value: ctypes.c_float(value).value,
+    "fp64": float,
+}
+"""The conversion of a scalar argument for each floating-point type of Triton's signatures."""

@@ -82,8 +82,10 @@ def emit_setmaxnreg(e: InstructionEmitter, i: Instruction) -> None:
     e.control.suspend()
 
 
-def emit_nothing(e: InstructionEmitter, i: Instruction) -> None:
-    """Do nothing: kernels run one after another, so the previous one is complete and the next one has not begun."""
+def emit_griddepcontrol(e: InstructionEmitter, i: Instruction) -> None:
+    """Wait for the launches that this one may overlap, or let the next launch begin."""
+    e.call_check("wait_for_grids" if "wait" in i.modifiers else "launch_dependents")
+    e.control.jump(e.control.index + 1)
 
 
 def arguments_read(i: Instruction) -> list[Operand]:
@@ -108,5 +110,12 @@ OPS = (
         results=0,
         since=90,
     ),
-    Op("griddepcontrol", ("launch_dependents|wait",), emit_nothing, results=0, since=90),
+    Op(
+        "griddepcontrol",
+        ("launch_dependents|wait",),
+        emit_griddepcontrol,
+        placement=Placement.ALONE,  # the clock advances at the ends of blocks
+        results=0,
+        since=90,
+    ),
 )

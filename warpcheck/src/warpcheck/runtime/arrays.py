@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
+import math
 import mmap
 import struct
 from functools import cache
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["FAR", "Dim", "Records", "aligned", "span", "zeroed"]
+__all__ = ["FAR", "Dim", "Records", "address_of", "aligned", "span", "zeroed"]
 
 Dim = tuple[int, int, int]
 
@@ -31,7 +34,7 @@ class Records:
     def __init__(self, kind: np.dtype[np.void]) -> None:
         # One element, so that the record has an address that generated code can use.
         self.record = np.zeros(1, kind)
-        self.address = int(self.record.ctypes.data)
+        self.address = address_of(self.record)
         self.arrays: dict[str, npt.NDArray[Any]] = {}
         self._bytes = self.record.view(np.uint8).data
         self._fields = _scalar_fields(kind)
@@ -48,12 +51,28 @@ class Records:
             packing, offset = self._fields[name]
             packing.pack_into(self._bytes, offset, value)
 
+    def create(self, **arrays: tuple[Any, ...]) -> None:
+        """Make zeroed arrays, each at a multiple of 256 bytes, keep them, and set the fields of the same names.
+
+        They are in one allocation: a launch needs some twenty arrays, and most of them are small.
+
+        arrays: The element type and the extents of each.
+        """
+        sizes = [math.prod(shape) * np.dtype(dtype).itemsize for dtype, *shape in arrays.values()]
+        starts = list(accumulate((-(-size // 256) * 256 for size in sizes), initial=0))
+        memory = aligned(starts[-1])
+        address = address_of(memory)
+        for (name, (dtype, *shape)), start in zip(arrays.items(), starts, strict=False):
+            self.arrays[name] = np.ndarray(shape, dtype, memory.data, start)
+            packing, offset = self._fields[name]
+            packing.pack_into(self._bytes, offset, address + start)
+
     def point(self, **arrays: npt.NDArray[Any]) -> None:
         """Keep arrays, and set the fields of the same names to their addresses."""
         for name, array in arrays.items():
             self.arrays[name] = array
             packing, offset = self._fields[name]
-            packing.pack_into(self._bytes, offset, array.ctypes.data)
+            packing.pack_into(self._bytes, offset, address_of(array))
 
 
 @cache
@@ -71,6 +90,16 @@ def _scalar_fields(kind: np.dtype[np.void]) -> dict[str, tuple[struct.Struct, in
 
 
 _STRUCT_CODES = {"i8": "<q", "u8": "<Q", "i4": "<i", "u4": "<I", "i2": "<h", "u2": "<H", "i1": "<b", "u1": "<B"}
+
+
+def address_of(array: npt.NDArray[Any]) -> int:
+    """Return the address of an array's first byte.
+
+    A launch needs some fifty addresses, and ``array.ctypes.data`` takes four times as long.
+    """
+    if not array.size or not array.flags.writeable:
+        return int(array.ctypes.data)
+    return ctypes.addressof(ctypes.c_char.from_buffer(array.data))
 
 
 def zeroed(size: int) -> npt.NDArray[np.uint8]:
@@ -98,4 +127,4 @@ def span(size: int) -> npt.NDArray[np.uint8]:
 def aligned(size: int) -> npt.NDArray[np.uint8]:
     """Return zeroed bytes whose address is a multiple of 256."""
     memory = np.zeros(size + 512, np.uint8)
-    return memory[-memory.ctypes.data % 256 :]
+    return memory[-address_of(memory) % 256 :]

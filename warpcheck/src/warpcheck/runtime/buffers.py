@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from warpcheck.layout import UNWRITTEN
 from warpcheck.runtime.access_history import ENTRY_BYTES, HEADER_BYTES, REPLACED_BYTES
-from warpcheck.runtime.arrays import FAR, span, zeroed
+from warpcheck.runtime.arrays import FAR, address_of, span, zeroed
 from warpcheck.runtime.records import BUFFER
 
 if TYPE_CHECKING:
@@ -28,6 +28,9 @@ __all__ = [
     "merge_overlapping",
 ]
 
+
+MAX_OVERLAPPED = 16
+"""The most launches that a launch is taken to overlap, and whose history is kept for it."""
 
 MIN_MAPPED_BYTES = 1 << 16  # bytes for which memory page by page is not worth a mapping of their own
 
@@ -58,14 +61,26 @@ class Buffer:
 
         Objects that stand for tensors may have negative strides. Their first element is not the lowest.
         """
+        itemsize = tensor.element_size()
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        if tensor.is_contiguous():
+            nbytes = tensor.numel() * itemsize
+            return cls(name, tensor.data_ptr(), nbytes, itemsize, dtype=dtype, owner=tensor)
         offsets = [(size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)]
         first = sum(min(offset, 0) for offset in offsets)
         last = sum(max(offset, 0) for offset in offsets)
-        itemsize = tensor.element_size()
-        dtype = str(tensor.dtype).removeprefix("torch.")
         nbytes = (last - first + 1) * itemsize if tensor.numel() else 0
         address = tensor.data_ptr() + first * itemsize if nbytes else tensor.data_ptr()
         return cls(name, address, nbytes, itemsize, dtype=dtype, owner=tensor)
+
+    @classmethod
+    def of_storage(cls, name: str, tensor: torch.Tensor) -> Buffer:
+        """Return the memory of a tensor's whole storage. Objects that stand for tensors may have none."""
+        buffer = cls.of(name, tensor)
+        if not hasattr(tensor, "untyped_storage"):
+            return buffer
+        storage = tensor.untyped_storage()
+        return replace(buffer, address=storage.data_ptr(), nbytes=storage.nbytes())
 
 
 @dataclass
@@ -83,11 +98,16 @@ class Shadow:
 
 
 class Memory:
-    """The shadow memory of all buffers, kept from launch to launch."""
+    """The shadow memory of all buffers, kept from launch to launch.
+
+    ``last_launch`` is the launch that has ended last, a runtime.launch.Grid.
+    """
 
     def __init__(self) -> None:
         self.shadows: dict[tuple[int, int], Shadow] = {}
         self.time = 1
+        self.last_launch: Any = None
+        self._followed: list[Memory] = []
         self._allocated: list[tuple[int, npt.NDArray[np.uint8]]] = []
 
     def allocated(self, address: int, nbytes: int, state: npt.NDArray[np.uint8] | None = None) -> None:
@@ -107,6 +127,41 @@ class Memory:
         end = address + nbytes
         self.shadows = {key: entry for key, entry in self.shadows.items() if not address <= key[0] < end}
         self._allocated = [entry for entry in self._allocated if not address <= entry[0] < end]
+
+    def follow(self, earlier: Memory) -> None:
+        """Take over the histories of another memory, for a launch that may overlap the launches there."""
+        self._followed = [*earlier._followed, earlier][-MAX_OVERLAPPED:]
+        self.time = earlier.time
+        self.last_launch = earlier.last_launch
+
+    def release_owners(self) -> int:
+        """Let the tensors of the buffers be freed, though their history is kept. Return the bytes of that history."""
+        for shadow in self.shadows.values():
+            shadow.buffer = replace(shadow.buffer, owner=None)
+        return sum(shadow.history.nbytes for shadow in self.shadows.values())
+
+    def inheriting_shadow(self, buffer: Buffer, granule: int) -> Shadow:
+        """Return a new shadow of a buffer with the history that its bytes have in all other shadows.
+
+        Another launch may have accessed them through another buffer, in granules of another size.
+        """
+        earlier = [
+            shadow
+            for memory in (self, *self._followed)
+            for (address, nbytes), shadow in memory.shadows.items()
+            if address < buffer.address + buffer.nbytes and buffer.address < address + nbytes
+        ]
+        # The largest granule that divides those of all histories, and the distances between the buffers.
+        distances = [abs(shadow.buffer.address - buffer.address) for shadow in earlier]
+        alignments = [(distance & -distance).bit_length() - 1 for distance in distances if distance]
+        granule = min([granule, *alignments, *(shadow.granule for shadow in earlier)])
+        state = self.shadow(buffer, granule).state
+        history, replaced = empty_history(-(-buffer.nbytes >> granule) + 1)
+        inherited = Shadow(buffer, state, history, granule, replaced)
+        for shadow in earlier:
+            _copy_later_history(shadow, inherited)
+        self.shadows[buffer.address, buffer.nbytes] = inherited
+        return inherited
 
     def shadow(self, buffer: Buffer, granule: int) -> Shadow:
         """Return the shadow of a buffer, made at its first launch. A change of the granule begins a new history."""
@@ -141,8 +196,30 @@ def empty_history(granules: int) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.
     size = granules * REPLACED_BYTES
     replaced = span(size) if MIN_MAPPED_BYTES <= size < FAR else zeroed(size)
     memory = zeroed(HEADER_BYTES + granules * ENTRY_BYTES)
-    memory[HEADER_BYTES - 8 : HEADER_BYTES].view(np.int64)[0] = replaced.ctypes.data
+    memory[HEADER_BYTES - 8 : HEADER_BYTES].view(np.int64)[0] = address_of(replaced)
     return memory[HEADER_BYTES:], replaced
+
+
+def _copy_later_history(source: Shadow, destination: Shadow) -> None:
+    """Copy the entries of the bytes that two shadows share, where those of ``source`` are later.
+
+    The granules of ``destination`` are not larger.
+    """
+    start = max(source.buffer.address, destination.buffer.address)
+    end = min(source.buffer.address + source.buffer.nbytes, destination.buffer.address + destination.buffer.nbytes)
+    first = (start - destination.buffer.address) >> destination.granule
+    count = -(-(end - start) >> destination.granule)
+    addresses = start + (np.arange(count) << destination.granule)
+    numbers = addresses - source.buffer.address >> source.granule
+    entries = source.history.view(np.int64).reshape(-1, ENTRY_BYTES // 8)[numbers]
+    copies = destination.history.view(np.int64).reshape(-1, ENTRY_BYTES // 8)[first : first + count]
+    # The upper half of the first two words is the time of the last write, and that of the last read.
+    is_later = (entries[:, :2] >> 32).max(axis=1) > (copies[:, :2] >> 32).max(axis=1)
+    copies[is_later] = entries[is_later]
+    replaced = source.replaced.view(np.int64).reshape(-1, REPLACED_BYTES // 8)[numbers]
+    destination.replaced.view(np.int64).reshape(-1, REPLACED_BYTES // 8)[first : first + count][is_later] = replaced[
+        is_later
+    ]
 
 
 def merge_overlapping(buffers: Sequence[Buffer]) -> list[Buffer]:
@@ -168,8 +245,8 @@ def buffer_table(shadows: list[Shadow]) -> npt.NDArray[np.void]:
     for row, shadow in zip(rows[1:], shadows, strict=True):
         row["start"] = shadow.buffer.address
         row["bytes"] = shadow.buffer.nbytes
-        row["state"] = shadow.state.ctypes.data
-        row["history"] = shadow.history.ctypes.data
+        row["state"] = address_of(shadow.state)
+        row["history"] = address_of(shadow.history)
         row["granule"] = shadow.granule
     return rows
 

@@ -24,6 +24,7 @@ from warpcheck.runtime.bulk import (
 )
 from warpcheck.runtime.copy_rules import CopyRule
 from warpcheck.runtime.event_recorder import NO_BARRIER, find_mbarrier, record_barrier_event
+from warpcheck.runtime.happens_before import is_before_wait
 from warpcheck.runtime.launch_control import RESPONSE_BYTES
 from warpcheck.runtime.mbarriers import require_init
 from warpcheck.runtime.memory import OPERANDS, SAMPLED, record_fault
@@ -106,7 +107,7 @@ def issue_lane(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, site: int
             record_address = find_mbarrier(tracking, tracking.shared + copy.barrier)
             if record_address:
                 require_init(launch, cta, warp, tracking, record_address, site, lane)
-    count_request(launch, copy)
+    count_request(launch, cta, warp, copy)
     kind = EventKind.STORE
     tracker = NO_BARRIER
     if copy.direction != Direction.STORE:
@@ -234,7 +235,7 @@ def operand_of(warp: WarpRecord, row: int, lane: int) -> int:
 
 
 @native
-def count_request(launch: LaunchRecord, copy: BulkRecord) -> None:
+def count_request(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, copy: BulkRecord) -> None:
     """Count one request for a copy, whichever lanes issue it."""
     counts = CountsRecord(launch.counts + copy.site * CountsRecord.size)
     if counts.requests == 0:
@@ -246,6 +247,8 @@ def count_request(launch: LaunchRecord, copy: BulkRecord) -> None:
     if copy.direction != Direction.PEER and copy.direction != Direction.CANCEL:
         sectors = sectors_of(copy)
         counts.bulk_sectors += sectors
+        if is_before_wait(cta, warp):
+            launch.sectors_before_wait += sectors
         if copy.targets:
             # A multicast reads global memory once and delivers the bytes to each destination.
             counts.multicast_sectors += sectors * (count_bits(copy.targets) - 1)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from warpcheck.layout import COPIES, FENCES, LANES, READS
 from warpcheck.lowered_kernel import Lowered
 from warpcheck.runtime.address_spaces import RANK
-from warpcheck.runtime.arrays import Dim, Records, aligned, span
+from warpcheck.runtime.arrays import Dim, Records, span
 from warpcheck.runtime.buffers import empty_history
 from warpcheck.runtime.cta_barrier import BARRIERS
 from warpcheck.runtime.happens_before import WARPS
@@ -24,7 +24,7 @@ from warpcheck.runtime.tensor_cells import CELL, CELLS, MEMORY_BYTES
 from warpcheck.runtime.tensor_records import JOB, JOBS
 from warpcheck.runtime.warpgroup import PRODUCTS_BYTES
 
-__all__ = ["Cta", "cluster_of"]
+__all__ = ["Cta", "cluster_of", "thread_coordinates"]
 
 
 class Cta(Records):
@@ -46,62 +46,67 @@ class Cta(Records):
     ) -> None:
         super().__init__(CTA)
         self.rank = rank
-        self.cluster = [self]
+        self._block = block
         threads = block[0] * block[1] * block[2]
         local = lowered.local_bytes * threads
         # One granule more for a size that is not a multiple of it, and one to spare.
         history, self.replaced = empty_history((shared_bytes >> shared_granule) + 2)
-        # In a cluster the shared memory of all blocks is one window, so that an address tells the block that owns it.
-        shared = aligned(shared_bytes) if window is None else window[rank << RANK :][:shared_bytes]
-        self.point(shared=shared, shared_state=np.empty(shared_bytes + 1, np.uint8))
-        self.point(barriers=np.zeros(BARRIERS, BARRIER))
-        self.point(local=aligned(local), local_state=np.empty(local + 1, np.uint8), shared_history=history)
+        self.point(shared_history=history)
         count = -(-threads // LANES)
         stride = lowered.warp_bytes
-        self.warps = self._make_warps(block, count, stride)
-        self.set(warp_count=count, warp_stride=stride)
         # Records that a kernel cannot use have no memory: a launch of a small kernel would spend most of its time on
         # clearing them.
-        uses_wgmma = any(check.function == "wgmma_operand" for check in lowered.checks)
-        self.point(
-            operand_reads=np.zeros(count * READS * uses_wgmma, READ), products=aligned(PRODUCTS_BYTES * uses_wgmma)
+        checks = lowered.functions_checked
+        has_mbarriers = "mbarrier_init" in checks
+        fence_words = (FENCE_HEADER_BYTES >> 3) + WARPS * size
+        self.create(
+            shared=(np.uint8, shared_bytes * (window is None)),
+            shared_state=(np.uint8, shared_bytes + 1),
+            local=(np.uint8, local),
+            local_state=(np.uint8, local + 1),
+            warps=(np.uint8, count * stride),
+            barriers=(BARRIER, BARRIERS),
+            operand_reads=(READ, count * READS * ("wgmma_operand" in checks)),
+            products=(np.uint8, PRODUCTS_BYTES * ("wgmma_operand" in checks)),
+            copies=(COPY, count * COPIES * ("copy_async" in checks)),
+            vc_released=(np.int64, WARPS, WARPS),
+            vc_observed=(np.int64, WARPS, WARPS),
+            vector_clock=(np.int64, size, WARPS, WARPS),
+            fence_ring=(np.int64, count * ("fence_proxy" in checks), FENCES, fence_words),
+            barrier_clocks=(np.int64, 1 + MBARRIERS * has_mbarriers, 2, size, WARPS),
         )
-        uses_cp_async = any(check.function == "copy_async" for check in lowered.checks)
-        clocks = {name: np.zeros((WARPS, WARPS), np.int64) for name in ("vc_released", "vc_observed")}
-        known = np.zeros((size, WARPS, WARPS), np.int64)
-        self.point(**clocks, vector_clock=known, copies=np.zeros(count * COPIES * uses_cp_async, COPY))
-        uses_proxy_fences = any(check.function == "fence_proxy" for check in lowered.checks)
-        words = (FENCE_HEADER_BYTES >> 3) + WARPS * size
-        self.point(fence_ring=np.zeros((count * uses_proxy_fences, FENCES, words), np.int64))
-        self._point_tensor_memory(lowered, count, size)
-        self.set(window=self.get("shared") - (rank << RANK))
-        has_mbarriers = any(check.function == "mbarrier_init" for check in lowered.checks)
-        if has_mbarriers:
-            self.point(mbarriers=np.zeros(MBARRIERS, MBARRIER))
-        self.point(barrier_clocks=np.zeros((1 + MBARRIERS * has_mbarriers, 2, size, WARPS), np.int64))
+        if has_mbarriers:  # the scheduler clears them if the address is not 0
+            self.create(mbarriers=(MBARRIER, MBARRIERS))
+        if window is not None:
+            # In a cluster the shared memory of all blocks is one window, so that an address tells the block that owns
+            # it.
+            self.point(shared=window[rank << RANK :][:shared_bytes])
+        self.warps = self._make_warps(block, count, stride)
+        self.set(warp_count=count, warp_stride=stride, window=self.get("shared") - (rank << RANK))
+        if "tensor_alloc" in checks:
+            self.create(
+                tensor_memory=(np.uint8, MEMORY_BYTES),
+                tensor_cells=(CELL, CELLS),
+                tensor_clock=(np.int64, size, WARPS, WARPS),
+                tensor_accesses=(TENSOR_ACCESS, count * ACCESSES),
+                tensor_allocations=(np.int64, SLICES),
+                tensor_jobs=(JOB, JOBS),
+            )
         self.set_cluster([self])
-
-    def _point_tensor_memory(self, lowered: Lowered, warp_count: int, size: int) -> None:
-        """Allocate tensor memory, and what is remembered of it, if the kernel allocates any."""
-        uses_tensor_memory = any(check.function == "tensor_alloc" for check in lowered.checks)
-        if not uses_tensor_memory:
-            return
-        self.point(
-            tensor_memory=aligned(MEMORY_BYTES),
-            tensor_cells=np.zeros(CELLS, CELL),
-            tensor_clock=np.zeros((size, WARPS, WARPS), np.int64),
-            tensor_accesses=np.zeros(warp_count * ACCESSES, TENSOR_ACCESS),
-            tensor_allocations=np.zeros(SLICES, np.int64),
-            tensor_jobs=np.zeros(JOBS, JOB),
-        )
 
     def set_cluster(self, cluster: Sequence[Cta]) -> None:
         """Set the blocks of its cluster, by rank."""
-        self.cluster = list(cluster)
+        # A block that is alone does not keep itself. Records that refer to themselves would be freed by the garbage
+        # collector, and not when their launch ends.
+        self._cluster = list(cluster) if len(cluster) > 1 else []
         self.point(peers=np.array([cta.address for cta in cluster], np.int64))
 
+    @property
+    def cluster(self) -> list[Cta]:
+        """The blocks of its cluster, by rank."""
+        return self._cluster or [self]
+
     def _make_warps(self, block: Dim, count: int, stride: int) -> npt.NDArray[np.void]:
-        self.point(warps=aligned(count * stride))
         warps = np.ndarray(count, _strided(WARP, stride), self.arrays["warps"].data)
         warps["tid"], warps["threads"] = _threads_of_warps(block)
         warps["index"] = range(count)
@@ -113,8 +118,13 @@ class Cta(Records):
 
     def thread(self, warp: int, lane: int) -> Dim:
         """Return a thread's coordinates in the block."""
-        x, y, z = (int(n) for n in self.warps[warp]["tid"][:, lane])
-        return x, y, z
+        return thread_coordinates(self._block, warp * LANES + lane)
+
+
+def thread_coordinates(block: Dim, thread: int) -> Dim:
+    """Return the coordinates of a thread by its number, x fastest, in a block of these extents."""
+    width, height, _ = block
+    return thread % width, thread // width % height, thread // (width * height)
 
 
 @lru_cache(maxsize=64)
@@ -142,6 +152,7 @@ def cluster_of(size: int, lowered: Lowered, block: Dim, shared_bytes: int, share
     """Return the records for the blocks of a cluster, or for one block."""
     window = span(size << RANK) if size > 1 else None
     cluster = [Cta(lowered, block, shared_bytes, shared_granule, size, rank, window) for rank in range(size)]
-    for cta in cluster:
-        cta.set_cluster(cluster)
+    if size > 1:
+        for cta in cluster:
+            cta.set_cluster(cluster)
     return cluster

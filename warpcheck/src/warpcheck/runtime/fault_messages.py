@@ -121,6 +121,7 @@ def describe_race(
     signals: bool = False,
     programs: bool = False,
     is_partial_arrival: bool = False,
+    kernel: str = "",
 ) -> str:
     """Describe a race with the access ``other_site`` of the thread ``other_thread``; None if that was not kept.
 
@@ -134,7 +135,12 @@ def describe_race(
             the other to go on.
         programs: Whether the kernel is in Triton. ``other_thread`` is then a program.
         is_partial_arrival: Another lane arrives at an mbarrier for the thread ``other_thread``.
+        kernel: The kernel of the other access, if it is of an earlier launch that this one may overlap.
     """
+    if other_site is not None and kernel:
+        verb = _VERBS[site.access] if programs and not site.is_bulk else _format_access_to(site, shared)
+        other = f"{other_thread} of {kernel} {_VERBS[other_site.access]} in line {other_site.line}"
+        return f"{verb} {place}, which {other}: that earlier launch may still run before griddepcontrol.wait"
     if other_site is None:
         return f"{_format_access_to(site, shared)} {place}, which {other_thread} reads with no barrier between them"
     if other_site.is_wgmma or other_site.is_tensor:
@@ -211,7 +217,7 @@ def describe_unfenced(site: AccessSite, place: str, thread: str, write: AccessSi
     """
     verb = "multiplies" if site.is_wgmma or site.is_tensor else "copies"
     prefix = f"{verb} {place}, which thread {thread} writes in line {write.line}"
-    advice = "who writes needs one in front of the barrier, or who reads behind it"
+    advice = "the threads that write need one before the barrier, or the thread that reads needs one after it"
     return f"{prefix} with no fence.proxy.async between them, and may read what was there before: {advice}"
 
 

@@ -218,7 +218,7 @@ class Faults:
                     "complete_tx" in access_site.text for access_site in self.lowered.sites
                 )
         fault = self._make_fault(kind, text, site.line, warp, lane, address)
-        if origin:
+        if origin and not origin.kernel:  # another kernel may be in another file
             fault.conflict_line = origin.site.line
         return fault
 
@@ -270,7 +270,7 @@ class Faults:
         if origin is None:
             someone = "the same program" if programs else "another thread"
             return fault_messages.describe_race(site, place, someone, None, one_block=True, shared=shared)
-        is_own_block = origin.block_number == block
+        is_own_block = origin.block_number == block and not origin.kernel
         name = f"thread {origin.thread}" + (f" of block {origin.block}" if not is_own_block else "")
         if programs:
             name = "the same program" if is_own_block else f"program {origin.block}"
@@ -280,7 +280,14 @@ class Faults:
         signals = self._executed_between(lines, _signals_blocks) and not self._executed_between(lines, _is_fence)
         circumstances = {"in_a_loop": in_a_loop, "signals": signals, "programs": programs, "is_partial_arrival": alone}
         return fault_messages.describe_race(
-            site, place, name, origin.site, one_block=is_own_block, shared=shared, **circumstances
+            site,
+            place,
+            name,
+            origin.site,
+            one_block=is_own_block,
+            shared=shared,
+            kernel=origin.kernel,
+            **circumstances,
         )
 
     def _executed_between(self, lines: tuple[int, int], predicate: Callable[[str], bool]) -> bool:

@@ -10,12 +10,15 @@ warp: both are exact as long as synchronization advances the time, since warps r
 
 For the other blocks of its cluster a warp has one more plane of clocks each; see ``clusters`` and ``mbarriers``. Of the
 other blocks of the grid it knows what they published by a fence; see ``is_unordered``.
+
+A launch with the attribute for programmatic stream serialization may begin while the launches before it still run.
+Their accesses, from ``overlap_began`` on, are unordered until griddepcontrol.wait; see ``is_unordered_with_launch``.
 """
 
 from __future__ import annotations
 
 from warpcheck.native import load64, native, store64
-from warpcheck.runtime.records import CtaRecord, LaunchRecord
+from warpcheck.runtime.records import CtaRecord, LaunchRecord, WarpRecord
 
 WARPS = 32
 ROW_BYTES = 8 * WARPS  # one warp's vector clock for one block
@@ -40,6 +43,8 @@ def is_unordered(
     """
     if time < floor:
         return False
+    if time < launch.launch_began:
+        return is_unordered_with_launch(launch, cta, warp, time, thread)
     if is_by_own_block(launch, cta, time):
         return other_thread != thread and time >= known_time(cta, warp, other_thread >> 5)
     # Another block. If it is of the same cluster, a plane of the vector clock may order its access.
@@ -52,6 +57,37 @@ def is_unordered(
                 return False
     # Otherwise it takes a release and an acquire, both after the access: a fence there, an atomic operation here.
     return cta.acquired_at <= time or load64(launch.published_at + 8 * block) <= time
+
+
+@native
+def is_unordered_with_launch(launch: LaunchRecord, cta: CtaRecord, warp: int, time: int, thread: int) -> int:
+    """Return whether an access of an earlier launch that may still run is concurrent with what ``thread`` does now.
+
+    griddepcontrol.wait orders the thread that executes it (PTX ISA, "griddepcontrol"), and threads of the same cluster
+    or grid that synchronize with that thread afterwards.
+    """
+    if time < launch.unawaited_end:
+        return True
+    own_warp = WarpRecord(cta.warps + warp * cta.warp_stride)
+    if own_warp.grid_wait_lanes >> (thread & 31) & 1:
+        return False
+    for rank in range(launch.cluster_size):
+        peer = CtaRecord(load64(cta.peers + 8 * rank))
+        plane = (peer.block_number - cta.block_number + launch.cluster_size) % launch.cluster_size
+        for other_warp in range(peer.warp_count):
+            other = WarpRecord(peer.warps + other_warp * peer.warp_stride)
+            known_until = load64(cta.vector_clock + PLANE_BYTES * plane + ROW_BYTES * warp + 8 * other_warp)
+            if other.grid_waited_at and known_until > other.grid_waited_at:
+                return False
+    return launch.wait_published_at == 0 or cta.acquired_at < launch.wait_published_at
+
+
+@native
+def is_before_wait(cta: CtaRecord, warp: WarpRecord) -> int:
+    """Return whether neither the warp has executed griddepcontrol.wait, nor its block in front of its last barrier."""
+    if warp.grid_waited_at:
+        return False
+    return cta.grids_awaited_at == 0 or cta.last_barrier_time <= cta.grids_awaited_at
 
 
 @native

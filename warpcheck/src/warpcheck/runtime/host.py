@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import mmap
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +17,6 @@ from warpcheck.runtime.barrier_divergence import settle_barrier
 from warpcheck.runtime.cta import Cta
 from warpcheck.runtime.faults import Faults
 from warpcheck.runtime.launch import Grid
-from warpcheck.runtime.printf import c_string, formatted
 
 __all__ = ["RunGrid", "execute"]
 
@@ -68,6 +69,7 @@ def execute(grid: Grid, run_grid: RunGrid, limit: int, *, restarts: bool = False
                         # The history of buffers outlives the launch. The next launch begins at a later time, so all of
                         # this one is before it.
                         grid.memory.time = grid.get("time") + 1
+                        grid.memory.last_launch = grid
                         return False
                 case schedule.YIELDS | schedule.YIELDS_IDLE:
                     if idle_turns > max(MAX_IDLE_TURNS, MAX_IDLE_TURNS_PER_BLOCK * len(grid.residents.resident)):
@@ -122,7 +124,7 @@ def _run_service(grid: Grid, cta: Cta, warp: int, faults: Faults) -> None:
     for lane in (lane for lane in range(LANES) if mask >> lane & 1):
         first, second, third = (int(rows[row, lane]) for row in range(3))
         if service == "vprintf":
-            grid.printed.append(formatted(first, second))
+            grid.printed.append(format_printf(first, second))
             continue
         if service == "free":
             grid.free(first)
@@ -135,3 +137,56 @@ def _run_service(grid: Grid, cta: Cta, warp: int, faults: Faults) -> None:
         faults.raise_deferred()
         text = f"fails the assertion {c_string(first)!r} of {c_string(second)}, line {third & 0xFFFFFFFF}"
         raise faults.fault_at_block(FaultKind.ASSERTION, text, int(record["barrier_block"]), warp, lane)
+
+
+_SPECIFIER = re.compile(r"%(?:%|([-+ #0]*\d*(?:\.\d+)?)(hh|h|ll|l|z|t|j)?([diouxXcspeEfFgGaA]))")
+
+
+def c_string(address: int) -> str:
+    """Return the zero-terminated text at an address."""
+    return ctypes.string_at(address).decode(errors="replace")
+
+
+def format_printf(text: int, arguments: int) -> str:
+    """Return the output of ``vprintf(text, arguments)`` (CUDA programming guide, 10.35).
+
+    The arguments are packed at their natural alignment.
+    """
+    position = arguments
+
+    def read_argument(kind: type[ctypes._SimpleCData[int]] | type[ctypes.c_double]) -> int | float:
+        nonlocal position
+        # Arguments are packed like the members of a struct.
+        size = ctypes.sizeof(kind)
+        position = -(-position // size) * size
+        value: int | float = kind.from_address(position).value
+        position += size
+        return value
+
+    def format_specifier(match: re.Match[str]) -> str:
+        if match[0] == "%%":
+            return "%"
+        flags = match[1]
+        length = match[2] or ""
+        code = match[3]
+        if code in "eEfFgGaA":
+            value = float(read_argument(ctypes.c_double))
+            return _hexadecimal(value, match[0]) if code in "aA" else f"%{flags}{code}" % value
+        if code == "s":
+            return f"%{flags}s" % c_string(int(read_argument(ctypes.c_uint64)))
+        is_64_bit = code == "p" or length in ("l", "ll", "z", "t", "j")
+        if code in "di":
+            return f"%{flags}d" % read_argument(ctypes.c_int64 if is_64_bit else ctypes.c_int32)
+        value = int(read_argument(ctypes.c_uint64 if is_64_bit else ctypes.c_uint32))
+        if code == "c":
+            return f"%{flags}c" % chr(value & 0xFF)
+        return f"0x{value:x}" if code == "p" else f"%{flags}{'d' if code == 'u' else code}" % value
+
+    return _SPECIFIER.sub(format_specifier, c_string(text))
+
+
+def _hexadecimal(value: float, specifier: str) -> str:
+    """Format ``%a`` by the C library, which formats for a GPU as well."""
+    text = ctypes.create_string_buffer(1100)
+    ctypes.CDLL(None).snprintf(text, len(text), specifier.encode(), ctypes.c_double(value))
+    return text.value.decode()

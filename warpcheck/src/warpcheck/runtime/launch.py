@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 import numpy as np
@@ -13,16 +13,16 @@ import numpy.typing as npt
 from warpcheck.counters import AccessSample
 from warpcheck.errors import Fault
 from warpcheck.events import EVENTS, recording
-from warpcheck.layout import LANES, RESERVED, SCRATCH, Space
+from warpcheck.layout import RESERVED, SCRATCH, Space
 from warpcheck.lowered_kernel import AccessSite, Lowered
 from warpcheck.ptx import Module
 from warpcheck.runtime import fault_messages
 from warpcheck.runtime.access_history import ENTRY_BYTES, id_of, site_of, thread_of, time_of
-from warpcheck.runtime.arrays import FAR, Dim, Records, aligned
+from warpcheck.runtime.arrays import FAR, Dim, Records, address_of, aligned
 from warpcheck.runtime.boxes import BULK
-from warpcheck.runtime.buffers import ARGUMENTS, Buffer, Memory, buffer_table, merge_overlapping
+from warpcheck.runtime.buffers import ARGUMENTS, MAX_OVERLAPPED, Buffer, Memory, buffer_table, merge_overlapping
 from warpcheck.runtime.bulk import BULKS
-from warpcheck.runtime.cta import cluster_of
+from warpcheck.runtime.cta import cluster_of, thread_coordinates
 from warpcheck.runtime.event_recorder import EVENT
 from warpcheck.runtime.memory_transactions import CHUNK
 from warpcheck.runtime.records import ACCESS_COUNTS, COUNTED, COUNTS, LAUNCH, SAMPLE
@@ -41,13 +41,14 @@ HEAP = 8 << 20  # bytes that kernels may ask for, unless cudaDeviceSetLimit says
 @dataclass(frozen=True)
 class AccessOrigin:
     """The origin of an access: thread and block as messages name them, the block's number in the grid, the
-    instruction.
+    instruction, and the kernel if the access is of an earlier launch.
     """
 
     thread: str
     block: str
     block_number: int
     site: AccessSite
+    kernel: str = ""
 
 
 class Grid(Records):
@@ -61,6 +62,7 @@ class Grid(Records):
         room: How many blocks fit on the GPU at once.
         cooperative: Whether all blocks are resident at once.
         cluster: The blocks of a cluster along each axis; None if neither launch nor kernel asks for clusters.
+        programmatic_stream_serialization: Whether the launch may overlap those before it; see ``happens_before``.
         shared_fill: The byte that shared memory is filled with at the start of a block, and counts as written. None:
             it is unwritten.
     """
@@ -83,6 +85,7 @@ class Grid(Records):
         cooperative: bool = False,
         cluster: Dim | None = None,
         shared_fill: int | None = None,
+        programmatic_stream_serialization: bool = False,
     ) -> None:
         super().__init__(LAUNCH)
         self.module = module
@@ -105,12 +108,15 @@ class Grid(Records):
         params[: len(arguments)] = np.frombuffer(arguments, np.uint8)
         self.set(param_bytes=len(arguments))
         self.point(params=params, blocks=self.block_counts, counts=self.counts, samples=self.samples)
-        if any(check.function == "issue_bulk" for check in lowered.checks):
+        if "issue_bulk" in lowered.functions_checked:
             self.point(bulk=np.zeros(BULKS, BULK))
-        if any(check.function in ("tensor_multiply", "tensor_copy") for check in lowered.checks):
+        if lowered.functions_checked & {"tensor_multiply", "tensor_copy"}:
             self.point(tensor_scratch=aligned(SCRATCH_BYTES))
         if recording.get():
             self.point(events=np.zeros(EVENTS, EVENT))
+        # A sample of blocks looks for no races.
+        overlaps = programmatic_stream_serialization and blocks is None and memory.last_launch is not None
+        self.overlapped: tuple[Grid, ...] = memory.last_launch.may_run_during_next() if overlaps else ()
         self._set_extents(shared)
         self.set(shared_fill=-1 if shared_fill is None else shared_fill)
         self.set(reverse=reverse, cooperative=cooperative, cluster_size=size, explicit_cluster=cluster is not None)
@@ -138,21 +144,22 @@ class Grid(Records):
             requires_tensor_fences=not self.module.file.endswith(".py"),
             dynamic_bytes=dynamic,
             shared_bytes=self.lowered.shared_bytes + dynamic,
-            shared_granule=self._granule(Space.SHARED),
+            shared_granule=self.lowered.granules[Space.SHARED],
             local_bytes=self.lowered.local_bytes,
             local_total=self.lowered.local_bytes * threads,
             launch_began=self.memory.time,
             time=self.memory.time,
+            overlap_began=self.overlapped[0].get("launch_began") if self.overlapped else self.memory.time,
+            unawaited_end=self.overlapped[-1].end_of_unawaited() if self.overlapped else 0,
         )
         self.point(published_at=np.zeros(blocks, np.int64), acquired_at_exit=np.zeros(blocks, np.int64))
 
     def _set_sass_accesses(self) -> None:
         """Set how the hardware executes each site; for merged accesses, also where they keep what they have loaded."""
-        self.counts["atomic_strategy"][: len(self.lowered.sites)] = [
-            site.sass_access.strategy for site in self.lowered.sites
-        ]
-        self.counts["is_cp_async"][: len(self.lowered.sites)] = [site.is_copy for site in self.lowered.sites]
-        merged = {number: site.sass_access for number, site in enumerate(self.lowered.sites) if site.sass_access.group}
+        site_count = len(self.lowered.sites)
+        self.counts["atomic_strategy"][:site_count] = self.lowered.strategies
+        self.counts["is_cp_async"][:site_count] = self.lowered.copy_flags
+        merged = self.lowered.merged_sites
         groups = {access.group: access.chunks for access in merged.values()}
         starts = dict(zip(groups, accumulate(groups.values(), initial=0), strict=False))
         self.chunks = np.full(sum(groups.values()), -1, CHUNK)
@@ -160,35 +167,33 @@ class Grid(Records):
             row = self.counts[number]
             row["width"] = access.bytes
             row["chunk_mask"] = access.chunks - 1
-            row["chunks"] = self.chunks.ctypes.data + CHUNK.itemsize * starts[access.group]
-
-    def _granule(self, space: Space) -> int:
-        """Return log2 of the smallest access in bytes to a space: the finest unit that two threads share without
-        conflict.
-        """
-        spaces = (space, Space.GENERIC, Space.CLUSTER)
-        sites = (site for site in self.lowered.sites if site.space in spaces)
-        return min((site.bytes // site.parts for site in sites), default=4).bit_length() - 1
+            row["chunks"] = address_of(self.chunks) + CHUNK.itemsize * starts[access.group]
 
     def _place_globals(self, buffers: Sequence[Buffer], statics: dict[str, npt.NDArray[np.uint8]]) -> None:
         params = self.arrays["params"]
-        own_buffers = [Buffer(ARGUMENTS, params.ctypes.data, params.nbytes, 1, dtype="bytes")]
+        own_buffers = [Buffer(ARGUMENTS, address_of(params), params.nbytes, 1, dtype="bytes")]
         own_buffers += [
-            Buffer(name, storage.ctypes.data, self.module.variables[name].size, 1, dtype="bytes")
+            Buffer(name, address_of(storage), self.module.variables[name].size, 1, dtype="bytes")
             for name, storage in statics.items()
         ]
         if self.get("cooperative"):
             # A grid synchronizes through memory that the driver provides on a GPU (cooperative_groups' grid_group).
             self.point(workspace=aligned(WORKSPACE))
             own_buffers.append(Buffer("the barrier of the grid", self.get("workspace"), WORKSPACE, 1, dtype="bytes"))
-        granule = self._granule(Space.GLOBAL)
-        self.shadows = [self.memory.shadow(buffer, granule) for buffer in merge_overlapping([*buffers, *own_buffers])]
+        granule = self.lowered.granules[Space.GLOBAL]
+        names = {buffer.name for buffer in own_buffers} - statics.keys()
+        self.shadows = []
+        for buffer in merge_overlapping([*buffers, *own_buffers]):
+            # The arguments and the workspace are of this launch alone.
+            inherits = self.overlapped and buffer.name not in names and buffer.nbytes < FAR
+            find_shadow = self.memory.inheriting_shadow if inherits else self.memory.shadow
+            self.shadows.append(find_shadow(buffer, granule))
         self._set_buffers()
         constants = [storage for name, storage in statics.items() if self.module.variables[name].space == "const"]
         if constants:
-            began = constants[0].ctypes.data
-            self.set(const_began=began, const_bytes=constants[-1].ctypes.data + constants[-1].nbytes - began)
-        symbols = [statics[name].ctypes.data for name in self.lowered.symbols]
+            began = address_of(constants[0])
+            self.set(const_began=began, const_bytes=address_of(constants[-1]) + constants[-1].nbytes - began)
+        symbols = [address_of(statics[name]) for name in self.lowered.symbols]
         self.point(symbols=np.array([*symbols, 0], np.int64))
 
     def _set_buffers(self) -> None:
@@ -204,10 +209,10 @@ class Grid(Records):
         if not 0 < nbytes <= HEAP - sum(memory.size for memory in self.heap.values()):
             return 0
         memory = aligned(nbytes)[:nbytes]
-        address = int(memory.ctypes.data)
+        address = address_of(memory)
         self.heap[address] = memory
         buffer = Buffer("memory from malloc", address, nbytes, 1, initialised=False, dtype="bytes")
-        self.shadows.append(self.memory.shadow(buffer, self._granule(Space.GLOBAL)))
+        self.shadows.append(self.memory.shadow(buffer, self.lowered.granules[Space.GLOBAL]))
         # The native functions find a buffer by binary search (address_spaces.find_buffer).
         self.shadows.sort(key=lambda shadow: shadow.buffer.address)
         self._set_buffers()
@@ -228,6 +233,18 @@ class Grid(Records):
             self.printed.append(text)
 
     # What it did
+
+    def may_run_during_next(self) -> tuple[Grid, ...]:
+        """Return the launches that may still run when a launch with programmatic stream serialization begins next."""
+        # That launch begins when all blocks of this one have triggered it or have exited. If a block has waited before,
+        # the launches that it waited for have ended.
+        return (self,) if self.get("waits_before_trigger") else (*self.overlapped, self)[-MAX_OVERLAPPED:]
+
+    def end_of_unawaited(self) -> int:
+        """Return the time up to which a launch that waits for this one is not ordered behind earlier launches."""
+        # This launch may end while those that it overlaps still run, unless a thread of it waits for them.
+        has_left_any = self.overlapped and not self.get("grids_awaited")
+        return self.get("launch_began") if has_left_any else self.get("unawaited_end")
 
     @property
     def counters(self) -> npt.NDArray[np.int64]:
@@ -286,11 +303,14 @@ class Grid(Records):
 
     def origin_of(self, access_id: int, time: int) -> AccessOrigin:
         """Return the origin of an access in the history."""
+        if time < self.get("launch_began"):
+            earlier = [launch for launch in self.overlapped if launch.get("launch_began") <= time]
+            return replace(earlier[-1].origin_of(access_id, time), kernel=source_name(earlier[-1].name))
         # The block is the one whose turn it was; see happens_before.block_at_time.
         turn = int(np.searchsorted(self.arrays["turns"][: self.get("turn_count")], time, side="right")) - 1
         block_number = int(self.arrays["turn_blocks"][turn])
         block = self.coordinates_of(block_number)
-        thread = self.residents.current.thread(*divmod(thread_of(access_id), LANES))
+        thread = thread_coordinates(self.block, thread_of(access_id))
         site = self.lowered.sites[site_of(access_id)]
         return AccessOrigin(
             fault_messages.format_coordinates(thread, self.block), self.format_block(block), block_number, site
@@ -381,7 +401,7 @@ def place_statics(
         initial = variable.initial or b""
         statics[name][: len(initial)] = np.frombuffer(initial, np.uint8)
         for offset, target in variable.pointers:
-            start = module.code_address(target) if target in module.functions else statics[target].ctypes.data
+            start = module.code_address(target) if target in module.functions else address_of(statics[target])
             address = np.array([start], np.int64)
             statics[name][offset : offset + 8] = address.view(np.uint8)
     return statics

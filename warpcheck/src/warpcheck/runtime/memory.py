@@ -29,6 +29,7 @@ from warpcheck.runtime.deferred_faults import (
     turn_into_race,
 )
 from warpcheck.runtime.fast_path import Instant, instant_of, record_common_read, record_common_write
+from warpcheck.runtime.happens_before import is_before_wait
 from warpcheck.runtime.memory_transactions import (
     count_addresses,
     count_atomic_sectors,
@@ -284,7 +285,7 @@ def buffer_segment(launch: LaunchRecord, space: int, buffer: int) -> Segment:
         space=space,
         start=record.start,
         end=record.start + record.bytes,
-        floor=launch.launch_began,
+        floor=launch.overlap_began,
         state=record.state,
         history=record.history,
         granule=record.granule,
@@ -564,6 +565,8 @@ def count_global_request(
             return 0
     sectors = count_sectors(addresses, mask)
     counts.sectors += sectors
+    if is_before_wait(cta, warp):
+        launch.sectors_before_wait += sectors
     counts.scattered += scattered(sectors, count_bits(mask) * max(counts.width, operation.size))
     return 1
 

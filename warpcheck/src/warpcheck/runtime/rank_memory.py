@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from warpcheck.errors import Fault, FaultKind
-from warpcheck.layout import LANES
 from warpcheck.runtime.access_history import ENTRY_BYTES, LOW_WORD, WAS_ATOMIC, thread_of
+from warpcheck.runtime.cta import thread_coordinates
 from warpcheck.runtime.launch import Grid
 from warpcheck.runtime.symbols import source_name
 
@@ -70,5 +70,5 @@ def _make_fault(grid: Grid, rank: int, access_id: int, time: int) -> Fault:
         "has to wait at its end until all others have written"
     )
     block = grid.coordinates_of(origin.block_number)
-    thread = grid.residents.current.thread(*divmod(thread_of(access_id), LANES))
+    thread = thread_coordinates(grid.block, thread_of(access_id))
     return Fault(FaultKind.RACE, message, source_name(grid.name), grid.module.file, origin.site.line, block, thread)

@@ -133,6 +133,17 @@ LAUNCH = np.dtype(
         ("shared_granule", "i8"),  # as of a buffer
         ("time", "i8"),  # the logical clock: counts synchronisations; see happens_before
         ("launch_began", "i8"),  # the time at which this launch began
+        # Programmatic dependent launch; see happens_before. overlap_began: when the earliest launch that may still run
+        # began; launch_began if none may. griddepcontrol.wait does not order accesses before unawaited_end.
+        ("overlap_began", "i8"),
+        ("unawaited_end", "i8"),
+        ("grids_awaited", "i8"),  # whether a thread has executed griddepcontrol.wait
+        ("wait_published_at", "i8"),  # when a block first issued a fence after such a wait, or 0
+        ("waits_before_trigger", "i8"),  # whether a block has waited before it let dependent grids begin
+        ("sectors_before_wait", "i8"),  # those that warps loaded or stored before griddepcontrol.wait
+        # Lane-instructions of all blocks up to griddepcontrol.launch_dependents, and up to their exit.
+        ("clock_before_trigger", "i8"),
+        ("clock_before_exit", "i8"),
         ("block_next", "i8"),  # the next block of the grid to become resident, and how many there are
         ("block_count", "i8"),
         ("cluster_size", "i8"),  # blocks of a cluster
@@ -190,6 +201,8 @@ CTA = np.dtype(
         ("block_began", "i8"),  # the time at which this block began; 0 before that
         ("clock_began", "i8"),  # launch.clock when this block began
         ("turn_began", "i8"),  # the time at which its present turn began
+        ("grids_awaited_at", "i8"),  # when a thread of this block first executed griddepcontrol.wait, or 0
+        ("dependents_launched", "i8"),  # whether one has executed griddepcontrol.launch_dependents
         ("acquired_at", "i8"),  # when this block last used an atomic, and so acquired what other blocks published; or 0
         ("shared", "i8"),
         ("shared_state", "i8"),
@@ -261,6 +274,11 @@ WARP = np.dtype(
         ("expired", "i4"),  # whether blocked lanes are to go on as if their try_wait had timed out
         ("suspended_at", "i8"),  # launch.time when they had to wait
         ("awaited_mbarrier", "i8"),  # the address of the mbarrier that they wait for, or 0
+        (
+            "grid_wait_lanes",
+            "u4",
+        ),  # the lanes that have executed griddepcontrol.wait; grid_waited_at: when one first did
+        ("grid_waited_at", "i8"),
         ("cluster_arrived", "u4"),  # the lanes that have arrived at the barrier of the cluster
         ("registers", "i4"),  # of each of its threads; see setmaxnreg
         ("only_waiting", "i4"),  # not 0 when every live lane waits for another lane of the warp

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 
 import numpy as np
@@ -32,7 +33,7 @@ class Residents:
     def __init__(
         self, launch: Records, make_group: Callable[[], list[Cta]], max_blocks: int, cooperative: bool
     ) -> None:
-        self._launch = launch
+        self._launch = weakref.proxy(launch)  # the launch owns this object, and a cycle would outlive the launch
         self._make_group = make_group
         self.all_ctas = list[Cta]()
         self.resident = list[Cta]()

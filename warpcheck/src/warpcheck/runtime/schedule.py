@@ -41,6 +41,7 @@ from warpcheck.runtime.records import (
     field_offset,
 )
 from warpcheck.runtime.schedule_order import scheduled_index
+from warpcheck.runtime.sync import let_dependents_begin
 from warpcheck.runtime.tensor_allocation import begin_tensor_memory, check_tensor_memory_freed
 from warpcheck.runtime.tensor_jobs import (
     finish_all_tensor_jobs,
@@ -83,6 +84,9 @@ def run_grid(launch: LaunchRecord, cta: CtaRecord) -> int:
         if stopped != DONE:
             return stopped
         store64(launch.acquired_at_exit + 8 * cta.block_number, cta.acquired_at)
+        launch.clock_before_exit += launch.clock - cta.clock_began
+        if not cta.dependents_launched:
+            let_dependents_begin(launch, cta, launch.clock)
         cta.block_began = 0
         if launch.cluster_size > 1:
             return DONE
@@ -123,6 +127,8 @@ def begin_block(launch: LaunchRecord, cta: CtaRecord, number: int) -> None:
     cta.clock_began = launch.clock
     cta.last_barrier_time = launch.time
     cta.acquired_at = 0
+    cta.grids_awaited_at = 0
+    cta.dependents_launched = 0
     cta.poll_timeouts = 0
     set_block_coordinates(launch, cta, number)
     if launch.shared_fill >= 0:
@@ -190,6 +196,8 @@ def begin_warp(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord) -> None:
     warp.fence_count = 0
     warp.expired = 0
     warp.cluster_arrived = 0
+    warp.grid_wait_lanes = 0
+    warp.grid_waited_at = 0
     warp.awaited_mbarrier = 0
     warp.registers = launch.registers
     for lane in range(LANES):

@@ -1,4 +1,4 @@
-"""__syncwarp, fences, and cp.async: how warps come to be ordered behind each other's accesses.
+"""__syncwarp, fences, griddepcontrol, and cp.async: how warps come to be ordered behind each other's accesses.
 
 ``races`` uses the vector clocks that are kept here; the barriers of a thread block belong to the scheduler.
 """
@@ -21,8 +21,10 @@ __all__ = [
     "copy_async",
     "end_tracked",
     "fence",
+    "launch_dependents",
     "track_async",
     "wait_async",
+    "wait_for_grids",
     "warp_sync",
 ]
 
@@ -47,6 +49,8 @@ def fence(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, scope: int, ma
     launch.time += 1
     if scope & 1:
         store64(launch.published_at + 8 * cta.block_number, launch.time)
+        if cta.grids_awaited_at and launch.wait_published_at == 0:
+            launch.wait_published_at = launch.time
     # Acquire first, so that the fence also releases what the warp has just observed: causality is transitive (PTX ISA,
     # "Causality order").
     acquire(launch, cta, warp, scope >> 1, mask)
@@ -56,6 +60,43 @@ def fence(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, scope: int, ma
     # The fence also covers the warp's own writes, up to now.
     store64(cta.vc_released + 8 * (row + warp.index), launch.time)
     return 0
+
+
+@native
+def wait_for_grids(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, argument: int, mask: int) -> int:
+    """Execute griddepcontrol.wait: the lanes are ordered behind the launches that this one overlaps.
+
+    Launches run one after another here, so there is nothing to wait for.
+    """
+    if mask and cta.grids_awaited_at == 0:
+        launch.grids_awaited = 1
+        cta.grids_awaited_at = launch.time
+    warp.grid_wait_lanes |= mask
+    if mask and warp.grid_waited_at == 0:
+        warp.grid_waited_at = launch.time
+    return 0
+
+
+@native
+def launch_dependents(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, argument: int, mask: int) -> int:
+    """Execute griddepcontrol.launch_dependents: the next launch may begin when all blocks have done so or have exited.
+
+    Only the first time in a block counts.
+    """
+    if mask and not cta.dependents_launched:
+        let_dependents_begin(launch, cta, launch.clock - launch.budget)
+    return 0
+
+
+@native
+def let_dependents_begin(launch: LaunchRecord, cta: CtaRecord, clock: int) -> None:
+    """Record that a block lets dependent grids begin, at the present ``launch.clock``."""
+    cta.dependents_launched = 1
+    launch.clock_before_trigger += clock - cta.clock_began
+    # All blocks have to do so before a dependent grid begins. If one of them has waited before, the launches that it
+    # waited for have ended by then.
+    if cta.grids_awaited_at:
+        launch.waits_before_trigger = 1
 
 
 @native

@@ -1,0 +1,30 @@
+"""Few rows: a matrix product whose rows fill no tile, split along k.
+
+Week 26. out = x @ w.T for 1 to 16 rows in bfloat16. w is read once, by enough programs for all 132 SMs, and partial
+sums are added in a fixed order.
+"""
+
+from kernelpath.course.problems import few_rows, matmul_k_major
+from kernelpath.course.spec import Exercise, Traffic
+
+LLAMA = {"n": 4096, "k": 14_336}
+"""The second product of the feed-forward layer of Llama 3 8B: 117 MB, twice the L2 of an H200."""
+
+EXERCISE = Exercise(
+    entry="few_rows",
+    problem=few_rows.PROBLEM,
+    aligned=True,
+    bench={"m": 4, **LLAMA},
+    sweep=(
+        *({"m": rows, **LLAMA} for rows in (1, 2, 8, 16)),
+        *({"m": 1, "n": n, "k": k} for n, k in ((6144, 4096), (4096, 4096), (28_672, 4096), (128_256, 4096))),
+        {"m": 16, "n": 1024, "k": 65_536},
+    ),
+    baseline=matmul_k_major.library,
+    min_speedup=1.0,  # not measured on a GPU yet
+    tensor_cores=True,
+    deterministic=True,
+    # At 40 x 16384, partial sums of 16 rows add 0.3 times the bytes with 128 splits, and x is read once for each tile.
+    traffic=Traffic(bytes=2.0, edges=None),
+    workspace=0.5,
+)

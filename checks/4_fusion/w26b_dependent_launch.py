@@ -1,0 +1,39 @@
+"""Dependent launch: a kernel that begins before the kernel in front of it has ended.
+
+Week 26. y = w @ rms_norm(x) for one token, in two kernels with programmatic dependent launch. The product loads its
+matrix before it waits for the norm.
+"""
+
+import torch
+
+from kernelpath.course.problems import norm_product
+from kernelpath.course.problems.add_rmsnorm import EPS
+from kernelpath.course.spec import Exercise, Traffic
+from warpcheck.frontends import cuda
+
+NORMALIZE, MULTIPLY = (cuda.kernel("w26b_dependent_launch.cu", name) for name in ("normalize", "multiply"))
+
+
+def one_after_the_other(x: torch.Tensor, weight: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """Launch both kernels without the attribute: the second one begins when the first one has ended."""
+    n, k = w.shape
+    h = torch.empty(k, dtype=torch.float32, device=x.device)
+    y = torch.empty(n, dtype=x.dtype, device=x.device)
+    NORMALIZE[1, 1024](x, weight, h, k, EPS)
+    MULTIPLY[(n + 7) // 8, 256](w, h, y, n, k)
+    return y
+
+
+EXERCISE = Exercise(
+    entry="dependent_launch",
+    problem=norm_product.PROBLEM,
+    aligned=True,
+    bench={"n": 14_336, "k": 4096},  # 117 MB, twice the L2 of an H200
+    sweep=({"n": 4096, "k": 4096}, {"n": 4096, "k": 14_336}, {"n": 6144, "k": 4096}, {"n": 128_256, "k": 4096}),
+    baseline=one_after_the_other,
+    min_speedup=1.0,  # not measured on a GPU yet
+    requires=(9, 0),
+    arch="sm_90a",
+    # No limit on bytes: each row of w reads h again, from a cache, and those are twice the bytes of the row itself.
+    traffic=Traffic(bank_conflicts=1.0),
+)

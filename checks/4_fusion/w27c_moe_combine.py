@@ -1,0 +1,18 @@
+"""Combine: the weighted sum of each token's rows, with the same bits in every run.
+
+Week 27. A gather instead of a scatter: no atomics, every row read once, and choices that an expert had no room for.
+"""
+
+from kernelpath.course.problems import moe_combine
+from kernelpath.course.problems.moe_combine import case
+from kernelpath.course.spec import Exercise, Traffic
+
+EXERCISE = Exercise(
+    entry="moe_combine",
+    problem=moe_combine.PROBLEM,
+    bench=case(16_384, 4096, 8),
+    baseline=moe_combine.eager,
+    min_speedup=1.0,  # not measured on a GPU yet
+    traffic=Traffic(bytes=1.3, edges=None),
+    deterministic=True,
+)

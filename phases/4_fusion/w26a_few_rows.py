@@ -1,0 +1,39 @@
+"""Few rows: a matrix product whose rows fill no tile, split along k.
+
+few_rows(x, w) takes contiguous bfloat16 matrices that begin at a multiple of 16 bytes: x of 1 to 16 rows and w of any
+number of rows, both of k columns, where k is a multiple of 8. It returns x @ w.T in bfloat16, with float32 sums that
+are rounded once. The same inputs always give the same bits. w may have more than 2**32 elements: offsets need 64 bits.
+
+w is almost all of the bytes, so read it once, and by enough programs: the largest case has 40 columns and a k of
+16,384, and some launch has to have a block for each of the 132 SMs of an H200. Graded: the values, the same bits in all
+orders, the grid, the bytes that are moved and held, tensor cores, and on a GPU the time against cuBLAS.
+
+Limits on the largest case, with room for edges on smaller ones: at most 2 times the bytes of inputs and outputs moved;
+at most 0.5 times the bytes of inputs and outputs held beside them; products made by tensor cores.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit(do_not_specialize=["M", "N"])
+def partial_kernel(parts_ptr, x_ptr, w_ptr, M, N, K, k_per_split,
+                   BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, ROWS: tl.constexpr):  # fmt: skip
+    """Sum a part of k for BLOCK_N columns of the output and all rows."""
+    # TODO: load tiles of w and x from the part of this program, and accumulate with tl.dot
+    # TODO: store the sum of the part
+
+
+@triton.jit(do_not_specialize=["count", "splits"])
+def combine_kernel(out_ptr, parts_ptr, count, splits, BLOCK: tl.constexpr):
+    """Add the parts of BLOCK outputs, always in the same order."""
+    # TODO: add the parts, and round once
+
+
+def few_rows(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    m, k = x.shape
+    n = len(w)
+    # TODO: choose a tile and the number of parts, so that there are enough programs
+    # TODO: launch partial_kernel, then combine_kernel
+    raise NotImplementedError("launch both kernels, then return the output")

@@ -1,0 +1,30 @@
+"""Dependent launch: the launches.
+
+dependent_launch(x, weight, w) takes contiguous bfloat16 tensors that begin at a multiple of 16 bytes: x and weight of k
+elements, where k is a multiple of 8, and w of n rows and k columns. It returns a new bfloat16 vector of n elements,
+y = w @ h with h = x * weight / sqrt(mean of x^2 + eps). The arithmetic is float32; h may be rounded to bfloat16. w may
+have more than 2**32 elements: offsets need 64 bits.
+
+One kernel normalizes, the next one multiplies. Launch the second one with programmatic_stream_serialization=True, so
+that it may begin while the first one runs. Then the first one must let it begin (griddepcontrol.launch_dependents), and
+the second one must not touch h before griddepcontrol.wait. What it does before the wait costs no time of its own.
+Graded: the values; no race; in the first launch at most a quarter of the instructions before launch_dependents; in the
+second one at least a tenth of the sectors of global memory before the wait; and on a GPU the time against the same
+kernels without the attribute. Hopper or later.
+
+Limits on the largest case, with room for edges on smaller ones: at most 1 wavefront per request added by bank
+conflicts.
+"""
+
+import torch
+
+from kernelpath.lanes import cuda
+
+
+def dependent_launch(x: torch.Tensor, weight: torch.Tensor, w: torch.Tensor, eps: float = 1e-6) -> torch.Tensor:
+    n, k = w.shape
+    y = torch.empty(n, dtype=x.dtype, device=x.device)
+    # TODO: allocate h
+    # TODO: cuda.kernel("w26b_dependent_launch.cu", "normalize")[1, 1024](x, weight, h, k, eps)
+    # TODO: launch multiply with programmatic_stream_serialization=True, 256 threads, a warp for each row of w
+    raise NotImplementedError("launch both kernels, then return y")

@@ -1,0 +1,46 @@
+"""Megakernel: the launch.
+
+megakernel(x, weight, wqkv, k_cache, v_cache, wo, table) computes the attention half of a decoder layer for one token
+and returns a new float32 vector of the shape of x. With d = 64 * heads: x and weight are float32 vectors of d elements,
+wqkv is bfloat16 of shape (3 d, d), k_cache and v_cache are bfloat16 of shape (tokens, heads, 64), and wo is bfloat16 of
+shape (d, d). There are 1 to 64 heads and at least one token. All are contiguous and begin at multiples of 16 bytes.
+
+    h = x * weight / sqrt(mean of x^2 + eps)
+    q, k, v = the three parts of wqkv @ h, each of shape (heads, 64)
+    attended = for each head, softmax(q @ [k_cache, k]^T / 8) @ [v_cache, v]: the cache, then the new token
+    result = x + wo @ attended
+
+The arithmetic is float32, and the same inputs always give the same bits. table is int32 of shape (tasks, 5), on the
+device. Each row is a task: operation, index, the counter that it waits for (-1: none), the value that this counter has
+to reach, and the counter to add 1 to afterwards (-1: none). There are heads + 2 counters, which begin at 0. Operation 0
+computes h; operation 1 computes rows 16 * index to 16 * index + 15 of wqkv @ h, operation 2 head number index,
+operation 3 rows 16 * index to 16 * index + 15 of the result. A task waits only for tasks of earlier rows.
+
+One launch executes all tasks. A block may wait for another block, so no block may wait for a task that nobody has
+taken: let blocks take tasks in the order of the table with atomicAdd. What a task writes must be visible to the tasks
+that wait for its counter: release when you add, acquire when you wait. Graded: the values, races and deadlocks in several
+orders of blocks on a simulated GPU of two SMs, a single launch, and on a GPU the time against PyTorch's operators.
+
+Limits on the largest case, with room for edges on smaller ones: at most 1 wavefront per request added by bank
+conflicts; at most 1 launch.
+"""
+
+import torch
+
+from kernelpath.lanes import cuda
+
+def megakernel(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    wqkv: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    wo: torch.Tensor,
+    table: torch.Tensor,
+    eps: float = 1e-6,
+) -> torch.Tensor:
+    tokens, heads, head = k_cache.shape
+    columns = heads * head
+    # TODO: allocate the state (it begins at 0 in every call), h, qkv, the attended values, and the output
+    # TODO: launch the kernel of w26c_megakernel.cu once
+    raise NotImplementedError("launch the kernel, then return the output")

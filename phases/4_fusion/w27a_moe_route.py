@@ -1,0 +1,55 @@
+"""Routing: top-k experts with their weights, and a stable sort of the rows by expert.
+
+moe_route(logits, top_k) takes a contiguous float32 tensor of shape (tokens, experts) and returns four new contiguous
+tensors. experts is 1 to 512, and top_k is 1 to 16 and at most experts. Logits are finite values of any size. All
+tensors have fewer than 2**31 elements, and do not always start at a multiple of 16 bytes.
+
+    weights (tokens, top_k) float32     softmax of the top_k largest logits of each token, the largest first
+    rows (tokens, top_k) int32          the row of each of these choices, in an order sorted by expert
+    source (tokens * top_k,) int32      the token of each row
+    offsets (experts + 1,) int32        expert e has the rows from offsets[e] to offsets[e + 1] - 1
+
+Where logits are equal, the lower expert comes first; -0.0 equals 0.0. The rows of an expert are in the order of their
+tokens. So for each choice j of token t, source[rows[t, j]] == t, and rows[t, j] is among the rows of its expert.
+
+Start with three kernels: choose experts and count them in each block of tokens, scan the counts, place the rows. The
+grader checks that all outputs are the same in every order of blocks, the bytes moved, and on a GPU the time against
+softmax, topk, sort, and bincount of PyTorch.
+
+Limits on the largest case, with room for edges on smaller ones: at most 2.5 times the bytes of inputs and outputs
+moved.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit(do_not_specialize=["tokens", "top_k"])
+def choose_kernel(weights_ptr, chosen_ptr, counts_ptr, totals_ptr, logits_ptr, tokens, experts, top_k,
+                  COLUMNS: tl.constexpr, TOKENS: tl.constexpr, EXPERTS: tl.constexpr):  # fmt: skip
+    """Find the experts of TOKENS tokens, their weights, and how many of these tokens each expert gets."""
+    # TODO: top_k times, take the largest logit of each token and its expert, and remove it from the row
+
+
+@triton.jit(do_not_specialize=["blocks"])
+def scan_kernel(offsets_ptr, starts_ptr, counts_ptr, totals_ptr, blocks, experts,
+                BLOCKS: tl.constexpr, SOME: tl.constexpr, EXPERTS: tl.constexpr):  # fmt: skip
+    """For SOME experts: turn the counts of all blocks into the first row of each block among the expert's rows."""
+    # TODO: scan down the columns of counts
+
+
+@triton.jit(do_not_specialize=["tokens", "top_k"])
+def place_kernel(rows_ptr, source_ptr, chosen_ptr, starts_ptr, tokens, experts, top_k,
+                 COLUMNS: tl.constexpr, TOKENS: tl.constexpr, EXPERTS: tl.constexpr):  # fmt: skip
+    """Give each choice of TOKENS tokens its row: the block's first row of the expert, plus the earlier tokens' rows."""
+    # TODO: a row of ones and zeros for each token; its scan over tokens counts the earlier ones
+
+
+def moe_route(logits: torch.Tensor, top_k: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    raise NotImplementedError("TODO: allocate the tables, launch the kernels, then delete this line")
+    tokens, experts = logits.shape
+    weights = logits.new_empty(tokens, top_k)
+    source = logits.new_empty(tokens * top_k, dtype=torch.int32)
+    offsets = logits.new_empty(experts + 1, dtype=torch.int32)
+    return weights, rows, source, offsets

@@ -1,0 +1,46 @@
+"""Grouped GEMM: one launch for all experts, whatever the number of their rows.
+
+grouped_gemm(x, w, source, offsets) takes contiguous tensors: x of shape (tokens, k) and w of shape (experts, n, k),
+both bfloat16, source of shape (rows,) and offsets of shape (experts + 1,), both int32. Expert e has the rows from
+offsets[e] to offsets[e + 1] - 1, and there is at least one row. source[r] is the token of row r. It returns a new
+bfloat16 tensor of shape (rows, n):
+
+    out[r] = x[source[r]] @ w[e].T for the expert e of row r
+
+The accumulators are float32, and rounded once. n and k are multiples of 16, and there are up to 512 experts. An expert
+may have no rows, and then its weight may hold NaN, or all rows. source and offsets are on the device, and the host must
+not wait for them. Every tensor starts at a multiple of 16 bytes. x, w, and out may have more than 2**32 elements:
+offsets into them need 64 bits. On a GPU before sm_80, which has no bfloat16, x and w are float16.
+
+Start with the kernel of matmul (week 11). A program looks for its tile: tiles of one expert are neighbors, and each
+expert has ceil(rows of the expert / ROWS) of them. The grader checks the values (exactly, for small integers), the use
+of tensor cores, the bytes moved, and on a GPU the time against a loop over experts with cuBLAS, for which the host has
+to wait for the offsets. The limit on bytes leaves no room for the weights of experts without rows.
+
+Limits on the largest case, with room for edges on smaller ones: at most 2.5 times the bytes of inputs and outputs
+moved; products made by tensor cores.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def find_tile(tile, offsets_ptr, experts, ROWS: tl.constexpr, EXPERTS: tl.constexpr):
+    """Return the expert of a tile, the tile's first row, and the end of the expert's rows; EXPERTS if there is none."""
+    # TODO: load all offsets, count the tiles of each expert, and scan the counts
+
+
+@triton.jit
+def grouped_kernel(out_ptr, x_ptr, w_ptr, source_ptr, offsets_ptr, experts, n, k,
+                   ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, EXPERTS: tl.constexpr):  # fmt: skip
+    """One tile of out. Tiles that are neighbors along axis 0 have the same columns of the same weight, mostly."""
+    # TODO: as matmul of week 11, with gathered rows of x and the weight of one expert
+
+
+def grouped_gemm(x: torch.Tensor, w: torch.Tensor, source: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
+    raise NotImplementedError("TODO: launch as many programs as there could be tiles, then delete this line")
+    rows, (experts, n, k) = len(source), w.shape
+    out = x.new_empty(rows, n)
+    return out

@@ -1,0 +1,37 @@
+"""Combine: the weighted sum of each token's rows.
+
+moe_combine(y, rows, weights) takes contiguous tensors: y of shape (count, n), bfloat16, rows of shape (tokens, top_k),
+int32, and weights of shape (tokens, top_k), float32. top_k is 1 to 16. It returns a new bfloat16 tensor of shape
+(tokens, n):
+
+    out[t] = sum over j of weights[t, j] * y[rows[t, j]]
+
+rows[t, j] is -1 if the choice was dropped, because its expert had no room. A dropped choice adds nothing, and its
+weight may be NaN. Every other row of y occurs once in rows. The sum is float32 and rounded once, and the same inputs
+give the same bits in every run. y may hold infinities. Tensors do not always start at a multiple of 16 bytes. y and out
+may have more than 2**32 elements: offsets need 64 bits. On a GPU before sm_80, which has no bfloat16, y is float16.
+
+Start with one token and a block of columns for each program. The grader checks the values, that the bits are the same
+in every order of blocks, the bytes moved, and on a GPU the time against indexing, multiplying, and summing with
+PyTorch.
+
+Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the bytes of inputs and outputs
+moved.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def combine_kernel(out_ptr, y_ptr, rows_ptr, weights_ptr, n, TOP_K: tl.constexpr, BLOCK: tl.constexpr):
+    """Compute BLOCK columns of one token. The program reads its rows in a fixed order: no atomics, the same bits."""
+    # TODO: add up the rows of the token; skip those that were dropped
+
+
+def moe_combine(y: torch.Tensor, rows: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    raise NotImplementedError("TODO: launch combine_kernel, then delete this line")
+    (tokens, top_k), n = rows.shape, y.shape[1]
+    out = y.new_empty(tokens, n)
+    return out

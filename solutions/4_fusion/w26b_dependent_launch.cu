@@ -1,0 +1,68 @@
+// Dependent launch: an RMS norm, and a product that begins to read its matrix while the norm still runs.
+
+#include <cuda_bf16.h>
+
+constexpr int WARP = 32, WARPS = 8;  // of a block of multiply
+constexpr int VECTOR = 8;            // bfloat16 values of 16 bytes
+constexpr int AHEAD = 8;             // vectors of a row that each lane loads before the wait
+
+// Waits until the launches before this one have ended and their writes are visible. Without the launch attribute it
+// returns at once.
+__device__ void wait_for_previous_grid() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+
+// Lets the next launch begin when all blocks have come here or have exited.
+__device__ void launch_dependent_grid() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+
+__device__ float warp_sum(float value) {
+    for (int step = WARP / 2; step > 0; step /= 2) value += __shfl_xor_sync(~0u, value, step);
+    return value;
+}
+
+// h = x * weight / sqrt(mean(x^2) + eps), in one block.
+extern "C" __global__ void __launch_bounds__(1024)
+normalize(const __nv_bfloat16* x, const __nv_bfloat16* weight, float* h, int k, float eps) {
+    launch_dependent_grid();  // the product has work that needs no h
+    __shared__ float sums[WARP];
+    float sum = 0;
+    for (int i = threadIdx.x; i < k; i += blockDim.x) sum += __bfloat162float(x[i]) * __bfloat162float(x[i]);
+    sum = warp_sum(sum);
+    if (threadIdx.x % WARP == 0) sums[threadIdx.x / WARP] = sum;
+    __syncthreads();
+    const float mean = warp_sum(threadIdx.x % WARP < blockDim.x / WARP ? sums[threadIdx.x % WARP] : 0) / k;
+    const float scale = rsqrtf(mean + eps);
+    for (int i = threadIdx.x; i < k; i += blockDim.x) h[i] = __bfloat162float(x[i]) * scale * __bfloat162float(weight[i]);
+}
+
+// Returns the sum of eight products.
+__device__ float dot(uint4 w, const float* h) {
+    const __nv_bfloat162* pairs = reinterpret_cast<const __nv_bfloat162*>(&w);
+    const float4 low = *reinterpret_cast<const float4*>(h), high = *reinterpret_cast<const float4*>(h + 4);
+    const float2 a = __bfloat1622float2(pairs[0]), b = __bfloat1622float2(pairs[1]);
+    const float2 c = __bfloat1622float2(pairs[2]), d = __bfloat1622float2(pairs[3]);
+    return a.x * low.x + a.y * low.y + b.x * low.z + b.y * low.w + c.x * high.x + c.y * high.y + d.x * high.z +
+           d.y * high.w;
+}
+
+// y = W h, with a warp for each row of W.
+extern "C" __global__ void __launch_bounds__(256)
+multiply(const __nv_bfloat16* w, const float* h, __nv_bfloat16* y, int n, int k) {
+    const int row = blockIdx.x * WARPS + threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    if (row >= n) return;
+    const uint4* vectors = reinterpret_cast<const uint4*>(w + (long long)row * k);
+    const int count = k / VECTOR;
+    // Nothing before has written W: these loads may be in flight while the norm runs.
+    uint4 ahead[AHEAD];
+#pragma unroll
+    for (int j = 0; j < AHEAD; ++j) {
+        if (j * WARP + lane < count) ahead[j] = vectors[j * WARP + lane];
+    }
+    wait_for_previous_grid();
+    float sum = 0;
+#pragma unroll
+    for (int j = 0; j < AHEAD; ++j) {
+        if (j * WARP + lane < count) sum += dot(ahead[j], h + VECTOR * (j * WARP + lane));
+    }
+    for (int i = AHEAD * WARP + lane; i < count; i += WARP) sum += dot(vectors[i], h + VECTOR * i);
+    sum = warp_sum(sum);
+    if (lane == 0) y[row] = __float2bfloat16(sum);
+}

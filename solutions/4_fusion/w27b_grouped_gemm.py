@@ -1,0 +1,86 @@
+"""Grouped GEMM: one launch for all experts, whatever the number of their rows.
+
+grouped_gemm(x, w, source, offsets) takes contiguous tensors: x of shape (tokens, k) and w of shape (experts, n, k),
+both bfloat16, source of shape (rows,) and offsets of shape (experts + 1,), both int32. Expert e has the rows from
+offsets[e] to offsets[e + 1] - 1, and there is at least one row. source[r] is the token of row r. It returns a new
+bfloat16 tensor of shape (rows, n):
+
+    out[r] = x[source[r]] @ w[e].T for the expert e of row r
+
+The accumulators are float32, and rounded once. n and k are multiples of 16, and there are up to 512 experts. An expert
+may have no rows, and then its weight may hold NaN, or all rows. source and offsets are on the device, and the host must
+not wait for them. Every tensor starts at a multiple of 16 bytes. x, w, and out may have more than 2**32 elements:
+offsets into them need 64 bits. On a GPU before sm_80, which has no bfloat16, x and w are float16.
+
+Start with the kernel of matmul (week 11). A program looks for its tile: tiles of one expert are neighbors, and each
+expert has ceil(rows of the expert / ROWS) of them. The grader checks the values (exactly, for small integers), the use
+of tensor cores, the bytes moved, and on a GPU the time against a loop over experts with cuBLAS, for which the host has
+to wait for the offsets. The limit on bytes leaves no room for the weights of experts without rows.
+
+Limits on the largest case, with room for edges on smaller ones: at most 2.5 times the bytes of inputs and outputs
+moved; products made by tensor cores.
+
+Operations: 2 rows n k, 756e9 for 45,056 rows, n = 4096, and k = 2048. Bytes: w once, 2.1 GB for 128 experts, and 0.4 GB
+of x and out: 0.76 ms at 989 TFLOP/s, and 0.56 ms at 4.5 TB/s, so both matter. With a sixteenth of the rows, w alone is
+the bound.
+
+Programs with neighboring numbers compute the same columns for the same expert, so L2 serves the tile of w to all but
+the first of them. The host knows neither the sizes nor the number of tiles, so it launches the most that are possible.
+The programs that find no tile return. No GPU has timed it yet.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+COLUMNS, DEPTH = 128, 64
+
+
+@triton.jit
+def find_tile(tile, offsets_ptr, experts, ROWS: tl.constexpr, EXPERTS: tl.constexpr):
+    """Return the expert of a tile, the tile's first row, and the end of the expert's rows; EXPERTS if there is none."""
+    expert = tl.arange(0, EXPERTS)
+    first = tl.load(offsets_ptr + expert, mask=expert < experts, other=0)
+    last = tl.load(offsets_ptr + expert + 1, mask=expert < experts, other=0)
+    tiles = tl.cdiv(last - first, ROWS)  # an expert without rows has none
+    ends = tl.cumsum(tiles, axis=0)
+    mine = tl.sum((ends <= tile).to(tl.int32), axis=0)  # the experts whose tiles come before this one
+    is_mine = expert == mine
+    row = tl.sum(tl.where(is_mine, first + (tile - (ends - tiles)) * ROWS, 0), axis=0)
+    return mine, row, tl.sum(tl.where(is_mine, last, 0), axis=0)
+
+
+@triton.jit
+def grouped_kernel(out_ptr, x_ptr, w_ptr, source_ptr, offsets_ptr, experts, n, k,
+                   ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, EXPERTS: tl.constexpr):  # fmt: skip
+    """One tile of out. Tiles that are neighbors along axis 0 have the same columns of the same weight, mostly."""
+    expert, row, end = find_tile(tl.program_id(0), offsets_ptr, experts, ROWS, EXPERTS)
+    if expert == EXPERTS:  # the host launches as many programs as there could be tiles
+        return
+    rows = row + tl.arange(0, ROWS)
+    columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    token = tl.load(source_ptr + rows, mask=rows < end, other=0).to(tl.int64)
+    x_rows = x_ptr + token[:, None] * k
+    w_rows = w_ptr + (expert.to(tl.int64) * n + columns)[None, :] * k
+    acc = tl.zeros((ROWS, COLUMNS), tl.float32)
+    for start in range(0, k, DEPTH):
+        depth = start + tl.arange(0, DEPTH)
+        x = tl.load(x_rows + depth[None, :], mask=(rows < end)[:, None] & (depth < k)[None, :], other=0.0)
+        w = tl.load(w_rows + depth[:, None], mask=(columns < n)[None, :] & (depth < k)[:, None], other=0.0)
+        acc = tl.dot(x, w, acc)
+    out_ptrs = out_ptr + rows.to(tl.int64)[:, None] * n + columns[None, :]
+    tl.store(out_ptrs, acc.to(out_ptr.dtype.element_ty), mask=(rows < end)[:, None] & (columns < n)[None, :])
+
+
+def grouped_gemm(x: torch.Tensor, w: torch.Tensor, source: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
+    rows, (experts, n, k) = len(source), w.shape
+    out = x.new_empty(rows, n)
+    # The average group decides. The host doesn't know the sizes: it would have to wait for the device.
+    height = min(max(triton.next_power_of_2(triton.cdiv(rows, experts)), 16), 128)
+    most_tiles = rows // height + min(rows, experts)  # each expert with rows has one partial tile at most
+    grouped_kernel[most_tiles, triton.cdiv(n, COLUMNS)](
+        out, x, w, source, offsets, experts, n, k,
+        height, COLUMNS, DEPTH, triton.next_power_of_2(experts),
+        num_warps=8 if height == 128 else 4, num_stages=4,
+    )  # fmt: skip
+    return out

@@ -1,0 +1,116 @@
+"""One-sided all-gather: put, signal, wait, over a sharded KV cache.
+
+The keys of a long context are sharded over the ranks. In each decode step a rank attends to its own keys, which gives
+for each of `heads` heads a partial output of `head` elements and lse, the logarithm of the sum of its exponentials. The
+output of a head is the mean of the partial outputs of all ranks with the weights exp(lse), divided by their sum.
+Subtract the largest lse first: exponentials of float32 overflow. A shard without keys has lse = -inf and zeros.
+
+Every rank needs the partial outputs of all ranks, which is an all-gather. It is one-sided: the receiver takes part in
+no message. partial, lse, out, staging and flags are tensors of `world` addresses, rank 0's first. In each step
+
+    1. rank r puts its partial outputs and its lse into the staging of every peer, at the place of rank r;
+    2. it raises a flag on each peer: the number of the step, counted from 1;
+    3. it waits until the flags of all peers have reached this number in its own memory;
+    4. it combines what is in its staging with its own, and writes the outputs.
+
+Staging is scarce, because every rank registers it for all others. It has two slots, which steps use in turns: partial
+outputs (2, world, heads, head), then lse (2, world, heads), float32. No second flag is needed to use a slot again,
+although a rank may be a step ahead of its peers.
+
+The grader launches all ranks on one device: axis 1 of the grid is the rank. Blocks of the same number on all ranks
+exchange the same heads. On several GPUs each launches its own, with `first` its rank.
+
+Limits on the largest case, with room for edges on smaller ones: at most 0.75 times the bytes of inputs and outputs
+held beside them.
+
+Why two slots suffice: a rank puts step s + 2 after it has seen every peer's flag of step s + 1, and a peer raises this
+flag after it has read step s. With one slot, a fast rank overwrites what a slow peer still reads.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+BLOCK = 8
+
+
+@triton.jit
+def address(table, rank, dtype: tl.constexpr):
+    """The beginning of a rank's buffer."""
+    return tl.multiple_of(tl.load(table + rank).to(tl.pointer_type(dtype)), 16)
+
+
+@triton.jit
+def signal_and_wait(flags, rank, number, WORLD: tl.constexpr):
+    """Tell the same block of every peer that this step's data is there, and wait until all peers have told it."""
+    tl.debug_barrier()  # all threads have put their data before one of them raises the flags
+    for hop in tl.static_range(1, WORLD):
+        theirs = address(flags, (rank + hop) % WORLD, tl.int32) + tl.program_id(0) * WORLD
+        tl.atomic_xchg(theirs + rank, number, sem="release", scope="sys")
+    mine = address(flags, rank, tl.int32) + tl.program_id(0) * WORLD
+    for hop in tl.static_range(1, WORLD):
+        # a peer that is a step ahead has raised the flag to number + 1
+        while tl.atomic_add(mine + (rank + hop) % WORLD, 0, sem="acquire", scope="sys") < number:
+            pass
+    tl.debug_barrier()
+
+
+@triton.jit(do_not_specialize=["first", "steps"])
+def combine(
+    partial, lse, out, staging, flags, first, steps, heads,
+    HEAD: tl.constexpr, WORLD: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    rank = first + tl.program_id(1)
+    head = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    place = head[:, None] * HEAD + tl.arange(0, HEAD)[None, :]
+    inside = head < heads
+    mask = inside[:, None]
+    sums = 2 * WORLD * heads * HEAD  # where lse begins in staging
+    own = address(staging, rank, tl.float32)
+    own_partial, own_sums = address(partial, rank, tl.float32), address(lse, rank, tl.float32)
+    own_out = address(out, rank, tl.float32)
+    for step in range(steps):
+        own_values = tl.load(own_partial + step * heads * HEAD + place, mask, 0.0)
+        own_lse = tl.load(own_sums + step * heads + head, inside, 0.0)
+        slot = step % 2 * WORLD
+        for hop in tl.static_range(1, WORLD):
+            theirs = address(staging, (rank + hop) % WORLD, tl.float32)
+            tl.store(theirs + (slot + rank) * heads * HEAD + place, own_values, mask)
+            tl.store(theirs + sums + (slot + rank) * heads + head, own_lse, inside)
+        signal_and_wait(flags, rank, step + 1, WORLD)
+        peak = own_lse
+        for hop in tl.static_range(1, WORLD):
+            peer = slot + (rank + hop) % WORLD
+            peak = tl.maximum(peak, tl.load(own + sums + peer * heads + head, inside, 0.0))
+        weight = tl.exp(own_lse - peak)
+        total, values = weight, weight[:, None] * own_values
+        for hop in tl.static_range(1, WORLD):
+            peer = slot + (rank + hop) % WORLD
+            weight = tl.exp(tl.load(own + sums + peer * heads + head, inside, 0.0) - peak)
+            values += weight[:, None] * tl.load(own + peer * heads * HEAD + place, mask, 0.0)
+            total += weight
+        tl.store(own_out + step * heads * HEAD + place, values / total[:, None], mask)
+
+
+def addresses(buffers: torch.Tensor) -> torch.Tensor:
+    """The address of each row."""
+    return torch.tensor([row.data_ptr() for row in buffers], dtype=torch.int64, device=buffers.device)
+
+
+def launch(tables: list[torch.Tensor], first: int, ranks: int, steps: int, heads: int, head: int) -> None:
+    """Run ranks first … first + ranks - 1 here. tables: addresses of partial, lse, out, staging and flags."""
+    grid = triton.cdiv(heads, BLOCK), ranks
+    combine[grid](*tables, first, steps, heads, head, len(tables[0]), BLOCK, launch_cooperative_grid=True)
+
+
+def decode(partial: torch.Tensor, lse: torch.Tensor) -> torch.Tensor:
+    """partial (world, steps, heads, head) and lse (world, steps, heads), float32, of all ranks; head is 64.
+
+    Returns the outputs of all ranks, each (steps, heads, head), one after another in one dimension.
+    """
+    world, steps, heads, head = partial.shape
+    out = torch.empty_like(partial)
+    staging = partial.new_empty(world, 2 * world * heads * (head + 1) + 3 & ~3)
+    flags = torch.zeros(world, triton.cdiv(heads, BLOCK) * world + 3 & ~3, dtype=torch.int32, device=partial.device)
+    launch([addresses(buffers) for buffers in (partial, lse, out, staging, flags)], 0, world, steps, heads, head)
+    return out.view(-1)

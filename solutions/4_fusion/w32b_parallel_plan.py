@@ -1,0 +1,110 @@
+"""Parallel plan: bytes, memory and time of a step on many GPUs.
+
+job is a JSON file: "model" has "layers" and "width" d; "step" has the "tokens" T of a training step over all GPUs, and
+"microbatches" m; "machine" has "nodes", "gpus" of each node, the "memory" of a GPU in bytes, its "operations" per
+second, and of "nvlink" and "network" the "latency" in seconds and the "bandwidth" in bytes per second, each way.
+
+A layer has 12 d^2 parameters, all layers together P. On n GPUs a step computes for 6 P T / n / operations. Weights,
+gradients and activations travel in bfloat16. GPU i sends to GPU i + 1, and the last one to the first one: by NVLink
+within a node, by the network from one node to the next. A message of S bytes takes latency + S / bandwidth of its
+connection, which carries one message at a time each way. All-gather and reduce-scatter of S bytes over k GPUs are rings
+of k - 1 rounds, in which each GPU sends S / k bytes; an all-reduce is both. Communication is not hidden behind compute,
+except in the pipeline. The plans:
+
+    data         each GPU has all layers and T / n tokens; one all-reduce of all gradients
+    sharded      each GPU keeps an n-th of each layer; for each layer an all-gather of its weights in the forward pass,
+                 another one in the backward pass, and a reduce-scatter of its gradients
+    tensor       each GPU has an n-th of each layer, and all tokens; for each layer four all-reduces of the activations
+                 of all tokens, d elements each
+    pipeline     GPU i has the i-th n-th of the layers. First all m microbatches go forward, then all backward. A third
+                 of the compute is in the forward pass. A stage works on one microbatch at a time, and sends the
+                 activations of one microbatch to the next stage while it works on; the backward pass sends as much
+    tensor+data  tensor parallelism among the GPUs of each node, which has T / nodes tokens; then GPU j of all nodes
+                 all-reduce their gradients, in a ring over the nodes. The rings of all j share a node's network evenly
+
+Memory: 16 bytes of state for each parameter of a GPU (weight, gradient, and in float32 the weight and Adam's moments),
+and the activations that the backward pass needs: 34 d bytes for each token and layer. Tensor parallelism over k GPUs
+splits 24 d of these; the other 10 d are on each of them. sharded also needs the weights and gradients of one layer.
+
+n, layers and tokens divide evenly. Return a dict of these facts, the first four as dicts by plan:
+
+    memory_bytes    what a GPU needs
+    nvlink_bytes    the most bytes that a step sends over a connection between two GPUs of a node in one direction; 0
+                    without such a connection
+    network_bytes   the same between two nodes, over all rings
+    seconds         the time of a step
+    fastest         the fastest plan that fits into memory, or None. Of plans that take as many nanoseconds, rounded,
+                    the first one in the order above
+
+Every ring moves at the speed of its slowest connection. In the pipeline the first microbatch passes all stages and all
+connections, and each later one follows after the slowest of them.
+"""
+
+import json
+from pathlib import Path
+
+PLANS = ("data", "sharded", "tensor", "pipeline", "tensor+data")
+
+
+def ring(link: dict, k: int, size: float, sharers: int = 1) -> tuple[float, float]:
+    """Seconds of an all-gather of `size` bytes over k GPUs, and the bytes over each connection."""
+    seconds = (k - 1) * (link["latency"] + size / k * sharers / link["bandwidth"])
+    return seconds, (k - 1) * size / k
+
+
+def plan(job: Path) -> dict:
+    """The facts of each plan, by name, and the fastest one."""
+    document = json.loads(job.read_text())
+    machine = document["machine"]
+    layers, d = document["model"]["layers"], document["model"]["width"]
+    tokens, microbatches = document["step"]["tokens"], document["step"]["microbatches"]
+    nodes, gpus = machine["nodes"], machine["gpus"]
+    nvlink, network = machine["nvlink"], machine["network"]
+    n = nodes * gpus
+    layer = 12 * d * d
+    parameters = layers * layer
+    compute = 6 * parameters * tokens / n / machine["operations"]
+    links = [link for link, used in ((nvlink, gpus > 1), (network, nodes > 1)) if used]
+
+    def slowest(size: float) -> dict:
+        """The connection of the ring of all GPUs on which a message of `size` bytes takes longest."""
+        return max(links, key=lambda link: link["latency"] + size / link["bandwidth"], default=nvlink)
+
+    def around(size: float) -> tuple[float, float]:
+        return ring(slowest(size / n), n, size)
+
+    seconds, sent = dict.fromkeys(PLANS, compute), {}
+    rings = {"data": (2, 2 * parameters), "sharded": (3 * layers, 2 * layer), "tensor": (8 * layers, 2 * tokens * d)}
+    for name, (times, size) in rings.items():
+        seconds[name] += times * around(size)[0]
+        sent[name] = times * around(size)[1]
+
+    message = 2 * tokens // microbatches * d
+    sent["pipeline"] = microbatches * message if n > 1 else 0
+    hops = [nvlink] * (nodes * (gpus - 1)) + [network] * (nodes - 1)
+    travel = [link["latency"] + message / link["bandwidth"] for link in hops]
+    seconds["pipeline"] = sum(travel) * 2
+    for part in (1 / 3, 2 / 3):
+        stage = part * compute / microbatches
+        seconds["pipeline"] += n * stage + (microbatches - 1) * max(stage, *travel, 0)
+
+    inside, inside_bytes = ring(nvlink, gpus, 2 * tokens // nodes * d)
+    across, across_bytes = ring(network, nodes, 2 * parameters / gpus, sharers=gpus)
+    seconds["tensor+data"] += 8 * layers * inside + 2 * across
+
+    kept = d * layers * tokens
+    memory = {
+        "data": 16 * parameters + 34 * kept / n,
+        "sharded": 16 * parameters / n + 4 * layer + 34 * kept / n,
+        "tensor": 16 * parameters / n + (10 + 24 / n) * kept,
+        "pipeline": 16 * parameters / n + 34 * kept / n,
+        "tensor+data": 16 * parameters / gpus + (10 + 24 / gpus) * kept / nodes,
+    }
+    fitting = [name for name in PLANS if memory[name] <= machine["memory"]]
+    return {
+        "memory_bytes": memory,
+        "nvlink_bytes": {**{name: sent[name] * (gpus > 1) for name in sent}, "tensor+data": 8 * layers * inside_bytes},
+        "network_bytes": {**{name: sent[name] * (nodes > 1) for name in sent}, "tensor+data": 2 * across_bytes * gpus},
+        "seconds": seconds,
+        "fastest": min(fitting, key=lambda name: round(seconds[name], 9), default=None),
+    }

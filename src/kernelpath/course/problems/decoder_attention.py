@@ -1,0 +1,169 @@
+"""The attention half of a decoder layer for one token: norm, projections, attention over a cache, output projection.
+
+A table of tasks, which is an input, divides the work; `tasks` describes its rows.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from kernelpath.course import draw
+from kernelpath.course.problem import Problem, Tolerance
+from kernelpath.course.problems.add_rmsnorm import EPS
+
+HEAD = 64
+"""The columns of a head."""
+
+ROWS = 16
+"""The rows of a matrix that one task multiplies."""
+
+NORM, PROJECT, ATTEND, OUTPUT = range(4)
+
+Inputs = tuple[torch.Tensor, ...]
+
+
+def tasks(heads: int) -> list[tuple[int, int, int, int, int]]:
+    """Return the table of tasks: operation, index, counter to wait for (-1: none), its value, counter to add 1 to.
+
+    NORM computes h. PROJECT computes rows 16 index to 16 index + 15 of wqkv @ h. ATTEND computes a head, OUTPUT rows 16
+    index to 16 index + 15 of the result. Counter 0 is for h, 1 + i for query, key and value of head i, and 1 + heads
+    for all heads. A task waits for tasks of earlier rows only.
+    """
+    columns = heads * HEAD
+    per_part = columns // ROWS  # of the query, the key, or the value
+    per_head = HEAD // ROWS
+    table = [(NORM, 0, -1, 0, 0)]
+    for head in range(heads):
+        for part in range(3):
+            first = part * per_part + head * per_head
+            table += [(PROJECT, index, 0, 1, 1 + head) for index in range(first, first + per_head)]
+    table += [(ATTEND, head, 1 + head, 3 * per_head, 1 + heads) for head in range(heads)]
+    table += [(OUTPUT, index, 1 + heads, heads, -1) for index in range(per_part)]
+    return table
+
+
+def inputs(rng: torch.Generator, heads: int, tokens: int) -> Inputs:
+    """Return x, weight, wqkv, k_cache, v_cache, wo, and the table of tasks."""
+    columns = heads * HEAD
+    k_cache = draw.normal(rng, tokens, heads, HEAD, dtype="bfloat16", large=0, mean=0.0)
+    v_cache = draw.normal(rng, tokens, heads, HEAD, dtype="bfloat16", large=0)
+    v_cache[-1] *= 1000  # a kernel that leaves out the last token is wrong by much, however many there are
+    return (
+        draw.normal(rng, columns, large=0),
+        draw.normal(rng, columns, large=0),
+        draw.normal(rng, 3 * columns, columns, dtype="bfloat16", large=0, mean=0.0).mul_(columns**-0.5),
+        k_cache,
+        v_cache,
+        draw.normal(rng, columns, columns, dtype="bfloat16", large=0, mean=0.0).mul_(columns**-0.5),
+        torch.tensor(tasks(heads), dtype=torch.int32, device=rng.device),
+    )
+
+
+def extreme(
+    rng: torch.Generator,
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    wqkv: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    wo: torch.Tensor,
+    table: torch.Tensor,
+) -> None:
+    """Set keys whose exponentials overflow without a maximum, and an x that eps decides."""
+    k_cache *= 64
+    x *= 1e-3
+
+
+def unordered(rng: torch.Generator, *inputs: torch.Tensor) -> None:
+    """Change nothing: sums of hundreds of float32 products in another order differ in their last bits."""
+
+
+def attend(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    wqkv: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    with_maximum: bool = True,
+) -> torch.Tensor:
+    """Return the output of all heads in float64; in float32 without the maximum if asked."""
+    heads = k_cache.shape[1]
+    h = x.double() * (x.double().square().mean() + EPS).rsqrt() * weight.double()
+    q, k, v = (wqkv.double() @ h).view(3, heads, 1, HEAD)
+    keys = torch.cat([k_cache.double().transpose(0, 1), k], dim=1)
+    values = torch.cat([v_cache.double().transpose(0, 1), v], dim=1)
+    scores = q @ keys.mT * HEAD**-0.5
+    weights = scores.softmax(dim=-1)
+    if not with_maximum:
+        weights = (exponentials := scores.float().exp()) / exponentials.sum(dim=-1, keepdim=True)
+    return (weights.double() @ values).flatten()
+
+
+def reference(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    wqkv: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    wo: torch.Tensor,
+    table: torch.Tensor,
+) -> torch.Tensor:
+    return x.double() + wo.double() @ attend(x, weight, wqkv, k_cache, v_cache)
+
+
+def without_maximum(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    wqkv: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    wo: torch.Tensor,
+    table: torch.Tensor,
+) -> torch.Tensor:
+    return x.double() + wo.double() @ attend(x, weight, wqkv, k_cache, v_cache, with_maximum=False)
+
+
+def library(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    wqkv: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    wo: torch.Tensor,
+    table: torch.Tensor,
+) -> torch.Tensor:
+    """Compute by torch's operators, one kernel or more for each step."""
+    heads = k_cache.shape[1]
+    h = torch.nn.functional.rms_norm(x, x.shape, weight, EPS)
+    q, k, v = (wqkv @ h.to(wqkv.dtype)).view(3, heads, 1, HEAD)
+    keys = torch.cat([k_cache.transpose(0, 1), k], dim=1)
+    values = torch.cat([v_cache.transpose(0, 1), v], dim=1)
+    attended = torch.nn.functional.scaled_dot_product_attention(q[None], keys[None], values[None])
+    return x + (wo @ attended.flatten()).float()
+
+
+def compulsory_bytes(heads: int, tokens: int) -> int:
+    columns = heads * HEAD
+    return 2 * 4 * columns * columns + 2 * 2 * tokens * columns + 3 * 4 * columns + 20 * len(tasks(heads))
+
+
+PROBLEM = Problem(
+    inputs=inputs,
+    cases=(
+        {"heads": 4, "tokens": 1},
+        {"heads": 4, "tokens": 31},
+        {"heads": 4, "tokens": 257},
+        {"heads": 4, "tokens": 1000},
+    ),
+    vary=("tokens",),
+    reference=reference,
+    # Sums in float32 of products of bfloat16 and float32 values; exponentials of scores of up to some hundreds.
+    tolerance={"float32": Tolerance(rtol=1e-4, atol=2e-4)},
+    extreme=extreme,
+    unordered=unordered,
+    faults={"exponentials without the maximum": without_maximum},
+    limits=({"heads": 1, "tokens": 65_537}, {"heads": 9, "tokens": 1}, {"heads": 3, "tokens": 33}),
+    must_reach={"heads": 8},
+    compulsory_bytes=compulsory_bytes,
+    flops=lambda heads, tokens: 8 * (heads * HEAD) ** 2 + 4 * heads * HEAD * (tokens + 1),
+)
