@@ -329,7 +329,7 @@ def test_a_product_is_counted_once_for_its_block(case: Case, depth: int) -> None
     descriptors = [
         place(np.zeros((rows, 32), np.uint8), mode, major, start, arrays[0])
         for rows, mode, major, start in (
-            (case.m, case.a_mode, case.a_major, 0),
+            (case.m, case.a_mode or 0, case.a_major, 0),
             (case.n, case.b_mode, case.b_major, B_AT),
         )
     ]
