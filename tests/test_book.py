@@ -568,6 +568,7 @@ NOT_YET_ON_A_GPU = {
     "week26_latency.ipynb",
     "week27_experts.ipynb",
     "week30_gluon.ipynb",
+    "week31_blackwell.ipynb",
     "week32_parallel.ipynb",
 }
 """Pages whose measurements are all in tests.notebooks.OUTSTANDING, or that measure nothing on a GPU."""

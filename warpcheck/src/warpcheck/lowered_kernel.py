@@ -77,6 +77,11 @@ class AccessSite:
         return self.words[0] == "wgmma"
 
     @property
+    def is_tcgen05_mma(self) -> bool:
+        """Return whether Blackwell's tensor cores read the bytes."""
+        return self.words[:2] == ["tcgen05", "mma"]
+
+    @property
     def is_tensor(self) -> bool:
         """Return whether it is an instruction of tensor memory."""
         return self.words[0] == "tcgen05"

@@ -32,6 +32,7 @@ EXPECTED = {
     "add.rn.f32x2 %rd8, %rd5, %rd6;": lambda x, y, z: x + y,
     "sub.rn.f32x2 %rd8, %rd5, %rd6;": lambda x, y, z: x - y,
     "mul.rn.f32x2 %rd8, %rd5, %rd6;": lambda x, y, z: x * y,
+    "mul.f32x2 %rd8, %rd5, %rd6;": lambda x, y, z: x * y,
     "mul.rn.ftz.f32x2 %rd8, %rd5, %rd6;": lambda x, y, z: x * y,
     "fma.rn.f32x2 %rd8, %rd5, %rd6, %rd7;": lambda x, y, z: (x.astype(np.float64) * y + z).astype(np.float32),
     "add.rz.f32x2 %rd8, %rd5, %rd6;": None,

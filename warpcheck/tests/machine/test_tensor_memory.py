@@ -15,6 +15,7 @@ import pytest
 from machine.launching import aligned, buffer
 from machine.warpgroups import BYTES, encode, place_bits
 from warpcheck import simt
+from warpcheck.errors import Unsupported
 
 Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(10)
@@ -206,8 +207,17 @@ def as_words(values: Array, to: str) -> Array:
     return values.astype({"f32": np.float32, "s32": np.int32}[to]).view(np.uint32)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.kind}-{case.to}-m{case.m}-n{case.n}-{case.a_mode}")
-def test_products(case: Case) -> None:
+NEGATED = [CASES[0], CASES[3], CASES[7], CASES[9], CASES[11]]  # an operand of each kind, also in tensor memory
+
+
+@pytest.mark.parametrize(
+    ("case", "negated"),
+    [*((case, False) for case in CASES), *((case, True) for case in NEGATED)],
+    ids=lambda one: (
+        f"{one.kind}-{one.to}-m{one.m}-n{one.n}-{one.a_mode}" if isinstance(one, Case) else one * "opposite"
+    ),
+)
+def test_products(case: Case, negated: bool) -> None:
     low = 0 if "u8" in (case.kind, case.b_kind) else -4
     a, b = (RNG.integers(low, 5, (rows, case.depth)) for rows in (case.m, case.n))
     old = 8 * RNG.integers(-5, 5, (case.m, case.n))
@@ -220,12 +230,13 @@ def test_products(case: Case) -> None:
     d[:] = 0x12345678
     d[case.lanes] = as_words(old, case.to)
     expected = d.copy()
-    sign = (-1) ** (case.negates & 1) * (-1) ** (case.negates >> 1)
+    sign = (-1) ** (case.negates & 1) * (-1) ** (case.negates >> 1) * (-1) ** negated
     result = as_words(sign * (a @ b.T) + case.keeps * old * 2.0**-case.scale, case.to)
     enabled = [row for row in range(case.m) if not case.disabled >> int(case.lanes[row]) & 1]
     expected[case.lanes[enabled]] = result[enabled]
     arrays = {"a": image, "c": registers, "d": d}
-    simt.load(source(case)).launch(
+    module = simt.load(source(case))
+    (module.negated() if negated else module).launch(
         "k",
         grid=(1,),
         block=(128,),
@@ -319,3 +330,38 @@ def test_a_packed_load_has_the_lower_halves_of_two_columns() -> None:
     x, y = move("32x32b.x16", 16, "32x32b.x8", 8, pack=True)
     halves = x & 0xFFFF
     np.testing.assert_array_equal(y[:, :8], halves[:, ::2] | halves[:, 1::2] << 16)
+
+
+def test_integers_cannot_be_negated() -> None:
+    with pytest.raises(Unsupported, match=r"negated tcgen05\.mma of integers"):
+        simt.load(source(next(case for case in CASES if case.kind == "s8"))).negated()
+
+
+@pytest.mark.parametrize(
+    ("case", "depth"), [(CASES[0], 16), (CASES[9], 8), (CASES[11], 32)], ids=["f16", "tf32", "fp8"]
+)
+def test_a_product_is_counted_once_for_its_block(case: Case, depth: int) -> None:
+    """It is one instruction, not one for each lane, and what it reads is no shared load by threads."""
+    arrays = [aligned(SHARED, np.uint8), aligned((128, 8), np.uint32), aligned((128, case.n), np.uint32)]
+    descriptors = [
+        place(np.zeros((rows, 32), np.uint8), mode, major, start, arrays[0])
+        for rows, mode, major, start in (
+            (case.m, case.a_mode or 0, case.a_major, 0),
+            (case.n, case.b_mode, case.b_major, B_AT),
+        )
+    ]
+    line = (
+        simt.load(source(case))
+        .launch(
+            "k",
+            grid=(1,),
+            block=(128,),
+            args=[*(array.ctypes.data for array in arrays), *descriptors, 1],
+            buffers=[buffer(name, array) for name, array in zip("acd", arrays, strict=True)],
+        )
+        .lines[2]
+    )
+    assert line.tcgen05_operations == 2 * 128 * 256 * depth <= line.most_tensor_operations
+    assert line.instructions["tensor"] == 128  # a guarded instruction counts the lanes that reach it
+    assert line.shared_load_requests == 0
+    assert line.wgmma_bytes == 32 * (case.m + case.n)

@@ -266,7 +266,14 @@ OPS = (
     Op("mad24", ("lo|hi u32|s32",), lanewise(mad24)),
     Op(
         "fma",
-        ("ROUND ftz? sat? f32", "ROUND f64", "rn ftz? sat? HALF", "rn ftz? relu HALF", "rn relu? BHALF", _PAIRS),
+        (
+            "ROUND ftz? sat? f32",
+            "ROUND f64",
+            "rn ftz? sat? HALF",
+            "rn ftz? relu HALF",
+            "rn relu? BHALF",
+            "ROUND ftz? f32x2",
+        ),
         lanewise(fma),
     ),
     Op("sad", ("INTEGER",), lanewise(sad)),
