@@ -42,6 +42,22 @@ def tasks(heads: int) -> list[tuple[int, int, int, int, int]]:
     return table
 
 
+def shuffle_tasks(rng: torch.Generator, table: list[tuple[int, int, int, int, int]]) -> torch.Tensor:
+    """Return a table of the same tasks, those of each operation in another order, with other numbers of the counters.
+
+    The operations stay in their order, in which few blocks wait.
+    """
+    keys = torch.rand(len(table), generator=rng, device=rng.device).tolist()
+    order = sorted(range(len(table)), key=lambda row: (table[row][0], keys[row]))
+    counter_count = 1 + max(wait_counter for _, _, wait_counter, _, _ in table)
+    counters = torch.randperm(counter_count, generator=rng, device=rng.device)
+    shuffled = torch.tensor(table, dtype=torch.int32, device=rng.device)[order]
+    for column in (2, 4):
+        has_counter = shuffled[:, column] >= 0
+        shuffled[has_counter, column] = counters[shuffled[has_counter, column].long()].int()
+    return shuffled
+
+
 def inputs(rng: torch.Generator, heads: int, tokens: int) -> Inputs:
     """Return x, weight, wqkv, k_cache, v_cache, wo, and the table of tasks."""
     columns = heads * HEAD
@@ -55,7 +71,7 @@ def inputs(rng: torch.Generator, heads: int, tokens: int) -> Inputs:
         k_cache,
         v_cache,
         draw.normal(rng, columns, columns, dtype="bfloat16", large=0, mean=0.0).mul_(columns**-0.5),
-        torch.tensor(tasks(heads), dtype=torch.int32, device=rng.device),
+        shuffle_tasks(rng, tasks(heads)),
     )
 
 
