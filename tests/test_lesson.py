@@ -70,8 +70,8 @@ Why: So.
 The end.
 """
 
-REASONS = 132
-"""The number of reasons against wrong choices that the lessons have at least. All are in weeks 4 to 12."""
+REASONS = 211
+"""The number of reasons against wrong choices that the lessons have at least. Weeks 1 to 3 and 16 to 24 have none."""
 
 
 @pytest.fixture

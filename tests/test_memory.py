@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from kernelpath.course import registry
-from kernelpath.grading import memory
+from kernelpath.grading import steps
 from kernelpath.grading.graders.kernel_on_machine import KernelOnMachine
 from kernelpath.grading.job import Job
 from kernelpath.grading.workers import Workers
@@ -99,9 +99,9 @@ def test_the_machine_counts_what_a_launch_finds(held: Held, body: str, first: in
 def test_a_call_that_holds_more_than_its_share_is_told_how_much() -> None:
     limited = replace(EXERCISE, workspace=0.5)
     allowed = EXERCISE.compulsory_bytes(**CASE) // 2
-    assert memory.check_workspace(limited, CASE, allowed) is None
-    assert memory.check_workspace(EXERCISE, CASE, 100 * allowed) is None
-    finding = memory.check_workspace(limited, CASE, allowed + 1)
+    assert steps.check_workspace(limited, CASE, allowed) is None
+    assert steps.check_workspace(EXERCISE, CASE, 100 * allowed) is None
+    finding = steps.check_workspace(limited, CASE, allowed + 1)
     assert finding is not None
     assert finding.verdict is Verdict.TOO_MUCH_MEMORY
     assert finding.cause.startswith(f"at n=1000 offset=0: {allowed + 1:,} bytes are held beside inputs and outputs")

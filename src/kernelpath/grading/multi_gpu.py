@@ -66,7 +66,7 @@ def measure(
 
 
 class _RankTiming:
-    """Time the bench case in rounds on all GPUs."""
+    """The paired rounds of the bench case, on all GPUs."""
 
     def __init__(self, exercise: Exercise, ranks: Sequence[Runner], seed: int) -> None:
         assert exercise.bench is not None

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from kernelpath import packages, words
-from kernelpath.course.problem import Case
+from kernelpath.course.problem import Case, arguments
 from kernelpath.course.spec import Exercise
 from kernelpath.device import gpu
 from kernelpath.device import messages as device
@@ -20,7 +20,6 @@ from kernelpath.grading import (
     large_offsets,
     launch_recording,
     measure,
-    memory,
     multi_gpu,
     network,
     provenance,
@@ -104,7 +103,7 @@ def check_counters(context: GradingContext) -> Finding | None:
         exercise = context.job.exercise
         finding = provenance.check_launch_count(exercise, observation.transcript)
         if finding is None and case is context.largest:
-            finding = memory.check_workspace(exercise, case, observation.workspace)
+            finding = check_workspace(exercise, case, observation.workspace)
         return finding or check_case_counters(exercise, case, observation)
 
     if context.cpu_shadow is None:
@@ -364,9 +363,25 @@ def check_gpu_kernels(
         return finding
     own_kernels = (*timed_profile.launches, *timed_profile.library)
     library_share = provenance.check_library_share(timed_profile.kernels, own_kernels)
-    return library_share or memory.check_workspace(exercise, timed_case, timed_profile.workspace)
+    return library_share or check_workspace(exercise, timed_case, timed_profile.workspace)
 
 
 def _profile(runner: Runner, case: Case, seed: int) -> messages.ProfileResult:
     request = messages.Profile(case=dict(case), seed=derive_seed(seed, "profile"))
     return runner.request(request, messages.ProfileResult, PROFILE_SECONDS)
+
+
+def check_workspace(exercise: Exercise, case: Case, workspace: int) -> Finding | None:
+    """Return a finding where a call of this case held more than the exercise allows. `workspace` is its peak in
+    bytes.
+    """
+    if exercise.workspace is None:
+        return None
+    compulsory = exercise.compulsory_bytes(**case)
+    allowed = int(exercise.workspace * compulsory)
+    if workspace <= allowed:
+        return None
+    symptom = f"at {arguments(case)}: {workspace:,} bytes are held beside inputs and outputs"
+    return Finding(
+        Verdict.TOO_MUCH_MEMORY, f"{symptom}, at most {allowed:,} are allowed ({compulsory:,} bytes are compulsory)"
+    )
