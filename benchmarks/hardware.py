@@ -104,7 +104,8 @@ def hopper_patterns(device: str) -> Iterator[Launchable]:
         given, read, out = torch.zeros(3, hopper.SIDE, hopper.SIDE, device=device)
         box = cuda.tensor_map(given, pattern.box, swizzle=pattern.swizzle)
         cluster = (pattern.blocks, 1, 1) if pattern.blocks > 1 else None
-        kernel = cuda.Kernel(f"{pattern.name}.cu", pattern.source, "kernel", cluster=cluster)
+        attributes = cuda.LaunchAttributes(cluster=cluster)
+        kernel = cuda.Kernel(f"{pattern.name}.cu", pattern.source, "kernel", attributes=attributes)
         yield pattern.name, partial(kernel[pattern.blocks, pattern.threads, hopper.SHARED], box, read, out)
 
 

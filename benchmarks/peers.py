@@ -42,7 +42,15 @@ import torch.nn.functional as F
 
 from kernelpath.course import registry
 from kernelpath.course.problem import Case, arguments
-from kernelpath.course.problems import add_rmsnorm, cross_entropy, gelu, layernorm_backward, moe_combine, moe_route, stencil
+from kernelpath.course.problems import (
+    add_rmsnorm,
+    cross_entropy,
+    gelu,
+    layernorm_backward,
+    moe_combine,
+    moe_route,
+    stencil,
+)
 from kernelpath.grading.grade import versions
 from kernelpath.grading.timing import CONFIDENCE, implementation_order, paired_ratio
 from kernelpath.show.results import PeerComparison

@@ -503,7 +503,8 @@ def test_every_stub_of_a_kernel_is_empty_and_no_solution_is() -> None:
     for tree, empty in (("phases", True), ("solutions", False)):
         sources = {path.name: path.read_text() for path in registry.root().glob(f"{tree}/*/*.cu")}
         assert len(sources) >= 8
-        # Two are given kernels to improve or to launch, one none at all, and some are given broken kernels.
+        # Two are given kernels to improve or to launch, one none at all, one a kernel of CUTLASS, and some are given
+        # broken kernels.
         given = [
             "w01d_host_program.cu",
             "w07d_ptx.cu",

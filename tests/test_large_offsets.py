@@ -268,6 +268,9 @@ def test_kernels_that_take_any_size_have_a_far_case() -> None:
         "gemm_epilogue_cute",
         "fp8_gemm",
         "flash_attention_cute",
+        "tcgen05_gemm",
+        "nvfp4_gemm",
+        "attention_blackwell",
         "cute_cpp",
     }, "give the problem far cases, or state the largest size and add the exercise here, with the reason"
 

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 import warpcheck
-
 from kernelpath.course.problems import decoder_attention
 
 sys.path.insert(0, "benchmarks")

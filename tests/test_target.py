@@ -198,6 +198,14 @@ def test_what_the_gpu_does_not_run_keeps_its_bfloat16(monkeypatch: pytest.Monkey
     assert devices.adapt_exercise(declared, "cuda", SM_80) == (declared, ())
 
 
+def test_blackwell_is_not_confirmed_by_hardware(monkeypatch: pytest.MonkeyPatch) -> None:
+    declared = registry.load(registry.find("tcgen05_gemm"))
+    sentence = "sm_100a: the PTX machine follows the manual, and no hardware has confirmed it"
+    assert devices.adapt_exercise(declared, "cpu", TARGETS["sm_100a"]) == (declared, (sentence,))
+    as_if_on(monkeypatch, "NVIDIA B200", 10, 0)
+    assert devices.adapt_exercise(declared, "cuda", TARGETS["sm_100a"]) == (declared, ())
+
+
 def test_a_case_in_place_of_another_is_there_once(monkeypatch: pytest.MonkeyPatch) -> None:
     declared = registry.load(registry.find("gelu"))
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: TURING)
@@ -265,9 +273,10 @@ def test_on_turing_it_is_said_that_triton_uses_no_tensor_cores(monkeypatch: pyte
     assert len(devices.adapt_exercise(registry.load(registry.find("transformer_block")), "cuda", SM_80)[1]) == 1
 
 
-def test_what_is_solved_with_wgmma_is_declared_so() -> None:
+def test_an_answer_with_wgmma_or_tcgen05_is_declared_so() -> None:
     told = {item.name for item in registry.exercises() if registry.load(item).specific}
-    signs = ("warpgroup.fence()", "wgmma.fence", "warpgroup_mma(")  # of the CuTe DSL, of PTX in CUDA C++, and of Gluon
+    # Of the CuTe DSL, of PTX in CUDA C++, of Gluon, and of the CuTe DSL for Blackwell.
+    signs = ("warpgroup.fence()", "wgmma.fence", "warpgroup_mma(", "tcgen05.commit(")
     solved = {item.name for item in registry.exercises() if any(sign in _solution(item) for sign in signs)}
     assert told == solved
 

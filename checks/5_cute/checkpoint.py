@@ -26,6 +26,14 @@ def waves(rows: int, columns: int) -> dict[str, float]:
     return {"tiles": tiles, "waves": up(tiles, 132), "percent": round(100 * tiles / (132 * up(tiles, 132)), 3)}
 
 
+def block_of_tile(group: int, down: int, across: int, row: int, column: int) -> dict[str, int]:
+    """The number of a tile's block, with groups of rows of tiles that are numbered column by column."""
+    first = row // group * group
+    height = min(group, down - first)
+    before = first * across
+    return {"before": before, "height": height, "within": row - first, "block": before + column * height + row - first}
+
+
 def share(size: int, microseconds: int, peak: int) -> dict[str, float]:
     reached = 2 * size**3 / microseconds / 1e6
     return {"reached": round(reached, 2), "percent": round(100 * reached / peak, 3)}
@@ -104,6 +112,10 @@ NUMBERS = {
         {"rows": (64, 128), "columns": (64, 96, 128, 192, 256)},
         lambda rows, columns: {"registers": rows * columns // 128},
         unless=lambda rows, columns: rows * columns // 128 > 192,
+    ),
+    "block_of_a_tile": Numbers(
+        {"group": (4, 8), "down": (10, 11, 13), "across": (5, 6, 9), "row": (3, 8, 9), "column": (1, 2, 4)},
+        block_of_tile,
     ),
     "waves_of_tiles": Numbers({"rows": (1024, 1536, 2000, 2560, 3000), "columns": (4096, 5120, 6144)}, waves),
     "multicast": Numbers(

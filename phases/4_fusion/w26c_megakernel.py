@@ -18,8 +18,9 @@ operation 3 rows 16 * index to 16 * index + 15 of the result. A task waits only 
 
 One launch executes all tasks. A block may wait for another block, so no block may wait for a task that nobody has
 taken: let blocks take tasks in the order of the table with atomicAdd. What a task writes must be visible to the tasks
-that wait for its counter: release when you add, acquire when you wait. Graded: the values, races and deadlocks in several
-orders of blocks on a simulated GPU of two SMs, a single launch, and on a GPU the time against PyTorch's operators.
+that wait for its counter: release when you add, acquire when you wait. Graded: the values, races and deadlocks in
+several orders of blocks on a simulated GPU of two SMs, a single launch, and on a GPU the time against PyTorch's
+operators.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1 wavefront per request added by bank
 conflicts; at most 1 launch.
@@ -28,6 +29,7 @@ conflicts; at most 1 launch.
 import torch
 
 from kernelpath.lanes import cuda
+
 
 def megakernel(
     x: torch.Tensor,
@@ -39,8 +41,6 @@ def megakernel(
     table: torch.Tensor,
     eps: float = 1e-6,
 ) -> torch.Tensor:
-    tokens, heads, head = k_cache.shape
-    columns = heads * head
     # TODO: allocate the state (it begins at 0 in every call), h, qkv, the attended values, and the output
     # TODO: launch the kernel of w26c_megakernel.cu once
     raise NotImplementedError("launch the kernel, then return the output")

@@ -50,6 +50,7 @@ def moe_route(logits: torch.Tensor, top_k: int) -> tuple[torch.Tensor, torch.Ten
     raise NotImplementedError("TODO: allocate the tables, launch the kernels, then delete this line")
     tokens, experts = logits.shape
     weights = logits.new_empty(tokens, top_k)
+    rows = logits.new_empty(tokens, top_k, dtype=torch.int32)
     source = logits.new_empty(tokens * top_k, dtype=torch.int32)
     offsets = logits.new_empty(experts + 1, dtype=torch.int32)
     return weights, rows, source, offsets

@@ -10,7 +10,7 @@ and with at most one wgmma in flight that is the stage of the step before. The g
 by TMA, and whether copies are in flight while wgmma are issued; on a GPU also the time against cuBLAS.
 
 Limits on the largest case, with room for edges on smaller ones: at most 6 times the bytes of inputs and outputs moved;
-at least 50% of the bytes moved by TMA; at least 50% of the wgmma issued while a copy of the next tiles is in flight;
+at least 50% of the bytes moved by TMA; at least 50% of the MMAs issued while a copy of the next tiles is in flight;
 products made by tensor cores.
 """
 

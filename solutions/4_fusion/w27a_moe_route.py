@@ -109,7 +109,8 @@ def place_kernel(rows_ptr, source_ptr, chosen_ptr, starts_ptr, tokens, experts, 
 def moe_route(logits: torch.Tensor, top_k: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     tokens, experts = logits.shape
     weights = logits.new_empty(tokens, top_k)
-    rows, chosen = (logits.new_empty(tokens, top_k, dtype=torch.int32) for _ in range(2))
+    rows = logits.new_empty(tokens, top_k, dtype=torch.int32)
+    chosen = torch.empty_like(rows)
     source = logits.new_empty(tokens * top_k, dtype=torch.int32)
     offsets = logits.new_empty(experts + 1, dtype=torch.int32)
     width = max(16, triton.next_power_of_2(experts))

@@ -13,6 +13,7 @@ import torch
 from warpcheck import Uninitialized, frontends, initcheck, patching
 from warpcheck.frontends import host_program
 from warpcheck.frontends.host_program import CompileError, HostProgramError
+from warpcheck.frontends.parameter_reads import clear_unread_bytes
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU runs the program with NVIDIA's runtime")
 
@@ -218,3 +219,92 @@ def test_a_cuda_runtime_that_was_loaded_before_takes_no_calls(tmp_path: Path) ->
     )
     command = [sys.executable, "-c", script, str(tmp_path / "runtime.so"), str(program)]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "[3.0, 3.0, 3.0]\n"
+
+
+MORE_SHARED = """        scale<<<(n + 127) / 128, 128, 64 << 10>>>(memory, {memory + n, 1.5f}, n);
+        status = cudaGetLastError();
+"""
+
+
+def test_more_than_48_kib_of_shared_memory_must_be_allowed_before_the_launch() -> None:
+    source = PROGRAM.replace(LAUNCH, MORE_SHARED)
+    with pytest.raises(HostProgramError, match="the launch failed with cudaErrorInvalidValue"):
+        run(source, with_failures=False)
+    allow = "cudaFuncSetAttribute(scale, cudaFuncAttributeMaxDynamicSharedMemorySize, 64 << 10);\n"
+    run(source.replace(MORE_SHARED, allow + MORE_SHARED), with_failures=False)
+
+
+TENSOR_MAP_PROGRAM = """
+#include <cuda.h>
+#include <cuda_runtime.h>
+
+__global__ void look(const __grid_constant__ CUtensorMap map, float* memory, int* out) {
+    const unsigned long long* words = reinterpret_cast<const unsigned long long*>(&map);
+    out[0] = words[0] == reinterpret_cast<unsigned long long>(memory);
+}
+extern "C" cudaError_t run(int* out) {
+    float* memory = nullptr;
+    int* device_out = nullptr;
+    cudaMalloc(&memory, 64 * 64 * sizeof(float));
+    cudaMalloc(&device_out, sizeof(int));
+    void* function = nullptr;
+    cudaDriverEntryPointQueryResult found;
+    cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found);
+    CUtensorMap map;
+    const cuuint64_t extents[] = {64, 64}, strides[] = {256};
+    const cuuint32_t box[] = {32, 8}, steps[] = {1, 1};
+    reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function)(
+        &map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 2, memory, extents, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+        CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    look<<<1, 1>>>(map, memory, device_out);
+    cudaError_t status = cudaMemcpy(out, device_out, sizeof(int), cudaMemcpyDeviceToHost);
+    cudaFree(memory);
+    cudaFree(device_out);
+    return status;
+}
+"""
+
+
+def test_a_tensor_map_has_the_address_that_the_kernel_sees() -> None:
+    out = torch.zeros(1, dtype=torch.int32)
+    host_program.build(TENSOR_MAP_PROGRAM).call("run", out)
+    assert out.item() == 1
+
+
+def test_a_box_that_is_too_large_is_named_with_its_line() -> None:
+    source = TENSOR_MAP_PROGRAM.replace("{32, 8}", "{32, 512}")
+    with pytest.raises(HostProgramError, match="boxDim\\[1\\] is 512, it must be 1 to 256"):
+        host_program.build(source).call("run", torch.zeros(1, dtype=torch.int32))
+
+
+READS = """
+.visible .entry f(
+	.param .align 64 .b8 f_param_0[256]
+)
+{
+	mov.b64 	%rd1, f_param_0;
+	add.s64 	%rd2, %rd1, 64;
+	cvta.param.u64 	%rd3, %rd2;
+	ld.param.v2.u32 	{%r1, %r2}, [%rd1+8];
+	ld.param.u8 	%rs1, [f_param_0+40];
+	prefetch.tensormap [%rd3];
+}
+.visible .entry g(
+	.param .align 8 .b8 g_param_0[16]
+)
+{
+	ld.param.u64 	%rd1, [g_param_0];
+}
+"""
+
+
+def test_bytes_that_a_kernel_does_not_read_are_cleared() -> None:
+    cleared = clear_unread_bytes(b"\1" * 256, READS, "f", 0)
+    read = [index for index, byte in enumerate(cleared) if byte]
+    assert read == [*range(8, 16), 40, *range(64, 192)]
+    assert clear_unread_bytes(b"\1" * 16, READS, "g", 0) == b"\1" * 8 + b"\0" * 8
+
+
+def test_a_parameter_whose_address_is_used_otherwise_is_read_as_a_whole() -> None:
+    ptx = READS.replace("prefetch.tensormap [%rd3]", "ld.u32 %r3, [%rd3+100]")
+    assert clear_unread_bytes(b"\1" * 256, ptx, "f", 0) == b"\1" * 256

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from warpcheck import backend, frontends
+from warpcheck import Trap, backend, frontends
 from warpcheck.backend import LaunchResult
 from warpcheck.frontends import cuda, headers, nvrtc
 
@@ -588,3 +588,22 @@ def test_a_cooperative_kernel_says_so_at_every_launch(source: Path, machine: lis
     for cooperative in (False, True):
         cuda.kernel(source, "scale<float, 2>", cooperative=cooperative)[1, 8](x, x, 2.0, 8)
     assert [launch["cooperative"] for launch in machine] == [False, True]
+
+
+def test_the_window_of_shared_memory_is_aligned() -> None:
+    """CUTLASS converts a null pointer to a shared address, and asserts that the lower bits are zero."""
+    out = torch.zeros(1, dtype=torch.int32)
+    text = """
+__global__ void f(int* out, const char* pointer) { out[0] = (unsigned)__cvta_generic_to_shared(pointer) & 1023; }
+"""
+    cuda.kernel(text, "f")[1, 1, 4096](out, None)
+    assert out.item() == 0
+
+
+def test_a_breakpoint_ends_the_kernel_as_a_trap_does() -> None:
+    out = torch.zeros(1, dtype=torch.int32)
+    text = """
+__global__ void f(int* out) { out[0] = 1; __brkpt(); }
+"""
+    with pytest.raises(Trap):
+        cuda.kernel(text, "f")[1, 1](out)

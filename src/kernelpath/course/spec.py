@@ -175,8 +175,8 @@ class Exercise:
         requires: The minimum compute capability such as (9, 0), or None.
         specific: Whether the statement requires features that only the architecture of `requires` has, such as wgmma of
             sm_90a, so that a later GPU does not run it.
-        arch: The architecture that the PTX machine emulates without a GPU: "sm_80", or "sm_90a" with clusters, TMA and
-            wgmma.
+        arch: The architecture that the PTX machine emulates without a GPU: "sm_80", "sm_90a" with clusters, TMA and
+            wgmma, or "sm_100a" with tensor memory and tcgen05.
         kind: How the exercise is graded. "kernel" launches kernels of its own. "operator" does so in an operator of
             torch.library with a gradient: its entry takes x, the problem's inputs are x and the gradient of the output,
             its outputs are the output and the gradient of x, and its first case shows how it is registered. "repair"
@@ -194,8 +194,10 @@ class Exercise:
             number of the target's GPU.
         tensor_cores: Whether the statement requires tensor cores. A call fails if its mma instructions cannot have
             performed a quarter of the case's operations.
-        overlap: The minimum share of the wgmma of the largest case that are issued while a bulk copy to the shared
-            memory of their block or cluster is in flight, in the order of events of the PTX machine.
+        overlap: The minimum share of the wgmma or tcgen05.mma of the largest case that are issued while a bulk copy to
+            the shared memory of their block or cluster is in flight, in the order of events of the PTX machine.
+        cutlass_gemms: Whether the statement asks for a GEMM that is composed of CUTLASS's. Submissions to other
+            exercises in CUDA C++ may include CUTLASS's headers, but not those of its GEMMs and convolutions.
         launches: The maximum number of kernels that a call may launch; None for no limit.
         ranks: Whether the blocks with one y coordinate are a rank, which would be a launch of its own on several GPUs.
             On the PTX machine, a rank has to wait for all writes of others to its memory before it ends. A table of
@@ -245,8 +247,9 @@ class Exercise:
     network: Network = field(default_factory=Network)
     block: tuple[int, int, int] | None = None
     multiprocessors: int | None = None
+    cutlass_gemms: bool = False
     overlap: float | None = limit(
-        "at least {:.0%} of the wgmma issued while a copy of the next tiles is in flight", lambda share: 0 < share <= 1
+        "at least {:.0%} of the MMAs issued while a copy of the next tiles is in flight", lambda share: 0 < share <= 1
     )
     tensor_cores: bool = limit("products made by tensor cores", default=False)
     launches: int | None = limit("at most {:g} launch{es}", lambda launches: launches > 0)
@@ -311,6 +314,11 @@ class Exercise:
     @property
     def outputs(self) -> tuple[str, ...]:
         return self.problem.outputs
+
+    @property
+    def asynchronous_mma(self) -> str:
+        """Return the instruction of the architecture whose tensor cores read shared memory by themselves."""
+        return "tcgen05.mma" if self.arch == "sm_100a" else "wgmma"
 
     def overwritten(self, inputs: Sequence[Any]) -> Sequence[Any]:
         """Return those of the inputs that a call overwrites, which are then its outputs."""

@@ -20,6 +20,9 @@ OneDevice = Literal["cpu", "cuda"]
 OLDEST = (7, 5)
 """The lowest compute capability that the compilers of CUDA 13 support."""
 
+UNCONFIRMED = "sm_100a"
+"""The architecture that the PTX machine implements from the manual alone; see warpcheck/docs/blackwell.md."""
+
 BFLOAT16 = (8, 0)
 """The first compute capability with instructions for bfloat16. PTX ISA manual, "cvt" and "mma"."""
 
@@ -71,14 +74,16 @@ def missing_capability(exercise: Exercise, device: OneDevice, target: Target) ->
 
 
 def adapt_exercise(exercise: Exercise, device: OneDevice, target: Target) -> tuple[Exercise, tuple[str, ...]]:
-    """Replace bfloat16 in the cases where the device has no bfloat16.
+    """Replace bfloat16 in the cases where the device has no bfloat16, and name an architecture that nothing confirms.
 
     The replacement is float16 where the exercise accepts float16, else float32. An exercise that accepts neither is not
     changed; it has to require bfloat16.
 
     Returns:
-        The exercise, and sentences about the replacement for the report.
+        The exercise, and sentences for the report about the replacement and about what no GPU has confirmed.
     """
+    if device == "cpu" and target.name == UNCONFIRMED and exercise.is_kernel:
+        return exercise, (f"{target.name}: the PTX machine follows the manual, and no hardware has confirmed it",)
     dtype = next((dtype for dtype in ("float16", "float32") if dtype in exercise.tolerance), "")
     cases = (*exercise.cases, *exercise.limits, *([exercise.bench] if exercise.bench else []))
     is_interpreted = exercise.kind == "python"

@@ -148,7 +148,7 @@ def _finding(cause: str, file: str, line: int) -> Finding:
 
 
 def overlapped_share(events: Sequence[Event]) -> float:
-    """Return the share of the wgmma that are issued while a copy to shared memory is in flight; 0 without wgmma.
+    """Return the share of wgmma and tcgen05.mma that are issued while a copy to shared memory is in flight, or 0.
 
     The machine carries out a bulk copy as late as possible: when no warp can go on without it. So a copy is in flight
     while tensor cores multiply only if the program has issued it ahead of the wait for it.
@@ -175,10 +175,11 @@ def overlapped_share(events: Sequence[Event]) -> float:
 
 
 def check_overlap_share(exercise: Exercise, events: Sequence[Event]) -> Finding | None:
-    """Return a finding where less of the wgmma overlaps with copies than the exercise requires."""
+    """Return a finding where fewer of them overlap with copies than the exercise requires."""
     assert exercise.overlap is not None
     share = overlapped_share(events)
     if share >= exercise.overlap:
         return None
-    issued = f"{words.share(share)} of the wgmma are issued while a copy to shared memory is in flight"
+    mmas = f"{words.share(share)} of the {exercise.asynchronous_mma}"
+    issued = f"{mmas} are issued while a copy to shared memory is in flight"
     return Finding(Verdict.NO_OVERLAP, f"{issued}, at least {words.share(exercise.overlap)} have to be")

@@ -9,6 +9,7 @@ import ast
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 from kernelpath import words
 from kernelpath.course.edits import CAUSES, Unreadable, count_changes, is_causes_table, split_statements
@@ -63,7 +64,7 @@ def check_changes(context: GradingContext) -> Finding | None:
 
 def check_diagnosis(context: GradingContext) -> Finding | None:
     """Return a finding where the submission does not name the fault of each kernel as it was given."""
-    causes = _read_causes(context)
+    causes = _read_causes(context.job.submission)
     if causes is None:
         return Finding(Verdict.WRONG_DIAGNOSIS, f'{CAUSES} is not a table of texts: {CAUSES} = {{"kernel": "fault"}}')
     names = ", ".join(FAULTS)
@@ -85,7 +86,9 @@ def _has_started(context: GradingContext) -> bool:
         changed = bool(_count_changes(context).total())
     except Unreadable:
         return True
-    causes = _read_causes(context)
+    if _read_causes(context.job.item.given[-1]) is None:  # the exercise asks for no faults
+        return changed
+    causes = _read_causes(context.job.submission)
     return changed or causes is None or any(cause != _OPEN for cause in causes.values())
 
 
@@ -114,10 +117,10 @@ def _count_changes(context: GradingContext) -> Counter[str]:
     return changes
 
 
-def _read_causes(context: GradingContext) -> Mapping[str, str] | None:
-    """Return the table of faults that the submission's Python file has; None where it has no such table."""
+def _read_causes(file: Path) -> Mapping[str, str] | None:
+    """Return the table of faults that a Python file has; None where it has no such table."""
     try:
-        module = ast.parse(source_text(context.job.submission))
+        module = ast.parse(source_text(file))
         values = [node.value for node in module.body if is_causes_table(node) and node.value is not None]
         causes = ast.literal_eval(values[-1])
     except (SyntaxError, ValueError, IndexError, TypeError, RecursionError, MemoryError):

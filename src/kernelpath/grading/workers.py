@@ -58,7 +58,8 @@ class Workers:
         self.job = job
         self._withheld = solving_modules(job.exercise)
         # A submission in CUDA C++ may include CUTLASS's headers, but not its complete GEMMs and convolutions.
-        self._ready_made = [*self._withheld, *(cutlass.ready_made() if job.item.lane == "cuda" else ())]
+        withholds_gemms = job.item.lane == "cuda" and not job.exercise.cutlass_gemms
+        self._ready_made = [*self._withheld, *(cutlass.ready_made() if withholds_gemms else ())]
         self.workspace = Workspace.reserve(job.submission)
         self._machine = SharedMachine()
         self._waiting: list[tuple[ProcessSetup, Worker]] = []

@@ -115,8 +115,20 @@ CHOICES = {
     "week11/order": 2,
     "week15/extra_bytes": 0,
     "week21/plain_groups": 1,
+    "week31/mmas_ahead": 16,
 }
 """Answers that follow from an argument, and not from a formula; the text after the prediction gives the argument."""
+
+
+def tile_kib(m: int, n: int, k: int, rows: int, columns: int) -> float:
+    """Return the KiB of bfloat16 that the tiles of a GEMM load, each its rows of a and its rows of b."""
+    tiles = -(-m // rows) * -(-n // columns)
+    return 2 * tiles * (rows + columns) * k / 1024
+
+
+def exponentials(rows: int, tiles: int, each: int) -> int:
+    """Return the exponentials of a block's rows, of which each has so many in each tile of keys."""
+    return rows * tiles * each
 
 
 def time_after(total: float, part: float, factor: float) -> float:

@@ -66,7 +66,8 @@ class DecoderLayer(nn.Module):
             seen = (torch.arange(cache.shape[3], device=x.device) <= position).view(1, 1, 1, -1)
             attended = F.scaled_dot_product_attention(q, cache[0], cache[1], attn_mask=seen)
         x = x + self.out(attended.transpose(1, 2).reshape(batch, tokens, width))
-        return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
+        gated: torch.Tensor = self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
+        return x + gated
 
 
 class Decoder(nn.Module):
@@ -132,7 +133,8 @@ class ResNet(nn.Module):
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Return the scores of images (batch, 3, height, width)."""
-        return self.classifier(self.stages(self.stem(images)).mean((2, 3)))
+        scores: torch.Tensor = self.classifier(self.stages(self.stem(images)).mean((2, 3)))
+        return scores
 
 
 def parameters(model: nn.Module) -> int:
@@ -192,7 +194,8 @@ def decoder_generation(config: DecoderConfig, batch: int, device: str) -> Worklo
 
 def resnet_training(config: ResNetConfig, batch: int, size: int, device: str) -> Workload:
     """A training step on images that come from the host. The change: pinned memory, copied one step ahead."""
-    model = ResNet(config).to(device).to(memory_format=torch.channels_last)
+    model = ResNet(config).to(device)
+    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stub lacks this form
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
     images = torch.randn(batch, 3, size, size)
     labels = torch.randint(config.classes, (batch,), device=device)
@@ -245,7 +248,7 @@ def _graph(step: Step) -> Step:
 
 def seconds_of(step: Step, device: str, steps: int) -> float:
     """Return the mean time of a step, launches included, after a few untimed ones."""
-    synchronize = torch.cuda.synchronize if device == "cuda" else lambda: None
+    synchronize: Callable[[], object] = torch.cuda.synchronize if device == "cuda" else _return_at_once
     for _ in range(3):
         step()
     synchronize()
@@ -254,6 +257,10 @@ def seconds_of(step: Step, device: str, steps: int) -> float:
         step()
     synchronize()
     return (time.perf_counter() - begin) / steps
+
+
+def _return_at_once() -> None:
+    """Do nothing: on a CPU a step has ended when it returns."""
 
 
 def profiled(step: Step, device: str) -> tuple[dict[str, float], bytes]:

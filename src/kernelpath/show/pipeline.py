@@ -40,7 +40,7 @@ LEGEND = {
     LAND: "it lands",
     WRITTEN: "it is written",
     ARRIVE: "arrives at a barrier",
-    MULTIPLY: "issues wgmma",
+    MULTIPLY: "issues wgmma or tcgen05.mma",
     RUN: "begins or goes on",
     EXIT: "exits",
     WAIT: "waits",

@@ -19,8 +19,11 @@ from pathlib import Path
 MEMORY = 8 << 30
 """Bytes of host memory that a worker may use with all its processes: at most half of the machine's."""
 
-FILE_SIZE = 64 << 20
-"""Bytes that a file which a worker writes may have. The worker's output is such a file."""
+FILE_SIZE = 192 << 20
+"""Bytes that a file which a worker writes may have. The worker's output is such a file.
+
+nvcc writes 80 MiB of generated code for a GEMM of CUTLASS.
+"""
 
 FOLDER_BYTES = 512 << 20
 """Bytes on the disk that a submission's folder may use. Removed files that the submission keeps open are included."""

@@ -21,8 +21,8 @@ CASE_SECONDS = 10.0
 GPU_PATIENCE = 3.0
 """Factor of the time limits on a GPU: other processes share it, and the driver loads modules at their first launch."""
 
-COMPILE_SECONDS = 120.0
-"""The time that compilers may take in addition."""
+COMPILE_SECONDS = 300.0
+"""The time that compilers may take in addition. nvcc needs 40 s for a program with CUTLASS, on an idle machine."""
 
 MOST_DEATHS = 2
 """The number of processes that may die before nothing more is tried."""

@@ -24,6 +24,7 @@ from warpcheck.runtime import (
     bulk,
     bulk_issue,
     clusters,
+    launch_control,
     mbarriers,
     memory,
     proxies,
@@ -52,6 +53,7 @@ CHECKS = (
     bulk_issue.issue_bulk,
     bulk.commit_bulk,
     bulk.wait_bulk,
+    launch_control.observe_failure,
     *(getattr(mbarriers, name) for name in mbarriers.__all__ if name.startswith("mbarrier")),
     clusters.cluster_arrive,
     clusters.cluster_wait,
@@ -59,7 +61,7 @@ CHECKS = (
     setmaxnreg.set_registers,
     *(tensor_access.tensor_access, tensor_access.tensor_fence, tensor_access.tensor_wait),
     *(tensor_allocation.tensor_alloc, tensor_allocation.tensor_dealloc, tensor_allocation.tensor_relinquish),
-    *(tensor_jobs.tensor_commit, tensor_jobs.tensor_multiply),
+    *(tensor_jobs.tensor_commit, tensor_jobs.tensor_copy, tensor_jobs.tensor_multiply),
 )
 FUNCTIONS: dict[str, Callable[..., int]] = {check.__name__: check for check in CHECKS}
 FIXED_PARAMETERS = 5  # arguments of a check that are not constants: three records, a number and a mask

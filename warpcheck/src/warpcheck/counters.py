@@ -29,7 +29,8 @@ class LineCounters:
     several blocks. ``active_lanes`` sums the lanes of every instruction that a warp executed, ``warp_instructions``
     counts those instructions; ``instructions`` counts lanes by class of instruction, and ``integer_instructions`` those
     of integers as the GPU executes them: see ``instruction_classes`` for divisions. The reads of wgmma are no shared
-    loads: a warpgroup reads B once, and each warp its rows of A.
+    loads: a warpgroup reads B once, and each warp its rows of A. Those of tcgen05.mma are counted with them.
+    ``tcgen05_operations`` are the operations of its largest shape for each tcgen05.mma.
     """
 
     global_load_requests: int = 0
@@ -58,6 +59,7 @@ class LineCounters:
     multicast_sectors: int = 0
     wgmma_wavefronts: int = 0
     wgmma_bytes: int = 0
+    tcgen05_operations: int = 0
     branches: int = 0
     divergent_branches: int = 0
     warp_instructions: int = 0
@@ -93,10 +95,10 @@ class LineCounters:
     @property
     def most_tensor_operations(self) -> int:
         """Return the most operations of the tensor-core instructions: a lane's share of a wmma, or of a wgmma
-        m64n256k32.
+        m64n256k32, or the largest shape of a tcgen05.mma.
         """
         share = 2 * 64 * 256 * 32 // 128 if self.wgmma_bytes else 2 * 16 * 16 * 16 // 32
-        return self.instructions.get("tensor", 0) * share
+        return self.instructions.get("tensor", 0) * share + self.tcgen05_operations
 
     def add_accesses(
         self,
@@ -276,6 +278,14 @@ def by_access(accesses: Iterable[AccessSample]) -> list[AccessCounters]:
     ]
 
 
+def _largest_operations(words: Sequence[str]) -> int:
+    """Return the operations of the largest shape of a tcgen05.mma. Source: PTX ISA manual, 9.7.16.2.1."""
+    kind = next(word for word in words if word.startswith("kind::")).removeprefix("kind::")
+    depth = {"f16": 16, "tf32": 8, "mxf4": 64, "mxf4nvf4": 64}.get(kind, 32)
+    rows = 256 if "cta_group::2" in words else 128
+    return 2 * rows * 256 * depth
+
+
 def by_line(
     lowered: Lowered, blocks: Sequence[Sequence[int]], sites: Sequence[Sequence[int]]
 ) -> dict[int, LineCounters]:
@@ -305,11 +315,13 @@ def by_line(
             continue
         # In the order of COUNTED.
         *accesses, nbytes, bulk_sectors, multicast, loop_wavefronts = counts
-        if site.is_wgmma:
+        if site.is_wgmma or site.is_tcgen05_mma:
             # ncu counts what wgmma reads as wavefronts, and not as loads.
-            _, chunks, _, wavefronts, *_ = accesses
+            requests, chunks, _, wavefronts, *_ = accesses
             lines[site.line].wgmma_wavefronts += wavefronts
             lines[site.line].wgmma_bytes += chunks * site.bytes
+            if site.is_tcgen05_mma:
+                lines[site.line].tcgen05_operations += requests * _largest_operations(site.words)
             continue
         lines[site.line].add_accesses(site.access, site.width, *accesses)
         # ptxas makes a loop of a float atomic in shared memory: each turn loads the word before it swaps

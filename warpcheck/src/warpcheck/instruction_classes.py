@@ -11,6 +11,8 @@ __all__ = ["DIVISION", "instruction_class", "machine_instructions"]
 def instruction_class(name: str) -> str:
     """Return the class of an instruction by its PTX name, which a profiler calls its pipeline."""
     opcode, *modifiers = name.lstrip("@").split(".")
+    if opcode == "tcgen05":
+        return _TCGEN05_CLASSES.get(modifiers[0], "warp and barrier")
     for instruction_type, opcodes in _CLASSES.items():
         if opcode in opcodes:
             return instruction_type
@@ -45,3 +47,5 @@ _CLASSES = {
     | {"mbarrier", "elect", "setmaxnreg", "griddepcontrol"},
     "move": {"mov", "selp", "prmt"},
 }
+
+_TCGEN05_CLASSES = {"mma": "tensor", **dict.fromkeys(("ld", "st", "cp", "shift"), "load and store")}

@@ -63,8 +63,8 @@ class AccessSite:
 
     @property
     def is_bulk(self) -> bool:
-        """Return whether it is a bulk copy, which reaches memory through the asynchronous proxy."""
-        return "bulk" in self.words
+        """Return whether it is a bulk copy, or the like, which reaches memory through the asynchronous proxy."""
+        return "bulk" in self.words or self.words[0] == "clusterlaunchcontrol"
 
     @property
     def is_copy(self) -> bool:
@@ -75,6 +75,11 @@ class AccessSite:
     def is_wgmma(self) -> bool:
         """Return whether tensor cores read the bytes."""
         return self.words[0] == "wgmma"
+
+    @property
+    def is_tcgen05_mma(self) -> bool:
+        """Return whether Blackwell's tensor cores read the bytes."""
+        return self.words[:2] == ["tcgen05", "mma"]
 
     @property
     def is_tensor(self) -> bool:

@@ -30,8 +30,12 @@ MAX_STEP = 8
 SWIZZLES = (0, 32, 64, 128)
 """The span of each swizzle mode in bytes."""
 
-_ATOMS = (16, 256, 512, 1024)
+_ATOM_32 = 4
+"""The number of the swizzle of 128 bytes in atoms of 32; the CuTe DSL writes it as that of 128 bytes and a bit."""
 
+_ATOMS = (16, 256, 512, 1024, 1024)
+
+_PACKED_EXTENTS = {2: 2, 16: 128}  # of the innermost axis a tensor has a multiple, by the elements that are packed
 _RESERVED = 0b1101
 _RANK = 4
 _TYPE = 7
@@ -40,6 +44,7 @@ _SWIZZLE = 13
 _FILL = 15
 _TF32 = 16
 _PROMOTION = 17
+_SWIZZLE_ATOM = 19
 _BOX = 64
 _ATOM = 72  # where the driver keeps the bytes of a box, and what its place in shared memory is a multiple of
 _SHARED = 228 << 10  # bytes of a multiprocessor's shared memory, into which a box has to fit
@@ -47,7 +52,11 @@ _SHARED = 228 << 10  # bytes of a multiprocessor's shared memory, into which a b
 
 @dataclass(frozen=True)
 class ElementType:
-    """A type of elements: its numbers for the driver and in a descriptor, its bytes, and whether NaN may fill it."""
+    """A type of elements: its numbers for the driver and in a descriptor, its bytes, and whether NaN may fill it.
+
+    Of elements of 4 and 6 bits, ``packed`` counts those that ``bytes`` are for in shared memory, and ``stored`` their
+    bytes in global memory, where they have no gaps.
+    """
 
     name: str
     host: int
@@ -55,6 +64,8 @@ class ElementType:
     bytes: int
     is_float: bool = False
     is_tf32: bool = False
+    packed: int = 1
+    stored: int = 0
 
 
 ELEMENT_TYPES = (
@@ -71,7 +82,11 @@ ELEMENT_TYPES = (
     ElementType("f32.ftz", 10, 8, 4, is_float=True),
     ElementType("tf32", 11, 7, 4, is_float=True, is_tf32=True),
     ElementType("tf32.ftz", 12, 8, 4, is_float=True, is_tf32=True),
+    ElementType("b4x16", 13, 11, 1, packed=2, stored=1),
+    ElementType("b4x16_p64", 14, 12, 16, packed=16, stored=8),
+    ElementType("b6x16_p32", 15, 13, 16, packed=16, stored=12),
 )
+"""The codes of types of 4 and 6 bits are those that the CuTe DSL 4.8 writes (seen for b4x16 and b6x16_p32)."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +122,12 @@ class TensorMap:
         """Return the descriptor as bytes."""
         # Word 2: rank - 1, type, interleave, swizzle, fill mode, tf32, promotion; see the shifts above.
         flags = self.rank - 1 << _RANK | self.type.code << _TYPE | self.interleave << _INTERLEAVE
-        flags |= self.swizzle << _SWIZZLE | self.nan_fill << _FILL | self.promotion << _PROMOTION
+        flags |= (
+            min(self.swizzle, 3) << _SWIZZLE
+            | (self.swizzle == _ATOM_32) << _SWIZZLE_ATOM
+            | self.nan_fill << _FILL
+            | self.promotion << _PROMOTION
+        )
         flags |= self.type.is_tf32 << _TF32
         strides = [stride >> 4 for stride in _padded(self.strides, AXES - 1, 0)]
         # Strides have 36 bits in units of 16 bytes: the upper four of each are together in one word.
@@ -135,10 +155,7 @@ class TensorMap:
         rank = (flags >> _RANK & 7) + 1
         code = flags >> _TYPE & 15
         is_tf32 = bool(flags >> _TF32 & 1)
-        # CuTe writes tf32 as 11 or 12 in the field of the type; the driver writes f32 there, and a bit.
-        types = [
-            kind for kind in ELEMENT_TYPES if (kind.code, kind.is_tf32) == (code, is_tf32) or kind.host == code > 10
-        ]
+        types = [kind for kind in ELEMENT_TYPES if (kind.code, kind.is_tf32) == (code, is_tf32)]
         if not address or flags & _RESERVED or rank > AXES or not types:
             raise ValueError("no tensor map")
         strides = [(part | (high >> 4 * axis & 15) << 32) << 4 for axis, part in enumerate(low)]
@@ -151,7 +168,7 @@ class TensorMap:
             box=tuple(extent + 1 for extent in box[:rank]),
             steps=tuple((packed >> 3 * axis & 7) + 1 for axis in range(rank)),
             interleave=flags >> _INTERLEAVE & 3,
-            swizzle=flags >> _SWIZZLE & 3,
+            swizzle=(flags >> _SWIZZLE & 3) + (flags >> _SWIZZLE_ATOM & 1),
             promotion=flags >> _PROMOTION & 3,
             nan_fill=bool(flags >> _FILL & 1),
         )
@@ -207,11 +224,16 @@ def _refusal(
     ):
         if len(values) < required:
             return f"{name} has {len(values)} values for a tensor of {rank} axes"
-    for name, value, maximum in (("interleave", interleave, 2), ("swizzle", swizzle, 3), ("l2Promotion", promotion, 3)):
+    for name, value, maximum in (
+        ("interleave", interleave, 2),
+        ("swizzle", swizzle, _ATOM_32),
+        ("l2Promotion", promotion, 3),
+    ):
         if not 0 <= value <= maximum:
             return f"{name} is {value}, it must be 0 to {maximum}"
-    # CU_TENSOR_MAP_INTERLEAVE_32B doubles the alignment of address and strides.
-    unit = 32 if interleave == 2 else 16
+    # CU_TENSOR_MAP_INTERLEAVE_32B doubles the alignment of address and strides,
+    # and so do types whose elements have gaps in shared memory.
+    unit = 32 if interleave == 2 or kind.packed == 16 else 16
     if interleave and rank < 3:
         return "an interleaved tensor has at least 3 axes"
     if address % unit or not 0 <= address < 1 << 64:
@@ -228,11 +250,15 @@ def _refusal(
     for axis, step in enumerate(steps[:rank]):
         if not 1 <= step <= MAX_STEP:
             return f"elementStrides[{axis}] is {step}, it must be 1 to {MAX_STEP}"
-    inner = box[0] * kind.bytes
+    if extents[0] % _PACKED_EXTENTS.get(kind.packed, 1):
+        return f"globalDim[0] is {extents[0]}, it must be a multiple of {_PACKED_EXTENTS[kind.packed]} for {kind.name}"
+    if kind.packed == 16 and box[0] != 128:
+        return f"boxDim[0] is {box[0]}, it must be 128 for {kind.name}"
+    inner = box[0] * kind.bytes // kind.packed
     if not interleave and inner % 16:
         return f"boxDim[0] is {box[0]} elements, {inner} bytes: it must be a multiple of 16 bytes"
-    if not interleave and swizzle and inner > SWIZZLES[swizzle]:
-        span = SWIZZLES[swizzle]
+    if not interleave and swizzle and inner > SWIZZLES[min(swizzle, 3)]:
+        span = SWIZZLES[min(swizzle, 3)]
         return f"boxDim[0] is {box[0]} elements, {inner} bytes: more than the {span} of CU_TENSOR_MAP_SWIZZLE_{span}B"
     if (nbytes := _box_bytes(kind, box[:rank], steps)) > _SHARED:
         return f"the box has {nbytes:,} bytes, more than the {_SHARED:,} of shared memory"
@@ -243,7 +269,7 @@ def _refusal(
 
 def _box_bytes(kind: ElementType, box: Sequence[int], steps: Sequence[int]) -> int:
     """Return the bytes of a box, as the driver counts them: it rounds down if an axis is not a multiple of its step."""
-    return math.prod(extent // step for extent, step in zip(box, steps, strict=False)) * kind.bytes
+    return math.prod(extent // step for extent, step in zip(box, steps, strict=False)) * kind.bytes // kind.packed
 
 
 def _padded(values: Sequence[int], count: int, filler: int) -> list[int]:

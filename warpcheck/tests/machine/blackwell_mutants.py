@@ -59,6 +59,24 @@ MUTANTS = (
     Mutant(
         "pair", 5, RACE, "overwrites", "a wait for the mbarrier of its tcgen05.commit has to come first", "multiplies"
     ),
+    Mutant("pair", 7, BOUNDS, "multiplies", "of tensor memory of block 1, from lane 0 on, which is not allocated"),
+    Mutant("scaled", 1, RACE, "multiplies elsewhere", "only the thread that issues a tcgen05.cp may go on", "copies"),
+    Mutant("scaled", 2, UNFENCED, "copies", "with no fence.proxy.async between them", "fills scale factors"),
+    Mutant("scaled", 3, UNFENCED, "copies", "with no fence.proxy.async between them", "fills scale factors"),
+    Mutant("scaled", 4, DESCRIPTOR, "multiplies", "whose scale factor IDs (bits 29 and 30 of A, 4 and 5 of B)"),
+    Mutant("scaled", 5, DESCRIPTOR, "mistypes", "whose type of scale factors (bit 23) its kind does not have"),
+    Mutant("scaled", 6, RACE, "peeks", "has yet to write: have it tracked by tcgen05.commit", "copies"),
+    Mutant("scaled", 7, RACE, "clears scale factors", "has yet to write: wait for the mbarrier of its", "copies"),
+    Mutant("scaled", 8, RACE, "fills scale factors", "the mbarrier of its tcgen05.commit has to come first", "copies"),
+    Mutant("scaled", 9, BOUNDS, "copies", "column 48 of tensor memory, from lane 0 on, which is not allocated"),
+    Mutant("scaled", 10, DESCRIPTOR, "copies", "whose bits 46 to 48 are not 0b001: is it one of wgmma?"),
+    Mutant("scaled", 11, UNWRITTEN, "multiplies", "column 20 of tensor memory, from lane 0 on, which nothing has"),
+    Mutant("scaled", 12, RACE, "copies elsewhere", "only the thread that issues a tcgen05.cp may go on", "copies"),
+    Mutant("scaled", 13, DESCRIPTOR, "multiplies", "with M = 64 and N = 16"),
+    Mutant("scaled", 14, TENSOR, "copies", "the lane of its address is not a multiple"),
+    Mutant("loads", 1, UNWRITTEN, "stores", "may still be writing: wait for its mbarrier first", "fetches"),
+    Mutant("loads", 2, None, "promises", "promises 2,048 bytes, and 1,024 have landed", "waits for both"),
+    Mutant("loads", 3, None, "leaves", "1,024 bytes have landed that were not promised"),
     Mutant("pair", 6, TENSOR, "allocates both", "tcgen05.dealloc is missing before it exits"),
 )
 """What is found with the blocks in order."""

@@ -34,6 +34,11 @@ __device__ u64 matrix(const void* p, u32 lead, u32 stride) {
 #define MULTIPLY_TENSOR(d, a, b, i, keeps) \
     DO("{.reg .pred q; setp.ne.u32 q, %4, 0; tcgen05.mma.cta_group::1.kind::f16 [%0], [%1], %2, %3, q;}", \
        "r"(d), "r"(a), "l"(b), "r"(i), "r"((u32)(keeps)))
+#define MULTIPLY_SCALED(d, a, b, i, sa, sb, keeps) \
+    DO("{.reg .pred q; setp.ne.u32 q, %6, 0;" \
+       "tcgen05.mma.cta_group::1.kind::mxf4nvf4.block_scale.block16 [%0], %1, %2, %3, [%4], [%5], q;}", \
+       "r"(d), "l"(a), "l"(b), "r"(i), "r"(sa), "r"(sb), "r"((u32)(keeps)))
+#define COPY_SCALES(t, s) DO("tcgen05.cp.cta_group::1.32x128b.warpx4 [%0], %1", "r"(t), "l"(s))
 #define COMMIT(b) DO("tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%0]", "r"(address(b)))
 #define LOAD(r, t) asm volatile("tcgen05.ld.sync.aligned.32x32b.x4.b32 {%0, %1, %2, %3}, [%4];" \
     : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(t))
@@ -209,6 +214,11 @@ extern "C" __global__ void pair(const half* a, const half* b, float* c, int rows
         DO("tcgen05.commit.cta_group::2.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 [%0], %1",
            "r"(address(done)), "h"(both));
     }
+    if (mode == 7 && rank == 1) {
+        if (warp_id == 0)
+            DO("tcgen05.dealloc.cta_group::2.sync.aligned.b32 %0, %1", "r"(d), "r"(32));  // frees early
+        return;
+    }
     if (mode == 5) SYNC();
     if (mode == 5 && rank == 1) smem_b[tid] = 0;  // overwrites
     if (mode != 3 || rank == 0) WAIT(done, 0);  // waits
@@ -224,6 +234,121 @@ extern "C" __global__ void pair(const half* a, const half* b, float* c, int rows
     SYNC();
     if (warp_id == 0 && mode != 6)
         DO("tcgen05.dealloc.cta_group::2.sync.aligned.b32 %0, %1", "r"(d), "r"(32));
+}
+""",
+    # c[128, 16] = a[128, 128] b[16, 128]^T of e2m1 numbers with ue4m3 scale factors for 16 of them, in two passes of
+    # k = 64 through one buffer. A row has 64 bytes of numbers, and 8 scale factors.
+    "scaled": r"""
+extern "C" __global__ void scaled(const u32* a, const u32* b, const u32* scale_a, const u32* scale_b, float* c,
+                                  int mode) {
+    __shared__ alignas(128) u32 smem_a[128 * 8], smem_b[16 * 8], smem_scale_a[128], smem_scale_b[128];
+    __shared__ u64 done[2], full[1], issued[1];
+    __shared__ u32 base;
+    int tid = threadIdx.x, warp_id = tid / 32;
+    if (warp_id == 4) ALLOC(&base, 32);
+    if (tid == 0) {
+        INIT(&done[0], 1);
+        INIT(&done[1], 1);
+        INIT(full, 128);
+        INIT(issued, 1);
+    }
+    BEFORE();
+    __syncthreads();
+    AFTER();
+    u32 d = base, factors_a = d + 16, factors_b = d + 20;
+    for (int pass = 0; pass < 2; ++pass) {
+        if (warp_id < 4) {
+            if (pass == 1) WAIT(mode == 8 ? issued : &done[0], 0);
+            // Row r has words 4 r to 4 r + 3 of each half; its scale factors have word 4 (r % 32) + r / 32.
+            if (mode != 8 || pass == 0)
+                for (int k = 0; k < 8; ++k) {
+                    smem_a[k / 4 * 512 + tid * 4 + k % 4] = a[tid * 16 + pass * 8 + k];
+                    if (tid < 16) smem_b[k / 4 * 64 + tid * 4 + k % 4] = b[tid * 16 + pass * 8 + k];
+                }
+            smem_scale_a[tid % 32 * 4 + warp_id] = scale_a[tid * 2 + pass];  // fills scale factors
+            smem_scale_b[tid % 32 * 4 + warp_id] = tid < 16 ? scale_b[tid * 2 + pass] : 0;
+            if (mode != 3) PROXY();
+            ARRIVE(full);
+        } else if (tid == 128) {
+            if (mode != 2) WAIT(full, pass);
+            u64 da = matrix(smem_a, 2048, 128), db = matrix(smem_b, 256, 128);
+            u64 sa = matrix(smem_scale_a, 0, 128), sb = matrix(smem_scale_b, 0, 128);
+            if (mode == 10) sa &= ~((u64)1 << 46);
+            u32 target = factors_a + (mode == 9 ? 32 : 0) + (mode == 14 ? 32 << 16 : 0);
+            COPY_SCALES(target, sa);  // copies
+            if (mode != 11) COPY_SCALES(factors_b, sb);
+            u32 shape = (mode == 13 ? SHAPE(64, 16) : SHAPE(128, 16)) & ~(1u << 4) | 1u << 7 | 1u << 10;
+            if (mode == 4) shape |= 1u << 29;
+            if (mode == 5)
+                DO("{.reg .pred q; setp.ne.u32 q, %3, %3; tcgen05.mma.cta_group::1.kind::mxf4.block_scale"  // mistypes
+                   " [%0], %1, %2, %3, [%4], [%5], q;}",
+                   "r"(d), "l"(da), "l"(db), "r"(shape), "r"(factors_a), "r"(factors_b));
+            if (mode != 1) MULTIPLY_SCALED(d, da, db, shape, factors_a, factors_b, pass);  // multiplies
+            COMMIT(&done[pass]);
+            ARRIVE(issued);
+        }
+        if (mode == 1 && tid == 129) {
+            WAIT(full, pass);
+            u64 da = matrix(smem_a, 2048, 128), db = matrix(smem_b, 256, 128);
+            u32 shape = SHAPE(128, 16) & ~(1u << 4) | 1u << 7 | 1u << 10;
+            MULTIPLY_SCALED(d, da, db, shape, factors_a, factors_b, pass);  // multiplies elsewhere
+        }
+        if (mode == 12 && tid == 129) {
+            WAIT(full, pass);
+            COPY_SCALES(factors_a, matrix(smem_scale_a, 0, 128));  // copies elsewhere
+        }
+        if ((mode == 6 || mode == 7) && warp_id == 4) {
+            u32 r[4] = {};
+            if (mode == 6) LOAD(r, factors_a);  // peeks
+            if (mode == 7) STORE(factors_a, r);  // clears scale factors
+        }
+    }
+    if (warp_id < 4) {
+        WAIT(&done[1], 0);
+        AFTER();
+        u32 r[4];
+        for (int n = 0; n < 16; n += 4) {
+            LOAD(r, d + (warp_id * 32 << 16) + n);
+            WAIT_LOAD();
+            for (int j = 0; j < 4; ++j) c[tid * 16 + n + j] = __uint_as_float(r[j]);
+        }
+        BEFORE();
+    }
+    __syncthreads();
+    if (warp_id == 4) {
+        AFTER();
+        DEALLOC(d, 32);
+    }
+}
+""",
+    # Each block of a pair loads 32 rows of 32 bytes of x; the even one waits for both loads at its own mbarrier, and
+    # stores what it has.
+    "loads": r"""
+struct alignas(64) Map { u64 opaque[16]; };
+#define SYNC() asm volatile("barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;" ::: "memory")
+extern "C" __global__ void loads(const __grid_constant__ Map x, u32* c, int mode) {
+    __shared__ alignas(128) u32 tile[256];
+    __shared__ u64 full[1];
+    int tid = threadIdx.x, rank = blockIdx.x % 2;
+    if (tid == 0) INIT(full, 1);
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    SYNC();
+    if (mode == 2 && rank == 1) return;
+    if (tid == 0) {
+        u32 leader;  // the mbarrier of the even block, at the same place
+        asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(leader) : "r"(address(full)), "r"(mode == 3 ? rank : 0));
+        u32 bytes = mode == 1 ? 1024 : 2048, own = address(full);
+        if (rank == 0) DO("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1", "r"(own), "r"(bytes));  // promises
+        u32 target;
+        asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(target) : "r"(address(tile)), "r"(rank));
+        DO("cp.async.bulk.tensor.2d.cta_group::2.shared::cluster.global.tile.mbarrier::complete_tx::bytes"  // fetches
+           " [%0], [%1, {%2, %3}], [%4];", "r"(target), "l"(&x), "r"(0), "r"(32 * rank), "r"(leader));
+    }
+    if (rank == 0) {
+        WAIT(full, 0);  // waits for both
+        for (int i = tid; i < 256; i += blockDim.x) c[i] = tile[i];  // stores
+    }
+    SYNC();  // leaves
 }
 """,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -14,6 +15,7 @@ from machine.hopper_mutants import Mutant
 from machine.launching import aligned, buffer
 from warpcheck import simt
 from warpcheck.frontends import cuda
+from warpcheck.tensor_map import encode_tiled
 
 FILE = "mutant.cu"
 RNG = np.random.default_rng(100)
@@ -46,10 +48,53 @@ def run_pair(mode: int, reverse: int, rows: int = 256, cluster: int = 2) -> None
     np.testing.assert_array_equal(c, a.astype(np.float32) @ b.astype(np.float32).T)
 
 
+E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
+
+
+def run_scaled(mode: int, reverse: int) -> None:
+    """Launch the product with scale factors of 1, 2, and 3, and hold what it computes against numpy."""
+    codes = [RNG.integers(0, 16, (rows, 128)) for rows in (128, 16)]
+    numbers = [np.concatenate([E2M1, -E2M1])[code] for code in codes]
+    pairs = [aligned((rows, 64), np.uint8) for rows in (128, 16)]
+    factors = [aligned((rows, 8), np.uint8) for rows in (128, 16)]
+    for which, code in enumerate(codes):
+        pairs[which][:] = code[:, ::2] | code[:, 1::2] << 4
+        chosen = RNG.integers(0, 3, factors[which].shape)
+        factors[which][:] = np.array([0x38, 0x40, 0x44])[chosen]
+        numbers[which] *= np.repeat(1 + chosen, 16, 1)
+    c = aligned((128, 16))
+    arrays = [*pairs, *factors, c]
+    compiled("scaled").launch(
+        "scaled",
+        grid=(2,),
+        block=(160,),
+        args=[*(array.ctypes.data for array in arrays), mode],
+        buffers=[buffer(f"x{number}", array) for number, array in enumerate(arrays)],
+        reverse=reverse,
+    )
+    np.testing.assert_array_equal(c, numbers[0] @ numbers[1].T)
+
+
+def run_loads(mode: int, reverse: int) -> None:
+    """Launch the kernel whose pairs of blocks load, and hold what the even block stores against the tensor."""
+    x, c = aligned((64, 8), np.uint32), aligned(256, np.uint32)
+    x[:] = np.arange(512).reshape(64, 8)
+    compiled("loads").launch(
+        "loads",
+        grid=(2,),
+        block=(64,),
+        cluster=(2,),
+        args=[encode_tiled(2, x.ctypes.data, (8, 64), [32], [8, 32], [1, 1]), c.ctypes.data, mode],
+        buffers=[buffer("x", x), buffer("c", c)],
+        reverse=reverse,
+    )
+    np.testing.assert_array_equal(c, x.reshape(-1)[:256])
+
+
 def run(name: str, mode: int, reverse: int) -> None:
     """Launch a kernel, and hold what it computes against numpy."""
-    if name == "pair":
-        run_pair(mode, reverse)
+    if name in OTHERS:
+        OTHERS[name](mode, reverse)
         return
     depth = 32 if name == "gemm" else 16
     a, b, c = drawn(128, depth), drawn(16, depth), aligned((128, 16))
@@ -63,6 +108,9 @@ def run(name: str, mode: int, reverse: int) -> None:
     )
     factor = 1 if name == "gemm" else 2
     np.testing.assert_array_equal(c, factor * a.astype(np.float32) @ b.astype(np.float32).T)
+
+
+OTHERS: dict[str, Callable[[int, int], None]] = {"pair": run_pair, "scaled": run_scaled, "loads": run_loads}
 
 
 @pytest.mark.parametrize("reverse", [0, 1, 1_000_003])

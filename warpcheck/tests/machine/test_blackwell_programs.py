@@ -63,3 +63,39 @@ def test_a_persistent_kernel_with_specialized_warps() -> None:
         expected = a.cpu().double() @ b.cpu().double().T
         torch.testing.assert_close(c.cpu().double(), expected, rtol=1e-3, atol=1e-3)
     assert not gpu.faults
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def scaled(a, scale_a, b, scale_b, c, K, BLOCK: tl.constexpr, BLOCK_K: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Multiply numbers of 4 bits, two in a byte, with a scale factor for 16 of them."""
+    rows = tl.arange(0, BLOCK)
+    acc = tl.zeros((BLOCK, BLOCK), tl.float32)
+    for k in range(0, K, BLOCK_K):
+        pairs = k // 2 + tl.arange(0, BLOCK_K // 2)
+        factors = k // 16 + tl.arange(0, BLOCK_K // 16)
+        tile_a = tl.load(a + rows[:, None] * (K // 2) + pairs[None, :])
+        tile_b = tl.load(b + rows[None, :] * (K // 2) + pairs[:, None])
+        factors_a = tl.load(scale_a + rows[:, None] * (K // 16) + factors[None, :])
+        factors_b = tl.load(scale_b + rows[:, None] * (K // 16) + factors[None, :])
+        acc = tl.dot_scaled(tile_a, factors_a, "e2m1", tile_b, factors_b, "e2m1", acc)
+    tl.store(c + rows[:, None] * BLOCK + rows[None, :], acc)
+
+
+def test_a_product_with_scale_factors() -> None:
+    """In nvfp4: Triton stores the scale factors to tensor memory itself, in a layout of its own."""
+    torch.manual_seed(0)
+    sizes = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6], dtype=torch.float64)
+    numbers = torch.cat([sizes, -sizes])
+    with warpcheck.gpu("sm_100a") as gpu:
+        codes = [torch.randint(0, 16, (128, 256)) for _ in range(2)]
+        pairs = [(code[:, ::2] | code[:, 1::2] << 4).to(torch.uint8).cuda() for code in codes]
+        factors = [(4 * torch.rand(128, 16)).to(torch.float8_e4m3fn) for _ in range(2)]
+        c = torch.zeros(128, 128, device="cuda")
+        scaled[(1,)](pairs[0], factors[0].cuda(), pairs[1], factors[1].cuda(), c, 256, BLOCK=128, BLOCK_K=128)
+        a, b = (
+            numbers[code] * factor.double().repeat_interleave(16, 1)
+            for code, factor in zip(codes, factors, strict=True)
+        )
+        expected = a @ b.T
+        torch.testing.assert_close(c.cpu().double(), expected, rtol=0, atol=1e-6 * float(expected.abs().max()))
+    assert not gpu.faults

@@ -11,7 +11,8 @@ from machine.boxes import Case, Words, loaded, stored
 from machine.bulk_kernels import CLUSTER, MAPS, aligned_bytes, compiled, run_bulk
 from machine.bulk_loads import five, load, tensor
 from warpcheck import simt
-from warpcheck.tensor_map import ELEMENT_TYPES, TensorMap
+from warpcheck.frontends import cuda
+from warpcheck.tensor_map import ELEMENT_TYPES, TensorMap, encode_tiled
 
 CASES = [
     *(Case(7, [64], [32], [x]) for x in (0, 4, -8, 40, 64, -40, 2_000_000_000)),
@@ -168,6 +169,34 @@ def spread(mode: int, **options: Any) -> tuple[simt.Launch, Words]:
     return launch, out.reshape(2, 2, 32)
 
 
+@pytest.mark.parametrize(
+    ("name", "swizzle", "x"),
+    [("b4x16", 3, 64), ("b4x16", 1, -32), ("b4x16_p64", 3, 128), ("b4x16_p64", 0, 0), ("b6x16_p32", 3, -128)],
+)
+def test_elements_of_4_and_6_bits(name: str, swizzle: int, x: int) -> None:
+    """Two elements of 4 bits have a byte, or sixteen elements have 16 bytes of shared memory, with a gap at the end."""
+    kind = next(kind for kind in ELEMENT_TYPES if kind.name == name)
+    extents, rows = (256, 20), 8
+    box = 64 if name == "b4x16" and swizzle < 3 else 128
+    row_bytes = 256 * kind.stored // kind.packed
+    memory = aligned_bytes(row_bytes * extents[1])
+    memory[:] = np.arange(memory.size) % 251 + 1
+    descriptor = encode_tiled(kind.host, memory.ctypes.data, extents, [row_bytes], [box, rows], [1, 1], 0, swizzle)
+    width = box * kind.bytes // kind.packed
+    pitch = (width, 32, 64, 128)[swizzle]
+    total = rows * box * kind.stored // kind.packed
+    out = np.zeros(1024, np.uint8)
+    run_bulk("load2", [descriptor, out, 1024, 0, total, x, 3, 0, 0, 0], buffers=[tensor(memory)])
+    chunk = 16 * kind.stored // kind.bytes  # bytes of the tensor in 16 of shared memory
+    for row in range(rows):
+        for column in range(0, width, 16):
+            at = row * pitch + column
+            at ^= (at >> 7 & (1 << swizzle) - 1) << 4
+            first = x * kind.stored // kind.packed + column // 16 * chunk
+            expected = memory[(3 + row) * row_bytes + first :][:chunk] if 0 <= first < row_bytes else np.zeros(chunk)
+            np.testing.assert_array_equal(out[at : at + chunk], expected)
+
+
 @pytest.mark.parametrize("reverse", [False, True])
 def test_a_copy_to_all_blocks_of_a_cluster_and_one_to_the_other(reverse: bool) -> None:
     lane = np.arange(32)
@@ -190,3 +219,66 @@ def test_a_tensor_map_that_a_kernel_makes() -> None:
     np.testing.assert_array_equal(out, loaded(box, source.view(np.uint8))[:64])
     made = TensorMap.decode(scratch.tobytes())
     assert made == TensorMap.decode(box.map(source.ctypes.data))
+
+
+FOUR_ROWS = r"""
+struct alignas(64) Map { unsigned long long opaque[16]; };
+__device__ unsigned at(const void* p) { return (unsigned)__cvta_generic_to_shared(p); }
+extern "C" __global__ void move(const __grid_constant__ Map x, const __grid_constant__ Map y, int column, int4 rows,
+                                int bytes) {
+    __shared__ alignas(128) unsigned tile[4 * 32];
+    __shared__ unsigned long long bar;
+    if (threadIdx.x == 0) {
+        asm volatile("mbarrier.init.shared.b64 [%0], 1;" :: "r"(at(&bar)) : "memory");
+        asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" :: "r"(at(&bar)), "r"(bytes) : "memory");
+        asm volatile("cp.async.bulk.tensor.2d.shared::cta.global.tile::gather4.mbarrier::complete_tx::bytes "
+                     "[%0], [%1, {%2, %3, %4, %5, %6}], [%7];" :: "r"(at(tile)), "l"(&x), "r"(column), "r"(rows.x),
+                     "r"(rows.y), "r"(rows.z), "r"(rows.w), "r"(at(&bar)) : "memory");
+        asm volatile("{ .reg .pred p; AGAIN: mbarrier.try_wait.parity.shared.b64 p, [%0], 0; @!p bra AGAIN; }"
+                     :: "r"(at(&bar)) : "memory");
+        asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile::scatter4.bulk_group "
+                     "[%0, {%1, %2, %3, %4, %5}], [%6];" :: "l"(&y), "r"(column), "r"(rows.w), "r"(rows.z),
+                     "r"(rows.y), "r"(rows.x), "r"(at(tile)) : "memory");
+        asm volatile("cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;" ::: "memory");
+    }
+}
+"""
+
+
+def move_rows(rows: list[int], box_rows: int = 1, swizzle: int = 3) -> tuple[Words, Words]:
+    """Gather four rows of x, and scatter them to y in the opposite order."""
+    x, y = (aligned_bytes(16 * 256).view(np.uint32).reshape(16, 64) for _ in range(2))
+    x[:] = np.arange(x.size).reshape(x.shape) + 1
+    y[:] = 7
+    maps = [encode_tiled(2, array.ctypes.data, (64, 16), [256], [32, box_rows], [1, 1], 0, swizzle) for array in (x, y)]
+    module = simt.load(cuda.compile_kernel(FOUR_ROWS, "rows.cu", "move", "compute_100a").ptx, "rows.cu")
+    buffers = [simt.Buffer(name, a.ctypes.data, a.nbytes, 1, dtype="bytes") for name, a in (("x", x), ("y", y))]
+    four = np.array(rows, np.int32).tobytes()
+    module.launch("move", grid=(1,), block=(32,), args=[*maps, 32, four, 512], buffers=buffers)
+    return x, y
+
+
+def test_a_swizzle_in_atoms_of_32_bytes() -> None:
+    memory = aligned_bytes(64 * 128)
+    memory.view(np.uint32)[:] = np.arange(memory.size // 4)
+    descriptor = encode_tiled(2, memory.ctypes.data, (32, 64), [128], [32, 8], [1, 1], 0, 4)
+    out = np.zeros(1024, np.uint8)
+    run_bulk("load2", [descriptor, out, 1024, 0, 1024, 0, 3, 0, 0, 0], buffers=[tensor(memory)])
+    for row in range(8):
+        for column in range(0, 128, 32):
+            at = 128 * row + (column ^ (row & 3) << 5)
+            np.testing.assert_array_equal(out[at : at + 32], memory[128 * (3 + row) + column :][:32])
+
+
+@pytest.mark.parametrize("swizzle", [0, 3])
+def test_four_rows_are_gathered_and_scattered(swizzle: int) -> None:
+    """Row 16 is outside: a gather fills it with zeros, which row 9 gets, and a scatter leaves it out."""
+    x, y = move_rows([3, 9, 16, 15], swizzle=swizzle)
+    expected = np.full_like(y, 7)
+    expected[15, 32:], expected[9, 32:], expected[3, 32:] = x[3, 32:], 0, x[15, 32:]
+    np.testing.assert_array_equal(y, expected)
+
+
+def test_the_box_of_four_rows_has_one() -> None:
+    with pytest.raises(simt.Fault, match="copies four rows with a tensor map whose box does not have one row"):
+        move_rows([0, 1, 2, 3], box_rows=4)

@@ -248,12 +248,12 @@ def test_triton_passes_launch_pdl_on() -> None:
 
 
 @triton.jit
-def write_ones(a):
+def write_ones(a):  # type: ignore[no-untyped-def]
     tl.store(a + tl.arange(0, 32), 1.0)
 
 
-@triton.jit
-def copy_behind_wait(a, b, waits: tl.constexpr):
+@triton.jit  # type: ignore[untyped-decorator]
+def copy_behind_wait(a, b, waits: tl.constexpr):  # type: ignore[no-untyped-def]
     i = tl.arange(0, 32)
     if waits:
         tl.extra.cuda.gdc_wait()

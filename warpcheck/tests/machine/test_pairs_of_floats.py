@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from machine.instructions import COUNT, RNG, execute
 from machine.launching import aligned, buffer
 from warpcheck import simt
 
@@ -31,6 +32,7 @@ EXPECTED = {
     "add.rn.f32x2 %rd8, %rd5, %rd6;": lambda x, y, z: x + y,
     "sub.rn.f32x2 %rd8, %rd5, %rd6;": lambda x, y, z: x - y,
     "mul.rn.f32x2 %rd8, %rd5, %rd6;": lambda x, y, z: x * y,
+    "mul.f32x2 %rd8, %rd5, %rd6;": lambda x, y, z: x * y,
     "mul.rn.ftz.f32x2 %rd8, %rd5, %rd6;": lambda x, y, z: x * y,
     "fma.rn.f32x2 %rd8, %rd5, %rd6, %rd7;": lambda x, y, z: (x.astype(np.float64) * y + z).astype(np.float32),
     "add.rz.f32x2 %rd8, %rd5, %rd6;": None,
@@ -57,3 +59,14 @@ def test_older_targets_do_not_have_them() -> None:
     text = KERNEL.format(statement="add.rn.f32x2 %rd8, %rd5, %rd6;").replace("sm_100a", "sm_90a")
     with pytest.raises(simt.Rejected, match=r"Feature 'add.f32x2' requires \.target sm_100 or higher"):
         simt.load(text).compile("k")
+
+
+@pytest.mark.parametrize("name", ["max", "min", "max.NaN"])
+def test_the_extreme_of_three(name: str) -> None:
+    arrays = [aligned(COUNT, np.float32) for _ in range(3)]
+    for array in arrays:
+        array[:] = RNG.choice([0.0, -0.0, 1.0, -1.0, 2.5, np.nan, np.inf, -np.inf], COUNT)
+    got = execute(f"{name}.f32", ["f32"] * 3, "f32", arrays, "sm_100a")
+    drops_nan, keeps_nan = (np.fmax, np.maximum) if name.startswith("max") else (np.fmin, np.minimum)
+    rule = keeps_nan if "NaN" in name else drops_nan
+    np.testing.assert_array_equal(got, rule(rule(arrays[0], arrays[1]), arrays[2]))

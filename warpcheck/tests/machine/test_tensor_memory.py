@@ -15,12 +15,14 @@ import pytest
 from machine.launching import aligned, buffer
 from machine.warpgroups import BYTES, encode, place_bits
 from warpcheck import simt
+from warpcheck.errors import Unsupported
 
 Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(10)
 SHARED = 32 << 10
 B_AT = 16 << 10
 MODES = {0: 0, 1: 2, 2: 4, 3: 6}  # swizzle modes of wgmma (128, 64, 32 bytes), as tcgen05 has them
+ATOMS_OF_32 = 4  # of 128 bytes in atoms of 32 bytes, which wgmma does not have
 KINDS = {"f16": "f16", "bf16": "f16", "tf32": "tf32", "e4m3": "f8f6f4", "e5m2": "f8f6f4", "s8": "i8", "u8": "i8"}
 CODES = {"f16": 0, "bf16": 1, "tf32": 2, "e4m3": 0, "e5m2": 1, "u8": 0, "s8": 1}
 D_CODES = {"f16": 0, "f32": 1, "s32": 2}
@@ -74,6 +76,8 @@ CASES = [
     Case(64, 16, "bf16", a_mode=None, b_mode=0, lane=16),
     Case(128, 32, "tf32", a_mode=1, b_mode=2),
     Case(128, 32, "tf32", a_mode=2, b_mode=3, a_major=1, b_major=1),
+    Case(128, 32, "tf32", a_mode=ATOMS_OF_32, b_mode=ATOMS_OF_32, a_major=1, b_major=1),
+    Case(128, 64, "f16", a_mode=ATOMS_OF_32, a_major=1),
     Case(128, 64, "e4m3", b_kind="e5m2", a_mode=1, b_mode=0),
     Case(128, 64, "e5m2", "f16", b_kind="e4m3", a_mode=3, b_mode=1, a_major=1, b_major=1, negates=3),
     Case(128, 32, "e4m3", a_mode=None, b_mode=2),
@@ -178,8 +182,22 @@ ret;
 
 def place(bits: Array, mode: int, major: int, start: int, image: Array) -> int:
     """Put a matrix (mn, k) into shared memory; return its descriptor for tcgen05."""
+    if mode == ATOMS_OF_32:
+        return place_in_atoms(bits, start, image)
     of_wgmma = place_bits(bits, mode, major, start, image)
     return of_wgmma & (1 << 46) - 1 | 1 << 46 | MODES[mode] << 61
+
+
+def place_in_atoms(bits: Array, start: int, image: Array) -> int:
+    """The same for an MN-major matrix: k in fours of 128 bytes, whose bits 5 and 6 change with bits 7 and 8."""
+    size = bits.itemsize
+    width, lead, stride = 128 // size, 512 * (bits.shape[1] // 4), 512
+    for mn in range(bits.shape[0]):
+        for k in range(bits.shape[1]):
+            at = start + mn % width * size + mn // width * lead + k % 4 * 128 + k // 4 * stride
+            at ^= (at >> 7 & 3) << 5
+            image[at : at + size] = bits[mn : mn + 1, k : k + 1].reshape(-1).view(np.uint8)
+    return start >> 4 | lead >> 4 << 16 | stride >> 4 << 32 | 1 << 46 | 1 << 61
 
 
 def as_words(values: Array, to: str) -> Array:
@@ -189,8 +207,17 @@ def as_words(values: Array, to: str) -> Array:
     return values.astype({"f32": np.float32, "s32": np.int32}[to]).view(np.uint32)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.kind}-{case.to}-m{case.m}-n{case.n}-{case.a_mode}")
-def test_products(case: Case) -> None:
+NEGATED = [CASES[0], CASES[3], CASES[7], CASES[9], CASES[11]]  # an operand of each kind, also in tensor memory
+
+
+@pytest.mark.parametrize(
+    ("case", "negated"),
+    [*((case, False) for case in CASES), *((case, True) for case in NEGATED)],
+    ids=lambda one: (
+        f"{one.kind}-{one.to}-m{one.m}-n{one.n}-{one.a_mode}" if isinstance(one, Case) else one * "opposite"
+    ),
+)
+def test_products(case: Case, negated: bool) -> None:
     low = 0 if "u8" in (case.kind, case.b_kind) else -4
     a, b = (RNG.integers(low, 5, (rows, case.depth)) for rows in (case.m, case.n))
     old = 8 * RNG.integers(-5, 5, (case.m, case.n))
@@ -203,12 +230,13 @@ def test_products(case: Case) -> None:
     d[:] = 0x12345678
     d[case.lanes] = as_words(old, case.to)
     expected = d.copy()
-    sign = (-1) ** (case.negates & 1) * (-1) ** (case.negates >> 1)
+    sign = (-1) ** (case.negates & 1) * (-1) ** (case.negates >> 1) * (-1) ** negated
     result = as_words(sign * (a @ b.T) + case.keeps * old * 2.0**-case.scale, case.to)
     enabled = [row for row in range(case.m) if not case.disabled >> int(case.lanes[row]) & 1]
     expected[case.lanes[enabled]] = result[enabled]
     arrays = {"a": image, "c": registers, "d": d}
-    simt.load(source(case)).launch(
+    module = simt.load(source(case))
+    (module.negated() if negated else module).launch(
         "k",
         grid=(1,),
         block=(128,),
@@ -302,3 +330,38 @@ def test_a_packed_load_has_the_lower_halves_of_two_columns() -> None:
     x, y = move("32x32b.x16", 16, "32x32b.x8", 8, pack=True)
     halves = x & 0xFFFF
     np.testing.assert_array_equal(y[:, :8], halves[:, ::2] | halves[:, 1::2] << 16)
+
+
+def test_integers_cannot_be_negated() -> None:
+    with pytest.raises(Unsupported, match=r"negated tcgen05\.mma of integers"):
+        simt.load(source(next(case for case in CASES if case.kind == "s8"))).negated()
+
+
+@pytest.mark.parametrize(
+    ("case", "depth"), [(CASES[0], 16), (CASES[9], 8), (CASES[11], 32)], ids=["f16", "tf32", "fp8"]
+)
+def test_a_product_is_counted_once_for_its_block(case: Case, depth: int) -> None:
+    """It is one instruction, not one for each lane, and what it reads is no shared load by threads."""
+    arrays = [aligned(SHARED, np.uint8), aligned((128, 8), np.uint32), aligned((128, case.n), np.uint32)]
+    descriptors = [
+        place(np.zeros((rows, 32), np.uint8), mode, major, start, arrays[0])
+        for rows, mode, major, start in (
+            (case.m, case.a_mode or 0, case.a_major, 0),
+            (case.n, case.b_mode, case.b_major, B_AT),
+        )
+    ]
+    line = (
+        simt.load(source(case))
+        .launch(
+            "k",
+            grid=(1,),
+            block=(128,),
+            args=[*(array.ctypes.data for array in arrays), *descriptors, 1],
+            buffers=[buffer(name, array) for name, array in zip("acd", arrays, strict=True)],
+        )
+        .lines[2]
+    )
+    assert line.tcgen05_operations == 2 * 128 * 256 * depth <= line.most_tensor_operations
+    assert line.instructions["tensor"] == 128  # a guarded instruction counts the lanes that reach it
+    assert line.shared_load_requests == 0
+    assert line.wgmma_bytes == 32 * (case.m + case.n)

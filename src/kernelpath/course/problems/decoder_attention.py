@@ -96,7 +96,8 @@ def attend(
     weights = scores.softmax(dim=-1)
     if not with_maximum:
         weights = (exponentials := scores.float().exp()) / exponentials.sum(dim=-1, keepdim=True)
-    return (weights.double() @ values).flatten()
+    attended: torch.Tensor = (weights.double() @ values).flatten()
+    return attended
 
 
 def reference(

@@ -1,7 +1,7 @@
 """Combine the results of experts: out[t] = sum over j of weights[t, j] * y[rows[t, j]], in float32, rounded once.
 
-y is (count, n), rows int32 and weights float32 are (tokens, top_k). A row of -1 is a choice that was dropped because its
-expert was full: it adds nothing, whatever its weight.
+y is (count, n), rows int32 and weights float32 are (tokens, top_k). A row of -1 is a choice that was dropped because
+its expert was full: it adds nothing, whatever its weight.
 """
 
 from __future__ import annotations

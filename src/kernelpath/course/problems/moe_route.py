@@ -60,7 +60,7 @@ def eager(logits: torch.Tensor, top_k: int) -> Outputs:
 
 
 def extreme(rng: torch.Generator, logits: torch.Tensor, top_k: int) -> None:
-    """Set the rows, in turn: many equal logits, zeros of both signs among them; values that are low, high, or far apart.
+    """Set the rows, in turn: many equal logits, with zeros of both signs; logits that are low, high, or far apart.
 
     Far apart means that all probabilities but one are 0 in float32.
     """
@@ -94,9 +94,9 @@ def last_of_equals(logits: torch.Tensor, top_k: int) -> Outputs:
 
 def without_maximum(logits: torch.Tensor, top_k: int) -> Outputs:
     """Compute the exponentials of the logits without a maximum, which overflow float32."""
-    weights, *places = reference(logits, top_k)
+    weights, rows, source, offsets = reference(logits, top_k)
     overflow = logits.amax(1, keepdim=True) > 88
-    return weights.masked_fill(overflow, torch.nan), *places
+    return weights.masked_fill(overflow, torch.nan), rows, source, offsets
 
 
 def masked_with_a_finite_value(logits: torch.Tensor, top_k: int) -> Outputs:

@@ -17,6 +17,11 @@ struct dim3 { unsigned x, y, z; };  // passed by value, as vector_types.h declar
 struct Configuration { dim3 grid, block; Word shared_bytes, stream, caller; };
 static Configuration configuration;  // of the <<< >>> that is being evaluated
 
+// cudaLaunchConfig_t and cudaLaunchAttribute: driver_types.h
+struct LaunchAttribute { unsigned id; alignas(8) char value[64]; };
+struct LaunchConfig { dim3 grid, block; Word shared_bytes, stream; const LaunchAttribute* attributes; unsigned attribute_count; };
+constexpr unsigned CLUSTER_DIMENSION = 4;
+
 struct RegisteredKernel { const void* host_function; const char* name; };
 constexpr int MOST_KERNELS = 1024;
 static RegisteredKernel kernels[MOST_KERNELS];
@@ -61,6 +66,13 @@ FUNCTION_2(cudaEventRecord)
 FUNCTION_2(cudaMalloc)
 FUNCTION_3(cudaEventElapsedTime)
 int cudaSetDevice(int device) { FORWARD(cudaSetDevice, (Word)(unsigned)device); }
+int cudaGetDevice(int* device) { *device = 0; return 0; }
+int cudaDeviceGetAttribute(int* value, int attribute, int device) {
+    FORWARD(cudaDeviceGetAttribute, (Word)value, (Word)(unsigned)attribute, (Word)(unsigned)device);
+}
+int cudaFuncSetAttribute(const void* kernel, int attribute, int value) {
+    FORWARD(cudaFuncSetAttribute, (Word)kernel_name(kernel), (Word)(unsigned)attribute, (Word)(unsigned)value);
+}
 int cudaMemset(Word pointer, int value, Word bytes) { FORWARD(cudaMemset, pointer, (Word)(unsigned)value, bytes); }
 int cudaMemcpy(Word target, Word source, Word bytes, int kind) {
     FORWARD(cudaMemcpy, target, source, bytes, (Word)(unsigned)kind);
@@ -80,6 +92,8 @@ void __cudaRegisterFunction(void**, const char* host_function, char*, const char
 }
 int __cudaGetKernel(const void** kernel, const void* host_function) { *kernel = host_function; return 0; }
 
+void __cudaRegisterVar(void**, char*, char*, const char*, int, Word, int, int) {}
+
 unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, Word shared_bytes, void* stream) {
     configuration = {grid, block, shared_bytes, (Word)stream, CALLER};
     return 0;
@@ -93,7 +107,7 @@ int __cudaPopCallConfiguration(dim3* grid, dim3* block, Word* shared_bytes, void
 }
 int cudaLaunchKernel(const void* kernel, dim3 grid, dim3 block, void** parameters, Word shared_bytes, void* stream) {
     const Word arguments[] = {(Word)kernel_name(kernel), grid.x, grid.y, grid.z, block.x, block.y, block.z,
-                              (Word)parameters, shared_bytes, (Word)stream};
+                              (Word)parameters, shared_bytes, (Word)stream, 0, 0, 0};
     // <<< >>> has stored where it is. Without it, the program itself calls cudaLaunchKernel.
     const Word caller = configuration.caller ? configuration.caller : CALLER;
     configuration.caller = 0;
@@ -101,6 +115,34 @@ int cudaLaunchKernel(const void* kernel, dim3 grid, dim3 block, void** parameter
 }
 int __cudaLaunchKernel(const void* kernel, dim3 grid, dim3 block, void** parameters, Word shared_bytes, void* stream) {
     return cudaLaunchKernel(kernel, grid, block, parameters, shared_bytes, stream);
+}
+
+int cudaLaunchKernelExC(const LaunchConfig* config, const void* kernel, void** parameters) {
+    dim3 cluster = {0, 0, 0};
+    for (unsigned i = 0; i < config->attribute_count; ++i) {
+        const LaunchAttribute& attribute = config->attributes[i];
+        if (attribute.id == CLUSTER_DIMENSION) memcpy(&cluster, attribute.value, sizeof(cluster));
+    }
+    const dim3 &grid = config->grid, &block = config->block;
+    const Word arguments[] = {(Word)kernel_name(kernel), grid.x, grid.y, grid.z, block.x, block.y, block.z,
+                              (Word)parameters, config->shared_bytes, config->stream, cluster.x, cluster.y, cluster.z};
+    return warpcheck_handler("<<<>>>", CALLER, arguments);
+}
+
+// The driver's function for tensor maps, which programs get from the runtime instead of linking libcuda
+
+static int encode_tensor_map(Word map, Word type, Word rank, Word address, Word extents, Word strides, Word box, Word steps,
+                             Word interleave, Word swizzle, Word promotion, Word fill) {
+    FORWARD(cuTensorMapEncodeTiled, map, type, rank, address, extents, strides, box, steps, interleave, swizzle, promotion, fill);
+}
+int cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned, Word, int* result) {
+    const bool is_found = strcmp(symbol, "cuTensorMapEncodeTiled") == 0;
+    *function = is_found ? (void*)encode_tensor_map : nullptr;
+    if (result) *result = is_found ? 0 : 1;  // cudaDriverEntryPointSymbolNotFound
+    return 0;
+}
+int cudaGetDriverEntryPoint(const char* symbol, void** function, Word flags, int* result) {
+    return cudaGetDriverEntryPointByVersion(symbol, function, 0, flags, result);
 }
 
 // Calling a function of the program

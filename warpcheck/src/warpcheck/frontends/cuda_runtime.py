@@ -22,13 +22,15 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from warpcheck import backend, frontends
+from warpcheck import backend, frontends, simulated_gpu
 from warpcheck.backend import Dim3, LaunchResult
 from warpcheck.errors import Fault, TimedOut, Uninitialized
 from warpcheck.frontends import cuda
 from warpcheck.frontends.arguments import C_TYPES, POINTED_DTYPES
 from warpcheck.frontends.declarations import Parameter, declared_parameters, ptx_types, source_kernels
 from warpcheck.frontends.host_program_errors import ERRORS, MEMCPY, MEMSET, HostProgramError, Problem, error_name
+from warpcheck.frontends.parameter_reads import clear_unread_bytes
+from warpcheck.tensor_map import encode_tiled
 
 if TYPE_CHECKING:
     from warpcheck.backend import Module
@@ -78,6 +80,10 @@ _COPY_SECONDS, _COPY_BYTES_PER_SECOND = 10e-6, 25e9
 _LAUNCH_SECONDS, _SECONDS_PER_COST = 5e-6, 1e-9
 """The simulated duration of a copy and of a kernel: a constant, and a rate."""
 
+# Numbers of cudaDeviceAttr and cudaFuncAttribute: driver_types.h.
+_ATTRIBUTE_MULTIPROCESSORS, _ATTRIBUTE_SHARED_OPTIN = 16, 97
+_MAX_DYNAMIC_SHARED = 8
+
 MOST_THREADS = 1024
 MOST_BLOCKS = (2**31 - 1, 65_535, 65_535)
 """The limits of a launch. Source: CUDA C++ Programming Guide, "Compute Capabilities"."""
@@ -114,6 +120,14 @@ class _Event:
     """The number of operations that were queued before it was recorded; -1 before that."""
     seconds: float = 0.0
     destroyed: bool = False
+
+
+@dataclass(frozen=True)
+class _Configuration:
+    grid: Dim3
+    block: Dim3
+    shared: int
+    cluster: Dim3 | None
 
 
 @dataclass(frozen=True)
@@ -183,6 +197,7 @@ class CudaRuntime:
         self._events: dict[int, _Event] = {}
         self._next_address = DEVICE_START
         self._last_error = 0
+        self._shared_limits: dict[str, int] = {}  # bytes of dynamic shared memory, by the name of the kernel
         self._device_error = 0  # of a kernel; every later call returns it
         self._queued = 0
         self._completed = 0  # operations in the queue that are certain to be done
@@ -216,6 +231,9 @@ class CudaRuntime:
             "cudaEventElapsedTime": self._event_elapsed_time,
             "cudaGetDeviceCount": self._get_device_count,
             "cudaSetDevice": self._set_device,
+            "cudaDeviceGetAttribute": self._get_device_attribute,
+            "cudaFuncSetAttribute": self._set_function_attribute,
+            "cuTensorMapEncodeTiled": self._encode_tensor_map,
         }
         self._never_failing: dict[str, Callable[..., int]] = {
             "cudaFree": self._free,
@@ -454,10 +472,13 @@ class CudaRuntime:
         grid: Dim3 = (words[1], words[2], words[3])
         block: Dim3 = (words[4], words[5], words[6])
         parameters_address, shared = words[7], words[8]
+        cluster: Dim3 | None = (words[10], words[11], words[12]) if words[10] else None
         threads = block[0] * block[1] * block[2]
         has_blocks = all(0 < extent <= most for extent, most in zip(grid, MOST_BLOCKS, strict=True))
         if not (0 < threads <= MOST_THREADS and has_blocks):
             return _INVALID_CONFIGURATION
+        if shared > self._shared_limits.get(name, simulated_gpu.target().shared_static):
+            return _INVALID_VALUE
         types = ptx_types(self._ptx, name)
         base = next((key for key in source_kernels(self._source) if f"{len(key)}{key}" in name or key == name), name)
         parameters = declared_parameters(self._source, base, types)
@@ -466,9 +487,11 @@ class CudaRuntime:
         for index, parameter in enumerate(parameters):
             place = ctypes.c_uint64.from_address(parameters_address + 8 * index).value
             content = ctypes.string_at(place, _parameter_bytes(parameter))
+            if parameter.type.startswith("b8["):
+                content = clear_unread_bytes(content, self._ptx, name, index)
             arguments.append(self._argument(base, parameter, content, tensors, line))
         self.last_launch_line = line
-        result = self._run(name, base, grid, block, shared, arguments, tensors)
+        result = self._run(name, base, _Configuration(grid, block, shared, cluster), arguments, tensors)
         seconds = _LAUNCH_SECONDS + result.cost * _SECONDS_PER_COST
         self.kernel_seconds += seconds
         self._enqueue(seconds)
@@ -502,16 +525,17 @@ class CudaRuntime:
         allocation = self._find(address)
         if allocation is None or allocation.freed_line:
             return address
-        tensors.append((parameter.name, _view_as_declared(allocation.memory, parameter)))
+        # A struct may have several pointers, and each tensor needs a name of its own.
+        is_named = parameter.name not in dict(tensors)
+        name = parameter.name if is_named else f"{parameter.name}, pointer {len(tensors)}"
+        tensors.append((name, _view_as_declared(allocation.memory, parameter)))
         return allocation.memory.data_ptr() + address - allocation.address
 
     def _run(
         self,
         name: str,
         base: str,
-        grid: Dim3,
-        block: Dim3,
-        shared: int,
+        configuration: _Configuration,
         arguments: Sequence[int | float | bytes],
         tensors: Sequence[tuple[str, torch.Tensor]],
     ) -> LaunchResult:
@@ -521,7 +545,13 @@ class CudaRuntime:
             self._module.compile(name)
         try:
             result = self._module.launch(
-                name, grid=grid, block=block, shared=shared, arguments=arguments, tensors=tensors
+                name,
+                grid=configuration.grid,
+                block=configuration.block,
+                shared=configuration.shared,
+                cluster=configuration.cluster,
+                arguments=arguments,
+                tensors=tensors,
             )
         except (Fault, TimedOut) as error:
             error.source = self._source
@@ -594,6 +624,53 @@ class CudaRuntime:
 
     def _set_device(self, line: int, words: Sequence[int]) -> int:
         return 0 if words[0] == 0 else _INVALID_DEVICE
+
+    def _get_device_attribute(self, line: int, words: Sequence[int]) -> int:
+        target, attribute, device = words[:3]
+        if device != 0:
+            return _INVALID_DEVICE
+        simulated = simulated_gpu.target()
+        values = {
+            _ATTRIBUTE_MULTIPROCESSORS: simulated.multiprocessors,
+            _ATTRIBUTE_SHARED_OPTIN: simulated.shared,
+        }
+        if attribute not in values:
+            message = f"the CUDA runtime of the PTX machine does not know attribute {attribute} of a device"
+            raise frontends.NotSimulated(message)
+        ctypes.c_int.from_address(target).value = values[attribute]
+        return 0
+
+    def _set_function_attribute(self, line: int, words: Sequence[int]) -> int:
+        name_address, attribute, value = words[:3]
+        if attribute != _MAX_DYNAMIC_SHARED or not name_address:
+            return 0  # preferences, which change no result
+        if value > simulated_gpu.target().shared:
+            return _INVALID_VALUE
+        self._shared_limits[ctypes.string_at(name_address).decode()] = value
+        return 0
+
+    def _encode_tensor_map(self, line: int, words: Sequence[int]) -> int:
+        """Execute cuTensorMapEncodeTiled. The map has the device address, which the launch translates."""
+        target, element_type, rank, address, extents, strides, box, steps = words[:8]
+        interleave, swizzle, promotion, fill = (word & 0xFFFFFFFF for word in words[8:12])
+        rank &= 0xFFFFFFFF
+        try:
+            content = encode_tiled(
+                element_type & 0xFFFFFFFF,
+                address,
+                tuple((ctypes.c_uint64 * rank).from_address(extents)),
+                tuple((ctypes.c_uint64 * (rank - 1)).from_address(strides)),
+                tuple((ctypes.c_uint32 * rank).from_address(box)),
+                tuple((ctypes.c_uint32 * rank).from_address(steps)),
+                interleave,
+                swizzle,
+                promotion,
+                fill,
+            )
+        except ValueError as error:
+            raise self._mistake("invalid call", str(error), line) from None
+        ctypes.memmove(target, content, len(content))
+        return 0
 
 
 _ELEMENT_TYPE = re.compile(rf"\b({'|'.join(POINTED_DTYPES)})\s*(?:const\s*)?\*(?!.*\*)")

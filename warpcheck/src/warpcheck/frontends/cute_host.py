@@ -39,8 +39,11 @@ class Attribute(ctypes.Structure):
 _COOPERATIVE = 2
 _CLUSTER = 4
 _PROGRAMMATIC_STREAM_SERIALIZATION = 6
-_WITHOUT_EFFECT = (0, 3, 5, 7, 8)
-"""Numbers of cudaLaunchAttributeID. Those without effect control placement and synchronization, but not results."""
+_WITHOUT_EFFECT = (0, 3, 5, 7, 8, 11)
+"""Numbers of cudaLaunchAttributeID. Those without effect control placement and synchronization, but not results.
+
+A GPU may take the preferred cluster (11) or the other one; here it is always the other one.
+"""
 _ENTRY = re.compile(r"\.entry\s+(\w+)(.*?)(?=\.entry|\Z)", re.DOTALL)
 
 

@@ -31,6 +31,7 @@ import torch
 
 from warpcheck import backend, frontends, packages, simulated_gpu
 from warpcheck.cache import cache_read, cache_write
+from warpcheck.frontends import cutlass
 from warpcheck.frontends.cuda_runtime import DEVICE_BYTES, DEVICE_START, CudaRuntime, SourceLines
 from warpcheck.frontends.host_program_errors import NOT_SUPPORTED, HostProgramError, error_name
 from warpcheck.frontends.nvrtc import CompileError
@@ -76,7 +77,8 @@ def build(source: str | os.PathLike[str], device: Literal["auto", "cpu", "cuda"]
         file = Path(os.path.dirname(sys._getframe(1).f_globals.get("__file__", "")), text).resolve()
         text = source_text(file)
     # Where another device replaces the PTX machine, as in a grading, kernels go there even if there is a GPU.
-    has_gpu = torch.cuda.is_available() and isinstance(backend.device(), backend.Local)
+    is_gpu_real = torch.cuda.is_available() and not simulated_gpu.has_cuda_tensors()
+    has_gpu = is_gpu_real and isinstance(backend.device(), backend.Local)
     if device == "cuda" or (device == "auto" and has_gpu):
         major, minor = torch.cuda.get_device_capability()
         return _build(text, str(file), f"sm_{major}{minor}", is_simulated=False)
@@ -249,6 +251,10 @@ def _version(program: str) -> str:
 def _build(source: str, file: str, architecture: str, is_simulated: bool) -> HostProgram:
     program = nvcc()
     options = [f"-arch={architecture}", "-lineinfo", "-std=c++17", "-shared", "-Xcompiler", ",".join(_HOST_OPTIONS)]
+    if cutlass.is_included(source):
+        # CUTLASS calls constexpr functions of the host in kernels, and keeps helpers of host code in another folder.
+        utilities = cutlass.folder().parent / "tools" / "util" / "include"
+        options += ["--expt-relaxed-constexpr", f"-I{cutlass.folder()}", f"-I{utilities}"]
     inputs = []
     if is_simulated:
         # -z defs: what no library defines is an error of the linker now, and not of the loader later.

@@ -4,8 +4,9 @@ values       types, registers as numbers, lane-wise rules
 rounding     directed rounding
 arithmetic, functions, bitwise, comparison, conversion
              instructions of a single lane
-spaces, mbarrier, memory, atomics, bulk, copies, fences, cluster
-             loads and stores, mbarriers, asynchronous copies, the shared memory of other blocks
+spaces, mbarrier, memory, atomics, bulk, copies, launch_control, fences, cluster
+             loads and stores, mbarriers, asynchronous copies, requests to cancel launches, the shared memory of other
+             blocks
 collectives, matrix, wmma, sums, products, wgmma
              instructions of several lanes of a warp, or of several warps of a block
 tensor_products, tensor
@@ -31,6 +32,7 @@ from warpcheck.isa import (
     copies,
     fences,
     functions,
+    launch_control,
     matrix,
     mbarrier,
     memory,
@@ -61,6 +63,7 @@ OPS: Mapping[str, Op[InstructionEmitter]] = registry(
     mbarrier.OPS,
     copies.OPS,
     bulk.OPS,
+    launch_control.OPS,
     fences.OPS,
     cluster.OPS,
     collectives.OPS,

@@ -150,6 +150,16 @@ def minimum_or_maximum(e: InstructionEmitter, t: Kind, x: Value, y: Value, *, op
     return intrinsic(e.b, "copysign", result, sign) if "xorsign" in e.instruction.modifiers else result
 
 
+def extreme_of_three(e: InstructionEmitter, t: Kind, x: Value, y: Value, z: Value) -> Value:
+    """Return the least or the greatest of three operands, which sm_100 adds for f32."""
+    return minimum_or_maximum(e, t, minimum_or_maximum(e, t, x, y), z)
+
+
+def emit_extreme(e: InstructionEmitter, i: Instruction) -> None:
+    has_three_sources = len(i.operands) == 4 and i.modifiers[-1] == "f32" and "xorsign" not in i.modifiers
+    lanewise(extreme_of_three if has_three_sources else minimum_or_maximum)(e, i)
+
+
 def fma(e: InstructionEmitter, t: Kind, x: Value, y: Value, z: Value) -> Value:
     if directed_mode(e):
         return rounded(e, lambda x, y, z: add_floats(e, e.b.fmul(x, y), z), x, y, z)
@@ -236,7 +246,7 @@ def copysign(e: InstructionEmitter, t: Kind, sign: Value, size: Value) -> Value:
 
 
 _FLOATS = ("ROUND? ftz? sat? f32", "ROUND? f64", "rn? ftz? sat? HALF", "rn? BHALF")
-_PAIRS = "ROUND ftz? f32x2"  # since sm_100
+_PAIRS = "ROUND? ftz? f32x2"  # since sm_100
 _SUM = ("INTEGER", "sat s32", "cc WORD", *_FLOATS)
 _SIGN = ("s16|s32|s64", "ftz? f32|HALF", "f64|BHALF")
 _EXTREME = (
@@ -256,7 +266,14 @@ OPS = (
     Op("mad24", ("lo|hi u32|s32",), lanewise(mad24)),
     Op(
         "fma",
-        ("ROUND ftz? sat? f32", "ROUND f64", "rn ftz? sat? HALF", "rn ftz? relu HALF", "rn relu? BHALF", _PAIRS),
+        (
+            "ROUND ftz? sat? f32",
+            "ROUND f64",
+            "rn ftz? sat? HALF",
+            "rn ftz? relu HALF",
+            "rn relu? BHALF",
+            "ROUND ftz? f32x2",
+        ),
         lanewise(fma),
     ),
     Op("sad", ("INTEGER",), lanewise(sad)),
@@ -268,7 +285,7 @@ OPS = (
     Op("rem", ("INTEGER",), lanewise(rem)),
     Op("neg", _SIGN, lanewise(neg)),
     Op("abs", _SIGN, lanewise(absolute)),
-    Op("min", _EXTREME, lanewise(minimum_or_maximum), passes=True),
-    Op("max", _EXTREME, lanewise(minimum_or_maximum), passes=True),
+    Op("min", _EXTREME, emit_extreme, passes=True),
+    Op("max", _EXTREME, emit_extreme, passes=True),
     Op("copysign", ("FLOAT",), lanewise(copysign)),
 )

@@ -6,7 +6,7 @@ The description of a copy goes to ``runtime.bulk`` above its site's number, whic
 
     bits 0-2  direction     bits 3-5  axes, 0 for a range of bytes     bits 6-9  operation of a reduction
     bits 10-13  element type of a reduction                            bit 14    multicast
-    bit 15  cta_group::2
+    bit 15  cta_group::2                                               bit 16    four rows (gather4, scatter4)
 
 Its operands are rows of 64 bits.
 """
@@ -45,9 +45,14 @@ VARIANTS = (
     "async bulk global SHARED bulk_group HINT?",
     "async bulk prefetch L2 global HINT?",
     f"async bulk tensor {_AXES} SHARED|CLUSTER global tile? {_TRACKED} multicast::cluster? HINT?",
-    # The CuTe DSL has the hint in front of the group of blocks, the PTX ISA behind it.
+    # The CuTe DSL has the hint in front of the group of blocks, the PTX ISA behind it, and CUTLASS has the group first.
+    f"async bulk tensor {_AXES} {_PAIR} CLUSTER global tile? {_TRACKED} multicast::cluster? HINT?",
     f"async bulk tensor {_AXES} SHARED|CLUSTER global tile? {_TRACKED} multicast::cluster? {_PAIR} HINT?",
     f"async bulk tensor {_AXES} SHARED|CLUSTER global tile? {_TRACKED} multicast::cluster? HINT {_PAIR}",
+    f"async bulk tensor 2d SHARED|CLUSTER global tile::gather4 {_TRACKED} multicast::cluster? HINT?",
+    f"async bulk tensor 2d SHARED|CLUSTER global tile::gather4 {_TRACKED} multicast::cluster? {_PAIR} HINT?",
+    "async bulk tensor 2d global SHARED tile::scatter4 bulk_group HINT?",
+    "async bulk prefetch tensor 2d L2 global tile::gather4 HINT?",
     f"async bulk tensor {_AXES} global SHARED tile? bulk_group HINT?",
     f"async bulk prefetch tensor {_AXES} L2 global tile? HINT?",
     f"reduce async bulk global SHARED bulk_group HINT? {_REDUCTION} u32|s32|u64|s64|b32|b64|f16|bf16|f32|f64",
@@ -110,9 +115,23 @@ def issue(e: InstructionEmitter, i: Instruction) -> None:
     operation, kind = _reduction(e, i)
     description = direction | axes << 3 | operation << 6 | kind << 10 | ("multicast::cluster" in i.modifiers) << 14
     description |= ("cta_group::2" in i.modifiers) << 15
+    description |= ("tile::gather4" in i.modifiers or "tile::scatter4" in i.modifiers) << 16
     access = Access.ATOMIC if operation else Access.STORE if direction == Direction.STORE else Access.LOAD
     number = e.unit.add_site(e.frame, AccessSite(Space.GENERIC, access, 16, 4, 0, i.line, i.name), description)
     e.call_check("issue_bulk", number)
+
+
+def issue_request(e: InstructionEmitter, i: Instruction) -> None:
+    """Issue a request to cancel the launch of a cluster: its response arrives as a copy to shared memory does."""
+    response, barrier = i.operands
+    space = space_of(i)
+    store_operand(e, SHARED_ROW, e.memory.addresses(response, space))
+    store_operand(e, TRACKER_ROW, e.memory.addresses(barrier, space))
+    multicasts = "multicast::cluster::all" in i.modifiers
+    store_operand(e, TARGETS_ROW, e.b.splat(1, 64))
+    description = Direction.CANCEL | multicasts << 14
+    site = AccessSite(Space.GENERIC, Access.LOAD, 16, 4, 0, i.line, i.name)
+    e.call_check("issue_bulk", e.unit.add_site(e.frame, site, description))
 
 
 def store_operand(e: InstructionEmitter, row: int, value: Value) -> None:
@@ -193,9 +212,12 @@ def replace(e: InstructionEmitter, i: Instruction) -> None:
         e.memory.check(address, space_of(i), Access.STORE, 8)
         e.memory.scatter(address, value)
         return
-    if name == "elemtype":  # tf32 is 11, with denormals as zeros 12; the map has those of f32, and a bit
-        is_tf32 = e.b.icmp_unsigned(">", value, e.b.splat(10, 32))
-        value = e.b.select(is_tf32, e.b.sub(value, e.b.splat(4, 32)), value)
+    if name == "elemtype":
+        # tf32 is 11, with denormals as zeros 12; the map has those of f32, and a bit. The types of 4 and 6 bits follow.
+        is_above = e.b.icmp_unsigned(">", value, e.b.splat(10, 32))
+        is_tf32 = e.b.and_(is_above, e.b.icmp_unsigned("<", value, e.b.splat(13, 32)))
+        code = e.b.sub(value, e.b.select(is_tf32, e.b.splat(4, 32), e.b.splat(2, 32)))
+        value = e.b.select(is_above, code, value)
         set_bits(e, i, address, 8, 16, 1, e.b.zext(is_tf32, value.type))
     # The rank is given less 1 already (PTX ISA, "tensormap.replace").
     if name in ("global_dim", "element_stride", "box_dim"):

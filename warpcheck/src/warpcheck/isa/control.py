@@ -101,6 +101,7 @@ OPS = (
     Op("ret", ("uni?",), emit_exit, placement=Placement.LAST, results=0),
     Op("exit", ("",), emit_exit, placement=Placement.LAST, results=0),
     Op("trap", ("",), emit_trap, placement=Placement.LAST, results=0),
+    Op("brkpt", ("",), emit_trap, placement=Placement.LAST, results=0),  # no debugger is there to continue
     Op(
         "setmaxnreg",
         ("inc|dec sync aligned u32",),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from llvmlite import ir
 
 from warpcheck.isa.rounding import directed, directed_mode, to_odd
@@ -27,13 +29,32 @@ from warpcheck.layout import LANES
 from warpcheck.lower.instruction_emitter import InstructionEmitter
 from warpcheck.lower.lane_builder import LaneBuilder
 from warpcheck.op import Op
-from warpcheck.ptx import Group, Instruction
+from warpcheck.ptx import Group, Instruction, Operand
 
-__all__ = ["OPS", "interleave", "widen_eight"]
+__all__ = ["NARROW", "OPS", "interleave", "widen_narrow", "widen_scale"]
 
-EIGHT = ("e4m3x2", "e5m2x2")
+
+@dataclass(frozen=True)
+class NarrowFloat:
+    """A floating-point type of 4, 6 or 8 bits, the lowest of which are its fraction."""
+
+    bits: int
+    fraction: int
+    bias: int
+    largest: float
+    nan: int  # the code that a conversion gives for NaN: the largest number where the type has no NaN
+
+
+NARROW = {
+    "e4m3": NarrowFloat(8, 3, 7, 448.0, 0x7F),
+    "e5m2": NarrowFloat(8, 2, 15, 57344.0, 0x7F),
+    "e2m3": NarrowFloat(6, 3, 1, 7.5, 0x1F),
+    "e3m2": NarrowFloat(6, 2, 3, 28.0, 0x1F),
+    "e2m1": NarrowFloat(4, 1, 1, 6.0, 0x7),
+}
+"""Types whose conversions have two numbers in a register (PTX ISA manual, "cvt"; cuda_fp4.hpp and cuda_fp6.hpp)."""
 # At which .satfinite clamps: the largest finite number of each type.
-LARGEST = {"f16": 65504.0, "bf16": 2.0**128 - 2.0**120, "tf32": 2.0**128 - 2.0**117, "e4m3": 448.0, "e5m2": 57344.0}
+LARGEST = {"f16": 65504.0, "bf16": 2.0**128 - 2.0**120, "tf32": 2.0**128 - 2.0**117}
 _INTEGRAL = {"rni": "roundeven", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
 
 
@@ -64,9 +85,8 @@ def emit_cvt(e: InstructionEmitter, i: Instruction) -> None:
     if i.modifiers[0] == "pack":
         emit_pack(e, i)
         return
-    if source.name in EIGHT:
-        pairs = e.b.bitcast(e.read(i.operands[1], 16), ir.VectorType(ir.IntType(8), 2 * LANES))
-        value = widen_eight(e.b, pairs, source.name)
+    if source.element.name in NARROW or source.name == "ue8m0x2":
+        value = read_narrow(e, i.operands[1], source.element.name)
         put(e, i.operands[0], relu(e.b, value) if "relu" in i.modifiers else value, to)
         return
     # PTX ISA, "cvt": of two sources the first is the upper half of the result.
@@ -80,13 +100,29 @@ def emit_cvt(e: InstructionEmitter, i: Instruction) -> None:
         return
     if "ftz" in i.modifiers and source.name == "f32":
         value = flush(e.b, value, source)
-    if to.name in EIGHT:
-        pairs = narrow_eight(e.b, relu(e.b, value) if "relu" in i.modifiers else value, to.name)
-        e.write(i.operands[0], e.b.bitcast(pairs, ir.VectorType(ir.IntType(16), LANES)))
+    if to.element.name in NARROW or to.name == "ue8m0x2":
+        write_narrow(e, i, value, to.element.name)
         return
     if "satfinite" in i.modifiers and to.name != "f32":
         value = clamp_to_finite(e.b, value, LARGEST[to.element.name])
     put(e, i.operands[0], convert(e, value, to, source), to)
+
+
+def read_narrow(e: InstructionEmitter, source: Operand, name: str) -> Value:
+    """Return a pair of narrow numbers as float32: two lanes for each lane of the warp, the lower one first."""
+    bits = 4 if name == "e2m1" else 8
+    pairs = e.b.bitcast(e.read(source, 2 * bits), ir.VectorType(ir.IntType(bits), 2 * LANES))
+    return widen_scale(e.b, pairs) if name == "ue8m0" else widen_narrow(e.b, pairs, name)
+
+
+def write_narrow(e: InstructionEmitter, i: Instruction, value: Value, name: str) -> None:
+    """Round float32, two for each lane, to a pair of narrow numbers."""
+    if name == "ue8m0":
+        codes = narrow_scale(e.b, value, "rp" in i.modifiers, "satfinite" in i.modifiers)
+    else:
+        codes = narrow(e.b, relu(e.b, value) if "relu" in i.modifiers else value, name)
+    bits = 4 if name == "e2m1" else 8
+    e.write(i.operands[0], e.b.bitcast(e.b.resize(codes, bits), ir.VectorType(ir.IntType(2 * bits), LANES)))
 
 
 def emit_pack(e: InstructionEmitter, i: Instruction) -> None:
@@ -261,37 +297,77 @@ def clamp(e: InstructionEmitter, value: Value, to: Kind, source: Kind) -> Value:
     return value
 
 
-def narrow_eight(b: LaneBuilder, value: Value, name: str) -> Value:
-    """Round float32 to e4m3 or e5m2, to nearest even, clamped to their range; NaN to the canonical 0x7f."""
-    fraction = 3 if name.startswith("e4m3") else 2
-    bias = 7 if name.startswith("e4m3") else 15
-    size = intrinsic(b, "fabs", clamp_to_finite(b, value, LARGEST[name.removesuffix("x2")]))
+def narrow(b: LaneBuilder, value: Value, name: str) -> Value:
+    """Round float32 to codes of a narrow type in 32 bits, to nearest even, clamped to its range."""
+    kind = NARROW[name]
+    size = intrinsic(b, "fabs", clamp_to_finite(b, value, kind.largest))
     bits = b.bitcast(size, like(size, ir.IntType(32)))
-    last_bit = b.and_(b.lshr(bits, constant(bits, 23 - fraction)), constant(bits, 1))
-    rounded = b.add(bits, b.add(last_bit, constant(bits, (1 << 22 - fraction) - 1)))
-    normal = b.sub(b.lshr(rounded, constant(bits, 23 - fraction)), constant(bits, 127 - bias << fraction))
+    last_bit = b.and_(b.lshr(bits, constant(bits, 23 - kind.fraction)), constant(bits, 1))
+    rounded = b.add(bits, b.add(last_bit, constant(bits, (1 << 22 - kind.fraction) - 1)))
+    normal = b.sub(
+        b.lshr(rounded, constant(bits, 23 - kind.fraction)), constant(bits, 127 - kind.bias << kind.fraction)
+    )
     # Normal numbers: round in the bits of float32, then rebias. Subnormal ones are multiples of the least.
-    steps = b.fmul(size, constant(size, 2.0 ** (bias - 1 + fraction)))  # of a subnormal number
+    steps = b.fmul(size, constant(size, 2.0 ** (kind.bias - 1 + kind.fraction)))  # of a subnormal number
     subnormal = b.fptoui(intrinsic(b, "roundeven", steps), bits.type)
-    code = b.select(b.fcmp_ordered("<", size, constant(size, 2.0 ** (1 - bias))), subnormal, normal)
+    code = b.select(b.fcmp_ordered("<", size, constant(size, 2.0 ** (1 - kind.bias))), subnormal, normal)
     sign = b.lshr(b.bitcast(value, bits.type), constant(bits, 31))
-    code = b.or_(code, b.shl(sign, constant(bits, 7)))
-    return b.resize(b.select(b.fcmp_unordered("uno", value, value), constant(code, 0x7F), code), 8)
+    code = b.or_(code, b.shl(sign, constant(bits, kind.bits - 1)))
+    return b.select(b.fcmp_unordered("uno", value, value), constant(code, kind.nan), code)
 
 
-def widen_eight(b: LaneBuilder, bits: Value, name: str) -> Value:
-    """Convert e5m2 or e4m3 to float32, exactly. An e5m2 is the upper half of an f16; an e4m3, shifted, is an f16
-    times 2**-8.
+def widen_narrow(b: LaneBuilder, codes: Value, name: str) -> Value:
+    """Convert codes of a narrow type, of as many bits or more, to float32, exactly.
+
+    An e5m2 is the upper half of an f16. All others, shifted to the exponent and fraction of an f16, are an f16 times
+    2**(bias - 15).
     """
-    halves = b.resize(bits, 16)
-    if name.startswith("e5m2"):
+    kind = NARROW[name]
+    halves = b.resize(codes, 16)
+    if name == "e5m2":
         return widen(b, b.shl(halves, constant(halves, 8)), "f16")
-    sign = b.shl(b.and_(halves, constant(halves, 0x80)), constant(halves, 8))
-    size = b.and_(halves, constant(halves, 0x7F))
-    value = widen(b, b.or_(sign, b.shl(size, constant(halves, 7))), "f16")
-    # e4m3 has no infinity; its NaN is 0x7f with either sign. 256 = 2**(15 - 7) corrects the bias.
+    sign_bit = 1 << kind.bits - 1
+    sign = b.shl(b.and_(halves, constant(halves, sign_bit)), constant(halves, 16 - kind.bits))
+    size = b.and_(halves, constant(halves, sign_bit - 1))
+    value = widen(b, b.or_(sign, b.shl(size, constant(halves, 10 - kind.fraction))), "f16")
+    value = b.fmul(value, constant(value, 2.0 ** (15 - kind.bias)))
+    if name != "e4m3":
+        return value
+    # e4m3 has no infinity; its NaN is 0x7f with either sign.
     is_nan = b.icmp_unsigned("==", size, constant(halves, 0x7F))
-    return b.select(is_nan, constant(value, float("nan")), b.fmul(value, constant(value, 256.0)))
+    return b.select(is_nan, constant(value, float("nan")), value)
+
+
+def narrow_scale(b: LaneBuilder, value: Value, rounds_up: bool, saturates: bool) -> Value:
+    """Return the ue8m0 codes of the sizes of float32 numbers: the biased exponent; as cuda_fp8.hpp defines it.
+
+    Args:
+        rounds_up: Whether powers of two are rounded up (``.rp``) and not down (``.rz``).
+        saturates: Whether an infinity becomes the largest number and not NaN.
+    """
+    bits = b.bitcast(intrinsic(b, "fabs", value), like(value, ir.IntType(32)))
+    code = b.lshr(bits, constant(bits, 23))
+    if rounds_up:
+        # The least number is 2**-127, whose bits are 0x400000: no number up to it is rounded to the next one.
+        is_above = b.icmp_unsigned(">", bits, constant(bits, 0x400000))
+        is_between = b.icmp_unsigned("!=", b.and_(bits, constant(bits, 0x7FFFFF)), constant(bits, 0))
+        is_finite = b.icmp_unsigned("<", bits, constant(bits, 0x7F800000))
+        code = b.add(code, b.zext(b.and_(b.and_(is_above, is_between), is_finite), code.type))
+    if saturates:
+        is_number = b.icmp_unsigned("<=", bits, constant(bits, 0x7F800000))
+        exceeds = b.and_(is_number, b.icmp_unsigned("==", code, constant(code, 0xFF)))
+        code = b.select(exceeds, constant(code, 0xFE), code)
+    return code
+
+
+def widen_scale(b: LaneBuilder, codes: Value) -> Value:
+    """Convert ue8m0 codes to float32: 2**(code - 127), and NaN for 0xff."""
+    words = b.resize(codes, 32)
+    bits = b.shl(words, constant(words, 23))
+    # 2**-127 is subnormal in float32.
+    bits = b.select(b.icmp_unsigned("==", words, constant(words, 0)), constant(bits, 1 << 22), bits)
+    bits = b.select(b.icmp_unsigned("==", words, constant(words, 0xFF)), constant(bits, 0x7FFFFFFF), bits)
+    return b.bitcast(bits, like(bits, F32))
 
 
 def interleave(b: LaneBuilder, low: Value, high: Value) -> Value:
@@ -303,7 +379,7 @@ def interleave(b: LaneBuilder, low: Value, high: Value) -> Value:
 
 
 OPS = (
-    Op("mov", ("pred|BITS|INTEGER|FLOAT",), emit_mov, passes=True),
+    Op("mov", ("pred|BITS|b128|INTEGER|FLOAT",), emit_mov, passes=True),
     Op(
         "cvt",
         (
@@ -313,7 +389,10 @@ OPS = (
             "rn|rz relu? tf32 f32",
             "rna satfinite? tf32 f32",
             "rn satfinite relu? e4m3x2|e5m2x2 f32|f16x2",
-            "rn relu? f16x2 e4m3x2|e5m2x2",
+            "rn satfinite relu? e2m1x2|e2m3x2|e3m2x2 f32|f16x2|bf16x2",
+            "rn relu? f16x2 e4m3x2|e5m2x2|e2m1x2|e2m3x2|e3m2x2",
+            "rz|rp satfinite? ue8m0x2 f32|bf16x2",
+            "rn bf16x2 ue8m0x2",
             "pack sat u16|s16 s32",
             "pack sat u2|s2|u4|s4|u8|s8 s32 b32",
         ),

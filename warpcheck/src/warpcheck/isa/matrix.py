@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from llvmlite import ir
 
 from warpcheck.isa.collectives import require_lanes
-from warpcheck.isa.conversion import interleave, widen_eight
+from warpcheck.isa.conversion import interleave, widen_narrow
 from warpcheck.isa.memory import space_of
 from warpcheck.isa.truncation import LEAST_EXPONENT, Term, add_terms, powers
 from warpcheck.isa.values import F32, Kind, Value, constant, from_bits, intrinsic, items, to_bits
@@ -291,7 +291,7 @@ def element(b: LaneBuilder, word: Value, index: int, name: str) -> Value:
     bits = _BITS[name]
     part = b.resize(b.lshr(word, constant(word, index * bits)), bits)
     if name.startswith("e"):
-        return widen_eight(b, part, name)
+        return widen_narrow(b, part, name)
     return from_bits(b, part, Kind(name)) if "f" in name else b.resize(part, 32, signed=name.startswith("s"))
 
 

@@ -118,13 +118,15 @@ def emit_nothing(e: InstructionEmitter, i: Instruction) -> None:
     """Ignore a hint: prefetches, cache policies."""
 
 
-_MEMORY = "CACHE? nc? EVICT1? EVICT2? HINT? PREFETCH? v2|v4? b8|u8|s8|BITS|INTEGER|FLOAT"
+_CACHED = "CACHE? nc? EVICT1? EVICT2? HINT? PREFETCH?"
+_MEMORY = f"{_CACHED} v2|v4? b8|u8|s8|BITS|INTEGER|FLOAT"
 
 OPS = (
     Op(
         "ld",
         (
             "weak|volatile? SPACE? " + _MEMORY,
+            f"weak? global? {_CACHED} v8 b32|u32|s32|f32",
             "relaxed|acquire SCOPE SPACE? " + _MEMORY,
             "SPACE SCOPE relaxed|acquire " + _MEMORY,  # the order in which Triton writes it, and ptxas takes it
         ),
@@ -135,6 +137,7 @@ OPS = (
         "st",
         (
             "weak|volatile? SPACE? " + _MEMORY,
+            f"weak? global? {_CACHED} v8 b32|u32|s32|f32",
             "relaxed|release SCOPE SPACE? " + _MEMORY,
             "async weak? CLUSTER? mbarrier::complete_tx::bytes v2|v4? b32|b64|u32|u64|s32|s64|FLOAT",
         ),

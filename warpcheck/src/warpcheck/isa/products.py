@@ -11,7 +11,7 @@ from functools import cache, partial
 
 from llvmlite import ir
 
-from warpcheck.isa.conversion import widen_eight
+from warpcheck.isa.conversion import NARROW, widen_narrow
 from warpcheck.isa.matrix import accumulators, count_loop, pack, shuffle, spread
 from warpcheck.isa.sums import (
     EXPONENTS,
@@ -201,7 +201,7 @@ def numbers(b: LaneBuilder, bits: Value, kind: str) -> Value:
         return b.bitcast(b.and_(bits, constant(bits, -1 << 13)), ir.VectorType(F32, bits.type.count))
     if kind in ("f16", "bf16"):
         return widen(b, bits, kind)
-    return widen_eight(b, bits, kind) if kind.startswith("e") else b.resize(bits, 32, signed=kind == "s8")
+    return widen_narrow(b, bits, kind) if kind in NARROW else b.resize(bits, 32, signed=kind == "s8")
 
 
 def signed(b: LaneBuilder, values: Value, sign: int) -> Value:

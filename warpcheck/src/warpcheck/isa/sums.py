@@ -1,4 +1,4 @@
-"""Accumulate products into D for wgmma, 16 rows of a column at a time.
+"""Accumulate products into D for wgmma and tcgen05.mma, 16 rows of a column at a time.
 
 Integers are simply added. Floats are truncated as ``truncation`` describes.
 """
@@ -11,8 +11,11 @@ from llvmlite import ir
 
 from warpcheck.isa.matrix import count_loop, multiply_add, spread
 from warpcheck.isa.truncation import (
+    FRACTION_OF_BLOCKS,
     LEAST_EXPONENT,
     LEAST_POWER,
+    SIGNIFICAND,
+    ZERO_POWER,
     powers,
     scales,
     to_float64,
@@ -25,14 +28,20 @@ __all__ = [
     "EXPONENTS",
     "ROWS",
     "ROW_BYTES",
+    "ScaleFactors",
     "add_floats",
     "add_integers",
+    "add_scaled_blocks",
     "allocate_numbers",
     "store_numbers",
 ]
 
 ROWS = 16  # that a warp has of D and A
 ROW_BYTES = 4 * ROWS
+ScaleFactors = Callable[[Value, int], tuple[Value, Value]]
+"""Returns, for a column of B and a block along k, the products of the scale factors with 16 rows of A, as float64, and
+their powers of two."""
+BLOCK_OF_SCALE = 16  # numbers of 4 bits that are added exactly
 # A has at most 32 numbers along k, of 8-bit types, in ROW_BYTES each.
 EXPONENTS = 2048  # bytes from A as numbers to their powers of two
 
@@ -74,9 +83,13 @@ def add_floats(
     accumulator_values: list[Value],
     fraction: int,
     kept_bits: int,
+    scale_factors: ScaleFactors | None = None,
 ) -> list[Value]:
     """Return the sums of 8 columns, truncated to ``kept_bits``; terms are truncated ``fraction`` bits below the
     largest.
+
+    Args:
+        scale_factors: See ``ScaleFactors``.
     """
     columns = allocate_numbers(b, 8 * ROWS)
     for n, column in enumerate(accumulator_values):
@@ -91,17 +104,69 @@ def add_floats(
             from_a, from_b = pair(b, factors, EXPONENTS, b_numbers, 32 * depth, steps, n, k, powers_of)
             return intrinsic(b, "smax", power, b.add(from_a, from_b))
 
-        power = fold(b, depth, powers(b, column, LEAST_EXPONENT["f32"]), largest)
+        if scale_factors is None:
+            power = fold(b, depth, powers(b, column, LEAST_EXPONENT["f32"]), largest)
+            factor = None
+        else:
+            factor, scale_power = scale_factors(n, 0)
+            power = fold(b, depth, constant(b.bitcast(column, powers_of), 2 * ZERO_POWER), largest)
+            power = intrinsic(b, "smax", b.add(power, scale_power), powers(b, column, LEAST_EXPONENT["f32"]))
         power = intrinsic(b, "smax", power, constant(power, LEAST_POWER))
         # 33 whole numbers below 2**(fraction + 2) add up to less than 2**53: float64 adds them exactly, in any order.
         up, down = scales(b, power, fraction)
 
         def add(k: Value, total: Value) -> Value:
             from_a, from_b = (to_float64(b, v) for v in pair(b, factors, 0, b_numbers, 0, steps, n, k, numbers_of))
-            return b.fadd(total, intrinsic(b, "trunc", b.fmul(b.fmul(from_a, from_b), up)))
+            term = b.fmul(b.fmul(from_a, from_b), up)
+            return b.fadd(total, intrinsic(b, "trunc", term if factor is None else b.fmul(term, factor)))
 
         total = fold(b, depth, intrinsic(b, "trunc", b.fmul(to_float64(b, column), up)), add)
         b.store(truncate_significand(b, b.fmul(total, down), kept_bits), column_pointer, align=4)
+    return [b.load(b.gep(columns, [I32(n)], source_etype=numbers_of), typ=numbers_of, align=4) for n in range(8)]
+
+
+def add_scaled_blocks(
+    b: LaneBuilder,
+    factors: Value,
+    b_numbers: Value,
+    depth: int,
+    accumulator_values: list[Value],
+    scale_factors: ScaleFactors,
+) -> list[Value]:
+    """Return the sums of 8 columns of numbers of 4 bits, whose blocks of 16 have scale factors; see ``truncation``.
+
+    Args:
+        factors: A, 16 rows for each k; ``b_numbers``: B, ``depth`` numbers for each column.
+        scale_factors: See ``ScaleFactors``.
+    """
+    columns = allocate_numbers(b, 8 * ROWS)
+    for n, column in enumerate(accumulator_values):
+        b.store(column, b.gep(columns, [I32(n)], source_etype=column.type), align=4)
+    numbers_of = ir.VectorType(F32, ROWS)
+    with count_loop(b, 8) as n:
+        column_pointer = b.gep(columns, [n], source_etype=numbers_of)
+        column = b.load(column_pointer, typ=numbers_of, align=4)
+        power = powers(b, column, LEAST_EXPONENT["f32"])
+        # An accumulator of 0 counts as the least normal number.
+        power = intrinsic(b, "smax", power, constant(power, LEAST_EXPONENT["f32"]))
+        terms = []
+        for block in range(depth // BLOCK_OF_SCALE):
+
+            def add(k: Value, total: Value, block: int = block) -> Value:
+                index = b.add(k, I32(BLOCK_OF_SCALE * block))
+                from_a, from_b = pair(b, factors, 0, b_numbers, 0, (depth, 1), n, index, numbers_of)
+                # A product is a multiple of 1/4 and at most 36, so a float32 has the sum exactly.
+                return b.fadd(total, b.fmul(from_a, from_b))
+
+            total = fold(b, BLOCK_OF_SCALE, constant(column, 0.0), add)
+            factor, scale_power = scale_factors(n, block)
+            power = intrinsic(b, "smax", power, scale_power)
+            terms.append(b.fmul(to_float64(b, total), factor))
+        up, down = scales(b, power, FRACTION_OF_BLOCKS)
+        result = intrinsic(b, "trunc", b.fmul(to_float64(b, column), up))
+        for term in terms:
+            result = b.fadd(result, intrinsic(b, "trunc", b.fmul(term, up)))
+        b.store(truncate_significand(b, b.fmul(result, down), SIGNIFICAND), column_pointer, align=4)
     return [b.load(b.gep(columns, [I32(n)], source_etype=numbers_of), typ=numbers_of, align=4) for n in range(8)]
 
 

@@ -30,6 +30,7 @@ from warpcheck.op import Lanes, Op
 from warpcheck.ptx import Address, Group, Immediate, Instruction, Operand
 from warpcheck.runtime.records import CTA, WARP, field_offset
 from warpcheck.runtime.tensor_cells import COLUMN_BYTES
+from warpcheck.runtime.tensor_copies import SPREADS
 from warpcheck.runtime.tensor_jobs import KINDS
 from warpcheck.runtime.wgmma_operands import CHUNK
 
@@ -61,6 +62,7 @@ def emit_tensor(e: InstructionEmitter, i: Instruction) -> None:
         "fence::before_thread_sync": lambda e, i: e.call_check("tensor_fence", 0),
         "fence::after_thread_sync": lambda e, i: e.call_check("tensor_fence", 1),
         "mma": emit_multiply,
+        "cp": emit_copy,
         "commit": emit_commit,
     }[i.modifiers[0]]
     if "sync" in i.modifiers:
@@ -202,9 +204,15 @@ def tensor_address(e: InstructionEmitter, operand: Operand) -> Value:
 
 
 def emit_multiply(e: InstructionEmitter, i: Instruction) -> None:
-    """Emit ``tcgen05.mma.cta_group::1.kind [d], a, b, idesc, {disable-output-lane}, enable-input-d, scale-input-d``."""
+    """Emit ``tcgen05.mma.cta_group::1.kind [d], a, b, idesc, {disable-output-lane}, enable-input-d, scale-input-d``.
+
+    With ``.block_scale``, the addresses of the scale factors come in place of disable-output-lane.
+    """
     kind = i.modifiers[2].removeprefix("kind::")
     d, a, b, descriptor, *others = i.operands
+    scale_factors = []
+    if "block_scale" in i.modifiers:
+        scale_factors = [tensor_address(e, others.pop(0)) for _ in range(2)]
     disabled = items(others.pop(0)) if isinstance(others[0], Group) else ()
     accumulates = others.pop(0)
     scale = 0
@@ -228,11 +236,35 @@ def emit_multiply(e: InstructionEmitter, i: Instruction) -> None:
     rows += [e.b.or_(low, e.b.shl(high, e.b.splat(32, 64))) for low, high in zip(words[::2], words[1::2], strict=True)]
     code = e.unit.common_function(CODE, multiplier(kind))
     rows.append(e.b.broadcast(e.b.ptrtoint(code, I64)))
+    rows += scale_factors
     for row, value in enumerate(rows):
         e.frame.store_row(2 * row, value)
     number = e.unit.add_site(e.frame, AccessSite(Space.SHARED, Access.LOAD, CHUNK, 1, 0, i.line, i.name, i.ptx_line))
     tensor_site(e, i, Access.ATOMIC)
-    e.call_check("tensor_multiply", number, (KINDS.index(kind), a_in_tensor, scale, pairs))
+    e.call_check("tensor_multiply", number, (KINDS.index(kind), a_in_tensor, scale, pairs, _scale_groups(i)))
+
+
+def _scale_groups(i: Instruction) -> int:
+    """Return how many scale factors a row of A has along k, or 0."""
+    if "block_scale" not in i.modifiers:
+        return 0
+    kind = i.modifiers[2]
+    vectors = {"kind::mxf8f6f4": {"block32": 1}, "kind::mxf4": {"block32": 2}}.get(kind, {"block32": 2, "block16": 4})
+    size = next((m for m in i.modifiers if m.startswith(("scale_vec", "block1", "block3"))), "block32")
+    return int(size[-2]) if size.startswith("scale_vec") else vectors[size]
+
+
+def emit_copy(e: InstructionEmitter, i: Instruction) -> None:
+    """Copy from shared memory to tensor memory: ``tcgen05.cp.cta_group.shape.multicast.formats [taddr], s-desc``."""
+    address, descriptor = i.operands
+    multicast = next((m for m in i.modifiers if m.startswith("warpx")), "")
+    shape = SPREADS[".".join(filter(None, [i.modifiers[2], multicast]))]
+    width = 4 if "b4x16_p64" in i.modifiers else 6 if "b6x16_p32" in i.modifiers else 0
+    e.frame.store_row(0, tensor_address(e, address))
+    e.frame.store_row(2, e.read(descriptor, 64))
+    number = e.unit.add_site(e.frame, AccessSite(Space.SHARED, Access.LOAD, CHUNK, 1, 0, i.line, i.name, i.ptx_line))
+    tensor_site(e, i, Access.STORE)
+    e.call_check("tensor_copy", number, (*shape, width, "cta_group::2" in i.modifiers))
 
 
 def emit_commit(e: InstructionEmitter, i: Instruction) -> None:
@@ -260,6 +292,11 @@ def registers_read(i: Instruction) -> tuple[Operand, ...]:
 _LOADS = (f"16x64b|16x128b|16x256b|32x32b|16x32bx2 {_NUMBERS}",)
 _COLLECTOR = "|".join(f"collector::a::{usage}" for usage in ("fill", "use", "lastuse", "discard"))
 
+_VECTORS = {"mxf8f6f4": "scale_vec::1X|block32", "mxf4": "scale_vec::2X|block32"}
+_SCALED = "|".join(f"kind::{kind}.block_scale(?:.(?:{vectors}))?" for kind, vectors in _VECTORS.items())
+_SCALED += "|kind::mxf4nvf4.block_scale.(?:scale_vec::2X|scale_vec::4X|block16|block32)"
+_COPIES = "|".join(SPREADS)
+
 OPS = (
     Op(
         "tcgen05",
@@ -271,7 +308,9 @@ OPS = (
             *(f"st sync aligned {shape} unpack::16b? b32" for shape in _LOADS),
             "wait::ld|wait::st sync aligned",
             "fence::before_thread_sync|fence::after_thread_sync",
-            f"mma cta_group::1|cta_group::2 {'|'.join(f'kind::{kind}' for kind in KINDS)} (?:{_COLLECTOR})?",
+            f"mma cta_group::1|cta_group::2 {'|'.join(f'kind::{kind}' for kind in KINDS[:4])} (?:{_COLLECTOR})?",
+            f"mma cta_group::1|cta_group::2 {_SCALED} (?:{_COLLECTOR})?",
+            f"cp cta_group::1|cta_group::2 {_COPIES} (?:b8x16.b6x16_p32|b8x16.b4x16_p64)?",
             "commit cta_group::1|cta_group::2 mbarrier::arrive::one CLUSTER? b64",
             "commit cta_group::1|cta_group::2 mbarrier::arrive::one CLUSTER? multicast::cluster b64",
         ),

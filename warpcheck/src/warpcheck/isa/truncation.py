@@ -2,9 +2,12 @@
 
 No manual defines these sums. Products are exact, but all of them and the accumulator are truncated to a multiple of
 2**-25 of the largest power of two among them (2**-13 for wgmma of 8-bit floats), and their sum is truncated to the 24
-bits of a float32 (14). The power of two of a product is the product of those of its factors. For wgmma this equals
-recordings of an H200 bit for bit. For mma.sync and wmma it is the same model, which agrees with the published tests of
-Hopper's tensor cores and with an H200 that added 0.75 units in the last place to 1 and returned 1. See Fasi, Higham,
+bits of a float32 (14). Where products of 4 bits have scale factors, the sums of 16 products are the terms: they are
+added exactly, their power of two is that of their scale factors, and they are truncated 35 bits below the largest, as
+Microsoft's MMA-Sim models a B200 (Xie et al., arXiv:2511.10909). The power of two of a product is the product of those
+of its factors. For wgmma this equals recordings of an H200 bit for bit. For mma.sync and wmma it is the same model,
+which agrees with the published tests of Hopper's tensor cores and with an H200 that added 0.75 units in the last place
+to 1 and returned 1. See Fasi, Higham,
 Mikaitis and Pranesh, "Numerical behavior of NVIDIA tensor cores", PeerJ Computer Science 7:e330 (2021).
 """
 
@@ -20,9 +23,11 @@ from warpcheck.lower.lane_builder import I32, I64, LaneBuilder
 
 __all__ = [
     "FRACTION",
+    "FRACTION_OF_BLOCKS",
     "LEAST_EXPONENT",
     "LEAST_POWER",
     "SIGNIFICAND",
+    "ZERO_POWER",
     "Term",
     "add_terms",
     "power_of_two",
@@ -35,10 +40,14 @@ __all__ = [
 FRACTION = 25
 """Terms are truncated this many bits below the largest power of two."""
 
+FRACTION_OF_BLOCKS = 35
+"""The same for sums of products of 4 bits with their scale factors."""
+
 SIGNIFICAND = 23
 """Bits of the fraction that a sum keeps."""
 
-LEAST_EXPONENT = {"f16": -14, "bf16": -126, "tf32": -126, "f32": -126, "e4m3": -6, "e5m2": -14}
+LEAST_EXPONENT = {"f16": -14, "bf16": -126, "tf32": -126, "f32": -126, "e4m3": -6, "e5m2": -14, "e2m3": 0, "e3m2": -2}
+LEAST_EXPONENT |= {"e2m1": 0, "ue4m3": -6, "ue8m0": -127}
 """The power of two of a subnormal number of each type."""
 
 ZERO_POWER = -2000

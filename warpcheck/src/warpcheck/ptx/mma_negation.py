@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from warpcheck.errors import Unsupported
 from warpcheck.ptx.records import Function, Group, Immediate, Instruction, Module, Operand, Register
 
 __all__ = ["negate_products"]
 
 B, C, SCALE_B = 2, 3, 5  # places among the operands: d, a, b, c of mma and wmma.mma; d, a, b, keep, scales of wgmma
+DESCRIPTOR = 3  # of tcgen05.mma: d, a, b, the instruction descriptor
+NEGATE_B = 1 << 14  # in that descriptor (PTX ISA, "Instruction descriptor")
 WORD = 0x80000000
 PAIR = 0x80008000
 QUAD = 0x80808080  # the signs of one number of 32 bits, two of 16, four of 8
@@ -16,7 +19,11 @@ _FACTORS = {"f16": PAIR, "bf16": PAIR, "tf32": WORD, "e4m3": QUAD, "e5m2": QUAD}
 
 
 def negate_products(module: Module) -> Module:
-    """Return ``module`` with every d = a b + c of mma, wmma.mma and wgmma as d = c - a b."""
+    """Return ``module`` with every d = a b + c of mma, wmma.mma, wgmma and tcgen05.mma as d = c - a b.
+
+    Raises:
+        Unsupported: A tcgen05.mma multiplies integers, for which the instruction descriptor cannot negate B.
+    """
     return replace(module, functions={name: _function(function) for name, function in module.functions.items()})
 
 
@@ -43,7 +50,7 @@ def _function(function: Function) -> Function:
 
 
 def multiplies(instruction: Instruction) -> bool:
-    operation = instruction.modifiers[0] if instruction.opcode in ("wmma", "wgmma") else instruction.opcode
+    operation = instruction.modifiers[0] if instruction.opcode in ("wmma", "wgmma", "tcgen05") else instruction.opcode
     return operation in ("mma", "mma_async")
 
 
@@ -51,6 +58,10 @@ def _negate_product(i: Instruction) -> tuple[list[Instruction], Instruction, lis
     """Return the instructions before a product, the product, and the instructions after it."""
     if i.opcode == "wgmma":
         return [], _negate_scale(i), []
+    if i.opcode == "tcgen05":
+        if "kind::i8" in i.modifiers:
+            raise Unsupported("negated tcgen05.mma of integers", "", i.line)
+        return *_transform_operand(i, DESCRIPTOR, "xor", "b32", Immediate(NEGATE_B)), []
     # Integers and float64 have no sign bit to flip in packed factors: negate c and d instead, d = -(a b - c).
     exact_types = {"s32", "f64"}.intersection(i.modifiers)
     if not exact_types:
@@ -91,9 +102,8 @@ def _transform_operand(
         Instruction(opcode, (kind,), (target, item, *other_operands), i.guard, i.line)
         for target, item in zip(new_registers, _items(factor), strict=True)
     ]
-    return changes, replace(
-        i, operands=(*i.operands[:position], Group(tuple(new_registers)), *i.operands[position + 1 :])
-    )
+    transformed = Group(tuple(new_registers)) if isinstance(factor, Group) else new_registers[0]
+    return changes, replace(i, operands=(*i.operands[:position], transformed, *i.operands[position + 1 :]))
 
 
 def _items(operand: Operand) -> tuple[Operand, ...]:

@@ -28,6 +28,10 @@ other memory.
 _NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)  # Python names it from 3.13 on
 
 
+FIRST_ALIGNMENT = 1024
+"""The alignment in bytes of the first array of an allocation: that of the atoms of the widest swizzle."""
+
+
 class Records:
     """One record, and the arrays that it points to."""
 
@@ -54,13 +58,15 @@ class Records:
     def create(self, **arrays: tuple[Any, ...]) -> None:
         """Make zeroed arrays, each at a multiple of 256 bytes, keep them, and set the fields of the same names.
 
+        The first is at a multiple of FIRST_ALIGNMENT.
+
         They are in one allocation: a launch needs some twenty arrays, and most of them are small.
 
         arrays: The element type and the extents of each.
         """
         sizes = [math.prod(shape) * np.dtype(dtype).itemsize for dtype, *shape in arrays.values()]
         starts = list(accumulate((-(-size // 256) * 256 for size in sizes), initial=0))
-        memory = aligned(starts[-1])
+        memory = aligned(starts[-1], FIRST_ALIGNMENT)
         address = address_of(memory)
         for (name, (dtype, *shape)), start in zip(arrays.items(), starts, strict=False):
             self.arrays[name] = np.ndarray(shape, dtype, memory.data, start)
@@ -124,7 +130,7 @@ def span(size: int) -> npt.NDArray[np.uint8]:
     return np.frombuffer(mmap.mmap(-1, size, flags=mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | _NORESERVE), np.uint8)
 
 
-def aligned(size: int) -> npt.NDArray[np.uint8]:
-    """Return zeroed bytes whose address is a multiple of 256."""
-    memory = np.zeros(size + 512, np.uint8)
-    return memory[-address_of(memory) % 256 :]
+def aligned(size: int, alignment: int = 256) -> npt.NDArray[np.uint8]:
+    """Return zeroed bytes whose address is a multiple of `alignment`."""
+    memory = np.zeros(size + 2 * alignment, np.uint8)
+    return memory[-address_of(memory) % alignment :]

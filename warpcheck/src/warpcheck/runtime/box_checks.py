@@ -21,7 +21,7 @@ from warpcheck.runtime.access_history import (
     time_of,
 )
 from warpcheck.runtime.address_spaces import find_buffer
-from warpcheck.runtime.boxes import PIECE, BulkRecord, Direction, row_address, shared_offset
+from warpcheck.runtime.boxes import PIECE, BulkRecord, Direction, row_address, shared_offset, stored_size
 from warpcheck.runtime.byte_states import is_pending
 from warpcheck.runtime.deferred_faults import (
     NO_FENCE,
@@ -120,10 +120,12 @@ def land_shared_side(
 @native
 def check_global_side(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, copy: BulkRecord) -> int:
     """Check the box in global memory at the issue. Return whether it is a fault."""
-    size = (copy.last - copy.first) * copy.element
+    size = stored_size(copy, (copy.last - copy.first) * copy.element)
     for row in range(copy.rows):
         address = row_address(copy, row)
-        if address and check_span(launch, cta, warp, copy, address + copy.first * copy.element, size):
+        if address and check_span(
+            launch, cta, warp, copy, address + stored_size(copy, copy.first * copy.element), size
+        ):
             return 1
     return 0
 
@@ -143,11 +145,13 @@ def mark_global_written(launch: LaunchRecord, cta: CtaRecord, copy: BulkRecord) 
 @native
 def process_rows(launch: LaunchRecord, cta: CtaRecord, copy: BulkRecord, marks_written: int) -> None:
     """Process the bytes of each row that are inside the tensor."""
-    size = (copy.last - copy.first) * copy.element
+    size = stored_size(copy, (copy.last - copy.first) * copy.element)
     for row in range(copy.rows):
         address = row_address(copy, row)
         if address:
-            land_span_bytes(launch, cta, copy, address + copy.first * copy.element, size, marks_written)
+            land_span_bytes(
+                launch, cta, copy, address + stored_size(copy, copy.first * copy.element), size, marks_written
+            )
 
 
 @native
@@ -292,13 +296,13 @@ def sectors_of(copy: BulkRecord) -> int:
 
     A sector that two pieces share is fetched for both, as on an H200; thin rows in one sector fetch it once.
     """
-    size = (copy.last - copy.first) * copy.element
+    size = stored_size(copy, (copy.last - copy.first) * copy.element)
     sectors = 0
     last = -1
     for row in range(copy.rows):
         address = row_address(copy, row)
         if address:
-            address += copy.first * copy.element
+            address += stored_size(copy, copy.first * copy.element)
             # (size >= LINE or ...): a thin row in the sector of the row before it costs nothing more.
             for begin in range(address, address + size, LINE):
                 end = min(begin + LINE, address + size) - 1 >> 5

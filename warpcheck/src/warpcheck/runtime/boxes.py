@@ -2,9 +2,12 @@
 
 A box consists of rows of elements, which are contiguous in shared memory. With a swizzle each row takes a span of its
 own, and pieces of 16 bytes are permuted: bits 4 to 6 of an offset are XORed with as many of bits 7 to 9 as the span
-has. Elements outside of the tensor are filled by a load, and skipped by a store. The innermost axis has no element
-stride, whatever the map says. A contiguous range without a tensor map is a box of one row. What no manual says was
-measured on an H200; a test replays the measurements.
+has; with atoms of 32 bytes, bits 5 and 6 with bits 7 and 8. Elements outside of the tensor are filled by a load, and
+skipped by a store. The innermost axis has no element stride, whatever the map says. A contiguous range without a tensor
+map is a box of one row. What no manual says was measured on an H200; a test replays the measurements.
+
+Two elements of 4 bits count as one of a byte. Elements of 4 and 6 bits with gaps count by sixteens: these have 16 bytes
+in shared memory, and 8 or 12 bytes, ``stored``, in global memory and for the mbarrier, as CUTLASS counts them.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import numpy as np
 
 from warpcheck import tensor_map
 from warpcheck.layout import Code
-from warpcheck.native import View, copy_bytes, load32, load64, native, store32, store64
+from warpcheck.native import View, copy_bytes, fill_bytes, load32, load64, native, store32, store64
 from warpcheck.runtime.copy_rules import CopyRule
 from warpcheck.runtime.records import field_offset
 from warpcheck.runtime.reductions import combine
@@ -32,14 +35,16 @@ __all__ = [
     "row_address",
     "shared_offset",
     "span",
+    "stored_size",
 ]
 
 AXES = 5
 PIECE = 16  # bytes that stay together in shared memory: no row has a part of it
 RESERVED = 0b1101  # bits of the flags of a tensor map that are 0
-TF32 = 11  # as CuTe and tensormap.replace have it, with denormals as zeros one more; the driver takes f32 and a bit
-SIZES = 4 << 4 * TF32 | 4 << 4 * (TF32 + 1)  # of each type, in four bits
-SIZES |= sum(kind.bytes << 4 * kind.code for kind in tensor_map.ELEMENT_TYPES if not kind.is_tf32)
+B4X16, B4X16_P64, B6X16_P32 = 11, 12, 13  # types of 4 and 6 bits
+SIZES = sum(kind.bytes << 4 * kind.code for kind in tensor_map.ELEMENT_TYPES if kind.bytes < 16 and not kind.is_tf32)
+"""The bytes of each type, in four bits; of types whose elements have gaps in shared memory 0."""
+GATHERED_ROWS = 4
 ADDRESS_BITS = 57  # of the tensor's address, as CuTe writes it: addresses that a copy computes wrap around there
 NAN = 0x7FF77FF77FF77FF7  # what fills elements outside, whatever their type
 
@@ -51,6 +56,7 @@ class Direction(Code):
     STORE = 1  # the other way
     PEER = 2  # to shared memory, from that of the block itself
     PREFETCH = 3  # nowhere
+    CANCEL = 4  # to shared memory, the response to a request to cancel a launch; see launch_control
 
 
 _NUMBERS = (
@@ -70,10 +76,13 @@ _NUMBERS = (
     "barrier",  # the offset in shared memory of the mbarrier that tracks it
     "pair",  # for cta_group::2: 1 if the mbarriers are those of the even blocks, 2 of the odd ones; else 0
     "rank",
+    "gathers",  # whether the box has four rows of a matrix, each with a coordinate of its own
     "kind",  # of elements, as in a tensor map, and their bytes
     "element",
+    "stored",  # bytes in global memory of 16 bytes in shared memory
     "operation",  # of a reduction; see reductions
     "swizzle",  # the bits of an offset, from bit 7 on, that change others
+    "atom",  # 1 if pieces of 32 bytes stay together, else 0
     "filler",  # eight bytes of elements outside
     "rounds",  # whether a load rounds elements to tf32
     "rows",
@@ -97,8 +106,26 @@ class BulkRecord(View):
 
 @native
 def element_bytes(kind: int) -> int:
-    """Return the bytes of an element of a type; 0 for an invalid type."""
+    """Return the bytes of an element of a type in shared memory; 0 for an invalid type."""
+    if stored_bytes(kind) < PIECE:
+        return PIECE
     return SIZES >> 4 * kind & 15
+
+
+@native
+def stored_bytes(kind: int) -> int:
+    """Return the bytes in global memory of 16 bytes in shared memory."""
+    if kind == B4X16_P64:
+        return 8
+    return 12 if kind == B6X16_P32 else PIECE
+
+
+@native
+def packed_shift(kind: int) -> int:
+    """Return how many elements of a tensor map count as one, as a power of two."""
+    if kind == B4X16:
+        return 1
+    return 4 if stored_bytes(kind) < PIECE else 0
 
 
 @native
@@ -117,19 +144,24 @@ def decode(copy: BulkRecord, address: int) -> int:
     copy.kind = kind
     copy.element = size
     copy.swizzle = (1 << (flags >> 13 & 3)) - 1
+    copy.atom = flags >> 19 & 3
+    if copy.atom > 1:
+        return CopyRule.SWIZZLE_ATOM
     copy.filler = 0
-    copy.rounds = flags >> 16 & 1 or kind >= TF32
+    copy.rounds = flags >> 16 & 1
+    copy.stored = stored_bytes(kind)
+    shift = packed_shift(kind)
     if flags >> 15 & 1:
         copy.filler = NAN
-    packed = load32(address + 52)
+    inner_box = load32(address + 52)
     outer = load32(address + 56)
     high = load32(address + 28)
     store64(copy.address + STRIDES, size)
     for axis in range(AXES):
-        box = packed >> 24
+        box = inner_box >> 24
         step = 1
         if axis:
-            step = (packed >> 3 * axis & 7) + 1
+            step = (inner_box >> 3 * axis & 7) + 1
             box = outer >> 8 * (axis - 1) & 255
             stride = load32(address + 8 + 4 * axis) | (high >> 4 * (axis - 1) & 15) << 32
             store64(copy.address + STRIDES + 8 * axis, stride << 4)
@@ -138,15 +170,24 @@ def decode(copy: BulkRecord, address: int) -> int:
         store64(copy.address + EXTENTS + 8 * axis, load32(address + 32 + 4 * axis) + 1)
         store64(copy.address + STEPS + 8 * axis, step)
         store64(copy.address + COUNTS + 8 * axis, box // step + 1)
-    inner = (packed >> 24) + 1
-    if inner * size & 15:
+    start = load64(copy.address + START)
+    if copy.stored < PIECE and start & 127:
+        return CopyRule.COORDINATE_128
+    inner = load64(copy.address + COUNTS)
+    if (inner | start) & (1 << shift) - 1 or (inner >> shift) * size & 15:
         return CopyRule.INNER_16
+    inner = inner >> shift
+    store64(copy.address + COUNTS, inner)
+    store64(copy.address + EXTENTS, load64(copy.address + EXTENTS) >> shift)
+    store64(copy.address + START, start >> shift)
     if copy.swizzle and inner * size > copy.swizzle + 1 << 4:
         return CopyRule.INNER_SWIZZLE
     if copy.base & 15:
         return CopyRule.TENSOR_16
     if load64(copy.address + START) * size & 15:
         return CopyRule.COORDINATE_16
+    if copy.gathers and load64(copy.address + COUNTS + 8) != 1:
+        return CopyRule.GATHER_BOX
     for axis in range(copy.rank):
         if copy.direction == Direction.STORE and load64(copy.address + START + 8 * axis) < 0:
             return CopyRule.COORDINATE_STORE
@@ -158,8 +199,11 @@ def span(copy: BulkRecord, address: int, size: int, nbytes: int) -> None:
     """Describe a contiguous range as a box of one row, in elements of ``size`` bytes."""
     copy.base = address
     copy.element = size
+    copy.gathers = 0
+    copy.stored = PIECE
     copy.rank = 1
     copy.swizzle = 0
+    copy.atom = 0
     copy.rounds = 0
     store64(copy.address + EXTENTS, nbytes // size)
     store64(copy.address + COUNTS, nbytes // size)
@@ -178,11 +222,20 @@ def measure(copy: BulkRecord) -> None:
     copy.rows = 1
     for axis in range(1, copy.rank):
         copy.rows *= load64(copy.address + COUNTS + 8 * axis)
+    if copy.gathers:
+        copy.rows = GATHERED_ROWS
     copy.width = count * copy.element
     copy.pitch = copy.swizzle + 1 << 4 if copy.swizzle else copy.width
-    copy.total = copy.rows * copy.width
+    copy.total = copy.rows * stored_size(copy, copy.width)
     copy.first = max(0, 0 - start)
     copy.last = min(count, extent - start)
+
+
+@native
+def stored_size(copy: BulkRecord, size: int) -> int:
+    """Return the bytes in global memory of ``size`` bytes in shared memory."""
+    # A size may be negative, and // is a division of unsigned numbers here.
+    return size * copy.stored >> 4
 
 
 @native
@@ -192,7 +245,14 @@ def row_address(copy: BulkRecord, row: int) -> int:
     The address wraps around. A ragged tensor relies on that: its sequences are rows of a tensor whose axes span more
     than the address space, or that begins in front of address 0.
     """
-    address = copy.base + load64(copy.address + START) * copy.element
+    address = copy.base + stored_size(copy, load64(copy.address + START) * copy.element)
+    if copy.gathers:
+        # The coordinates of the rows follow that of the first element.
+        coordinate = load64(copy.address + START + 8 + 8 * row)
+        if coordinate < 0 or coordinate >= load64(copy.address + EXTENTS + 8):
+            return 0
+        address += coordinate * load64(copy.address + STRIDES + 8)
+        return address & (1 << ADDRESS_BITS) - 1 if copy.first < copy.last else 0
     remaining = row
     for axis in range(1, copy.rank):
         count = load64(copy.address + COUNTS + 8 * axis)
@@ -210,7 +270,19 @@ def row_address(copy: BulkRecord, row: int) -> int:
 def shared_offset(copy: BulkRecord, row: int, column: int) -> int:
     """Return the offset in shared memory of byte ``column`` of a row, after the swizzle."""
     offset = copy.offset + row * copy.pitch + column
-    return offset ^ (offset >> 7 & copy.swizzle) << 4
+    return offset ^ (offset >> 7 & copy.swizzle >> copy.atom) << 4 + copy.atom
+
+
+@native
+def move_packed(copy: BulkRecord, shared_address: int, global_address: int, is_inside: int) -> None:
+    """Copy 16 elements with gaps. Gaps keep what they had."""
+    if copy.direction != Direction.STORE:
+        if is_inside:
+            copy_bytes(shared_address, global_address, copy.stored)
+        else:
+            fill_bytes(shared_address, 0, copy.stored)
+    elif is_inside:
+        copy_bytes(global_address, shared_address, copy.stored)
 
 
 @native
@@ -224,7 +296,10 @@ def move_row(copy: BulkRecord, shared_base: int, row: int, address: int) -> None
     is_plain_copy = not operation and (store or not copy.rounds)
     for column in range(0, copy.width, PIECE):
         shared_address = shared_base + shared_offset(copy, row, column)
-        if first <= column and column + PIECE <= last and is_plain_copy:
+        if copy.stored < PIECE:
+            is_inside = first <= column and column < last
+            move_packed(copy, shared_address, address + stored_size(copy, column), is_inside)
+        elif first <= column and column + PIECE <= last and is_plain_copy:
             if store:
                 copy_bytes(address + column, shared_address, PIECE)
             else:

@@ -13,13 +13,14 @@ from __future__ import annotations
 from warpcheck.errors import FAULT_KINDS, FaultKind
 from warpcheck.events import EventKind
 from warpcheck.layout import Status
-from warpcheck.native import extern, load32, load64, lowest_bit, native, store32
+from warpcheck.native import extern, load32, load64, lowest_bit, native, store32, store64
 from warpcheck.runtime.access_history import BLOCK_EXITED, set_conflict
 from warpcheck.runtime.box_checks import land_global_side, land_shared_side, mark_global_written
 from warpcheck.runtime.boxes import PIECE, BulkRecord, Direction, move_row, row_address
 from warpcheck.runtime.copy_rules import CopyRule
 from warpcheck.runtime.deferred_faults import RACE, defer_fault
 from warpcheck.runtime.event_recorder import NO_BARRIER, record_barrier_event
+from warpcheck.runtime.launch_control import claim_cluster, response_word
 from warpcheck.runtime.mbarriers import complete_tx
 from warpcheck.runtime.records import WARP, CtaRecord, LaunchRecord, WarpRecord, field_offset
 
@@ -63,13 +64,21 @@ def carry_out_copy(launch: LaunchRecord, copy: BulkRecord) -> int:
     cta = CtaRecord(copy.cta)
     warp = WarpRecord(copy.warp)
     store = copy.direction == Direction.STORE
-    land_global_side(launch, cta, copy)
+    claimed = 0
+    if copy.direction == Direction.CANCEL:
+        claimed = claim_cluster(launch)
+    else:
+        land_global_side(launch, cta, copy)
     for rank in range(launch.cluster_size):
         owner = CtaRecord(destination_owner(cta, copy, rank))
         if owner.address:
             land_shared_side(launch, cta, warp, copy, owner)
-            for row in range(copy.rows):
-                move_row(copy, owner.shared, row, row_address(copy, row))
+            if copy.direction == Direction.CANCEL:
+                store64(owner.shared + copy.offset, response_word(launch, claimed, 0))
+                store64(owner.shared + copy.offset + 8, response_word(launch, claimed, 1))
+            else:
+                for row in range(copy.rows):
+                    move_row(copy, owner.shared, row, row_address(copy, row))
             tracking = CtaRecord(tracking_block(cta, copy, owner))
             tracker = NO_BARRIER if store else tracking.shared + copy.barrier
             record_barrier_event(launch, owner, warp.index, EventKind.LAND, copy.site, tracking, tracker, copy.total)
@@ -140,7 +149,7 @@ def finish_all_bulk(launch: LaunchRecord, cta: CtaRecord) -> None:
     for number in range(launch.bulk_ended, launch.bulk_begun):
         copy = BulkRecord(bulk_slot(launch, number))
         if copy.cta == cta.address:
-            if copy.state == ISSUED and copy.direction != Direction.LOAD:
+            if copy.state == ISSUED and copy.direction != Direction.LOAD and copy.direction != Direction.CANCEL:
                 set_conflict(launch, BLOCK_EXITED, launch.time)
                 defer_fault(
                     launch, cta, WarpRecord(copy.warp), RACE, copy.site, copy.lane, shared_source(cta, copy), PIECE

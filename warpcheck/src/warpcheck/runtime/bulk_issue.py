@@ -25,6 +25,7 @@ from warpcheck.runtime.bulk import (
 from warpcheck.runtime.copy_rules import CopyRule
 from warpcheck.runtime.event_recorder import NO_BARRIER, find_mbarrier, record_barrier_event
 from warpcheck.runtime.happens_before import is_before_wait
+from warpcheck.runtime.launch_control import RESPONSE_BYTES
 from warpcheck.runtime.mbarriers import require_init
 from warpcheck.runtime.memory import OPERANDS, SAMPLED, record_fault
 from warpcheck.runtime.records import BufferRecord, CountsRecord, CtaRecord, LaunchRecord, SampleRecord, WarpRecord
@@ -50,7 +51,7 @@ def issue_bulk(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, number: i
     if (
         description & 7 == Direction.STORE
         and not description >> 6 & 15
-        and is_uniform(warp, mask, description >> 3 & 7)
+        and is_uniform(warp, mask, AXES if description >> 16 & 1 else description >> 3 & 7)
     ):
         mask = mask & 0 - mask
     while mask:
@@ -84,8 +85,9 @@ def issue_lane(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, site: int
     copy.rank = description >> 3 & 7
     copy.operation = description >> 6 & 15
     copy.kind = description >> 10 & 15
+    copy.gathers = description >> 16 & 1
     copy.targets = operand_of(warp, TARGETS_ROW, lane) if description >> 14 & 1 else 0
-    rule = prepare(launch, warp, copy, lane)
+    rule = prepare(launch, cta, warp, copy, lane)
     if not rule and copy.direction != Direction.PREFETCH:
         rule = prepare_shared(launch, cta, warp, copy, lane, description >> 3 & 7, description >> 15 & 1)
     if rule:
@@ -94,7 +96,7 @@ def issue_lane(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, site: int
     if copy.direction == Direction.PREFETCH:
         return 0
     measure(copy)
-    if check_global_side(launch, cta, warp, copy):
+    if copy.direction != Direction.CANCEL and check_global_side(launch, cta, warp, copy):
         return 1
     for rank in range(launch.cluster_size):
         owner = CtaRecord(destination_owner(cta, copy, rank))
@@ -123,11 +125,29 @@ def issue_lane(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, site: int
 
 
 @native
-def prepare(launch: LaunchRecord, warp: WarpRecord, copy: BulkRecord, lane: int) -> int:
+def prepare(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, copy: BulkRecord, lane: int) -> int:
     """Take over the operands of the global side. Return a CopyRule."""
+    if copy.direction == Direction.CANCEL:
+        return prepare_request(launch, cta, copy)
     if copy.rank:
         return prepare_map(launch, warp, copy, lane)
     return prepare_span(launch, warp, copy, lane)
+
+
+@native
+def prepare_request(launch: LaunchRecord, cta: CtaRecord, copy: BulkRecord) -> int:
+    """Take over a request to cancel the launch of a cluster. Return a CopyRule."""
+    span(copy, 0, RESPONSE_BYTES, RESPONSE_BYTES)
+    copy.rank = 0
+    if cta.cancel_failed:
+        return CopyRule.CANCELED_OUT
+    if copy.targets:
+        copy.targets = (1 << launch.cluster_size) - 1
+        for rank in range(launch.cluster_size):
+            peer = CtaRecord(load64(cta.peers + 8 * rank))
+            if not peer.block_began:
+                return CopyRule.NO_PEER
+    return CopyRule.NONE
 
 
 @native
@@ -225,7 +245,7 @@ def count_request(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, copy: 
         store64(sample.address + SAMPLED, copy.base)
     counts.requests += 1
     counts.bulk_bytes += copy.total
-    if copy.direction != Direction.PEER:
+    if copy.direction != Direction.PEER and copy.direction != Direction.CANCEL:
         sectors = sectors_of(copy)
         counts.bulk_sectors += sectors
         if is_before_wait(cta, warp):

@@ -29,6 +29,10 @@ class CopyRule(Code):
     MBARRIER_ELSEWHERE = 16
     COORDINATE_16 = 17
     COORDINATE_STORE = 18
+    COORDINATE_128 = 19
+    CANCELED_OUT = 20
+    GATHER_BOX = 21
+    SWIZZLE_ATOM = 22
 
 
 RULES = {
@@ -50,6 +54,13 @@ RULES = {
     CopyRule.NO_PEER: "copies to shared memory of a block that is not in the cluster, or has exited",
     CopyRule.NO_REDUCTION: "reduces elements of a type that has no such reduction",
     CopyRule.COORDINATE_16: "copies a box whose innermost coordinate is not a multiple of 16 bytes",
+    CopyRule.COORDINATE_128: "copies a box of elements of 4 or 6 bits with gaps, whose innermost coordinate is not a "
+    "multiple of 128",
+    CopyRule.SWIZZLE_ATOM: "names a tensor map whose swizzle has atoms of 64 bytes, or exchanges 8 bytes, which the "
+    "PTX machine does not have",
+    CopyRule.GATHER_BOX: "copies four rows with a tensor map whose box does not have one row",
+    CopyRule.CANCELED_OUT: "requests to cancel a cluster's launch after a thread of its block has seen such a request "
+    "fail: no cluster is left",
     CopyRule.COORDINATE_STORE: "stores a box at a negative coordinate, which only a load may have",
     CopyRule.MBARRIER_ELSEWHERE: "names an mbarrier in the shared memory of another block than the one it copies to",
 }

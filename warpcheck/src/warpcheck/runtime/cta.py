@@ -59,6 +59,8 @@ class Cta(Records):
         checks = lowered.functions_checked
         has_mbarriers = "mbarrier_init" in checks
         fence_words = (FENCE_HEADER_BYTES >> 3) + WARPS * size
+        # Shared memory comes first, because its window is aligned, as on a GPU: CUTLASS converts null pointers to
+        # shared addresses, and asserts that these are multiples of what a swizzle needs.
         self.create(
             shared=(np.uint8, shared_bytes * (window is None)),
             shared_state=(np.uint8, shared_bytes + 1),

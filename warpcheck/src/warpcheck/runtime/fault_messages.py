@@ -38,7 +38,7 @@ __all__ = [
 LOWEST = 1 << 16
 """No memory has an address below: a pointer there is a null pointer with an index."""
 
-_TENSOR_VERBS = {"ld": "reads", "st": "writes", "mma": "multiplies in"}
+_TENSOR_VERBS = {"ld": "reads", "st": "writes", "mma": "multiplies in", "cp": "copies to"}
 _VERBS = {Access.LOAD: "reads", Access.STORE: "writes", Access.ATOMIC: "updates"}
 _FAULTS = {
     FaultKind.OUT_OF_BOUNDS: "{verb} {place}",
@@ -215,7 +215,8 @@ def describe_unfenced(site: AccessSite, place: str, thread: str, write: AccessSi
     """Describe a bulk copy, or a wgmma, that reads what a thread wrote, without a fence of the asynchronous proxy in
     between.
     """
-    verb = "multiplies" if site.is_wgmma or site.is_tensor else "copies"
+    multiplies = site.is_wgmma or site.words[:2] == ["tcgen05", "mma"]
+    verb = "multiplies" if multiplies else "copies"
     prefix = f"{verb} {place}, which thread {thread} writes in line {write.line}"
     advice = "the threads that write need one before the barrier, or the thread that reads needs one after it"
     return f"{prefix} with no fence.proxy.async between them, and may read what was there before: {advice}"

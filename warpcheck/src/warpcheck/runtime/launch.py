@@ -110,7 +110,7 @@ class Grid(Records):
         self.point(params=params, blocks=self.block_counts, counts=self.counts, samples=self.samples)
         if "issue_bulk" in lowered.functions_checked:
             self.point(bulk=np.zeros(BULKS, BULK))
-        if "tensor_multiply" in lowered.functions_checked:
+        if not lowered.functions_checked.isdisjoint(("tensor_multiply", "tensor_copy")):
             self.point(tensor_scratch=aligned(SCRATCH_BYTES))
         if recording.get():
             self.point(events=np.zeros(EVENTS, EVENT))

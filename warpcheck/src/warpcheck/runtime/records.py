@@ -64,9 +64,24 @@ COPY = np.dtype([*((name, "i8") for name in _COPY), ("addresses", "i8", LANES), 
 
 # One operand of wgmma that a warp reads from shared memory: its commit group, its instruction's position in the block
 # and its site; the window of its bytes, as offsets in shared memory; the fields of its descriptor; and the time at
-# which a warp of the warpgroup waited for it, or 0. per_chunk: elements of 16 bytes. See reads. An operand of
-# tcgen05.mma has one, too, in the record of its job.
-_DESCRIPTOR = ("low", "high", "start", "lead", "stride", "span", "base", "major", "per_chunk", "first", "rows")
+# which a warp of the warpgroup waited for it, or 0. per_chunk: elements of 16 bytes; halves: chunks of a row, 2 but for
+# a tcgen05.cp of 128 bits; atom: 1 if pairs of chunks are swizzled together, else 0. See reads. An operand of
+# tcgen05.mma or cp has one, too, in the record of its job.
+_DESCRIPTOR = (
+    "low",
+    "high",
+    "start",
+    "lead",
+    "stride",
+    "span",
+    "base",
+    "major",
+    "per_chunk",
+    "first",
+    "rows",
+    "halves",
+    "atom",
+)
 _READ = ("group", "position", "site", *_DESCRIPTOR, "waited_at")
 READ = np.dtype([(name, "i8") for name in _READ])
 
@@ -219,6 +234,7 @@ CTA = np.dtype(
         ("tensor_jobs_begun", "i8"),
         ("tensor_jobs_ended", "i8"),
         ("tensor_pending", "i8"),  # products that have yet to be executed, of its pair if they are of two blocks
+        ("cancel_failed", "i8"),  # whether a thread has seen a request fail; see launch_control
         ("tensor_peer", "i8"),  # the record of the other block of its pair in the cluster, or 0
         # vector_clock[0][w][v]: accesses of warp v before this time happen before what warp w does now; plane p has the
         # same for the warps of the block whose number is p further, around the cluster. See happens_before.

@@ -29,6 +29,7 @@ from warpcheck.runtime.clusters import open_cluster_barrier
 from warpcheck.runtime.cta_barrier import BARRIERS, all_wait_together, arrive_at, open_for_all, wait_at
 from warpcheck.runtime.event_recorder import NO_BARRIER, NO_SITE, record_event, record_stop
 from warpcheck.runtime.happens_before import PLANE_BYTES, ROW_BYTES, WARPS
+from warpcheck.runtime.launch_control import grid_index_of
 from warpcheck.runtime.mbarriers import MBARRIERS
 from warpcheck.runtime.records import (
     WARP,
@@ -39,7 +40,7 @@ from warpcheck.runtime.records import (
     WarpRecord,
     field_offset,
 )
-from warpcheck.runtime.schedule_order import scheduled_block, scheduled_index
+from warpcheck.runtime.schedule_order import scheduled_index
 from warpcheck.runtime.sync import let_dependents_begin
 from warpcheck.runtime.tensor_allocation import begin_tensor_memory, check_tensor_memory_freed
 from warpcheck.runtime.tensor_jobs import (
@@ -154,6 +155,7 @@ def begin_block(launch: LaunchRecord, cta: CtaRecord, number: int) -> None:
         store64(cta.barrier_clocks + 8 * word, 0)
     cta.registers_left = 0
     cta.copies_in_flight = 0
+    cta.cancel_failed = 0
     begin_tensor_memory(launch, cta)
     for index in range(cta.warp_count):
         begin_warp(launch, cta, WarpRecord(cta.warps + index * cta.warp_stride))
@@ -162,11 +164,9 @@ def begin_block(launch: LaunchRecord, cta: CtaRecord, number: int) -> None:
 @native
 def set_block_coordinates(launch: LaunchRecord, cta: CtaRecord, number: int) -> None:
     """Set the coordinates of a block in the grid and in its cluster."""
-    grid_index = scheduled_block(number, launch.block_count, launch.cluster_size, launch.reverse)
-    if launch.sampled_blocks:
-        grid_index = load64(launch.sampled_blocks + 8 * number)
-        if number == 0 or grid_index != load64(launch.sampled_blocks + 8 * number - 8) + 1:
-            launch.stretch_began = launch.time
+    grid_index = grid_index_of(launch, number)
+    if launch.sampled_blocks and (number == 0 or grid_index != load64(launch.sampled_blocks + 8 * number - 8) + 1):
+        launch.stretch_began = launch.time
     cluster = grid_index // launch.cluster_size
     rank = grid_index % launch.cluster_size
     columns, rows = launch.nctaid_x // launch.cluster_x, launch.nctaid_y // launch.cluster_y

@@ -28,6 +28,7 @@ __all__ = [
     "CELLS_OF_COLUMN",
     "COLUMNS",
     "COLUMN_BYTES",
+    "COPY_SHAPE",
     "CORE_READ",
     "CORE_UPDATE",
     "CORE_WRITE",
@@ -60,6 +61,7 @@ SLICE = 32  # columns that are allocated together
 WRITTEN, STORE_IN_FLIGHT, STORE_UNFENCED, LOAD_IN_FLIGHT, LOAD_UNFENCED, BY_CORE = (1 << bit for bit in range(6))
 # The kinds of accesses, those of threads (ld, st) first. A product updates its accumulator or overwrites it.
 THREAD_READ, THREAD_WRITE, CORE_READ, CORE_WRITE, CORE_UPDATE = range(5)
+COPY_SHAPE = 1 << 62  # what pending copies have in common
 
 # write, read, operand_read: the time and access id of the last write, of the last tcgen05.ld, and of the last product
 # that read A there. pending, operands_pending: how many products have yet to write and to read the cell; pending_id,
@@ -120,12 +122,14 @@ def check_cell(
     writes = kind == THREAD_WRITE or kind >= CORE_WRITE
     is_own_core = cell.core_block == cta.block_number
     if cell.pending:
-        # PTX ISA, 9.7.16.6.2: products of one thread with the same accumulator, shape and kind execute in order.
-        if kind >= CORE_WRITE and is_own_core and thread_of(cell.pending_id) == thread and cell.shape == shape:
+        is_own = is_own_core and thread_of(cell.pending_id) == thread
+        # PTX ISA, 9.7.16.6.4.1: products of one thread with the same accumulator, shape and kind execute in order, and
+        # what follows a copy of the same thread.
+        if is_own and (cell.shape == COPY_SHAPE or (cell.shape == shape and kind >= CORE_WRITE)) and kind >= CORE_READ:
             return TensorRule.NONE
         set_conflict(launch, cell.pending_id, launch.time)
         if kind >= CORE_READ:
-            return TensorRule.NOT_PIPELINED
+            return TensorRule.COPY_NOT_PIPELINED if cell.shape == COPY_SHAPE else TensorRule.NOT_PIPELINED
         return TensorRule.WRITTEN_BEFORE_COMMIT if writes else TensorRule.READ_BEFORE_COMMIT
     is_own_operand = is_own_core and thread_of(cell.operand_id) == thread
     if writes and cell.operands_pending and not (kind >= CORE_WRITE and is_own_operand):
@@ -138,8 +142,9 @@ def check_cell(
     rule = 0
     is_own_warp = owner.address == cta.address and warp_of(cell.write) == warp.index
     if flags & BY_CORE:
-        # The tensor core executes the products of one thread in order.
-        if kind < CORE_WRITE or not is_own_core or thread_of(cell.write) != thread:
+        # The tensor core executes the products and copies of one thread in order.
+        is_pipelined = kind >= CORE_WRITE or (kind == CORE_READ and cell.shape == COPY_SHAPE)
+        if not is_pipelined or not is_own_core or thread_of(cell.write) != thread:
             rule = check_order(launch, cta, warp, cell.core_block, cell.write, 0, TensorRule.COMMIT_NOT_WAITED)
     elif flags & STORE_IN_FLIGHT and not (is_own_warp and kind == THREAD_WRITE):
         set_conflict(launch, cell.write & 0xFFFFFFFF, time_of(cell.write))

@@ -1,9 +1,9 @@
-"""The queue of the tensor core: tcgen05.mma and commit, which are executed as late as possible.
+"""The queue of the tensor core: tcgen05.mma, cp and commit, which are executed as late as possible.
 
 The operations of one thread are executed in order. A commit is due when a warp waits for its mbarrier and nothing else
 can run; with it, what its thread has issued before. Until then nobody can rely on a product: its cells are pending, and
-so is its read of shared memory. With a strided order an operation is executed at once. PTX ISA manual, 9.7.16.6
-(order), 9.7.16.10 (mma) and 9.7.16.12 (commit).
+so is its read of shared memory; the same holds for a copy. With a strided order an operation is executed at once. PTX
+ISA manual, 9.7.16.6 (order), 9.7.16.9 (cp), 9.7.16.10 (mma) and 9.7.16.12 (commit).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from warpcheck.runtime.records import CountsRecord, CtaRecord, LaunchRecord, Rea
 from warpcheck.runtime.tensor_access import record_tensor_fault
 from warpcheck.runtime.tensor_cells import (
     BY_CORE,
+    COPY_SHAPE,
     CORE_READ,
     CORE_UPDATE,
     CORE_WRITE,
@@ -33,6 +34,7 @@ from warpcheck.runtime.tensor_cells import (
     is_allocated,
     memory_address,
 )
+from warpcheck.runtime.tensor_copies import EACH_WARP, copy_to_tensor_memory
 from warpcheck.runtime.tensor_operands import (
     DEPTH_BYTES,
     decode_descriptor,
@@ -44,6 +46,7 @@ from warpcheck.runtime.tensor_records import (
     A_OPERAND,
     B_OPERAND,
     COMMIT,
+    COPY,
     DONE,
     JOBS,
     MULTIPLY,
@@ -52,6 +55,7 @@ from warpcheck.runtime.tensor_records import (
     job_slot,
 )
 from warpcheck.runtime.tensor_rules import TensorRule
+from warpcheck.runtime.tensor_scales import BLOCKS, MXF8F6F4, decode_scales, fill_scales, scale_columns
 from warpcheck.runtime.warpgroup import date_reads, read_chunks, sample_chunks
 
 __all__ = [
@@ -62,21 +66,26 @@ __all__ = [
     "finish_awaited_commit",
     "finish_oldest_tensor_job",
     "tensor_commit",
+    "tensor_copy",
     "tensor_multiply",
 ]
 
-KINDS = ("f16", "tf32", "f8f6f4", "i8")
+KINDS = ("f16", "tf32", "f8f6f4", "i8", "mxf8f6f4", "mxf4", "mxf4nvf4")
 F16, TF32, F8F6F4, I8 = range(4)
 # Rows of operands, of 64 bits each.
-D_ROW, A_ROW, B_ROW, DESCRIPTOR_ROW, ACCUMULATE_ROW, DISABLED_ROW, CODE_ROW = (0, 1, 2, 3, 4, 5, 9)
+D_ROW, A_ROW, B_ROW, DESCRIPTOR_ROW, ACCUMULATE_ROW, DISABLED_ROW, CODE_ROW, SCALES_ROW = (0, 1, 2, 3, 4, 5, 9, 10)
 ROW_BYTES = 8 * LANES
 LANES_OF_MEMORY = 128
 A_COLUMNS = 8  # of A in tensor memory: 32 bytes along k
 BARRIER_FAULT = FAULT_KINDS.index(FaultKind.BARRIER)
-# Offsets in the scratch memory: the addresses of chunks, the images of the operands, and these as numbers.
+# Offsets in the scratch memory: the addresses of chunks, the images of the operands, the codes of their scale factors
+# and these as numbers with their powers of two, for each of four blocks, and the operands as numbers.
 A_IMAGE = 8 << 10
 B_IMAGE = A_IMAGE + 128 * DEPTH_BYTES
-NUMBERS = B_IMAGE + 256 * DEPTH_BYTES
+A_CODES = B_IMAGE + 256 * DEPTH_BYTES
+B_CODES = A_CODES + 128 * BLOCKS
+FACTORS = B_CODES + 256 * BLOCKS
+NUMBERS = FACTORS + 2 * (128 + 256) * 4 * BLOCKS
 SCRATCH_BYTES = NUMBERS + (96 << 10)
 
 
@@ -91,16 +100,18 @@ def tensor_multiply(
     a_in_tensor: int,
     scale: int,
     pairs: int,
+    groups: int,
 ) -> int:
     """Issue tcgen05.mma in each active lane. Site ``site`` reads shared memory, the next one accesses tensor memory.
 
     Args:
         pairs: Whether it is a product of two blocks (cta_group::2).
+        groups: The scale factors of a row of A, or 0.
     """
     while mask:
         lane = lowest_bit(mask)
         mask &= mask - 1
-        if issue_product(launch, cta, warp, site, lane, kind, a_in_tensor, scale, pairs):
+        if issue_product(launch, cta, warp, site, lane, kind, a_in_tensor, scale, pairs, groups):
             return 1
     return 0
 
@@ -137,6 +148,7 @@ def issue_product(
     a_in_tensor: int,
     scale: int,
     pairs: int,
+    groups: int,
 ) -> int:
     """Issue the product of one lane. Return whether it is a fault."""
     job = TensorJobRecord(new_job(launch, cta, warp, site, lane, MULTIPLY))
@@ -150,6 +162,7 @@ def issue_product(
     job.peer_disabled_high = operand_of(warp, DISABLED_ROW + 3, lane)
     job.code = operand_of(warp, CODE_ROW, lane)
     job.pairs = pairs
+    job.groups = groups
     rule = decode_instruction(job, descriptor, kind, a_in_tensor)
     if pairs and not cta.tensor_peer:
         rule = TensorRule.NO_PAIR
@@ -161,7 +174,7 @@ def issue_product(
     job.tensor_lane = address >> 16 & 127
     job.lane_step = 32 if job.m == 64 else LANES_OF_CELL
     job.a_column = -1
-    job.shape = job.column | job.tensor_lane << 9 | job.m << 16 | job.n << 25 | kind << 35 | pairs << 37
+    job.shape = job.column | job.tensor_lane << 9 | job.m << 16 | job.n << 25 | kind << 35 | pairs << 38
     if issue_half(launch, cta, warp, cta, job, site, lane, kind, descriptor, a_in_tensor, address >> 16):
         return 1
     if pairs and issue_half(
@@ -197,6 +210,8 @@ def issue_half(
         return 1
     if issue_operands(launch, cta, warp, owner, job, site, lane, kind, descriptor, a_in_tensor):
         return 1
+    if job.groups and issue_scales(launch, cta, warp, owner, job, site, lane):
+        return 1
     if mark_accumulator(launch, cta, warp, owner, job, site, lane):
         return 1
     owner.tensor_pending += 1
@@ -210,10 +225,12 @@ def decode_instruction(job: TensorJobRecord, descriptor: int, kind: int, a_in_te
     """Take over an instruction descriptor. Return a TensorRule. PTX ISA manual, 9.7.16.4.2."""
     if descriptor & 4:
         return TensorRule.SPARSE
-    # Bits 6 and 29 are reserved, 30 and 31 belong to .ws, 0 and 1 to sparse products; only integers are saturated.
-    if descriptor & 0xE0800043 or (descriptor & 8 and kind != I8):
+    # Bits 6 and 29 are reserved, 30 and 31 belong to .ws, 0 and 1 to sparse products; only integers are saturated. With
+    # scale factors, bit 31 is for K = 96 of sm_103a, and others are those of tensor_scales.
+    reserved = 0x8000004B if job.groups else 0xE0800043
+    if descriptor & reserved or (descriptor & 8 and kind != I8):
         return TensorRule.INSTRUCTION_RESERVED
-    job.d_kind = descriptor >> 4 & 3
+    job.d_kind = 1 if job.groups else descriptor >> 4 & 3
     job.a_kind = descriptor >> 7 & 7
     job.b_kind = descriptor >> 10 & 7
     job.negates = descriptor >> 13 & 3
@@ -221,22 +238,44 @@ def decode_instruction(job: TensorJobRecord, descriptor: int, kind: int, a_in_te
     job.m = (descriptor >> 24 & 31) << 4
     highest = max(job.a_kind, job.b_kind)
     lowest = min(job.a_kind, job.b_kind)
+    types = F8F6F4 if kind == MXF8F6F4 else kind
     if kind == F16:
         is_valid = job.d_kind <= 1 and highest <= 1
     elif kind == TF32:
         is_valid = job.d_kind == 1 and lowest == 2 and highest == 2
-    elif kind == F8F6F4:
-        is_valid = job.d_kind <= 1 and highest <= 1
+    elif types == F8F6F4:
+        # 2, 6 and 7 are no type.
+        is_valid = job.d_kind <= 1 and highest <= 5 and job.a_kind != 2 and job.b_kind != 2
+    elif kind > MXF8F6F4:
+        is_valid = lowest == 1 and highest == 1
     else:
         is_valid = job.d_kind == 2 and highest <= 1 and not job.negates
     if not is_valid:
         return TensorRule.INSTRUCTION_TYPES
-    # M counts the rows of both blocks of a pair (PTX ISA, 9.7.16.2.1).
-    step = 8 if job.m == 64 else 16
-    is_m_valid = job.m == 128 or job.m == (256 if job.pairs else 64)
+    job.a_width = width_of(job.a_kind) if types == F8F6F4 else 0
+    job.b_width = width_of(job.b_kind) if types == F8F6F4 else 0
+    majors = descriptor >> 15 & 3
+    is_narrow = kind > MXF8F6F4
+    if (majors & 1 and (job.a_width or is_narrow)) or (majors & 2 and (job.b_width or is_narrow)):
+        return TensorRule.NARROW_MAJOR
+    if job.groups:
+        rule = decode_scales(job, descriptor, kind)
+        if rule:
+            return rule
+    # M counts the rows of both blocks of a pair (PTX ISA, 9.7.16.2.1). With scale factors one block has M = 128.
+    step = 8 if job.m == 64 or (job.groups and not job.pairs) else 16
+    is_m_valid = job.m == 128 or (job.m == (256 if job.pairs else 64) and not (job.groups and job.m == 64))
     if not is_m_valid or job.n < step or job.n > 256 or job.n % step:
         return TensorRule.INSTRUCTION_SHAPE
     return TensorRule.MAJOR if a_in_tensor and descriptor >> 15 & 1 else TensorRule.NONE
+
+
+@native
+def width_of(code: int) -> int:
+    """Return the bits of an element that is padded in shared memory: 4 for e2m1, 6 for e2m3 and e3m2; else 0."""
+    if code == 5:
+        return 4
+    return 6 if code >= 3 else 0
 
 
 @native
@@ -265,6 +304,8 @@ def columns_of(job: TensorJobRecord) -> int:
 
     With M = 128, a block of a pair has half of the columns in lanes 0 to 63, and the others from lane 64 on (layout B).
     """
+    if job.operation == COPY:
+        return job.n
     return columns_of_half(job.m, job.n, job.pairs)
 
 
@@ -364,18 +405,68 @@ def mark_operand(
         return record_tensor_fault(launch, warp, TensorRule.LANE_START, site + 1, lane, place)
     if not is_allocated(owner, job.a_column, A_COLUMNS):
         return record_tensor_fault(launch, warp, TensorRule.OUTSIDE, site + 1, lane, place)
-    thread = warp.index * LANES + lane
     for column in range(job.a_column, job.a_column + A_COLUMNS):
         for row in range(0, rows_of(job), LANES_OF_CELL):
-            cell_lane = lane_of_row(row, job.lane_step, job.a_lane)
-            cell = CellRecord(cell_at(owner, column, cell_lane))
-            rule = check_cell(launch, cta, warp, owner, thread, cell, CORE_READ, 0)
-            if rule:
-                used = memory_address(owner, column, cell_lane)
-                return record_tensor_fault(launch, warp, rule, site + 1, lane, used)
-            cell.operands_pending += 1
-            cell.operand_id = job.access_id
-            cell.core_block = cta.block_number
+            if mark_read(
+                launch, cta, warp, owner, job, site, lane, column, lane_of_row(row, job.lane_step, job.a_lane)
+            ):
+                return 1
+    return 0
+
+
+@native
+def mark_read(
+    launch: LaunchRecord,
+    cta: CtaRecord,
+    warp: WarpRecord,
+    owner: CtaRecord,
+    job: TensorJobRecord,
+    site: int,
+    lane: int,
+    column: int,
+    cell_lane: int,
+) -> int:
+    """Check a cell that a product reads, and mark it as yet to be read. Return whether it is a fault."""
+    cell = CellRecord(cell_at(owner, column, cell_lane))
+    rule = check_cell(launch, cta, warp, owner, warp.index * LANES + lane, cell, CORE_READ, 0)
+    if rule:
+        used = memory_address(owner, column, cell_lane)
+        return record_tensor_fault(launch, warp, rule, site + 1, lane, used)
+    cell.operands_pending += 1
+    cell.operand_id = job.access_id
+    cell.core_block = cta.block_number
+    return 0
+
+
+@native
+def issue_scales(
+    launch: LaunchRecord,
+    cta: CtaRecord,
+    warp: WarpRecord,
+    owner: CtaRecord,
+    job: TensorJobRecord,
+    site: int,
+    lane: int,
+) -> int:
+    """Check the scale factors, and mark their cells as yet to be read. Return whether it is a fault."""
+    for operand in range(2):
+        # CUTLASS keeps the scale factor ID in bits 30 and 31 of the address as well.
+        address = operand_of(warp, SCALES_ROW + operand, lane) & 0x3FFFFFFF
+        column = address & 0xFFFF
+        columns = scale_columns(columns_of(job) if operand else rows_of(job))
+        place = memory_address(owner, column, 0)
+        if address >> 16:
+            return record_tensor_fault(launch, warp, TensorRule.LANE_START, site + 1, lane, place)
+        if not is_allocated(owner, column, columns):
+            return record_tensor_fault(launch, warp, TensorRule.OUTSIDE, site + 1, lane, place)
+        if operand:
+            job.b_scales = column
+        else:
+            job.a_scales = column
+        for number in range(column, column + columns):
+            for cell_lane in range(0, LANES_OF_MEMORY, LANES_OF_CELL):
+                if mark_read(launch, cta, warp, owner, job, site, lane, number, cell_lane):
+                    return 1
     return 0
 
 
@@ -389,7 +480,7 @@ def mark_accumulator(
     site: int,
     lane: int,
 ) -> int:
-    """Check D, and mark its cells as yet to be written. Return whether it is a fault."""
+    """Check D, or what a copy writes, and mark it as yet to be written. Return whether it is a fault."""
     thread = warp.index * LANES + lane
     kind = CORE_UPDATE if job.accumulates else CORE_WRITE
     for column in range(job.column, job.column + columns_of(job)):
@@ -417,6 +508,91 @@ def count_product(launch: LaunchRecord, job: TensorJobRecord, site: int) -> None
     counts.lanes += 2 * rows
     counts.wavefronts += rows // 4
     counts.least += rows // 4
+
+
+@native
+def tensor_copy(
+    launch: LaunchRecord,
+    cta: CtaRecord,
+    warp: WarpRecord,
+    site: int,
+    mask: int,
+    rows: int,
+    columns: int,
+    spread: int,
+    width: int,
+    pairs: int,
+) -> int:
+    """Issue tcgen05.cp in each active lane. Site ``site`` reads shared memory, the next one writes tensor memory.
+
+    The first row has the address in tensor memory, the second the shared memory descriptor.
+
+    Args:
+        spread: Which lanes have a row; see ``tensor_copies``.
+        width: The bits of elements that are widened to bytes, or 0.
+        pairs: Whether both blocks of a pair copy, each from its own shared memory.
+    """
+    while mask:
+        lane = lowest_bit(mask)
+        mask &= mask - 1
+        job = TensorJobRecord(new_job(launch, cta, warp, site, lane, COPY))
+        job.access_id = access_id_of(site + 1, warp.index * LANES + lane)
+        job.m = rows
+        job.n = columns
+        job.spread = spread
+        job.width = width
+        job.pairs = pairs
+        job.accumulates = 0
+        job.groups = 0
+        job.a_column = 0
+        job.shape = COPY_SHAPE
+        if pairs and not cta.tensor_peer:
+            return record_tensor_fault(launch, warp, TensorRule.NO_PAIR, site + 1, lane, cta.tensor_memory)
+        if issue_copy(launch, cta, warp, cta, job, site, lane):
+            return 1
+        if pairs and issue_copy(launch, cta, warp, CtaRecord(cta.tensor_peer), job, site, lane):
+            return 1
+        job.state = QUEUED
+        cta.tensor_jobs_begun += 1
+        if launch.reverse > 1:
+            finish_oldest_tensor_job(launch, cta)
+    return 0
+
+
+@native
+def issue_copy(
+    launch: LaunchRecord,
+    cta: CtaRecord,
+    warp: WarpRecord,
+    owner: CtaRecord,
+    job: TensorJobRecord,
+    site: int,
+    lane: int,
+) -> int:
+    """Check the accesses of a copy to the memory of one block. Return whether one is a fault."""
+    address = operand_of(warp, 0, lane)
+    job.column = address & 0xFFFF
+    job.tensor_lane = address >> 16 & 127
+    place = memory_address(owner, job.column, job.tensor_lane)
+    job.lane_step = LANES if job.spread == EACH_WARP else LANES_OF_CELL
+    if address >> 16 >= (LANES if job.spread == EACH_WARP else 1):
+        return record_tensor_fault(launch, warp, TensorRule.LANE_START, site + 1, lane, place)
+    if not is_allocated(owner, job.column, job.n):
+        return record_tensor_fault(launch, warp, TensorRule.OUTSIDE, site + 1, lane, place)
+    read = ReadRecord(job.address + B_OPERAND)
+    descriptor = operand_of(warp, 1, lane)
+    rule = decode_descriptor(read, descriptor, job.m, 0, 1, site)
+    if rule:
+        launch.fault_value = descriptor
+        return record_tensor_fault(launch, warp, rule, site + 1, lane, cta.tensor_memory)
+    read.halves = job.n // 4
+    if not read_chunks(launch, cta, warp, owner, read, site, launch.tensor_scratch):
+        return 1
+    if mark_accumulator(launch, cta, warp, owner, job, site, lane):
+        return 1
+    owner.tensor_pending += 1
+    owner.reads_in_flight += 1
+    return 0
 
 
 @native
@@ -534,6 +710,10 @@ def execute_job(launch: LaunchRecord, cta: CtaRecord, job: TensorJobRecord) -> N
     job.state = DONE
     if job.operation == COMMIT:
         arrive(launch, cta, job)
+    elif job.operation == COPY:
+        copy_half(launch, cta, cta, job)
+        if job.pairs:
+            copy_half(launch, cta, CtaRecord(cta.tensor_peer), job)
     else:
         multiply(launch, cta, job)
 
@@ -544,16 +724,19 @@ def multiply(launch: LaunchRecord, cta: CtaRecord, job: TensorJobRecord) -> None
     job.a_image = launch.tensor_scratch + A_IMAGE
     job.b_image = launch.tensor_scratch + B_IMAGE
     job.numbers = launch.tensor_scratch + NUMBERS
+    job.a_codes = launch.tensor_scratch + A_CODES
+    job.b_codes = launch.tensor_scratch + B_CODES
+    job.factors = launch.tensor_scratch + FACTORS
     b = ReadRecord(job.address + B_OPERAND)
     if not job.pairs:
-        fill_image(cta, b, job.b_image)
+        fill_image(cta, b, job.b_image, job.b_width)
         multiply_half(launch, cta, cta, job)
         return
     # The block of even rank has the first half of A's rows and of B's columns (PTX ISA, 9.7.16.5).
     even = CtaRecord(cta.tensor_peer if cta.rank & 1 else cta.address)
     odd = CtaRecord(even.tensor_peer)
-    fill_image(even, b, job.b_image)
-    fill_image(odd, b, job.b_image + job.n // 2 * DEPTH_BYTES)
+    fill_image(even, b, job.b_image, job.b_width)
+    fill_image(odd, b, job.b_image + job.n // 2 * DEPTH_BYTES, job.b_width)
     multiply_half(launch, cta, even, job)
     # Each block has lanes of D of its own, so each has its own mask of disabled lanes.
     job.disabled_low = job.peer_disabled_low
@@ -572,9 +755,27 @@ def multiply_half(launch: LaunchRecord, cta: CtaRecord, owner: CtaRecord, job: T
         finish_operand(launch, owner, job)
     else:
         date_reads(launch, cta, warp, owner, ReadRecord(job.address + A_OPERAND), job.site, job.lane)
-        fill_image(owner, ReadRecord(job.address + A_OPERAND), job.a_image)
+        fill_image(owner, ReadRecord(job.address + A_OPERAND), job.a_image, job.a_width)
     job.memory = owner.tensor_memory
+    if job.groups:
+        fill_scales(owner, job, rows)
+        finish_scales(launch, owner, job)
     call_multiplier(job, rows)
+    finish_writes(launch, cta, owner, job)
+
+
+@native
+def copy_half(launch: LaunchRecord, cta: CtaRecord, owner: CtaRecord, job: TensorJobRecord) -> None:
+    """Execute a copy in one block, and date its accesses now."""
+    read = ReadRecord(job.address + B_OPERAND)
+    date_reads(launch, cta, WarpRecord(job.warp), owner, read, job.site, job.lane)
+    copy_to_tensor_memory(owner, job, read, launch.tensor_scratch + A_IMAGE)
+    finish_writes(launch, cta, owner, job)
+
+
+@native
+def finish_writes(launch: LaunchRecord, cta: CtaRecord, owner: CtaRecord, job: TensorJobRecord) -> None:
+    """Date what a product or a copy has written in one block."""
     owner.tensor_pending -= 1
     owner.reads_in_flight -= 1
     for column in range(job.column, job.column + columns_of(job)):
@@ -601,9 +802,11 @@ def call_multiplier(job: TensorJobRecord, rows: int) -> None:
     call_code(job.code, job.address)
     if job.n != n:
         job.b_image = image + job.n * DEPTH_BYTES
+        job.b_codes += job.n * BLOCKS
         job.tensor_lane = 64
         call_code(job.code, job.address)
         job.b_image = image
+        job.b_codes -= job.n * BLOCKS
         job.tensor_lane = 0
     job.m = m
     job.n = n
@@ -620,9 +823,26 @@ def finish_operand(launch: LaunchRecord, owner: CtaRecord, job: TensorJobRecord)
     """Date the read of A in tensor memory now."""
     for column in range(job.a_column, job.a_column + A_COLUMNS):
         for row in range(0, rows_of(job), LANES_OF_CELL):
-            cell = CellRecord(cell_at(owner, column, lane_of_row(row, job.lane_step, job.a_lane)))
-            cell.operands_pending -= 1
-            cell.operand_read = launch.time << 32 | job.access_id
+            finish_read(launch, owner, job, column, lane_of_row(row, job.lane_step, job.a_lane))
+
+
+@native
+def finish_scales(launch: LaunchRecord, owner: CtaRecord, job: TensorJobRecord) -> None:
+    """Date the reads of the scale factors now."""
+    for operand in range(2):
+        first = job.b_scales if operand else job.a_scales
+        columns = scale_columns(columns_of(job) if operand else rows_of(job))
+        for column in range(first, first + columns):
+            for cell_lane in range(0, LANES_OF_MEMORY, LANES_OF_CELL):
+                finish_read(launch, owner, job, column, cell_lane)
+
+
+@native
+def finish_read(launch: LaunchRecord, owner: CtaRecord, job: TensorJobRecord, column: int, lane: int) -> None:
+    """Date the read of a cell now."""
+    cell = CellRecord(cell_at(owner, column, lane))
+    cell.operands_pending -= 1
+    cell.operand_read = launch.time << 32 | job.access_id
 
 
 @native

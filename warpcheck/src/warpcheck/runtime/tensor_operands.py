@@ -12,7 +12,14 @@ from warpcheck.runtime.tensor_cells import memory_address
 from warpcheck.runtime.tensor_rules import TensorRule
 from warpcheck.runtime.wgmma_operands import CHUNK, chunk_at, layout_of
 
-__all__ = ["DEPTH_BYTES", "decode_descriptor", "fill_image", "fill_image_from_tensor_memory", "lane_of_row"]
+__all__ = [
+    "DEPTH_BYTES",
+    "decode_descriptor",
+    "fill_image",
+    "fill_image_from_tensor_memory",
+    "lane_of_row",
+    "widen_chunk",
+]
 
 DEPTH_BYTES = 32  # of a row along k, whatever the type
 RESERVED = 0xC000 | 0xC000 << 16 | 0xFF << 53 | 1 << 52  # bits that mean nothing on sm_100a
@@ -33,7 +40,7 @@ def decode_descriptor(read: ReadRecord, descriptor: int, rows: int, major: int, 
     span = 0
     if mode == 0:
         span = CHUNK
-    elif mode == 2:
+    elif mode == 2 or (mode == 1 and major):
         span = 128
     elif mode == 4:
         span = 64
@@ -54,13 +61,23 @@ def decode_descriptor(read: ReadRecord, descriptor: int, rows: int, major: int, 
     read.per_chunk = CHUNK // element
     read.first = 0
     read.rows = rows
+    read.halves = 2
+    read.atom = mode == 1
     return TensorRule.NONE
 
 
 @native
-def fill_image(cta: CtaRecord, read: ReadRecord, image: int) -> None:
-    """Copy an operand from shared memory."""
+def fill_image(cta: CtaRecord, read: ReadRecord, image: int, width: int) -> None:
+    """Copy an operand from shared memory.
+
+    Args:
+        width: 4 or 6 if a chunk has 16 elements of so many bits, which become bytes; else 0.
+    """
     layout = layout_of(read)
+    if width:
+        for chunk in range(2 * read.rows):
+            widen_chunk(image + CHUNK * chunk, cta.shared + chunk_at(layout, chunk), width)
+        return
     if not read.major:
         for chunk in range(2 * read.rows):
             copy_bytes(image + CHUNK * chunk, cta.shared + chunk_at(layout, chunk), CHUNK)
@@ -74,6 +91,15 @@ def fill_image(cta: CtaRecord, read: ReadRecord, image: int) -> None:
         target = image + chunk % chunks_of_k * per_chunk * DEPTH_BYTES + chunk // chunks_of_k * element
         for neighbor in range(per_chunk):
             copy_element(target + neighbor * DEPTH_BYTES, source + neighbor * element, element)
+
+
+@native
+def widen_chunk(target: int, source: int, width: int) -> None:
+    """Copy 16 elements of 4 or 6 bits, which are contiguous in front of a chunk, to the low bits of 16 bytes."""
+    for element in range(CHUNK):
+        bit = width * element
+        word = load8(source + (bit >> 3)) | load8(source + (bit >> 3) + 1) << 8
+        store8(target + element, word >> (bit & 7) & (1 << width) - 1)
 
 
 @native

@@ -1,4 +1,4 @@
-"""The record of an operation that waits for the tensor core: a product, or a commit."""
+"""The record of an operation that waits for the tensor core: a product, a commit, or a copy to tensor memory."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ __all__ = [
     "A_OPERAND",
     "B_OPERAND",
     "COMMIT",
+    "COPY",
     "DONE",
     "JOB",
     "JOBS",
@@ -21,7 +22,7 @@ __all__ = [
 ]
 
 JOBS = 256  # operations of a block that are queued; one more executes the oldest
-MULTIPLY, COMMIT = range(2)
+MULTIPLY, COMMIT, COPY = range(3)
 DONE, QUEUED = range(2)
 
 # operation, state: as above. warp: the record of the issuing warp; lane, site, access_id: of its instruction. code: the
@@ -31,6 +32,10 @@ DONE, QUEUED = range(2)
 # peer_disabled_low, peer_disabled_high: those of the odd block of a pair.
 # pairs: whether it is a product of two blocks; lane_step: lanes from 16 rows of D to the next 16.
 # memory: where tensor memory begins; a_image, b_image, numbers: scratch memory. owner, barrier, targets: of a commit.
+# groups: scale factors of a row of A, or 0; scale_kind: 0 for ue4m3, 1 for ue8m0; a_scales, b_scales: their columns;
+# a_scale_id, b_scale_id: the first byte; a_codes, b_codes, factors: scratch memory for them. A copy has its rows in m
+# and its columns in n; spread: see tensor_copies. width, a_width, b_width: bits of the elements in shared memory that
+# become bytes, of a copy, of A, and of B; else 0.
 _OPERATION = ("operation", "state", "warp", "lane", "site", "access_id", "code", "column", "tensor_lane", "m", "n")
 _TYPES = (
     "a_kind",
@@ -46,8 +51,12 @@ _TYPES = (
     "lane_step",
 )
 _DISABLED = ("disabled_low", "disabled_high", "peer_disabled_low", "peer_disabled_high")
+_SCALES = ("groups", "scale_kind", "a_scales", "b_scales", "a_scale_id", "b_scale_id", "a_codes", "b_codes", "factors")
+_COPY = ("spread", "width", "a_width", "b_width")
 _MEMORY = (*_DISABLED, "memory", "a_image", "b_image", "numbers", "owner", "barrier", "targets")
-JOB = np.dtype([*((name, "i8") for name in (*_OPERATION, *_TYPES, *_MEMORY)), ("a", READ), ("b", READ)])
+JOB = np.dtype(
+    [*((name, "i8") for name in (*_OPERATION, *_TYPES, *_MEMORY, *_SCALES, *_COPY)), ("a", READ), ("b", READ)]
+)
 A_OPERAND = field_offset(JOB, "a")
 B_OPERAND = field_offset(JOB, "b")
 

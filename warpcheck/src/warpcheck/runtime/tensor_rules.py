@@ -33,26 +33,32 @@ class TensorRule(enum.IntEnum):
     READ_BEFORE_COMMIT = 13
     WRITTEN_BEFORE_COMMIT = 14
     NOT_PIPELINED = 15
-    OPERAND_OVERWRITTEN = 16
-    STORE_NOT_WAITED = 17
-    LOAD_NOT_WAITED = 18
-    UNORDERED = 19
-    COMMIT_NOT_WAITED = 20
-    FENCE_BEFORE = 21
-    FENCE_AFTER = 22
+    COPY_NOT_PIPELINED = 16
+    OPERAND_OVERWRITTEN = 17
+    STORE_NOT_WAITED = 18
+    LOAD_NOT_WAITED = 19
+    UNORDERED = 20
+    COMMIT_NOT_WAITED = 21
+    FENCE_BEFORE = 22
+    FENCE_AFTER = 23
     # Descriptors: 9.7.16.4.
-    SHARED_RESERVED = 23
-    SHARED_VERSION = 24
-    SHARED_SWIZZLE = 25
-    INSTRUCTION_RESERVED = 26
-    INSTRUCTION_TYPES = 27
-    INSTRUCTION_SHAPE = 28
-    SPARSE = 29
-    MAJOR = 30
-    NO_PAIR = 31
+    SHARED_RESERVED = 24
+    SHARED_VERSION = 25
+    SHARED_SWIZZLE = 26
+    INSTRUCTION_RESERVED = 27
+    INSTRUCTION_TYPES = 28
+    INSTRUCTION_SHAPE = 29
+    SPARSE = 30
+    MAJOR = 31
+    NARROW_MAJOR = 32
+    SCALE_TYPE = 33
+    SCALE_ID = 34
+    NO_PAIR = 35
 
 
-CONFLICTS = frozenset({TensorRule.FREED_IN_USE, *map(TensorRule, range(TensorRule.READ_BEFORE_COMMIT, 23))})
+CONFLICTS = frozenset(
+    {TensorRule.FREED_IN_USE, *map(TensorRule, range(TensorRule.READ_BEFORE_COMMIT, TensorRule.SHARED_RESERVED))}
+)
 """The rules about two accesses."""
 
 _WAIT = "wait for the mbarrier of its tcgen05.commit first"
@@ -82,6 +88,8 @@ RULES = {
     TensorRule.WRITTEN_BEFORE_COMMIT: "{verb} {place}, which {other} has yet to write: " + _WAIT,
     TensorRule.NOT_PIPELINED: "{verb} {place}, which {other} has yet to write: only products of one thread with the "
     "same accumulator, shape and kind follow each other without a wait for a tcgen05.commit",
+    TensorRule.COPY_NOT_PIPELINED: "{verb} {place}, which {other} has yet to write: only the thread that issues a "
+    "tcgen05.cp may go on without a wait for a tcgen05.commit",
     TensorRule.OPERAND_OVERWRITTEN: "{verb} {place}, which {other} has yet to read: " + _WAIT,
     TensorRule.STORE_NOT_WAITED: "{verb} {place} while {other} may still be in flight: its warp has to execute "
     "tcgen05.wait::st first",
@@ -96,14 +104,19 @@ RULES = {
     TensorRule.SHARED_RESERVED: _SHARED + ", in which bits are set that mean nothing",
     TensorRule.SHARED_VERSION: _SHARED + ", whose bits 46 to 48 are not 0b001: is it one of wgmma?",
     TensorRule.SHARED_SWIZZLE: _SHARED + ", whose swizzle mode (bits 61 to 63) the instruction does not have: 0 none, "
-    "2 128 bytes, 4 64 bytes, 6 32 bytes",
+    "2 128 bytes, 4 64 bytes, 6 32 bytes; 1, 128 bytes in atoms of 32, is for MN-major operands",
     TensorRule.INSTRUCTION_RESERVED: _INSTRUCTION + ", in which bits are set that mean nothing here",
     TensorRule.INSTRUCTION_TYPES: _INSTRUCTION + ", whose types its kind does not have",
     TensorRule.INSTRUCTION_SHAPE: _INSTRUCTION + " with M = {m} and N = {n}: M is 64 with N a multiple of 8, or 128 "
-    "with N a multiple of 16, up to 256; of two blocks, M is 128 or 256",
+    "with N a multiple of 16, up to 256; with scale factors, 128 with N a multiple of 8; of two blocks, 128 or 256",
     TensorRule.SPARSE: _INSTRUCTION + " of a sparse product",
-    TensorRule.NO_PAIR: "multiplies with cta_group::2 in a block that is none of a pair: launch clusters of an even "
-    "number of blocks along x",
+    TensorRule.NARROW_MAJOR: _INSTRUCTION + " with an MN-major operand of 4 or 6 bits",
+    TensorRule.SCALE_TYPE: _INSTRUCTION + ", whose type of scale factors (bit 23) its kind does not have",
+    TensorRule.SCALE_ID: _INSTRUCTION
+    + ", whose scale factor IDs (bits 29 and 30 of A, 4 and 5 of B) are not possible: "
+    "0 with four scale factors, 0 or 2 with two",
+    TensorRule.NO_PAIR: "multiplies or copies with cta_group::2 in a block that is none of a pair: launch clusters of "
+    "an even number of blocks along x",
     TensorRule.MAJOR: _INSTRUCTION + " with an MN-major operand in tensor memory",
 }
 """Messages about the rules. ``other`` is the instruction that conflicts, with its line and thread."""

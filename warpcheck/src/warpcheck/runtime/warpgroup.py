@@ -85,6 +85,8 @@ def wgmma_operand(
     # Each warp reads 16 of the 64 rows of A, and all of B.
     read.first = 0 if operand else 16 * (warp.index & 3)
     read.rows = rows
+    read.halves = 2
+    read.atom = 0
     if not read_chunks(launch, cta, warp, cta, read, site, cta.products + CHUNKS * operand):
         return 1
     counts = CountsRecord(launch.counts + site * CountsRecord.size)
@@ -128,7 +130,7 @@ def read_chunks(
     high = 0
     granule = launch.shared_granule
     fenced_write = 0
-    for chunk in range(2 * read.rows):
+    for chunk in range(read.halves * read.rows):
         offset = chunk_at(layout, chunk)
         address = owner.shared + offset
         if offset + CHUNK > launch.shared_bytes:
@@ -167,7 +169,7 @@ def date_reads(
     """
     layout = layout_of(read)
     granule = launch.shared_granule
-    for chunk in range(2 * read.rows):
+    for chunk in range(read.halves * read.rows):
         offset = chunk_at(layout, chunk)
         for granule_index in range(offset >> granule, (offset + CHUNK - 1 >> granule) + 1):
             entry = Granule(owner.block_began, owner.shared_history, granule_index)

@@ -3,14 +3,17 @@
 A descriptor describes a matrix by chunks of 16 bytes. ``mn`` counts its rows, or of B its columns; along ``k`` a wgmma
 always takes 32 bytes. PTX ISA manual, "Asynchronous Warpgroup Level Matrix Shared Memory Layout".
 
-Major 0, K: chunk number 2 mn + c has half c of the 32 bytes of row mn. Eight rows are ``span`` bytes apart; the next
+Major 0, K: chunk number 2 mn + c has half c of the 32 bytes of row mn (a tcgen05.cp of 128 bits has one half, so its
+chunk mn is row mn). Eight rows are ``span`` bytes apart; the next
 eight are ``stride`` bytes away. Without swizzle ``span`` is 16, and the other half is ``lead`` bytes away.
 
 Major 1, MN: chunk number k (rows / 8) + j has 8 neighbors along mn, of 2 bytes each (of other types, which tcgen05.mma
 has, ``per_chunk`` in place of 8). Eight k are ``span`` bytes apart; the next eight are ``stride`` bytes away, and the
 next ``span`` bytes along mn are ``lead`` bytes away. Without swizzle the two are exchanged.
 
-A swizzle permutes chunks within ``span`` bytes: it XORs bits 4 to 6 of an address with bits 7 to 9, less ``base``.
+A swizzle permutes chunks within ``span`` bytes: it XORs bits 4 to 6 of an address with bits 7 to 9, less ``base``. With
+atoms of 32 bytes, which only an MN-major operand of tcgen05.mma has, it XORs bits 5 and 6 with bits 7 and 8, and four k
+are ``span`` bytes apart, not eight.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from warpcheck.layout import READS
 from warpcheck.native import native, noinline
 from warpcheck.runtime.access_history import access_id_of, thread_of
 from warpcheck.runtime.records import CtaRecord, LaunchRecord, ReadRecord, WarpRecord
-from warpcheck.runtime.tensor_records import A_OPERAND, B_OPERAND, MULTIPLY, QUEUED, TensorJobRecord, job_slot
+from warpcheck.runtime.tensor_records import A_OPERAND, B_OPERAND, COMMIT, QUEUED, TensorJobRecord, job_slot
 
 __all__ = [
     "CHUNK",
@@ -50,6 +53,8 @@ class OperandLayout(NamedTuple):
     per_chunk: int
     first: int
     rows: int
+    halves: int
+    atom: int
 
 
 @native
@@ -65,6 +70,8 @@ def layout_of(read: ReadRecord) -> OperandLayout:
         read.per_chunk,
         read.first,
         read.rows,
+        read.halves,
+        read.atom,
     )
 
 
@@ -79,17 +86,19 @@ def chunk_at(layout: OperandLayout, chunk: int) -> int:
         k = chunk // chunks_of_k
         j = chunk % chunks_of_k + layout.first // layout.per_chunk
         per_span = span // CHUNK
-        relative = j % per_span * CHUNK + k % 8 * span
+        together = 8 >> layout.atom
+        relative = j % per_span * CHUNK + k % together * span
         if span == CHUNK:
-            relative += j * stride + k // 8 * lead
+            relative += j * stride + k // together * lead
         else:
-            relative += j // per_span * lead + k // 8 * stride
+            relative += j // per_span * lead + k // together * stride
     else:
-        row = (chunk >> 1) + layout.first
-        relative = row % 8 * span + row // 8 * stride + (chunk & 1) * (lead if span == CHUNK else CHUNK)
+        row = chunk // layout.halves + layout.first
+        half = chunk % layout.halves
+        relative = row % 8 * span + row // 8 * stride + half * (lead if span == CHUNK else CHUNK)
     # The swizzle works on the address in shared memory, not on the position in the matrix.
     offset = layout.start + relative
-    return offset ^ ((offset >> 7) - layout.base & span // CHUNK - 1) << 4
+    return offset ^ ((offset >> 7) - layout.base & span // CHUNK - 1 >> layout.atom) << 4 + layout.atom
 
 
 @native
@@ -151,7 +160,7 @@ def find_wgmma_read(cta: CtaRecord, address: int, size: int) -> int:
 
 @native
 def find_product_read(cta: CtaRecord, offset: int, size: int) -> int:
-    """Return the access id of a tcgen05.mma that has yet to read any of these bytes of shared memory, or 0."""
+    """Return the access id of a tcgen05.mma or cp that has yet to read any of these bytes of shared memory, or 0."""
     product = find_product_of(cta, offset, size, 0)
     if not product and cta.tensor_peer:
         return find_product_of(CtaRecord(cta.tensor_peer), offset, size, 1)
@@ -163,7 +172,7 @@ def find_product_of(cta: CtaRecord, offset: int, size: int, of_peer: int) -> int
     """Return the same for the products that a block has issued; ``of_peer``: only those of two blocks."""
     for number in range(cta.tensor_jobs_ended, cta.tensor_jobs_begun):
         job = TensorJobRecord(job_slot(cta, number))
-        if job.state == QUEUED and job.operation == MULTIPLY and job.pairs >= of_peer:
+        if job.state == QUEUED and job.operation != COMMIT and job.pairs >= of_peer:
             a = ReadRecord(job.address + A_OPERAND)
             b = ReadRecord(job.address + B_OPERAND)
             overlaps_a = job.a_column < 0 and offset < a.high and a.low < offset + size
@@ -177,7 +186,7 @@ def find_product_of(cta: CtaRecord, offset: int, size: int, of_peer: int) -> int
 @native
 def read_overlaps(read: ReadRecord, offset: int, size: int) -> int:
     """Return whether a read includes any of these bytes."""
-    for chunk_number in range(2 * read.rows):
+    for chunk_number in range(read.halves * read.rows):
         chunk = chunk_at(layout_of(read), chunk_number)
         if offset < chunk + CHUNK and chunk < offset + size:
             return 1

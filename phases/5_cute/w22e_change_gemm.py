@@ -1,0 +1,172 @@
+"""Change requests: a GEMM that somebody else wrote, changed in three places.
+
+run(change, a, b, bias) takes bfloat16 matrices a (m, k) and b (n, k), and in one of the requests a bias. It returns
+
+    out     a @ b.T in bfloat16, with float32 sums, rounded once
+    order   the number of the block that computes each tile of out, int32 of shape (rows of tiles, columns of tiles)
+
+The kernel below does that, for an a that is stored by rows and without a bias. Three requests have come in. The tests
+are the contract, and pass the name of the request as `change`:
+
+    order      Blocks now follow the rows of tiles. They are to go down GROUP rows of tiles before they go on to the
+               next column, and the last group may have fewer rows. Blocks that run at the same time then share more of
+               a and b in L2.
+    epilogue   With a bias (n), bfloat16, out is max(a @ b.T + bias, 0). The sum and the maximum are float32, before
+               the only rounding. Without a bias nothing changes.
+    major      a may be stored by columns (a.T is contiguous) as well as by rows. wgmma reads both from shared memory,
+               and TMA both from global memory: no thread is to move elements.
+
+k and m are multiples of 8, n is any size from 1; every tensor has fewer than 2**31 elements.
+
+A reviewer has to read your change. The grader counts the statements that you change, as in the repair exercises, at
+most 6 in order, 8 in epilogue, 4 in major, and none outside of these sections. A statement that moves counts twice.
+Comments and the layout of lines do not count. Without a GPU the kernel runs on the PTX machine, which also grades this
+exercise on a computer with a GPU.
+"""
+
+import cutlass
+import cutlass.utils.hopper_helpers as hopper
+import torch
+from cutlass import cute, pipeline
+from cutlass.cute.nvgpu import cpasync, warpgroup
+from cutlass.memory import SmemAllocator
+from cutlass.tensor_utils import LayoutEnum
+
+from kernelpath.lanes import cute as lane
+
+WARP = 32
+WARPGROUP = 128
+TILE = (64, 64)
+DEPTH = 64  # of a stage along k: rows of 128 bytes, which the widest swizzle spans
+STAGES = 3
+GROUP = 4  # rows of tiles that blocks go down before the next column
+
+# ---- order ----
+
+
+@cute.jit
+def tile_of(block, down, across):
+    """Return the row and the column of a block's tile, in tiles, of down x across."""
+    return block // across, block % across
+
+
+# ---- epilogue ----
+
+
+@cute.jit
+def finish(acc, coordinates, bias):
+    """Change the sums of a thread before they are rounded.
+
+    coordinates: the (row, column) in out of each of the sums. bias: a tensor, or None.
+    """
+    pass
+
+
+# ---- kernel ----
+
+
+@cute.kernel
+def multiply(mma: cute.TiledMma, copy_a, copy_b, out: cute.Tensor, bias, order):
+    """Compute a tile of out: the last warp fills a ring of stages by TMA, the warpgroup before it multiplies."""
+    (load_a, a, layout_a), (load_b, b, layout_b) = copy_a, copy_b
+    tid, _, _ = cute.arch.thread_idx()
+    block, _, _ = cute.arch.block_idx()
+    warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
+    row, column = tile_of(block, cute.ceil_div(out.shape[0], TILE[0]), cute.ceil_div(out.shape[1], TILE[1]))
+    if tid == 0:
+        order[row, column] = block
+
+    memory = SmemAllocator()
+    barriers = memory.allocate_array(cutlass.Int64, 2 * STAGES)
+    smem_a = memory.allocate_tensor(load_a.value_type, layout_a.outer, 1024, layout_a.inner)
+    smem_b = memory.allocate_tensor(load_b.value_type, layout_b.outer, 1024, layout_b.inner)
+    ring = pipeline.PipelineTmaAsync.create(
+        barrier_storage=barriers,
+        num_stages=STAGES,
+        producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread),
+        consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, WARPGROUP // WARP),
+        tx_count=(TILE[0] + TILE[1]) * DEPTH * load_a.value_type.width // 8,
+        cta_layout_vmnk=cute.make_layout((1, 1, 1, 1)),
+    )
+    tiles_a = cute.local_tile(a, (TILE[0], DEPTH), (row, None))
+    tiles_b = cute.local_tile(b, (TILE[1], DEPTH), (column, None))
+    steps = cute.size(tiles_a, mode=[2])
+    if warp == WARPGROUP // WARP:
+        to_a, from_a = partition(load_a, smem_a, tiles_a)
+        to_b, from_b = partition(load_b, smem_b, tiles_b)
+        filling = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, STAGES)
+        for step in cutlass.range(steps, unroll=1):
+            ring.producer_acquire(filling)
+            full = ring.producer_get_barrier(filling)
+            cute.copy(load_a, from_a[None, step], to_a[None, filling.index], tma_bar_ptr=full)
+            cute.copy(load_b, from_b[None, step], to_b[None, filling.index], tma_bar_ptr=full)
+            filling.advance()
+    else:
+        thr_mma = mma.get_slice(tid)
+        fragments_a = mma.make_fragment_A(thr_mma.partition_A(smem_a))
+        fragments_b = mma.make_fragment_B(thr_mma.partition_B(smem_b))
+        acc = cute.make_rmem_tensor(mma.partition_shape_C(TILE), cutlass.Float32)
+        acc.fill(0.0)
+        mma.set(warpgroup.Field.ACCUMULATE, True)
+        reading = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, STAGES)
+        for _ in cutlass.range(steps, unroll=1):
+            ring.consumer_wait(reading)
+            warpgroup.fence()
+            for part in cutlass.range_constexpr(DEPTH // 16):
+                stage = (None, None, part, reading.index)
+                cute.gemm(mma, acc, fragments_a[stage], fragments_b[stage], acc)
+            warpgroup.commit_group()
+            warpgroup.wait_group(0)
+            ring.consumer_release(reading)
+            reading.advance()
+
+        numbers = cute.local_tile(cute.make_identity_tensor(out.shape), TILE, (row, column))
+        coordinates = thr_mma.partition_C(numbers)
+        finish(acc, coordinates, bias)
+        for i in cutlass.range_constexpr(cute.size(acc)):
+            if cute.elem_less(coordinates[i], out.shape):
+                out[coordinates[i]] = acc[i].to(out.element_type)
+
+
+@cute.jit
+def partition(atom: cute.CopyAtom, smem: cute.Tensor, tiles: cute.Tensor):
+    """Return stages and tiles as a copy with the atom takes them."""
+    return cpasync.tma_partition(
+        atom, 0, cute.make_layout(1), cute.group_modes(smem, 0, 2), cute.group_modes(tiles, 0, 2)
+    )
+
+
+# ---- major ----
+
+
+@cute.jit
+def gemm(a: cute.Tensor, b: cute.Tensor, out: cute.Tensor, order: cute.Tensor, bias, has_bias: cutlass.Constexpr):
+    """Make the tiled MMA, the layouts of shared memory and the TMA atoms, and launch a block for each tile of out."""
+    row_major = LayoutEnum.ROW_MAJOR
+    majors = (row_major.sm90_mma_major_mode(), row_major.sm90_mma_major_mode())
+    mma = hopper.make_trivial_tiled_mma(
+        a.element_type, b.element_type, *majors, cutlass.Float32, (1, 1, 1), tiler_mn=TILE
+    )
+    smem_layout_a = hopper.make_smem_layout_a(row_major, (*TILE, DEPTH), a.element_type, STAGES)
+    smem_layout_b = hopper.make_smem_layout_b(row_major, (*TILE, DEPTH), b.element_type, STAGES)
+    load = cpasync.CopyBulkTensorTileG2SOp()
+    load_a, tma_a = cpasync.make_tiled_tma_atom(load, a, smem_layout_a, (TILE[0], DEPTH))
+    load_b, tma_b = cpasync.make_tiled_tma_atom(load, b, smem_layout_b, (TILE[1], DEPTH))
+    tiles = cute.ceil_div(out.shape[0], TILE[0]) * cute.ceil_div(out.shape[1], TILE[1])
+    bias_or_none = bias if cutlass.const_expr(has_bias) else None
+    multiply(mma, (load_a, tma_a, smem_layout_a), (load_b, tma_b, smem_layout_b), out, bias_or_none, order).launch(
+        grid=[tiles, 1, 1], block=[WARPGROUP + WARP, 1, 1]
+    )
+
+
+# ---- launch ----
+
+
+def run(
+    change: str, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    m, n = len(a), len(b)
+    out = a.new_empty(m, n)
+    order = a.new_empty(-(-m // TILE[0]), -(-n // TILE[1]), dtype=torch.int32)
+    lane.run(gemm, a, b, out, order, b if bias is None else bias, bias is not None)
+    return out, order

@@ -1,0 +1,271 @@
+"""Attention on Blackwell: softmax and correction warps around an MMA warp, exponentials on FMA units.
+
+attention_blackwell(q, k, v, causal) takes contiguous bfloat16 tensors that begin at a multiple of 16 bytes: q of shape
+(batch, heads, tokens, head), k and v of shape (batch, kv_heads, tokens, head), where head is 64 or 128 and heads is a
+multiple of kv_heads: query head h reads key head h // (heads // kv_heads). causal is a bool: query i sees the keys 0 to
+i, or all of them. It returns softmax(q @ k^T / sqrt(head)) @ v of each head, of the shape and dtype of q. Scores may be
+as large as 1000 and as low as -1000. Tensors have fewer than 2**31 elements.
+
+A block has 128 queries of a head and ten warps. The TMA warp loads the queries, and then tiles of 128 keys and of their
+values in turn into a ring. The MMA warp issues the scores q @ k^T into tensor memory. Four softmax warps load them, a
+row for each thread, and store their weights, rounded to bfloat16, in the same columns. There they are the operand A of
+the next MMAs, which add weights @ v to sums that stay in tensor memory. Where the maximum of a row has grown, the sums
+of the tiles before have to shrink: four correction warps multiply them, between two MMAs, and at the end divide them by
+the sum of the weights and store them.
+
+The scores have two places, so that the MMAs of the next tile need not wait for this one's softmax. BY_FMA of a row's
+128 exponentials are a polynomial instead of the exponential unit's.
+
+Loads of TMA, copies between tensor memory and registers, and the launch are given. Write `multiply`, `soften`,
+`exponentials`, and `correct`. Graded: the values, the bytes that are moved, the memory that is held beside inputs and
+outputs, the machine's checks of every wait, and, on a GPU with sm_100 alone, the time against the formula written as
+operators. The PTX machine runs sm_100a as the manual describes it. No hardware has confirmed it yet.
+
+Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
+and stores need; at most 5 times the bytes of inputs and outputs moved; at most 0.1 times the bytes of inputs and
+outputs held beside them; products made by tensor cores.
+"""
+
+import math
+
+import cutlass
+import cutlass.utils.blackwell_helpers as blackwell
+import torch
+from cutlass import cute, pipeline
+from cutlass.cute.nvgpu import cpasync, tcgen05
+from cutlass.memory import SmemAllocator, TmemAllocator
+
+from kernelpath.lanes import cute as lane
+
+BF16, F32, INT32 = cutlass.BFloat16, cutlass.Float32, cutlass.Int32
+WARP, ROWS, KEYS, STAGES = 32, 128, 128, 3
+"""ROWS of queries in a block, one for each softmax thread; KEYS in a tile."""
+SCORES, OUT, COLUMNS = (0, 128), 256, 512
+"""Columns of tensor memory: two tiles of scores, whose weights replace them, and the output."""
+SOFTMAX_WARP, CORRECTION_WARP, MMA_WARP, TMA_WARP, WARPS = 0, 4, 8, 9, 10
+SCALE_IS_THERE, SCALE_IS_TAKEN, CORRECTED = 2, 3, 4
+"""Named barriers of the softmax and correction warps."""
+BY_FMA = 32
+"""Exponentials of a row's 128 that FMA units compute."""
+POLYNOMIAL = (0.99992807, 0.69326099, 0.24261112, 0.05517167)
+"""2^x for -0.5 <= x <= 0.5, with a relative error of at most 7.5e-5; weights are rounded to 2^-9."""
+LOWEST = -126.0
+"""An exponent below which the bits of 2^x would run into the sign."""
+ROUNDER = 1.5 * 2**23
+"""x + ROUNDER has the integer nearest to x in its lowest bits."""
+
+
+@cute.kernel
+def attend(
+    qk: cute.TiledMma, pv: cute.TiledMma, q, k, v, out, group, head: cutlass.Constexpr, causal: cutlass.Constexpr
+):
+    """Compute 128 rows of a head. q, k, v: copy, TMA tensor, and layout of the stages. out: [tokens, head, heads]."""
+    (load_q, q, stages_q), (load_k, k, stages_k), (load_v, v, stages_v) = q, k, v
+    warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
+    block, _, _ = cute.arch.block_idx()
+    tokens = out.shape[0]
+    tile, which = block % cute.ceil_div(tokens, ROWS), block // cute.ceil_div(tokens, ROWS)
+    last = cutlass.min((tile + 1) * ROWS, tokens) if cutlass.const_expr(causal) else tokens
+    steps = cute.ceil_div(last, KEYS)
+
+    memory = SmemAllocator()
+    full, empty = (memory.allocate_array(cutlass.Int64, STAGES) for _ in range(2))
+    scored, weighted = (memory.allocate_array(cutlass.Int64, 2) for _ in range(2))
+    queries, added, corrected = (memory.allocate_array(cutlass.Int64, 1) for _ in range(3))
+    scales = memory.allocate_tensor(F32, cute.make_layout(ROWS), 16)
+    shared_q = memory.allocate_tensor(BF16, stages_q.outer, 1024, stages_q.inner)
+    shared_k = memory.allocate_tensor(BF16, stages_k.outer, 1024, stages_k.inner)
+    shared_v = cute.make_tensor(cute.recast_ptr(shared_k.iterator, stages_v.inner), stages_v.outer)
+    if warp == TMA_WARP:
+        with cute.arch.elect_one():
+            for stage in cutlass.range_constexpr(STAGES):
+                cute.arch.mbarrier_init(full + stage, 1)
+                cute.arch.mbarrier_init(empty + stage, 1)
+            for index in cutlass.range_constexpr(2):
+                cute.arch.mbarrier_init(scored + index, 1)
+                cute.arch.mbarrier_init(weighted + index, 4)  # an arrival of each softmax warp
+            cute.arch.mbarrier_init(queries, 1)
+            cute.arch.mbarrier_init(added, 1)
+            cute.arch.mbarrier_init(corrected, 4)
+        cute.arch.mbarrier_init_fence()
+    tensor_memory = TmemAllocator(
+        barrier_for_retrieve=pipeline.NamedBarrier(1, WARPS * WARP), allocator_warp_id=CORRECTION_WARP
+    )
+    tensor_memory.allocate(COLUMNS)
+    tensor_memory.wait_for_alloc()
+    address = tensor_memory.retrieve_ptr(F32)
+    of_scores = qk.make_fragment_C(qk.partition_shape_C((ROWS, KEYS))).layout
+    scores = [cute.make_tensor(address + first, of_scores) for first in SCORES]
+    sums = cute.make_tensor(address + OUT, pv.make_fragment_C(pv.partition_shape_C((ROWS, head))).layout)
+    of_weights = blackwell.make_smem_layout_a(pv, (ROWS, head, KEYS), BF16, 1).outer
+    fragment = pv.make_fragment_A(cute.make_tensor(address, of_weights))[None, None, None, 0].layout
+    weights = [cute.make_tensor(cute.recast_ptr(address + first, dtype=BF16), fragment) for first in SCORES]
+
+    if warp == TMA_WARP:
+        tiles_q = qk.get_slice(0).partition_A(cute.local_tile(q, (ROWS, head), (tile, 0, which)))
+        tiles_k = qk.get_slice(0).partition_B(cute.local_tile(k, (KEYS, head), (None, 0, which // group)))
+        tiles_v = pv.get_slice(0).partition_B(cute.local_tile(v, (head, KEYS), (0, None, which // group)))
+        copy_q = load_q, *partition(load_q, shared_q, tiles_q)
+        copy_k = load_k, *partition(load_k, shared_k, tiles_k)
+        copy_v = load_v, *partition(load_v, shared_v, tiles_v)
+        load_tiles(steps, copy_q, copy_k, copy_v, queries, full, empty, head)
+    elif warp == MMA_WARP:
+        operands = qk.make_fragment_A(shared_q), qk.make_fragment_B(shared_k), pv.make_fragment_B(shared_v)
+        barriers = queries, full, empty, scored, weighted, corrected, added
+        multiply(steps, qk, pv, operands, scores, weights, sums, barriers)
+    elif warp < CORRECTION_WARP:
+        limits = tile * ROWS, tokens
+        soften(steps, scores, scales, scored, weighted, limits, math.log2(math.e) / math.sqrt(head), causal)
+    else:
+        correct(steps, sums, scales, added, corrected, out[None, None, which], tile, head)
+        tensor_memory.relinquish_alloc_permit()
+        cute.arch.barrier(barrier_id=CORRECTED, number_of_threads=128)
+        tensor_memory.free(address)
+
+
+@cute.jit
+def partition(copy: cute.CopyAtom, shared: cute.Tensor, tiles: cute.Tensor):
+    """Return tiles [.., tile] and stages [.., stage] as the copy takes them."""
+    to_shared, from_tiles = cpasync.tma_partition(
+        copy, 0, cute.make_layout(1), cute.group_modes(shared, 0, 3), cute.group_modes(tiles, 0, 3)
+    )
+    return from_tiles, to_shared
+
+
+@cute.jit
+def load_tiles(steps, copy_q, copy_k, copy_v, queries, full, empty, head: cutlass.Constexpr):
+    """Load the queries, then k0, k1, v0, k2, v1, and so on, as the MMA warp uses them."""
+    (load_q, from_q, to_q), (load_k, from_k, to_k), (load_v, from_v, to_v) = copy_q, copy_k, copy_v
+    with cute.arch.elect_one():
+        cute.arch.mbarrier_arrive_and_expect_tx(queries, 2 * ROWS * head)
+    cute.copy(load_q, from_q, to_q[None, 0], tma_bar_ptr=queries)
+    count = INT32(0)
+    for step in cutlass.range(steps + 1, unroll=1):
+        for is_value in cutlass.range_constexpr(2):
+            if (step > 0) if cutlass.const_expr(is_value) else (step < steps):
+                stage = count % STAGES
+                cute.arch.mbarrier_wait(empty + stage, count // STAGES % 2 ^ 1)
+                with cute.arch.elect_one():
+                    cute.arch.mbarrier_arrive_and_expect_tx(full + stage, 2 * KEYS * head)
+                if cutlass.const_expr(is_value):
+                    cute.copy(load_v, from_v[None, step - 1], to_v[None, stage], tma_bar_ptr=full + stage)
+                else:
+                    cute.copy(load_k, from_k[None, step], to_k[None, stage], tma_bar_ptr=full + stage)
+                count += 1
+
+
+@cute.jit
+def multiply(steps, qk, pv, operands, scores, weights, sums, barriers):
+    """Issue the scores of the next tile of keys before the weighted values of this one."""
+    # TODO: for each step: the scores of tile `step`, and the weighted values of tile `step` - 1
+
+
+@cute.jit
+def soften(steps, scores, scales, scored, weighted, limits, scale: cutlass.Constexpr, causal: cutlass.Constexpr):
+    """Make weights of scores: thread t has row t. The correction warps get what the sums have to be multiplied by."""
+    # TODO: for each tile: load the row, mask it, tell how much the sums shrink, compute the weights, and store them
+
+
+@cute.jit
+def load_row(tile, row, thread):
+    """Load a thread's row of a tile of scores."""
+    atom = cute.make_copy_atom(tcgen05.Ld32x32bOp(tcgen05.Repetition.x32), F32)
+    load = tcgen05.make_tmem_copy(atom, tile[(None, None), 0, 0]).get_slice(thread)
+    source = load.partition_S(tile[(None, None), 0, 0])
+    shape = load.partition_D(cute.make_identity_tensor((ROWS, KEYS))).shape
+    cute.copy(load, source, cute.make_tensor(row.iterator, cute.make_layout(shape)))
+    cute.arch.fence_view_async_tmem_load()
+
+
+@cute.jit
+def store_row(tile, row, thread):
+    """Round a thread's weights, and write them where the scores were: two to a cell, in half of the columns."""
+    half = cute.composition(tile[(None, None), 0, 0], cute.make_layout((ROWS, KEYS // 2)))
+    strips = cute.flat_divide(half, (ROWS, 32))
+    atom = cute.make_copy_atom(tcgen05.St32x32bOp(tcgen05.Repetition.x32), F32)
+    store = tcgen05.make_tmem_copy(atom, strips[None, None, 0, 0]).get_slice(thread)
+    shape = store.partition_S(cute.make_identity_tensor((ROWS, 32))).shape
+    targets = store.partition_D(strips)
+    for strip in cutlass.range_constexpr(2):
+        rounded = cute.make_rmem_tensor(64, BF16)
+        rounded.store(cute.make_tensor(row.iterator + 64 * strip, cute.make_layout(64)).load().to(BF16))
+        cells = cute.make_tensor(cute.recast_ptr(rounded.iterator, dtype=F32), cute.make_layout(shape))
+        cute.copy(store, cells, targets[None, None, None, 0, strip])
+
+
+@cute.jit
+def exponentials(row, top, scale: cutlass.Constexpr):
+    """Replace the scores by 2^(score * scale - top), the last BY_FMA of them without the exponential unit; sum them."""
+    # TODO: most by cute.math.exp2; the last BY_FMA by an integer and a polynomial
+
+
+@cute.jit
+def correct(steps, sums, scales, added, corrected, out, tile, head: cutlass.Constexpr):
+    """Multiply the sums by what the softmax warps say, between two MMAs; then divide by the weights' sum, and store."""
+    # TODO: for each tile: wait until the values of the tile before are added, multiply the sums; at the end, store them
+
+
+@cute.jit
+def scale_sums(sums, factor, thread, head: cutlass.Constexpr):
+    """Load a thread's row of the sums, multiply it, and write it back."""
+    tile = sums[(None, None), 0, 0]
+    load = tcgen05.make_tmem_copy(cute.make_copy_atom(tcgen05.Ld32x32bOp(tcgen05.Repetition.x32), F32), tile)
+    store = tcgen05.make_tmem_copy(cute.make_copy_atom(tcgen05.St32x32bOp(tcgen05.Repetition.x32), F32), tile)
+    cells = load.get_slice(thread).partition_S(tile)
+    row = cute.make_rmem_tensor(load.get_slice(thread).partition_D(cute.make_identity_tensor((ROWS, head))).shape, F32)
+    cute.copy(load, cells, row)
+    row.store(row.load() * factor)
+    cute.copy(store, row, store.get_slice(thread).partition_D(tile))
+    cute.arch.fence_view_async_tmem_store()
+
+
+@cute.jit
+def store_sums(sums, factor, out, row, thread, head: cutlass.Constexpr):
+    """Load a thread's row of the sums, 32 columns at a time, multiply it, round it, and store it."""
+    strips = cute.flat_divide(sums[(None, None), 0, 0], (ROWS, 32))
+    atom = cute.make_copy_atom(tcgen05.Ld32x32bOp(tcgen05.Repetition.x32), F32)
+    load = tcgen05.make_tmem_copy(atom, strips[None, None, 0, 0]).get_slice(thread)
+    cells = load.partition_S(strips)
+    shape = load.partition_D(cute.make_identity_tensor((ROWS, 32))).shape
+    for strip in cutlass.range_constexpr(head // 32):
+        part = cute.make_rmem_tensor(shape, F32)
+        cute.copy(load, cells[None, None, None, 0, strip], part)
+        rounded = cute.make_rmem_tensor(32, BF16)
+        rounded.store((cute.make_tensor(part.iterator, cute.make_layout(32)).load() * factor).to(BF16))
+        if row < out.shape[0]:
+            cute.autovec_copy(rounded, cute.local_tile(out[row, None], (32,), (strip,)))
+
+
+@cute.jit
+def forward(q, k, v, out, head: cutlass.Constexpr, causal: cutlass.Constexpr):
+    """q and out are [heads, tokens, head], k and v [kv_heads, tokens, head]."""
+    q, k, out = (cute.make_tensor(x.iterator, cute.select(x.layout, mode=[1, 2, 0])) for x in (q, k, out))
+    v = cute.make_tensor(v.iterator, cute.select(v.layout, mode=[2, 1, 0]))  # [head, tokens, heads]: B of sums
+    along, across, one = tcgen05.OperandMajorMode.K, tcgen05.OperandMajorMode.MN, tcgen05.CtaGroup.ONE
+    qk = blackwell.make_trivial_tiled_mma(BF16, BF16, along, along, F32, one, (ROWS, KEYS))
+    pv = blackwell.make_trivial_tiled_mma(BF16, BF16, along, across, F32, one, (ROWS, head), tcgen05.OperandSource.TMEM)
+    tile_qk, tile_pv = (ROWS, KEYS, head), (ROWS, head, KEYS)
+    # One stage holds a tile of keys or of values, which have the same bytes.
+    stages_q = blackwell.make_smem_layout_a(qk, tile_qk, BF16, 1)
+    stages_k = blackwell.make_smem_layout_b(qk, tile_qk, BF16, STAGES)
+    stages_v = blackwell.make_smem_layout_b(pv, tile_pv, BF16, STAGES)
+    box_q, box_k, box_v = (cute.select(stages, mode=[0, 1, 2]) for stages in (stages_q, stages_k, stages_v))
+    load = cpasync.CopyBulkTensorTileG2SOp(one)
+    attend(
+        qk,
+        pv,
+        (*cute.nvgpu.make_tiled_tma_atom_A(load, q, box_q, tile_qk, qk), stages_q),
+        (*cute.nvgpu.make_tiled_tma_atom_B(load, k, box_k, tile_qk, qk), stages_k),
+        (*cute.nvgpu.make_tiled_tma_atom_B(load, v, box_v, tile_pv, pv), stages_v),
+        out,
+        q.shape[2] // k.shape[2],
+        head,
+        causal,
+    ).launch(grid=[cute.ceil_div(q.shape[0], ROWS) * q.shape[2], 1, 1], block=[WARPS * WARP, 1, 1])
+
+
+def attention_blackwell(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> torch.Tensor:
+    raise NotImplementedError("TODO: write the parts that are marked, then delete this line")
+    out = torch.empty_like(q)
+    lane.run(forward, *(x.flatten(0, 1) for x in (q, k, v, out)), q.shape[3], causal)
+    return out

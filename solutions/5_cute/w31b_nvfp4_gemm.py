@@ -1,0 +1,241 @@
+"""Multiply NVFP4 matrices: 4-bit numbers, and a scale for every 16 of them in tensor memory.
+
+nvfp4_gemm(a, scale_a, b, scale_b) returns the product of the scaled matrices, a @ b.T, in bfloat16, with float32 sums
+that are rounded once. a is uint8 (m, k / 2), with two numbers of e2m1 in a byte, the first in the low half; b is
+(n, k / 2). m and n are any sizes from 1, k is a multiple of 64. scale_a is float8_e4m3fn (ceil(m / 128), k / 64, 32, 4,
+4): [i, j, r, q, s] is the scale of row 128 i + 32 q + r and of the numbers 64 j + 16 s to 64 j + 16 s + 15 along k.
+scale_b is the same for b. Rows that a matrix does not have have scales, too. All tensors are contiguous, begin at a
+multiple of 16 bytes, and have fewer than 2**31 elements.
+
+A block computes one tile of out with the six warps of tcgen05_gemm. A stage holds four tiles: of a, of b, and of the
+scales of each. The MMA warp copies the scales of a stage from shared memory to tensor memory (tcgen05.cp), behind the
+columns of the accumulator, and issues the MMAs, which read them there.
+
+The loads, the layouts in shared memory, the copies' partition, and the epilogue are given. Write the places of the
+accumulator and of the scales in tensor memory, and `multiply_steps`.
+
+Graded: the values, that tensor cores compute them, the bytes that are moved, and, on a GPU with sm_100 alone, the time
+against cuBLAS. The PTX machine runs sm_100a as the manual describes it. No hardware has confirmed it yet.
+
+Limits on the largest case, with room for edges on smaller ones: at most 6 times the bytes of inputs and outputs moved;
+products made by tensor cores.
+
+Bound: 2 m n k operations. A tile of 128 x 256 makes 303 of them for each byte that TMA brings. No B200 has timed it.
+The layouts of the scales are those of CUTLASS's blockscaled_layout.
+"""
+
+import cutlass
+import cutlass.utils.blackwell_helpers as blackwell
+import cutlass.utils.blockscaled_layout as block_scales
+import torch
+from cutlass import cute, pipeline
+from cutlass.cute.nvgpu import cpasync, tcgen05
+from cutlass.memory import SmemAllocator, TmemAllocator
+from cutlass.tensor_utils import LayoutEnum
+
+from kernelpath.lanes import cute as lane
+
+E2M1, E4M3 = cutlass.Float4E2M1FN, cutlass.Float8E4M3FN
+WARP = 32
+TILE = (128, 256, 256)
+"""Rows and columns of a tile of out, and columns of a and b in a stage: 128 bytes, the width of the widest swizzle."""
+BLOCK = 16
+"""Numbers along k that share a scale."""
+STAGES = 3
+STRIP = 64
+"""Columns of out that the epilogue loads, rounds, and stores at once."""
+COLUMNS = 512
+"""Of tensor memory: 256 for the accumulator, and behind them the scales of a stage."""
+EPILOGUE_WARPS, MMA_WARP, TMA_WARP, WARPS = 4, 4, 5, 6
+
+
+@cute.kernel
+def multiply(mma: cute.TiledMma, a, b, scale_a, scale_b, out: cute.Tensor, strips):
+    """Compute one tile of out. a, b, scale_a, scale_b: copy, TMA tensor, and layout of the ring."""
+    (load_a, a, ring_a), (load_b, b, ring_b) = a, b
+    (load_sa, scale_a, ring_sa), (load_sb, scale_b, ring_sb) = scale_a, scale_b
+    warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
+    row, column, _ = cute.arch.block_idx()
+
+    memory = SmemAllocator()
+    full, empty = (memory.allocate_array(cutlass.Int64, STAGES) for _ in range(2))
+    done = memory.allocate_array(cutlass.Int64, 1)
+    shared_a = memory.allocate_tensor(E2M1, ring_a.outer, 1024, ring_a.inner)
+    shared_b = memory.allocate_tensor(E2M1, ring_b.outer, 1024, ring_b.inner)
+    shared_sa = memory.allocate_tensor(E4M3, ring_sa, 128)
+    shared_sb = memory.allocate_tensor(E4M3, ring_sb, 128)
+    shared_out = memory.allocate_tensor(out.element_type, strips.outer, 1024, strips.inner)
+    if warp == TMA_WARP:
+        with cute.arch.elect_one():
+            for stage in cutlass.range_constexpr(STAGES):
+                cute.arch.mbarrier_init(full + stage, 1)
+                cute.arch.mbarrier_init(empty + stage, 1)
+            cute.arch.mbarrier_init(done, 1)
+        cute.arch.mbarrier_init_fence()
+
+    tensor_memory = TmemAllocator(barrier_for_retrieve=pipeline.NamedBarrier(1, WARPS * WARP))
+    tensor_memory.allocate(COLUMNS)  # by warp 0
+    tensor_memory.wait_for_alloc()  # a barrier of all threads: the mbarriers are initialized, too
+    address = tensor_memory.retrieve_ptr(cutlass.Float32)
+    acc = cute.make_tensor(address, mma.make_fragment_C(mma.partition_shape_C(TILE[:2])).layout)
+    one_sa, one_sb = (cute.slice_(ring, (None, None, None, 0)) for ring in (ring_sa, ring_sb))
+    of_sa = block_scales.make_tmem_layout_sfa(mma, TILE, BLOCK, one_sa)
+    of_sb = block_scales.make_tmem_layout_sfb(mma, TILE, BLOCK, one_sb)
+    scales_a = cute.make_tensor(cute.recast_ptr(address + TILE[1], dtype=E4M3), of_sa)
+    behind = TILE[1] + tcgen05.find_tmem_tensor_col_offset(scales_a)
+    scales_b = cute.make_tensor(cute.recast_ptr(address + behind, dtype=E4M3), of_sb)
+
+    steps = cute.ceil_div(a.shape[1], TILE[2])
+    mine = mma.get_slice(0)
+    if warp == TMA_WARP:
+        copies = (
+            (load_a, *partition(load_a, shared_a, mine.partition_A(cute.local_tile(a, TILE[::2], (row, None, 0))))),
+            (load_b, *partition(load_b, shared_b, mine.partition_B(cute.local_tile(b, TILE[1:], (column, None, 0))))),
+            (
+                load_sa,
+                *partition(load_sa, shared_sa, mine.partition_A(cute.local_tile(scale_a, TILE[::2], (row, None, 0)))),
+            ),
+            (
+                load_sb,
+                *partition(load_sb, shared_sb, mine.partition_B(cute.local_tile(scale_b, TILE[1:], (column, None, 0)))),
+            ),
+        )
+        stage_bytes = (TILE[0] + TILE[1]) * (TILE[2] // 2 + TILE[2] // BLOCK)
+        load_steps(steps, full, empty, copies, stage_bytes)
+    elif warp == MMA_WARP:
+        operands = mma.make_fragment_A(shared_a), mma.make_fragment_B(shared_b)
+        copies = to_tensor_memory(shared_sa, scales_a), to_tensor_memory(shared_sb, scales_b)
+        multiply_steps(mma, acc, operands, (scales_a, scales_b), copies, steps, full, empty, done)
+    else:
+        cute.arch.mbarrier_wait(done, 0)
+        round_tile(acc, shared_out)
+        store_tile(shared_out, out, row, column)
+        tensor_memory.relinquish_alloc_permit()
+        tensor_memory.free(address)
+
+
+@cute.jit
+def partition(copy: cute.CopyAtom, shared: cute.Tensor, tiles: cute.Tensor):
+    """Return tiles [.., step] and stages [.., stage] as the copy takes them. A scale repeats along k."""
+    to_shared, from_tiles = cpasync.tma_partition(
+        copy, 0, cute.make_layout(1), cute.group_modes(shared, 0, 3), cute.group_modes(tiles, 0, 3)
+    )
+    return cute.filter_zeros(from_tiles), cute.filter_zeros(to_shared)
+
+
+@cute.jit
+def to_tensor_memory(shared: cute.Tensor, scales: cute.Tensor):
+    """Return the copy of a stage's scales, where from [.., stage] and where to."""
+    atom = cute.make_copy_atom(tcgen05.Cp4x32x128bOp(tcgen05.CtaGroup.ONE), E4M3)
+    compact = cute.filter_zeros(scales)
+    copy = tcgen05.make_s2t_copy(atom, compact)
+    sources = copy.get_slice(0).partition_S(cute.filter_zeros(shared))
+    return copy, tcgen05.get_s2t_smem_desc_tensor(copy, sources), copy.get_slice(0).partition_D(compact)
+
+
+@cute.jit
+def load_steps(steps, full, empty, copies, stage_bytes: cutlass.Constexpr):
+    """Load tiles of a and b and their scales for each step along k, into one stage after the other."""
+    for step in cutlass.range(steps, unroll=1):
+        stage, lap = step % STAGES, step // STAGES
+        cute.arch.mbarrier_wait(empty + stage, lap % 2 ^ 1)
+        with cute.arch.elect_one():
+            cute.arch.mbarrier_arrive_and_expect_tx(full + stage, stage_bytes)
+        for i in cutlass.range_constexpr(4):
+            load, tiles, stages = copies[i]
+            cute.copy(load, tiles[None, step], stages[None, stage], tma_bar_ptr=full + stage)
+
+
+@cute.jit
+def multiply_steps(mma, acc, operands, scales, copies, steps, full, empty, done):
+    """Copy the scales of each step to tensor memory, and issue its MMAs behind the copies."""
+    (a, b), (scales_a, scales_b) = operands, scales
+    for step in cutlass.range(steps, unroll=1):
+        stage, lap = step % STAGES, step // STAGES
+        cute.arch.mbarrier_wait(full + stage, lap % 2)
+        for i in cutlass.range_constexpr(2):
+            copy, sources, target = copies[i]
+            cute.copy(copy, sources[None, None, None, None, stage], target)
+        for part in cutlass.range_constexpr(cute.size(a, mode=[2])):
+            mma.set(tcgen05.Field.ACCUMULATE, step > 0 or part > 0)
+            scaled_a = a[None, None, part, stage], scales_a[None, None, part]
+            scaled_b = b[None, None, part, stage], scales_b[None, None, part]
+            cute.gemm(mma, acc, scaled_a, scaled_b, acc)
+        with cute.arch.elect_one():
+            tcgen05.commit(empty + stage)
+    with cute.arch.elect_one():
+        tcgen05.commit(done)
+
+
+@cute.jit
+def round_tile(acc, shared):
+    """Load the accumulator, round it, and write it to shared memory [row, column, strip]."""
+    thread, _, _ = cute.arch.thread_idx()
+    strips = cute.flat_divide(acc[(None, None), 0, 0], (TILE[0], STRIP))  # [row, column, 0, strip]
+    load = cute.make_copy_atom(tcgen05.Ld32x32bOp(tcgen05.Repetition(STRIP)), cutlass.Float32)
+    from_acc = tcgen05.make_tmem_copy(load, strips[None, None, 0, 0]).get_slice(thread)
+    sources, targets = from_acc.partition_S(strips), from_acc.partition_D(shared)
+    for strip in cutlass.range_constexpr(TILE[1] // STRIP):
+        loaded = cute.make_rmem_tensor(targets[None, None, None, 0].shape, cutlass.Float32)
+        cute.copy(from_acc, sources[None, None, None, 0, strip], loaded)
+        rounded = cute.make_rmem_tensor_like(loaded, shared.element_type)
+        rounded.store(loaded.load().to(shared.element_type))
+        cute.autovec_copy(rounded, targets[None, None, None, strip])
+    cute.arch.barrier(barrier_id=2, number_of_threads=EPILOGUE_WARPS * WARP)  # all lanes are loaded and written
+
+
+@cute.jit
+def store_tile(shared, out, row, column):
+    """Store the rounded tile, by all threads of the epilogue."""
+    thread, _, _ = cute.arch.thread_idx()
+    target = cute.local_tile(out, TILE[:2], (row, column))
+    inside = (out.shape[0] - row * TILE[0], out.shape[1] - column * TILE[1])
+    for i in cutlass.range(thread, TILE[0] * TILE[1], EPILOGUE_WARPS * WARP, unroll=1):
+        at = (i // TILE[1], i % TILE[1])
+        if cute.elem_less(at, inside):
+            target[at] = shared[at[0], at[1] % STRIP, at[1] // STRIP]
+
+
+@cute.jit
+def matmul(a: cute.Tensor, b: cute.Tensor, scale_a: cute.Tensor, scale_b: cute.Tensor, out: cute.Tensor):
+    """Describe the bytes as matrices of 4-bit numbers and their scales, make the tensor maps, and launch."""
+    op = tcgen05.MmaMXF4NVF4Op(E4M3, (*TILE[:2], 64), tcgen05.CtaGroup.ONE, tcgen05.OperandSource.SMEM)
+    mma = cute.make_tiled_mma(op)
+    a, scale_a = described(a, scale_a)
+    b, scale_b = described(b, scale_b)
+    ring_a = blackwell.make_smem_layout_a(mma, TILE, E2M1, STAGES)
+    ring_b = blackwell.make_smem_layout_b(mma, TILE, E2M1, STAGES)
+    ring_sa = block_scales.make_smem_layout_sfa(mma, TILE, BLOCK, STAGES)
+    ring_sb = block_scales.make_smem_layout_sfb(mma, TILE, BLOCK, STAGES)
+    load = cpasync.CopyBulkTensorTileG2SOp(tcgen05.CtaGroup.ONE)
+    stages = [cute.slice_(ring, (None, None, None, 0)) for ring in (ring_a, ring_b, ring_sa, ring_sb)]
+    make_a, make_b = cute.nvgpu.make_tiled_tma_atom_A, cute.nvgpu.make_tiled_tma_atom_B
+    strip = (TILE[0], STRIP)
+    strips = blackwell.make_smem_layout_epi(out.element_type, LayoutEnum.ROW_MAJOR, strip, TILE[1] // STRIP)
+    multiply(
+        mma,
+        (*make_a(load, a, stages[0], TILE, mma), ring_a),
+        (*make_b(load, b, stages[1], TILE, mma), ring_b),
+        (*make_a(load, scale_a, stages[2], TILE, mma, internal_type=cutlass.Int16), ring_sa),
+        (*make_b(load, scale_b, stages[3], TILE, mma, internal_type=cutlass.Int16), ring_sb),
+        out,
+        strips,
+    ).launch(
+        grid=[cute.ceil_div(out.shape[0], TILE[0]), cute.ceil_div(out.shape[1], TILE[1]), 1],
+        block=[WARPS * WARP, 1, 1],
+    )
+
+
+def described(matrix: cute.Tensor, scales: cute.Tensor):
+    """Return [rows, k, 1] tensors of 4-bit numbers, two to a byte, and of scales, 512 for 128 rows and 64 of k."""
+    rows, k = matrix.shape[0], cute.assume(2 * matrix.shape[1], 64)
+    layout = cute.make_layout((rows, k, 1), stride=(k, 1, cute.assume(rows * k, 64)))
+    numbers = cute.make_tensor(cute.recast_ptr(matrix.iterator, dtype=E2M1), layout)
+    of_scales = block_scales.tile_atom_to_shape_SF((rows, k, 1), BLOCK)
+    return numbers, cute.make_tensor(cute.recast_ptr(scales.iterator, dtype=E4M3), of_scales)
+
+
+def nvfp4_gemm(a: torch.Tensor, scale_a: torch.Tensor, b: torch.Tensor, scale_b: torch.Tensor) -> torch.Tensor:
+    out = torch.empty(a.shape[0], b.shape[0], dtype=torch.bfloat16, device=a.device)
+    lane.run(matmul, a, b, scale_a, scale_b, out)
+    return out
