@@ -35,6 +35,16 @@ from machine.launching import aligned, buffer  # noqa: E402
 from machine.warpgroups import encode  # noqa: E402
 from warpcheck import simt  # noqa: E402
 
+__all__ = [
+    "name_of",
+    "record_copy",
+    "record_plain_sums",
+    "record_scale_places",
+    "record_scaled_sums",
+    "run_on_machine",
+    "scaled",
+]
+
 Array = np.ndarray[Any, Any]
 Run = Callable[[str, Sequence[Array], Sequence[int]], None]
 """Runs the kernel ``k`` of a PTX text with 128 threads on arrays, which it updates, and on integers."""
@@ -176,7 +186,7 @@ def record_copy(run: Run, shape: str, format_bits: int) -> dict[str, Any]:
     results = [aligned((128, 32), np.uint8) for _ in range(2)]
     for execute, d in zip((run, run_on_machine), results, strict=True):
         execute(scaled.copy_source(shape, format_bits), [image, d], [scaled.COPY_DESCRIPTOR])
-    if np.array_equal(*results):
+    if np.array_equal(results[0], results[1]):
         return {"equal": True}
     return {"equal": False, "tensor memory": results[0].tobytes().hex()}
 

@@ -509,6 +509,7 @@ def test_every_stub_of_a_kernel_is_empty_and_no_solution_is() -> None:
             "w01d_host_program.cu",
             "w07d_ptx.cu",
             "w08b_sgemm_async.cu",
+            "w24d_cutlass_epilogue.cu",
             *(name for name in sources if "_repair_" in name),
         ]
         for name in given:

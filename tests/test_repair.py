@@ -99,7 +99,8 @@ def fault_of(exercise: Exercise, entry: object, inputs: tuple[object, ...], sche
     except (warpcheck.Fault, warpcheck.Deadlock) as error:
         return {type(error).__name__}
     expected = ground_truth.expected_outputs(exercise, inputs)
-    finding = compare.check_outputs([report.result], expected, exercise.tolerance)
+    outputs = report.result if isinstance(report.result, tuple) else (report.result,)
+    finding = compare.check_outputs(outputs, expected, exercise.tolerance)
     return {WRONG_VALUES_FAULT} if finding else set()
 
 

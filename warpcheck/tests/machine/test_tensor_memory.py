@@ -197,7 +197,8 @@ def place_in_atoms(bits: Array, start: int, image: Array) -> int:
             at = start + mn % width * size + mn // width * lead + k % 4 * 128 + k // 4 * stride
             at ^= (at >> 7 & 3) << 5
             image[at : at + size] = bits[mn : mn + 1, k : k + 1].reshape(-1).view(np.uint8)
-    return start >> 4 | lead >> 4 << 16 | stride >> 4 << 32 | 1 << 46 | 1 << 61
+    descriptor: int = start >> 4 | lead >> 4 << 16 | stride >> 4 << 32 | 1 << 46 | 1 << 61
+    return descriptor
 
 
 def as_words(values: Array, to: str) -> Array:
