@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial, reduce
 
 from llvmlite import ir
 
 from warpcheck.isa.rounding import add_floats, directed_mode, rounded, to_odd
-from warpcheck.isa.values import F64, Kind, Value, constant, intrinsic, lanewise, like
+from warpcheck.isa.values import F64, Kind, Value, constant, intrinsic, lanewise, like, operand, put, saturate
 from warpcheck.lower.instruction_emitter import InstructionEmitter
 from warpcheck.lower.lane_builder import LaneBuilder
 from warpcheck.lower.register_slots import CARRY
@@ -245,8 +246,29 @@ def copysign(e: InstructionEmitter, t: Kind, sign: Value, size: Value) -> Value:
     return intrinsic(e.b, "copysign", size, sign)
 
 
+def with_mixed(rule: Callable[..., Value]) -> Callable[[InstructionEmitter, Instruction], None]:
+    """Return the emitter of an instruction that also exists in mixed precision, which sm_100 adds.
+
+    Its result and its last source are f32. The other sources have 16 bits, and are widened exactly.
+    """
+    in_one_type = lanewise(rule)
+
+    def emit(e: InstructionEmitter, i: Instruction) -> None:
+        if "f32" not in i.modifiers[:-1]:
+            in_one_type(e, i)
+            return
+        *narrow_sources, last = i.operands[1:]
+        values = [operand(e, source, Kind(i.modifiers[-1])) for source in narrow_sources]
+        single = Kind("f32")
+        result = rule(e, single, *values, operand(e, last, single))
+        put(e, i.operands[0], saturate(e.b, result) if "sat" in i.modifiers else result, single)
+
+    return emit
+
+
 _FLOATS = ("ROUND? ftz? sat? f32", "ROUND? f64", "rn? ftz? sat? HALF", "rn? BHALF")
 _PAIRS = "ROUND? ftz? f32x2"  # since sm_100
+_MIXED = "ROUND? sat? f32 f16|bf16"  # since sm_100
 _SUM = ("INTEGER", "sat s32", "cc WORD", *_FLOATS)
 _SIGN = ("s16|s32|s64", "ftz? f32|HALF", "f64|BHALF")
 _EXTREME = (
@@ -255,8 +277,8 @@ _EXTREME = (
 )
 
 OPS = (
-    Op("add", ("u16x2|s16x2", *_SUM, _PAIRS), lanewise(add), passes=True),
-    Op("sub", (*_SUM, _PAIRS), lanewise(sub), passes=True),
+    Op("add", ("u16x2|s16x2", *_SUM, _PAIRS, _MIXED), with_mixed(add), passes=True),
+    Op("sub", (*_SUM, _PAIRS, _MIXED), with_mixed(sub), passes=True),
     Op("addc", ("cc? WORD",), lanewise(addc)),
     Op("subc", ("cc? WORD",), lanewise(subc)),
     Op("mul", ("lo|hi|wide INTEGER", *_FLOATS, _PAIRS), lanewise(mul), passes=True),
@@ -273,8 +295,9 @@ OPS = (
             "rn ftz? relu HALF",
             "rn relu? BHALF",
             "ROUND ftz? f32x2",
+            _MIXED,
         ),
-        lanewise(fma),
+        with_mixed(fma),
     ),
     Op("sad", ("INTEGER",), lanewise(sad)),
     Op("dp2a", ("lo|hi u32|s32 u32|s32",), lanewise(dp2a)),

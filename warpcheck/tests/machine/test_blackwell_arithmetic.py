@@ -1,11 +1,12 @@
-"""Arithmetic in f32x2, which sm_100 adds: two float32 in a register of 64 bits. PTX ISA manual, 9.7.3."""
+"""Arithmetic that sm_100 adds: two float32 in a register (f32x2), and mixed precision. PTX ISA manual, 9.7.3, 9.7.5."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from machine.instructions import COUNT, RNG, execute
+from machine import exact
+from machine.instructions import COUNT, RNG, execute, same, sources
 from machine.launching import aligned, buffer
 from warpcheck import simt
 
@@ -70,3 +71,35 @@ def test_the_extreme_of_three(name: str) -> None:
     drops_nan, keeps_nan = (np.fmax, np.maximum) if name.startswith("max") else (np.fmin, np.minimum)
     rule = keeps_nan if "NaN" in name else drops_nan
     np.testing.assert_array_equal(got, rule(rule(arrays[0], arrays[1]), arrays[2]))
+
+
+@pytest.mark.parametrize("mode", ["rn", "rz", "rp"])
+@pytest.mark.parametrize("half", ["f16", "bf16"])
+@pytest.mark.parametrize("opcode", ["add", "sub", "fma"])
+def test_mixed_precision_rounds_once(opcode: str, half: str, mode: str) -> None:
+    narrow_count = 2 if opcode == "fma" else 1
+    *wide, last = sources(["f32"] * (narrow_count + 1))
+    with np.errstate(over="ignore"):
+        if half == "bf16":
+            stored = [(values.view(np.uint32) >> 16).astype(np.uint16) for values in wide]
+            values = [(bits.astype(np.uint32) << 16).view(np.float32) for bits in stored]
+        else:
+            stored = [numbers.astype(np.float16) for numbers in wide]
+            values = [numbers.astype(np.float32) for numbers in stored]
+    narrow = [aligned(COUNT, array.dtype) for array in stored]
+    for array, content in zip(narrow, stored, strict=True):
+        array[...] = content
+    got = execute(f"{opcode}.{mode}.f32.{half}", [*[half] * narrow_count, "f32"], "f32", [*narrow, last], "sm_100a")
+    with np.errstate(all="ignore"):
+        factors = values if opcode == "fma" else [*values, np.ones(COUNT)]
+        addend = -last if opcode == "sub" else last
+        lanes = zip(*factors, addend, strict=True)
+        want = np.array([exact.fused(*map(float, lane), "f32", mode) for lane in lanes], np.float32)
+    assert same(got, want)
+
+
+def test_mixed_precision_saturates() -> None:
+    arrays = [aligned(COUNT, np.float16), aligned(COUNT, np.float32)]
+    arrays[0][:], arrays[1][:] = RNG.normal(size=(2, COUNT))
+    got = execute("add.sat.f32.f16", ["f16", "f32"], "f32", arrays, "sm_100a")
+    np.testing.assert_array_equal(got, np.clip(arrays[0].astype(np.float32) + arrays[1], 0, 1))
