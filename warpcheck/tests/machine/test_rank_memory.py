@@ -31,7 +31,8 @@ def pull(run: Run, before: str, after: str, grid: tuple[int, int] = (1, 2)) -> l
     memory = [RankMemory(rank, a.ctypes.data + 128 * rank, a.ctypes.data + 128 * (rank + 1)) for rank in range(2)]
     source = PULL.replace("BEFORE", before).replace("AFTER", after)
     run(source, grid, 32, a, b, flags, rank_memory=memory, cooperative=True)
-    return b.tolist()
+    values: list[int] = b.tolist()
+    return values
 
 
 def test_a_rank_that_reads_behind_a_flag_of_its_peer(run: Run) -> None:
