@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import random
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -87,6 +88,15 @@ def test_both_directions_of_a_link_are_used_at_once() -> None:
     steps = [[post(1), post(2), wait(1), wait(2)], [post(1), post(2), wait(1), wait(2)]]
     log = Log(steps, [message(0, 1, 1, 2, 50), message(1, 1, 0, 2, 50)])
     assert timeline(log, LINKS).end == 7.0
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_time_does_not_depend_on_the_order_in_which_the_processes_met(seed: int) -> None:
+    """In each of three steps, every rank of four has another receiver: 3 messages of 5 seconds, and the latency."""
+    steps = [[*map(post, range(1, 7)), *map(wait, range(1, 7))]] * 4
+    sent = [message(rank, 2 * step - 1, (rank + step) % 4, 2 * step, 50) for step in (1, 2, 3) for rank in range(4)]
+    random.Random(seed).shuffle(sent)
+    assert timeline(Log(steps, sent), LINKS).end == 17.0
 
 
 def test_what_is_behind_compute_is_hidden() -> None:

@@ -275,8 +275,8 @@ def test_on_turing_it_is_said_that_triton_uses_no_tensor_cores(monkeypatch: pyte
 
 def test_an_answer_with_wgmma_or_tcgen05_is_declared_so() -> None:
     told = {item.name for item in registry.exercises() if registry.load(item).specific}
-    # Of the CuTe DSL, of PTX in CUDA C++, of Gluon, and of the CuTe DSL for Blackwell.
-    signs = ("warpgroup.fence()", "wgmma.fence", "warpgroup_mma(", "tcgen05.commit(")
+    # Of the CuTe DSL, of PTX in CUDA C++, of Gluon, of the CuTe DSL for Blackwell, and of CUTLASS.
+    signs = ("warpgroup.fence()", "wgmma.fence", "warpgroup_mma(", "tcgen05.commit(", "CollectiveBuilder<")
     solved = {item.name for item in registry.exercises() if any(sign in _solution(item) for sign in signs)}
     assert told == solved
 

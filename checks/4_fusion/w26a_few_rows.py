@@ -14,6 +14,7 @@ EXERCISE = Exercise(
     entry="few_rows",
     problem=few_rows.PROBLEM,
     aligned=True,
+    requires=(8, 0),  # bfloat16 on tensor cores
     bench={"m": 4, **LLAMA},
     sweep=(
         *({"m": rows, **LLAMA} for rows in (1, 2, 8, 16)),

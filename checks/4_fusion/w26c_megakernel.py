@@ -11,6 +11,7 @@ EXERCISE = Exercise(
     entry="megakernel",
     problem=decoder_attention.PROBLEM,
     aligned=True,
+    requires=(8, 0),  # bfloat16
     any_size=False,
     # 16 blocks of 256 threads fit at once: fewer than tasks, so that a block waits for tasks that others have taken.
     multiprocessors=2,

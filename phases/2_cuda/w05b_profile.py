@@ -10,7 +10,7 @@ trace is a Chrome trace of torch.profiler: JSON whose "traceEvents" are dicts. A
 
 counters is the CSV of `ncu --csv --page raw` of the same step, in another run: lines of progress, a header, a row of
 units, and a row for each kernel, numbered in the order of launch by the column ID. It has the kernels of the trace in
-the order of launch, which is that of their correlations. Names cannot be compared: ncu writes them in another form.
+the order of launch, which is the order of correlations. Names cannot be compared: ncu writes them in another form.
 
 The report is a dict, or a dataclass, of these facts. Numbers may be 0.1% off.
 

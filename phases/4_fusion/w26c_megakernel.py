@@ -3,7 +3,8 @@
 megakernel(x, weight, wqkv, k_cache, v_cache, wo, table) computes the attention half of a decoder layer for one token
 and returns a new float32 vector of the shape of x. With d = 64 * heads: x and weight are float32 vectors of d elements,
 wqkv is bfloat16 of shape (3 d, d), k_cache and v_cache are bfloat16 of shape (tokens, heads, 64), and wo is bfloat16 of
-shape (d, d). There are 1 to 64 heads and at least one token. All are contiguous and begin at multiples of 16 bytes.
+shape (d, d). There are 1 to 64 heads, at least one token, and fewer than 2**31 elements in each cache. All are
+contiguous and begin at multiples of 16 bytes.
 
     h = x * weight / sqrt(mean of x^2 + eps)
     q, k, v = the three parts of wqkv @ h, each of shape (heads, 64)

@@ -1,4 +1,4 @@
-"""Grouped GEMM: one launch for all experts, whatever the number of their rows.
+"""Grouped GEMM: one launch for all experts and any number of rows per expert.
 
 grouped_gemm(x, w, source, offsets) takes contiguous tensors: x of shape (tokens, k) and w of shape (experts, n, k),
 both bfloat16, source of shape (rows,) and offsets of shape (experts + 1,), both int32. Expert e has the rows from

@@ -1,28 +1,30 @@
 """Composition: a layout of a layout is a layout again. Three functions of CuTe's algebra, in plain Python.
 
-A layout is a function from an index to an offset; `layout(index)` below evaluates it. The index runs through the modes,
-the first one fastest, and the last one goes on past its end. Layouts are compared as CuTe prints them, mode by mode.
+A layout maps an index to an offset, and `layout(index)` below evaluates it. The first mode of the index varies fastest,
+and the last mode continues past its end. Layouts are compared as CuTe prints them, mode by mode.
 
-coalesce     the same function with the fewest modes, none within another. A mode of size 1 says nothing. Two neighbors
-             are one where the second continues the first: (4,3):(2,8) is 12:2. If no mode is left, the result is 1:0.
+coalesce     the same function with as few modes as possible, and without nesting. Drop modes of size 1. Merge two
+             neighboring modes if the second continues the first: (4,3):(2,8) is 12:2. If no mode remains, the result is
+             1:0.
 
-composition  R(c) = A(B(c)), for B = (B0, B1, ...) mode by mode: (A o B0, A o B1, ...). What is left is one innermost
-             mode s:d, "every d-th element of A, s of them". It goes through the modes of coalesced A, first to last.
-             A mode of size a gives ceil(a / d) elements at d times its own stride, or s if that is less; the rest of
-             s is left to the next mode, at step ceil(d / a). The last mode gives all that is left. A mode that gives
-             one element is left out. (6,2):(8,2) o (4,3):(3,1) is ((2,2),3):((24,2),8), where 4:3 became (2,2):(24,2).
-             A mode s:0 stays s:0.
+composition  R(c) = A(B(c)). Compose A with each mode of B = (B0, B1, ...): (A o B0, A o B1, ...). An innermost mode s:d
+             takes every d-th element of A, s of them. Go through the modes of coalesced A from first to last. A mode of
+             size a contributes min(s, ceil(a / d)) elements, whose stride is d times the stride of the mode. Then
+             divide s by this number, and continue with the next mode and the step ceil(d / a). The last mode
+             contributes all remaining elements. Drop modes that contribute one element. For example, (6,2):(8,2) o
+             (4,3):(3,1) is ((2,2),3):((24,2),8), where 4:3 became (2,2):(24,2). A mode s:0 stays s:0.
 
-complement   what a layout leaves out: it and its complement together reach every offset below `size` exactly once,
-             the complement's strides ascending. 4:2 leaves out, up to 24, (2,3):(1,8). The last mode rounds up: 3:5
-             leaves out, up to 20, (5,2):(1,15). Modes of size 1 or stride 0 reach nothing new and do not count.
+complement   the layout of the offsets that a layout doesn't reach. Together, the two reach every offset below `size`
+             exactly once. Its strides ascend. The complement of 4:2 up to 24 is (2,3):(1,8). The last mode is rounded
+             up, so the complement of 3:5 up to 20 is (5,2):(1,15). Ignore modes of size 1 or stride 0, which reach no
+             other offset.
 
-Raise ValueError where that cannot be, as CuTe refuses to compile:
-- composition, where d is neither a multiple of a nor smaller than a, though another mode follows;
-- composition, where a mode gives a number of elements that does not divide what is left of s.
-CuTe checks no more, and then some of its results are wrong. Be better than CuTe, and raise ValueError as well:
-- composition, where R(c) is not A(B(c)) for every index c of B;
-- complement, where a stride is not a multiple of the offsets that the modes of smaller strides reach, gaps filled.
+Raise ValueError in the cases that CuTe refuses to compile:
+- composition, if d is neither a multiple of a nor smaller than a, and another mode follows;
+- composition, if the number of elements that a mode contributes does not divide s.
+CuTe checks nothing else, and some of its results are wrong. Do better, and raise ValueError in these cases, too:
+- composition, if R(c) differs from A(B(c)) for any index c of B;
+- complement, if a stride is not a multiple of the offsets that the modes of smaller strides reach, gaps filled.
 """
 
 import ast

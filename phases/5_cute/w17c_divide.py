@@ -1,6 +1,6 @@
 """Division: a layout cut into tiles, in the three forms that CuTe's kernels use, in plain Python.
 
-Dividing a layout A by a tile B means reading A in another order: the elements of the first tile, then those of the next
+Dividing a layout A by a tile B means reading A in another order: the elements of the first tile, then of the next
 one, and so on. The tile B is a layout itself. 4:1 takes four neighbors, 4:2 takes every second one of eight elements,
 and (2,2):(1,8) takes a square of a matrix with 8 rows. B's complement says where the tiles start, so no new arithmetic
 is needed:

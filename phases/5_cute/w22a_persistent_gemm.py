@@ -43,7 +43,7 @@ WARPGROUP = 128
 DEPTH = 64
 """Columns of a and rows of b in a stage: 128 bytes, the width of the widest swizzle."""
 CHUNK = (64, 64)
-"""What a consumer rounds and stores at once, of the 64 or more rows of the tile that are its own."""
+"""The shape of a chunk. A consumer rounds and stores its 64 or more rows of the tile one chunk at a time."""
 BUFFERS = 2
 """Chunks that a consumer has in shared memory: one is written while the other is copied to out."""
 GROUP = 8
@@ -117,8 +117,8 @@ def consume(plan: cutlass.Constexpr, tiles, steps, here, ring, mma, of_a, of_b, 
 def write(plan: cutlass.Constexpr, worker, row, column, total, epilogue):
     """Round a consumer's accumulators and store them in chunks. The last copies are still in flight when it returns.
 
-    total: its sums, those of a chunk one after the other. epilogue: the TMA copy, the consumer's BUFFERS in shared
-    memory [64, 64, buffer], out as the copy addresses it, and the mma whose sums lie as those of one chunk.
+    total: the consumer's accumulators, one chunk after the other. epilogue: the TMA copy, the consumer's BUFFERS in
+    shared memory [64, 64, buffer], out as the copy addresses it, and an mma that has the accumulators of one chunk.
     """
     # TODO: for each chunk: round it, wait for the buffer, store it to shared memory, fence, and copy it to out
 

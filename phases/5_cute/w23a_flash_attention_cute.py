@@ -216,7 +216,7 @@ def soften(scores, top, total, shrink, row, key, tokens, masked: cutlass.Constex
     """Turn scores into weights. top: the largest score of each row so far. total: this thread's part of the sum of
     weights.
 
-    row, key: of the thread's first score, in the head. shrink: what earlier weights have to be multiplied by.
+    row, key: the indices of the thread's first score in the head. shrink: the factor for earlier weights.
     """
     # TODO: mask, the maximum of each row over four lanes, exponentials, their sum
 

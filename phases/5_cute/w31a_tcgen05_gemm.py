@@ -12,7 +12,7 @@ shared memory, from where TMA stores it. Where the rows of out do not begin at m
 A stage has two mbarriers, as in week 22. `full` completes when its bytes have arrived, and `empty` when the MMAs that
 read them are done. `done` completes when the whole accumulator is.
 
-TMA, the ring, the tensor maps, and the store are given: they are those of weeks 21 and 22. Write what is new: the
+TMA, the ring, the tensor maps, and the store are given: they are as in weeks 21 and 22. Write what is new: the
 allocation of tensor memory in `multiply`, `multiply_steps`, and `round_tile`.
 
 Graded: the values, that TMA and tensor cores do the work, and, on a GPU with sm_100 alone, the time against cuBLAS. The

@@ -8,7 +8,7 @@ ranks than elements some are empty.
     all_gather(own, n)    rank r gives chunk r of a vector of n elements; every rank returns the whole vector
     ring(x)               every rank returns the sum of all x; the two above, in size - 1 steps each: a rank sends to a
                           neighbor alone, one message a step
-    two_shot(x)           the same in two steps, whatever the number of ranks: each has messages to all others
+    two_shot(x)           the same in two steps for any number of ranks: each has messages to all others
 
 Use send and receive alone: dist.isend and dist.irecv, or dist.batch_isend_irecv, which posts the messages of a step at
 once. A send is complete when the other rank receives, so two ranks that both send first wait forever. A rank may send

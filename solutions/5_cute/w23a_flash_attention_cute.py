@@ -356,7 +356,7 @@ def soften(scores, top, total, shrink, row, key, tokens, masked: cutlass.Constex
     """Turn scores into weights. top: the largest score of each row so far. total: this thread's part of the sum of
     weights.
 
-    row, key: of the thread's first score, in the head. shrink: what earlier weights have to be multiplied by.
+    row, key: the indices of the thread's first score in the head. shrink: the factor for earlier weights.
     """
     scale = math.log2(math.e) / math.sqrt(plan.head)
     view = by_row(scores)

@@ -440,7 +440,7 @@ def soften(scores, top, total, shrink, row, key, tokens, masked: cutlass.Constex
     """Make weights of scores. top: a score of each row that no other has exceeded by more than RISE; total: this
     thread's part of its weights' sum.
 
-    row, key: of the thread's first score, in the head. shrink: what earlier weights have to be multiplied by.
+    row, key: the indices of the thread's first score in the head. shrink: the factor for earlier weights.
     """
     scale = math.log2(math.e) / math.sqrt(plan.head)
     view = by_row(scores)

@@ -173,6 +173,14 @@ def timeline(log: Log, links: Links) -> Timeline:
     return _Simulation(log, links).run()
 
 
+def _program_order(transfer: Transfer) -> tuple[int, tuple[Key, ...]]:
+    """Return what orders transfers that become ready at the same time: their place in the programs of the ranks.
+
+    The order of the log does not: it is the one in which the processes of the ranks happened to meet.
+    """
+    return max(number for _, number in transfer.keys), transfer.keys
+
+
 class _Simulation:
     """A discrete-event simulation: ranks that continue, and transfers that end, in the order of time."""
 
@@ -191,9 +199,8 @@ class _Simulation:
         self._next_step = [0] * log.size
         # The time from which on a port is free.
         self._free: dict[object, float] = {}
-        # A heap of transfers that both sides have posted: since when, and their order in the log.
-        self._ready: list[tuple[float, int, Transfer]] = []
-        self._order = {id(transfer): index for index, transfer in enumerate(log.transfers)}
+        # A heap of transfers that both sides have posted: since when, and their place in the programs.
+        self._ready: list[tuple[float, tuple[int, tuple[Key, ...]], Transfer]] = []
         # A heap: time, kind, a count that breaks ties, and the rank of kind 0; see `_schedule`.
         self._events: list[tuple[float, int, int, object]] = []
         self._count = itertools.count()
@@ -247,7 +254,7 @@ class _Simulation:
         self._posted[key] = now
         transfer = self._transfer_of.get(key)
         if transfer is not None and all(other_key in self._posted for other_key in transfer.keys):
-            heapq.heappush(self._ready, (now, self._order[id(transfer)], transfer))
+            heapq.heappush(self._ready, (now, _program_order(transfer), transfer))
             self._schedule(now, 1)
 
     def _start_ready_transfers(self, now: float) -> None:
