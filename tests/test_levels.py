@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -38,6 +40,15 @@ def owners(out, ROWS: tl.constexpr, COLUMNS: tl.constexpr):  # type: ignore[no-u
 def opened() -> levels.CompilationLevels:
     x, w, out = torch.empty(64, 128), torch.empty(128), torch.empty(64)
     return levels.opened(dot_rows.warmup(out, x, w, 64, 128, 8, 128, grid=(8,)), dot_rows)
+
+
+def test_a_kernel_from_the_cache_may_name_another_file(opened: levels.CompilationLevels) -> None:
+    x, w, out = torch.empty(64, 128), torch.empty(128), torch.empty(64)
+    compiled = dot_rows.warmup(out, x, w, 64, 128, 8, 128, grid=(8,))
+    texts = {level: text for level, text in compiled.asm.items() if isinstance(text, str)}
+    renamed = {level: text.replace(Path(__file__).name, "3141592653.py") for level, text in texts.items()}
+    cached = SimpleNamespace(asm=renamed, metadata=compiled.metadata)
+    assert levels.opened(cached, dot_rows).counts() == opened.counts()
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,7 @@ def load_steps(full, empty, copy_a, copy_b):
 def multiply_steps(mma, acc, fragments_a, fragments_b, steps, full, empty, done):
     """Issue the MMAs of all steps. A commit arrives at an mbarrier when the MMAs before it have completed."""
     # TODO: for each step: wait until the stage is full, issue an MMA for each part of 16 along k, commit to empty
-    # TODO: commit to done
+    # TODO: commit to done; each commit is executed by one thread
 
 
 @cute.jit

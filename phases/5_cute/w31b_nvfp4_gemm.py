@@ -103,7 +103,7 @@ def partition(copy: cute.CopyAtom, shared: cute.Tensor, tiles: cute.Tensor):
 
 @cute.jit
 def to_tensor_memory(shared: cute.Tensor, scales: cute.Tensor):
-    """Return the copy of a stage's scales, where from [.., stage] and where to."""
+    """Return the copy of the scales of a stage, its sources [.., .., .., .., stage], and its target."""
     atom = cute.make_copy_atom(tcgen05.Cp4x32x128bOp(tcgen05.CtaGroup.ONE), E4M3)
     compact = cute.filter_zeros(scales)
     copy = tcgen05.make_s2t_copy(atom, compact)
@@ -128,7 +128,7 @@ def load_steps(steps, full, empty, copies, stage_bytes: cutlass.Constexpr):
 def multiply_steps(mma, acc, operands, scales, copies, steps, full, empty, done):
     """Copy the scales of each step to tensor memory, and issue its MMAs behind the copies."""
     # TODO: for each step: wait until the stage is full, copy both scales, issue an MMA for each 64 along k, commit
-    # TODO: commit to done
+    # TODO: commit to done; each commit is executed by one thread
 
 
 @cute.jit

@@ -125,7 +125,7 @@ def partition(copy: cute.CopyAtom, shared: cute.Tensor, tiles: cute.Tensor):
 
 @cute.jit
 def to_tensor_memory(shared: cute.Tensor, scales: cute.Tensor):
-    """Return the copy of a stage's scales, where from [.., stage] and where to."""
+    """Return the copy of the scales of a stage, its sources [.., .., .., .., stage], and its target."""
     atom = cute.make_copy_atom(tcgen05.Cp4x32x128bOp(tcgen05.CtaGroup.ONE), E4M3)
     compact = cute.filter_zeros(scales)
     copy = tcgen05.make_s2t_copy(atom, compact)

@@ -62,7 +62,7 @@ def opened(compiled: Any, kernel: Any) -> CompilationLevels:
     Args:
         kernel: The object that triton.jit returned, whose source the lines are of.
     """
-    file = str(kernel.fn.__code__.co_filename)
+    file = _compiled_file(compiled.asm["ttir"]) or str(kernel.fn.__code__.co_filename)
     name = compiled.metadata.name
     ptx = _attribute_to_callers(compiled.asm["ptx"], file)
     code = assembled(ptx, name)
@@ -82,6 +82,16 @@ def opened(compiled: Any, kernel: Any) -> CompilationLevels:
             operations_by_line.setdefault(line, {}).setdefault(level, []).append(operation)
     lines, start = inspect.getsourcelines(kernel.fn)
     return CompilationLevels(operations_by_line, dict(enumerate(map(str.strip, lines), start)))
+
+
+def _compiled_file(ttir: str) -> str:
+    """Return the file that the locations of a kernel name; "" if it has none.
+
+    Triton's cache ignores file names. A cell of a notebook gets another one when any of its text changes, and a kernel
+    in it may come from the cache with the name that the cell had before.
+    """
+    location = re.search(r'^#loc = loc\("([^"]+)":\d+:\d+\)', ttir, re.MULTILINE)
+    return location[1] if location else ""
 
 
 def _attribute_to_callers(ptx: str, file: str) -> str:

@@ -73,9 +73,9 @@ extern "C" __global__ void gemm(const half* a, const half* b, float* c, int mode
         INIT(issued, 1);
     }
     BEFORE();
-    __syncthreads();
+    if (mode != 33) __syncthreads();
     AFTER();
-    u32 d = base;
+    u32 d = base;  // reads the address
     for (int pass = 0; pass < 2; ++pass) {
         if (warp_id < 4) {
             if (pass == 1) WAIT(mode == 3 ? issued : &done[0], 0);  // waits for room
@@ -92,11 +92,12 @@ extern "C" __global__ void gemm(const half* a, const half* b, float* c, int mode
             if (mode == 28) shape |= 2u << 7;
             MULTIPLY(d, da, db, shape, mode == 16 || pass);  // multiplies
             ARRIVE(issued);
-            if (mode != 21 || pass == 0) COMMIT(&done[mode == 31 ? 2 : pass]);  // commits
+            if ((mode != 21 && mode != 32) || pass == 0) COMMIT(&done[mode == 31 ? 2 : pass]);  // commits
             if (mode == 20) COMMIT(&done[1]);  // commits twice
         }
     }
     if (mode == 21 && tid == 129) COMMIT(&done[1]);  // commits elsewhere
+    if (mode == 32 && warp_id == 4) COMMIT(&done[1]);  // commits in all lanes
     if (warp_id < 4) {
         if (mode != 1) WAIT(&done[1], 0);  // waits for the result
         if (mode != 2) AFTER();

@@ -10,7 +10,7 @@ from warpcheck import simt
 MISTAKES = {
     "one thread elects": (
         "setp.ne.u32 p, t, 3;\n@p bra over;\nelect.sync n|q, 0xffffffff;\nover: bar.warp.sync 0xffffffff;",
-        "cute.copy of TMA elects its own thread, so call it outside of elect_one()",
+        "and so do cute.gemm and cute.copy of tcgen05, so call them outside of elect_one()",
     ),
     "an mbarrier that nothing initialized": (
         "mbarrier.arrive.shared.b64 _, [s];",

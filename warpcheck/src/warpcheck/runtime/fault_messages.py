@@ -143,6 +143,9 @@ def describe_race(
         return f"{verb} {place}, which {other}: that earlier launch may still run before griddepcontrol.wait"
     if other_site is None:
         return f"{_format_access_to(site, shared)} {place}, which {other_thread} reads with no barrier between them"
+    if "alloc" in other_site.words:
+        writer = f"the tcgen05.alloc in line {other_site.line}"
+        return f"{_format_access_to(site, shared)} {place}, which {writer} writes: a barrier has to come first"
     if other_site.is_wgmma or other_site.is_tensor:
         reader = f"{other_site.words[0]} in line {other_site.line}"
         prefix = f"{_format_access_to(site, shared)} {place}, which the {reader} may still read: "

@@ -28,7 +28,10 @@ _CERTAIN = (FaultKind.OUT_OF_BOUNDS, FaultKind.MISALIGNED)
 """Faults that stand whatever other threads do: a deferred read of unwritten memory comes second."""
 _UNCOMMITTED = "; no copy of this kernel is in a group: commit it (commit_group) in front of the wait"
 _NO_MBARRIER = "; nothing has initialized an mbarrier there: one thread has to (mbarrier_init), then a barrier"
-_ELECTS = "; elect.sync takes the whole warp: cute.copy of TMA elects its own thread, so call it outside of elect_one()"
+_ELECTS = (
+    "; elect.sync takes the whole warp: cute.copy of TMA elects its own thread, and so do cute.gemm and cute.copy of "
+    "tcgen05, so call them outside of elect_one()"
+)
 _ALL_MUST_MEET = "all threads of a block must reach the same barrier"
 _PARAMETERS_END = 4096
 """Bytes behind the parameters of a kernel in which an address is taken for one past their end."""
@@ -305,7 +308,7 @@ class Faults:
     def _is_shared(self, address: int, site: AccessSite) -> bool:
         """Return whether an access is to shared memory of this block."""
         inside = 0 <= address - self.cta.get("shared") < self.grid.get("shared_bytes")
-        return site.space == Space.SHARED or (site.space == Space.GENERIC and inside)
+        return site.space == Space.SHARED or (site.space in (Space.GENERIC, Space.CLUSTER) and inside)
 
     def _describe_place(self, address: int, site: AccessSite, warp: int, lane: int) -> str:
         shared = self.cta.get("shared")

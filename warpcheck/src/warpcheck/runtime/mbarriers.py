@@ -38,6 +38,7 @@ __all__ = [
     "EXPECTED_SHIFT",
     "MBARRIERS",
     "PHASE_BIT",
+    "SEVERAL_LANES",
     "arrive_for_tensor_core",
     "complete_tx",
     "mbarrier_arrive",
@@ -45,6 +46,7 @@ __all__ = [
     "mbarrier_inval",
     "mbarrier_transact",
     "mbarrier_wait",
+    "record_mbarrier_fault",
     "report_missing",
     "require_init",
 ]

@@ -16,7 +16,16 @@ from warpcheck.runtime.access_history import access_id_of
 from warpcheck.runtime.address_spaces import owner_of
 from warpcheck.runtime.deferred_faults import defer_fault
 from warpcheck.runtime.event_recorder import NO_BARRIER, find_mbarrier, record_barrier_event, record_event
-from warpcheck.runtime.mbarriers import EXCESS_ARRIVAL, arrive_for_tensor_core, report_missing, require_init
+from warpcheck.runtime.mbarriers import (
+    ARRIVALS_MASK,
+    EXCESS_ARRIVAL,
+    EXPECTED_SHIFT,
+    SEVERAL_LANES,
+    arrive_for_tensor_core,
+    record_mbarrier_fault,
+    report_missing,
+    require_init,
+)
 from warpcheck.runtime.memory import OPERANDS
 from warpcheck.runtime.records import CountsRecord, CtaRecord, LaunchRecord, ReadRecord, WarpRecord
 from warpcheck.runtime.tensor_access import record_tensor_fault
@@ -601,10 +610,16 @@ def tensor_commit(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, site: 
 
     The first row has the address of the mbarrier, the second the blocks of a multicast.
     """
+    previous_address = 0
+    lanes_at_address = 0
     while mask:
         lane = lowest_bit(mask)
         mask &= mask - 1
         address = operand_of(warp, 0, lane)
+        if address != previous_address:
+            previous_address = address
+            lanes_at_address = 0
+        lanes_at_address += 1
         owner = CtaRecord(owner_of(launch, cta, address))
         record_address = 0
         if owner.address:
@@ -612,6 +627,9 @@ def tensor_commit(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, site: 
         if not record_address:
             return report_missing(launch, cta, warp, site, lane, address)
         require_init(launch, cta, warp, owner, record_address, site, lane)
+        # The commit of a lane that has issued no MMA arrives at once, so a phase would end before the MMAs of the warp.
+        if lanes_at_address > load64(address) >> EXPECTED_SHIFT & ARRIVALS_MASK:
+            return record_mbarrier_fault(launch, warp, SEVERAL_LANES, site, lane, address)
         job = TensorJobRecord(new_job(launch, cta, warp, site, lane, COMMIT))
         job.owner = owner.address
         job.barrier = address - owner.shared
