@@ -18,7 +18,9 @@ outputs (2, world, heads, head), then lse (2, world, heads), float32. No second 
 although a rank may be a step ahead of its peers.
 
 The grader launches all ranks on one device: axis 1 of the grid is the rank. Blocks of the same number on all ranks
-exchange the same heads. On several GPUs each launches its own, with `first` its rank.
+exchange the same heads. On several GPUs each launches its own, with `first` its rank. A rank's inputs are then written
+before its own launch, which orders nothing for its peers. Reading a peer's inputs before it has raised a flag is
+therefore graded as a race.
 
 Limits on the largest case, with room for edges on smaller ones: at most 0.75 times the bytes of inputs and outputs
 held beside them.

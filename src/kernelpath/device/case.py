@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ import numpy as np
 
 from kernelpath.device import large_offsets, messages
 from kernelpath.device.addresses import AddressSpace
-from kernelpath.device.elements import Bytes, InvalidRequest, digest, elements
+from kernelpath.device.elements import Bytes, InvalidRequest, digest, elements, item_bytes
 from kernelpath.device.links import RelocatedContent
 from kernelpath.line_counters import LineInstructions, LineTraffic
 from warpcheck import pointers, ptx, simt, tensor_map
@@ -193,7 +194,7 @@ class Case:
             # overflow.
             max_instructions=large_offsets.MAX_INSTRUCTIONS if self.inputs.large_offsets else None,
             blocks=large_offsets.sample(request.grid) if self.inputs.large_offsets else None,
-            rank_memory=self._rank_memory(buffers.values(), request.grid[1]) if self.inputs.ranks else (),
+            rank_memory=self._rank_memory(buffers.values()) if self.inputs.ranks else (),
         )
         self.launches.append(launch)
         if self.inputs.large_offsets:
@@ -208,9 +209,19 @@ class Case:
         changed = [number for number, content in before.items() if not np.array_equal(content, buffers[number].memory)]
         return launch, [(number, buffers[number].client_bytes()) for number in changed]
 
-    def _rank_memory(self, tables: Iterable[CaseStorage], ranks: int) -> list[RankMemory]:
-        """Return the memory of each rank: from its address in a table to the next address, or to the storage's end."""
+    def _rank_memory(self, tables: Iterable[CaseStorage]) -> list[RankMemory]:
+        """Return the memory of each rank: its part of each input, and from its address in a table to the next address
+        or to the storage's end.
+        """
+        ranks = self.inputs.ranks
         rank_memory: list[RankMemory] = []
+        for tensor in self.inputs.arguments:
+            if not isinstance(tensor, messages.TensorRef) or tensor.storage not in self._storages:
+                continue
+            itemsize = item_bytes(tensor.dtype)
+            start = self._storages[tensor.storage].address + tensor.offset * itemsize
+            part = math.prod(tensor.shape) // ranks * itemsize
+            rank_memory += [RankMemory(r, start + r * part, start + (r + 1) * part) for r in range(ranks)]
         spans = [(stored.address, stored.address + stored.memory.nbytes) for stored in self._storages.values()]
         for table in tables:
             # A table of the ranks' memory has one address for each rank.
@@ -252,6 +263,7 @@ class Case:
             overlaps=[
                 messages.GridOverlap(launch.share_before_wait, launch.share_before_trigger) for launch in self.launches
             ],
+            most_read=self._most_read() if counted and not self.inputs.large_offsets else (),
             unreached=sorted(self._unreached),
             reached=self._reached[0] if len(self._reached) == 1 else {},
             stored=self._stored_bytes[0] if len(self._stored_bytes) == 1 else {},
@@ -268,6 +280,14 @@ class Case:
                 self._drop(number)
             self._addresses.forget_spans()
         return report
+
+    def _most_read(self) -> list[int]:
+        """Return for each input storage, in the order of the inputs, the most bytes that one block of a launch read."""
+        spans = []
+        for number in sorted(self.inputs.storages, reverse=True):
+            stored = self._storages.get(number)
+            spans.append((stored.address, stored.address + stored.memory.nbytes) if stored is not None else (0, 0))
+        return [max((launch.most_bytes_read(*span) for launch in self.launches), default=0) for span in spans]
 
     def writer(self, storage: int, offset: int) -> messages.LastWriter | None:
         """Return the thread that last wrote a byte of a storage; None if no kernel wrote it."""

@@ -38,6 +38,11 @@ _ITEM_TYPES = {
 }
 
 
+def item_bytes(dtype: str) -> int:
+    """Return the bytes of an element."""
+    return np.dtype(_ITEM_TYPES[dtype]).itemsize
+
+
 def elements(memory: Bytes, ref: messages.TensorRef) -> Bytes:
     """Return the bytes of a view's elements in row-major order.
 
@@ -48,7 +53,7 @@ def elements(memory: Bytes, ref: messages.TensorRef) -> Bytes:
         raise InvalidRequest("an output is not a tensor")
     if min([ref.offset, *ref.strides, *ref.shape]) < 0:
         raise InvalidRequest("an output has a negative stride, offset or extent")
-    itemsize = np.dtype(_ITEM_TYPES[ref.dtype]).itemsize
+    itemsize = item_bytes(ref.dtype)
     if 0 in ref.shape:
         return memory[:0]
     last = sum((size - 1) * stride for size, stride in zip(ref.shape, ref.strides, strict=True))

@@ -204,14 +204,15 @@ class Inputs(Message, frozen=True):
         storages: The content of each storage.
         large_offsets: Whether tensors may be larger than memory. No storage of simt.FAR bytes or more then has content.
         spans: The size in bytes of each input storage without content.
-        ranks: Whether the y coordinate of a block is its rank, and tables of addresses name the memory of each rank.
+        ranks: The number of ranks, if the y coordinate of a block is its rank. The memory of a rank is an equal part of
+            each input tensor, and what a table of addresses names for it. 0 without ranks.
     """
 
     arguments: Sequence[TensorRef | TorchDevice | LabPart | Sequence[int | float] | bool | int | float | str | None]
     storages: dict[int, bytes]
     large_offsets: bool = False
     spans: dict[int, int] = {}
-    ranks: bool = False
+    ranks: int = 0
 
 
 class Acknowledged(Message, frozen=True):
@@ -357,6 +358,8 @@ class CaseReport(Message, frozen=True):
             bytes, of its accesses to each storage.
         stored: For such a case, the bytes that its blocks stored to each storage, if it made no bulk stores.
         overlaps: The overlap that each launch allows, in their order.
+        most_read: For each input storage, in the order of the inputs, the most bytes of it that one block of a launch
+            read, if the case is counted and has no large offsets.
     """
 
     outputs: Sequence[Output]
@@ -371,6 +374,7 @@ class CaseReport(Message, frozen=True):
     reached: Mapping[int, int] = {}
     stored: Mapping[int, int] = {}
     overlaps: Sequence[GridOverlap] = ()
+    most_read: Sequence[int] = ()
 
 
 class LaunchProfile(Message, frozen=True):

@@ -124,8 +124,12 @@ class CaseRunner:
             runs += [(index, PLAIN) for index in sorted(filter(sizes.get, sizes), key=sizes.__getitem__)[:1]]
         for position, (index, variety) in enumerate(runs):
             self.context.progress(f"case {index + 1}, at a size seen before")
+            # In strided order, the blocks of a cooperative launch run ahead where a flag of an earlier call lets them.
+            observation = graded[index].observation
+            cooperative = observation is not None and any(launch.cooperative for launch in observation.transcript)
+            order = _ORDERS[0] if cooperative else 0
             # Another index than in all earlier calls, and with it other values.
-            call = EntryCall(cases[index], 2 * len(cases) + position, variety, label=f"again {position}")
+            call = EntryCall(cases[index], 2 * len(cases) + position, variety, order, label=f"again {position}")
             repeated = self.run_case(runner, call, other_values=shadow[index])
             if not repeated.result.verdict.passed:
                 graded[index] = repeated

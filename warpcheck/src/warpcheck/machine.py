@@ -7,7 +7,7 @@ import hashlib
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,8 +25,9 @@ from warpcheck.ptx.directives import pad
 from warpcheck.runtime.arrays import Dim, aligned
 from warpcheck.runtime.buffers import Buffer, Memory, bytes_reached
 from warpcheck.runtime.host import execute
+from warpcheck.runtime.last_reads import most_bytes_read
 from warpcheck.runtime.launch import AccessOrigin, Grid, place_statics
-from warpcheck.runtime.rank_memory import RankMemory, find_unordered_write
+from warpcheck.runtime.rank_memory import RankMemory, find_unordered_read, find_unordered_write
 from warpcheck.runtime.symbols import source_name
 from warpcheck.runtime.timeline import barrier_lines, collect_events
 from warpcheck.target import SM_80, TARGETS, Target
@@ -92,6 +93,7 @@ class Launch:
     ptx: str = field(repr=False)
     states: dict[str, npt.NDArray[np.uint8]] = field(repr=False)
     writer: Callable[[int], AccessOrigin | None] = field(repr=False)
+    most_bytes_read: Callable[[int, int], int] = field(repr=False)
     events: list[Event] = field(default_factory=list, repr=False)
     reached: dict[str, int] = field(default_factory=dict, repr=False)
     cut: bool = False
@@ -275,8 +277,10 @@ class Module:
             if "events" in run.arrays:
                 error.launch = self._report(run, buffers)
             raise
-        if rank_memory and (fault := find_unordered_write(run, rank_memory)):
-            raise fault
+        if rank_memory:
+            fault = find_unordered_read(run, rank_memory) or find_unordered_write(run, rank_memory)
+            if fault is not None:
+                raise fault
         report = self._report(run, buffers, cut)
         if blocks is not None:
             # A sample seldom gets far enough for an index to overflow; of a loop that it has entered the PTX tells
@@ -328,6 +332,7 @@ class Module:
             ptx=self.text,
             states={buffer.name: run.state_of(buffer) for buffer in buffers},
             writer=run.last_writer,
+            most_bytes_read=partial(most_bytes_read, run),
             events=collect_events(run),
             barriers=barrier_lines(run),
             reached={

@@ -74,7 +74,9 @@ class KernelOnMachine:
         # before the inputs get their numbers.
         runner.ready()
         inputs = ground_truth.generate_inputs(self.exercise, case, seed, "cpu", variety)
-        encoded = encode_inputs(inputs, runner.storage_numbers, ranks=self.exercise.ranks)
+        world = case["world"] if self.exercise.ranks else 0
+        assert isinstance(world, int)
+        encoded = encode_inputs(inputs, runner.storage_numbers, ranks=world)
         runner.request_machine(device.Begin(runner.client, encoded, order, negated, label), device.Acknowledged)
         try:
             # The worker fetches the inputs from the machine, so this seed is not used.
@@ -118,6 +120,7 @@ class KernelOnMachine:
             tensor_core_operations=call_end.tensor,
             workspace=call_end.workspace,
             overlaps=call_end.overlaps,
+            most_read=call_end.most_read,
             flops=self.exercise.flops(**case) if self.exercise.flops else 0,
             operators=output_refs.operators,
             places=places,

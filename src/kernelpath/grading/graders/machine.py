@@ -22,7 +22,7 @@ _ENDINGS = {
 
 
 def encode_inputs(
-    inputs: Sequence[Any], fresh_numbers: Iterator[int], *, large_offsets: bool = False, ranks: bool = False
+    inputs: Sequence[Any], fresh_numbers: Iterator[int], *, large_offsets: bool = False, ranks: int = 0
 ) -> device.Inputs:
     """Return the arguments for the PTX machine.
 
@@ -33,7 +33,7 @@ def encode_inputs(
         fresh_numbers: Numbers for the storages. On the machine they are negative, unlike those of the submission's own
             storages.
         large_offsets: Whether offsets may exceed 2**31; see device/large_offsets.
-        ranks: See Exercise.ranks.
+        ranks: The number of ranks in the launch; 0 unless Exercise.ranks.
     """
     numbers: dict[int, int] = {}
     storages: dict[int, bytes] = {}

@@ -152,7 +152,8 @@ class Grid(Records):
             overlap_began=self.overlapped[0].get("launch_began") if self.overlapped else self.memory.time,
             unawaited_end=self.overlapped[-1].end_of_unawaited() if self.overlapped else 0,
         )
-        self.point(published_at=np.zeros(blocks, np.int64), acquired_at_exit=np.zeros(blocks, np.int64))
+        names = "published_at", "first_published_at", "acquired_at_exit"
+        self.point(**{name: np.zeros(blocks, np.int64) for name in names})
 
     def _set_sass_accesses(self) -> None:
         """Set how the hardware executes each site; for merged accesses, also where they keep what they have loaded."""

@@ -160,6 +160,7 @@ LAUNCH = np.dtype(
         ("turn_blocks", "i8"),
         ("turn_count", "i8"),
         ("published_at", "i8"),  # for each block: the time of its last fence of device scope
+        ("first_published_at", "i8"),  # for each block: the time of its first fence of device scope, or 0
         ("acquired_at_exit", "i8"),  # for each block that has exited: its acquired_at
         ("bulk", "i8"),  # a ring of BULKS records; bulk_begun copies were issued, bulk_ended of them are done
         ("bulk_begun", "i8"),

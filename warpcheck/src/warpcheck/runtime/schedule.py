@@ -243,7 +243,10 @@ def run_block(launch: LaunchRecord, cta: CtaRecord) -> int:
         # A round is over. Some warp ran; or all are suspended; or all wait at barriers; or all have exited.
         if running:
             idle = idle + 1 if preempted == running else 0
-            if (launch.cooperative and not suspended) or idle == IDLE_ROUNDS:
+            # Cooperative blocks run in lockstep, but in strided order each runs until it has to wait: otherwise a
+            # flag that an earlier launch has set would never let a block run ahead.
+            takes_turns = launch.cooperative and launch.reverse <= 1 and not suspended
+            if takes_turns or idle == IDLE_ROUNDS:
                 return YIELDS_IDLE if polling == running else YIELDS
         elif suspended:
             # First what is due anyway: a product, a copy that lands, the barrier of the cluster. Then other blocks run.

@@ -48,6 +48,8 @@ def fence(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, scope: int, ma
     """
     launch.time += 1
     if scope & 1:
+        if load64(launch.published_at + 8 * cta.block_number) == 0:
+            store64(launch.first_published_at + 8 * cta.block_number, launch.time)
         store64(launch.published_at + 8 * cta.block_number, launch.time)
         if cta.grids_awaited_at and launch.wait_published_at == 0:
             launch.wait_published_at = launch.time

@@ -1,0 +1,91 @@
+"""Launches that stand for several ranks, blocks that run ahead of each other, and the bytes that a block reads."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from machine.launching import Run, aligned
+from warpcheck import simt
+from warpcheck.runtime.rank_memory import RankMemory
+from warpcheck.simt import FaultKind
+
+PULL = """__global__ void kernel(const int* a, int* b, int* flags) {
+    int rank = blockIdx.y, peer = 1 - rank;
+    BEFORE
+    b[rank * 32 + threadIdx.x] = a[peer * 32 + threadIdx.x];
+    AFTER
+}"""
+
+RAISE = "__syncthreads(); if (threadIdx.x == 0) { __threadfence_system(); atomicAdd_system(flags + peer, 1); }"
+WAIT = """if (threadIdx.x == 0) {
+        while (atomicAdd_system(flags + rank, 0) == 0) {}
+        __threadfence_system();
+    }
+    __syncthreads();"""
+
+
+def pull(run: Run, before: str, after: str, grid: tuple[int, int] = (1, 2)) -> list[int]:
+    a, b, flags = aligned(64, np.int32), aligned(64, np.int32), aligned(2, np.int32)
+    a[:] = np.arange(64)
+    memory = [RankMemory(rank, a.ctypes.data + 128 * rank, a.ctypes.data + 128 * (rank + 1)) for rank in range(2)]
+    source = PULL.replace("BEFORE", before).replace("AFTER", after)
+    run(source, grid, 32, a, b, flags, rank_memory=memory, cooperative=True)
+    values: list[int] = b.tolist()
+    return values
+
+
+def test_a_rank_that_reads_behind_a_flag_of_its_peer(run: Run) -> None:
+    assert pull(run, RAISE + WAIT, "") == [*range(32, 64), *range(32)]
+
+
+@pytest.mark.parametrize(("before", "after"), [("", ""), ("", RAISE + WAIT), (RAISE, "")])
+def test_a_rank_that_reads_before_a_flag_of_its_peer(run: Run, before: str, after: str) -> None:
+    with pytest.raises(simt.Fault, match=r"reads the memory of rank [01], and nothing orders this behind") as caught:
+        pull(run, before, after)
+    assert caught.value.kind is FaultKind.RACE
+
+
+def test_a_rank_without_a_block_of_its_own(run: Run) -> None:
+    with pytest.raises(simt.Fault, match="reads the memory of rank 1, and nothing orders this behind"):
+        pull(run, "", "", grid=(1, 1))
+
+
+EARLIER_FLAG = """__global__ void kernel(int* a, int* b, int* flags) {
+    int rank = blockIdx.x, peer = 1 - rank;
+    a[rank] = rank + 1;
+    __threadfence();
+    atomicExch(flags + peer, 1);
+    while (atomicAdd(flags + rank, 0) < 1) {}
+    __threadfence();
+    b[rank] = a[peer];
+}"""
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+def test_a_flag_of_an_earlier_launch_lets_a_block_run_ahead_in_strided_order(run: Run, kept: int) -> None:
+    a, b, flags = aligned(2, np.int32), aligned(2, np.int32), aligned(2, np.int32)
+    flags[:] = kept
+    arguments = EARLIER_FLAG, 2, 1, a, b, flags
+    if kept == 0:
+        run(*arguments, fresh=[0], cooperative=True, reverse=1_000_003)
+        assert b.tolist() == [2, 1]
+        return
+    with pytest.raises(simt.Fault, match=r"reads 4 bytes at a\[[01]\], which nothing has written"):
+        run(*arguments, fresh=[0], cooperative=True, reverse=1_000_003)
+
+
+SHARES = """__global__ void kernel(const int* a, int* b) {
+    int parts = PARTS, sum = 0;
+    for (int i = blockIdx.x * 32 + threadIdx.x; i < 1024 && blockIdx.x < parts; i += 32 * parts) sum += a[i];
+    b[blockIdx.x * 32 + threadIdx.x] = sum;
+}"""
+
+
+@pytest.mark.parametrize(("parts", "nbytes"), [(8, 512), (2, 2048), (1, 4096)])
+def test_the_most_bytes_that_a_block_reads(run: Run, parts: int, nbytes: int) -> None:
+    """The size of the grid does not matter: with one part, seven of eight blocks read nothing."""
+    a, b = aligned(1024, np.int32), aligned(256, np.int32)
+    launch = run(SHARES.replace("PARTS", str(parts)), 8, 32, a, b)
+    assert launch.most_bytes_read(a.ctypes.data, a.ctypes.data + a.nbytes) == nbytes
+    assert launch.most_bytes_read(b.ctypes.data, b.ctypes.data + b.nbytes) == 0
