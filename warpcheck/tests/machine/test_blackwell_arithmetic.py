@@ -94,7 +94,7 @@ def test_mixed_precision_rounds_once(opcode: str, half: str, mode: str) -> None:
         factors = values if opcode == "fma" else [*values, np.ones(COUNT)]
         addend = -last if opcode == "sub" else last
         lanes = zip(*factors, addend, strict=True)
-        want = np.array([exact.fused(*map(float, lane), "f32", mode) for lane in lanes], np.float32)
+        want = np.array([exact.fused(float(x), float(y), float(z), "f32", mode) for x, y, z in lanes], np.float32)
     assert same(got, want)
 
 
