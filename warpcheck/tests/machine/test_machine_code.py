@@ -22,12 +22,12 @@ PROCESSOR = "x86-64-v3"
 # Instructions of the whole check, of which most are for accesses that are not common, and of the part that runs for
 # nearly every lane (`skip_common_accesses`).
 LIMITS = {
-    (Space.GLOBAL, Access.LOAD): (1180, 128),
-    (Space.GLOBAL, Access.STORE): (920, 142),
-    (Space.SHARED, Access.LOAD): (1030, 128),
-    (Space.SHARED, Access.STORE): (785, 142),
-    (Space.GENERIC, Access.LOAD): (1405, 128),
-    (Space.GENERIC, Access.STORE): (1190, 142),
+    (Space.GLOBAL, Access.LOAD): (1300, 128),
+    (Space.GLOBAL, Access.STORE): (990, 142),
+    (Space.SHARED, Access.LOAD): (1210, 128),
+    (Space.SHARED, Access.STORE): (850, 142),
+    (Space.GENERIC, Access.LOAD): (1510, 128),
+    (Space.GENERIC, Access.STORE): (1210, 142),
 }
 
 
