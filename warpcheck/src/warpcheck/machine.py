@@ -282,6 +282,9 @@ class Module:
             if fault is not None:
                 raise fault
         report = self._report(run, buffers, cut)
+        # The records of its blocks may have megabytes. What remains finds the last writer of an address, and what a
+        # launch behind it may overlap.
+        del run.residents
         if blocks is not None:
             # A sample seldom gets far enough for an index to overflow; of a loop that it has entered the PTX tells
             # (index_overflow).

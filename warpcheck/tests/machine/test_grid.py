@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import numpy as np
@@ -317,3 +318,21 @@ def test_a_loop_that_counts_its_rounds_does_not_poll(run: Run, body: str, reques
 def test_a_loop_that_only_a_loaded_value_ends_polls(run: Run, body: str) -> None:
     """The compiler may put the first round before the loop: then two instructions load."""
     assert loads_of(run, body, waits=True) <= 2
+
+
+def test_a_launch_is_freed_when_it_ends(run: Run) -> None:
+    """The records of its blocks may have megabytes, which should not wait for a garbage collection."""
+    source = "__global__ void kernel(float* a) { a[threadIdx.x] = 1; }"
+    run(source, 1, 32, aligned(32))
+    gc.collect()
+    gc.disable()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        run(source, 1, 32, aligned(32))
+        gc.collect()
+        left = {type(item).__name__ for item in gc.garbage}
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+    assert left.isdisjoint({"Grid", "Memory", "Cta", "Residents", "Launch"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -91,7 +92,8 @@ class Grid(Records):
         self.module = module
         self.name = name
         self.lowered = lowered
-        self.memory = memory
+        # The caller owns the memory, and the memory keeps the last launch: a cycle would outlive both.
+        self.memory = weakref.proxy(memory)
         self.grid = grid
         self.block = block
         self.cluster = cluster or (1, 1, 1)
