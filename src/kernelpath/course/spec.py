@@ -198,6 +198,7 @@ class Exercise:
             the shared memory of their block or cluster is in flight, in the order of events of the PTX machine.
         cutlass_gemms: Whether the statement asks for a GEMM that is composed of CUTLASS's. Submissions to other
             exercises in CUDA C++ may include CUTLASS's headers, but not those of its GEMMs and convolutions.
+        measures_reads: Whether the exercise's own module of graders needs `Observation.most_read` of the largest case.
         launches: The maximum number of kernels that a call may launch; None for no limit.
         ranks: Whether the blocks with one y coordinate are a rank, which would be a launch of its own on several GPUs.
             On the PTX machine, a rank has to wait for all writes of others to its memory before it ends. A table of
@@ -248,6 +249,7 @@ class Exercise:
     block: tuple[int, int, int] | None = None
     multiprocessors: int | None = None
     cutlass_gemms: bool = False
+    measures_reads: bool = False
     overlap: float | None = limit(
         "at least {:.0%} of the MMAs issued while a copy of the next tiles is in flight", lambda share: 0 < share <= 1
     )

@@ -243,12 +243,15 @@ class Case:
             if stored is not None and content.size == stored.memory.size:
                 stored.final = content
 
-    def report(self, outputs: Sequence[messages.TensorRef], counted: bool = True) -> messages.CaseReport:
+    def report(
+        self, outputs: Sequence[messages.TensorRef], counted: bool = True, measures_reads: bool = False
+    ) -> messages.CaseReport:
         """Return the report on the case, and reset the state of the case.
 
         Args:
             outputs: The outputs, as the submission's process names them.
             counted: Whether the report includes the counters.
+            measures_reads: Whether it includes `most_read`.
         """
         output_numbers = {output.storage for output in outputs}
         report = messages.CaseReport(
@@ -263,7 +266,7 @@ class Case:
             overlaps=[
                 messages.GridOverlap(launch.share_before_wait, launch.share_before_trigger) for launch in self.launches
             ],
-            most_read=self._most_read() if counted and not self.inputs.large_offsets else (),
+            most_read=self._most_read() if measures_reads else (),
             unreached=sorted(self._unreached),
             reached=self._reached[0] if len(self._reached) == 1 else {},
             stored=self._stored_bytes[0] if len(self._stored_bytes) == 1 else {},

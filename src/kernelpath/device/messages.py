@@ -259,11 +259,13 @@ class End(Message, frozen=True):
     Attributes:
         outputs: The tensors that the entry returned, as the untrusted submission's process reports them.
         counted: Whether the report includes the counters.
+        measures_reads: Whether it includes `most_read`, which takes almost as long as the launches.
     """
 
     client: int
     outputs: Sequence[TensorRef]
     counted: bool = True
+    measures_reads: bool = False
 
 
 class RecordEvents(Message, frozen=True):
@@ -359,7 +361,7 @@ class CaseReport(Message, frozen=True):
         stored: For such a case, the bytes that its blocks stored to each storage, if it made no bulk stores.
         overlaps: The overlap that each launch allows, in their order.
         most_read: For each input storage, in the order of the inputs, the most bytes of it that one block of a launch
-            read, if the case is counted and has no large offsets.
+            read, if the request asks for it.
     """
 
     outputs: Sequence[Output]

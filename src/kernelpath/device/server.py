@@ -72,7 +72,9 @@ class Server:
             case lab_messages.EndLab():
                 return self._clients[request.client].end_lab(request)
             case messages.End():
-                return self._clients[request.client].case.report(request.outputs, request.counted)
+                return self._clients[request.client].case.report(
+                    request.outputs, request.counted, request.measures_reads
+                )
             case messages.RecordEvents():
                 self._clients[request.client].case.recorded = True
             case messages.GetLaunchProfile():

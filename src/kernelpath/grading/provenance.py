@@ -55,7 +55,8 @@ class Observation:
         tensor_core_operations: The operations that tensor cores can have done on the PTX machine, at most.
         workspace: The most bytes besides inputs and outputs that a launch found on the PTX machine.
         overlaps: The overlap that programmatic dependent launch allows each launch on the PTX machine.
-        most_read: For each input storage, the most bytes of it that one block of a launch read on the PTX machine.
+        most_read: For each input storage, the most bytes of it that one block of a launch read on the PTX machine, for
+            the largest case of an exercise that measures reads.
         flops: The operations of the case.
         operators: The operators that the submission called on the host.
         places: Where the outputs are in the PTX machine's memory.

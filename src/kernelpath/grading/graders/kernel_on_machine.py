@@ -96,8 +96,11 @@ class KernelOnMachine:
             return Observation(inputs, (), finding, transcript=call_end.transcript, operators=output_refs.operators)
         places = overwritten or output_refs.outputs
         # Of an overwritten input the whole storage is fetched: what surrounds it must not have changed.
+        measures_reads = self.exercise.measures_reads and case is self.exercise.largest
         fetched = [_whole_storage(place, encoded) for place in overwritten] or output_refs.outputs
-        call_end = runner.request_machine(device.End(runner.client, fetched), device.CaseReport)
+        call_end = runner.request_machine(
+            device.End(runner.client, fetched, measures_reads=measures_reads), device.CaseReport
+        )
         assert call_end is not None
         contents = [output.content for output in call_end.outputs]
         if overwritten:
