@@ -308,3 +308,9 @@ def test_bytes_that_a_kernel_does_not_read_are_cleared() -> None:
 def test_a_parameter_whose_address_is_used_otherwise_is_read_as_a_whole() -> None:
     ptx = READS.replace("prefetch.tensormap [%rd3]", "ld.u32 %r3, [%rd3+100]")
     assert clear_unread_bytes(b"\1" * 256, ptx, "f", 0) == b"\1" * 256
+
+
+def test_the_headers_of_the_runtime_may_be_older_than_nvcc() -> None:
+    """PyTorch's build for CUDA installs those that it requires, and CCCL compares the versions."""
+    older = "#undef CUDART_VERSION\n#define CUDART_VERSION 12000\n#include <cuda/std/utility>\n"
+    assert run(older + PROGRAM).tolist() == [3.0 * n for n in range(1, 301)]

@@ -251,6 +251,9 @@ def _version(program: str) -> str:
 def _build(source: str, file: str, architecture: str, is_simulated: bool) -> HostProgram:
     program = nvcc()
     options = [f"-arch={architecture}", "-lineinfo", "-std=c++17", "-shared", "-Xcompiler", ",".join(_HOST_OPTIONS)]
+    # pip installs nvcc in the latest version, and the runtime's headers in the one that PyTorch requires. CCCL, which
+    # CUTLASS includes, refuses such a pair, as for NVRTC (headers.PRELUDE).
+    options += ["-DCCCL_DISABLE_CTK_COMPATIBILITY_CHECK"]
     if cutlass.is_included(source):
         # CUTLASS calls constexpr functions of the host in kernels, and keeps helpers of host code in another folder.
         utilities = cutlass.folder().parent / "tools" / "util" / "include"
