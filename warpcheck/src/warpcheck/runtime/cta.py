@@ -86,15 +86,19 @@ class Cta(Records):
         self.warps = self._make_warps(block, count, stride)
         self.set(warp_count=count, warp_stride=stride, window=self.get("shared") - (rank << RANK))
         if "tensor_alloc" in checks:
-            self.create(
-                tensor_memory=(np.uint8, MEMORY_BYTES),
-                tensor_cells=(CELL, CELLS),
-                tensor_clock=(np.int64, size, WARPS, WARPS),
-                tensor_accesses=(TENSOR_ACCESS, count * ACCESSES),
-                tensor_allocations=(np.int64, SLICES),
-                tensor_jobs=(JOB, JOBS),
-            )
+            self._create_tensor_memory(count, size)
         self.set_cluster([self])
+
+    def _create_tensor_memory(self, warp_count: int, size: int) -> None:
+        """Create tensor memory, and what is remembered of it."""
+        self.create(
+            tensor_memory=(np.uint8, MEMORY_BYTES),
+            tensor_cells=(CELL, CELLS),
+            tensor_clock=(np.int64, size, WARPS, WARPS),
+            tensor_accesses=(TENSOR_ACCESS, warp_count * ACCESSES),
+            tensor_allocations=(np.int64, SLICES),
+            tensor_jobs=(JOB, JOBS),
+        )
 
     def set_cluster(self, cluster: Sequence[Cta]) -> None:
         """Set the blocks of its cluster, by rank."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from warpcheck.runtime.access_history import ENTRY_BYTES, LOW_WORD
+from warpcheck.runtime.access_history import LOW_WORD
 
 if TYPE_CHECKING:
     from warpcheck.runtime.launch import Grid
@@ -41,28 +41,18 @@ def find_last_reads(grid: Grid, start: int, end: int) -> Iterator[LastReads]:
     A granule that the launch wrote afterwards has no read.
     """
     began, ended = grid.get("launch_began"), grid.get("time")
-    turn_count = grid.get("turn_count")
-    turn_starts = grid.arrays["turns"][:turn_count]
-    turn_blocks = grid.arrays["turn_blocks"][:turn_count]
-    for shadow in grid.shadows:
-        first = max(start - shadow.buffer.address, 0)
-        last = min(end - shadow.buffer.address, shadow.buffer.nbytes)
-        if first >= last:
-            continue
+    for entries, granule in grid.history_entries(start, end):
         # The words of an entry: see races.
-        entries = shadow.history.view(np.int64).reshape(-1, ENTRY_BYTES // 8)
-        entries = entries[-(-first >> shadow.granule) : last >> shadow.granule]
         for time_word, id_word in ((1, 2), (3, 3)):
             times = entries[:, time_word] >> 32
             is_read = (entries[:, time_word] != 0) & (times >= began) & (times <= ended)
             times = times[is_read]
-            turns = np.searchsorted(turn_starts, times, side="right") - 1
             yield LastReads(
                 times=times,
                 access_ids=entries[is_read, id_word] & LOW_WORD,
-                blocks=turn_blocks[np.maximum(turns, 0)],
+                blocks=grid.blocks_at(times),
                 behind_write=entries[is_read, 0] >> 32 >= began,
-                granule_bytes=1 << shadow.granule,
+                granule_bytes=1 << granule,
             )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
@@ -21,7 +21,7 @@ from warpcheck.runtime import fault_messages
 from warpcheck.runtime.access_history import ENTRY_BYTES, id_of, site_of, thread_of, time_of
 from warpcheck.runtime.arrays import FAR, Dim, Records, address_of, aligned
 from warpcheck.runtime.boxes import BULK
-from warpcheck.runtime.buffers import ARGUMENTS, MAX_OVERLAPPED, Buffer, Memory, buffer_table, merge_overlapping
+from warpcheck.runtime.buffers import ARGUMENTS, MAX_OVERLAPPED, Buffer, Memory, Shadow, buffer_table, merge_overlapping
 from warpcheck.runtime.bulk import BULKS
 from warpcheck.runtime.cta import cluster_of, thread_coordinates
 from warpcheck.runtime.event_recorder import EVENT
@@ -185,7 +185,7 @@ class Grid(Records):
             own_buffers.append(Buffer("the barrier of the grid", self.get("workspace"), WORKSPACE, 1, dtype="bytes"))
         granule = self.lowered.granules[Space.GLOBAL]
         names = {buffer.name for buffer in own_buffers} - statics.keys()
-        self.shadows = []
+        self.shadows: list[Shadow] = []
         for buffer in merge_overlapping([*buffers, *own_buffers]):
             # The arguments and the workspace are of this launch alone.
             inherits = self.overlapped and buffer.name not in names and buffer.nbytes < FAR
@@ -309,15 +309,31 @@ class Grid(Records):
         if time < self.get("launch_began"):
             earlier = [launch for launch in self.overlapped if launch.get("launch_began") <= time]
             return replace(earlier[-1].origin_of(access_id, time), kernel=source_name(earlier[-1].name))
-        # The block is the one whose turn it was; see happens_before.block_at_time.
-        turn = int(np.searchsorted(self.arrays["turns"][: self.get("turn_count")], time, side="right")) - 1
-        block_number = int(self.arrays["turn_blocks"][turn])
+        block_number = int(self.blocks_at(np.array(time)))
         block = self.coordinates_of(block_number)
         thread = thread_coordinates(self.block, thread_of(access_id))
         site = self.lowered.sites[site_of(access_id)]
         return AccessOrigin(
             fault_messages.format_coordinates(thread, self.block), self.format_block(block), block_number, site
         )
+
+    def blocks_at(self, times: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the number of the block whose turn it was at each time; see happens_before.block_at_time."""
+        turn_count = self.get("turn_count")
+        turns = np.searchsorted(self.arrays["turns"][:turn_count], times, side="right") - 1
+        blocks: npt.NDArray[np.int64] = self.arrays["turn_blocks"][:turn_count][np.maximum(turns, 0)]
+        return blocks
+
+    def history_entries(self, start: int, end: int) -> Iterator[tuple[npt.NDArray[np.int64], int]]:
+        """Yield the entries of the history of [start, end) in each buffer, a row of words each, and log2 of their
+        granule; see races.
+        """
+        for shadow in self.shadows:
+            first = max(start - shadow.buffer.address, 0)
+            last = min(end - shadow.buffer.address, shadow.buffer.nbytes)
+            if first < last:
+                entries = shadow.history.view(np.int64).reshape(-1, ENTRY_BYTES // 8)
+                yield entries[-(-first >> shadow.granule) : last >> shadow.granule], shadow.granule
 
     def coordinates_of(self, block_number: int) -> Dim:
         """Return the coordinates of a block by its number in the order of the schedule."""

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from warpcheck.errors import Fault, FaultKind
-from warpcheck.runtime.access_history import ENTRY_BYTES, LOW_WORD, WAS_ATOMIC, thread_of
+from warpcheck.runtime.access_history import LOW_WORD, WAS_ATOMIC, thread_of
 from warpcheck.runtime.cta import thread_coordinates
 from warpcheck.runtime.last_reads import find_last_reads
 from warpcheck.runtime.launch import Grid
@@ -42,21 +42,13 @@ def find_unordered_write(grid: Grid, memory: Sequence[RankMemory]) -> Fault | No
     rank_of_block = np.array([grid.coordinates_of(number)[1] for number in range(block_count)])
     published_at = grid.arrays["published_at"][:block_count]
     acquired_at = grid.arrays["acquired_at_exit"][:block_count]
-    turn_count = grid.get("turn_count")
-    turn_starts = grid.arrays["turns"][:turn_count]
-    turn_blocks = grid.arrays["turn_blocks"][:turn_count]
     for rank, start, end in memory:
         last_acquired = int(acquired_at[rank_of_block == rank].max(initial=0))
-        for shadow in grid.shadows:
-            first = max(start - shadow.buffer.address, 0)
-            last = min(end - shadow.buffer.address, shadow.buffer.nbytes)
-            if first >= last:
-                continue
-            entries = shadow.history.view(np.int64).reshape(-1, ENTRY_BYTES // 8)
-            writes = entries[-(-first >> shadow.granule) : last >> shadow.granule, 0]
+        for entries, _ in grid.history_entries(start, end):
+            writes = entries[:, 0]
             writes = writes[writes & WAS_ATOMIC == 0]  # flags, by which ranks wait for each other
             times = writes >> 32
-            writers = turn_blocks[np.maximum(np.searchsorted(turn_starts, times, side="right") - 1, 0)]
+            writers = grid.blocks_at(times)
             is_ordered = (last_acquired > times) & (published_at[writers] > times)
             is_by_other_rank = (times >= grid.get("launch_began")) & (rank_of_block[writers] != rank)
             for write in writes[is_by_other_rank & ~is_ordered][:1].tolist():
