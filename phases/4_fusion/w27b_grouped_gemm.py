@@ -28,7 +28,7 @@ import triton.language as tl
 
 @triton.jit
 def find_tile(tile, offsets_ptr, experts, ROWS: tl.constexpr, EXPERTS: tl.constexpr):
-    """Return the expert of a tile, the tile's first row, and the end of the expert's rows; EXPERTS if there is none."""
+    """Return the expert of a tile, the tile's first row, and the end of the expert's rows; EXPERTS for no expert."""
     # TODO: load all offsets, count the tiles of each expert, and scan the counts
 
 

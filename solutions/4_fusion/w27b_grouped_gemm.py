@@ -38,7 +38,7 @@ COLUMNS, DEPTH = 128, 64
 
 @triton.jit
 def find_tile(tile, offsets_ptr, experts, ROWS: tl.constexpr, EXPERTS: tl.constexpr):
-    """Return the expert of a tile, the tile's first row, and the end of the expert's rows; EXPERTS if there is none."""
+    """Return the expert of a tile, the tile's first row, and the end of the expert's rows; EXPERTS for no expert."""
     expert = tl.arange(0, EXPERTS)
     first = tl.load(offsets_ptr + expert, mask=expert < experts, other=0)
     last = tl.load(offsets_ptr + expert + 1, mask=expert < experts, other=0)

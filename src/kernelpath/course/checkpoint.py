@@ -74,7 +74,7 @@ class QuestionTemplate:
 
     Attributes:
         week: The week whose notebook prepares the question.
-        section_number: The section of that notebook, 0 if there is none.
+        section_number: The section of that notebook, 0 for no section.
     """
 
     week: int

@@ -119,7 +119,7 @@ def check_counters(context: GradingContext) -> Finding | None:
 
 
 def check_case_counters(exercise: Exercise, case: Case, observation: Observation) -> Finding | None:
-    """Return the first limit on traffic, and instructions that a case exceeds."""
+    """Return the first limit on traffic and instructions that a case exceeds."""
     elements = sum(output.numel() for output in observation.outputs)
     returned = sum(output.nbytes for output in observation.outputs)
     # A vector has no rows, and must not pass for a matrix with few columns.

@@ -63,8 +63,8 @@ class DecoderLayer(nn.Module):
         else:
             cache[0].index_copy_(2, position, k)
             cache[1].index_copy_(2, position, v)
-            seen = (torch.arange(cache.shape[3], device=x.device) <= position).view(1, 1, 1, -1)
-            attended = F.scaled_dot_product_attention(q, cache[0], cache[1], attn_mask=seen)
+            visible = (torch.arange(cache.shape[3], device=x.device) <= position).view(1, 1, 1, -1)
+            attended = F.scaled_dot_product_attention(q, cache[0], cache[1], attn_mask=visible)
         x = x + self.out(attended.transpose(1, 2).reshape(batch, tokens, width))
         gated: torch.Tensor = self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
         return x + gated

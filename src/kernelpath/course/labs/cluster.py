@@ -139,12 +139,13 @@ def run_ring(connections: Sequence[Connection], rounds: int, amount: float) -> f
     A GPU passes on what it has received in the round before, as soon as its connection is free. It does not wait for
     the other GPUs.
     """
-    ended = [0.0] * len(connections)
+    arrivals = [0.0] * len(connections)
     for _ in range(rounds):
-        ended = [
-            max(ended[rank - 1], ended[rank]) + connection.carry(amount) for rank, connection in enumerate(connections)
+        arrivals = [
+            max(arrivals[rank - 1], arrivals[rank]) + connection.carry(amount)
+            for rank, connection in enumerate(connections)
         ]
-    return max(ended, default=0.0)
+    return max(arrivals, default=0.0)
 
 
 def all_reduce(connections: Sequence[Connection], amount: float) -> float:
@@ -230,16 +231,16 @@ _SIMULATIONS = {
 
 def memory(job: Job, plan: str) -> float:
     """Return the bytes that a GPU needs for parameters, gradients, optimizer, and activations."""
-    kept = ACTIVATIONS * job.width * job.layers * job.tokens
-    whole = ACTIVATIONS - SPLIT_ACTIVATIONS
+    activations = ACTIVATIONS * job.width * job.layers * job.tokens
+    replicated = ACTIVATIONS - SPLIT_ACTIVATIONS
     layer = 12 * job.width**2
     return {
-        "data": STATE * job.parameters + kept / job.size,
+        "data": STATE * job.parameters + activations / job.size,
         # The weights and the gradients of one layer at a time are there as a whole.
-        "sharded": STATE * job.parameters / job.size + 4 * layer + kept / job.size,
+        "sharded": STATE * job.parameters / job.size + 4 * layer + activations / job.size,
         "tensor": STATE * job.parameters / job.size
-        + (whole + SPLIT_ACTIVATIONS / job.size) * job.width * job.layers * job.tokens,
-        "pipeline": STATE * job.parameters / job.size + kept / job.size,
+        + (replicated + SPLIT_ACTIVATIONS / job.size) * job.width * job.layers * job.tokens,
+        "pipeline": STATE * job.parameters / job.size + activations / job.size,
         "tensor+data": STATE * job.parameters / job.gpus
-        + (whole + SPLIT_ACTIVATIONS / job.gpus) * job.width * job.layers * job.tokens / job.nodes,
+        + (replicated + SPLIT_ACTIVATIONS / job.gpus) * job.width * job.layers * job.tokens / job.nodes,
     }[plan]

@@ -101,7 +101,7 @@ def judged_masks(p: float, outputs: Sequence[Tensor]) -> str | None:
 
 
 def _period(mask: Tensor) -> str:
-    """Describe a power-of-two period of a mask, as block sizes are; empty if there is none."""
+    """Describe a power-of-two period of a mask, as block sizes are; empty without one."""
     if bool((mask == mask[0]).all()):
         return ""
     blocks = (1 << power for power in range(4, (len(mask) - 1).bit_length()))

@@ -102,7 +102,7 @@ def twist(operator: Operator, layout: OperandLayout, statistic: Statistic) -> De
         problem=problem,
         bench={"rows": 65_536, "columns": MOST_COLUMNS},  # three matrices of 256 MiB
         baseline=unfused,
-        min_speedup=1.5,  # on an H200 one kernel is 2.2 to 5.4 times as fast as the formula
+        min_speedup=1.5,  # on an H200 one kernel is 2.2× to 5.4× faster than the formula
         traffic=Traffic(sectors=1.5, bank_conflicts=1.0, bytes=max_bytes_ratio, edges=0.5),
     )
     name = f"{operator.name}+{layout.name}+{statistic.name}"

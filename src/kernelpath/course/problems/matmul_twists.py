@@ -77,7 +77,7 @@ class Epilogue:
     """The operations on a sum.
 
     Attributes:
-        formula: The formula, with {sum} in place of the sum.
+        formula: The formula, with {sum} instead of the sum.
         true: Computes the result from the product and the further arguments.
     """
 

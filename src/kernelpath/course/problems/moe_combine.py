@@ -25,11 +25,11 @@ def inputs(rng: torch.Generator, tokens: int, n: int, top_k: int, dropped: float
     Args:
         dropped: The share of the choices that are dropped.
     """
-    choices, kept = tokens * top_k, kept_rows(tokens, top_k, dropped)
+    choices, row_count = tokens * top_k, kept_rows(tokens, top_k, dropped)
     rows = torch.arange(choices, dtype=torch.int32, device=rng.device)
-    rows = torch.where(rows < kept, rows, -1)[torch.randperm(choices, generator=rng, device=rng.device)]
+    rows = torch.where(rows < row_count, rows, -1)[torch.randperm(choices, generator=rng, device=rng.device)]
     weights = torch.randn(tokens, top_k, generator=rng, device=rng.device).softmax(1)
-    return draw.normal(rng, kept, n, dtype=dtype, large=0), rows.view(tokens, top_k), weights
+    return draw.normal(rng, row_count, n, dtype=dtype, large=0), rows.view(tokens, top_k), weights
 
 
 def _terms(y: torch.Tensor, rows: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:

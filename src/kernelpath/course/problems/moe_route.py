@@ -72,8 +72,8 @@ def extreme(rng: torch.Generator, logits: torch.Tensor, top_k: int) -> None:
     rank = torch.rand(shape, generator=rng, device=rng.device).argsort(1).float()
     low = ANY_FINITE[0] * ((1 + rank) / experts)
     high = ANY_FINITE[1] * ((1 + rank) / experts)
-    apart = -200 * rank
-    logits.copy_(torch.where(kind == 0, equal, torch.where(kind == 1, low, torch.where(kind == 2, high, apart))))
+    spread = -200 * rank
+    logits.copy_(torch.where(kind == 0, equal, torch.where(kind == 1, low, torch.where(kind == 2, high, spread))))
 
 
 def unordered(rng: torch.Generator, logits: torch.Tensor, top_k: int) -> None:
@@ -101,11 +101,11 @@ def without_maximum(logits: torch.Tensor, top_k: int) -> Outputs:
 
 def masked_with_a_finite_value(logits: torch.Tensor, top_k: int) -> Outputs:
     """Give an expert that is chosen a logit of -1e30, which lower logits may not reach."""
-    left = logits.double() + 0.0
+    remaining = logits.double() + 0.0
     chosen = []
     for _ in range(top_k):
-        chosen.append(left.sort(dim=1, descending=True, stable=True).indices[:, :1])
-        left = left.scatter(1, chosen[-1], -1e30)
+        chosen.append(remaining.sort(dim=1, descending=True, stable=True).indices[:, :1])
+        remaining = remaining.scatter(1, chosen[-1], -1e30)
     return _routed(logits, torch.cat(chosen, 1))
 
 

@@ -16,7 +16,7 @@ from kernelpath.course.problems import matmul
 VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 """The values of e2m1 by their three lowest bits; the fourth is the sign."""
 BLOCK = 16
-ONE = 2
+CODE_OF_ONE = 2
 """The number whose value is 1."""
 Inputs = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 
@@ -73,11 +73,11 @@ def extreme(
     def random_numbers(rows: int) -> torch.Tensor:
         return torch.randint(16, (rows, half), generator=rng, device=rng.device)
 
-    left, right = random_numbers(len(a)), random_numbers(len(b))
-    back = right ^ 8
-    back[:, -1] = ONE
-    a.copy_(packed(torch.cat((left, left), 1)))
-    b.copy_(packed(torch.cat((right, back), 1)))
+    a_half, b_half = random_numbers(len(a)), random_numbers(len(b))
+    back = b_half ^ 8
+    back[:, -1] = CODE_OF_ONE
+    a.copy_(packed(torch.cat((a_half, a_half), 1)))
+    b.copy_(packed(torch.cat((b_half, back), 1)))
     scale_a.fill_(1)
     scale_b.fill_(2)
     scale_b[::2] = 448
@@ -85,16 +85,16 @@ def extreme(
 
 def summed_in_halves(a: torch.Tensor, scale_a: torch.Tensor, b: torch.Tensor, scale_b: torch.Tensor) -> torch.Tensor:
     """Round the sum of each half of k to bfloat16."""
-    left, right = dequantized(a, scale_a), dequantized(b, scale_b)
-    half = left.shape[1] // 2
-    parts = (left[:, :half] @ right[:, :half].T, left[:, half:] @ right[:, half:].T)
+    a_values, b_values = dequantized(a, scale_a), dequantized(b, scale_b)
+    half = a_values.shape[1] // 2
+    parts = (a_values[:, :half] @ b_values[:, :half].T, a_values[:, half:] @ b_values[:, half:].T)
     return parts[0].bfloat16().double() + parts[1].bfloat16().double()
 
 
 def library(a: torch.Tensor, scale_a: torch.Tensor, b: torch.Tensor, scale_b: torch.Tensor) -> torch.Tensor:
     """Compute the baseline: cuBLAS, which takes the scales in the same order."""
-    left, right = (matrix.view(torch.float4_e2m1fn_x2) for matrix in (a, b))
-    return torch._scaled_mm(left, right.t(), scale_a.flatten(), scale_b.flatten(), out_dtype=torch.bfloat16)
+    a_values, b_values = (matrix.view(torch.float4_e2m1fn_x2) for matrix in (a, b))
+    return torch._scaled_mm(a_values, b_values.t(), scale_a.flatten(), scale_b.flatten(), out_dtype=torch.bfloat16)
 
 
 def case(m: int, n: int, k: int) -> Case:

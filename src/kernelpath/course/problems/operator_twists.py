@@ -144,7 +144,7 @@ def twist(operator: Part, activation: Part, along: str, meeting: Part | None = N
         bench={"count": 131_072, "length": LONGEST, "dtype": "bfloat16"},  # 256 MiB a tensor, five times an H200's L2
         baseline=torchs,
         gradients_of=arguments,
-        min_speedup=0.9,  # on an H200 plain kernels are 1.0 to 4.9 times as fast as PyTorch, of two tensors 1.1 to 3.3
+        min_speedup=0.9,  # on an H200 plain kernels are 1.0× to 4.9× faster than PyTorch, of two tensors 1.1× to 3.3×
         traffic=Traffic(sectors=1.5, bytes=1.15, edges=None),
     )
     name = f"{operator.name}+{activation.name}+{meeting.name if meeting else along}"

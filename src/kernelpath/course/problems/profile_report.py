@@ -46,8 +46,8 @@ PROBLEM = Problem(
     inputs=inputs,
     cases=cases(RECORDING),
     reference=reference,
-    # Sums and quotients of numbers that the files give with at least four digits. A unit, a percentage in place of a
-    # share and a sum in place of a union are all further away.
+    # Sums and quotients of numbers that the files give with at least four digits. A unit, a percentage instead of a
+    # share and a sum instead of a union are all further away.
     tolerance={"float64": Tolerance(rtol=1e-3, atol=0.0)},
     compulsory_bytes=lambda recording, variant, kernels: 0,
 )

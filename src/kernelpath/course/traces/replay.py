@@ -120,15 +120,15 @@ def change(calls: Sequence[Call], names: Collection[str], multiprocessors: int) 
 
 def chains(calls: Sequence[Call]) -> list[list[int]]:
     """Return the places of elementwise kernels that are called one right after another, at least two each."""
-    found: list[list[int]] = []
+    ended_chains: list[list[int]] = []
     current: list[int] = []
     for number, call in enumerate(calls):
         if call.is_elementwise:
             current.append(number)
         else:
-            found.append(current)
+            ended_chains.append(current)
             current = []
-    return [places for places in (*found, current) if len(places) > 1]
+    return [places for places in (*ended_chains, current) if len(places) > 1]
 
 
 def _fuse(calls: Sequence[Call]) -> list[Call]:
