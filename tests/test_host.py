@@ -16,7 +16,7 @@ from kernelpath.course.registry import ExerciseRef
 from kernelpath.device import messages as device
 from kernelpath.grading import grade
 from kernelpath.verdict import Verdict
-from kernelpath.work import landlock, messages, runner
+from kernelpath.work import landlock, messages, quota, runner
 from kernelpath.work.host import Worker, WorkerExited, WorkerTimeout
 from kernelpath.work.quota import Excess
 from kernelpath.work.runner import SubmissionFailed, Usage
@@ -239,7 +239,7 @@ def test_a_submission_that_hoards_memory_is_out_of_it(worker: Worker, doubling: 
 def test_a_submission_cannot_fill_the_disk(worker: Worker, doubling: ExerciseRef) -> None:
     verdict, cause = finding_of(run(worker, doubling, "while True: print('x' * 1_000_000)"))
     assert verdict is Verdict.CRASHED
-    assert "64 MiB" in cause
+    assert f"{quota.FILE_SIZE >> 20} MiB" in cause
     assert len(worker.printed) < 100_000
 
 
