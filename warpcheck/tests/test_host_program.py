@@ -13,7 +13,6 @@ import torch
 from warpcheck import Uninitialized, frontends, initcheck, patching
 from warpcheck.frontends import host_program
 from warpcheck.frontends.host_program import CompileError, HostProgramError
-from warpcheck.frontends.parameter_reads import clear_unread_bytes
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU runs the program with NVIDIA's runtime")
 
@@ -275,39 +274,6 @@ def test_a_box_that_is_too_large_is_named_with_its_line() -> None:
     source = TENSOR_MAP_PROGRAM.replace("{32, 8}", "{32, 512}")
     with pytest.raises(HostProgramError, match="boxDim\\[1\\] is 512, it must be 1 to 256"):
         host_program.build(source).call("run", torch.zeros(1, dtype=torch.int32))
-
-
-READS = """
-.visible .entry f(
-	.param .align 64 .b8 f_param_0[256]
-)
-{
-	mov.b64 	%rd1, f_param_0;
-	add.s64 	%rd2, %rd1, 64;
-	cvta.param.u64 	%rd3, %rd2;
-	ld.param.v2.u32 	{%r1, %r2}, [%rd1+8];
-	ld.param.u8 	%rs1, [f_param_0+40];
-	prefetch.tensormap [%rd3];
-}
-.visible .entry g(
-	.param .align 8 .b8 g_param_0[16]
-)
-{
-	ld.param.u64 	%rd1, [g_param_0];
-}
-"""
-
-
-def test_bytes_that_a_kernel_does_not_read_are_cleared() -> None:
-    cleared = clear_unread_bytes(b"\1" * 256, READS, "f", 0)
-    read = [index for index, byte in enumerate(cleared) if byte]
-    assert read == [*range(8, 16), 40, *range(64, 192)]
-    assert clear_unread_bytes(b"\1" * 16, READS, "g", 0) == b"\1" * 8 + b"\0" * 8
-
-
-def test_a_parameter_whose_address_is_used_otherwise_is_read_as_a_whole() -> None:
-    ptx = READS.replace("prefetch.tensormap [%rd3]", "ld.u32 %r3, [%rd3+100]")
-    assert clear_unread_bytes(b"\1" * 256, ptx, "f", 0) == b"\1" * 256
 
 
 def test_the_headers_of_the_runtime_may_be_older_than_nvcc() -> None:

@@ -567,8 +567,6 @@ def zero_padding(module: simt.Module, request: messages.Launch) -> list[int | fl
         value = arguments[number]
         if isinstance(value, messages.Blob):
             end = tensor_map.READ if pointers.is_tensor_map(value.content) else len(value.content)
-            content = bytes(
-                0 if offset in unread or offset >= end else byte for offset, byte in enumerate(value.content)
-            )
+            content = ptx.clear_bytes(value.content, unread | set(range(end, len(value.content))))
             arguments[number] = messages.Blob(content, value.pointers)
     return arguments

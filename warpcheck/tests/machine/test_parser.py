@@ -205,6 +205,7 @@ PADDED = """.version 8.0
 ld.param.u64 %rd1, [s];
 ld.param.u32 %r1, [s+8];
 mov.b64 %rd2, taken;
+ld.u64 %rd3, [%rd2];
 ret;
 }
 """
@@ -214,3 +215,39 @@ def test_padding_is_what_no_load_of_a_parameter_takes() -> None:
     """The address of a parameter may be taken: then any byte may be read."""
     module = ptx.parse(PADDED)
     assert ptx.unread(module.functions["k"]) == [frozenset(range(12, 16)), frozenset(range(8)), frozenset()]
+
+
+STRUCT_READS = """.version 8.6
+.target sm_90a
+.address_size 64
+.visible .entry f(.param .align 64 .b8 f_param_0[256]) {
+.reg .b16 %rs<2>; .reg .b32 %r<4>; .reg .b64 %rd<4>;
+mov.b64 %rd1, f_param_0;
+add.s64 %rd2, %rd1, 64;
+cvta.param.u64 %rd3, %rd2;
+ld.param.v2.u32 {%r1, %r2}, [%rd1+8];
+ld.param.u8 %rs1, [f_param_0+40];
+prefetch.tensormap [%rd3];
+ret;
+}
+"""
+
+
+def test_reads_of_a_parameter_are_followed_through_registers() -> None:
+    (unread,) = ptx.unread(ptx.parse(STRUCT_READS).functions["f"])
+    assert sorted(set(range(256)) - unread) == [*range(8, 16), 40, *range(64, 192)]  # 128 bytes of a tensor map
+    cleared = ptx.clear_bytes(b"\1" * 256, unread)
+    assert [offset for offset, byte in enumerate(cleared) if byte] == [*range(8, 16), 40, *range(64, 192)]
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "ld.u32 %r3, [%rd3+100]",  # a generic load
+        "st.b64 [%rd3], %rd2",
+        "add.s64 %rd1, %rd2, 8",  # a second value of the register: which one a load sees depends on the path
+    ],
+)
+def test_a_parameter_whose_address_is_used_otherwise_is_read_as_a_whole(use: str) -> None:
+    module = ptx.parse(STRUCT_READS.replace("prefetch.tensormap [%rd3]", use))
+    assert ptx.unread(module.functions["f"]) == [frozenset()]

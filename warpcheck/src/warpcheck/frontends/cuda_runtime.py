@@ -16,7 +16,7 @@ import re
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,7 +29,7 @@ from warpcheck.frontends import cuda
 from warpcheck.frontends.arguments import C_TYPES, POINTED_DTYPES
 from warpcheck.frontends.declarations import Parameter, declared_parameters, ptx_types, source_kernels
 from warpcheck.frontends.host_program_errors import ERRORS, MEMCPY, MEMSET, HostProgramError, Problem, error_name
-from warpcheck.frontends.parameter_reads import clear_unread_bytes
+from warpcheck.ptx import clear_bytes, parse, unread
 from warpcheck.tensor_map import encode_tiled
 
 if TYPE_CHECKING:
@@ -488,7 +488,7 @@ class CudaRuntime:
             place = ctypes.c_uint64.from_address(parameters_address + 8 * index).value
             content = ctypes.string_at(place, _parameter_bytes(parameter))
             if parameter.type.startswith("b8["):
-                content = clear_unread_bytes(content, self._ptx, name, index)
+                content = clear_bytes(content, _unread_bytes(self._ptx, name)[index])
             arguments.append(self._argument(base, parameter, content, tensors, line))
         self.last_launch_line = line
         result = self._run(name, base, _Configuration(grid, block, shared, cluster), arguments, tensors)
@@ -687,3 +687,13 @@ def _parameter_bytes(parameter: Parameter) -> int:
     if parameter.type.startswith("b8["):
         return int(parameter.type[len("b8[") : -1])
     return 8 if parameter.type == "ptr" else int(re.sub(r"\D", "", parameter.type)) // 8
+
+
+@lru_cache(maxsize=16)
+def _unread_bytes(ptx: str, kernel: str) -> list[frozenset[int]]:
+    """Return for each parameter of a kernel the offsets of the bytes that it never reads.
+
+    A program that passes a struct by value passes the padding between its members as well, which holds whatever was on
+    the stack.
+    """
+    return unread(parse(ptx).functions[kernel])

@@ -13,7 +13,7 @@ compilers emit is read. The parser does not know the instructions: an unknown op
 """
 
 from warpcheck.ptx.mma_negation import negate_products
-from warpcheck.ptx.parameters import unread
+from warpcheck.ptx.parameters import clear_bytes, unread
 from warpcheck.ptx.parser import parse
 from warpcheck.ptx.records import (
     SIZES,
@@ -45,6 +45,7 @@ __all__ = [
     "Register",
     "Symbol",
     "Variable",
+    "clear_bytes",
     "negate_products",
     "parse",
     "unread",
