@@ -130,9 +130,9 @@ def run(out):
 """,
 }
 
+# The files of a probe of a lane, by name. probe.py defines `run(out)`: a kernel that writes i to out[i] in thread
+# i.
 Probe = Mapping[str, str]
-"""The files of a probe of a lane, by name. probe.py defines `run(out)`: a kernel that writes i to out[i] in thread
-i."""
 
 
 def examine() -> list[Diagnosis]:

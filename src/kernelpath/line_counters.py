@@ -12,20 +12,20 @@ from warpcheck.layout import Access
 if TYPE_CHECKING:
     from warpcheck.counters import AccessCounters, LineCounters
 
+# The lanes of a warp.
 LANES = 32
-"""The lanes of a warp."""
 
+# The bytes of a sector, the unit in which global memory is accessed.
 SECTOR_BYTES = 32
-"""The bytes of a sector, the unit in which global memory is accessed."""
 
+# The bytes that an instruction can load or store for a lane.
 WIDTHS = (1, 2, 4, 8, 16)
-"""The bytes that an instruction can load or store for a lane."""
 
+# The words for the kinds of accesses.
 ACCESSES = {Access.LOAD: "load from", Access.STORE: "store to", Access.ATOMIC: "atomic on"}
-"""The words for the kinds of accesses."""
 
+# An access that costs more than this factor times the minimum is wasteful.
 WASTE = 1.05
-"""An access that costs more than this factor times the minimum is wasteful."""
 
 
 @dataclass(frozen=True)

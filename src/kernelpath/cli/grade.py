@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from kernelpath.school.policy import Policy
 
 
+# The number of warnings of one kind that are printed.
 _MAX_WARNINGS = 20
-"""The number of warnings of one kind that are printed."""
 
 
 @click.command("grade")

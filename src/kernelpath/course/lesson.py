@@ -55,19 +55,19 @@ from pathlib import Path
 from kernelpath import words
 from kernelpath.course.errors import DeclarationError, require
 
+# Marks the places of a drafted lesson where prose is still to be written.
 TODO = "TODO"
-"""Marks the places of a drafted lesson where prose is still to be written."""
 
+# Matches inline code, which stays as it is, or a backslash before punctuation. Source: CommonMark, 2.4.
 _ESCAPE = re.compile(r"(`[^`]*`)|\\([!-/:-@\[-`{-~])")
-"""Matches inline code, which stays as it is, or a backslash before punctuation. Source: CommonMark, 2.4."""
 _CHOICE = re.compile(r"- \[(?P<mark>[ xX])\] +(?P<text>\S.*)")
 _REASON = re.compile(r"  - +(?P<text>\S.*)")
 _ANSWER = re.compile(r"Answer: *(?P<number>\S+?)(?: +within +(?P<percent>\S+) *%)?")
 _WHY = "Why: "
 _FENCE = "```"
 
+# The number of the first line, and the lines.
 Block = tuple[int, tuple[str, ...]]
-"""The number of the first line, and the lines."""
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from typing import Literal
 from kernelpath.files import write_atomically
 from kernelpath.verdict import Report, ValidationError, Verdict, decode, encode
 
+# The folder in the checkout for saved data. It ignores itself in git.
 FOLDER = ".kernelpath"
-"""The folder in the checkout for saved data. It ignores itself in git."""
 
 _LOCK_SECONDS = 5.0
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 Kind = Literal["kernel", "operator", "python", "library", "lab", "distributed", "trace", "repair", "program"]
 
 
+# The architectures that the PTX machine emulates, with their compute capability: the names of simt.TARGETS.
 ARCHITECTURES = {"sm_80": (8, 0), "sm_90a": (9, 0), "sm_100a": (10, 0)}
-"""The architectures that the PTX machine emulates, with their compute capability: the names of simt.TARGETS."""
 
 
 @dataclass(frozen=True)
@@ -126,8 +126,8 @@ class Network:
     ring_messages: Callable[..., range | None] | None = None
 
 
+# The name of a fault that the PTX machine cannot see: the kernel is well defined and computes something else.
 WRONG_VALUES_FAULT = "WrongValues"
-"""The name of a fault that the PTX machine cannot see: the kernel is well defined and computes something else."""
 
 
 @dataclass(frozen=True)

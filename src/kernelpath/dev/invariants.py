@@ -30,8 +30,8 @@ from kernelpath.verdict import Report, Verdict
 Invariant = Callable[[Path], Iterator[str]]
 ItemCheck = Callable[[ExerciseRef], Iterator[str]]
 
+# The checks of single exercises, by the invariants that apply them to every exercise.
 ITEM_CHECKS: dict[Invariant, ItemCheck] = {}
-"""The checks of single exercises, by the invariants that apply them to every exercise."""
 
 
 def for_each_item(check: ItemCheck) -> Invariant:
@@ -46,17 +46,17 @@ def for_each_item(check: ItemCheck) -> Invariant:
     return invariant
 
 
+# The stars that an answer with an expert kernel beside it must get on a GPU.
 STARS_OF_AN_ANSWER = 2
-"""The stars that an answer with an expert kernel beside it must get on a GPU."""
 
+# The words of a statement that allow the whole domain of finite floats.
 _ANY_FINITE_VALUE = "finite values of any size"
-"""The words of a statement that allow the whole domain of finite floats."""
 
+# The number of samples of each case with extreme values. A row gets one kind of values in each sample.
 _SEEDS = 4
-"""The number of samples of each case with extreme values. A row gets one kind of values in each sample."""
 
+# The share of an end of a domain that some value has to reach.
 _MIN_SHARE_OF_END = 0.5
-"""The share of an end of a domain that some value has to reach."""
 
 _FURTHER_FILES = {
     "checks": {"test_exercises.py"},

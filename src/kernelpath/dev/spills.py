@@ -24,8 +24,8 @@ from warpcheck import backend, simulated_gpu
 from warpcheck.assembler import assembled
 from warpcheck.target import Target
 
+# The compulsory bytes up to which a case is used. Generating larger inputs takes longer than compiling.
 MAX_COMPULSORY_BYTES = 150_000_000
-"""The compulsory bytes up to which a case is used. Generating larger inputs takes longer than compiling."""
 
 
 def reference_kernels_do_not_spill(item: ExerciseRef) -> Iterator[str]:

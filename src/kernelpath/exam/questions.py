@@ -21,8 +21,9 @@ from kernelpath.exam.reading import ExecutedKernel
 from kernelpath.grading.ground_truth import derive_seed
 
 LETTERS = "abcdefgh"
+
+# The parts of an exam whose answers a program marks.
 PARTS = ("questions", "reading")
-"""The parts of an exam whose answers a program marks."""
 
 _MAX_NAME_LENGTH = 100
 _THOUSANDS = re.compile(r"[+-]?[1-9][0-9]{0,2}([,_ ][0-9]{3})+(\.[0-9]+)?")

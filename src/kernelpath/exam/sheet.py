@@ -17,8 +17,9 @@ from kernelpath.exam.questions import Exam, ExamQuestion, NumericAnswer, Paper
 from kernelpath.files import Unreadable, read_source, write_atomically
 
 ANSWERS = "answers.toml"
+
+# The largest sheet that is read.
 MAX_SHEET_BYTES = 1 << 20
-"""The largest sheet that is read."""
 
 _INTRODUCTION = """\
 Checkpoint {number} of {name}. Numbers, kernels and deliverable are drawn

@@ -140,5 +140,5 @@ class GradingContext:
                 runner.close()
 
 
+# A step of a grading. It returns what is wrong with the submission, and keeps its results in the context.
 Step = Callable[[GradingContext], "Finding | None"]
-"""A step of a grading. It returns what is wrong with the submission, and keeps its results in the context."""

@@ -18,20 +18,18 @@ from kernelpath.verdict import Finding, Verdict
 from warpcheck.assembler import Assembled, Instruction, assembled, sass_of
 from warpcheck.events import Event, EventKind
 
+# The share of the largest case's bytes from which on a case is limited.
+#
+# In a smaller case, the last lanes that still work may be most of it, since no other work is left to join.
 LARGE_CASE = 0.5
-"""The share of the largest case's bytes from which on a case is limited.
 
-In a smaller case, the last lanes that still work may be most of it, since no other work is left to join.
-"""
-
+# The most lane instructions that an operation of the case takes, with all overhead.
+#
+# Honest kernels of divergence take 0.9 to 1.8. More are of no use, and would hide idle lanes in the average.
 USEFUL = 2.0
-"""The most lane instructions that an operation of the case takes, with all overhead.
 
-Honest kernels of divergence take 0.9 to 1.8. More are of no use, and would hide idle lanes in the average.
-"""
-
+# Matches SASS that loads from local memory, or stores to it.
 _LOCAL = re.compile(r"\b(LDL|STL)\b")
-"""Matches SASS that loads from local memory, or stores to it."""
 
 NO_PTXAS = "local memory: ptxas, which comes with Triton, is not here, or refuses the PTX"
 

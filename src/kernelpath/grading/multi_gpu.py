@@ -17,8 +17,8 @@ from kernelpath.work import messages
 from kernelpath.work.runner import Runner, SubmissionFailed, Usage
 from kernelpath.work.tensors import sample
 
+# The GPUs that are used, at most: the GPUs of one host.
 MAX_GPUS = 8
-"""The GPUs that are used, at most: the GPUs of one host."""
 
 _ROUND_SECONDS = 60.0
 _PEER_BYTES = 1 << 28

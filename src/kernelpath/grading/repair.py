@@ -20,12 +20,12 @@ from kernelpath.grading.steps import run_cases
 from kernelpath.verdict import Finding, Verdict
 from warpcheck import errors
 
+# The names that a submission can give to a fault.
 FAULTS = (
     *sorted(kind.__name__ for kind in errors.Fault.__subclasses__()),
     errors.Deadlock.__name__,
     WRONG_VALUES_FAULT,
 )
-"""The names that a submission can give to a fault."""
 
 _OPEN = "TODO"
 

@@ -29,8 +29,9 @@ from kernelpath.school.gradebook import Grade, neutralize
 from kernelpath.verdict import Report, Verdict, encode
 
 _COLUMNS = ("answer", "learner", "words", "marks", "comment", "text", "rubric")
+
+# The name of a prompt and the name of a learner.
 AnswerId = tuple[str, str]
-"""The name of a prompt and the name of a learner."""
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,10 @@ from kernelpath.show import sources as source_documents
 from kernelpath.show.results import CounterPair, PeerComparison
 from kernelpath.verdict import Verdict
 
+# Patterns of the documents whose tables are generated.
 PAGES = ("*.md", "docs/*.md", "notebooks/*.md", "warpcheck/*.md", "warpcheck/docs/*.md")
-"""Patterns of the documents whose tables are generated."""
 
+# The GPU models of each architecture.
 CARDS = {
     "sm_75": "T4, RTX 20",
     "sm_80": "A100",
@@ -29,7 +30,6 @@ CARDS = {
     "sm_100": "B200",
     "sm_120": "RTX 50",
 }
-"""The GPU models of each architecture."""
 
 _TABLE = re.compile(r"(?P<begin><!-- table: (?P<name>\w+) -->\n)(?P<body>.*?)(?P<end><!-- end -->)", re.DOTALL)
 
@@ -134,12 +134,12 @@ def results(root: Path) -> Iterator[str]:
             yield from provenance.measured_lines(machine, [report.versions for report in machine.timed])
 
 
+# The package of each peer that is not part of PyTorch.
 PEERS = {"liger": "liger-kernel", "quack": "quack-kernels", "flash4": "flash-attn-4", "cub": "cuda-cccl"}
-"""The package of each peer that is not part of PyTorch."""
 
 
+# The operations per byte from which a rate is given in operations: few GPUs can make more per byte in float32.
 ARITHMETIC = 10
-"""The operations per byte from which a rate is given in operations: few GPUs can make more per byte in float32."""
 
 
 def peer_summary(root: Path) -> Iterator[str]:

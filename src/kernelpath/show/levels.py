@@ -110,10 +110,11 @@ def _attribute_to_callers(ptx: str, file: str) -> str:
     return "\n".join(lines)
 
 
+# Matches `%3 = tt.load %2 : tensor<64x!tt.ptr<f32>> loc(#loc4)`, and captures "tt.load" and "#loc4".
 _OPERATION = re.compile(r'^\s*(?:%[^=]*= )?"?([a-z]+\.[\w.]+)"?.*loc\((#?\w+)\)\s*$')
-"""Matches `%3 = tt.load %2 : tensor<64x!tt.ptr<f32>> loc(#loc4)`, and captures "tt.load" and "#loc4"."""
+
+# Matches `#loc4 = loc("kernel.py":12:8)`, the definition of a location.
 _ALIAS = re.compile(r"^(#loc\d*) = loc\((.*)\)$", re.MULTILINE)
-"""Matches `#loc4 = loc("kernel.py":12:8)`, the definition of a location."""
 _LOCATION = re.compile(r'^"([^"]*)":(\d+):\d+')
 
 

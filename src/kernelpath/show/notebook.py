@@ -172,6 +172,7 @@ def ask(name: str, number: int, answer: str | float | EllipsisType | None = ...)
     )
 
 
+# Factors between an answer and the right number that come from one mistake, and what they separate.
 _SLIPS = (
     (100.0, "a share and its percentage"),
     (1e3, "a unit and a thousand of it"),
@@ -179,7 +180,6 @@ _SLIPS = (
     (1e9, "a unit and a billion of it"),
     (1024.0, "a KiB and a byte, or a MiB and a KiB"),
 )
-"""Factors between an answer and the right number that come from one mistake, and what they separate."""
 
 
 def _describe_mistake(question: Question, answer: str | float) -> str:

@@ -34,6 +34,7 @@ __all__ = [
 
 LOAD, STORE, LAND, WRITTEN, ARRIVE, MULTIPLY, RUN, EXIT, WAIT, STUCK, READY = "LSv^aM>x.! "
 
+# The meaning of each character of a chart. A blank is a warp that could run and does not have its turn.
 LEGEND = {
     LOAD: "issues a copy to shared memory",
     STORE: "issues a copy from it",
@@ -46,18 +47,20 @@ LEGEND = {
     WAIT: "waits",
     STUCK: "waits when the launch fails",
 }
-"""The meaning of each character of a chart. A blank is a warp that could run and does not have its turn."""
 
 UNIT = "A column is one event, in the order of the PTX machine; its steps are warp instructions, not time on a GPU."
 HEADINGS = ("for", "line", "times", "steps")
 AVERAGE = "times and steps of each warp, on average; others ran those steps meanwhile"
+
+# The columns of a part of a chart, which fits in 80 characters of a terminal.
 COLUMNS = 60
-"""The columns of a part of a chart, which fits in 80 characters of a terminal."""
 MAX_PARTS = 4
+
+# The label of the row above the chart: the index of the mbarrier that a copy signals or an arrival names.
 STAGE = "stage"
-"""The label of the row above the chart: the index of the mbarrier that a copy signals or an arrival names."""
+
+# The number of warps that issue a wgmma together.
 WARPGROUP = 4
-"""The number of warps that issue a wgmma together."""
 _LABEL_WIDTH = 18
 _SIGNS = {
     EventKind.LOAD: LOAD,

@@ -19,8 +19,9 @@ RECORDINGS = "notebooks.json"
 CARDS = "cards.json"
 PUBLISHED = "published.json"
 DATASHEETS = "datasheets.json"
+
+# The files in the folder that do not describe a machine.
 OTHER_FILES = (RECORDINGS, CARDS, PUBLISHED, DATASHEETS)
-"""The files in the folder that do not describe a machine."""
 
 
 @dataclass(frozen=True)

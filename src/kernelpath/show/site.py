@@ -24,6 +24,8 @@ from kernelpath.verdict import Verdict
 INDEX = "index.html"
 SEARCH = "search.js"
 PICTURES = "pictures"
+
+# The pages about the course, by file name.
 PAGES = {
     INDEX: "Course",
     "glossary.html": "Glossary",
@@ -32,8 +34,8 @@ PAGES = {
     "gallery.html": "Gallery",
     "faults.html": "Faults",
 }
-"""The pages about the course, by file name."""
 
+# The kinds of pictures in the gallery, each with a pattern of the call that draws them and a caption.
 KINDS = {
     "Sectors": (r"plots\.sectors\(", "The 32-byte sectors that the lanes of a warp request at once."),
     "Banks": (r"plots\.banks\(", "The banks of shared memory, and how many wavefronts a request takes."),
@@ -49,7 +51,6 @@ KINDS = {
     "Traces": (r"trace\.draw\(", "A training step as a profiler recorded it on a GPU."),
     "Rooflines": (r"roofline\.draw\(|plots\.roofline\(", "Kernels under the roof of the machine that ran them."),
 }
-"""The kinds of pictures in the gallery, each with a pattern of the call that draws them and a caption."""
 
 
 @dataclass(frozen=True)
@@ -249,8 +250,8 @@ def _search_places(root: Path, course_weeks: list[Week], terms: list[GlossaryEnt
     )
 
 
+# Matches a word, in which there may be dots and colons, as in cp.async.
 _WORD = re.compile(r"[^\W_][\w.:]*\w|\w")
-"""Matches a word, in which there may be dots and colons, as in cp.async."""
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from kernelpath.doctor import Diagnosis
 
 
+# The terminal width from which on two tables fit side by side; also the width without a terminal.
 WIDE_COLUMNS = 200
-"""The terminal width from which on two tables fit side by side; also the width without a terminal."""
 
 _UNDECIDED = (Verdict.NOT_STARTED, Verdict.UNAVAILABLE, Verdict.INCONCLUSIVE)
 _STYLES = {"good": "green", "warn": "yellow", "bad": "red"}
@@ -264,24 +264,24 @@ def _source_line(graded: Report, root: Path) -> str:
 
 Counter = Callable[[CallCounts], float]
 
+# The counters of a call by their headings. Elements are those of the outputs, instructions those of warps.
 COUNTERS: dict[str, Counter] = {
     "bytes per element": lambda counts: counts.bytes / counts.elements,
     "requests per 1000 elements": lambda counts: 1000 * counts.requests / counts.elements,
     "wavefronts per 1000 elements": lambda counts: 1000 * counts.wavefronts / counts.elements,
     "instructions per element": lambda counts: counts.instructions / counts.elements,
 }
-"""The counters of a call by their headings. Elements are those of the outputs, instructions those of warps."""
 
+# What would be gained where a counter is the largest difference.
 _GAINS = {
     "bytes per element": "a kernel that memory limits would take less time by that factor",
     "requests per 1000 elements": "wider accesses save instructions, and keep more bytes in flight",
     "wavefronts per 1000 elements": "more outputs per thread, wider reads, or no conflicts relieve shared memory",
     "instructions per element": "fewer of them leave the schedulers more time for the rest",
 }
-"""What would be gained where a counter is the largest difference."""
 
+# The factor from which on a counter differs.
 MIN_DIFFERENCE = 1.1
-"""The factor from which on a counter differs."""
 
 
 def counts_table(counts_by_label: Mapping[str, CallCounts]) -> Table:

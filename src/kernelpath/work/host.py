@@ -33,11 +33,11 @@ from warpcheck.simulated_gpu import Properties
 
 _Response = TypeVar("_Response", bound=machine_messages.Message)
 
+# The time that a process has to exit by itself after it has closed its wire.
 _EXIT_SECONDS = 2.0
-"""The time that a process has to exit by itself after it has closed its wire."""
 
+# The time by the wall clock in which a process reads a message, or sends the rest of one that it has begun.
 _TRANSFER_SECONDS = 30.0
-"""The time by the wall clock in which a process reads a message, or sends the rest of one that it has begun."""
 
 _PRINTED_LIMIT = 20_000
 _LATEST_LINES = 5

@@ -17,8 +17,8 @@ from kernelpath.device.messages import TensorRef
 from kernelpath.verdict import Finding
 from warpcheck.frontends.tuning import Chosen
 
+# The kernel that computes torch.mm on the PTX machine where a statement allows torch.mm, and the stem of its file.
 PRODUCT = "library_product"
-"""The kernel that computes torch.mm on the PTX machine where a statement allows torch.mm, and the stem of its file."""
 
 
 class WorkerRequest(Struct, frozen=True, tag=True, kw_only=True):

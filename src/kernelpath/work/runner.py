@@ -13,19 +13,19 @@ from kernelpath.verdict import Finding, Verdict
 from kernelpath.work import messages, quota
 from kernelpath.work.host import SharedMachine, UnexpectedResponse, Worker, WorkerExited, WorkerTimeout
 
+# The time limit for importing torch and the lane, which does not depend on the submission.
 START_SECONDS = 180.0
-"""The time limit for importing torch and the lane, which does not depend on the submission."""
 
 CASE_SECONDS = 10.0
 
+# Factor of the time limits on a GPU: other processes share it, and the driver loads modules at their first launch.
 GPU_PATIENCE = 3.0
-"""Factor of the time limits on a GPU: other processes share it, and the driver loads modules at their first launch."""
 
+# The time that compilers may take in addition. nvcc needs 40 s for a program with CUTLASS, on an idle machine.
 COMPILE_SECONDS = 300.0
-"""The time that compilers may take in addition. nvcc needs 40 s for a program with CUTLASS, on an idle machine."""
 
+# The number of processes that may die before nothing more is tried.
 MOST_DEATHS = 2
-"""The number of processes that may die before nothing more is tried."""
 
 UNEXPECTED_RESPONSE = Finding(Verdict.TAMPERED, "the submission answered instead of the worker")
 

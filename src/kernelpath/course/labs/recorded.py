@@ -24,17 +24,19 @@ import torch
 
 from kernelpath.course.labs import Lab
 
+# The recording, which a submission, as it works with the labs, cannot read.
 RECORD = Path(__file__).parents[1] / "records" / "tuning.json"
-"""The recording, which a submission, as it works with the labs, cannot read."""
-BUDGET_SECONDS = 50.0
-"""The limit of compiling and measuring in one call of the entry."""
-SLOWER_AT_MOST = 1.05
-"""The limit of a launch's time over the best configuration's for its size, averaged over a day's requests."""
-AVERAGED = 50
-"""The requests that a day must have for its mean to count.
 
-The sizes of a class share one configuration: for one of them it is 22% slower than the best, on average within 1%.
-"""
+# The limit of compiling and measuring in one call of the entry.
+BUDGET_SECONDS = 50.0
+
+# The limit of a launch's time over the best configuration's for its size, averaged over a day's requests.
+SLOWER_AT_MOST = 1.05
+
+# The requests that a day must have for its mean to count.
+#
+# The sizes of a class share one configuration: for one of them it is 22% slower than the best, on average within 1%.
+AVERAGED = 50
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ from kernelpath.course import draw
 from kernelpath.course.problem import Problem, Tolerance
 from kernelpath.course.problems.add_rmsnorm import EPS
 
+# The columns of a head.
 HEAD = 64
-"""The columns of a head."""
 
+# The rows of a matrix that one task multiplies.
 ROWS = 16
-"""The rows of a matrix that one task multiplies."""
 
 NORM, PROJECT, ATTEND, OUTPUT = range(4)
 

@@ -17,11 +17,11 @@ from kernelpath.course.labs import layouts
 from kernelpath.course.labs.layouts import Layout, Refused, Tiler
 from kernelpath.course.problem import EXACT, Case, Problem
 
+# Modules that implement this algebra.
 LIBRARIES = ("cutlass", "pycute")
-"""Modules that implement this algebra."""
 
+# The characters of an answer; shorter ones are padded with blanks.
 WIDTH = 96
-"""The characters of an answer; shorter ones are padded with blanks."""
 
 REFUSED = "refused"
 

@@ -21,8 +21,8 @@ from kernelpath.course.problems.sequences import parsed, shuffled
 
 Inputs = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 
+# Entries that are no page. A kernel that follows one of them is out of bounds.
 _NO_PAGE = (-1, 1 << 30, -(1 << 30))
-"""Entries that are no page. A kernel that follows one of them is out of bounds."""
 
 
 def inputs(
@@ -79,8 +79,8 @@ def _room(tokens: torch.Tensor, page: int) -> tuple[int, int]:
     return -(-int(counts.max()) * 9 // 8), used + 2 + used // 16
 
 
+# The elements of keys that are gathered at once: as float64, 2 GB.
 _ELEMENTS = 1 << 28
-"""The elements of keys that are gathered at once: as float64, 2 GB."""
 
 
 def _by_length(

@@ -17,8 +17,8 @@ from kernelpath.course.labs import layouts
 from kernelpath.course.labs.layouts import BANKS, LINE_BYTES, VECTOR_BYTES, WORD_BYTES, Layout, Refused, Swizzle
 from kernelpath.course.problem import EXACT, Problem
 
+# The numbers of an answer.
 WIDTH = 128
-"""The numbers of an answer."""
 
 Question = list[Any]
 

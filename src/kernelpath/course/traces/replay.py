@@ -16,9 +16,9 @@ from typing import Any
 
 from kernelpath.course.traces import Facts, Malformed, TraceFile, chrome
 
+# Launch kernels as a CUDA graph; fuse chains of elementwise kernels; copy inputs before they are needed, from pinned
+# memory; split kernels with few blocks over all multiprocessors; do not wait for the GPU within the step.
 CHANGES = ("graph", "fusion", "prefetch", "split", "async")
-"""Launch kernels as a CUDA graph; fuse chains of elementwise kernels; copy inputs before they are needed, from pinned
-memory; split kernels with few blocks over all multiprocessors; do not wait for the GPU within the step."""
 
 SYNCHRONIZE = "cudaStreamSynchronize"
 PAGEABLE = "Memcpy HtoD (Pageable -> Device)"
@@ -223,8 +223,9 @@ _NAMES = {
         "void (anonymous namespace)::cunn_SoftMaxForward<8, float, float, float>(float*, float*, int)",
     ),
 }
+
+# What takes most of the time of a simulated step. In the last one the host is slow, but its work is hidden.
 PROFILES = ("launches", "elementwise", "copies", "few blocks", "waits", "mixed", "hidden host")
-"""What takes most of the time of a simulated step. In the last one the host is slow, but its work is hidden."""
 
 
 def simulate(rng: random.Random, profile: str, operators: int) -> bytes:

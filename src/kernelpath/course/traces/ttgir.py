@@ -17,20 +17,22 @@ import numpy.typing as npt
 
 from kernelpath.course.traces import Facts, Malformed
 
+# The bits of an element. A pointer has 64.
 BITS: Mapping[str, int] = {"f64": 64, "i64": 64, "f32": 32, "i32": 32, "f16": 16, "bf16": 16, "i16": 16, "i8": 8}
-"""The bits of an element. A pointer has 64."""
+
+# The distance that a conversion moves values: within a thread, within a warp, or between warps.
 REGISTERS, LANES, WARPS = "registers", "lanes", "warps"
-"""The distance that a conversion moves values: within a thread, within a warp, or between warps."""
 _DISTANCES = (REGISTERS, LANES, WARPS)
 
 _ALIAS = re.compile(r"^#(\w+) = #ttg\.blocked<\{(.*)\}>", re.M)
 _FIELD = re.compile(r"(\w+) = \[([\d, ]+)\]")
 _MODULE = re.compile(r'"ttg\.num-warps" = (\d+) : i32.*"ttg\.threads-per-warp" = (\d+) : i32')
-_TENSOR = re.compile(r"tensor<((?:\d+x)+)([^,]+), (#ttg\.slice<\{dim = (\d+), parent = (#\w+)\}>|#\w+)>")
-"""Matches `tensor<32x64xf32, #blocked>` and `tensor<32xf32, #ttg.slice<{dim = 1, parent = #blocked}>>`."""
 
+# Matches `tensor<32x64xf32, #blocked>` and `tensor<32xf32, #ttg.slice<{dim = 1, parent = #blocked}>>`.
+_TENSOR = re.compile(r"tensor<((?:\d+x)+)([^,]+), (#ttg\.slice<\{dim = (\d+), parent = (#\w+)\}>|#\w+)>")
+
+# Which elements each thread holds: [warps, lanes, elements].
 Owned = npt.NDArray[np.bool_]
-"""Which elements each thread holds: [warps, lanes, elements]."""
 Indices = npt.NDArray[np.int64]
 
 
