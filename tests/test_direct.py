@@ -47,6 +47,15 @@ def test_an_honest_submission_is_right_in_few_cases(honest: Planted, caller: Cal
     assert ended.verdict is Verdict.PASSED, f"{ended.label}: {ended.cause}"
 
 
+def test_what_runs_weekly_has_another_of_its_kind_in_every_run() -> None:
+    weekly = direct.weekly(ROOT)
+    everything = frozenset((*planted.rejects(ROOT, "cpu"), *planted.accepts(ROOT)))
+    kinds = {(one.exercise, one.is_honest or one.verdict, one in GRADED) for one in everything - weekly}
+    assert {(one.exercise, one.is_honest or one.verdict, one in GRADED) for one in weekly} <= kinds
+    assert {direct.row(one) for one in weekly if not one.is_honest} <= set(direct.ROWS), "a trick is left out"
+    assert 0.3 < len(weekly) / len(everything) < 0.6
+
+
 ENTRY = "import os, time\n\n\ndef vector_add(x, y):\n    {}\n"
 LABEL = "n=257 offset=0"
 
