@@ -222,6 +222,7 @@ class Exercise:
     Raises DeclarationError for a field that breaks a rule.
     """
 
+    # What is computed, and in which cases.
     entry: str
     problem: Problem
     cases: Sequence[Case] = ()
@@ -229,10 +230,12 @@ class Exercise:
     gpu_limits: Sequence[Case] = ()
     aligned: bool = False
     any_size: bool = True
+    # What is timed on a GPU.
     bench: Case | None = None
     sweep: Sequence[Case] = ()
     baseline: Callable[..., Any] | None = None
     min_speedup: float = 1.0
+    # What is counted on the PTX machine.
     traffic: Traffic = field(default_factory=Traffic)
     workspace: float | None = limit(
         "at most {:g} times the bytes of inputs and outputs held beside them", lambda factor: factor >= 0
@@ -241,6 +244,7 @@ class Exercise:
         "at least {:g} active lanes in the average instruction", lambda lanes: 0 < lanes <= 32
     )
     instructions: Instructions = field(default_factory=Instructions)
+    # Which machine runs it, and which grader grades it.
     requires: tuple[int, int] | None = None
     specific: bool = False
     arch: str = "sm_80"
@@ -250,6 +254,7 @@ class Exercise:
     multiprocessors: int | None = None
     cutlass_gemms: bool = False
     measures_reads: bool = False
+    # What the kernels have to use, and may use.
     overlap: float | None = limit(
         "at least {:.0%} of the MMAs issued while a copy of the next tiles is in flight", lambda share: 0 < share <= 1
     )
@@ -258,6 +263,7 @@ class Exercise:
     ranks: bool = False
     products: bool = False
     deterministic: bool = False
+    # What only some kinds of exercises have.
     gradients_of: tuple[str, ...] = ("x",)
     library: Library | None = None
     repairs: Mapping[str, BrokenKernel] = field(default_factory=dict)
@@ -266,16 +272,19 @@ class Exercise:
     check: Callable[[Sequence[Any], Sequence[torch.Tensor]], str | Finding | None] | None = None
 
     def __post_init__(self) -> None:
+        # The class is frozen, so these assignments bypass its __setattr__.
         object.__setattr__(self, "cases", self.cases or self.problem.cases)
         object.__setattr__(self, "limits", self.limits or self.problem.limits)
         object.__setattr__(self, "gpu_limits", self.gpu_limits or self.problem.gpu_limits)
         require(self.entry.isidentifier(), f"entry: {self.entry!r} is not the name of a function")
         check_cases(self.cases, self.vary)
+        # A time means nothing without one to compare it with, and a baseline is called with the bench case.
         require((self.bench is None) == (self.baseline is None), "bench and baseline: declare both or neither")
         require(not self.sweep or self.bench is not None, "sweep: it needs bench and baseline")
         for name in ("limits", "gpu_limits", "sweep"):
             check_same_arguments(name, getattr(self, name), self.cases[0])
         require(self.arch in ARCHITECTURES, f"arch: {self.arch!r} is none of {', '.join(ARCHITECTURES)}")
+        # The PTX machine must have whatever the statement requires of a GPU.
         capability = ARCHITECTURES[self.arch]
         require(
             (self.requires or capability) <= capability, f"arch: {self.arch} has less than requires={self.requires}"
@@ -289,6 +298,7 @@ class Exercise:
         require((self.kind == "library") == (self.library is not None), "library: it goes with the kind")
         require((self.kind == "repair") == bool(self.repairs), "repairs: they go with the kind")
         if self.repairs:
+            # Each given kernel runs in some case; otherwise its repair would never be tested.
             in_cases = {case.get("kernel") for case in self.cases}
             require(in_cases == set(self.repairs), f"repairs: the cases run {in_cases}")
         require(self.min_speedup > 0, f"min_speedup: {self.min_speedup} is not positive")

@@ -78,8 +78,8 @@ class Client:
         self._next = 0
         self._dropped: list[int] = []
         self._input_memory = aligned.Pool()
+        # Whether the case has tensors that are larger than memory.
         self.large_offsets = False
-        """Whether the case has tensors that are larger than memory."""
         self.load = cache(self._load)
 
     # A table that the submission makes may hold addresses of inputs. Above the heap they can be told from numbers.

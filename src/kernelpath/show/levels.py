@@ -79,6 +79,7 @@ def opened(compiled: Any, kernel: Any) -> CompilationLevels:
     }
     for level, operations in operations_by_level.items():
         for line, operation in operations:
+            # One operation of TTIR may become many of PTX, and some lines vanish at a lower level.
             operations_by_line.setdefault(line, {}).setdefault(level, []).append(operation)
     lines, start = inspect.getsourcelines(kernel.fn)
     return CompilationLevels(operations_by_line, dict(enumerate(map(str.strip, lines), start)))

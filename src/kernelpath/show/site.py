@@ -100,6 +100,7 @@ def write(
         report_progress(name)
         write_atomically(folder / name, templates.render(template, here=name, pages=PAGES, **values))
 
+    # `weeks` sorts by phase, as groupby requires. The groups are lists, since several templates iterate over them.
     phases = [(phase, list(group)) for phase, group in groupby(course_weeks, key=lambda week: week.phase)]
     # The first list is one longer than the others.
     for previous, week, following in zip([None, *course_weeks], course_weeks, [*course_weeks[1:], None], strict=False):
@@ -127,6 +128,7 @@ def write(
         "gallery.html",
         gallery=[(kind, caption, pictures) for kind, caption, pictures in gallery if pictures],
     )
+    # The index of the search is a script, because a page opened from a file cannot fetch JSON.
     write_atomically(folder / SEARCH, render_script(_search_places(root, course_weeks, terms)))
     return folder / INDEX
 
@@ -153,6 +155,7 @@ def _glossary_terms(terms: list[GlossaryEntry], course_weeks: list[Week], folder
     paths_by_png = dict[str, str]()
     for entry in terms:
         place = shown.get(entry.anchor)
+        # Terms of one section share its picture, which is written once.
         if place and place.png and place.png not in paths_by_png:
             paths_by_png[place.png] = f"{PICTURES}/{place.week.path.stem}-{len(paths_by_png)}.png"
             (folder / paths_by_png[place.png]).write_bytes(place.thumbnail)

@@ -233,8 +233,8 @@ class GuardedAllocator:
         self._poison = poison
         self._storages: list[torch.Tensor] = []
         self._input_storages: list[torch.Tensor] = []
+        # The bytes of every input's storage, including the bytes between its rows.
         self.input_bytes: list[torch.Tensor] = []
-        """The bytes of every input's storage, including the bytes between its rows."""
 
     def allocate(self, fresh: torch.Tensor) -> torch.Tensor:
         """Return a guarded tensor like `fresh`, which is dropped unused."""

@@ -245,14 +245,14 @@ class Worker:
         self._process = _ChildProcess("worker", needs, workspace.own, clean)
         self._machine: MachineProcess | None = None
         self._wire: Wire[messages.WorkerResponse] = Wire(self._process.connection, messages.AnyResponse)
+        # The secrets of the requests without a response, oldest first.
         self._secrets: deque[str] = deque()
-        """The secrets of the requests without a response, oldest first."""
 
+        # The worker's number on a PTX machine.
         self.client = -1
-        """The worker's number on a PTX machine."""
 
+        # The time that compilers took before the last response.
         self.compile_seconds = 0.0
-        """The time that compilers took before the last response."""
 
     def start(
         self,

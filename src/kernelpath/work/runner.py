@@ -70,8 +70,8 @@ class Runner:
         self._start = start
         self._patience = patience
         self._machine = machine
+        # The numbers for the storages of inputs that the worker is given, one case after another.
         self.storage_numbers = itertools.count(1)
-        """The numbers for the storages of inputs that the worker is given, one case after another."""
 
         self._load = messages.LoadSubmission(
             file=str(file), hidden=[str(folder) for folder in hidden], ready_made=[str(path) for path in ready_made]
@@ -83,8 +83,8 @@ class Runner:
         self._has_hung = False
         self._is_loadable = True
         self._printed = ""
+        # The time that compilers have taken so far.
         self.compile_seconds = 0.0
-        """The time that compilers have taken so far."""
 
     @property
     def cannot_recover(self) -> bool:

@@ -201,6 +201,7 @@ class RecordedGpu(Lab):
         if self._contents[c].shape != (size.M, size.N):
             raise NotRecorded("c does not have the shape of the product")
         if (size.dtype, index_of_configuration) not in self._compiled:
+            # A compiled kernel serves all sizes of a dtype.
             self._compiled.add((size.dtype, index_of_configuration))
             self.spent.compiled += 1
             self.spent.seconds += self.record.compile_seconds
@@ -216,6 +217,7 @@ class RecordedGpu(Lab):
         if self._measuring is not None:
             self._measured(size, index_of_configuration, seconds)
         else:
+            # The slowest launch of a request counts, so that a fast one afterwards does not hide it.
             self.spent.slower[index] = max(self.spent.slower[index], seconds / self.record.best(size))
             self.spent.chosen[index] = list(configuration)
 
