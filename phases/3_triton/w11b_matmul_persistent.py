@@ -1,4 +1,4 @@
-"""GEMM by persistent programs: tensor descriptors, and a loop over tiles.
+"""GEMM with persistent programs: tensor descriptors, and a loop over tiles.
 
 matmul(a, b) takes matrices of shapes (m, k) and (k, n), both bfloat16 or both float16, each row-major or column-major
 without gaps. It returns a @ b as a new contiguous tensor of shape (m, n) and their dtype. The accumulators are float32,

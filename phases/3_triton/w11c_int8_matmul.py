@@ -1,4 +1,4 @@
-"""Product of int8 matrices: sums in int32 on the tensor cores, scaled in the epilogue.
+"""GEMM of int8 matrices: int32 accumulators on the tensor cores, scaled in the epilogue.
 
 int8_matmul(a, b, scale_a, scale_b) takes contiguous int8 matrices a (m, k) and b (n, k) of any m and n from 1, and any
 k from 1 to 131,071, and float32 vectors scale_a (m) and scale_b (n). b has a row for each column of the result, as the

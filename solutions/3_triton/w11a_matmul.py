@@ -108,7 +108,7 @@ STEP = 8
 """Elements of 16 bytes, the widest access."""
 
 MANY = 256
-"""Rows and columns of out from which copies with wider rows pay, where rows do not begin at multiples of 16 bytes."""
+"""Rows and columns of out from which copies with wider rows pay, where rows do not start at multiples of 16 bytes."""
 
 
 def matmul(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, activation: str) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Product of int8 matrices: sums in int32 on the tensor cores, scaled in the epilogue.
+"""GEMM of int8 matrices: int32 accumulators on the tensor cores, scaled in the epilogue.
 
 int8_matmul(a, b, scale_a, scale_b) takes contiguous int8 matrices a (m, k) and b (n, k) of any m and n from 1, and any
 k from 1 to 131,071, and float32 vectors scale_a (m) and scale_b (n). b has a row for each column of the result, as the
@@ -74,7 +74,7 @@ def copy_rows(out, x, columns, stride, BLOCK: tl.constexpr):
 
 
 def tiles(x: torch.Tensor, height: int, depth: int) -> TensorDescriptor:
-    """Of a matrix of bytes. Rows must begin at multiples of 16 bytes for a tensor copy: if they do not, of its copy."""
+    """Of a matrix of bytes. Rows must start at multiples of 16 bytes for a tensor copy: if they do not, of its copy."""
     rows, columns = x.shape
     if columns % 16 or x.data_ptr() % 16:
         aligned = torch.empty(rows, triton.cdiv(columns, 16) * 16, dtype=x.dtype, device=x.device)

@@ -13,7 +13,7 @@ gradient are NaN, so that nobody overlooks it. The arithmetic is float32, and ri
 size, and for classes masked with -inf, as long as the label is not. The matrix may have more than 2**32 elements:
 offsets need 64 bits.
 
-Begin with one program per row and an online maximum and sum, chunk by chunk; then a second loop for the gradient. The
+Start with one program per row and an online maximum and sum, chunk by chunk; then a second loop for the gradient. The
 grader checks the values, the bytes that are moved, the memory that is allocated, and on a GPU compares the time with
 PyTorch's operators.
 
