@@ -24,6 +24,7 @@ EXERCISE = Exercise(
     entry="split_kv",
     problem=sink_decode.PROBLEM,
     aligned=True,  # as 16-byte loads of keys and values need it
+    requires=(8, 0),  # bfloat16 on tensor cores
     bench=BENCH,
     sweep=SWEEP,
     baseline=sink_decode.eager,

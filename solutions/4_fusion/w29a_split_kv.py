@@ -9,7 +9,7 @@ tensor of the shape and dtype of q:
     out = sum(exp(score) * v) / (exp(sink) + sum(exp(score))),  with score = q @ k / sqrt(head)
 
 Scores and sinks are at most 1000 and at least -1000. The same inputs always give the same bits. k may have more than
-2**32 elements: offsets need 64 bits. On a GPU before sm_80, which has no bfloat16, q, k and v are float16.
+2**32 elements: offsets need 64 bits.
 
 The bytes are those of k and v. Read them once, and by enough programs for the 132 SMs of an H200: in the largest case,
 with one key head and 8,500 tokens, no program may read more than a 132nd of k or of v. Graded: the values, the same
