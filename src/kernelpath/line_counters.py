@@ -149,6 +149,7 @@ class LineInstructions:
         divergent_branches: How often the lanes of a warp took different branches.
         integer: Integer instructions, for indices mostly, summed over the lanes. A division counts as all its
             instructions.
+        special: Instructions of the special function unit, such as exponentials, summed over the lanes.
     """
 
     file: str
@@ -157,6 +158,7 @@ class LineInstructions:
     active_lanes: int
     divergent_branches: int = 0
     integer: int = 0
+    special: int = 0
 
     @classmethod
     def from_counters(cls, file: str, line: int, counters: LineCounters) -> LineInstructions:
@@ -167,6 +169,7 @@ class LineInstructions:
             active_lanes=counters.active_lanes,
             divergent_branches=counters.divergent_branches,
             integer=counters.integer_instructions,
+            special=counters.instructions.get("special function", 0),
         )
 
     @property

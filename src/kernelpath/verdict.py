@@ -103,7 +103,7 @@ class Verdict(str, Enum):
     )
     TOO_MANY_INSTRUCTIONS = (
         "TOO_MANY_INSTRUCTIONS",
-        "right, but with narrow accesses, local memory or more index arithmetic than the exercise allows",
+        "right, but with narrow accesses, local memory or more arithmetic than the exercise allows",
         "kp profile {name} --sass",
     )
     # Exercises that repair kernels.

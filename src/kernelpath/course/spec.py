@@ -90,11 +90,16 @@ class Instructions:
             bytes need.
         integer: The maximum number of integer instructions per output element. PTX is counted, with a division as the
             many instructions that ptxas generates for it.
+        special: The maximum number of special functions per output element, which are the exponentials of an attention
+            kernel: one for each score that it computes, also where a mask hides the score.
         registers_only: Require a kernel without a stack frame and spills, for the kernel that executes most.
     """
 
     access_bytes: int | None = limit("{} bytes in each load and store", lambda width: width in (2, 4, 8, 16))
     integer: float | None = limit("at most {:g} integer instructions per element", lambda number: number > 0)
+    special: float | None = limit(
+        "at most {:g} special functions (such as exponentials) per element", lambda number: number > 0
+    )
     registers_only: bool = False
 
     def __post_init__(self) -> None:

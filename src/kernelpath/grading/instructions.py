@@ -1,5 +1,5 @@
-"""Limit the instructions of a kernel: their active lanes, the width of accesses, index arithmetic, and spills to local
-memory.
+"""Limit the instructions of a kernel: their active lanes, the width of accesses, index arithmetic, special functions,
+and spills to local memory.
 """
 
 from __future__ import annotations
@@ -50,6 +50,8 @@ def check_case(
     if case is not exercise.largest:
         return None
     if limits.access_bytes is not None and (finding := check_access_width(traffic, limits.access_bytes)):
+        return finding
+    if limits.special is not None and (finding := check_special_functions(lines, limits.special, elements)):
         return finding
     return check_integer_instructions(lines, limits.integer, elements) if limits.integer is not None else None
 
@@ -119,6 +121,19 @@ def check_integer_instructions(lines: Sequence[LineInstructions], limit: float, 
     cause = (
         f"{executed / elements:.3g} integer instructions per element, at most {limit:.3g} are allowed;"
         f" most in {words.line(worst.line)}: {worst.integer / elements:.3g} (a division is many)"
+    )
+    return _finding(cause, worst.file, worst.line)
+
+
+def check_special_functions(lines: Sequence[LineInstructions], limit: float, elements: int) -> Finding | None:
+    """Return a finding where there are too many special functions for each element, with the line that has most."""
+    executed = sum(line.special for line in lines)
+    if executed <= limit * elements:
+        return None
+    worst = max(lines, key=lambda line: (line.line > 0, line.special))
+    cause = (
+        f"{executed / elements:.3g} special functions per element, at most {limit:.3g} are allowed;"
+        f" most in {words.line(worst.line)}: {worst.special / elements:.3g}"
     )
     return _finding(cause, worst.file, worst.line)
 
