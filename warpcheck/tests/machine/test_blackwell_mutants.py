@@ -75,6 +75,22 @@ def run_scaled(mode: int, reverse: int) -> None:
     np.testing.assert_array_equal(c, numbers[0] @ numbers[1].T)
 
 
+def run_slide(mode: int, reverse: int) -> None:
+    """Launch the convolution along a line, and hold what it computes against numpy."""
+    x, b, c = drawn(4 * 34, 16), drawn(3, 16, 16), aligned((128, 16))
+    compiled("slide").launch(
+        "slide",
+        grid=(1,),
+        block=(128,),
+        args=[x.ctypes.data, b.ctypes.data, c.ctypes.data, mode],
+        buffers=[buffer("x", x), buffer("b", b), buffer("c", c)],
+        reverse=reverse,
+    )
+    first = (34 * np.arange(4)[:, None] + np.arange(32)).ravel()
+    taps = [x[first + tap].astype(np.float32) @ b[tap].astype(np.float32).T for tap in range(3)]
+    np.testing.assert_array_equal(c, np.sum(taps, 0))
+
+
 def run_loads(mode: int, reverse: int) -> None:
     """Launch the kernel whose pairs of blocks load, and hold what the even block stores against the tensor."""
     x, c = aligned((64, 8), np.uint32), aligned(256, np.uint32)
@@ -110,7 +126,12 @@ def run(name: str, mode: int, reverse: int) -> None:
     np.testing.assert_array_equal(c, factor * a.astype(np.float32) @ b.astype(np.float32).T)
 
 
-OTHERS: dict[str, Callable[[int, int], None]] = {"pair": run_pair, "scaled": run_scaled, "loads": run_loads}
+OTHERS: dict[str, Callable[[int, int], None]] = {
+    "slide": run_slide,
+    "pair": run_pair,
+    "scaled": run_scaled,
+    "loads": run_loads,
+}
 
 
 @pytest.mark.parametrize("reverse", [0, 1, 1_000_003])
