@@ -250,6 +250,61 @@ extern "C" __global__ void slide(const half* x, const half* b, float* c, int mod
     if (warp_id == 0) DEALLOC(d, 32);
 }
 """,
+    # c[128, 16] = a[128, 16] b[16, 16]^T. Warp 0 loads A and B, already in the layout of the descriptors, warp 1
+    # multiplies, and warps 2 to 5 store the result where A was. A second load of A is not used.
+    "reuse": r"""
+#define LOAD_BYTES(to, from, n, b) \
+    DO("cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3]", \
+       "r"(address(to)), "l"(from), "r"(n), "r"(address(b)))
+#define EXPECT(b, n) DO("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1", "r"(address(b)), "r"(n))
+extern "C" __global__ void reuse(const half* a, const half* b, float* c, int mode) {
+    __shared__ alignas(128) half ring[2][128 * 16], smem_b[16 * 16];
+    __shared__ u64 full[2], done[1];
+    __shared__ u32 base;
+    int tid = threadIdx.x, warp_id = tid / 32;
+    if (warp_id == 0) ALLOC(&base, 32);
+    if (tid == 0) {
+        INIT(&full[0], 1);
+        INIT(&full[1], 1);
+        INIT(done, 1);
+    }
+    BEFORE();
+    __syncthreads();
+    AFTER();
+    u32 d = base;
+    if (tid == 0) {
+        EXPECT(&full[0], 4096 + 512);
+        LOAD_BYTES(ring[0], a, 4096, &full[0]);  // loads
+        LOAD_BYTES(smem_b, b, 512, &full[0]);
+        EXPECT(&full[1], 4096);
+        LOAD_BYTES(ring[1], a, 4096, &full[1]);  // loads ahead
+    } else if (tid == 32) {
+        WAIT(&full[0], 0);
+        if (mode != 2) WAIT(&full[1], 0);
+        MULTIPLY(d, matrix(ring[0], 2048, 128), matrix(smem_b, 256, 128), SHAPE(128, 16), 0);  // multiplies
+        if (mode != 3) COMMIT(done);
+        else ARRIVE(done);
+    } else if (warp_id >= 2) {
+        if (mode != 1) WAIT(done, 0);
+        if (mode == 1) WAIT(&full[0], 0);
+        if (mode == 1) WAIT(&full[1], 0);
+        AFTER();
+        float* staged = (float*)ring;
+        int row = warp_id % 4 * 32 + tid % 32;
+        for (int n = 0; n < 16; n += 4) {
+            u32 r[4] = {};
+            if (mode != 1 && mode != 3) LOAD(r, d + (warp_id % 4 * 32 << 16) + n);
+            WAIT_LOAD();
+            for (int j = 0; j < 4; ++j) staged[row * 16 + n + j] = __uint_as_float(r[j]);  // stages
+        }
+        BEFORE();
+        for (int n = 0; n < 16; ++n) c[row * 16 + n] = staged[row * 16 + n];
+    }
+    __syncthreads();
+    AFTER();
+    if (warp_id == 0) DEALLOC(d, 32);
+}
+""",
     # c[rows, 32] = a[rows, 16] b[32, 16]^T by a pair of blocks: each has half of the rows of A, and of B. Rank 0
     # multiplies.
     "pair": r"""

@@ -91,6 +91,23 @@ def run_slide(mode: int, reverse: int) -> None:
     np.testing.assert_array_equal(c, np.sum(taps, 0))
 
 
+def run_reuse(mode: int, reverse: int) -> None:
+    """Launch the kernel that stages its result where an operand was, and hold what it computes against numpy."""
+    a, b, c = drawn(128, 16), drawn(16, 16), aligned((128, 16))
+    tiles = [aligned(matrix.size, np.float16) for matrix in (a, b)]
+    for tile, matrix in zip(tiles, (a, b), strict=True):
+        tile[:] = matrix.reshape(-1, 2, 8).transpose(1, 0, 2).ravel()
+    compiled("reuse").launch(
+        "reuse",
+        grid=(1,),
+        block=(192,),
+        args=[*(tile.ctypes.data for tile in tiles), c.ctypes.data, mode],
+        buffers=[buffer("a", tiles[0]), buffer("b", tiles[1]), buffer("c", c)],
+        reverse=reverse,
+    )
+    np.testing.assert_array_equal(c, a.astype(np.float32) @ b.astype(np.float32).T)
+
+
 def run_loads(mode: int, reverse: int) -> None:
     """Launch the kernel whose pairs of blocks load, and hold what the even block stores against the tensor."""
     x, c = aligned((64, 8), np.uint32), aligned(256, np.uint32)
@@ -128,6 +145,7 @@ def run(name: str, mode: int, reverse: int) -> None:
 
 OTHERS: dict[str, Callable[[int, int], None]] = {
     "slide": run_slide,
+    "reuse": run_reuse,
     "pair": run_pair,
     "scaled": run_scaled,
     "loads": run_loads,

@@ -15,6 +15,7 @@ __all__ = [
     "cluster_arrive",
     "cluster_wait",
     "open_cluster_barrier",
+    "pass_on_clock",
     "release_fenced_to_clock",
     "release_to_clock",
 ]
@@ -23,6 +24,15 @@ __all__ = [
 @native
 def release_to_clock(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, clock: int) -> None:
     """Release a warp's accesses: join its vector clock into a barrier's clock."""
+    pass_on_clock(launch, cta, warp, clock)
+    member = cta.block_number % launch.cluster_size
+    store64(clock + ROW_BYTES * member + 8 * warp.index, launch.time)
+    store64(cta.vc_released + (ROW_BYTES + 8) * warp.index, launch.time)
+
+
+@native
+def pass_on_clock(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, clock: int) -> None:
+    """Join what a warp has acquired into a barrier's clock, without its own accesses."""
     size = launch.cluster_size
     member = cta.block_number % launch.cluster_size
     for plane in range(size):
@@ -30,8 +40,6 @@ def release_to_clock(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, clo
         warp_row = cta.vector_clock + PLANE_BYTES * plane + ROW_BYTES * warp.index
         for other_warp in range(cta.warp_count):
             raise_to(clock_row + 8 * other_warp, load64(warp_row + 8 * other_warp))
-    store64(clock + ROW_BYTES * member + 8 * warp.index, launch.time)
-    store64(cta.vc_released + (ROW_BYTES + 8) * warp.index, launch.time)
 
 
 @native

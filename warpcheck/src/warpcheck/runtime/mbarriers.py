@@ -22,7 +22,7 @@ from warpcheck.layout import LANES
 from warpcheck.native import count_bits, load64, lowest_bit, native, store64
 from warpcheck.runtime.access_history import access_id_of, set_conflict, thread_of, warp_of
 from warpcheck.runtime.address_spaces import owner_of
-from warpcheck.runtime.clusters import acquire_clock, release_fenced_to_clock, release_to_clock
+from warpcheck.runtime.clusters import acquire_clock, pass_on_clock, release_fenced_to_clock, release_to_clock
 from warpcheck.runtime.deferred_faults import RACE, defer_fault
 from warpcheck.runtime.event_recorder import MBARRIERS, find_mbarrier, record_barrier_event
 from warpcheck.runtime.happens_before import ROW_BYTES, is_unordered, raise_to
@@ -46,6 +46,7 @@ __all__ = [
     "mbarrier_inval",
     "mbarrier_transact",
     "mbarrier_wait",
+    "pass_on_to_commit",
     "record_mbarrier_fault",
     "report_missing",
     "require_init",
@@ -252,6 +253,19 @@ def complete_tx(launch: LaunchRecord, owner: CtaRecord, address: int, count: int
     raise_to(clock + ROW_BYTES * (writer.block_number % launch.cluster_size) + 8 * warp, launch.time)
     store_object(launch, owner, record_address, add_pending_bytes(load64(address), 0 - count))
     return 1
+
+
+@native
+def pass_on_to_commit(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, owner: CtaRecord, address: int) -> None:
+    """Join what a warp has acquired into the clock of an mbarrier of ``owner``, for its tcgen05.commit.
+
+    The operations that a commit tracks are ordered behind what their thread has waited for before (PTX ISA,
+    9.7.16.6.3), and the arrival behind these operations (9.7.16.6.4.2). A thread that has waited for the arrival may
+    therefore overwrite an operand that a copy has brought, although it has not waited for that copy.
+    """
+    record_address = find_mbarrier(owner, address)
+    if record_address:
+        pass_on_clock(launch, cta, warp, clock_address(launch, owner, record_address))
 
 
 @native

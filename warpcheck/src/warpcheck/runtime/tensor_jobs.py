@@ -22,6 +22,7 @@ from warpcheck.runtime.mbarriers import (
     EXPECTED_SHIFT,
     SEVERAL_LANES,
     arrive_for_tensor_core,
+    pass_on_to_commit,
     record_mbarrier_fault,
     report_missing,
     require_init,
@@ -702,6 +703,10 @@ def tensor_commit(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, site: 
         job.targets = operand_of(warp, 1, lane) & 0xFFFF if multicasts else 0
         job.state = QUEUED
         cta.tensor_jobs_begun += 1
+        for rank in range(launch.cluster_size):
+            target = CtaRecord(commit_owner(cta, job, rank))
+            if target.address and target.block_began:
+                pass_on_to_commit(launch, cta, warp, target, target.shared + job.barrier)
         launch.time += 1
         if launch.reverse > 1:
             finish_oldest_tensor_job(launch, cta)
