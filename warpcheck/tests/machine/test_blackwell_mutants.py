@@ -187,3 +187,40 @@ def test_a_product_of_two_blocks_needs_a_pair() -> None:
     with pytest.raises(simt.Fault, match="in a block that is none of a pair") as caught:
         run_pair(0, 0, cluster=1)
     assert caught.value.kind is simt.FaultKind.TENSOR_MEMORY
+
+
+RELAXED = HEAD.replace("mbarrier.try_wait.parity.shared", "mbarrier.try_wait.parity.relaxed.cluster.shared")
+
+
+@cache
+def compiled_relaxed(source: str) -> simt.Module:
+    return simt.load(cuda.compile_kernel(RELAXED + source, FILE, "chain", "compute_100a").ptx, FILE)
+
+
+def run_relaxed(source: str, reverse: int) -> None:
+    """Launch the chain of products with relaxed waits for its commits."""
+    a, b, c = drawn(128, 16), drawn(16, 16), aligned((128, 16))
+    compiled_relaxed(source).launch(
+        "chain",
+        grid=(1,),
+        block=(128,),
+        args=[a.ctypes.data, b.ctypes.data, c.ctypes.data, 0],
+        buffers=[buffer("a", a), buffer("b", b), buffer("c", c)],
+        reverse=reverse,
+    )
+    np.testing.assert_array_equal(c, 2 * a.astype(np.float32) @ b.astype(np.float32).T)
+
+
+@pytest.mark.parametrize("reverse", [0, 1, 1_000_003])
+def test_a_relaxed_wait_orders_tensor_memory(reverse: int) -> None:
+    """It is that of the canonical patterns of the PTX ISA manual, 9.7.16.6.4."""
+    assert RELAXED != HEAD
+    run_relaxed(KERNELS["chain"], reverse)
+
+
+def test_a_relaxed_wait_needs_a_fence_behind_it() -> None:
+    source = KERNELS["chain"].replace("WAIT(done, pass);\n        AFTER();", "WAIT(done, pass);")
+    assert source != KERNELS["chain"]
+    with pytest.raises(simt.Fault, match="tcgen05.fence::after_thread_sync is missing") as caught:
+        run_relaxed(source, 0)
+    assert caught.value.kind is simt.FaultKind.UNFENCED

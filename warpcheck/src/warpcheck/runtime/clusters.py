@@ -14,6 +14,7 @@ __all__ = [
     "acquire_clock",
     "cluster_arrive",
     "cluster_wait",
+    "join_clock",
     "open_cluster_barrier",
     "pass_on_clock",
     "release_fenced_to_clock",
@@ -53,11 +54,17 @@ def release_fenced_to_clock(launch: LaunchRecord, cta: CtaRecord, warp: WarpReco
 @native
 def acquire_clock(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, clock: int) -> None:
     """Order a warp behind everything in a barrier's clock."""
+    join_clock(launch, cta, warp, clock, cta.vector_clock)
+
+
+@native
+def join_clock(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, clock: int, clocks: int) -> None:
+    """Join a barrier's clock into a warp's row of a block's clocks."""
     size = launch.cluster_size
     member = cta.block_number % launch.cluster_size
     for plane in range(size):
         there = clock + ROW_BYTES * ((member + plane) % size)
-        here = cta.vector_clock + PLANE_BYTES * plane + ROW_BYTES * warp.index
+        here = clocks + PLANE_BYTES * plane + ROW_BYTES * warp.index
         for other in range(cta.warp_count):
             raise_to(here + 8 * other, load64(there + 8 * other))
 

@@ -22,7 +22,13 @@ from warpcheck.layout import LANES
 from warpcheck.native import count_bits, load64, lowest_bit, native, store64
 from warpcheck.runtime.access_history import access_id_of, set_conflict, thread_of, warp_of
 from warpcheck.runtime.address_spaces import owner_of
-from warpcheck.runtime.clusters import acquire_clock, pass_on_clock, release_fenced_to_clock, release_to_clock
+from warpcheck.runtime.clusters import (
+    acquire_clock,
+    join_clock,
+    pass_on_clock,
+    release_fenced_to_clock,
+    release_to_clock,
+)
 from warpcheck.runtime.deferred_faults import RACE, defer_fault
 from warpcheck.runtime.event_recorder import MBARRIERS, find_mbarrier, record_barrier_event
 from warpcheck.runtime.happens_before import ROW_BYTES, is_unordered, raise_to
@@ -312,10 +318,12 @@ def mbarrier_wait(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, site: 
             blocked |= 1 << lane
             warp.awaited_mbarrier = address
         elif record_address != joined_record:
-            if not relaxed:
-                acquire_clock(
-                    launch, cta, warp, clock_address(launch, cta, record_address) + ROW_BYTES * launch.cluster_size
-                )
+            completed = clock_address(launch, cta, record_address) + ROW_BYTES * launch.cluster_size
+            if relaxed and cta.relaxed_clock:
+                # With tcgen05.fence::after_thread_sync, a relaxed wait orders tcgen05 alone (PTX ISA, 9.7.16.6.4.2).
+                join_clock(launch, cta, warp, completed, cta.relaxed_clock)
+            elif not relaxed:
+                acquire_clock(launch, cta, warp, completed)
                 note_partial_wait(warp, MbarrierRecord(record_address))
             end_tracked(launch, cta, MbarrierRecord(record_address))
             joined_record = record_address

@@ -8,7 +8,7 @@ tcgen05.ld and st are in flight until their warp waits (wait::ld, wait::st); tcg
 executed it, which a thread knows that has waited for the mbarrier of a commit. What happens before is decided by the
 vector clocks of warps (``happens_before``): the product of a thread is dated when it is executed. Between warps there
 also have to be tcgen05.fence::before_thread_sync and ::after_thread_sync (9.7.16.6.3). ``tensor_clock`` is the vector
-clock of each warp at its last fence::after_thread_sync.
+clock of each warp at its last fence::after_thread_sync, and ``relaxed_clock`` that of its relaxed waits.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ def check_order(
     time = time_of(word)
     set_conflict(launch, word & 0xFFFFFFFF, time)
     offset = clock_offset(launch, cta, warp, block, word)
-    if time >= load64(cta.vector_clock + offset):
+    if time >= max(load64(cta.vector_clock + offset), load64(cta.relaxed_clock + offset)):
         return unordered_rule
     if not launch.requires_tensor_fences:
         return TensorRule.NONE
