@@ -221,6 +221,6 @@ def test_a_relaxed_wait_orders_tensor_memory(reverse: int) -> None:
 def test_a_relaxed_wait_needs_a_fence_behind_it() -> None:
     source = KERNELS["chain"].replace("WAIT(done, pass);\n        AFTER();", "WAIT(done, pass);")
     assert source != KERNELS["chain"]
-    with pytest.raises(simt.Fault, match="tcgen05.fence::after_thread_sync is missing") as caught:
+    with pytest.raises(simt.Fault, match=r"tcgen05\.fence::after_thread_sync is missing") as caught:
         run_relaxed(source, 0)
     assert caught.value.kind is simt.FaultKind.UNFENCED
