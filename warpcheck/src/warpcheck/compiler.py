@@ -61,7 +61,7 @@ CHECKS = (
     setmaxnreg.set_registers,
     *(tensor_access.tensor_access, tensor_access.tensor_fence, tensor_access.tensor_wait),
     *(tensor_allocation.tensor_alloc, tensor_allocation.tensor_dealloc, tensor_allocation.tensor_relinquish),
-    *(tensor_jobs.tensor_commit, tensor_jobs.tensor_copy, tensor_jobs.tensor_multiply),
+    *(tensor_jobs.tensor_commit, tensor_jobs.tensor_copy, tensor_jobs.tensor_multiply, tensor_jobs.tensor_shift),
 )
 FUNCTIONS: dict[str, Callable[..., int]] = {check.__name__: check for check in CHECKS}
 FIXED_PARAMETERS = 5  # arguments of a check that are not constants: three records, a number and a mask

@@ -69,6 +69,7 @@ _BLACKWELL = (
     (r"(cvt)\b.*(\.\w+\.(?:e2m[13]|e3m2|ue8m0)x2)", "Feature"),
     (r"mma\b.*(\.block_scale|\.kind::\w+)", "Feature"),
     (r"(?:ld|st)matrix\b.*(\.m16n16|\.m8n16|\.m16n8)\b", "Feature"),
+    (r"cp\b.*(\.im2col::w::128)", "Feature"),
     (r"cp\b.*(\.cta_group::\d)", "Feature"),
 )
 """Variants that only architecture-specific targets from sm_100a on have."""
@@ -78,6 +79,9 @@ _HOPPER = re.compile(r"(wgmma\.\w+)\b")
 
 _SPECIFIC = re.compile(r"(setmaxnreg\.\w+|tensormap\.replace)\b")
 """Instructions that only architecture-specific targets from sm_90a on have."""
+
+_ELSEWHERE = re.compile(r"(tcgen05\.ld\.red)\b")
+"""Instructions of Blackwell that sm_100a lacks: sm_103f and sm_110f have them."""
 
 _REGISTERS = re.compile(r"%(?:is_explicit_cluster|n?clusterid|cluster_n?cta(?:id|rank)|aggr_smem_size)\b")
 
@@ -98,6 +102,8 @@ def refusal(instruction: Instruction, target: str, since: int) -> str:
         return f"Instruction '{specific[1]}' not supported on .target '{target}'"
     if (available < 100 or not is_specific) and (unsupported := _only_on_blackwell(instruction.name)):
         return f"{unsupported} not supported on .target '{target}'"
+    if elsewhere := _ELSEWHERE.match(instruction.name):
+        return f"Instruction '{elsewhere[1]}' not supported on .target '{target}'"
     special = ((90, name.partition(".")[0]) for name in _special_registers(registers(instruction.operands)))
     requirements = (*_features(instruction.name), *_by_operands(instruction), *special, (since, instruction.opcode))
     # Of several features that are missing, the first row that matches names the one that is reported.
@@ -109,6 +115,8 @@ def target_with(refused: str) -> str:
     """Return the first of the machine's targets that has what ``refusal`` says is missing; empty where none has it."""
     feature = re.fullmatch(r"Feature '.*' requires \.target (sm_\d+) or higher", refused)
     specific = re.fullmatch(r"(Instruction|Feature) '(.*)' not supported on \.target '\w+'", refused)
+    if specific and _ELSEWHERE.match(specific[2]):
+        return ""
     if specific:
         is_of_hopper = _HOPPER.match(specific[2]) or _SPECIFIC.match(specific[2])
         return "sm_90a" if is_of_hopper else "sm_100a"

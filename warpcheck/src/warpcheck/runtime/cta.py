@@ -95,6 +95,7 @@ class Cta(Records):
             tensor_memory=(np.uint8, MEMORY_BYTES),
             tensor_cells=(CELL, CELLS),
             tensor_clock=(np.int64, size, WARPS, WARPS),
+            relaxed_clock=(np.int64, size, WARPS, WARPS),
             tensor_accesses=(TENSOR_ACCESS, warp_count * ACCESSES),
             tensor_allocations=(np.int64, SLICES),
             tensor_jobs=(JOB, JOBS),
