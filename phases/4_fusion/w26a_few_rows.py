@@ -11,7 +11,7 @@ same bits in all orders, the share of w that a program reads, the bytes that are
 cores, and on a GPU compares the time with cuBLAS.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the bytes of inputs and outputs moved;
-at most 0.5 times the bytes of inputs and outputs as a workspace; matrix products computed by tensor cores.
+at most 0.5 times the bytes of inputs and outputs as a workspace; multiply-adds executed by tensor cores.
 """
 
 import torch

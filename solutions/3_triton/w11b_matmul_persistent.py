@@ -10,7 +10,7 @@ programs, p + 2 programs and so on. The grader checks the values (exactly, for s
 and on a GPU the time against cuBLAS.
 
 Limits on the largest case, with room for edges on smaller ones: at most 6 times the bytes of inputs and outputs moved;
-matrix products computed by tensor cores.
+multiply-adds executed by tensor cores.
 
 Operations: 2 m n k, 1.1e12 at 8192^3. Tensor cores bound it. Between two tiles they would idle while one is stored and
 the first blocks of the next are loaded: here those loads are in flight before the last tile is finished.

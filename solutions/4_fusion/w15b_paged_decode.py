@@ -120,7 +120,7 @@ def paged_decode(
     splits = min(MAX_SPLITS, triton.cdiv(most_tokens, 256))  # shorter parts would not be worth a program
     parts = q.new_empty((batch, heads, splits, head), dtype=torch.float32)
     lse = q.new_empty((batch, heads, splits), dtype=torch.float32)
-    # The query heads of a group are the rows of a tile for tl.dot, which needs at least 16.
+    # The query heads of a group are the rows of a tile for tl.dot, whose tensor core instruction has 16.
     split_kernel[batch * kv_heads, splits](
         parts, lse, q, k_pages, v_pages, block_table, lengths, block_table.shape[1], kv_heads, group,
         page.bit_length() - 1, splits, head**-0.5 * LOG2_E, max(16, triton.next_power_of_2(group)), head, TOKENS,

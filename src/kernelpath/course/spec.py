@@ -253,7 +253,7 @@ class Exercise:
     overlap: float | None = limit(
         "at least {:.0%} of the MMAs issued while a copy of the next tiles is in flight", lambda share: 0 < share <= 1
     )
-    tensor_cores: bool = limit("matrix products computed by tensor cores", default=False)
+    tensor_cores: bool = limit("multiply-adds executed by tensor cores", default=False)
     launches: int | None = limit("at most {:g} launch{es}", lambda launches: launches > 0)
     ranks: bool = False
     products: bool = False
