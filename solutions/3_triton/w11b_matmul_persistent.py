@@ -113,6 +113,6 @@ def tile_for(multiprocessors: int, shared: int, m: int, n: int) -> tuple[int, in
 
 
 def tiles_in(shared: int) -> list[tuple[int, int, int, int, int, float]]:
-    """The tiles of which two stages fit into bytes of shared memory beside half of out's, with as many as fit."""
+    """The tiles of which two stages fit into bytes of shared memory next to half of out's, with as many as fit."""
     stages = {tile: (shared - tile[0] * tile[1]) // (2 * tile[2] * (tile[0] + tile[1])) for tile in TILES}
     return [(*tile[:3], min(tile[3], stages[tile]), *tile[4:]) for tile in TILES if stages[tile] >= 2]

@@ -15,7 +15,8 @@ conflicts; multiply-adds executed by tensor cores.
 
 Operations: 2 m n k, 137e9 at 4096^3. Traffic: tiles of R x C read 2 m n k (1 / R + 1 / C) bytes in all, most of them
 from L2. Tensor cores bound it. On Hopper mma.sync stays below wgmma, for which the same headers have atoms: on an H200
-this kernel reaches 471 and 484 TFLOP/s at 4096^3 in two sessions, beside 740 and 762 of cuBLAS in the same rounds.
+this kernel reaches 471 and 484 TFLOP/s at 4096^3 in two sessions, compared with cuBLAS's 740 and 762 in the same
+rounds.
 
 TiledCopy and TiledMMA derive the same partitions from the same atoms. Spelled out by layouts, as here, they cost less
 to compile: such a kernel took NVRTC 30 to 40 s of CPU time, this one 2 to 3 s.
