@@ -10,7 +10,7 @@ programs, p + 2 programs and so on. The grader checks the values (exactly, for s
 and on a GPU the time against cuBLAS.
 
 Limits on the largest case, with room for edges on smaller ones: at most 6 times the bytes of inputs and outputs moved;
-products made by tensor cores.
+multiply-adds executed by tensor cores.
 """
 
 import torch

@@ -15,7 +15,7 @@ The grader checks the values, the use of tensor cores, the bytes that are moved,
 dequantizing the matrices to bfloat16 and multiplying them with the library.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
-and stores need; at most 3.5 times the bytes of inputs and outputs moved; products made by tensor cores.
+and stores need; at most 3.5 times the bytes of inputs and outputs moved; multiply-adds executed by tensor cores.
 """
 
 import torch

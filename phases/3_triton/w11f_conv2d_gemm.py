@@ -14,7 +14,8 @@ Compute the addresses of its tiles in the loop over k. The grader checks the val
 and memory, and on a GPU the time against cuDNN.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
-and stores need; at most 0.1 times the bytes of inputs and outputs held beside them; products made by tensor cores.
+and stores need; at most 0.1 times the bytes of inputs and outputs as a workspace; multiply-adds executed by tensor
+cores.
 """
 
 import torch

@@ -18,8 +18,8 @@ each tile again from q, k, v, dout, lse and delta. Round p and ds to bfloat16 fo
 The grader checks the values, the memory traffic, and on a GPU compares the time with the formulas written as operators.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2.1 times the sectors that the bytes of its
-loads and stores need; at most 0.4 times the bytes of inputs and outputs held beside them; products made by tensor
-cores.
+loads and stores need; at most 0.4 times the bytes of inputs and outputs as a workspace; multiply-adds executed by
+tensor cores.
 """
 
 import torch

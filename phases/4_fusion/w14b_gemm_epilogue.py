@@ -17,7 +17,7 @@ the end. The grader checks the values, the use of tensor cores, the bytes that a
 with cuBLAS and one kernel for all the rest.
 
 Limits on the largest case, with room for edges on smaller ones: at most 3.5 times the bytes of inputs and outputs
-moved; at most 0.9 times the bytes of inputs and outputs held beside them; products made by tensor cores.
+moved; at most 0.9 times the bytes of inputs and outputs as a workspace; multiply-adds executed by tensor cores.
 """
 
 import torch

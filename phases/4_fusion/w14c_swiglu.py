@@ -16,7 +16,7 @@ to keep gate and up or to recompute them. The grader checks the values, the use 
 moved, and on a GPU compares the time of h alone with cuBLAS for both GEMMs and one kernel for the gate.
 
 Limits on the largest case, with room for edges on smaller ones: at most 3.5 times the bytes of inputs and outputs
-moved; products made by tensor cores.
+moved; multiply-adds executed by tensor cores.
 """
 
 import torch

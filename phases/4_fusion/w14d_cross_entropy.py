@@ -19,7 +19,7 @@ PyTorch's operators.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need; at most 1.8 times the bytes of inputs and outputs moved; at most 1 wavefront per request added by
-bank conflicts; at most 0.1 times the bytes of inputs and outputs held beside them.
+bank conflicts; at most 0.1 times the bytes of inputs and outputs as a workspace.
 """
 
 import torch

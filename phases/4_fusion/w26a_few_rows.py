@@ -1,4 +1,4 @@
-"""Few rows: a matrix product whose rows fill no tile, split along k.
+"""Few rows: a GEMM with too few rows to fill a tile, split along k.
 
 few_rows(x, w) takes contiguous bfloat16 matrices that start at a multiple of 16 bytes: x of 1 to 16 rows and w of any
 number of rows, both of k columns, where k is a multiple of 8. It returns x @ w.T in bfloat16, with float32 accumulators
@@ -11,7 +11,7 @@ same bits in all orders, the share of w that a program reads, the bytes that are
 cores, and on a GPU compares the time with cuBLAS.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the bytes of inputs and outputs moved;
-at most 0.5 times the bytes of inputs and outputs held beside them; products made by tensor cores.
+at most 0.5 times the bytes of inputs and outputs as a workspace; multiply-adds executed by tensor cores.
 """
 
 import torch

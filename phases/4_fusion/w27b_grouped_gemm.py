@@ -18,7 +18,7 @@ of tensor cores, the bytes moved, and on a GPU the time against a loop over expe
 to wait for the offsets. The limit on bytes leaves no room for the weights of experts without rows.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2.5 times the bytes of inputs and outputs
-moved; products made by tensor cores.
+moved; multiply-adds executed by tensor cores.
 """
 
 import torch

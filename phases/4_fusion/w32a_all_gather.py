@@ -22,8 +22,8 @@ exchange the same heads. On several GPUs each launches its own, with `first` its
 before its own launch, which orders nothing for its peers. Reading a peer's inputs before it has raised a flag is
 therefore graded as a race.
 
-Limits on the largest case, with room for edges on smaller ones: at most 0.75 times the bytes of inputs and outputs
-held beside them.
+Limits on the largest case, with room for edges on smaller ones: at most 0.75 times the bytes of inputs and outputs as a
+workspace.
 """
 
 import torch

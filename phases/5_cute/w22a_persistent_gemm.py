@@ -21,7 +21,7 @@ some with one consumer, or clusters of horizontal neighbors, which share k-tiles
 use of tensor cores, and the requested bytes, and on a GPU compares the time with cuBLAS.
 
 Limits on the largest case, with room for edges on smaller ones: at most 6 times the bytes of inputs and outputs moved;
-products made by tensor cores.
+multiply-adds executed by tensor cores.
 
 Operations: 2 m n k, 1.1e12 at 8192^3. The tensor cores are the limit, and their speed also depends on the data.
 """

@@ -16,7 +16,7 @@ bytes. The PTX machine checks mbarriers, fences and wgmmas in flight. On a GPU, 
 cuBLAS, which adds the bias, followed by one kernel for the rest.
 
 Limits on the largest case, with room for edges on smaller ones: at most 5 times the bytes of inputs and outputs moved;
-at most 1 launch; products made by tensor cores.
+at most 1 launch; multiply-adds executed by tensor cores.
 """
 
 import cutlass

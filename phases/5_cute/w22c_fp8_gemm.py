@@ -19,7 +19,7 @@ bytes. The PTX machine checks mbarriers and wgmmas in flight. On a GPU, the grad
 torch._scaled_mm and the same scales.
 
 Limits on the largest case, with room for edges on smaller ones: at most 5 times the bytes of inputs and outputs moved;
-at most 1 launch; products made by tensor cores.
+at most 1 launch; multiply-adds executed by tensor cores.
 """
 
 import cutlass

@@ -19,7 +19,7 @@ with the formula written as operators.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
 and stores need; at most 5 times the bytes of inputs and outputs moved; at most 0.1 times the bytes of inputs and
-outputs held beside them; products made by tensor cores.
+outputs as a workspace; multiply-adds executed by tensor cores.
 """
 
 import math

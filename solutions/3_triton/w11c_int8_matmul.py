@@ -15,7 +15,7 @@ The grader checks the values, the use of tensor cores, the bytes that are moved,
 dequantizing the matrices to bfloat16 and multiplying them with the library.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
-and stores need; at most 3.5 times the bytes of inputs and outputs moved; products made by tensor cores.
+and stores need; at most 3.5 times the bytes of inputs and outputs moved; multiply-adds executed by tensor cores.
 
 Operations: 2 m n k, 137 billion at 4096 cubed, 0.07 ms at the 1979 TOP/s that NVIDIA states for int8 on Hopper. Bytes:
 67 million, 0.016 ms. So arithmetic is the bound, and what keeps the tensor cores from it is waiting. On an H200 at

@@ -16,7 +16,7 @@ the time with the formula written as operators.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
 and stores need; at most 5 times the bytes of inputs and outputs moved; at most 0.1 times the bytes of inputs and
-outputs held beside them; products made by tensor cores.
+outputs as a workspace; multiply-adds executed by tensor cores.
 
 Bytes: q, k, v and out once, 268 MB for 4 x 16 x 4096 x 128, 0.07 ms on an H200; the scores would be 2.1 GB more each
 time they are written or read. Operations: 4 per score and column, 0.275e12 where causal, 0.4 ms at the 690e12 per

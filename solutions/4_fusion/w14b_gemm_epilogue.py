@@ -17,7 +17,7 @@ the end. The grader checks the values, the use of tensor cores, the bytes that a
 with cuBLAS and one kernel for all the rest.
 
 Limits on the largest case, with room for edges on smaller ones: at most 3.5 times the bytes of inputs and outputs
-moved; at most 0.9 times the bytes of inputs and outputs held beside them; products made by tensor cores.
+moved; at most 0.9 times the bytes of inputs and outputs as a workspace; multiply-adds executed by tensor cores.
 
 Bytes: 4 m n for the residual and out, 268 MB at m = n = 8192; a kernel for the epilogue alone moves 6 m n, 403 MB in
 0.1 ms. Operations: 2 m n k, 275 billion at k = 2048. Tensor cores bound it, and while an epilogue runs, those of its SM

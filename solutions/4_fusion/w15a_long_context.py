@@ -19,7 +19,7 @@ written as operators, for the sequences of one length at a time.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
 and stores need; at most 4 times the bytes of inputs and outputs moved; at most 0.1 times the bytes of inputs and
-outputs held beside them; products made by tensor cores.
+outputs as a workspace; multiply-adds executed by tensor cores.
 
 Bytes: q, k, v and out once, 0.5 GB for 32768 tokens with 16 heads of 128, 0.13 ms on an H200. Operations: 4 per score
 and column, and a sequence of n tokens has n (n + 1) / 2 scores per head: arithmetic bounds the kernel from a few

@@ -22,8 +22,8 @@ exchange the same heads. On several GPUs each launches its own, with `first` its
 before its own launch, which orders nothing for its peers. Reading a peer's inputs before it has raised a flag is
 therefore graded as a race.
 
-Limits on the largest case, with room for edges on smaller ones: at most 0.75 times the bytes of inputs and outputs
-held beside them.
+Limits on the largest case, with room for edges on smaller ones: at most 0.75 times the bytes of inputs and outputs as a
+workspace.
 
 Why two slots suffice: a rank puts step s + 2 after it has seen every peer's flag of step s + 1, and a peer raises this
 flag after it has read step s. With one slot, a fast rank overwrites what a slow peer still reads.

@@ -16,7 +16,7 @@ bytes. The PTX machine checks mbarriers, fences and wgmmas in flight. On a GPU, 
 cuBLAS, which adds the bias, followed by one kernel for the rest.
 
 Limits on the largest case, with room for edges on smaller ones: at most 5 times the bytes of inputs and outputs moved;
-at most 1 launch; products made by tensor cores.
+at most 1 launch; multiply-adds executed by tensor cores.
 
 Bytes: 6 m n for the residual, out and aux, 403 MB at m = n = 8192, 0.096 ms at 4.2 TB/s; the second kernel of the
 baseline reads aux again. Operations: 2 m n k, 275 billion at k = 2048, 0.37 ms in cuBLAS. The tensor cores are the

@@ -19,7 +19,7 @@ operators.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
 and stores need; at most 1.5 times the bytes of inputs and outputs moved; at most 0.85 times the bytes of inputs and
-outputs held beside them.
+outputs as a workspace.
 
 Bytes: the keys and values of every token, 4 kv_heads head each, 3.1 GB for 753,664 tokens with 8 key heads of 128, 0.69
 ms at the 4.5 TB/s that an H200 reads with. Operations: 4 per query head, token and column. Four query heads that share

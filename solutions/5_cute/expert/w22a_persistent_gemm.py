@@ -21,14 +21,14 @@ some with one consumer, or clusters of horizontal neighbors, which share k-tiles
 use of tensor cores, and the requested bytes, and on a GPU compares the time with cuBLAS.
 
 Limits on the largest case, with room for edges on smaller ones: at most 6 times the bytes of inputs and outputs moved;
-products made by tensor cores.
+multiply-adds executed by tensor cores.
 
 Operations: 2 m n k, 1.1e12 at 8192^3. The tensor cores are the limit, and their speed also depends on the data.
 
-One thing is new beside the answer: blocks of a cluster can share a tile, each with a part of k (split-K). At few rows
-the bytes of b bound the product, and every multiprocessor has to load some. Where there are fewer tiles than half of
-the multiprocessors, two blocks add their sums through distributed shared memory: one sends them by st.async, which
-signals an mbarrier of the other. No memory beside the output is needed, and the order of the sum is always the same.
+One thing is new compared with the answer: blocks of a cluster can share a tile, each with a part of k (split-K). With
+few rows, the bytes of b bound the GEMM, and every SM has to load some of them. If there are fewer tiles than half of
+the SMs, two blocks add their accumulators through distributed shared memory: one sends them by st.async, which signals
+an mbarrier of the other. No memory besides the output is needed, and the order of the additions is always the same.
 
 These did not help: clusters of four blocks (0.46 to 0.67 of cuBLAS by 128 and 256 rows of 8192 x 8192, where clusters
 of two reach 0.98 and 0.94), two halves of k where 128 blocks run anyway (0.81 to 0.98), and tiles of 64 x 64 for 16

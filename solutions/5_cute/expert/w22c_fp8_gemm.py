@@ -19,7 +19,7 @@ bytes. The PTX machine checks mbarriers and wgmmas in flight. On a GPU, the grad
 torch._scaled_mm and the same scales.
 
 Limits on the largest case, with room for edges on smaller ones: at most 5 times the bytes of inputs and outputs moved;
-at most 1 launch; products made by tensor cores.
+at most 1 launch; multiply-adds executed by tensor cores.
 
 Operations: 2 m n k, 1.1e12 at 8192 cubed, 0.56 ms at the 1979 TFLOP/s that NVIDIA states for fp8. Bytes: 268 million,
 0.06 ms. Tensor cores multiply a block of 64 x 128 x 128 in 256 cycles. Its promotion takes the CUDA cores at least 64,
@@ -27,20 +27,21 @@ so no unit should wait for it. A consumer has two sets of partial accumulators, 
 multiplied. Nor should a consumer wait for scales. A warp that would otherwise idle loads them, and stores their
 products next to each stage in shared memory.
 
-Three things differ from the answer beside it. A consumer issues the products of four blocks along k without leaving the
-tensor cores with nothing in flight, in code without a branch. The factors of a thread's two rows lie side by side, so
-that one load brings both. For at most 128 rows, tiles have 64 columns, and there are no clusters.
+Three things differ from the answer. A consumer issues the wgmmas of four blocks along k in code without a branch, so
+that some are always in flight. The factors of a thread's two rows are adjacent, so that one load reads both. For at
+most 128 rows, tiles have 64 columns, and there are no clusters.
 
-Measured on an H200, in us, beside the answer and torch._scaled_mm with the same scales, in one run:
+Measured on an H200, in us, compared with the answer and torch._scaled_mm with the same scales, in one run:
 
                         2048 cubed   4096 cubed   8192 cubed   128 x 8192 x 8192   128 x 7168 x 16,384
     this kernel               23.0        129.6          936                37.9                  56.9
     the answer                23.6        129.2          932                42.3                  71.4
     torch._scaled_mm          21.9        122.3          853                34.8                  55.8
 
-So the promotion at the end of two blocks is not what costs the large products 8% of the library's speed. Nor do these
-help there: turns of eight blocks (0.99 of this speed), consumers that take turns at issuing (0.83), one set of partial
-sums (0.88), and tiles of 256 x 128 with one set (0.77). Scales that TMA brings with the stage gain 0.5% to 2%.
+So the promotion at the end of two blocks is not what costs the large GEMMs 8% of the library's speed. Nor do these help
+there: loop iterations of eight blocks (0.99 of this speed), consumers that take turns at issuing (0.83), one set of
+partial accumulators (0.88), and tiles of 256 x 128 with one set (0.77). Loading the scales by TMA together with the
+stage gains 0.5% to 2%.
 """
 
 from typing import NamedTuple

@@ -19,7 +19,7 @@ with the formula written as operators.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
 and stores need; at most 5 times the bytes of inputs and outputs moved; at most 0.1 times the bytes of inputs and
-outputs held beside them; products made by tensor cores.
+outputs as a workspace; multiply-adds executed by tensor cores.
 
 Bound: 4 operations per score and column, 0.275e12 for 4 x 16 x 4096 x 128 where causal, 0.35 ms at the
 790e12 per second of large GEMMs on an H200. An SM does 4096 of these operations and 16 exponentials per cycle. For a

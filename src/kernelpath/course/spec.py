@@ -243,7 +243,7 @@ class Exercise:
     # What is counted on the PTX machine.
     traffic: Traffic = field(default_factory=Traffic)
     workspace: float | None = limit(
-        "at most {:g} times the bytes of inputs and outputs held beside them", lambda factor: factor >= 0
+        "at most {:g} times the bytes of inputs and outputs as a workspace", lambda factor: factor >= 0
     )
     active_lanes: float | None = limit(
         "at least {:g} active lanes in the average instruction", lambda lanes: 0 < lanes <= 32
@@ -263,7 +263,7 @@ class Exercise:
     overlap: float | None = limit(
         "at least {:.0%} of the MMAs issued while a copy of the next tiles is in flight", lambda share: 0 < share <= 1
     )
-    tensor_cores: bool = limit("products made by tensor cores", default=False)
+    tensor_cores: bool = limit("multiply-adds executed by tensor cores", default=False)
     launches: int | None = limit("at most {:g} launch{es}", lambda launches: launches > 0)
     ranks: bool = False
     products: bool = False
