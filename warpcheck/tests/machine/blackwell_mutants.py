@@ -99,6 +99,8 @@ MUTANTS = (
     Mutant("slide", 8, RACE, "multiplies", "its warp has to execute tcgen05.wait::st first", "stores"),
     Mutant("slide", 9, UNFENCED, "multiplies", "tcgen05.fence::after_thread_sync is missing", "stores"),
     Mutant("slide", 10, TENSOR, "shifts both", "with cta_group::2 in a block that is none of a pair"),
+    Mutant("slide_pair", 1, BOUNDS, "shifts", "of tensor memory of block 1, from lane 0 on, which is not allocated"),
+    Mutant("slide_pair", 2, RACE, "loads", "without having waited for the tcgen05.commit that tracks", "shifts"),
     Mutant("reuse", 1, RACE, "stages", "the mbarrier of its tcgen05.commit has to come first", "multiplies"),
     Mutant("reuse", 2, RACE, "stages", "may still be writing: wait for its mbarrier first", "loads ahead"),
     Mutant("reuse", 3, RACE, "stages", "the mbarrier of its tcgen05.commit has to come first", "multiplies"),

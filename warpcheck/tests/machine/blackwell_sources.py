@@ -361,6 +361,46 @@ extern "C" __global__ void pair(const half* a, const half* b, float* c, int rows
         DO("tcgen05.dealloc.cta_group::2.sync.aligned.b32 %0, %1", "r"(d), "r"(32));
 }
 """,
+    # Each block of a pair stores 128 rows of x to tensor memory. Rank 0 shifts the rows of both, and each block stores
+    # its own to y.
+    "slide_pair": r"""
+#define SYNC() asm volatile("barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;" ::: "memory")
+extern "C" __global__ void slide_pair(const u32* x, u32* y, int mode) {
+    __shared__ u64 done[1];
+    __shared__ u32 base;
+    int tid = threadIdx.x, warp_id = tid / 32, rank = blockIdx.x % 2;
+    if (warp_id == 0)
+        DO("tcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32 [%0], 32", "r"(address(&base)));
+    if (tid == 0) INIT(done, 1);
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    __syncthreads();
+    AFTER();
+    u32 rows = base, quarter = warp_id * 32 << 16;
+    const u32* mine = x + (rank * 128 + tid) * 8;
+    for (int j = 0; j < 8; j += 4) STORE(rows + quarter + j, (mine + j));
+    WAIT_STORE();
+    BEFORE();
+    if (mode != 1) SYNC(); else __syncthreads();
+    AFTER();
+    if (rank == 0 && tid == 0) {
+        for (u32 q = 0; q < 4; ++q) DO("tcgen05.shift.cta_group::2.down [%0]", "r"(rows + (q * 32 << 16)));  // shifts
+        DO("tcgen05.commit.cta_group::2.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 [%0], %1",
+           "r"(address(done)), "h"((u16)3));
+    }
+    if (mode == 1 || mode == 2) SYNC();
+    if (mode != 2 || rank == 0) WAIT(done, 0);
+    AFTER();
+    for (int j = 0; j < 8; j += 4) {
+        u32 r[4];
+        LOAD(r, rows + quarter + j);  // loads
+        WAIT_LOAD();
+        for (int k = 0; k < 4; ++k) y[(rank * 128 + tid) * 8 + j + k] = r[k];
+    }
+    BEFORE();
+    SYNC();
+    if (warp_id == 0) DO("tcgen05.dealloc.cta_group::2.sync.aligned.b32 %0, %1", "r"(rows), "r"(32));
+}
+""",
     # c[128, 16] = a[128, 128] b[16, 128]^T of e2m1 numbers with ue4m3 scale factors for 16 of them, in two passes of
     # k = 64 through one buffer. A row has 64 bytes of numbers, and 8 scale factors.
     "scaled": r"""

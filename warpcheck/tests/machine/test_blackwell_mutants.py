@@ -91,6 +91,23 @@ def run_slide(mode: int, reverse: int) -> None:
     np.testing.assert_array_equal(c, np.sum(taps, 0))
 
 
+def run_slide_pair(mode: int, reverse: int) -> None:
+    """Launch the kernel that shifts the rows of two blocks, and hold what it stores against numpy."""
+    x, y = aligned((8, 32, 8), np.uint32), aligned((8, 32, 8), np.uint32)
+    x[:] = RNG.integers(0, 1 << 32, x.shape)
+    compiled("slide_pair").launch(
+        "slide_pair",
+        grid=(2,),
+        block=(128,),
+        cluster=(2,),
+        args=[x.ctypes.data, y.ctypes.data, mode],
+        buffers=[buffer("x", x), buffer("y", y)],
+        reverse=reverse,
+    )
+    np.testing.assert_array_equal(y[:, :31], x[:, 1:])
+    np.testing.assert_array_equal(y[:, 31], x[:, 31])
+
+
 def run_reuse(mode: int, reverse: int) -> None:
     """Launch the kernel that stages its result where an operand was, and hold what it computes against numpy."""
     a, b, c = drawn(128, 16), drawn(16, 16), aligned((128, 16))
@@ -145,6 +162,7 @@ def run(name: str, mode: int, reverse: int) -> None:
 
 OTHERS: dict[str, Callable[[int, int], None]] = {
     "slide": run_slide,
+    "slide_pair": run_slide_pair,
     "reuse": run_reuse,
     "pair": run_pair,
     "scaled": run_scaled,

@@ -310,6 +310,65 @@ def test_a_store_writes_the_pixels_inside(reduction: str) -> None:
         np.testing.assert_array_equal(memory, expected, str(column))
 
 
+MULTICAST = """
+extern "C" __global__ void __cluster_dims__(2, 1, 1) spread(const __grid_constant__ Map map, unsigned char* out) {
+  __shared__ __align__(8) unsigned long long bar;
+  unsigned rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  if (threadIdx.x == 0) {
+    asm volatile("mbarrier.init.shared.b64 [%0], 1; fence.mbarrier_init.release.cluster;" :: "r"(at(&bar)) : "memory");
+    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], 512;" :: "r"(at(&bar)) : "memory");
+  }
+  asm volatile("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;" ::: "memory");
+  if (rank == 0 && threadIdx.x == 0) {
+    asm volatile("cp.async.bulk.prefetch.tensor.4d.L2.global.im2col [%0, {%1, %1, %1, %1}], {%2, %2};"  // prefetches
+                 :: "l"(&map), "r"(0), "h"((unsigned short)0) : "memory");
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes"
+                 ".multicast::cluster [%0], [%1, {%2, %2, %2, %2}], [%3], {%4, %5}, %6;"
+                 :: "r"(at(tile)), "l"(&map), "r"(0), "r"(at(&bar)), "h"((unsigned short)1), "h"((unsigned short)2),
+                    "h"((unsigned short)3) : "memory");
+  }
+  asm volatile("{ .reg .pred p; AGAIN: mbarrier.try_wait.parity.shared.b64 p, [%0], 0; @!p bra AGAIN; }"
+               :: "r"(at(&bar)) : "memory");
+  for (int i = threadIdx.x; i < 512; i += blockDim.x) out[512 * rank + i] = tile[i];
+  asm volatile("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;" ::: "memory");
+}
+"""
+
+
+@pytest.mark.parametrize("reverse", ORDERS)
+def test_a_multicast_brings_the_pixels_to_each_block(reverse: int) -> None:
+    column = replace(SMALL, offsets=(1, 2))
+    memory, out = iota(column), np.zeros(1024, np.uint8)
+    compiled(MULTICAST, "spread").launch(
+        "spread",
+        grid=(2,),
+        block=(32,),
+        cluster=(2,),
+        shared=1024,
+        args=[column.map(memory.ctypes.data), out.ctypes.data],
+        buffers=[as_bytes("x", memory), as_bytes("out", out)],
+        reverse=reverse,
+    )
+    for part in (out[:512], out[512:]):
+        np.testing.assert_array_equal(part, loaded(column)[:512])
+
+
+def test_a_prefetch_has_a_map_of_im2col_mode() -> None:
+    memory, out = iota(SMALL), np.zeros(1024, np.uint8)
+    with pytest.raises(Fault, match="copies in im2col mode with a tensor map of tiled mode") as caught:
+        compiled(MULTICAST, "spread").launch(
+            "spread",
+            grid=(2,),
+            block=(32,),
+            cluster=(2,),
+            shared=1024,
+            args=[TILED, out.ctypes.data],
+            buffers=[as_bytes("x", memory), as_bytes("out", out)],
+        )
+    assert (caught.value.kind, caught.value.line) == (FaultKind.BAD_COPY, line_of(MULTICAST, "prefetches"))
+
+
 PADDED = replace(SMALL, lower=(-1, -1), upper=(-1, -1))
 TILED = encode_tiled(7, 4096, (8, 4, 4, 2), (32, 128, 512), (8, 4, 4, 1), (1, 1, 1, 1))
 LOADS: dict[str, tuple[Column, dict[str, Any]]] = {
@@ -370,6 +429,25 @@ def test_a_tile_has_no_map_of_im2col_mode() -> None:
         compiled(source, "load").launch(
             "load", grid=(1,), block=(64,), shared=out.size, args=args, buffers=[as_bytes("out", out)]
         )
+
+
+def test_a_column_that_is_not_awaited() -> None:
+    source = _load(4)
+    start = source.index('  asm volatile("{ .reg .pred p; AGAIN')
+    source = source[:start] + source[source.index("  for (int i = threadIdx.x; i < n; i += blockDim.x) out[i]") :]
+    memory, out = iota(SMALL), np.zeros(SMALL.shared, np.uint8)
+    args: list[Any] = [SMALL.map(memory.ctypes.data), out.ctypes.data, out.size, SMALL.total, *five(SMALL.start)]
+    with pytest.raises(Fault, match="may still be writing: wait for its mbarrier first") as caught:
+        compiled(source, "load").launch(
+            "load",
+            grid=(1,),
+            block=(64,),
+            shared=out.size,
+            args=[*args, 0, 0, 0],
+            buffers=[as_bytes("x", memory), as_bytes("out", out)],
+        )
+    assert caught.value.kind == FaultKind.UNINITIALIZED
+    assert f"line {line_of(source, 'loads')}" in caught.value.message
 
 
 def test_pixels_outside_count_at_the_mbarrier() -> None:
