@@ -32,8 +32,8 @@ EXERCISE = Exercise(
     min_speedup=1.0,  # not measured on a GPU yet
     workspace=0.1,
     tensor_cores=True,
-    # Counted at 2,000 tokens with tiles of 32 to 128 queries and keys: 2.0 to 6.1 times the bytes, and 5.9 to 7.7 special
-    # functions. Every tile below the diagonal takes 17.
+    # Counted at 2,000 tokens with tiles of 32 to 128 queries and keys: 2.0 to 6.1 times the bytes, and 5.9 to 7.7
+    # special functions. Every tile below the diagonal takes 17.
     traffic=Traffic(bytes=7.0, edges=None),
     instructions=Instructions(special=9.0),
 )

@@ -73,9 +73,7 @@ def eager(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: int, sinks:
     return _attention(q, k, v, window, sinks, q.dtype)[0]
 
 
-def extreme(
-    rng: torch.Generator, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: int, sinks: int
-) -> None:
+def extreme(rng: torch.Generator, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: int, sinks: int) -> None:
     """Set the key heads as for attention: rising scores, one key that decides where it is visible, scores far below."""
     attention.extreme(rng, q, k, v, True)
 
@@ -120,9 +118,7 @@ def flops(
     return 4 * batch * heads * head * count_visible(tokens, window, sinks)
 
 
-def case(
-    tokens: int, head: int, window: int, sinks: int, *, batch: int = 1, heads: int = 1, kv_heads: int = 1
-) -> Case:
+def case(tokens: int, head: int, window: int, sinks: int, *, batch: int = 1, heads: int = 1, kv_heads: int = 1) -> Case:
     """Return a case by its numbers, in bfloat16."""
     return {
         "batch": batch,
