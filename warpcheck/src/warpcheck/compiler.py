@@ -7,7 +7,7 @@ import gc
 import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
@@ -37,6 +37,7 @@ from warpcheck.runtime import (
     warpgroup,
 )
 from warpcheck.runtime.host import RunGrid
+from warpcheck.runtime.launch import Configuration
 from warpcheck.sass_access import match_sass
 from warpcheck.target import SM_80, Target
 
@@ -70,11 +71,16 @@ CONSTANTS = {name: len(parameter_names(check)) - FIXED_PARAMETERS for name, chec
 
 @dataclass
 class Program:
-    """A compiled kernel. ``run_grid`` is that of ``schedule``; its arguments are addresses."""
+    """A compiled kernel.
+
+    ``run_grid`` is that of ``schedule``; its arguments are addresses. ``configurations`` has those of past launches, by
+    the arguments that determine them.
+    """
 
     lowered: Lowered
     run_grid: RunGrid
     engine: llvm.ExecutionEngine
+    configurations: dict[tuple[object, ...], Configuration] = field(default_factory=dict)
 
 
 def compile_kernel(module: Module, name: str, digest: str, target: Target = SM_80) -> Program:
