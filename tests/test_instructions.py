@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -23,6 +22,7 @@ from kernelpath.verdict import Verdict
 from warpcheck.assembler import Assembled, Instruction
 from warpcheck.counters import LineCounters, by_line
 from warpcheck.instruction_classes import DIVISION
+from warpcheck.lowered_kernel import Lowered
 
 ROOT = Path(__file__).parents[1]
 
@@ -114,8 +114,9 @@ def test_a_limit_that_says_nothing_or_cannot_be_reached_is_refused(limits: dict[
 
 def test_a_division_counts_as_the_instructions_that_it_becomes() -> None:
     names = ("add.s32", "div.u32", "@rem.s64", "div.rn.f32", "setp.lt.s32")
-    lowered = SimpleNamespace(blocks=[[*((4, name) for name in names), (5, "mov.u32")]], sites=())
-    lines = by_line(lowered, [[2, 64, 0]], [])  # type: ignore[arg-type]
+    block = [*((4, name) for name in names), (5, "mov.u32")]
+    lowered = Lowered("", warp_bytes=0, shared_bytes=0, local_bytes=0, shared={}, blocks=[block])
+    lines = by_line(lowered, [[2, 64, 0]], [])
     assert lines[4].integer_instructions == 64 * (2 + DIVISION["32"] + DIVISION["64"])
     assert lines[5].integer_instructions == 0
     counted = LineInstructions.from_counters("k.cu", 4, lines[4])

@@ -93,22 +93,33 @@ def refusal(instruction: Instruction, target: str, since: int) -> str:
         target: Such as "sm_80".
         since: The first compute capability that has the opcode.
     """
+    name = instruction.name
+    if refused := _refusal_of_specific(name, target):
+        return refused
     available = capability(target)
-    # Architecture-specific: PTX for plain sm_90 lacks them, too (PTX ISA, ".target").
-    is_specific = available >= 90 and not target[-1].isdigit()
-    if target != "sm_90a" and (hopper := _HOPPER.match(instruction.name)):
-        return f"Instruction '{hopper[1]}' not supported on .target '{target}'"
-    if not is_specific and (specific := _SPECIFIC.match(instruction.name)):
-        return f"Instruction '{specific[1]}' not supported on .target '{target}'"
-    if (available < 100 or not is_specific) and (unsupported := _only_on_blackwell(instruction.name)):
-        return f"{unsupported} not supported on .target '{target}'"
-    if elsewhere := _ELSEWHERE.match(instruction.name):
-        return f"Instruction '{elsewhere[1]}' not supported on .target '{target}'"
-    special = ((90, name.partition(".")[0]) for name in _special_registers(registers(instruction.operands)))
-    requirements = (*_features(instruction.name), *_by_operands(instruction), *special, (since, instruction.opcode))
+    special = ((90, register.partition(".")[0]) for register in _special_registers(registers(instruction.operands)))
+    requirements = (*_features(name), *_by_operands(instruction), *special, (since, instruction.opcode))
     # Of several features that are missing, the first row that matches names the one that is reported.
     unavailable = [(first, name) for first, name in requirements if first > available]
     return f"Feature '{unavailable[0][1]}' requires .target sm_{unavailable[0][0]} or higher" if unavailable else ""
+
+
+@cache
+def _refusal_of_specific(name: str, target: str) -> str:
+    """Return why ptxas refuses a variant that only architecture-specific targets have, or an empty text."""
+    # A kernel has a hundred times as many instructions as variants.
+    available = capability(target)
+    # Architecture-specific: PTX for plain sm_90 lacks them, too (PTX ISA, ".target").
+    is_specific = available >= 90 and not target[-1].isdigit()
+    if target != "sm_90a" and (hopper := _HOPPER.match(name)):
+        return f"Instruction '{hopper[1]}' not supported on .target '{target}'"
+    if not is_specific and (specific := _SPECIFIC.match(name)):
+        return f"Instruction '{specific[1]}' not supported on .target '{target}'"
+    if (available < 100 or not is_specific) and (unsupported := _only_on_blackwell(name)):
+        return f"{unsupported} not supported on .target '{target}'"
+    if elsewhere := _ELSEWHERE.match(name):
+        return f"Instruction '{elsewhere[1]}' not supported on .target '{target}'"
+    return ""
 
 
 def target_with(refused: str) -> str:
@@ -128,13 +139,14 @@ def target_with(refused: str) -> str:
 def _features(name: str) -> tuple[tuple[int, str], ...]:
     """Return what a variant needs by its name: the first compute capability, and what ptxas calls it."""
     matches = ((first, re.match(variant, name)) for first, variant in _FEATURES)
-    return tuple((first, "".join(filter(None, match.groups()))) for first, match in matches if match)
+    features = [(first, "".join(filter(None, match.groups()))) for first, match in matches if match]
+    if _WIDE_ACCESS.match(name):
+        features.append((100, "256 bit wide load/store"))
+    return tuple(features)
 
 
 def _by_operands(instruction: Instruction) -> Iterator[tuple[int, str]]:
-    """Yield the same for what the operands decide, or what ptxas has a name of its own for."""
-    if _WIDE_ACCESS.match(instruction.name):
-        yield 100, "256 bit wide load/store"
+    """Yield the same for what the operands decide."""
     if instruction.opcode in ("min", "max") and len(instruction.operands) == 4:
         yield 100, f"{instruction.opcode}.{instruction.modifiers[-1]} with 3 input operands"
 

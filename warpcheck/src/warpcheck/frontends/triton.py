@@ -241,23 +241,25 @@ class _Launcher:
         # triton.compile("kernel.ttir") has no Python function: its arguments are known by their places.
         function = getattr(source, "fn", None)
         self.names = [f"argument {place}" for place in source.signature]
-        file = None
+        self.file = None
         if function is not None:
             self.names = list(hooks.ARGUMENTS.of(function))
-            file = hooks.FUNCTION.of(function).__code__.co_filename
+            self.file = hooks.FUNCTION.of(function).__code__.co_filename
         self.signature = list(source.signature.values())
         self.metadata = metadata
         self.name = hooks.NAME.of(metadata)
         self.shared = hooks.SHARED.of(metadata)
         self.warps = hooks.WARPS.of(metadata)
         self.ctas = hooks.CLUSTER.of(metadata)
-        # Triton's cache identifies a kernel by its text, so that the PTX may name another file with the same text.
-        self.module = backend.device().load(_ptx(metadata), file)
+        self.ptx = _ptx(metadata)
 
     def __call__(self, x: int, y: int, z: int, *arguments: Any) -> None:
         # Triton passes stream, function, metadata and hooks in front of the kernel's own arguments.
         values = arguments[len(arguments) - len(self.names) :]
-        kernel = self.module.kernels[self.name]
+        # Triton keeps this object, and another device may run the next launch. Triton's cache identifies a kernel by
+        # its text, so that the PTX may name another file with the same text.
+        module = backend.device().load(self.ptx, self.file)
+        kernel = module.kernels[self.name]
         # A constexpr is compiled in, and no parameter of the PTX.
         named = [pair for pair in zip(self.names, self.signature, values, strict=True) if pair[1] != "constexpr"]
         layouts = iter(getattr(self.metadata, "tensordesc_meta", None) or ())
@@ -273,8 +275,8 @@ class _Launcher:
             tensors.append(("the allocated memory", args[-1]))
         args += [0] * (len(kernel.params) - len(args))  # The last parameters are scratch memory of Triton's profiler.
         with frontends.compiling():
-            self.module.compile(kernel.name)
-        result = self.module.launch(
+            module.compile(kernel.name)
+        result = module.launch(
             kernel.name,
             grid=(programs[0] * self.ctas, *programs[1:]),
             block=(*(kernel.reqntid or (32 * self.warps,)), 1, 1)[:3],

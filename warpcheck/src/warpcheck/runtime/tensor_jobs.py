@@ -11,7 +11,7 @@ from __future__ import annotations
 from warpcheck.errors import FAULT_KINDS, FaultKind
 from warpcheck.events import EventKind
 from warpcheck.layout import LANES, Status
-from warpcheck.native import call_code, load64, lowest_bit, native
+from warpcheck.native import call_code, extern, load64, lowest_bit, native
 from warpcheck.runtime.access_history import access_id_of
 from warpcheck.runtime.address_spaces import owner_of
 from warpcheck.runtime.deferred_faults import defer_fault
@@ -75,6 +75,8 @@ __all__ = [
     "A_IMAGE",
     "KINDS",
     "SCRATCH_BYTES",
+    "carry_out_job",
+    "execute_job",
     "finish_all_tensor_jobs",
     "finish_awaited_commit",
     "finish_oldest_tensor_job",
@@ -763,7 +765,7 @@ def finish_thread(launch: LaunchRecord, cta: CtaRecord, last: int) -> None:
         job = TensorJobRecord(job_slot(cta, number))
         # Products of one thread are executed in order (PTX ISA, 9.7.16.6.2); those of other threads may stay behind.
         if job.state == QUEUED and job.warp == final.warp and job.lane == final.lane:
-            execute_job(launch, cta, job)
+            execute_job(launch.address, cta.address, job.address)
     retire_jobs(cta)
 
 
@@ -792,8 +794,14 @@ def retire_jobs(cta: CtaRecord) -> None:
         oldest = TensorJobRecord(job_slot(cta, cta.tensor_jobs_ended))
 
 
+@extern
+def execute_job(launch: int, cta: int, job: int) -> int:
+    """Run ``carry_out_job``, compiled once for all callers."""
+    raise NotImplementedError
+
+
 @native
-def execute_job(launch: LaunchRecord, cta: CtaRecord, job: TensorJobRecord) -> None:
+def carry_out_job(launch: LaunchRecord, cta: CtaRecord, job: TensorJobRecord) -> int:
     """Execute an operation of the queue."""
     launch.time += 1
     job.state = DONE
@@ -809,6 +817,7 @@ def execute_job(launch: LaunchRecord, cta: CtaRecord, job: TensorJobRecord) -> N
             shift_half(launch, cta, CtaRecord(cta.tensor_peer), job)
     else:
         multiply(launch, cta, job)
+    return 0
 
 
 @native
