@@ -305,6 +305,26 @@ def test_norms_accumulate_in_float32(
     torch.testing.assert_close(gradients[1], gradients[0], rtol=2 * torch.finfo(dtype).eps, atol=0.1)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("softmax", [torch.softmax, torch.log_softmax])
+def test_softmax_rounds_once(gpu: warpcheck.Report, softmax: Any, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(8, 4096).to(dtype)
+    gradient = torch.randn(8, 4096)
+    expected = softmax(x.float(), -1)
+    assert softmax(x.cuda(), -1).cpu().equal(expected.to(dtype))
+
+    leaf = x.cuda().requires_grad_()
+    result = softmax(leaf, -1, dtype=torch.float32)
+    torch.testing.assert_close(result.cpu(), expected)
+    result.backward(gradient.cuda())
+    reference = x.float().requires_grad_()
+    softmax(reference, -1).backward(gradient)
+    assert leaf.grad is not None
+    assert reference.grad is not None
+    torch.testing.assert_close(leaf.grad.cpu(), reference.grad.to(dtype), rtol=torch.finfo(dtype).eps, atol=1e-6)
+
+
 def test_attention(gpu: warpcheck.Report) -> None:
     q, k, v = (torch.randn(2, 4, 16, 8, device="cuda", requires_grad=True) for _ in range(3))
     out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
