@@ -77,7 +77,9 @@ def tensors(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, tuple):
         for index, item in enumerate(value):
             yield from tensors(f"{name}[{index}]", item)
-    elif hasattr(value, "base"):
+    elif hasattr(value, "data_ptr") and hasattr(value, "numel"):
+        # Also an object that stands for a tensor and keeps that tensor as its `base`: its own shape and strides count.
+        if value.numel():
+            yield name, value
+    elif hasattr(value, "base"):  # a descriptor, or what triton.reinterpret returns
         yield from tensors(name, value.base)
-    elif hasattr(value, "data_ptr") and value.numel():
-        yield name, value

@@ -61,11 +61,12 @@ class Buffer:
     def of(cls, name: str, tensor: torch.Tensor) -> Buffer:
         """Return the memory from a strided tensor's lowest element to its highest.
 
-        Objects that stand for tensors may have negative strides. Their first element is not the lowest.
+        Objects that stand for tensors may have negative strides, so that their first element is not the lowest. They
+        have no other methods than those that this function calls on them: `is_contiguous` is a shortcut for tensors.
         """
         itemsize = tensor.element_size()
         dtype = str(tensor.dtype).removeprefix("torch.")
-        if tensor.is_contiguous():
+        if hasattr(tensor, "is_contiguous") and tensor.is_contiguous():
             nbytes = tensor.numel() * itemsize
             return cls(name, tensor.data_ptr(), nbytes, itemsize, dtype=dtype, owner=tensor)
         offsets = [(size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)]
