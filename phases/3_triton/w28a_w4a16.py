@@ -11,14 +11,12 @@ w.T in the dtype of x, for
 The result must be as accurate as exact weights and float32 sums make it, rounded once. An exact weight has more bits
 than x, so no kernel can store it in 16 bits. packed may have more than 2**32 elements: offsets need 64 bits.
 
-The words are most of the bytes, so read them once, and write no weight to memory. Unpack them with few
-instructions: in the largest case, an element of the output has 512 weights and 2600 integer instructions, 5 for each
-weight. Graded: the values, the bytes that are moved and held, the integer instructions, tensor cores, and on a GPU the
-time against weights that operators dequantize for the library.
+The words are most of the bytes, so read them once, and write no weight to memory. A thread should unpack the words
+that it loads, and with few instructions: an H200 has time for three for each weight. Graded: the values, the bytes that
+are moved and held, tensor cores, and on a GPU the time against weights that operators dequantize for the library.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the bytes of inputs and outputs moved;
-at most 2600 integer instructions per element; at most 0.5 times the bytes of inputs and outputs held beside them;
-products made by tensor cores.
+at most 0.5 times the bytes of inputs and outputs held beside them; products made by tensor cores.
 """
 
 import torch

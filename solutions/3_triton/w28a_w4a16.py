@@ -11,14 +11,12 @@ w.T in the dtype of x, for
 The result must be as accurate as exact weights and float32 sums make it, rounded once. An exact weight has more bits
 than x, so no kernel can store it in 16 bits. packed may have more than 2**32 elements: offsets need 64 bits.
 
-The words are most of the bytes, so read them once, and write no weight to memory. Unpack them with few
-instructions: in the largest case, an element of the output has 512 weights and 2600 integer instructions, 5 for each
-weight. Graded: the values, the bytes that are moved and held, the integer instructions, tensor cores, and on a GPU the
-time against weights that operators dequantize for the library.
+The words are most of the bytes, so read them once, and write no weight to memory. A thread should unpack the words
+that it loads, and with few instructions: an H200 has time for three for each weight. Graded: the values, the bytes that
+are moved and held, tensor cores, and on a GPU the time against weights that operators dequantize for the library.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the bytes of inputs and outputs moved;
-at most 2600 integer instructions per element; at most 0.5 times the bytes of inputs and outputs held beside them;
-products made by tensor cores.
+at most 0.5 times the bytes of inputs and outputs held beside them; products made by tensor cores.
 
 Bytes: half of one for each weight, and 3 for each 128 weights, 61 MB for 28672 x 4096, 13.7 us at the 4.5 TB/s that an
 H200 reads with. Operations: 2 per weight and row, so 4 m per byte. From about 55 rows on, tensor cores at 989 TFLOP/s
@@ -28,8 +26,8 @@ Tensor cores multiply q - zero, an integer that both formats represent exactly, 
 group. No conversion instruction is needed: 1024.0 in float16 with q in its lowest bits is 1024 + q, and 128.0 in
 bfloat16 is 128 + q. The difference to 1024 + zero is exact (Kim et al., arXiv 2211.10017). One AND and one OR, which
 ptxas merges into one LOP3, do this for both halves of a word. tl.join keeps the parts in the thread that loaded the
-word. A shift by a block of eight amounts would distribute them over threads: 6.9 integer instructions for each weight
-on the PTX machine instead of 2.3.
+word. A shift by a block of eight amounts distributes them over threads, through shared memory: 17 instructions for each
+weight on the PTX machine instead of 6, many of which are moves that ptxas removes.
 """
 
 import torch

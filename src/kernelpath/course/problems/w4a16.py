@@ -133,7 +133,9 @@ PROBLEM = Problem(
         case(33, 1, 2056, "bfloat16"),
     ),
     must_reach={"n": 1024, "k": 2048},
-    far=(case(1, (1 << 23) + 3, 65_536, "float16"),),
+    # Both packed and scale have more than 2**32 elements. At three quarters of packed, where the first block of a sample
+    # is (device/large_offsets.py), an int32 offset is negative.
+    far=(case(1, (1 << 23) + (1 << 19) + 259, 65_536, "float16"),),
     reference=reference,
     # out is rounded once: 2^-11 or 2^-8 of it. A sum in float32 of 128 products on tensor cores is off by 8 * 2^-23 of
     # their magnitudes at most, if each mma truncates; mtol leaves room for 16 times that, such as one accumulator for a
