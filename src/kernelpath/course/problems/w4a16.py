@@ -41,7 +41,8 @@ def pack(q: torch.Tensor) -> torch.Tensor:
     """Return the words that hold q, (n, k), with values from 0 to 15."""
     shifts = torch.tensor(SHIFTS, device=q.device)
     # int64 has room for bit 31; the conversion keeps the lowest 32 bits.
-    return (q.long().unflatten(1, (-1, 8)) << shifts).sum(2).to(torch.int32)
+    words: torch.Tensor = (q.long().unflatten(1, (-1, 8)) << shifts).sum(2)
+    return words.to(torch.int32)
 
 
 def expand(of_groups: torch.Tensor, k: int) -> torch.Tensor:
@@ -133,8 +134,8 @@ PROBLEM = Problem(
         case(33, 1, 2056, "bfloat16"),
     ),
     must_reach={"n": 1024, "k": 2048},
-    # Both packed and scale have more than 2**32 elements. At three quarters of packed, where the first block of a sample
-    # is (device/large_offsets.py), an int32 offset is negative.
+    # Both packed and scale have more than 2**32 elements. At three quarters of packed, where a sample of the blocks
+    # begins (device/large_offsets.py), an int32 offset is negative.
     far=(case(1, (1 << 23) + (1 << 19) + 259, 65_536, "float16"),),
     reference=reference,
     # out is rounded once: 2^-11 or 2^-8 of it. A sum in float32 of 128 products on tensor cores is off by 8 * 2^-23 of
