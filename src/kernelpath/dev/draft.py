@@ -29,6 +29,7 @@ ELECTIVES: Mapping[int, str] = {
     25: "2_cuda",
     26: "4_fusion",
     27: "4_fusion",
+    28: "3_triton",
     29: "4_fusion",
     30: "3_triton",
     31: "5_cute",
