@@ -17,7 +17,7 @@ bits in all orders, the shares of k and v that a program reads, the bytes that a
 against the formula written as operators.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the bytes of inputs and outputs moved;
-at most 0.5 times the bytes of inputs and outputs held beside them.
+at most 0.5 times the bytes of inputs and outputs as a workspace.
 """
 
 import torch

@@ -15,8 +15,8 @@ memory that is allocated in addition to inputs and output, tensor cores, and on 
 written as operators.
 
 Limits on the largest case, with room for edges on smaller ones: at most 7 times the bytes of inputs and outputs moved;
-at most 9 special functions (such as exponentials) per element; at most 0.1 times the bytes of inputs and outputs held
-beside them; products made by tensor cores.
+at most 9 special functions (such as exponentials) per element; at most 0.1 times the bytes of inputs and outputs as a
+workspace; multiply-adds executed by tensor cores.
 """
 
 import torch

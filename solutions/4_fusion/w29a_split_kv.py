@@ -17,7 +17,7 @@ bits in all orders, the shares of k and v that a program reads, the bytes that a
 against the formula written as operators.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the bytes of inputs and outputs moved;
-at most 0.5 times the bytes of inputs and outputs held beside them.
+at most 0.5 times the bytes of inputs and outputs as a workspace.
 
 Bytes: keys and values once, 537 MB for two sequences of 131,072 tokens with 8 key heads of 64, 119 us at the 4.5 TB/s
 that an H200 reads with. Operations: 4 per query head, token and column, 8 per byte where 8 query heads share a key
@@ -109,7 +109,7 @@ def split_kv(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sink: torch.Tens
     splits = triton.cdiv(tokens, tiles_per_part * TOKENS)
     parts = q.new_empty((batch, heads, splits, head), dtype=torch.float32)
     lse = q.new_empty((batch, heads, splits), dtype=torch.float32)
-    # The query heads of a group are the rows of a tile for tl.dot, which needs at least 16.
+    # The query heads of a group are the rows of a tile for tl.dot. An mma instruction has 16 of them.
     split_kernel[batch * kv_heads, splits](
         parts, lse, q, k, v, tokens, group, splits, tiles_per_part * TOKENS, head**-0.5 * LOG2_E,
         max(16, triton.next_power_of_2(group)), head, TOKENS, num_warps=4, num_stages=3,

@@ -15,8 +15,8 @@ memory that is allocated in addition to inputs and output, tensor cores, and on 
 written as operators.
 
 Limits on the largest case, with room for edges on smaller ones: at most 7 times the bytes of inputs and outputs moved;
-at most 9 special functions (such as exponentials) per element; at most 0.1 times the bytes of inputs and outputs held
-beside them; products made by tensor cores.
+at most 9 special functions (such as exponentials) per element; at most 0.1 times the bytes of inputs and outputs as a
+workspace; multiply-adds executed by tensor cores.
 
 Bytes: q, k, v and out once, 336 MB for 16,384 tokens with 32 query heads and 8 key heads of 128, 75 us at the 4.5 TB/s
 that an H200 reads with. Operations: 4 per visible score and column, 0.27e12 with a window of 1,024, 0.4 ms at the
