@@ -352,16 +352,21 @@ tcgen05.wait::ld.sync.aligned;
 """
 
 
+def shift_source(quarter: int, column: int) -> str:
+    """Return a kernel that stores 16 words of each thread, shifts 8 of them in one quarter, and loads all."""
+    registers = "{" + ", ".join(f"%v{j}" for j in range(16)) + "}"
+    body = "".join(f"ld.global.b32 %v{j}, [%rd1+{4 * j}];\n" for j in range(16))
+    body += SHIFT.format(registers=registers, start=(32 * quarter << 16) + column)
+    body += "".join(f"st.global.b32 [%rd2+{4 * j}], %v{j};\n" for j in range(16))
+    return MOVE.format(body=body)
+
+
 @pytest.mark.parametrize("reverse", [0, 1, 1_000_003])
 @pytest.mark.parametrize(("quarter", "column"), [(0, 0), (1, 0), (1, 8), (0, 3)])
 def test_a_shift_moves_32_bytes_of_a_warps_lanes_by_one(quarter: int, column: int, reverse: int) -> None:
     x, y = aligned((64, 16), np.uint32), aligned((64, 16), np.uint32)
     x[:] = np.arange(x.size).reshape(x.shape) + (1 << 20)
-    registers = "{" + ", ".join(f"%v{j}" for j in range(16)) + "}"
-    body = "".join(f"ld.global.b32 %v{j}, [%rd1+{4 * j}];\n" for j in range(16))
-    body += SHIFT.format(registers=registers, start=(32 * quarter << 16) + column)
-    body += "".join(f"st.global.b32 [%rd2+{4 * j}], %v{j};\n" for j in range(16))
-    simt.load(MOVE.format(body=body)).launch(
+    simt.load(shift_source(quarter, column)).launch(
         "k",
         grid=(1,),
         block=(64,),
