@@ -127,6 +127,30 @@ def test_faults(run: Run, body: str, message: str) -> None:
     assert caught.value.kind == FaultKind.OUT_OF_BOUNDS
 
 
+NEAR_PARAMETERS = """.version 8.6
+.target sm_80
+.address_size 64
+.visible .entry kernel(.param .u64 out, .param .align 4 .b8 s[16]) {
+.reg .b32 %r<2>; .reg .b64 %rd<4>;
+mov.b64 %rd1, s;
+cvta.param.u64 %rd2, %rd1;
+ld.SPACEu32 %r1, [%rd2+100];
+ret;
+}
+"""
+
+
+@pytest.mark.parametrize(("space", "place"), [("", "the parameters of the kernel"), ("global.", "c ")])
+def test_a_tensor_may_lie_right_after_the_parameters(space: str, place: str) -> None:
+    """By chance. Compilers access tensors in global space, and parameters by generic addresses."""
+    c = integers()
+    with pytest.raises(simt.Fault, match=rf"reads 4 bytes .*\bof {place}") as caught:
+        simt.load(NEAR_PARAMETERS.replace("SPACE", space)).launch(
+            "kernel", grid=(1,), block=(1,), args=[c.ctypes.data, bytes(16)], buffers=[buffer("c", c)]
+        )
+    assert caught.value.kind == FaultKind.OUT_OF_BOUNDS
+
+
 def test_a_constant_is_read_only() -> None:
     with pytest.raises(simt.Fault, match=r"writes 4 bytes at table\[12\], a __constant__ variable, which is read-only"):
         simt.load(WINDOWS + "st.u32 [%rd2], 7; ret; }").launch(

@@ -34,7 +34,7 @@ _ELECTS = (
 )
 _ALL_MUST_MEET = "all threads of a block must reach the same barrier"
 _PARAMETERS_END = 4096
-"""Bytes behind the parameters of a kernel in which an address is taken for one past their end."""
+"""Bytes after the parameters of a kernel in which a generic address is taken for one past their end."""
 _MAX_BRANCHES = 3
 """The most branches that a message about a skipped barrier names."""
 
@@ -331,7 +331,9 @@ class Faults:
             return f"in the local memory of {owner}: only that thread can use its address"
         buffers = [shadow.buffer for shadow in self.grid.shadows]
         offset = address - self.grid.get("params")
-        if 0 <= offset < self.grid.get("param_bytes") + _PARAMETERS_END and site.space != Space.PARAM:
+        # A tensor may lie right after the parameters, and compilers access it in global space.
+        end = self.grid.get("param_bytes") + _PARAMETERS_END * (site.space == Space.GENERIC)
+        if 0 <= offset < end and site.space != Space.PARAM:
             holders = [buffer for buffer in buffers if 0 <= address - buffer.address < buffer.nbytes]
             if not holders or site.access != Access.LOAD:
                 return fault_messages.describe_parameter_offset(offset, self.grid.get("param_bytes"))
