@@ -213,7 +213,7 @@ def _compare_fault(run: _TestRun, fault: Fault) -> Finding | None:
 
 
 def check_patch(context: GradingContext) -> Finding | None:
-    """Return a finding where the mend changes no statement, or too many."""
+    """Return a finding where the mend changes too many statements."""
     before, after = (split_statements(_read(context, name), ".cu") for name in (PUBLISHED, MENDED))
     try:
         changes = count_changes(before, after).total()
@@ -339,7 +339,10 @@ def _run_test(context: GradingContext, source: str, order: int = 0) -> _TestRun:
         finding = error.finding
     if not runner.pids:
         return _TestRun(finding)
-    report = runner.request_machine(device.End(runner.client, (), counted=False), device.CaseReport)
+    try:
+        report = runner.request_machine(device.End(runner.client, (), counted=False), device.CaseReport)
+    except SubmissionFailed as error:
+        return _TestRun(error.finding)
     assert report is not None
     if report.failed is not None:
         # Also where the test has caught the exception: the kernel is wrong, whatever the test makes of it.
