@@ -21,7 +21,7 @@ __global__ void scale(float* x, int n) {  // scale(x) { x[0] = 0; }
     }
 }
 """
-MENDED = PUBLISHED.replace("i <= n", "i < n")
+FIXED = PUBLISHED.replace("i <= n", "i < n")
 
 
 @pytest.fixture(scope="module")
@@ -29,8 +29,8 @@ def upstream() -> ModuleType:
     return registry.import_file(registry.find("upstream").grader, "kernelpath_grader_of_test_upstream", listed=False)
 
 
-def controls(upstream: ModuleType, mended: str = MENDED, kernel: str = "scale") -> dict[str, tuple[str, bool]]:
-    found = upstream._controls(PUBLISHED, mended, kernel)
+def controls(upstream: ModuleType, fixed: str = FIXED, kernel: str = "scale") -> dict[str, tuple[str, bool]]:
+    found = upstream._controls(PUBLISHED, fixed, kernel)
     return {control.description: (" ".join(control.source.split()), control.is_right) for control in found}
 
 
@@ -53,8 +53,8 @@ def test_controls_hold_both_versions_in_either_order(upstream: ModuleType) -> No
 
 
 def test_kernels_that_only_use_atomics_have_no_stores_to_change(upstream: ModuleType) -> None:
-    mended = "__global__ void scale(float* x, int n) { if (x[0] == 1.0f) atomicAdd(&x[0], 1.0f); }"
-    assert "a scale that stores other values" not in controls(upstream, mended)
+    fixed = "__global__ void scale(float* x, int n) { if (x[0] == 1.0f) atomicAdd(&x[0], 1.0f); }"
+    assert "a scale that stores other values" not in controls(upstream, fixed)
 
 
 @pytest.mark.parametrize("kernel", ["normalization_kernel", "fused_residual_forward2"])
