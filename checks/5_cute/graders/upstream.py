@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import random
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -167,7 +168,7 @@ def check_fixed(context: GradingContext) -> Finding | None:
         elif not any(kernel in launch.kernel for launch in run.launches):
             cause = f"the test launches no kernel {kernel} of the source that it gets"
             finding = Finding(Verdict.WRONG_DIAGNOSIS, cause)
-        if located := _add(context, case, finding):
+        if located := _add(context, case, run, finding):
             return located
     return None
 
@@ -181,7 +182,7 @@ def check_published(context: GradingContext) -> Finding | None:
     context.progress("testing the published kernel")
     run = _run_test(context, _read(context, PUBLISHED))
     (case,) = _cases(context, "published")
-    return _add(context, case, _compare_fault(run, _declared(context)))
+    return _add(context, case, run, _compare_fault(run, _declared(context)))
 
 
 def _compare_fault(run: _TestRun, fault: Fault) -> Finding | None:
@@ -314,11 +315,13 @@ class _TestRun(NamedTuple):
         finding: How it failed; None where it passed.
         failed: The fault that the PTX machine reported.
         launches: The launches that were completed.
+        seconds: The time that it took.
     """
 
     finding: Finding | None
     failed: device.Failed | None = None
     launches: Sequence[device.LaunchEntry] = ()
+    seconds: float = 0.0
 
 
 def _run_test(context: GradingContext, source: str, order: int = 0) -> _TestRun:
@@ -331,6 +334,7 @@ def _run_test(context: GradingContext, source: str, order: int = 0) -> _TestRun:
     except SubmissionFailed as error:
         return _TestRun(error.finding)
     finding = None
+    start = time.monotonic()
     try:
         outputs = runner.request(messages.Run(case={}, seed=0), messages.OutputRefs)
         if outputs.tampered:
@@ -347,7 +351,7 @@ def _run_test(context: GradingContext, source: str, order: int = 0) -> _TestRun:
     if report.failed is not None:
         # Also where the test has caught the exception: the kernel is wrong, whatever the test makes of it.
         finding = machine_finding(report.failed, context.copy.file)
-    return _TestRun(finding, report.failed, report.transcript)
+    return _TestRun(finding, report.failed, report.transcript, time.monotonic() - start)
 
 
 def _read(context: GradingContext, name: str = "") -> str:
@@ -366,11 +370,11 @@ def _comments(source: str) -> str:
     )
 
 
-def _add(context: GradingContext, case: Case, finding: Finding | None) -> Finding | None:
+def _add(context: GradingContext, case: Case, run: _TestRun, finding: Finding | None) -> Finding | None:
     """Add the result of a case to the report, and return the finding with the learner's own file."""
     located = context.job.locate(finding)
-    verdict = located.verdict if located is not None else Verdict.PASSED
-    context.graded.append(GradedCase(CaseResult(case, verdict, located.cause if located is not None else "")))
+    verdict, cause = (located.verdict, located.cause) if located is not None else (Verdict.PASSED, "")
+    context.graded.append(GradedCase(CaseResult(case, verdict, cause, seconds=run.seconds)))
     return located
 
 
