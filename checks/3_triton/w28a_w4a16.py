@@ -1,0 +1,31 @@
+"""W4A16: a few rows times weights in 4 bits, dequantized in registers.
+
+Week 28. out = x @ w.T for 1 to 64 rows in float16 or bfloat16. Eight weights share a 32-bit word, and 128 along k a
+scale and a zero point.
+"""
+
+from kernelpath.course.problems import w4a16
+from kernelpath.course.problems.w4a16 import case
+from kernelpath.course.spec import Exercise, Traffic
+
+EXERCISE = Exercise(
+    entry="w4a16",
+    problem=w4a16.PROBLEM,
+    aligned=True,
+    requires=(8, 0),  # bfloat16 on tensor cores
+    # The first product of the feed-forward layer of Llama 3 8B, gate and up: 61 MB, more than the L2 of an H200.
+    bench=case(4, 28_672, 4096, "bfloat16"),
+    sweep=(
+        *(case(rows, 28_672, 4096, "bfloat16") for rows in (1, 16, 64)),
+        *(case(1, n, k, "float16") for n, k in ((6144, 4096), (4096, 4096), (4096, 14_336))),
+        case(8, 57_344, 8192, "float16"),
+    ),
+    baseline=w4a16.dequantize_then_multiply,
+    min_speedup=1.0,  # not measured on a GPU yet
+    tensor_cores=True,
+    # At 320 x 2048, tiles of 16 columns request x 20 times and 1.8 times the bytes in all. A copy of the weights in 16
+    # bits takes 3.6 to write and 3.6 to read. Words that are loaded for each of their weights take 2.1, and zeros that
+    # each thread loads for its weights 3.0.
+    traffic=Traffic(bytes=2.0, edges=None),
+    workspace=0.5,
+)

@@ -1,0 +1,27 @@
+"""fp8 decode: attention of one query per head over a KV cache in float8 with scales.
+
+Week 28. Keys have a scale for each channel, values one for each token, and the cache is read once, in 8 bits.
+"""
+
+from kernelpath.course.problems import fp8_decode
+from kernelpath.course.problems.fp8_decode import case
+from kernelpath.course.spec import Exercise, Traffic
+
+EXERCISE = Exercise(
+    entry="fp8_decode",
+    problem=fp8_decode.PROBLEM,
+    aligned=True,  # as 16-byte loads of keys and values need it
+    requires=(8, 9),  # the first with float8
+    arch="sm_90a",
+    bench=case(16, 16, 8192, 128),
+    sweep=(
+        *(case(batch, 32, 4096, 128) for batch in (1, 8, 64)),
+        case(16, 32, 8192, 64),
+        case(8, 16, 8192, 256),
+    ),
+    baseline=fp8_decode.dequantize_then_attend,
+    min_speedup=1.0,  # not measured on a GPU yet
+    # A copy of the cache in bfloat16 is written and read at twice its size, 4 times its bytes in addition.
+    traffic=Traffic(sectors=2.0, bytes=1.5, edges=None),
+    workspace=0.5,
+)

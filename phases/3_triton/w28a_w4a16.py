@@ -1,0 +1,38 @@
+"""W4A16: a few rows of 16 bits times a matrix of weights in 4 bits, which are dequantized in registers.
+
+w4a16(x, packed, scale, zero) takes contiguous tensors that begin at a multiple of 16 bytes. x is float16 or bfloat16,
+has 1 to 64 rows, and k columns, where k is a multiple of 8. packed, int32 of shape (n, k / 8), has eight q from 0 to 15
+in each word. scale, in the dtype of x, and zero, uint8 from 0 to 15, are of shape (ceil(k / 128), n). It returns x @
+w.T in the dtype of x, for
+
+    w[i, p] = scale[p // 128, i] * (q[i, p] - zero[p // 128, i])
+    q[i, 8 c + j] = packed[i, c] >> (4 (j // 2) + 16 (j % 2)) & 15
+
+The result must be as accurate as exact weights and float32 sums make it, rounded once. An exact weight has more bits
+than x, so no kernel can store it in 16 bits. packed may have more than 2**32 elements: offsets need 64 bits.
+
+The words are most of the bytes, so read them once, and write no weight to memory. A thread should unpack the words
+that it loads, and with few instructions: an H200 has time for three for each weight. Graded: the values, the bytes that
+are moved and held, tensor cores, and on a GPU the time against weights that operators dequantize for the library.
+
+Limits on the largest case, with room for edges on smaller ones: at most 2 times the bytes of inputs and outputs moved;
+at most 0.5 times the bytes of inputs and outputs held beside them; products made by tensor cores.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit(do_not_specialize=["M", "N"])
+def w4a16_kernel(out_ptr, x_ptr, packed_ptr, scale_ptr, zero_ptr, M, N, K,
+                 BLOCK_N: tl.constexpr, ROWS: tl.constexpr):  # fmt: skip
+    """Compute BLOCK_N columns of the output for all rows, one group of 128 along k at a time."""
+    # TODO: load the words, the scales and the zeros of a group, and the columns of x that belong to it
+    # TODO: unpack the words in registers, multiply with tl.dot, and accumulate in float32
+
+
+def w4a16(x: torch.Tensor, packed: torch.Tensor, scale: torch.Tensor, zero: torch.Tensor) -> torch.Tensor:
+    n = len(packed)
+    # TODO: allocate the output, choose a tile, and launch w4a16_kernel
+    raise NotImplementedError("launch the kernel, then return the output")

@@ -1,0 +1,43 @@
+"""Attention of one new token over a KV cache in float8, which is never dequantized in memory.
+
+fp8_decode(q, k, v, k_scale, v_scale) takes contiguous tensors that begin at a multiple of 16 bytes: q, bfloat16 of
+shape (batch, heads, head); k and v, float8_e4m3fn of shape (batch, heads, tokens, head), with finite values; k_scale,
+float32 of shape (batch, heads, head), with a scale for each channel of a head's keys; v_scale, float32 of shape (batch,
+heads, tokens), with a scale for each token of a head's values. head is 32, 64, 128 or 256, and there is at least one
+token. It returns a new tensor of the shape and dtype of q:
+
+    key[t, c] = k[t, c] * k_scale[c]    value[t, c] = v[t, c] * v_scale[t]
+    out = softmax(q @ key.T / sqrt(head)) @ value    for each head of each sequence
+
+Scores are at most 1000 and at least -1000. k may have more than 2**32 elements: offsets need 64 bits. Softmax and sums
+are in float32. Read each element of the cache once, and write no copy of it to memory. The scales take fewer
+multiplications than the cache has elements: which, and where?
+
+Graded: the values, the bytes that are moved and held, and on a GPU the time against a cache that operators dequantize
+and the formula written as operators.
+
+Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
+and stores need; at most 1.5 times the bytes of inputs and outputs moved; at most 0.5 times the bytes of inputs and
+outputs held beside them.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit(do_not_specialize=["tokens"])
+def fp8_decode_kernel(out_ptr, q_ptr, k_ptr, v_ptr, k_scale_ptr, v_scale_ptr, tokens, scale,
+                      HEAD: tl.constexpr, TOKENS: tl.constexpr):  # fmt: skip
+    """Attend to all tokens of one head of one sequence."""
+    # TODO: load q
+    # TODO: go through the cache in tiles of TOKENS, with a running maximum, as in week 12
+    # TODO: store the output
+
+
+def fp8_decode(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, k_scale: torch.Tensor, v_scale: torch.Tensor
+) -> torch.Tensor:
+    out = torch.empty_like(q)
+    # TODO: launch fp8_decode_kernel
+    raise NotImplementedError("launch the kernel, then return out")
