@@ -1,4 +1,4 @@
-"""Contribute upstream: a published kernel's fault, as a test that fails, and a change that mends it.
+"""Contribute upstream: a published kernel's fault, as a test that fails, and a change that fixes it.
 
 Week 24. Two kernels, one test that tells them apart, and the text of a pull request.
 """
@@ -31,11 +31,11 @@ EXERCISE = Exercise(
     kind="python",
     problem=Problem(
         inputs=inputs,
-        # The mended kernel has to pass in every order of warps and blocks; see warpcheck.runtime.schedule_order.
+        # The fixed kernel has to pass in every order of warps and blocks; see warpcheck.runtime.schedule_order.
         cases=(
-            {"kernel": "mended", "order": 0},
-            {"kernel": "mended", "order": 1},
-            {"kernel": "mended", "order": 1_000_003},
+            {"kernel": "fixed", "order": 0},
+            {"kernel": "fixed", "order": 1},
+            {"kernel": "fixed", "order": 1_000_003},
             {"kernel": "published", "order": 0},
         ),
         reference=reference,

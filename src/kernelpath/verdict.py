@@ -109,7 +109,7 @@ class Verdict(str, Enum):
     # Exercises that repair kernels.
     WRONG_DIAGNOSIS = (
         "WRONG_DIAGNOSIS",
-        "the repaired kernels are right, but the fault that one of them had is not named or not shown, or is another one",
+        "the repaired kernels are right, but the fault that one of them had is not named, not shown, or another one",
         "kp hint {name}",
     )
     TOO_MANY_CHANGES = (

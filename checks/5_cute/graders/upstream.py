@@ -1,4 +1,4 @@
-"""Grade a contribution: run the learner's test on the published kernel, on the mended one, and on kernels in between.
+"""Grade a contribution: run the learner's test on the published kernel, on the fixed one, and on kernels in between.
 
 A test is right if it fails for wrong kernels and passes for right ones, for no other reason than what they do. So it
 gets the text of a kernel and nothing else, the calls come in an order that the seed determines, and among them are
@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import random
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -36,12 +37,12 @@ from kernelpath.work.runner import SubmissionFailed
 from warpcheck import errors
 
 PUBLISHED = "published.cu"
-MENDED = "mended.cu"
+FIXED = "fixed.cu"
 PULL_REQUEST = "pull_request.md"
 FAULT = "FAULT"
 
 MAX_CHANGES = 6
-"""The statements that a mend may change."""
+"""The statements that a fix may change."""
 
 TITLE_CHARACTERS = range(10, 73)
 SECTION_CHARACTERS = range(80, 1501)
@@ -127,16 +128,16 @@ OWN_VERSIONS: Mapping[str, Sequence[Control]] = {
 
 
 def plan_grading(job: Job) -> GradingPlan:
-    """Return the plan: the mended kernel first, since its verdicts help most, and the text last."""
+    """Return the plan: the fixed kernel first, since its verdicts help most, and the text last."""
     return GradingPlan(
         KernelOnMachine(job),
-        (check_capability, check_files, check_mended, check_published, check_patch, check_controls, check_text),
+        (check_capability, check_files, check_fixed, check_published, check_patch, check_controls, check_text),
     )
 
 
 def check_files(context: GradingContext) -> Finding | None:
     """Return a finding about a file that is missing or still open, or about a kernel whose origin is not named."""
-    for name in ("", PUBLISHED, MENDED, PULL_REQUEST):
+    for name in ("", PUBLISHED, FIXED, PULL_REQUEST):
         text = _read(context, name)
         if not text.strip() or stubs.is_open(text):
             file = name or context.copy.file.name
@@ -153,21 +154,21 @@ def check_files(context: GradingContext) -> Finding | None:
     return None
 
 
-def check_mended(context: GradingContext) -> Finding | None:
-    """Return how the test ends with the mended kernel, in any order of warps and blocks, where it does not pass."""
-    source = _read(context, MENDED)
+def check_fixed(context: GradingContext) -> Finding | None:
+    """Return how the test ends with the fixed kernel, in any order of warps and blocks, where it does not pass."""
+    source = _read(context, FIXED)
     kernel = _declared(context).kernel
-    for case in _cases(context, "mended"):
-        context.progress("testing the mended kernel")
+    for case in _cases(context, "fixed"):
+        context.progress("testing the fixed kernel")
         run = _run_test(context, source, int(case["order"]))
         finding = run.finding
         if finding is not None:
-            cause = f"with {MENDED} the test fails: {finding.cause}"
-            finding = Finding(finding.verdict, cause, _kernel_file(finding, MENDED), finding.line)
+            cause = f"with {FIXED} the test fails: {finding.cause}"
+            finding = Finding(finding.verdict, cause, _kernel_file(finding, FIXED), finding.line)
         elif not any(kernel in launch.kernel for launch in run.launches):
             cause = f"the test launches no kernel {kernel} of the source that it gets"
             finding = Finding(Verdict.WRONG_DIAGNOSIS, cause)
-        if located := _add(context, case, finding):
+        if located := _add(context, case, run, finding):
             return located
     return None
 
@@ -181,7 +182,7 @@ def check_published(context: GradingContext) -> Finding | None:
     context.progress("testing the published kernel")
     run = _run_test(context, _read(context, PUBLISHED))
     (case,) = _cases(context, "published")
-    return _add(context, case, _compare_fault(run, _declared(context)))
+    return _add(context, case, run, _compare_fault(run, _declared(context)))
 
 
 def _compare_fault(run: _TestRun, fault: Fault) -> Finding | None:
@@ -213,15 +214,15 @@ def _compare_fault(run: _TestRun, fault: Fault) -> Finding | None:
 
 
 def check_patch(context: GradingContext) -> Finding | None:
-    """Return a finding where the mend changes no statement, or too many."""
-    before, after = (split_statements(_read(context, name), ".cu") for name in (PUBLISHED, MENDED))
+    """Return a finding where the fix changes too many statements."""
+    before, after = (split_statements(_read(context, name), ".cu") for name in (PUBLISHED, FIXED))
     try:
         changes = count_changes(before, after).total()
     except Unreadable as error:
-        return context.job.locate(Finding(Verdict.TOO_MANY_CHANGES, f"{MENDED}: {error}", MENDED))
+        return context.job.locate(Finding(Verdict.TOO_MANY_CHANGES, f"{FIXED}: {error}", FIXED))
     if changes > MAX_CHANGES:
-        cause = f"{MENDED} changes {words.count(changes, 'statement')} of {PUBLISHED}; the limit is {MAX_CHANGES}"
-        return context.job.locate(Finding(Verdict.TOO_MANY_CHANGES, cause, MENDED))
+        cause = f"{FIXED} changes {words.count(changes, 'statement')} of {PUBLISHED}; the limit is {MAX_CHANGES}"
+        return context.job.locate(Finding(Verdict.TOO_MANY_CHANGES, cause, FIXED))
     return None
 
 
@@ -230,7 +231,7 @@ def check_controls(context: GradingContext) -> Finding | None:
 
     The order of the calls depends on the seed, so that a test cannot count them.
     """
-    controls = list(_controls(_read(context, PUBLISHED), _read(context, MENDED), _declared(context).kernel))
+    controls = list(_controls(_read(context, PUBLISHED), _read(context, FIXED), _declared(context).kernel))
     random.Random(context.seed).shuffle(controls)
     for control in controls:
         context.progress("testing further kernels")
@@ -249,19 +250,19 @@ def check_controls(context: GradingContext) -> Finding | None:
     return None
 
 
-def _controls(published: str, mended: str, kernel: str) -> Iterator[Control]:
+def _controls(published: str, fixed: str, kernel: str) -> Iterator[Control]:
     """Yield kernels that tell a test of what a kernel does from a test of its text, and from one of nothing."""
     yield Control(
-        f"{MENDED} in a text that also has {PUBLISHED}, behind #if 0",
-        f"#if 0\n{published}\n#else\n{mended}\n#endif\n",
+        f"{FIXED} in a text that also has {PUBLISHED}, behind #if 0",
+        f"#if 0\n{published}\n#else\n{fixed}\n#endif\n",
         is_right=True,
     )
     yield Control(
-        f"{PUBLISHED} in a text that also has {MENDED}, behind #if 0",
-        f"#if 0\n{mended}\n#else\n{published}\n#endif\n",
+        f"{PUBLISHED} in a text that also has {FIXED}, behind #if 0",
+        f"#if 0\n{fixed}\n#else\n{published}\n#endif\n",
         is_right=False,
     )
-    code = blank_comments(mended)
+    code = blank_comments(fixed)
     if (body := _body(code, kernel)) is not None:
         first, last = body
         yield Control(f"a {kernel} that does nothing", f"{code[:first]}{code[last:]}", is_right=False)
@@ -314,11 +315,13 @@ class _TestRun(NamedTuple):
         finding: How it failed; None where it passed.
         failed: The fault that the PTX machine reported.
         launches: The launches that were completed.
+        seconds: The time that it took.
     """
 
     finding: Finding | None
     failed: device.Failed | None = None
     launches: Sequence[device.LaunchEntry] = ()
+    seconds: float = 0.0
 
 
 def _run_test(context: GradingContext, source: str, order: int = 0) -> _TestRun:
@@ -331,6 +334,7 @@ def _run_test(context: GradingContext, source: str, order: int = 0) -> _TestRun:
     except SubmissionFailed as error:
         return _TestRun(error.finding)
     finding = None
+    start = time.monotonic()
     try:
         outputs = runner.request(messages.Run(case={}, seed=0), messages.OutputRefs)
         if outputs.tampered:
@@ -339,12 +343,15 @@ def _run_test(context: GradingContext, source: str, order: int = 0) -> _TestRun:
         finding = error.finding
     if not runner.pids:
         return _TestRun(finding)
-    report = runner.request_machine(device.End(runner.client, (), counted=False), device.CaseReport)
+    try:
+        report = runner.request_machine(device.End(runner.client, (), counted=False), device.CaseReport)
+    except SubmissionFailed as error:
+        return _TestRun(error.finding)
     assert report is not None
     if report.failed is not None:
         # Also where the test has caught the exception: the kernel is wrong, whatever the test makes of it.
         finding = machine_finding(report.failed, context.copy.file)
-    return _TestRun(finding, report.failed, report.transcript)
+    return _TestRun(finding, report.failed, report.transcript, time.monotonic() - start)
 
 
 def _read(context: GradingContext, name: str = "") -> str:
@@ -363,11 +370,11 @@ def _comments(source: str) -> str:
     )
 
 
-def _add(context: GradingContext, case: Case, finding: Finding | None) -> Finding | None:
+def _add(context: GradingContext, case: Case, run: _TestRun, finding: Finding | None) -> Finding | None:
     """Add the result of a case to the report, and return the finding with the learner's own file."""
     located = context.job.locate(finding)
-    verdict = located.verdict if located is not None else Verdict.PASSED
-    context.graded.append(GradedCase(CaseResult(case, verdict, located.cause if located is not None else "")))
+    verdict, cause = (located.verdict, located.cause) if located is not None else (Verdict.PASSED, "")
+    context.graded.append(GradedCase(CaseResult(case, verdict, cause, seconds=run.seconds)))
     return located
 
 

@@ -1,1 +1,0 @@
-// TODO: the same file, with the fault mended

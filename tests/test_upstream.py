@@ -1,0 +1,102 @@
+"""The further kernels with which a contributed test is graded, and the comparison of the fault that it names."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import pytest
+
+from kernelpath.course import registry
+from kernelpath.device import messages as device
+from kernelpath.verdict import Finding, Verdict
+
+PUBLISHED = """
+template <typename T>
+__device__ T twice(T x) { return 2 * x; }
+
+__global__ void scale(float* x, int n) {  // scale(x) { x[0] = 0; }
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i <= n) {
+        x[i] = twice(x[i]);
+    }
+}
+"""
+FIXED = PUBLISHED.replace("i <= n", "i < n")
+
+
+@pytest.fixture(scope="module")
+def upstream() -> ModuleType:
+    return registry.import_file(registry.find("upstream").grader, "kernelpath_grader_of_test_upstream", listed=False)
+
+
+def controls(upstream: ModuleType, fixed: str = FIXED, kernel: str = "scale") -> dict[str, tuple[str, bool]]:
+    found = upstream._controls(PUBLISHED, fixed, kernel)
+    return {control.description: (" ".join(control.source.split()), control.is_right) for control in found}
+
+
+def test_controls_have_the_work_removed_and_changed(upstream: ModuleType) -> None:
+    found = controls(upstream)
+    source, is_right = found["a scale that does nothing"]
+    assert source.endswith("__global__ void scale(float* x, int n) {}")
+    assert "twice(T x) { return 2 * x; }" in source
+    assert not is_right
+    source, is_right = found["a scale that stores other values"]
+    assert "x[i] = 2 * (twice(x[i])) + 1;" in source
+    assert "if (i < n) {" in source
+    assert not is_right
+
+
+def test_controls_hold_both_versions_in_either_order(upstream: ModuleType) -> None:
+    texts = [(source, is_right) for name, (source, is_right) in controls(upstream).items() if "#if 0" in name]
+    assert [is_right for _, is_right in texts] == [True, False]
+    assert all("i <= n" in source and "i < n" in source for source, _ in texts)
+
+
+def test_kernels_that_only_use_atomics_have_no_stores_to_change(upstream: ModuleType) -> None:
+    fixed = "__global__ void scale(float* x, int n) { if (x[0] == 1.0f) atomicAdd(&x[0], 1.0f); }"
+    assert "a scale that stores other values" not in controls(upstream, fixed)
+
+
+@pytest.mark.parametrize("kernel", ["normalization_kernel", "fused_residual_forward2"])
+def test_the_course_has_right_and_wrong_versions(upstream: ModuleType, kernel: str) -> None:
+    versions = upstream.OWN_VERSIONS[kernel]
+    assert [version.is_right for version in versions] == [True, False, False]
+    assert len({version.source for version in versions}) == len(versions)
+    assert not any("GUARD" in version.source or "SHIFT" in version.source for version in versions)
+
+
+def failed_run(upstream: ModuleType, kind: str, text: str, line: int = 7, kernel: str = "scale") -> object:
+    return upstream._TestRun(Finding(Verdict.CRASHED, text), device.Failed(kind, text, kernel, "scale.cu", line), ())
+
+
+RACE = "thread 0 writes 4 bytes at slot[0], which thread 1 reads in line 14 with no barrier between them"
+
+
+@pytest.mark.parametrize(
+    ("kind", "line", "kernel", "cause"),
+    [
+        ("Race", 7, "scale", ""),
+        ("Race", 14, "scale", ""),
+        ("Race", 4, "scale", "FAULT names line 4; the fault is in line 7"),
+        ("Deadlock", 7, "scale", "FAULT names Deadlock"),
+        ("Race", 7, "copy", "FAULT names copy; the fault is in scale"),
+    ],
+)
+def test_the_named_fault_is_compared(upstream: ModuleType, kind: str, line: int, kernel: str, cause: str) -> None:
+    finding = upstream._compare_fault(failed_run(upstream, "RACE", RACE), upstream.Fault(kernel, kind, line))
+    assert (finding.cause if finding else "").startswith(cause)
+    assert (finding is None) == (not cause)
+
+
+def test_wrong_values_are_an_assertion_without_a_fault(upstream: ModuleType) -> None:
+    fault = upstream.Fault("scale", "WrongValues", 7)
+    assert upstream._compare_fault(upstream._TestRun(Finding(Verdict.CRASHED, "AssertionError: off")), fault) is None
+    error = Finding(Verdict.CRASHED, "TypeError: no such argument")
+    assert upstream._compare_fault(upstream._TestRun(error), fault) is error
+    assert upstream._compare_fault(failed_run(upstream, "RACE", RACE), fault).verdict is Verdict.WRONG_DIAGNOSIS
+
+
+def test_every_fault_of_the_machine_has_a_name(upstream: ModuleType) -> None:
+    from kernelpath.grading.repair import FAULTS
+
+    assert set(upstream._FAULT_NAMES.values()) | {"WrongValues"} == set(FAULTS)
