@@ -1,0 +1,135 @@
+"""Linear attention with a decay, as a recurrence over a state: S_t = exp(g_t) S_{t-1} + k_t v_t^T, out_t = S_t^T q_t.
+
+q and k are (batch, heads, tokens, head), v is (batch, heads, tokens, head), all contiguous and of one dtype. g, float32
+of shape (batch, heads, tokens), is the logarithm of each token's decay and at most 0. The state of each head, a matrix
+of head x head, begins at 0; the one after the last token is the second output, in float32. Mamba-2 has such a decay.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from kernelpath.course import draw
+from kernelpath.course.problem import Case, Problem, Tolerance
+
+Inputs = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
+
+
+def inputs(rng: torch.Generator, batch: int, heads: int, tokens: int, head: int, dtype: str = "bfloat16") -> Inputs:
+    """Generate q and k of mean 0 and a decay of 2% per token on average, so that a state remembers a chunk or two.
+
+    The values have a mean of 1, so that the terms of a sum don't cancel on average, and a few large ones.
+    """
+    shape = (batch, heads, tokens, head)
+    q = draw.normal(rng, *shape, dtype=dtype, large=0).mul_(head**-0.5)
+    k = draw.normal(rng, *shape, dtype=dtype, large=0)
+    v = draw.normal(rng, *shape, dtype=dtype)
+    g = draw.normal(rng, batch, heads, tokens, large=0).abs_().mul_(-0.02)
+    return q, k, v, g
+
+
+def _run(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, g: torch.Tensor, dtype: torch.dtype
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return out and the last state by the recurrence in dtype, all heads at the same time."""
+    decay = torch.exp(g.to(dtype))[..., None, None]
+    query, key, value = (x.to(dtype) for x in (q, k, v))
+    state = torch.zeros(*q.shape[:2], q.shape[3], v.shape[3], dtype=dtype, device=q.device)
+    out = torch.empty(v.shape, dtype=dtype, device=q.device)
+    for token in range(q.shape[2]):
+        state = decay[:, :, token] * state + key[:, :, token, :, None] * value[:, :, token, None, :]
+        out[:, :, token] = (query[:, :, token, None, :] @ state)[:, :, 0]
+    return out, state
+
+
+def reference(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, g: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Compute the recurrence in float64."""
+    return _run(q, k, v, g, torch.float64)
+
+
+def magnitudes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, g: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the recurrence of the magnitudes: the sum of the magnitudes of all terms of each element."""
+    return reference(q.abs(), k.abs(), v.abs(), g)
+
+
+def eager(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, g: torch.Tensor, chunk: int = 64
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Compute chunk by chunk with operators, in float32."""
+    query, key, value = (x.float().split(chunk, dim=2) for x in (q, k, v))
+    state = torch.zeros(*q.shape[:2], q.shape[3], v.shape[3], device=q.device)
+    outs = []
+    for q_c, k_c, v_c, g_c in zip(query, key, value, g.split(chunk, dim=2), strict=True):
+        running = g_c.cumsum(2)
+        factor = torch.exp(running[..., :, None] - running[..., None, :]).tril()
+        inside = (q_c @ k_c.mT * factor) @ v_c
+        outs.append(inside + torch.exp(running)[..., None] * (q_c @ state))
+        left = torch.exp(running[..., -1:] - running)[..., None]
+        state = torch.exp(running[..., -1])[..., None, None] * state + (left * k_c).mT @ v_c
+    return torch.cat(outs, dim=2).to(q.dtype), state
+
+
+def extreme(rng: torch.Generator, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, g: torch.Tensor) -> None:
+    """Set the heads, in turn: no decay at all, a decay of e^-4 per token, and a few tokens that forget everything."""
+    kinds = (torch.arange(g.shape[0] * g.shape[1], device=g.device) + g.shape[2]) % 3
+    flat = g.flatten(0, 1)
+    flat[kinds == 0] = 0
+    flat[kinds == 1] = -4
+    forgets = torch.rand(g.shape[2], generator=rng, device=rng.device) < 0.02
+    flat[kinds == 2] = torch.where(forgets, -100.0, -0.001)
+
+
+def factors_apart(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, g: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Compute exp(G_i) and exp(-G_j) of chunks of 64 tokens in float32: the second one overflows."""
+    out, state = reference(q, k, v, g)
+    running = torch.cat([part.cumsum(2) for part in g.split(64, dim=2)], dim=2)
+    return out.masked_fill((running < -88)[..., None], torch.nan), state
+
+
+def compulsory_bytes(batch: int, heads: int, tokens: int, head: int, dtype: str = "bfloat16") -> int:
+    """Count q, k, v and g read, and out and the last state written."""
+    return batch * heads * (tokens * (4 * 2 * head + 4) + 4 * head**2)
+
+
+def flops(batch: int, heads: int, tokens: int, head: int, dtype: str = "bfloat16") -> int:
+    """Count the products of the recurrence: 4 operations per token and element of the state."""
+    return 4 * batch * heads * tokens * head**2
+
+
+def case(tokens: int, head: int, *, batch: int = 1, heads: int = 1) -> Case:
+    """Return a case by its numbers, in bfloat16."""
+    return {"batch": batch, "heads": heads, "tokens": tokens, "head": head, "dtype": "bfloat16"}
+
+
+PROBLEM = Problem(
+    inputs=inputs,
+    cases=(
+        case(1, 64, heads=3),
+        case(15, 64, batch=2, heads=3),
+        case(64, 128),
+        case(65, 64, heads=3),
+        case(1000, 64, heads=3),
+    ),
+    vary=("tokens",),
+    far=(case(257, 128, batch=8192, heads=16),),
+    reference=reference,
+    outputs=("out", "state"),
+    tolerance={
+        # The unit roundoff of bfloat16 is 2^-8. Rounding out costs that much of it. A term from the same chunk is
+        # rounded as a weighted score, one from an earlier chunk as a weighted key and as a part of the state; a kernel
+        # that weighs its queries rounds these as well: 3 * 2^-8 of the sum of the terms' magnitudes.
+        "bfloat16": Tolerance(rtol=2**-8, atol=0.0, mtol=3 * 2**-8),
+        # The last state has weighted keys, rounded once, or weighted keys and values. The sums in float32 add 2^-24 for
+        # each token and chunk, and a decay of e^-256 per chunk as a float32 sum is off by 2^-17.
+        "float32": Tolerance(rtol=0.0, atol=0.0, mtol=2 * 2**-8),
+    },
+    magnitudes=magnitudes,
+    extreme=extreme,
+    faults={"the two factors of a decay apart": factors_apart},
+    must_reach={"tokens": 1000},
+    gpu_limits=(case(4096, 128, batch=2, heads=4), case(1, 64, batch=65_537)),
+    compulsory_bytes=compulsory_bytes,
+    flops=flops,
+)
