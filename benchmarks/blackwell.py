@@ -12,6 +12,7 @@ results that decide a question:
     scales     for each kind: the lane, the column and the byte of the scale factor of each row and block
     copies     for each shape and source format: whether tensor memory has what the machine has there
     narrow     whether A in tensor memory has its 4 or 6 bits where tcgen05.cp puts them
+    shift      for each lane of a warp, the lane whose 32 bytes it has after a tcgen05.shift
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ __all__ = [
     "record_plain_sums",
     "record_scale_places",
     "record_scaled_sums",
+    "record_shift",
     "run_on_machine",
     "scaled",
 ]
@@ -191,6 +193,15 @@ def record_copy(run: Run, shape: str, format_bits: int) -> dict[str, Any]:
     return {"equal": False, "tensor memory": results[0].tobytes().hex()}
 
 
+def record_shift(run: Run) -> list[int]:
+    """Return, for each lane of a warp, the lane whose 32 bytes it has after a tcgen05.shift; -1 if it has none's."""
+    before = aligned((128, 16), np.uint32)
+    after = aligned((128, 16), np.uint32)
+    before[:] = np.arange(128)[:, None]
+    run(plain.shift_source(0, 0), [before, after], [])
+    return [int(row[0]) if (row == row[0]).all() else -1 for row in after[:32, :8]]
+
+
 def record(run: Run) -> dict[str, Any]:
     """Run all probes."""
     sums = {name_of(case): record_scaled_sums(run, case) for case in scaled.CASES if not case.a_in_tensor}
@@ -212,6 +223,7 @@ def record(run: Run) -> dict[str, Any]:
             for shape in scaled.LANES
             for format_bits in (0, 4, 6)
         },
+        "shift": record_shift(run),
         "narrow": {name_of(case): record_scaled_sums(run, case) for case in scaled.CASES if case.a_in_tensor},
     }
 

@@ -30,7 +30,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from multiprocessing import get_context
@@ -38,7 +38,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
+from _pytest.mark.structures import ParameterSet
 
 from kernelpath import words
 from kernelpath.course import registry
@@ -56,7 +58,7 @@ from kernelpath.work.call import check_outputs
 from kernelpath.work.exception_findings import classify_exception
 from kernelpath.work.tensors import fingerprints, storage_bytes
 from tests import planted
-from tests.few_cases import in_few_cases
+from tests.few_cases import in_few_cases, with_addresses
 from tests.planted import Planted
 from warpcheck import frontends, simulated_gpu
 from warpcheck.frontends import Launched
@@ -398,6 +400,39 @@ def graded(root: Path) -> frozenset[Planted]:
             chosen.append(reject)
             first |= kinds
     return frozenset(chosen)
+
+
+@cache
+def weekly(root: Path) -> frozenset[Planted]:
+    """Return the submissions that are left to the weekly run, because every run has one of their kind.
+
+    Wrong ones are of a kind if they are accidents in one exercise, with one verdict, and tested in the same way: called
+    directly, or graded. So are honest ones to one exercise that are tested in the same way. What attacks the grader, is
+    graded for its lane, or tests addresses and offsets is in every run.
+    """
+    always = with_addresses(root)
+    kinds: set[tuple[object, ...]] = set()
+    left: list[Planted] = []
+    for submission in (*planted.rejects(root, "cpu"), *planted.accepts(root)):
+        is_graded = submission in graded(root)
+        if submission.is_honest:
+            kind: tuple[object, ...] = (submission.exercise, is_graded)
+            may_wait = not (is_graded and submission in always)
+        else:
+            kind = (submission.exercise, is_graded, submission.verdict, row(submission))
+            may_wait = row(submission) in ROWS and not (is_graded and "case" in submission.options)
+        if may_wait and kind in kinds:
+            left.append(submission)
+        kinds.add(kind)
+    return frozenset(left)
+
+
+def parameters(submissions: Iterable[Planted], root: Path) -> list[ParameterSet]:
+    """Return the parameters of a test that each submission has; those for the weekly run have the mark `weekly`."""
+    return [
+        pytest.param(submission, id=submission.name, marks=[pytest.mark.weekly] if submission in weekly(root) else [])
+        for submission in submissions
+    ]
 
 
 @cache

@@ -19,6 +19,8 @@ OUTSTANDING = {f"week25/{name}" for name in ("hops", "scans", "floats", "compact
     "week27/route",
     "week28/decode",
     "week28/rows",
+    "week29/decode",
+    "week29/window",
     *(f"week26/{name}" for name in ("graphs", "dependent", "rows", "decoders")),
     "week30/gemm",
     "week30/transpose",

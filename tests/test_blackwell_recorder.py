@@ -52,3 +52,7 @@ def test_what_differs_is_counted() -> None:
     assert recorded["alignments"] == []
     assert not blackwell.record_copy(run, "128x128b", 0)["equal"]
     assert blackwell.record_copy(blackwell.run_on_machine, "128x128b", 4) == {"equal": True}
+
+
+def test_a_shift_moves_each_lane_to_the_one_before_it() -> None:
+    assert blackwell.record_shift(blackwell.run_on_machine) == [*range(1, 32), 31]

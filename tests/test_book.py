@@ -568,6 +568,7 @@ NOT_YET_ON_A_GPU = {
     "week26_latency.ipynb",
     "week27_experts.ipynb",
     "week28_low_bits.ipynb",
+    "week29_attention.ipynb",
     "week30_gluon.ipynb",
     "week31_blackwell.ipynb",
     "week32_parallel.ipynb",

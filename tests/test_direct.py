@@ -34,17 +34,26 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("direct")
 
 
-@pytest.mark.parametrize("reject", WRONG, ids=lambda reject: reject.name)
+@pytest.mark.parametrize("reject", direct.parameters(WRONG, ROOT))
 def test_a_wrong_submission_fails_in_its_case(reject: Planted, caller: Caller, folder: Path) -> None:
     ended = caller.call(reject.exercise, reject.submission(folder), reject.options["case"])
     assert ended.verdict is reject.verdict, ended.cause
     assert ended.cause
 
 
-@pytest.mark.parametrize("honest", HONEST, ids=lambda honest: honest.name)
+@pytest.mark.parametrize("honest", direct.parameters(HONEST, ROOT))
 def test_an_honest_submission_is_right_in_few_cases(honest: Planted, caller: Caller, folder: Path) -> None:
     ended = caller.call(honest.exercise, honest.submission(folder), direct.FEW)
     assert ended.verdict is Verdict.PASSED, f"{ended.label}: {ended.cause}"
+
+
+def test_what_runs_weekly_has_another_of_its_kind_in_every_run() -> None:
+    weekly = direct.weekly(ROOT)
+    everything = frozenset((*planted.rejects(ROOT, "cpu"), *planted.accepts(ROOT)))
+    kinds = {(one.exercise, one.is_honest or one.verdict, one in GRADED) for one in everything - weekly}
+    assert {(one.exercise, one.is_honest or one.verdict, one in GRADED) for one in weekly} <= kinds
+    assert {direct.row(one) for one in weekly if not one.is_honest} <= set(direct.ROWS), "a trick is left out"
+    assert 0.3 < len(weekly) / len(everything) < 0.6
 
 
 ENTRY = "import os, time\n\n\ndef vector_add(x, y):\n    {}\n"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -12,12 +11,18 @@ from kernelpath.course import registry
 from kernelpath.course.errors import DeclarationError
 from kernelpath.course.spec import Exercise, Instructions
 from kernelpath.grading import grade, instructions
-from kernelpath.grading.instructions import check_access_width, check_integer_instructions, check_local_memory
+from kernelpath.grading.instructions import (
+    check_access_width,
+    check_integer_instructions,
+    check_local_memory,
+    check_special_functions,
+)
 from kernelpath.line_counters import LineInstructions, LineTraffic
 from kernelpath.verdict import Verdict
 from warpcheck.assembler import Assembled, Instruction
-from warpcheck.counters import by_line
+from warpcheck.counters import LineCounters, by_line
 from warpcheck.instruction_classes import DIVISION
+from warpcheck.lowered_kernel import Lowered
 
 ROOT = Path(__file__).parents[1]
 
@@ -65,6 +70,21 @@ def test_integers_are_counted_for_each_element() -> None:
     assert check_integer_instructions([], 8, 0) is None
 
 
+def test_special_functions_are_counted_for_each_element() -> None:
+    lines = [LineInstructions("k.py", 0, 0, 0, special=5000), LineInstructions("k.py", 9, 0, 0, special=3000)]
+    finding = check_special_functions(lines, 7.9, 1000)
+    assert finding is not None
+    assert (finding.verdict, finding.line) == (Verdict.TOO_MANY_INSTRUCTIONS, 9)
+    assert finding.cause == "8 special functions per element, at most 7.9 are allowed; most in line 9: 3"
+    assert check_special_functions(lines, 8, 1000) is None
+    assert check_special_functions([], 8, 0) is None
+
+
+def test_special_functions_are_those_of_their_unit() -> None:
+    counters = LineCounters(instructions={"special function": 64, "float32": 96})
+    assert LineInstructions.from_counters("k.py", 4, counters).special == 64
+
+
 def test_local_memory_is_named_by_the_line_of_its_first_access() -> None:
     sass = [Instruction(4, "STG.E [R2.64], R4"), Instruction(0, "STL [R1], R4"), Instruction(6, "@P0 LDL R4, [R1]")]
     finding = check_local_memory(Assembled(24, 16, 20, 64, b""), sass, "/a/k.cu")
@@ -86,7 +106,7 @@ def test_the_largest_case_alone_is_limited(exercise: Exercise) -> None:
     )
 
 
-@pytest.mark.parametrize("limits", [{"access_bytes": 12}, {"access_bytes": 32}, {"integer": 0.0}])
+@pytest.mark.parametrize("limits", [{"access_bytes": 12}, {"access_bytes": 32}, {"integer": 0.0}, {"special": 0.0}])
 def test_a_limit_that_says_nothing_or_cannot_be_reached_is_refused(limits: dict[str, float]) -> None:
     with pytest.raises(DeclarationError, match="instructions"):
         Instructions(**limits)  # type: ignore[arg-type]
@@ -94,8 +114,9 @@ def test_a_limit_that_says_nothing_or_cannot_be_reached_is_refused(limits: dict[
 
 def test_a_division_counts_as_the_instructions_that_it_becomes() -> None:
     names = ("add.s32", "div.u32", "@rem.s64", "div.rn.f32", "setp.lt.s32")
-    lowered = SimpleNamespace(blocks=[[*((4, name) for name in names), (5, "mov.u32")]], sites=())
-    lines = by_line(lowered, [[2, 64, 0]], [])  # type: ignore[arg-type]
+    block = [*((4, name) for name in names), (5, "mov.u32")]
+    lowered = Lowered("", warp_bytes=0, shared_bytes=0, local_bytes=0, shared={}, blocks=[block])
+    lines = by_line(lowered, [[2, 64, 0]], [])
     assert lines[4].integer_instructions == 64 * (2 + DIVISION["32"] + DIVISION["64"])
     assert lines[5].integer_instructions == 0
     counted = LineInstructions.from_counters("k.cu", 4, lines[4])

@@ -103,9 +103,7 @@ def named(name: str) -> Planted:
 
 
 @pytest.mark.parametrize(
-    "reject",
-    [reject for reject in planted.rejects(ROOT, "cpu") if reject in GRADED],
-    ids=lambda reject: reject.name,
+    "reject", direct.parameters((reject for reject in planted.rejects(ROOT, "cpu") if reject in GRADED), ROOT)
 )
 def test_without_a_gpu(reject: Planted, grader: Grader, monkeypatch: pytest.MonkeyPatch) -> None:
     assert_rejected(reject, "cpu", grader, monkeypatch)
@@ -129,7 +127,7 @@ def assert_rejected(reject: Planted, device: grade.Device, grader: Grader, monke
 
 
 @pytest.mark.parametrize(
-    "honest", [honest for honest in planted.accepts(ROOT) if honest in GRADED], ids=lambda honest: honest.name
+    "honest", direct.parameters((honest for honest in planted.accepts(ROOT) if honest in GRADED), ROOT)
 )
 def test_honest_submissions_pass(honest: Planted, grader: Grader) -> None:
     report = grader.honest(honest)

@@ -120,7 +120,8 @@ def test_limits_are_described_with_upper_bounds_first() -> None:
     limited = exercise(traffic=Traffic(bank_conflicts=0.0, bulk=0.5), tensor_cores=True, launches=1)
     assert " ".join(limited.describe_limits().split()) == (
         "Limits on the largest case, with room for edges on smaller ones: at most 0 wavefronts per request added by"
-        " bank conflicts; at most 1 launch; at least 50% of the bytes moved by TMA; products made by tensor cores."
+        " bank conflicts; at most 1 launch; at least 50% of the bytes moved by TMA; multiply-adds executed by tensor"
+        " cores."
     )
     assert exercise().describe_limits() == ""
 

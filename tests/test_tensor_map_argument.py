@@ -23,6 +23,18 @@ def test_a_box_and_a_tensor_are_named_in_the_order_of_its_axes() -> None:
     assert (said.swizzle, said.nan_fill, said.steps) == (2, True, (1, 1, 1))
 
 
+def test_the_corners_of_im2col_mode_are_named_in_the_order_of_the_axes() -> None:
+    tensor = torch.zeros(2, 9, 14, 64, dtype=torch.float16)
+    content = cuda.im2col_map(
+        tensor, pixels=128, channels=32, lower=(-1, -2), upper=(-3, -4), steps=(1, 2, 3, 1)
+    ).content
+    said = TensorMap.decode(content)
+    assert (said.extents, said.strides, said.box) == ((64, 14, 9, 2), (128, 1792, 16128), (32, 128))
+    assert (said.corners, said.steps) == (((-2, -1), (-4, -3)), (1, 3, 2, 1))
+    with pytest.raises(ValueError, match="steps has a number for each of the 4 axes"):
+        cuda.im2col_map(tensor, pixels=128, channels=32, lower=(0, 0), upper=(0, 0), steps=(2, 2))
+
+
 @pytest.mark.parametrize(
     ("given", "error", "message"),
     [

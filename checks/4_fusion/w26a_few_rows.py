@@ -1,4 +1,4 @@
-"""Few rows: a matrix product whose rows fill no tile, split along k.
+"""Few rows: a GEMM with too few rows to fill a tile, split along k.
 
 Week 26. out = x @ w.T for 1 to 16 rows in bfloat16. w is read once, by enough programs for all 132 SMs, and partial
 sums are added in a fixed order.

@@ -1,4 +1,4 @@
-"""Dependent launch: a kernel that begins before the kernel in front of it has ended.
+"""Dependent launch: a kernel that starts before the previous one has finished.
 
 Week 26. y = w @ rms_norm(x) for one token, in two kernels with programmatic dependent launch. The product loads its
 matrix before it waits for the norm.

@@ -5,8 +5,9 @@ rows of the filter one after another. It returns a new tensor of the shape of x:
 
     out[i, j] = sum over a and b from 0 to 4 of weights[5 * a + b] * x[i + a - 2, j + b - 2]
 
-x is 0 outside of the image, and the filter is not flipped, as in torch.nn.functional.conv2d. The sums are float32,
-without TF32. x is not always aligned to 16 bytes. Tensors may have more than 2**32 elements, so offsets need 64 bits.
+x is 0 outside of the image, and the filter is not flipped, as in torch.nn.functional.conv2d. The accumulators are
+float32, without TF32. x is not always aligned to 16 bytes. Tensors may have more than 2**32 elements, so offsets need
+64 bits.
 
 Write the kernel in w04c_conv2d.cu, then launch it here. A parameter that is a struct is passed as its bytes, such as
 numpy.array(weights, numpy.float32).tobytes(). The grader checks the values, the bytes that the kernel requests, its

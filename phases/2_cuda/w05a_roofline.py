@@ -4,8 +4,8 @@ Count the bytes and the operations of 12 operators, and from them predict their 
 seen. An operator is a dict: its "name", its "dtype" and its sizes. All of its tensors have that dtype, except for
 indices and targets, which are int64: 8 bytes each. float32 has 4 bytes, float16 and bfloat16 have 2.
 
-Compulsory bytes are those that no kernel can avoid. What is needed of the inputs is read from memory once, and every
-element of the output is written once. What lies between them, such as the maximum of a row, stays on the chip.
+Compulsory bytes are those that no kernel can avoid. Every input element that is needed is read from memory once, and
+every element of the output is written once. Intermediate values, such as the maximum of a row, stay on the chip.
 
 Operations: an addition, a subtraction, a multiplication, a division, a maximum and a call of exp or erf count 1 each,
 so a multiply-add counts 2. Moves, conversions and index arithmetic count 0, and so does what is done once per row.
@@ -31,14 +31,14 @@ so a multiply-add counts 2. Moves, conversions and index arithmetic count 0, and
                        kernel                           kernel - 1 in height and in width
 
 Attention: Q and the output have `heads` heads, K and V have kv_heads, each read by heads / kv_heads heads. Only its two
-products count as operations, as in the literature, and only for the pairs of a query and a token that it sees.
+GEMMs count as operations, as in the literature, and only for the pairs of a query and a token that it sees.
 
 A machine is a dict: its "name"; "bandwidth" in GB/s, 10^9 bytes per second; "peak", by dtype, in TFLOP/s, 10^12
-operations per second; and "launch" in microseconds. GEMMs, attention and convolutions run at the peak of
-their dtype. All others compute in float32, regardless of the dtype that they store. The least time of an operator, its
-roof, follows from its bytes or from its operations, whichever takes longer, as the two overlap. A measured time also
-includes the launch. Counts and times are compared within one part in a billion. Where an operator was timed on an
-H200, you are shown that time, too.
+operations per second; and "launch" in microseconds. GEMMs, attention and convolutions run at the peak of their dtype.
+All others compute in float32, regardless of the dtype that they store. The minimum time of an operator, its roof, is
+the time for its bytes or for its operations, whichever is longer, because the two overlap. A measured time also
+includes the launch. Counts and times are compared within one part in a billion. If an operator was timed on an H200,
+the report shows that time, too.
 """
 
 import torch

@@ -1,5 +1,5 @@
-// GEMM on tensor cores: out[row, column] = sum over i of a[row, i] * b[i, column]. a is m x k and b is k x n;
-// they and out are bfloat16 or float16, the sums float32.
+// GEMM on tensor cores: out[row, column] = sum over i of a[row, i] * b[i, column]. a is m x k and b is k x n; they and
+// out are bfloat16 or float16, the accumulators float32.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>

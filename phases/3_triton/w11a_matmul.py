@@ -13,7 +13,7 @@ The grader checks the values (exactly, for small integers), the use of tensor co
 time against cuBLAS.
 
 Limits on the largest case, with room for edges on smaller ones: at most 5.5 times the bytes of inputs and outputs
-moved; products made by tensor cores.
+moved; multiply-adds executed by tensor cores.
 """
 
 import torch

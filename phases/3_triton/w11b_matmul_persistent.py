@@ -1,4 +1,4 @@
-"""GEMM by persistent programs: tensor descriptors, and a loop over tiles.
+"""GEMM with persistent programs: tensor descriptors, and a loop over tiles.
 
 matmul(a, b) takes matrices of shapes (m, k) and (k, n), both bfloat16 or both float16, each row-major or column-major
 without gaps. It returns a @ b as a new contiguous tensor of shape (m, n) and their dtype. The accumulators are float32,
@@ -10,7 +10,7 @@ programs, p + 2 programs and so on. The grader checks the values (exactly, for s
 and on a GPU the time against cuBLAS.
 
 Limits on the largest case, with room for edges on smaller ones: at most 6 times the bytes of inputs and outputs moved;
-products made by tensor cores.
+multiply-adds executed by tensor cores.
 """
 
 import torch

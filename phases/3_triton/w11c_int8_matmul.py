@@ -1,4 +1,4 @@
-"""Product of int8 matrices: sums in int32 on the tensor cores, scaled in the epilogue.
+"""GEMM of int8 matrices: int32 accumulators on the tensor cores, scaled in the epilogue.
 
 int8_matmul(a, b, scale_a, scale_b) takes contiguous int8 matrices a (m, k) and b (n, k) of any m and n from 1, and any
 k from 1 to 131,071, and float32 vectors scale_a (m) and scale_b (n). b has a row for each column of the result, as the
@@ -15,7 +15,7 @@ The grader checks the values, the use of tensor cores, the bytes that are moved,
 dequantizing the matrices to bfloat16 and multiplying them with the library.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
-and stores need; at most 3.5 times the bytes of inputs and outputs moved; products made by tensor cores.
+and stores need; at most 3.5 times the bytes of inputs and outputs moved; multiply-adds executed by tensor cores.
 """
 
 import torch

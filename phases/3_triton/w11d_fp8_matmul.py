@@ -1,8 +1,9 @@
-"""Product of float8 matrices with scales of blocks: two levels of sums, in the tensor cores and in registers.
+"""GEMM of float8 matrices with block scales: accumulators on two levels, in the tensor cores and in registers.
 
 fp8_matmul(a, b, scale_a, scale_b) takes contiguous float8_e4m3fn matrices a (m, k) and b (n, k) of any size from 1; b
 has a row for each column of the result, as the weight of nn.Linear has. It returns a new bfloat16 tensor (m, n). The
-scales are contiguous float32 tensors: either of shape (1, 1) both, for all of a and all of b, or for blocks of 128,
+scales are contiguous float32 tensors: either both of shape (1, 1), one for all of a and one for all of b, or for blocks
+of 128,
 
     scale_a (ceil(k / 128), m)               one for each 128 values of a row of a
     scale_b (ceil(n / 128), ceil(k / 128))   one for each 128 x 128 values of b
@@ -18,7 +19,7 @@ The grader checks the values, the use of tensor cores, the bytes that are moved,
 dequantizing the matrices to bfloat16 and multiplying them with the library.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
-and stores need; at most 3.5 times the bytes of inputs and outputs moved; products made by tensor cores.
+and stores need; at most 3.5 times the bytes of inputs and outputs moved; multiply-adds executed by tensor cores.
 """
 
 import torch

@@ -1,6 +1,6 @@
 """Attention of a layer in one kernel: no matrix of scores in memory.
 
-flash_attention(q, k, v, causal) takes contiguous bfloat16 tensors that begin at a multiple of 16 bytes: q of shape
+flash_attention(q, k, v, causal) takes contiguous bfloat16 tensors that start at a multiple of 16 bytes: q of shape
 (batch, heads, tokens, head), k and v of shape (batch, kv_heads, tokens, head), where head is 64, 128 or 256 and heads
 is a multiple of kv_heads: query head h reads key head h // (heads // kv_heads). causal is a bool: query i sees the keys
 0 to i, or all of them. It returns two new tensors: out, of the shape and dtype of q, softmax(q @ k^T / sqrt(head)) @ v
@@ -9,14 +9,14 @@ exp(scores), which the backward pass of the next exercise needs. Scores may be a
 Any number of tokens, heads and batches; tensors may have more than 2**32 elements: offsets need 64 bits. On a GPU
 before sm_80, which has no bfloat16, q, k and v are float16.
 
-Begin with one program per block of queries, a loop over blocks of keys, and a mask on each. Then visit no block that
+Start with one program per block of queries, a loop over blocks of keys, and a mask on each. Then visit no block that
 the causal mask hides, and mask only those that need it. The grader checks the values, the bytes that are moved, the
 memory that is allocated in addition to inputs and outputs, which must not grow with tokens**2, and on a GPU compares
 the time with the formula written as operators.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
 and stores need; at most 5 times the bytes of inputs and outputs moved; at most 0.1 times the bytes of inputs and
-outputs held beside them; products made by tensor cores.
+outputs as a workspace; multiply-adds executed by tensor cores.
 """
 
 import torch

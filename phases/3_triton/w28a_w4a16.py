@@ -16,7 +16,7 @@ that it loads, and with few instructions: an H200 has time for three for each we
 are moved and held, tensor cores, and on a GPU the time against weights that operators dequantize for the library.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the bytes of inputs and outputs moved;
-at most 0.5 times the bytes of inputs and outputs held beside them; products made by tensor cores.
+at most 0.5 times the bytes of inputs and outputs as a workspace; multiply-adds executed by tensor cores.
 """
 
 import torch

@@ -18,7 +18,7 @@ and the formula written as operators.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
 and stores need; at most 1.5 times the bytes of inputs and outputs moved; at most 0.5 times the bytes of inputs and
-outputs held beside them.
+outputs as a workspace.
 """
 
 import torch

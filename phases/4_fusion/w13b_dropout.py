@@ -16,7 +16,7 @@ elements, seeds and offsets); bytes and memory; on a GPU the time against torch.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need; at most 1.1 times the bytes of inputs and outputs moved; at most 0.01 times the bytes of inputs
-and outputs held beside them.
+and outputs as a workspace.
 """
 
 import torch

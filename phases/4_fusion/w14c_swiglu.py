@@ -1,23 +1,22 @@
 """SwiGLU: two GEMMs and their gate in one kernel, and its backward.
 
 swiglu(x, w, dh) takes contiguous matrices x (m, k) and w (2 n, k), both bfloat16 or both float16, and dh, which is None
-or a contiguous matrix (m, n) in their dtype. w has the n rows that make gate, then the n that make up:
+or a contiguous matrix (m, n) in their dtype. w has the n rows for gate, then the n rows for up:
 
     gate = x @ w[:n].T    up = x @ w[n:].T    h = silu(gate) * up    silu(g) = g / (1 + exp(-g))
 
 Without dh, as in inference, it returns h alone, a new tensor (m, n). With dh, the gradient of h, it returns (h, dx,
-dw), where dx and dw are the gradients of x and w, in their shapes. All results have the dtype of x.
-The sums are float32, and h is rounded once. What is multiplied to make dx and dw may have been rounded before. n and k
-are multiples of 8, every tensor begins at a multiple of 16 bytes, and all have fewer than 2**31 elements.
+dw), where dx and dw are the gradients of x and w, in their shapes. All results have the dtype of x. The accumulators
+are float32, and h is rounded once. The operands of the GEMMs for dx and dw may be rounded. n and k are multiples of 8,
+every tensor starts at a multiple of 16 bytes, and all have fewer than 2**31 elements.
 
-Begin with h: a program with two blocks of sums, for which it loads each block of x once. On the way back, the gradients
-of gate and up follow element by element, and dx and dw from these by a product each. Whether gate and up are kept, or
-computed again, is up to you.
-Graded: the values, the use of tensor cores, the bytes that are moved, and on a GPU the time of h alone
-against cuBLAS for both products and one kernel for the gate.
+Start with h: a program with two accumulator tiles, for which it loads each block of x once. In the backward pass,
+compute the gradients of gate and up element by element, and dx and dw from these by one GEMM each. You decide whether
+to keep gate and up or to recompute them. The grader checks the values, the use of tensor cores, the bytes that are
+moved, and on a GPU compares the time of h alone with cuBLAS for both GEMMs and one kernel for the gate.
 
 Limits on the largest case, with room for edges on smaller ones: at most 3.5 times the bytes of inputs and outputs
-moved; products made by tensor cores.
+moved; multiply-adds executed by tensor cores.
 """
 
 import torch

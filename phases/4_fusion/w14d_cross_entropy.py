@@ -13,13 +13,13 @@ gradient are NaN, so that nobody overlooks it. The arithmetic is float32, and ri
 size, and for classes masked with -inf, as long as the label is not. The matrix may have more than 2**32 elements:
 offsets need 64 bits.
 
-Begin with one program per row and an online maximum and sum, chunk by chunk; then a second loop for the gradient. The
+Start with one program per row and an online maximum and sum, chunk by chunk; then a second loop for the gradient. The
 grader checks the values, the bytes that are moved, the memory that is allocated, and on a GPU compares the time with
 PyTorch's operators.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need; at most 1.8 times the bytes of inputs and outputs moved; at most 1 wavefront per request added by
-bank conflicts; at most 0.1 times the bytes of inputs and outputs held beside them.
+bank conflicts; at most 0.1 times the bytes of inputs and outputs as a workspace.
 """
 
 import torch

@@ -1,24 +1,25 @@
 """Attention of packed sequences: lengths up to 256k tokens in any mix, no padding, no matrix of scores.
 
-long_context(q, k, v, cu_seqlens) takes contiguous bfloat16 tensors that begin at a multiple of 16 bytes: q of shape
+long_context(q, k, v, cu_seqlens) takes contiguous bfloat16 tensors that start at a multiple of 16 bytes: q of shape
 (total, heads, head), k and v of shape (total, kv_heads, head), where head is 32, 64, 128 or 256 and heads is a multiple
 of kv_heads: query head h reads key head h // (heads // kv_heads). total is the number of tokens of all sequences, which
-lie one after another: sequence i is rows cu_seqlens[i] to cu_seqlens[i + 1] - 1. cu_seqlens, int32, begins with 0 and
-ends with total, from 1 to 2^31 - 1; a sequence may be empty. The function returns a new tensor of the shape and dtype
-of q: softmax(q @ k^T / sqrt(head)) @ v of each head and sequence, where a token sees itself and those before it in its
-sequence, and none of another one. Values are finite, scores at most 1000 and at least -1000. Tensors may have more than
-2**32 elements: offsets need 64 bits. On a GPU before sm_80, which has no bfloat16, q, k and v are float16.
+are stored one after another: sequence i is rows cu_seqlens[i] to cu_seqlens[i + 1] - 1. cu_seqlens, int32, starts with
+0 and ends with total, from 1 to 2^31 - 1; a sequence may be empty. The function returns a new tensor of the shape and
+dtype of q: softmax(q @ k^T / sqrt(head)) @ v of each head and sequence, where a token sees itself and the earlier
+tokens of its sequence, and no token of another sequence. Values are finite, scores at most 1000 and at least -1000.
+Tensors may have more than 2**32 elements: offsets need 64 bits. On a GPU before sm_80, which has no bfloat16, q, k and
+v are float16.
 
-cu_seqlens lies on the device. A host that reads it waits for everything that the GPU still has to do, and a CUDA graph
-cannot hold such a call: the launch may depend on shapes alone. The total and the number of sequences limit how many
-tiles there are, and each program can find out which one is its own. Begin with w12a's flash attention, causal, and give
-it a tile of a sequence instead of a head's. The grader checks the values, the bytes that are moved, the memory that is
-allocated in addition to inputs and output, and on a GPU compares the time with the formula written as operators, for
-the sequences of one length at a time.
+cu_seqlens is on the device. If the host reads it, the host waits for all work that is queued on the GPU, and a CUDA
+graph cannot contain such a call. So the launch may depend on shapes alone. The total and the number of sequences limit
+how many tiles there are, and each program can find out which tile it has to compute. Start with the causal flash
+attention of w12a, and let a program compute a tile of a sequence. The grader checks the values, the bytes that are
+moved, the memory that is allocated in addition to inputs and output, and on a GPU compares the time with the formula
+written as operators, for the sequences of one length at a time.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
 and stores need; at most 4 times the bytes of inputs and outputs moved; at most 0.1 times the bytes of inputs and
-outputs held beside them; products made by tensor cores.
+outputs as a workspace; multiply-adds executed by tensor cores.
 """
 
 import torch

@@ -1,8 +1,8 @@
 """All-reduce: a sum over ranks with send and receive.
 
-Every rank is a process and has a vector x of n elements; torch.distributed's default group is there when collective is
-called. Chunk r of a vector is x.tensor_split(size)[r]: the first n % size chunks have one element more, and with more
-ranks than elements some are empty.
+Every rank is a process and has a vector x of n elements; the default group of torch.distributed exists when collective
+is called. Chunk r of a vector is x.tensor_split(size)[r]: the first n % size chunks have one element more, and with
+more ranks than elements some are empty.
 
     reduce_scatter(x)     rank r returns chunk r of the sum of all x
     all_gather(own, n)    rank r gives chunk r of a vector of n elements; every rank returns the whole vector
@@ -10,11 +10,11 @@ ranks than elements some are empty.
                           neighbor alone, one message a step
     two_shot(x)           the same in two steps for any number of ranks: each has messages to all others
 
-Use send and receive alone: dist.isend and dist.irecv, or dist.batch_isend_irecv, which posts the messages of a step at
-once. A send is complete when the other rank receives, so two ranks that both send first wait forever. A rank may send
-each chunk but one, once a phase: 2 (size - 1) / size of its vector. The bits of the sum must be the same on all ranks.
-The report counts bytes and messages, and times them on simulated links of 2 µs and 400 GB/s each way. Inputs stay as
-they are.
+Use only send and receive: dist.isend and dist.irecv, or dist.batch_isend_irecv, which posts the messages of a step at
+once. A send is complete when the other rank receives, so two ranks that both send first wait forever. In each of the
+two phases, a rank may send all chunks but one, each of them once: 2 (size - 1) / size of its vector. The bits of the
+sum must be the same on all ranks. The report counts bytes and messages, and times them on simulated links of 2 µs and
+400 GB/s each way. Inputs stay as they are.
 """
 
 import torch

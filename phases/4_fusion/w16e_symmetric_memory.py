@@ -1,19 +1,19 @@
 """Symmetric memory: all-reduce in one kernel through peer addresses.
 
-Every rank has a vector of n elements, a buffer `staging` of as many and a few more, and flags; each knows the addresses
-of all ranks' buffers, and on GPUs that NVLink connects it may load from them and store to them. x, out, staging and
-flags are tensors of `world` addresses, rank 0's first. Chunk r is the elements from r * chunk on, chunk =
-cdiv(n, 8 * world) * 8, so that every chunk begins at a multiple of 16 bytes; the last ones may be short or empty.
+Every rank has a vector of n elements, a buffer `staging` for at least n elements, and flags. Each rank has the
+addresses of all ranks' buffers, and on GPUs that NVLink connects, it may load from them and store to them. x, out,
+staging and flags are tensors of `world` addresses, rank 0's first. Chunk r is the elements from r * chunk on, chunk =
+cdiv(n, 8 * world) * 8, so that every chunk starts at a multiple of 16 bytes; the last ones may be short or empty.
 
-    1. Rank r writes chunk p of its vector into staging of rank p, at place r of chunks, for every peer p.
-    2. When all peers have written, rank r adds up chunk r, its own and those in its staging, in float32.
+    1. Rank r writes chunk p of its vector into the staging of rank p, as chunk r, for every peer p.
+    2. When all peers have written, rank r adds its own chunk r and the chunks in its staging, in float32.
     3. It writes the result, rounded once, into chunk r of the output of every rank, its own included.
-    4. It ends when all peers have written: then its output is complete, and its staging may be written again.
+    4. It ends when all peers have written. Then its output is complete, and its staging may be reused.
 
-Between 1 and 2, and at the end, blocks of the same number on all ranks wait for each other through flags, which only
+Between 1 and 2, and at the end, blocks with the same index on all ranks wait for each other through flags, which only
 grow from call to call. Here the grader launches all ranks on one device: axis 1 of the grid is the rank. On several
-GPUs each launches its own, with `first` its rank and one block along that axis. 2 (world - 1) / world of the vector
-leave every rank, as in a ring; a small vector takes the time of two flags.
+GPUs each launches its own, with `first` its rank and one block along that axis. Each rank sends 2 (world - 1) / world
+of the vector, as in a ring. A small vector takes the time of two flags.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.25 times the sectors that the bytes of its
 loads and stores need; at most 2.25 times the bytes of inputs and outputs moved.

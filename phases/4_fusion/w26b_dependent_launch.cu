@@ -1,4 +1,4 @@
-// Dependent launch: an RMS norm, and a product that begins to read its matrix while the norm still runs.
+// Dependent launch: an RMS norm, and a GEMV that starts to read its matrix while the norm still runs.
 
 #include <cuda_bf16.h>
 

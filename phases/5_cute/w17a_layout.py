@@ -1,4 +1,4 @@
-"""Six layouts: where does element (i, j) of a matrix lie?
+"""Six layouts: where is element (i, j) of a matrix?
 
 A CuTe layout is a function from coordinates to offsets, written shape:stride. The offset of (i, j) is i times the first
 stride plus j times the second. A mode may itself be a tuple: in ((2,3),(4,2)):((1,8),(2,24)) the row i is split into (i

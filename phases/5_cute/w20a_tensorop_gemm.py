@@ -13,7 +13,7 @@ the time with cuBLAS.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
 and stores need; at most 3.5 times the bytes of inputs and outputs moved; at most 4 wavefronts per request added by bank
-conflicts; products made by tensor cores.
+conflicts; multiply-adds executed by tensor cores.
 """
 
 import cutlass

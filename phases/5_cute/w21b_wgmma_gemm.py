@@ -15,7 +15,7 @@ tensor cores, and on a GPU compares the time with cuBLAS.
 
 Limits on the largest case, with room for edges on smaller ones: at most 6 times the bytes of inputs and outputs moved;
 at least 50% of the bytes moved by TMA; at least 50% of the MMAs issued while a copy of the next tiles is in flight;
-products made by tensor cores.
+multiply-adds executed by tensor cores.
 """
 
 import cutlass

@@ -3,8 +3,8 @@
 matmul(a, b) takes bfloat16 matrices of shapes (m, k) and (k, n), of any size from 1, each stored by rows or by columns
 without gaps. It returns a @ b as a new contiguous bfloat16 tensor of shape (m, n). The accumulators are float32 and
 rounded once. Every tensor starts at a multiple of 16 bytes and has fewer than 2**31 elements. TMA also requires that
-every row starts at such a multiple, or every column of a matrix that is stored by columns. If one does not, a kernel
-that is given copies the matrix to wider rows first, and the result back. Layouts, mbarriers and the choice of tiles are
+every row starts at such a multiple, or every column of a matrix that is stored by columns. If one does not, a kernel in
+this file copies the matrix to wider rows first, and the result back. Layouts, mbarriers and the choice of tiles are
 given as well.
 
 A block has three warpgroups. One warp of the first fills the stages of a circular buffer by TMA. The other two are
@@ -21,7 +21,7 @@ some with one consumer, or clusters of horizontal neighbors, which share k-tiles
 use of tensor cores, and the requested bytes, and on a GPU compares the time with cuBLAS.
 
 Limits on the largest case, with room for edges on smaller ones: at most 6 times the bytes of inputs and outputs moved;
-products made by tensor cores.
+multiply-adds executed by tensor cores.
 
 Operations: 2 m n k, 1.1e12 at 8192^3. The tensor cores are the limit, and their speed also depends on the data.
 """
@@ -47,12 +47,12 @@ CHUNK = (64, 64)
 BUFFERS = 2
 """Chunks that a consumer has in shared memory: one is written while the other is copied to out."""
 GROUP = 8
-"""Rows of clusters that go down before the next column: those that run together share a and b in L2."""
+"""Height of a group of clusters, in clusters. Clusters that run together share a and b in L2."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Tiles of rows x columns, in clusters of down x across blocks with a tile each; a ring of so many stages."""
+    """A tile of rows x columns per block, clusters of down x across blocks, and the number of stages."""
 
     rows: int
     columns: int
@@ -77,25 +77,25 @@ PLANS = {
     Plan(64, 128, stages=8, down=2, across=1): 0.7,
     Plan(64, 64, stages=12, down=1, across=1): 0.5,
 }
-"""And about which share of the first one's speed each reaches, where it leaves no multiprocessor idle."""
+"""The plans, and the share of the first plan's speed that each reaches if it leaves no SM idle."""
 FLAT = Plan(64, 128, stages=8, down=1, across=2)
-"""For at most 64 rows: a cluster of tiles below each other would compute nothing in one of them."""
+"""For at most 64 rows, where one of two vertical neighbors would have nothing to compute."""
 NARROW = Plan(64, 64, stages=12, down=1, across=2)
-"""For at most 64 rows, where tiles of 128 columns would leave most multiprocessors without one."""
+"""For at most 64 rows, where tiles of 128 columns would leave most SMs idle."""
 
 
 @cute.jit
 def tile_of(plan: cutlass.Constexpr, number, here, down, across):
-    """Row and column of this block's tile, in tiles, when its cluster is to compute number `number` of down x across.
+    """Return the row and column of this block's tile, in tiles, for cluster tile `number` of down x across.
 
-    here: the row and the column of this block in its cluster. GROUP clusters go down before the next column begins.
+    here: The row and column of this block in its cluster. Clusters go down GROUP rows before the next column starts.
     """
-    # TODO: the order of week 11, of clusters; then this block's place in its cluster
+    # TODO: the grouped order of week 11, in clusters; then add this block's position in its cluster
 
 
 @cute.jit
 def produce(plan: cutlass.Constexpr, tiles, steps, here, ring, copy_a, copy_b):
-    """Fill the circular buffer, in one warp. Each peer loads its part of a shared k-tile and multicasts it to all.
+    """Fill the circular buffer from one warp. Each peer loads its part of a shared k-tile and multicasts it to all.
 
     tiles: the first number, the end, from one to the next, and down and across for tile_of. steps: of DEPTH along k.
     ring: the mbarriers `full` and `empty`, plan.stages of each. copy_a: the TMA copy, where from [.., row, step] and
@@ -106,7 +106,7 @@ def produce(plan: cutlass.Constexpr, tiles, steps, here, ring, copy_a, copy_b):
 
 @cute.jit
 def consume(plan: cutlass.Constexpr, tiles, steps, here, ring, mma, of_a, of_b, epilogue):
-    """Multiply the stages that have arrived, with one step in flight, and store this consumer's part of the tile.
+    """Multiply the stages as they arrive, with one k-tile in flight, and store this consumer's part of the tile.
 
     of_a, of_b: operands of mma in the ring [.., .., part of 16 along k, stage].
     """
@@ -114,10 +114,10 @@ def consume(plan: cutlass.Constexpr, tiles, steps, here, ring, mma, of_a, of_b, 
 
 
 @cute.jit
-def write(plan: cutlass.Constexpr, worker, row, column, total, epilogue):
+def write(plan: cutlass.Constexpr, worker, row, column, acc, epilogue):
     """Round a consumer's accumulators and store them in chunks. The last copies are still in flight when it returns.
 
-    total: the consumer's accumulators, one chunk after the other. epilogue: the TMA copy, the consumer's BUFFERS in
+    acc: the consumer's accumulators, one chunk after the other. epilogue: the TMA copy, the consumer's BUFFERS in
     shared memory [64, 64, buffer], out as the copy addresses it, and an mma that has the accumulators of one chunk.
     """
     # TODO: for each chunk: round it, wait for the buffer, store it to shared memory, fence, and copy it to out
@@ -125,7 +125,7 @@ def write(plan: cutlass.Constexpr, worker, row, column, total, epilogue):
 
 @cute.kernel
 def multiply(plan: cutlass.Constexpr, mma, chunk_mma, layouts, a, b, out):
-    """Run a block on each multiprocessor, with one warpgroup that loads and one or two that multiply."""
+    """Run one block per SM, with one warpgroup that loads and one or two that multiply."""
     (of_a, of_b, of_out), (load_a, a), (load_b, b), (store, out) = layouts, a, b, out
     thread, _, _ = cute.arch.thread_idx()
     block, _, _ = cute.arch.block_idx()
@@ -146,7 +146,7 @@ def multiply(plan: cutlass.Constexpr, mma, chunk_mma, layouts, a, b, out):
                 cute.arch.mbarrier_init(full + stage, 1)
                 cute.arch.mbarrier_init(empty + stage, 4 * plan.consumers * (plan.down + plan.across - 1))
         cute.arch.mbarrier_init_fence()
-    cute.arch.cluster_arrive_relaxed()  # the mbarriers of all peers have to be there before anyone arrives at them
+    cute.arch.cluster_arrive_relaxed()  # all peers must initialize their mbarriers before any block arrives
     cute.arch.cluster_wait()
 
     down = cute.ceil_div(out.shape[0], plan.rows * plan.down)
@@ -180,14 +180,14 @@ def multiply(plan: cutlass.Constexpr, mma, chunk_mma, layouts, a, b, out):
         consume(plan, tiles, steps, here, (full, empty), mma, fragments_a, fragments_b, epilogue)
         if warp % 4 == 0:
             cute.arch.cp_async_bulk_wait_group(0, read=True)
-    cute.arch.cluster_arrive()  # a peer may still arrive at the mbarriers of a block that has nothing left to do
+    cute.arch.cluster_arrive()  # a peer may still arrive at the mbarriers of a block that has finished
     cute.arch.cluster_wait()
 
 
 @cute.jit
 def gemm(a: cute.Tensor, b: cute.Tensor, out: cute.Tensor, processors: cutlass.Int32, plan: cutlass.Constexpr) -> None:
     """out = a b^T for a [m, k], b [n, k] and out [m, n]."""
-    dtype, sums = a.element_type, cutlass.Float32
+    dtype, acc_dtype = a.element_type, cutlass.Float32
     order_a, order_b, order_out = map(LayoutEnum.from_tensor, (a, b, out))
     majors = order_a.sm90_mma_major_mode(), order_b.sm90_mma_major_mode()
     block = plan.rows, plan.columns, DEPTH
@@ -200,8 +200,8 @@ def gemm(a: cute.Tensor, b: cute.Tensor, out: cute.Tensor, processors: cutlass.I
     )
     multiply(
         plan,
-        hopper.make_trivial_tiled_mma(dtype, dtype, *majors, sums, (plan.consumers, 1, 1), (64, plan.columns)),
-        hopper.make_trivial_tiled_mma(dtype, dtype, *majors, sums, (1, 1, 1), CHUNK),
+        hopper.make_trivial_tiled_mma(dtype, dtype, *majors, acc_dtype, (plan.consumers, 1, 1), (64, plan.columns)),
+        hopper.make_trivial_tiled_mma(dtype, dtype, *majors, acc_dtype, (1, 1, 1), CHUNK),
         (of_a, of_b, of_out),
         load_of(a, of_a, (plan.rows, DEPTH), plan.across),
         load_of(b, of_b, (plan.columns, DEPTH), plan.down),
@@ -233,7 +233,7 @@ def copy_row(src: cute.Tensor, dst: cute.Tensor):
 
 @cute.jit
 def copy_rows(src: cute.Tensor, dst: cute.Tensor):
-    """Copy rows of one stride to rows of another."""
+    """Copy a matrix to one with another row stride."""
     copy_row(src, dst).launch(grid=[src.shape[0], cute.ceil_div(src.shape[1], 2048), 1], block=[256, 1, 1])
 
 
@@ -252,7 +252,7 @@ def matmul(a: torch.Tensor, b: torch.Tensor, plan=None) -> torch.Tensor:
 
 
 def plan_for(processors: int, m: int, n: int) -> Plan:
-    """Return the fastest plan: the rounds that all clusters need, times the time of a tile."""
+    """Return the plan with the lowest estimate: the number of waves times the time of a tile."""
 
     def time(plan: Plan) -> float:
         clusters = -(-m // (plan.rows * plan.down)) * -(-n // (plan.columns * plan.across))

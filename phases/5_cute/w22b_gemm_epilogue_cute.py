@@ -1,7 +1,7 @@
 """GEMM with an epilogue and two outputs: one consumer multiplies during the epilogue of the other.
 
 gemm_epilogue(a, b, bias, scale, residual) takes contiguous bfloat16 matrices a (m, k), b (k, n) and residual (m, n), a
-bfloat16 vector bias (n) and a float32 vector scale (m), all of which begin at multiples of 16 bytes. n and k are
+bfloat16 vector bias (n) and a float32 vector scale (m), all of which start at multiples of 16 bytes. n and k are
 multiples of 8, m is any number from 1, and each tensor has fewer than 2**31 elements. It returns two new tensors (m, n)
 in bfloat16, out and aux:
 
@@ -11,12 +11,12 @@ in bfloat16, out and aux:
 
 Training keeps aux for the backward pass. Accumulators and epilogue are float32, and each output is rounded once.
 
-Start from your persistent GEMM. The grader checks the values, that there is one launch, the use of tensor cores, and
-the bytes. The PTX machine checks mbarriers, fences and wgmma in flight. On a GPU, the grader compares the time with
+Start from your persistent GEMM. The grader checks the values, the single launch, the use of tensor cores, and the
+bytes. The PTX machine checks mbarriers, fences and wgmmas in flight. On a GPU, the grader compares the time with
 cuBLAS, which adds the bias, followed by one kernel for the rest.
 
 Limits on the largest case, with room for edges on smaller ones: at most 5 times the bytes of inputs and outputs moved;
-at most 1 launch; products made by tensor cores.
+at most 1 launch; multiply-adds executed by tensor cores.
 """
 
 import cutlass
@@ -32,22 +32,22 @@ from kernelpath.lanes import cute as lane
 
 @cute.jit
 def gelu(x):
-    """The formula above."""
+    """Return gelu(x) by the formula above."""
     # TODO: cute.math.tanh(…, approx=True) is one instruction
 
 
 @cute.jit
-def finish(worker, row, column, turn, total, epilogue):
+def finish(worker, row, column, turn, acc, epilogue):
     """Finish the accumulators in chunks in registers, and store both outputs through swizzled shared memory.
 
-    out takes the residual's place there. turn: tiles that this consumer has finished before. Each tile goes
-    round the slots a whole number of times, so the slot of a chunk is known at compile time.
+    There, out overwrites the residual. turn: Tiles that this consumer has finished before. A tile uses every slot
+    equally often, so the slot of a chunk is known at compile time.
     """
     # TODO: bias, aux, GELU, scale, residual; then the fence, and the copies to out and aux
 
 
 @cute.jit
-def product(
+def gemm(
     a: cute.Tensor,
     b: cute.Tensor,
     bias: cute.Tensor,
@@ -57,8 +57,8 @@ def product(
     aux: cute.Tensor,
     processors: cutlass.Int32,
 ) -> None:
-    """Launch for a [m, k], b [n, k], bias [n], scale [m], and residual, out and aux [m, n]."""
-    # TODO: the layouts, the tensor maps and the launch of your persistent product, and those of what is new
+    """Launch the kernel for a [m, k], b [n, k], bias [n], scale [m], and residual, out and aux [m, n]."""
+    # TODO: the layouts, the TMA copies and the launch of your persistent GEMM, and those of the new tensors
 
 
 def gemm_epilogue(
@@ -67,5 +67,5 @@ def gemm_epilogue(
     raise NotImplementedError("TODO: write the kernel and its launch, then delete this line")
     out, aux = torch.empty_like(residual), torch.empty_like(residual)
     processors = torch.cuda.get_device_properties(a.device if a.is_cuda else None).multi_processor_count
-    lane.run(product, a, b.T, bias, scale, residual, out, aux, processors)
+    lane.run(gemm, a, b.T, bias, scale, residual, out, aux, processors)
     return out, aux

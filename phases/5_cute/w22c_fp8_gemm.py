@@ -1,7 +1,7 @@
 """GEMM of float8 matrices with block scales: the tensor cores continue while the last accumulators are promoted.
 
-fp8_gemm(a, b, scale_a, scale_b) takes contiguous float8_e4m3fn matrices a (m, k) and b (n, k) that begin at multiples
-of 16 bytes; b has a row for each column of the result. n is a multiple of 8, k is a multiple of 16, m is any number
+fp8_gemm(a, b, scale_a, scale_b) takes contiguous float8_e4m3fn matrices a (m, k) and b (n, k) that start at multiples
+of 16 bytes. b has a row for each column of the result. n is a multiple of 8, k is a multiple of 16, m is any number
 from 1, and each tensor has fewer than 2**31 elements. Scales are contiguous float32 matrices for blocks of 128, as in
 DeepSeek-V3:
 
@@ -10,16 +10,16 @@ DeepSeek-V3:
 
     out[i, j] = sum over p of a[i, p] * scale_a[p // 128, i] * b[j, p] * scale_b[j // 128, p // 128]
 
-It returns a new bfloat16 tensor (m, n). The accumulator must be a float32, rounded once. Hopper's tensor cores keep
-only 14 bits when they add, so the result of each block of 128 along k is promoted: multiplied by its scales and added
-to an accumulator in registers.
+It returns a new bfloat16 tensor (m, n). The accumulators must be float32, rounded once. Hopper's tensor cores keep only
+14 bits of an fp8 accumulator, so the result of each block of 128 along k is promoted, that is, multiplied by its scales
+and added to a float32 accumulator in registers.
 
-Start from your persistent GEMM. The grader checks the values, that there is one launch, the use of tensor cores, and
-the bytes. The PTX machine checks mbarriers and wgmma in flight. On a GPU, the grader compares the time with
+Start from your persistent GEMM. The grader checks the values, the single launch, the use of tensor cores, and the
+bytes. The PTX machine checks mbarriers and wgmmas in flight. On a GPU, the grader compares the time with
 torch._scaled_mm and the same scales.
 
 Limits on the largest case, with room for edges on smaller ones: at most 5 times the bytes of inputs and outputs moved;
-at most 1 launch; products made by tensor cores.
+at most 1 launch; multiply-adds executed by tensor cores.
 """
 
 import cutlass
@@ -34,13 +34,13 @@ from kernelpath.lanes import cute as lane
 
 
 @cute.jit
-def promote(total, part, factors):
-    """Sums 0 and 1 of each four are of a thread's first row, 2 and 3 of its second."""
-    # TODO: factors holds what the sums of both rows are multiplied by; one multiply-add for each sum
+def promote(acc, part, factors):
+    """Add partial accumulators times their factors. Of each four, two are in the first row, then two in the second."""
+    # TODO: one multiply-add per accumulator; factors has the product of the scales for each of the two rows
 
 
 @cute.jit
-def product(
+def gemm(
     a: cute.Tensor,
     b: cute.Tensor,
     scale_a: cute.Tensor,
@@ -48,8 +48,8 @@ def product(
     out: cute.Tensor,
     processors: cutlass.Int32,
 ) -> None:
-    """out = a b^T with scales, for a [m, k], b [n, k] and out [m, n]; scales in one dimension."""
-    # TODO: the layouts, the tensor maps and the launch
+    """Launch out = a b^T with scales, for a [m, k], b [n, k] and out [m, n]. Scales are one-dimensional."""
+    # TODO: the layouts, the TMA copies and the launch
 
 
 def fp8_gemm(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: torch.Tensor) -> torch.Tensor:
@@ -58,5 +58,5 @@ def fp8_gemm(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, scale_b: t
     if out.numel() == 0 or a.shape[1] == 0:
         return out.zero_()
     processors = torch.cuda.get_device_properties(a.device if a.is_cuda else None).multi_processor_count
-    lane.run(product, a, b, scale_a.view(-1), scale_b.view(-1), out, processors)
+    lane.run(gemm, a, b, scale_a.view(-1), scale_b.view(-1), out, processors)
     return out

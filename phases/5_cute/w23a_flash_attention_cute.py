@@ -1,6 +1,6 @@
 """Attention on Hopper: two GEMMs and a softmax in one pipeline of a producer and its consumers.
 
-flash_attention(q, k, v, causal) takes contiguous bfloat16 tensors that begin at a multiple of 16 bytes: q of shape
+flash_attention(q, k, v, causal) takes contiguous bfloat16 tensors that start at a multiple of 16 bytes: q of shape
 (batch, heads, tokens, head), k and v of shape (batch, kv_heads, tokens, head), where head is 64 or 128 and heads is a
 multiple of kv_heads: query head h reads key head h // (heads // kv_heads). causal is a bool: query i sees the keys 0 to
 i, or all of them. It returns two new tensors: out, of the shape and dtype of q, softmax(q @ k^T / sqrt(head)) @ v of
@@ -19,7 +19,7 @@ with the formula written as operators.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
 and stores need; at most 5 times the bytes of inputs and outputs moved; at most 0.1 times the bytes of inputs and
-outputs held beside them; products made by tensor cores.
+outputs as a workspace; multiply-adds executed by tensor cores.
 """
 
 import math
@@ -38,28 +38,28 @@ from kernelpath.lanes import cute as lane
 
 BF16, F32 = cutlass.BFloat16, cutlass.Float32
 QUERIES = 64
-"""Of a consumer: the rows of a wgmma."""
+"""Queries of one consumer, which are the rows of a wgmma."""
 
 HEADS_AT_A_TIME = 16
-"""A causal grid takes so many heads together, their longest tiles first: L2 holds their keys and values."""
+"""Heads that a causal grid computes together, longest tiles first, so that L2 holds their keys and values."""
 
 SHORT = 4096
-"""Tokens up to which causal heads of 64 take smaller blocks."""
+"""Up to this many tokens, causal heads of 64 use smaller blocks."""
 
 REGISTERS = {1: None, 2: (24, 240), 3: (32, 160)}
-"""Of a thread of the producer's warpgroup and of a consumer, by the number of consumers."""
+"""Registers per thread of the producer's warpgroup and of a consumer, by the number of consumers."""
 
 TURN, WRITE = 1, 4
-"""The first consumer's named barriers, which the next numbers follow for the others. Barrier 0 is sync_threads."""
+"""Named barriers of the first consumer. The others use the following numbers. Barrier 0 is sync_threads."""
 
 
 class Plan(NamedTuple):
     """The parameters that are known at compile time.
 
-    keys: of a tile. stages: of the ring. resident: a block takes one tile of queries after the other, so that it loads
-    one beside the end of another; else it takes one, on whichever SM is free, which suits tiles of unequal length.
-    turns: consumers issue their products in turns. behind: the second product of a tile runs behind the softmax of the
-    next.
+    keys: Keys per tile. stages: Stages of the circular buffer. resident: Blocks are persistent, so the loads of a tile
+    of queries overlap with the end of the tile before. Otherwise each tile is a block that runs on whichever SM is
+    free, which suits tiles of unequal length. turns: Ping-pong: consumers alternate at the tensor cores. behind: The
+    second GEMM of a tile overlaps with the softmax of the next.
     """
 
     head: int
@@ -73,7 +73,7 @@ class Plan(NamedTuple):
 
     @property
     def queries(self) -> int:
-        """Of a block."""
+        """Queries of one block."""
         return QUERIES * self.consumers
 
 
@@ -100,7 +100,7 @@ def forward(
     q, k, v, out = (cute.make_tensor(x.iterator, cute.select(x.layout, mode=[1, 2, 0])) for x in (q, k, v, out))
     rows, columns = LayoutEnum.ROW_MAJOR, LayoutEnum.COL_MAJOR
     qk_tile, pv_tile = (QUERIES, plan.keys, plan.head), (QUERIES, plan.head, plan.keys)
-    # One stage holds a tile of keys or of values: the same bytes, which the second product reads transposed.
+    # One stage holds a tile of keys or of values: the same bytes, which the second GEMM reads transposed.
     of_q = hopper.make_smem_layout_a(rows, qk_tile, BF16, plan.consumers)
     of_k = hopper.make_smem_layout_b(rows, qk_tile, BF16, plan.stages)
     of_v = hopper.make_smem_layout_b(columns, pv_tile, BF16, plan.stages)
@@ -122,7 +122,7 @@ def forward(
 
 @cute.kernel
 def attend(q, k, v, out, layouts, lse, group, plan: cutlass.Constexpr):
-    """Warp 0 is the producer; its warpgroup gives its registers to the consumers."""
+    """Run the producer in warp 0, whose warpgroup gives up registers for the consumers, and consumers in the others."""
     of_q, of_k, of_v = layouts
     warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
     memory = SmemAllocator()
@@ -163,7 +163,7 @@ def stages_of(barriers, count: int, consumers: int, layout) -> pipeline.Pipeline
 
 @cute.jit
 def place(tile, tokens, heads, plan: cutlass.Constexpr):
-    """A tile's head, its block of queries, and the tiles of keys that these see."""
+    """Return a tile's head, its block of queries, and the number of key tiles that these queries see."""
     blocks = cute.ceil_div(tokens, plan.queries)
     head, block, last = tile // blocks, tile % blocks, tokens
     if cutlass.const_expr(plan.causal):
@@ -179,13 +179,13 @@ def place(tile, tokens, heads, plan: cutlass.Constexpr):
 def produce(queries, ring, q, k, v, shared_q, shared_k, group, plan: cutlass.Constexpr):
     """Load the queries, then k0, k1, v0, k2, v1, ... in the order of their use. Rows past the last token become 0.
 
-    q, k, v: the TMA copy, and the tensor that it reads. group: query heads that share a key head.
+    q, k, v: The TMA copy, and the tensor that it reads. group: Query heads that share a key head.
     """
     # TODO: acquire a stage, copy a box, advance; for each tile of queries that this block takes
 
 
 def boxes(copy, shared, matrix, shape):
-    """Shared memory by (box, stage), and a [tokens, head, heads] matrix by (box, tile, head), as TMA copies them."""
+    """Partition shared memory into (box, stage), and a [tokens, head, heads] tensor into (box, tile, head), for TMA."""
     tiles = cute.local_tile(matrix, shape, (None, 0, None))
     return cpasync.tma_partition(
         copy, 0, cute.make_layout(1), cute.group_modes(shared, 0, 2), cute.group_modes(tiles, 0, 2)
@@ -196,56 +196,56 @@ def boxes(copy, shared, matrix, shape):
 def consume(queries, ring, out, lse, shared_q, shared_k, shared_v, shared_out, plan: cutlass.Constexpr):
     """Compute 64 queries in a warpgroup: both GEMMs, the softmax between them, and the store of the result.
 
-    queries: consumer p reads stage p. out: the TMA copy, and the tensor that it writes.
+    queries: Consumer p reads stage p. out: The TMA copy, and the tensor that it writes.
     """
-    # TODO: make the products, walk over the tiles of keys, finish and write
+    # TODO: build the MMAs, loop over the tiles of keys, finish and write
 
 
-def by_row(sums):
-    """View a thread's accumulators as (2 rows, columns). Of every 8 columns it has two, in rows r and r + 8."""
-    return cute.make_tensor(sums.iterator, cute.make_layout((2, (2, cute.size(sums) // 4)), stride=(2, (1, 4))))
+def by_row(acc):
+    """View a thread's accumulators as (2 rows, columns). It has two of every 8 columns, in rows r and r + 8."""
+    return cute.make_tensor(acc.iterator, cute.make_layout((2, (2, cute.size(acc) // 4)), stride=(2, (1, 4))))
 
 
 def round_to(weights, scores):
-    """Round accumulators. They are in the registers in which the next wgmma expects its operand."""
+    """Round scores to the next wgmma's A operand, which uses the same registers in the same order."""
     cute.make_tensor(weights.iterator, scores.layout).store(scores.load().to(BF16))
 
 
 @cute.jit
-def soften(scores, top, total, shrink, row, key, tokens, masked: cutlass.Constexpr, plan: cutlass.Constexpr):
-    """Turn scores into weights. top: the largest score of each row so far. total: this thread's part of the sum of
-    weights.
+def online_softmax(scores, m_i, l_i, alpha, row, key, tokens, masked: cutlass.Constexpr, plan: cutlass.Constexpr):
+    """Turn scores into weights, and update the running statistics of each row.
 
-    row, key: the indices of the thread's first score in the head. shrink: the factor for earlier weights.
+    m_i: The largest score so far, without the scale. l_i: This thread's part of the sum of weights. alpha: The factor
+    for everything accumulated before this tile. row, key: The indices of the thread's first score in the head.
     """
     # TODO: mask, the maximum of each row over four lanes, exponentials, their sum
 
 
 @cute.jit
-def finish(sums, top, total, lse, head, row, key, tokens, plan: cutlass.Constexpr):
-    """Divide by the sum of the weights; write the log-sum-exp. key: the thread's first in a tile."""
+def finish(acc, m_i, l_i, lse, head, row, key, tokens, plan: cutlass.Constexpr):
+    """Divide by the sum of the weights and write the log-sum-exp. key: The thread's first column in a tile."""
     scale = math.log2(math.e) / math.sqrt(plan.head)
-    view = by_row(sums)
+    view = by_row(acc)
     for r in cutlass.range_constexpr(2):
-        whole = cute.arch.warp_reduction_sum(total[r], threads_in_group=4)
+        whole = cute.arch.warp_reduction_sum(l_i[r], threads_in_group=4)
         view[r, None].store(view[r, None].load() * cute.arch.rcp_approx(whole))
         if key == 0 and row + 8 * r < tokens:
-            lse[head, row + 8 * r] = (top[r] * scale + cute.math.log2(whole, fastmath=True)) * math.log(2)
+            lse[head, row + 8 * r] = (m_i[r] * scale + cute.math.log2(whole, fastmath=True)) * math.log(2)
 
 
 @cute.jit
-def write(copy_out, out, shared_out, sums, pv, thread, part, warp, tile, head, plan: cutlass.Constexpr):
+def write(copy_out, out, shared_out, acc, pv, thread, part, warp, tile, head, plan: cutlass.Constexpr):
     """Store the accumulators by TMA, through the consumer's part of shared memory.
 
-    thread: of the warpgroup. part: the consumer's number. tile: the number of its 64 queries in the head.
+    thread: Index in the warpgroup. part: The consumer's number. tile: The index of its 64 queries in the head.
     """
-    result = cute.make_rmem_tensor_like(sums, BF16)
-    result.store(sums.load().to(BF16))
+    result = cute.make_rmem_tensor_like(acc, BF16)
+    result.store(acc.load().to(BF16))
     atom = hopper.sm90_get_smem_store_op(LayoutEnum.ROW_MAJOR, BF16, F32)
     to_shared = cute.make_tiled_copy_C(atom, pv).get_slice(thread)
     from_shared, to_out = boxes(copy_out, shared_out, out, (QUERIES, plan.head))
     if warp % 4 == 0:
-        cute.arch.cp_async_bulk_wait_group(0, read=True)  # the last store has read what is written now
+        cute.arch.cp_async_bulk_wait_group(0, read=True)  # the last store has read this memory
     cute.arch.barrier(barrier_id=WRITE + part, number_of_threads=128)
     cute.copy(atom, to_shared.retile(result), to_shared.partition_D(shared_out)[None, None, None, part])
     cute.arch.fence_proxy("async.shared", space="cta")
@@ -258,7 +258,7 @@ def write(copy_out, out, shared_out, sums, pv, thread, part, warp, tile, head, p
 def flash_attention(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    raise NotImplementedError("TODO: write produce, consume and soften, then delete this line")
+    raise NotImplementedError("TODO: write produce, consume and online_softmax, then delete this line")
     out, lse = torch.empty_like(q), q.new_empty(q.shape[:-1], dtype=torch.float32)
     plan = plan_for(q.shape[3], q.shape[2], causal)
     blocks = (

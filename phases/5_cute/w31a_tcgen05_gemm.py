@@ -20,7 +20,7 @@ PTX machine runs sm_100a as the manual describes it. No hardware has confirmed i
 
 Limits on the largest case, with room for edges on smaller ones: at most 6 times the bytes of inputs and outputs moved;
 at least 50% of the bytes moved by TMA; at least 50% of the MMAs issued while a copy of the next tiles is in flight;
-products made by tensor cores.
+multiply-adds executed by tensor cores.
 """
 
 import cutlass

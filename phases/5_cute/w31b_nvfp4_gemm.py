@@ -18,7 +18,7 @@ Graded: the values, that tensor cores compute them, the bytes that are moved, an
 against cuBLAS. The PTX machine runs sm_100a as the manual describes it. No hardware has confirmed it yet.
 
 Limits on the largest case, with room for edges on smaller ones: at most 6 times the bytes of inputs and outputs moved;
-products made by tensor cores.
+multiply-adds executed by tensor cores.
 """
 
 import cutlass

@@ -1,4 +1,4 @@
-// A program with its host code: out = x + y for n float32 elements of arrays in the memory of the host.
+// A program with its host code: out = x + y for arrays of n float32 elements in host memory.
 //
 // The destructor of Resources releases everything on every way out of the function, so CHECK can simply return.
 

@@ -1,7 +1,7 @@
 """Host program: the addition that calls it from Python.
 
-add_on_gpu in w01d_host_program.cu is the host code of a vector addition. It takes three arrays in the memory of the
-host, each of n float32 elements, and computes out = x + y on the GPU:
+add_on_gpu in w01d_host_program.cu is the host code of a vector addition. It takes three arrays in host memory, each of
+n float32 elements, and computes out = x + y on the GPU:
 
     cudaMalloc, three times         device memory for x, y and out
     cudaMemcpy, twice               x and y to the device
@@ -12,14 +12,14 @@ host, each of n float32 elements, and computes out = x + y on the GPU:
     cudaEventElapsedTime            the time between the two events, into *milliseconds
     cudaFree, cudaEventDestroy      everything that was allocated or created, whatever happened before
 
-If a call fails, the function makes no further calls besides those that release something, and returns the error of the
+If a call fails, the function makes no further calls except those that release something, and returns the error of the
 first call that failed; otherwise it returns cudaSuccess. n is at least 1 and less than 2**31.
 
 The grader checks out for sizes around a block, and milliseconds. In further runs, each call that releases nothing fails
 once: the function must return its error, and free everything. nvcc compiles the file with and without a GPU. Without
 one, the calls of the runtime, such as copies, go to the PTX machine. Besides the calls above it has cudaEventCreate,
 cudaEventSynchronize, cudaDeviceSynchronize, cudaMemset and cudaLaunchKernel, but no streams, no asynchronous copies and
-no managed memory. Where there is a GPU, it runs the program in addition.
+no managed memory. If there is a GPU, the program runs there as well.
 
 Traffic: 12 bytes per element cross the bus, and 12 the memory of the device. PCIe moves about 55 GB/s where the memory
 of an H200 moves 4.28 TB/s, so the copies take nearly 80 times longer than the kernel: a program that only adds two

@@ -4,7 +4,7 @@
 // of 8 elements on either side, and wait at a barrier until all of them have arrived.
 //
 // A thread computes four neighboring outputs from a window that it holds in registers: 20 values instead of 68.
-// ALIGNED says that x begins at a multiple of 16 bytes, so four elements can be loaded at once.
+// ALIGNED says that x starts at a multiple of 16 bytes, so four elements can be loaded at once.
 
 constexpr int RADIUS = 8;
 constexpr int THREADS = 128;  // small blocks: others load while one waits at its barrier

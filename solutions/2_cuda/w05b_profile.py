@@ -29,9 +29,9 @@ The report is a dict, or a dataclass, of these facts. Numbers may be 0.1% off.
 
 The changes: "gaps" closes all gaps. Each name of a range to which a kernel belongs is a change, too: the kernels of
 every occurrence of that range become one, which takes as long as the longest of them. A kernel belongs to the innermost
-range that was open, on the thread that launched it, at the start of the call. A range that has, in any occurrence, a
-launch that is bound by "tensor" is no change: GEMMs do not become faster by sharing a launch. The step takes
-the time from the first start to the last end.
+range that was open, on the thread that launched it, at the start of the call. A range is not a change if any of its
+occurrences has a launch that is bound by "tensor", because GEMMs do not become faster by sharing a launch. The step
+takes the time from the first start to the last end.
 """
 
 import csv

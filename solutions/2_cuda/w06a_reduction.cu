@@ -28,7 +28,7 @@ __device__ float block_sum(float sum) {
 __device__ float thread_sum(const float* x, long long n) {
     const long long thread = (long long)blockIdx.x * THREADS + threadIdx.x, threads = (long long)gridDim.x * THREADS;
 
-    // Up to three elements stand before the first multiple of 16 bytes, and up to three behind the last vector.
+    // Up to three elements come before the first multiple of 16 bytes, and up to three after the last vector.
     const long long head = min(n, (long long)(-(reinterpret_cast<unsigned long long>(x) / 4) % 4));
     const long long vectors = (n - head) / 4, tail = head + 4 * vectors;
     const float4* from = reinterpret_cast<const float4*>(x + head);

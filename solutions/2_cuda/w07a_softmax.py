@@ -41,6 +41,6 @@ def softmax(x: torch.Tensor) -> torch.Tensor:
     rows, columns = x.shape
     width = 16 // x.element_size()
     if columns % width or x.data_ptr() % 16:
-        width = 1  # some rows do not begin at a multiple of 16 bytes
+        width = 1  # some rows do not start at a multiple of 16 bytes
     cuda.kernel("w07a_softmax.cu", f"softmax<{C_TYPE[x.dtype]}, {width}>", FAST)[rows, THREADS](x, out, columns)
     return out

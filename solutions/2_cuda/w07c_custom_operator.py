@@ -1,13 +1,13 @@
 """A custom operator: softmax with its gradient, for autograd and torch.compile.
 
-softmax(x) takes a contiguous matrix, bfloat16 or float32, of any number of rows, each of one element to 64 KiB. It
-returns the softmax of each row as a new tensor of the same dtype, computed in float32, for finite values of any size,
-and autograd knows its gradient: dx = y * (dy - sum(y * dy)) row by row, where y is the output and dy its gradient.
-Tensors have fewer than 2**31 elements and are not always aligned to 16 bytes.
+softmax(x) takes a contiguous matrix, bfloat16 or float32, of any number of rows, each with one element or up to 64 KiB.
+It returns the softmax of each row as a new tensor of the same dtype, computed in float32, for finite values of any
+size, and autograd knows its gradient: dx = y * (dy - sum(y * dy)) row by row, where y is the output and dy its
+gradient. Tensors have fewer than 2**31 elements and are not always aligned to 16 bytes.
 
 Register two operators with torch.library, one for each direction: each with a fake implementation, the first with a
-backward formula that calls the second. Give them a namespace of your own, or one made of __name__, as in
-f"{__name__}::softmax": then two versions of this file in one process do not replace each other's operators.
+backward formula that calls the second. Give them your own namespace, or one made from __name__, as in
+f"{__name__}::softmax", so that two versions of this file in one process do not replace each other's operators.
 
 Write the kernels in w07c_custom_operator.cu. The grader checks y and dx, and the bytes that the kernels move (two
 tensors forward, three backward); then the registrations, by torch.library.opcheck and by torch.compile(fullgraph=True),

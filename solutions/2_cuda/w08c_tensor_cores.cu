@@ -1,5 +1,5 @@
-// GEMM on tensor cores: out[row, column] = sum over i of a[row, i] * b[i, column]. a is m x k and b is k x n;
-// they and out are bfloat16 or float16, the sums float32.
+// GEMM on tensor cores: out[row, column] = sum over i of a[row, i] * b[i, column]. a is m x k and b is k x n; they and
+// out are bfloat16 or float16, the accumulators float32.
 //
 // A block computes BM x BN outputs, and a warp WM x WN of them. The tiles of a and b reach shared memory by cp.async, in
 // a circular buffer of STAGES. ldmatrix loads fragments from there, and mma.sync multiplies them. The layouts of the

@@ -10,7 +10,7 @@ time with a kernel whose warps compute one 16 x 16 tile each.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
 and stores need; at most 3.5 times the bytes of inputs and outputs moved; at most 4 wavefronts per request added by bank
-conflicts; products made by tensor cores.
+conflicts; multiply-adds executed by tensor cores.
 
 Operations: 2 m n k, 137e9 at 4096^3. Traffic: tiles of 128 x 128 request 4 m n k / 128 bytes, 2.1 GB, most of them from
 L2. The tensor cores are the bound, if shared memory keeps up: a warp needs 1.5 wavefronts of ldmatrix per mma.sync. On

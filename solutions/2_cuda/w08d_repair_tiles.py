@@ -1,4 +1,4 @@
-"""Repair tiles: four matrix products that somebody else wrote, each with a fault.
+"""Repair tiles: four GEMMs that somebody else wrote, each with a fault.
 
 run(kernel, a, b) launches the kernel with that name in w08d_repair_tiles.cu, and returns a @ b.
 
@@ -13,7 +13,7 @@ statements that the repair changes, at most 1 in tile, 1 in ring, 2 in tail, 1 i
 kernels but an #include, and it checks CAUSES. A statement that moves counts twice. Comments and the layout of lines do
 not count, and neither does CAUSES.
 
-tile and ring lack the barrier behind the reads of an iteration. tail commits no group past the last tile, so the wait
+tile and ring lack the barrier after the reads of an iteration. tail commits no group past the last tile, so the wait
 returns too early for the last tiles. edge lets threads return that a barrier waits for.
 """
 

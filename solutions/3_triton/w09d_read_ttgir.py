@@ -1,4 +1,4 @@
-"""Reading TTGIR: who holds which element.
+"""Reading TTGIR: which thread holds which element.
 
 report(dump) reads Triton's representation of a kernel after layouts are chosen (TTGIR), as `compiled.asm["ttgir"]` has
 it, without the places in the source. In such a file
@@ -7,7 +7,7 @@ it, without the places in the source. In such a file
 - `#blocked = #ttg.blocked<{sizePerThread = [1, 4], threadsPerWarp = [4, 8], warpsPerCTA = [4, 1], order = [1, 0]}>`
   gives a layout a name. Its numbers are for each dimension of a tensor;
 - `%3 = tt.load %2 : tensor<64x32x!tt.ptr<f32>, #blocked>` loads a tensor through pointers with this layout, and
-  `tt.store %2, %4 : tensor<64x32x!tt.ptr<f32>, #blocked>` stores one. Masks may stand after the operands;
+  `tt.store %2, %4 : tensor<64x32x!tt.ptr<f32>, #blocked>` stores one. Masks may follow the operands;
 - `%5 = ttg.convert_layout %4 : tensor<64x32xf32, #blocked> -> tensor<64x32xf32, #blocked1>` moves values to the threads
   that hold them in another layout. Types of elements are f64, i64, f32, i32, f16, bf16, i16, and i8;
 - `#ttg.slice<{dim = 1, parent = #blocked}>` instead of a layout's name: the tensor has one dimension, which is the
@@ -16,7 +16,7 @@ it, without the places in the source. In such a file
 In a blocked layout, a thread holds sizePerThread consecutive elements in each dimension. The threads of a warp form a
 grid of threadsPerWarp, and the warps form a grid of warpsPerCTA. Both are numbered along order[0] first. If a tensor
 has more elements in a dimension than this block of threads holds, the block is repeated, and each thread holds more
-elements. If a tensor has fewer, places beyond its end are taken modulo its extent, so several threads hold the same
+elements. If a tensor has fewer, indices beyond its end are taken modulo its extent, so several threads hold the same
 element. All extents are powers of two.
 
 results/traces/ttgir has such files, each packed by gzip; report gets one as plain text. The report is a dict:

@@ -13,7 +13,7 @@ The grader checks the values (exactly, for small integers), the use of tensor co
 time against cuBLAS.
 
 Limits on the largest case, with room for edges on smaller ones: at most 5.5 times the bytes of inputs and outputs
-moved; products made by tensor cores.
+moved; multiply-adds executed by tensor cores.
 
 Operations: 2 m n k, 1.1e12 at 8192^3. Bytes from L2: 2 m n k (1 / ROWS + 1 / COLUMNS), 12.9 GB there with 128 x 256;
 compulsory are 0.4 GB. Tensor cores bound it, if the order of the programs lets L2 serve most of the 12.9 GB.
@@ -108,7 +108,7 @@ STEP = 8
 """Elements of 16 bytes, the widest access."""
 
 MANY = 256
-"""Rows and columns of out from which copies with wider rows pay, where rows do not begin at multiples of 16 bytes."""
+"""Rows and columns of out from which copies with wider rows pay, where rows do not start at multiples of 16 bytes."""
 
 
 def matmul(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, activation: str) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""GEMM by persistent programs: tensor descriptors, and a loop over tiles.
+"""GEMM with persistent programs: tensor descriptors, and a loop over tiles.
 
 matmul(a, b) takes matrices of shapes (m, k) and (k, n), both bfloat16 or both float16, each row-major or column-major
 without gaps. It returns a @ b as a new contiguous tensor of shape (m, n) and their dtype. The accumulators are float32,
@@ -10,7 +10,7 @@ programs, p + 2 programs and so on. The grader checks the values (exactly, for s
 and on a GPU the time against cuBLAS.
 
 Limits on the largest case, with room for edges on smaller ones: at most 6 times the bytes of inputs and outputs moved;
-products made by tensor cores.
+multiply-adds executed by tensor cores.
 
 Operations: 2 m n k, 1.1e12 at 8192^3. Tensor cores bound it. Between two tiles they would idle while one is stored and
 the first blocks of the next are loaded: here those loads are in flight before the last tile is finished.
@@ -113,6 +113,6 @@ def tile_for(multiprocessors: int, shared: int, m: int, n: int) -> tuple[int, in
 
 
 def tiles_in(shared: int) -> list[tuple[int, int, int, int, int, float]]:
-    """The tiles of which two stages fit into bytes of shared memory beside half of out's, with as many as fit."""
+    """The tiles of which two stages fit into bytes of shared memory next to half of out's, with as many as fit."""
     stages = {tile: (shared - tile[0] * tile[1]) // (2 * tile[2] * (tile[0] + tile[1])) for tile in TILES}
     return [(*tile[:3], min(tile[3], stages[tile]), *tile[4:]) for tile in TILES if stages[tile] >= 2]

@@ -1,4 +1,4 @@
-"""Product of int8 matrices: sums in int32 on the tensor cores, scaled in the epilogue.
+"""GEMM of int8 matrices: int32 accumulators on the tensor cores, scaled in the epilogue.
 
 int8_matmul(a, b, scale_a, scale_b) takes contiguous int8 matrices a (m, k) and b (n, k) of any m and n from 1, and any
 k from 1 to 131,071, and float32 vectors scale_a (m) and scale_b (n). b has a row for each column of the result, as the
@@ -15,7 +15,7 @@ The grader checks the values, the use of tensor cores, the bytes that are moved,
 dequantizing the matrices to bfloat16 and multiplying them with the library.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
-and stores need; at most 3.5 times the bytes of inputs and outputs moved; products made by tensor cores.
+and stores need; at most 3.5 times the bytes of inputs and outputs moved; multiply-adds executed by tensor cores.
 
 Operations: 2 m n k, 137 billion at 4096 cubed, 0.07 ms at the 1979 TOP/s that NVIDIA states for int8 on Hopper. Bytes:
 67 million, 0.016 ms. So arithmetic is the bound, and what keeps the tensor cores from it is waiting. On an H200 at
@@ -74,7 +74,7 @@ def copy_rows(out, x, columns, stride, BLOCK: tl.constexpr):
 
 
 def tiles(x: torch.Tensor, height: int, depth: int) -> TensorDescriptor:
-    """Of a matrix of bytes. Rows must begin at multiples of 16 bytes for a tensor copy: if they do not, of its copy."""
+    """Of a matrix of bytes. Rows must start at multiples of 16 bytes for a tensor copy: if they do not, of its copy."""
     rows, columns = x.shape
     if columns % 16 or x.data_ptr() % 16:
         aligned = torch.empty(rows, triton.cdiv(columns, 16) * 16, dtype=x.dtype, device=x.device)

@@ -1,8 +1,9 @@
-"""Product of float8 matrices with scales of blocks: two levels of sums, in the tensor cores and in registers.
+"""GEMM of float8 matrices with block scales: accumulators on two levels, in the tensor cores and in registers.
 
 fp8_matmul(a, b, scale_a, scale_b) takes contiguous float8_e4m3fn matrices a (m, k) and b (n, k) of any size from 1; b
 has a row for each column of the result, as the weight of nn.Linear has. It returns a new bfloat16 tensor (m, n). The
-scales are contiguous float32 tensors: either of shape (1, 1) both, for all of a and all of b, or for blocks of 128,
+scales are contiguous float32 tensors: either both of shape (1, 1), one for all of a and one for all of b, or for blocks
+of 128,
 
     scale_a (ceil(k / 128), m)               one for each 128 values of a row of a
     scale_b (ceil(n / 128), ceil(k / 128))   one for each 128 x 128 values of b
@@ -18,7 +19,7 @@ The grader checks the values, the use of tensor cores, the bytes that are moved,
 dequantizing the matrices to bfloat16 and multiplying them with the library.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
-and stores need; at most 3.5 times the bytes of inputs and outputs moved; products made by tensor cores.
+and stores need; at most 3.5 times the bytes of inputs and outputs moved; multiply-adds executed by tensor cores.
 
 Operations: 2 m n k, 137 billion at 4096 cubed, 0.07 ms at the 1979 TFLOP/s that NVIDIA states for fp8 on Hopper. Bytes:
 68 million, 0.016 ms. Arithmetic is the bound, and the hand-over slows it down: one multiply-add of an ordinary core
@@ -103,7 +104,7 @@ def copied(x: torch.Tensor, into: torch.Tensor) -> torch.Tensor:
 
 
 def padded(rows: int, columns: int, like: torch.Tensor) -> torch.Tensor:
-    """Memory for a matrix whose rows begin at multiples of 16 bytes, as tensor copies want them."""
+    """Memory for a matrix whose rows start at multiples of 16 bytes, as tensor copies want them."""
     within = 16 // like.element_size()
     return torch.empty(rows, triton.cdiv(columns, within) * within, dtype=like.dtype, device=like.device)
 

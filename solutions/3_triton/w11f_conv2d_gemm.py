@@ -5,7 +5,7 @@ of any sizes from 1, with an odd side up to 7, and returns a new bfloat16 tensor
 
     out[b, i, j, f] = sum over r, s, c of w[f, r, s, c] * x[b, i + r - p, j + s - p, c],   p = side // 2
 
-x is 0 outside of the image. The sums are float32, computed by tensor cores, and rounded once. Tensors do not always
+x is 0 outside of the image. Tensor cores accumulate in float32, and the result is rounded once. Tensors do not always
 start at a multiple of 16 bytes, and may have more than 2**32 elements, so offsets need 64 bits.
 
 It is a GEMM with a row for each pixel of the batch and a column for each filter, and k runs over side * side *
@@ -14,7 +14,8 @@ Compute the addresses of its tiles in the loop over k. The grader checks the val
 and memory, and on a GPU the time against cuDNN.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
-and stores need; at most 0.1 times the bytes of inputs and outputs held beside them; products made by tensor cores.
+and stores need; at most 0.1 times the bytes of inputs and outputs as a workspace; multiply-adds executed by tensor
+cores.
 
 Operations: 2 * pixels * filters * side^2 * channels, 118 billion for 32 images of 56 x 56 with 256 channels and
 filters of 3 x 3, 0.15 ms at the 800 TFLOP/s of a good GEMM on an H200. Bytes: 104 million, 0.025 ms. Arithmetic is the

@@ -5,7 +5,7 @@ heads, tokens, head), k and v of shape (batch, kv_heads, tokens, head). head is 
 multiple of kv_heads: query head h reads key head h // (heads // kv_heads). With scores = q @ k^T / sqrt(head), lse is
 the natural logarithm of each query's sum of exp(scores), in float32 and of shape (batch, heads, tokens); out is
 softmax(scores) @ v as the forward pass rounded it, and dout its gradient. With causal, query i sees the keys 0 to i.
-All tensors are contiguous and begin at a multiple of 16 bytes. A tensor may have more than 2**32 elements: offsets need
+All tensors are contiguous and start at a multiple of 16 bytes. A tensor may have more than 2**32 elements: offsets need
 64 bits. It returns dq, dk and dv, bfloat16 tensors of the shapes of q, k and v. On a GPU before sm_80, which has no
 bfloat16, all of these are float16.
 
@@ -18,8 +18,8 @@ each tile again from q, k, v, dout, lse and delta. Round p and ds to bfloat16 fo
 The grader checks the values, the memory traffic, and on a GPU compares the time with the formulas written as operators.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2.1 times the sectors that the bytes of its
-loads and stores need; at most 0.4 times the bytes of inputs and outputs held beside them; products made by tensor
-cores.
+loads and stores need; at most 0.4 times the bytes of inputs and outputs as a workspace; multiply-adds executed by
+tensor cores.
 
 Operations: five products of 2 * tokens**2 * head for each query head, half of them with causal; 1.37e12 for 4 x 16
 heads, 4096 tokens of 128. Bytes: 8 tensors, 540 MB. Tensor cores are the bound.

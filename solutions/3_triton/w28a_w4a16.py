@@ -16,7 +16,7 @@ that it loads, and with few instructions: an H200 has time for three for each we
 are moved and held, tensor cores, and on a GPU the time against weights that operators dequantize for the library.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the bytes of inputs and outputs moved;
-at most 0.5 times the bytes of inputs and outputs held beside them; products made by tensor cores.
+at most 0.5 times the bytes of inputs and outputs as a workspace; multiply-adds executed by tensor cores.
 
 Bytes: half of one for each weight, and 3 for each 128 weights, 61 MB for 28672 x 4096, 13.7 us at the 4.5 TB/s that an
 H200 reads with. Operations: 2 per weight and row, so 4 m per byte. From about 55 rows on, tensor cores at 989 TFLOP/s

@@ -18,7 +18,7 @@ and the formula written as operators.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
 and stores need; at most 1.5 times the bytes of inputs and outputs moved; at most 0.5 times the bytes of inputs and
-outputs held beside them.
+outputs as a workspace.
 
 Bytes: keys and values of every token, 2 head each, and a scale of 4, 553 MB for 16 sequences of 8,192 tokens with 16
 heads of 128, 0.12 ms at the 4.5 TB/s that an H200 reads with. Operations: 4 per column of a token, 2 per byte, and as

@@ -11,7 +11,7 @@ by TMA, and whether copies are in flight while wgmma are issued; on a GPU also t
 
 Limits on the largest case, with room for edges on smaller ones: at most 6 times the bytes of inputs and outputs moved;
 at least 50% of the bytes moved by TMA; at least 50% of the MMAs issued while a copy of the next tiles is in flight;
-products made by tensor cores.
+multiply-adds executed by tensor cores.
 """
 
 import torch

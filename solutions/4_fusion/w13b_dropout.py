@@ -16,7 +16,7 @@ elements, seeds and offsets); bytes and memory; on a GPU the time against torch.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need; at most 1.1 times the bytes of inputs and outputs moved; at most 0.01 times the bytes of inputs
-and outputs held beside them.
+and outputs as a workspace.
 
 Traffic: one read and one write in either pass, 8 bytes per element in float32 and 4 in bfloat16; the ceiling is
 a copy. PyTorch's operator moves another byte, and holds a mask of n bytes until the backward pass.

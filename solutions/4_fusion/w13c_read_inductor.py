@@ -33,9 +33,10 @@ The report is a dict of these facts. Lists have one element for each launch, in 
     intermediate_bytes  bytes of all buffers that one launch writes and a later one of the same graph reads, each once;
                         what is not allocated by empty_strided_cuda does not count
 
-gated_fused(x, scale, bias) gives what gated does, for a matrix and two vectors in float32. torch.compile makes two
-graphs of gated and five kernels. Of yours it has to make one graph and one kernel. The compiler is run: it needs no GPU
-to write the code for one, and `warpcheck.frontends.inductor.written(gated, x, scale, bias).codes` shows the code.
+gated_fused(x, scale, bias) returns the same as gated, for a matrix and two vectors in float32. torch.compile compiles
+gated to two graphs and five kernels. Your function has to compile to one graph and one kernel. The grader runs the
+compiler, which generates code for a GPU without having one. `warpcheck.frontends.inductor.written(gated, x, scale,
+bias).codes` shows the code.
 """
 
 import math

@@ -24,15 +24,15 @@ bytes and memory; on a GPU the time against PyTorch's fused AdamW, which rounds 
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need; at most 1.1 times the bytes of inputs and outputs moved; at most 0.01 times the bytes of inputs
-and outputs held beside them.
+and outputs as a workspace.
 
-Traffic: 22 bytes per element, where float32 master weights beside the bfloat16 copy take 28 (p in float32 is read and
+Traffic: 22 bytes per element, where float32 master weights and the bfloat16 copy take 28 (p in float32 is read and
 written, its copy in bfloat16 written, not read). Arithmetic: 15 operations, and a run of Philox of about 50
 instructions. An H200 has time for 64 instructions on each 8 bytes that it copies, so for 176 here: memory is the bound,
 and a run of Philox for each element, which slows dropout down, fits. A thread has four neighboring elements: 16 bytes
-of m and v, 8 of p and g. Measured on an H200: 711 us for 2 x 2^26 elements, 98% of a copy's bandwidth.
-A float32 has 16 bits more than a bfloat16. Adding 16 random bits to its bit pattern and clearing the lower 16 rounds
-the magnitude up exactly if the random number and the lower bits together reach 2^16: the probability is exact.
+of m and v, 8 of p and g. Measured on an H200: 711 us for 2 x 2^26 elements, 98% of a copy's bandwidth. A float32 has 16
+bits more than a bfloat16. Adding 16 random bits to its bit pattern and clearing the lower 16 rounds the magnitude up
+exactly if the random number and the lower bits together reach 2^16: the probability is exact.
 """
 
 import torch

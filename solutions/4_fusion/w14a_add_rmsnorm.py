@@ -5,7 +5,7 @@ to 32768 columns) and a vector with one weight per column. It returns (y, h) in 
 the dtype, and y = h * weight / sqrt(mean of h^2 over the row + eps), from the rounded h. The arithmetic is float32.
 Tensors may have more than 2**32 elements: offsets need 64 bits.
 
-Begin from the fused softmax: a row in the registers of one program. The sum is written once and never read back. The
+Start from the fused softmax: a row in the registers of one program. The sum is written once and never read back. The
 grader checks the values, the bytes that are moved, and on a GPU compares the time with an addition followed by
 rms_norm.
 

@@ -7,17 +7,17 @@ n) in their dtype:
     out[i, j] = scale[i] * gelu(bias[j] + sum over p of a[i, p] * b[p, j]) + residual[i, j]
     gelu(x) = x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
 
-The sums are float32, and so is all that follows until the result is rounded, once. Tensors do not always begin at a
-multiple of 16 bytes, and may have more than 2**32 elements: offsets need 64 bits.
+The accumulators are float32, and so is everything that follows until the result is rounded, once. Tensors do not always
+begin at a multiple of 16 bytes, and may have more than 2**32 elements: offsets need 64 bits.
 
-Begin with a product of week 11. When its loop is done a program holds its sums in registers: finish them there.
-Pointers with masks, as in matmul, take any size. Descriptors, as in matmul_persistent, need rows that begin at
-multiples of 16 bytes: where they do not, a kernel of yours has to copy a, b and residual, and out in the end. The
-grader checks the values, the use of tensor cores, the bytes that are moved, and on a GPU compares the time with cuBLAS
-and one kernel for all the rest.
+Start with a GEMM of week 11. When its loop is done, a program has its accumulators in registers, where you apply the
+epilogue. Pointers with masks, as in matmul, work for any size. Descriptors, as in matmul_persistent, need rows that
+start at multiples of 16 bytes. If rows do not, another kernel of yours has to copy a, b and residual first, and out at
+the end. The grader checks the values, the use of tensor cores, the bytes that are moved, and on a GPU compares the time
+with cuBLAS and one kernel for all the rest.
 
 Limits on the largest case, with room for edges on smaller ones: at most 3.5 times the bytes of inputs and outputs
-moved; at most 0.9 times the bytes of inputs and outputs held beside them; products made by tensor cores.
+moved; at most 0.9 times the bytes of inputs and outputs as a workspace; multiply-adds executed by tensor cores.
 
 Bytes: 4 m n for the residual and out, 268 MB at m = n = 8192; a kernel for the epilogue alone moves 6 m n, 403 MB in
 0.1 ms. Operations: 2 m n k, 275 billion at k = 2048. Tensor cores bound it, and while an epilogue runs, those of its SM
@@ -100,7 +100,7 @@ def copied(x: torch.Tensor, into: torch.Tensor) -> torch.Tensor:
 
 
 def pitched(x: torch.Tensor) -> torch.Tensor:
-    """Memory for x in rows that begin at multiples of 16 bytes, as tensor copies want them."""
+    """Memory for x in rows that start at multiples of 16 bytes, as tensor copies want them."""
     return x.new_empty(x.shape[0], triton.cdiv(x.shape[1], 8) * 8)
 
 

@@ -1,6 +1,6 @@
 """One new token per sequence against a KV cache in pages: the attention of a decode step.
 
-paged_decode(q, k_pages, v_pages, block_table, lengths) takes contiguous bfloat16 tensors that begin at a multiple of 16
+paged_decode(q, k_pages, v_pages, block_table, lengths) takes contiguous bfloat16 tensors that start at a multiple of 16
 bytes: q of shape (batch, heads, head); k_pages and v_pages of shape (pages, page, kv_heads, head). head is 32, 64, 128
 or 256, page is a power of two from 1 to 256, and heads is a multiple of kv_heads: query head h reads key head h //
 (heads // kv_heads). block_table, int32 of shape (batch, most), and lengths, int32 of shape (batch,), say where the
@@ -19,7 +19,7 @@ operators.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
 and stores need; at most 1.5 times the bytes of inputs and outputs moved; at most 0.85 times the bytes of inputs and
-outputs held beside them.
+outputs as a workspace.
 
 Bytes: the keys and values of every token, 4 kv_heads head each, 3.1 GB for 753,664 tokens with 8 key heads of 128, 0.69
 ms at the 4.5 TB/s that an H200 reads with. Operations: 4 per query head, token and column. Four query heads that share
@@ -120,7 +120,7 @@ def paged_decode(
     splits = min(MAX_SPLITS, triton.cdiv(most_tokens, 256))  # shorter parts would not be worth a program
     parts = q.new_empty((batch, heads, splits, head), dtype=torch.float32)
     lse = q.new_empty((batch, heads, splits), dtype=torch.float32)
-    # The query heads of a group are the rows of a tile for tl.dot, which needs at least 16.
+    # The query heads of a group are the rows of a tile for tl.dot, whose tensor core instruction has 16.
     split_kernel[batch * kv_heads, splits](
         parts, lse, q, k_pages, v_pages, block_table, lengths, block_table.shape[1], kv_heads, group,
         page.bit_length() - 1, splits, head**-0.5 * LOG2_E, max(16, triton.next_power_of_2(group)), head, TOKENS,

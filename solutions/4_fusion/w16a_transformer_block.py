@@ -8,8 +8,9 @@ training step of a pre-norm block:
     m = s * norm2 / sqrt(mean of s^2 over the row + 1e-6)
     gate, up = m @ wgu^T                    out = (silu(gate) * up) @ wdown^T
 
-It returns out, s and the gradients of x, norm1, wqkv, wo, norm2, wgu and wdown, nine new tensors of the shapes of what
-they belong to, where dout and ds are the gradients of out and s. The gradients of residual and x are the same.
+It returns out, s and the gradients of x, norm1, wqkv, wo, norm2, wgu and wdown, nine new tensors, where each gradient
+has the shape of its tensor, and dout and ds are the gradients of out and s. The gradients of residual and x are the
+same.
 
 All tensors but cos and sin are bfloat16 (float16 on a GPU before sm_80, which has no bfloat16), contiguous, and begin
 at a multiple of 16 bytes. x, residual, dout and ds have the shape (batch, tokens, width); norm1 and norm2 (width).
@@ -22,9 +23,10 @@ and i + head / 2 of a query or key of token t becomes (a * cos - b * sin, b * co
 i].
 
 The GEMMs are calls of torch.mm, also on transposed views: on a GPU the library's, on the PTX machine a kernel that
-stands in for it. Everything else is yours: bring the kernels of the weeks before, and fit them to how the tensors of
-this block lie in memory. q, k and v are columns of one matrix, so nothing needs to be transposed or copied. The grader
-checks the values against float64, and on a GPU compares the time with the block in PyTorch's operators and autograd.
+stands in for it. You write everything else. Reuse the kernels of the previous weeks, and adapt them to the memory
+layout of this block's tensors. q, k and v are columns of one matrix, so nothing needs to be transposed or copied. The
+grader checks the values against float64, and on a GPU compares the time with the block in PyTorch's operators and
+autograd.
 
 Operations: 6 for each parameter and token, 4.4e12 for 4 x 4096 tokens, width 2048, 16 heads, 4 of keys, of 128, and
 hidden 5632; attention 0.96e12 with the mask. Bytes of the rest, forward and backward: 2.9 GB, 0.70 ms at the 4.15 TB/s

@@ -1,17 +1,17 @@
 """Overlap: average gradients during the backward pass.
 
-Every rank is a process with the same model and a batch of its own. layers[i].backward() computes for a while and
-returns the gradient of layer i, a flat float32 tensor of layers[i].numel elements; call it once for each layer, the
-last layer first. overlap returns the average over all ranks of every layer's gradient, the first layer first.
+Every rank is a process with the same model and its own batch. layers[i].backward() computes for a while and returns the
+gradient of layer i, a flat float32 tensor of layers[i].numel elements; call it once for each layer, the last layer
+first. overlap returns the average over all ranks of every layer's gradient, the first layer first.
 
 dist.all_reduce(tensor, async_op=True) starts to add the tensors of all ranks, in place, and returns a request; the
-compute that follows overlaps with it. Until request.wait() has returned, the tensor is neither read nor written. Every
-rank has to call the same all-reduces in the same order, and they run one after another.
+compute that follows overlaps with it. Until request.wait() has returned, the tensor must be neither read nor written.
+Every rank has to call the same all-reduces in the same order, and they run one after another.
 
-Graded by the timeline of the largest case, 4 ranks and 32 layers of 32 KiB and 20 µs each on average. An all-reduce of
-S bytes over n ranks takes 2 (n - 1) (5 µs + S / n / 10 GB/s) there. At least 80% of the time that all-reduces take has
-to pass while layers compute. One for each layer takes too long, because each costs 30 µs however small it is; one for
-all of them cannot begin before the last gradient is there.
+The grader checks the timeline of the largest case, with 4 ranks and 32 layers of 32 KiB and 20 µs each on average. An
+all-reduce of S bytes over n ranks takes 2 (n - 1) (5 µs + S / n / 10 GB/s) there. At least 80% of the time of
+all-reduces has to overlap with the computation of layers. One all-reduce for each layer takes too long, because each
+costs 30 µs however small it is, and one for all layers cannot start before the last gradient is available.
 """
 
 import torch

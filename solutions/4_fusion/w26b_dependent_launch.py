@@ -1,16 +1,17 @@
 """Dependent launch: the launches.
 
-dependent_launch(x, weight, w) takes contiguous bfloat16 tensors that begin at a multiple of 16 bytes: x and weight of k
+dependent_launch(x, weight, w) takes contiguous bfloat16 tensors that start at a multiple of 16 bytes: x and weight of k
 elements, where k is a multiple of 8, and w of n rows and k columns. It returns a new bfloat16 vector of n elements,
 y = w @ h with h = x * weight / sqrt(mean of x^2 + eps). The arithmetic is float32; h may be rounded to bfloat16. w may
 have more than 2**32 elements: offsets need 64 bits.
 
 One kernel normalizes, the next one multiplies. Launch the second one with programmatic_stream_serialization=True, so
-that it may begin while the first one runs. Then the first one must let it begin (griddepcontrol.launch_dependents), and
-the second one must not touch h before griddepcontrol.wait. What it does before the wait costs no time of its own.
-Graded: the values; no race; in the first launch at most a quarter of the instructions before launch_dependents; in the
-second one at least a tenth of the sectors of global memory before the wait; and on a GPU the time against the same
-kernels without the attribute. Hopper or later.
+that it may start while the first one runs. Then the first one must let it start (griddepcontrol.launch_dependents), and
+the second one must not touch h before griddepcontrol.wait. Its work before the wait overlaps with the first kernel. The
+grader checks the values, and that there is no race. In the first launch, at most a quarter of the instructions may come
+before launch_dependents, and in the second one, at least a tenth of the sectors of global memory have to be requested
+before the wait. On a GPU, the grader compares the time with the same kernels without the attribute. The exercise needs
+Hopper or later.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1 wavefront per request added by bank
 conflicts; at most 2 launches.

@@ -21,10 +21,10 @@ __device__ void wait_for(const int* counter, int value) {
         do asm volatile("ld.acquire.gpu.s32 %0, [%1];" : "=r"(now) : "l"(counter) : "memory");
         while (now < value);
     }
-    __syncthreads();  // the other threads go on behind thread 0
+    __syncthreads();  // the other threads continue after thread 0
 }
 
-// Adds 1 to a counter, behind everything that the threads of this block have written.
+// Adds 1 to a counter, after everything that the threads of this block have written.
 __device__ void signal(int* counter) {
     __syncthreads();  // all threads have written
     if (threadIdx.x == 0) asm volatile("red.release.gpu.add.s32 [%0], 1;" ::"l"(counter) : "memory");

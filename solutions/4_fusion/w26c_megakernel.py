@@ -4,7 +4,7 @@ megakernel(x, weight, wqkv, k_cache, v_cache, wo, table) computes the attention 
 and returns a new float32 vector of the shape of x. With d = 64 * heads: x and weight are float32 vectors of d elements,
 wqkv is bfloat16 of shape (3 d, d), k_cache and v_cache are bfloat16 of shape (tokens, heads, 64), and wo is bfloat16 of
 shape (d, d). There are 1 to 64 heads, at least one token, and fewer than 2**31 elements in each cache. All are
-contiguous and begin at multiples of 16 bytes.
+contiguous and start at multiples of 16 bytes.
 
     h = x * weight / sqrt(mean of x^2 + eps)
     q, k, v = the three parts of wqkv @ h, each of shape (heads, 64)
@@ -13,15 +13,15 @@ contiguous and begin at multiples of 16 bytes.
 
 The arithmetic is float32, and the same inputs always give the same bits. table is int32 of shape (tasks, 5), on the
 device. Each row is a task: operation, index, the counter that it waits for (-1: none), the value that this counter has
-to reach, and the counter to add 1 to afterwards (-1: none). There are heads + 2 counters, which begin at 0. Operation 0
+to reach, and the counter to add 1 to afterwards (-1: none). There are heads + 2 counters, which start at 0. Operation 0
 computes h; operation 1 computes rows 16 * index to 16 * index + 15 of wqkv @ h, operation 2 head number index,
 operation 3 rows 16 * index to 16 * index + 15 of the result. A task waits only for tasks of earlier rows.
 
-One launch executes all tasks. A block may wait for another block, so no block may wait for a task that nobody has
-taken: let blocks take tasks in the order of the table with atomicAdd. What a task writes must be visible to the tasks
-that wait for its counter: release when you add, acquire when you wait. Graded: the values, races and deadlocks in
-several orders of blocks on a simulated GPU of two SMs, a single launch, and on a GPU the time against PyTorch's
-operators.
+One launch executes all tasks. A block may wait for another block, but never for a task that no block has taken, so let
+blocks take tasks in the order of the table with atomicAdd. The results of a task must be visible to the tasks that wait
+for its counter: release when you add, acquire when you wait. The grader checks the values, races and deadlocks in
+several orders of blocks on a simulated GPU of two SMs, and the single launch, and on a GPU compares the time with
+PyTorch's operators.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1 wavefront per request added by bank
 conflicts; at most 1 launch.

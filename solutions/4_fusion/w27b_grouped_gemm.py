@@ -8,7 +8,7 @@ bfloat16 tensor of shape (rows, n):
     out[r] = x[source[r]] @ w[e].T for the expert e of row r
 
 The accumulators are float32, and rounded once. n and k are multiples of 16, and there are up to 512 experts. An expert
-may have no rows, and then its weight may hold NaN, or all rows. source and offsets are on the device, and the host must
+may have all rows, or none, and then its weight may contain NaN. source and offsets are on the device, and the host must
 not wait for them. Every tensor starts at a multiple of 16 bytes. x, w, and out may have more than 2**32 elements:
 offsets into them need 64 bits. On a GPU before sm_80, which has no bfloat16, x and w are float16.
 
@@ -18,7 +18,7 @@ of tensor cores, the bytes moved, and on a GPU the time against a loop over expe
 to wait for the offsets. The limit on bytes leaves no room for the weights of experts without rows.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2.5 times the bytes of inputs and outputs
-moved; products made by tensor cores.
+moved; multiply-adds executed by tensor cores.
 
 Operations: 2 rows n k, 756e9 for 45,056 rows, n = 4096, and k = 2048. Bytes: w once, 2.1 GB for 128 experts, and 0.4 GB
 of x and out: 0.76 ms at 989 TFLOP/s, and 0.56 ms at 4.5 TB/s, so both matter. With a sixteenth of the rows, w alone is

@@ -8,22 +8,22 @@ Subtract the largest lse first: exponentials of float32 overflow. A shard withou
 Every rank needs the partial outputs of all ranks, which is an all-gather. It is one-sided: the receiver takes part in
 no message. partial, lse, out, staging and flags are tensors of `world` addresses, rank 0's first. In each step
 
-    1. rank r puts its partial outputs and its lse into the staging of every peer, at the place of rank r;
+    1. rank r puts its partial outputs and its lse into the staging of every peer, at index r;
     2. it raises a flag on each peer: the number of the step, counted from 1;
     3. it waits until the flags of all peers have reached this number in its own memory;
     4. it combines what is in its staging with its own, and writes the outputs.
 
 Staging is scarce, because every rank registers it for all others. It has two slots, which steps use in turns: partial
-outputs (2, world, heads, head), then lse (2, world, heads), float32. No second flag is needed to use a slot again,
-although a rank may be a step ahead of its peers.
+outputs (2, world, heads, head), then lse (2, world, heads), float32. Reusing a slot needs no second flag, although a
+rank may be a step ahead of its peers.
 
-The grader launches all ranks on one device: axis 1 of the grid is the rank. Blocks of the same number on all ranks
+The grader launches all ranks on one device: axis 1 of the grid is the rank. Blocks with the same index on all ranks
 exchange the same heads. On several GPUs each launches its own, with `first` its rank. A rank's inputs are then written
 before its own launch, which orders nothing for its peers. Reading a peer's inputs before it has raised a flag is
 therefore graded as a race.
 
-Limits on the largest case, with room for edges on smaller ones: at most 0.75 times the bytes of inputs and outputs
-held beside them.
+Limits on the largest case, with room for edges on smaller ones: at most 0.75 times the bytes of inputs and outputs as a
+workspace.
 
 Why two slots suffice: a rank puts step s + 2 after it has seen every peer's flag of step s + 1, and a peer raises this
 flag after it has read step s. With one slot, a fast rank overwrites what a slow peer still reads.

@@ -13,7 +13,7 @@ the time with cuBLAS.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
 and stores need; at most 3.5 times the bytes of inputs and outputs moved; at most 4 wavefronts per request added by bank
-conflicts; products made by tensor cores.
+conflicts; multiply-adds executed by tensor cores.
 
 Operations: 2 m n k, 1.1e12 at 8192^3. Bytes from L2: 2 m n k (1 / rows + 1 / columns), 12.9 GB there with 128 x 256.
 Tensor cores bound it, and mma.sync has a ceiling of its own. Measured at 8192^3 on an H200, in one run:

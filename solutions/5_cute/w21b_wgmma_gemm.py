@@ -15,7 +15,7 @@ tensor cores, and on a GPU compares the time with cuBLAS.
 
 Limits on the largest case, with room for edges on smaller ones: at most 6 times the bytes of inputs and outputs moved;
 at least 50% of the bytes moved by TMA; at least 50% of the MMAs issued while a copy of the next tiles is in flight;
-products made by tensor cores.
+multiply-adds executed by tensor cores.
 
 Bound: 2 m n k operations. A tile of 128 x 256 makes 85 of them for each byte that TMA brings; its sums take
 128 registers of each of 256 threads, and four stages take 192 KB of shared memory. On an H200 it reaches 0.98 of cuBLAS

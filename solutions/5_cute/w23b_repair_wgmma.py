@@ -1,4 +1,4 @@
-"""Repair wgmma: four kernels that somebody else wrote around asynchronous products, each with a fault.
+"""Repair wgmma: four kernels that somebody else wrote around asynchronous MMAs, each with a fault.
 
 run(kernel, a, b) launches the kernel with that name in w23b_repair_wgmma.cu, and returns a @ b^T as float32. a and b
 are float16 matrices of shape (64, k) that are aligned to 16 bytes, and k is a multiple of 64. The kernels are CUDA C++,

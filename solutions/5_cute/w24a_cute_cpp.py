@@ -11,11 +11,12 @@ races, the bytes moved and their sectors, bank conflicts, and on a GPU compares 
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
 and stores need; at most 3.5 times the bytes of inputs and outputs moved; at most 1 wavefront per request added by bank
-conflicts; products made by tensor cores.
+conflicts; multiply-adds executed by tensor cores.
 
 Operations: 2 m n k, 137e9 at 4096^3. Traffic: tiles of R x C read 2 m n k (1 / R + 1 / C) bytes in all, most of them
 from L2. Tensor cores bound it. On Hopper mma.sync stays below wgmma, for which the same headers have atoms: on an H200
-this kernel reaches 471 and 484 TFLOP/s at 4096^3 in two sessions, beside 740 and 762 of cuBLAS in the same rounds.
+this kernel reaches 471 and 484 TFLOP/s at 4096^3 in two sessions, compared with cuBLAS's 740 and 762 in the same
+rounds.
 
 TiledCopy and TiledMMA derive the same partitions from the same atoms. Spelled out by layouts, as here, they cost less
 to compile: such a kernel took NVRTC 30 to 40 s of CPU time, this one 2 to 3 s.

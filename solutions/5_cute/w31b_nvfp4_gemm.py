@@ -18,7 +18,7 @@ Graded: the values, that tensor cores compute them, the bytes that are moved, an
 against cuBLAS. The PTX machine runs sm_100a as the manual describes it. No hardware has confirmed it yet.
 
 Limits on the largest case, with room for edges on smaller ones: at most 6 times the bytes of inputs and outputs moved;
-products made by tensor cores.
+multiply-adds executed by tensor cores.
 
 Bound: 2 m n k operations. A tile of 128 x 256 makes 303 of them for each byte that TMA brings. No B200 has timed it.
 The layouts of the scales are those of CUTLASS's blockscaled_layout.

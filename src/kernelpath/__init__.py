@@ -2,8 +2,8 @@
 
 import os
 
+# Of the package and of the course in it; CHANGELOG.md says what its parts mean.
 __version__ = "0.1.0"
-"""Of the package and of the course in it; CHANGELOG.md says what its parts mean."""
 
 # One variable moves both caches to another disk: the cache of submissions and the cache of compiled kernels.
 if "KERNELPATH_CACHE" in os.environ:

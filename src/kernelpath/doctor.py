@@ -130,9 +130,9 @@ def run(out):
 """,
 }
 
+# The files of a probe of a lane, by name. probe.py defines `run(out)`: a kernel that writes i to out[i] in thread
+# i.
 Probe = Mapping[str, str]
-"""The files of a probe of a lane, by name. probe.py defines `run(out)`: a kernel that writes i to out[i] in thread
-i."""
 
 
 def examine() -> list[Diagnosis]:
@@ -191,6 +191,7 @@ def _no_gpu(torch_cuda: str | None, host: HostInfo) -> Diagnosis:
         hint = ", or Windows has no driver for it" if host.wsl else ""
         hint = ", or none that was passed in" if host.container else hint
         return Diagnosis("GPU", False, f"no NVIDIA GPU{hint}: everything but speed is graded")
+    # The device is on the PCI bus, which a container sees, but the driver's files were not mounted into it.
     if host.container and gpu.driver() == "unknown":
         passing = "podman run --device nvidia.com/gpu=all" if "Podman" in host.container else "docker run --gpus all"
         return Diagnosis("GPU", False, "an NVIDIA GPU that was not passed in", passing)
@@ -211,6 +212,7 @@ def _has_nvidia_gpu() -> bool:
 
 def compiler() -> Diagnosis:
     """Return a diagnosis of the C compiler, with which Triton builds its launchers."""
+    # Triton takes $CC, then gcc, then clang.
     path = next(filter(None, map(shutil.which, (os.environ.get("CC", "cc"), "gcc", "clang"))), None)
     if path is None:
         return Diagnosis("C compiler", False, "none: Triton needs one on a GPU", "sudo apt install build-essential")
@@ -234,12 +236,14 @@ def cache() -> Diagnosis:
     for needed in (folder, cache_root()):
         try:
             needed.mkdir(parents=True, exist_ok=True)
+            # Permission bits do not tell whether a read-only or full file system accepts a file, so one is written.
             with tempfile.TemporaryFile(dir=needed):
                 pass
         except OSError as error:
             detail = f"{needed}: {error.strerror}; nothing is cached, so every kernel is compiled again"
             return Diagnosis("kernel cache", False, detail, "export KERNELPATH_CACHE=/a/folder/you/can/write")
     with contextlib.suppress(FileNotFoundError):
+        # A folder is named SUBMISSION-RANDOM, and one that is being deleted begins with "removed".
         submissions = {name.partition("-")[0] for name in os.listdir(private)}
         count = words.count(len(submissions - {"removed"}), "submission")
         return Diagnosis(
@@ -281,6 +285,7 @@ def lanes() -> Iterator[Diagnosis]:
 
 def try_lane(name: str, probe: Probe, device: str) -> Diagnosis:
     """Run a kernel and return a diagnosis."""
+    # Without a GPU, `gpus` has already said so; a lane adds no remedy of its own.
     if device == "cuda" and not _has_gpu():
         return Diagnosis(name, False, "no GPU", lane=True)
     start = time.monotonic()

@@ -38,11 +38,11 @@ __all__ = [
     "write_atomically",
 ]
 
+# The files of the project that is handed in with a Python file, at most.
 MOST_FILES = 1000
-"""The files of the project that is handed in with a Python file, at most."""
 
+# The entries of a project's folders that are examined, at most.
 _MOST_ENTRIES = 20_000
-"""The entries of a project's folders that are examined, at most."""
 
 
 def cache_root() -> Path:
@@ -102,8 +102,8 @@ def _flatten_folder(folder: Path) -> None:
         folder.rmdir()
 
 
+# Matches folders that builds and tests leave in a project.
 _GENERATED = re.compile(r"__pycache__|build|dist|.*\.egg-info|\..*")
-"""Matches folders that builds and tests leave in a project."""
 
 
 def submitted(python: Path) -> tuple[Path, ...]:

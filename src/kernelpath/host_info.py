@@ -10,19 +10,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 _ROOT = Path("/")
-_CONTAINERS = {".dockerenv": "Docker container", "run/.containerenv": "Podman container"}
-"""The kinds of containers, by the file that each leaves at its root."""
 
+# The kinds of containers, by the file that each leaves at its root.
+_CONTAINERS = {".dockerenv": "Docker container", "run/.containerenv": "Podman container"}
+
+# The cloud services, by the variable that each sets.
 _SERVICES = {
     "CODESPACES": "Codespaces",
     "COLAB_RELEASE_TAG": "Colab",
     "KAGGLE_KERNEL_RUN_TYPE": "Kaggle",
     "KUBERNETES_SERVICE_HOST": "Kubernetes",
 }
-"""The cloud services, by the variable that each sets."""
 
+# Host memory of one grading: fork server, PTX machine and two workers with a compiler each.
 JOB_BYTES = 3 << 29
-"""Host memory of one grading: fork server, PTX machine and two workers with a compiler each."""
 
 
 @dataclass(frozen=True)

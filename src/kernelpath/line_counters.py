@@ -12,20 +12,20 @@ from warpcheck.layout import Access
 if TYPE_CHECKING:
     from warpcheck.counters import AccessCounters, LineCounters
 
+# The lanes of a warp.
 LANES = 32
-"""The lanes of a warp."""
 
+# The bytes of a sector, the unit in which global memory is accessed.
 SECTOR_BYTES = 32
-"""The bytes of a sector, the unit in which global memory is accessed."""
 
+# The bytes that an instruction can load or store for a lane.
 WIDTHS = (1, 2, 4, 8, 16)
-"""The bytes that an instruction can load or store for a lane."""
 
+# The words for the kinds of accesses.
 ACCESSES = {Access.LOAD: "load from", Access.STORE: "store to", Access.ATOMIC: "atomic on"}
-"""The words for the kinds of accesses."""
 
+# An access that costs more than this factor times the minimum is wasteful.
 WASTE = 1.05
-"""An access that costs more than this factor times the minimum is wasteful."""
 
 
 @dataclass(frozen=True)
@@ -149,6 +149,7 @@ class LineInstructions:
         divergent_branches: How often the lanes of a warp took different branches.
         integer: Integer instructions, for indices mostly, summed over the lanes. A division counts as all its
             instructions.
+        special: Instructions of the special function unit, such as exponentials, summed over the lanes.
     """
 
     file: str
@@ -157,6 +158,7 @@ class LineInstructions:
     active_lanes: int
     divergent_branches: int = 0
     integer: int = 0
+    special: int = 0
 
     @classmethod
     def from_counters(cls, file: str, line: int, counters: LineCounters) -> LineInstructions:
@@ -167,6 +169,7 @@ class LineInstructions:
             active_lanes=counters.active_lanes,
             divergent_branches=counters.divergent_branches,
             integer=counters.integer_instructions,
+            special=counters.instructions.get("special function", 0),
         )
 
     @property

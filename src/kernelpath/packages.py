@@ -40,6 +40,9 @@ class TriedVersions:
         return f">={self.lowest},<{major}.{minor + 1}"
 
 
+# The tried versions by package.
+#
+# `make test-oldest` and `make test-newest` try a set again; pyproject.toml says what is installed.
 TRIED_VERSIONS: Mapping[str, TriedVersions] = {
     "python": TriedVersions("3.10", "3.13"),
     "torch": TriedVersions("2.10.0" if platform.machine() == "aarch64" else "2.11.0", "2.15.0"),
@@ -48,19 +51,15 @@ TRIED_VERSIONS: Mapping[str, TriedVersions] = {
     "nvidia-cuda-nvrtc": TriedVersions("13.0.88", "13.5.37"),
     "nvidia-cutlass-dsl": TriedVersions("4.8.1", "4.8.1"),
 }
-"""The tried versions by package.
 
-`make test-oldest` and `make test-newest` try a set again; pyproject.toml says what is installed.
-"""
-
+# The modules that each lane imports besides torch, numpy and the PTX machine's.
 LANES = {"cuda": ("cuda.bindings",), "triton": ("triton",), "cute": ("cutlass", "cuda.bindings"), "pallas": ("jax",)}
-"""The modules that each lane imports besides torch, numpy and the PTX machine's."""
 
+# Matches the extra that a requirement belongs to.
 _EXTRA = re.compile(r"extra\s*==\s*['\"]([\w-]+)")
-"""Matches the extra that a requirement belongs to."""
 
+# Matches the lowest Python version of a requirement.
 _PYTHON = re.compile(r"python_version\s*>=\s*['\"]([\d.]+)")
-"""Matches the lowest Python version of a requirement."""
 
 
 def lacking(lane: str) -> str:

@@ -38,28 +38,33 @@ class Verdict(str, Enum):
     then: str
 
     def __new__(cls, value: str, meaning: str = "", then: str = "") -> Verdict:
+        # A member of a str enumeration is its value; meaning and next step become attributes.
         member = str.__new__(cls, value)
         member._value_ = value
         member.meaning = meaning
         member.then = then or "fix {file}, then {check}"
         return member
 
+    # Nothing ran, or it did not end.
     PASSED = "PASSED", "right on every case and within its limits", "kp next"
     NOT_STARTED = "NOT_STARTED", "the stub still raises NotImplementedError", "edit {file}, then {check}"
     COMPILE_ERROR = "COMPILE_ERROR", "the submission cannot be loaded or compiled"
     CRASHED = "CRASHED", "it raised an exception, hit a device error, or its process ended early", _REPLAY
     TIMED_OUT = "TIMED_OUT", "it did not finish within the time limit"
+    # The result is not what the reference computes.
     WRONG_TYPE = "WRONG_TYPE", "the entry function did not return plain, contiguous tensors on the right device"
     WRONG_SHAPE = "WRONG_SHAPE", "an output has the wrong shape"
     WRONG_DTYPE = "WRONG_DTYPE", "an output has the wrong dtype"
     WRONG_VALUES = "WRONG_VALUES", "an output differs from the reference", _REPLAY
     NOT_WRITTEN = "NOT_WRITTEN", "part of an output was never written", _REPLAY
     MUTATED_INPUT = "MUTATED_INPUT", "the submission changed its inputs"
+    # Faults that the PTX machine finds, even where the result is right by chance.
     OUT_OF_BOUNDS = "OUT_OF_BOUNDS", "the kernel accessed memory outside its tensors", _REPLAY
     UNINITIALIZED = "UNINITIALIZED", "the kernel read memory that nothing had written", _REPLAY
     RACE = "RACE", "two threads accessed one address, at least one wrote, and nothing ordered them", _REPLAY
     DEADLOCK = "DEADLOCK", "threads, blocks or ranks wait for each other, or for one that never arrives", _REPLAY
     BARRIER = "BARRIER", "the threads of a block did not all reach the same barrier", _REPLAY
+    # The result did not come about as the statement requires.
     WRONG_OPERATOR = (
         "WRONG_OPERATOR",
         "the registration with torch.library does not meet the requirements of autograd and torch.compile",
@@ -70,6 +75,7 @@ class Verdict(str, Enum):
         "the submission accessed files, processes or a network outside its permissions",
     )
     TAMPERED = "TAMPERED", "the submission changed the process that measures it"
+    # The result is right, and counters exceed a limit of the statement.
     NO_TENSOR_CORES = (
         "NO_TENSOR_CORES",
         "right, but tensor cores do not compute its products, as the exercise requires",
@@ -97,12 +103,13 @@ class Verdict(str, Enum):
     )
     TOO_MANY_INSTRUCTIONS = (
         "TOO_MANY_INSTRUCTIONS",
-        "right, but with narrow accesses, local memory or more index arithmetic than the exercise allows",
+        "right, but with narrow accesses, local memory or more arithmetic than the exercise allows",
         "kp profile {name} --sass",
     )
+    # Exercises that repair kernels.
     WRONG_DIAGNOSIS = (
         "WRONG_DIAGNOSIS",
-        "the repaired kernels are right, but the fault that one of them had is not named, or is another one",
+        "the repaired kernels are right, but the fault that one of them had is not named or not shown, or is another one",
         "kp hint {name}",
     )
     TOO_MANY_CHANGES = (
@@ -110,6 +117,7 @@ class Verdict(str, Enum):
         "the repaired kernels are right, but the repair changes more statements than the exercise allows",
         "kp hint {name}",
     )
+    # Only a GPU decides these.
     TOO_SLOW = "TOO_SLOW", "right, but below the required speedup", "kp hint {name}"
     TOO_FAST = (
         "TOO_FAST",
@@ -121,6 +129,7 @@ class Verdict(str, Enum):
         "the measurement does not decide: it is too noisy, or the gate says nothing on this GPU",
         "stop other programs that use the GPU, then kp bench {name}",
     )
+    # The submission is not to blame.
     UNAVAILABLE = "UNAVAILABLE", "this machine cannot run it; the report says why", "kp doctor"
 
     @property
@@ -292,6 +301,7 @@ def decode(text: str | bytes, expected: type[_T]) -> _T:
         value = msgspec.convert(data, expected)
     except (ValueError, RecursionError) as error:
         raise ValidationError(str(error)) from error
+    # msgspec ignores unknown fields of a dataclass. A misspelled one would silently get its default.
     unknown = next(_unknown_fields(data, msgspec.to_builtins(value), "$"), None)
     if unknown is not None:
         raise ValidationError(f"Object contains unknown field `{unknown}`")

@@ -18,15 +18,16 @@ import msgspec
 
 Received = TypeVar("Received", bound=msgspec.Struct)
 
+# A frame may hold the largest case's tensors, and no more than a worker may have memory.
 MOST_BYTES = 4 << 30
-"""A frame may hold the largest case's tensors, and no more than a worker may have memory."""
 
 # A timer exercise replaces time.monotonic in the submission's process by a clock that asks for the time over a wire.
 _monotonic = time.monotonic
 
 _LENGTH = struct.Struct("<Q")
+
+# The bytes of a message for which a deadline is extended once.
 _CHUNK = 1 << 20
-"""The bytes of a message for which a deadline is extended once."""
 
 
 class ResponseTimeout(Exception):

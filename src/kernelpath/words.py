@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+# The language of each lane.
 LANES = {"cuda": "CUDA C++", "triton": "Triton", "cute": "CuTe DSL", "pallas": "Pallas", "python": "Python"}
-"""The language of each lane."""
 
 _TIMES = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6))
 
@@ -31,12 +31,12 @@ def count(quantity: int, noun: str) -> str:
     return f"{quantity:,} {noun}" if quantity == 1 else f"{quantity:,} {noun}s"
 
 
+# Matches a plural noun at the start of a unit, perhaps after another word: "divergent branches".
 _PLURAL = re.compile(r"\A(?!trillion |times )((?:\w+ )?)(?!times\b)(\w{3,}?)(?:(?<=[cs][hs])e)?(?<!s)s\b")
-"""Matches a plural noun at the start of a unit, perhaps after another word: "divergent branches"."""
 
 
+# The unit of a speedup, perhaps with its object: "× faster than eager".
 FASTER = "× faster"
-"""The unit of a speedup, perhaps with its object: "× faster than eager"."""
 
 
 def measured(value: float, unit: str) -> str:
@@ -125,17 +125,16 @@ def stars(reached: int, maximum: int = 3) -> str:
     return "★" * reached + "☆" * (maximum - reached)
 
 
+# The characters that are shown of a text that a submission may have written.
 MOST_CHARACTERS = 4000
-"""The characters that are shown of a text that a submission may have written."""
 
+# Matches characters that move a cursor, change a color or the writing direction, or cannot be encoded.
+#
+# Tab and new line are not matched.
 _UNSEEN = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff"
     r"\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e007f]"
 )
-"""Matches characters that move a cursor, change a color or the writing direction, or cannot be encoded.
-
-Tab and new line are not matched.
-"""
 
 
 _EXPRESSION = re.compile(r"<!--= .*?-->")

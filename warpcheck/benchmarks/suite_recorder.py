@@ -1,7 +1,8 @@
 """A plugin of pytest that chooses a part of a suite's tests and records each outcome as soon as it is known.
 
 `suites.py` loads this module with `-p suite_recorder`. The environment variable WARPCHECK_SUITE holds its settings as
-JSON: the file of records, the number of tests to choose, the shard, and the tests that are left out.
+JSON: the file of records, the number of tests to choose, the shard, the tests that are left out, and the markers
+`warpcheck` that tests get.
 """
 
 from __future__ import annotations
@@ -43,6 +44,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if deselected:
         config.hook.pytest_deselected(items=deselected)
     items[:] = [item for item in items if item.nodeid in chosen]
+    for marker in _settings["markers"]:
+        for item in items:
+            if marker["tests"] in item.nodeid:
+                item.add_marker(pytest.mark.warpcheck(**marker["options"]))
     _record(event="collected", count=len(names), chosen=[item.nodeid for item in items])
 
 

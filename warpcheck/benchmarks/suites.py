@@ -58,6 +58,8 @@ class Suite:
         options: Options of pytest for all files.
         working_folder: The folder below the folder in which pytest starts.
         modules: Modules that stand in for packages that the kernels do not need, with their source.
+        markers: Markers `warpcheck` that the suite's own conftest.py would set; the page states them. Each has `tests`,
+            a part of the names of its tests, `options`, the keywords of the marker, and `reason`, a sentence.
     """
 
     name: str
@@ -72,6 +74,7 @@ class Suite:
     options: str = ""
     working_folder: str = "."
     modules: dict[str, str] = field(default_factory=dict)
+    markers: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def records(self) -> str:
@@ -107,7 +110,7 @@ def make_jobs(suites: list[Suite], records: Path, sample: int | None) -> list[Jo
     Args:
         sample: Replaces the sample of each suite if it is smaller.
     """
-    jobs = []
+    jobs: list[tuple[int, int, int, Job]] = []
     for suite in suites:
         for number, tests in enumerate(suite.tests):
             size = min(suite.sample, sample or suite.sample)
@@ -130,6 +133,7 @@ def start(job: Job, checkouts: Path) -> None:
         "shard": job.shard,
         "shards": job.shards,
         "finished": finished,
+        "markers": suite.markers,
     }
     stand_ins = job.records.parent / f"modules-{suite.records}"
     for name, source in suite.modules.items():
@@ -388,6 +392,7 @@ def count_suite(suite: Suite, folders: list[Path], verdicts: list[Verdict]) -> d
         if job["problems"]:
             problems[file] = job["problems"][-1]
     outcomes = list(outcomes_by_test.values())
+    counted = [outcome for outcome in outcomes if outcome.kind != "skipped"]
     kinds = Counter(outcome.kind for outcome in outcomes)
     groups: dict[tuple[str, ...], dict[str, Any]] = {}
     for outcome in outcomes:
@@ -420,9 +425,12 @@ def count_suite(suite: Suite, folders: list[Path], verdicts: list[Verdict]) -> d
         "repository": suite.repository,
         "commit": suite.commit,
         "arch": suite.arch,
+        "markers": [
+            {**marker, "count": sum(marker["tests"] in outcome.test for outcome in counted)} for marker in suite.markers
+        ],
         "files": len(collected),
         "collected": sum(collected.values()),
-        "tests": len(outcomes) - kinds["skipped"],
+        "tests": len(counted),
         **{kind: kinds[kind] for kind in ("passed", "skipped", "fault", "failed", "timeout", "crash")},
         "unsupported": verdict_counts["unsupported"] + kinds["unsupported"],
         "too large": verdict_counts["too large"],
@@ -515,6 +523,16 @@ def group_table(rows: list[dict[str, Any]], verdicts: set[str]) -> list[str]:
     return lines if len(lines) > 2 else ["None."]
 
 
+def marker_table(rows: list[dict[str, Any]]) -> list[str]:
+    """Return the table of the tests that ran with a marker."""
+    lines = ["| suite | tests | marker | reason |", "| --- | ---: | --- | --- |"]
+    for row in rows:
+        for marker in row.get("markers", ()):
+            options = ", ".join(f'{name}="{value}"' for name, value in marker["options"].items())
+            lines.append(f"| {row['suite']} | {marker['count']} | `warpcheck({options})` | {marker['reason']} |")
+    return lines if len(lines) > 2 else ["None."]
+
+
 def table(options: argparse.Namespace) -> None:
     """Renew the tables of docs/suites.md."""
     PAGE.write_text(renew_tables(PAGE.read_text(), json.loads(options.results.read_text())))
@@ -527,6 +545,7 @@ def renew_tables(text: str, document: dict[str, Any]) -> str:
     text = replace_table(
         text, "outcomes", [*count_table(rows), "", *dict.fromkeys(map(describe_run, document["runs"]))]
     )
+    text = replace_table(text, "markers", marker_table(rows))
     text = replace_table(text, "true faults", group_table(rows, {"true fault"}))
     text = replace_table(text, "shortcomings", group_table(rows, {"false fault", "unsupported", "too large"}))
     others = verdicts - {"true fault", "false fault", "unsupported", "too large"}

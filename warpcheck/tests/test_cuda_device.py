@@ -305,6 +305,26 @@ def test_norms_accumulate_in_float32(
     torch.testing.assert_close(gradients[1], gradients[0], rtol=2 * torch.finfo(dtype).eps, atol=0.1)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("softmax", [torch.softmax, torch.log_softmax])
+def test_softmax_rounds_once(gpu: warpcheck.Report, softmax: Any, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(8, 4096).to(dtype)
+    gradient = torch.randn(8, 4096)
+    expected = softmax(x.float(), -1)
+    assert softmax(x.cuda(), -1).cpu().equal(expected.to(dtype))
+
+    leaf = x.cuda().requires_grad_()
+    result = softmax(leaf, -1, dtype=torch.float32)
+    torch.testing.assert_close(result.cpu(), expected)
+    result.backward(gradient.cuda())
+    reference = x.float().requires_grad_()
+    softmax(reference, -1).backward(gradient)
+    assert leaf.grad is not None
+    assert reference.grad is not None
+    torch.testing.assert_close(leaf.grad.cpu(), reference.grad.to(dtype), rtol=torch.finfo(dtype).eps, atol=1e-6)
+
+
 def test_attention(gpu: warpcheck.Report) -> None:
     q, k, v = (torch.randn(2, 4, 16, 8, device="cuda", requires_grad=True) for _ in range(3))
     out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
@@ -415,6 +435,16 @@ def test_a_kernel_with_a_name_of_its_own(gpu: warpcheck.Report) -> None:
     assert [launch.kernel for launch in gpu.launches] == ["named_32"]
 
 
+def test_a_compiled_kernel_is_called_with_its_constants(gpu: warpcheck.Report) -> None:
+    x = torch.zeros(32, device="cuda")
+    compiled = named_kernel[(1,)](x, BLOCK=32)
+    x.zero_()
+    compiled[(1, 1, 1)](x, 32)
+    assert x.eq(1).all()
+    with pytest.raises(TypeError, match=r"named_32 takes 2 arguments \(x, BLOCK\) and not 1"):
+        compiled[(1, 1, 1)](x)
+
+
 class Reversed:
     """A vector from its last element to its first, which is no tensor: PyTorch has no negative strides."""
 
@@ -450,6 +480,44 @@ def test_an_object_with_negative_strides(gpu: warpcheck.Report) -> None:
     assert out.equal(x.flip(0))
     with pytest.raises(warpcheck.OutOfBounds):
         reverse_kernel[(1,)](Reversed(x), out, 1, 64)
+
+
+def test_an_object_that_stands_for_a_part_of_its_base(gpu: warpcheck.Report) -> None:
+    x = torch.arange(64.0, device="cuda")
+    half = Reversed(x)
+    half.shape = torch.Size([32])
+    half.numel = lambda: 32  # type: ignore[method-assign]
+    out = torch.empty(64, device="cuda")
+    reverse_kernel[(1,)](half, out, 0, 32)
+    assert out[:32].equal(x[:32].flip(0))
+    with pytest.raises(warpcheck.OutOfBounds, match=r"x \(32 float32\)"):
+        reverse_kernel[(1,)](half, out, 0, 64)
+
+
+class TypedPointer:
+    """An address and a dtype, which are all that Triton needs of an argument."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.dtype = tensor.dtype
+        self.data_ptr = tensor.data_ptr
+
+
+def test_an_object_that_is_no_more_than_an_address(gpu: warpcheck.Report) -> None:
+    x = torch.arange(64.0, device="cuda")
+    out = torch.empty_like(x)
+    reverse_kernel[(1,)](TypedPointer(x[63:]), out, 0, 64)
+    assert out.equal(x.flip(0))
+    with pytest.raises(warpcheck.OutOfBounds):
+        reverse_kernel[(1,)](TypedPointer(x[63:]), out, 1, 64)
+
+
+def test_a_tensor_that_triton_reinterprets(gpu: warpcheck.Report) -> None:
+    x = torch.arange(64, device="cuda", dtype=torch.int32)
+    out = torch.empty(64, device="cuda", dtype=torch.int32)
+    reverse_kernel[(1,)](triton.reinterpret(x[63:], tl.uint32), out, 0, 1)
+    assert out[0] == 63
+    with pytest.raises(warpcheck.OutOfBounds, match=r"x \(1 int32\)"):
+        reverse_kernel[(1,)](triton.reinterpret(x[63:], tl.uint32), out, 1, 1)
 
 
 def test_unwritten_memory_of_an_object_that_stands_for_a_tensor(gpu: warpcheck.Report) -> None:

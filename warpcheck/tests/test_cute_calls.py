@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import cutlass
 import pytest
 import torch
-from cutlass import Float32, cute
+from cutlass import Float32, cute, testing
 from cutlass.cute.runtime import from_dlpack, make_fake_stream, make_fake_tensor
 
 import warpcheck
@@ -171,8 +171,36 @@ def test_a_program_reads_the_properties_of_the_simulated_gpu(
             info.get_max_active_clusters(2 if pairs is None else 17)
 
 
+def test_a_benchmark_calls_its_function_once() -> None:
+    with warpcheck.gpu("sm_90a") as report:
+        x, out = tensors()
+        arguments = from_dlpack(x), from_dlpack(out)
+        compiled = cute.compile(double, *arguments)
+        for benchmark in (testing.benchmark, cute.testing.benchmark):
+            assert benchmark(compiled, kernel_arguments=testing.JitArguments(*arguments), use_cuda_graphs=True) > 0
+        testing.benchmark(compiled, workspace_generator=lambda: testing.JitArguments(*arguments), workspace_count=9)
+        assert torch.equal(out, 2 * x)
+        with pytest.raises(TypeError, match="should use JitArguments type"):
+            testing.benchmark(compiled, kernel_arguments=arguments)  # type: ignore[arg-type]
+    assert len(report.launches) == 3
+
+
+def test_tuning_takes_the_first_configuration_that_runs() -> None:
+    tried = []
+
+    def configure(size: int) -> Any:
+        if size == 1:
+            raise testing.CantImplementError("no kernel of size 1")
+        return lambda: tried.append(size)
+
+    with warpcheck.gpu("sm_90a"):
+        assert testing.tune(configure, {"size": [1, 2, 3]}) == {"size": 2}
+    assert tried == [2, 3]
+
+
 def test_nothing_stays_replaced() -> None:
-    names = ("SELECTED_ARCH", "SETTINGS", "FILE_CACHE", "WRAP", "TRACE", "CALL", "RUN", "BIND", "CONNECT", "L2_CACHE")
+    names = ["SELECTED_ARCH", "SETTINGS", "FILE_CACHE", "WRAP", "TRACE", "CALL", "RUN", "BIND", "CONNECT", "L2_CACHE"]
+    names += ["BENCHMARK", "DEPRECATED_BENCHMARK", "BENCHMARK_TUNED"]
     original = [getattr(hooks, name).get() for name in names]
     provider = hooks.COMPILER.of(hooks.DSL.get()())
     with warpcheck.gpu("sm_80"):

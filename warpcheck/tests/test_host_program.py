@@ -276,6 +276,53 @@ def test_a_box_that_is_too_large_is_named_with_its_line() -> None:
         host_program.build(source).call("run", torch.zeros(1, dtype=torch.int32))
 
 
+IM2COL_MAP_PROGRAM = """
+#include <cuda.h>
+#include <cuda_runtime.h>
+
+__global__ void look(const __grid_constant__ CUtensorMap map, float* memory, int* out) {
+    const unsigned* words = reinterpret_cast<const unsigned*>(&map);
+    out[0] = *reinterpret_cast<const unsigned long long*>(&map) == reinterpret_cast<unsigned long long>(memory);
+    out[1] = words[14];  // the corners
+    out[2] = words[15];  // the pixels
+}
+extern "C" cudaError_t run(int* out) {
+    float* memory = nullptr;
+    int* device_out = nullptr;
+    cudaMalloc(&memory, 2 * 4 * 4 * 8 * sizeof(float));
+    cudaMalloc(&device_out, 3 * sizeof(int));
+    void* function = nullptr;
+    cudaDriverEntryPointQueryResult found;
+    cudaGetDriverEntryPointByVersion("cuTensorMapEncodeIm2col", &function, 12000, cudaEnableDefault, &found);
+    CUtensorMap map;
+    const cuuint64_t extents[] = {8, 4, 4, 2}, strides[] = {32, 128, 512};
+    const cuuint32_t steps[] = {1, 1, 1, 1};
+    const int lower[] = {-1, -2}, upper[] = {-3, 0};
+    reinterpret_cast<decltype(&cuTensorMapEncodeIm2col)>(function)(
+        &map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 4, memory, extents, strides, lower, upper, 8, 16, steps,
+        CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_NONE,
+        CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    look<<<1, 1>>>(map, memory, device_out);
+    cudaError_t status = cudaMemcpy(out, device_out, 3 * sizeof(int), cudaMemcpyDeviceToHost);
+    cudaFree(memory);
+    cudaFree(device_out);
+    return status;
+}
+"""
+
+
+def test_a_tensor_map_of_im2col_mode() -> None:
+    out = torch.zeros(3, dtype=torch.int32)
+    host_program.build(IM2COL_MAP_PROGRAM).call("run", out)
+    assert out.tolist() == [1, 0x00FDFEFF, 15]
+
+
+def test_a_corner_that_does_not_fit_is_named_with_its_line() -> None:
+    source = IM2COL_MAP_PROGRAM.replace("{-1, -2}", "{-1, -200}")
+    with pytest.raises(HostProgramError, match="pixelBoxLowerCorner\\[1\\] is -200, it must be -128 to 127"):
+        host_program.build(source).call("run", torch.zeros(3, dtype=torch.int32))
+
+
 def test_the_headers_of_the_runtime_may_be_older_than_nvcc() -> None:
     """PyTorch's build for CUDA installs those that it requires, and CCCL compares the versions."""
     older = "#undef CUDART_VERSION\n#define CUDART_VERSION 12000\n#include <cuda/std/utility>\n"

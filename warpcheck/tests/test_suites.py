@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -42,6 +44,30 @@ def test_the_shards_of_a_sample_share_no_test() -> None:
     assert [len(shard) for shard in shards] == [10, 10, 10]
     assert len(set.union(*shards)) == 30
     assert recorder.choose_tests(names[::-1], 30, 1, 3) == shards[1]
+
+
+MARKED = """
+def test_padding(request):
+    assert request.node.get_closest_marker("warpcheck").kwargs == {"bounds": "allocation"}
+
+def test_other(request):
+    assert request.node.get_closest_marker("warpcheck") is None
+"""
+
+
+def test_markers_of_a_suite(suites: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "test_markers.py").write_text(MARKED)
+    marker = {"tests": "test_padding", "options": {"bounds": "allocation"}, "reason": "A view has padding."}
+    records = tmp_path / "suite-000-00.jsonl"
+    settings = {"records": str(records), "sample": 9, "shard": 0, "shards": 1, "finished": [], "markers": [marker]}
+    environment = {**os.environ, "WARPCHECK_SUITE": json.dumps(settings), "PYTHONPATH": str(FOLDER)}
+    command = [sys.executable, "-m", "pytest", "-p", "suite_recorder", "-p", "no:cacheprovider"]
+    subprocess.run([*command, "test_markers.py"], cwd=tmp_path, env=environment, check=True, capture_output=True)
+
+    suite = suites.Suite("suite", "owner/suite", "0", "suite", ["test_markers.py"], markers=[marker])
+    row = suites.count_suite(suite, [tmp_path], [])
+    assert row["markers"] == [{**marker, "count": 1}]
+    assert suites.marker_table([row])[2:] == ['| suite | 1 | `warpcheck(bounds="allocation")` | A view has padding. |']
 
 
 def test_outcomes(suites: ModuleType, tmp_path: Path) -> None:

@@ -65,6 +65,23 @@ def test_a_configuration_that_is_not_the_kernels_own_is_not_taken() -> None:
     assert len(launched(kernel)) == 2, "the first was tried, then it ran"
 
 
+class OwnAutotuner(triton.runtime.Autotuner):  # type: ignore[misc]
+    """An autotuner that chooses among the configurations itself, as FlagGems has one."""
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        self.nargs = dict(zip(self.arg_names, args, strict=False))
+        times = [self._bench(*args, config=config, **kwargs)[0] for config in self.configs]
+        self.best_config = self.configs[times.index(min(times))]
+        return self.fn.run(*args, **kwargs, **self.best_config.all_kwargs())
+
+
+def test_an_autotuner_with_a_run_of_its_own_tries_all_configurations() -> None:
+    kernel = tuned()
+    own = OwnAutotuner(kernel.fn, kernel.arg_names, CONFIGURATIONS, ["n"], None, ["x"])
+    assert len(launched(own)) == 4, "each of three was tried, then the first ran"
+    assert len(launched(own)) == 4
+
+
 def test_told_registers_are_seen() -> None:
     def compiled(kernel: Any) -> Any:
         found = kernel.fn.warmup(torch.ones(16), 16, BLOCK=32, num_warps=1, grid=(1,))

@@ -1,4 +1,4 @@
-"""Repair tiles: four matrix products that somebody else wrote, each with a fault.
+"""Repair tiles: four GEMMs that somebody else wrote, each with a fault.
 
 run(kernel, a, b) launches the kernel with that name in w08d_repair_tiles.cu, and returns a @ b.
 

@@ -2,15 +2,15 @@
 
 run(change, a, b, bias) takes bfloat16 matrices a (m, k) and b (n, k), and in one of the requests a bias. It returns
 
-    out     a @ b.T in bfloat16, with float32 sums, rounded once
+    out     a @ b.T in bfloat16, with float32 accumulators, rounded once
     order   the number of the block that computes each tile of out, int32 of shape (rows of tiles, columns of tiles)
 
 The kernel below does that, for an a that is stored by rows and without a bias. Three requests have come in. The tests
 are the contract, and pass the name of the request as `change`:
 
-    order      Blocks now follow the rows of tiles. They are to go down GROUP rows of tiles before they go on to the
-               next column, and the last group may have fewer rows. Blocks that run at the same time then share more of
-               a and b in L2.
+    order      Blocks now compute tiles in row-major order. They are to go down GROUP rows of tiles before they continue
+               with the next column, and the last group may have fewer rows. Blocks that run at the same time then share
+               more of a and b in L2.
     epilogue   With a bias (n), bfloat16, out is max(a @ b.T + bias, 0). The sum and the maximum are float32, before
                the only rounding. Without a bias nothing changes.
     major      a may be stored by columns (a.T is contiguous) as well as by rows. wgmma reads both from shared memory,
@@ -55,9 +55,9 @@ def tile_of(block, down, across):
 
 @cute.jit
 def finish(acc, coordinates, bias):
-    """Change the sums of a thread before they are rounded.
+    """Change the accumulators of a thread before they are rounded.
 
-    coordinates: the (row, column) in out of each of the sums. bias: a tensor, or None.
+    coordinates: the (row, column) in out of each accumulator. bias: a tensor, or None.
     """
     pass
 

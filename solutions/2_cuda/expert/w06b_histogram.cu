@@ -6,7 +6,7 @@ constexpr int THREADS = 1024;
 constexpr int LANES = 32;
 constexpr unsigned ALL_LANES = 0xffffffff;
 
-// x in vectors of 16 bytes, which begin at a multiple of 16 bytes, and the elements ahead of them and behind them.
+// x in vectors of 16 bytes, which start at a multiple of 16 bytes, and the elements ahead of them and behind them.
 template <typename T>
 struct Vectors {
     static constexpr int ELEMENTS = 16 / sizeof(T);

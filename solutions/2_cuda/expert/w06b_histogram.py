@@ -13,10 +13,10 @@ Limits on the largest case, with room for edges on smaller ones: at most 1.3 tim
 loads and stores need; at most 3.5 times the bytes of inputs and outputs moved; at most 1.1 lanes of an atomic at one
 address on average.
 
-Traffic: each element is read once; the counts are nothing beside them. The ceiling is that of reading. Bytes
-arrive at about 19 per cycle in each SM of an H200, and each is an atomic in shared memory: 32 counters per bin, one
-for each lane, keep a request at one wavefront for every input. 65,536 counters of 32 bits exceed the shared memory of
-an SM, so they have 16 bits each, 128 KiB in all, and hand over what they hold before they overflow.
+Traffic: each element is read once, and the counts are negligible. The ceiling is the read bandwidth. Bytes arrive at
+about 19 per cycle in each SM of an H200, and each is an atomic in shared memory: 32 counters per bin, one for each
+lane, keep a request at one wavefront for every input. 65,536 counters of 32 bits exceed the shared memory of an SM, so
+they have 16 bits each, 128 KiB in all, and hand over what they hold before they overflow.
 
 Privatized histograms: Gómez-Luna et al., "An optimized approach to histogram computation on GPU" (2013).
 """

@@ -12,7 +12,7 @@
 
 constexpr int GROUP = 8;  // rows of tiles that blocks of neighboring numbers share, and b with them in L2
 
-// Vector is what is copied of b at a time: float4 where its rows begin at multiples of 16 bytes, else float. a is
+// Vector is what is copied of b at a time: float4 where its rows start at multiples of 16 bytes, else float. a is
 // transposed on the way, 4 bytes at a time, which may lie anywhere. The copies are begun in step COPY of a tile's DEPTH.
 template <int ROWS, int COLUMNS, int DEPTH, int WARP_ROWS, int WARP_COLUMNS, int HIGH, int WIDE, int STAGES, int BLOCKS,
           int COPY, typename Vector>

@@ -78,7 +78,7 @@ def parts_of(k: int, most: int) -> int:
 
 
 def padded(matrix: torch.Tensor, multiple: int) -> tuple[torch.Tensor, int]:
-    """The matrix with rows that begin at multiples of so many floats, itself if they do; and how far they are apart."""
+    """The matrix with rows that start at multiples of so many floats, itself if they do; and how far they are apart."""
     rows, columns = matrix.shape
     if columns % multiple == 0 and matrix.data_ptr() % 16 == 0:
         return matrix, columns

@@ -1,5 +1,5 @@
-// GEMM on tensor cores: out[row, column] = sum over i of a[row, i] * b[i, column]. a is m x k and b is k x n;
-// they and out are bfloat16 or float16, the sums float32.
+// GEMM on tensor cores: out[row, column] = sum over i of a[row, i] * b[i, column]. a is m x k and b is k x n; they and
+// out are bfloat16 or float16, the accumulators float32.
 //
 // A block makes ROWS x COLUMNS of out, a warp WARP_ROWS x WARP_COLUMNS of them. Tiles of a and b, DEPTH deep along k,
 // stream through a ring of STAGES buffers in shared memory, filled by cp.async. ldmatrix takes fragments from there, and

@@ -13,13 +13,13 @@ gradient are NaN, so that nobody overlooks it. The arithmetic is float32, and ri
 size, and for classes masked with -inf, as long as the label is not. The matrix may have more than 2**32 elements:
 offsets need 64 bits.
 
-Begin with one program per row and an online maximum and sum, chunk by chunk; then a second loop for the gradient. The
+Start with one program per row and an online maximum and sum, chunk by chunk; then a second loop for the gradient. The
 grader checks the values, the bytes that are moved, the memory that is allocated, and on a GPU compares the time with
 PyTorch's operators.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need; at most 1.8 times the bytes of inputs and outputs moved; at most 1 wavefront per request added by
-bank conflicts; at most 0.1 times the bytes of inputs and outputs held beside them.
+bank conflicts; at most 0.1 times the bytes of inputs and outputs as a workspace.
 
 Bytes: the loss alone reads the logits, 2.1 GB for 8192 x 128256 bfloat16, 0.47 ms at the 4.5 TB/s that an H200 reads
 with. With the gradient it writes as much: 1.0 ms at the 4.2 TB/s that it copies with. Operations: about 15 instructions

@@ -3,8 +3,8 @@
 matmul(a, b) takes bfloat16 matrices of shapes (m, k) and (k, n), of any size from 1, each stored by rows or by columns
 without gaps. It returns a @ b as a new contiguous bfloat16 tensor of shape (m, n). The accumulators are float32 and
 rounded once. Every tensor starts at a multiple of 16 bytes and has fewer than 2**31 elements. TMA also requires that
-every row starts at such a multiple, or every column of a matrix that is stored by columns. If one does not, a kernel
-that is given copies the matrix to wider rows first, and the result back. Layouts, mbarriers and the choice of tiles are
+every row starts at such a multiple, or every column of a matrix that is stored by columns. If one does not, a kernel in
+this file copies the matrix to wider rows first, and the result back. Layouts, mbarriers and the choice of tiles are
 given as well.
 
 A block has three warpgroups. One warp of the first fills the stages of a circular buffer by TMA. The other two are
@@ -21,14 +21,14 @@ some with one consumer, or clusters of horizontal neighbors, which share k-tiles
 use of tensor cores, and the requested bytes, and on a GPU compares the time with cuBLAS.
 
 Limits on the largest case, with room for edges on smaller ones: at most 6 times the bytes of inputs and outputs moved;
-products made by tensor cores.
+multiply-adds executed by tensor cores.
 
 Operations: 2 m n k, 1.1e12 at 8192^3. The tensor cores are the limit, and their speed also depends on the data.
 
-One thing is new beside the answer: blocks of a cluster can share a tile, each with a part of k (split-K). At few rows
-the bytes of b bound the product, and every multiprocessor has to load some. Where there are fewer tiles than half of
-the multiprocessors, two blocks add their sums through distributed shared memory: one sends them by st.async, which
-signals an mbarrier of the other. No memory beside the output is needed, and the order of the sum is always the same.
+One thing is new compared with the answer: blocks of a cluster can share a tile, each with a part of k (split-K). With
+few rows, the bytes of b bound the GEMM, and every SM has to load some of them. If there are fewer tiles than half of
+the SMs, two blocks add their accumulators through distributed shared memory: one sends them by st.async, which signals
+an mbarrier of the other. No memory besides the output is needed, and the order of the additions is always the same.
 
 These did not help: clusters of four blocks (0.46 to 0.67 of cuBLAS by 128 and 256 rows of 8192 x 8192, where clusters
 of two reach 0.98 and 0.94), two halves of k where 128 blocks run anyway (0.81 to 0.98), and tiles of 64 x 64 for 16
@@ -64,7 +64,7 @@ CHUNK = (64, 64)
 BUFFERS = 2
 """Chunks that a consumer has in shared memory: one is written while the other is copied to out."""
 GROUP = 8
-"""Rows of clusters that go down before the next column: those that run together share a and b in L2."""
+"""Height of a group of clusters, in clusters. Clusters that run together share a and b in L2."""
 
 
 @dataclass(frozen=True)
@@ -99,11 +99,11 @@ PLANS = {
     Plan(64, 128, stages=8, down=2, across=1): 0.7,
     Plan(64, 64, stages=12, down=1, across=1): 0.5,
 }
-"""And about which share of the first one's speed each reaches, where it leaves no multiprocessor idle."""
+"""The plans, and the share of the first plan's speed that each reaches if it leaves no SM idle."""
 FLAT = Plan(64, 128, stages=8, down=1, across=2)
-"""For at most 64 rows: a cluster of tiles below each other would compute nothing in one of them."""
+"""For at most 64 rows, where one of two vertical neighbors would have nothing to compute."""
 NARROW = Plan(64, 64, stages=12, down=1, across=2)
-"""For at most 64 rows, where tiles of 128 columns would leave most multiprocessors without one."""
+"""For at most 64 rows, where tiles of 128 columns would leave most SMs idle."""
 HALVES = Plan(64, 64, stages=11, down=1, across=1, parts=2)
 """The same, where k is at least LONG: twice as many multiprocessors load b."""
 LONG = 24 * DEPTH
@@ -112,9 +112,9 @@ LONG = 24 * DEPTH
 
 @cute.jit
 def tile_of(plan: cutlass.Constexpr, number, here, down, across):
-    """Row and column of this block's tile, in tiles, when its cluster is to compute number `number` of down x across.
+    """Return the row and column of this block's tile, in tiles, for cluster tile `number` of down x across.
 
-    here: the row and the column of this block in its cluster. GROUP clusters go down before the next column begins.
+    here: The row and column of this block in its cluster. Clusters go down GROUP rows before the next column starts.
     """
     first = number // (GROUP * across) * GROUP
     within = number % (GROUP * across)
@@ -124,7 +124,7 @@ def tile_of(plan: cutlass.Constexpr, number, here, down, across):
 
 @cute.jit
 def produce(plan: cutlass.Constexpr, tiles, span, here, ring, copy_a, copy_b):
-    """Fill the circular buffer, in one warp. Each peer loads its part of a shared k-tile and multicasts it to all.
+    """Fill the circular buffer from one warp. Each peer loads its part of a shared k-tile and multicasts it to all.
 
     tiles: the first number, the end, from one to the next, and down and across for tile_of. span: the first step of
     DEPTH along k, and how many there are.
@@ -157,7 +157,7 @@ def produce(plan: cutlass.Constexpr, tiles, span, here, ring, copy_a, copy_b):
 
 @cute.jit
 def consume(plan: cutlass.Constexpr, tiles, steps, here, ring, mma, of_a, of_b, shared_sums, epilogue):
-    """Multiply the stages that have arrived, with one step in flight, and store this consumer's part of the tile.
+    """Multiply the stages as they arrive, with one k-tile in flight, and store this consumer's part of the tile.
 
     of_a, of_b: operands of mma in the ring [.., .., part of 16 along k, stage]. shared_sums: see gather.
     """
@@ -169,7 +169,7 @@ def consume(plan: cutlass.Constexpr, tiles, steps, here, ring, mma, of_a, of_b, 
     rank = cute.arch.make_warp_uniform(cute.arch.block_idx_in_cluster())
     if cutlass.const_expr(plan.parts > 1):
         tells = peer == rank  # parts of k have no block of a or b in common
-    total = cute.make_rmem_tensor(mma.partition_shape_C((plan.rows, plan.columns)), cutlass.Float32)
+    acc = cute.make_rmem_tensor(mma.partition_shape_C((plan.rows, plan.columns)), cutlass.Float32)
     count = cutlass.Int32(0)
     for number in cutlass.range(first, last, stride, unroll=1):
         for step in cutlass.range(steps, unroll=1):
@@ -178,7 +178,7 @@ def consume(plan: cutlass.Constexpr, tiles, steps, here, ring, mma, of_a, of_b, 
             warpgroup.fence()
             mma.set(warpgroup.Field.ACCUMULATE, step > 0)
             for part in cutlass.range_constexpr(DEPTH // 16):
-                cute.gemm(mma, total, of_a[None, None, part, stage], of_b[None, None, part, stage], total)
+                cute.gemm(mma, acc, of_a[None, None, part, stage], of_b[None, None, part, stage], acc)
                 mma.set(warpgroup.Field.ACCUMULATE, True)
             warpgroup.commit_group()
             warpgroup.wait_group(1)
@@ -190,15 +190,15 @@ def consume(plan: cutlass.Constexpr, tiles, steps, here, ring, mma, of_a, of_b, 
             cute.arch.mbarrier_arrive(empty + (count - 1) % plan.stages, peer)
         row, column = tile_of(plan, number, here, down, across)
         if cutlass.const_expr(plan.parts > 1):
-            gather(plan, rank, total, shared_sums, (number - first) // stride)
+            gather(plan, rank, acc, shared_sums, (number - first) // stride)
             if rank == 0:
-                write(plan, worker, row, column, total, epilogue)
+                write(plan, worker, row, column, acc, epilogue)
         else:
-            write(plan, worker, row, column, total, epilogue)
+            write(plan, worker, row, column, acc, epilogue)
 
 
 @cute.jit
-def gather(plan: cutlass.Constexpr, part, total, shared_sums, turn):
+def gather(plan: cutlass.Constexpr, part, acc, shared_sums, turn):
     """Add the sums of all parts of k to those of part 0, always in the same order.
 
     shared_sums: in the block of part 0, memory [4, thread, vector of 4 sums, part - 1], and the mbarriers `arrived`
@@ -206,8 +206,8 @@ def gather(plan: cutlass.Constexpr, part, total, shared_sums, turn):
     """
     memory, arrived, free = shared_sums
     thread = cute.arch.thread_idx()[0] - WARPGROUP
-    vectors, lane = cute.size(total) // 4, thread % 32
-    bits = cute.recast_tensor(total, cutlass.Int32)
+    vectors, lane = cute.size(acc) // 4, thread % 32
+    bits = cute.recast_tensor(acc, cutlass.Int32)
     if part > 0:
         cute.arch.mbarrier_wait(free, turn % 2 ^ 1)
         for vector in cutlass.range_constexpr(vectors):
@@ -220,17 +220,17 @@ def gather(plan: cutlass.Constexpr, part, total, shared_sums, turn):
         for other in cutlass.range_constexpr(plan.parts - 1):
             for vector in cutlass.range_constexpr(vectors):
                 for i in cutlass.range_constexpr(4):
-                    total[4 * vector + i] += memory[i, thread, vector, other]
+                    acc[4 * vector + i] += memory[i, thread, vector, other]
         cute.arch.sync_warp()
         if lane > 0 and lane < plan.parts:
             cute.arch.mbarrier_arrive(free, lane)
 
 
 @cute.jit
-def write(plan: cutlass.Constexpr, worker, row, column, total, epilogue):
+def write(plan: cutlass.Constexpr, worker, row, column, acc, epilogue):
     """Round a consumer's accumulators and store them in chunks. The last copies are still in flight when it returns.
 
-    total: the consumer's accumulators, one chunk after the other. epilogue: the TMA copy, the consumer's BUFFERS in
+    acc: the consumer's accumulators, one chunk after the other. epilogue: the TMA copy, the consumer's BUFFERS in
     shared memory [64, 64, buffer], out as the copy addresses it, and an mma that has the accumulators of one chunk.
     """
     store, buffers, out, mma = epilogue
@@ -244,9 +244,9 @@ def write(plan: cutlass.Constexpr, worker, row, column, total, epilogue):
     sums = cute.make_rmem_tensor(mma.partition_shape_C(CHUNK), cutlass.Float32)
     rounded = cute.make_rmem_tensor_like(sums, store.value_type)
     wide = plan.columns // CHUNK[1]
-    for chunk in cutlass.range_constexpr(cute.size(total) // cute.size(sums)):
+    for chunk in cutlass.range_constexpr(cute.size(acc) // cute.size(sums)):
         for i in cutlass.range_constexpr(cute.size(sums)):
-            sums[i] = total[chunk * cute.size(sums) + i]
+            sums[i] = acc[chunk * cute.size(sums) + i]
         rounded.store(sums.load().to(store.value_type))
         buffer = chunk % BUFFERS
         if leads:
@@ -263,7 +263,7 @@ def write(plan: cutlass.Constexpr, worker, row, column, total, epilogue):
 
 @cute.kernel
 def multiply(plan: cutlass.Constexpr, mma, chunk_mma, layouts, a, b, out):
-    """Run a block on each multiprocessor, with one warpgroup that loads and one or two that multiply."""
+    """Run one block per SM, with one warpgroup that loads and one or two that multiply."""
     (of_a, of_b, of_out), (load_a, a), (load_b, b), (store, out) = layouts, a, b, out
     thread, _, _ = cute.arch.thread_idx()
     block, _, _ = cute.arch.block_idx()
@@ -293,7 +293,7 @@ def multiply(plan: cutlass.Constexpr, mma, chunk_mma, layouts, a, b, out):
             cute.arch.mbarrier_init(arrived, 1)
             cute.arch.mbarrier_init(free, 4 * plan.consumers)
         cute.arch.mbarrier_init_fence()
-    cute.arch.cluster_arrive_relaxed()  # the mbarriers of all peers have to be there before anyone arrives at them
+    cute.arch.cluster_arrive_relaxed()  # all peers must initialize their mbarriers before any block arrives
     cute.arch.cluster_wait()
 
     down = cute.ceil_div(out.shape[0], plan.rows * plan.down)
@@ -331,14 +331,14 @@ def multiply(plan: cutlass.Constexpr, mma, chunk_mma, layouts, a, b, out):
         consume(plan, tiles, steps, here, (full, empty), mma, fragments_a, fragments_b, shared_sums, epilogue)
         if warp % 4 == 0:
             cute.arch.cp_async_bulk_wait_group(0, read=True)
-    cute.arch.cluster_arrive()  # a peer may still arrive at the mbarriers of a block that has nothing left to do
+    cute.arch.cluster_arrive()  # a peer may still arrive at the mbarriers of a block that has finished
     cute.arch.cluster_wait()
 
 
 @cute.jit
 def gemm(a: cute.Tensor, b: cute.Tensor, out: cute.Tensor, processors: cutlass.Int32, plan: cutlass.Constexpr) -> None:
     """out = a b^T for a [m, k], b [n, k] and out [m, n]."""
-    dtype, sums = a.element_type, cutlass.Float32
+    dtype, acc_dtype = a.element_type, cutlass.Float32
     order_a, order_b, order_out = map(LayoutEnum.from_tensor, (a, b, out))
     majors = order_a.sm90_mma_major_mode(), order_b.sm90_mma_major_mode()
     block = plan.rows, plan.columns, DEPTH
@@ -351,8 +351,8 @@ def gemm(a: cute.Tensor, b: cute.Tensor, out: cute.Tensor, processors: cutlass.I
     )
     multiply(
         plan,
-        hopper.make_trivial_tiled_mma(dtype, dtype, *majors, sums, (plan.consumers, 1, 1), (64, plan.columns)),
-        hopper.make_trivial_tiled_mma(dtype, dtype, *majors, sums, (1, 1, 1), CHUNK),
+        hopper.make_trivial_tiled_mma(dtype, dtype, *majors, acc_dtype, (plan.consumers, 1, 1), (64, plan.columns)),
+        hopper.make_trivial_tiled_mma(dtype, dtype, *majors, acc_dtype, (1, 1, 1), CHUNK),
         (of_a, of_b, of_out),
         load_of(a, of_a, (plan.rows, DEPTH), plan.across),
         load_of(b, of_b, (plan.columns, DEPTH), plan.down),
@@ -384,7 +384,7 @@ def copy_row(src: cute.Tensor, dst: cute.Tensor):
 
 @cute.jit
 def copy_rows(src: cute.Tensor, dst: cute.Tensor):
-    """Copy rows of one stride to rows of another."""
+    """Copy a matrix to one with another row stride."""
     copy_row(src, dst).launch(grid=[src.shape[0], cute.ceil_div(src.shape[1], 2048), 1], block=[256, 1, 1])
 
 
@@ -402,7 +402,7 @@ def matmul(a: torch.Tensor, b: torch.Tensor, plan=None) -> torch.Tensor:
 
 
 def plan_for(processors: int, m: int, n: int, k: int) -> Plan:
-    """Return the fastest plan: the rounds that all clusters need, times the time of a tile."""
+    """Return the plan with the lowest estimate: the number of waves times the time of a tile."""
 
     def time(plan: Plan) -> float:
         clusters = -(-m // (plan.rows * plan.down)) * -(-n // (plan.columns * plan.across))

@@ -1,6 +1,6 @@
 """Attention on Hopper: two GEMMs and a softmax in one pipeline of a producer and its consumers.
 
-flash_attention(q, k, v, causal) takes contiguous bfloat16 tensors that begin at a multiple of 16 bytes: q of shape
+flash_attention(q, k, v, causal) takes contiguous bfloat16 tensors that start at a multiple of 16 bytes: q of shape
 (batch, heads, tokens, head), k and v of shape (batch, kv_heads, tokens, head), where head is 64 or 128 and heads is a
 multiple of kv_heads: query head h reads key head h // (heads // kv_heads). causal is a bool: query i sees the keys 0 to
 i, or all of them. It returns two new tensors: out, of the shape and dtype of q, softmax(q @ k^T / sqrt(head)) @ v of
@@ -19,25 +19,25 @@ with the formula written as operators.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
 and stores need; at most 5 times the bytes of inputs and outputs moved; at most 0.1 times the bytes of inputs and
-outputs held beside them; products made by tensor cores.
+outputs as a workspace; multiply-adds executed by tensor cores.
 
 Bound: 4 operations per score and column, 0.275e12 for 4 x 16 x 4096 x 128 where causal, 0.35 ms at the
-790e12 per second of large products on an H200. An SM makes 4096 of them per cycle and 16 exponentials: a tile of 64
-queries and 128 keys with heads of 128 takes its tensor cores 1024 cycles, and its exponentials 512. So neither may wait
-for the other, as in FlashAttention-3 (Shah and others, 2024).
+790e12 per second of large GEMMs on an H200. An SM does 4096 of these operations and 16 exponentials per cycle. For a
+tile of 64 queries and 128 keys with heads of 128, its tensor cores need 1024 cycles, and the exponentials 512. So
+neither may wait for the other, as in FlashAttention-3 (Shah and others, 2024).
 
-The main loop is that of the answer beside it. Three things are new:
+The main loop is the same as in the answer. Three things are new:
 
-- A dynamic persistent scheduler for causal heads. There are as many blocks as multiprocessors. The producer draws the
-  next tile of queries from a counter in global memory when it begins a tile, and hands its number to the consumers
-  through shared memory with a pair of mbarriers. So the loads of a tile run beside the end of the tile before it, and
-  no multiprocessor gets more work than it can do in time. The longest tiles come first, in sections of heads whose
-  keys and values fit in L2.
-- Tiles of keys from the last to the first: only the tiles on the diagonal need a mask, and they are the first.
-- Sums are rescaled only if a weight would exceed 2**8 otherwise, as in FlashAttention-4's kernels for Blackwell, and
-  not whenever the largest score of a row rises. The division at the end takes out what all weights of a row share.
+- A dynamic persistent scheduler for causal heads. There is one block per SM. When the producer starts a tile of
+  queries, it draws the next one from a counter in global memory, and passes its number to the consumers through shared
+  memory with a pair of mbarriers. So the loads of a tile overlap with the end of the tile before it, and the SMs finish
+  at about the same time. The longest tiles come first, in sections of heads whose keys and values fit in L2.
+- Tiles of keys from the last to the first. Only the tiles on the diagonal need a mask, and they come first.
+- Accumulators are rescaled only if a weight would otherwise exceed 2**8, as in FlashAttention-4's kernels for
+  Blackwell, and not whenever the largest score of a row rises. The final division cancels a factor that all weights of
+  a row have in common.
 
-Measured there in one run, in TFLOP/s, beside the answer, FlashAttention-4's kernel for Hopper, and cuDNN:
+Measured on an H200 in one run, in TFLOP/s, with the answer, FlashAttention-4's kernel for Hopper, and cuDNN:
 
     head 128                   this kernel   answer    FA-4   cuDNN
     causal, 1024 tokens                464      399     397     424
@@ -47,9 +47,9 @@ Measured there in one run, in TFLOP/s, beside the answer, FlashAttention-4's ker
     all keys, 4096                     682      648     691     648
     all keys, 16,384                   648      614     695     622
 
-In another run it reached 647 for 4096 tokens, causal, and FlashAttention-4 626. These did not help: tiles of 144, 160
-and 176 keys without a mask (0.93 to 0.97 of the speed), rescaling sums beside the next product of queries and keys
-(0.99 to 1.01, but 1.02 with heads of 64 and three consumers), and no turns (0.99 to 1.01).
+In another run this kernel reached 647 for 4096 tokens, causal, and FlashAttention-4 626. Three changes did not help:
+tiles of 144, 160 and 176 keys without a mask (93% to 97% of the speed), rescaling the accumulators during the next
+GEMM of queries and keys (99% to 101%, but 102% with heads of 64 and three consumers), and no ping-pong (99% to 101%).
 """
 
 import math
@@ -68,30 +68,30 @@ from kernelpath.lanes import cute as lane
 
 BF16, F32 = cutlass.BFloat16, cutlass.Float32
 QUERIES = 64
-"""Of a consumer: the rows of a wgmma."""
+"""Queries of one consumer, which are the rows of a wgmma."""
 
 SECTION_BYTES, SECTION_HEADS = 16 << 20, 8
-"""A section has the heads whose keys and values take so many bytes, a fraction of L2, but at least so many heads."""
+"""A section is as many heads as fit these bytes of keys and values, a fraction of L2, but at least so many heads."""
 
 SHORT = 1024
-"""Tokens up to which causal heads of 64 take smaller blocks."""
+"""Up to this many tokens, causal heads of 64 use smaller blocks."""
 
 REGISTERS = {1: None, 2: (24, 240), 3: (32, 160)}
-"""Of a thread of the producer's warpgroup and of a consumer, by the number of consumers."""
+"""Registers per thread of the producer's warpgroup and of a consumer, by the number of consumers."""
 
 RISE = 8.0
-"""A row's largest score may rise by this much before its sums are rescaled, in powers of two."""
+"""A row's largest score may rise by this much, in powers of two, before its accumulators are rescaled."""
 
 TURN, WRITE = 1, 4
-"""The first consumer's named barriers, which the next numbers follow for the others. Barrier 0 is sync_threads."""
+"""Named barriers of the first consumer. The others use the following numbers. Barrier 0 is sync_threads."""
 
 
 class Plan(NamedTuple):
     """The parameters that are known at compile time.
 
-    keys: of a tile. stages: of the ring. dynamic: blocks draw their tiles of queries from a counter; else each has its
-    own, at equal distances. turns: consumers issue their products in turns. behind: the second product of a tile runs
-    behind the softmax of the next.
+    keys: Keys per tile. stages: Stages of the circular buffer. dynamic: Blocks draw their tiles of queries from a
+    counter. Otherwise a block computes every grid-th tile. turns: Ping-pong: consumers alternate at the tensor cores.
+    behind: The second GEMM of a tile overlaps with the softmax of the next.
     """
 
     head: int
@@ -105,7 +105,7 @@ class Plan(NamedTuple):
 
     @property
     def queries(self) -> int:
-        """Of a block."""
+        """Queries of one block."""
         return QUERIES * self.consumers
 
     @property
@@ -142,7 +142,7 @@ def forward(
     q, k, v, out = (cute.make_tensor(x.iterator, cute.select(x.layout, mode=[1, 2, 0])) for x in (q, k, v, out))
     rows, columns = LayoutEnum.ROW_MAJOR, LayoutEnum.COL_MAJOR
     qk_tile, pv_tile = (QUERIES, plan.keys, plan.head), (QUERIES, plan.head, plan.keys)
-    # One stage holds a tile of keys or of values: the same bytes, which the second product reads transposed.
+    # One stage holds a tile of keys or of values: the same bytes, which the second GEMM reads transposed.
     of_q = hopper.make_smem_layout_a(rows, qk_tile, BF16, plan.consumers)
     of_k = hopper.make_smem_layout_b(rows, qk_tile, BF16, plan.stages)
     of_v = hopper.make_smem_layout_b(columns, pv_tile, BF16, plan.stages)
@@ -166,7 +166,7 @@ def forward(
 
 @cute.kernel
 def attend(q, k, v, out, layouts, lse, counter, section, group, plan: cutlass.Constexpr):
-    """Warp 0 is the producer; its warpgroup gives its registers to the consumers."""
+    """Run the producer in warp 0, whose warpgroup gives up registers for the consumers, and consumers in the others."""
     of_q, of_k, of_v = layouts
     warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
     memory = SmemAllocator()
@@ -214,7 +214,7 @@ def stages_of(barriers, count: int, consumers: int, layout) -> pipeline.Pipeline
 
 @cute.jit
 def place(tile, tokens, heads, section, plan: cutlass.Constexpr):
-    """A tile's head, its block of queries, and the tiles of keys that these see."""
+    """Return a tile's head, its block of queries, and the number of key tiles that these queries see."""
     blocks = cute.ceil_div(tokens, plan.queries)
     head, block, last = tile // blocks, tile % blocks, tokens
     if cutlass.const_expr(plan.causal):
@@ -280,7 +280,7 @@ def produce(tiles, queries, ring, q, k, v, shared_q, shared_k, group, plan: cutl
 
 
 def boxes(copy, shared, matrix, shape):
-    """Shared memory by (box, stage), and a [tokens, head, heads] matrix by (box, tile, head), as TMA copies them."""
+    """Partition shared memory into (box, stage), and a [tokens, head, heads] tensor into (box, tile, head), for TMA."""
     tiles = cute.local_tile(matrix, shape, (None, 0, None))
     return cpasync.tma_partition(
         copy, 0, cute.make_layout(1), cute.group_modes(shared, 0, 2), cute.group_modes(tiles, 0, 2)
@@ -291,7 +291,7 @@ def boxes(copy, shared, matrix, shape):
 def consume(tiles, queries, ring, out, lse, shared_q, shared_k, shared_v, shared_out, plan: cutlass.Constexpr):
     """Compute 64 queries in a warpgroup: both GEMMs, the softmax between them, and the store of the result.
 
-    queries: consumer p reads stage p. out: the TMA copy, and the tensor that it writes.
+    queries: Consumer p reads stage p. out: The TMA copy, and the tensor that it writes.
     """
     block_index, grid = cute.arch.block_idx()[0], cute.arch.grid_dim()[0]
     warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
@@ -301,7 +301,7 @@ def consume(tiles, queries, ring, out, lse, shared_q, shared_k, shared_v, shared
 
     along, across = LayoutEnum.ROW_MAJOR.sm90_mma_major_mode(), LayoutEnum.COL_MAJOR.sm90_mma_major_mode()
     tile_qk, tile_pv = (QUERIES, plan.keys), (QUERIES, plan.head)
-    # The first wgmma of a tile of scores writes its sums, the others add to them.
+    # The first wgmma of a tile of scores overwrites the accumulators, the others add to them.
     qk = [hopper.make_trivial_tiled_mma(BF16, BF16, along, along, F32, (1, 1, 1), tile_qk) for _ in range(2)]
     pv = hopper.make_trivial_tiled_mma(BF16, BF16, along, across, F32, (1, 1, 1), tile_pv, warpgroup.OperandSource.RMEM)
     qk[0].set(warpgroup.Field.ACCUMULATE, False)
@@ -311,11 +311,11 @@ def consume(tiles, queries, ring, out, lse, shared_q, shared_k, shared_v, shared
     a = qk[0].make_fragment_A(in_qk.partition_A(shared_q))[None, None, None, part]
     b = qk[0].make_fragment_B(in_qk.partition_B(shared_k))
     values = pv.make_fragment_B(in_pv.partition_B(shared_v))
-    sums = cute.make_rmem_tensor(pv.partition_shape_C(tile_pv), F32)
+    acc = cute.make_rmem_tensor(pv.partition_shape_C(tile_pv), F32)
     weights = cute.make_rmem_tensor(pv.partition_shape_A(tile_qk), BF16)
-    top, total, shrink = (cute.make_rmem_tensor(2, F32) for _ in range(3))
-    products = qk, pv, a, b, values
-    state = sums, weights, top, total, shrink
+    m_i, l_i, alpha = (cute.make_rmem_tensor(2, F32) for _ in range(3))
+    mmas = qk, pv, a, b, values
+    state = acc, weights, m_i, l_i, alpha
     first_row, first_key = in_qk.partition_C(cute.make_identity_tensor(tile_qk))[0]
 
     reading_q = pipeline.PipelineState(plan.consumers, cutlass.Int32(0), part, cutlass.Int32(0))
@@ -328,11 +328,11 @@ def consume(tiles, queries, ring, out, lse, shared_q, shared_k, shared_v, shared
         head, block, count = place(tile, tokens, heads, section, plan)
         begin = block * plan.queries + part * QUERIES
         row = begin + first_row
-        # Every query sees every key of the tiles before this one.
+        # Every query sees every key of the first `whole` tiles.
         whole = cutlass.min((begin if cutlass.const_expr(plan.causal) else tokens) // plan.keys, count)
-        sums.fill(0.0)
-        total.fill(0.0)
-        top.fill(-F32.inf)
+        acc.fill(0.0)
+        l_i.fill(0.0)
+        m_i.fill(-F32.inf)
         queries.consumer_wait(reading_q)
         ring.consumer_wait(reading)
         scores = multiply_keys(qk, a, b[None, None, None, reading.index], plan)
@@ -340,16 +340,16 @@ def consume(tiles, queries, ring, out, lse, shared_q, shared_k, shared_v, shared
         ring.consumer_release(reading)
         reading.advance()
         last_key = first_key + (count - 1) * plan.keys
-        soften(scores, top, total, shrink, row, last_key, tokens, True, plan)
+        online_softmax(scores, m_i, l_i, alpha, row, last_key, tokens, True, plan)
         round_to(weights, scores)
         ring.consumer_wait(reading)
         unmasked = cutlass.max(count - whole, 1)  # the first step whose tile needs no mask
         for step in cutlass.range(1, unmasked, unroll=1):
             at = row, last_key - step * plan.keys, tokens
-            reading = advance(ring, reading, products, state, part, at, True, plan)
+            reading = advance(ring, reading, mmas, state, part, at, True, plan)
         for step in cutlass.range(unmasked, count, unroll=1):
             at = row, last_key - step * plan.keys, tokens
-            reading = advance(ring, reading, products, state, part, at, False, plan)
+            reading = advance(ring, reading, mmas, state, part, at, False, plan)
         queries.consumer_release(reading_q)
         reading_q.advance(plan.consumers)
         if cutlass.const_expr(plan.dynamic):
@@ -362,54 +362,54 @@ def consume(tiles, queries, ring, out, lse, shared_q, shared_k, shared_v, shared
         else:
             tile += grid
         warpgroup.fence()
-        multiply_values(pv, sums, weights, values[None, None, None, reading.index])
+        multiply_values(pv, acc, weights, values[None, None, None, reading.index])
         warpgroup.wait_group(0)
         ring.consumer_release(reading)
         reading.advance()
 
-        finish(sums, top, total, lse, head, row, first_key, tokens, plan)
-        write(copy_out, out, shared_out, sums, pv, thread, part, warp, block * plan.consumers + part, head, plan)
+        finish(acc, m_i, l_i, lse, head, row, first_key, tokens, plan)
+        write(copy_out, out, shared_out, acc, pv, thread, part, warp, block * plan.consumers + part, head, plan)
     if warp % 4 == 0:
         cute.arch.cp_async_bulk_wait_group(0, read=True)
 
 
 @cute.jit
-def advance(ring, reading, products, state, part, at, masked: cutlass.Constexpr, plan: cutlass.Constexpr):
-    """The scores of one tile, and beside their softmax the weighted values of the tile before. The keys are there."""
-    (qk, pv, a, b, values), (sums, weights, top, total, shrink) = products, state
+def advance(ring, reading, mmas, state, part, at, masked: cutlass.Constexpr, plan: cutlass.Constexpr):
+    """Compute the scores of a tile whose keys are there, and overlap their softmax with the last tile's second GEMM."""
+    (qk, pv, a, b, values), (acc, weights, m_i, l_i, alpha) = mmas, state
     of_keys, of_values = reading.clone(), reading.clone()
     of_values.advance()
     if cutlass.const_expr(plan.turns):
         cute.arch.barrier(barrier_id=TURN + part, number_of_threads=256)
     scores = multiply_keys(qk, a, b[None, None, None, of_keys.index], plan)
     ring.consumer_wait(of_values)
-    multiply_values(pv, sums, weights, values[None, None, None, of_values.index])
+    multiply_values(pv, acc, weights, values[None, None, None, of_values.index])
     if cutlass.const_expr(plan.turns):
         cute.arch.barrier_arrive(barrier_id=TURN + (part + 1) % plan.consumers, number_of_threads=256)
     warpgroup.wait_group(1 if plan.behind else 0)
     ring.consumer_release(of_keys)
-    soften(scores, top, total, shrink, *at, masked, plan)
+    online_softmax(scores, m_i, l_i, alpha, *at, masked, plan)
     reading.advance(2)
-    # ptxas moves the next wait up as far as it can, in front of the exponentials: but not past this loop.
+    # ptxas would move the next wait up, in front of the exponentials, but can't move it past this loop.
     ring.consumer_wait(reading)
     warpgroup.wait_group(0)
     ring.consumer_release(of_values)
     round_to(weights, scores)
-    rescale(sums, shrink)
+    rescale(acc, alpha)
     return reading
 
 
 @cute.jit
-def rescale(sums, shrink):
-    """Multiply the sums of each row by its factor, unless it is 1 in all rows of the warp."""
-    view = by_row(sums)
-    if cute.arch.vote_any_sync(cutlass.min(shrink[0], shrink[1]) < 1.0):
+def rescale(acc, alpha):
+    """Multiply the accumulators of each row by its factor, unless the factor is 1 in all rows of the warp."""
+    view = by_row(acc)
+    if cute.arch.vote_any_sync(cutlass.min(alpha[0], alpha[1]) < 1.0):
         for r in cutlass.range_constexpr(2):
-            view[r, None].store(view[r, None].load() * shrink[r])
+            view[r, None].store(view[r, None].load() * alpha[r])
 
 
 def multiply_keys(qk, a, b, plan: Plan):
-    """Issue q k^T of a tile, as one group. Its sums have registers of their own: nothing of the last tile is kept."""
+    """Issue q k^T of a tile as one group. Each tile has its own registers for scores, which avoids spills."""
     scores = cute.make_rmem_tensor(qk[0].partition_shape_C((QUERIES, plan.keys)), F32)
     warpgroup.fence()
     for k in range(cute.size(a, mode=[2])):
@@ -418,29 +418,29 @@ def multiply_keys(qk, a, b, plan: Plan):
     return scores
 
 
-def multiply_values(pv, sums, weights, values):
-    """Issue sums += weights v of a tile, as one group."""
+def multiply_values(pv, acc, weights, values):
+    """Issue acc += weights v of a tile as one group."""
     for k in range(cute.size(weights, mode=[2])):
-        cute.gemm(pv, sums, weights[None, None, k], values[None, None, k], sums)
+        cute.gemm(pv, acc, weights[None, None, k], values[None, None, k], acc)
     warpgroup.commit_group()
 
 
-def by_row(sums):
-    """View a thread's accumulators as (2 rows, columns). Of every 8 columns it has two, in rows r and r + 8."""
-    return cute.make_tensor(sums.iterator, cute.make_layout((2, (2, cute.size(sums) // 4)), stride=(2, (1, 4))))
+def by_row(acc):
+    """View a thread's accumulators as (2 rows, columns). It has two of every 8 columns, in rows r and r + 8."""
+    return cute.make_tensor(acc.iterator, cute.make_layout((2, (2, cute.size(acc) // 4)), stride=(2, (1, 4))))
 
 
 def round_to(weights, scores):
-    """Round accumulators. They are in the registers in which the next wgmma expects its operand."""
+    """Round scores to the next wgmma's A operand, which uses the same registers in the same order."""
     cute.make_tensor(weights.iterator, scores.layout).store(scores.load().to(BF16))
 
 
 @cute.jit
-def soften(scores, top, total, shrink, row, key, tokens, masked: cutlass.Constexpr, plan: cutlass.Constexpr):
-    """Make weights of scores. top: a score of each row that no other has exceeded by more than RISE; total: this
+def online_softmax(scores, m_i, l_i, alpha, row, key, tokens, masked: cutlass.Constexpr, plan: cutlass.Constexpr):
+    """Turn scores into weights. m_i: a score of each row that no other has exceeded by more than RISE; l_i: this
     thread's part of its weights' sum.
 
-    row, key: the indices of the thread's first score in the head. shrink: the factor for earlier weights.
+    row, key: the indices of the thread's first score in the head. alpha: the factor for earlier weights.
     """
     scale = math.log2(math.e) / math.sqrt(plan.head)
     view = by_row(scores)
@@ -451,45 +451,45 @@ def soften(scores, top, total, shrink, row, key, tokens, masked: cutlass.Constex
                 end = row + 8 * r + 1 if cutlass.const_expr(plan.causal) else tokens
                 view[r, i] = -F32.inf if i // 2 * 8 + i % 2 >= end - key else view[r, i]
     for r in cutlass.range_constexpr(2):
-        largest = top[r]
+        largest = m_i[r]
         for i in cutlass.range_constexpr(cute.size(view, mode=[1])):
             largest = cute.arch.fmax(largest, view[r, i])
         largest = cute.arch.warp_reduction_max(largest, threads_in_group=4)
-        largest = top[r] if (largest - top[r]) * scale <= RISE else largest  # comparing two of -inf gives false
+        largest = m_i[r] if (largest - m_i[r]) * scale <= RISE else largest  # comparing two of -inf gives false
         base = largest
         if cutlass.const_expr(plan.guarded and masked):
             base = 0.0 if largest == -F32.inf else largest
-        shrink[r] = cute.math.exp2((top[r] - base) * scale, fastmath=True)
-        top[r] = largest
+        alpha[r] = cute.math.exp2((m_i[r] - base) * scale, fastmath=True)
+        m_i[r] = largest
         view[r, None].store(cute.math.exp2(view[r, None].load() * scale - base * scale, fastmath=True))
-        total[r] = view[r, None].load().reduce(cute.ReductionOp.ADD, total[r] * shrink[r], 0)
+        l_i[r] = view[r, None].load().reduce(cute.ReductionOp.ADD, l_i[r] * alpha[r], 0)
 
 
 @cute.jit
-def finish(sums, top, total, lse, head, row, key, tokens, plan: cutlass.Constexpr):
-    """Divide by the sum of the weights; write the log-sum-exp. key: the thread's first in a tile."""
+def finish(acc, m_i, l_i, lse, head, row, key, tokens, plan: cutlass.Constexpr):
+    """Divide by the sum of the weights and write the log-sum-exp. key: The thread's first column in a tile."""
     scale = math.log2(math.e) / math.sqrt(plan.head)
-    view = by_row(sums)
+    view = by_row(acc)
     for r in cutlass.range_constexpr(2):
-        whole = cute.arch.warp_reduction_sum(total[r], threads_in_group=4)
+        whole = cute.arch.warp_reduction_sum(l_i[r], threads_in_group=4)
         view[r, None].store(view[r, None].load() * cute.arch.rcp_approx(whole))
         if key == 0 and row + 8 * r < tokens:
-            lse[head, row + 8 * r] = (top[r] * scale + cute.math.log2(whole, fastmath=True)) * math.log(2)
+            lse[head, row + 8 * r] = (m_i[r] * scale + cute.math.log2(whole, fastmath=True)) * math.log(2)
 
 
 @cute.jit
-def write(copy_out, out, shared_out, sums, pv, thread, part, warp, tile, head, plan: cutlass.Constexpr):
+def write(copy_out, out, shared_out, acc, pv, thread, part, warp, tile, head, plan: cutlass.Constexpr):
     """Store the accumulators by TMA, through the consumer's part of shared memory.
 
-    thread: of the warpgroup. part: the consumer's number. tile: the number of its 64 queries in the head.
+    thread: Index in the warpgroup. part: The consumer's number. tile: The index of its 64 queries in the head.
     """
-    result = cute.make_rmem_tensor_like(sums, BF16)
-    result.store(sums.load().to(BF16))
+    result = cute.make_rmem_tensor_like(acc, BF16)
+    result.store(acc.load().to(BF16))
     atom = hopper.sm90_get_smem_store_op(LayoutEnum.ROW_MAJOR, BF16, F32)
     to_shared = cute.make_tiled_copy_C(atom, pv).get_slice(thread)
     from_shared, to_out = boxes(copy_out, shared_out, out, (QUERIES, plan.head))
     if warp % 4 == 0:
-        cute.arch.cp_async_bulk_wait_group(0, read=True)  # the last store has read what is written now
+        cute.arch.cp_async_bulk_wait_group(0, read=True)  # the last store has read this memory
     cute.arch.barrier(barrier_id=WRITE + part, number_of_threads=128)
     cute.copy(atom, to_shared.retile(result), to_shared.partition_D(shared_out)[None, None, None, part])
     cute.arch.fence_proxy("async.shared", space="cta")

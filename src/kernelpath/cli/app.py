@@ -20,12 +20,12 @@ from kernelpath.course.stubs import NoStub
 from kernelpath.verdict import ValidationError
 from warpcheck.hooks import Changed
 
+# Exceptions whose message ends with what to do.
 _EXPECTED_ERRORS = (registry.LookupFailed, DeclarationError, NoStub, progress.NotSaved, ValidationError, Failure)
-"""Exceptions whose message ends with what to do."""
 
 
+# Commands that need no file of a learner. A teacher, for example, has no folder of the course.
 _COMMANDS_ANYWHERE = ("book", "dev", "doctor", "grade", "new", "upgrade")
-"""Commands that need no file of a learner. A teacher, for example, has no folder of the course."""
 
 
 class _CourseGroup(click.Group):

@@ -77,6 +77,7 @@ def check(
     grading.check_json_target(json_to)
     # A NAME that is given twice is graded once.
     items = _items_of(tree) if everything else tuple(dict.fromkeys(items)) or (require_next_item(),)
+    # stdout then holds the JSON alone.
     quiet = json_to == "-"
     requests = [
         grading.GradingRequest(
@@ -178,6 +179,7 @@ def _exit_status(graded: GradedExercises, everything: bool) -> int:
 
     At least one exercise must pass.
     """
+    # Without this, a machine that can run nothing at all would report success.
     any_passed = any(report.verdict.passed for _, report in graded)
     all_acceptable = all(_acceptable(report) if everything else report.verdict.passed for _, report in graded)
     return PASSED if any_passed and all_acceptable else NOT_YET
@@ -188,6 +190,7 @@ POLL_SECONDS = 0.05
 
 def wait_for_saves(paths: Sequence[Path]) -> Iterator[None]:
     """Yield at once, and then after every change of one of the files. A deleted file counts once it is back."""
+    # Polling works on every file system, also where a container or a network folder reports no events.
     last_stamps: list[tuple[int, int]] | None = None
     while True:
         stamps = _file_stamps(paths)
@@ -231,6 +234,7 @@ def watch(item: ExerciseRef | None, device: Device, seed: int | None) -> int:
 def _show_update(item: ExerciseRef, graded: Report) -> None:
     if out.is_terminal:
         out.clear()
+    # While `kp watch` runs, saving the file is what grades it again.
     edit = graded.next_step.removesuffix(f", then kp check {item.name}")
     next_step = graded.next_step if edit == graded.next_step else f"{edit} and save it"
     shown_report = dataclasses.replace(graded, next_step=next_step)

@@ -75,6 +75,7 @@ def checkpoint(
         grading.start_workers()
         from kernelpath.exam import questions
         from kernelpath.grading.grade import Usage
+    # A script or CI must not wait for an answer that nobody types.
     ask_now = sys.stdin.isatty() if ask is None else ask
     try:
         if certificate is not None:
@@ -115,6 +116,7 @@ def _open_sheet(exam: Exam, folder: Path, name: str | None, asking: bool, comman
     if is_new and name is None and asking:
         name = click.prompt("your name, as it will appear on the certificate")
     with errors.status("setting the exam"):
+        # The name seeds the paper: a sheet that exists keeps its name, and a new one is drawn for the name given here.
         answers = sheet.Sheet(exam, path, name)
         answers.save()
         stub_paths = sitting.write_stub(answers.paper, folder)
@@ -136,6 +138,7 @@ def _grade_deliverable(answers: Sheet, device: Device, seed: int | None) -> int:
     answers.paper.require_files(answers.path.parent)
     with errors.status("deliverable") as status:
         report = sitting.grade_item(answers, item, device, seed, status.update)
+    # The report lists only lines beyond the limits of this variant. Others would hint at the solution.
     wasted = traffic.lines_beyond_limits(answers.paper.variant.exercise.traffic, report.traffic)
     view.report(out, item, dataclasses.replace(report, traffic=wasted), explain="")
     return PASSED if report.verdict.passed else NOT_YET
@@ -156,6 +159,7 @@ def _grade_exam(answers: Sheet, command: str, ask: bool, device: Device, seed: i
     with errors.status(f"checkpoint {paper.exam.number}") as status:
         result = sitting.grade_exam(answers, device=device, seed=seed, report_progress=status.update)
     try:
+        # An attempt is saved before it is shown, passed or not. Without write access, the result is still shown.
         Progress(paper.exam.root, warn).save_attempt(paper.exam.number, result.to_json())
     except progress.NotSaved as error:
         warn(str(error))
@@ -176,6 +180,7 @@ def _write_certificate(result: Certificate, exam: Exam, folder: Path) -> None:
     for name, text in texts.items():
         write_atomically(folder / name, text)
         out.print(f"certificate: {words.path(folder / name, exam.root)}", soft_wrap=True)
+    # The last of the phases completes the course.
     if course_certificate := course.certify_course(folder, exam.root):
         for name, text in {
             "course.json": course_certificate.to_json(),
@@ -266,6 +271,7 @@ def _mark_answers(answers: Sheet, ask: bool, command: str) -> int:
 def _next_step(result: Certificate, answers: Sheet, command: str) -> str:
     """Return the next step on the way to a pass."""
     paper = answers.paper
+    # Exercises come first, because the deliverable and the questions build on them.
     for item, report in zip(paper.exam.items, result.exercises, strict=True):
         if not report.verdict.passed:
             return f"kp watch {item.name}"

@@ -35,9 +35,11 @@ def show_next() -> int:
         return PASSED
     out.print(Text.assemble((item.name, "bold"), f"  {item.title}"))
     kind = "elective" if item.is_elective else "exercise"
+    # Electives are numbered by themselves, because nobody has to do all of them.
     same_kind = [candidate for candidate in items if candidate.is_elective == item.is_elective]
     place = f"{kind} {same_kind.index(item) + 1} of {len(same_kind)}"
     out.print(Text(f"week {item.week}, {words.LANES[item.lane]}, {place}\n", "dim"))
+    # Week 0 has no exercise, so its notebook is shown with the first exercise of the course.
     earlier = _prerequisites(item) if item == items[0] else []
     for position, notebook in enumerate(filter(None, [*earlier, item.notebook])):
         out.print(f"{'' if position else 'read':6s}{words.path(notebook, item.root)}", soft_wrap=True)
@@ -81,6 +83,7 @@ def hint(item: ExerciseRef | None, level: int | None) -> int:
         return PASSED
     if level is None and saved.hints == len(hints):
         out.print(f"There are only {len(hints)} hints; this is the last one again.")
+    # A LEVEL that was given may skip hints; those before it then count as seen.
     level = level or min(saved.hints + 1, len(hints))
     _show_hint(hints, level)
     if level > saved.hints:
@@ -100,6 +103,7 @@ def reset(item: ExerciseRef) -> int:
     from kernelpath.course import stubs
 
     texts = stubs.pristine(item)
+    # Nothing is written, and no backup is made, where nothing would change.
     if all(path.is_file() and path.read_bytes() == text.encode() for path, text in texts.items()):
         out.print(f"{item.name} is the stub already")
         view.step(out, f"kp watch {item.name}")

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from kernelpath.school.policy import Policy
 
 
+# The number of warnings of one kind that are printed.
 _MAX_WARNINGS = 20
-"""The number of warnings of one kind that are printed."""
 
 
 @click.command("grade")
@@ -85,6 +85,7 @@ def grade_(
     Exit status 0: everything was graded, whether passed or not. 1: something could not be graded.
     """
     folder = folder.resolve()
+    # Beside the class, not inside it: a folder inside would be taken for a learner's.
     to = to or folder.with_name(f"{folder.name}-grades")
     with errors.status("starting"), importing():
         from kernelpath.grading import devices
@@ -107,6 +108,7 @@ def grade_(
         selected = _select_exercises(folder, items, policy)
         if not address and devices.resolve(device) == "cpu":
             _warn_of_memory_shortage()
+        # The device decides how many stars there are, and is known only after the engine has chosen it.
         engine = _DeviceRecorder(options.pop("engine"))
         with overview.bar(errors) as on_graded:
             grades = classroom.grade_class(folder, to, selected, on_graded=on_graded, engine=engine, **options)
@@ -115,6 +117,7 @@ def grade_(
     except Usage as error:
         raise Failure(str(error)) from error
     except OSError as error:
+        # The gradings may have taken hours: print what they found, even though it could not be written.
         if isinstance(error, classroom.ResultsNotWritten):
             overview.school(out, error.grades)
         raise Failure(

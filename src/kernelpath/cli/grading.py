@@ -102,6 +102,7 @@ def _grade_side_by_side(requests: Sequence[GradingRequest], jobs: int | None) ->
         from kernelpath.grading.grade import Usage
     try:
         device = devices.resolve(requests[0].device)
+        # Two timings at once would measure each other.
         if device == "cuda" and jobs is None:
             yield from _grade_in_turn(requests)
             return
@@ -113,6 +114,7 @@ def _grade_side_by_side(requests: Sequence[GradingRequest], jobs: int | None) ->
             }
             while index_by_future:
                 with show_working(errors, f"{len(requests) - len(index_by_future)} of {len(requests)} graded"):
+                    # Each report is printed as soon as it is there, whatever the order.
                     finished, _ = wait(index_by_future, return_when=FIRST_COMPLETED)
                 for future in finished:
                     yield index_by_future.pop(future), future.result()
@@ -184,6 +186,7 @@ def show(item: ExerciseRef, graded: Report, *, first: bool, next_step: bool = Tr
 
 def check_json_target(target: str | None) -> None:
     """Raise Failure if `write_json` could not write, before anything is graded."""
+    # A wrong path is reported now, and not after the grading.
     if target not in (None, "-") and not Path(target).absolute().parent.is_dir():
         raise Failure(f"cannot write {target}; give --json a path in a folder that exists")
 

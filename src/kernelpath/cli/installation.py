@@ -13,8 +13,8 @@ from kernelpath.cli.grading import interruptible
 from kernelpath.course import delivery, places
 from kernelpath.show import view
 
+# The number of files that are named one by one.
 _MAX_FILES_NAMED = 20
-"""The number of files that are named one by one."""
 
 
 @click.command()

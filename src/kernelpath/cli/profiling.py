@@ -104,12 +104,12 @@ def profile(
     return _write_picture(item, figure, path)
 
 
+# The alternative for an exercise without a kernel, by its kind.
 _ALTERNATIVES = {
     "lab": "kp check {name} shows what the simulated device did in each case",
     "trace": "kp check {name} compares what you read out of the recording",
     "distributed": "kp profile {name} draws what each rank does, over time",
 }
-"""The alternative for an exercise without a kernel, by its kind."""
 
 
 def _explain_missing_kernel(item: ExerciseRef, exercise: Exercise) -> str:

@@ -116,6 +116,7 @@ def _compare_counts(item: ExerciseRef, counted: dict[str, CallCounts | None]) ->
         recorded = _record_call(item, "reference", item.reference)
         counted["reference"] = recorded.counts if recorded else None
     by_label = {label: call_counts for label, call_counts in counted.items() if call_counts and call_counts.elements}
+    # One column alone compares nothing.
     if len(by_label) < 2:
         return
     out.print(view.counts_table(by_label))
@@ -137,6 +138,7 @@ def _compare_counts(item: ExerciseRef, counted: dict[str, CallCounts | None]) ->
 def bench(item: ExerciseRef, picture: Path | None, seed: int | None, json_to: str | None) -> int:
     """Measure on the GPU and draw the roofline."""
     grading.check_json_target(json_to)
+    # Read before the result is saved: the explanation is shown at the first pass.
     first = not has_passed(item)
     graded = grading.grade(grading.GradingRequest(item, item.stub, device="cuda", seed=seed, bench=True), item.name)
     save_result(item, graded)
@@ -195,6 +197,7 @@ def book_(to: Path | None, colab: str | None) -> int:
         address = Address.of(colab) if colab else None
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--colab") from error
+    # Outside a course folder nothing may be written to .kernelpath, which marks one.
     default = progress.folder(root) / "book" if places.find_course_folder() else root / "kernelpath-book"
     with errors.status("book") as status:
         index = site.write(course, to or default, address, lambda page: status.update(f"book: {page}"))

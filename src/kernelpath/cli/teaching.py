@@ -60,6 +60,7 @@ def classroom(what: tuple[str, ...], course: str, to: Path, extra_index: str) ->
     from kernelpath.dev.gradescope import InvalidIndex
     from kernelpath.dev.workflow import InvalidRepository, workflow
 
+    # Exercises are looked up before the file is opened, so that a mistyped NAME leaves an old workflow as it is.
     items = _find_exercises(what)
     with _report_written(to, items, InvalidRepository, InvalidIndex):
         write_atomically(to, workflow(items, course, extra_index))
@@ -101,6 +102,7 @@ def _report_written(to: Path, items: Sequence[ExerciseRef], *expected_errors: ty
 @places.allow_package_course()
 def _find_exercises(selection: Sequence[str]) -> list[ExerciseRef]:
     """Return the exercises of weeks, by their numbers, and of names. Raises Failure for a week without exercises."""
+    # A dictionary keeps the order, and drops an exercise that is named twice or together with its week.
     items: dict[ExerciseRef, None] = {}
     for week_or_name in selection:
         if week_or_name.isdecimal():

@@ -37,9 +37,9 @@ from kernelpath.course.errors import DeclarationError, require
 from kernelpath.course.lesson import Question, Section
 from kernelpath.course.spec import Exercise
 
+# The length of a written answer, in words.
 MIN_WORDS = 50
 MAX_WORDS = 200
-"""The length of a written answer."""
 
 _WEEK = re.compile(r"Week (\d+): (\w+)(?:, section (\d+))?")
 _WRITTEN = re.compile(r"Written: (\w+)")

@@ -9,11 +9,11 @@ import torch
 
 Reference = Callable[..., torch.Tensor | tuple[torch.Tensor, ...]]
 
+# The evaluations of the reference. The root mean square of 16 deviations is within a factor of 2 of its mean.
 SAMPLES = 16
-"""The evaluations of the reference. The root mean square of 16 deviations is within a factor of 2 of its mean."""
 
+# Far above the unit roundoff of float64, in which the reference is evaluated, yet small enough to be linear.
 _LEAST_NOISE = 2.0**-20
-"""Far above the unit roundoff of float64, in which the reference is evaluated, yet small enough to be linear."""
 
 
 def unit_roundoff(dtype: torch.dtype) -> float:

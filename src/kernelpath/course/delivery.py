@@ -17,8 +17,9 @@ from kernelpath.files import write_atomically
 
 SOLUTIONS = "solutions"
 README = "README.md"
+
+# The command that opens the notebooks in a course folder.
 OPEN_NOTEBOOKS = "jupyter lab notebooks"
-"""The command that opens the notebooks in a course folder."""
 
 _IGNORED_NAMES = {"__pycache__", ".ipynb_checkpoints"}
 

@@ -48,8 +48,8 @@ def scales(rng: torch.Generator, *shape: int) -> torch.Tensor:
     return torch.exp2(4 * torch.rand(shape, generator=rng, device=rng.device) - 8)
 
 
+# The bits of the fraction, by dtype.
 _FRACTION = {torch.float64: 52, torch.float32: 23, torch.bfloat16: 7, torch.float16: 10}
-"""The bits of the fraction, by dtype."""
 
 _INTEGER = {8: torch.int64, 4: torch.int32, 2: torch.int16}
 

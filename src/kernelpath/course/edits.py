@@ -11,17 +11,17 @@ from typing import TypeGuard
 
 from kernelpath.files import blank_comments
 
+# The table of a submission that names the faults. It is not part of the program.
 CAUSES = "CAUSES"
-"""The table of a submission that names the faults. It is not part of the program."""
 
+# Matches the comment in front of each kernel of a file, with its name.
 _SECTION = re.compile(r"(?://|#) -{4,} (\w+)")
-"""Matches the comment in front of each kernel of a file, with its name."""
 
+# Matches behind the end of a statement. Neither `{}` nor the last semicolon of a text of inline assembly ends one.
 _END = re.compile(r"(?<=\{)(?!\})|(?<=\})(?<!\{\})|(?<=;)(?!\\*[n\"'\\])")
-"""Matches behind the end of a statement. Neither `{}` nor the last semicolon of a text of inline assembly ends one."""
 
+# The pairs of statements that are compared, at most.
 _MAX_PAIRS = 4_000_000
-"""The pairs of statements that are compared, at most."""
 
 
 class Unreadable(Exception):

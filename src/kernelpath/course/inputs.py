@@ -18,11 +18,11 @@ from kernelpath.course import draw
 from kernelpath.course.problem import EXACT, Case
 from kernelpath.course.spec import Exercise
 
+# The bytes of the widest access that a kernel makes.
 ALIGNMENT = 16
-"""The bytes of the widest access that a kernel makes."""
 
+# The value of every byte before, between and after the elements of a misaligned tensor: NaN, or -1.
 _GAP_BYTE = 0xFF
-"""The value of every byte before, between and after the elements of a misaligned tensor: NaN, or -1."""
 
 
 @dataclass(frozen=True)

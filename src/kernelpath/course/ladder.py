@@ -19,8 +19,8 @@ from kernelpath.course.errors import SolutionUnavailable
 from kernelpath.course.registry import ExerciseRef
 from kernelpath.files import source_text
 
+# The file that launches the kernels of a ladder in CUDA C++.
 LAUNCH = "launch.py"
-"""The file that launches the kernels of a ladder in CUDA C++."""
 
 
 @dataclass(frozen=True)

@@ -55,19 +55,19 @@ from pathlib import Path
 from kernelpath import words
 from kernelpath.course.errors import DeclarationError, require
 
+# Marks the places of a drafted lesson where prose is still to be written.
 TODO = "TODO"
-"""Marks the places of a drafted lesson where prose is still to be written."""
 
+# Matches inline code, which stays as it is, or a backslash before punctuation. Source: CommonMark, 2.4.
 _ESCAPE = re.compile(r"(`[^`]*`)|\\([!-/:-@\[-`{-~])")
-"""Matches inline code, which stays as it is, or a backslash before punctuation. Source: CommonMark, 2.4."""
 _CHOICE = re.compile(r"- \[(?P<mark>[ xX])\] +(?P<text>\S.*)")
 _REASON = re.compile(r"  - +(?P<text>\S.*)")
 _ANSWER = re.compile(r"Answer: *(?P<number>\S+?)(?: +within +(?P<percent>\S+) *%)?")
 _WHY = "Why: "
 _FENCE = "```"
 
+# The number of the first line, and the lines.
 Block = tuple[int, tuple[str, ...]]
-"""The number of the first line, and the lines."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +103,7 @@ class Question:
         """Return whether an answer is right: the choice itself, or a number within the tolerance."""
         if isinstance(answer, str) or isinstance(self.answer, str):
             return answer == self.answer
+        # An exact answer still gets 1e-9: 0.1 + 0.2 is a right answer to 0.3.
         return abs(answer - self.answer) <= max(self.tolerance, 1e-9) * abs(self.answer)
 
     def reason_against(self, answer: str | float) -> str:
@@ -205,12 +206,14 @@ def _blocks(path: Path, lines: Sequence[str]) -> Iterator[Block]:
     block: list[str] = []
     fenced = False
     for number, line in enumerate(lines, start=1):
+        # A blank line, a fence or a heading ends a paragraph. Inside a fence, none of these means anything.
         fence, heading = line.startswith(_FENCE), line.startswith("## ")
         if block and not fenced and (fence or heading or not line.strip()):
             yield number - len(block), tuple(block)
             block = []
         if fenced or line.strip():
             block.append(line)
+        # A closing fence and a heading are complete on their own line.
         if (fenced and fence) or (heading and not fenced):
             yield number + 1 - len(block), tuple(block)
             block = []
@@ -280,6 +283,7 @@ def _parse_choices(lines: tuple[str, ...]) -> tuple[tuple[str, ...], str, tuple[
             right_indices += [len(items) - 1] if choice["mark"] != " " else []
         elif reason is not None and items:
             items[-1].append(reason["text"])
+        # The continuation of a choice or of a reason that is wrapped in the file.
         elif line.startswith("  ") and items:
             items[-1][-1] += f" {line.strip()}"
         else:
@@ -288,6 +292,7 @@ def _parse_choices(lines: tuple[str, ...]) -> tuple[tuple[str, ...], str, tuple[
     (right,) = right_indices
     require(all(len(item) <= 2 for item in items), 'write one reason below a choice, "  - reason"')
     require(len(items[right]) == 1, f'the right choice takes no reason; explain it below the choices, after "{_WHY}"')
+    # Escapes are removed after the parse: an escaped bracket at the start of a text is no mark.
     texts = [list(map(remove_escapes, item)) for item in items]
     choices = tuple(text for text, *_ in texts)
     return choices, choices[right], tuple(reason[0] if reason else "" for _, *reason in texts)

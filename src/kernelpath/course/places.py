@@ -18,17 +18,16 @@ from kernelpath.course.errors import LookupFailed
 from kernelpath.files import write_atomically
 from kernelpath.verdict import ValidationError, decode, encode
 
+# The file that marks a learner's folder.
 MARKER = "kernelpath.json"
-"""The file that marks a learner's folder."""
 
+# The course's files in an installed package, which the build puts there. A checkout has no such folder.
 PACKAGE_DATA = Path(kernelpath.__file__).parent / "data"
-"""The course's files in an installed package, which the build puts there. A checkout has no such folder."""
 
+# Files and folders that a learner gets: to edit, to read, and to open as notebooks, hints and stubs say.
+#
+# The course keeps all others.
 DELIVERED_TREES = ("phases", "notebooks", "results/traces", "benchmarks/all_reduce.py")
-"""Files and folders that a learner gets: to edit, to read, and to open as notebooks, hints and stubs say.
-
-The course keeps all others.
-"""
 
 _VERSION = re.compile(r"\d{1,9}\.\d{1,9}\.\d{1,9}")
 

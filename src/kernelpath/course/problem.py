@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
     from kernelpath.course.traces import Facts
 
+# The arguments of one case by name, such as `{"rows": 33, "columns": 1000, "dtype": "bfloat16"}`.
 Case = Mapping[str, Any]
-"""The arguments of one case by name, such as `{"rows": 33, "columns": 1000, "dtype": "bfloat16"}`."""
 
+# Bytes per element, by the name of the dtype.
 BYTES: Mapping[str, int] = {
     "float64": 8,
     "float32": 4,
@@ -30,17 +31,15 @@ BYTES: Mapping[str, int] = {
     "int8": 1,
     "uint8": 1,
 }
-"""Bytes per element, by the name of the dtype."""
 
 
+# An extent that no thread block covers with registers: 64 elements for each of 1,024 threads.
 BEYOND_A_BLOCK = 65_536
-"""An extent that no thread block covers with registers: 64 elements for each of 1,024 threads."""
 
+# The domain of "finite values of any size", except for the last bits: float32 and bfloat16 end at 3.4e38.
+#
+# Rounded to bfloat16, too, it stays within 3e38: many right kernels begin a maximum at -3e38f.
 ANY_FINITE = (-2.99e38, 2.99e38)
-"""The domain of "finite values of any size", except for the last bits: float32 and bfloat16 end at 3.4e38.
-
-Rounded to bfloat16, too, it stays within 3e38: many right kernels begin a maximum at -3e38f.
-"""
 
 
 def arguments(case: Case) -> str:
@@ -72,12 +71,11 @@ class Tolerance:
         require(self.rtol + self.atol < 1, f"tolerance: rtol + atol = {self.rtol + self.atol} >= 1: zeros would pass")
 
 
+# The tolerance for integers, copies and permutations.
+#
+# A reference that only moves values returns them in their own dtype. Then bits are compared: the sign of a zero, the
+# payload of a NaN. A reference that computes returns float64, and any NaN equals any other.
 EXACT = Tolerance(0.0, 0.0)
-"""The tolerance for integers, copies and permutations.
-
-A reference that only moves values returns them in their own dtype. Then bits are compared: the sign of a zero, the
-payload of a NaN. A reference that computes returns float64, and any NaN equals any other.
-"""
 
 
 @dataclass(frozen=True)

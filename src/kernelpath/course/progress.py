@@ -16,8 +16,8 @@ from typing import Literal
 from kernelpath.files import write_atomically
 from kernelpath.verdict import Report, ValidationError, Verdict, decode, encode
 
+# The folder in the checkout for saved data. It ignores itself in git.
 FOLDER = ".kernelpath"
-"""The folder in the checkout for saved data. It ignores itself in git."""
 
 _LOCK_SECONDS = 5.0
 
@@ -124,6 +124,7 @@ class Progress:
         """Save the last report of the exercise, and the last report with a time, with the sources. Raises NotSaved."""
         texts = {path.name: path.read_text(encoding="utf-8", errors="replace") for path in sources if path.is_file()}
         text = encode(SavedReport(report, texts)) + "\n"
+        # A later check without a GPU must not replace the report that has a time.
         kinds = ("last",) if report.measurement is None else ("last", "timed")
         try:
             for kind in kinds:
@@ -179,6 +180,7 @@ class Progress:
 
     def _rename_broken_file(self) -> str:
         number = 1
+        # An earlier broken file may still hold what somebody wants to restore.
         while (new_path := self.path.with_name(f"progress.broken-{number}.json")).exists():
             number += 1
         try:

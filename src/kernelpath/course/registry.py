@@ -26,27 +26,27 @@ from kernelpath.course.places import course as course
 from kernelpath.course.places import root as root
 from kernelpath.course.spec import Exercise
 
+# Whose kernels: the learner's, the answers to the exercises, or the reference kernels (`ExerciseRef.reference`).
 Tree = Literal["phases", "solutions", "expert"]
-"""Whose kernels: the learner's, the answers to the exercises, or the reference kernels (`ExerciseRef.reference`)."""
 
+# The folder in solutions/<phase>/ for reference kernels that are not the answer to their exercise.
 EXPERT = "expert"
-"""The folder in solutions/<phase>/ for reference kernels that are not the answer to their exercise."""
 
+# The folder in solutions/<phase>/ for the ladders that lead to an answer; see `course.ladder`.
 STEPS = "steps"
-"""The folder in solutions/<phase>/ for the ladders that lead to an answer; see `course.ladder`."""
 
 Lane = Literal["cuda", "triton", "cute", "pallas", "python"]
 
 _Declaration = TypeVar("_Declaration", Exercise, Checkpoint)
 
+# The folder in checks/<phase>/ for the kernels that an exercise of the kind "repair" gives, as the stub has them.
 GIVEN = "given"
-"""The folder in checks/<phase>/ for the kernels that an exercise of the kind "repair" gives, as the stub has them."""
 
+# The stem of the files of a phase's deliverable.
 DELIVERABLE = "deliverable"
-"""The stem of the files of a phase's deliverable."""
 
+# The last week of the core course, which exams, certificates, and totals count. Later weeks are electives.
 CORE_WEEKS = 24
-"""The last week of the core course, which exams, certificates, and totals count. Later weeks are electives."""
 
 _STEM = re.compile(r"w(?P<week>\d\d)(?P<letter>[a-z])_(?P<name>\w+)")
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 Kind = Literal["kernel", "operator", "python", "library", "lab", "distributed", "trace", "repair", "program"]
 
 
+# The architectures that the PTX machine emulates, with their compute capability: the names of simt.TARGETS.
 ARCHITECTURES = {"sm_80": (8, 0), "sm_90a": (9, 0), "sm_100a": (10, 0)}
-"""The architectures that the PTX machine emulates, with their compute capability: the names of simt.TARGETS."""
 
 
 @dataclass(frozen=True)
@@ -90,11 +90,16 @@ class Instructions:
             bytes need.
         integer: The maximum number of integer instructions per output element. PTX is counted, with a division as the
             many instructions that ptxas generates for it.
+        special: The maximum number of special functions per output element, which are the exponentials of an attention
+            kernel: one for each score that it computes, also where a mask hides the score.
         registers_only: Require a kernel without a stack frame and spills, for the kernel that executes most.
     """
 
     access_bytes: int | None = limit("{} bytes in each load and store", lambda width: width in (2, 4, 8, 16))
     integer: float | None = limit("at most {:g} integer instructions per element", lambda number: number > 0)
+    special: float | None = limit(
+        "at most {:g} special functions (such as exponentials) per element", lambda number: number > 0
+    )
     registers_only: bool = False
 
     def __post_init__(self) -> None:
@@ -126,8 +131,8 @@ class Network:
     ring_messages: Callable[..., range | None] | None = None
 
 
+# The name of a fault that the PTX machine cannot see: the kernel is well defined and computes something else.
 WRONG_VALUES_FAULT = "WrongValues"
-"""The name of a fault that the PTX machine cannot see: the kernel is well defined and computes something else."""
 
 
 @dataclass(frozen=True)
@@ -222,6 +227,7 @@ class Exercise:
     Raises DeclarationError for a field that breaks a rule.
     """
 
+    # What is computed, and in which cases.
     entry: str
     problem: Problem
     cases: Sequence[Case] = ()
@@ -229,18 +235,21 @@ class Exercise:
     gpu_limits: Sequence[Case] = ()
     aligned: bool = False
     any_size: bool = True
+    # What is timed on a GPU.
     bench: Case | None = None
     sweep: Sequence[Case] = ()
     baseline: Callable[..., Any] | None = None
     min_speedup: float = 1.0
+    # What is counted on the PTX machine.
     traffic: Traffic = field(default_factory=Traffic)
     workspace: float | None = limit(
-        "at most {:g} times the bytes of inputs and outputs held beside them", lambda factor: factor >= 0
+        "at most {:g} times the bytes of inputs and outputs as a workspace", lambda factor: factor >= 0
     )
     active_lanes: float | None = limit(
         "at least {:g} active lanes in the average instruction", lambda lanes: 0 < lanes <= 32
     )
     instructions: Instructions = field(default_factory=Instructions)
+    # Which machine runs it, and which grader grades it.
     requires: tuple[int, int] | None = None
     specific: bool = False
     arch: str = "sm_80"
@@ -250,14 +259,16 @@ class Exercise:
     multiprocessors: int | None = None
     cutlass_gemms: bool = False
     measures_reads: bool = False
+    # What the kernels have to use, and may use.
     overlap: float | None = limit(
         "at least {:.0%} of the MMAs issued while a copy of the next tiles is in flight", lambda share: 0 < share <= 1
     )
-    tensor_cores: bool = limit("products made by tensor cores", default=False)
+    tensor_cores: bool = limit("multiply-adds executed by tensor cores", default=False)
     launches: int | None = limit("at most {:g} launch{es}", lambda launches: launches > 0)
     ranks: bool = False
     products: bool = False
     deterministic: bool = False
+    # What only some kinds of exercises have.
     gradients_of: tuple[str, ...] = ("x",)
     library: Library | None = None
     repairs: Mapping[str, BrokenKernel] = field(default_factory=dict)
@@ -266,16 +277,19 @@ class Exercise:
     check: Callable[[Sequence[Any], Sequence[torch.Tensor]], str | Finding | None] | None = None
 
     def __post_init__(self) -> None:
+        # The class is frozen, so these assignments bypass its __setattr__.
         object.__setattr__(self, "cases", self.cases or self.problem.cases)
         object.__setattr__(self, "limits", self.limits or self.problem.limits)
         object.__setattr__(self, "gpu_limits", self.gpu_limits or self.problem.gpu_limits)
         require(self.entry.isidentifier(), f"entry: {self.entry!r} is not the name of a function")
         check_cases(self.cases, self.vary)
+        # A time means nothing without one to compare it with, and a baseline is called with the bench case.
         require((self.bench is None) == (self.baseline is None), "bench and baseline: declare both or neither")
         require(not self.sweep or self.bench is not None, "sweep: it needs bench and baseline")
         for name in ("limits", "gpu_limits", "sweep"):
             check_same_arguments(name, getattr(self, name), self.cases[0])
         require(self.arch in ARCHITECTURES, f"arch: {self.arch!r} is none of {', '.join(ARCHITECTURES)}")
+        # The PTX machine must have whatever the statement requires of a GPU.
         capability = ARCHITECTURES[self.arch]
         require(
             (self.requires or capability) <= capability, f"arch: {self.arch} has less than requires={self.requires}"
@@ -289,6 +303,7 @@ class Exercise:
         require((self.kind == "library") == (self.library is not None), "library: it goes with the kind")
         require((self.kind == "repair") == bool(self.repairs), "repairs: they go with the kind")
         if self.repairs:
+            # Each given kernel runs in some case; otherwise its repair would never be tested.
             in_cases = {case.get("kernel") for case in self.cases}
             require(in_cases == set(self.repairs), f"repairs: the cases run {in_cases}")
         require(self.min_speedup > 0, f"min_speedup: {self.min_speedup} is not positive")

@@ -16,8 +16,9 @@ from kernelpath.course.registry import ExerciseRef
 
 _OPEN_MARKS = ("TODO", "raise NotImplementedError")
 _KERNEL_MARKS = re.compile(r"__global__|[{;]")
+
+# Matches a body of constants. Both patterns match a text in one way only, so they take linear time.
 _CONSTANTS = re.compile(r"(?:\s|const [^;{}]*;)*")
-"""Matches a body of constants. Both patterns match a text in one way only, so they take linear time."""
 
 
 class NoStub(Exception):

@@ -13,9 +13,10 @@ from kernelpath.course import registry
 from kernelpath.course.registry import ExerciseRef, Tree
 from kernelpath.files import blank_comments, source_text
 
+# The lines of code that the kernels of an answer may have together.
 MAX_KERNEL_LINES = 60
-"""The lines of code that the kernels of an answer may have together."""
 
+# The lines of the kernels of answers that are still longer, by exercise.
 LONG_ANSWERS = {
     "custom_operator": 78,
     "tensor_cores": 81,
@@ -35,7 +36,6 @@ LONG_ANSWERS = {
     "nvfp4_gemm": 142,
     "attention_blackwell": 245,
 }
-"""The lines of the kernels of answers that are still longer, by exercise."""
 
 _KERNEL_DECORATORS = ("triton.jit", "gluon.jit", "cute.jit", "cute.kernel")
 

@@ -12,8 +12,8 @@ from kernelpath.show import book, endings, results
 if TYPE_CHECKING:
     from nbformat import NotebookNode
 
+# The beginning of a text that reveals the answer of a prediction.
 FOLDED = "<details><summary>After your prediction</summary>\n\n"
-"""The beginning of a text that reveals the answer of a prediction."""
 
 _HARMLESS_STARTS = ("#", "**Predict.**", FOLDED)
 _EXECUTE = "python -m kernelpath.show.execute"

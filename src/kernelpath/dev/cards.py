@@ -31,11 +31,11 @@ from warpcheck import backend, simt, simulated_gpu
 from warpcheck.frontends import Unavailable
 from warpcheck.target import KIB, MULTIPROCESSORS, SM_80, SM_90A, Target
 
+# The compulsory bytes up to which the bench case is used. Larger inputs would take minutes to generate on a CPU.
 MAX_COMPULSORY_BYTES = 500_000_000
-"""The compulsory bytes up to which the bench case is used. Larger inputs would take minutes to generate on a CPU."""
 
+# The multiprocessors of a T4, an A100, an A40, an L4, an H200, a B200 and an RTX 5090, by their data sheets.
 _PROCESSORS = {"sm_75": 40, "sm_80": 108, "sm_86": 84, "sm_89": 58, "sm_90": 132, "sm_100": 148, "sm_120": 170}
-"""The multiprocessors of a T4, an A100, an A40, an L4, an H200, a B200 and an RTX 5090, by their data sheets."""
 
 
 @dataclass(frozen=True)
@@ -192,8 +192,8 @@ def _summarize_failures(failures: Sequence[str]) -> str:
     return next(failure for failure in failures if not _SHARED_BYTES.search(failure)).partition("\n")[0]
 
 
+# The bytes in the messages of Triton and of a target's limits.
 _SHARED_BYTES = re.compile(r"(?:shared memory, Required: |^ValueError: )(\d+)")
-"""The bytes in the messages of Triton and of a target's limits."""
 
 
 def _try_cases(

@@ -39,11 +39,11 @@ from kernelpath.verdict import Finding
 
 Outputs = list[torch.Tensor]
 
+# The maximum number of blocks in a grid's y and z dimensions.
 MAX_GRID_YZ = 65_535
-"""The maximum number of blocks in a grid's y and z dimensions."""
 
+# The significand bits of the next lower precision: float32, TF32, bfloat16, float8 e4m3.
 _SIGNIFICAND_BELOW = {torch.float64: 24, torch.float32: 11, torch.float16: 8, torch.bfloat16: 4}
-"""The significand bits of the next lower precision: float32, TF32, bfloat16, float8 e4m3."""
 
 
 @dataclass(frozen=True)
@@ -269,6 +269,7 @@ def first_output_again(call: ControlCall) -> Outputs:
     return call.earlier
 
 
+# Wrong answers by name. The result is None if an exercise has no such answer.
 CONTROLS: Controls = {
     "zeros": zeros,
     "the input copied": input_copied,
@@ -276,8 +277,8 @@ CONTROLS: Controls = {
     "the next lower precision": next_lower_precision,
     "the first call's output returned again": first_output_again,
 }
-"""Wrong answers by name. The result is None if an exercise has no such answer."""
 
+# Losses of data that is only moved.
 LOSSES: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "zeros without their sign": lambda output: torch.where(output == 0, torch.zeros_like(output), output),
     "denormals flushed": lambda output: draw.flush_denormals(output) if output.is_floating_point() else output,
@@ -285,7 +286,6 @@ LOSSES: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "infinities made finite": lambda output: output.nan_to_num(nan=math.nan),
     "NaN without its payload": lambda output: torch.where(output.isnan(), math.nan, output),
 }
-"""Losses of data that is only moved."""
 
 
 def lower_precision(tensor: torch.Tensor) -> torch.Tensor:

@@ -21,19 +21,20 @@ from kernelpath.course.problem import Problem
 from kernelpath.course.registry import ExerciseRef, Lane
 from kernelpath.show import docs
 
+# The phase's folder by its first week, latest first.
 PHASES: Mapping[int, str] = {17: "5_cute", 13: "4_fusion", 9: "3_triton", 5: "2_cuda", 0: "1_architecture"}
-"""The phase's folder by its first week, latest first."""
 
+# The phase's folder of each elective week.
 ELECTIVES: Mapping[int, str] = {
     25: "2_cuda",
     26: "4_fusion",
     27: "4_fusion",
     28: "3_triton",
+    29: "4_fusion",
     30: "3_triton",
     31: "5_cute",
     32: "4_fusion",
 }
-"""The phase's folder of each elective week."""
 
 _LINE_WIDTH = 120
 _KNOWN_TYPES = ("torch.Tensor", "int", "float", "str", "bool")

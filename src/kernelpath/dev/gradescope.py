@@ -31,15 +31,16 @@ _NOT_IN_A_WHEEL = shutil.ignore_patterns(
     *(".*", "__pycache__", "*.egg-info", "build", "dist", "book", "results", "tests", "benchmarks", "solutions"),
     "setup.py",  # may add the course to the package, reference kernels and exams included
 )
+
+# Files in results/ that exercises read and that messages compare with.
 _RECORDING_PATTERNS = (results.RECORDINGS, "traces/*/*.gz")
-"""Files in results/ that exercises read and that messages compare with."""
 
 _EXAMS = ("checkpoint.py", "checkpoint.md")
 _ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
+# The memory of the container to choose. A grading needs at most 1.6 GB, and runs alone.
 GIGABYTES = 2
-"""The memory of the container to choose. A grading needs at most 1.6 GB, and runs alone."""
 
 
 class PackingError(Exception):

@@ -30,8 +30,8 @@ from kernelpath.verdict import Report, Verdict
 Invariant = Callable[[Path], Iterator[str]]
 ItemCheck = Callable[[ExerciseRef], Iterator[str]]
 
+# The checks of single exercises, by the invariants that apply them to every exercise.
 ITEM_CHECKS: dict[Invariant, ItemCheck] = {}
-"""The checks of single exercises, by the invariants that apply them to every exercise."""
 
 
 def for_each_item(check: ItemCheck) -> Invariant:
@@ -46,18 +46,19 @@ def for_each_item(check: ItemCheck) -> Invariant:
     return invariant
 
 
+# The stars that an answer with an expert kernel beside it must get on a GPU.
 STARS_OF_AN_ANSWER = 2
-"""The stars that an answer with an expert kernel beside it must get on a GPU."""
 
+# The words of a statement that allow the whole domain of finite floats.
 _ANY_FINITE_VALUE = "finite values of any size"
-"""The words of a statement that allow the whole domain of finite floats."""
 
+# The number of samples of each case with extreme values. A row gets one kind of values in each sample.
 _SEEDS = 4
-"""The number of samples of each case with extreme values. A row gets one kind of values in each sample."""
 
+# The share of an end of a domain that some value has to reach.
 _MIN_SHARE_OF_END = 0.5
-"""The share of an end of a domain that some value has to reach."""
 
+# Files that belong to a whole tree, not to an exercise or a phase.
 _FURTHER_FILES = {
     "checks": {"test_exercises.py"},
     "phases": set[str](),
@@ -66,6 +67,7 @@ _FURTHER_FILES = {
 }
 _IGNORED = {"__pycache__", ".ipynb_checkpoints", ".pytest_cache", ".ruff_cache", ".mypy_cache"}
 _SUFFIXES = {"checks": {".py", ".md", ".cu"}, "phases": {".py", ".cu"}, "solutions": {".py", ".cu"}}
+# Files that belong to a phase: the exam, and what its learner writes.
 _FILES_OF_A_PHASE = {
     "checks": {"checkpoint.py", "checkpoint.md"},
     "phases": {"answers.toml", f"{DELIVERABLE}.py", f"{DELIVERABLE}.cu"},
@@ -117,6 +119,8 @@ def _format_suffixes(suffixes: set[str]) -> str:
 
 
 def _belongs(path: Path, tree: str, items_by_path: dict[str, ExerciseRef]) -> bool:
+    # From the general to the special: files of a tree, of a phase, of an exercise that is a folder, and of one
+    # exercise.
     if _IGNORED & set(path.parts) or str(path) in _FURTHER_FILES[tree]:
         return True
     if tree == "notebooks":
@@ -138,6 +142,7 @@ def _belongs(path: Path, tree: str, items_by_path: dict[str, ExerciseRef]) -> bo
     item = items_by_path.get(str(folder / path.stem))
     if item is None or path.suffix not in _SUFFIXES[tree]:
         return False
+    # A kernel in checks/ is a baseline, and a baseline that no declaration names is never timed.
     return (tree, path.suffix) != ("checks", ".cu") or path.name in item.declaration.read_text(encoding="utf-8")
 
 
@@ -211,6 +216,7 @@ def checkpoints_are_valid(root: Path) -> Iterator[str]:
             if deliverable not in items:
                 yield f"{relative_path}: its deliverable {deliverable} is not an exercise of the phase; name one"
             for question in checkpoint.questions:
+                # Drawing a question checks it, and raises DeclarationError.
                 for _ in question.all_questions():
                     pass
             if checkpoint.faults or checkpoint.pictures:
@@ -230,6 +236,7 @@ def _reading_problems(folder: Path, checkpoint: Checkpoint) -> Iterator[str]:
         if len({kernel.picture for kernel in family}) < reading.CANDIDATES:
             yield f"the kernels {name}_ make fewer than {reading.CANDIDATES} pictures; add some"
     for kernel in (*pool.faults, *(kernel for family in pool.families.values() for kernel in family)):
+        # Learners simulate the warps in an order of their choice, so the answer must not depend on it.
         reversed_kernel = reading.run_kernel(kernel.path, reverse=True)
         if (reversed_kernel.kind, reversed_kernel.lines, reversed_kernel.picture) != (
             kernel.kind,
@@ -298,6 +305,8 @@ def domains_are_drawn_to_both_ends(item: ExerciseRef) -> Iterator[str]:
         yield f"{item.name} states {_ANY_FINITE_VALUE!r}, and its problem has another domain; declare ANY_FINITE"
     if domain is None:
         return
+    # Each dtype for itself: float16 has a smaller range than float32, and a problem scales its extreme values to the
+    # dtype.
     extremes: dict[torch.dtype, tuple[float, float]] = {}
     for case in exercise.cases:
         for seed in range(_SEEDS):

@@ -14,6 +14,7 @@ _THINGS = (
 _EACH = "SM|access|block|cycle|element|lane|learner|line|load|program|request|second|stage|store|thread|tile|value|warp"
 _ITS_VERB = r"(?: (?:\w+s|can|had|may|must)\b)"
 
+# Patterns and their replacements.
 INSTEAD = {
     rf"\b(?<![Hh]ow many )(?:{_THINGS}) an? (?:{_EACH})\b(?!{_ITS_VERB})": "per",
     rf"\b(?:loads?|reads?|stores?) a (?:lane|thread|warp)\b(?!{_ITS_VERB})": "per",
@@ -33,7 +34,6 @@ INSTEAD = {
     r"\bthe commonest\b": "the most common",
     r"\bstrewn\b": "scattered",
 }
-"""Patterns and their replacements."""
 
 _TEXTS_READ = {
     "*.md": ("README.md", "CONTRIBUTING.md"),

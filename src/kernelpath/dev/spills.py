@@ -24,8 +24,8 @@ from warpcheck import backend, simulated_gpu
 from warpcheck.assembler import assembled
 from warpcheck.target import Target
 
+# The compulsory bytes up to which a case is used. Generating larger inputs takes longer than compiling.
 MAX_COMPULSORY_BYTES = 150_000_000
-"""The compulsory bytes up to which a case is used. Generating larger inputs takes longer than compiling."""
 
 
 def reference_kernels_do_not_spill(item: ExerciseRef) -> Iterator[str]:
@@ -67,6 +67,7 @@ def _describe_all(item: ExerciseRef, tree: Tree, exercise: Exercise, target: Tar
         except Exception as error:
             failures.append(f"{words.case(case)}: {type(error).__name__}: {error}".partition("\n")[0])
         for kernel in compiled[first:]:
+            # One kernel serves many cases; the first of them stands for it.
             if kernel not in descriptions:
                 descriptions[kernel] = _describe(kernel, case, target)
     return [text for text in descriptions.values() if text] + failures
@@ -78,6 +79,8 @@ def _calls(exercise: Exercise) -> Iterator[tuple[Case, Sequence[Any]]]:
     for case in exercise.cases:
         drawn_inputs.append(generate_inputs(exercise, case, 1, "cpu"))
         yield case, drawn_inputs[-1]
+    # A compiler generates other code for pointers that are not known to be aligned, which may spill where the aligned
+    # code does not.
     for index, mode in placement_runs(exercise, drawn_inputs):
         yield exercise.cases[index], generate_inputs(exercise, exercise.cases[index], 1, "cpu", mode)
     larger_cases = [

@@ -21,38 +21,37 @@ from warpcheck import simt
 
 PAGE = 4096
 
+# The alignment of a storage's start before its misalignment is added, as in the submission's process.
 LINE = aligned.ALIGNMENT
-"""The alignment of a storage's start before its misalignment is added, as in the submission's process."""
 
+# The size in bytes up to which storages share a mapping: an optimizer has hundreds of small tensors.
 _MAX_SHARED_STORAGE = 1 << 16
-"""The size in bytes up to which storages share a mapping: an optimizer has hundreds of small tensors."""
 
+# The size in bytes of a shared mapping.
 _SHARED_MAPPING = 1 << 24
-"""The size in bytes of a shared mapping."""
 
+# The unused bytes before a storage with a mapping of its own.
+#
+# An index that is off by some rows, or with exchanged strides, must not reach another tensor. Untouched pages take no
+# memory.
 _GUARD = 1 << 20
-"""The unused bytes before a storage with a mapping of its own.
 
-An index that is off by some rows, or with exchanged strides, must not reach another tensor. Untouched pages take no
-memory.
-"""
-
+# The unused bytes after a storage in a shared mapping.
 _SHARED_GUARD = 1 << 16
-"""The unused bytes after a storage in a shared mapping."""
 
+# The first address of all spaces. Linux places mappings without a chosen address far above or below them.
 _FIRST_ADDRESS = 1 << 44
-"""The first address of all spaces. Linux places mappings without a chosen address far above or below them."""
 
 _SPACE_BYTES = 1 << 41
 # The last space ends at 1.5 * 2**46, below the 2**47 bytes that a process has on x86-64. Source: Linux kernel
 # documentation, "Memory Management" of x86-64.
 _MAX_SPACES = 40
 
+# The offset in a space of the address spans for large offsets.
 _SPANS_START = _SPACE_BYTES // 2
-"""The offset in a space of the address spans for large offsets."""
 
+# The unused bytes before an address span: 2**32 elements of 8 bytes, so that no wrapped offset reaches a storage.
 _GAP = 1 << 35
-"""The unused bytes before an address span: 2**32 elements of 8 bytes, so that no wrapped offset reaches a storage."""
 
 # Constants of mmap(2) on Linux x86-64 and arm64.
 _PROT_READ_WRITE = 3

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 ALIGNMENT = 512
 
+# The size up to which a Pool keeps memory: what a program keeps from call to call shows in small cases, too.
 POOLED_BYTES = 1 << 20
-"""The size up to which a Pool keeps memory: what a program keeps from call to call shows in small cases, too."""
 
 _empty = np.empty  # taken before work.tensors replaces np.empty by a version that poisons its result
 

@@ -23,20 +23,19 @@ from warpcheck.counters import LineCounters, by_access
 from warpcheck.layout import Access
 from warpcheck.runtime.rank_memory import RankMemory
 
+# A storage starts at a cache line plus its address modulo 16 in the submission's process.
+#
+# The widest access has 16 bytes, so a kernel cannot observe more of an address's alignment than this.
 ALIGNMENT = 16
-"""A storage starts at a cache line plus its address modulo 16 in the submission's process.
 
-The widest access has 16 bytes, so a kernel cannot observe more of an address's alignment than this.
-"""
-
+# The size limit of one storage.
 MAX_STORAGE_BYTES = 4 << 30
-"""The size limit of one storage."""
 
+# The limit of launches in a transcript. An honest entry makes fewer in a case.
 MAX_LAUNCHES = 10_000
-"""The limit of launches in a transcript. An honest entry makes fewer in a case."""
 
+# The prefix of the transcript's names of storages that survive from earlier calls.
 _KEPT_PREFIX = "kept from "
-"""The prefix of the transcript's names of storages that survive from earlier calls."""
 
 NOT_FROM_KERNEL = "none of your kernels was given the tensor that was returned"
 CHANGED_BY_HOST = "after your last kernel, the output was changed by something other than a kernel of yours"
@@ -45,8 +44,8 @@ NVRTC = "CUDA C++"
 TRITON = "Triton"
 CUTE_DSL = "CuTe DSL"
 
+# The number of characters at the start of a text that contain the compiler's name.
 _HEADER = 1000
-"""The number of characters at the start of a text that contain the compiler's name."""
 
 _FILE = re.compile(r'^[ \t]*\.file[ \t]+\d+[ \t]+"([^"\n]*)"', re.MULTILINE)
 

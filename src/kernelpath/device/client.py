@@ -32,12 +32,13 @@ _Response = TypeVar("_Response", bound=messages.Message)
 
 ToClient = messages.ToClient | LabResponse
 
+# A kernel may learn the address of a storage modulo this number: whether its widest accesses are aligned.
 ALIGNMENT = 16
-"""A kernel may learn the address of a storage modulo this number: whether its widest accesses are aligned."""
 
 _NOTHING = np.empty(0, np.uint8)
+
+# The grader numbers the storages of inputs downwards from here; this end numbers all others upwards from 0.
 _FIRST_INPUT = -1
-"""The grader numbers the storages of inputs downwards from here; this end numbers all others upwards from 0."""
 
 
 @dataclass
@@ -77,8 +78,8 @@ class Client:
         self._next = 0
         self._dropped: list[int] = []
         self._input_memory = aligned.Pool()
+        # Whether the case has tensors that are larger than memory.
         self.large_offsets = False
-        """Whether the case has tensors that are larger than memory."""
         self.load = cache(self._load)
 
     # A table that the submission makes may hold addresses of inputs. Above the heap they can be told from numbers.

@@ -51,6 +51,7 @@ class TimerProxy(Timed):
 
     def __call__(self) -> None:
         try:
+            # Every call is a message: the state of the device is in another process, out of the submission's reach.
             self._send(messages.Timing("launch"))
         except ValueError as refused:
             raise RuntimeError(str(refused)) from None
@@ -210,6 +211,8 @@ class BusProxy(Queue):
         if waits and self.device == "cuda":
             wait_for_the_gpu()
         contents = [(buffer, _bytes(buffer.memory)) for buffer in self._buffers]
+        # Only changes are sent. The bus needs the bytes that a buffer has when a copy reads it, not only when it was
+        # filled.
         changed = [(buffer, content) for buffer, content in contents if content != buffer.sent]
         for buffer, content in changed:
             buffer.sent = content
@@ -217,6 +220,7 @@ class BusProxy(Queue):
 
     def _source(self, source: torch.Tensor) -> Pointer | bytes:
         for buffer in self._buffers:
+            # A part of a pinned buffer is pinned as well.
             offset = source.data_ptr() - buffer.memory.data_ptr()
             if 0 <= offset <= buffer.memory.nbytes - source.nbytes:
                 return Pointer(buffer.number, offset)
@@ -227,6 +231,7 @@ class BusProxy(Queue):
 def _line() -> int:
     """Return the submission's line that called the proxy."""
     frame = sys._getframe()
+    # Frames of this module lie between the call and the submission.
     while frame.f_code.co_filename == __file__ and frame.f_back is not None:
         frame = frame.f_back
     return frame.f_lineno

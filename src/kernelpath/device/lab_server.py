@@ -19,12 +19,14 @@ from kernelpath.device.elements import InvalidRequest
 from kernelpath.device.lab_messages import LabResponse
 from kernelpath.device.messages import POISON
 
+# The status of a launch that needs more shared memory than a block may have.
 TOO_MUCH_SHARED = 1
-"""The status of a launch that needs more shared memory than a block may have."""
+
+# The limit of the total size of copy targets. An honest entry stays far below it.
 MAX_TARGET_BYTES = 64 << 20
-"""The limit of the total size of copy targets. An honest entry stays far below it."""
+
+# The limit of calls of a simulated device. An honest entry stays far below it.
 MAX_CALLS = 100_000
-"""The limit of calls of a simulated device. An honest entry stays far below it."""
 
 HostWrites = Sequence[tuple[int, bytes]]
 LabRequest = messages.Timing | messages.BusCall | messages.RecordedCall | messages.TimeVersions

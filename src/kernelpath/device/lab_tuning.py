@@ -23,10 +23,12 @@ from warpcheck.hooks import triton as hooks
 Send = Callable[[Message], LabResponse]
 
 SPACE = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "SPLIT_K", "num_warps", "num_stages")
+
+# Triton's defaults for what a configuration does not set.
 DEFAULTS = {"num_warps": 4, "num_stages": 3}
-"""Triton's defaults for what a configuration does not set."""
+
+# Bytes of shared memory that a block may have on sm_90. Source: CUDA C++ Programming Guide, compute capabilities.
 MAX_SHARED = 232_448
-"""Bytes of shared memory that a block may have on sm_90. Source: CUDA C++ Programming Guide, compute capabilities."""
 
 
 @dataclass(eq=False)

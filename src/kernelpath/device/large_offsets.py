@@ -19,14 +19,14 @@ from warpcheck.layout import Access
 if TYPE_CHECKING:
     import torch
 
+# The size limit of one storage.
 MAX_STORAGE_BYTES = 64 << 30
-"""The size limit of one storage."""
 
+# The limit of lane-instructions in a launch, about 0.1 s. It cuts off a block that loops over the whole tensor.
 MAX_INSTRUCTIONS = 1 << 25
-"""The limit of lane-instructions in a launch, about 0.1 s. It cuts off a block that loops over the whole tensor."""
 
+# The limit of launches in a call. A call with one launch per row would make millions of launches.
 MAX_LAUNCHES = 16
-"""The limit of launches in a call. A call with one launch per row would make millions of launches."""
 
 
 def sample(grid: Dim3) -> list[int]:

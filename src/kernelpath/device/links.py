@@ -15,8 +15,9 @@ from warpcheck.pointers import LEAST, MOST, WORD, Words, leads_into, words
 
 # One key for the whole process: it serves both processes of a submission, whose transcripts are compared.
 _KEY = secrets.token_bytes(16)
+
+# A kernel may learn the address of a storage modulo this number.
 _VISIBLE_ALIGNMENT = 16
-"""A kernel may learn the address of a storage modulo this number."""
 
 
 def find_links(values: Words, storages: Iterable[tuple[int, int, int]]) -> list[Link]:

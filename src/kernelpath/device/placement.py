@@ -28,8 +28,8 @@ from torch.overrides import TorchFunctionMode
 
 from warpcheck import backend
 
+# The device of a tensor that a GPU would have in its memory.
 DEVICE = torch.device("cpu", 0)
-"""The device of a tensor that a GPU would have in its memory."""
 
 _HOST = torch.device("cpu")
 

@@ -21,11 +21,12 @@ from warpcheck import simt
 from warpcheck.backend import cost
 
 Response = messages.Message
-TRANSFER_SECONDS = 5.0
-"""The time limit by the wall clock for receiving a MiB of a message of a submission's process, and for sending one."""
 
+# The time limit by the wall clock for receiving a MiB of a message of a submission's process, and for sending one.
+TRANSFER_SECONDS = 5.0
+
+# The limit of PTX texts that a submission may load.
 MAX_MODULES = 4096
-"""The limit of PTX texts that a submission may load."""
 
 
 def serve(grader: socket.socket) -> None:

@@ -11,12 +11,12 @@ from kernelpath.course.checkpoint import MAX_WORDS, MIN_WORDS, Criterion
 from kernelpath.exam import ExamError
 from kernelpath.verdict import Report, ValidationError, decode, encode
 
+# The points that each part can give, 100 in all, in proportion to how much of it is passed or right.
 POINTS = {"exercises": 30, "questions": 20, "reading": 20, "deliverable": 30}
-"""The points that each part can give, 100 in all, in proportion to how much of it is passed or right."""
 
+# The possible authors of the marks of the written answers.
 SELF = "self-assessment"
 TEACHER = "teacher"
-"""The possible authors of the marks of the written answers."""
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,7 @@ def certify_course(folder: Path, root: Path) -> CourseCertificate | None:
         certificate = _read_passed(folder / f"checkpoint{number}.json")
         if certificate is not None:
             certificates.append(certificate)
+    # Certificates of several people in one folder do not add up to a course.
     names = {certificate.name for certificate in certificates}
     if len(names) != 1 or [certificate.checkpoint for certificate in certificates] != numbers:
         return None
@@ -73,6 +74,7 @@ def certify_course(folder: Path, root: Path) -> CourseCertificate | None:
 def _read_passed(path: Path) -> Certificate | None:
     """Read a certificate, or return None if the file is not the certificate of a passed exam."""
     try:
+        # The digest is checked here, so that an edited certificate counts as missing.
         certificate = Certificate.from_json(read_source(path, MOST_BYTES))
     except (Unreadable, ExamError):
         return None

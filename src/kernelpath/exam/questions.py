@@ -21,8 +21,9 @@ from kernelpath.exam.reading import ExecutedKernel
 from kernelpath.grading.ground_truth import derive_seed
 
 LETTERS = "abcdefgh"
+
+# The parts of an exam whose answers a program marks.
 PARTS = ("questions", "reading")
-"""The parts of an exam whose answers a program marks."""
 
 _MAX_NAME_LENGTH = 100
 _THOUSANDS = re.compile(r"[+-]?[1-9][0-9]{0,2}([,_ ][0-9]{3})+(\.[0-9]+)?")
@@ -75,6 +76,7 @@ class NumericAnswer:
     def in_another_unit(self, text: str) -> bool:
         """Return whether `text` is wrong by exactly a power of 1000 or of 1024."""
         number = _parse_number(text)
+        # Up to three prefixes in either direction, decimal or binary: seconds for ns, or bytes for GiB.
         factors = [factor**power for factor in (1000.0, 1024.0) for power in (-3, -2, -1, 1, 2, 3)]
         if not number or self._matches(number):
             return False
@@ -96,6 +98,7 @@ class FaultAnswer:
     )
 
     def is_correct(self, text: str) -> bool | None:
+        # "race: lines 9 and 12" is the same answer as "race 9 12".
         kind, *numbers = re.sub(r"[,;:]|\band\b|\blines?\b", " ", text.lower()).split() or [""]
         if (
             kind not in reading.FAULT_NAMES.values()
@@ -179,6 +182,7 @@ class Exam:
 
     def paper(self, name: str) -> Paper:
         """Return the learner's own paper. Raises ExamError for a name that is empty, too long, or has no letters."""
+        # The same name may be typed with composed or combining accents and any blanks between its words.
         normalized = " ".join(unicodedata.normalize("NFC", name).split())
         if len(normalized) > _MAX_NAME_LENGTH or not normalized.isprintable() or not name_words(normalized):
             requirement = f"1 to {_MAX_NAME_LENGTH} printable characters, and letters among them"
@@ -227,6 +231,7 @@ class Paper:
     def require_files(self, folder: Path) -> None:
         """Raise ExamError if a file that is graded is not in `folder`."""
         exam = self.exam
+        # The solutions tell which files an exercise has; the learner's folder may lack some of them.
         files = ((item, path) for item in exam.items for path in item.files("solutions"))
         names = {str(path.relative_to(item.solution.parent)): item.name for item, path in files}
         names |= {f"{DELIVERABLE}{suffix}": DELIVERABLE for suffix in self.variant.stub}
@@ -326,6 +331,7 @@ def _section_title(notebook: Path, section: int) -> str:
 
 def name_words(name: str) -> set[str]:
     """Return the words of a name without accents, case and punctuation, which learning platforms change."""
+    # NFKD separates accents from their letters.
     plain = "".join(
         character for character in unicodedata.normalize("NFKD", name) if not unicodedata.combining(character)
     )
@@ -334,6 +340,7 @@ def name_words(name: str) -> set[str]:
 
 def _parse_number(text: str) -> float | None:
     """Parse 1,800 or 1 800, 50%, 3e6, 2^20 or 2**20; return None if `text` is not a number."""
+    # Questions name the unit, so the percent sign carries no information.
     text = text.strip().removesuffix("%").rstrip()
     if _THOUSANDS.fullmatch(text):
         text = re.sub("[,_ ]", "", text)

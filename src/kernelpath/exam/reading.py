@@ -34,6 +34,7 @@ from warpcheck.hooks import triton as hooks
 from warpcheck.layout import Access
 from warpcheck.simt import Fault, FaultKind
 
+# The names that learners use for the kinds of faults.
 FAULT_NAMES = {
     FaultKind.RACE: "race",
     FaultKind.OUT_OF_BOUNDS: "bounds",
@@ -42,13 +43,12 @@ FAULT_NAMES = {
     FaultKind.MISALIGNED: "misaligned",
     FaultKind.UNFENCED: "unfenced",
 }
-"""The names that learners use for the kinds of faults."""
 
+# The number of kernels among which learners find the kernel of a picture.
 CANDIDATES = 4
-"""The number of kernels among which learners find the kernel of a picture."""
 
+# The name of the buffer that is uninitialized before the launch.
 OUTPUT = "out"
-"""The name of the buffer that is uninitialized before the launch."""
 
 _LAUNCH = re.compile(r"(?:// Launch(?: on (sm_90a))?: <<<([^>]+)>>>|# Launch: (\[[^]]+\])) (.+)")
 _BUFFER = re.compile(r"(float|int) (\w+)\[(\d+)\]")

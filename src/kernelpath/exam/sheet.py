@@ -17,8 +17,9 @@ from kernelpath.exam.questions import Exam, ExamQuestion, NumericAnswer, Paper
 from kernelpath.files import Unreadable, read_source, write_atomically
 
 ANSWERS = "answers.toml"
+
+# The largest sheet that is read.
 MAX_SHEET_BYTES = 1 << 20
-"""The largest sheet that is read."""
 
 _INTRODUCTION = """\
 Checkpoint {number} of {name}. Numbers, kernels and deliverable are drawn
@@ -76,6 +77,7 @@ class Sheet:
             raise ExamError(f"{self.path} cannot be read ({error}); fix it, or remove it to start over") from error
         number = self._document.get("checkpoint")
         name = self._document.get("name")
+        # The name draws the paper, and the number belongs to the questions: without them the answers mean nothing.
         if not isinstance(name, str) or number != exam.number:
             required = f'checkpoint = {exam.number} and name = "Your Name"'
             raise ExamError(f"{self.path} cannot be read: it needs {required}; fix it, or remove it to start over")
@@ -138,6 +140,7 @@ class Sheet:
 
     def answer(self, question: ExamQuestion, text: str) -> None:
         """Enter an answer and save the sheet."""
+        # Every answer is saved at once, so that an interrupted session loses nothing.
         self._answers[question.key] = text
         self.is_correct[question.key] = question.is_correct(text)
         self.save()
@@ -150,6 +153,7 @@ class Sheet:
     def save(self) -> None:
         """Write the sheet with every question of the exam in it. Raises OSError."""
         for question in self.paper.questions:
+            # An answer that is there stays, with the comments that the learner wrote around it.
             if question.key not in self._answers:
                 _append_answer(self._answers, _format_question(question), question.key, tomlkit.string(""))
         written = self._table("written")

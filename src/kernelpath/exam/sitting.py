@@ -28,6 +28,7 @@ ReportProgress = Callable[[str], None]
 def write_stub(paper: Paper, folder: Path) -> list[Path]:
     """Write the files of the deliverable that are not there yet, and return their paths. Raises OSError."""
     paths = {folder / f"{DELIVERABLE}{suffix}": text for suffix, text in paper.variant.stub.items()}
+    # A file that exists may already hold the learner's work.
     new = {path: text for path, text in paths.items() if not path.exists()}
     for path, text in new.items():
         write_atomically(path, text)
@@ -59,6 +60,7 @@ def grade_item(
     sheet: Sheet, item: ExerciseRef, device: grade.Device, seed: int | None, report_progress: ReportProgress
 ) -> Report:
     """Grade one item of the exam: an exercise, or the deliverable, whose next step leads back to the exam."""
+    # The submission lies beside the sheet, which may be outside the checkout (--from).
     file = sheet.path.with_name(item.solution.name)
     report = grade.grade(
         item, file, device=device, seed=seed, report_progress=lambda message: report_progress(f"{item.name}: {message}")
@@ -96,9 +98,11 @@ def certify(
         marked_by: Who set `marks`, if anybody did.
     """
     paper = sheet.paper
+    # A certificate is passed on: without what the submission printed, it stays short and private.
     brief = tuple(dataclasses.replace(report, printed="", traffic=()) for report in exercises)
     self_marks = {prompt.name: (points, "") for prompt in sheet.prompts if (points := sheet.marks(prompt)) is not None}
     marks_by_prompt = marks or self_marks
+    # Incomplete marks of the learner's own do not make an assessment.
     if not marked_by and len(self_marks) == len(sheet.prompts) > 0:
         marked_by = SELF
     answers = tuple(
@@ -157,6 +161,7 @@ def digest_files(paper: Paper, folder: Path) -> dict[str, str]:
     names = [ANSWERS, *(item.solution.with_suffix(end).name for item in items for end in (".cu", ".py"))]
     paths = {name: folder / name for name in names}
     for item in items:
+        # Submissions of several files, such as a package, are in a folder.
         paths |= {str(path.relative_to(folder)): path for path in submitted(folder / item.solution.name)}
     return {name: digest_source(path, MOST_BYTES) for name, path in paths.items() if path.is_file()}
 

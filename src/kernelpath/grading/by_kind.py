@@ -61,9 +61,10 @@ def plan_grading(job: Job) -> GradingPlan:
     return _PLANS[job.exercise.kind](job)
 
 
+# The steps for an exercise of which the result alone is graded.
 _RESULT_STEPS: Sequence[Step] = (check_capability, run_cases, measure_speed)
-"""The steps for an exercise of which the result alone is graded."""
 
+# The steps for kernels whose results are right in all cases.
 _LIMIT_STEPS: Sequence[Step] = (
     check_counters,
     check_tensor_cores,
@@ -72,7 +73,6 @@ _LIMIT_STEPS: Sequence[Step] = (
     check_large_offsets,
     measure_speed,
 )
-"""The steps for kernels whose results are right in all cases."""
 
 
 def plan_kernel(job: Job, inspections: Sequence[Step] = (), preload: str = "") -> GradingPlan:

@@ -21,8 +21,8 @@ from kernelpath.grading.provenance import Observation
 from kernelpath.verdict import CaseResult, Finding, Verdict
 from kernelpath.work.runner import Runner, SubmissionFailed
 
+# Verdicts on a GPU whose cause and line the PTX machine can determine.
 _SYMPTOMS = (*KERNEL_VERDICTS, Verdict.CRASHED, Verdict.TIMED_OUT)
-"""Verdicts on a GPU whose cause and line the PTX machine can determine."""
 
 _STATE_VERDICTS = (Verdict.NOT_WRITTEN, Verdict.WRONG_VALUES, Verdict.UNINITIALIZED, Verdict.RACE)
 _STATE_ADVICE = (
@@ -30,6 +30,10 @@ _STATE_ADVICE = (
     "right as the first one of a process, but not after others"
 )
 
+# Verdicts after which no other case is run.
+#
+# The other cases would end in the same way, or could not be trusted after TAMPERED, or could each take the whole time
+# limit after TIMED_OUT.
 _ENDS_GRADING = (
     Verdict.NOT_STARTED,
     Verdict.COMPILE_ERROR,
@@ -37,20 +41,14 @@ _ENDS_GRADING = (
     Verdict.TAMPERED,
     Verdict.UNAVAILABLE,
 )
-"""Verdicts after which no other case is run.
-
-The other cases would end in the same way, or could not be trusted after TAMPERED, or could each take the whole time
-limit after TIMED_OUT.
-"""
 
 
+# Orders of warps and blocks in which the same inputs must give the same bits; see warpcheck.runtime.schedule_order.
+#
+# The strided order is first, since only there a block meets others that are halfway. What a submission has kept from
+# its last call is then from other inputs, and a block that takes it for a result of this call gives a wrong sum. A call
+# with the same inputs before it would have left the right one.
 _ORDERS = (1_000_003, 0, 1)
-"""Orders of warps and blocks in which the same inputs must give the same bits; see warpcheck.runtime.schedule_order.
-
-The strided order is first, since only there a block meets others that are halfway. What a submission has kept from its
-last call is then from other inputs, and a block that takes it for a result of this call gives a wrong sum. A call with
-the same inputs before it would have left the right one.
-"""
 
 
 class CaseRunner:

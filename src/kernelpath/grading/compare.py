@@ -18,14 +18,15 @@ from kernelpath.verdict import Finding, Verdict
 from kernelpath.work.tensors import dtype_name
 
 _MAX_EXAMPLES = 3
+
+# The most outputs of which a message says that they are right.
 _MAX_LISTED = 9
-"""The most outputs of which a message says that they are right."""
 
+# The wrong values that are needed so that a common mistake is not an accident.
 _MIN_WRONG = 8
-"""The wrong values that are needed so that a common mistake is not an accident."""
 
+# The share of values that must look truncated. The others crossed a bfloat16 boundary before they were rounded.
 _NEARLY_ALL = 0.9
-"""The share of values that must look truncated. The others crossed a bfloat16 boundary before they were rounded."""
 
 _PIECE_BYTES = 16  # a swizzle moves pieces of this size as a whole
 _PIECES_PER_SPAN = 8  # the widest swizzle permutes the pieces of 128 bytes

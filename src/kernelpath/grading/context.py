@@ -131,6 +131,7 @@ class GradingContext:
     def observations(self) -> list[tuple[Case, Observation | None]]:
         """Return the graded cases with their observations, the largest case first."""
         observations = [(case.result.case, case.observation) for case in self.graded]
+        # A sort is stable, so that the other cases stay in their order.
         return sorted(observations, key=lambda pair: pair[0] is not self.largest)
 
     def close(self) -> None:
@@ -140,5 +141,5 @@ class GradingContext:
                 runner.close()
 
 
+# A step of a grading. It returns what is wrong with the submission, and keeps its results in the context.
 Step = Callable[[GradingContext], "Finding | None"]
-"""A step of a grading. It returns what is wrong with the submission, and keeps its results in the context."""

@@ -22,8 +22,8 @@ from kernelpath.work import messages
 from kernelpath.work.runner import UNEXPECTED_RESPONSE, Runner, SubmissionFailed
 from warpcheck.frontends.tuning import Chosen
 
+# Verdicts of the PTX machine that hold on any GPU, even where the result is right.
 FAULTS = (Verdict.OUT_OF_BOUNDS, Verdict.UNINITIALIZED, Verdict.RACE, Verdict.BARRIER)
-"""Verdicts of the PTX machine that hold on any GPU, even where the result is right."""
 
 
 @dataclass(frozen=True)

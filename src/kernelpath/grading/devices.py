@@ -17,14 +17,14 @@ from warpcheck.target import TARGETS, Target, of_gpu
 Device = Literal["auto", "cpu", "cuda"]
 OneDevice = Literal["cpu", "cuda"]
 
+# The lowest compute capability that the compilers of CUDA 13 support.
 OLDEST = (7, 5)
-"""The lowest compute capability that the compilers of CUDA 13 support."""
 
+# The architecture that the PTX machine implements from the manual alone; see warpcheck/docs/blackwell.md.
 UNCONFIRMED = "sm_100a"
-"""The architecture that the PTX machine implements from the manual alone; see warpcheck/docs/blackwell.md."""
 
+# The first compute capability with instructions for bfloat16. PTX ISA manual, "cvt" and "mma".
 BFLOAT16 = (8, 0)
-"""The first compute capability with instructions for bfloat16. PTX ISA manual, "cvt" and "mma"."""
 
 
 def resolve(device: Device) -> OneDevice:

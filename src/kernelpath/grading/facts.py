@@ -10,12 +10,13 @@ from kernelpath.course.traces import Fact, Facts
 from kernelpath.verdict import Finding, Verdict
 
 _MAX_DESCRIBED = 3
+
+# The likely mistake where a number is too large or too small by this factor.
 _FACTORS: dict[float, str] = {
     1.024: "kilobytes of 1000 bytes, or of 1024",
     100: "a percentage instead of a fraction",
     **dict.fromkeys((10**3, 10**6, 10**9), "a unit"),
 }
-"""The likely mistake where a number is too large or too small by this factor."""
 
 
 def check_facts(entry: str, reported: Facts, expected: Facts, tolerance: Tolerance) -> Finding | None:

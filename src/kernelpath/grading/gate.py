@@ -5,14 +5,13 @@ from __future__ import annotations
 from kernelpath.grading import timing
 from kernelpath.verdict import Finding, Measurement, Verdict
 
+# The share of the reference kernel's speed, in the same run, that earns the third star.
 THIRD_STAR = 0.9
-"""The share of the reference kernel's speed, in the same run, that earns the third star."""
 
+# Compute capabilities of the GPUs, H100 and H200, on which every `min_speedup` was chosen.
+#
+# On other GPUs the same kernels may gain less over the same baseline, and the reference kernel shows what is possible.
 GATED = ((9, 0),)
-"""Compute capabilities of the GPUs, H100 and H200, on which every `min_speedup` was chosen.
-
-On other GPUs the same kernels may gain less over the same baseline, and the reference kernel shows what is possible.
-"""
 
 
 def check_speedup(

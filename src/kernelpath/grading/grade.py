@@ -74,6 +74,7 @@ def grade_in_steps(context: GradingContext, steps: Sequence[Step]) -> Report:
 
 def _describe_missing_counters(context: GradingContext, verdict: Verdict) -> tuple[str, ...]:
     """Say why there are no counters where the PTX machine could not count beside the GPU."""
+    # On a GPU, a second grading on the PTX machine counts; it has its own reasons.
     if context.cpu_shadow is not None:
         return context.cpu_shadow.not_measured
     return (context.missing_counters,) if context.missing_counters and verdict is not Verdict.UNAVAILABLE else ()
@@ -217,6 +218,7 @@ class Session:
     def _prepare(self) -> None:
         if self._warm:
             grader = self.plan.grader
+            # The shadow run has a process of its own, which has not seen the inputs of the first.
             self.workers.prepare(grader.setup, 2 if grader.needs_shadow_run else 1)
 
     def __enter__(self) -> Session:

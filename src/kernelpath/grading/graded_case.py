@@ -10,17 +10,17 @@ from kernelpath.course.problem import Case, arguments
 from kernelpath.grading.provenance import Observation
 from kernelpath.verdict import CaseResult, Finding, Verdict
 
+# The least number of cases on either side.
+#
+# A condition that holds for 3 of 6 cases holds for exactly the failing ones by coincidence 1 time in 20, and 1 time in
+# 6 where there are 2 and 2.
 _MIN_CASES = 3
-"""The least number of cases on either side.
 
-A condition that holds for 3 of 6 cases holds for exactly the failing ones by coincidence 1 time in 20, and 1 time in 6
-where there are 2 and 2.
-"""
-
+# The probability up to which a pattern may be a coincidence.
 _COINCIDENCE = 0.05
-"""The probability up to which a pattern may be a coincidence."""
+
+# The conditions on one size that are tried. Each may hold by coincidence.
 _CONDITIONS = 10
-"""The conditions on one size that are tried. Each may hold by coincidence."""
 
 _MULTIPLES = (128, 64, 32, 16, 8, 4, 2)
 

@@ -23,8 +23,8 @@ from kernelpath.work import tensors
 
 Magnitudes = Callable[[], list[torch.Tensor]]
 
+# The share of the largest case's bytes up to which a case is run a third time.
 SMALL = 0.25
-"""The share of the largest case's bytes up to which a case is run a third time."""
 
 
 def derive_seed(seed: int, *path: object) -> int:

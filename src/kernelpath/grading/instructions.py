@@ -1,5 +1,5 @@
-"""Limit the instructions of a kernel: their active lanes, the width of accesses, index arithmetic, and spills to local
-memory.
+"""Limit the instructions of a kernel: their active lanes, the width of accesses, index arithmetic, special functions,
+and spills to local memory.
 """
 
 from __future__ import annotations
@@ -18,20 +18,18 @@ from kernelpath.verdict import Finding, Verdict
 from warpcheck.assembler import Assembled, Instruction, assembled, sass_of
 from warpcheck.events import Event, EventKind
 
+# The share of the largest case's bytes from which on a case is limited.
+#
+# In a smaller case, the last lanes that still work may be most of it, since no other work is left to join.
 LARGE_CASE = 0.5
-"""The share of the largest case's bytes from which on a case is limited.
 
-In a smaller case, the last lanes that still work may be most of it, since no other work is left to join.
-"""
-
+# The most lane instructions that an operation of the case takes, with all overhead.
+#
+# Honest kernels of divergence take 0.9 to 1.8. More are of no use, and would hide idle lanes in the average.
 USEFUL = 2.0
-"""The most lane instructions that an operation of the case takes, with all overhead.
 
-Honest kernels of divergence take 0.9 to 1.8. More are of no use, and would hide idle lanes in the average.
-"""
-
+# Matches SASS that loads from local memory, or stores to it.
 _LOCAL = re.compile(r"\b(LDL|STL)\b")
-"""Matches SASS that loads from local memory, or stores to it."""
 
 NO_PTXAS = "local memory: ptxas, which comes with Triton, is not here, or refuses the PTX"
 
@@ -52,6 +50,8 @@ def check_case(
     if case is not exercise.largest:
         return None
     if limits.access_bytes is not None and (finding := check_access_width(traffic, limits.access_bytes)):
+        return finding
+    if limits.special is not None and (finding := check_special_functions(lines, limits.special, elements)):
         return finding
     return check_integer_instructions(lines, limits.integer, elements) if limits.integer is not None else None
 
@@ -121,6 +121,19 @@ def check_integer_instructions(lines: Sequence[LineInstructions], limit: float, 
     cause = (
         f"{executed / elements:.3g} integer instructions per element, at most {limit:.3g} are allowed;"
         f" most in {words.line(worst.line)}: {worst.integer / elements:.3g} (a division is many)"
+    )
+    return _finding(cause, worst.file, worst.line)
+
+
+def check_special_functions(lines: Sequence[LineInstructions], limit: float, elements: int) -> Finding | None:
+    """Return a finding where there are too many special functions for each element, with the line that has most."""
+    executed = sum(line.special for line in lines)
+    if executed <= limit * elements:
+        return None
+    worst = max(lines, key=lambda line: (line.line > 0, line.special))
+    cause = (
+        f"{executed / elements:.3g} special functions per element, at most {limit:.3g} are allowed;"
+        f" most in {words.line(worst.line)}: {worst.special / elements:.3g}"
     )
     return _finding(cause, worst.file, worst.line)
 

@@ -17,11 +17,11 @@ from kernelpath.verdict import Finding, Verdict
 from kernelpath.work.runner import Usage
 from warpcheck.target import Target
 
+# Verdicts on what a kernel does, rather than on its launch.
 KERNEL_VERDICTS = (Verdict.WRONG_VALUES, Verdict.NOT_WRITTEN, Verdict.MUTATED_INPUT, Verdict.OUT_OF_BOUNDS)
-"""Verdicts on what a kernel does, rather than on its launch."""
 
+# Verdicts on what the entry returns.
 RETURN_VERDICTS = (Verdict.WRONG_TYPE, Verdict.WRONG_SHAPE, Verdict.WRONG_DTYPE)
-"""Verdicts on what the entry returns."""
 
 
 def return_line(text: str, entry: str) -> int:

@@ -32,12 +32,11 @@ from kernelpath.work.runner import Runner, SubmissionFailed
 
 _OFFSET_FAULTS = (Verdict.OUT_OF_BOUNDS, Verdict.RACE)
 
+# Elements of an output that a thread may write. A grid with fewer threads than this requires cannot fill the output.
 _MAX_ELEMENTS_PER_THREAD = 256
-"""Elements of an output that a thread may write. A grid with fewer threads than this requires cannot fill the output.
-"""
 
+# Matches a product of two 32-bit numbers: the first has no cast before it, and a literal no suffix.
 _PRODUCT = re.compile(r"(?:^|[^)\s])\s*\b((?:block|thread)Idx\.[xyz]|gridDim\.[xyz]) ?\* ?(blockDim\.[xyz]|\d+\b)")
-"""Matches a product of two 32-bit numbers: the first has no cast before it, and a literal no suffix."""
 
 
 def grade_large_offsets(job: Job, runner: Runner | None, seed: int) -> tuple[list[GradedCase], tuple[str, ...]]:

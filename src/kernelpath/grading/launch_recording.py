@@ -128,6 +128,7 @@ def record_launch(context: GradingContext) -> RecordedLaunch:
             raise NothingToDraw(f"{finding.verdict.value} in case {words.case(case)}: {finding.cause}")
         if finding is not None and launch is not None:
             return RecordedLaunch(case, launch, job.locate(finding))
+    # No case failed, so the largest one shows the most.
     context.progress("the largest case")
     finding, launch = _run_recorded(context, context.largest)
     if launch is None:
@@ -141,6 +142,7 @@ def record_logs(context: GradingContext, cases: Sequence[Case]) -> list[Log]:
     for case in cases:
         context.progress(f"case {words.case(case)}")
         try:
+            # The seed of a picture differs from those of graded calls, which stay unknown to the submission.
             observation = context.grader.call(context.runner, case, derive_seed(context.seed, "picture"))
         except SubmissionFailed as error:
             raise _nothing_to_draw(error.finding) from None
@@ -171,6 +173,7 @@ def _run_recorded(context: GradingContext, case: Case) -> tuple[Finding | None, 
         return error.finding, None
     finding: Finding | None = None
     try:
+        # The check can fail although the call returned, for example because values are wrong.
         finding = grader.check(grader.call(runner, case, derive_seed(context.seed, "picture")))
     except SubmissionFailed as error:
         finding = error.finding

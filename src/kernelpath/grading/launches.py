@@ -16,8 +16,8 @@ from kernelpath.course.registry import Lane
 from kernelpath.device.messages import LaunchEntry
 from kernelpath.verdict import Finding, Verdict
 
+# Bytes of static shared memory that a kernel may have. The profiler adds them to the dynamic bytes.
 MOST_STATIC = 48 * 1024
-"""Bytes of static shared memory that a kernel may have. The profiler adds them to the dynamic bytes."""
 
 _SHOWN_CHARACTERS = 120
 

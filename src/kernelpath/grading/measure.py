@@ -15,17 +15,17 @@ from kernelpath.verdict import Finding, Measurement, Verdict
 from kernelpath.work import confine, messages
 from kernelpath.work.runner import SubmissionFailed
 
+# A time below this is mostly launch overhead, and says little about the kernel.
 LAUNCH_BOUND_SECONDS = 20e-6
-"""A time below this is mostly launch overhead, and says little about the kernel."""
 
+# Bytes of memory that hold every timed case with all its implementations. An H100 has 79 GiB.
 SUFFICIENT_MEMORY = 75 << 30
-"""Bytes of memory that hold every timed case with all its implementations. An H100 has 79 GiB."""
 
+# Operations per byte from which arithmetic, and not memory, may bound a kernel on any GPU of the course.
 COMPUTE_BOUND = 10.0
-"""Operations per byte from which arithmetic, and not memory, may bound a kernel on any GPU of the course."""
 
+# Sentences for a report about the protections that this kernel lacks.
 MISSING_PROTECTIONS = confine.missing_protections()
-"""Sentences for a report about the protections that this kernel lacks."""
 
 _SETUP_SECONDS = 120.0
 

@@ -17,8 +17,8 @@ from kernelpath.work import messages
 from kernelpath.work.runner import Runner, SubmissionFailed, Usage
 from kernelpath.work.tensors import sample
 
+# The GPUs that are used, at most: the GPUs of one host.
 MAX_GPUS = 8
-"""The GPUs that are used, at most: the GPUs of one host."""
 
 _ROUND_SECONDS = 60.0
 _PEER_BYTES = 1 << 28
@@ -74,8 +74,8 @@ class _RankTiming:
         self._ranks = ranks
         self._seed = seed
         self.case: Case = {**exercise.bench, "world": len(ranks)}
+        # The times of the submission and of the library, one of each for a round.
         self.seconds: list[list[float]] = [[], []]
-        """The times of the submission and of the library, one of each for a round."""
 
     def run(self, progress: Callable[[str], None]) -> tuple[Measurement | None, Finding | None]:
         """Time rounds until the ratio is settled. Return a measurement and a finding about it."""

@@ -40,6 +40,7 @@ def _check_sent_bytes(exercise: Exercise, case: Case, log: Log) -> Finding | Non
     if max_bytes is None:
         return None
     limit = max_bytes(**case)
+    # The limit applies to each rank, so the one that sends most decides.
     rank = max(range(log.size), key=log.sent)
     if log.sent(rank) <= limit:
         return None
@@ -64,9 +65,11 @@ def _check_time(exercise: Exercise, case: Case, log: Log) -> Finding | None:
         links = f"links of {limits.links.latency * 1e6:.0f} µs and {limits.links.bandwidth / 1e9:.0f} GB/s"
         time_taken = f"{simulated.end * 1e6:.1f} µs on simulated {links}"
         limit = f"at most {most_seconds * 1e6:.1f} are allowed"
+        # The latency of a chain of messages adds up, which explains most calls that are too slow.
         chain = f"{longest_chain(log)} messages in a row, each posted after a wait for the one before"
         cause = f"{words.case(case)}: {time_taken}, {limit}; {chain}"
         return Finding(Verdict.TOO_SLOW, cause, line=longest_wait(log, simulated))
+    # In small cases, latency dominates, and there is too little compute to hide anything behind.
     if case is exercise.largest and simulated.hidden < limits.hidden:
         share = f"{simulated.hidden:.0%} of the communication is behind compute, {limits.hidden:.0%} required"
         reason, line = explain_exposed_communication(log, simulated)
@@ -98,6 +101,7 @@ def longest_chain(log: Log) -> int:
 
     def depth(key: Key) -> int | None:
         """Return the depth of an operation's message: 0 for a collective, None where one end is not yet posted."""
+        # A message has two ends, a send and a receive, and needs both to be posted.
         ends = message_of[key].keys if key in message_of else ()
         if any(end not in depth_at_post for end in ends):
             return None
@@ -135,6 +139,7 @@ def check_ring(log: Log, allowed: range) -> tuple[str, int] | None:
         if not transfer.is_message:
             continue
         (source, number), (target, _) = transfer.keys
+        # The difference modulo the size is 1 to the right neighbor, and size - 1 to the left one.
         if (target - source) % log.size not in (1, log.size - 1):
             cause = f"rank {source} sends a message to rank {target}; in a ring a rank sends to a neighbor alone"
             return cause, _first_line(

@@ -22,23 +22,21 @@ from kernelpath.work.tensors import raw_bytes
 from warpcheck.machine import NEGATED
 from warpcheck.runtime.symbols import demangle, source_name
 
+# The share of GPU time that kernels which are not the submission's own may take.
 LIBRARY_SHARE = 0.1
-"""The share of GPU time that kernels which are not the submission's own may take."""
 
 _MAX_ARGUMENT_CHARACTERS = 100
 
+# Parts of the names of kernels that torch.zeros and torch.full run, and that copy a table to the GPU: no computation.
 _FILLS = ("Memset", "FillFunctor", "Memcpy HtoD")
-"""Parts of the names of kernels that torch.zeros and torch.full run, and that copy a table to the GPU: no computation.
-"""
 
 MUTATED = Finding(Verdict.MUTATED_INPUT, "an input changed during the call")
 
 
+# The share of a case's operations that tensor cores must do.
+#
+# Threads may do the rest at the edges, and a small case is all edges.
 LEAST_BY_TENSOR_CORES = 0.25
-"""The share of a case's operations that tensor cores must do.
-
-Threads may do the rest at the edges, and a small case is all edges.
-"""
 
 
 @dataclass(frozen=True)
@@ -105,16 +103,16 @@ def check_launches(
     return None if launches else operators_finding(operators, entry) or no_launch_finding(launches, entry)
 
 
+# PyTorch's operator behind item(), int(), float(), and bool() of a tensor.
 _HOST_READ = "_local_scalar_dense"
-"""PyTorch's operator behind item(), int(), float(), and bool() of a tensor."""
 
+# How a submission's code spells a call of an operator whose name it does not contain.
 _SPELLINGS = {
     "clone": "clone() or contiguous()",
     "_to_copy": "to()",
     "copy_": "copy_()",
     _HOST_READ: "item() or int()",
 }
-"""How a submission's code spells a call of an operator whose name it does not contain."""
 
 
 def operators_finding(operators: Sequence[messages.OperatorCall], entry: str) -> Finding | None:
@@ -166,8 +164,8 @@ def check_launch_count(exercise: Exercise, transcript: Sequence[LaunchEntry]) ->
     return Finding(Verdict.WRONG_VALUES, cause)
 
 
+# PyTorch's operators that multiply matrices: where one is called, a library does the work of the tensor cores.
 _MATMUL_OPERATORS = frozenset(("mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "_int_mm", "_scaled_mm", "convolution"))
-"""PyTorch's operators that multiply matrices: where one is called, a library does the work of the tensor cores."""
 
 
 def check_tensor_cores(exercise: Exercise, observation: Observation) -> Finding | None:

@@ -20,12 +20,12 @@ from kernelpath.grading.steps import run_cases
 from kernelpath.verdict import Finding, Verdict
 from warpcheck import errors
 
+# The names that a submission can give to a fault.
 FAULTS = (
     *sorted(kind.__name__ for kind in errors.Fault.__subclasses__()),
     errors.Deadlock.__name__,
     WRONG_VALUES_FAULT,
 )
-"""The names that a submission can give to a fault."""
 
 _OPEN = "TODO"
 
@@ -35,6 +35,7 @@ def run_broken_cases(context: GradingContext) -> Finding | None:
     finding = run_cases(context)
     if finding is None or finding.verdict is Verdict.COMPILE_ERROR or _has_started(context):
         return finding
+    # A stub of this kind is a program that runs and fails, so "not started" cannot be seen from an exception.
     failing = next((case.result.case["kernel"] for case in context.graded if not case.result.verdict.passed), "")
     cause = f"nothing is repaired or named yet; {failing} ends as {finding.verdict.value}: {finding.cause}"
     return replace(finding, verdict=Verdict.NOT_STARTED, cause=cause)
@@ -50,6 +51,7 @@ def check_changes(context: GradingContext) -> Finding | None:
     except Unreadable as error:
         return Finding(Verdict.TOO_MANY_CHANGES, str(error))
     repairs = context.job.exercise.repairs
+    # The empty name stands for everything outside of the kernels.
     limits = {"": 0, **{name: kernel.changes for name, kernel in repairs.items()}}
     for name, limit in limits.items():
         if changes[name] > limit:
@@ -122,6 +124,7 @@ def _read_causes(file: Path) -> Mapping[str, str] | None:
     try:
         module = ast.parse(source_text(file))
         values = [node.value for node in module.body if is_causes_table(node) and node.value is not None]
+        # The table is read as a literal and never executed: the grader does not run a submission's code.
         causes = ast.literal_eval(values[-1])
     except (SyntaxError, ValueError, IndexError, TypeError, RecursionError, MemoryError):
         return None

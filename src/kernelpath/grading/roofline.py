@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+# The share of the measured least time below which a time cannot be true. It leaves room for a kernel that only
+# writes.
 MARGIN = 0.85
-"""The share of the measured least time below which a time cannot be true. It leaves room for a kernel that only
-writes."""
 
 
 def bandwidth(ceilings: Mapping[str, float]) -> float:

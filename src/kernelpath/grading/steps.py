@@ -37,14 +37,14 @@ from kernelpath.verdict import Finding, Verdict
 from kernelpath.work import messages
 from kernelpath.work.runner import Runner, SubmissionFailed
 
+# Replaces a case's index, so that other values are generated.
 _REPEAT_INDEX = -1
-"""Replaces a case's index, so that other values are generated."""
 
 INSPECTION_SECONDS = 60.0
 _INSPECTED = "; opcheck calls it here, also with the gradient of y.sum(), one element with strides of 0"
 
+# Returns the first limit that a case exceeds.
 CaseLimits = Callable[[Case, Observation], "Finding | None"]
-"""Returns the first limit that a case exceeds."""
 
 
 def check_capability(context: GradingContext) -> Finding | None:
@@ -326,8 +326,8 @@ def _inspection_fault(context: GradingContext) -> Finding | None:
     return fault_on_machine(context.runner, context.job.submission, _INSPECTED)
 
 
+# The time limit for loading a profiler and for two calls.
 PROFILE_SECONDS = 60.0
-"""The time limit for loading a profiler and for two calls."""
 
 
 def check_gpu_kernels(

@@ -14,16 +14,16 @@ from typing import Literal
 
 from kernelpath.verdict import Interval
 
+# The numbers of rounds after which a session may stop. They are fixed in advance, so that neither luck nor a slow
+# clock shortens a run.
 LOOKS = (24, 48, 96, 192)
-"""The numbers of rounds after which a session may stop. They are fixed in advance, so that neither luck nor a slow
-clock shortens a run."""
 
+# The probability that the intervals at all of LOOKS together cover the true median.
 CONFIDENCE = 0.99
-"""The probability that the intervals at all of LOOKS together cover the true median."""
 
+# The relative difference that the placement of buffers in memory alone can make. Every interval is wider by this
+# much.
 RESOLUTION = 0.002
-"""The relative difference that the placement of buffers in memory alone can make. Every interval is wider by this
-much."""
 
 Side = Literal["above", "below", "straddles"]
 

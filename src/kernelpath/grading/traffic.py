@@ -12,36 +12,34 @@ from kernelpath.line_counters import ACCESSES, LineTraffic
 from kernelpath.verdict import Finding, Verdict
 from warpcheck.layout import SECTOR, Access
 
+# The share of a kernel's sectors that may be wasted, for example by a tail that fills no vector, or by a short
+# table.
 NEGLIGIBLE = 0.02
-"""The share of a kernel's sectors that may be wasted, for example by a tail that fills no vector, or by a short
-table."""
 
+# Columns of float32 in a sector.
+#
+# In a matrix with fewer columns, neighboring threads that compute an element each are in different rows of what they
+# read (an embedding of one column, a matrix times a vector): whichever thread takes which element, each access is a
+# sector of its own.
 COLUMNS_OF_A_SECTOR = 8
-"""Columns of float32 in a sector.
 
-In a matrix with fewer columns, neighboring threads that compute an element each are in different rows of what they read
-(an embedding of one column, a matrix times a vector): whichever thread takes which element, each access is a sector of
-its own.
-"""
-
+# Sectors, or wavefronts, that any case may spend on its edges.
 SPARE = 32
-"""Sectors, or wavefronts, that any case may spend on its edges."""
 
+# The factor by which a smaller case may exceed the limit on bytes, since data that is read once in the largest case
+# may be read twice in a smaller case.
+#
+# Each request may also touch one more sector, which its first and its last lane share with others.
 EDGE = 2.0
-"""The factor by which a smaller case may exceed the limit on bytes, since data that is read once in the largest case
-may be read twice in a smaller case.
 
-Each request may also touch one more sector, which its first and its last lane share with others.
-"""
-
+# The next step after a bank conflict. It plots the banks, while the first hints are about global memory.
 BANKS_COMMAND = "kp profile {name}"
-"""The next step after a bank conflict. It plots the banks, while the first hints are about global memory."""
 
+# The next step where a line has instructions of several widths. It shows them.
 WIDTHS_COMMAND = "kp profile {name} --sass"
-"""The next step where a line has instructions of several widths. It shows them."""
 
+# Operations of an SM of Hopper in float32: 128 FMAs, of two operations each.
 OPERATIONS_PER_CYCLE = 256
-"""Operations of an SM of Hopper in float32: 128 FMAs, of two operations each."""
 
 
 def lines_beyond_limits(limits: Traffic, lines: Iterable[LineTraffic]) -> tuple[LineTraffic, ...]:

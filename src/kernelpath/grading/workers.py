@@ -19,12 +19,12 @@ from kernelpath.work.workspace import SubmissionCopy, Workspace
 from warpcheck import simulated_gpu
 from warpcheck.frontends import cutlass
 
+# The module of each lane that takes long to import.
 SLOW_IMPORTS = {
     "cuda": "warpcheck.frontends.cuda",
     "triton": "warpcheck.frontends.triton_ready",
     "cute": "warpcheck.frontends.cute",
 }
-"""The module of each lane that takes long to import."""
 
 
 def solving_modules(exercise: Exercise) -> list[Path]:

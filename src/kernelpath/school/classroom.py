@@ -34,13 +34,12 @@ from kernelpath.work.workspace import contents
 # A run that is killed loses the gradings of this time, at most.
 _SAVE_SECONDS = 30.0
 
+# Returns the device and an executor of gradings, from a requested device and a number of jobs.
+#
+# The executor gets a function and its arguments, of which the first is an Entry; it may call the function with copies
+# of the entry's files. Raises grade.Usage. A future's result may raise grade.Usage, which ends the run, or GradingLost,
+# which does not.
 Engine = Callable[[grade.Device, int | None], tuple[OneDevice, Executor]]
-"""Returns the device and an executor of gradings, from a requested device and a number of jobs.
-
-The executor gets a function and its arguments, of which the first is an Entry; it may call the function with copies of
-the entry's files. Raises grade.Usage. A future's result may raise grade.Usage, which ends the run, or GradingLost,
-which does not.
-"""
 
 
 def this_machine(device: grade.Device, jobs: int | None) -> tuple[OneDevice, Executor]:

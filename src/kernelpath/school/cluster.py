@@ -30,13 +30,13 @@ from kernelpath.school.handed_in import Entry
 from kernelpath.verdict import decode, encode
 from kernelpath.work import workspace
 
+# The address of the cluster to which this machine belongs.
 RUNNING = "auto"
-"""The address of the cluster to which this machine belongs."""
 
 _CONNECT_SECONDS = 5.0
 
+# Grades an Entry, which is the first argument.
 GradeFunction = Callable[..., Grade]
-"""Grades an Entry, which is the first argument."""
 
 
 def engine_at(address: str) -> classroom.Engine:

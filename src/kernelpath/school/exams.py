@@ -29,8 +29,9 @@ from kernelpath.school.gradebook import Grade, neutralize
 from kernelpath.verdict import Report, Verdict, encode
 
 _COLUMNS = ("answer", "learner", "words", "marks", "comment", "text", "rubric")
+
+# The name of a prompt and the name of a learner.
 AnswerId = tuple[str, str]
-"""The name of a prompt and the name of a learner."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,7 @@ def grade_exams(
     for learner in learners:
         sheet = sheets[learner.name]
         if isinstance(sheet, Sheet):
+            # Each learner has a deliverable of their own, drawn by the name in the sheet.
             entries += handed_in.entries_of(learner, [*exam.items, sheet.paper.item])
     secret = secret or gradebook.read_secret(out) or classroom.generate_secret()
     seeds = {name: _exam_seed(secret, sheet) if seed is None else seed for name, sheet in sheets.items()}
@@ -97,6 +99,7 @@ def grade_exams(
         engine=engine,
         on_graded=on_graded,
     )
+    # Marks are read before the file is written again, and are carried over to it.
     path = out / f"checkpoint{exam.number}-written.csv"
     marks = _read_marks(path, exam, sheets)
     outcomes = [_certify_learner(name, sheet, grades, exam, seeds[name], marks) for name, sheet in sheets.items()]
@@ -128,6 +131,7 @@ def _open_sheet(exam: Exam, learner: Path) -> Sheet | str:
         return words.shown(str(error).replace(f"{learner.parent}/", ""), 300)
     except Exception as error:
         return words.shown(f"the grader failed: {type(error).__name__}: {error}", 300)
+    # The name draws the questions, so a sheet under another learner's name would be a copy.
     if not name_words(sheet.paper.name) <= name_words(learner.name):
         return f"{ANSWERS} is the sheet of {sheet.paper.name}; name the folder after its learner"
     return sheet
@@ -211,6 +215,7 @@ def _read_marks(path: Path, exam: Exam, sheets: Mapping[str, Sheet | str]) -> Ma
     entries_by_answer: dict[AnswerId, tuple[str, str]] = {}
     unclear: list[str] = []
     prompts = {prompt.name: prompt for prompt in exam.checkpoint.prompts}
+    # Names are compared as the file has them, after cells that could be formulas were escaped.
     learners = {neutralize(learner): learner for learner in sheets}
     for number, row in enumerate(_read_rows(path), start=1):
         learner = learners.get(row.get("learner"), "")
@@ -228,6 +233,7 @@ def _read_marks(path: Path, exam: Exam, sheets: Mapping[str, Sheet | str]) -> Ma
             unclear.append(f"{key[1]} has changed the answer {prompt.name}; mark it again")
             continue
         entries_by_answer[key] = (marks_text, comment)
+        # "2 1 3", "2/1/3" and "2, 1, 3" are all accepted.
         numbers = re.findall(r"\d+", marks_text)
         points = tuple(map(int, numbers))
         fits = [value <= criterion.points for value, criterion in zip(points, prompt.rubric, strict=False)]
@@ -245,6 +251,7 @@ def _read_rows(path: Path) -> list[dict[str, str | None]]:
     """Read the rows as spreadsheets save them: with or without a byte order mark, separated by commas or semicolons."""
     with contextlib.suppress(OSError, UnicodeDecodeError, csv.Error):
         text = path.read_text("utf-8-sig")
+        # Spreadsheets save CSV with semicolons where the locale has decimal commas.
         delimiter = ";" if ";" in text.partition("\n")[0] else ","
         return list(csv.DictReader(io.StringIO(text), delimiter=delimiter))
     return []

@@ -18,8 +18,8 @@ from kernelpath import words
 from kernelpath.files import write_atomically
 from kernelpath.verdict import Report, ValidationError, Verdict, decode, encode
 
+# The key of a grade that is not final: the next run tries again.
 UNFINISHED = ""
-"""The key of a grade that is not final: the next run tries again."""
 
 
 @dataclass(frozen=True)
@@ -46,15 +46,17 @@ class _GradesFile:
 
 # The last four are the full-width forms of the first four.
 _FORMULA_STARTS = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-_MAX_NAME_BYTES = 200
-"""The length of a file name without suffixes. A folder's name may be as long as the system allows."""
 
+# The length of a file name without suffixes. A folder's name may be as long as the system allows.
+_MAX_NAME_BYTES = 200
+
+# The special characters of Markdown, of HTML, and of GitHub's mentions and emoji.
 _MARKUP = re.compile(r"[\\`*_{}\[\]<>()#+!|~&@:-]")
-"""The special characters of Markdown, of HTML, and of GitHub's mentions and emoji."""
 
 _PLACE_COLUMNS = ("file", "line", "seed", "device", "sha256")
+
+# The column with "yes" if a submission accessed something outside; the cause says what.
 _OUTSIDE_COLUMN = "outside"
-"""The column with "yes" if a submission accessed something outside; the cause says what."""
 
 
 def read(folder: Path) -> dict[str, Grade]:

@@ -13,8 +13,9 @@ from kernelpath.course.registry import ExerciseRef
 from kernelpath.grading.grade import Usage
 
 _MAX_DEPTH = 16
+
+# The number of entries of a learner's folder that are examined.
 _MAX_ENTRIES = 100_000
-"""The number of entries of a learner's folder that are examined."""
 
 
 @dataclass(frozen=True)

@@ -114,6 +114,7 @@ def score_class(
     for grade in grades:
         key = grade.learner, grade.exercise
         try:
+            # The time comes from the policy's table or, without an entry there, from the file.
             submitted = policy.submitted(*key, python_files.get(key)) if grade.report else None
         except OSError:
             submitted = None
@@ -141,6 +142,7 @@ def _score_stars(score: Score, policy: Policy) -> Score:
     report = score.grade.report
     if report is None:
         return replace(score, reason="nothing was handed in")
+    # A policy for GPUs may ask for three stars where the grading machine, without a GPU, can give one.
     needed = min(policy.full_stars or score.most_stars, score.most_stars)
     reached = min(report.stars, needed)
     missing = f"{report.stars} of {words.count(needed, 'star')}" if 0 < reached < needed else ""
@@ -155,6 +157,7 @@ def _apply_late_rule(scores: Sequence[Score], rule: LateRule | None) -> list[Sco
     adjusted = list(scores)
     remaining_free_days = rule.free_days
     dated = [index for index, score in enumerate(scores) if score.deadline is not None]
+    # By deadline, as free days would be spent during the term, and not by where they save most points.
     for index in sorted(dated, key=lambda index: (scores[index].deadline, index)):
         adjusted[index] = _score_late(scores[index], rule, remaining_free_days)
         remaining_free_days -= adjusted[index].free_days
@@ -175,6 +178,7 @@ def _score_late(score: Score, rule: LateRule, free_days: int) -> Score:
         return replace(
             score, points=0.0, late_days=days, reason=_join_reasons(score.reason, f"{lateness}: counts no more")
         )
+    # A submission without points has nothing to save, so it uses up no free days.
     used_free_days = min(days, free_days) if score.points else 0
     percent = min(100.0, rule.percent_per_day * (days - used_free_days))
     lateness += f", {used_free_days} free" if used_free_days else ""
@@ -238,6 +242,7 @@ def _format_time(moment: datetime | None) -> str:
 def _format_csv(rows: Iterable[Sequence[Any]]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
+    # A name such as "=HYPERLINK(...)" would be a formula in a spreadsheet.
     writer.writerows([neutralize(cell) for cell in row] for row in rows)
     return text.getvalue()
 

@@ -48,11 +48,11 @@ from kernelpath.course import registry
 from kernelpath.course.registry import ExerciseRef, LookupFailed
 from kernelpath.school.gradebook import neutralize
 
+# The size limit of a policy and of a table of times.
 _MAX_BYTES = 1 << 24
-"""The size limit of a policy and of a table of times."""
 
+# The value of `times` that selects modification times.
 FROM_FILES = "files"
-"""The value of `times` that selects modification times."""
 
 
 class PolicyError(Exception):

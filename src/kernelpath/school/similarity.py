@@ -29,45 +29,43 @@ from kernelpath.course.registry import ExerciseRef
 from kernelpath.school.gradebook import neutralize
 from kernelpath.school.handed_in import Entry
 
+# The number of tokens in a passage.
 PASSAGE = 16
-"""The number of tokens in a passage."""
 
+# The passages that two submissions must share. With fewer, there are too few ways to write them.
 MIN_PASSAGES = 40
-"""The passages that two submissions must share. With fewer, there are too few ways to write them."""
 
+# The share of the shorter submission's passages that two submissions must share.
+#
+# Measured by benchmarks/similarity.py over the course's honest submissions to one exercise, 1,200 pairs of which
+# neither was made from the other. 1 of them agrees, 0.08% (at most 0.46%, by the 95% confidence interval): a class of
+# 40, which has 780 pairs, may expect two false pairs in three exercises. At 0.7 the rate is twice as high; at 0.8 no
+# honest pair agrees. Of the reference kernels with other names, no comments and a new statement after every tenth line,
+# 100% are found, and 78% with a statement after every fifth; at 0.8 these are 97% and 41%.
 MIN_SHARE = 0.75
-"""The share of the shorter submission's passages that two submissions must share.
 
-Measured by benchmarks/similarity.py over the course's honest submissions to one exercise, 1,200 pairs of which neither
-was made from the other. 1 of them agrees, 0.08% (at most 0.46%, by the 95% confidence interval): a class of 40, which
-has 780 pairs, may expect two false pairs in three exercises. At 0.7 the rate is twice as high; at 0.8 no honest pair
-agrees. Of the reference kernels with other names, no comments and a new statement after every tenth line, 100% are
-found, and 78% with a statement after every fifth; at 0.8 these are 97% and 41%.
-"""
-
+# The share of passages from which on two submissions count as the same text.
+#
+# This distinguishes copies from what many wrote independently. None of the 1,200 honest pairs reaches this share.
 _SAME_TEXT_SHARE = 0.9
-"""The share of passages from which on two submissions count as the same text.
 
-This distinguishes copies from what many wrote independently. None of the 1,200 honest pairs reaches this share.
-"""
-
+# A passage in more submissions than this, and in more than this share of them, is the exercise's own.
 _COMMON_COUNT = 8
 _COMMON_SHARE = 0.1
-"""A passage in more submissions than this, and in more than this share of them, is the exercise's own."""
 
 _MAX_BYTES = 1 << 18
 _TOKEN_PATTERN = (
     r"""|(?P<text>"(?:[^"\\\n]|\\.)*(?:"|$|\\\Z)|'(?:[^'\\\n]|\\.)*(?:'|$|\\\Z))|[^\W\d]\w*|\d[\w.]*|->|::|\S"""
 )
+
+# The token patterns by the suffix of a file.
+#
+# No alternative fails after it has looked ahead, so the time is linear in the length. In Python, a string in three
+# quotes is skipped, as most are docstrings.
 _TOKEN = {
     ".cu": re.compile(r"(?P<skip>\s+|//[^\n]*|/\*.*?(?:\*/|\Z))" + _TOKEN_PATTERN, re.S | re.M),
     ".py": re.compile(r"(?P<skip>\s+|\#[^\n]*|\"{3}.*?(?:\"{3}|\Z)|'{3}.*?(?:'{3}|\Z))" + _TOKEN_PATTERN, re.S | re.M),
 }
-"""The token patterns by the suffix of a file.
-
-No alternative fails after it has looked ahead, so the time is linear in the length. In Python, a string in three quotes
-is skipped, as most are docstrings.
-"""
 _TYPES = ("auto", "bool", "char", "double", "float", "int", "long", "short", "struct", "unsigned", "void")
 _KEYWORDS = {*keyword.kwlist, *_TYPES, "const", "constexpr", "do"}
 _CODE_BLOCK = re.compile(r"^```[^\n]*\n(.*?)^```", re.S | re.M)

@@ -111,13 +111,13 @@ def tail_share(tiles: int, multiprocessors: int) -> float:
     return tiles / (-(-tiles // multiprocessors) * multiprocessors)
 
 
+# Answers that follow from an argument, and not from a formula; the text after the prediction gives the argument.
 CHOICES = {
     "week11/order": 2,
     "week15/extra_bytes": 0,
     "week21/plain_groups": 1,
     "week31/mmas_ahead": 16,
 }
-"""Answers that follow from an argument, and not from a formula; the text after the prediction gives the argument."""
 
 
 def tile_kib(m: int, n: int, k: int, rows: int, columns: int) -> float:

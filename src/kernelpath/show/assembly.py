@@ -13,8 +13,8 @@ from warpcheck.assembler import Assembled, Instruction, assembled, ptx_of, sass_
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+# The number of instructions shown for a line. An unrolled loop has hundreds.
 MAX_INSTRUCTIONS_PER_LINE = 40
-"""The number of instructions shown for a line. An unrolled loop has hundreds."""
 
 NO_LINE = "no line of the source: what the compilers added, such as the subroutine of a 64-bit division"
 

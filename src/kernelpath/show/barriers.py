@@ -17,10 +17,11 @@ from warpcheck.events import Event, EventKind
 
 __all__ = ["infer_names", "rename_barriers"]
 
+# Matches `mbarrier_init(full + stage, 1)` or `mbarrier_init(&full[stage], 1)`, and captures "full".
 _INITIALIZED = re.compile(r"\bmbarrier_init\w*\(\s*&?([A-Za-z_][\w.]*)")
-"""Matches `mbarrier_init(full + stage, 1)` or `mbarrier_init(&full[stage], 1)`, and captures "full"."""
+
+# Matches the beginning of an assignment, such as `ring: Ring =` or `auto ring =`, and captures "ring".
 _ASSIGNED = re.compile(r"^\s*(?:auto\s+)?([A-Za-z_][\w.]*)\s*(?::[^=]+)?=(?!=)")
-"""Matches the beginning of an assignment, such as `ring: Ring =` or `auto ring =`, and captures "ring"."""
 
 
 def rename_barriers(events: Sequence[Event], lines: Mapping[str, int], source: str) -> list[Event]:

@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 FOLDER = "book"
 GLOSSARY = "notebooks/glossary.md"
 
+# The machine of a cell that ran without a GPU.
 NO_GPU = "no GPU"
-"""The machine of a cell that ran without a GPU."""
 
 _METADATA = "kernelpath"
 
+# The folder of installed packages, which differs between machines.
 _INSTALLED = re.compile(r"(?<![^\s>])/[^\s<>]*/site-packages/")
-"""The folder of installed packages, which differs between machines."""
 
+# The palette size of a picture in the book. Plots have few colors, and a palette halves their file size.
 COLORS = 256
-"""The palette size of a picture in the book. Plots have few colors, and a palette halves their file size."""
 
 
 def clean_executed(

@@ -12,8 +12,8 @@ from rich.console import Console
 from kernelpath.show import templates
 from kernelpath.verdict import Report
 
+# The width of the text in columns.
 WIDTH = 110
-"""The width of the text in columns."""
 
 
 class Stop(Exception):

@@ -12,8 +12,8 @@ from kernelpath.school.points import LearnerScore, Score, format_points
 from kernelpath.school.similarity import Group
 from kernelpath.show import templates
 
+# The length of a cause on the page. grades.csv has the whole cause.
 _MAX_CAUSE_CHARACTERS = 300
-"""The length of a cause on the page. grades.csv has the whole cause."""
 
 _NOT_HANDED_IN = "NOT_HANDED_IN"
 

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 BRANCH = "gh-pages"
 FOLDER = "/content/kernelpath"
-WHEELS = "/content/*.whl 'kernelpath[all]'"
-"""The wheels of warpcheck and the course, which the reader uploads, for an installation without a known address.
 
-Beside the files, the name only adds the extra: pip takes the package from the file.
-"""
+# The wheels of warpcheck and the course, which the reader uploads, for an installation without a known address.
+#
+# Beside the files, the name only adds the extra: pip takes the package from the file.
+WHEELS = "/content/*.whl 'kernelpath[all]'"
 
 _ADDRESS = re.compile(r"(?:https://github\.com/)?([\w.-]+/[\w.-]+?)(?:\.git)?/?(?:@([\w./-]+))?")
 

@@ -35,6 +35,7 @@ def launches(kernel: Kernel, *arguments: Any) -> list[Launch]:
     launched: list[frontends.Launched] = []
     with frontends.observe(launched.append):
         kernel(*arguments)
+    # Launches on a GPU are observed as well, and have no counters.
     with_counters = [launch.counted for launch in launched if launch.counted is not None]
     if not with_counters:
         raise ValueError("nothing was launched on the PTX machine; are the tensors on the CPU?")
@@ -83,6 +84,7 @@ def asked(kernel: Kernel, *arguments: Any) -> Asked:
     """Call a kernel on CPU tensors and sum the traffic of all of its launches."""
     call_launches = launches(kernel, *arguments)
     totals = [launch.totals for launch in call_launches]
+    # Only atomics have a count of lanes at one address.
     atomics = [access for launch in call_launches for access in launch.accesses if access.same_address]
     return Asked(
         requests=sum(access.global_load_requests + access.global_store_requests for access in totals),

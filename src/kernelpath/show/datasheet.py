@@ -13,8 +13,8 @@ from kernelpath.show import results
 from kernelpath.show.results import Datasheet
 from kernelpath.verdict import Measurement
 
+# If the measured ceiling takes this many times longer than memory alone, arithmetic sets it.
 ARITHMETIC = 1.01
-"""If the measured ceiling takes this many times longer than memory alone, arithmetic sets it."""
 
 
 def is_compute_bound(measured: Measurement) -> bool:

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+# The terminal width from which on two sources are shown side by side.
 MIN_SIDE_BY_SIDE_WIDTH = 120
-"""The terminal width from which on two sources are shown side by side."""
 
 _CONTEXT = 2
 _STYLES = {"-": "red", "+": "green", " ": "dim"}

@@ -17,9 +17,10 @@ from kernelpath.show import sources as source_documents
 from kernelpath.show.results import CounterPair, PeerComparison
 from kernelpath.verdict import Verdict
 
+# Patterns of the documents whose tables are generated.
 PAGES = ("*.md", "docs/*.md", "notebooks/*.md", "warpcheck/*.md", "warpcheck/docs/*.md")
-"""Patterns of the documents whose tables are generated."""
 
+# The GPU models of each architecture.
 CARDS = {
     "sm_75": "T4, RTX 20",
     "sm_80": "A100",
@@ -29,7 +30,6 @@ CARDS = {
     "sm_100": "B200",
     "sm_120": "RTX 50",
 }
-"""The GPU models of each architecture."""
 
 _TABLE = re.compile(r"(?P<begin><!-- table: (?P<name>\w+) -->\n)(?P<body>.*?)(?P<end><!-- end -->)", re.DOTALL)
 
@@ -134,12 +134,12 @@ def results(root: Path) -> Iterator[str]:
             yield from provenance.measured_lines(machine, [report.versions for report in machine.timed])
 
 
+# The package of each peer that is not part of PyTorch.
 PEERS = {"liger": "liger-kernel", "quack": "quack-kernels", "flash4": "flash-attn-4", "cub": "cuda-cccl"}
-"""The package of each peer that is not part of PyTorch."""
 
 
+# The operations per byte from which a rate is given in operations: few GPUs can make more per byte in float32.
 ARITHMETIC = 10
-"""The operations per byte from which a rate is given in operations: few GPUs can make more per byte in float32."""
 
 
 def peer_summary(root: Path) -> Iterator[str]:
@@ -152,6 +152,7 @@ def peer_summary(root: Path) -> Iterator[str]:
                 by_exercise.setdefault(comparison.exercise, []).append(comparison)
         for exercise, comparisons in by_exercise.items():
             yield _summary_row(machine.gpu, f"`{exercise}`", comparisons)
+        # One exercise alone would have two equal rows.
         if len(by_exercise) > 1:
             yield _summary_row(machine.gpu, "all", [one for each in by_exercise.values() for one in each])
     yield from _measured_peers(root)
@@ -179,10 +180,12 @@ def peers(root: Path) -> Iterator[str]:
     )
     for machine in recorded.machines(root):
         for comparison in _in_order(machine.peers):
+            # A copy of the same bytes and the best peer have columns of their own; what remains are the others.
             ratios = {peer: f"{peer} {_factor(comparison.ratio(peer).median)}" for peer in comparison.ratios}
             of_copy = words.factor(comparison.ratio("copy").median) if ratios.pop("copy", "") else ""
             best = ratios.pop(comparison.best_peer, "") if comparison.best_peer else ""
             rate = words.bandwidth(comparison.bytes_per_second)
+            # A kernel that memory limits is described by bytes per second, any other by operations per second.
             if comparison.flops >= ARITHMETIC * comparison.compulsory_bytes:
                 rate = words.arithmetic(comparison.flops / comparison.seconds)
             yield _row(
@@ -202,6 +205,7 @@ def peers(root: Path) -> Iterator[str]:
 
 def _in_order(comparisons: Iterable[PeerComparison]) -> list[PeerComparison]:
     """Return the comparisons in the order of the syllabus."""
+    # Exercises that no longer exist come last: their recordings stay until the next run on a GPU.
     places = {item.name: place for place, item in enumerate(registry.exercises())}
     return sorted(comparisons, key=lambda comparison: places.get(comparison.exercise, len(places)))
 
@@ -220,6 +224,7 @@ def absent_peers(root: Path) -> Iterator[str]:
     yield from _header("GPU", "contestant", "reason")
     for machine in recorded.machines(root):
         for label, reason in machine.absent.items():
+            # The reason is the message of an exception, which may contain newlines and bars, and be long.
             yield _row(machine.gpu, label, " ".join(reason.replace("|", "/").split())[:160])
         if machine.absent:
             yield from provenance.measured_lines(machine)

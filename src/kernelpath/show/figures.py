@@ -29,8 +29,9 @@ _EXPRESSION = re.compile(r"<!--= (?P<expression>[^|<>]+?) \| (?P<format>[^|<>]+?
 _NUMBER = re.compile(r"[^\s<>()\[\]|~≈$*\"\\]*\Z")
 _MAX_DIGITS = 32  # of a number in front of a comment
 _PATH = re.compile(r"\{([^{}]+)\}")
+
+# Matches the id of a cell as nbformat writes it: with an indentation of one space per level.
 _CELL = re.compile(r'^   "id": "([^"]+)"', re.MULTILINE)
-"""Matches the id of a cell as nbformat writes it: with an indentation of one space per level."""
 
 _OPERATORS: Mapping[type, Callable[..., float]] = {
     ast.Add: operator.add,

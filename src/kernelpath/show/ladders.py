@@ -13,8 +13,9 @@ from kernelpath.course.ladder import LadderStep
 
 _CONTEXT = 2
 _STYLES = {"-": "red", "+": "green", " ": "", "@": "dim"}
+
+# What a page shows between two places that differ.
 _GAP = ("@", "···")
-"""What a page shows between two places that differ."""
 
 
 @dataclass(frozen=True)

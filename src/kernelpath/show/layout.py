@@ -19,8 +19,9 @@ _WIDTH = 7.2  # inches
 _ROW = 0.27  # inches
 _CENTERED: Mapping[str, Any] = {"ha": "center", "va": "center_baseline", "fontsize": 6.5}
 _DARK = 0.45
+
+# The number of runs in a row up to which there is room for labels.
 _MAX_LABELS = 40
-"""The number of runs in a row up to which there is room for labels."""
 
 
 def of(ttgir: str) -> dict[str, Blocked]:

@@ -79,6 +79,7 @@ def opened(compiled: Any, kernel: Any) -> CompilationLevels:
     }
     for level, operations in operations_by_level.items():
         for line, operation in operations:
+            # One operation of TTIR may become many of PTX, and some lines vanish at a lower level.
             operations_by_line.setdefault(line, {}).setdefault(level, []).append(operation)
     lines, start = inspect.getsourcelines(kernel.fn)
     return CompilationLevels(operations_by_line, dict(enumerate(map(str.strip, lines), start)))
@@ -110,10 +111,11 @@ def _attribute_to_callers(ptx: str, file: str) -> str:
     return "\n".join(lines)
 
 
+# Matches `%3 = tt.load %2 : tensor<64x!tt.ptr<f32>> loc(#loc4)`, and captures "tt.load" and "#loc4".
 _OPERATION = re.compile(r'^\s*(?:%[^=]*= )?"?([a-z]+\.[\w.]+)"?.*loc\((#?\w+)\)\s*$')
-"""Matches `%3 = tt.load %2 : tensor<64x!tt.ptr<f32>> loc(#loc4)`, and captures "tt.load" and "#loc4"."""
+
+# Matches `#loc4 = loc("kernel.py":12:8)`, the definition of a location.
 _ALIAS = re.compile(r"^(#loc\d*) = loc\((.*)\)$", re.MULTILINE)
-"""Matches `#loc4 = loc("kernel.py":12:8)`, the definition of a location."""
 _LOCATION = re.compile(r'^"([^"]*)":(\d+):\d+')
 
 

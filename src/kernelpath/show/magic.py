@@ -66,6 +66,7 @@ def kernels(line: str, cell: str) -> dict[str, cuda.Kernel | KernelTemplate]:
     words = shlex.split(line)
     file = next((word for word in words if "=" not in word), "cell.cu")
     options = tuple(f"--{word}" for word in words if "=" in word)
+    # An empty first line in place of the magic, so that messages name the line of the cell.
     source = f"\n{cell}"
     names = declarations.source_kernels(source)
     if not names:
@@ -78,6 +79,7 @@ def _compile_unless_template(template: KernelTemplate) -> cuda.Kernel | KernelTe
         return template
     kernel = cuda.Kernel(template.file, template.source, template.name, template.options)
     try:
+        # Compiled here and not at the launch, so that an error appears below the cell that has it.
         kernel.binary(simulated_gpu.target().virtual)
     except (cuda.CompileError, cuda.KernelNotFound) as error:
         raise Stop(str(error)) from error

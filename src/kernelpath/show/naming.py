@@ -34,10 +34,12 @@ _SIDE_PENALTY = 2.0  # points of distance that a position to the right of the ma
 _CROSSING_PENALTY = 30.0  # points of distance that a crossing of another name is worth, per sample of 48
 
 Point = tuple[float, float]
+
+# Coordinates [n, 2]: x and y.
 Points = NDArray[np.float64]
-"""Coordinates [n, 2]: x and y."""
+
+# Boxes [n, 4]: left, bottom, right and top.
 Boxes = NDArray[np.float64]
-"""Boxes [n, 4]: left, bottom, right and top."""
 
 
 @dataclass(frozen=True)

@@ -94,9 +94,11 @@ def setup(*, triton: bool = False, arch: str = "sm_80", reverse: bool = False) -
         from warpcheck.frontends import triton as lane
 
         try:
+            # From here on, `kernel[grid](...)` compiles with Triton and runs on the PTX machine.
             lane.activate("cpu")
         except Changed as error:
             raise cells.Stop(f"{error}. Do: {packages.install_tried()}") from error
+    # Messages about a missing feature of the architecture name this call as the place to change.
     simulated_gpu.chosen_by = 'notebook.setup(arch="NAME")'
     if torch.cuda.is_available():
         simulated_gpu.stand_for({}, arch)
@@ -112,6 +114,7 @@ def setup(*, triton: bool = False, arch: str = "sm_80", reverse: bool = False) -
 def check(name: str) -> Report:
     """Grade the learner's file for an exercise, show the report and save a pass, as `kp check` does."""
     item = registry.find(name)
+    # A run with the reference kernels, such as that of the book, grades each of them once for all notebooks.
     report = graded.load_report(item) if tree() == "expert" else None
     report = report or grade.grade(item, item.submission(tree()))
     explain = lesson.read(item.lesson).explain
@@ -141,6 +144,7 @@ def ask(name: str, number: int, answer: str | float | EllipsisType | None = ...)
     None shows the right answer. An impossible answer, such as the number of a choice, reveals nothing.
     """
     question = lesson.read(registry.find(name).lesson).questions[number]
+    # A typing error in a choice must not use up the question, so it gets neither "right" nor "wrong".
     possible = answer in question.choices if question.choices else isinstance(answer, (int, float))
     message = _DOTS.format("a number" if not question.choices else "one of the choices, in quotes,")
     right: bool | None = None
@@ -172,6 +176,7 @@ def ask(name: str, number: int, answer: str | float | EllipsisType | None = ...)
     )
 
 
+# Factors between an answer and the right number that come from one mistake, and what they separate.
 _SLIPS = (
     (100.0, "a share and its percentage"),
     (1e3, "a unit and a thousand of it"),
@@ -179,7 +184,6 @@ _SLIPS = (
     (1e9, "a unit and a billion of it"),
     (1024.0, "a KiB and a byte, or a MiB and a KiB"),
 )
-"""Factors between an answer and the right number that come from one mistake, and what they separate."""
 
 
 def _describe_mistake(question: Question, answer: str | float) -> str:
@@ -196,6 +200,7 @@ def _describe_slip(answer: float, right: float) -> str:
     if answer == -right:
         return "which has the wrong sign"
     if answer > 0 and right > 0:
+        # A slip within 1% of a known factor is named. Other wrong answers get no guess, which would mislead.
         if right != 1 and abs(answer * right - 1) < 0.01:
             return "which is its inverse: what is divided by what?"
         for factor, separated in _SLIPS:
@@ -212,6 +217,7 @@ def contestants(name: str) -> dict[str, Kernel]:
     """Return the entries of an exercise by owner: "yours" and "reference", or the reference alone in its own tree."""
     item = registry.find(name)
     entry = registry.load(item).entry
+    # In the reference's own tree "yours" would be the same file.
     labels: dict[str, Tree] = {"reference": "expert"}
     if tree() == "phases":
         labels = {"yours": "phases", **labels}
@@ -313,8 +319,10 @@ def pipeline(kernel: Kernel, *arguments: Any) -> None:
     The table gives the number and the duration of their waits, barrier by barrier, in steps of the PTX machine, not in
     time.
     """
+    # Recording events slows a launch down, so it is on only here.
     with simt.recorded():
         call_launches = launches(kernel, *arguments)
+    # A call may launch small kernels as well, such as one that fills a buffer.
     heaviest = max(call_launches, key=lambda launch: launch.totals.warp_instructions)
     file = Path(heaviest.file)
     source = (

@@ -75,6 +75,7 @@ def row(console: Console, item: ExerciseRef, report: Report, done: int, total: i
     """
     count = f"{done:{len(str(total))}d}/{total}"
     verdict = view.verdict(report.verdict)
+    # Aligned for the common verdicts; a longer one shifts the name in its own line only.
     verdict.pad_right(max(0, 12 - len(verdict)))
     console.print(Text.assemble(f"{count}  {report.seconds:6.1f} s  ", verdict, f"  {item.name}"), soft_wrap=True)
 
@@ -88,6 +89,7 @@ def _summarize_progress(records: Sequence[tuple[ExerciseRef, Record]]) -> str:
     if not passed_records:
         return passed
     timed = any(record.best_seconds for _, record in passed_records)
+    # Without a GPU each pass gives one star. "21 of 63 stars" would blame the learner for the missing GPU.
     if timed or stars != len(passed_records) or max_stars == stars:
         return f"{passed}, with {stars} of {max_stars} stars"
     return f"{passed}, with {stars} of {stars} stars without a GPU; on a GPU these exercises give up to {max_stars}"
@@ -113,6 +115,7 @@ def table(console: Console, graded: Sequence[tuple[ExerciseRef, Report]]) -> Non
         columns["time"] = [words.seconds(measurement.seconds) if measurement else "" for measurement in measurements]
     columns["took"] = [f"{report.seconds:.1f} s" for _, report in graded]
     rows = _fill_table(columns)
+    # In the order in which they can be missed.
     for heading in ("lane", "took"):
         if console.measure(rows, options=console.options.update(max_width=view.WIDE_COLUMNS)).maximum > console.width:
             del columns[heading]
@@ -138,6 +141,7 @@ def school(console: Console, grades: Sequence[Grade]) -> None:
     rows = create_table("exercise", "handed in", "passing", "others")
     for exercise in dict.fromkeys(grade.exercise for grade in grades):
         reports = [grade.report for grade in grades if grade.exercise == exercise]
+        # A learner without a file for this exercise has a grade without a report.
         counts = Counter(report.verdict for report in reports if report is not None)
         other_verdicts = ", ".join(
             f"{count} {verdict.value}" for verdict, count in counts.most_common() if not verdict.passed

@@ -7,11 +7,11 @@ QUIET = "#777777"
 UNUSED = "#d9d9d9"
 WASTED = "#c1272d"
 
+# The colors of the learner's kernel, the reference, the baseline and the copy, the same everywhere.
 ROLES = {"yours": "#c03a4e", "reference": "#1c7a4d", "baseline": "#4a6fa5", "copy": QUIET}
-"""The colors of the learner's kernel, the reference, the baseline and the copy, the same everywhere."""
 
+# matplotlib's colors that resemble no role's color.
 OTHERS = ("C0", "C1", "C4", "C5", "C6", "C8", "C9", "C7")
-"""matplotlib's colors that resemble no role's color."""
 
 
 def color(label: str, default: str = "#8fa3bf") -> str:

@@ -34,6 +34,7 @@ __all__ = [
 
 LOAD, STORE, LAND, WRITTEN, ARRIVE, MULTIPLY, RUN, EXIT, WAIT, STUCK, READY = "LSv^aM>x.! "
 
+# The meaning of each character of a chart. A blank is a warp that could run and does not have its turn.
 LEGEND = {
     LOAD: "issues a copy to shared memory",
     STORE: "issues a copy from it",
@@ -46,18 +47,20 @@ LEGEND = {
     WAIT: "waits",
     STUCK: "waits when the launch fails",
 }
-"""The meaning of each character of a chart. A blank is a warp that could run and does not have its turn."""
 
 UNIT = "A column is one event, in the order of the PTX machine; its steps are warp instructions, not time on a GPU."
 HEADINGS = ("for", "line", "times", "steps")
 AVERAGE = "times and steps of each warp, on average; others ran those steps meanwhile"
+
+# The columns of a part of a chart, which fits in 80 characters of a terminal.
 COLUMNS = 60
-"""The columns of a part of a chart, which fits in 80 characters of a terminal."""
 MAX_PARTS = 4
+
+# The label of the row above the chart: the index of the mbarrier that a copy signals or an arrival names.
 STAGE = "stage"
-"""The label of the row above the chart: the index of the mbarrier that a copy signals or an arrival names."""
+
+# The number of warps that issue a wgmma together.
 WARPGROUP = 4
-"""The number of warps that issue a wgmma together."""
 _LABEL_WIDTH = 18
 _SIGNS = {
     EventKind.LOAD: LOAD,
@@ -162,6 +165,7 @@ def chart(events: Sequence[Event], failed: bool = False) -> Chart:
     # This comes before polls are dropped: a full recording would otherwise seem complete.
     cut = len(events) == EVENTS
     events = _drop_polls(events) if failed else events
+    # Landings are the TMA unit's, which has a row of its own for each block that copies.
     by_warp: dict[_Warp, list[Event]] = defaultdict(list)
     for event in events:
         if event.kind != EventKind.LAND:
@@ -173,6 +177,7 @@ def chart(events: Sequence[Event], failed: bool = False) -> Chart:
     labels = [f"block {block}: TMA" if has_several_blocks else "TMA" for block in sorted(copying_blocks)]
     labels += [_label(name, role, has_several_blocks) for name, role in zip(names, roles, strict=True)]
     row_of = {role[0]: len(copying_blocks) + index for index, role in enumerate(roles)}
+    # Warp -1 stands for the TMA unit of a block.
     row_of |= {(block, -1): index for index, block in enumerate(sorted(copying_blocks))}
     marks, rows = _columns(events, row_of)
     labeled_roles = list(zip(labels[len(copying_blocks) :], roles, strict=True))
@@ -238,6 +243,7 @@ def _is_mbarrier(barrier: str) -> bool:
 
 def _mark_stuck(row: str) -> str:
     """Mark a row whose last wait never ends."""
+    # The wait at the end of the row is the one that never ends.
     prefix = row.rstrip(WAIT)
     return prefix + STUCK * (len(row) + 1 - len(prefix))
 
@@ -251,6 +257,7 @@ def _group_similar_warps(by_warp: dict[_Warp, list[Event]]) -> list[list[_Warp]]
     for warp in sorted(by_warp):
         multiplies = any(event.kind == EventKind.MULTIPLY for event in by_warp[warp])
         ignored = (*_SCHEDULING_EVENTS, EventKind.STORE) if multiplies else _SCHEDULING_EVENTS
+        # When a warp ran or waited depends on the scheduler. What it did does not, and that decides on its group.
         actions = ((event.kind, event.line, event.barrier) for event in by_warp[warp] if event.kind not in ignored)
         warpgroup = warp[1] // WARPGROUP if multiplies else -1  # two warpgroups may drift apart
         groups.setdefault((warp[0], warpgroup, *actions), []).append(warp)
@@ -265,6 +272,7 @@ def _role(warp_events: Sequence[Event], events: Sequence[Event]) -> str:
         event.kind == EventKind.MULTIPLY or (event.kind == EventKind.PASS and event.barrier in copy_barriers)
         for event in warp_events
     )
+    # A warp that does both, or neither, has no role of a pipeline.
     if loads == uses:
         return ""
     return "producer" if loads else "consumer"
@@ -272,6 +280,7 @@ def _role(warp_events: Sequence[Event], events: Sequence[Event]) -> str:
 
 def _label(name: str, role: Sequence[_Warp], has_several_blocks: bool) -> str:
     numbers = [warp for _, warp in role]
+    # "w0-3" is shorter than "w0,1,2,3"; the numbers are sorted.
     is_contiguous = len(numbers) > 1 and numbers[-1] - numbers[0] == len(numbers) - 1
     warp_range = f"{numbers[0]}-{numbers[-1]}" if is_contiguous else ",".join(map(str, numbers))
     block = f"{role[0][0]}:" * has_several_blocks
@@ -284,6 +293,7 @@ def _columns(events: Sequence[Event], row_of: dict[_Warp, int]) -> tuple[list[Ev
     rows = [list[str]() for _ in row_of]
     state = [READY] * len(rows)
     awaited = [(0, "")] * len(rows)
+    # The column of the latest signal of each barrier.
     signaled: dict[tuple[int, str], int] = {}
     for event in events:
         is_landing = event.kind == EventKind.LAND
@@ -302,6 +312,7 @@ def _columns(events: Sequence[Event], row_of: dict[_Warp, int]) -> tuple[list[Ev
             continue
         # The latest landing or arrival at the barrier is the one that lets the warp go on.
         after = signaled.get(awaited[row]) if event.kind == EventKind.RUN else None
+        # Each event is a column: its sign in the row of its warp, and in all other rows what their warps do meanwhile.
         for index, line in enumerate(rows):
             line.append(sign if index == row else state[index])
         if sign in (LAND, ARRIVE):
@@ -343,6 +354,7 @@ def _describe_awaited(event: Event) -> str:
 
 def parts(chart: Chart) -> list[range]:
     """Return the columns of each part of a wide chart: the first parts, or the last ones if the launch failed."""
+    # A chart is wider than a terminal, so it is cut into parts below each other.
     spans = [range(start, min(start + COLUMNS, len(chart.marks))) for start in range(0, len(chart.marks), COLUMNS)]
     return spans[-MAX_PARTS:] if chart.failed else spans[:MAX_PARTS]
 

@@ -10,8 +10,8 @@ from types import EllipsisType
 from kernelpath import words
 from kernelpath.show.cells import Stop
 
+# The environment variable of a run from top to bottom, in which predictions stay open and answers are shown.
 RUN_THROUGH = "KERNELPATH_RUN_THROUGH"
-"""The environment variable of a run from top to bottom, in which predictions stay open and answers are shown."""
 
 _WORK_OUT_FIRST = (
     "Work it out first: put a number in place of each ... and run the cell again. None instead shows the answer."
@@ -24,27 +24,27 @@ _ANSWERS_SHOWN = "This notebook was run from top to bottom, so its answers are s
 
 _has_announced = False
 
+# The beginnings of units whose integers name a thing, such as a line or a lane: another number is another thing.
 _IDENTITY_UNITS = ("as ", "at ", "is ", "for lane ", "in lane ", "in out", "in the ", "where")
-"""The beginnings of units whose integers name a thing, such as a line or a lane: another number is another thing."""
 
+# Things that are few enough to be counted, so that a wrong count is wrong, whatever its ratio to the right one.
 _COUNTED_THINGS = ("barriers", "boxes", "kernels", "launches", "ranks", "stages", "waits")
-"""Things that are few enough to be counted, so that a wrong count is wrong, whatever its ratio to the right one."""
 
+# Matches a unit of a time or a speed, which is measured.
 _TIMED_UNIT = re.compile(
     r"(× |times as long|times slower|% (gained|slower)|(useful )?[GT]B/s|TFLOP/s|tokens per second"
     r"|(ns|ms|µs|seconds|milliseconds|microseconds)\b"
     r"|of (a copy|cuBLAS|cuDNN|mma\.sync|PyTorch|the (best|speed|read-only speed))\b)"
 )
-"""Matches a unit of a time or a speed, which is measured."""
 
+# Matches a unit of a time or a speed that is calculated, as if only one thing mattered.
 _CALCULATED_UNIT = re.compile(r"if bytes decide|at best|no gaps|by the number of")
-"""Matches a unit of a time or a speed that is calculated, as if only one thing mattered."""
 
+# The factor within which a guess of a time or a speed is good.
 GOOD_GUESS = 1.5
-"""The factor within which a guess of a time or a speed is good."""
 
+# A unit and its owner: "sectors, stride 2". A colon introduces a name, which may have commas of its own.
 _UNIT_WITH_OWNER = re.compile(r"([^,:()\[\]]+), (.+)")
-"""A unit and its owner: "sectors, stride 2". A colon introduces a name, which may have commas of its own."""
 
 _FRACTIONS: dict[float, str] = {2: "half of it", 3: "a third of it", 4: "a quarter of it", 5: "a fifth of it"}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+# The GB that PyTorch's operators request of L2, by ncu.
 NCU_GIGABYTES = {
     "add elements=134217728 bfloat16": 0.8053,
     "gelu elements=134217728 bfloat16": 0.5369,
@@ -14,11 +15,11 @@ NCU_GIGABYTES = {
     "attention_prefill batch=2 heads=32 kv_heads=8 tokens=8192 head_dim=128 bfloat16": 8.877,
     "matmul m=8192 n=8192 k=8192 bfloat16": 6.9645,
 }
-"""The GB that PyTorch's operators request of L2, by ncu."""
 
+# The columns of NCU_SPEED_OF_LIGHT.
 NCU_COLUMNS = ("compute %", "memory %", "DRAM %", "L1 %", "occupancy %", "issue slots %", "long scoreboard")
-"""The columns of NCU_SPEED_OF_LIGHT."""
 
+# The kernels of week 5, by ncu.
 NCU_SPEED_OF_LIGHT = {
     "a thread per row, 256 per block": (1.4, 24.0, 4.0, 99.2, 12.5, 5.7, 32.6),
     "a thread per row, 64 per block": (2.8, 49.2, 8.1, 51.6, 3.1, 5.9, 14.5),
@@ -30,20 +31,19 @@ NCU_SPEED_OF_LIGHT = {
     "one pass, 4 x 16 bytes": (60.7, 91.4, 91.4, 23.1, 98.0, 62.2, 18.2),
     "bfloat16 product, cuBLAS": (90.6, 70.1, 16.5, 73.7, 14.6, 12.0, 3.5),
 }
-"""The kernels of week 5, by ncu."""
 
+# Medians in µs from a cold L2, and the bytes of the stack frame as ptxas reports them.
 PRINTF_TIMES = {
     "no printf": (207.4, 0),
     "one thread prints a line": (203.0, 24),
     "a thread of each block prints a line": (2171.6, 24),
     "every thread prints a line": (2919783.6, 24),
 }
-"""Medians in µs from a cold L2, and the bytes of the stack frame as ptxas reports them."""
 
+# The µs of an addition, of a loop, and of a GEMM of 2048 x 2048 by tiles with the line in its loop; nothing prints.
 PRINTF_COSTS = {
     "without it": (207.4, 281.6, 872.5),
     "with the line": (203.0, 375.2, 935.3),
     "__trap() in place of printf": (202.2, 329.0, 902.7),
     "a store in place of printf": (None, 369.4, 951.9),
 }
-"""The µs of an addition, of a loop, and of a GEMM of 2048 x 2048 by tiles with the line in its loop; nothing prints."""

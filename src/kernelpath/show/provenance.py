@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from kernelpath.show.results import Machine
 
+# The packages that influence a measurement, with their names in the line.
 PACKAGES = {
     "torch": "torch",
     "triton": "Triton",
@@ -16,10 +17,9 @@ PACKAGES = {
     "flash-attn-4": "FlashAttention 4",
     "cuda-cccl": "CUB of cuda-cccl",
 }
-"""The packages that influence a measurement, with their names in the line."""
 
+# The packages that every measurement needs. The line says so if a record lacks one.
 REQUIRED = ("torch", "triton", "nvidia-cuda-nvrtc")
-"""The packages that every measurement needs. The line says so if a record lacks one."""
 
 
 def measured_lines(

@@ -47,6 +47,7 @@ def run(
         file.write_text(_HEAD + inspect.getsource(function), encoding="utf-8")
         workspace = Workspace.reserve(file)
         copied = workspace.copy(alone=True)
+        # Any exercise on several ranks will do: `entry` names the notebook's function.
         item = registry.find("all_reduce")
 
         def start(rank: int) -> Worker:
@@ -120,6 +121,7 @@ def seconds(links: Links, size: int) -> float:
 
 def fitted(microseconds: Mapping[int, float], small: int, large: int) -> Links:
     """Fit links through two times, which are in µs by bytes."""
+    # Two points determine a line: the slope is the inverse of the bandwidth, the intercept the latency.
     bandwidth = (large - small) / (microseconds[large] - microseconds[small]) * 1e6
     return Links(latency=microseconds[small] / 1e6 - small / bandwidth, bandwidth=bandwidth)
 

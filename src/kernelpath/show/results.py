@@ -19,8 +19,9 @@ RECORDINGS = "notebooks.json"
 CARDS = "cards.json"
 PUBLISHED = "published.json"
 DATASHEETS = "datasheets.json"
+
+# The files in the folder that do not describe a machine.
 OTHER_FILES = (RECORDINGS, CARDS, PUBLISHED, DATASHEETS)
-"""The files in the folder that do not describe a machine."""
 
 
 @dataclass(frozen=True)
@@ -230,6 +231,7 @@ class Published:
 
 def machines(root: Path) -> list[Machine]:
     """Return the measured machines by file name. Raises ValidationError, which names the file."""
+    # Every other JSON file of the folder describes a machine, so that a new recording appears without being registered.
     files = sorted(path for path in (root / FOLDER).glob("*.json") if path.name not in OTHER_FILES)
     return [read(path) for path in files]
 

@@ -22,8 +22,8 @@ from kernelpath.show.palette import INK, OTHERS, QUIET, color
 
 COMPULSORY = "operations per byte of compulsory traffic"
 
+# Marker, filling and size of each role. Marks of equal kernels can be told apart where they overlap.
 _SHAPES = {"yours": ("o", "full", 6), "reference": ("s", "none", 10), "baseline": ("D", "full", 5)}
-"""Marker, filling and size of each role. Marks of equal kernels can be told apart where they overlap."""
 
 _MARKERS = "^vPX*pdh"
 _MARK_POINTS = 12.0  # width of a mark in points

@@ -14,15 +14,17 @@ from kernelpath.show.book import GlossaryEntry
 from kernelpath.show.weeks import NotebookSection, Week, render_markdown
 
 WIDTH = 240
+
+# The maximum size of a term's picture in pixels of a page. The file has twice as many pixels.
 HEIGHT = 176
-"""The maximum size of a term's picture in pixels of a page. The file has twice as many pixels."""
 
+# The palette size of such a picture.
 COLORS = 48
-"""The palette size of such a picture."""
 
+# The relevance from which on a section is about a term and does not merely mention it.
 MIN_RELEVANCE = 3
-"""The relevance from which on a section is about a term and does not merely mention it."""
 
+# Week and section of terms whose word has other uses as well, or that a section shows without the word.
 FIXED_PLACES = {
     "aligned": (8, 3),
     "arithmetic intensity": (1, 9),
@@ -89,7 +91,6 @@ FIXED_PLACES = {
     "workspace": (14, 7),
     "XU": (23, 1),
 }
-"""Week and section of terms whose word has other uses as well, or that a section shows without the word."""
 
 _CODE = re.compile(r"`([\w.:]{4,})`")
 
@@ -145,12 +146,12 @@ def _calls(pattern: str) -> Callable[[NotebookSection], bool]:
     return lambda passage: any(re.search(pattern, cell.source) for cell in passage.code)
 
 
+# Examples of a term that has no picture, the best kind first.
 FALLBACKS: Mapping[str, Callable[[NotebookSection], bool]] = {
     "a table": _has_table,
     "a measurement": _calls(r"notebook\.(on_gpu|times|contestants)\("),
     "an exercise": _calls(r"notebook\.check\("),
 }
-"""Examples of a term that has no picture, the best kind first."""
 
 
 def find_examples(entries: Iterable[GlossaryEntry], weeks: Iterable[Week]) -> dict[str, TermExample]:

@@ -24,6 +24,8 @@ from kernelpath.verdict import Verdict
 INDEX = "index.html"
 SEARCH = "search.js"
 PICTURES = "pictures"
+
+# The pages about the course, by file name.
 PAGES = {
     INDEX: "Course",
     "glossary.html": "Glossary",
@@ -32,8 +34,8 @@ PAGES = {
     "gallery.html": "Gallery",
     "faults.html": "Faults",
 }
-"""The pages about the course, by file name."""
 
+# The kinds of pictures in the gallery, each with a pattern of the call that draws them and a caption.
 KINDS = {
     "Sectors": (r"plots\.sectors\(", "The 32-byte sectors that the lanes of a warp request at once."),
     "Banks": (r"plots\.banks\(", "The banks of shared memory, and how many wavefronts a request takes."),
@@ -49,7 +51,6 @@ KINDS = {
     "Traces": (r"trace\.draw\(", "A training step as a profiler recorded it on a GPU."),
     "Rooflines": (r"roofline\.draw\(|plots\.roofline\(", "Kernels under the roof of the machine that ran them."),
 }
-"""The kinds of pictures in the gallery, each with a pattern of the call that draws them and a caption."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,7 @@ def write(
         report_progress(name)
         write_atomically(folder / name, templates.render(template, here=name, pages=PAGES, **values))
 
+    # `weeks` sorts by phase, as groupby requires. The groups are lists, since several templates iterate over them.
     phases = [(phase, list(group)) for phase, group in groupby(course_weeks, key=lambda week: week.phase)]
     # The first list is one longer than the others.
     for previous, week, following in zip([None, *course_weeks], course_weeks, [*course_weeks[1:], None], strict=False):
@@ -126,6 +128,7 @@ def write(
         "gallery.html",
         gallery=[(kind, caption, pictures) for kind, caption, pictures in gallery if pictures],
     )
+    # The index of the search is a script, because a page opened from a file cannot fetch JSON.
     write_atomically(folder / SEARCH, render_script(_search_places(root, course_weeks, terms)))
     return folder / INDEX
 
@@ -152,6 +155,7 @@ def _glossary_terms(terms: list[GlossaryEntry], course_weeks: list[Week], folder
     paths_by_png = dict[str, str]()
     for entry in terms:
         place = shown.get(entry.anchor)
+        # Terms of one section share its picture, which is written once.
         if place and place.png and place.png not in paths_by_png:
             paths_by_png[place.png] = f"{PICTURES}/{place.week.path.stem}-{len(paths_by_png)}.png"
             (folder / paths_by_png[place.png]).write_bytes(place.thumbnail)
@@ -249,8 +253,8 @@ def _search_places(root: Path, course_weeks: list[Week], terms: list[GlossaryEnt
     )
 
 
+# Matches a word, in which there may be dots and colons, as in cp.async.
 _WORD = re.compile(r"[^\W_][\w.:]*\w|\w")
-"""Matches a word, in which there may be dots and colons, as in cp.async."""
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 COLUMNS = ("sectors\nper load", "sectors\nper store", "wavefronts\nper load", "wavefronts\nper store")
 SAME_ADDRESS = "same address\nper atomic"
 ACTIVE_LANES = "active lanes\n(32 is full)"
+
+# The share of all lanes that must be idle in a line without a divergent branch for its active lanes to be shown.
 MIN_IDLE_SHARE = 0.02
-"""The share of all lanes that must be idle in a line without a divergent branch for its active lanes to be shown."""
 
 _MIN_SOURCE_WIDTH = 20  # characters of the source in a terminal, at least
 _COLUMNS_END = 1.0  # right end of the columns of a picture, as a share of its width

@@ -19,6 +19,7 @@ DATA = "docs/sources.toml"
 _HEADING = re.compile(r"^## (?:(?P<number>\d+) · )?(?P<title>.+)$", re.MULTILINE)
 _FIELD = re.compile(r"^    (\w+)=", re.MULTILINE)
 
+# What a field of a declaration adds to the values that every exercise is graded by.
 GRADED = {
     "traffic": "traffic",
     "instructions": "instructions",
@@ -31,7 +32,6 @@ GRADED = {
     "check": "own check",
     "min_speedup": "time on a GPU",
 }
-"""What a field of a declaration adds to the values that every exercise is graded by."""
 
 
 def rows(root: Path) -> Iterator[tuple[str, ...]]:

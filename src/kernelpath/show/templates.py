@@ -18,8 +18,8 @@ from kernelpath.show import palette
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+# The variables of page.html that replace a picture's colors, so that dark pages can change them.
 _VARIABLES = {**{hue: role for role, hue in palette.ROLES.items()}, palette.INK: "ink", palette.QUIET: "quiet"}
-"""The variables of page.html that replace a picture's colors, so that dark pages can change them."""
 
 
 _FILTERS = ("case", "exact", "factor", "seconds", "share", "span", "stars")

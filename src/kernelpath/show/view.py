@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from kernelpath.doctor import Diagnosis
 
 
+# The terminal width from which on two tables fit side by side; also the width without a terminal.
 WIDE_COLUMNS = 200
-"""The terminal width from which on two tables fit side by side; also the width without a terminal."""
 
 _UNDECIDED = (Verdict.NOT_STARTED, Verdict.UNAVAILABLE, Verdict.INCONCLUSIVE)
 _STYLES = {"good": "green", "warn": "yellow", "bad": "red"}
@@ -88,6 +88,7 @@ def page(item: ExerciseRef, graded: Report, *, explain: str = "", fold_times: bo
 
 def step(console: Console, text: str) -> None:
     """Print the next step. A long command that follows another action is printed on a line of its own."""
+    # A command is copied from the terminal, so it must not be broken in the middle.
     action, separator, command = words.shown(text).rpartition(", then kp ")
     if separator and len("next: ") + len(text) > console.width:
         text = f"{action}, then\n      kp {command}"
@@ -155,6 +156,7 @@ def shorten_printed(graded: Report) -> tuple[str, str]:
     """
     lines = graded.printed.rstrip().splitlines()
     kept_lines = list(dict.fromkeys(lines))
+    # Both ends are kept: the first lines tell what began, the last ones how it ended.
     if len(kept_lines) > 2 * _MAX_PRINTED_LINES:
         kept_lines = [*kept_lines[:_MAX_PRINTED_LINES], "[…]", *kept_lines[-_MAX_PRINTED_LINES:]]
     note = f" {words.count(len(lines), 'line')}; --json - gives all" if len(kept_lines) < len(lines) else ""
@@ -264,24 +266,24 @@ def _source_line(graded: Report, root: Path) -> str:
 
 Counter = Callable[[CallCounts], float]
 
+# The counters of a call by their headings. Elements are those of the outputs, instructions those of warps.
 COUNTERS: dict[str, Counter] = {
     "bytes per element": lambda counts: counts.bytes / counts.elements,
     "requests per 1000 elements": lambda counts: 1000 * counts.requests / counts.elements,
     "wavefronts per 1000 elements": lambda counts: 1000 * counts.wavefronts / counts.elements,
     "instructions per element": lambda counts: counts.instructions / counts.elements,
 }
-"""The counters of a call by their headings. Elements are those of the outputs, instructions those of warps."""
 
+# What would be gained where a counter is the largest difference.
 _GAINS = {
     "bytes per element": "a kernel that memory limits would take less time by that factor",
     "requests per 1000 elements": "wider accesses save instructions, and keep more bytes in flight",
     "wavefronts per 1000 elements": "more outputs per thread, wider reads, or no conflicts relieve shared memory",
     "instructions per element": "fewer of them leave the schedulers more time for the rest",
 }
-"""What would be gained where a counter is the largest difference."""
 
+# The factor from which on a counter differs.
 MIN_DIFFERENCE = 1.1
-"""The factor from which on a counter differs."""
 
 
 def counts_table(counts_by_label: Mapping[str, CallCounts]) -> Table:
@@ -301,6 +303,7 @@ def describe_gain(yours: CallCounts, reference: CallCounts) -> str:
         heading: counter(yours) / counter(reference) for heading, counter in COUNTERS.items() if counter(reference)
     }
     heading = max(ratios, key=lambda heading: ratios[heading])
+    # Differences below 10% come from tails and loop overhead, not from another algorithm.
     if ratios[heading] < MIN_DIFFERENCE:
         return (
             "By these counts there is nothing left to gain. What still separates the kernels is waiting, which only a "
@@ -343,6 +346,7 @@ class TaskSequence:
 
     def next(self, name: str) -> str:
         """Return the label of the next task: "3 of 18, about 4 min left: transpose"."""
+        # The mean of the finished tasks is a fair guess: exercises differ, but the error shrinks as the rest does.
         seconds_per_task = (time.monotonic() - self._start) / self._done if self._done else 0.0
         estimate = (
             f", about {format_duration(seconds_per_task * (self._count - self._done))} left" if self._done else ""

@@ -31,11 +31,11 @@ WORD_BYTES = 4
 
 _WIDTH = 5.6  # inches of a figure; at 390 pixels a point is then about a pixel
 
+# The height of a row, which is a sector or a wavefront.
 SECTOR_INCHES = 0.2
-"""The height of a row, which is a sector or a wavefront."""
 
+# The minimum height of a picture of banks, in wavefronts.
 MIN_WAVEFRONTS = 1.2
-"""The minimum height of a picture of banks, in wavefronts."""
 
 _PANELS_PER_ROW = 2
 _PANEL_TITLE_INCHES = 0.7
@@ -43,11 +43,11 @@ _MAX_PANEL_INCHES = 4.2  # the maximum height of a panel of sectors
 
 _LANE_COLORS = colormaps["viridis"]
 
+# Maps sector -> word inside the sector -> first lane that requests the word.
 Sectors = Mapping[int, Mapping[int, int]]
-"""Maps sector -> word inside the sector -> first lane that requests the word."""
 
+# Maps bank -> distinct word requested of the bank -> requesting lanes. Lanes with equal words share a broadcast.
 Queues = Mapping[int, Mapping[int, Sequence[int]]]
-"""Maps bank -> distinct word requested of the bank -> requesting lanes. Lanes with equal words share a broadcast."""
 
 
 def sectors(accesses: Mapping[str, Sequence[int]], width: int = WORD_BYTES) -> Figure:

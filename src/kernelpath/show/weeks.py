@@ -23,27 +23,28 @@ if TYPE_CHECKING:
     from nbconvert import HTMLExporter
     from nbformat import NotebookNode
 
+# The picture width in pixels up to which text is legible when a phone shows the whole picture. Wider ones scroll.
 LEGIBLE = 1120
-"""The picture width in pixels up to which text is legible when a phone shows the whole picture. Wider ones scroll."""
 
 _PHASE_NAMES = {"cuda": "CUDA", "cute": "CuTe"}
+
+# Matches code or a formula. Code comes first, so that a dollar sign in code begins no formula.
+#
+# A formula begins and ends without a space, so that the text between two prices is none.
 _MATH = re.compile(
     r"(?P<code>```.*?```|`[^`\n]*`)|\$\$(?P<block>.+?)\$\$|\$(?P<inline>[^$\s](?:[^$\n]*[^$\s])?)\$", re.S
 )
-"""Matches code or a formula. Code comes first, so that a dollar sign in code begins no formula.
-
-A formula begins and ends without a space, so that the text between two prices is none.
-"""
 _FENCED = re.compile(r"^```.*?^```", re.S | re.M)
 _HEADING = re.compile(r"<h2>(.*?)</h2>", re.S)
 _KERNEL = re.compile(r"%%cuda|@triton\.|@cute\.|__global__|\bpl\.")
 _HARNESS = re.compile(r"\b(?:notebook|plots|answers|ranks|layout|trace|roofline|assembly)\.\w+\(")
+
+# Matches the code of a cell with its id, as the template "basic" of nbconvert writes it.
 _CODE_CELL = re.compile(
     r'(?<= code_cell rendered" id="cell-id=)(?P<id>[\w-]+)(?P<begin>">\n)'
     r'(?P<code><div class="input">.*?</pre></div>\n</div>\n</div>\n</div>\n)',
     re.S,
 )
-"""Matches the code of a cell with its id, as the template "basic" of nbconvert writes it."""
 _STYLE = re.compile(r"<style>.*?</style>", re.S)
 
 

@@ -23,11 +23,10 @@ from kernelpath.work.exception_findings import WrongType
 from kernelpath.work.tamper_check import SubmissionThread
 from kernelpath.work.tensors import dtype_name, fingerprints, from_bytes, to_bytes_each
 
+# Bytes of address space that a call on the CPU may add.
+#
+# This is less than quota.MEMORY: an allocation fails in a line of the submission before the quota ends the process.
 _CPU_MEMORY = 6 << 30
-"""Bytes of address space that a call on the CPU may add.
-
-This is less than quota.MEMORY: an allocation fails in a line of the submission before the quota ends the process.
-"""
 
 _collect_garbage = gc.collect  # as it is before the submission can replace it
 

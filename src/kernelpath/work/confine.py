@@ -24,28 +24,31 @@ from kernelpath.work import landlock, seccomp
 from kernelpath.work.messages import PRODUCT
 from warpcheck.cache import use_root
 
+# The name under which the worker imports a submission.
 SUBMISSION = "submission"
-"""The name under which the worker imports a submission."""
 
+# The number of leading arguments of an audit event that are paths.
 _PATH_EVENTS = {
     **dict.fromkeys(("os.link", "os.rename", "os.symlink"), 2),
     **dict.fromkeys(("open", "os.chmod", "os.listdir", "os.remove", "os.scandir", "os.truncate", "os.utime"), 1),
 }
-"""The number of leading arguments of an audit event that are paths."""
 
 _NETWORK_EVENTS = ("socket.bind", "socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "socket.sendto")
 _PROGRAM_EVENTS = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork", "os.forkpty")
-_COMPILED_FROM = re.compile(r'^\s*\.file\s+\d+\s+"([^"]+)"', re.MULTILINE)
-"""Matches the names of the sources in PTX. Source: PTX ISA, "Debugging Directives: .file"."""
-_ESCAPED = re.compile(rb"\\([0-7]{3}|.)")
-"""Matches a byte of such a name that a compiler escapes because it is not plain ASCII.
 
-For example, \\303\\266 is an umlaut in UTF-8.
-"""
+# Matches the names of the sources in PTX. Source: PTX ISA, "Debugging Directives: .file".
+_COMPILED_FROM = re.compile(r'^\s*\.file\s+\d+\s+"([^"]+)"', re.MULTILINE)
+
+# Matches a byte of such a name that a compiler escapes because it is not plain ASCII.
+#
+# For example, \303\266 is an umlaut in UTF-8.
+_ESCAPED = re.compile(rb"\\([0-7]{3}|.)")
+
+# Folders of kernelpath.course that hold the right results. All but the last are packages.
 _ANSWERS = ("problems", "traces", "labs", "records")
-"""Folders of kernelpath.course that hold the right results. All but the last are packages."""
+
+# Calls by which code finds objects and frames of other threads. The frame of `_Worker.respond` holds the secret.
 _FORBIDDEN_EVENTS = ("gc.get_objects", "gc.get_referrers", "gc.get_referents", "sys._current_frames")
-"""Calls by which code finds objects and frames of other threads. The frame of `_Worker.respond` holds the secret."""
 
 
 _SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc", "/proc", "/sys")
@@ -137,11 +140,11 @@ class ReadyMadeWork(Exception):
 
 
 _closed: tuple[str, ...] = ()
-_permitted: tuple[str, ...] = ()
-"""Prefixes of the paths that a submission may not use, and of the paths below them that it may use.
 
-`install_audit_hook` sets both.
-"""
+# Prefixes of the paths that a submission may not use, and of the paths below them that it may use.
+#
+# `install_audit_hook` sets both.
+_permitted: tuple[str, ...] = ()
 
 
 def install_audit_hook(

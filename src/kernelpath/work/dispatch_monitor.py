@@ -22,27 +22,28 @@ from kernelpath.work.messages import OperatorCall
 from kernelpath.work.tensors import copy_each_, poison_, storage_bytes
 from warpcheck import simt
 
+# Bytes of poison before and behind every buffer. A multiple of every alignment that a kernel may require.
 GUARD = 512
-"""Bytes of poison before and behind every buffer. A multiple of every alignment that a kernel may require."""
 
 FACTORIES = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
 FILLED_FACTORIES = ("zeros", "zeros_like", "new_zeros", "ones", "ones_like", "full", "full_like", "new_full")
 FILL_OPERATORS = ("zero_", "fill_")
 COPIES = ("clone", "_to_copy")
+
+# Operators that allocate, fill or view memory. A submission may call them, since they do none of a kernel's work.
 _NOT_COMPUTING = (
     *(*FACTORIES, *FILLED_FACTORIES, *FILL_OPERATORS),
     *("view", "_unsafe_view", "reshape", "as_strided", "slice", "select", "unbind", "split", "chunk", "narrow"),
     *("t", "transpose", "permute", "expand", "unsqueeze", "squeeze", "flatten", "detach", "alias", "lift_fresh"),
     *("unflatten", "is_pinned", "is_same_size", "sym_size", "sym_stride", "_reshape_alias", "view_as_real"),
 )
-"""Operators that allocate, fill or view memory. A submission may call them, since they do none of a kernel's work."""
 
+# The operators that were defined in Python before the submission was loaded.
 _OPERATORS = frozenset(torch.library._defs)
-"""The operators that were defined in Python before the submission was loaded."""
 
 
+# A torch.mm that a statement leaves to the library: the sizes of both operands, their strides, and their dtype.
 LibraryMatmul = tuple[tuple[tuple[int, ...], tuple[int, ...]], tuple[tuple[int, ...], tuple[int, ...]], torch.dtype]
-"""A torch.mm that a statement leaves to the library: the sizes of both operands, their strides, and their dtype."""
 
 
 @dataclass
@@ -232,8 +233,8 @@ class GuardedAllocator:
         self._poison = poison
         self._storages: list[torch.Tensor] = []
         self._input_storages: list[torch.Tensor] = []
+        # The bytes of every input's storage, including the bytes between its rows.
         self.input_bytes: list[torch.Tensor] = []
-        """The bytes of every input's storage, including the bytes between its rows."""
 
     def allocate(self, fresh: torch.Tensor) -> torch.Tensor:
         """Return a guarded tensor like `fresh`, which is dropped unused."""
@@ -320,8 +321,8 @@ def _describe_broken_guard(storages: Sequence[torch.Tensor]) -> str:
     return ""
 
 
+# Bytes of addresses that the call may use, besides memory.
 ADDRESS_SPACE_BYTES = 1 << 40
-"""Bytes of addresses that the call may use, besides memory."""
 
 
 class LargeOffsetMonitor(DispatchMonitor):

@@ -28,24 +28,25 @@ from warpcheck.frontends.host_program_errors import HostProgramError
 from warpcheck.frontends.shared_arrays import name_shared_element
 from warpcheck.hooks import Changed
 
+# The verdict on each kind of fault that has its own verdict. Any other is CRASHED.
 FAULT_VERDICTS = {
     **{kind: Verdict[kind.name] for kind in errors.FaultKind if kind.name in Verdict.__members__},
     # Without the proxy fence nothing orders the two accesses, which is a race.
     errors.FaultKind.UNFENCED: Verdict.RACE,
 }
-"""The verdict on each kind of fault that has its own verdict. Any other is CRASHED."""
 
+# How a learner chooses the target of a grading.
 _TARGET_ADVICE = 'kp check --arch NAME, or where the exercise declares arch="NAME"'
-"""How a learner chooses the target of a grading."""
 
+# The verdict on what is wrong with a host program. Any other problem is WRONG_VALUES.
 _PROGRAM_VERDICTS: Mapping[str, Verdict] = {
     "not started": Verdict.NOT_STARTED,
     "invalid call": Verdict.CRASHED,
     "call failed": Verdict.CRASHED,
     "uninitialized": Verdict.UNINITIALIZED,
 }
-"""The verdict on what is wrong with a host program. Any other problem is WRONG_VALUES."""
 
+# Names of the exceptions that compilers raise.
 _COMPILER_ERRORS = (
     "CompileError",
     "KernelNotFound",
@@ -55,14 +56,13 @@ _COMPILER_ERRORS = (
     "PTXASError",
     "UnsupportedLanguageConstruct",
 )
-"""Names of the exceptions that compilers raise."""
 
 
 _MOST_CAUSES = 100
 _MOST_CHARACTERS = 100_000
 
+# Folders with sources of the learner's besides the submission's folder, as this process sees them.
 PROJECTS: list[Path] = []
-"""Folders with sources of the learner's besides the submission's folder, as this process sees them."""
 
 
 def classify_exception(error: BaseException, file: Path, loading: bool = False) -> Finding:
@@ -80,8 +80,9 @@ def classify_exception(error: BaseException, file: Path, loading: bool = False) 
 
 
 _TRACEBACK = vars(BaseException)["__traceback__"]
+
+# Descriptors of the interpreter. A class or its metaclass can override the attributes, but not these.
 _CLASS_NAME = vars(type)["__name__"]
-"""Descriptors of the interpreter. A class or its metaclass can override the attributes, but not these."""
 
 
 def _plain_finding(finding: Finding, loading: bool) -> Finding:

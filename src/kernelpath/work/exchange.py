@@ -23,8 +23,8 @@ from kernelpath.work import fabric_messages as fabric
 from kernelpath.work.process_clock import POLL_SECONDS, ProcessClock
 from kernelpath.work.tensors import from_bytes, to_bytes
 
+# The time by the wall clock that a rank has to send a frame that it has begun, and to read one.
 _FRAME_SECONDS = 5.0
-"""The time by the wall clock that a rank has to send a frame that it has begun, and to read one."""
 
 _PREPOSITIONS = {"send": "send to", "recv": "receive from"}
 _VERBS = {"send": "send", "recv": "receive"}
@@ -36,11 +36,11 @@ def _is_float(dtype: str) -> bool:
     return dtype in BYTES and bool(getattr(torch, dtype).is_floating_point)
 
 
+# Which messages are perturbed. Integers may be lengths, without which a program cannot go on.
 Perturbed = Literal["", "floats", "all"]
-"""Which messages are perturbed. Integers may be lengths, without which a program cannot go on."""
 
+# The bytes up to which a message of integers may be a length, or a token that a rank waits for.
 CONTROL = 64
-"""The bytes up to which a message of integers may be a length, or a token that a rank waits for."""
 
 
 def perturb(dtype: str, content: bytes, which: Perturbed) -> bytes:

@@ -25,8 +25,9 @@ from kernelpath.work import privileges
 from kernelpath.work.forkserver_main import NUMBER, Role
 
 _BOOT = "import sys; sys.path[:] = {path!r}; from kernelpath.work.forkserver_main import serve; serve({descriptor})"
+
+# The time for the server to report the end of a process that was killed.
 _REAP_SECONDS = 10.0
-"""The time for the server to report the end of a process that was killed."""
 
 
 class Child:

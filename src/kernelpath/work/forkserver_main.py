@@ -23,11 +23,12 @@ from kernelpath.work import privileges, quota
 from warpcheck.hooks import Changed
 
 Role = Literal["worker", "machine"]
-ROLES = {"worker": ("kernelpath.work.worker", "main"), "machine": ("kernelpath.device.server", "serve")}
-"""The module and the function that a forked process calls with its socket, by role."""
 
+# The module and the function that a forked process calls with its socket, by role.
+ROLES = {"worker": ("kernelpath.work.worker", "main"), "machine": ("kernelpath.device.server", "serve")}
+
+# The format of a pid, which comes with a pidfd where the kernel has pidfds, and then of an exit status.
 NUMBER = struct.Struct("q")
-"""The format of a pid, which comes with a pidfd where the kernel has pidfds, and then of an exit status."""
 
 _MAX_REQUEST_BYTES = 1 << 14
 _PR_SET_CHILD_SUBREAPER = 36

@@ -33,11 +33,11 @@ from warpcheck.simulated_gpu import Properties
 
 _Response = TypeVar("_Response", bound=machine_messages.Message)
 
+# The time that a process has to exit by itself after it has closed its wire.
 _EXIT_SECONDS = 2.0
-"""The time that a process has to exit by itself after it has closed its wire."""
 
+# The time by the wall clock in which a process reads a message, or sends the rest of one that it has begun.
 _TRANSFER_SECONDS = 30.0
-"""The time by the wall clock in which a process reads a message, or sends the rest of one that it has begun."""
 
 _PRINTED_LIMIT = 20_000
 _LATEST_LINES = 5
@@ -245,14 +245,14 @@ class Worker:
         self._process = _ChildProcess("worker", needs, workspace.own, clean)
         self._machine: MachineProcess | None = None
         self._wire: Wire[messages.WorkerResponse] = Wire(self._process.connection, messages.AnyResponse)
+        # The secrets of the requests without a response, oldest first.
         self._secrets: deque[str] = deque()
-        """The secrets of the requests without a response, oldest first."""
 
+        # The worker's number on a PTX machine.
         self.client = -1
-        """The worker's number on a PTX machine."""
 
+        # The time that compilers took before the last response.
         self.compile_seconds = 0.0
-        """The time that compilers took before the last response."""
 
     def start(
         self,

@@ -22,20 +22,23 @@ _PR_SET_NO_NEW_PRIVS = 38
 
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _REFER, _TRUNCATE, _IOCTL = 1 << 13, 1 << 14, 1 << 15
+
+# The rights of version 1: all access to files and folders except to link across folders, to truncate, and device
+# ioctls.
 _FIRST_RIGHTS = (1 << 13) - 1
-"""The rights of version 1: all access to files and folders except to link across folders, to truncate, and device
-ioctls."""
 _TCP = 0b11
+
+# Abstract sockets of other processes, and signals to them.
 _SCOPES = 0b11
-"""Abstract sockets of other processes, and signals to them."""
 
 _HELD_SINCE = {1: "files", 4: "TCP", 6: "signals"}
+
+# The reason and the remedy, by the error number of a query for the version, or EPERM of a first use.
 _ABSENT = {
     errno.EOPNOTSUPP: ("Landlock is off in this kernel", "add landlock to lsm= on the kernel's command line"),
     errno.EPERM: ("this container forbids Landlock", "allow it in the container's seccomp profile, as Docker 23 does"),
     errno.ENOSYS: ("no Landlock in this kernel", "grade the work of others in a virtual machine or a container"),
 }
-"""The reason and the remedy, by the error number of a query for the version, or EPERM of a first use."""
 
 _READ = _EXECUTE | _READ_FILE | _READ_DIR
 _FILE_RIGHTS = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL

@@ -17,8 +17,8 @@ from kernelpath.device.messages import TensorRef
 from kernelpath.verdict import Finding
 from warpcheck.frontends.tuning import Chosen
 
+# The kernel that computes torch.mm on the PTX machine where a statement allows torch.mm, and the stem of its file.
 PRODUCT = "library_product"
-"""The kernel that computes torch.mm on the PTX machine where a statement allows torch.mm, and the stem of its file."""
 
 
 class WorkerRequest(Struct, frozen=True, tag=True, kw_only=True):
@@ -27,6 +27,7 @@ class WorkerRequest(Struct, frozen=True, tag=True, kw_only=True):
     secret: str = ""
 
 
+# Requests that begin a process.
 class Start(WorkerRequest, frozen=True, tag=True, kw_only=True):
     """Import everything slow before there is a submission, then give up what the submission must not reach.
 
@@ -76,6 +77,7 @@ class LoadSubmission(WorkerRequest, frozen=True, tag=True, kw_only=True):
     ready_made: Sequence[str] = ()
 
 
+# Requests that call the submission.
 class Run(WorkerRequest, frozen=True, tag=True, kw_only=True):
     """Call the entry on a case's inputs, generated here from the seed, or fetched from the PTX machine.
 
@@ -162,6 +164,7 @@ class MeasureCeilings(WorkerRequest, frozen=True, tag=True, kw_only=True):
     dtype: str | None
 
 
+# Requests that measure on a GPU.
 class StartTiming(WorkerRequest, frozen=True, tag=True, kw_only=True):
     """Prepare to time a case: submission, baseline and, unless it is withheld, the reference kernel.
 
@@ -212,6 +215,7 @@ class WorkerResponse(Struct, frozen=True, tag=True, kw_only=True):
     secret: str
 
 
+# Responses while a request is being executed.
 class Compiling(WorkerResponse, frozen=True, tag=True, kw_only=True):
     """Report progress before the response: a compiler begins, or has finished."""
 
@@ -224,6 +228,7 @@ class Running(WorkerResponse, frozen=True, tag=True, kw_only=True):
     line: int
 
 
+# Responses that complete a request.
 class Done(WorkerResponse, frozen=True, tag=True, kw_only=True):
     """Report success where there is no result."""
 

@@ -13,8 +13,8 @@ from kernelpath.work import messages
 from kernelpath.work.call import GuardedCall
 from kernelpath.work.tensors import samples
 
+# Calls in a row between two events, since ranks begin a few microseconds apart.
 CALLS = 5
-"""Calls in a row between two events, since ranks begin a few microseconds apart."""
 
 _SUBMISSION = 0
 

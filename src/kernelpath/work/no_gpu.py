@@ -36,8 +36,8 @@ _QUEUE = _Done()
 class CurrentStream(Stream):
     """The only stream. Entering it as a context manager changes nothing."""
 
+    # The default stream's handle.
     cuda_stream = 0
-    """The default stream's handle."""
 
     def __init__(self, *_: object, **__: object) -> None:
         super().__init__(_QUEUE)

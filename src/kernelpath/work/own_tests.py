@@ -114,8 +114,8 @@ _OPTIONS: Sequence[str] = (
 )
 
 
+# The files in which pytest looks for its options, in its order.
 _CONFIGURATIONS = ("pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
-"""The files in which pytest looks for its options, in its order."""
 
 
 def _locations(project: Path) -> list[str]:

@@ -44,6 +44,7 @@ from kernelpath.work.exception_findings import PROJECTS, EntryError, WrongOperat
 _TOML = "pyproject.toml"
 _BACKEND = "setuptools.build_meta"
 
+# The settings that an import must not change.
 _SETTINGS: Mapping[str, Callable[[], Any]] = {
     "torch.get_default_dtype()": torch.get_default_dtype,
     "torch.get_default_device()": torch.get_default_device,
@@ -52,10 +53,9 @@ _SETTINGS: Mapping[str, Callable[[], Any]] = {
     "torch.are_deterministic_algorithms_enabled()": torch.are_deterministic_algorithms_enabled,
     "the state of torch's random numbers": lambda: hash(torch.get_rng_state().numpy().tobytes()),
 }
-"""The settings that an import must not change."""
 
+# The copy of a project and the folder of its unpacked wheel, by the package's name.
 _installed: dict[str, tuple[Path, Path]] = {}
-"""The copy of a project and the folder of its unpacked wheel, by the package's name."""
 
 
 def build_and_install(library: Library, project: Path) -> None:

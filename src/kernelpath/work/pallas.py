@@ -34,9 +34,10 @@ from kernelpath.verdict import Verdict
 from kernelpath.work.exception_findings import RuleViolation
 from warpcheck.hooks import jax as hooks
 
+# The platforms that the kernel is lowered for: Mosaic's code for the TPU, Triton's for the GPUs.
 PLATFORMS = {"tpu": "a TPU", "cuda": "an NVIDIA GPU", "rocm": "an AMD GPU"}
-"""The platforms that the kernel is lowered for: Mosaic's code for the TPU, Triton's for the GPUs."""
 
+# The operations on arrays that are allowed outside of kernels.
 _DATA_MOVEMENT = frozenset(
     (
         "broadcast_in_dim",
@@ -50,7 +51,6 @@ _DATA_MOVEMENT = frozenset(
         "transpose",
     )
 )
-"""The operations on arrays that are allowed outside of kernels."""
 
 hooks.DISCOVER_PLUGINS.get()  # jax_platforms alone does not keep JAX from importing its plugins
 hooks.DISCOVER_PLUGINS.replace(lambda: None)
@@ -62,8 +62,9 @@ if "jax_pallas_use_mosaic_gpu" in jax.config.values:  # from JAX 0.11 on a kerne
     jax.config.update("jax_pallas_use_mosaic_gpu", False)
 
 _GPU = AbstractDevice(device_kind="NVIDIA H100", num_cores=None, platform="cuda")
+
+# The GPU that JAX 0.11 requires when it lowers for GPUs. It need not be present, and determines the float8 dtypes.
 _TRACED_FOR = AbstractMesh((), (), abstract_device=_GPU)
-"""The GPU that JAX 0.11 requires when it lowers for GPUs. It need not be present, and determines the float8 dtypes."""
 
 
 def wrap_jax_entry(entry: Callable[..., Any]) -> Callable[..., torch.Tensor]:

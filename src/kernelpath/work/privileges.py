@@ -10,9 +10,10 @@ import struct
 
 _PR_SET_DUMPABLE = 4
 _CAPABILITY_VERSION_3 = 0x20080522
+
+# CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH: in a container, packages and a checkout may belong to users other than
+# root.
 _KEPT_CAPABILITIES = 0b110
-"""CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH: in a container, packages and a checkout may belong to users other than
-root."""
 
 
 def hide() -> None:

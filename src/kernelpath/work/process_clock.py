@@ -16,14 +16,13 @@ from dataclasses import dataclass
 
 from kernelpath.work import quota
 
+# The time between two observations of the processes, while there is nothing else to do.
 POLL_SECONDS = 0.2
-"""The time between two observations of the processes, while there is nothing else to do."""
 
+# The most seconds of the wall clock that pass in a second of a ProcessClock.
+#
+# A submission may give itself the lowest priority, and then get no processor at all on a busy computer.
 MAX_STRETCH = 20.0
-"""The most seconds of the wall clock that pass in a second of a ProcessClock.
-
-A submission may give itself the lowest priority, and then get no processor at all on a busy computer.
-"""
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 

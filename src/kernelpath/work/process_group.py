@@ -77,8 +77,8 @@ def join_group(grader: socket.socket, request: messages.Join) -> Iterator[Member
             dist.destroy_process_group()
 
 
+# The rank that this process is, in a list of at most one.
 _current: list[Member] = []
-"""The rank that this process is, in a list of at most one."""
 
 
 class Member:

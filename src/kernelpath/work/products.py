@@ -51,11 +51,11 @@ extern "C" __global__ void library_product(const ELEMENT* a, const ELEMENT* b, E
 }
 """
 
+# The kernels by dtype. These are the dtypes whose products a statement may leave to a library.
 KERNELS = {
     dtype: cuda.Kernel("library_product.cu", _SOURCE, PRODUCT, (f"-DELEMENT={name}",))
     for dtype, name in ((torch.bfloat16, "__nv_bfloat16"), (torch.float16, "__half"))
 }
-"""The kernels by dtype. These are the dtypes whose products a statement may leave to a library."""
 
 
 def runs_on_simulator(args: tuple[object, ...]) -> bool:

@@ -16,21 +16,21 @@ from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from pathlib import Path
 
+# Bytes of host memory that a worker may use with all its processes: at most half of the machine's.
 MEMORY = 8 << 30
-"""Bytes of host memory that a worker may use with all its processes: at most half of the machine's."""
 
+# Bytes that a file which a worker writes may have. The worker's output is such a file.
+#
+# nvcc writes 80 MiB of generated code for a GEMM of CUTLASS.
 FILE_SIZE = 192 << 20
-"""Bytes that a file which a worker writes may have. The worker's output is such a file.
 
-nvcc writes 80 MiB of generated code for a GEMM of CUTLASS.
-"""
-
+# Bytes on the disk that a submission's folder may use. Removed files that the submission keeps open are included.
 FOLDER_BYTES = 512 << 20
-"""Bytes on the disk that a submission's folder may use. Removed files that the submission keeps open are included."""
 
 FOLDER_FILES = 10_000
+
+# Processes of a submission. A compiler of torch's starts one for each core.
 PROCESSES = 256
-"""Processes of a submission. A compiler of torch's starts one for each core."""
 
 DESCRIPTORS = 4096
 LOOK_SECONDS = 0.2

@@ -17,8 +17,8 @@ from pathlib import Path
 import kernelpath
 import warpcheck
 
+# The steps before the recorded step: libraries choose their kernels in them, and allocators cache memory.
 WARM_UP = 5
-"""The steps before the recorded step: libraries choose their kernels in them, and allocators cache memory."""
 
 STALLS = (
     *("barrier", "branch_resolving", "dispatch_stall", "drain", "gmma", "imc_miss", "lg_throttle", "long_scoreboard"),

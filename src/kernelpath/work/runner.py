@@ -13,19 +13,19 @@ from kernelpath.verdict import Finding, Verdict
 from kernelpath.work import messages, quota
 from kernelpath.work.host import SharedMachine, UnexpectedResponse, Worker, WorkerExited, WorkerTimeout
 
+# The time limit for importing torch and the lane, which does not depend on the submission.
 START_SECONDS = 180.0
-"""The time limit for importing torch and the lane, which does not depend on the submission."""
 
 CASE_SECONDS = 10.0
 
+# Factor of the time limits on a GPU: other processes share it, and the driver loads modules at their first launch.
 GPU_PATIENCE = 3.0
-"""Factor of the time limits on a GPU: other processes share it, and the driver loads modules at their first launch."""
 
+# The time that compilers may take in addition. nvcc needs 40 s for a program with CUTLASS, on an idle machine.
 COMPILE_SECONDS = 300.0
-"""The time that compilers may take in addition. nvcc needs 40 s for a program with CUTLASS, on an idle machine."""
 
+# The number of processes that may die before nothing more is tried.
 MOST_DEATHS = 2
-"""The number of processes that may die before nothing more is tried."""
 
 UNEXPECTED_RESPONSE = Finding(Verdict.TAMPERED, "the submission answered instead of the worker")
 
@@ -70,8 +70,8 @@ class Runner:
         self._start = start
         self._patience = patience
         self._machine = machine
+        # The numbers for the storages of inputs that the worker is given, one case after another.
         self.storage_numbers = itertools.count(1)
-        """The numbers for the storages of inputs that the worker is given, one case after another."""
 
         self._load = messages.LoadSubmission(
             file=str(file), hidden=[str(folder) for folder in hidden], ready_made=[str(path) for path in ready_made]
@@ -83,8 +83,8 @@ class Runner:
         self._has_hung = False
         self._is_loadable = True
         self._printed = ""
+        # The time that compilers have taken so far.
         self.compile_seconds = 0.0
-        """The time that compilers have taken so far."""
 
     @property
     def cannot_recover(self) -> bool:

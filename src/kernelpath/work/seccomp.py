@@ -17,8 +17,8 @@ from typing import Literal
 
 from kernelpath.host_info import HostInfo
 
+# The place where the kernels of a submission run: the PTX machine, a GPU, or several GPUs that NCCL connects.
 Profile = Literal["machine", "gpu", "ranks"]
-"""The place where the kernels of a submission run: the PTX machine, a GPU, or several GPUs that NCCL connects."""
 
 _PR_SET_NO_NEW_PRIVS = 38
 _PR_SET_SECCOMP = 22
@@ -72,23 +72,24 @@ _NUMBERS = {
         "process_vm_writev": 271,
     },
 }
+
+# Calls with the same number on every architecture, as all calls from 424 on have.
 _COMMON_NUMBERS = {"io_uring_setup": 425, "pidfd_getfd": 438, "memfd_secret": 447}
-"""Calls with the same number on every architecture, as all calls from 424 on have."""
 
+# The bit that is set in the numbers of x86-64's second table (x32), which has the same calls again.
 _X32 = 1 << 30
-"""The bit that is set in the numbers of x86-64's second table (x32), which has the same calls again."""
 
+# Calls that make System V and POSIX objects, or kernel keys, which stay until somebody removes them.
 _OUTLIVE_A_PROCESS = ("shmget", "semget", "msgget", "mq_open", "add_key", "request_key", "keyctl")
-"""Calls that make System V and POSIX objects, or kernel keys, which stay until somebody removes them."""
 
+# Calls that reach into another process of the same user: its memory, or its descriptors.
 _ENTER_A_PROCESS = ("ptrace", "process_vm_readv", "process_vm_writev", "pidfd_getfd")
-"""Calls that reach into another process of the same user: its memory, or its descriptors."""
 
+# The bits of a socket's type that are not flags. Source: linux/net.h, SOCK_TYPE_MASK.
 _SOCKET_TYPE = 0xF
-"""The bits of a socket's type that are not flags. Source: linux/net.h, SOCK_TYPE_MASK."""
 
+# The opcode, the instructions to skip where a comparison holds and where it does not, and the operand.
 _Instruction = tuple[int, int, int, int]
-"""The opcode, the instructions to skip where a comparison holds and where it does not, and the operand."""
 
 
 def is_supported() -> bool:

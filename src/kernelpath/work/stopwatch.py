@@ -23,15 +23,13 @@ class Stopwatch:
         RuntimeError: There is no GPU.
     """
 
+    # The shortest and the longest spin. The spin lasts twice as long as the slowest of the latest launches took on the
+    # host. A dozen operators with their gradients take up to 3 ms there, since the submission's operators are
+    # monitored.
     SPIN_SECONDS = (200e-6, 6e-3)
-    """The shortest and the longest spin. The spin lasts twice as long as the slowest of the latest launches took on the
-    host.
 
-    A dozen operators with their gradients take up to 3 ms there, since the submission's operators are monitored.
-    """
-
+    # The time in which an idle device reports that it is idle. After that, work has outlived the end event.
     SLACK_SECONDS = 200e-6
-    """The time in which an idle device reports that it is idle. After that, work has outlived the end event."""
 
     def __init__(self, device: torch.device | str = "cuda") -> None:
         self.device = torch.empty(0, device=device).device  # with its index

@@ -19,6 +19,7 @@ from kernelpath.work.confine import SUBMISSION, submission_line
 
 _GetAttributes = Callable[[], Mapping[str, Any]]
 
+# Functions and classes of other packages that measuring and generating inputs rely on, by module.
 _WATCHED = {
     "time": ("time", "monotonic", "perf_counter", "perf_counter_ns", "sleep"),
     "gc": ("collect", "enable", "disable", "isenabled"),
@@ -26,11 +27,10 @@ _WATCHED = {
     "torch": ("empty", "empty_like", "zeros", "full", "Tensor", "Generator", "randn", "randint"),
     "torch.cuda": ("Event", "Stream", "current_stream", "synchronize", "_sleep", "CUDAGraph"),
 }
-"""Functions and classes of other packages that measuring and generating inputs rely on, by module."""
 
 
+# The interval at which a long call reports the line that it is in.
 _SAMPLE_SECONDS = 0.5
-"""The interval at which a long call reports the line that it is in."""
 
 
 class SubmissionThread:

@@ -14,17 +14,16 @@ import torch
 
 from kernelpath.device.messages import POISON
 
+# The largest allocation, in bytes, for which malloc may reuse freed memory.
+#
+# Source: mallopt(3), M_MMAP_THRESHOLD, whose dynamic value is at most 4 MiB times the size of a long.
 SMALL = 32 << 20
-"""The largest allocation, in bytes, for which malloc may reuse freed memory.
 
-Source: mallopt(3), M_MMAP_THRESHOLD, whose dynamic value is at most 4 MiB times the size of a long.
-"""
-
+# Bytes that are gathered for one launch or transfer: three times as many have to fit beside everything else.
 TOGETHER = 64 << 20
-"""Bytes that are gathered for one launch or transfer: three times as many have to fit beside everything else."""
 
+# Bytes of a row of words in a fingerprint.
 _ROW = 4096
-"""Bytes of a row of words in a fingerprint."""
 
 
 def poison_(storage: torch.Tensor) -> torch.Tensor:

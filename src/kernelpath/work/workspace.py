@@ -25,29 +25,29 @@ from kernelpath import files
 from kernelpath.files import cache_root, write_atomically
 from kernelpath.work import quota
 
+# The size of a source file that is copied, at most.
 MOST_BYTES = files.MOST_BYTES
-"""The size of a source file that is copied, at most."""
 
+# The size of all files that are copied with a submission, at most.
 MOST_BYTES_TOGETHER = 16 << 20
-"""The size of all files that are copied with a submission, at most."""
 
+# The entries of a submission's folder that are searched for sources, at most.
 _MOST_ENTRIES = 10_000
-"""The entries of a submission's folder that are searched for sources, at most."""
 
+# The slots whose compilers' output is kept. There are fewer exercises.
 KEPT = 200
-"""The slots whose compilers' output is kept. There are fewer exercises."""
 
+# The slots of one submission that are kept: one for `kp watch`, and one for a grading at the same time.
 KEPT_SLOTS = 2
-"""The slots of one submission that are kept: one for `kp watch`, and one for a grading at the same time."""
 
+# The prefix of the name of a folder that is being removed, or was being removed when its grader was killed.
 _REMOVED = "removed-"
-"""The prefix of the name of a folder that is being removed, or was being removed when its grader was killed."""
 
+# The errors of a file system without locks.
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
-"""The errors of a file system without locks."""
 
+# The prefix of the name of a folder of a rank's process, for the ranks after the first.
 _OF_A_RANK = "own-of-rank-"
-"""The prefix of the name of a folder of a rank's process, for the ranks after the first."""
 
 _SOURCES = (".cu", ".cuh", ".h", ".hpp")
 

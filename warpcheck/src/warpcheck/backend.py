@@ -198,17 +198,18 @@ class _LocalModule:
                 raise ValueError(
                     f"{key} is on {tensor.device}: on a machine with a GPU, warpcheck runs kernels on CPU tensors"
                 )
-        spans = [(key, pointers.Span.of(tensor)) for key, tensor in tensors]
+        buffers = [simt.Buffer.of(key, tensor) for key, tensor in tensors]
+        spans = [(buffer.name, pointers.Span.of_buffer(buffer)) for buffer in buffers]
         reachable = pointers.reachable(arguments, spans, pointers.alive, pointers.keep_mapped)
-        named = [*tensors, *((key, span.owner) for key, span in reachable)]
+        buffers += [simt.Buffer.of(key, span.owner) for key, span in reachable]
+        if checks.bounds == "allocation":
+            buffers = [buffer.of_storage() for buffer in buffers]
         args = [value if isinstance(value, (int, float, bytes)) else value.data_ptr() for value in arguments]
-        buffer_of = simt.Buffer.of_storage if checks.bounds == "allocation" else simt.Buffer.of
-        buffers = [buffer_of(key, tensor) for key, tensor in named]
 
         earlier = _stream.take(programmatic_stream_serialization)
 
         def run(schedule: Schedule, shared_fill: int | None) -> simt.Launch:
-            storages = [tensor for _, tensor in named] if checks.uninitialized else []
+            storages = [buffer.owner for buffer in buffers] if checks.uninitialized else []
             memory = initcheck.memory_of(storages, for_trial=schedule != Schedule.FORWARD)
             if earlier is not None:
                 memory.follow(earlier)

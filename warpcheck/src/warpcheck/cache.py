@@ -72,4 +72,4 @@ def _cache_path(kind: str, key: str) -> Path:
     """Return the path of an entry. Keys are hexadecimal digests, so nothing in them leads out of the folder."""
     if not (kind.isidentifier() and key.isalnum()):
         raise ValueError(f"{kind!r}, {key!r} is not the name of something in the cache")
-    return cache_root() / kind / key[:2] / key
+    return cache_root().joinpath(kind, key[:2], key)

@@ -7,7 +7,7 @@ import gc
 import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
@@ -37,6 +37,7 @@ from warpcheck.runtime import (
     warpgroup,
 )
 from warpcheck.runtime.host import RunGrid
+from warpcheck.runtime.launch import Configuration
 from warpcheck.sass_access import match_sass
 from warpcheck.target import SM_80, Target
 
@@ -61,7 +62,7 @@ CHECKS = (
     setmaxnreg.set_registers,
     *(tensor_access.tensor_access, tensor_access.tensor_fence, tensor_access.tensor_wait),
     *(tensor_allocation.tensor_alloc, tensor_allocation.tensor_dealloc, tensor_allocation.tensor_relinquish),
-    *(tensor_jobs.tensor_commit, tensor_jobs.tensor_copy, tensor_jobs.tensor_multiply),
+    *(tensor_jobs.tensor_commit, tensor_jobs.tensor_copy, tensor_jobs.tensor_multiply, tensor_jobs.tensor_shift),
 )
 FUNCTIONS: dict[str, Callable[..., int]] = {check.__name__: check for check in CHECKS}
 FIXED_PARAMETERS = 5  # arguments of a check that are not constants: three records, a number and a mask
@@ -70,11 +71,16 @@ CONSTANTS = {name: len(parameter_names(check)) - FIXED_PARAMETERS for name, chec
 
 @dataclass
 class Program:
-    """A compiled kernel. ``run_grid`` is that of ``schedule``; its arguments are addresses."""
+    """A compiled kernel.
+
+    ``run_grid`` is that of ``schedule``; its arguments are addresses. ``configurations`` has those of past launches, by
+    the arguments that determine them.
+    """
 
     lowered: Lowered
     run_grid: RunGrid
     engine: llvm.ExecutionEngine
+    configurations: dict[tuple[object, ...], Configuration] = field(default_factory=dict)
 
 
 def compile_kernel(module: Module, name: str, digest: str, target: Target = SM_80) -> Program:
@@ -100,7 +106,8 @@ def compile_kernel(module: Module, name: str, digest: str, target: Target = SM_8
     # MCJIT has to begin with a module: an empty one.
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _new_target_machine(1))
     # The checks are sorted, because the order of a set differs from process to process.
-    for part in (*objects, _schedule_code(), _copy_code(), _noinline_code(), *map(_check_code, sorted(lowered.checks))):
+    common = (_schedule_code(), _copy_code(), _tensor_code(), _noinline_code())
+    for part in (*objects, *common, *map(_check_code, sorted(lowered.checks))):
         engine.add_object_file(llvm.ObjectFileRef.from_data(part))
     engine.finalize_object()
     signature = ctypes.CFUNCTYPE(*[ctypes.c_int64] * 3)
@@ -133,6 +140,11 @@ def _schedule_code() -> bytes:
 @cache
 def _copy_code() -> bytes:
     return _native_code(bulk.carry_out_copy, (), bulk.perform_copy.__name__)
+
+
+@cache
+def _tensor_code() -> bytes:
+    return _native_code(tensor_jobs.carry_out_job, (), tensor_jobs.execute_job.__name__)
 
 
 @cache

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Protocol
 
-from warpcheck.instruction_classes import instruction_class, machine_instructions
 from warpcheck.layout import BANKS, SECTOR, Access
 from warpcheck.lowered_kernel import Lowered
 
@@ -151,7 +150,8 @@ class LineCounters:
         sums = self.__dict__
         amounts = counters.__dict__
         for name in _summed_fields():
-            sums[name] += amounts[name]
+            if amount := amounts[name]:  # most are 0
+                sums[name] += amount
         for name, count in counters.instructions.items():
             self.instructions[name] = self.instructions.get(name, 0) + count
 
@@ -296,14 +296,14 @@ def by_line(
         sites: A row of COUNTED for each access site.
     """
     lines: dict[int, LineCounters] = defaultdict(LineCounters)
-    for block, (runs, lanes, divergent) in zip(lowered.blocks, blocks, strict=True):
-        for line, name in block:
-            lines[line].warp_instructions += runs
-            lines[line].active_lanes += lanes
-            kind = instruction_class(name)
-            if kind == "integer":
-                lines[line].integer_instructions += lanes * machine_instructions(name)
-            lines[line].instructions[kind] = lines[line].instructions.get(kind, 0) + lanes
+    for block, mixes, (runs, lanes, divergent) in zip(lowered.blocks, lowered.line_mixes, blocks, strict=True):
+        for line, count, integers, classes in mixes:
+            counters = lines[line]
+            counters.warp_instructions += runs * count
+            counters.active_lanes += lanes * count
+            counters.integer_instructions += lanes * integers
+            for kind, count_of_class in classes.items():
+                counters.instructions[kind] = counters.instructions.get(kind, 0) + lanes * count_of_class
         line, name = block[-1]
         # Only a guarded branch can diverge; it ends its block.
         if name.startswith("@bra"):

@@ -69,6 +69,7 @@ _BLACKWELL = (
     (r"(cvt)\b.*(\.\w+\.(?:e2m[13]|e3m2|ue8m0)x2)", "Feature"),
     (r"mma\b.*(\.block_scale|\.kind::\w+)", "Feature"),
     (r"(?:ld|st)matrix\b.*(\.m16n16|\.m8n16|\.m16n8)\b", "Feature"),
+    (r"cp\b.*(\.im2col::w::128)", "Feature"),
     (r"cp\b.*(\.cta_group::\d)", "Feature"),
 )
 """Variants that only architecture-specific targets from sm_100a on have."""
@@ -78,6 +79,9 @@ _HOPPER = re.compile(r"(wgmma\.\w+)\b")
 
 _SPECIFIC = re.compile(r"(setmaxnreg\.\w+|tensormap\.replace)\b")
 """Instructions that only architecture-specific targets from sm_90a on have."""
+
+_ELSEWHERE = re.compile(r"(tcgen05\.ld\.red)\b")
+"""Instructions of Blackwell that sm_100a lacks: sm_103f and sm_110f have them."""
 
 _REGISTERS = re.compile(r"%(?:is_explicit_cluster|n?clusterid|cluster_n?cta(?:id|rank)|aggr_smem_size)\b")
 
@@ -89,26 +93,41 @@ def refusal(instruction: Instruction, target: str, since: int) -> str:
         target: Such as "sm_80".
         since: The first compute capability that has the opcode.
     """
+    name = instruction.name
+    if refused := _refusal_of_specific(name, target):
+        return refused
     available = capability(target)
-    # Architecture-specific: PTX for plain sm_90 lacks them, too (PTX ISA, ".target").
-    is_specific = available >= 90 and not target[-1].isdigit()
-    if target != "sm_90a" and (hopper := _HOPPER.match(instruction.name)):
-        return f"Instruction '{hopper[1]}' not supported on .target '{target}'"
-    if not is_specific and (specific := _SPECIFIC.match(instruction.name)):
-        return f"Instruction '{specific[1]}' not supported on .target '{target}'"
-    if (available < 100 or not is_specific) and (unsupported := _only_on_blackwell(instruction.name)):
-        return f"{unsupported} not supported on .target '{target}'"
-    special = ((90, name.partition(".")[0]) for name in _special_registers(registers(instruction.operands)))
-    requirements = (*_features(instruction.name), *_by_operands(instruction), *special, (since, instruction.opcode))
+    special = ((90, register.partition(".")[0]) for register in _special_registers(registers(instruction.operands)))
+    requirements = (*_features(name), *_by_operands(instruction), *special, (since, instruction.opcode))
     # Of several features that are missing, the first row that matches names the one that is reported.
     unavailable = [(first, name) for first, name in requirements if first > available]
     return f"Feature '{unavailable[0][1]}' requires .target sm_{unavailable[0][0]} or higher" if unavailable else ""
+
+
+@cache
+def _refusal_of_specific(name: str, target: str) -> str:
+    """Return why ptxas refuses a variant that only architecture-specific targets have, or an empty text."""
+    # A kernel has a hundred times as many instructions as variants.
+    available = capability(target)
+    # Architecture-specific: PTX for plain sm_90 lacks them, too (PTX ISA, ".target").
+    is_specific = available >= 90 and not target[-1].isdigit()
+    if target != "sm_90a" and (hopper := _HOPPER.match(name)):
+        return f"Instruction '{hopper[1]}' not supported on .target '{target}'"
+    if not is_specific and (specific := _SPECIFIC.match(name)):
+        return f"Instruction '{specific[1]}' not supported on .target '{target}'"
+    if (available < 100 or not is_specific) and (unsupported := _only_on_blackwell(name)):
+        return f"{unsupported} not supported on .target '{target}'"
+    if elsewhere := _ELSEWHERE.match(name):
+        return f"Instruction '{elsewhere[1]}' not supported on .target '{target}'"
+    return ""
 
 
 def target_with(refused: str) -> str:
     """Return the first of the machine's targets that has what ``refusal`` says is missing; empty where none has it."""
     feature = re.fullmatch(r"Feature '.*' requires \.target (sm_\d+) or higher", refused)
     specific = re.fullmatch(r"(Instruction|Feature) '(.*)' not supported on \.target '\w+'", refused)
+    if specific and _ELSEWHERE.match(specific[2]):
+        return ""
     if specific:
         is_of_hopper = _HOPPER.match(specific[2]) or _SPECIFIC.match(specific[2])
         return "sm_90a" if is_of_hopper else "sm_100a"
@@ -120,13 +139,14 @@ def target_with(refused: str) -> str:
 def _features(name: str) -> tuple[tuple[int, str], ...]:
     """Return what a variant needs by its name: the first compute capability, and what ptxas calls it."""
     matches = ((first, re.match(variant, name)) for first, variant in _FEATURES)
-    return tuple((first, "".join(filter(None, match.groups()))) for first, match in matches if match)
+    features = [(first, "".join(filter(None, match.groups()))) for first, match in matches if match]
+    if _WIDE_ACCESS.match(name):
+        features.append((100, "256 bit wide load/store"))
+    return tuple(features)
 
 
 def _by_operands(instruction: Instruction) -> Iterator[tuple[int, str]]:
-    """Yield the same for what the operands decide, or what ptxas has a name of its own for."""
-    if _WIDE_ACCESS.match(instruction.name):
-        yield 100, "256 bit wide load/store"
+    """Yield the same for what the operands decide."""
     if instruction.opcode in ("min", "max") and len(instruction.operands) == 4:
         yield 100, f"{instruction.opcode}.{instruction.modifiers[-1]} with 3 input operands"
 

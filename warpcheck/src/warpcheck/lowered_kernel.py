@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
+from warpcheck.instruction_classes import instruction_class, machine_instructions
 from warpcheck.layout import Access, AtomicStrategy, Space
 from warpcheck.ptx import Function, Variable
 
-__all__ = ["UNKNOWN", "AccessSite", "Check", "Lowered", "SassAccess", "parameter_offsets"]
+__all__ = ["UNKNOWN", "AccessSite", "Check", "LineMix", "Lowered", "SassAccess", "parameter_offsets"]
 
 
 class SassAccess(NamedTuple):
@@ -115,6 +117,37 @@ class CompiledShape:
     carried: bool
 
 
+class LineMix(NamedTuple):
+    """The instructions of one source line in a basic block.
+
+    Attributes:
+        line: The number of the line.
+        instructions: How many there are.
+        integer_instructions: As how many the GPU executes those of integers; see instruction_classes.
+        classes: How many there are of each class.
+    """
+
+    line: int
+    instructions: int
+    integer_instructions: int
+    classes: Mapping[str, int]
+
+
+def _mix_of_lines(block: list[tuple[int, str]]) -> list[LineMix]:
+    names: dict[int, list[str]] = {}
+    for line, name in block:
+        names.setdefault(line, []).append(name)
+    return [
+        LineMix(
+            line,
+            len(names_of_line),
+            sum(machine_instructions(name) for name in names_of_line if instruction_class(name) == "integer"),
+            Counter(map(instruction_class, names_of_line)),
+        )
+        for line, names_of_line in names.items()
+    ]
+
+
 @dataclass
 class Lowered:
     """LLVM IR of a kernel, and what the host must know to launch it and to read its counters.
@@ -140,6 +173,11 @@ class Lowered:
     def functions_checked(self) -> frozenset[str]:
         """The names of the checks that the kernel calls."""
         return frozenset(check.function for check in self.checks)
+
+    @cached_property
+    def line_mixes(self) -> list[list[LineMix]]:
+        """For each basic block the instructions of each source line."""
+        return [_mix_of_lines(block) for block in self.blocks]
 
     @cached_property
     def granules(self) -> Mapping[Space, int]:

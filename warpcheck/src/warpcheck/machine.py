@@ -26,7 +26,7 @@ from warpcheck.runtime.arrays import Dim, aligned
 from warpcheck.runtime.buffers import Buffer, Memory, bytes_reached
 from warpcheck.runtime.host import execute
 from warpcheck.runtime.last_reads import most_bytes_read
-from warpcheck.runtime.launch import AccessOrigin, Grid, place_statics
+from warpcheck.runtime.launch import AccessOrigin, Configuration, Grid, place_statics
 from warpcheck.runtime.rank_memory import RankMemory, find_unordered_read, find_unordered_write
 from warpcheck.runtime.symbols import source_name
 from warpcheck.runtime.timeline import barrier_lines, collect_events
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 __all__ = ["NEGATED", "Kernel", "Launch", "Module", "Param", "load"]
 
 NEGATED = "negated "  # before the digest of a text whose products of tensor cores are negated
+MAX_CONFIGURATIONS = 256
+"""The most configurations of launches that are kept of a kernel."""
 LIMIT = 1 << 31  # lane-instructions of a launch where the caller sets no limit: some seconds
 
 
@@ -73,14 +75,13 @@ class Launch:
     """The results of a launch: counters by source line of ``file``, and the text it printed. ``ptx`` is the whole
     module.
 
-    ``instructions`` counts lane-instructions; ``accesses`` has one request of each instruction that touches memory;
-    ``writer`` returns the origin of the last write to an address, or None. ``events`` is empty unless ``recorded``; see
-    ``events``. ``reached`` has how far, in bytes, a sample of the blocks accessed each buffer; ``cut`` is whether the
-    launch ended at its limit of instructions, before all blocks of the sample had finished. ``barriers`` has the line
-    that initializes each mbarrier of ``events`` that no variable names. ``share_before_trigger`` is the share of its
-    lane-instructions that the average block executes before griddepcontrol.launch_dependents, and ``share_before_wait``
-    that of its sectors of global memory before griddepcontrol.wait, if the launch may overlap others; 1 without the
-    instruction.
+    ``instructions`` counts lane-instructions; ``writer`` returns the origin of the last write to an address, or None.
+    ``events`` is empty unless ``recorded``; see ``events``. ``reached`` has how far, in bytes, a sample of the blocks
+    accessed each buffer; ``cut`` is whether the launch ended at its limit of instructions, before all blocks of the
+    sample had finished. ``barriers`` has the line that initializes each mbarrier of ``events`` that no variable names.
+    ``share_before_trigger`` is the share of its lane-instructions that the average block executes before
+    griddepcontrol.launch_dependents, and ``share_before_wait`` that of its sectors of global memory before
+    griddepcontrol.wait, if the launch may overlap others; 1 without the instruction.
     """
 
     kernel: str
@@ -89,7 +90,7 @@ class Launch:
     totals: LineCounters
     instructions: int
     printed: str
-    accesses: list[AccessSample] = field(repr=False)
+    collect_accesses: Callable[[], list[AccessSample]] = field(repr=False)
     ptx: str = field(repr=False)
     states: dict[str, npt.NDArray[np.uint8]] = field(repr=False)
     writer: Callable[[int], AccessOrigin | None] = field(repr=False)
@@ -100,6 +101,11 @@ class Launch:
     barriers: dict[str, int] = field(default_factory=dict, repr=False)
     share_before_wait: float = 1.0
     share_before_trigger: float = 1.0
+
+    @cached_property
+    def accesses(self) -> list[AccessSample]:
+        """One request of each instruction that touches memory."""
+        return self.collect_accesses()
 
     @property
     def buffers_written(self) -> dict[str, npt.NDArray[np.bool_]]:
@@ -237,36 +243,18 @@ class Module:
         """
         self.compile(name)
         compiled = self.programs[name]
-        extents = _dim(grid)
-        threads = _dim(block)
-        directives = self.parsed.functions[name].directives
-        requested = _dim(cluster) if cluster else None
-        cluster_extents = requested or pad(directives.cluster)
-        static_bytes = compiled.lowered.shared_bytes
-        if refusal := self.target.refusal(extents, threads, static_bytes, shared, cluster_extents or (1, 1, 1)):
-            raise ValueError(refusal)
-        if refusal := directives.refusal(source_name(name), threads, requested):
-            raise ValueError(refusal)
-        # The most blocks that the GPU would hold at once: so many may be resident and wait for each other.
-        room = self.target.multiprocessors * self._blocks(name, extents, threads, shared, cooperative)
-        arguments = pack(self.parsed.functions[name], args)
+        configuration = self._configure(
+            name, _dim(grid), _dim(block), _dim(cluster) if cluster else None, shared, cooperative
+        )
         memory = memory or Memory()
         run = Grid(
-            module=self.parsed,
-            name=name,
-            lowered=compiled.lowered,
-            grid=extents,
-            block=threads,
-            shared=shared,
-            arguments=arguments,
+            configuration,
+            arguments=pack(self.parsed.functions[name], args),
             buffers=buffers,
             statics=self.statics,
             memory=memory,
             reverse=reverse,
             blocks=blocks,
-            room=room,
-            cooperative=cooperative,
-            cluster=cluster_extents,
             shared_fill=shared_fill,
             programmatic_stream_serialization=programmatic_stream_serialization,
         )
@@ -274,7 +262,7 @@ class Module:
             cut = execute(run, compiled.run_grid, max_instructions or LIMIT, restarts=is_limit_per_block)
         except (Fault, TimedOut) as error:
             # The events up to the fault show how it came about.
-            if "events" in run.arrays:
+            if run.has_array("events"):
                 error.launch = self._report(run, buffers)
             raise
         if rank_memory:
@@ -291,6 +279,28 @@ class Module:
             branched_lines = {line for line, counters in report.lines.items() if counters.branches}
             require_reach(self.parsed.functions[name], args, branched_lines, report.file)
         return report
+
+    def _configure(
+        self, name: str, grid: Dim, block: Dim, cluster: Dim | None, shared: int, cooperative: bool
+    ) -> Configuration:
+        """Return a compiled kernel with the configuration of a launch. Raises ValueError if no GPU would launch it."""
+        configurations = self.programs[name].configurations
+        key = grid, block, cluster, shared, cooperative
+        if key in configurations:
+            return configurations[key]
+        lowered = self.programs[name].lowered
+        directives = self.parsed.functions[name].directives
+        extents = cluster or pad(directives.cluster)
+        if refusal := self.target.refusal(grid, block, lowered.shared_bytes, shared, extents or (1, 1, 1)):
+            raise ValueError(refusal)
+        if refusal := directives.refusal(source_name(name), block, cluster):
+            raise ValueError(refusal)
+        # The most blocks that the GPU would hold at once: so many may be resident and wait for each other.
+        room = self.target.multiprocessors * self._blocks(name, grid, block, shared, cooperative)
+        if len(configurations) >= MAX_CONFIGURATIONS:
+            configurations.clear()
+        configurations[key] = Configuration(self.parsed, name, lowered, grid, block, extents, shared, room, cooperative)
+        return configurations[key]
 
     def _blocks(self, name: str, grid: Dim, block: Dim, shared: int, cooperative: bool) -> int:
         """Return the blocks that fit on a multiprocessor. ptxas provides the registers if a launch depends on them.
@@ -323,7 +333,6 @@ class Module:
         totals = LineCounters()
         for counters in lines.values():
             totals.add(counters)
-        sectors = int((run.counts["sectors"] + run.counts["bulk_sectors"]).sum())
         return Launch(
             kernel=run.name,
             file=self.parsed.file,
@@ -331,7 +340,7 @@ class Module:
             totals=totals,
             instructions=totals.active_lanes,
             printed="".join(run.printed),
-            accesses=run.accesses(),
+            collect_accesses=run.accesses(),
             ptx=self.text,
             states={buffer.name: run.state_of(buffer) for buffer in buffers},
             writer=run.last_writer,
@@ -339,13 +348,13 @@ class Module:
             events=collect_events(run),
             barriers=barrier_lines(run),
             reached={
-                sampled_buffer.name: bytes_reached(run.arrays["buffers"], sampled_buffer.address)
+                sampled_buffer.name: bytes_reached(run.array("buffers"), sampled_buffer.address)
                 for sampled_buffer in buffers
             }
             if sampled
             else {},
             cut=cut,
-            share_before_wait=run.get("sectors_before_wait") / sectors if sectors and run.overlapped else 1.0,
+            share_before_wait=run.share_before_wait(),
             share_before_trigger=run.get("clock_before_trigger") / max(run.get("clock_before_exit"), 1),
         )
 

@@ -69,8 +69,12 @@ class Span(NamedTuple):
     @classmethod
     def of(cls, tensor: torch.Tensor) -> Span:
         """Return the memory from a tensor's first element to its last."""
-        buffer = simt.Buffer.of("", tensor)
-        return cls(buffer.address, buffer.address + buffer.nbytes, holds_words(tensor), tensor)
+        return cls.of_buffer(simt.Buffer.of("", tensor))
+
+    @classmethod
+    def of_buffer(cls, buffer: simt.Buffer) -> Span:
+        """Return the memory of a tensor's buffer."""
+        return cls(buffer.address, buffer.address + buffer.nbytes, holds_words(buffer.owner), buffer.owner)
 
     def words(self) -> Words:
         """Return the words in this memory that may be addresses."""
@@ -114,7 +118,7 @@ def reachable(
         Each candidate that is reached, named after a word that points into it. The order is that of the words, because
         the order of candidates depends on an allocator.
     """
-    list_candidates = functools.cache(list_candidates)
+    candidates: list[Span] | None = None
     reached: list[tuple[str, Span]] = []
     spans = [span for _, span in roots]
     pending = [(name, span.words()) for name, span in roots if span.table]
@@ -130,8 +134,12 @@ def reachable(
             # `end` itself is not in the span: the next allocation may start there.
             unresolved = unresolved[~leads_into(unresolved, span.start, span.end)]
         unresolved = keep_addresses(unresolved)
+        if not unresolved.size:
+            continue
+        if candidates is None:
+            candidates = list(list_candidates())
         targets: list[tuple[int, Span]] = []
-        for span in list_candidates() if unresolved.size else ():
+        for span in candidates:
             inside = leads_into(unresolved, span.start, span.end)
             if inside.any():
                 # The index is that in the whole table, because the name of the memory shows it.

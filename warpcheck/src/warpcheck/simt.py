@@ -20,8 +20,8 @@ Read it in this order; a module imports only from lines above its own, as import
     op                   the record of an instruction: its variants, operands, and the lanes it waits for
     tensor_map           the descriptor of a tensor for tensor copies
     isa_availability     which architecture has an instruction first
-    lowered_kernel       the result of lowering a kernel
     instruction_classes  the class of an instruction
+    lowered_kernel       the result of lowering a kernel
     counters             the counters of a launch, by source line
     events               the events of the warps of one block, in order
     runtime              a launch while it runs: records, checks, races, counters, schedule, faults

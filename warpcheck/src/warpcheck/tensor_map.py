@@ -3,6 +3,14 @@
 NVIDIA does not document the layout. It is derived from what ptxas generates for ``tensormap.replace``, and from what a
 driver wrote for some two hundred descriptors, some of which a test replays. Axes count from the innermost. CUDA driver
 API, "Tensor Map Object Management"; PTX ISA, 5.5.8.
+
+No driver has shown us a descriptor of the im2col mode. Its fields are those that the CuTe DSL 4.8 writes:
+
+    word at 8   bit 0                   im2col mode
+    word at 52  bits 24-31              channels per pixel, less 1
+    word at 56  bits 0-15, 16-31        the lower and the upper corner along W, H and D: each number is signed, and has
+                                        16, 8, or 5 bits
+    word at 60  bits 0-9                pixels per column, less 1
 """
 
 from __future__ import annotations
@@ -18,14 +26,17 @@ __all__ = [
     "SWIZZLES",
     "ElementType",
     "TensorMap",
+    "corner_bits",
+    "encode_im2col",
     "encode_tiled",
 ]
 
 BYTES = 128
-READ = 60  # of them; what follows may be left as it was
+READ = 60  # of them, in im2col mode 64; what follows may be left as it was
 ALIGNMENT = 64
 AXES = 5
 MAX_BOX = 256
+MAX_PIXELS = 1024
 MAX_STEP = 8
 SWIZZLES = (0, 32, 64, 128)
 """The span of each swizzle mode in bytes."""
@@ -36,7 +47,8 @@ _ATOM_32 = 4
 _ATOMS = (16, 256, 512, 1024, 1024)
 
 _PACKED_EXTENTS = {2: 2, 16: 128}  # of the innermost axis a tensor has a multiple, by the elements that are packed
-_RESERVED = 0b1101
+_RESERVED = 0b1100
+_IM2COL = 1
 _RANK = 4
 _TYPE = 7
 _INTERLEAVE = 11
@@ -95,6 +107,10 @@ class TensorMap:
 
     ``address`` is that of the first element, ``extents`` those of the tensor in elements, ``strides`` in bytes, of all
     axes but the innermost. A copy takes every ``steps``-th element of ``box`` elements along each axis.
+
+    In im2col mode, ``box`` has the channels of a pixel and the pixels of a column, and ``corners`` the lower and the
+    upper corner of the bounding box along W, H and D. The lower corner counts from the first element of an axis, the
+    upper one from the last.
     """
 
     type: ElementType
@@ -107,6 +123,7 @@ class TensorMap:
     swizzle: int = 0
     promotion: int = 0
     nan_fill: bool = False
+    corners: tuple[tuple[int, ...], ...] = ()
 
     @property
     def rank(self) -> int:
@@ -114,7 +131,12 @@ class TensorMap:
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """Return the elements along each axis that a copy takes: the innermost has no step, whatever the map says."""
+        """Return the elements along each axis that a copy takes: the innermost has no step, whatever the map says.
+
+        In im2col mode, return the channels and the pixels.
+        """
+        if self.corners:
+            return self.box
         outer = zip(self.box[1:], self.steps[1:], strict=True)
         return (self.box[0], *(-(-extent // step) for extent, step in outer))
 
@@ -139,6 +161,10 @@ class TensorMap:
         packed = sum(step << 3 * axis for axis, step in enumerate(steps)) | box[0] << 24
         outer = sum(extent << 8 * axis for axis, extent in enumerate(box[1:]))
         low = [stride & 0xFFFFFFFF for stride in strides]
+        if self.corners:
+            lower, upper = (_pack_corner(corner) for corner in self.corners)
+            words = flags | _IM2COL, *low, high, *extents, packed, lower | upper << 16, box[1]
+            return struct.pack("<Q14I", self.address, *words).ljust(BYTES, b"\0")
         content = struct.pack("<Q13I", self.address, flags, *low, high, *extents, packed, outer).ljust(_BOX, b"\0")
         content += struct.pack("<QQ", _box_bytes(self.type, self.box, self.steps), _ATOMS[self.swizzle])
         return content.ljust(BYTES, b"\0")
@@ -146,7 +172,7 @@ class TensorMap:
     @classmethod
     def decode(cls, content: bytes) -> TensorMap:
         """Decode a descriptor of 128 bytes. Raises ValueError for bytes that are not a descriptor."""
-        address, flags, *words = struct.unpack_from("<Q13I", content)
+        address, flags, *words, pixels = struct.unpack_from("<Q14I", content)
         low = words[:4]
         high = words[4]
         extents = words[5:10]
@@ -160,6 +186,12 @@ class TensorMap:
             raise ValueError("no tensor map")
         strides = [(part | (high >> 4 * axis & 15) << 32) << 4 for axis, part in enumerate(low)]
         box = [packed >> 24, *(outer >> 8 * axis & 255 for axis in range(AXES - 1))]
+        corners: tuple[tuple[int, ...], ...] = ()
+        if flags & _IM2COL:
+            if rank < 3:
+                raise ValueError("no tensor map")
+            box = [packed >> 24, pixels & MAX_PIXELS - 1]
+            corners = tuple(_unpack_corner(outer >> shift & 0xFFFF, rank - 2) for shift in (0, 16))
         return cls(
             type=types[0],
             address=address,
@@ -171,6 +203,7 @@ class TensorMap:
             swizzle=(flags >> _SWIZZLE & 3) + (flags >> _SWIZZLE_ATOM & 1),
             promotion=flags >> _PROMOTION & 3,
             nan_fill=bool(flags >> _FILL & 1),
+            corners=corners,
         )
 
 
@@ -195,6 +228,80 @@ def encode_tiled(
     kind = ELEMENT_TYPES[data_type]
     shape = tuple(extents), tuple(strides)[: len(extents) - 1], tuple(box), tuple(steps)
     return TensorMap(kind, address, *shape, interleave, swizzle, promotion, bool(oob_fill)).encode()
+
+
+def encode_im2col(
+    data_type: int,
+    address: int,
+    extents: Sequence[int],
+    strides: Sequence[int],
+    lower_corner: Sequence[int],
+    upper_corner: Sequence[int],
+    channels_per_pixel: int,
+    pixels_per_column: int,
+    steps: Sequence[int],
+    interleave: int = 0,
+    swizzle: int = 0,
+    promotion: int = 0,
+    oob_fill: int = 0,
+) -> bytes:
+    """Return a descriptor of the im2col mode; the arguments are those of cuTensorMapEncodeIm2col.
+
+    Axes count from the innermost: the corners are along W, H and D.
+
+    Raises ValueError, with the rule, where the manual says that cuTensorMapEncodeIm2col returns
+    CUDA_ERROR_INVALID_VALUE.
+    """
+    rank = len(extents)
+    corners = tuple(lower_corner)[: rank - 2], tuple(upper_corner)[: rank - 2]
+    refusal = _refusal_of_column(extents, corners, channels_per_pixel, pixels_per_column)
+    # The other rules are those of a tiled map whose box is one pixel.
+    pixel = [channels_per_pixel, *[1] * (rank - 1)]
+    modes = interleave, swizzle, promotion, oob_fill
+    refusal = refusal or _refusal(data_type, address, extents, strides, pixel, steps, *modes)
+    if refusal:
+        refusal = refusal.replace("boxDim[0]", "channelsPerPixel")
+        raise ValueError(f"cuTensorMapEncodeIm2col: CUDA_ERROR_INVALID_VALUE: {refusal}")
+    kind = ELEMENT_TYPES[data_type]
+    shape = tuple(extents), tuple(strides)[: rank - 1], (channels_per_pixel, pixels_per_column), tuple(steps)
+    return TensorMap(kind, address, *shape, interleave, swizzle, promotion, bool(oob_fill), corners).encode()
+
+
+def corner_bits(spatial_axes: int) -> int:
+    """Return the bits of a coordinate of a corner, and of an im2col offset: 16, 8, or 5 for one to three axes."""
+    return 16 // spatial_axes
+
+
+def _pack_corner(corner: Sequence[int]) -> int:
+    bits = corner_bits(len(corner))
+    return sum((coordinate & (1 << bits) - 1) << bits * axis for axis, coordinate in enumerate(corner))
+
+
+def _unpack_corner(word: int, spatial_axes: int) -> tuple[int, ...]:
+    bits = corner_bits(spatial_axes)
+    fields = (word >> bits * axis & (1 << bits) - 1 for axis in range(spatial_axes))
+    return tuple(field - (field >> bits - 1 << bits) for field in fields)
+
+
+def _refusal_of_column(extents: Sequence[int], corners: Sequence[Sequence[int]], channels: int, pixels: int) -> str:
+    """Return the rule of the im2col mode that the arguments break; an empty text if they break none."""
+    rank = len(extents)
+    if not 3 <= rank <= AXES:
+        return f"tensorRank is {rank}, it must be 3 to {AXES}"
+    bound = 1 << corner_bits(rank - 2) - 1
+    for name, corner in zip(("pixelBoxLowerCorner", "pixelBoxUpperCorner"), corners, strict=True):
+        if len(corner) != rank - 2:
+            return f"{name} has {len(corner)} values for a tensor of {rank} axes"
+        for axis, coordinate in enumerate(corner):
+            if not -bound <= coordinate < bound:
+                return f"{name}[{axis}] is {coordinate}, it must be {-bound} to {bound - 1} for a tensor of {rank} axes"
+    for axis, (lower, upper) in enumerate(zip(*corners, strict=True)):
+        if lower > extents[axis + 1] - 1 + upper:
+            return f"the bounding box is empty: along axis {axis + 1} its upper corner is below its lower one"
+    for name, value, maximum in (("channelsPerPixel", channels, MAX_BOX), ("pixelsPerColumn", pixels, MAX_PIXELS)):
+        if not 1 <= value <= maximum:
+            return f"{name} is {value}, it must be 1 to {maximum}"
+    return ""
 
 
 def _refusal(

@@ -39,6 +39,8 @@ __device__ u64 matrix(const void* p, u32 lead, u32 stride) {
        "tcgen05.mma.cta_group::1.kind::mxf4nvf4.block_scale.block16 [%0], %1, %2, %3, [%4], [%5], q;}", \
        "r"(d), "l"(a), "l"(b), "r"(i), "r"(sa), "r"(sb), "r"((u32)(keeps)))
 #define COPY_SCALES(t, s) DO("tcgen05.cp.cta_group::1.32x128b.warpx4 [%0], %1", "r"(t), "l"(s))
+#define COPY_ROWS(t, s) DO("tcgen05.cp.cta_group::1.4x256b [%0], %1", "r"(t), "l"(s))
+#define SHIFT(t) DO("tcgen05.shift.cta_group::1.down [%0]", "r"(t))
 #define COMMIT(b) DO("tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%0]", "r"(address(b)))
 #define LOAD(r, t) asm volatile("tcgen05.ld.sync.aligned.32x32b.x4.b32 {%0, %1, %2, %3}, [%4];" \
     : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(t))
@@ -181,6 +183,128 @@ extern "C" __global__ void chain(const half* a, const half* b, float* c, int mod
     if (warp_id == 0) DEALLOC(d, 64);  // frees
 }
 """,
+    # A convolution along a line: c[32 q + r, n] = sum over three taps of x[34 q + r + tap] b[tap, n]^T, for q < 4 and
+    # r < 32. Lane 32 q + r of A begins with pixel 34 q + r. A shift brings the next pixel, a copy that of lane 31.
+    "slide": r"""
+extern "C" __global__ void slide(const half* x, const half* b, float* c, int mode) {
+    __shared__ alignas(128) half smem_b[3][16 * 16], halo[2][8 * 16];
+    __shared__ alignas(128) half other_rows[128 * 16];
+    __shared__ u64 done[1];
+    __shared__ u32 base;
+    int tid = threadIdx.x, warp_id = tid / 32, lane_id = tid % 32;
+    if (warp_id == 0) ALLOC(&base, 32);
+    if (tid == 0) INIT(done, 1);
+    if (tid < 48)
+        for (int k = 0; k < 16; ++k) smem_b[tid / 16][place(tid % 16, k, 16)] = b[tid * 16 + k];
+    if (tid < 8)
+        for (int k = 0; k < 16; ++k) halo[tid / 4][place(tid % 4, k, 8)] = x[(tid % 4 * 34 + 32 + tid / 4) * 16 + k];
+    for (int k = 0; k < 16; ++k) other_rows[place(tid, k, 128)] = __float2half(0);
+    PROXY();
+    BEFORE();
+    __syncthreads();
+    AFTER();
+    u32 d = base, pixels = base + 16, quarter = warp_id * 32 << 16;
+    const u32* mine = (const u32*)(x + (warp_id * 34 + lane_id) * 16);
+    for (int j = 0; j < 8; j += 4) STORE(pixels + quarter + j, (mine + j));  // stores
+    if (mode != 8) WAIT_STORE();
+    BEFORE();
+    __syncthreads();
+    if (mode != 9) AFTER();
+    if (tid == 0) {
+        for (int tap = 0; tap < 3; ++tap) {
+            if (tap > 0) {
+                if (mode == 5) COPY_ROWS(pixels + (31u << 16), matrix(halo[tap - 1], 128, 128));  // copies early
+                for (u32 q = 0; q < 4; ++q) {
+                    u32 target = pixels + (q * 32 << 16) + (mode == 1 ? 16u << 16 : mode == 7 ? 16 : 0);
+                    if (mode != 2) SHIFT(target);  // shifts
+                    if (mode == 3) SHIFT(target);  // shifts again
+                    if (mode == 10) DO("tcgen05.shift.cta_group::2.down [%0]", "r"(target));  // shifts both
+                }
+                u64 all = matrix(other_rows, 2048, 128);
+                if (mode == 4) DO("tcgen05.cp.cta_group::1.128x256b [%0], %1", "r"(pixels), "l"(all));  // copies all
+                COPY_ROWS(pixels + (31u << 16), matrix(halo[tap - 1], 128, 128));  // copies
+            }
+            MULTIPLY_TENSOR(d, pixels, matrix(smem_b[tap], 256, 128), SHAPE(128, 16), tap);  // multiplies
+        }
+        COMMIT(done);
+    }
+    if (mode == 2) {
+        __syncthreads();
+        AFTER();
+        if (tid == 32) SHIFT(pixels);  // shifts elsewhere
+    }
+    u32 r[4];
+    if (mode == 6) {
+        LOAD(r, pixels + quarter);  // peeks
+        WAIT_LOAD();
+    }
+    WAIT(done, 0);
+    AFTER();
+    for (int n = 0; n < 16; n += 4) {
+        LOAD(r, d + quarter + n);
+        WAIT_LOAD();
+        for (int j = 0; j < 4; ++j) c[tid * 16 + n + j] = __uint_as_float(r[j]);
+    }
+    BEFORE();
+    __syncthreads();
+    if (warp_id == 0) DEALLOC(d, 32);
+}
+""",
+    # c[128, 16] = a[128, 16] b[16, 16]^T. Warp 0 loads A and B, already in the layout of the descriptors, warp 1
+    # multiplies, and warps 2 to 5 store the result where A was. A second load of A is not used.
+    "reuse": r"""
+#define LOAD_BYTES(to, from, n, b) \
+    DO("cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3]", \
+       "r"(address(to)), "l"(from), "r"(n), "r"(address(b)))
+#define EXPECT(b, n) DO("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1", "r"(address(b)), "r"(n))
+extern "C" __global__ void reuse(const half* a, const half* b, float* c, int mode) {
+    __shared__ alignas(128) half ring[2][128 * 16], smem_b[16 * 16];
+    __shared__ u64 full[2], done[1];
+    __shared__ u32 base;
+    int tid = threadIdx.x, warp_id = tid / 32;
+    if (warp_id == 0) ALLOC(&base, 32);
+    if (tid == 0) {
+        INIT(&full[0], 1);
+        INIT(&full[1], 1);
+        INIT(done, 1);
+    }
+    BEFORE();
+    __syncthreads();
+    AFTER();
+    u32 d = base;
+    if (tid == 0) {
+        EXPECT(&full[0], 4096 + 512);
+        LOAD_BYTES(ring[0], a, 4096, &full[0]);  // loads
+        LOAD_BYTES(smem_b, b, 512, &full[0]);
+        EXPECT(&full[1], 4096);
+        LOAD_BYTES(ring[1], a, 4096, &full[1]);  // loads ahead
+    } else if (tid == 32) {
+        WAIT(&full[0], 0);
+        if (mode != 2) WAIT(&full[1], 0);
+        MULTIPLY(d, matrix(ring[0], 2048, 128), matrix(smem_b, 256, 128), SHAPE(128, 16), 0);  // multiplies
+        if (mode != 3) COMMIT(done);
+        else ARRIVE(done);
+    } else if (warp_id >= 2) {
+        if (mode != 1) WAIT(done, 0);
+        if (mode == 1) WAIT(&full[0], 0);
+        if (mode == 1) WAIT(&full[1], 0);
+        AFTER();
+        float* staged = (float*)ring;
+        int row = warp_id % 4 * 32 + tid % 32;
+        for (int n = 0; n < 16; n += 4) {
+            u32 r[4] = {};
+            if (mode != 1 && mode != 3) LOAD(r, d + (warp_id % 4 * 32 << 16) + n);
+            WAIT_LOAD();
+            for (int j = 0; j < 4; ++j) staged[row * 16 + n + j] = __uint_as_float(r[j]);  // stages
+        }
+        BEFORE();
+        for (int n = 0; n < 16; ++n) c[row * 16 + n] = staged[row * 16 + n];
+    }
+    __syncthreads();
+    AFTER();
+    if (warp_id == 0) DEALLOC(d, 32);
+}
+""",
     # c[rows, 32] = a[rows, 16] b[32, 16]^T by a pair of blocks: each has half of the rows of A, and of B. Rank 0
     # multiplies.
     "pair": r"""
@@ -235,6 +359,46 @@ extern "C" __global__ void pair(const half* a, const half* b, float* c, int rows
     SYNC();
     if (warp_id == 0 && mode != 6)
         DO("tcgen05.dealloc.cta_group::2.sync.aligned.b32 %0, %1", "r"(d), "r"(32));
+}
+""",
+    # Each block of a pair stores 128 rows of x to tensor memory. Rank 0 shifts the rows of both, and each block stores
+    # its own to y.
+    "slide_pair": r"""
+#define SYNC() asm volatile("barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;" ::: "memory")
+extern "C" __global__ void slide_pair(const u32* x, u32* y, int mode) {
+    __shared__ u64 done[1];
+    __shared__ u32 base;
+    int tid = threadIdx.x, warp_id = tid / 32, rank = blockIdx.x % 2;
+    if (warp_id == 0)
+        DO("tcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32 [%0], 32", "r"(address(&base)));
+    if (tid == 0) INIT(done, 1);
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    __syncthreads();
+    AFTER();
+    u32 rows = base, quarter = warp_id * 32 << 16;
+    const u32* mine = x + (rank * 128 + tid) * 8;
+    for (int j = 0; j < 8; j += 4) STORE(rows + quarter + j, (mine + j));
+    WAIT_STORE();
+    BEFORE();
+    if (mode != 1) SYNC(); else __syncthreads();
+    AFTER();
+    if (rank == 0 && tid == 0) {
+        for (u32 q = 0; q < 4; ++q) DO("tcgen05.shift.cta_group::2.down [%0]", "r"(rows + (q * 32 << 16)));  // shifts
+        DO("tcgen05.commit.cta_group::2.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 [%0], %1",
+           "r"(address(done)), "h"((u16)3));
+    }
+    if (mode == 1 || mode == 2) SYNC();
+    if (mode != 2 || rank == 0) WAIT(done, 0);
+    AFTER();
+    for (int j = 0; j < 8; j += 4) {
+        u32 r[4];
+        LOAD(r, rows + quarter + j);  // loads
+        WAIT_LOAD();
+        for (int k = 0; k < 4; ++k) y[(rank * 128 + tid) * 8 + j + k] = r[k];
+    }
+    BEFORE();
+    SYNC();
+    if (warp_id == 0) DO("tcgen05.dealloc.cta_group::2.sync.aligned.b32 %0, %1", "r"(rows), "r"(32));
 }
 """,
     # c[128, 16] = a[128, 128] b[16, 128]^T of e2m1 numbers with ue4m3 scale factors for 16 of them, in two passes of

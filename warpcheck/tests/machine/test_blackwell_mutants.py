@@ -75,6 +75,56 @@ def run_scaled(mode: int, reverse: int) -> None:
     np.testing.assert_array_equal(c, numbers[0] @ numbers[1].T)
 
 
+def run_slide(mode: int, reverse: int) -> None:
+    """Launch the convolution along a line, and hold what it computes against numpy."""
+    x, b, c = drawn(4 * 34, 16), drawn(3, 16, 16), aligned((128, 16))
+    compiled("slide").launch(
+        "slide",
+        grid=(1,),
+        block=(128,),
+        args=[x.ctypes.data, b.ctypes.data, c.ctypes.data, mode],
+        buffers=[buffer("x", x), buffer("b", b), buffer("c", c)],
+        reverse=reverse,
+    )
+    first = (34 * np.arange(4)[:, None] + np.arange(32)).ravel()
+    taps = [x[first + tap].astype(np.float32) @ b[tap].astype(np.float32).T for tap in range(3)]
+    np.testing.assert_array_equal(c, np.sum(taps, 0))
+
+
+def run_slide_pair(mode: int, reverse: int) -> None:
+    """Launch the kernel that shifts the rows of two blocks, and hold what it stores against numpy."""
+    x, y = aligned((8, 32, 8), np.uint32), aligned((8, 32, 8), np.uint32)
+    x[:] = RNG.integers(0, 1 << 32, x.shape)
+    compiled("slide_pair").launch(
+        "slide_pair",
+        grid=(2,),
+        block=(128,),
+        cluster=(2,),
+        args=[x.ctypes.data, y.ctypes.data, mode],
+        buffers=[buffer("x", x), buffer("y", y)],
+        reverse=reverse,
+    )
+    np.testing.assert_array_equal(y[:, :31], x[:, 1:])
+    np.testing.assert_array_equal(y[:, 31], x[:, 31])
+
+
+def run_reuse(mode: int, reverse: int) -> None:
+    """Launch the kernel that stages its result where an operand was, and hold what it computes against numpy."""
+    a, b, c = drawn(128, 16), drawn(16, 16), aligned((128, 16))
+    tiles = [aligned(matrix.size, np.float16) for matrix in (a, b)]
+    for tile, matrix in zip(tiles, (a, b), strict=True):
+        tile[:] = matrix.reshape(-1, 2, 8).transpose(1, 0, 2).ravel()
+    compiled("reuse").launch(
+        "reuse",
+        grid=(1,),
+        block=(192,),
+        args=[*(tile.ctypes.data for tile in tiles), c.ctypes.data, mode],
+        buffers=[buffer("a", tiles[0]), buffer("b", tiles[1]), buffer("c", c)],
+        reverse=reverse,
+    )
+    np.testing.assert_array_equal(c, a.astype(np.float32) @ b.astype(np.float32).T)
+
+
 def run_loads(mode: int, reverse: int) -> None:
     """Launch the kernel whose pairs of blocks load, and hold what the even block stores against the tensor."""
     x, c = aligned((64, 8), np.uint32), aligned(256, np.uint32)
@@ -110,7 +160,14 @@ def run(name: str, mode: int, reverse: int) -> None:
     np.testing.assert_array_equal(c, factor * a.astype(np.float32) @ b.astype(np.float32).T)
 
 
-OTHERS: dict[str, Callable[[int, int], None]] = {"pair": run_pair, "scaled": run_scaled, "loads": run_loads}
+OTHERS: dict[str, Callable[[int, int], None]] = {
+    "slide": run_slide,
+    "slide_pair": run_slide_pair,
+    "reuse": run_reuse,
+    "pair": run_pair,
+    "scaled": run_scaled,
+    "loads": run_loads,
+}
 
 
 @pytest.mark.parametrize("reverse", [0, 1, 1_000_003])
@@ -148,3 +205,40 @@ def test_a_product_of_two_blocks_needs_a_pair() -> None:
     with pytest.raises(simt.Fault, match="in a block that is none of a pair") as caught:
         run_pair(0, 0, cluster=1)
     assert caught.value.kind is simt.FaultKind.TENSOR_MEMORY
+
+
+RELAXED = HEAD.replace("mbarrier.try_wait.parity.shared", "mbarrier.try_wait.parity.relaxed.cluster.shared")
+
+
+@cache
+def compiled_relaxed(source: str) -> simt.Module:
+    return simt.load(cuda.compile_kernel(RELAXED + source, FILE, "chain", "compute_100a").ptx, FILE)
+
+
+def run_relaxed(source: str, reverse: int) -> None:
+    """Launch the chain of products with relaxed waits for its commits."""
+    a, b, c = drawn(128, 16), drawn(16, 16), aligned((128, 16))
+    compiled_relaxed(source).launch(
+        "chain",
+        grid=(1,),
+        block=(128,),
+        args=[a.ctypes.data, b.ctypes.data, c.ctypes.data, 0],
+        buffers=[buffer("a", a), buffer("b", b), buffer("c", c)],
+        reverse=reverse,
+    )
+    np.testing.assert_array_equal(c, 2 * a.astype(np.float32) @ b.astype(np.float32).T)
+
+
+@pytest.mark.parametrize("reverse", [0, 1, 1_000_003])
+def test_a_relaxed_wait_orders_tensor_memory(reverse: int) -> None:
+    """It is that of the canonical patterns of the PTX ISA manual, 9.7.16.6.4."""
+    assert RELAXED != HEAD
+    run_relaxed(KERNELS["chain"], reverse)
+
+
+def test_a_relaxed_wait_needs_a_fence_behind_it() -> None:
+    source = KERNELS["chain"].replace("WAIT(done, pass);\n        AFTER();", "WAIT(done, pass);")
+    assert source != KERNELS["chain"]
+    with pytest.raises(simt.Fault, match=r"tcgen05\.fence::after_thread_sync is missing") as caught:
+        run_relaxed(source, 0)
+    assert caught.value.kind is simt.FaultKind.UNFENCED

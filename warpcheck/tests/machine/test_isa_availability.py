@@ -118,6 +118,14 @@ def test_an_instruction_of_blackwell_is_refused_on_hopper(statement: str) -> Non
         simt.load(wrap(statement, "sm_90a")).compile("k")
 
 
+def test_a_load_with_a_reduction_is_refused_on_the_first_blackwell() -> None:
+    statement = "tcgen05.ld.red.sync.aligned.32x32b.x2.min.u32 {%r1, %r2}, %r3, [%r4];"
+    (instruction,) = simt.load(wrap(statement)).parsed.functions["k"].body
+    message = "Instruction 'tcgen05.ld.red' not supported on .target 'sm_100a'"
+    assert refusal(instruction, "sm_100a", 100) == message
+    assert not target_with(message)
+
+
 @pytest.mark.parametrize("statement", AMPERE)
 def test_an_instruction_of_ampere_is_refused_in_what_is_for_turing(statement: str) -> None:
     with pytest.raises(simt.Rejected, match="^line 0: .*" + re.escape(AMPERE[statement])):

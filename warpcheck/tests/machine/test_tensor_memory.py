@@ -333,6 +333,67 @@ def test_a_packed_load_has_the_lower_halves_of_two_columns() -> None:
     np.testing.assert_array_equal(y[:, :8], halves[:, ::2] | halves[:, 1::2] << 16)
 
 
+SHIFT = """.shared .align 8 .b64 done;
+setp.eq.u32 %p0, %r1, 0;
+@%p0 mbarrier.init.shared.b64 [done], 1;
+tcgen05.st.sync.aligned.32x32b.x16.b32 [%r4], {registers};
+tcgen05.wait::st.sync.aligned;
+tcgen05.fence::before_thread_sync;
+bar.sync 0;
+tcgen05.fence::after_thread_sync;
+add.u32 %r5, %r2, {start};
+@%p0 tcgen05.shift.cta_group::1.down [%r5];
+@%p0 tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [done];
+AGAIN: mbarrier.try_wait.parity.shared.b64 %p0, [done], 0;
+@!%p0 bra AGAIN;
+tcgen05.fence::after_thread_sync;
+tcgen05.ld.sync.aligned.32x32b.x16.b32 {registers}, [%r4];
+tcgen05.wait::ld.sync.aligned;
+"""
+
+
+def shift_source(quarter: int, column: int) -> str:
+    """Return a kernel that stores 16 words of each thread, shifts 8 of them in one quarter, and loads all."""
+    registers = "{" + ", ".join(f"%v{j}" for j in range(16)) + "}"
+    body = "".join(f"ld.global.b32 %v{j}, [%rd1+{4 * j}];\n" for j in range(16))
+    body += SHIFT.format(registers=registers, start=(32 * quarter << 16) + column)
+    body += "".join(f"st.global.b32 [%rd2+{4 * j}], %v{j};\n" for j in range(16))
+    return MOVE.format(body=body)
+
+
+@pytest.mark.parametrize("reverse", [0, 1, 1_000_003])
+@pytest.mark.parametrize(("quarter", "column"), [(0, 0), (1, 0), (1, 8), (0, 3)])
+def test_a_shift_moves_32_bytes_of_a_warps_lanes_by_one(quarter: int, column: int, reverse: int) -> None:
+    x, y = aligned((64, 16), np.uint32), aligned((64, 16), np.uint32)
+    x[:] = np.arange(x.size).reshape(x.shape) + (1 << 20)
+    simt.load(shift_source(quarter, column)).launch(
+        "k",
+        grid=(1,),
+        block=(64,),
+        args=[x.ctypes.data, y.ctypes.data],
+        buffers=[buffer("x", x), buffer("y", y)],
+        reverse=reverse,
+    )
+    expected = x.copy()
+    for row in range(31):
+        expected[32 * quarter + row, column : column + 8] = x[32 * quarter + row + 1, column : column + 8]
+    np.testing.assert_array_equal(y, expected)
+
+
+UNSUPPORTED = {
+    "tcgen05.mma.ws.cta_group::1.kind::f16 [%r4], %rd1, %rd2, %r3, %p1;": "weight-stationary products, .ws",
+    "tcgen05.mma.sp.cta_group::1.kind::f16 [%r4], %rd1, %rd2, [%r4], %r3, %p1;": "sparse products",
+    "cp.async.bulk.tensor.4d.shared::cta.global.im2col::w.mbarrier::complete_tx::bytes "
+    "[%r4], [%rd1, {%r1, %r1, %r1, %r1}], [%r4], {%r1, %r1};": "wide im2col modes",
+}
+
+
+@pytest.mark.parametrize("instruction", UNSUPPORTED)
+def test_what_is_not_supported_is_named(instruction: str) -> None:
+    with pytest.raises(Unsupported, match=UNSUPPORTED[instruction]):
+        simt.load(MOVE.format(body=instruction)).launch("k", grid=(1,), block=(64,), args=[0, 0])
+
+
 def test_integers_cannot_be_negated() -> None:
     with pytest.raises(Unsupported, match=r"negated tcgen05\.mma of integers"):
         simt.load(source(next(case for case in CASES if case.kind == "s8"))).negated()

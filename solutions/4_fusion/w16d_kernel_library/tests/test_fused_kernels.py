@@ -1,4 +1,4 @@
-"""Values and gradients against float64, strides, and what is refused."""
+"""Test values and gradients against float64, strides, and refused arguments."""
 
 import fused_kernels
 import pytest

@@ -56,6 +56,7 @@ def surround(
     within: AbstractContextManager[Any], entry: Callable[..., Any], inputs: Sequence[Any]
 ) -> AbstractContextManager[Any]:
     """Return the context for a call of the entry: `within`, and inside of it the contexts of the labs in the inputs."""
+    # A submission can give its entry any type, also one without globals.
     names = getattr(entry, "__globals__", {})
     contexts = [value.during(names) for value in inputs if isinstance(value, Lab)]
     return _enter_all(within, *contexts) if contexts else within

@@ -17,29 +17,34 @@ import numpy.typing as npt
 
 from kernelpath.course.labs import Lab
 
+# The calls that the machine times for each change.
 CALLS_AT_MOST = 400
-"""The calls that the machine times for each change."""
+
+# The standard deviation of the logarithm of a call's time, without any trouble.
 JITTER = 0.015
-"""The standard deviation of the logarithm of a call's time, without any trouble."""
+# The first calls of a change, and their slowdown.
 COLD_CALLS = 40
 COLD = 3.0
-"""The first calls of a change, and their slowdown."""
+
+# The relative change of the clock rate over CALLS_AT_MOST calls, up or down.
 DRIFT = 0.1
-"""The relative change of the clock rate over CALLS_AT_MOST calls, up or down."""
+
+# The slowdown during half of each period of 60 to 140 calls.
 THROTTLED = 1.15
-"""The slowdown during half of each period of 60 to 140 calls."""
+# The slowdown of interrupted calls, and their share of all calls.
 INTERRUPTED = 10.0
 INTERRUPTED_SHARE = 0.04
-"""The slowdown of interrupted calls, and their share of all calls."""
+# The chance at each call that another job arrives on the machine, or leaves it. It costs 10% to 60%.
 NEIGHBOR_ARRIVES = 1 / 40
 NEIGHBOR_LEAVES = 1 / 10
-"""The chance at each call that another job arrives on the machine, or leaves it. It costs 10% to 60%."""
+
+# The relative difference between even and odd calls, up or down.
 ALTERNATING = 0.03
-"""The relative difference between even and odd calls, up or down."""
 
+# The slowdown of each of CALLS_AT_MOST calls.
 Factors = npt.NDArray[np.float64]
-"""The slowdown of each of CALLS_AT_MOST calls."""
 
+# The troubles that a machine may have, as clauses for a message.
 SYMPTOMS: Mapping[str, str] = {
     "cold": f"the first {COLD_CALLS} calls of a change take {COLD:.0f} times as long",
     "drift": f"the clock rate drifts by {100 * DRIFT:.0f}% over {CALLS_AT_MOST} calls",
@@ -48,7 +53,6 @@ SYMPTOMS: Mapping[str, str] = {
     "neighbors": "other jobs arrive on the machine, stay for about 10 calls, and slow these down by 10% to 60%",
     "alternation": f"odd calls take {100 * ALTERNATING:.0f}% longer than even calls, or even calls than odd ones",
 }
-"""The troubles that a machine may have, as clauses for a message."""
 
 
 @dataclass(frozen=True)

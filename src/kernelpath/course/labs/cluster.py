@@ -14,12 +14,13 @@ from typing import Any
 
 PLANS = ("data", "sharded", "tensor", "pipeline", "tensor+data")
 
+# Bytes of a parameter: bfloat16 weight and gradient, and in float32 the master weight and both moments of Adam.
 STATE = 16
-"""Bytes of a parameter: bfloat16 weight and gradient, and in float32 the master weight and both moments of Adam."""
+
+# Bytes of a token and layer that are kept for the backward pass, per element of the width; 24 of them are split by
+# tensor parallelism. Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", without the
+# scores of attention, which FlashAttention does not keep.
 ACTIVATIONS = 34
-"""Bytes of a token and layer that are kept for the backward pass, per element of the width; 24 of them are split by
-tensor parallelism. Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", without the
-scores of attention, which FlashAttention does not keep."""
 SPLIT_ACTIVATIONS = 24
 
 

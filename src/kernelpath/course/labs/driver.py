@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+# A kernel that has all its values in registers at once, because the addresses may be equal.
 HOLD = r"""
 template <int VALUES>
 __global__ void hold(float* x) {
@@ -18,10 +19,9 @@ __global__ void hold(float* x) {
     for (int k = 0; k < VALUES; ++k) x[k * blockDim.x + threadIdx.x] = values[VALUES - 1 - k];
 }
 """
-"""A kernel that has all its values in registers at once, because the addresses may be equal."""
 
+# The numbers of values that the kernels hold. A compiler decides how many registers that takes.
 VALUE_COUNTS = (4, 20, 28, 36, 52, 76, 100, 124, 156, 180, 220)
-"""The numbers of values that the kernels hold. A compiler decides how many registers that takes."""
 
 
 def active_blocks(threads: int, registers: int, shared: int) -> int:

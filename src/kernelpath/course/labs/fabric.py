@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+# An operation: the rank that posted it, and its number there.
 Key = tuple[int, int]
-"""An operation: the rank that posted it, and its number there."""
 
 
 @dataclass(frozen=True)
@@ -121,11 +121,11 @@ class Links:
         return rounds * (self.latency + (count / size / self.bandwidth if name == "all_reduce" else 0.0))
 
 
+# Round numbers, similar to a GPU's links; week 16's notebook fits those of two H200s.
 NVLINK = Links(latency=2e-6, bandwidth=400e9)
-"""Round numbers, similar to a GPU's links; week 16's notebook fits those of two H200s."""
 
+# Round numbers, similar to a network between hosts.
 ETHERNET = Links(latency=5e-6, bandwidth=10e9)
-"""Round numbers, similar to a network between hosts."""
 
 
 @dataclass(frozen=True)

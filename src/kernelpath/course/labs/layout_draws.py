@@ -11,8 +11,9 @@ import torch
 from kernelpath.course.labs.layouts import Layout, Mode, Numbers, Tiler, coalesce, concatenate, layout_of_modes
 
 _SIZES = (2, 2, 3, 4, 4, 5, 6, 8)
+
+# The elements of a layout, all of which are compared.
 _MAX_ELEMENTS = 128
-"""The elements of a layout, all of which are compared."""
 
 
 def source(rng: torch.Generator) -> random.Random:

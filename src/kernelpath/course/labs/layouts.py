@@ -11,14 +11,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
+# A shape or a stride: an integer, or a tuple of shapes or strides.
 Numbers = int | tuple["Numbers", ...]
-"""A shape or a stride: an integer, or a tuple of shapes or strides."""
 
+# Size and stride, both integers.
 Mode = tuple[int, int]
-"""Size and stride, both integers."""
 
+# B, M, S.
 Swizzle = tuple[int, int, int]
-"""B, M, S."""
 
 BANKS = 32
 WORD_BYTES = 4
@@ -81,8 +81,8 @@ class Layout:
         return [self(index) for index in range(self.size)]
 
 
+# A tiler of the whole layout, or of its first modes one by one.
 Tiler = Layout | tuple[Layout, ...]
-"""A tiler of the whole layout, or of its first modes one by one."""
 
 
 def flatten_numbers(numbers: Numbers) -> list[int]:

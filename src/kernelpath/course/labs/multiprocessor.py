@@ -19,10 +19,12 @@ from warpcheck.occupancy import MULTIPROCESSORS, occupancy
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90")
 
 Sm = dict[str, Any]
+
+# Returns the blocks at once from threads per block, registers per thread and shared bytes per block.
 Oracle = Callable[[int, int, int], int]
-"""Returns the blocks at once from threads per block, registers per thread and shared bytes per block."""
 
 # fmt: off
+# Threads, registers, bytes of shared memory, and the number of blocks by the driver of an H200 (580).
 RECORDED: tuple[tuple[int, int, int, int], ...] = (
     (181, 64, 909, 5), (3, 64, 11700, 18), (384, 64, 0, 2), (32, 128, 28014, 8), (128, 64, 140, 8),
     (480, 168, 103979, 0), (111, 128, 109, 4), (352, 255, 4589, 0), (32, 128, 60440, 3), (43, 255, 203648, 1),
@@ -35,7 +37,6 @@ RECORDED: tuple[tuple[int, int, int, int], ...] = (
     (32, 20, 17042, 12), (154, 254, 80718, 1), (96, 168, 150, 4),
 )
 # fmt: on
-"""Threads, registers, bytes of shared memory, and the number of blocks by the driver of an H200 (580)."""
 
 
 def draw(rng: torch.Generator, architecture: str, count: int) -> tuple[torch.Tensor, Sm]:

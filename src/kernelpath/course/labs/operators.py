@@ -22,6 +22,7 @@ DTYPES = ("float32", "float16", "bfloat16")
 _ROWS = {"rows": (1 << 8, 1 << 15), "columns": (1 << 8, 1 << 15)}
 _HEADS = {"batch": (1, 64), "kv_heads": (1, 8), "group": (1, 8), "tokens": (1 << 8, 1 << 14), "head_dim": (32, 256)}
 
+# The inclusive ranges of each operator's sizes, which are sampled uniformly in their logarithm.
 SIZES: Mapping[str, Mapping[str, tuple[int, int]]] = {
     "add": {"elements": (1 << 18, 1 << 28)},
     "add_": {"elements": (1 << 18, 1 << 28)},
@@ -43,7 +44,6 @@ SIZES: Mapping[str, Mapping[str, tuple[int, int]]] = {
         "kernel": (1, 7),
     },
 }
-"""The inclusive ranges of each operator's sizes, which are sampled uniformly in their logarithm."""
 
 
 def operator(name: str, dtype: str, **sizes: int) -> Operator:
@@ -56,6 +56,7 @@ def told(op: Operator) -> str:
     return " ".join([op["name"], *sizes, op["dtype"]])
 
 
+# The operators that were timed on an H200. All but the first use more memory than the L2 holds.
 RECORDED = (
     operator("add", "float32", elements=1 << 12),
     operator("add", "float32", elements=1 << 26),
@@ -86,7 +87,6 @@ RECORDED = (
     operator("conv2d", "bfloat16", batch=64, in_channels=256, out_channels=256, height=56, width=56, kernel=3),
     operator("conv2d", "bfloat16", batch=64, in_channels=256, out_channels=64, height=56, width=56, kernel=1),
 )
-"""The operators that were timed on an H200. All but the first use more memory than the L2 holds."""
 
 
 def call(op: Operator, device: torch.device | str) -> tuple[Callable[[], torch.Tensor], tuple[torch.Tensor, ...]]:
@@ -136,8 +136,8 @@ def _rows(op: Operator, x: torch.Tensor) -> tuple[Callable[[], torch.Tensor], tu
     return {"softmax": lambda: torch.softmax(x, 1), "transpose": lambda: x.t().contiguous()}[op["name"]], (x,)
 
 
+# The case of the operators that were timed; its machine is the H200 with the ceilings of the same run.
 TIMED = "H200 as timed"
-"""The case of the operators that were timed; its machine is the H200 with the ceilings of the same run."""
 
 _H200: MachineModel = {
     "name": "H200",
@@ -146,6 +146,13 @@ _H200: MachineModel = {
     "launch": 2.9,
 }
 
+# The H200 by what was measured on one, in the run that timed RECORDED: the read-only sweep, the largest products of the
+# library, an empty kernel. The others by NVIDIA's data sheets, with dense tensor-core rates.
+#
+# H100 and A100: "NVIDIA H100 Tensor Core GPU" and "NVIDIA A100 Tensor Core GPU" (data sheets; the H100's rates are
+# given there with sparsity, twice these). The laptop: NVIDIA lists 3072 cores, a boost clock of up to 2.37 GHz and 128
+# bits of memory at 16 Gbit/s; its tensor cores do twice the float32 rate with float32 accumulation, as the Ada
+# whitepaper gives it for the RTX 4090. No data sheet tells a launch: that of the H200 stands for all.
 MACHINES: Mapping[str, MachineModel] = {
     "H200": _H200,
     "H100": {
@@ -167,18 +174,10 @@ MACHINES: Mapping[str, MachineModel] = {
         "launch": 2.9,
     },
 }
-"""The H200 by what was measured on one, in the run that timed RECORDED: the read-only sweep, the largest products of
-the library, an empty kernel. The others by NVIDIA's data sheets, with dense tensor-core rates.
-
-H100 and A100: "NVIDIA H100 Tensor Core GPU" and "NVIDIA A100 Tensor Core GPU" (data sheets; the H100's rates are given
-there with sparsity, twice these). The laptop: NVIDIA lists 3072 cores, a boost clock of up to 2.37 GHz and 128 bits of
-memory at 16 Gbit/s; its tensor cores do twice the float32 rate with float32 accumulation, as the Ada whitepaper gives
-it for the RTX 4090. No data sheet tells a launch: that of the H200 stands for all.
-"""
 
 
+# Unknown machines, by the operations per byte at which float32 turns from memory-bound to compute-bound.
 RANDOM_MACHINES: Mapping[str, tuple[float, float]] = {"slow arithmetic": (0.2, 0.6), "slow memory": (4.0, 40.0)}
-"""Unknown machines, by the operations per byte at which float32 turns from memory-bound to compute-bound."""
 
 
 def machine(rng: torch.Generator, name: str) -> MachineModel:

@@ -24,17 +24,19 @@ import torch
 
 from kernelpath.course.labs import Lab
 
+# The recording, which a submission, as it works with the labs, cannot read.
 RECORD = Path(__file__).parents[1] / "records" / "tuning.json"
-"""The recording, which a submission, as it works with the labs, cannot read."""
-BUDGET_SECONDS = 50.0
-"""The limit of compiling and measuring in one call of the entry."""
-SLOWER_AT_MOST = 1.05
-"""The limit of a launch's time over the best configuration's for its size, averaged over a day's requests."""
-AVERAGED = 50
-"""The requests that a day must have for its mean to count.
 
-The sizes of a class share one configuration: for one of them it is 22% slower than the best, on average within 1%.
-"""
+# The limit of compiling and measuring in one call of the entry.
+BUDGET_SECONDS = 50.0
+
+# The limit of a launch's time over the best configuration's for its size, averaged over a day's requests.
+SLOWER_AT_MOST = 1.05
+
+# The requests that a day must have for its mean to count.
+#
+# The sizes of a class share one configuration: for one of them it is 22% slower than the best, on average within 1%.
+AVERAGED = 50
 
 
 @dataclass(frozen=True)
@@ -199,6 +201,7 @@ class RecordedGpu(Lab):
         if self._contents[c].shape != (size.M, size.N):
             raise NotRecorded("c does not have the shape of the product")
         if (size.dtype, index_of_configuration) not in self._compiled:
+            # A compiled kernel serves all sizes of a dtype.
             self._compiled.add((size.dtype, index_of_configuration))
             self.spent.compiled += 1
             self.spent.seconds += self.record.compile_seconds
@@ -214,6 +217,7 @@ class RecordedGpu(Lab):
         if self._measuring is not None:
             self._measured(size, index_of_configuration, seconds)
         else:
+            # The slowest launch of a request counts, so that a fast one afterwards does not hide it.
             self.spent.slower[index] = max(self.spent.slower[index], seconds / self.record.best(size))
             self.spent.chosen[index] = list(configuration)
 

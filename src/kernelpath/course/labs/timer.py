@@ -16,18 +16,20 @@ from typing import Any
 
 from kernelpath.course.labs.virtual import Queue
 
+# The host's time for a launch, a wait and reading the clock.
 LAUNCH_SECONDS = 5e-6
 SYNCHRONIZE_SECONDS = 5e-6
 CLOCK_SECONDS = 1e-7
-"""The host's time for a launch, a wait and reading the clock."""
+
+# The host's time for the first launch on a cold device.
 COMPILE_SECONDS = 0.3
-"""The host's time for the first launch on a cold device."""
+# The slowdown of calls while the device is cold, and of interrupted calls.
 COLD = 3
 INTERRUPTED = 10
-"""The slowdown of calls while the device is cold, and of interrupted calls."""
+
+# The calls after which the device refuses more. The slow first calls of a cold device in problems/timer are more than
+# a quarter of them, so that no timer gets right quartiles without a warm-up.
 CALLS_AT_MOST = 500
-"""The calls after which the device refuses more. The slow first calls of a cold device in problems/timer are more than
-a quarter of them, so that no timer gets right quartiles without a warm-up."""
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,7 @@ class Queue(Lab):
         """
         virtual = self.stand_ins()
         replaced: list[tuple[dict[str, Any], str, Any, Any]] = []
+        # `from time import perf_counter` binds a name in the submission, which a change of the module does not reach.
         for namespace in (vars(time), vars(torch.cuda), names):
             for name, real in list(namespace.items()):
                 if (stand_in := virtual.get(id(real))) is not None:
@@ -56,6 +57,7 @@ class Queue(Lab):
             yield
         finally:
             for namespace, name, real, stand_in in replaced:
+                # A name that the submission bound to something else meanwhile is evidence, and is kept.
                 if namespace.get(name) is stand_in:
                     namespace[name] = real
 

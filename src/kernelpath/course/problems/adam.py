@@ -18,8 +18,8 @@ LR, BETA1, BETA2, EPS, WEIGHT_DECAY = SCALARS = 1e-2, 0.9, 0.999, 1e-8, 0.1
 
 Tensors = tuple[torch.Tensor, ...]
 
+# The elements before and after a misaligned tensor in its storage.
 _ROOM = 16
-"""The elements before and after a misaligned tensor in its storage."""
 
 
 def gpt2() -> Iterator[int]:

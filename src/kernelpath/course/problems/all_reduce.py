@@ -16,8 +16,8 @@ import torch.distributed as dist
 from kernelpath.course.labs.fabric import NVLINK
 from kernelpath.course.problem import BYTES, Case, Problem, Tolerance
 
+# The limit of a call's time on the simulated links, relative to all messages posted at once.
 ROOM = 1.5
-"""The limit of a call's time on the simulated links, relative to all messages posted at once."""
 
 _PHASES = {"reduce_scatter": 1, "all_gather": 1, "ring": 2, "two_shot": 2}
 

@@ -10,10 +10,12 @@ from kernelpath.course.problem import Problem, Tolerance
 from kernelpath.course.traces import Facts, TraceFile, amdgcn, recordings
 
 RECORDING = "amdgcn"
+
+# The kernels of results/traces/amdgcn.py.
 KERNELS = ("copy", "add", "transpose", "softmax", "matmul", "chained")
-"""The kernels of results/traces/amdgcn.py."""
+
+# The number of recordings of each kernel, with different types, sizes, and numbers of warps.
 VARIANTS = 2
-"""The number of recordings of each kernel, with different types, sizes, and numbers of warps."""
 
 
 def inputs(rng: torch.Generator, kernel: str, lanes: int, further: int) -> tuple[TraceFile]:

@@ -11,8 +11,8 @@ import torch
 from kernelpath.course import draw
 from kernelpath.course.problem import Case, Problem, Tolerance
 
+# The scores that the reference holds at once, in float64: half a gigabyte.
 _SCORES = 1 << 26
-"""The scores that the reference holds at once, in float64: half a gigabyte."""
 
 Inputs = tuple[torch.Tensor, torch.Tensor, torch.Tensor, bool]
 

@@ -18,14 +18,14 @@ from kernelpath.course.problem import Problem, Tolerance
 from kernelpath.course.problems import attention
 from kernelpath.course.problems.attention import case
 
+# The scores that the reference holds at once, a few times in float64: a quarter of a gigabyte each.
 _SCORES = 1 << 25
-"""The scores that the reference holds at once, a few times in float64: a quarter of a gigabyte each."""
 
+# The index of lse in the inputs.
 LSE = 4
-"""The index of lse in the inputs."""
 
+# The number of queries after which the fault rounds its sum to bfloat16.
 _ROUNDED = 64
-"""The number of queries after which the fault rounds its sum to bfloat16."""
 
 Inputs = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, bool]
 Gradients = tuple[torch.Tensor, torch.Tensor, torch.Tensor]

@@ -9,8 +9,8 @@ import torch
 from kernelpath.course.problem import Problem, Tolerance
 from kernelpath.course.traces import Facts, TraceFile, replay
 
+# The numbers of operators of a step.
 SIZES = (5, 23, 80)
-"""The numbers of operators of a step."""
 
 
 def inputs(rng: torch.Generator, profile: str, operators: int) -> tuple[TraceFile]:

@@ -14,8 +14,8 @@ from kernelpath.course.problem import EXACT, Case, Problem
 PIECES = 24
 
 
+# A case in which every call of the entry fails once, each in a run of its own.
 EACH = "each"
-"""A case in which every call of the entry fails once, each in a run of its own."""
 
 
 def inputs(rng: torch.Generator, n: int, fails: int | str, status: int) -> tuple[Runtime, torch.Tensor, int]:

@@ -12,8 +12,8 @@ import torch
 from kernelpath.course import draw
 from kernelpath.course.problem import BYTES, Problem, Tolerance
 
+# One row in so many is ignored.
 IGNORED = 8
-"""One row in so many is ignored."""
 
 Outputs = torch.Tensor | tuple[torch.Tensor, torch.Tensor]
 

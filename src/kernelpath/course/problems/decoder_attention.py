@@ -11,11 +11,11 @@ from kernelpath.course import draw
 from kernelpath.course.problem import Problem, Tolerance
 from kernelpath.course.problems.add_rmsnorm import EPS
 
+# The columns of a head.
 HEAD = 64
-"""The columns of a head."""
 
+# The rows of a matrix that one task multiplies.
 ROWS = 16
-"""The rows of a matrix that one task multiplies."""
 
 NORM, PROJECT, ATTEND, OUTPUT = range(4)
 
@@ -32,6 +32,7 @@ def tasks(heads: int) -> list[tuple[int, int, int, int, int]]:
     columns = heads * HEAD
     per_part = columns // ROWS  # of the query, the key, or the value
     per_head = HEAD // ROWS
+    # In topological order: no task waits for a later one, so even a single block gets through the table.
     table = [(NORM, 0, -1, 0, 0)]
     for head in range(heads):
         for part in range(3):
@@ -47,12 +48,15 @@ def shuffle_tasks(rng: torch.Generator, table: list[tuple[int, int, int, int, in
 
     The operations stay in their order, in which few blocks wait.
     """
+    # A kernel must read the table: neither the order of the tasks nor the counters can be known in advance.
     keys = torch.rand(len(table), generator=rng, device=rng.device).tolist()
     order = sorted(range(len(table)), key=lambda row: (table[row][0], keys[row]))
     counter_count = 1 + max(wait_counter for _, _, wait_counter, _, _ in table)
+    # A permutation of the counters' numbers.
     counters = torch.randperm(counter_count, generator=rng, device=rng.device)
     shuffled = torch.tensor(table, dtype=torch.int32, device=rng.device)[order]
     for column in (2, 4):
+        # Columns 2 and 4 have counters; -1 stands for none.
         has_counter = shuffled[:, column] >= 0
         shuffled[has_counter, column] = counters[shuffled[has_counter, column].long()].int()
     return shuffled
@@ -109,6 +113,7 @@ def attend(
     keys = torch.cat([k_cache.double().transpose(0, 1), k], dim=1)
     values = torch.cat([v_cache.double().transpose(0, 1), v], dim=1)
     scores = q @ keys.mT * HEAD**-0.5
+    # torch subtracts the maximum of a row, as a right kernel does.
     weights = scores.softmax(dim=-1)
     if not with_maximum:
         weights = (exponentials := scores.float().exp()) / exponentials.sum(dim=-1, keepdim=True)

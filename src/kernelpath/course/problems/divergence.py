@@ -14,16 +14,17 @@ from kernelpath.course.problem import BYTES, Problem, Tolerance
 
 H = 0.25
 MOST_STEPS = 64
-OPERATIONS = 29
-"""Operations of a step in Nyström's form.
 
-There are 3 for each of four accelerations, 8 for the positions of three of them, and 9 for two weighted sums that share
-a term. With velocities in between, as stubs write the method, there are 38.
-"""
+# Operations of a step in Nyström's form.
+#
+# There are 3 for each of four accelerations, 8 for the positions of three of them, and 9 for two weighted sums that
+# share a term. With velocities in between, as stubs write the method, there are 38.
+OPERATIONS = 29
 
 DISTRIBUTIONS = ("mixed", "rare", "uniform", "sorted", "equal")
+
+# The mean of `steps` in each distribution, which determines the operations of a case.
 MEAN_STEPS = {"mixed": 14.85, "rare": 4.94, "uniform": 32.5, "sorted": 14.85, "equal": 16.0}
-"""The mean of `steps` in each distribution, which determines the operations of a case."""
 
 
 def inputs(rng: torch.Generator, n: int, distribution: str) -> tuple[torch.Tensor, torch.Tensor]:

@@ -15,6 +15,7 @@ from kernelpath.course.problem import BYTES, Problem, Tolerance
 
 Tensor = torch.Tensor
 
+# The difference between the second layer's stream and the first's: seed, and offset; 1 stands for n.
 NEXT: Mapping[str, tuple[int, int]] = {
     "offset": (0, 1),
     "seed": (2, 0),
@@ -22,24 +23,22 @@ NEXT: Mapping[str, tuple[int, int]] = {
     "high half of the offset": (0, 1 << 32),
     "seed and offset": (-1 << 32, 1 << 32),  # whose sum is the same, and so are their bits that differ
 }
-"""The difference between the second layer's stream and the first's: seed, and offset; 1 stands for n."""
 
 OUTPUTS = ("out of the first layer", "out of the second layer", "dx of the first layer", "dx of the second layer")
 
+# The permitted deviation of the number of kept elements, which 2e-9 of all masks exceed.
 DEVIATIONS = 6
-"""The permitted deviation of the number of kept elements, which 2e-9 of all masks exceed."""
 
+# The permitted deviations of a mask's correlation, with itself or another, at any of some ten thousand distances.
 CORRELATED = 10
-"""The permitted deviations of a mask's correlation, with itself or another, at any of some ten thousand distances."""
 
+# The elements from which on a mask's correlations are meaningful.
 _FEWEST = 4096
-"""The elements from which on a mask's correlations are meaningful."""
 
+# The least expected number of elements of the rarer kind that two masks share.
+#
+# Below it, one more shared element is many deviations.
 _RARE = 4
-"""The least expected number of elements of the rarer kind that two masks share.
-
-Below it, one more shared element is many deviations.
-"""
 
 
 def inputs(

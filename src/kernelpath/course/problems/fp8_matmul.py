@@ -80,6 +80,7 @@ def extreme(
     rest_b = odd_factors(len(b), a.shape[1] % 2)
     back = -right
     if half:
+        # The one product that does not cancel is at a random place of each row.
         places = torch.randint(half, (len(b), 1), generator=rng, device=b.device)
         back.scatter_add_(1, places, torch.ones_like(places, dtype=back.dtype))
     a.copy_(torch.cat([factors, factors, rest_a], 1))
@@ -104,6 +105,7 @@ def tensor_core_sum(
     factors = power(left).clamp(min=least[0])[:, None] + power(right).clamp(min=least[1])[None]
     products = left[:, None] * right[None]
     largest = torch.where(products == 0, -900, factors).amax(-1).maximum(power(total))
+    # The weight of the last bit that is kept, relative to the largest term.
     unit = torch.ldexp(torch.ones_like(total), largest.clamp(min=-900) - 13)
     cut = (products / unit[..., None]).trunc().sum(-1) + (total / unit).trunc()
     significand, exponent = torch.frexp(cut * unit)
@@ -119,6 +121,7 @@ def summed_at_one_level(
     """
     total = torch.zeros(len(a), len(b), dtype=torch.float64, device=a.device)
     for left, right in zip(a.double().split(promote, 1), b.double().split(promote, 1), strict=True):
+        # A sum on the tensor cores, which begins at 0 after each promotion.
         part = torch.zeros_like(total)
         for left_part, right_part in zip(left.split(32, 1), right.split(32, 1), strict=True):
             part = tensor_core_sum(part, left_part, right_part)

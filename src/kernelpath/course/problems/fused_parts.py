@@ -67,6 +67,7 @@ class Statistic:
     scalars: Scalars = field(default_factory=dict)
 
 
+# The operators of the statement, each line as its own PyTorch operator, so that autograd and float64 work as well.
 def _gelu(x: Tensor, other: Tensor, bias: Tensor) -> Tensor:
     h = x + bias
     return other + 0.5 * h * (1 + torch.tanh(math.sqrt(2 / math.pi) * (h + 0.044715 * h**3)))
@@ -93,6 +94,7 @@ def _clamped(y: Tensor, limit: float) -> tuple[Tensor, Tensor]:
     return out, (out * out).sum(1)
 
 
+# Scalars depend on the sizes, so that a kernel cannot contain one as a constant.
 OPERATORS = (
     Operator(
         "bias_gelu",
@@ -134,9 +136,11 @@ OPERATORS = (
 
 
 def _first(rows: int, columns: int) -> int:
+    # Not always a multiple of 4, so that rows of a slice begin at addresses that 16-byte loads cannot take.
     return 8 + (3 * rows + columns) % 16
 
 
+# Rows with a pitch, two operands in one tensor, and rows along the slow axis: each breaks one assumption about strides.
 LAYOUTS = (
     OperandLayout(
         "slice",

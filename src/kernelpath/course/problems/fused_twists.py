@@ -167,7 +167,7 @@ def fused({arguments}):
     return {".py": python, ".cu": kernel}
 
 
+# All 36 variants.
 TWISTS = tuple(
     twist(operator, layout, statistic) for operator in OPERATORS for layout in LAYOUTS for statistic in STATISTICS
 )
-"""All 36 variants."""

@@ -36,7 +36,9 @@ def inputs(
     x = draw.normal(rng, tokens, k, dtype=dtype, large=0)
     w = draw.normal(rng, len(counts), n, k, dtype=dtype, large=0, mean=0.0)
     if not w.is_meta:
+        # A kernel that multiplies the weights of an expert without rows by zeros gets NaN.
         w[counts == 0] = torch.nan
+    # A permutation modulo the tokens, so that every token occurs equally often, up to one.
     source = torch.randperm(sum(parsed(groups)), generator=rng, device=rng.device) % tokens
     return x, w, source.int(), offsets
 
@@ -69,6 +71,7 @@ def extreme(
     has_rows = offsets.diff() > 0
     k = x.shape[1]
     if k % 32:
+        # k is no multiple of a tile's depth: 0 * inf in the padding along k would be NaN.
         x[-1, -1] = float("inf")
         w[has_rows, -1, -1] = -float("inf")
         return

@@ -60,8 +60,9 @@ EPILOGUES = (
     ),
     HopperEpilogue("capped", f"{CAP} * tanh(sum / {CAP})", {}, lambda sums: CAP * torch.tanh(sums / CAP)),
 )
+
+# The largest bias, scale or residual: its square is a float16, and does not outweigh the tensor cores' sums.
 MAX_FURTHER_VALUE = 16
-"""The largest bias, scale or residual: its square is a float16, and does not outweigh the tensor cores' sums."""
 STORED = {"n": "by rows", "t": "by columns, as the transpose of a contiguous matrix"}
 DTYPES = ("bfloat16", "float16")
 
@@ -168,7 +169,7 @@ def product({arguments}):
 '''
 
 
+# All 32 variants.
 TWISTS = tuple(
     twist(layout, epilogue, dtype) for layout in matmul_layouts.LAYOUTS for epilogue in EPILOGUES for dtype in DTYPES
 )
-"""All 32 variants."""

@@ -12,8 +12,9 @@ from kernelpath.course.problem import Problem, Tolerance
 from kernelpath.course.traces import Facts, TraceFile, inductor, recordings
 
 RECORDING = "inductor"
+
+# The functions that the notebook shows.
 NOTEBOOK_FUNCTIONS = ("norm", "mlp", "centered", "guarded", "attention")
-"""The functions that the notebook shows."""
 FURTHER_FUNCTIONS = (
     "swiglu",
     "entropy",
@@ -27,8 +28,9 @@ FURTHER_FUNCTIONS = (
     "apart",
     "running",
 )
+
+# The number of recordings of each function, with different shapes and dtypes.
 SHAPES = 2
-"""The number of recordings of each function, with different shapes and dtypes."""
 
 EPS = 1e-6
 LIMIT = 8.0

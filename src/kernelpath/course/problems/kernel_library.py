@@ -38,6 +38,7 @@ def extreme(
     dh: torch.Tensor,
 ) -> None:
     """Set the rows, in turn: a plain one, one that eps decides, a large one; gates far from 0, with sigmoid 0 or 1."""
+    # The first kind is random, so that no row has a known kind.
     kinds = (torch.arange(len(x), device=x.device) + int(torch.randint(3, (), generator=rng, device=rng.device))) % 3
     for tensor in (x, residual):
         tensor[kinds == 1] *= 1e-3
@@ -56,6 +57,7 @@ def step(
     x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, dz: torch.Tensor, dh: torch.Tensor
 ) -> tuple[torch.Tensor, ...]:
     """Return z, h and the gradients by autograd, in the dtype of x."""
+    # Detached, so that gradients end at these tensors, whatever graph the inputs belong to.
     leaves = [tensor.detach().requires_grad_() for tensor in (x, residual, weight)]
     with torch.enable_grad():
         outputs = forward(*leaves)
@@ -100,6 +102,8 @@ _FLOAT32_X = _random(3, 48, dtype=torch.float32)
 _HALF = _random(3, 48, dtype=torch.float16)
 _DOUBLE = _random(3, 48, dtype=torch.float64)
 
+# Each refusal breaks one rule of the statement, with arguments that are valid otherwise, and names the argument that
+# the message must name.
 REFUSALS = (
     Refusal("add_rmsnorm", "x in float16", TypeError, "x", _arguments(_HALF, _HALF, _random(48, dtype=torch.float16))),
     Refusal("add_rmsnorm", "a list for x", TypeError, "x", _arguments([[1.0]], _X, _W)),
@@ -151,6 +155,7 @@ def _gated(gate_up: torch.Tensor) -> tuple[torch.Tensor]:
 _NO_ROWS = _random(0, 94, dtype=torch.float32)
 _WEIGHT = _random(94, dtype=torch.float32)
 
+# Arguments at the edge of what the statement promises to accept.
 PROMISES = (
     Promise("add_rmsnorm", "an eps of 2", _arguments(_PLAIN, _PLAIN, _WEIGHT, 2.0), _normed),
     Promise("add_rmsnorm", "strides of three kinds", _arguments(_wide_turned, _one_row, _every_second), _normed),
@@ -192,6 +197,7 @@ def _gradient_of_gates(real: Function) -> Function:
 
 def _double_gradient(leaf: Any) -> Any:
     """Return the same values, with twice the gradient."""
+    # The second term is 0, and its derivative is 1.
     return leaf + (leaf - leaf.detach()) if isinstance(leaf, torch.Tensor) and leaf.requires_grad else leaf
 
 

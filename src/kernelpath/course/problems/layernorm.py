@@ -10,11 +10,11 @@ import torch
 from kernelpath.course import draw
 from kernelpath.course.problem import BYTES, Problem, Tolerance
 
+# The eps in float32 and where no other is given: PyTorch's default.
 EPS = 1e-5
-"""The eps in float32 and where no other is given: PyTorch's default."""
 
+# The eps in bfloat16, which differs so that a kernel with a fixed eps fails.
 EPS_OF_HALF = 1e-6
-"""The eps in bfloat16, which differs so that a kernel with a fixed eps fails."""
 
 Outputs = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 

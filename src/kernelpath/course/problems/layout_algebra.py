@@ -17,11 +17,11 @@ from kernelpath.course.labs import layouts
 from kernelpath.course.labs.layouts import Layout, Refused, Tiler
 from kernelpath.course.problem import EXACT, Case, Problem
 
+# Modules that implement this algebra.
 LIBRARIES = ("cutlass", "pycute")
-"""Modules that implement this algebra."""
 
+# The characters of an answer; shorter ones are padded with blanks.
 WIDTH = 96
-"""The characters of an answer; shorter ones are padded with blanks."""
 
 REFUSED = "refused"
 
@@ -59,6 +59,7 @@ def reference(questions: list[Question], device: str) -> torch.Tensor:
             answers.append(str(answer(question)))
         except Refused:
             answers.append(REFUSED)
+    # Outputs of every exercise are tensors, so texts are rows of characters.
     return torch.tensor([list(text.ljust(WIDTH).encode()) for text in answers], dtype=torch.uint8, device=device)
 
 
@@ -69,6 +70,7 @@ def _format_tiler(tiler: Tiler) -> Operand:
 def _coalesce(rng: random.Random) -> Question:
     layout = draws.layout(rng, rng.randint(1, 3), broadcasts=rng.random() < 0.3)
     for _ in range(rng.randint(1, 3)):
+        # Modes of size 1, which coalescing has to drop.
         layout = draws.with_units(rng, layout)
     # their own strides, which `str` would leave out where a size is 1
     return ["coalesce", f"{layout.shape}:{layout.stride}".replace(" ", "")]
@@ -81,6 +83,7 @@ def _composition(rng: random.Random, broadcasts: bool = False) -> Question:
 
 def _any_composition(rng: random.Random) -> Question:
     outer = draws.layout(rng, 2)
+    # Most layouts do not compose, so a fifth is drawn to fit: refusing everything must not be the right answer.
     inner = draws.fitting(rng, outer) if rng.random() < 0.2 else draws.any_layout(rng, rng.randint(1, 2))
     return ["composition", str(outer), str(inner)]
 
@@ -158,6 +161,7 @@ def _difference(question: Question, submitted: str) -> str:
         offsets = layout.offsets
     except (ValueError, SyntaxError, TypeError):
         return f"{submitted}, which is no layout, {expected_text}"
+    # A layout has many notations with the same offsets. The statement asks for one of them.
     if offsets == expected.offsets:
         return f"{submitted}, {expected_text}: the same offsets, in other modes"
     place = next(place for place, offset in enumerate(expected.offsets) if offsets[place] != offset)

@@ -7,13 +7,12 @@ import torch
 from kernelpath.course import draw
 from kernelpath.course.problem import Problem, Tolerance
 
+# Extents beyond every tile and every panel of shared memory.
+#
+# Blocks compute whole tiles even for a single row or column, so that a thin case of 65,537 takes seconds on the PTX
+# machine. A product of a single element would be unfair: where its terms cancel, the root mean square leaves no room
+# for their rounding errors.
 BEYOND_A_TILE = {"m": 1_024, "n": 1_024, "k": 2_048}
-"""Extents beyond every tile and every panel of shared memory.
-
-Blocks compute whole tiles even for a single row or column, so that a thin case of 65,537 takes seconds on the PTX
-machine. A product of a single element would be unfair: where its terms cancel, the root mean square leaves no room for
-their rounding errors.
-"""
 
 
 def inputs(rng: torch.Generator, m: int, n: int, k: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -13,12 +13,12 @@ from kernelpath.course import draw
 from kernelpath.course.problem import Case
 from kernelpath.course.problems import matmul_half, matmul_layouts
 
+# The activations, with gelu(x) = x / 2 (1 + erf(x / sqrt(2))).
 ACTIVATIONS: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "none": lambda x: x,
     "relu": torch.relu,
     "gelu": torch.nn.functional.gelu,
 }
-"""The activations, with gelu(x) = x / 2 (1 + erf(x / sqrt(2)))."""
 
 
 def inputs(
@@ -59,8 +59,8 @@ def _of(m: int, n: int, k: int, dtype: str, layout: str = "nn", bias: bool = Fal
     return {"m": m, "n": n, "k": k, "dtype": dtype, "layout": layout, "bias": bias, "activation": activation}
 
 
+# The common part of the timed cases.
 SQUARE = _of(0, 0, 0, "bfloat16")
-"""The common part of the timed cases."""
 
 PROBLEM = replace(
     matmul_half.PROBLEM,

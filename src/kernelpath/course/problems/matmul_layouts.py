@@ -11,8 +11,8 @@ from kernelpath.course import sweeps
 from kernelpath.course.problem import Case
 from kernelpath.course.problems import matmul_half
 
+# The storage of a and b in BLAS's letters: n by rows, t by columns, as the transpose of a contiguous matrix.
 LAYOUTS = ("nn", "nt", "tn", "tt")
-"""The storage of a and b in BLAS's letters: n by rows, t by columns, as the transpose of a contiguous matrix."""
 
 
 def inputs(rng: torch.Generator, m: int, n: int, k: int, dtype: str, layout: str) -> tuple[torch.Tensor, torch.Tensor]:
@@ -63,8 +63,8 @@ PROBLEM = replace(
     flops=lambda m, n, k, dtype, layout: 2 * m * n * k,
 )
 
+# GEMMs whose rows begin at multiples of 16 bytes, and a large one in each layout.
 SWEEP: Sequence[Case] = (
     *({**case, "dtype": "bfloat16", "layout": "nn"} for case in sweeps.products() if case["n"] % 8 == 0),
     *({"m": 4096, "n": 4096, "k": 4096, "dtype": "bfloat16", "layout": layout} for layout in LAYOUTS[1:]),
 )
-"""GEMMs whose rows begin at multiples of 16 bytes, and a large one in each layout."""

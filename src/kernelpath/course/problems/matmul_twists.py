@@ -127,11 +127,12 @@ EPILOGUES = (
     ),
     Epilogue("scaled_rows", "scale[row] * {sum}", lambda x, scale: scale[:, None] * x, (Argument("scale", "m"),)),
 )
-TILES = ((24, 24), (20, 24), (12, 40))
-"""Rows and columns of out per block. Rows of 96 and 160 bytes fill whole sectors."""
 
+# Rows and columns of out per block. Rows of 96 and 160 bytes fill whole sectors.
+TILES = ((24, 24), (20, 24), (12, 40))
+
+# Twice the minimum of sectors: if a step along k is as odd as the tile, rows begin in the middle of a sector.
 LIMITS = Traffic(sectors=2.0, bank_conflicts=1.5, edges=0.5)
-"""Twice the minimum of sectors: if a step along k is as odd as the tile, rows begin in the middle of a sector."""
 
 LARGEST = {"m": 120, "n": 120, "k": 120}  # whole tiles of each kind, and whole sectors
 
@@ -254,5 +255,5 @@ def matmul({", ".join(names)}):
     return {".py": python, ".cu": kernel.replace(", \n", ",\n")}
 
 
+# All 48 variants.
 TWISTS = tuple(twist(operands, epilogue, tile) for operands in OPERANDS for epilogue in EPILOGUES for tile in TILES)
-"""All 48 variants."""

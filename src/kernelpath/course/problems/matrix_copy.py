@@ -10,8 +10,8 @@ import torch
 from kernelpath.course import draw
 from kernelpath.course.problem import BEYOND_A_BLOCK, BYTES, EXACT, Problem
 
+# Bytes.
 ALIGNMENT = 16
-"""Bytes."""
 
 
 def inputs(rng: torch.Generator, rows: int, columns: int, beside: int, dtype: str) -> tuple[torch.Tensor]:

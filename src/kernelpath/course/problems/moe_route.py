@@ -25,16 +25,20 @@ def inputs(rng: torch.Generator, tokens: int, experts: int, top_k: int, balance:
     logits = draw.normal(rng, tokens, experts, large=0, mean=0.0)
     expert = torch.arange(experts, device=rng.device)
     if balance == "skewed":
+        # A slope that is large against the deviation of the logits, and leaves some tokens to every expert.
         logits -= 4 * expert / experts
     elif balance == "one":
+        # The last experts, so that a kernel which orders by number and not by logit is wrong.
         logits[:, experts - top_k :] += 50
     return logits, top_k
 
 
 def sort_by_expert(experts_of: torch.Tensor, experts: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return rows, source and offsets for the experts of each token, (tokens, top_k)."""
+    # Stable: tokens of one expert keep their order, which makes the result unique.
     order = experts_of.flatten().sort(stable=True).indices
     rows = torch.empty_like(order)
+    # The inverse permutation: where each (token, choice) went.
     rows[order] = torch.arange(order.numel(), device=order.device)
     counts = torch.bincount(experts_of.flatten(), minlength=experts)
     offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
@@ -70,8 +74,10 @@ def extreme(rng: torch.Generator, logits: torch.Tensor, top_k: int) -> None:
     equal = torch.randint(-1, 2, shape, generator=rng, device=rng.device).float()
     equal = torch.where((equal == 0) & (torch.rand(shape, generator=rng, device=rng.device) < 0.5), -0.0, equal)
     rank = torch.rand(shape, generator=rng, device=rng.device).argsort(1).float()
+    # Both ends of the domain. A softmax without a maximum overflows, and a mask of -1e30 is above these logits.
     low = ANY_FINITE[0] * ((1 + rank) / experts)
     high = ANY_FINITE[1] * ((1 + rank) / experts)
+    # exp(-200) is 0 in float32, so only the order of the logits tells which expert is second.
     spread = -200 * rank
     logits.copy_(torch.where(kind == 0, equal, torch.where(kind == 1, low, torch.where(kind == 2, high, spread))))
 

@@ -13,11 +13,12 @@ import torch
 from kernelpath.course.problem import Case, Problem, Tolerance
 from kernelpath.course.problems import matmul
 
+# The values of e2m1 by their three lowest bits; the fourth is the sign.
 VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
-"""The values of e2m1 by their three lowest bits; the fourth is the sign."""
 BLOCK = 16
+
+# The number whose value is 1.
 CODE_OF_ONE = 2
-"""The number whose value is 1."""
 Inputs = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 
 

@@ -230,15 +230,15 @@ registered. On a GPU it races PyTorch's own operators and their autograd.
 ''' + _CODE.replace("{signature}", "x: torch.Tensor, other: torch.Tensor")
 
 
+# All 30 variants with one tensor.
 TWISTS = tuple(
     twist(operator, activation, along) for operator in OPERATORS for activation in ACTIVATIONS for along in DIMENSIONS
 )
-"""All 30 variants with one tensor."""
 
+# All 30 variants with two tensors.
 FUSED_TWISTS = tuple(
     twist(operator, activation, "rows", meeting)
     for operator in OPERATORS
     for activation in ACTIVATIONS
     for meeting in MEETINGS
 )
-"""All 30 variants with two tensors."""

@@ -10,13 +10,13 @@ import torch
 from kernelpath.course.labs.fabric import Layers
 from kernelpath.course.problem import Case, Problem, Tolerance
 
+# The seconds of an average layer's backward pass.
 SECONDS = 20e-6
-"""The seconds of an average layer's backward pass."""
 
 HIDDEN = 0.8
 
+# The room for padded buckets.
 _ROOM = 1.05
-"""The room for padded buckets."""
 
 
 def inputs(rng: torch.Generator, world: int, layers: int, elements: int) -> tuple[torch.Tensor, Layers]:

@@ -21,8 +21,8 @@ from kernelpath.course.problems.sequences import parsed, shuffled
 
 Inputs = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 
+# Entries that are no page. A kernel that follows one of them is out of bounds.
 _NO_PAGE = (-1, 1 << 30, -(1 << 30))
-"""Entries that are no page. A kernel that follows one of them is out of bounds."""
 
 
 def inputs(
@@ -79,8 +79,8 @@ def _room(tokens: torch.Tensor, page: int) -> tuple[int, int]:
     return -(-int(counts.max()) * 9 // 8), used + 2 + used // 16
 
 
+# The elements of keys that are gathered at once: as float64, 2 GB.
 _ELEMENTS = 1 << 28
-"""The elements of keys that are gathered at once: as float64, 2 GB."""
 
 
 def _by_length(
@@ -150,12 +150,16 @@ def extreme(
     q[..., 0] = 8
     for some, column, row in _by_length(page, lengths, kv_heads * head):
         added = torch.zeros(3, len(column), device=q.device)
+        # A maximum that rises late: everything before it has to be rescaled to nearly nothing.
         added[0, : len(column) // 2] = -100
         added[0, len(column) // 2 :] = 100
+        # One token has all of the weight.
         added[1, len(column) // 3] = 400
+        # Far below 0, where a maximum that begins at 0 leaves no exponential.
         added[2] = -1000
         kinds = (torch.arange(kv_heads, device=q.device) + some[:, None]) % 3
         places = block_table[some][:, column].long(), row, slice(None), 0
+        # Divided by q's 8, and multiplied by what the scale 1 / sqrt(head) takes away.
         k_pages[places] = (added[kinds].transpose(1, 2) * head**0.5 / 8).to(k_pages.dtype)
 
 

@@ -13,10 +13,11 @@ from kernelpath.course.labs.cluster import PLANS, Job
 from kernelpath.course.problem import Problem, Tolerance
 from kernelpath.course.traces import Facts, TraceFile
 
+# Nodes, and GPUs of a node.
 SHAPES = ((1, 1), (1, 2), (1, 8), (2, 1), (2, 8), (3, 2), (4, 1), (4, 4), (8, 4))
-"""Nodes, and GPUs of a node."""
+
+# The number of jobs of each shape.
 DRAWS = 3
-"""The number of jobs of each shape."""
 
 
 def inputs(rng: torch.Generator, nodes: int, gpus: int, draw: int) -> tuple[TraceFile]:

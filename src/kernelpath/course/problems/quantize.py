@@ -17,11 +17,12 @@ from kernelpath.course.problem import Case, Problem, Tolerance
 Tensor = torch.Tensor
 
 GROUP = 128
-LARGEST: Mapping[str, float] = {"int8": 127.0, "float8_e4m3fn": 448.0}
-"""The largest magnitude that each format represents; int8 leaves out -128."""
 
+# The largest magnitude that each format represents; int8 leaves out -128.
+LARGEST: Mapping[str, float] = {"int8": 127.0, "float8_e4m3fn": 448.0}
+
+# The relative error of x / scale in float32 with an approximate division, beyond half a spacing.
 _SLACK = 2.0**-20
-"""The relative error of x / scale in float32 with an approximate division, beyond half a spacing."""
 
 
 def inputs(rng: torch.Generator, rows: int, columns: int, to: str, scales: str) -> tuple[Tensor, str, str]:

@@ -14,12 +14,14 @@ import torch
 from kernelpath.course.labs.ci_machine import SYMPTOMS, Change, CiMachine
 from kernelpath.course.problem import EXACT, Case, Problem
 
+# The slowdown that a gate has to catch.
 SLOWER = 1.02
-"""The slowdown that a gate has to catch."""
+
+# The ratio of a quarter of the harmless changes. The others change nothing.
 FASTER = 0.98
-"""The ratio of a quarter of the harmless changes. The others change nothing."""
+
+# The machine of a case whose every change is judged on another machine, with all troubles or one of them.
 MIXED = "mixed"
-"""The machine of a case whose every change is judged on another machine, with all troubles or one of them."""
 ALL = "all"
 
 

@@ -14,8 +14,8 @@ from kernelpath.course.labs import operators
 from kernelpath.course.labs.operators import MachineModel, Operator
 from kernelpath.course.problem import BYTES, Problem, Tolerance
 
+# Operators that run at the peak of their dtype, on an H200 on tensor cores; all others compute in float32.
 PRODUCTS = ("matmul", "attention_prefill", "attention_decode", "conv2d")
-"""Operators that run at the peak of their dtype, on an H200 on tensor cores; all others compute in float32."""
 
 BOUNDS = ("memory", "arithmetic", "launch")
 COLUMNS = (
@@ -29,6 +29,7 @@ COLUMNS = (
 
 _Count = Callable[[Operator], int]
 
+# Elements read and written, each once; indices and targets are added.
 _ELEMENTS: Mapping[str, _Count] = {
     "add": lambda o: 3 * o["elements"],
     "add_": lambda o: 3 * o["elements"],
@@ -47,7 +48,6 @@ _ELEMENTS: Mapping[str, _Count] = {
         + o["batch"] * o["out_channels"] * outputs_of_a_channel(o)
     ),
 }
-"""Elements read and written, each once; indices and targets are added."""
 
 _INDICES: Mapping[str, str] = {"embedding": "tokens", "cross_entropy": "rows"}
 

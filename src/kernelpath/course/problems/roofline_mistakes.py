@@ -12,6 +12,7 @@ from kernelpath.course.problems.roofline import PRODUCTS, compulsory_bytes, oper
 
 def symptom(what: str, op: Operator, machine: MachineModel, answer: float) -> str:
     """Return the known mistake that gives the answer, as the rest of a sentence, or ""."""
+    # Each mistake is the right number with one change. An answer that equals none of these gets no explanation.
     known_mistakes = {"compulsory bytes": _bytes(op), "operations": _operations(op)}.get(what) or _seconds(op, machine)
     return next(
         (f": {explanation}" for value, explanation in known_mistakes if math.isclose(value, answer, rel_tol=1e-6)), ""
@@ -41,6 +42,7 @@ def _bytes(op: Operator) -> Iterator[tuple[float, str]]:
         yield right - size * op["rows"], "the losses are written, too"
         yield right + op["rows"] * op["columns"] * size, "a loss is one value for each row"
     if name.startswith("attention") and op["heads"] != op["kv_heads"]:
+        # Grouped-query attention (Ainslie et al., 2023): several query heads use one head of K and V.
         yield compulsory_bytes({**op, "kv_heads": op["heads"]}), "heads share K and V, which are then read once"
     if name == "attention_prefill":
         scores = op["batch"] * op["heads"] * op["tokens"] ** 2 * size
@@ -74,6 +76,7 @@ def _operations(op: Operator) -> Iterator[tuple[float, str]]:
         yield right / 2, "there are two products"
         yield right * op["kv_heads"] / op["heads"], "each of the heads computes, whether or not it shares K and V"
     if op["name"] == "conv2d":
+        # A convolution without padding loses kernel - 1 rows and columns.
         lost = op["kernel"] - 1
         padded = op["height"] * op["width"] / ((op["height"] - lost) * (op["width"] - lost))
         yield right * padded, "without padding the output is smaller than the input"
@@ -83,6 +86,7 @@ def _seconds(op: Operator, machine: MachineModel) -> Iterator[tuple[float, str]]
     memory, arithmetic, launch = seconds_apart(op, machine)
     own = seconds_apart(op, {**machine, "peak": dict.fromkeys(machine["peak"], machine["peak"][op["dtype"]])})[1]
     in_float32 = seconds_apart({**op, "dtype": "float32"}, machine)[1]
+    # A learner may make one of these mistakes and forget the launch as well.
     for extra in (0.0, launch):
         yield memory + arithmetic + extra, "the two overlap: the longer one counts"
         yield memory * 1e9 / 2**30 + extra, "a GB is 10^9 bytes, not 2^30"

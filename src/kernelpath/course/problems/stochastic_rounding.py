@@ -20,60 +20,59 @@ Tensor = torch.Tensor
 
 BETA1, BETA2, EPS, WEIGHT_DECAY = 0.9, 0.999, 1e-8, 0.1
 
+# The eps of the cases whose replicas differ in their seeds. One of 1e-8 may be anywhere in the formula unnoticed.
 LARGE_EPS = 0.1
-"""The eps of the cases whose replicas differ in their seeds. One of 1e-8 may be anywhere in the formula unnoticed."""
 
+# The difference between the second replica's seed and step and the first's.
 NEXT: Mapping[str, tuple[int, int]] = {
     "step": (0, 1),
     "seed": (1, 0),
     "high half of the seed": (1 << 32, 0),
     "seed and step": (-1, 1),  # whose sum is the same
 }
-"""The difference between the second replica's seed and step and the first's."""
 
 _SIGNIFICANT_BITS = 8
+
+# The exponent of the smallest normal number, as frexp counts: bfloat16 and float32 share it.
 _MIN_EXPONENT = -125
-"""The exponent of the smallest normal number, as frexp counts: bfloat16 and float32 share it."""
 
+# The relative error of the exact value's computation in float32, a dozen roundings of 2^-24.
 FLOAT32_ERROR = 2.0**-20
-"""The relative error of the exact value's computation in float32, a dozen roundings of 2^-24."""
 
+# A bound of the update at lr = 0.01: v >= 1/4 and |m| <= 4 leave a ratio of at most 8, after both corrections.
 LARGEST_UPDATE = 0.125
-"""A bound of the update at lr = 0.01: v >= 1/4 and |m| <= 4 leave a ratio of at most 8, after both corrections."""
 
+# The least magnitude for which the error of an update is far below the spacing of bfloat16.
 _RELIABLE = 2.0**-4
-"""The least magnitude for which the error of an update is far below the spacing of bfloat16."""
 
+# The relative error of rounding to the nearest bfloat16 value, with room for float32's.
 NEAREST = 1.01 * 2.0**-8
-"""The relative error of rounding to the nearest bfloat16 value, with room for float32's."""
 
+# The permitted deviation of a mean in standard deviations, which 2e-9 of all means exceed.
 DEVIATIONS = 6
-"""The permitted deviation of a mean in standard deviations, which 2e-9 of all means exceed."""
 
+# The permitted deviation of a correlation, at any of some ten thousand distances.
 CORRELATED = 10
-"""The permitted deviation of a correlation, at any of some ten thousand distances."""
 
+# The permitted bias in units of the last place.
+#
+# The constant factor 1 - lr * weight_decay is rounded by 2^-25, of a spacing of at least 2^-8 of p; the correction
+# for bias, by 1e-5 of an update of a few spacings at most.
 ARITHMETIC_BIAS = 2.0**-15
-"""The permitted bias in units of the last place.
 
-The constant factor 1 - lr * weight_decay is rounded by 2^-25, of a spacing of at least 2^-8 of p; the correction
-for bias, by 1e-5 of an update of a few spacings at most.
-"""
-
+# The bounds of the distances from the lower neighbor between which means are compared.
 STRATA = (0.0, 1 / 64, 1 / 4, 3 / 4, 63 / 64, 1.0)
-"""The bounds of the distances from the lower neighbor between which means are compared."""
 
+# The least variance of a stratum, in rounded elements, for which a normal deviation is meaningful.
 _FEWEST_DRAWS = 16.0
-"""The least variance of a stratum, in rounded elements, for which a normal deviation is meaningful."""
 
+# The undecided elements, of both replicas, from which on correlations are meaningful.
 _FEWEST = 4096
-"""The undecided elements, of both replicas, from which on correlations are meaningful."""
 
+# The least distance from both neighbors of an element that takes part in a correlation.
+#
+# Two rare roundings at one distance, which chance explains, would be many deviations.
 _UNDECIDED = 1 / 8
-"""The least distance from both neighbors of an element that takes part in a correlation.
-
-Two rare roundings at one distance, which chance explains, would be many deviations.
-"""
 
 
 def inputs(rng: torch.Generator, n: int, step: int, lr: float, differ: str) -> tuple[Any, ...]:

@@ -12,14 +12,15 @@ import torch
 from kernelpath.course import draw
 from kernelpath.course.problem import BYTES, EXACT, Problem
 
+# The bytes of the unit in which global memory moves.
 SECTOR = 32
-"""The bytes of the unit in which global memory moves."""
 
 Strides = tuple[int, int, int]
 
+# The elements between planes of a view with few elements of a large tensor: more than an int32 holds.
 PLANE_STRIDE = (1 << 31) + 8
-"""The elements between planes of a view with few elements of a large tensor: more than an int32 holds."""
 
+# Strides and offset in elements, by planes, rows and columns.
 VIEWS: Mapping[str, Callable[[int, int, int], tuple[Strides, int]]] = {
     "contiguous": lambda p, r, c: ((r * c, c, 1), 0),
     "slice": lambda p, r, c: (((r + 1) * (c + 5), c + 5, 1), c + 8),  # base[:, 1:, 3:-2]
@@ -34,10 +35,9 @@ VIEWS: Mapping[str, Callable[[int, int, int], tuple[Strides, int]]] = {
     "one element": lambda p, r, c: ((0, 0, 0), 0),  # base.expand(p, r, c)
     "planes far apart": lambda p, r, c: ((PLANE_STRIDE, c, 1), 0),
 }
-"""Strides and offset in elements, by planes, rows and columns."""
 
+# Views that fit into the memory of a GPU whatever their size.
 EVERYDAY = tuple(view for view in VIEWS if view != "planes far apart")
-"""Views that fit into the memory of a GPU whatever their size."""
 
 
 def inputs(rng: torch.Generator, view: str, planes: int, rows: int, columns: int, dtype: str) -> tuple[torch.Tensor]:

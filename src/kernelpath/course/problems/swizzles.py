@@ -17,8 +17,8 @@ from kernelpath.course.labs import layouts
 from kernelpath.course.labs.layouts import BANKS, LINE_BYTES, VECTOR_BYTES, WORD_BYTES, Layout, Refused, Swizzle
 from kernelpath.course.problem import EXACT, Problem
 
+# The numbers of an answer.
 WIDTH = 128
-"""The numbers of an answer."""
 
 Question = list[Any]
 
@@ -57,6 +57,7 @@ def reference(questions: list[Question], device: str) -> torch.Tensor:
 
 def _swizzle(rng: random.Random, refused: bool) -> list[int]:
     bits = rng.randint(1, 3)
+    # Source and target bits of a swizzle overlap if it shifts by less than its bits. Such a swizzle must be refused.
     shift = rng.randint(0, bits - 1) if refused else rng.randint(bits, 5)
     return [bits, rng.randint(0, 4), rng.choice((1, 1, -1)) * shift]
 
@@ -67,6 +68,7 @@ def _offsets(rng: random.Random) -> Question:
 
 def _composed(rng: random.Random) -> Question:
     layout = draws.layout(rng, rng.randint(1, 3))
+    # An answer has WIDTH numbers, one for each offset.
     while layout.size > WIDTH:
         layout = draws.layout(rng, rng.randint(1, 3))
     return ["compose", _swizzle(rng, rng.random() < 0.1), str(layout)]
@@ -91,6 +93,7 @@ def _request(rng: random.Random) -> Question:
         places = [lane * pitch for lane in range(_LANES)]
     if kind == "swizzled":
         places = [layouts.apply_swizzle(swizzle, place) for place in places]
+    # Lanes that read the same word are served by one broadcast.
     if width == WORD_BYTES and rng.random() < 0.3:
         shared = rng.choice((2, 4, 8))
         places = [places[lane // shared * shared] for lane in range(_LANES)]

@@ -22,8 +22,8 @@ from kernelpath.course.problem import Case, Problem, Tolerance
 
 EPS = 1e-6
 
+# The base of the angles by which positions rotate.
 BASE = 10_000.0
-"""The base of the angles by which positions rotate."""
 
 Outputs = tuple[torch.Tensor, ...]
 

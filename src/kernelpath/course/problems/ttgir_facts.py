@@ -10,10 +10,12 @@ from kernelpath.course.problem import Problem, Tolerance
 from kernelpath.course.traces import Facts, TraceFile, recordings, ttgir
 
 RECORDING = "ttgir"
+
+# The kernels of results/traces/ttgir.py.
 KERNELS = ("transpose", "row_sum", "column_sum", "outer", "scale_rows", "symmetric", "softmax", "widen")
-"""The kernels of results/traces/ttgir.py."""
+
+# The number of recordings of each kernel, with different sizes, types, and numbers of warps.
 VARIANTS = 2
-"""The number of recordings of each kernel, with different sizes, types, and numbers of warps."""
 DRAWN = "drawn"
 
 

@@ -7,8 +7,8 @@ import torch
 from kernelpath.course import draw
 from kernelpath.course.problem import BYTES, EXACT, Problem
 
+# The largest extent of a CuTe tensor, in elements.
 MAX_EXTENT = (1 << 31) - 1
-"""The largest extent of a CuTe tensor, in elements."""
 
 
 def inputs(rng: torch.Generator, n: int, offset: int, dtype: str) -> tuple[torch.Tensor]:

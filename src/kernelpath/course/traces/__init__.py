@@ -22,8 +22,9 @@ from msgspec import Struct
 
 Plain = bool | int | float | str | None
 Fact = Plain | Sequence[Plain] | Mapping[str, Plain]
+
+# The facts of a report, by name.
 Facts = Mapping[str, Fact]
-"""The facts of a report, by name."""
 
 
 class Malformed(ValueError):

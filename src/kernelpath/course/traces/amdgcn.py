@@ -14,22 +14,25 @@ from collections.abc import Iterator
 
 from kernelpath.course.traces import Facts, Malformed
 
+# The 32-bit vector registers of each lane of a SIMD, for all of its waves. A wave gets them in groups of 8.
 VECTOR_REGISTERS = 512
-"""The 32-bit vector registers of each lane of a SIMD, for all of its waves. A wave gets them in groups of 8."""
 REGISTER_GROUP = 8
+# The waves of a SIMD at most, and the SIMDs of a compute unit.
 MAX_WAVES = 8
 SIMDS = 4
-"""The waves of a SIMD at most, and the SIMDs of a compute unit."""
+
+# The bytes of local data share (LDS), AMD's shared memory, of a compute unit.
 LDS_BYTES = 65_536
-"""The bytes of local data share (LDS), AMD's shared memory, of a compute unit."""
 
 _SHARED = re.compile(r"^; shared = (\d+)$", re.M)
 _INSTRUCTION = re.compile(r"^\s+((?:v_mfma|global_|buffer_|ds_|s_barrier)\w*)")
+
+# Matches `v_mfma_f32_32x32x8_f16`, and `v_mfma_f32_32x32x4_2b_f16` with two blocks.
 _MATRIX = re.compile(r"v_mfma_[a-z0-9]+_(\d+)x(\d+)x(\d+)(?:_(\d+)b)?_")
-"""Matches `v_mfma_f32_32x32x8_f16`, and `v_mfma_f32_32x32x4_2b_f16` with two blocks."""
 _GLOBAL = re.compile(r"(?:global|buffer)_(load|store)_(?:(u?byte|sbyte)|([us]?short)|dword(?:x(\d))?)")
 _LDS = re.compile(r"ds_(read|write)(2?)(?:st64)?_[a-z](\d+)")
 
+# Instructions that the recordings do not have, or rarely.
 _FURTHER_INSTRUCTIONS = (
     "v_mfma_f32_16x16x16_f16 a[0:3], v[2:3], v[4:5], a[0:3]",
     "v_mfma_f32_32x32x4_2b_f16 a[0:31], v[2:3], v[4:5], a[0:31]",
@@ -48,14 +51,14 @@ _FURTHER_INSTRUCTIONS = (
     "ds_bpermute_b32 v1, v2, v3",
     "s_barrier",
 )
-"""Instructions that the recordings do not have, or rarely."""
+
+# Numbers of registers for which the number of waves depends on REGISTER_GROUP.
 _ROUNDED_REGISTERS = [
     registers
     for registers in range(1, 257)
     if VECTOR_REGISTERS // registers != VECTOR_REGISTERS // (REGISTER_GROUP * math.ceil(registers / REGISTER_GROUP))
     and VECTOR_REGISTERS // registers <= MAX_WAVES
 ]
-"""Numbers of registers for which the number of waves depends on REGISTER_GROUP."""
 
 
 def of(text: str) -> Facts:

@@ -78,6 +78,8 @@ class ChromeTrace:
 
     def gaps(self) -> Iterator[tuple[float, float]]:
         """Yield the spans between the first start and the last end in which nothing runs on the GPU."""
+        # Kernels of several streams overlap, so a gap begins at the latest end so far, and not at the end of the
+        # previous one.
         busy_until = self.activities[0].end
         for activity in self.activities[1:]:
             if activity.start > busy_until:
@@ -87,6 +89,7 @@ class ChromeTrace:
 
 def read(content: bytes) -> ChromeTrace:
     """Parse a trace. Raises Malformed if it is no trace, or one without a kernel."""
+    # "X" is a complete event, with a start and a duration; metadata and flow arrows have other phases.
     complete = [event for event in events_of(content) if event.get("ph") == "X"]
     try:
         activities = [_activity(event) for event in complete if event.get("cat") in ON_GPU]
@@ -116,6 +119,7 @@ def events_of(content: bytes) -> list[dict[str, Any]]:
         # json raises RecursionError for deeply nested brackets.
         reason = "it is empty" if not content.strip() else f"it is cut off or no JSON: {error}"
         raise Malformed(f"the trace cannot be read: {reason}") from error
+    # The format allows an object with a list of events, and the list alone.
     events = document.get("traceEvents") if isinstance(document, dict) else document
     if not isinstance(events, list) or not all(isinstance(event, dict) for event in events):
         raise Malformed("the file is JSON, but has no list traceEvents, as a Chrome trace has")

@@ -60,6 +60,7 @@ def _ncu(content: bytes) -> Longest:
     metrics = launch.metrics
     stalls = {match[1]: metrics[name] for name in metrics if (match := ncu.STALL.fullmatch(name))}
     stalls.pop("selected", None)  # selected warps issue; they do not stall
+    # A kernel that loads nothing has no sectors per request.
     requests = metrics.get(_REQUESTS, 0)
     return Longest(
         kernel=launch.name,
@@ -86,6 +87,7 @@ def _perfetto(content: bytes) -> Longest:
     return Longest(
         kernel=kernel.name,
         nanoseconds=1e3 * kernel.duration,
+        # PyTorch writes grid and block as lists of three extents.
         blocks=math.prod(arguments["grid"]),
         threads=math.prod(arguments["block"]),
         registers=int(arguments["registers per thread"]),
@@ -95,6 +97,7 @@ def _perfetto(content: bytes) -> Longest:
 def _rocprof(content: bytes) -> Longest:
     dispatch = max(rocprof.read(content), key=lambda candidate: candidate.nanoseconds)
     counters = dispatch.counters
+    # Both are needed for a sum, and rocprof writes them in KiB.
     sizes = [counters[name] for name in ("FETCH_SIZE", "WRITE_SIZE") if name in counters]
     return Longest(
         kernel=dispatch.name,

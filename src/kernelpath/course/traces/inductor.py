@@ -25,25 +25,32 @@ BYTES = {
     "uint8": 1,
     "bool": 1,
 }
+
+# Operators without arithmetic. A launch of these alone copies to another layout.
 MOVES = frozenset(
     ("clone", "copy", "expand", "permute", "select", "slice", "squeeze", "t", "transpose", "unsqueeze", "view")
 )
-"""Operators without arithmetic. A launch of these alone copies to another layout."""
 
 _GRAPH = re.compile(r"^# graph \d+ of \d+$", re.M)
+
+# Matches from `@triton_heuristics.pointwise(` to `def triton_poi_fused_add_0(in_ptr0, out_ptr0, xnumel, ...)`.
 _HEURISTIC = re.compile(r"^@triton_heuristics\.(\w+)\(.*?^def (\w+)\(([^)]*)\)", re.M | re.S)
-"""Matches from `@triton_heuristics.pointwise(` to `def triton_poi_fused_add_0(in_ptr0, out_ptr0, xnumel, ...)`."""
+
+# Matches `buf0 = empty_strided_cuda((8, 256), (256, 1), torch.float32)`.
 _ALLOCATED = re.compile(r"^\s*(buf\d+) = empty_strided_\w+\(\(([^)]*)\), \([^)]*\), torch\.(\w+)\)")
-"""Matches `buf0 = empty_strided_cuda((8, 256), (256, 1), torch.float32)`."""
+
+# Matches another name of the same memory: `buf4 = buf2; del buf2`, or `buf4 = reinterpret_tensor(buf2, ...)`.
 _ALIAS = re.compile(r"^\s*(buf\d+) = (?:reinterpret_tensor\()?(buf\d+)\b")
-"""Matches another name of the same memory: `buf4 = buf2; del buf2`, or `buf4 = reinterpret_tensor(buf2, ...)`."""
+
+# Matches `triton_poi_fused_add_0.run(arg0_1, buf0, ...)`, and calls of `extern_kernels` and of `torch.ops`.
 _LAUNCH = re.compile(r"^\s*(?:(buf\d+) = )?(?:(triton_\w+)\.run|(extern_kernels\.\w+|torch\.ops\.[\w.]+))\((.*)\)$")
-"""Matches `triton_poi_fused_add_0.run(arg0_1, buf0, ...)`, and calls of `extern_kernels` and of `torch.ops`."""
+
+# Matches `# Topologically Sorted Source Nodes: [q, matmul], Original ATen: [aten.view, aten.clone]`.
 _ORIGINAL_OPERATORS = re.compile(r"^\s*# Topologically Sorted Source Nodes: .*Original ATen: \[(.*)\]$")
-"""Matches `# Topologically Sorted Source Nodes: [q, matmul], Original ATen: [aten.view, aten.clone]`."""
 _BUFFER = re.compile(r"\bbuf\d+\b")
+
+# Matches the names that Inductor numbers: buffers, arguments, and kernels.
 _NAMES = re.compile(r"\b(?:buf|arg)\d+(?:_1)?\b|\btriton_\w+?_\d+\b")
-"""Matches the names that Inductor numbers: buffers, arguments, and kernels."""
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,7 @@ def read(content: bytes, needed: Sequence[str] = ()) -> Sequence[ProfiledLaunch]
             raise Malformed(f"a row of the CSV has {len(row)} fields, its header has {len(head)}; is it cut off?")
         text = dict(zip(head, row, strict=True))
         values = ((name, number(value, unit)) for name, value, unit in zip(head, row, units, strict=True))
+        # Names and other texts are no metrics.
         metrics = {name: value for name, value in values if value is not None}
         launches.append(ProfiledLaunch(text[NAME], int(metrics.get(NUMBER, len(launches))), text, metrics))
     if not launches:
@@ -73,6 +74,7 @@ def table(content: bytes) -> tuple[list[str], list[str], list[list[str]]]:
         lines = [row for row in csv.reader(io.StringIO(content.decode("utf-8"))) if row]
     except (UnicodeDecodeError, csv.Error) as error:
         raise Malformed(f"the CSV of ncu cannot be read: {error}") from error
+    # The header is found by a column that it always has, since ncu's own messages come before it.
     start = next((index for index, row in enumerate(lines) if NAME in row), None)
     if start is None or len(lines) < start + 2:
         raise Malformed(f"the file is not what `ncu --csv --page raw` writes: it has no column {NAME} above its units")
@@ -85,6 +87,7 @@ def table(content: bytes) -> tuple[list[str], list[str], list[list[str]]]:
 def number(text: str, unit: str = "") -> float | None:
     """Return the value in nanoseconds or bytes if it has such a unit, else unchanged; None if it is no number."""
     try:
+        # ncu writes thousands with commas in the C locale.
         value = float(text.replace(",", ""))
     except ValueError:
         return None

@@ -16,8 +16,8 @@ from pathlib import Path
 from kernelpath.course.traces import Malformed
 from kernelpath.course.traces.chrome import ChromeTrace
 
+# The eventType of nvtxRangePush and nvtxRangePop.
 PUSH_POP_RANGE = 59
-"""The eventType of nvtxRangePush and nvtxRangePop."""
 
 _SCHEMA = """
 CREATE TABLE StringIds (id INTEGER NOT NULL PRIMARY KEY, value TEXT NOT NULL);

@@ -16,9 +16,9 @@ from typing import Any
 
 from kernelpath.course.traces import Facts, Malformed, TraceFile, chrome
 
+# Launch kernels as a CUDA graph; fuse chains of elementwise kernels; copy inputs before they are needed, from pinned
+# memory; split kernels with few blocks over all multiprocessors; do not wait for the GPU within the step.
 CHANGES = ("graph", "fusion", "prefetch", "split", "async")
-"""Launch kernels as a CUDA graph; fuse chains of elementwise kernels; copy inputs before they are needed, from pinned
-memory; split kernels with few blocks over all multiprocessors; do not wait for the GPU within the step."""
 
 SYNCHRONIZE = "cudaStreamSynchronize"
 PAGEABLE = "Memcpy HtoD (Pageable -> Device)"
@@ -75,6 +75,7 @@ class Replayed:
 def run(calls: Sequence[Call]) -> list[Replayed]:
     """Return when everything happens. The first call begins at 0."""
     replayed: list[Replayed] = []
+    # The first call is to begin at 0, so the work before it lies before 0.
     host = -calls[0].work
     gpu = 0.0
     for call in calls:
@@ -136,6 +137,7 @@ def _fuse(calls: Sequence[Call]) -> list[Call]:
     fused = list(calls)
     for places in chains(calls):
         longest = max(calls[number].duration for number in places)
+        # The fused kernel takes the place of the first one, and loads the most that any of them loads.
         fused[places[0]] = replace(calls[places[0]], duration=longest)
     dropped = {number for places in chains(calls) for number in places[1:]}
     return [call for number, call in enumerate(fused) if number not in dropped]
@@ -174,8 +176,10 @@ def read(content: bytes) -> tuple[list[Call], int]:
         for event in chrome.events_of(content)
         if event.get("cat") in chrome.CALLS and event.get("ph") == "X" and "correlation" in event.get("args", {})
     ]
+    # The profiler does not write events in the order of time.
     events.sort(key=lambda event: float(event["ts"]))
     calls = []
+    # Python's work between two calls is the gap between them on the host.
     previous_end = float(events[0]["ts"])
     for event in events:
         begin = float(event["ts"])
@@ -223,8 +227,9 @@ _NAMES = {
         "void (anonymous namespace)::cunn_SoftMaxForward<8, float, float, float>(float*, float*, int)",
     ),
 }
+
+# What takes most of the time of a simulated step. In the last one the host is slow, but its work is hidden.
 PROFILES = ("launches", "elementwise", "copies", "few blocks", "waits", "mixed", "hidden host")
-"""What takes most of the time of a simulated step. In the last one the host is slow, but its work is hidden."""
 
 
 def simulate(rng: random.Random, profile: str, operators: int) -> bytes:
@@ -244,6 +249,7 @@ def simulate(rng: random.Random, profile: str, operators: int) -> bytes:
         {"ph": "M", "name": "process_name", "ts": base, "pid": 507, "tid": 0, "args": {"name": "python3"}}
     ]
     for call, times in zip(calls, replayed, strict=True):
+        # Correlation numbers have gaps, because the profiler numbers calls as well that launch nothing.
         number += rng.choice((1, 1, 2, 7))
         host = {"ph": "X", "pid": 507, "tid": 507}
         kind = "cuda_driver" if call.name.startswith("cu") and not call.name.startswith("cuda") else "cuda_runtime"
@@ -270,6 +276,7 @@ def simulate(rng: random.Random, profile: str, operators: int) -> bytes:
             | _times(base, times.activity_begin, times.activity_end)
             | {"args": arguments}
         )
+    # A report must not rely on an order that the format does not promise.
     rng.shuffle(events)
     properties = [{"id": 0, "name": "NVIDIA", "numSms": multiprocessors}]
     return json.dumps({"schemaVersion": 1, "deviceProperties": properties, "traceEvents": events}).encode()
@@ -298,6 +305,7 @@ def _draw_calls(rng: random.Random, profile: str, operators: int, multiprocessor
     def microseconds(low: float, high: float) -> float:
         return round(math.exp(rng.uniform(math.log(low), math.log(high))), 3)
 
+    # Each profile scales what is to dominate; all other times are drawn alike.
     slow_host = {"launches": 5.0, "waits": 2.5, "hidden host": 2.0}.get(profile, 1.0)
     long_kernels = {"launches": 0.3, "hidden host": 8.0}.get(profile, 1.0)
     weights = {"product": 4, "elementwise": 2, "rows": 2, "few blocks": 1, "copy": 0.5, "pinned": 0.5, "wait": 0.5}
@@ -326,6 +334,7 @@ def _draw_calls(rng: random.Random, profile: str, operators: int, multiprocessor
     for kind in rng.choices(list(weights), list(weights.values()), k=operators):
         if kind == "elementwise":
             for position in range(rng.randint(1, 7)):
+                # A wait between two elementwise kernels ends the chain that could be fused.
                 if position and rng.random() < 0.1:
                     wait()
                 fewest = rng.choice((1, 150, 150, 150))

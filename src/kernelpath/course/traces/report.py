@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from kernelpath.course.traces import Facts, Malformed, TraceFile, chrome, ncu
 from kernelpath.course.traces.chrome import Activity, ChromeTrace
 
+# The percentage of a unit's peak from which on the unit bounds a kernel.
+#
+# Source: the rules of ncu's section SpeedOfLight.
 BUSY = 60.0
-"""The percentage of a unit's peak from which on the unit bounds a kernel.
-
-Source: the rules of ncu's section SpeedOfLight.
-"""
 
 GAPS = "gaps"
 
@@ -39,8 +38,8 @@ class Counters:
         return "tensor" if self.tensor >= BUSY else "compute"
 
 
+# The kernels in the order of launch, each with its counters.
 Measured = Sequence[tuple[Activity, Counters]]
-"""The kernels in the order of launch, each with its counters."""
 
 
 def of(trace: TraceFile, counters: TraceFile) -> Facts:

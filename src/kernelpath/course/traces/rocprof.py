@@ -24,8 +24,9 @@ COLUMNS = (
 )
 
 SIZES = ("FETCH_SIZE", "WRITE_SIZE")
+
+# Derived counters that any recent Instinct GPU has.
 PERCENT = ("OccupancyPercent", "MfmaUtil")
-"""Derived counters that any recent Instinct GPU has."""
 
 
 @dataclass(frozen=True)

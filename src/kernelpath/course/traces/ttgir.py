@@ -17,20 +17,22 @@ import numpy.typing as npt
 
 from kernelpath.course.traces import Facts, Malformed
 
+# The bits of an element. A pointer has 64.
 BITS: Mapping[str, int] = {"f64": 64, "i64": 64, "f32": 32, "i32": 32, "f16": 16, "bf16": 16, "i16": 16, "i8": 8}
-"""The bits of an element. A pointer has 64."""
+
+# The distance that a conversion moves values: within a thread, within a warp, or between warps.
 REGISTERS, LANES, WARPS = "registers", "lanes", "warps"
-"""The distance that a conversion moves values: within a thread, within a warp, or between warps."""
 _DISTANCES = (REGISTERS, LANES, WARPS)
 
 _ALIAS = re.compile(r"^#(\w+) = #ttg\.blocked<\{(.*)\}>", re.M)
 _FIELD = re.compile(r"(\w+) = \[([\d, ]+)\]")
 _MODULE = re.compile(r'"ttg\.num-warps" = (\d+) : i32.*"ttg\.threads-per-warp" = (\d+) : i32')
-_TENSOR = re.compile(r"tensor<((?:\d+x)+)([^,]+), (#ttg\.slice<\{dim = (\d+), parent = (#\w+)\}>|#\w+)>")
-"""Matches `tensor<32x64xf32, #blocked>` and `tensor<32xf32, #ttg.slice<{dim = 1, parent = #blocked}>>`."""
 
+# Matches `tensor<32x64xf32, #blocked>` and `tensor<32xf32, #ttg.slice<{dim = 1, parent = #blocked}>>`.
+_TENSOR = re.compile(r"tensor<((?:\d+x)+)([^,]+), (#ttg\.slice<\{dim = (\d+), parent = (#\w+)\}>|#\w+)>")
+
+# Which elements each thread holds: [warps, lanes, elements].
 Owned = npt.NDArray[np.bool_]
-"""Which elements each thread holds: [warps, lanes, elements]."""
 Indices = npt.NDArray[np.int64]
 
 
@@ -63,6 +65,7 @@ class Blocked:
 
     def held(self, shape: tuple[int, ...]) -> int:
         """Return the registers per thread for a block, including elements that other threads hold as well."""
+        # The layout's block of elements repeats until it covers the tensor.
         repeats = [max(1, -(-size // extent)) for size, extent in zip(shape, self.extent, strict=True)]
         return math.prod(repeats) * math.prod(map(min, self.per_thread, shape))
 
@@ -126,16 +129,19 @@ def owned(tensor: Tensor) -> Owned:
     layout = tensor.layout
     shape = list(tensor.shape)
     if tensor.removed is not None:
+        # A slice is its parent's layout on a tensor of extent 1 in the removed dimension.
         shape.insert(tensor.removed, 1)
     warps, lanes = math.prod(layout.warps), math.prod(layout.threads)
     result = np.ones((warps, lanes, 1), dtype=np.bool_)
     for dim, extent in enumerate(shape):
         warp_place = _coordinates(np.arange(warps), layout.warps, layout.order)[dim]
         lane_place = _coordinates(np.arange(lanes), layout.threads, layout.order)[dim]
+        # The first element of each lane along this dimension, as if the tensor were as large as the layout's block.
         begin = (warp_place[:, None] * layout.threads[dim] + lane_place) * layout.per_thread[dim]
         block = layout.per_thread[dim] * layout.threads[dim] * layout.warps[dim]
         steps = np.arange(0, max(block, extent), block)[:, None] + np.arange(layout.per_thread[dim])
         in_dim = np.zeros((warps, lanes, extent), dtype=np.bool_)
+        # The modulus wraps a layout that is larger than the tensor.
         np.put_along_axis(in_dim, (begin[..., None] + steps.ravel()) % extent, True, axis=2)
         # An element is held if its place in each dimension is.
         result = (result[..., None] & in_dim[:, :, None]).reshape(warps, lanes, -1)
@@ -147,6 +153,7 @@ def distance(source: Tensor, target: Tensor) -> str:
     before, after = owned(source), owned(target)
     if not (after & ~before).any():
         return REGISTERS
+    # What no lane of the warp holds has to come from another warp, through shared memory.
     in_warp = before.any(axis=1, keepdims=True)
     return WARPS if (after & ~in_warp).any() else LANES
 
@@ -190,6 +197,7 @@ def drawn(rng: random.Random, conversions: int) -> str:
     for number in range(conversions):
         wanted = rng.choice(_DISTANCES)
         pairs = (_draw_pair(rng, warps) for _ in range(30))
+        # Two random layouts almost always differ across warps, so pairs are drawn until the wanted distance occurs.
         source, target = next((pair for pair in pairs if distance(*pair) == wanted), _draw_pair(rng, warps))
         types = [_format_tensor(tensor, aliases) for tensor in (source, target)]
         pointers = [text.replace(source.element, f"!tt.ptr<{source.element}>", 1) for text in types]

@@ -224,6 +224,8 @@ def _fold_shape(shape: Sequence[int]) -> list[int]:
 
 
 _SHAPE_ARGUMENTS = ("grid", "block", "registers per thread", "shared memory")
+
+# Groups of columns that belong together in a launch, as the beginnings of ncu's names.
 _COLUMN_GROUPS = (
     "(launch__|Block Size|Grid Size)",
     "gpu__time",
@@ -233,13 +235,13 @@ _COLUMN_GROUPS = (
     ".*stalled",
     "sm__pipe",
 )
-"""Groups of columns that belong together in a launch, as the beginnings of ncu's names."""
 
 
 def _shuffle(rng: random.Random, values: Sequence[Any]) -> list[Any]:
     return rng.sample(values, len(values))
 
 
+# Variants of the recording of a step, by name.
 OF_A_STEP: Mapping[str, Sequence[Change]] = {
     "as recorded": (),
     "other names": (other_names, other_times),
@@ -249,11 +251,10 @@ OF_A_STEP: Mapping[str, Sequence[Change]] = {
     "other counters": (other_counters,),
     "long gaps": (longer_gaps, other_names),
 }
-"""Variants of the recording of a step, by name."""
 
+# Variants of a file of one tool, by name.
 OF_A_FILE: Mapping[str, Sequence[Change]] = {
     "as recorded": (),
     "other launches": (other_times, other_launches),
     "another order": (other_names, other_times, other_launches, another_order),
 }
-"""Variants of a file of one tool, by name."""

@@ -29,17 +29,17 @@ from kernelpath.work.rank_runners import RankRunners
 from kernelpath.work.runner import Runner, SubmissionFailed
 from kernelpath.work.tensors import to_bytes
 
+# Verdicts on the file, whichever rank reports them.
 _INDEPENDENT_OF_RANK = (Verdict.NOT_STARTED, Verdict.COMPILE_ERROR, Verdict.UNAVAILABLE)
-"""Verdicts on the file, whichever rank reports them."""
 
+# Verdicts that may follow from the end of a rank.
 _CONSEQUENCES = (Verdict.DEADLOCK, Verdict.TIMED_OUT)
-"""Verdicts that may follow from the end of a rank."""
 
+# An explanation of NaN in outputs, since inputs have none.
 _NAN = "; NaN is what a new tensor holds until it is written, and a receive's until wait() has returned"
-"""An explanation of NaN in outputs, since inputs have none."""
 
+# The time for ranks to respond after the group has ended.
 _ENDING_SECONDS = 1.0
-"""The time for ranks to respond after the group has ended."""
 
 
 @dataclass(frozen=True)

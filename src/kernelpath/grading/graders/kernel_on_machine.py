@@ -169,8 +169,8 @@ class KernelOnMachine:
         return None
 
 
+# The launches that a message describes.
 _MAX_DESCRIBED = 3
-"""The launches that a message describes."""
 
 
 def _describe_programs(transcript: Sequence[device.LaunchEntry]) -> str:

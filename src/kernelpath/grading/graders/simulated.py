@@ -77,9 +77,11 @@ class Simulated:
         finding = self.check_process(result, inputs)
         if call_end.failed is not None:
             finding = Finding(Verdict.TAMPERED, call_end.failed.text)
+        # The response and the device's report come from two processes, and must describe the same call.
         if len(spans) != len(outputs):
             finding = UNEXPECTED_RESPONSE
         if finding is None:
+            # What counts is the simulated device's memory. The submission's own copy of an output is only a view of it.
             in_lab = [
                 self._decode(output, content) for output, content in zip(outputs, call_end.output_contents, strict=True)
             ]

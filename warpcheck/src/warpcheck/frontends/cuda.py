@@ -38,7 +38,7 @@ from warpcheck.frontends.arguments import (
 from warpcheck.frontends.cuda_gpu import Loaded
 from warpcheck.frontends.declarations import Parameter, base_name, declared_parameters, kernel_line, ptx_types
 from warpcheck.frontends.nvrtc import Binary, CompileError, KernelNotFound, compile_kernel
-from warpcheck.frontends.tensor_map import TensorMap, tensor_map
+from warpcheck.frontends.tensor_map import TensorMap, im2col_map, tensor_map
 from warpcheck.source_text import source_text
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ __all__ = [
     "KernelNotFound",
     "TensorMap",
     "compile_kernel",
+    "im2col_map",
     "kernel",
     "tensor_map",
 ]

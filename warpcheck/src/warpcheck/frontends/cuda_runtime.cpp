@@ -135,10 +135,16 @@ static int encode_tensor_map(Word map, Word type, Word rank, Word address, Word 
                              Word interleave, Word swizzle, Word promotion, Word fill) {
     FORWARD(cuTensorMapEncodeTiled, map, type, rank, address, extents, strides, box, steps, interleave, swizzle, promotion, fill);
 }
+static int encode_im2col_map(Word map, Word type, Word rank, Word address, Word extents, Word strides, Word lower, Word upper,
+                             Word channels, Word pixels, Word steps, Word interleave, Word swizzle, Word promotion, Word fill) {
+    FORWARD(cuTensorMapEncodeIm2col, map, type, rank, address, extents, strides, lower, upper, channels, pixels, steps,
+            interleave, swizzle, promotion, fill);
+}
 int cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned, Word, int* result) {
-    const bool is_found = strcmp(symbol, "cuTensorMapEncodeTiled") == 0;
-    *function = is_found ? (void*)encode_tensor_map : nullptr;
-    if (result) *result = is_found ? 0 : 1;  // cudaDriverEntryPointSymbolNotFound
+    *function = nullptr;
+    if (strcmp(symbol, "cuTensorMapEncodeTiled") == 0) *function = (void*)encode_tensor_map;
+    if (strcmp(symbol, "cuTensorMapEncodeIm2col") == 0) *function = (void*)encode_im2col_map;
+    if (result) *result = *function ? 0 : 1;  // cudaDriverEntryPointSymbolNotFound
     return 0;
 }
 int cudaGetDriverEntryPoint(const char* symbol, void** function, Word flags, int* result) {

@@ -30,7 +30,7 @@ from warpcheck.frontends.arguments import C_TYPES, POINTED_DTYPES
 from warpcheck.frontends.declarations import Parameter, declared_parameters, ptx_types, source_kernels
 from warpcheck.frontends.host_program_errors import ERRORS, MEMCPY, MEMSET, HostProgramError, Problem, error_name
 from warpcheck.ptx import clear_bytes, parse, unread
-from warpcheck.tensor_map import encode_tiled
+from warpcheck.tensor_map import encode_im2col, encode_tiled
 
 if TYPE_CHECKING:
     from warpcheck.backend import Module
@@ -234,6 +234,7 @@ class CudaRuntime:
             "cudaDeviceGetAttribute": self._get_device_attribute,
             "cudaFuncSetAttribute": self._set_function_attribute,
             "cuTensorMapEncodeTiled": self._encode_tensor_map,
+            "cuTensorMapEncodeIm2col": self._encode_im2col_map,
         }
         self._never_failing: dict[str, Callable[..., int]] = {
             "cudaFree": self._free,
@@ -666,6 +667,29 @@ class CudaRuntime:
                 swizzle,
                 promotion,
                 fill,
+            )
+        except ValueError as error:
+            raise self._mistake("invalid call", str(error), line) from None
+        ctypes.memmove(target, content, len(content))
+        return 0
+
+    def _encode_im2col_map(self, line: int, words: Sequence[int]) -> int:
+        """Execute cuTensorMapEncodeIm2col."""
+        target, element_type, rank, address, extents, strides, lower, upper = words[:8]
+        channels, pixels = (word & 0xFFFFFFFF for word in words[8:10])
+        rank &= 0xFFFFFFFF
+        try:
+            content = encode_im2col(
+                element_type & 0xFFFFFFFF,
+                address,
+                tuple((ctypes.c_uint64 * rank).from_address(extents)),
+                tuple((ctypes.c_uint64 * (rank - 1)).from_address(strides)),
+                tuple((ctypes.c_int32 * max(rank - 2, 0)).from_address(lower)),
+                tuple((ctypes.c_int32 * max(rank - 2, 0)).from_address(upper)),
+                channels,
+                pixels,
+                tuple((ctypes.c_uint32 * rank).from_address(words[10])),
+                *(word & 0xFFFFFFFF for word in words[11:15]),
             )
         except ValueError as error:
             raise self._mistake("invalid call", str(error), line) from None

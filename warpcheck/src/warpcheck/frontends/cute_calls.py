@@ -55,6 +55,7 @@ def _replace_calls() -> None:
         hooks.BIND.get()
         hooks.BIND.replace(lambda compiled, device=None: compiled)
         _replace_hardware_info()
+        _replace_clock()
         if find_spec("tvm_ffi") is not None:
             _replace_tvm_ffi()
 
@@ -118,6 +119,48 @@ def _count_active_clusters(info: Any, cluster_size: int, stream: Any = None) -> 
     if not 1 <= cluster_size <= largest:
         raise ValueError(f"Cluster size must be between 1 and {largest}, {cluster_size} is not supported")
     return int(simulated_gpu.shown()["multi_processor_count"]) // cluster_size
+
+
+_MICROSECONDS = 1.0
+"""The time of every call, as programs divide by it."""
+
+
+def _replace_clock() -> None:
+    """Let `cutlass.testing.benchmark` and `tune` call each function once, because times mean nothing here.
+
+    They repeat the call otherwise, between events of the driver. `tune` takes the first configuration that runs.
+    """
+    from warpcheck.hooks import cute as hooks
+
+    arguments = hooks.ARGUMENTS.get()
+
+    def benchmark(
+        callable: Callable[..., Any],
+        *,
+        kernel_arguments: Any = None,
+        workspace_generator: Callable[[], Any] | None = None,
+        **_: Any,
+    ) -> float:
+        workspace = kernel_arguments if workspace_generator is None else workspace_generator()
+        if not isinstance(workspace, arguments):
+            raise TypeError("workspace_generator and/or kernel_arguments should use JitArguments type")
+        callable(*workspace.args, **workspace.kwargs)
+        return _MICROSECONDS
+
+    for hook, replacement in (
+        (hooks.BENCHMARK, benchmark),
+        (hooks.DEPRECATED_BENCHMARK, benchmark),
+        (hooks.BENCHMARK_TUNED, _call_once),
+    ):
+        hook.get()
+        hook.replace(replacement)
+
+
+def _call_once(callable: Callable[..., Any], *args: Any, **kwargs: Any) -> float:
+    """Call a function for `cutlass.testing.tune`, which passes its own options as keywords."""
+    options = ("warmup_iterations", "iterations", "use_cold_l2", "print_verbose", "current_stream")
+    callable(*args, **{name: value for name, value in kwargs.items() if name not in options})
+    return _MICROSECONDS
 
 
 def _arch(envar: Any) -> str:

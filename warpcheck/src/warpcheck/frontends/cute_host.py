@@ -25,7 +25,7 @@ from warpcheck import backend, frontends
 from warpcheck.backend import LaunchResult
 from warpcheck.errors import Fault, FaultKind
 from warpcheck.hooks import cute as hooks
-from warpcheck.tensor_map import BYTES, encode_tiled
+from warpcheck.tensor_map import BYTES, encode_im2col, encode_tiled
 
 Argument = torch.Tensor | int | float
 
@@ -93,6 +93,16 @@ EncodeTiled = ctypes.CFUNCTYPE(
     *(_U32, _U32, _U32, _U32),  # interleave, swizzle, L2 promotion, fill
 )
 """cuTensorMapEncodeTiled."""
+
+_I32s = ctypes.POINTER(ctypes.c_int32)
+EncodeIm2col = ctypes.CFUNCTYPE(
+    ctypes.c_int,
+    *(ctypes.c_void_p, _U32, _U32, ctypes.c_void_p),  # the map, element type, rank, address
+    *(_U64s, _U64s, _I32s, _I32s),  # extents, strides, lower and upper corner
+    *(_U32, _U32, _U32s),  # channels per pixel, pixels per column, element strides
+    *(_U32, _U32, _U32, _U32),  # interleave, swizzle, L2 promotion, fill
+)
+"""cuTensorMapEncodeIm2col."""
 
 _UNAWAITED = (
     "may begin while the kernel before it still runs, as use_pdl says, and never waits for what that one writes: "
@@ -274,6 +284,7 @@ class CpuHost(Host):
         functions = {
             "_cudaGetDevice": GetDevice(_get_device),
             "_cuTensorMapEncodeTiled": EncodeTiled(self._guarded(_encode_tiled)),
+            "_cuTensorMapEncodeIm2col": EncodeIm2col(self._guarded(_encode_im2col)),
         }
         return dict.fromkeys(ignored, NoOp(lambda: SUCCESS)) | functions | super()._redirected()
 
@@ -361,6 +372,26 @@ def _encode_tiled(
     # The arguments are bare pointers: the rank says how many numbers each has, strides one fewer.
     lists = extents[:rank], strides[: rank - 1], box[:rank], steps[:rank]
     ctypes.memmove(to, encode_tiled(kind, address or 0, *lists, *modes), BYTES)
+    return SUCCESS
+
+
+def _encode_im2col(
+    to: int,
+    kind: int,
+    rank: int,
+    address: int,
+    extents: Any,
+    strides: Any,
+    lower: Any,
+    upper: Any,
+    channels: int,
+    pixels: int,
+    steps: Any,
+    *modes: int,
+) -> int:
+    """Write a tensor map of the im2col mode to the address `to`; see `_encode_tiled`."""
+    lists = extents[:rank], strides[: rank - 1], lower[: rank - 2], upper[: rank - 2]
+    ctypes.memmove(to, encode_im2col(kind, address or 0, *lists, channels, pixels, steps[:rank], *modes), BYTES)
     return SUCCESS
 
 

@@ -58,22 +58,27 @@ def _tune_without_a_clock() -> None:
     """End autotuning at the first configuration that can be launched, because times mean nothing here.
 
     The configuration runs between the autotuner's hooks as on a GPU, which exposes kernels that must not run twice. An
-    autotuner with a benchmark function of its own still tries all configurations.
+    autotuner with a benchmark function or a `run` of its own still tries all configurations.
     """
     try_out = hooks.TRY.get()
     run = hooks.TUNE.get()
+    has_launched: dict[Any, bool] = {}  # of the autotuners that choose a configuration now
 
     def try_until_one_runs(self: Any, *arguments: Any, config: Any, **meta: Any) -> list[float]:
-        if self.has_launched and self.do_bench is _without_a_clock:
+        if has_launched.get(self) and self.do_bench is _without_a_clock:
             return [math.inf] * 3
         times: list[float] = try_out(self, *arguments, config=config, **meta)
-        # _bench gives infinity for a configuration that Triton cannot compile or launch.
-        self.has_launched = times[0] < math.inf
+        if self in has_launched:
+            # _bench gives infinity for a configuration that Triton cannot compile or launch.
+            has_launched[self] = times[0] < math.inf
         return times
 
     def run_untried(self: Any, *arguments: Any, **meta: Any) -> Any:
-        self.has_launched = False
-        return run(self, *arguments, **meta)
+        has_launched[self] = False
+        try:
+            return run(self, *arguments, **meta)
+        finally:
+            has_launched.pop(self, None)
 
     hooks.TRY.replace(try_until_one_runs)
     hooks.TUNE.replace(run_untried)
@@ -234,6 +239,10 @@ def _without_a_clock(call: Callable[[], None], quantiles: Sequence[float] = (0.5
     return [0.0] * len(quantiles)
 
 
+_ARGUMENTS_OF_THE_LAUNCH = 6
+"""Triton passes stream, function, two objects of metadata, and two hooks in front of the kernel's own arguments."""
+
+
 class _Launcher:
     """A compiled kernel, which Triton calls with the grid and the bound arguments of every launch."""
 
@@ -241,23 +250,29 @@ class _Launcher:
         # triton.compile("kernel.ttir") has no Python function: its arguments are known by their places.
         function = getattr(source, "fn", None)
         self.names = [f"argument {place}" for place in source.signature]
-        file = None
+        self.file = None
         if function is not None:
             self.names = list(hooks.ARGUMENTS.of(function))
-            file = hooks.FUNCTION.of(function).__code__.co_filename
+            self.file = hooks.FUNCTION.of(function).__code__.co_filename
         self.signature = list(source.signature.values())
         self.metadata = metadata
         self.name = hooks.NAME.of(metadata)
         self.shared = hooks.SHARED.of(metadata)
         self.warps = hooks.WARPS.of(metadata)
         self.ctas = hooks.CLUSTER.of(metadata)
-        # Triton's cache identifies a kernel by its text, so that the PTX may name another file with the same text.
-        self.module = backend.device().load(_ptx(metadata), file)
+        self.ptx = _ptx(metadata)
 
     def __call__(self, x: int, y: int, z: int, *arguments: Any) -> None:
-        # Triton passes stream, function, metadata and hooks in front of the kernel's own arguments.
-        values = arguments[len(arguments) - len(self.names) :]
-        kernel = self.module.kernels[self.name]
+        values = arguments[_ARGUMENTS_OF_THE_LAUNCH:]
+        if len(values) != len(self.names):
+            raise TypeError(
+                f"{self.name} takes {len(self.names)} arguments ({', '.join(self.names)}) and not {len(values)}: a "
+                "compiled kernel is called with its constants, too"
+            )
+        # Triton keeps this object, and another device may run the next launch. Triton's cache identifies a kernel by
+        # its text, so that the PTX may name another file with the same text.
+        module = backend.device().load(self.ptx, self.file)
+        kernel = module.kernels[self.name]
         # A constexpr is compiled in, and no parameter of the PTX.
         named = [pair for pair in zip(self.names, self.signature, values, strict=True) if pair[1] != "constexpr"]
         layouts = iter(getattr(self.metadata, "tensordesc_meta", None) or ())
@@ -273,8 +288,8 @@ class _Launcher:
             tensors.append(("the allocated memory", args[-1]))
         args += [0] * (len(kernel.params) - len(args))  # The last parameters are scratch memory of Triton's profiler.
         with frontends.compiling():
-            self.module.compile(kernel.name)
-        result = self.module.launch(
+            module.compile(kernel.name)
+        result = module.launch(
             kernel.name,
             grid=(programs[0] * self.ctas, *programs[1:]),
             block=(*(kernel.reqntid or (32 * self.warps,)), 1, 1)[:3],
@@ -320,7 +335,10 @@ def numbers(kind: Any, value: Any, layouts: Iterator[Any]) -> Iterator[Any]:
     elif isinstance(kind, str) and kind.startswith("tensordesc"):
         for item in descriptors.passed(value, next(layouts, None)):
             yield from numbers("", item, layouts)
-    elif hasattr(value, "data_ptr") or isinstance(value, bytes):
+    elif hasattr(value, "data_ptr"):
+        # An object with nothing but an address may access the tensor that it points into, as any address may.
+        yield value if hasattr(value, "numel") or hasattr(value, "base") else value.data_ptr()
+    elif isinstance(value, bytes):
         yield value
     elif kind in _FLOATS:
         yield _FLOATS[kind](float(value))

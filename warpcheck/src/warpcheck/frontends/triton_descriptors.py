@@ -9,7 +9,7 @@ import numpy as np
 
 from warpcheck import backend
 from warpcheck.hooks import triton as hooks
-from warpcheck.tensor_map import encode_tiled
+from warpcheck.tensor_map import encode_im2col, encode_tiled
 
 __all__ = ["passed", "scratch", "tensors"]
 
@@ -41,17 +41,18 @@ def passed(descriptor: Any, layout: Mapping[str, Any] | None) -> list[Any]:
     extents = [*shape[:-1], shape[-1] * (2 if layout["fp4_padded"] else 1)]
     kind = _TF32 if rounds else _ON_THE_HOST.get(layout["elem_type"], layout["elem_type"])
     # The driver orders axes from the innermost, and takes no stride for that one.
-    content = encode_tiled(
-        kind,
-        descriptor.base.data_ptr(),
-        extents[::-1],
-        [stride * layout["elem_size"] for stride in strides[-2::-1]],
-        list(layout["block_size"])[::-1],
-        [1] * len(shape),
-        swizzle=layout["swizzle"],
-        promotion=_PROMOTION_128B,
-        oob_fill=int(nan),
-    )
+    box = list(layout["block_size"])[::-1]
+    steps = [1] * len(shape)
+    tensor = kind, descriptor.base.data_ptr(), extents[::-1], [n * layout["elem_size"] for n in strides[-2::-1]]
+    modes = {"swizzle": layout["swizzle"], "promotion": _PROMOTION_128B, "oob_fill": int(nan)}
+    if layout.get("is_im2col"):
+        lower = list(descriptor.pixel_box_lower_corner)[::-1]
+        upper = list(descriptor.pixel_box_upper_corner)[::-1]
+        steps = list(descriptor.element_strides or steps)[::-1]
+        channels, pixels = box
+        content = encode_im2col(*tensor, lower, upper, channels, pixels, steps, **modes)
+    else:
+        content = encode_tiled(*tensor, box, steps, **modes)
     return [content, *shape, *strides]
 
 
@@ -76,7 +77,9 @@ def tensors(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, tuple):
         for index, item in enumerate(value):
             yield from tensors(f"{name}[{index}]", item)
-    elif hasattr(value, "base"):
+    elif hasattr(value, "data_ptr") and hasattr(value, "numel"):
+        # Also an object that stands for a tensor and keeps that tensor as its `base`: its own shape and strides count.
+        if value.numel():
+            yield name, value
+    elif hasattr(value, "base"):  # a descriptor, or what triton.reinterpret returns
         yield from tensors(name, value.base)
-    elif hasattr(value, "data_ptr") and value.numel():
-        yield name, value

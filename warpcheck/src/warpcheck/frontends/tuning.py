@@ -56,10 +56,13 @@ def watch() -> None:
         return run(self, *arguments, **keywords)
 
     def load_and_note(self: Any) -> None:
-        # Loaded before, and no GPU has prescribed anything: nothing is left to record.
-        if hooks.MODULE.of(self) is not None and not _choices.resources:
+        # Triton loads a kernel at every launch that has no module, and the PTX machine gives it none: Triton would
+        # unload a module when the scope may have ended. A kernel whose registers are known has been loaded.
+        is_loaded = hooks.REGISTERS.is_set(self)
+        if is_loaded and not _choices.resources:  # no GPU has prescribed anything: nothing is left to record
             return
-        load(self)
+        if not is_loaded:
+            load(self)
         variant = _variant(self)
         _resources[variant] = Resources(variant, hooks.REGISTERS.of(self), hooks.SPILLS.of(self))
         for resources in _choices.resources:

@@ -99,6 +99,10 @@ class Attribute(Hook):
         except AttributeError as error:
             raise self._missing_error() from error
 
+    def is_set(self, instance: Any) -> bool:
+        """Return whether an instance has the attribute by now."""
+        return hasattr(instance, self._attribute)
+
 
 def declared_hooks(module: ModuleType) -> dict[str, Hook]:
     """Return the hooks of a module by the names of their variables."""

@@ -70,6 +70,12 @@ ACTIVE_CLUSTERS = Hook(
     "cutlass.utils.hardware_info", "HardwareInfo.get_max_active_clusters", _GPU, takes=("cluster_size",)
 )
 
+_CLOCK = "a program that measures its kernels calls the driver"
+BENCHMARK = Hook("cutlass.testing", "benchmark", _CLOCK, takes=("callable", "kernel_arguments", "workspace_generator"))
+DEPRECATED_BENCHMARK = Hook("cutlass.cute.testing", "benchmark", _CLOCK)
+BENCHMARK_TUNED = Hook("cutlass.testing", "_benchmark_for_autotune", _CLOCK, takes=("callable", "args", "kwargs"))
+ARGUMENTS = Hook("cutlass.testing", "JitArguments", _CLOCK)
+
 FRAMEWORK = Hook(
     "cutlass._mlir_helpers.op", "_is_framework_module", "tracing takes twice as long", takes=("module_name",)
 )

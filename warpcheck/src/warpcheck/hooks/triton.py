@@ -29,7 +29,6 @@ TUNED = Attribute("triton.runtime.autotuner", "Autotuner.base_fn", "an autotuned
 LOAD = Hook("triton.compiler.compiler", "CompiledKernel._init_handles", "a kernel's registers cannot be noted")
 REGISTERS = Attribute("triton.compiler.compiler", "CompiledKernel.n_regs", "a kernel's registers cannot be noted")
 SPILLS = Attribute("triton.compiler.compiler", "CompiledKernel.n_spills", "spilled registers cannot be noted")
-MODULE = Attribute("triton.compiler.compiler", "CompiledKernel.module", "a kernel is loaded again at every launch")
 COMPILED_FROM = Attribute(
     "triton.compiler.compiler", "CompiledKernel.src", "a compiled kernel cannot be told from others"
 )

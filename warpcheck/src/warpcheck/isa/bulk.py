@@ -7,6 +7,7 @@ The description of a copy goes to ``runtime.bulk`` above its site's number, whic
     bits 0-2  direction     bits 3-5  axes, 0 for a range of bytes     bits 6-9  operation of a reduction
     bits 10-13  element type of a reduction                            bit 14    multicast
     bit 15  cta_group::2                                               bit 16    four rows (gather4, scatter4)
+    bit 17  im2col mode                                                bit 18    with im2col offsets
 
 Its operands are rows of 64 bits.
 """
@@ -24,6 +25,7 @@ from warpcheck.runtime.boxes import Direction
 from warpcheck.runtime.bulk import READ
 from warpcheck.runtime.bulk_issue import (
     FIRST_COORDINATE_ROW,
+    FIRST_OFFSET_ROW,
     GLOBAL_ROW,
     NBYTES_ROW,
     SHARED_ROW,
@@ -37,6 +39,7 @@ __all__ = ["OPS", "VARIANTS", "emit_bulk"]
 _TRACKED = "mbarrier::complete_tx::bytes"
 _REDUCTION = "add|min|max|inc|dec|and|or|xor"
 _AXES = "1d|2d|3d|4d|5d"
+_IMAGES = "3d|4d|5d"
 _PAIR = "cta_group::1|cta_group::2"
 
 VARIANTS = (
@@ -53,12 +56,19 @@ VARIANTS = (
     f"async bulk tensor 2d SHARED|CLUSTER global tile::gather4 {_TRACKED} multicast::cluster? {_PAIR} HINT?",
     "async bulk tensor 2d global SHARED tile::scatter4 bulk_group HINT?",
     "async bulk prefetch tensor 2d L2 global tile::gather4 HINT?",
+    f"async bulk tensor {_IMAGES} SHARED|CLUSTER global im2col {_TRACKED} multicast::cluster? HINT?",
+    f"async bulk tensor {_IMAGES} {_PAIR} CLUSTER global im2col {_TRACKED} multicast::cluster? HINT?",
+    f"async bulk tensor {_IMAGES} SHARED|CLUSTER global im2col {_TRACKED} multicast::cluster? {_PAIR} HINT?",
+    f"async bulk tensor {_IMAGES} SHARED|CLUSTER global im2col {_TRACKED} multicast::cluster? HINT {_PAIR}",
+    f"async bulk tensor {_IMAGES} global SHARED im2col_no_offs bulk_group HINT?",
+    f"async bulk prefetch tensor {_IMAGES} L2 global im2col HINT?",
     f"async bulk tensor {_AXES} global SHARED tile? bulk_group HINT?",
     f"async bulk prefetch tensor {_AXES} L2 global tile? HINT?",
     f"reduce async bulk global SHARED bulk_group HINT? {_REDUCTION} u32|s32|u64|s64|b32|b64|f16|bf16|f32|f64",
     "reduce async bulk global SHARED bulk_group HINT? add noftz f16|bf16",
     f"reduce async bulk CLUSTER SHARED {_TRACKED} {_REDUCTION} u32|s32|u64|s64|b32|b64",
     f"reduce async bulk tensor {_AXES} global SHARED {_REDUCTION} tile? bulk_group HINT?",
+    f"reduce async bulk tensor {_IMAGES} global SHARED {_REDUCTION} im2col_no_offs bulk_group HINT?",
     "async bulk commit_group",
     "async bulk wait_group read?",
 )
@@ -107,6 +117,9 @@ def issue(e: InstructionEmitter, i: Instruction) -> None:
         store_operand(e, SHARED_ROW, e.memory.addresses(shared_operand, space))
         if direction != Direction.STORE:
             store_operand(e, TRACKER_ROW, e.memory.addresses(operands.pop(0), space))
+    if "im2col" in i.modifiers:
+        for axis, offset in enumerate(items(operands.pop(0))):
+            store_operand(e, FIRST_OFFSET_ROW + axis, e.b.resize(e.read(offset, 16), 64))
     if "multicast::cluster" in i.modifiers:
         # The mask of a multicast has 16 bits, one for each rank in the cluster.
         store_operand(e, TARGETS_ROW, e.b.resize(e.read(operands.pop(0), 16), 64))
@@ -116,6 +129,8 @@ def issue(e: InstructionEmitter, i: Instruction) -> None:
     description = direction | axes << 3 | operation << 6 | kind << 10 | ("multicast::cluster" in i.modifiers) << 14
     description |= ("cta_group::2" in i.modifiers) << 15
     description |= ("tile::gather4" in i.modifiers or "tile::scatter4" in i.modifiers) << 16
+    description |= ("im2col" in i.modifiers or "im2col_no_offs" in i.modifiers) << 17
+    description |= ("im2col" in i.modifiers) << 18
     access = Access.ATOMIC if operation else Access.STORE if direction == Direction.STORE else Access.LOAD
     number = e.unit.add_site(e.frame, AccessSite(Space.GENERIC, access, 16, 4, 0, i.line, i.name), description)
     e.call_check("issue_bulk", number)

@@ -63,6 +63,7 @@ def emit_tensor(e: InstructionEmitter, i: Instruction) -> None:
         "fence::after_thread_sync": lambda e, i: e.call_check("tensor_fence", 1),
         "mma": emit_multiply,
         "cp": emit_copy,
+        "shift": emit_shift,
         "commit": emit_commit,
     }[i.modifiers[0]]
     if "sync" in i.modifiers:
@@ -267,6 +268,12 @@ def emit_copy(e: InstructionEmitter, i: Instruction) -> None:
     e.call_check("tensor_copy", number, (*shape, width, "cta_group::2" in i.modifiers))
 
 
+def emit_shift(e: InstructionEmitter, i: Instruction) -> None:
+    """Shift 32 bytes of the lanes of a warp by one: ``tcgen05.shift.cta_group.down [taddr]``."""
+    e.frame.store_row(0, tensor_address(e, i.operands[0]))
+    e.call_check("tensor_shift", tensor_site(e, i, Access.ATOMIC), ("cta_group::2" in i.modifiers,))
+
+
 def emit_commit(e: InstructionEmitter, i: Instruction) -> None:
     """Have an mbarrier, or one at this place in each block of a mask, signaled when earlier products are complete."""
     barrier, *masks = i.operands
@@ -311,6 +318,7 @@ OPS = (
             f"mma cta_group::1|cta_group::2 {'|'.join(f'kind::{kind}' for kind in KINDS[:4])} (?:{_COLLECTOR})?",
             f"mma cta_group::1|cta_group::2 {_SCALED} (?:{_COLLECTOR})?",
             f"cp cta_group::1|cta_group::2 {_COPIES} (?:b8x16.b6x16_p32|b8x16.b4x16_p64)?",
+            "shift cta_group::1|cta_group::2 down",
             "commit cta_group::1|cta_group::2 mbarrier::arrive::one CLUSTER? b64",
             "commit cta_group::1|cta_group::2 mbarrier::arrive::one CLUSTER? multicast::cluster b64",
         ),

@@ -111,13 +111,17 @@ class RowTable:
         with b.if_then(b.icmp_unsigned("!=", status, I64(Status.READY)), likely=False):
             b.ret(status)
 
-    def define(self) -> None:
-        """Define the kernel's rows, once all of them are known."""
+    def define(self) -> str:
+        """Define the kernel's rows, once all of them are known. Return IR that declares the shapes that they call."""
         self._rows.value_type = ir.ArrayType(I64, len(self._words))
         # As in constants.splat, llvmlite prints this text as it is, without an object for each number.
         self._rows.initializer = FormattedConstant(self._rows.value_type, "")
         self._rows.initializer.constant = f"[{', '.join(self._words)}]"
         self._rows.linkage = "internal"
+        # As for the rows, an object of llvmlite for each shape would take longer than the text.
+        parameters = ", ".join(map(str, SHAPE_FUNCTION.args))
+        symbols = {shape.symbol for shape in self._shapes.values()}
+        return "".join(f"declare {SHAPE_FUNCTION.return_type} @{symbol}({parameters})\n" for symbol in sorted(symbols))
 
     def _append(self, instruction: Instruction, point: ProgramPoint, use: LoadUse) -> None:
         """Append the row of an instruction, and make sure that its shape is compiled."""
@@ -126,11 +130,12 @@ class RowTable:
         guard = row.generalize(instruction.guard) if instruction.guard else None
         generalized = Instruction(instruction.opcode, instruction.modifiers, operands, guard)  # type: ignore[arg-type]
         # The predicates that a load names are registers: their slots are in the row, too.
-        use = replace(use, using_lanes=row.generalize(use.using_lanes) if use.using_lanes else None)  # type: ignore[arg-type]
-        shape = self._shapes.get((generalized, use, self._carried))
+        if use.using_lanes is not None:
+            use = replace(use, using_lanes=row.generalize(use.using_lanes))  # type: ignore[arg-type]
+        key = generalized, use, self._carried
+        shape = self._shapes.get(key)
         if shape is None:
-            shape = self._find_shape(generalized, use, row, instruction.line)
-            self._shapes[generalized, use, self._carried] = shape
+            shape = self._shapes[key] = self._find_shape(generalized, use, row, instruction.line)
         unit = self._e.unit
         operand_words = [*(self._slots[name] for name in row.names), *row.constants]
         header = (WORD * (HEADER_WORDS + len(operand_words)), len(unit.sites), point.block, point.position)
@@ -149,7 +154,6 @@ class RowTable:
         shape = self._look_up(name, lambda: self._emit_shape(replace(generalized, line=line), use, row))
         self._e.unit.checks |= shape.checks
         self._e.unit.functions |= shape.functions
-        self._e.unit.declare(shape.symbol, SHAPE_FUNCTION)
         return shape
 
     def _emit_shape(self, generalized: Instruction, use: LoadUse, row: OperandRow) -> CompiledShape:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +16,13 @@ from warpcheck.ptx import Function, Instruction, Module, Operand, Register, Symb
 __all__ = ["Block", "Flow", "Ops", "analyze", "dominators", "predecessors", "reachable"]
 
 Ops = Mapping[str, Op[Any]]
-_TEXTURES = ("tex", "tld4", "txq", "suld", "sust", "sured", "suq", "istypep")
+_HINTS = (
+    (r"(tex|tld4|txq|suld|sust|sured|suq|istypep)\b", " (textures and surfaces: load from a pointer)"),
+    (r"tcgen05\.mma\.ws\b", " (weight-stationary products, .ws: the machine has tcgen05.mma without it)"),
+    (r"(tcgen05\.mma|mma|wgmma\.mma_async)\.sp\b", " (sparse products: the machine has dense ones alone)"),
+    (r"cp\..*\.im2col::w\b", " (wide im2col modes: the machine has im2col alone)"),
+)
+"""Patterns of instructions that the machine lacks on purpose, and what the message says about them."""
 
 
 @dataclass
@@ -65,8 +72,8 @@ def analyze(module: Module, kernel: Function, ops: Ops, target: str) -> Flow:
         if _is_mistyped(instruction, inliner.registers):
             raise Rejected(f"Arguments mismatch for instruction '{instruction.opcode}'", module.file, instruction.line)
         if op is None or not op.accepts(instruction):
-            hint = " (textures and surfaces: load from a pointer)" * (instruction.opcode in _TEXTURES)
-            raise Unsupported(instruction.name + hint, module.file, instruction.line)
+            hints = (hint for pattern, hint in _HINTS if re.match(pattern, instruction.name))
+            raise Unsupported(instruction.name + next(hints, ""), module.file, instruction.line)
         if unknown_labels := set(_branches_to(instruction, inliner.tables)) - inliner.labels.keys():
             raise ValueError(f"line {instruction.line}: no label {unknown_labels.pop()}")
     # From here on labels are block numbers; a label at the end of the code is the number after the last block.

@@ -68,11 +68,10 @@ class KernelLowering:
         self._control.emit_dispatch()
         for index, block in enumerate(self.flow.blocks):
             self._emit_block(index, block)
-        self._rows.define()
+        declarations = self._rows.define()
         layout = self._layout
-        lowered = Lowered(
-            str(self._unit.module), self._warp_bytes, layout.shared_bytes, layout.local_bytes, layout.shared
-        )
+        text = f"{self._unit.module}\n{declarations}"
+        lowered = Lowered(text, self._warp_bytes, layout.shared_bytes, layout.local_bytes, layout.shared)
         lowered.sites = self._unit.sites
         lowered.checks = self._unit.checks
         lowered.functions = self._unit.functions

@@ -29,7 +29,7 @@ class MemoryLayout:
         self._module = module
         self._flow = flow
         instructions = [i for block in flow.blocks for i in block.instructions]
-        self.in_cluster = any(map(_names_cluster, instructions))
+        self.in_cluster = _may_name_cluster(module.text) and any(map(_names_cluster, instructions))
         self.params = {parameter.name: offset for parameter, offset in parameter_offsets(kernel)}
         # If cooperative groups use it: the 1 KiB that the system takes of each block's shared memory since sm_80
         # (target.Multiprocessor).
@@ -71,6 +71,14 @@ class MemoryLayout:
         if name not in self.symbols:
             self.symbols.append(name)
         return "global", self.symbols.index(name)
+
+
+_CLUSTER_WORDS = ("cluster", "getctarank", "mapa")
+
+
+def _may_name_cluster(text: str) -> bool:
+    """Return whether the text of a module has a word that `_names_cluster` looks for. Most texts have none."""
+    return not text or any(word in text for word in _CLUSTER_WORDS)
 
 
 def _names_cluster(i: Instruction) -> bool:

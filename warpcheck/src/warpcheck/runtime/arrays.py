@@ -6,14 +6,14 @@ import ctypes
 import math
 import mmap
 import struct
+from collections.abc import Mapping
 from functools import cache
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["FAR", "Dim", "Records", "address_of", "aligned", "span", "zeroed"]
+__all__ = ["FAR", "Dim", "RecordLayout", "Records", "address_of", "aligned", "span", "zeroed"]
 
 Dim = tuple[int, int, int]
 
@@ -32,16 +32,70 @@ FIRST_ALIGNMENT = 1024
 """The alignment in bytes of the first array of an allocation: that of the atoms of the widest swizzle."""
 
 
-class Records:
-    """One record, and the arrays that it points to."""
+class RecordLayout:
+    """A record and the arrays that it points to, laid out in one allocation.
 
-    def __init__(self, kind: np.dtype[np.void]) -> None:
-        # One element, so that the record has an address that generated code can use.
-        self.record = np.zeros(1, kind)
-        self.address = address_of(self.record)
-        self.arrays: dict[str, npt.NDArray[Any]] = {}
-        self._bytes = self.record.view(np.uint8).data
-        self._fields = _scalar_fields(kind)
+    A launch needs some thirty arrays, and most of them are small. Launches that differ only in their data share a
+    layout, so that a launch has little more to do than to allocate it. The record comes behind the arrays.
+
+    Args:
+        kind: The type of the record.
+        arrays: The element type and the extents of each array, by the name of the field that has its address. Each
+            begins at a multiple of 256 bytes, and the first at a multiple of FIRST_ALIGNMENT.
+        values: The initial values of other fields; without them, these are 0.
+    """
+
+    def __init__(
+        self, kind: np.dtype[np.void], arrays: Mapping[str, tuple[Any, ...]], values: Mapping[str, int]
+    ) -> None:
+        self.fields = _scalar_fields(kind)
+        self.views: dict[str, tuple[tuple[int, ...], np.dtype[Any], int]] = {}
+        end = 0
+        for name, (element, *extents) in arrays.items():
+            dtype = np.dtype(element)
+            self.views[name] = tuple(extents), dtype, end
+            end += -(-math.prod(extents) * dtype.itemsize // 256) * 256
+        self.record_bytes = slice(end, end + kind.itemsize)
+        self.size = end + kind.itemsize
+        record = bytearray(kind.itemsize)
+        is_address = bytearray(kind.itemsize)
+        for name, value in values.items():
+            packing, offset = self.fields[name]
+            packing.pack_into(record, offset, value)
+        for name, (_, _, start) in self.views.items():
+            packing, offset = self.fields[name]
+            packing.pack_into(record, offset, start)
+            packing.pack_into(is_address, offset, 1)
+        self._words = np.frombuffer(record, np.int64)
+        self._is_address = np.frombuffer(is_address, np.int64)
+
+    def write_record(self, words: npt.NDArray[np.int64], address: int) -> None:
+        """Write the record of an allocation at this address."""
+        np.multiply(self._is_address, address, out=words)
+        np.add(words, self._words, out=words)
+
+
+class Records:
+    """One record, and the arrays that it points to.
+
+    Attributes:
+        address: The address of the record, for generated code.
+        layout: The layout of the record with its arrays, which are zero at first.
+    """
+
+    def __init__(self, layout: RecordLayout) -> None:
+        self.layout = layout
+        memory = np.zeros(layout.size + FIRST_ALIGNMENT, np.uint8)
+        start = address_of(memory)
+        padding = -start % FIRST_ALIGNMENT
+        start += padding
+        self._memory = memory[padding:]
+        record = self._memory[layout.record_bytes]
+        layout.write_record(record.view(np.int64), start)
+        self._bytes = record.data
+        self.address = start + layout.record_bytes.start
+        self._fields = layout.fields
+        self._arrays: dict[str, npt.NDArray[Any]] = {}
 
     def get(self, name: str) -> int:
         """Return a field of the record."""
@@ -55,28 +109,27 @@ class Records:
             packing, offset = self._fields[name]
             packing.pack_into(self._bytes, offset, value)
 
-    def create(self, **arrays: tuple[Any, ...]) -> None:
-        """Make zeroed arrays, each at a multiple of 256 bytes, keep them, and set the fields of the same names.
+    def array(self, name: str) -> npt.NDArray[Any]:
+        """Return an array by the name of the field that has its address."""
+        # Most arrays are read by generated code alone, so that most launches need no view of them.
+        if name not in self._arrays:
+            extents, dtype, start = self.layout.views[name]
+            self._arrays[name] = np.ndarray(extents, dtype, self._memory, start)
+        return self._arrays[name]
 
-        The first is at a multiple of FIRST_ALIGNMENT.
+    def has_array(self, name: str) -> bool:
+        """Return whether the field of this name has the address of an array."""
+        return name in self._arrays or name in self.layout.views
 
-        They are in one allocation: a launch needs some twenty arrays, and most of them are small.
-
-        arrays: The element type and the extents of each.
-        """
-        sizes = [math.prod(shape) * np.dtype(dtype).itemsize for dtype, *shape in arrays.values()]
-        starts = list(accumulate((-(-size // 256) * 256 for size in sizes), initial=0))
-        memory = aligned(starts[-1], FIRST_ALIGNMENT)
-        address = address_of(memory)
-        for (name, (dtype, *shape)), start in zip(arrays.items(), starts, strict=False):
-            self.arrays[name] = np.ndarray(shape, dtype, memory.data, start)
-            packing, offset = self._fields[name]
-            packing.pack_into(self._bytes, offset, address + start)
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all arrays."""
+        return sum(self.array(name).nbytes for name in {*self.layout.views, *self._arrays})
 
     def point(self, **arrays: npt.NDArray[Any]) -> None:
-        """Keep arrays, and set the fields of the same names to their addresses."""
+        """Keep arrays that are in memory of their own, and set the fields of the same names to their addresses."""
         for name, array in arrays.items():
-            self.arrays[name] = array
+            self._arrays[name] = array
             packing, offset = self._fields[name]
             packing.pack_into(self._bytes, offset, address_of(array))
 
@@ -101,7 +154,7 @@ _STRUCT_CODES = {"i8": "<q", "u8": "<Q", "i4": "<i", "u4": "<I", "i2": "<h", "u2
 def address_of(array: npt.NDArray[Any]) -> int:
     """Return the address of an array's first byte.
 
-    A launch needs some fifty addresses, and ``array.ctypes.data`` takes four times as long.
+    A launch needs a dozen addresses, and ``array.ctypes.data`` takes four times as long.
     """
     if not array.size or not array.flags.writeable:
         return int(array.ctypes.data)
@@ -130,7 +183,7 @@ def span(size: int) -> npt.NDArray[np.uint8]:
     return np.frombuffer(mmap.mmap(-1, size, flags=mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | _NORESERVE), np.uint8)
 
 
-def aligned(size: int, alignment: int = 256) -> npt.NDArray[np.uint8]:
-    """Return zeroed bytes whose address is a multiple of `alignment`."""
-    memory = np.zeros(size + 2 * alignment, np.uint8)
-    return memory[-address_of(memory) % alignment :]
+def aligned(size: int) -> npt.NDArray[np.uint8]:
+    """Return zeroed bytes whose address is a multiple of 256."""
+    memory = np.zeros(size + 512, np.uint8)
+    return memory[-address_of(memory) % 256 :]

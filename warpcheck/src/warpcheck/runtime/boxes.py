@@ -6,6 +6,11 @@ has; with atoms of 32 bytes, bits 5 and 6 with bits 7 and 8. Elements outside of
 skipped by a store. The innermost axis has no element stride, whatever the map says. A contiguous range without a tensor
 map is a box of one row. What no manual says was measured on an H200; a test replays the measurements.
 
+In im2col mode (PTX ISA, 5.5.4) the rows are pixels, with their channels, of images of one to three axes. They follow
+each other along W, then H, D, and N, in steps, from a corner of the bounding box to the opposite one. A copy begins at
+any pixel of the box; each further pixel along an axis begins at the lower corner again. Offsets of the instruction move
+the box.
+
 Two elements of 4 bits count as one of a byte. Elements of 4 and 6 bits with gaps count by sixteens: these have 16 bytes
 in shared memory, and 8 or 12 bytes, ``stored``, in global memory and for the mbarrier, as CUTLASS counts them.
 """
@@ -24,7 +29,9 @@ from warpcheck.runtime.reductions import combine
 __all__ = [
     "AXES",
     "BULK",
+    "OFFSETS",
     "PIECE",
+    "SPATIAL_AXES",
     "START",
     "BulkRecord",
     "Direction",
@@ -40,7 +47,10 @@ __all__ = [
 
 AXES = 5
 PIECE = 16  # bytes that stay together in shared memory: no row has a part of it
-RESERVED = 0b1101  # bits of the flags of a tensor map that are 0
+RESERVED = 0b1100  # bits of the flags of a tensor map that are 0
+IM2COL = 1  # the bit of the flags for the im2col mode
+PIXELS = tensor_map.MAX_PIXELS - 1  # the mask of the pixels per column, less 1
+SPATIAL_AXES = 3
 B4X16, B4X16_P64, B6X16_P32 = 11, 12, 13  # types of 4 and 6 bits
 SIZES = sum(kind.bytes << 4 * kind.code for kind in tensor_map.ELEMENT_TYPES if kind.bytes < 16 and not kind.is_tf32)
 """The bytes of each type, in four bits; of types whose elements have gaps in shared memory 0."""
@@ -77,6 +87,8 @@ _NUMBERS = (
     "pair",  # for cta_group::2: 1 if the mbarriers are those of the even blocks, 2 of the odd ones; else 0
     "rank",
     "gathers",  # whether the box has four rows of a matrix, each with a coordinate of its own
+    "unrolls",  # whether its rows are pixels (im2col), and whether the instruction has im2col offsets
+    "has_offsets",
     "kind",  # of elements, as in a tensor map, and their bytes
     "element",
     "stored",  # bytes in global memory of 16 bytes in shared memory
@@ -92,10 +104,14 @@ _NUMBERS = (
     "first",  # the first of a row's elements that lies inside, and the one behind the last
     "last",
 )
-_AXES = ("extents", "strides", "counts", "steps", "start")  # strides in bytes; counts of elements that are copied
+# strides in bytes; counts of elements that are copied. Of im2col mode, lower and upper: the first and the last
+# coordinate in the bounding box; offsets: those of the instruction, from axis 1 on.
+_AXES = ("extents", "strides", "counts", "steps", "start", "lower", "upper", "offsets")
 
 BULK = np.dtype([*((name, "i8") for name in _NUMBERS), *((name, "i8", AXES) for name in _AXES)])
-FILLER, EXTENTS, STRIDES, COUNTS, STEPS, START = (field_offset(BULK, name) for name in ("filler", *_AXES))
+FILLER, EXTENTS, STRIDES, COUNTS, STEPS, START, LOWER, UPPER, OFFSETS = (
+    field_offset(BULK, name) for name in ("filler", *_AXES)
+)
 
 
 class BulkRecord(View):
@@ -138,6 +154,8 @@ def decode(copy: BulkRecord, address: int) -> int:
         return CopyRule.NO_MAP
     if (flags >> 4 & 7) + 1 != copy.rank:
         return CopyRule.OTHER_RANK
+    if flags & IM2COL != copy.unrolls:
+        return CopyRule.IM2COL_MAP if flags & IM2COL else CopyRule.TILED_MAP
     if flags >> 11 & 3:
         return CopyRule.INTERLEAVED
     copy.base = load64(address)
@@ -188,9 +206,39 @@ def decode(copy: BulkRecord, address: int) -> int:
         return CopyRule.COORDINATE_16
     if copy.gathers and load64(copy.address + COUNTS + 8) != 1:
         return CopyRule.GATHER_BOX
+    if copy.unrolls:
+        copy.rows = (load32(address + 60) & PIXELS) + 1
+        rule = decode_corners(copy, outer)
+        if rule:
+            return rule
     for axis in range(copy.rank):
         if copy.direction == Direction.STORE and load64(copy.address + START + 8 * axis) < 0:
             return CopyRule.COORDINATE_STORE
+    return CopyRule.NONE
+
+
+@native
+def decode_corners(copy: BulkRecord, corners: int) -> int:
+    """Take over the bounding box of the im2col mode, and move it by the offsets. Return a CopyRule."""
+    # The fields have as many bits as tensor_map.corner_bits says.
+    bits = 16 // (copy.rank - 2)
+    half = 1 << bits - 1
+    for axis in range(1, copy.rank - 1):
+        shift = bits * (axis - 1)
+        lower = ((corners >> shift & 2 * half - 1) ^ half) - half
+        upper = ((corners >> 16 + shift & 2 * half - 1) ^ half) - half
+        if copy.direction == Direction.STORE and (lower < 0 or upper > 0):
+            return CopyRule.STORE_CORNER
+        upper += load64(copy.address + EXTENTS + 8 * axis) - 1
+        start = load64(copy.address + START + 8 * axis)
+        if start < lower or start > upper:
+            return CopyRule.COORDINATE_CORNER
+        offset = load64(copy.address + OFFSETS + 8 * axis)
+        if offset >= 2 * half:
+            return CopyRule.OFFSET_RANGE
+        store64(copy.address + START + 8 * axis, start + offset)
+        store64(copy.address + LOWER + 8 * axis, lower + offset)
+        store64(copy.address + UPPER + 8 * axis, upper + offset)
     return CopyRule.NONE
 
 
@@ -200,6 +248,7 @@ def span(copy: BulkRecord, address: int, size: int, nbytes: int) -> None:
     copy.base = address
     copy.element = size
     copy.gathers = 0
+    copy.unrolls = 0
     copy.stored = PIECE
     copy.rank = 1
     copy.swizzle = 0
@@ -219,9 +268,10 @@ def measure(copy: BulkRecord) -> None:
     start = load64(copy.address + START)
     extent = load64(copy.address + EXTENTS)
     count = load64(copy.address + COUNTS)
-    copy.rows = 1
-    for axis in range(1, copy.rank):
-        copy.rows *= load64(copy.address + COUNTS + 8 * axis)
+    if not copy.unrolls:
+        copy.rows = 1
+        for axis in range(1, copy.rank):
+            copy.rows *= load64(copy.address + COUNTS + 8 * axis)
     if copy.gathers:
         copy.rows = GATHERED_ROWS
     copy.width = count * copy.element
@@ -255,11 +305,27 @@ def row_address(copy: BulkRecord, row: int) -> int:
         return address & (1 << ADDRESS_BITS) - 1 if copy.first < copy.last else 0
     remaining = row
     for axis in range(1, copy.rank):
-        count = load64(copy.address + COUNTS + 8 * axis)
-        coordinate = load64(copy.address + START + 8 * axis) + remaining % count * load64(
-            copy.address + STEPS + 8 * axis
-        )
-        remaining = remaining // count
+        start = load64(copy.address + START + 8 * axis)
+        step = load64(copy.address + STEPS + 8 * axis)
+        if copy.unrolls:
+            coordinate = start + remaining
+            if axis < copy.rank - 1:
+                # The line of the first pixel begins at the start, all others at the lower corner.
+                lower = load64(copy.address + LOWER + 8 * axis)
+                upper = load64(copy.address + UPPER + 8 * axis)
+                count = (upper - start) // step + 1
+                coordinate = start + remaining * step
+                if remaining >= count:
+                    remaining -= count
+                    count = (upper - lower) // step + 1
+                    coordinate = lower + remaining % count * step
+                    remaining = remaining // count + 1
+                else:
+                    remaining = 0
+        else:
+            count = load64(copy.address + COUNTS + 8 * axis)
+            coordinate = start + remaining % count * step
+            remaining = remaining // count
         if coordinate < 0 or coordinate >= load64(copy.address + EXTENTS + 8 * axis):
             return 0
         address += coordinate * load64(copy.address + STRIDES + 8 * axis)

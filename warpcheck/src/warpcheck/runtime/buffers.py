@@ -32,6 +32,8 @@ __all__ = [
 MAX_OVERLAPPED = 16
 """The most launches that a launch is taken to overlap, and whose history is kept for it."""
 
+BUFFER_WORDS = BUFFER.itemsize // 8  # all its fields are words
+
 MIN_MAPPED_BYTES = 1 << 16  # bytes for which memory page by page is not worth a mapping of their own
 
 
@@ -59,11 +61,12 @@ class Buffer:
     def of(cls, name: str, tensor: torch.Tensor) -> Buffer:
         """Return the memory from a strided tensor's lowest element to its highest.
 
-        Objects that stand for tensors may have negative strides. Their first element is not the lowest.
+        Objects that stand for tensors may have negative strides, so that their first element is not the lowest. They
+        have no other methods than those that this function calls on them: `is_contiguous` is a shortcut for tensors.
         """
         itemsize = tensor.element_size()
         dtype = str(tensor.dtype).removeprefix("torch.")
-        if tensor.is_contiguous():
+        if hasattr(tensor, "is_contiguous") and tensor.is_contiguous():
             nbytes = tensor.numel() * itemsize
             return cls(name, tensor.data_ptr(), nbytes, itemsize, dtype=dtype, owner=tensor)
         offsets = [(size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)]
@@ -73,14 +76,18 @@ class Buffer:
         address = tensor.data_ptr() + first * itemsize if nbytes else tensor.data_ptr()
         return cls(name, address, nbytes, itemsize, dtype=dtype, owner=tensor)
 
-    @classmethod
-    def of_storage(cls, name: str, tensor: torch.Tensor) -> Buffer:
-        """Return the memory of a tensor's whole storage. Objects that stand for tensors may have none."""
-        buffer = cls.of(name, tensor)
-        if not hasattr(tensor, "untyped_storage"):
-            return buffer
-        storage = tensor.untyped_storage()
-        return replace(buffer, address=storage.data_ptr(), nbytes=storage.nbytes())
+    def of_storage(self) -> Buffer:
+        """Return the memory of the owner's whole storage. Objects that stand for tensors may have none."""
+        if not hasattr(self.owner, "untyped_storage"):
+            return self
+        storage = self.owner.untyped_storage()
+        return replace(self, address=storage.data_ptr(), nbytes=storage.nbytes())
+
+    def without_owner(self) -> Buffer:
+        """Return the same memory without the tensor, so that it can be freed."""
+        if self.owner is None:
+            return self
+        return Buffer(self.name, self.address, self.nbytes, self.itemsize, self.initialised, self.dtype)
 
 
 @dataclass
@@ -137,7 +144,7 @@ class Memory:
     def release_owners(self) -> int:
         """Let the tensors of the buffers be freed, though their history is kept. Return the bytes of that history."""
         for shadow in self.shadows.values():
-            shadow.buffer = replace(shadow.buffer, owner=None)
+            shadow.buffer = shadow.buffer.without_owner()
         return sum(shadow.history.nbytes for shadow in self.shadows.values())
 
     def inheriting_shadow(self, buffer: Buffer, granule: int) -> Shadow:
@@ -190,14 +197,19 @@ class Memory:
 def empty_history(granules: int) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
     """Return an empty history of so many granules, and the memory for writes that atomic ones replace.
 
-    The second array is committed page by page, as most kernels never touch it. Its address is in front of the first
-    one.
+    The address of the second array is in front of the first one.
     """
+    end = HEADER_BYTES + granules * ENTRY_BYTES
     size = granules * REPLACED_BYTES
-    replaced = span(size) if MIN_MAPPED_BYTES <= size < FAR else zeroed(size)
-    memory = zeroed(HEADER_BYTES + granules * ENTRY_BYTES)
+    if size < MIN_MAPPED_BYTES:
+        memory = zeroed(end + size)
+        replaced = memory[end:]
+    else:
+        # Most kernels never touch these bytes: they are committed page by page.
+        replaced = span(size) if size < FAR else zeroed(size)
+        memory = zeroed(end)
     memory[HEADER_BYTES - 8 : HEADER_BYTES].view(np.int64)[0] = address_of(replaced)
-    return memory[HEADER_BYTES:], replaced
+    return memory[HEADER_BYTES:end], replaced
 
 
 def _copy_later_history(source: Shadow, destination: Shadow) -> None:
@@ -237,21 +249,23 @@ def merge_overlapping(buffers: Sequence[Buffer]) -> list[Buffer]:
     return joined
 
 
-def buffer_table(shadows: list[Shadow]) -> npt.NDArray[np.void]:
-    """Return the table of BUFFER records that checks search, sorted by address. An empty record comes first."""
+def buffer_table(shadows: list[Shadow], min_checked_bytes: int = 0) -> npt.NDArray[np.int64]:
+    """Return the table of BUFFER records that checks search, sorted by address. An empty record comes first.
+
+    Buffers of less than `min_checked_bytes` get no history, so that races in them are not looked for.
+    """
     # The binary search returns the last record that begins at or before an address, so there has to be one for any
     # address. The empty record contains nothing.
-    rows = np.zeros(len(shadows) + 1, BUFFER)
-    for row, shadow in zip(rows[1:], shadows, strict=True):
-        row["start"] = shadow.buffer.address
-        row["bytes"] = shadow.buffer.nbytes
-        row["state"] = address_of(shadow.state)
-        row["history"] = address_of(shadow.history)
-        row["granule"] = shadow.granule
-    return rows
+    words = [0] * BUFFER_WORDS
+    for shadow in shadows:
+        nbytes = shadow.buffer.nbytes
+        history = address_of(shadow.history) if nbytes >= min_checked_bytes else 0
+        words += shadow.buffer.address, nbytes, address_of(shadow.state), history, shadow.granule, 0
+    return np.array(words, np.int64)
 
 
-def bytes_reached(rows: npt.NDArray[np.void], address: int) -> int:
+def bytes_reached(table: npt.NDArray[np.int64], address: int) -> int:
     """Return how many bytes after an address a sample of the blocks has accessed its buffer."""
+    rows = table.view(BUFFER)
     row = rows[np.searchsorted(rows["start"], address, side="right") - 1]
     return int(row["start"] + row["reached"] - address)

@@ -8,7 +8,18 @@ from warpcheck.native import count_bits, load32, load64, lowest_bit, native, sto
 from warpcheck.runtime.access_history import ASYNCHRONOUS, LOW_WORD, access_id_of
 from warpcheck.runtime.address_spaces import find_buffer, owner_of
 from warpcheck.runtime.box_checks import check_global_side, check_shared_side, sectors_of, unwritten
-from warpcheck.runtime.boxes import AXES, START, BulkRecord, Direction, decode, element_bytes, measure, span
+from warpcheck.runtime.boxes import (
+    AXES,
+    OFFSETS,
+    SPATIAL_AXES,
+    START,
+    BulkRecord,
+    Direction,
+    decode,
+    element_bytes,
+    measure,
+    span,
+)
 from warpcheck.runtime.bulk import (
     BAD_COPY,
     BULKS,
@@ -31,13 +42,23 @@ from warpcheck.runtime.memory import OPERANDS, SAMPLED, record_fault
 from warpcheck.runtime.records import BufferRecord, CountsRecord, CtaRecord, LaunchRecord, SampleRecord, WarpRecord
 from warpcheck.runtime.reductions import reduces
 
-__all__ = ["FIRST_COORDINATE_ROW", "GLOBAL_ROW", "NBYTES_ROW", "SHARED_ROW", "TARGETS_ROW", "TRACKER_ROW", "issue_bulk"]
+__all__ = [
+    "FIRST_COORDINATE_ROW",
+    "FIRST_OFFSET_ROW",
+    "GLOBAL_ROW",
+    "NBYTES_ROW",
+    "SHARED_ROW",
+    "TARGETS_ROW",
+    "TRACKER_ROW",
+    "issue_bulk",
+]
 
 MAP = 128
 ALIGNED = 64  # bytes of a tensor map, and what its address is a multiple of
 GLOBAL_ROW, SHARED_ROW, TRACKER_ROW, NBYTES_ROW, TARGETS_ROW, FIRST_COORDINATE_ROW = range(
     6
 )  # rows of operands, of 64 bits each
+FIRST_OFFSET_ROW = FIRST_COORDINATE_ROW + AXES  # of an im2col copy
 
 
 @native
@@ -86,6 +107,8 @@ def issue_lane(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, site: int
     copy.operation = description >> 6 & 15
     copy.kind = description >> 10 & 15
     copy.gathers = description >> 16 & 1
+    copy.unrolls = description >> 17 & 1
+    copy.has_offsets = description >> 18 & 1
     copy.targets = operand_of(warp, TARGETS_ROW, lane) if description >> 14 & 1 else 0
     rule = prepare(launch, cta, warp, copy, lane)
     if not rule and copy.direction != Direction.PREFETCH:
@@ -163,6 +186,9 @@ def prepare_map(launch: LaunchRecord, warp: WarpRecord, copy: BulkRecord, lane: 
         return CopyRule.NO_MAP
     for axis in range(AXES):
         store64(copy.address + START + 8 * axis, operand_of(warp, FIRST_COORDINATE_ROW + axis, lane))
+    for axis in range(SPATIAL_AXES):
+        offset = operand_of(warp, FIRST_OFFSET_ROW + axis, lane) if copy.has_offsets else 0
+        store64(copy.address + OFFSETS + 8 * (axis + 1), offset)
     rule = decode(copy, global_address)
     if not rule and copy.operation and not reduces(copy.operation, copy.kind):
         return CopyRule.NO_REDUCTION

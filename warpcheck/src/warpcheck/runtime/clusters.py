@@ -14,7 +14,9 @@ __all__ = [
     "acquire_clock",
     "cluster_arrive",
     "cluster_wait",
+    "join_clock",
     "open_cluster_barrier",
+    "pass_on_clock",
     "release_fenced_to_clock",
     "release_to_clock",
 ]
@@ -23,6 +25,15 @@ __all__ = [
 @native
 def release_to_clock(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, clock: int) -> None:
     """Release a warp's accesses: join its vector clock into a barrier's clock."""
+    pass_on_clock(launch, cta, warp, clock)
+    member = cta.block_number % launch.cluster_size
+    store64(clock + ROW_BYTES * member + 8 * warp.index, launch.time)
+    store64(cta.vc_released + (ROW_BYTES + 8) * warp.index, launch.time)
+
+
+@native
+def pass_on_clock(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, clock: int) -> None:
+    """Join what a warp has acquired into a barrier's clock, without its own accesses."""
     size = launch.cluster_size
     member = cta.block_number % launch.cluster_size
     for plane in range(size):
@@ -30,8 +41,6 @@ def release_to_clock(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, clo
         warp_row = cta.vector_clock + PLANE_BYTES * plane + ROW_BYTES * warp.index
         for other_warp in range(cta.warp_count):
             raise_to(clock_row + 8 * other_warp, load64(warp_row + 8 * other_warp))
-    store64(clock + ROW_BYTES * member + 8 * warp.index, launch.time)
-    store64(cta.vc_released + (ROW_BYTES + 8) * warp.index, launch.time)
 
 
 @native
@@ -45,11 +54,17 @@ def release_fenced_to_clock(launch: LaunchRecord, cta: CtaRecord, warp: WarpReco
 @native
 def acquire_clock(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, clock: int) -> None:
     """Order a warp behind everything in a barrier's clock."""
+    join_clock(launch, cta, warp, clock, cta.vector_clock)
+
+
+@native
+def join_clock(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, clock: int, clocks: int) -> None:
+    """Join a barrier's clock into a warp's row of a block's clocks."""
     size = launch.cluster_size
     member = cta.block_number % launch.cluster_size
     for plane in range(size):
         there = clock + ROW_BYTES * ((member + plane) % size)
-        here = cta.vector_clock + PLANE_BYTES * plane + ROW_BYTES * warp.index
+        here = clocks + PLANE_BYTES * plane + ROW_BYTES * warp.index
         for other in range(cta.warp_count):
             raise_to(here + 8 * other, load64(there + 8 * other))
 

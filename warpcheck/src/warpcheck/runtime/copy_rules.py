@@ -33,6 +33,11 @@ class CopyRule(Code):
     CANCELED_OUT = 20
     GATHER_BOX = 21
     SWIZZLE_ATOM = 22
+    IM2COL_MAP = 23
+    TILED_MAP = 24
+    COORDINATE_CORNER = 25
+    OFFSET_RANGE = 26
+    STORE_CORNER = 27
 
 
 RULES = {
@@ -58,6 +63,14 @@ RULES = {
     "multiple of 128",
     CopyRule.SWIZZLE_ATOM: "names a tensor map whose swizzle has atoms of 64 bytes, or exchanges 8 bytes, which the "
     "PTX machine does not have",
+    CopyRule.IM2COL_MAP: "copies a tile with a tensor map of im2col mode, made by cuTensorMapEncodeIm2col",
+    CopyRule.TILED_MAP: "copies in im2col mode with a tensor map of tiled mode: make it with cuTensorMapEncodeIm2col",
+    CopyRule.COORDINATE_CORNER: "copies in im2col mode from a pixel outside of the map's bounding box: coordinates "
+    "along W, H and D are those of the filter's corner, without the im2col offsets",
+    CopyRule.OFFSET_RANGE: "copies with an im2col offset that does not fit: it has 16 bits for a tensor of three axes, "
+    "8 of four, and 5 of five",
+    CopyRule.STORE_CORNER: "stores in im2col mode with a bounding box that exceeds the tensor: its lower corner may "
+    "not be negative, and its upper corner not positive",
     CopyRule.GATHER_BOX: "copies four rows with a tensor map whose box does not have one row",
     CopyRule.CANCELED_OUT: "requests to cancel a cluster's launch after a thread of its block has seen such a request "
     "fail: no cluster is left",

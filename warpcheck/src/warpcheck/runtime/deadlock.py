@@ -160,7 +160,7 @@ def _count_arrivals(count: int) -> str:
 
 def _init_line(grid: Grid, cta: Cta, address: int) -> int:
     """Return the line that initialized the mbarrier at an address."""
-    init_ids = {int(record["object_address"]): int(record["init_id"]) for record in cta.arrays["mbarriers"]}
+    init_ids = {int(record["object_address"]): int(record["init_id"]) for record in cta.mbarriers}
     return grid.lowered.sites[site_of(init_ids[address])].line
 
 
@@ -203,7 +203,7 @@ def describe_mbarriers(grid: Grid, cta: Cta, *addresses: int) -> str:
 
     Return an empty text if one of the addresses holds no mbarrier of the block.
     """
-    if not {*addresses} <= {int(record["object_address"]) for record in cta.arrays.get("mbarriers", ())}:
+    if not {*addresses} <= {int(record["object_address"]) for record in cta.mbarriers}:
         return ""
     offsets = [address - cta.get("shared") for address in addresses]
     names = [fault_messages.mbarrier_name(offset, grid.lowered.shared) for offset in offsets]
@@ -223,10 +223,10 @@ def _enumerate(items: Sequence[object]) -> str:
 def _mbarrier_states(grid: Grid, cta: Cta) -> dict[int, MbarrierState]:
     """Return the state of each mbarrier in a block's shared memory, by its address."""
     states = {}
-    for record in cta.arrays.get("mbarriers", ()):
+    for record in cta.mbarriers:
         if address := int(record["object_address"]):
             offset = address - cta.get("shared")
-            word = int.from_bytes(cta.arrays["shared"][offset : offset + 8].tobytes(), "little")
+            word = int.from_bytes(cta.array("shared")[offset : offset + 8].tobytes(), "little")
             pending_bytes = word >> PENDING_SHIFT & PENDING_MASK
             pending_bytes -= (pending_bytes >> 20) << 21  # sign-extend 21 bits
             line = grid.lowered.sites[record["expect_site"] - 1].line if record["expect_site"] else 0

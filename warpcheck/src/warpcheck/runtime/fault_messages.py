@@ -38,7 +38,7 @@ __all__ = [
 LOWEST = 1 << 16
 """No memory has an address below: a pointer there is a null pointer with an index."""
 
-_TENSOR_VERBS = {"ld": "reads", "st": "writes", "mma": "multiplies in", "cp": "copies to"}
+_TENSOR_VERBS = {"ld": "reads", "st": "writes", "mma": "multiplies in", "cp": "copies to", "shift": "shifts"}
 _VERBS = {Access.LOAD: "reads", Access.STORE: "writes", Access.ATOMIC: "updates"}
 _FAULTS = {
     FaultKind.OUT_OF_BOUNDS: "{verb} {place}",

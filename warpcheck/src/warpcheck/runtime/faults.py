@@ -257,7 +257,7 @@ class Faults:
     def _is_partial_arrival(self, access_id: int) -> bool:
         """Return whether another lane has arrived at an mbarrier for a thread; see ``partial_arrival``."""
         warp, lane = divmod(thread_of(access_id), LANES)
-        barriers = self.cta.arrays.get("mbarriers", ())
+        barriers = self.cta.mbarriers
         return any(
             record["object_address"] and record["partial_warp"] == warp and int(record["unreleased_lanes"]) >> lane & 1
             for record in barriers

@@ -17,7 +17,7 @@ Their accesses, from ``overlap_began`` on, are unordered until griddepcontrol.wa
 
 from __future__ import annotations
 
-from warpcheck.native import load64, native, store64
+from warpcheck.native import load64, native, noinline, store64
 from warpcheck.runtime.records import CtaRecord, LaunchRecord, WarpRecord
 
 WARPS = 32
@@ -59,7 +59,7 @@ def is_unordered(
     return cta.acquired_at <= time or load64(launch.published_at + 8 * block) <= time
 
 
-@native
+@noinline
 def is_unordered_with_launch(launch: LaunchRecord, cta: CtaRecord, warp: int, time: int, thread: int) -> int:
     """Return whether an access of an earlier launch that may still run is concurrent with what ``thread`` does now.
 
@@ -99,7 +99,7 @@ def is_by_own_block(launch: LaunchRecord, cta: CtaRecord, time: int) -> int:
     return block_at_time(launch, time) == cta.block_number
 
 
-@native
+@noinline
 def block_at_time(launch: LaunchRecord, time: int) -> int:
     """Return the number of the block whose turn it was at a time."""
     low = 0

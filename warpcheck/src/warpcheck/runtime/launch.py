@@ -6,7 +6,9 @@ import math
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,26 +17,27 @@ from warpcheck.counters import AccessSample
 from warpcheck.errors import Fault
 from warpcheck.events import EVENTS, recording
 from warpcheck.layout import RESERVED, SCRATCH, Space
-from warpcheck.lowered_kernel import AccessSite, Lowered
+from warpcheck.lowered_kernel import AccessSite, Lowered, parameter_offsets
 from warpcheck.ptx import Module
 from warpcheck.runtime import fault_messages
 from warpcheck.runtime.access_history import ENTRY_BYTES, id_of, site_of, thread_of, time_of
-from warpcheck.runtime.arrays import FAR, Dim, Records, address_of, aligned
+from warpcheck.runtime.arrays import FAR, Dim, RecordLayout, Records, address_of, aligned
 from warpcheck.runtime.boxes import BULK
 from warpcheck.runtime.buffers import ARGUMENTS, MAX_OVERLAPPED, Buffer, Memory, Shadow, buffer_table, merge_overlapping
 from warpcheck.runtime.bulk import BULKS
-from warpcheck.runtime.cta import cluster_of, thread_coordinates
+from warpcheck.runtime.cta import CtaLayout, cluster_of, thread_coordinates
 from warpcheck.runtime.event_recorder import EVENT
 from warpcheck.runtime.memory_transactions import CHUNK
 from warpcheck.runtime.records import ACCESS_COUNTS, COUNTED, COUNTS, LAUNCH, SAMPLE
-from warpcheck.runtime.resident_blocks import Residents
+from warpcheck.runtime.resident_blocks import Residents, max_turns
 from warpcheck.runtime.schedule_order import scheduled_block
 from warpcheck.runtime.setmaxnreg import registers_at_launch
 from warpcheck.runtime.symbols import find_shared_variable, source_name
 from warpcheck.runtime.tensor_jobs import SCRATCH_BYTES
 
-__all__ = ["AccessOrigin", "Grid", "place_statics"]
+__all__ = ["AccessOrigin", "Configuration", "Grid", "place_statics"]
 
+GRID_BARRIER = "the barrier of the grid"
 WORKSPACE = 8  # bytes of the barrier of a grid, as its header has it: their number, and the arrivals
 HEAP = 8 << 20  # bytes that kernels may ask for, unless cudaDeviceSetLimit says otherwise
 
@@ -52,17 +55,133 @@ class AccessOrigin:
     kernel: str = ""
 
 
+@dataclass(frozen=True)
+class Configuration:
+    """A kernel with the configuration of a launch, and what all launches in this configuration have in common.
+
+    Attributes:
+        grid: The blocks along each axis.
+        block: The threads of a block along each axis.
+        cluster: The blocks of a cluster along each axis; None if neither launch nor kernel asks for clusters.
+        shared: Dynamic shared memory of each block in bytes.
+        room: How many blocks fit on the GPU at once.
+        cooperative: Whether all blocks are resident at once.
+    """
+
+    module: Module
+    name: str
+    lowered: Lowered
+    grid: Dim
+    block: Dim
+    cluster: Dim | None = None
+    shared: int = 0
+    room: int = 1
+    cooperative: bool = False
+
+    @cached_property
+    def cluster_size(self) -> int:
+        """The blocks of a cluster."""
+        return math.prod(self.cluster or (1, 1, 1))
+
+    @cached_property
+    def layout(self) -> RecordLayout:
+        """The layout of the records of a launch of all blocks."""
+        return self.layout_of_blocks(math.prod(self.grid))
+
+    @cached_property
+    def cta_layout(self) -> CtaLayout:
+        """The layout of the records of a block."""
+        return CtaLayout(self.lowered, self.block, self.lowered.shared_bytes + self.shared, self.cluster_size)
+
+    def layout_of_blocks(self, count: int) -> RecordLayout:
+        """Return the layout of the records of a launch of so many blocks of the grid."""
+        lowered = self.lowered
+        site_rows = len(lowered.sites) + 1
+        offsets = parameter_offsets(self.module.functions[self.name])
+        param_bytes = max((offset + parameter.size for parameter, offset in offsets), default=0)
+        turns = 2 * max_turns(count)
+        arrays: dict[str, tuple[Any, ...]] = {
+            "params": (np.uint8, max(param_bytes, 16)),
+            "blocks": (np.int64, len(lowered.blocks), 3),
+            "counts": (COUNTS, site_rows),
+            "samples": (SAMPLE, site_rows),
+            "symbols": (np.int64, len(lowered.symbols) + 1),
+            "published_at": (np.int64, count),
+            "first_published_at": (np.int64, count),
+            "acquired_at_exit": (np.int64, count),
+            "turns": (np.int64, turns),
+            "turn_blocks": (np.int64, turns),
+        }
+        if "issue_bulk" in lowered.functions_checked:
+            arrays["bulk"] = (BULK, BULKS)
+        if not lowered.functions_checked.isdisjoint(("tensor_multiply", "tensor_copy")):
+            arrays["tensor_scratch"] = (np.uint8, SCRATCH_BYTES)
+        if self.cooperative:
+            # A grid synchronizes through memory that the driver provides on a GPU (cooperative_groups' grid_group).
+            arrays["workspace"] = (np.uint8, WORKSPACE)
+        return RecordLayout(LAUNCH, arrays, {**self._fields, "param_bytes": param_bytes, "block_count": count})
+
+    @property
+    def _fields(self) -> dict[str, int]:
+        """The fields of a launch's record that the configuration determines."""
+        lowered = self.lowered
+        extents = zip("xyz", self.block, self.grid, self.cluster or (1, 1, 1), strict=True)
+        fields: dict[str, int] = {}
+        for axis, block_extent, grid_extent, cluster_extent in extents:
+            fields |= {f"ntid_{axis}": block_extent, f"nctaid_{axis}": grid_extent, f"cluster_{axis}": cluster_extent}
+        reserved = lowered.shared.get(RESERVED, range(0))
+        # A source in Python is for Triton or the CuTe DSL. Their compilers own this scratch memory, and they leave
+        # tcgen05 fences out (see docs/blackwell.md).
+        is_python = self.module.file.endswith(".py")
+        return fields | {
+            "reserved": reserved.start,
+            "reserved_bytes": len(reserved),
+            "compiler_scratch": SCRATCH in lowered.shared and is_python,
+            "converges": self.module.of_triton,
+            "requires_tensor_fences": not is_python,
+            "dynamic_bytes": self.shared,
+            "shared_bytes": lowered.shared_bytes + self.shared,
+            "shared_granule": lowered.granules[Space.SHARED],
+            "local_bytes": lowered.local_bytes,
+            "local_total": lowered.local_bytes * math.prod(self.block),
+            "cooperative": self.cooperative,
+            "cluster_size": self.cluster_size,
+            "explicit_cluster": self.cluster is not None,
+            "registers": registers_at_launch(self.module.functions[self.name].directives.maxnreg, self.block),
+        }
+
+    @cached_property
+    def chunk_count(self) -> int:
+        """How many pieces of memory the sites that the hardware merges have in registers at once."""
+        return sum({access.group: access.chunks for access in self.lowered.merged_sites.values()}.values())
+
+    @cached_property
+    def counts(self) -> npt.NDArray[np.void]:
+        """The counters of the sites before a launch, with how the hardware executes each site.
+
+        In place of an address, ``chunks`` has the offset from the launch's own chunks.
+        """
+        counts = np.zeros(len(self.lowered.sites) + 1, COUNTS)
+        counts["atomic_strategy"][:-1] = self.lowered.strategies
+        counts["is_cp_async"][:-1] = self.lowered.copy_flags
+        groups = {access.group: access.chunks for access in self.lowered.merged_sites.values()}
+        starts = dict(zip(groups, accumulate(groups.values(), initial=0), strict=False))
+        for number, access in self.lowered.merged_sites.items():
+            row = counts[number]
+            row["width"] = access.bytes
+            row["chunk_mask"] = access.chunks - 1
+            row["chunks"] = CHUNK.itemsize * starts[access.group]
+        return counts
+
+
 class Grid(Records):
     """A grid of thread blocks, and those of them that are resident at once.
 
     Args:
-        shared: Dynamic shared memory of each block in bytes.
+        arguments: The bytes of the kernel's parameters.
         statics: The variables of the module.
         memory: Keeps the shadow memory of the buffers from launch to launch.
         blocks: The numbers of the blocks that run, in this order, if they are a sample.
-        room: How many blocks fit on the GPU at once.
-        cooperative: Whether all blocks are resident at once.
-        cluster: The blocks of a cluster along each axis; None if neither launch nor kernel asks for clusters.
         programmatic_stream_serialization: Whether the launch may overlap those before it; see ``happens_before``.
         shared_fill: The byte that shared memory is filled with at the start of a block, and counts as written. None:
             it is unwritten.
@@ -70,125 +189,73 @@ class Grid(Records):
 
     def __init__(
         self,
-        module: Module,
-        name: str,
-        lowered: Lowered,
-        grid: Dim,
-        block: Dim,
-        shared: int,
+        configuration: Configuration,
         arguments: bytes,
         buffers: Sequence[Buffer],
         statics: dict[str, npt.NDArray[np.uint8]],
         memory: Memory,
         reverse: int = 0,
         blocks: Sequence[int] | None = None,
-        room: int = 1,
-        cooperative: bool = False,
-        cluster: Dim | None = None,
         shared_fill: int | None = None,
         programmatic_stream_serialization: bool = False,
     ) -> None:
-        super().__init__(LAUNCH)
-        self.module = module
-        self.name = name
-        self.lowered = lowered
+        self.configuration = configuration
+        self.module = configuration.module
+        self.name = configuration.name
+        self.lowered = configuration.lowered
+        self.grid = configuration.grid
+        self.block = configuration.block
+        self.cluster = configuration.cluster or (1, 1, 1)
+        self.blocks = blocks if blocks is None else self._extend_to_clusters(blocks)
+        super().__init__(
+            configuration.layout if self.blocks is None else configuration.layout_of_blocks(len(self.blocks))
+        )
         # The caller owns the memory, and the memory keeps the last launch: a cycle would outlive both.
         self.memory = weakref.proxy(memory)
-        self.grid = grid
-        self.block = block
-        self.cluster = cluster or (1, 1, 1)
-        size = math.prod(self.cluster)
-        self.blocks = blocks if blocks is None else self._extend_to_clusters(blocks)
         self.printed: list[str] = []
         self.warnings: set[str] = set()
         self.heap: dict[int, npt.NDArray[np.uint8]] = {}
-        self.counts = np.zeros(len(lowered.sites) + 1, COUNTS)
-        self.samples = np.zeros(len(lowered.sites) + 1, SAMPLE)
-        self._set_sass_accesses()
-        self.block_counts = np.zeros((len(lowered.blocks), 3), np.int64)
-        params = aligned(max(len(arguments), 16))[: max(len(arguments), 16)]
-        params[: len(arguments)] = np.frombuffer(arguments, np.uint8)
-        self.set(param_bytes=len(arguments))
-        self.point(params=params, blocks=self.block_counts, counts=self.counts, samples=self.samples)
-        if "issue_bulk" in lowered.functions_checked:
-            self.point(bulk=np.zeros(BULKS, BULK))
-        if not lowered.functions_checked.isdisjoint(("tensor_multiply", "tensor_copy")):
-            self.point(tensor_scratch=aligned(SCRATCH_BYTES))
+        self.counts = self.array("counts")
+        self.counts[:] = configuration.counts
+        if configuration.chunk_count:
+            self.chunks = np.full(configuration.chunk_count, -1, CHUNK)
+            self.counts["chunks"][self.counts["width"] != 0] += address_of(self.chunks)
+        self.block_counts = self.array("blocks")
+        self.array("params")[: len(arguments)] = np.frombuffer(arguments, np.uint8)
         if recording.get():
             self.point(events=np.zeros(EVENTS, EVENT))
         # A sample of blocks looks for no races.
         overlaps = programmatic_stream_serialization and blocks is None and memory.last_launch is not None
         self.overlapped: tuple[Grid, ...] = memory.last_launch.may_run_during_next() if overlaps else ()
-        self._set_extents(shared)
-        self.set(shared_fill=-1 if shared_fill is None else shared_fill)
-        self.set(reverse=reverse, cooperative=cooperative, cluster_size=size, explicit_cluster=cluster is not None)
-        self.set(registers=registers_at_launch(module.functions[name].directives.maxnreg, block))
-        self._place_globals(buffers, statics)
-        extents = self.get("shared_bytes"), self.get("shared_granule")
-        self.residents = Residents(self, lambda: cluster_of(size, lowered, block, *extents), room, cooperative)
-
-    def _set_extents(self, dynamic: int) -> None:
-        threads, blocks = (x * y * z for x, y, z in (self.block, self.grid))
-        if self.blocks is not None:
-            blocks = len(self.blocks)
-            self.point(sampled_blocks=np.array(self.blocks, np.int64))
-        for axis, extent, count, cluster_extent in zip("xyz", self.block, self.grid, self.cluster, strict=True):
-            self.set(**{f"ntid_{axis}": extent, f"nctaid_{axis}": count, f"cluster_{axis}": cluster_extent})
-        reserved = self.lowered.shared.get(RESERVED, range(0))
         self.set(
-            block_count=blocks,
-            reserved=reserved.start,
-            reserved_bytes=len(reserved),
-            # A source in Python is for Triton or the CuTe DSL. Their compilers own this scratch memory, and they leave
-            # tcgen05 fences out (see docs/blackwell.md).
-            compiler_scratch=SCRATCH in self.lowered.shared and self.module.file.endswith(".py"),
-            converges=self.module.of_triton,
-            requires_tensor_fences=not self.module.file.endswith(".py"),
-            dynamic_bytes=dynamic,
-            shared_bytes=self.lowered.shared_bytes + dynamic,
-            shared_granule=self.lowered.granules[Space.SHARED],
-            local_bytes=self.lowered.local_bytes,
-            local_total=self.lowered.local_bytes * threads,
-            launch_began=self.memory.time,
-            time=self.memory.time,
-            overlap_began=self.overlapped[0].get("launch_began") if self.overlapped else self.memory.time,
+            shared_fill=-1 if shared_fill is None else shared_fill,
+            reverse=reverse,
+            launch_began=memory.time,
+            time=memory.time,
+            overlap_began=self.overlapped[0].get("launch_began") if self.overlapped else memory.time,
             unawaited_end=self.overlapped[-1].end_of_unawaited() if self.overlapped else 0,
         )
-        names = "published_at", "first_published_at", "acquired_at_exit"
-        self.point(**{name: np.zeros(blocks, np.int64) for name in names})
-
-    def _set_sass_accesses(self) -> None:
-        """Set how the hardware executes each site; for merged accesses, also where they keep what they have loaded."""
-        site_count = len(self.lowered.sites)
-        self.counts["atomic_strategy"][:site_count] = self.lowered.strategies
-        self.counts["is_cp_async"][:site_count] = self.lowered.copy_flags
-        merged = self.lowered.merged_sites
-        groups = {access.group: access.chunks for access in merged.values()}
-        starts = dict(zip(groups, accumulate(groups.values(), initial=0), strict=False))
-        self.chunks = np.full(sum(groups.values()), -1, CHUNK)
-        for number, access in merged.items():
-            row = self.counts[number]
-            row["width"] = access.bytes
-            row["chunk_mask"] = access.chunks - 1
-            row["chunks"] = address_of(self.chunks) + CHUNK.itemsize * starts[access.group]
+        if self.blocks is not None:
+            self.point(sampled_blocks=np.array(self.blocks, np.int64))
+        self._place_globals(buffers, statics)
+        self.residents = Residents(
+            self, partial(cluster_of, configuration.cta_layout), configuration.room, configuration.cooperative
+        )
 
     def _place_globals(self, buffers: Sequence[Buffer], statics: dict[str, npt.NDArray[np.uint8]]) -> None:
-        params = self.arrays["params"]
-        own_buffers = [Buffer(ARGUMENTS, address_of(params), params.nbytes, 1, dtype="bytes")]
+        own_buffers = [Buffer(ARGUMENTS, self.get("params"), self.array("params").nbytes, 1, dtype="bytes")]
         own_buffers += [
             Buffer(name, address_of(storage), self.module.variables[name].size, 1, dtype="bytes")
             for name, storage in statics.items()
         ]
-        if self.get("cooperative"):
-            # A grid synchronizes through memory that the driver provides on a GPU (cooperative_groups' grid_group).
-            self.point(workspace=aligned(WORKSPACE))
-            own_buffers.append(Buffer("the barrier of the grid", self.get("workspace"), WORKSPACE, 1, dtype="bytes"))
+        if self.configuration.cooperative:
+            own_buffers.append(Buffer(GRID_BARRIER, self.get("workspace"), WORKSPACE, 1, dtype="bytes"))
         granule = self.lowered.granules[Space.GLOBAL]
-        names = {buffer.name for buffer in own_buffers} - statics.keys()
+        own_names = {ARGUMENTS, GRID_BARRIER} - statics.keys()
         self.shadows: list[Shadow] = []
         for buffer in merge_overlapping([*buffers, *own_buffers]):
             # The arguments and the workspace are of this launch alone.
-            inherits = self.overlapped and buffer.name not in names and buffer.nbytes < FAR
+            inherits = self.overlapped and buffer.name not in own_names and buffer.nbytes < FAR
             find_shadow = self.memory.inheriting_shadow if inherits else self.memory.shadow
             self.shadows.append(find_shadow(buffer, granule))
         self._set_buffers()
@@ -196,16 +263,13 @@ class Grid(Records):
         if constants:
             began = address_of(constants[0])
             self.set(const_began=began, const_bytes=address_of(constants[-1]) + constants[-1].nbytes - began)
-        symbols = [address_of(statics[name]) for name in self.lowered.symbols]
-        self.point(symbols=np.array([*symbols, 0], np.int64))
+        if self.lowered.symbols:
+            self.array("symbols")[:-1] = [address_of(statics[name]) for name in self.lowered.symbols]
 
     def _set_buffers(self) -> None:
         # A sample's races are not looked for in small buffers: their blocks ran in full launches before.
-        rows = buffer_table(self.shadows)
-        if self.blocks is not None:  # the others have been looked at in full launches
-            rows["history"][rows["bytes"] < FAR] = 0
-        self.point(buffers=rows)
-        self.set(buffer_count=len(rows))
+        self.point(buffers=buffer_table(self.shadows, min_checked_bytes=0 if self.blocks is None else FAR))
+        self.set(buffer_count=len(self.shadows) + 1)
 
     def allocate(self, nbytes: int) -> int:
         """Allocate memory for a kernel: return its address, or 0 if the heap is full."""
@@ -249,6 +313,13 @@ class Grid(Records):
         has_left_any = self.overlapped and not self.get("grids_awaited")
         return self.get("launch_began") if has_left_any else self.get("unawaited_end")
 
+    def share_before_wait(self) -> float:
+        """Return the share of its sectors of global memory before griddepcontrol.wait; 1 if it overlaps no launch."""
+        if not self.overlapped:
+            return 1.0
+        sectors = int((self.counts["sectors"] + self.counts["bulk_sectors"]).sum())
+        return self.get("sectors_before_wait") / sectors if sectors else 1.0
+
     @property
     def counters(self) -> npt.NDArray[np.int64]:
         """Return the counters of each site: a row of COUNTED."""
@@ -262,12 +333,25 @@ class Grid(Records):
                 return shadow.state[start : start + buffer.nbytes]
         raise KeyError(buffer.name)
 
-    def accesses(self) -> list[AccessSample]:
-        """Return one request of every instruction that touched global or shared memory, except the barrier of the
-        grid.
+    def accesses(self) -> Callable[[], list[AccessSample]]:
+        """Return a function that returns one request of every instruction that touched global or shared memory, except
+        the barrier of the grid.
+
+        Most callers of a launch need no samples. The function may be called at any later time, when the records of the
+        blocks are gone and the buffers have the names of another launch.
         """
+        windows = [(shadow.buffer.address, shadow.buffer.name) for shadow in self.shadows]
+        extent = self.get("shared_bytes")
+        shared = [range(start, start + extent) for start in (cta.get("shared") for cta in self.residents.all_ctas)]
+        return partial(self._collect_accesses, windows, shared)
+
+    def _collect_accesses(self, windows: list[tuple[int, str]], shared_windows: list[range]) -> list[AccessSample]:
+        def shared_base(address: int) -> int:
+            """Return the start of the shared memory that holds an address; 0 if none does."""
+            return next((window.start for window in shared_windows if address in window), 0)
+
         samples = []
-        for site, counts, sample in zip(self.lowered.sites, self.counts, self.samples, strict=False):
+        for site, counts, sample in zip(self.lowered.sites, self.counts, self.array("samples"), strict=False):
             sectors, wavefronts, bulk = (int(counts[name]) for name in ("sectors", "wavefronts", "bulk_sectors"))
             if not counts["requests"] or not (sectors or wavefronts or bulk):
                 continue
@@ -276,10 +360,15 @@ class Grid(Records):
             shared = bool(wavefronts)
             if shared and site.space == Space.GENERIC:
                 # One lane may access shared memory, and the next one global or local memory.
-                in_shared = {lane: address for lane, address in addresses.items() if self._shared_base(address)}
+                in_shared = {lane: address for lane, address in addresses.items() if shared_base(address)}
                 shared = bool(in_shared or not sectors)
                 addresses = in_shared or addresses
-            base, name = self._find_window(next(iter(addresses.values())), shared)
+            first = next(iter(addresses.values()))
+            if shared:
+                base = shared_base(first)
+                name = source_name(find_shared_variable(first - base, self.lowered.shared)[1])
+            else:
+                base, name = next((window for window in reversed(windows) if window[0] <= first), (0, "?"))
             if base == self.get("workspace"):
                 continue
             offsets = {lane: address - base for lane, address in addresses.items()}
@@ -289,20 +378,6 @@ class Grid(Records):
                 measured[1:3] = int(counts["bulk_bytes"]) // site.bytes, bulk
             samples.append(AccessSample(*location, *measured))
         return samples
-
-    def _find_window(self, address: int, shared: bool) -> tuple[int, str]:
-        """Return the start of the tensor, or of the shared memory, that holds an address, and the variable's name."""
-        if shared:
-            base = self._shared_base(address)
-            return base, source_name(find_shared_variable(address - base, self.lowered.shared)[1])
-        candidates = [shadow.buffer for shadow in self.shadows if shadow.buffer.address <= address]
-        return (candidates[-1].address, candidates[-1].name) if candidates else (0, "?")
-
-    def _shared_base(self, address: int) -> int:
-        """Return the start of the shared memory that holds an address; 0 if none does."""
-        extent = self.get("shared_bytes")
-        starts = (cta.get("shared") for cta in self.residents.all_ctas)
-        return next((start for start in starts if start <= address < start + extent), 0)
 
     def origin_of(self, access_id: int, time: int) -> AccessOrigin:
         """Return the origin of an access in the history."""
@@ -320,8 +395,8 @@ class Grid(Records):
     def blocks_at(self, times: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return the number of the block whose turn it was at each time; see happens_before.block_at_time."""
         turn_count = self.get("turn_count")
-        turns = np.searchsorted(self.arrays["turns"][:turn_count], times, side="right") - 1
-        blocks: npt.NDArray[np.int64] = self.arrays["turn_blocks"][:turn_count][np.maximum(turns, 0)]
+        turns = np.searchsorted(self.array("turns")[:turn_count], times, side="right") - 1
+        blocks: npt.NDArray[np.int64] = self.array("turn_blocks")[:turn_count][np.maximum(turns, 0)]
         return blocks
 
     def history_entries(self, start: int, end: int) -> Iterator[tuple[npt.NDArray[np.int64], int]]:

@@ -22,7 +22,13 @@ from warpcheck.layout import LANES
 from warpcheck.native import count_bits, load64, lowest_bit, native, store64
 from warpcheck.runtime.access_history import access_id_of, set_conflict, thread_of, warp_of
 from warpcheck.runtime.address_spaces import owner_of
-from warpcheck.runtime.clusters import acquire_clock, release_fenced_to_clock, release_to_clock
+from warpcheck.runtime.clusters import (
+    acquire_clock,
+    join_clock,
+    pass_on_clock,
+    release_fenced_to_clock,
+    release_to_clock,
+)
 from warpcheck.runtime.deferred_faults import RACE, defer_fault
 from warpcheck.runtime.event_recorder import MBARRIERS, find_mbarrier, record_barrier_event
 from warpcheck.runtime.happens_before import ROW_BYTES, is_unordered, raise_to
@@ -46,6 +52,7 @@ __all__ = [
     "mbarrier_inval",
     "mbarrier_transact",
     "mbarrier_wait",
+    "pass_on_to_commit",
     "record_mbarrier_fault",
     "report_missing",
     "require_init",
@@ -255,6 +262,19 @@ def complete_tx(launch: LaunchRecord, owner: CtaRecord, address: int, count: int
 
 
 @native
+def pass_on_to_commit(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, owner: CtaRecord, address: int) -> None:
+    """Join what a warp has acquired into the clock of an mbarrier of ``owner``, for its tcgen05.commit.
+
+    The operations that a commit tracks are ordered behind what their thread has waited for before (PTX ISA,
+    9.7.16.6.3), and the arrival behind these operations (9.7.16.6.4.2). A thread that has waited for the arrival may
+    therefore overwrite an operand that a copy has brought, although it has not waited for that copy.
+    """
+    record_address = find_mbarrier(owner, address)
+    if record_address:
+        pass_on_clock(launch, cta, warp, clock_address(launch, owner, record_address))
+
+
+@native
 def arrive_for_tensor_core(launch: LaunchRecord, owner: CtaRecord, address: int, issuer: CtaRecord, warp: int) -> int:
     """Arrive once at an mbarrier of ``owner``, for a tcgen05.commit of a warp of the block ``issuer``.
 
@@ -298,10 +318,12 @@ def mbarrier_wait(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, site: 
             blocked |= 1 << lane
             warp.awaited_mbarrier = address
         elif record_address != joined_record:
-            if not relaxed:
-                acquire_clock(
-                    launch, cta, warp, clock_address(launch, cta, record_address) + ROW_BYTES * launch.cluster_size
-                )
+            completed = clock_address(launch, cta, record_address) + ROW_BYTES * launch.cluster_size
+            if relaxed and cta.relaxed_clock:
+                # With tcgen05.fence::after_thread_sync, a relaxed wait orders tcgen05 alone (PTX ISA, 9.7.16.6.4.2).
+                join_clock(launch, cta, warp, completed, cta.relaxed_clock)
+            elif not relaxed:
+                acquire_clock(launch, cta, warp, completed)
                 note_partial_wait(warp, MbarrierRecord(record_address))
             end_tracked(launch, cta, MbarrierRecord(record_address))
             joined_record = record_address

@@ -13,7 +13,7 @@ phase. Their reads count as done: the warp has issued them, and CUTLASS's pipeli
 
 from __future__ import annotations
 
-from warpcheck.native import native
+from warpcheck.native import native, noinline
 from warpcheck.runtime.happens_before import is_by_own_block, known_time
 from warpcheck.runtime.records import CtaRecord, LaunchRecord, MbarrierRecord, WarpRecord
 
@@ -43,7 +43,7 @@ def note_partial_wait(warp: WarpRecord, barrier: MbarrierRecord) -> None:
         warp.partial_mbarrier = barrier.address
 
 
-@native
+@noinline
 def is_unreleased(launch: LaunchRecord, cta: CtaRecord, warp: int, thread: int, time: int) -> int:
     """Return whether a warp is ordered behind a write at ``time`` only by the arrival of another lane of the
     writer's warp.

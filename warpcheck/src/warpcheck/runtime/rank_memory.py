@@ -40,8 +40,8 @@ def find_unordered_write(grid: Grid, memory: Sequence[RankMemory]) -> Fault | No
     """
     block_count = grid.get("block_count")
     rank_of_block = np.array([grid.coordinates_of(number)[1] for number in range(block_count)])
-    published_at = grid.arrays["published_at"][:block_count]
-    acquired_at = grid.arrays["acquired_at_exit"][:block_count]
+    published_at = grid.array("published_at")[:block_count]
+    acquired_at = grid.array("acquired_at_exit")[:block_count]
     for rank, start, end in memory:
         last_acquired = int(acquired_at[rank_of_block == rank].max(initial=0))
         for entries, _ in grid.history_entries(start, end):
@@ -69,8 +69,8 @@ def find_unordered_read(grid: Grid, memory: Sequence[RankMemory]) -> Fault | Non
     reads first and waits afterwards is therefore found only if it read before the other rank had released anything.
     """
     rank_of_block = np.array([grid.coordinates_of(number)[1] for number in range(grid.get("block_count"))])
-    first_published_at = grid.arrays["first_published_at"]
-    acquired_at = grid.arrays["acquired_at_exit"]
+    first_published_at = grid.array("first_published_at")
+    acquired_at = grid.array("acquired_at_exit")
     for rank, start, end in memory:
         published = first_published_at[(rank_of_block == rank) & (first_published_at > 0)]
         first_published = published.min(initial=np.iinfo(np.int64).max)

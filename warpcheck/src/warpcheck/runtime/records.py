@@ -225,6 +225,7 @@ CTA = np.dtype(
         ("tensor_memory", "i8"),  # 512 columns of 128 lanes, and CELLS records of who accessed them; see tensor_cells
         ("tensor_cells", "i8"),
         ("tensor_clock", "i8"),  # vector clocks of each warp at its last tcgen05.fence::after_thread_sync
+        ("relaxed_clock", "i8"),  # vector clocks of relaxed waits, which order tcgen05 alone
         ("tensor_accesses", "i8"),  # ACCESSES records for each warp; see tensor_access
         ("tensor_slices", "i8"),  # the parts of tensor memory that are allocated, as bits; see tensor_allocation
         ("tensor_allocations", "i8"),  # for each part: the columns of the allocation that begins there, or 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from functools import cached_property
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from warpcheck.runtime.cta import Cta
 from warpcheck.runtime.records import CtaRecord, LaunchRecord
 from warpcheck.runtime.schedule import begin_turn
 
-__all__ = ["Residents"]
+__all__ = ["Residents", "max_turns"]
 
 MAX_WAITING_BYTES = 512 << 20  # bytes for blocks that wait for others: a grid that is not cooperative gets no more
 
@@ -23,7 +24,8 @@ class Residents:
     """The records of resident blocks: one cluster's at first, and another cluster's each time that all blocks wait.
 
     A cluster may be one block. The blocks of a cooperative grid are all resident from the beginning. ``resident`` are
-    the records in use, ``all_ctas`` all that were ever made. The turns are kept in the launch's records, for ``races``.
+    the records in use, ``all_ctas`` all that were ever made. The turns are kept in the launch's records, for ``races``,
+    which have room for ``max_turns`` at first.
 
     Args:
         make_group: Makes the records of one cluster.
@@ -42,11 +44,12 @@ class Residents:
         self._add()
         while cooperative and len(self.resident) < launch.get("block_count"):
             self._add()
-        self._max_blocks = min(
-            max_blocks, max(1, MAX_WAITING_BYTES // sum(array.nbytes for array in self.all_ctas[0].arrays.values()))
-        )
-        launch.point(turns=np.zeros(0, np.int64), turn_blocks=np.zeros(0, np.int64))
-        self._make_room_for_turns()
+        self._capacity = max_blocks
+
+    @cached_property
+    def _max_blocks(self) -> int:
+        """The most blocks that may be resident: no more than fit on the GPU, and than there is memory for."""
+        return min(self._capacity, max(1, MAX_WAITING_BYTES // self.all_ctas[0].nbytes))
 
     @property
     def current(self) -> Cta:
@@ -111,10 +114,15 @@ class Residents:
 
     def _make_room_for_turns(self) -> None:
         launch = self._launch
-        # At most two turns for each block to come, for its beginning and that of its cluster, and one for this call.
-        needed = launch.get("turn_count") + 2 * (launch.get("block_count") - launch.get("block_next")) + 2
-        if needed > launch.arrays["turns"].size:
-            launch.point(**{name: _extend(launch.arrays[name], 2 * needed) for name in ("turns", "turn_blocks")})
+        needed = launch.get("turn_count") + max_turns(launch.get("block_count") - launch.get("block_next"))
+        if needed > launch.array("turns").size:
+            launch.point(**{name: _extend(launch.array(name), 2 * needed) for name in ("turns", "turn_blocks")})
+
+
+def max_turns(blocks: int) -> int:
+    """Return how many turns there are at most until a block has to wait, if so many blocks have yet to begin."""
+    # Two for each block, for its beginning and that of its cluster, and one for the block whose turn it is.
+    return 2 * blocks + 2
 
 
 def _extend(array: np.ndarray[tuple[int], np.dtype[np.int64]], size: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

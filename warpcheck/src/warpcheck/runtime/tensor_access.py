@@ -12,7 +12,7 @@ from warpcheck.errors import FAULT_KINDS, FaultKind
 from warpcheck.layout import LANES
 from warpcheck.native import View, copy_bytes, load64, native
 from warpcheck.runtime.access_history import access_id_of, warp_of
-from warpcheck.runtime.happens_before import PLANE_BYTES, ROW_BYTES
+from warpcheck.runtime.happens_before import PLANE_BYTES, ROW_BYTES, raise_to
 from warpcheck.runtime.memory import OPERANDS, record_fault
 from warpcheck.runtime.records import CtaRecord, LaunchRecord, WarpRecord
 from warpcheck.runtime.tensor_cells import (
@@ -249,6 +249,8 @@ def tensor_fence(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, after: 
         for plane in range(launch.cluster_size):
             row = PLANE_BYTES * plane + ROW_BYTES * warp.index
             copy_bytes(cta.tensor_clock + row, cta.vector_clock + row, ROW_BYTES)
+            for other in range(cta.warp_count):
+                raise_to(cta.tensor_clock + row + 8 * other, load64(cta.relaxed_clock + row + 8 * other))
         return 0
     number = 0
     while number < warp.tensor_accesses:

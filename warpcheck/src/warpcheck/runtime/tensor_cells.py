@@ -8,7 +8,7 @@ tcgen05.ld and st are in flight until their warp waits (wait::ld, wait::st); tcg
 executed it, which a thread knows that has waited for the mbarrier of a commit. What happens before is decided by the
 vector clocks of warps (``happens_before``): the product of a thread is dated when it is executed. Between warps there
 also have to be tcgen05.fence::before_thread_sync and ::after_thread_sync (9.7.16.6.3). ``tensor_clock`` is the vector
-clock of each warp at its last fence::after_thread_sync.
+clock of each warp at its last fence::after_thread_sync, and ``relaxed_clock`` that of its relaxed waits.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ __all__ = [
     "LOAD_IN_FLIGHT",
     "LOAD_UNFENCED",
     "MEMORY_BYTES",
+    "ROW_COPY_SHAPE",
+    "SHIFT_SHAPE",
     "SLICE",
     "STORE_IN_FLIGHT",
     "STORE_UNFENCED",
@@ -62,13 +64,15 @@ WRITTEN, STORE_IN_FLIGHT, STORE_UNFENCED, LOAD_IN_FLIGHT, LOAD_UNFENCED, BY_CORE
 # The kinds of accesses, those of threads (ld, st) first. A product updates its accumulator or overwrites it.
 THREAD_READ, THREAD_WRITE, CORE_READ, CORE_WRITE, CORE_UPDATE = range(5)
 COPY_SHAPE = 1 << 62  # what pending copies have in common
+ROW_COPY_SHAPE = COPY_SHAPE | 1  # those of 4x256b, which follow a shift in order
+SHIFT_SHAPE = 1 << 61
 
 # write, read, operand_read: the time and access id of the last write, of the last tcgen05.ld, and of the last product
 # that read A there. pending, operands_pending: how many products have yet to write and to read the cell; pending_id,
 # operand_id: the access ids of the last of each. core_block: the number of the block that issued the last product that
 # uses the cell: of a pair of blocks, one issues for both. shape: what the pending products have in common; see
-# tensor_jobs.
-_PENDING = ("pending", "pending_id", "operands_pending", "operand_id")
+# tensor_jobs. is_read: whether a product that reads the cell was issued behind the last pending write.
+_PENDING = ("pending", "pending_id", "operands_pending", "operand_id", "is_read")
 _CELL = ("write", "read", "operand_read", "flags", *_PENDING, "core_block", "shape")
 CELL = np.dtype([(name, "i8") for name in _CELL])
 
@@ -117,19 +121,21 @@ def check_cell(
 
     Args:
         owner: The block whose tensor memory it is: the other one of the pair, for a product of two blocks.
-        shape: That of a product; see ``tensor_jobs``.
+        shape: That of a product, see ``tensor_jobs``, of a copy, or of a shift.
     """
     writes = kind == THREAD_WRITE or kind >= CORE_WRITE
     is_own_core = cell.core_block == cta.block_number
     if cell.pending:
         is_own = is_own_core and thread_of(cell.pending_id) == thread
-        # PTX ISA, 9.7.16.6.4.1: products of one thread with the same accumulator, shape and kind execute in order, and
-        # what follows a copy of the same thread.
-        if is_own and (cell.shape == COPY_SHAPE or (cell.shape == shape and kind >= CORE_WRITE)) and kind >= CORE_READ:
+        if is_own and kind >= CORE_READ and follows_in_order(cell, kind, shape):
             return TensorRule.NONE
         set_conflict(launch, cell.pending_id, launch.time)
+        if kind >= CORE_READ and cell.shape == SHIFT_SHAPE:
+            return TensorRule.SHIFT_NOT_PIPELINED
+        if kind >= CORE_READ and cell.shape & COPY_SHAPE:
+            return TensorRule.COPY_BEFORE_SHIFT if is_own else TensorRule.COPY_NOT_PIPELINED
         if kind >= CORE_READ:
-            return TensorRule.COPY_NOT_PIPELINED if cell.shape == COPY_SHAPE else TensorRule.NOT_PIPELINED
+            return TensorRule.NOT_PIPELINED
         return TensorRule.WRITTEN_BEFORE_COMMIT if writes else TensorRule.READ_BEFORE_COMMIT
     is_own_operand = is_own_core and thread_of(cell.operand_id) == thread
     if writes and cell.operands_pending and not (kind >= CORE_WRITE and is_own_operand):
@@ -142,8 +148,8 @@ def check_cell(
     rule = 0
     is_own_warp = owner.address == cta.address and warp_of(cell.write) == warp.index
     if flags & BY_CORE:
-        # The tensor core executes the products and copies of one thread in order.
-        is_pipelined = kind >= CORE_WRITE or (kind == CORE_READ and cell.shape == COPY_SHAPE)
+        # The tensor core executes the products, copies and shifts of one thread in order.
+        is_pipelined = kind >= CORE_WRITE or (kind == CORE_READ and cell.shape & (COPY_SHAPE | SHIFT_SHAPE))
         if not is_pipelined or not is_own_core or thread_of(cell.write) != thread:
             rule = check_order(launch, cta, warp, cell.core_block, cell.write, 0, TensorRule.COMMIT_NOT_WAITED)
     elif flags & STORE_IN_FLIGHT and not (is_own_warp and kind == THREAD_WRITE):
@@ -155,6 +161,24 @@ def check_cell(
     if rule or not writes:
         return rule
     return check_reads(launch, cta, warp, owner, thread, cell, kind)
+
+
+@native
+def follows_in_order(cell: CellRecord, kind: int, shape: int) -> int:
+    """Return whether the tensor core executes an access behind the pending one of the same thread.
+
+    PTX ISA, 9.7.16.6.2: a product follows one with the same accumulator, shape and kind; a product follows copies and
+    shifts; a copy of 4x256b follows a shift; and a shift follows a product. CUTLASS relies on copies that follow each
+    other.
+    """
+    if cell.shape & (COPY_SHAPE | SHIFT_SHAPE) and shape == SHIFT_SHAPE:
+        # A shift is behind another one, or behind a copy, if it is behind a product that reads what they have written.
+        return cell.is_read and thread_of(cell.operand_id) == thread_of(cell.pending_id)
+    if cell.shape & COPY_SHAPE:
+        return 1
+    if cell.shape == SHIFT_SHAPE:
+        return not shape & COPY_SHAPE or shape == ROW_COPY_SHAPE
+    return kind >= CORE_WRITE and (cell.shape == shape or shape == SHIFT_SHAPE)
 
 
 @native
@@ -195,7 +219,7 @@ def check_order(
     time = time_of(word)
     set_conflict(launch, word & 0xFFFFFFFF, time)
     offset = clock_offset(launch, cta, warp, block, word)
-    if time >= load64(cta.vector_clock + offset):
+    if time >= max(load64(cta.vector_clock + offset), load64(cta.relaxed_clock + offset)):
         return unordered_rule
     if not launch.requires_tensor_fences:
         return TensorRule.NONE

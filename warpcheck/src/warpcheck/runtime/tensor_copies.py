@@ -1,4 +1,4 @@
-"""The execution of tcgen05.cp: from shared memory to tensor memory. PTX ISA manual, 9.7.16.9.
+"""The execution of tcgen05.cp, from shared memory to tensor memory, and of tcgen05.shift. PTX ISA manual, 9.7.16.9.
 
 A copy takes rows of 16 or 32 bytes, which a shared memory descriptor describes, to four or eight columns. Which lanes
 have a row depends on the shape, its ``spread``:
@@ -10,10 +10,16 @@ have a row depends on the shape, its ``spread``:
     WARPS_01_23   64x128b.warpx2::01_23      rows 0 to 31 in lanes r and r + 32, rows 32 to 63 in r + 32 and r + 64
 
 CUTLASS has the same in copy_traits_sm100.hpp. With a source format, elements of 4 or 6 bits are widened to bytes.
+
+A shift moves 32 bytes of each lane of a warp to the lane before it: lane r gets those of lane r + 1, and the last lane
+keeps its own. The manual says "downwards across all the rows, except the last" and has no figure. Convolutions need
+this direction: a product with the next place of the filter has the next pixel in each lane, and a copy of 4x256b, which
+follows a shift in order, brings that of the last lane of each warp.
 """
 
 from __future__ import annotations
 
+from warpcheck.layout import LANES
 from warpcheck.native import copy_bytes, load32, native, store32
 from warpcheck.runtime.records import CtaRecord, ReadRecord
 from warpcheck.runtime.tensor_cells import memory_address
@@ -21,7 +27,9 @@ from warpcheck.runtime.tensor_operands import widen_chunk
 from warpcheck.runtime.tensor_records import TensorJobRecord
 from warpcheck.runtime.wgmma_operands import CHUNK, chunk_at, layout_of
 
-__all__ = ["EACH_WARP", "SPREADS", "copy_to_tensor_memory"]
+__all__ = ["EACH_WARP", "SHIFTED_COLUMNS", "SPREADS", "copy_to_tensor_memory", "shift_rows"]
+
+SHIFTED_COLUMNS = 8  # 32 bytes
 
 EACH_LANE, EACH_WARP, ALL_WARPS, WARPS_02_13, WARPS_01_23 = range(5)
 SPREADS = {
@@ -73,3 +81,12 @@ def copy_to_tensor_memory(owner: CtaRecord, job: TensorJobRecord, read: ReadReco
                 for word in range(4):
                     target = memory_address(owner, job.column + 4 * half + word, lane)
                     store32(target, load32(chunk_memory + 4 * word))
+
+
+@native
+def shift_rows(owner: CtaRecord, job: TensorJobRecord) -> None:
+    """Shift the lanes of a warp by one in one block."""
+    for column in range(job.column, job.column + SHIFTED_COLUMNS):
+        for lane in range(job.tensor_lane, job.tensor_lane + LANES - 1):
+            target = memory_address(owner, column, lane)
+            store32(target, load32(target + 4))

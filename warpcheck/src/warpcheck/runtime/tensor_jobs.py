@@ -1,9 +1,9 @@
-"""The queue of the tensor core: tcgen05.mma, cp and commit, which are executed as late as possible.
+"""The queue of the tensor core: tcgen05.mma, cp, shift and commit, which are executed as late as possible.
 
 The operations of one thread are executed in order. A commit is due when a warp waits for its mbarrier and nothing else
 can run; with it, what its thread has issued before. Until then nobody can rely on a product: its cells are pending, and
-so is its read of shared memory; the same holds for a copy. With a strided order an operation is executed at once. PTX
-ISA manual, 9.7.16.6 (order), 9.7.16.9 (cp), 9.7.16.10 (mma) and 9.7.16.12 (commit).
+so is its read of shared memory; the same holds for a copy and a shift. With a strided order an operation is executed at
+once. PTX ISA manual, 9.7.16.6 (order), 9.7.16.9 (cp, shift), 9.7.16.10 (mma) and 9.7.16.12 (commit).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from warpcheck.errors import FAULT_KINDS, FaultKind
 from warpcheck.events import EventKind
 from warpcheck.layout import LANES, Status
-from warpcheck.native import call_code, load64, lowest_bit, native
+from warpcheck.native import call_code, extern, load64, lowest_bit, native
 from warpcheck.runtime.access_history import access_id_of
 from warpcheck.runtime.address_spaces import owner_of
 from warpcheck.runtime.deferred_faults import defer_fault
@@ -22,6 +22,7 @@ from warpcheck.runtime.mbarriers import (
     EXPECTED_SHIFT,
     SEVERAL_LANES,
     arrive_for_tensor_core,
+    pass_on_to_commit,
     record_mbarrier_fault,
     report_missing,
     require_init,
@@ -36,6 +37,8 @@ from warpcheck.runtime.tensor_cells import (
     CORE_UPDATE,
     CORE_WRITE,
     LANES_OF_CELL,
+    ROW_COPY_SHAPE,
+    SHIFT_SHAPE,
     WRITTEN,
     CellRecord,
     cell_at,
@@ -43,7 +46,7 @@ from warpcheck.runtime.tensor_cells import (
     is_allocated,
     memory_address,
 )
-from warpcheck.runtime.tensor_copies import EACH_WARP, copy_to_tensor_memory
+from warpcheck.runtime.tensor_copies import EACH_WARP, SHIFTED_COLUMNS, copy_to_tensor_memory, shift_rows
 from warpcheck.runtime.tensor_operands import (
     DEPTH_BYTES,
     decode_descriptor,
@@ -60,6 +63,7 @@ from warpcheck.runtime.tensor_records import (
     JOBS,
     MULTIPLY,
     QUEUED,
+    SHIFT,
     TensorJobRecord,
     job_slot,
 )
@@ -71,12 +75,15 @@ __all__ = [
     "A_IMAGE",
     "KINDS",
     "SCRATCH_BYTES",
+    "carry_out_job",
+    "execute_job",
     "finish_all_tensor_jobs",
     "finish_awaited_commit",
     "finish_oldest_tensor_job",
     "tensor_commit",
     "tensor_copy",
     "tensor_multiply",
+    "tensor_shift",
 ]
 
 KINDS = ("f16", "tf32", "f8f6f4", "i8", "mxf8f6f4", "mxf4", "mxf4nvf4")
@@ -221,7 +228,7 @@ def issue_half(
         return 1
     if job.groups and issue_scales(launch, cta, warp, owner, job, site, lane):
         return 1
-    if mark_accumulator(launch, cta, warp, owner, job, site, lane):
+    if mark_accumulator(launch, cta, warp, owner, job, site + 1, lane):
         return 1
     owner.tensor_pending += 1
     # Stores to shared memory look for products that read it only while this count is not 0.
@@ -313,9 +320,15 @@ def columns_of(job: TensorJobRecord) -> int:
 
     With M = 128, a block of a pair has half of the columns in lanes 0 to 63, and the others from lane 64 on (layout B).
     """
-    if job.operation == COPY:
+    if job.operation != MULTIPLY:
         return job.n
     return columns_of_half(job.m, job.n, job.pairs)
+
+
+@native
+def end_of_lanes(job: TensorJobRecord) -> int:
+    """Return the lane behind those that a product, a copy, or a shift writes."""
+    return job.tensor_lane + LANES if job.operation == SHIFT else LANES_OF_MEMORY
 
 
 @native
@@ -443,6 +456,7 @@ def mark_read(
         return record_tensor_fault(launch, warp, rule, site + 1, lane, used)
     cell.operands_pending += 1
     cell.operand_id = job.access_id
+    cell.is_read = 1
     cell.core_block = cta.block_number
     return 0
 
@@ -489,18 +503,19 @@ def mark_accumulator(
     site: int,
     lane: int,
 ) -> int:
-    """Check D, or what a copy writes, and mark it as yet to be written. Return whether it is a fault."""
+    """Check D, or what a copy or a shift writes, and mark it as yet to be written. Return whether it is a fault."""
     thread = warp.index * LANES + lane
     kind = CORE_UPDATE if job.accumulates else CORE_WRITE
     for column in range(job.column, job.column + columns_of(job)):
-        for cell_lane in range(job.tensor_lane, LANES_OF_MEMORY, job.lane_step):
+        for cell_lane in range(job.tensor_lane, end_of_lanes(job), job.lane_step):
             cell = CellRecord(cell_at(owner, column, cell_lane))
             rule = check_cell(launch, cta, warp, owner, thread, cell, kind, job.shape)
             if rule:
                 used = memory_address(owner, column, cell_lane)
-                return record_tensor_fault(launch, warp, rule, site + 1, lane, used)
+                return record_tensor_fault(launch, warp, rule, site, lane, used)
             cell.pending += 1
             cell.pending_id = job.access_id
+            cell.is_read = 0
             cell.core_block = cta.block_number
             cell.shape = job.shape
     return 0
@@ -554,7 +569,7 @@ def tensor_copy(
         job.accumulates = 0
         job.groups = 0
         job.a_column = 0
-        job.shape = COPY_SHAPE
+        job.shape = ROW_COPY_SHAPE if spread == EACH_WARP else COPY_SHAPE
         if pairs and not cta.tensor_peer:
             return record_tensor_fault(launch, warp, TensorRule.NO_PAIR, site + 1, lane, cta.tensor_memory)
         if issue_copy(launch, cta, warp, cta, job, site, lane):
@@ -597,10 +612,64 @@ def issue_copy(
     read.halves = job.n // 4
     if not read_chunks(launch, cta, warp, owner, read, site, launch.tensor_scratch):
         return 1
-    if mark_accumulator(launch, cta, warp, owner, job, site, lane):
+    if mark_accumulator(launch, cta, warp, owner, job, site + 1, lane):
         return 1
     owner.tensor_pending += 1
     owner.reads_in_flight += 1
+    return 0
+
+
+@native
+def tensor_shift(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, site: int, mask: int, pairs: int) -> int:
+    """Issue tcgen05.shift in each active lane. The first row has the address in tensor memory.
+
+    Args:
+        pairs: Whether the lanes of both blocks of a pair are shifted.
+    """
+    while mask:
+        lane = lowest_bit(mask)
+        mask &= mask - 1
+        job = TensorJobRecord(new_job(launch, cta, warp, site, lane, SHIFT))
+        job.n = SHIFTED_COLUMNS
+        job.pairs = pairs
+        job.accumulates = 1
+        job.lane_step = LANES_OF_CELL
+        job.shape = SHIFT_SHAPE
+        if pairs and not cta.tensor_peer:
+            return record_tensor_fault(launch, warp, TensorRule.NO_PAIR, site, lane, cta.tensor_memory)
+        if issue_shift(launch, cta, warp, cta, job, site, lane):
+            return 1
+        if pairs and issue_shift(launch, cta, warp, CtaRecord(cta.tensor_peer), job, site, lane):
+            return 1
+        job.state = QUEUED
+        cta.tensor_jobs_begun += 1
+        if launch.reverse > 1:
+            finish_oldest_tensor_job(launch, cta)
+    return 0
+
+
+@native
+def issue_shift(
+    launch: LaunchRecord,
+    cta: CtaRecord,
+    warp: WarpRecord,
+    owner: CtaRecord,
+    job: TensorJobRecord,
+    site: int,
+    lane: int,
+) -> int:
+    """Check the accesses of a shift to the memory of one block. Return whether one is a fault."""
+    address = operand_of(warp, 0, lane)
+    job.column = address & 0xFFFF
+    job.tensor_lane = address >> 16 & 127
+    place = memory_address(owner, job.column, job.tensor_lane)
+    if address >> 16 >= LANES_OF_MEMORY or address >> 16 & LANES - 1:
+        return record_tensor_fault(launch, warp, TensorRule.LANE_START, site, lane, place)
+    if not is_allocated(owner, job.column, SHIFTED_COLUMNS):
+        return record_tensor_fault(launch, warp, TensorRule.OUTSIDE, site, lane, place)
+    if mark_accumulator(launch, cta, warp, owner, job, site, lane):
+        return 1
+    owner.tensor_pending += 1
     return 0
 
 
@@ -636,6 +705,10 @@ def tensor_commit(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, site: 
         job.targets = operand_of(warp, 1, lane) & 0xFFFF if multicasts else 0
         job.state = QUEUED
         cta.tensor_jobs_begun += 1
+        for rank in range(launch.cluster_size):
+            target = CtaRecord(commit_owner(cta, job, rank))
+            if target.address and target.block_began:
+                pass_on_to_commit(launch, cta, warp, target, target.shared + job.barrier)
         launch.time += 1
         if launch.reverse > 1:
             finish_oldest_tensor_job(launch, cta)
@@ -692,7 +765,7 @@ def finish_thread(launch: LaunchRecord, cta: CtaRecord, last: int) -> None:
         job = TensorJobRecord(job_slot(cta, number))
         # Products of one thread are executed in order (PTX ISA, 9.7.16.6.2); those of other threads may stay behind.
         if job.state == QUEUED and job.warp == final.warp and job.lane == final.lane:
-            execute_job(launch, cta, job)
+            execute_job(launch.address, cta.address, job.address)
     retire_jobs(cta)
 
 
@@ -721,8 +794,14 @@ def retire_jobs(cta: CtaRecord) -> None:
         oldest = TensorJobRecord(job_slot(cta, cta.tensor_jobs_ended))
 
 
+@extern
+def execute_job(launch: int, cta: int, job: int) -> int:
+    """Run ``carry_out_job``, compiled once for all callers."""
+    raise NotImplementedError
+
+
 @native
-def execute_job(launch: LaunchRecord, cta: CtaRecord, job: TensorJobRecord) -> None:
+def carry_out_job(launch: LaunchRecord, cta: CtaRecord, job: TensorJobRecord) -> int:
     """Execute an operation of the queue."""
     launch.time += 1
     job.state = DONE
@@ -732,8 +811,13 @@ def execute_job(launch: LaunchRecord, cta: CtaRecord, job: TensorJobRecord) -> N
         copy_half(launch, cta, cta, job)
         if job.pairs:
             copy_half(launch, cta, CtaRecord(cta.tensor_peer), job)
+    elif job.operation == SHIFT:
+        shift_half(launch, cta, cta, job)
+        if job.pairs:
+            shift_half(launch, cta, CtaRecord(cta.tensor_peer), job)
     else:
         multiply(launch, cta, job)
+    return 0
 
 
 @native
@@ -792,12 +876,20 @@ def copy_half(launch: LaunchRecord, cta: CtaRecord, owner: CtaRecord, job: Tenso
 
 
 @native
+def shift_half(launch: LaunchRecord, cta: CtaRecord, owner: CtaRecord, job: TensorJobRecord) -> None:
+    """Execute a shift in one block, and date its accesses now."""
+    shift_rows(owner, job)
+    finish_writes(launch, cta, owner, job)
+
+
+@native
 def finish_writes(launch: LaunchRecord, cta: CtaRecord, owner: CtaRecord, job: TensorJobRecord) -> None:
-    """Date what a product or a copy has written in one block."""
+    """Date what a product, a copy, or a shift has written in one block."""
     owner.tensor_pending -= 1
-    owner.reads_in_flight -= 1
+    if job.operation != SHIFT:
+        owner.reads_in_flight -= 1
     for column in range(job.column, job.column + columns_of(job)):
-        for cell_lane in range(job.tensor_lane, LANES_OF_MEMORY, job.lane_step):
+        for cell_lane in range(job.tensor_lane, end_of_lanes(job), job.lane_step):
             cell = CellRecord(cell_at(owner, column, cell_lane))
             cell.pending -= 1
             # The product is dated when it is executed: only a thread that acquires a later arrival is ordered behind

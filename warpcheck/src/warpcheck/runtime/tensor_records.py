@@ -1,4 +1,4 @@
-"""The record of an operation that waits for the tensor core: a product, a commit, or a copy to tensor memory."""
+"""The record of an operation that waits for the tensor core: a product, a commit, a copy, or a shift."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ __all__ = [
     "JOBS",
     "MULTIPLY",
     "QUEUED",
+    "SHIFT",
     "TensorJobRecord",
     "job_slot",
 ]
 
 JOBS = 256  # operations of a block that are queued; one more executes the oldest
-MULTIPLY, COMMIT, COPY = range(3)
+MULTIPLY, COMMIT, COPY, SHIFT = range(4)
 DONE, QUEUED = range(2)
 
 # operation, state: as above. warp: the record of the issuing warp; lane, site, access_id: of its instruction. code: the
@@ -34,8 +35,8 @@ DONE, QUEUED = range(2)
 # memory: where tensor memory begins; a_image, b_image, numbers: scratch memory. owner, barrier, targets: of a commit.
 # groups: scale factors of a row of A, or 0; scale_kind: 0 for ue4m3, 1 for ue8m0; a_scales, b_scales: their columns;
 # a_scale_id, b_scale_id: the first byte; a_codes, b_codes, factors: scratch memory for them. A copy has its rows in m
-# and its columns in n; spread: see tensor_copies. width, a_width, b_width: bits of the elements in shared memory that
-# become bytes, of a copy, of A, and of B; else 0.
+# and its columns in n, which a shift has, too; spread: see tensor_copies. width, a_width, b_width: bits of the elements
+# in shared memory that become bytes, of a copy, of A, and of B; else 0.
 _OPERATION = ("operation", "state", "warp", "lane", "site", "access_id", "code", "column", "tensor_lane", "m", "n")
 _TYPES = (
     "a_kind",

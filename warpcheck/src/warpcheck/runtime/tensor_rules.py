@@ -34,26 +34,28 @@ class TensorRule(enum.IntEnum):
     WRITTEN_BEFORE_COMMIT = 14
     NOT_PIPELINED = 15
     COPY_NOT_PIPELINED = 16
-    OPERAND_OVERWRITTEN = 17
-    STORE_NOT_WAITED = 18
-    LOAD_NOT_WAITED = 19
-    UNORDERED = 20
-    COMMIT_NOT_WAITED = 21
-    FENCE_BEFORE = 22
-    FENCE_AFTER = 23
+    SHIFT_NOT_PIPELINED = 17
+    COPY_BEFORE_SHIFT = 18
+    OPERAND_OVERWRITTEN = 19
+    STORE_NOT_WAITED = 20
+    LOAD_NOT_WAITED = 21
+    UNORDERED = 22
+    COMMIT_NOT_WAITED = 23
+    FENCE_BEFORE = 24
+    FENCE_AFTER = 25
     # Descriptors: 9.7.16.4.
-    SHARED_RESERVED = 24
-    SHARED_VERSION = 25
-    SHARED_SWIZZLE = 26
-    INSTRUCTION_RESERVED = 27
-    INSTRUCTION_TYPES = 28
-    INSTRUCTION_SHAPE = 29
-    SPARSE = 30
-    MAJOR = 31
-    NARROW_MAJOR = 32
-    SCALE_TYPE = 33
-    SCALE_ID = 34
-    NO_PAIR = 35
+    SHARED_RESERVED = 26
+    SHARED_VERSION = 27
+    SHARED_SWIZZLE = 28
+    INSTRUCTION_RESERVED = 29
+    INSTRUCTION_TYPES = 30
+    INSTRUCTION_SHAPE = 31
+    SPARSE = 32
+    MAJOR = 33
+    NARROW_MAJOR = 34
+    SCALE_TYPE = 35
+    SCALE_ID = 36
+    NO_PAIR = 37
 
 
 CONFLICTS = frozenset(
@@ -90,6 +92,10 @@ RULES = {
     "same accumulator, shape and kind follow each other without a wait for a tcgen05.commit",
     TensorRule.COPY_NOT_PIPELINED: "{verb} {place}, which {other} has yet to write: only the thread that issues a "
     "tcgen05.cp may go on without a wait for a tcgen05.commit",
+    TensorRule.SHIFT_NOT_PIPELINED: "{verb} {place}, which {other} has yet to write: only products and a "
+    "tcgen05.cp.4x256b of the same thread follow a tcgen05.shift without a wait for a tcgen05.commit",
+    TensorRule.COPY_BEFORE_SHIFT: "{verb} {place}, which {other} has yet to write: a tcgen05.shift does not follow a "
+    "tcgen05.cp in order; wait for a tcgen05.commit of the copy, or multiply with what it has copied first",
     TensorRule.OPERAND_OVERWRITTEN: "{verb} {place}, which {other} has yet to read: " + _WAIT,
     TensorRule.STORE_NOT_WAITED: "{verb} {place} while {other} may still be in flight: its warp has to execute "
     "tcgen05.wait::st first",
@@ -115,7 +121,7 @@ RULES = {
     TensorRule.SCALE_ID: _INSTRUCTION
     + ", whose scale factor IDs (bits 29 and 30 of A, 4 and 5 of B) are not possible: "
     "0 with four scale factors, 0 or 2 with two",
-    TensorRule.NO_PAIR: "multiplies or copies with cta_group::2 in a block that is none of a pair: launch clusters of "
+    TensorRule.NO_PAIR: "runs tcgen05 with cta_group::2 in a block that is none of a pair: launch clusters of "
     "an even number of blocks along x",
     TensorRule.MAJOR: _INSTRUCTION + " with an MN-major operand in tensor memory",
 }

@@ -15,16 +15,16 @@ __all__ = ["barrier_lines", "collect_events"]
 
 def collect_events(grid: Grid) -> list[Event]:
     """Return the events of the first block or cluster, in order; an empty list if none were recorded."""
-    if "events" not in grid.arrays:
+    if not grid.has_array("events"):
         return []
-    rows = grid.arrays["events"][: min(grid.get("event_count"), EVENTS)]
+    rows = grid.array("events")[: min(grid.get("event_count"), EVENTS)]
     numbers = {offset: number for number, offset in enumerate(sorted(_init_lines(grid)))}
     return [_event(grid, numbers, *(int(value) for value in row)) for row in rows.tolist()]
 
 
 def barrier_lines(grid: Grid) -> dict[str, int]:
     """Return the line that initializes each mbarrier that is in no named variable, ordered by address."""
-    if "events" not in grid.arrays:
+    if not grid.has_array("events"):
         return {}
     lines = sorted(_init_lines(grid).items())
     variables = grid.lowered.shared
@@ -39,7 +39,7 @@ def _init_lines(grid: Grid) -> dict[int, int]:
     """Return the line that initializes the mbarrier at each offset in shared memory; it is the same in every block."""
     lines: dict[int, int] = {}
     for cta in grid.residents.all_ctas:
-        for record in cta.arrays.get("mbarriers", ()):
+        for record in cta.mbarriers:
             if address := int(record["object_address"]):
                 site = site_of(int(record["init_id"]))
                 lines[address - cta.get("shared")] = grid.lowered.sites[site].line

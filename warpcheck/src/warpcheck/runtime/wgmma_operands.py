@@ -24,7 +24,7 @@ from warpcheck.layout import READS
 from warpcheck.native import native, noinline
 from warpcheck.runtime.access_history import access_id_of, thread_of
 from warpcheck.runtime.records import CtaRecord, LaunchRecord, ReadRecord, WarpRecord
-from warpcheck.runtime.tensor_records import A_OPERAND, B_OPERAND, COMMIT, QUEUED, TensorJobRecord, job_slot
+from warpcheck.runtime.tensor_records import A_OPERAND, B_OPERAND, COMMIT, QUEUED, SHIFT, TensorJobRecord, job_slot
 
 __all__ = [
     "CHUNK",
@@ -172,7 +172,7 @@ def find_product_of(cta: CtaRecord, offset: int, size: int, of_peer: int) -> int
     """Return the same for the products that a block has issued; ``of_peer``: only those of two blocks."""
     for number in range(cta.tensor_jobs_ended, cta.tensor_jobs_begun):
         job = TensorJobRecord(job_slot(cta, number))
-        if job.state == QUEUED and job.operation != COMMIT and job.pairs >= of_peer:
+        if job.state == QUEUED and job.operation != COMMIT and job.operation != SHIFT and job.pairs >= of_peer:
             a = ReadRecord(job.address + A_OPERAND)
             b = ReadRecord(job.address + B_OPERAND)
             overlaps_a = job.a_column < 0 and offset < a.high and a.low < offset + size

@@ -1,4 +1,4 @@
-"""How long the functions take, beside PyTorch's own operators: python -m fused_kernels.benchmark."""
+"""Time the functions and PyTorch's own operators: python -m fused_kernels.benchmark."""
 
 import statistics
 import time

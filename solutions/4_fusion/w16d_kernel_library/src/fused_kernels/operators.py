@@ -1,7 +1,8 @@
-"""The operators: what they take and refuse, their schemas, their fake implementations and their gradients.
+"""The operators: argument checks, schemas, fake implementations and gradients.
 
-The functions that users call check the arguments, so that a wrong one is refused in the words of this package and
-before anything is allocated. Behind each is an operator of torch.library, which autograd and torch.compile know.
+The functions that users call check their arguments, so that a wrong one is refused with a message of this package,
+before anything is allocated. Each function calls an operator of torch.library, which autograd and torch.compile
+support.
 """
 
 import torch

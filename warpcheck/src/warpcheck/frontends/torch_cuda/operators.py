@@ -251,6 +251,10 @@ _RECURRENT = ("lstm.input", "lstm.data", "gru.input", "gru.data", "rnn_tanh.inpu
 """Recurrent layers, which PyTorch composes of operators that only GPUs have."""
 
 
+_SOFTMAX = ("_softmax", "_log_softmax")
+
+_HALVES = (torch.float16, torch.bfloat16)
+
 _COMPUTED_IN_FLOAT32 = {
     "native_layer_norm": 1,
     "native_group_norm": 1,
@@ -269,7 +273,7 @@ def _in_float32(operator: Any, num_rounded: int) -> Callable[..., Any]:
 
     def run(*args: Any) -> Any:
         dtype = args[0].dtype
-        if dtype not in (torch.float16, torch.bfloat16):
+        if dtype not in _HALVES:
             return _run(operator, *args)
         widened = [value.float() if isinstance(value, torch.Tensor) else value for value in args]
         results = list(_run(operator, *widened))
@@ -277,6 +281,29 @@ def _in_float32(operator: Any, num_rounded: int) -> Callable[..., Any]:
             if results[index] is not None:
                 results[index] = results[index].to(dtype)
         return tuple(results)
+
+    return run
+
+
+def _softmax(operator: Any) -> Callable[..., torch.Tensor]:
+    """Return a softmax whose result is float32 if `half_to_float` is true, and is otherwise rounded once.
+
+    The operator of the CPU has no `half_to_float`, and rounds the logarithm of the sum to bfloat16 as well.
+    """
+
+    def run(x: torch.Tensor, dim: int, half_to_float: bool) -> torch.Tensor:
+        result: torch.Tensor = _run(operator, x.float() if x.dtype in _HALVES else x, dim, False)
+        return result if half_to_float else result.to(x.dtype)
+
+    return run
+
+
+def _softmax_backward(operator: Any) -> Callable[..., torch.Tensor]:
+    """Return the gradient of a softmax, whose input may have 16 bits where its output has 32."""
+
+    def run(gradient: torch.Tensor, output: torch.Tensor, dim: int, input_dtype: torch.dtype) -> torch.Tensor:
+        result: torch.Tensor = _run(operator, gradient, output, dim, gradient.dtype)
+        return result.to(input_dtype)
 
     return run
 
@@ -395,6 +422,8 @@ def register() -> tuple[Any, ...]:
     kernels |= {name: partial(_run, _overload(name)) for name in _CALLED_AS_A_WHOLE}
     for name, num_rounded in _COMPUTED_IN_FLOAT32.items():
         kernels[name] = _in_float32(_overload(name), num_rounded)
+    kernels |= {name: _softmax(_overload(name)) for name in _SOFTMAX}
+    kernels |= {f"{name}_backward_data": _softmax_backward(_overload(f"{name}_backward_data")) for name in _SOFTMAX}
     kernels |= {name: _view(_overload(name)) for name in _VIEWS}
     for choice in ("_use_cudnn_ctc_loss", "_use_miopen_ctc_loss"):
         packet = getattr(_aten, choice, None)  # depends on PyTorch's version

@@ -1,0 +1,39 @@
+"""Contribute upstream: a published kernel's fault, as a test that fails, and a change that mends it.
+
+The folder w24e_upstream/ has the rest of the submission:
+
+- published.cu: a kernel in CUDA C++ that somebody has published, and that has a fault. Reduce the file to the kernel and
+  what it calls, and keep its name, its parameters, and its lines. The comment at the top names the repository, the
+  file, the commit with all 40 digits, and the license. Include the license's own text where the license requires it.
+- mended.cu: the same file with the fault mended.
+- pull_request.md: the text that you would send, with the title as its first heading.
+
+test(source, device) below launches the kernel of a source text on tensors of a device, and raises an exception if the kernel is wrong: the PTX machine
+does it at a fault, and an assertion at wrong values. It compares the results with a reference in float64 or PyTorch's.
+
+FAULT names the kernel, the kind of its fault, which is the name of an exception of warpcheck or "WrongValues", and the
+line of published.cu that the machine reports; for "WrongValues", the line that is wrong.
+
+The grader calls the test with both kernels. With published.cu it must end in the fault that FAULT names, with mended.cu
+it must pass in every order of warps and blocks. The mend may change at most 6 statements. Then the test gets further
+kernels, in an order that changes from grading to grading: published.cu and mended.cu in other texts, the mended kernel
+with an empty body or with other values in its stores, and, for some published kernels, right and wrong versions of the
+course's own. The text of the pull request has the sections Problem, Change, Test, and Limits, each of 80 to 1500
+characters, and a title of 10 to 72 characters.
+"""
+
+import torch
+
+from kernelpath.lanes import cuda
+
+FAULT = {"kernel": "TODO: name", "kind": "TODO: kind", "line": 0}
+
+
+def test(source: str, device: torch.device) -> None:
+    raise NotImplementedError("TODO: launch the kernel of this source, and compare its results with a reference")
+
+
+def run(source: str, device: torch.device) -> torch.Tensor:
+    """Return 1 if the test passes. The grader calls this function; leave it as it is."""
+    test(source, device)
+    return torch.ones(1)

@@ -1,0 +1,1 @@
+// TODO: the same file, with the fault mended

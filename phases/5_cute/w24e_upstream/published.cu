@@ -1,0 +1,1 @@
+// TODO: the published kernel, with its repository, file, commit, and license in this comment

@@ -1,0 +1,45 @@
+"""Limit how much of an input a single block may read, for exercises that divide one large read among all SMs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import torch
+
+from kernelpath.course.problem import arguments
+from kernelpath.grading.by_kind import GradingPlan, plan_kernel
+from kernelpath.grading.context import GradingContext
+from kernelpath.grading.job import Job
+from kernelpath.verdict import Finding, Verdict
+
+SMS = 132
+"""The multiprocessors of an H200."""
+
+
+def plan_shared_reads(job: Job, inputs: Mapping[str, int]) -> GradingPlan:
+    """Return the plan of a kernel, with a check of what blocks read before the speed is measured.
+
+    Args:
+        job: The job of an exercise that declares measures_reads.
+        inputs: The index of each input whose reads are limited, by its name in the statement.
+    """
+
+    def check_blocks(context: GradingContext) -> Finding | None:
+        """Return a finding where a block of the largest case reads more of an input than one SM's share."""
+        # Neither the size of a grid nor the number of blocks that read shows this: some may have nothing to read, or
+        # little.
+        if context.counters is None:
+            return None
+        for name, index in inputs.items():
+            tensor = context.counters.inputs[index]
+            assert isinstance(tensor, torch.Tensor)
+            share = context.counters.most_read[index] / tensor.nbytes
+            if share * SMS > 1:
+                limit = f"at most {1 / SMS:.2%} are allowed, the share of one of {SMS} SMs"
+                cause = f"at {arguments(context.largest)}: a block reads {share:.2%} of {name}, {limit}"
+                return context.job.locate(Finding(Verdict.NO_OVERLAP, cause))
+        return None
+
+    plan = plan_kernel(job)
+    return replace(plan, steps=(*plan.steps[:-1], check_blocks, plan.steps[-1]))
