@@ -45,11 +45,13 @@ from kernelpath.course.problem import Case, arguments
 from kernelpath.course.problems import (
     add_rmsnorm,
     cross_entropy,
+    fp8_decode,
     gelu,
     layernorm_backward,
     moe_combine,
     moe_route,
     stencil,
+    w4a16,
 )
 from kernelpath.grading.grade import versions
 from kernelpath.grading.timing import CONFIDENCE, implementation_order, paired_ratio
@@ -362,6 +364,52 @@ def quack_grouped(kernel: Kernel) -> Kernel:
     return multiply
 
 
+_dequantized: dict[int, tuple[torch.Tensor, tuple[torch.Tensor, ...]]] = {}
+
+
+def _dequantized_once(x: torch.Tensor, dequantize: Callable[[], tuple[torch.Tensor, ...]]) -> tuple[torch.Tensor, ...]:
+    """Return the tensors that belong to the quantized tensor x. The first call makes them, untimed."""
+    if id(x) not in _dequantized or _dequantized[id(x)][0] is not x:
+        _dequantized.clear()  # those of the case before
+        _dequantized[id(x)] = x, dequantize()
+    return _dequantized[id(x)][1]
+
+
+def product_in_16_bits(x: torch.Tensor, packed: torch.Tensor, scale: torch.Tensor, zero: torch.Tensor) -> torch.Tensor:
+    """cuBLAS with weights that were never quantized: four times the bytes."""
+    (weight,) = _dequantized_once(packed, lambda: (w4a16.dequantize(packed, scale, zero, x.dtype),))
+    return x @ weight.T
+
+
+def tinygemm(kernel: Kernel) -> Kernel:
+    """Return PyTorch's GEMM with weights of 4 bits, which torchao calls. Its own order of weights is made untimed."""
+
+    def multiply(x: torch.Tensor, packed: torch.Tensor, scale: torch.Tensor, zero: torch.Tensor) -> Any:
+        def convert() -> tuple[torch.Tensor, ...]:
+            q = w4a16.unpack(packed)
+            pairs = (q[:, ::2] << 4 | q[:, 1::2]).to(torch.uint8)
+            # It computes (q - 8) * scale + offset.
+            offset = (8 - zero.to(scale.dtype)) * scale
+            return torch.ops.aten._convert_weight_to_int4pack(pairs, 8), torch.stack([scale, offset], 2)
+
+        words, scales = _dequantized_once(zero, convert)
+        return kernel(x, words, w4a16.GROUP, scales)
+
+    return multiply
+
+
+def attention_in_16_bits(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, k_scale: torch.Tensor, v_scale: torch.Tensor
+) -> torch.Tensor:
+    """PyTorch's attention over a cache that was never quantized: twice the bytes."""
+
+    def dequantize() -> tuple[torch.Tensor, ...]:
+        return (k.float() * k_scale[:, :, None]).to(q.dtype), (v.float() * v_scale[..., None]).to(q.dtype)
+
+    keys, values = _dequantized_once(k, dequantize)
+    return F.scaled_dot_product_attention(q[:, :, None], keys, values)[:, :, 0]
+
+
 def fused_adamw(steps: Sequence[int], *rest: Any) -> None:
     """PyTorch's fused AdamW, which torch.optim.AdamW(fused=True) calls; its step counters are on the device."""
     (lr, beta1, beta2, eps, weight_decay), tensors = rest[:5], rest[5:]
@@ -589,6 +637,8 @@ def matrix_products() -> Iterator[Race]:
         quack=optional("quack.gemm_interface", "gemm", quack_grouped),
     )
     yield Race(("grouped_gemm",), bench("grouped_gemm"), grouped, part=2)
+    low_bits = present(cublas=product_in_16_bits, tinygemm=optional("torch", "_weight_int4pack_mm", tinygemm))
+    yield Race(("w4a16",), [*bench("w4a16"), w4a16.case(16, 28_672, 4096, "bfloat16")], low_bits, part=2)
 
 
 def fused_products() -> Iterator[Race]:
@@ -645,6 +695,8 @@ def attentions() -> Iterator[Race]:
             flash4=optional("flash_attn.cute", "flash_attn_varlen_func", use),
         )
         yield Race((name,), [*bench(name), *exercise.sweep[:4]], peers, part=2)
+    over_cache = {"eager": fp8_decode.dequantize_then_attend, "sdpa": attention_in_16_bits}
+    yield Race(("fp8_decode",), bench("fp8_decode"), over_cache, part=2)
 
 
 def races() -> Iterator[Race]:

@@ -1,6 +1,6 @@
 """Attention of one new token over a KV cache in float8, which is never dequantized in memory.
 
-fp8_decode(q, k, v, k_scale, v_scale) takes contiguous tensors that begin at a multiple of 16 bytes: q, bfloat16 of
+fp8_decode(q, k, v, k_scale, v_scale) takes contiguous tensors that start at a multiple of 16 bytes: q, bfloat16 of
 shape (batch, heads, head); k and v, float8_e4m3fn of shape (batch, heads, tokens, head), with finite values; k_scale,
 float32 of shape (batch, heads, head), with a scale for each channel of a head's keys; v_scale, float32 of shape (batch,
 heads, tokens), with a scale for each token of a head's values. head is 32, 64, 128 or 256, and there is at least one
@@ -13,8 +13,8 @@ Scores are at most 1000 and at least -1000. k may have more than 2**32 elements:
 are in float32. Read each element of the cache once, and write no copy of it to memory. The scales take fewer
 multiplications than the cache has elements: which, and where?
 
-Graded: the values, the bytes that are moved and held, and on a GPU the time against a cache that operators dequantize
-and the formula written as operators.
+The grader checks the values, the bytes that are moved and allocated, and on a GPU compares the time with a cache that
+operators dequantize and the formula written as operators.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
 and stores need; at most 1.5 times the bytes of inputs and outputs moved; at most 0.5 times the bytes of inputs and
