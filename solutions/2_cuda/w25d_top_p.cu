@@ -47,6 +47,7 @@ __global__ void top_p(const float* logits, const float* temperatures, const int*
     for (int w = 0; w < WARPS; ++w) largest = fmaxf(largest, largest_of_warp[w]);
 
     double limit = 0;
+#pragma unroll 1
     for (int shift = 32 - BITS; shift >= 0; shift -= BITS) {
         for (int d = threadIdx.x; d < DIGITS; d += THREADS) mass[d] = count[d] = 0;
         __syncthreads();

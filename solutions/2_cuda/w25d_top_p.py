@@ -24,10 +24,9 @@ room for a sort of all tokens, nor for a search that reads the row for each bit.
 
 Limits on the largest case, with room for edges on smaller ones: at most 8 times the bytes of inputs and outputs moved.
 
-Bytes: 4 for each logit, 131 MB for 256 rows of 128,256, 29 us at 4.5 TB/s. The row is read six times: once for its
+Bytes: 4 for each logit, 525 MB for 1024 rows of 128,256, 0.12 ms at 4.5 TB/s. The row is read six times: once for its
 maximum, four times for a digit of the least logit in the nucleus, and once to sum the nucleus in the order of the
-vocabulary. 256 rows in flight have 131 MB, and those of 132 SMs more than the L2 cache, so most of it comes from
-memory.
+vocabulary. The rows of 132 SMs, several for each, are larger than the L2 cache, so memory is the bound.
 
 All logits of a model have few different high digits, so atomics of the first pass meet at few addresses. An expert
 gives each warp counters of its own, as in week 6. No GPU has timed it yet.
