@@ -143,8 +143,9 @@ def extreme(
     """
     kind = torch.arange(len(logits), device=logits.device)[:, None] % 4
     rank = torch.rand(logits.shape, generator=rng, device=logits.device).argsort(1)
-    equal = torch.randint(-1, 2, logits.shape, generator=rng, device=logits.device).float()
-    equal = torch.where((equal == 0) & (rank % 2 == 0), -0.0, equal)
+    equal = 0.25 * torch.randint(-1, 2, logits.shape, generator=rng, device=logits.device)
+    # Two of three zeros are 0.0, so that p is between the sums without and with the others.
+    equal = torch.where((equal == 0) & (rank % 3 == 0), -0.0, equal)
     spread = torch.where(rank < 50, -0.125 * rank, -20.0)
     certain = torch.where(rank == 0, 0.0, -60.0 - rank % 7)
     values = torch.where(kind == 0, equal, torch.where(kind == 1, 1e4 + spread, spread - 1e4))
