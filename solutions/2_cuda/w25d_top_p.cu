@@ -4,7 +4,7 @@
 // keys that may be the least are counted again. No key is moved. Probabilities are integers in units of 2^-40 of the
 // largest one, so sums are the same in every order.
 
-constexpr int WARP = 32, THREADS = 512, WARPS = THREADS / WARP, BITS = 8, DIGITS = 1 << BITS, OWN = DIGITS / WARP;
+constexpr int WARP = 32, THREADS = 512, WARPS = THREADS / WARP, BITS = 8, DIGITS = 1 << BITS;
 
 using Mass = unsigned long long;
 
@@ -18,88 +18,56 @@ __device__ Mass mass_of(float logit, float largest, float temperature) {
     return Mass(expf((logit - largest) / temperature) * float(1ull << 40));
 }
 
-// Returns the sum of the lanes up to this one.
-template <typename Number>
-__device__ Number warp_scan(Number sum) {
-    for (int step = 1; step < WARP; step *= 2) {
-        const Number below = __shfl_up_sync(~0u, sum, step);
-        if (threadIdx.x % WARP >= step) sum += below;
-    }
-    return sum;
-}
-
-__global__ void top_p(const float* logits, const float* temperatures, const int* top_k, const float* p,
-                      const float* uniform, int* token, int* size, int vocabulary) {
-    __shared__ Mass mass[DIGITS], mass_above, of_warp[WARPS];
-    __shared__ int count[DIGITS], count_above;
-    __shared__ unsigned least;
+__global__ void top_p(const float* logits, const float* temperature, const int* top_k, const float* p,
+                      const float* uniform, int* token, int* size, float* kept, int vocabulary) {
+    __shared__ Mass mass[DIGITS];
+    __shared__ unsigned count[DIGITS], least;
     __shared__ float largest_of_warp[WARPS];
-    const int r = blockIdx.x, lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    const int r = blockIdx.x, limit = top_k[r], part = (vocabulary + DIGITS - 1) / DIGITS;
     const float* const row = logits + (long long)r * vocabulary;
-    const float temperature = temperatures[r];
-
     float largest = -INFINITY;
     for (int v = threadIdx.x; v < vocabulary; v += THREADS) largest = fmaxf(largest, row[v]);
     for (int step = WARP / 2; step > 0; step /= 2) largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, step));
-    if (lane == 0) largest_of_warp[warp] = largest;
-    if (threadIdx.x == 0) mass_above = count_above = least = 0;
+    if (threadIdx.x % WARP == 0) largest_of_warp[threadIdx.x / WARP] = largest;
+    if (threadIdx.x == 0) least = 0;
     __syncthreads();
     for (int w = 0; w < WARPS; ++w) largest = fmaxf(largest, largest_of_warp[w]);
 
-    double limit = 0;
-#pragma unroll 1
+    Mass total = 0, mass_above = 0, sum = 0;  // of thread 0
+    int count_above = 0, tokens = 0;
     for (int shift = 32 - BITS; shift >= 0; shift -= BITS) {
         for (int d = threadIdx.x; d < DIGITS; d += THREADS) mass[d] = count[d] = 0;
         __syncthreads();
         for (int v = threadIdx.x; v < vocabulary; v += THREADS) {
-            const unsigned key = key_of(row[v]);
-            if ((unsigned long long)key >> (shift + BITS) != least) continue;  // a shift by 32 needs 64 bits
+            const unsigned long long key = key_of(row[v]);  // of 64 bits, for the first shift, which is by 32
+            if (key >> (shift + BITS) != least) continue;
             atomicAdd(&count[key >> shift & (DIGITS - 1)], 1);
-            atomicAdd(&mass[key >> shift & (DIGITS - 1)], mass_of(row[v], largest, temperature));
+            atomicAdd(&mass[key >> shift & (DIGITS - 1)], mass_of(row[v], largest, temperature[r]));
         }
         __syncthreads();
-        if (warp == 0) {  // lane 0 has the highest digits
-            int tokens = 0;
-            Mass sum = 0;
-            for (int d = 0; d < OWN; ++d) tokens += count[DIGITS - 1 - lane * OWN - d];
-            for (int d = 0; d < OWN; ++d) sum += mass[DIGITS - 1 - lane * OWN - d];
-            const Mass up_to = warp_scan(sum);
-            if (limit == 0) limit = double(p[r]) * double(__shfl_sync(~0u, up_to, WARP - 1));
-            tokens = count_above + warp_scan(tokens) - tokens;
-            sum = mass_above + up_to - sum;
-            int digit = -1, tokens_above;  // the lowest digit whose greatest key has little enough above it
-            Mass sum_above;
-            for (int d = DIGITS - 1 - lane * OWN; d > DIGITS - 1 - (lane + 1) * OWN; --d) {
-                if (count[d] && tokens < top_k[r] && double(sum) < limit) digit = d, tokens_above = tokens, sum_above = sum;
-                tokens += count[d];
-                sum += mass[d];
+        if (threadIdx.x == 0) {  // find the lowest digit whose keys have little enough above them
+            for (int d = 0; shift == 32 - BITS && d < DIGITS; ++d) total += mass[d];
+            unsigned digit = 0;
+            tokens = count_above, sum = mass_above;
+            for (int d = DIGITS - 1; d >= 0 && tokens < limit && double(sum) < double(p[r]) * double(total); --d) {
+                if (count[d]) digit = d, count_above = tokens, mass_above = sum;
+                tokens += count[d], sum += mass[d];
             }
-            const unsigned has_one = __ballot_sync(~0u, digit >= 0);
-            __syncwarp();  // all lanes have read what one of them replaces
-            if (lane == 31 - __clz(has_one)) count_above = tokens_above, mass_above = sum_above, least = least << BITS | digit;
+            least = least << BITS | digit;
         }
         __syncthreads();
     }
-    // Each warp sums the nucleus over a part of the row. The one that passes the drawn mass goes over its part again.
-    const int part = (vocabulary + WARPS - 1) / WARPS, end = min(vocabulary, (warp + 1) * part);
-    Mass own = 0, before = 0;
-    for (int v = warp * part + lane; v < end; v += WARP)
-        if (key_of(row[v]) >= least) own += mass_of(row[v], largest, temperature);
-    own = __shfl_sync(~0u, warp_scan(own), WARP - 1);
-    if (lane == 0) of_warp[warp] = own;
+    // Sum the nucleus in parts of the vocabulary, then go over the part in which the sum passes the drawn one.
+    for (int d = threadIdx.x; d < DIGITS; d += THREADS) mass[d] = 0;
     __syncthreads();
-    const Mass nucleus = mass_above + mass[least & (DIGITS - 1)];  // what is above the least logit, and its equals
-    const Mass drawn = Mass(double(uniform[r]) * double(nucleus));
-    for (int w = 0; w < warp; ++w) before += of_warp[w];
-    for (int first = warp * part; before <= drawn && drawn < before + own; first += WARP) {
-        const int v = first + lane;
-        const bool inside = v < end && key_of(row[v]) >= least;
-        const Mass up_to = before + warp_scan(inside ? mass_of(row[v], largest, temperature) : 0);
-        const unsigned passed = __ballot_sync(~0u, up_to > drawn);
-        if (passed && lane == 0) token[r] = first + __ffs(passed) - 1;
-        if (passed) break;
-        own -= __shfl_sync(~0u, up_to, WARP - 1) - before;
-        before = __shfl_sync(~0u, up_to, WARP - 1);
+    for (int v = threadIdx.x; v < vocabulary; v += THREADS)
+        if (key_of(row[v]) >= least) atomicAdd(&mass[v / part], mass_of(row[v], largest, temperature[r]));
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        Mass drawn = Mass(double(uniform[r]) * double(sum)), up_to = 0;
+        int v = 0;
+        for (; up_to + mass[v / part] <= drawn; v += part) up_to += mass[v / part];
+        while ((up_to += key_of(row[v]) >= least ? mass_of(row[v], largest, temperature[r]) : 0) <= drawn) ++v;
+        token[r] = v, size[r] = tokens, kept[r] = float(double(sum) / double(total));
     }
-    if (threadIdx.x == 0) size[r] = count_above + count[least & (DIGITS - 1)];
 }

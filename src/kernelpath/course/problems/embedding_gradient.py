@@ -107,8 +107,8 @@ PROBLEM = Problem(
         case(2640, 150, 256, "half"),
     ),
     vary=("tokens", "vocabulary", "n"),
-    # The block at three quarters of the grid, which the sample has, is in the middle of a token's rows: about row 900,000
-    # of 2^21, whose offset exceeds 2^31.
+    # The block at three quarters of the grid, which the sample has, is in the middle of a token's rows: about row
+    # 900,000 of 2^21, whose offset exceeds 2^31.
     far=(case((1 << 21) + 3, 39, 1 << 12, "few"), case(7, (1 << 20) + 3, 1 << 12, "few")),
     reference=reference,
     # Thousands of terms are added in float32: 2^-24 of all magnitudes for each addition, at most 2^-14 for the longest
