@@ -572,6 +572,7 @@ NOT_YET_ON_A_GPU = {
     "week30_gluon.ipynb",
     "week31_blackwell.ipynb",
     "week32_parallel.ipynb",
+    "week33_losses.ipynb",
 }
 """Pages whose measurements are all in tests.notebooks.OUTSTANDING, or that measure nothing on a GPU."""
 

@@ -34,6 +34,7 @@ ELECTIVES: Mapping[int, str] = {
     30: "3_triton",
     31: "5_cute",
     32: "4_fusion",
+    33: "4_fusion",
 }
 
 _LINE_WIDTH = 120
