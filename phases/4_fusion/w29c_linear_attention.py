@@ -16,8 +16,8 @@ exponentials (all pairs of the largest case take 8 for each element), the bytes 
 allocated in addition to inputs and outputs, and on a GPU the time against chunks written as operators.
 
 Limits on the largest case, with room for edges on smaller ones: at most 4 times the bytes of inputs and outputs moved;
-at most 5 special functions (such as exponentials) per element; at most 1 times the bytes of inputs and outputs held
-beside them.
+at most 5 special functions (such as exponentials) per element; at most 1 times the bytes of inputs and outputs as a
+workspace.
 """
 
 import torch

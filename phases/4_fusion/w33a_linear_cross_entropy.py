@@ -17,7 +17,7 @@ checks the values, the bytes moved and held, tensor cores, and on a GPU the time
 PyTorch.
 
 Limits on the largest case, with room for edges on smaller ones: at most 6 times the bytes of inputs and outputs moved;
-at most 0.2 times the bytes of inputs and outputs held beside them; products made by tensor cores.
+at most 0.2 times the bytes of inputs and outputs as a workspace; multiply-adds executed by tensor cores.
 """
 
 import torch

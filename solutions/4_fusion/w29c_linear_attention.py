@@ -16,8 +16,8 @@ exponentials (all pairs of the largest case take 8 for each element), the bytes 
 allocated in addition to inputs and outputs, and on a GPU the time against chunks written as operators.
 
 Limits on the largest case, with room for edges on smaller ones: at most 4 times the bytes of inputs and outputs moved;
-at most 5 special functions (such as exponentials) per element; at most 1 times the bytes of inputs and outputs held
-beside them.
+at most 5 special functions (such as exponentials) per element; at most 1 times the bytes of inputs and outputs as a
+workspace.
 
 Bytes: q, k, v, g and out once, 4 head elements and a float32 for each token and head, 1.1 GB for 4 x 32 heads of 128
 with 8,192 tokens, 0.24 ms at the 4.5 TB/s that an H200 reads with. Operations: 4 head for each token and column with

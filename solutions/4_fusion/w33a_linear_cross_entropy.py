@@ -17,7 +17,7 @@ checks the values, the bytes moved and held, tensor cores, and on a GPU the time
 PyTorch.
 
 Limits on the largest case, with room for edges on smaller ones: at most 6 times the bytes of inputs and outputs moved;
-at most 0.2 times the bytes of inputs and outputs held beside them; products made by tensor cores.
+at most 0.2 times the bytes of inputs and outputs as a workspace; multiply-adds executed by tensor cores.
 
 Operations: 2 rows vocabulary hidden, 8.6e12 for 8192 rows, Llama 3's vocabulary of 128,256 and 4096 columns: 8.7 ms at
 989 TFLOP/s. Bytes: h and w, 1.1 GB, 0.25 ms at 4.5 TB/s. Tensor cores are the bound. The logits would be 4.2 GB in
