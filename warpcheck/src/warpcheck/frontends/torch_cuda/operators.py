@@ -251,8 +251,6 @@ _RECURRENT = ("lstm.input", "lstm.data", "gru.input", "gru.data", "rnn_tanh.inpu
 """Recurrent layers, which PyTorch composes of operators that only GPUs have."""
 
 
-_SOFTMAX = ("_softmax", "_log_softmax")
-
 _HALVES = (torch.float16, torch.bfloat16)
 
 _COMPUTED_IN_FLOAT32 = {
@@ -313,8 +311,8 @@ def _log_softmax_backward(
 ) -> torch.Tensor:
     """Return the gradient of log_softmax, whose input may have 16 bits where its output has 32.
 
-    The operator of the CPU adds each row one element after the other. With 32,000 equal terms, as from label smoothing,
-    the error is 100 times that of a GPU, which adds in a tree as `sum` does.
+    The operator of the CPU adds each row one element after the other: with 32,000 equal terms, as from label smoothing,
+    the gradient has an error of 1.7e-5. A GPU adds in a tree, as `sum` does.
     """
     if gradient.dtype in _HALVES:
         gradient, output = gradient.float(), output.float()
@@ -435,7 +433,7 @@ def register() -> tuple[Any, ...]:
     kernels |= {name: partial(_run, _overload(name)) for name in _CALLED_AS_A_WHOLE}
     for name, num_rounded in _COMPUTED_IN_FLOAT32.items():
         kernels[name] = _in_float32(_overload(name), num_rounded)
-    kernels |= {name: _softmax(_overload(name)) for name in _SOFTMAX}
+    kernels |= {name: _softmax(_overload(name)) for name in ("_softmax", "_log_softmax")}
     kernels["_softmax_backward_data"] = _softmax_backward(_overload("_softmax_backward_data"))
     kernels["_log_softmax_backward_data"] = _log_softmax_backward
     kernels |= {name: _view(_overload(name)) for name in _VIEWS}
