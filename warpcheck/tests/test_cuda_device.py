@@ -325,6 +325,19 @@ def test_softmax_rounds_once(gpu: warpcheck.Report, softmax: Any, dtype: torch.d
     torch.testing.assert_close(leaf.grad.cpu(), reference.grad.to(dtype), rtol=torch.finfo(dtype).eps, atol=1e-6)
 
 
+def test_the_gradient_of_label_smoothing_is_accurate(gpu: warpcheck.Report) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(4, 32000)
+    target = torch.arange(4)
+    gradients = []
+    for device, dtype in (("cuda", torch.float32), ("cpu", torch.float64)):
+        leaf = x.to(device, dtype).requires_grad_()
+        torch.nn.functional.cross_entropy(leaf, target.to(device), label_smoothing=0.2).backward()
+        assert leaf.grad is not None
+        gradients.append(leaf.grad.cpu().double())
+    torch.testing.assert_close(*gradients, rtol=3e-6, atol=1e-11)
+
+
 def test_attention(gpu: warpcheck.Report) -> None:
     q, k, v = (torch.randn(2, 4, 16, 8, device="cuda", requires_grad=True) for _ in range(3))
     out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)

@@ -102,13 +102,7 @@ def issue_lane(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, site: int
     copy.group = load32(warp.address + GROUPS + 4 * lane)
     copy.time = launch.time
     copy.access_id = access_id_of(site, warp.index * LANES + lane) | ASYNCHRONOUS
-    copy.direction = description & 7
-    copy.rank = description >> 3 & 7
-    copy.operation = description >> 6 & 15
-    copy.kind = description >> 10 & 15
-    copy.gathers = description >> 16 & 1
-    copy.unrolls = description >> 17 & 1
-    copy.has_offsets = description >> 18 & 1
+    set_form(copy, description)
     copy.targets = operand_of(warp, TARGETS_ROW, lane) if description >> 14 & 1 else 0
     rule = prepare(launch, cta, warp, copy, lane)
     if not rule and copy.direction != Direction.PREFETCH:
@@ -145,6 +139,18 @@ def issue_lane(launch: LaunchRecord, cta: CtaRecord, warp: WarpRecord, site: int
         perform_copy(launch.address, copy.address)
         retire_bulk(launch)
     return 0
+
+
+@native
+def set_form(copy: BulkRecord, description: int) -> None:
+    """Set what the form of the instruction says of a copy."""
+    copy.direction = description & 7
+    copy.rank = description >> 3 & 7
+    copy.operation = description >> 6 & 15
+    copy.kind = description >> 10 & 15
+    copy.gathers = description >> 16 & 1
+    copy.unrolls = description >> 17 & 1
+    copy.has_offsets = description >> 18 & 1
 
 
 @native
