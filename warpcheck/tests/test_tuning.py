@@ -95,3 +95,19 @@ def test_told_registers_are_seen() -> None:
     tuning.take(Chosen(resources=[Resources(noted.variant, 77, 3)]))
     again = compiled(tuned())
     assert (again.n_regs, again.n_spills) == (77, 3)
+
+
+def test_a_kernel_is_loaded_at_its_first_launch_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    names: list[str] = []
+
+    def load_binary(driver: Any, name: str, *_: Any) -> tuple[None, None, int, int, int]:
+        names.append(name)
+        return None, None, 16, 0, 1024
+
+    monkeypatch.setattr(lane._Driver, "load_binary", load_binary)
+    kernel = tuned().fn
+    x = torch.ones(100)
+    for _ in range(3):
+        kernel[(1,)](x, 100, BLOCK=64, num_warps=1)
+    assert names == ["double"]
+    assert x.tolist() == [8.0] * 64 + [1.0] * 36

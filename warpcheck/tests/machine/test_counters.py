@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -66,6 +68,16 @@ def test_single_requests_are_called_scattered(index: str, scattered: int, run: R
     }}"""
     (load, store) = by_access(run(source, 1, 64, aligned(512), aligned(64)).accesses)
     assert (load.scattered, store.scattered) == (scattered, 0)
+
+
+def test_accesses_that_are_read_late_have_the_names_of_their_launch() -> None:
+    """They are collected when they are read, which may be after another launch has renamed the buffer."""
+    module, name = compile_ptx("__global__ void kernel(float* a) { a[threadIdx.x] = 1; }")
+    memory = simt.Memory()
+    a = aligned(32)
+    options: dict[str, Any] = {"grid": (1,), "block": (32,), "args": [a.ctypes.data], "memory": memory}
+    launches = [module.launch(name, buffers=[buffer(tensor, a)], **options) for tensor in ("first", "second")]
+    assert [[access.buffer for access in launch.accesses] for launch in launches] == [["first"], ["second"]]
 
 
 def test_bank_conflicts_are_wavefronts_over_the_least(run: Run) -> None:
