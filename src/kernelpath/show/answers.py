@@ -281,3 +281,18 @@ def causal_tiles(tokens: int, side: int) -> tuple[float, float]:
 def turns_waited(tiles: int) -> int:
     """Return the waits of a consumer for its turn, which its last tile needs no more."""
     return tiles - 1
+
+
+def bytes_of_sort(passes: int, key_bytes: int, value_bytes: int) -> float:
+    """Return the bytes that the passes of a sort of pairs read and write, over those of the keys."""
+    return passes * 2 * (key_bytes + value_bytes) / key_bytes
+
+
+def reads_for_digits(bits: int, digit_bits: int) -> int:
+    """Return the reads of a search that decides one digit of a key in each read."""
+    return -(-bits // digit_bits)
+
+
+def operations_of_norm() -> int:
+    """Return the operations per element of a norm with known statistics: minus mean, times rstd, weight, plus bias."""
+    return 4
