@@ -299,3 +299,18 @@ def bits_per_weight(group: int, scale: int, zero: int) -> float:
 def cached_tokens(memory: float, layers: int, kv_heads: int, head: int, element: int) -> float:
     """Return the tokens whose keys and values fit in `memory` bytes, with `element` bytes each."""
     return memory / (2 * layers * kv_heads * head * element)
+
+
+def bytes_of_sort(passes: int, key_bytes: int, value_bytes: int) -> float:
+    """Return the bytes that the passes of a sort of pairs read and write, over those of the keys."""
+    return passes * 2 * (key_bytes + value_bytes) / key_bytes
+
+
+def reads_for_digits(bits: int, digit_bits: int) -> int:
+    """Return the reads of a search that decides one digit of a key in each read."""
+    return -(-bits // digit_bits)
+
+
+def operations_of_norm() -> int:
+    """Return the operations per element of a norm with known statistics: minus mean, times rstd, weight, plus bias."""
+    return 4

@@ -71,7 +71,7 @@ def extreme(
     has_rows = offsets.diff() > 0
     k = x.shape[1]
     if k % 32:
-        # k is no multiple of a tile's depth: 0 * inf in the padding along k would be NaN.
+        # k isn't a multiple of a tile's depth, and 0 * inf in the padding along k would be NaN.
         x[-1, -1] = float("inf")
         w[has_rows, -1, -1] = -float("inf")
         return
