@@ -10,7 +10,7 @@ It returns two new tensors: out, of the shape and dtype of q, and the state afte
 (batch, heads, head, head), with a row for each column of k. g may be 0, and as low as -100. Any number of tokens, heads
 and batches; tensors may have more than 2**32 elements: offsets need 64 bits.
 
-The recurrence has no matrix product, and the formula with all pairs has tokens**2 scores. Divide the tokens into
+The recurrence has no GEMM, and the formula with all pairs has tokens**2 scores. Divide the tokens into
 chunks: pairs within a chunk, and a state between chunks. Graded: the values, that tensor cores make the products, the
 exponentials (all pairs of the largest case take 8 for each element), the bytes that are moved, the memory that is
 allocated in addition to inputs and outputs, and on a GPU the time against chunks written as operators.
