@@ -349,7 +349,8 @@ def find_cases(submissions: Sequence[Planted], write: bool) -> None:
                 with_large_offsets = caller.call(submission.exercise, file, LARGE_OFFSETS)
                 ended = with_large_offsets if with_large_offsets.verdict is wanted else ended
             case = "" if ended.verdict is not wanted else ended.label or FEW
-            print(f"{submission.name}: {case or ended} ({time.monotonic() - begun:.1f} s)", flush=True)
+            missed = f"no case written: it ends as {ended.verdict.value}, not as {wanted.value}: {ended.cause}"
+            print(f"{submission.name}: {case or missed} ({time.monotonic() - begun:.1f} s)", flush=True)
             if write and case:
                 planted.set_option(submission, "case", case)
     caller.close()

@@ -204,7 +204,7 @@ class WrongOperator(Exception):
 
 
 class RuleViolation(Exception):
-    """A part of the submission breaks a rule of its kind of exercise. The message says which."""
+    """The submission, or what its entry returns, breaks a rule of its kind of exercise. The message says which."""
 
     def __init__(self, verdict: Verdict, cause: str) -> None:
         super().__init__(cause)
