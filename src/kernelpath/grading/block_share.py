@@ -13,8 +13,8 @@ from kernelpath.grading.context import GradingContext
 from kernelpath.grading.job import Job
 from kernelpath.verdict import Finding, Verdict
 
+# The multiprocessors of an H200.
 SMS = 132
-"""The multiprocessors of an H200."""
 
 
 def plan_shared_reads(job: Job, inputs: Mapping[str, int]) -> GradingPlan:

@@ -22,8 +22,8 @@ from warpcheck.backend import LaunchResult
 
 RECORDING = "mojo"
 
+# The target of each GPU for which there are recordings.
 GPU_MODELS: Mapping[str, str] = {"A100": "sm_80", "MI300X": "gfx942"}
-"""The target of each GPU for which there are recordings."""
 
 _MAIN = """
 
@@ -80,6 +80,7 @@ def compile_kernel(text: str, kernel: str, target: str) -> str:
             [command, "run", path], capture_output=True, text=True, timeout=_COMPILE_SECONDS, check=False
         )
     if process.returncode:
+        # Of the compiler's output, only the lines with errors are shown, without the temporary folder.
         errors = [line.replace(f"{folder}/", "") for line in process.stderr.splitlines() if " error: " in line]
         raise CompileError("\n".join(errors) or process.stderr)
     return process.stdout

@@ -70,6 +70,7 @@ def extreme(rng: torch.Generator, dy: torch.Tensor, ids: torch.Tensor, order: to
     middle = ids[counted[len(counted) // 2]]
     same = counted[ids[counted] == middle]
     half = len(same) // 2
+    # The second half of the token's rows is the negative of the first half, in every second column.
     dy[same[half : 2 * half], ::2] = -dy[same[:half], ::2]
     dy[same[-1], 1::3] = float("inf")
     dy[ids < 0] = torch.nan

@@ -61,9 +61,11 @@ def eager(
     outs = []
     for q_c, k_c, v_c, g_c in zip(query, key, value, g.split(chunk, dim=2), strict=True):
         running = g_c.cumsum(2)
+        # Differences of running sums are at most 0 below the diagonal, so that no exponential overflows.
         factor = torch.exp(running[..., :, None] - running[..., None, :]).tril()
         inside = (q_c @ k_c.mT * factor) @ v_c
         outs.append(inside + torch.exp(running)[..., None] * (q_c @ state))
+        # What is left of each token at the end of the chunk.
         left = torch.exp(running[..., -1:] - running)[..., None]
         state = torch.exp(running[..., -1])[..., None, None] * state + (left * k_c).mT @ v_c
     return torch.cat(outs, dim=2).to(q.dtype), state

@@ -13,8 +13,8 @@ from kernelpath.course.problem import Case, Problem, Tolerance
 Inputs = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 Outputs = tuple[torch.Tensor, torch.Tensor]
 
+# The label of a row that does not count, PyTorch's default.
 IGNORED = -100
-"""The label of a row that does not count, PyTorch's default."""
 
 
 def inputs(rng: torch.Generator, rows: int, vocabulary: int, hidden: int) -> Inputs:

@@ -41,6 +41,7 @@ def _attention(
         query = q[sequence].to(dtype).unflatten(0, (kv_heads, -1))
         scores = (query @ k[sequence].to(dtype).mT * head**-0.5).flatten(0, 1)
         scores = torch.cat([scores, sink[:, None].to(dtype)], dim=1)
+        # The last weight is the sink's, whose value is 0.
         weights = torch.softmax(scores, dim=1)[:, :-1].unflatten(0, (kv_heads, -1))
         out[sequence] = (weights @ v[sequence].to(dtype)).flatten(0, 1)
         largest[sequence] = scores.amax(1)

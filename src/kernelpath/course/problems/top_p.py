@@ -16,11 +16,11 @@ from kernelpath.course.problem import EXACT, Case, Problem, Tolerance
 Inputs = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 Outputs = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
+# No sum of probabilities that a kernel compares is closer to its limit: 500 times the unit roundoff of float32.
 MARGIN = 2.0**-15
-"""No sum of probabilities that a kernel compares is closer to its limit: 500 times the unit roundoff of float32."""
 
+# The probability that a token or a group of equal ones must have for a limit to be put into its middle.
 _SMALLEST = 8 * MARGIN
-"""The probability that a token or a group of equal ones must have for a limit to be put into its middle."""
 
 
 def inputs(rng: torch.Generator, rows: int, vocabulary: int) -> Inputs:
@@ -54,6 +54,7 @@ def _above(logits: torch.Tensor, temperature: torch.Tensor) -> tuple[torch.Tenso
     place = torch.arange(values.shape[1], device=values.device)
     count = torch.where(begins, place, 0).cummax(1).values
     mass = torch.where(begins, before, 0.0).cummax(1).values
+    # The inverse of the sort: it brings the results back to the order of the vocabulary.
     back = order.argsort(1)
     return probability, count.gather(1, back), mass.gather(1, back)
 
@@ -84,6 +85,7 @@ def _set_limits(
     share = torch.where(in_nucleus, probability, 0.0)
     share = share / share.sum(1, keepdim=True)
     drawn = torch.multinomial(torch.where(share >= _SMALLEST, share, 0.0), 1, generator=rng)
+    # uniform ends up in the middle half of the drawn token's share.
     part = 0.25 + 0.5 * torch.rand(len(logits), 1, generator=rng, device=logits.device).double()
     uniform.copy_((share.cumsum(1).gather(1, drawn) - part * share.gather(1, drawn))[:, 0])
     assert margin(logits, temperature, top_k, p, uniform) >= MARGIN

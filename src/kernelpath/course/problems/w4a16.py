@@ -16,8 +16,9 @@ from kernelpath.course.problem import Case, Problem, Tolerance
 Inputs = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 
 GROUP = 128
+
+# The lowest bit of each q of a word.
 SHIFTS = tuple(4 * (j // 2) + 16 * (j % 2) for j in range(8))
-"""The lowest bit of each q of a word."""
 
 
 def inputs(rng: torch.Generator, m: int, n: int, k: int, dtype: str) -> Inputs:
@@ -100,6 +101,7 @@ def extreme(
     x[:, 1::2] = -5 * sign
     zero.copy_(torch.randint(3, (1, n), generator=rng, device=x.device).expand_as(zero))
     q = torch.tensor([5, 3], device=x.device).repeat(k // 2) + zero[:1].T.int()
+    # The last pair does not cancel, so that the result differs from 0 and from column to column.
     q[:, -1] += torch.randint(1, 4, (n,), generator=rng, device=x.device)
     packed.copy_(pack(q))
     power = torch.randint(-8, -3, (1, n), generator=rng, device=x.device)
