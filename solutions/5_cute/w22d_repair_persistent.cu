@@ -1,4 +1,4 @@
-// Four kernels with out[tile] = the sum of the steps of x[tile], repaired.
+// Four kernels that compute out[tile] = the sum over the steps of x[tile], repaired.
 // x is tiles x steps x 128 in float32.
 
 #include <cooperative_groups.h>

@@ -1,4 +1,4 @@
-// Four kernels with out = a @ b^T of one warp group, repaired. a and b are 64 x k of float16,
+// Four kernels that compute out = a @ b^T in one warp group, repaired. a and b are 64 x k in float16,
 // out is 64 x 64 in float32, and k is a multiple of 64.
 
 #include <cuda_fp16.h>
