@@ -1,6 +1,6 @@
 """GEMM on tensor cores, in CuTe.
 
-matmul(a, b) takes contiguous bfloat16 matrices of shapes (m, k) and (k, n), of any size from 1, and returns a @ b as a
+matmul(a, b) takes contiguous bfloat16 matrices of shapes (m, k) and (k, n), of any nonzero size, and returns a @ b as a
 new contiguous bfloat16 tensor of shape (m, n). The accumulators are float32 and rounded once. All three matrices start
 at multiples of 16 bytes; their rows do so only if k and n are multiples of 8. Tensors may have more than 2**32
 elements.
@@ -25,7 +25,7 @@ from cutlass.memory import SmemAllocator
 from kernelpath.lanes import cute as lane
 
 PANEL = 64
-"""Elements in 128 bytes, once round all banks: how wide rows in shared memory are, and how deep a step along k is."""
+"""Elements in 128 bytes, which span all banks: the width of shared-memory rows and the depth of a step along k."""
 
 MMA = (16, 8, 16)
 

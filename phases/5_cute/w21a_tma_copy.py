@@ -9,9 +9,9 @@ addresses, checks the bounds, and writes zeros for elements outside the matrix. 
 arrived. A second copy stores the box in the result, where the unit skips elements outside the matrix. No element passes
 through a register.
 
-Start with one box in each block. Then give a block several boxes and a circular buffer, so that loads run ahead. Warp 0
-loads, warp 1 stores, and each stage has two mbarriers, full and empty. The grader checks that the copy is equal bit for
-bit and how many of the bytes TMA moves, and on a GPU compares the time with PyTorch's copy.
+Start with one box per block. Then give a block several boxes and a circular buffer, so that loads run ahead. Warp 0
+loads, warp 1 stores, and each stage has two mbarriers, full and empty. The grader checks that the copy is bitwise
+equal, counts the bytes that TMA moves, and on a GPU compares the time with PyTorch's copy.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.05 times the bytes of inputs and outputs
 moved; at least 95% of the bytes moved by TMA.
@@ -26,10 +26,10 @@ from cutlass.memory import SmemAllocator
 from kernelpath.lanes import cute as lane
 
 WARP = 32
-ROWS, ROW_BYTES = 16, 512  # of a box
+ROWS, ROW_BYTES = 16, 512  # the size of a box
 STAGES = 3
 LAG = 1  # stores that may still be reading their stages when the next one is issued
-BOXES = 4  # of a block
+BOXES = 4  # per block
 
 
 @cute.kernel

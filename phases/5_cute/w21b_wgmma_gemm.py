@@ -1,14 +1,14 @@
 """Multiply matrices with wgmma, fed by TMA.
 
 wgmma_gemm(a, b) returns a @ b.T in bfloat16, with float32 accumulators that are rounded once. a is m x k and b is n x
-k, both contiguous bfloat16 matrices that start at multiples of 16 bytes. m and n are any sizes from 1. k is a multiple
-of 8, because TMA requires rows that start at multiples of 16 bytes. No matrix has 2**31 elements or more.
+k, both contiguous bfloat16 matrices that start at multiples of 16 bytes. m and n are at least 1. k is a multiple of 8,
+because TMA requires rows that start at multiples of 16 bytes. No matrix has 2**31 elements or more.
 
 A block computes one tile of the result. Its last warp loads k-tiles of a and b by TMA into the stages of a circular
-buffer. The warpgroups before it multiply these with wgmma, which reads both operands from shared memory. Each warpgroup
-has 64 rows of the tile. At the end they round their accumulators and write the tile to the circular buffer, which is
-free by then, and one warp stores it by TMA. If the rows of the result do not start at multiples of 16 bytes, threads
-store it.
+buffer. The warpgroups before it multiply these k-tiles with wgmma, which reads both operands from shared memory. Each
+warpgroup computes 64 rows of the tile. At the end they round their accumulators and write the tile to the circular
+buffer, which is free by then, and one warp stores it by TMA. If the rows of the result do not start at multiples of 16
+bytes, threads store it.
 
 Start with one stage, one warpgroup, and stores from registers. The grader checks the values and the use of TMA and
 tensor cores, and on a GPU compares the time with cuBLAS.

@@ -2,8 +2,8 @@
 
 gemm_epilogue(a, b, bias, scale, residual) takes contiguous bfloat16 matrices a (m, k), b (k, n) and residual (m, n), a
 bfloat16 vector bias (n) and a float32 vector scale (m), all of which start at multiples of 16 bytes. n and k are
-multiples of 8, m is any number from 1, and each tensor has fewer than 2**31 elements. It returns two new tensors (m, n)
-in bfloat16, out and aux:
+multiples of 8, m is at least 1, and each tensor has fewer than 2**31 elements. It returns two new tensors (m, n) in
+bfloat16, out and aux:
 
     aux[i, j] = bias[j] + sum over p of a[i, p] * b[p, j]
     out[i, j] = scale[i] * gelu(aux[i, j]) + residual[i, j]         with aux before it is rounded
@@ -40,8 +40,8 @@ def gelu(x):
 def finish(worker, row, column, turn, acc, epilogue):
     """Finish the accumulators in chunks in registers, and store both outputs through swizzled shared memory.
 
-    There, out overwrites the residual. turn: Tiles that this consumer has finished before. A tile uses every slot
-    equally often, so the slot of a chunk is known at compile time.
+    There, out overwrites the residual. turn: The number of tiles that this consumer has finished. A tile uses every
+    slot equally often, so the slot of a chunk is known at compile time.
     """
     # TODO: bias, aux, GELU, scale, residual; then the fence, and the copies to out and aux
 

@@ -2,13 +2,13 @@
 
 flash_attention(q, k, v, causal) takes contiguous bfloat16 tensors that start at a multiple of 16 bytes: q of shape
 (batch, heads, tokens, head), k and v of shape (batch, kv_heads, tokens, head), where head is 64 or 128 and heads is a
-multiple of kv_heads: query head h reads key head h // (heads // kv_heads). causal is a bool: query i sees the keys 0 to
-i, or all of them. It returns two new tensors: out, of the shape and dtype of q, softmax(q @ k^T / sqrt(head)) @ v of
-each head; and lse, float32 of shape (batch, heads, tokens), the natural logarithm of each row's sum of exp(scores).
-Scores may be as large as 1000 and as low as -1000. Any number of tokens, heads and batches; tensors have fewer than
-2**31 elements.
+multiple of kv_heads. Query head h reads key head h // (heads // kv_heads). causal is a bool. If it is true, query i
+sees the keys 0 to i, otherwise all keys. The function returns two new tensors. out has the shape and dtype of q, and is
+softmax(q @ k^T / sqrt(head)) @ v for each head. lse is float32 of shape (batch, heads, tokens), and is the natural
+logarithm of each row's sum of exp(scores). Scores may be as large as 1000 and as low as -1000. There may be any number
+of tokens, heads and batches, and tensors have fewer than 2**31 elements.
 
-A producer warp copies by TMA: the queries of a block once, and then alternating tiles of keys and values to a circular
+A producer warp uses TMA to load a block's queries once, and then tiles of keys and values in turn into a circular
 buffer. Consumers are warpgroups with 64 queries each. The scores of a tile are the accumulators of one wgmma. Rounded
 to bfloat16, the weights are the operand of the next wgmma, in the same registers.
 
@@ -149,7 +149,7 @@ def attend(q, k, v, out, layouts, lse, group, plan: cutlass.Constexpr):
 
 
 def stages_of(barriers, count: int, consumers: int, layout) -> pipeline.PipelineTmaAsync:
-    """A stage is full when a box has landed, and free when each of 4 warps of its consumers has released it."""
+    """Return a pipeline. A stage is full when a box has landed, and free when 4 warps per consumer have released it."""
     return pipeline.PipelineTmaAsync.create(
         barrier_storage=barriers,
         num_stages=count,

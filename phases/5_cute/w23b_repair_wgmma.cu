@@ -1,5 +1,5 @@
-// Four kernels with out = a @ b^T of one warp group, and each is broken. a and b are 64 x k of float16,
-// out is 64 x 64 of float32, and k is a multiple of 64.
+// Four kernels that compute out = a @ b^T in one warp group. Each is broken. a and b are 64 x k in float16,
+// out is 64 x 64 in float32, and k is a multiple of 64.
 
 #include <cuda_fp16.h>
 #include <cuda/ptx>
@@ -56,7 +56,7 @@ __device__ void store_result(float* out, const float (&d)[32]) {
 
 // ---- proxy ----
 
-// A stage for each of a and b, and a wait for every k-tile.
+// One stage each for a and b, and a wait for every k-tile.
 __global__ void proxy(const __half* a, const __half* b, float* out, int k) {
     __shared__ alignas(1024) __half smem_a[TILE * TILE], smem_b[TILE * TILE];
     float acc[32] = {};
@@ -75,7 +75,7 @@ __global__ void proxy(const __half* a, const __half* b, float* out, int k) {
 
 // ---- swizzle ----
 
-// As proxy. The next k-tile waits in registers while this one is multiplied.
+// Like proxy, but the next k-tile waits in registers while this one is multiplied.
 __global__ void swizzle(const __half* a, const __half* b, float* out, int k) {
     __shared__ alignas(1024) __half smem_a[TILE * TILE], smem_b[TILE * TILE];
     float acc[32] = {};
@@ -130,7 +130,7 @@ __global__ void refill(const __half* a, const __half* b, float* out, int k) {
 
 // ---- promote ----
 
-// As proxy. Each k-tile has accumulators of its own, which are added to the result in float32.
+// Like proxy, but each k-tile has its own accumulators, which are added to the result in float32.
 __global__ void promote(const __half* a, const __half* b, float* out, int k) {
     __shared__ alignas(1024) __half smem_a[TILE * TILE], smem_b[TILE * TILE];
     float acc[32] = {};

@@ -1,13 +1,13 @@
 """GEMM on tensor cores in C++ with CuTe: the launch.
 
-matmul(a, b) takes a (m, k) by rows and b (k, n) by columns, as the transpose of a contiguous (n, k), both bfloat16, and
-returns a @ b as a new contiguous bfloat16 tensor of shape (m, n). The accumulators are float32, and rounded once. n and
-k are multiples of 8, m is any number from 1. Every tensor begins at a multiple of 16 bytes and has fewer than 2**31
-elements.
+matmul(a, b) takes a row-major a (m, k) and a column-major b (k, n), the transpose of a contiguous (n, k), both
+bfloat16, and returns a @ b as a new contiguous bfloat16 tensor of shape (m, n). The accumulators are float32 and
+rounded once. n and k are multiples of 8, and m is at least 1. Every tensor starts at a multiple of 16 bytes and has
+fewer than 2**31 elements.
 
-Write the kernel in w24a_cute_cpp.cu with the headers of CuTe, then launch it here. They come with `pip install
-nvidia-cutlass`. The grader checks the values (products of small integers exactly), that tensor cores compute them,
-races, the bytes moved and their sectors, bank conflicts, and on a GPU compares the time with cuBLAS.
+Write the kernel in w24a_cute_cpp.cu with CuTe's headers, which come with `pip install nvidia-cutlass`, then launch it
+here. The grader checks the values (products of small integers exactly), that tensor cores compute them, races, the
+bytes moved and their sectors, bank conflicts, and on a GPU compares the time with cuBLAS.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
 and stores need; at most 3.5 times the bytes of inputs and outputs moved; at most 1 wavefront per request added by bank

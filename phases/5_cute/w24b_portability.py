@@ -2,11 +2,11 @@
 
 softmax(x, interpret) takes an array of shape (rows, columns), float32 or bfloat16, with at least one row and 1 to 4096
 columns, and returns softmax along each row as a new array of the same shape and dtype. It is computed in float32 and
-rounded once. interpret is passed on to pallas_call.
+rounded once. interpret is passed to pallas_call.
 
-One pallas_call does the work; outside of it arrays may be reshaped, padded, sliced and cast. Graded: the values, in
-JAX's interpreter; that the kernel lowers for a TPU (Mosaic), for an NVIDIA GPU and for an AMD GPU (Triton); and that
-each block of the output is written by one step of the grid, because a GPU runs the steps at the same time.
+One pallas_call does the work. Outside of it, arrays may be reshaped, padded, sliced and cast. The grader checks the
+values in JAX's interpreter, that the kernel lowers for a TPU (Mosaic), for an NVIDIA GPU and for an AMD GPU (Triton),
+and that only one step of the grid writes each block of the output, because a GPU runs the steps at the same time.
 """
 
 import jax

@@ -1,7 +1,7 @@
 """Reading an AMD GPU's assembly: waves, LDS, matrix instructions.
 
-report(assembly) reads what Triton compiles for an AMD Instinct MI300X, as `compiled.asm["amdgcn"]` has it for the
-target GPUTarget("hip", "gfx942", 64), without comments and places in the source. In such a file
+report(assembly) reads the assembly that Triton generates for an AMD Instinct MI300X. It is `compiled.asm["amdgcn"]` for
+the target GPUTarget("hip", "gfx942", 64), without comments and source locations. In such a file
 
 - the first line is a comment of ours with the bytes of LDS (local data share, AMD's shared memory) that a launch passes
   for a workgroup (a block): `; shared = 8192`;
@@ -11,29 +11,30 @@ target GPUTarget("hip", "gfx942", 64), without comments and places in the source
   each).
 
 A compute unit, AMD's multiprocessor, has 4 SIMDs and 65,536 bytes of LDS. A SIMD has 512 vector registers per lane and
-runs up to 8 waves, each with its registers, rounded up to a multiple of 8.
+runs up to 8 waves. Each wave takes its registers, rounded up to a multiple of 8.
 
-results/traces/amdgcn has such files, each packed by gzip; report gets one as plain text. Instructions are counted as
-they stand in the file, whether they are in a loop or not. The report is a dict:
+results/traces/amdgcn contains such files, compressed with gzip. report gets one as plain text. Instructions are counted
+as they appear in the file, whether they are in a loop or not. The report is a dict:
 
     wavefront          the lanes of a wave
     waves              the waves of a workgroup
     registers          the vector registers of a lane
     waves_per_simd     the waves of this kernel for which a SIMD has registers, at most 8
-    workgroups         the workgroups of this kernel for which a compute unit has waves (4 SIMDs together) and LDS. A
-                       kernel without LDS is limited by its waves alone
-    matrix             a dict: how often each opcode that begins with v_mfma occurs
+    workgroups         the workgroups of this kernel for which a compute unit has waves (in its 4 SIMDs together) and
+                       LDS. A kernel without LDS is limited by its waves alone
+    matrix             a dict with the count of each opcode that starts with v_mfma
     matrix_operations  the multiplications and additions of all of these instructions, for one wave. In its name,
-                       32x32x8 are the extents M, N, and K of a product, and 2b after them means 2 such products
+                       32x32x8 are the extents M, N, and K of one multiplication, and 2b after them means 2 such
+                       multiplications
     loaded, stored     the bytes that one lane loads from global memory, and stores there: global_load_…,
                        buffer_load_…, global_store_…, and buffer_store_…, followed by the width of an access: byte,
                        ubyte, or sbyte (1); short, ushort, or sshort (2); dword (4), dwordx2 (8), dwordx3 (12), or
                        dwordx4 (16)
     lds_read, lds_written
                        the bytes that one lane reads from LDS, and writes there: ds_read_… and ds_write_… are followed
-                       by a letter and the bits (ds_read_u16, ds_write_b64), ds_read2_… and ds_write2_… have two such
-                       accesses, and so have ds_read2st64_… and ds_write2st64_…. Other instructions that begin with
-                       ds_ move values between lanes and don't count
+                       by a letter and the bits (ds_read_u16, ds_write_b64), ds_read2_… and ds_write2_… make two such
+                       accesses, and so do ds_read2st64_… and ds_write2st64_…. Other instructions that start with ds_
+                       move values between lanes and don't count
     barriers           the number of s_barrier
 """
 

@@ -1,5 +1,5 @@
-// out = max(x @ weight.T + bias, 0) and amax = the largest value of each row of out, as a GEMM of CUTLASS for Hopper with an
-// epilogue visitor tree. x is m x k, weight n x k, out m x n, all by rows; they and bias are bfloat16, amax is float32.
+// out = max(x @ weight.T + bias, 0) and amax = the largest value of each row of out, as a CUTLASS GEMM for Hopper with an
+// epilogue visitor tree. x is m x k, weight n x k, and out m x n, all row-major. They and bias are bfloat16, amax is float32.
 
 #include <cuda_runtime.h>
 #include <cutlass/cutlass.h>
@@ -22,10 +22,10 @@ using RowMajor = cutlass::layout::RowMajor;
 using ColumnMajor = cutlass::layout::ColumnMajor;
 using TileShape = Shape<_64, _64, _64>;  // a block's part of out, and of k in one step
 using ClusterShape = Shape<_1, _1, _1>;
-constexpr int ALIGNMENT = 8;  // elements of 16 bytes, which TMA requires
+constexpr int ALIGNMENT = 8;  // elements in 16 bytes, which TMA requires
 constexpr auto ROUND = cutlass::FloatRoundStyle::round_to_nearest;
 
-// The functions that every node of a visitor tree has, for one that needs no shared memory and no workspace.
+// The functions that every node of a visitor tree needs, for a node without shared memory and workspace.
 template <class Arguments_>
 struct PlainNode : fusion::Sm90VisitorImpl<> {
     using Arguments = Arguments_;
@@ -49,7 +49,7 @@ struct PlainNode : fusion::Sm90VisitorImpl<> {
 
 struct RowMaxArguments { float* amax; };
 
-// A node that returns its input, and writes the maximum of each row to global memory, where amax begins with zeros.
+// A node that returns its input, and writes the maximum of each row to global memory, where amax starts at zero.
 struct RowMax : PlainNode<RowMaxArguments> {
     using PlainNode::PlainNode;
 
@@ -57,7 +57,7 @@ struct RowMax : PlainNode<RowMaxArguments> {
     struct Callbacks : fusion::EmptyConsumerStoreCallbacks {
         float* amax;           // of this thread's first row
         CoordTensor tCcD;      // (row, column) of each of this thread's elements, relative to its first one
-        Residue residue_tCcD;  // how many rows and columns there are from the thread's first element on
+        Residue residue_tCcD;  // the number of rows and columns from the thread's first element to the end
 
         CUTLASS_DEVICE Callbacks(float* amax, CoordTensor tCcD, Residue residue_tCcD)
             : amax(amax), tCcD(tCcD), residue_tCcD(residue_tCcD) {}
@@ -69,7 +69,7 @@ struct RowMax : PlainNode<RowMaxArguments> {
             return input;
         }
 
-        // TODO: end() is called when the thread has visited all of its elements: bring the maxima to amax
+        // TODO: end() is called when the thread has visited all of its elements: combine the maxima in amax
     };
 
     template <bool, class... Args>
@@ -86,7 +86,7 @@ struct RowMax : PlainNode<RowMaxArguments> {
 #define CHECK(call) \
     if (const cudaError_t status = (call); status != cudaSuccess) return status
 
-// Arrays in the memory of the device: copies of x, weight and bias, room for out, and zeros for amax.
+// Arrays in device memory: copies of x, weight and bias, space for out, and zeros for amax.
 struct DeviceArrays {
     Element *x = nullptr, *weight = nullptr, *bias = nullptr, *out = nullptr;
     float* amax = nullptr;
@@ -110,11 +110,11 @@ struct DeviceArrays {
 
 extern "C" cudaError_t linear_relu_amax(const Element* x, const Element* weight, const Element* bias, Element* out,
                                         float* amax, int m, int n, int k) {
-    return cudaErrorNotSupported;  // TODO: from here on, what the next lines say
+    return cudaErrorNotSupported;  // TODO: replace this line with the steps below
     DeviceArrays device;
     CHECK(device.allocate(x, weight, bias, m, n, k));
     // TODO: the strides, the arguments of the tree and of Gemm, and Params from to_underlying_arguments
-    // TODO: launch cutlass::device_kernel<Gemm> with the grid, the block and the shared memory that Gemm names
+    // TODO: launch cutlass::device_kernel<Gemm> with the grid, the block and the shared memory that Gemm specifies
     CHECK(cudaMemcpy(out, device.out, sizeof(Element) * m * n, cudaMemcpyDeviceToHost));
     return cudaMemcpy(amax, device.amax, sizeof(float) * m, cudaMemcpyDeviceToHost);
 }

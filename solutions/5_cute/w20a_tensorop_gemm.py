@@ -1,6 +1,6 @@
 """GEMM on tensor cores, in CuTe.
 
-matmul(a, b) takes contiguous bfloat16 matrices of shapes (m, k) and (k, n), of any size from 1, and returns a @ b as a
+matmul(a, b) takes contiguous bfloat16 matrices of shapes (m, k) and (k, n), of any nonzero size, and returns a @ b as a
 new contiguous bfloat16 tensor of shape (m, n). The accumulators are float32 and rounded once. All three matrices start
 at multiples of 16 bytes; their rows do so only if k and n are multiples of 8. Tensors may have more than 2**32
 elements.
@@ -15,16 +15,17 @@ Limits on the largest case, with room for edges on smaller ones: at most 2 times
 and stores need; at most 3.5 times the bytes of inputs and outputs moved; at most 4 wavefronts per request added by bank
 conflicts; multiply-adds executed by tensor cores.
 
-Operations: 2 m n k, 1.1e12 at 8192^3. Bytes from L2: 2 m n k (1 / rows + 1 / columns), 12.9 GB there with 128 x 256.
-Tensor cores bound it, and mma.sync has a ceiling of its own. Measured at 8192^3 on an H200, in one run:
+Operations: 2 m n k, 1.1e12 at 8192^3. Bytes from L2: 2 m n k (1 / rows + 1 / columns), 12.9 GB at that size with 128 x
+256 tiles. The kernel is bound by the tensor cores, and mma.sync has its own ceiling. Measured at 8192^3 on an H200, in
+one run:
 
     kernel                                                                            TFLOP/s    of cuBLAS
     cuBLAS                                                                                790         1.00
     mma.sync alone, operands in registers                                                 640         0.81
     this kernel                                                                           503         0.64
 
-Variants of it, in earlier runs: 0.70 of cuBLAS without copies from global memory (and with wrong results), 0.63 with
-groups of 8 rows of tiles, 0.60 with 96 x 64 sums per warp and fragments that are not taken ahead.
+Variants reached, in earlier runs, 0.70 of cuBLAS without copies from global memory (and with wrong results), 0.63 with
+groups of 8 rows of tiles, and 0.60 with 96 x 64 accumulators per warp and no prefetched fragments.
 """
 
 from typing import NamedTuple
@@ -38,15 +39,15 @@ from cutlass.memory import SmemAllocator
 from kernelpath.lanes import cute as lane
 
 PANEL = 64
-"""Elements in 128 bytes, once round all banks: how wide rows in shared memory are, and how deep a step along k is."""
+"""Elements in 128 bytes, which span all banks: the width of shared-memory rows and the depth of a step along k."""
 
 MMA = (16, 8, 16)
 GROUP = 16
-"""Rows of tiles that blocks go down before they take the next column: those that run together share a and b in L2."""
+"""Rows of tiles that blocks go down before the next column, so that blocks that run together share a and b in L2."""
 
 
 class Tile(NamedTuple):
-    """The part of out that a block makes, the warps that share it (down and across), and the stages of the ring."""
+    """The tile of out that a block computes, the warps that share it (down and across), and the number of stages."""
 
     rows: int
     columns: int
@@ -59,18 +60,18 @@ class Tile(NamedTuple):
 
     @property
     def shared_bytes(self) -> int:
-        return 2 * PANEL * self.stages * (self.rows + self.columns) + 1024  # to align it
+        return 2 * PANEL * self.stages * (self.rows + self.columns) + 1024  # for the alignment
 
 
 TILES = (Tile(128, 256, (2, 4), 4), Tile(128, 256, (2, 4), 3), Tile(128, 128, (2, 2), 3), Tile(64, 64, (2, 2), 3))
-"""From the fastest for large matrices on. The first does not fit into the shared memory of sm_80."""
+"""Tiles by their speed for large matrices, the fastest first. The first does not fit into shared memory on sm_80."""
 
 
 def swizzled(shape: tuple[int, ...], rows: bool) -> cute.ComposedLayout:
-    """A layout for shared memory, in rows or in columns of 128 bytes.
+    """Return a layout for shared memory, in rows or in columns of 128 bytes.
 
-    S<3,4,3> takes three bits of the address, those that count 128 bytes, and flips with them the three that count 16:
-    chunk c of row r lies at place c ^ r % 8. Eight chunks below one another then lie in different banks.
+    S<3,4,3> XORs the three address bits that count 16 bytes with the three that count 128 bytes, so chunk c of row r is
+    stored at position c ^ r % 8. Chunk c of eight consecutive rows is then in eight different groups of banks.
     """
     lines = cute.make_layout((8, PANEL), stride=(PANEL, 1)) if rows else cute.make_layout((PANEL, 8))
     lines = cute.make_composed_layout(cute.make_swizzle(3, 4, 3), 0, lines)
@@ -78,7 +79,7 @@ def swizzled(shape: tuple[int, ...], rows: bool) -> cute.ComposedLayout:
 
 
 def vectors(op: object, bits: int, threads: int, rows: bool) -> cute.TiledCopy:
-    """A copy in vectors of so many bits: neighboring threads take neighboring vectors of a row, or of a column."""
+    """Return a copy in vectors of `bits`. Neighboring threads take neighboring vectors of a row, or of a column."""
     width = bits // 16
     across, down = PANEL // width, threads * width // PANEL
     atom = cute.make_copy_atom(op, cutlass.BFloat16, num_bits_per_copy=bits)
@@ -89,9 +90,9 @@ def vectors(op: object, bits: int, threads: int, rows: bool) -> cute.TiledCopy:
 
 
 class Moves(NamedTuple):
-    """What a thread copies of a tile of a, or of b, in all steps along k.
+    """A thread's part of the copies of a, or of b, in all steps along k.
 
-    places: the coordinates of its vectors in step 0; mask: which of them lie in the matrix, by the first coordinate.
+    places: the coordinates of its vectors in step 0; mask: which of them are in the matrix, by the first coordinate.
     """
 
     copy: cute.TiledCopy
@@ -102,7 +103,7 @@ class Moves(NamedTuple):
 
 
 def moves(x: cute.Tensor, ring: cute.Tensor, index: cutlass.Int32, begin: cutlass.Int32, bits: int, threads: int):
-    """Moves for x, m x k or n x k. index: which of its tiles; begin: where step 0 begins, at most 0."""
+    """Return the Moves for x, m x k or n x k. index: the index of its tile; begin: where step 0 starts, at most 0."""
     op = cpasync.CopyG2SOp(LoadCacheMode.GLOBAL) if bits == 128 else cute.nvgpu.CopyUniversalOp()
     copy = vectors(op, bits, threads, x.leading_dim == 1)
     mine = copy.get_slice(cute.arch.thread_idx()[0])
@@ -118,7 +119,7 @@ def moves(x: cute.Tensor, ring: cute.Tensor, index: cutlass.Int32, begin: cutlas
 
 @cute.jit
 def fetch(some: Moves, extent: cutlass.Int32, step: cutlass.Int32, stage: cutlass.Int32, whole: cutlass.Constexpr):
-    """Copy what this thread has of a step to a stage. whole: the step does not begin before k does."""
+    """Copy this thread's part of a step to a stage. whole: the step does not start before k does."""
     source, ring, places = some.source[None, None, None, step], some.ring[None, None, None, stage], some.places
     if cutlass.const_expr(cute.size(places, mode=[0]) == 1):
         for i in cutlass.range(cute.size(places), unroll=4):
@@ -141,7 +142,7 @@ def multiply(
     tile: cutlass.Constexpr,
     bits: cutlass.Constexpr,
 ):
-    """One tile of out per block. b is n x k. bits: of the widest access to rows of a, and to rows of b and out."""
+    """Compute one tile of out per block. b is n x k. bits: the widest access to rows of a, and to rows of b and out."""
     thread, _, _ = cute.arch.thread_idx()
     block, _, _ = cute.arch.block_idx()
     m, n, k = out.shape[0], out.shape[1], a.shape[1]
@@ -156,14 +157,14 @@ def multiply(
     layout_out = swizzled((tile.rows, tile.columns), True)
     shared_a = memory.allocate_tensor(a.element_type, layout_a.outer, 1024, layout_a.inner)
     shared_b = memory.allocate_tensor(b.element_type, layout_b.outer, 1024, layout_b.inner)
-    shared_out = cute.make_tensor(shared_a.iterator, layout_out.outer)  # the sums leave through the ring
+    shared_out = cute.make_tensor(shared_a.iterator, layout_out.outer)  # the stages' memory is reused for the stores
 
-    # The steps end where k ends. So the first of them may begin before k does, and all others are whole.
+    # The last step ends where k ends. So the first step may start before k does, and all others are complete.
     steps = cute.ceil_div(k, PANEL)
     begin = cute.assume(k - steps * PANEL, divby=bits[0] // 16)
     of_a = moves(a, shared_a, row, begin, bits[0], tile.threads)
     of_b = moves(b, shared_b, column, begin, bits[1], tile.threads)
-    # A copy that is masked out writes nothing, so what lies outside of a and b has to be zero beforehand.
+    # A copy that is masked out writes nothing, so elements outside of a and b have to be zeroed beforehand.
     if steps * PANEL > k or (row + 1) * tile.rows > m or (column + 1) * tile.columns > n:
         of_a.ring.fill(0)
         of_b.ring.fill(0)
@@ -227,7 +228,7 @@ def multiply(
 @cute.jit
 def launch(a: cute.Tensor, b: cute.Tensor, out: cute.Tensor, tile: cutlass.Constexpr, bits: cutlass.Constexpr):
     down, across = tile.warps
-    # ldmatrix brings b for two mma at once, so a warp takes two groups of 8 columns of each 16 * across.
+    # One ldmatrix loads b for two mma, so a warp takes two groups of 8 columns of each 16 * across.
     mma = cute.make_tiled_mma(
         warp.MmaF16BF16Op(a.element_type, cutlass.Float32, MMA),
         cute.make_layout((down, across, 1)),
@@ -244,7 +245,7 @@ def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         return out.zero_()
     device = torch.cuda.get_device_properties(a.device if a.is_cuda else None)
     fitting = [tile for tile in TILES if tile.shared_bytes <= device.shared_memory_per_block_optin]
-    # Tiles that are too large leave multiprocessors idle.
+    # Tiles that are too large leave SMs idle.
     blocks = {tile: ceil_div(m, tile.rows) * ceil_div(n, tile.columns) for tile in fitting}
     enough = device.multi_processor_count * 3 // 4
     tile = next((tile for tile in fitting if blocks[tile] >= enough), fitting[-1])

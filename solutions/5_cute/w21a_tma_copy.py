@@ -9,18 +9,18 @@ addresses, checks the bounds, and writes zeros for elements outside the matrix. 
 arrived. A second copy stores the box in the result, where the unit skips elements outside the matrix. No element passes
 through a register.
 
-Start with one box in each block. Then give a block several boxes and a circular buffer, so that loads run ahead. Warp 0
-loads, warp 1 stores, and each stage has two mbarriers, full and empty. The grader checks that the copy is equal bit for
-bit and how many of the bytes TMA moves, and on a GPU compares the time with PyTorch's copy.
+Start with one box per block. Then give a block several boxes and a circular buffer, so that loads run ahead. Warp 0
+loads, warp 1 stores, and each stage has two mbarriers, full and empty. The grader checks that the copy is bitwise
+equal, counts the bytes that TMA moves, and on a GPU compares the time with PyTorch's copy.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.05 times the bytes of inputs and outputs
 moved; at least 95% of the bytes moved by TMA.
 
-Bound: each element is read once and written once; 16,384 x 16,384 float32 are 2 GiB, 0.5 ms at 4.2 TB/s on an
-H200. Memory is all that limits: there this reaches 0.98 of PyTorch's copy (0.99 in bfloat16), and 1.41 where x is
-part of a wider matrix. More boxes in a block are slower (0.97 with 6, 0.94 with 16 and 4 stages), blocks that stay on
-their SM reach 0.92 to 0.96, one box in each block 0.99. A circular buffer pays off when the consumer computes, as in
-wgmma_gemm.
+Bound: each element is read once and written once; for 16,384 x 16,384 float32 elements that is 2 GiB, 0.5 ms at 4.2
+TB/s on an H200. The copy is memory-bound. On that GPU it reaches 0.98 of the speed of PyTorch's copy (0.99 in
+bfloat16), and 1.41 if x is part of a wider matrix. More boxes per block are slower (0.97 with 6, 0.94 with 16 and 4
+stages), persistent blocks reach 0.92 to 0.96, and one box per block 0.99. A circular buffer pays off when the consumer
+computes, as in wgmma_gemm.
 """
 
 import cutlass
@@ -32,10 +32,10 @@ from cutlass.memory import SmemAllocator
 from kernelpath.lanes import cute as lane
 
 WARP = 32
-ROWS, ROW_BYTES = 16, 512  # of a box
+ROWS, ROW_BYTES = 16, 512  # the size of a box
 STAGES = 3
 LAG = 1  # stores that may still be reading their stages when the next one is issued
-BOXES = 4  # of a block
+BOXES = 4  # per block
 
 
 @cute.kernel

@@ -1,14 +1,14 @@
 """Multiply matrices with wgmma, fed by TMA.
 
 wgmma_gemm(a, b) returns a @ b.T in bfloat16, with float32 accumulators that are rounded once. a is m x k and b is n x
-k, both contiguous bfloat16 matrices that start at multiples of 16 bytes. m and n are any sizes from 1. k is a multiple
-of 8, because TMA requires rows that start at multiples of 16 bytes. No matrix has 2**31 elements or more.
+k, both contiguous bfloat16 matrices that start at multiples of 16 bytes. m and n are at least 1. k is a multiple of 8,
+because TMA requires rows that start at multiples of 16 bytes. No matrix has 2**31 elements or more.
 
 A block computes one tile of the result. Its last warp loads k-tiles of a and b by TMA into the stages of a circular
-buffer. The warpgroups before it multiply these with wgmma, which reads both operands from shared memory. Each warpgroup
-has 64 rows of the tile. At the end they round their accumulators and write the tile to the circular buffer, which is
-free by then, and one warp stores it by TMA. If the rows of the result do not start at multiples of 16 bytes, threads
-store it.
+buffer. The warpgroups before it multiply these k-tiles with wgmma, which reads both operands from shared memory. Each
+warpgroup computes 64 rows of the tile. At the end they round their accumulators and write the tile to the circular
+buffer, which is free by then, and one warp stores it by TMA. If the rows of the result do not start at multiples of 16
+bytes, threads store it.
 
 Start with one stage, one warpgroup, and stores from registers. The grader checks the values and the use of TMA and
 tensor cores, and on a GPU compares the time with cuBLAS.
@@ -17,13 +17,14 @@ Limits on the largest case, with room for edges on smaller ones: at most 6 times
 at least 50% of the bytes moved by TMA; at least 50% of the MMAs issued while a copy of the next tiles is in flight;
 multiply-adds executed by tensor cores.
 
-Bound: 2 m n k operations. A tile of 128 x 256 makes 85 of them for each byte that TMA brings; its sums take
-128 registers of each of 256 threads, and four stages take 192 KB of shared memory. On an H200 it reaches 0.98 of cuBLAS
-at 4096, 0.99 to 1.00 at 8192 and 1.03 at 16,384 cubed. At 8192, three stages reach 1.00, tiles of 128 x 128 0.89,
-blocks that follow the rows of tiles (GROUP = 1) 0.96, and threads that store their sums from registers 0.90; week 20's
-mma.sync reaches 0.61 there. With few rows there are too few wide tiles for all SMs: narrow ones reach 0.94 to 1.03 at
-16 to 128 x 8192 x 8192, wide ones 0.55. Between 512 and 1024 cubed the wide tile is too wide (0.7, 0.6): see week 22.
-The ring, and the epilogue through its memory, follow CUTLASS's dense_gemm for Hopper.
+Bound: 2 m n k operations. A tile of 128 x 256 does 85 of them per byte that TMA loads. Its accumulators take 128
+registers in each of 256 threads, and four stages take 192 KB of shared memory. On an H200 the kernel reaches 0.98 of
+cuBLAS at 4096, 0.99 to 1.00 at 8192 and 1.03 at 16,384 cubed. At 8192, three stages reach 1.00, tiles of 128 x 128
+reach 0.89, blocks in row-major tile order (GROUP = 1) 0.96, and threads that store their accumulators from registers
+0.90. Week 20's mma.sync reaches 0.61 at that size. With few rows, there are too few wide tiles for all SMs. Narrow
+tiles reach 0.94 to 1.03 at 16 to 128 x 8192 x 8192, and wide tiles 0.55. Between 512 and 1024 cubed, the wide tile is
+too wide (0.7, 0.6; see week 22). The circular buffer, and the epilogue through its memory, follow CUTLASS's dense_gemm
+for Hopper.
 """
 
 import cutlass
@@ -90,7 +91,7 @@ def multiply(
         mma.set(warpgroup.Field.ACCUMULATE, True)
         reading = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, stages)
         read = reading.clone()
-        # The first step stands before the loop: else the compiler rounds the sums where the loop ends, before the wait.
+        # The first step is peeled off. Otherwise the compiler would round the accumulators before the wait.
         ring.consumer_wait(reading)
         add_products(mma, total, fragments_a, fragments_b, reading.index)
         for _ in cutlass.range(1, steps, unroll=1):

@@ -1,11 +1,11 @@
 """Persistent GEMM for Hopper: a producer, two consumers, and clusters that share their loads.
 
-matmul(a, b) takes bfloat16 matrices of shapes (m, k) and (k, n), of any size from 1, each stored by rows or by columns
-without gaps. It returns a @ b as a new contiguous bfloat16 tensor of shape (m, n). The accumulators are float32 and
-rounded once. Every tensor starts at a multiple of 16 bytes and has fewer than 2**31 elements. TMA also requires that
-every row starts at such a multiple, or every column of a matrix that is stored by columns. If one does not, a kernel in
-this file copies the matrix to wider rows first, and the result back. Layouts, mbarriers and the choice of tiles are
-given as well.
+matmul(a, b) takes bfloat16 matrices of shapes (m, k) and (k, n), of any nonzero size, each stored in row-major or
+column-major order without gaps. It returns a @ b as a new contiguous bfloat16 tensor of shape (m, n). The accumulators
+are float32 and rounded once. Every tensor starts at a multiple of 16 bytes and has fewer than 2**31 elements. TMA also
+requires that every row of a row-major matrix, and every column of a column-major matrix, starts at such a multiple.
+Otherwise, a kernel in this file copies the matrix to wider rows first, and the result back. The file also contains the
+layouts, the mbarriers and the choice of tiles.
 
 A block has three warpgroups. One warp of the first fills the stages of a circular buffer by TMA. The other two are
 consumers, which multiply 64 rows of the tile each and store their accumulators. A stage has two mbarriers. A phase of
@@ -107,9 +107,9 @@ def tile_of(plan: cutlass.Constexpr, number, here, down, across):
 def produce(plan: cutlass.Constexpr, tiles, steps, here, ring, copy_a, copy_b):
     """Fill the circular buffer from one warp. Each peer loads its part of a shared k-tile and multicasts it to all.
 
-    tiles: the first number, the end, from one to the next, and down and across for tile_of. steps: of DEPTH along k.
-    ring: the mbarriers `full` and `empty`, plan.stages of each. copy_a: the TMA copy, where from [.., row, step] and
-    where to [.., stage]; copy_b likewise, with columns.
+    tiles: the first number, the end, the increment, and down and across for tile_of. steps: steps of DEPTH along k.
+    ring: the mbarriers `full` and `empty`, plan.stages of each. copy_a: the TMA copy, its source [.., row, step] and
+    its destination [.., stage]; copy_b likewise, with columns.
     """
     (first, last, stride, down, across), (full, empty) = tiles, ring
     (load_a, from_a, to_a), (load_b, from_b, to_b) = copy_a, copy_b
@@ -140,7 +140,7 @@ def consume(plan: cutlass.Constexpr, tiles, steps, here, ring, mma, of_a, of_b, 
     (first, last, stride, down, across), (full, empty) = tiles, ring
     thread, _, _ = cute.arch.thread_idx()
     worker, peer = cute.arch.make_warp_uniform(thread // WARPGROUP) - 1, thread % 32
-    # A lane each tells the peers that may load into this stage again: those in its row or column of the cluster.
+    # One lane per peer tells the peers in this row or column of the cluster that they may load into the stage again.
     tells = peer < plan.peers and (peer % plan.down == here[0] or peer // plan.down == here[1])
     acc = cute.make_rmem_tensor(mma.partition_shape_C((plan.rows, plan.columns)), cutlass.Float32)
     count = cutlass.Int32(0)

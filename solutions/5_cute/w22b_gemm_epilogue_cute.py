@@ -2,8 +2,8 @@
 
 gemm_epilogue(a, b, bias, scale, residual) takes contiguous bfloat16 matrices a (m, k), b (k, n) and residual (m, n), a
 bfloat16 vector bias (n) and a float32 vector scale (m), all of which start at multiples of 16 bytes. n and k are
-multiples of 8, m is any number from 1, and each tensor has fewer than 2**31 elements. It returns two new tensors (m, n)
-in bfloat16, out and aux:
+multiples of 8, m is at least 1, and each tensor has fewer than 2**31 elements. It returns two new tensors (m, n) in
+bfloat16, out and aux:
 
     aux[i, j] = bias[j] + sum over p of a[i, p] * b[p, j]
     out[i, j] = scale[i] * gelu(aux[i, j]) + residual[i, j]         with aux before it is rounded
@@ -19,11 +19,11 @@ Limits on the largest case, with room for edges on smaller ones: at most 5 times
 at most 1 launch; multiply-adds executed by tensor cores.
 
 Bytes: 6 m n for the residual, out and aux, 403 MB at m = n = 8192, 0.096 ms at 4.2 TB/s; the second kernel of the
-baseline reads aux again. Operations: 2 m n k, 275 billion at k = 2048, 0.37 ms in cuBLAS. The tensor cores are the
-bound, as long as they do not wait for an epilogue. So each consumer has its own tiles, and finishes one while the other
-multiplies (CUTLASS's ping-pong schedule). A 128 x 192 accumulator takes 192 of a thread's 240 registers. Besides four
-stages, shared memory holds four chunks of the residual and two of aux for each consumer. Measured on an H200 at 8192 x
-8192 x 2048, in microseconds, the two other tiles in an earlier run:
+baseline reads aux again. Operations: 2 m n k, 275 billion at k = 2048, 0.37 ms in cuBLAS. The kernel is bound by the
+tensor cores, as long as they do not wait for an epilogue. So each consumer has its own tiles, and finishes one while
+the other multiplies (CUTLASS's ping-pong schedule). A 128 x 192 accumulator takes 192 of a thread's 240 registers.
+Besides four stages, shared memory holds four chunks of the residual and two of aux for each consumer. Measured on an
+H200 at 8192 x 8192 x 2048, in microseconds, the two other tiles in an earlier run:
 
     this kernel                              386    cuBLAS with the bias alone                         361
     tiles of 128 x 128                       427    cuBLAS, then the kernel that torch.compile makes   459
@@ -167,8 +167,8 @@ def consume(tiles, steps, rank, ring, order, mma, of_a, of_b, epilogue):
 def finish(worker, row, column, turn, acc, epilogue):
     """Finish the accumulators in chunks in registers, and store both outputs through swizzled shared memory.
 
-    There, out overwrites the residual. turn: Tiles that this consumer has finished before. A tile uses every slot
-    equally often, so the slot of a chunk is known at compile time.
+    There, out overwrites the residual. turn: The number of tiles that this consumer has finished. A tile uses every
+    slot equally often, so the slot of a chunk is known at compile time.
     """
     (ready, free), bias, scale, (store_out, slots, out), (store_aux, buffers, aux), mma = epilogue
     thread, _, _ = cute.arch.thread_idx()
@@ -219,7 +219,7 @@ def finish(worker, row, column, turn, acc, epilogue):
             cute.copy(store_aux, from_buffers[None, buffer], to_aux[None, at[0], at[1]])
             cute.copy(store_out, from_slots[None, slot], to_out[None, at[0], at[1]])
             cute.arch.cp_async_bulk_commit_group()
-            # Before the next chunk, the copies of the one before have read their slot and their buffer.
+            # Before the next chunk, the previous chunk's copies must have read their slot and their buffer.
             last = chunk == CHUNKS[0] * CHUNKS[1] - 1
             cute.arch.cp_async_bulk_wait_group(0 if last else BUFFERS - 1, read=True)
             with cute.arch.elect_one():
@@ -378,7 +378,7 @@ def gemm_epilogue(
     out, aux = torch.empty_like(residual), torch.empty_like(residual)
     if out.numel() == 0:
         return out, aux
-    if a.shape[1] == 0:  # a sum of no terms is one of zeros
+    if a.shape[1] == 0:  # a sum of no terms is zero
         a, b = a.new_zeros(len(out), 8), b.new_zeros(8, len(bias))
     processors = torch.cuda.get_device_properties(a.device if a.is_cuda else None).multi_processor_count
     lane.run(gemm, a, b.T, bias, scale, residual, out, aux, processors)

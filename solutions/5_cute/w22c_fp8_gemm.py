@@ -1,8 +1,8 @@
 """GEMM of float8 matrices with block scales: the tensor cores continue while the last accumulators are promoted.
 
 fp8_gemm(a, b, scale_a, scale_b) takes contiguous float8_e4m3fn matrices a (m, k) and b (n, k) that start at multiples
-of 16 bytes. b has a row for each column of the result. n is a multiple of 8, k is a multiple of 16, m is any number
-from 1, and each tensor has fewer than 2**31 elements. Scales are contiguous float32 matrices for blocks of 128, as in
+of 16 bytes. b has a row for each column of the result. n is a multiple of 8, k is a multiple of 16, m is at least 1,
+and each tensor has fewer than 2**31 elements. Scales are contiguous float32 matrices for blocks of 128, as in
 DeepSeek-V3:
 
     scale_a (ceil(k / 128), m)               one for each 128 values of a row of a
@@ -143,7 +143,7 @@ def prepare(tiles, steps, rank, ring, scales, factors):
 
 @cute.jit
 def promote(acc, part, factors):
-    """Add partial accumulators times their factors. Of each four, two are in the first row, then two in the second."""
+    """Add partial accumulators times their factors. Of every four, two are in the first row, and two in the second."""
     for i in cutlass.range_constexpr(cute.size(acc)):
         acc[i] += part[i] * factors[i // 2 % 2]
 

@@ -5,23 +5,23 @@ run(change, a, b, bias) takes bfloat16 matrices a (m, k) and b (n, k), and in on
     out     a @ b.T in bfloat16, with float32 accumulators, rounded once
     order   the number of the block that computes each tile of out, int32 of shape (rows of tiles, columns of tiles)
 
-The kernel below does that, for an a that is stored by rows and without a bias. Three requests have come in. The tests
-are the contract, and pass the name of the request as `change`:
+The kernel below does that for a row-major a, without a bias. Three requests have come in. The tests are the contract,
+and pass the name of the request as `change`:
 
     order      Blocks now compute tiles in row-major order. They are to go down GROUP rows of tiles before they continue
-               with the next column, and the last group may have fewer rows. Blocks that run at the same time then share
+               with the next column. The last group may have fewer rows. Blocks that run at the same time then share
                more of a and b in L2.
     epilogue   With a bias (n), bfloat16, out is max(a @ b.T + bias, 0). The sum and the maximum are float32, before
                the only rounding. Without a bias nothing changes.
-    major      a may be stored by columns (a.T is contiguous) as well as by rows. wgmma reads both from shared memory,
-               and TMA both from global memory: no thread is to move elements.
+    major      a may be column-major (a.T is contiguous) as well as row-major. wgmma reads both orders from shared
+               memory, and TMA reads both from global memory. No thread is to move elements.
 
-k and m are multiples of 8, n is any size from 1; every tensor has fewer than 2**31 elements.
+k and m are multiples of 8, and n is at least 1. Every tensor has fewer than 2**31 elements.
 
 A reviewer has to read your change. The grader counts the statements that you change, as in the repair exercises, at
 most 6 in order, 8 in epilogue, 4 in major, and none outside of these sections. A statement that moves counts twice.
-Comments and the layout of lines do not count. Without a GPU the kernel runs on the PTX machine, which also grades this
-exercise on a computer with a GPU.
+Comments and line breaks do not count. Without a GPU the kernel runs on the PTX machine, which grades this exercise even
+on a computer with a GPU.
 """
 
 import cutlass

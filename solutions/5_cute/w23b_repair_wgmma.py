@@ -1,4 +1,4 @@
-"""Repair wgmma: four kernels that somebody else wrote around asynchronous MMAs, each with a fault.
+"""Repair wgmma: four kernels with asynchronous MMAs that somebody else wrote, each with a fault.
 
 run(kernel, a, b) launches the kernel with that name in w23b_repair_wgmma.cu, and returns a @ b^T as float32. a and b
 are float16 matrices of shape (64, k) that are aligned to 16 bytes, and k is a multiple of 64. The kernels are CUDA C++,
@@ -7,15 +7,15 @@ and write out the instructions behind warpgroup.fence, commit_group and wait_gro
 Repair each kernel with as few changes as possible, and name the kind of its fault in CAUSES. The kind is the name of an
 exception of warpcheck, such as "OutOfBounds", or "WrongValues" if the machine reports no fault and the values are
 wrong. `kp check` lists all names if one is missing. `kp check repair_wgmma` runs all kernels and reports on the first
-that fails. The PTX machine grades this exercise on a computer with a GPU, too.
+that fails. The PTX machine grades this exercise even on a computer with a GPU.
 
-The grader checks the values, and that the machine finds no fault in any order of warps. It counts the statements that
-the repair changes, at most 1 in proxy, 1 in swizzle, 1 in refill, 2 in promote, and no statement outside of the kernels
-but an #include, and it checks CAUSES. A statement that moves counts twice. Comments and the layout of lines do not
-count, and neither does CAUSES.
+The grader checks the values, and that the machine finds no fault in any order of warps. It counts changed statements,
+and allows at most 1 in proxy, 1 in swizzle, 1 in refill, 2 in promote, and none outside of the kernels except an
+#include. It also checks CAUSES. A statement that moves counts twice. Comments, line breaks and CAUSES do not count.
 
-proxy lacks the fence between the stores of threads and wgmma. swizzle permutes chunks with two bits of the row instead
-of three. refill overwrites a stage that a wgmma in flight may still read. promote reads accumulators in flight.
+`proxy` lacks the fence between the threads' stores and wgmma. `swizzle` permutes chunks with two bits of the row
+instead of three. `refill` overwrites a stage that a wgmma in flight may still read. `promote` reads accumulators in
+flight.
 """
 
 import torch

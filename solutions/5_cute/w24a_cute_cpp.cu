@@ -1,8 +1,8 @@
-// GEMM on tensor cores in C++, with CuTe: out[row, column] = sum over i of a[row, i] * b[i, column]. a is m x k by
-// rows, b is k x n by columns, out is m x n by rows. They are bfloat16, the sums float32; n and k are multiples of 8.
+// GEMM on tensor cores in C++, with CuTe: out[row, column] = sum over i of a[row, i] * b[i, column]. a (m x k) and
+// out (m x n) are row-major, b (k x n) is column-major. All are bfloat16, the accumulators float32. n and k are multiples of 8.
 //
 // Atoms name instructions (cp.async, ldmatrix, mma.sync), their traits say which thread holds which value, and layouts say
-// where a value lies. All of them are types: the compiler computes what does not depend on m, n, k and the thread.
+// where a value is stored. All of them are types, so the compiler computes everything that m, n, k and the thread don't affect.
 
 #include <cute/tensor.hpp>
 
@@ -10,18 +10,18 @@ using namespace cute;
 
 using Copy = SM80_CP_ASYNC_CACHEGLOBAL_ZFILL<uint128_t>;  // 16 bytes, zeros where the predicate is false
 using Ldmatrix = SM75_U32x4_LDSM_N;                       // four 8 x 8 matrices
-using Mma = SM80_16x8x16_F32BF16BF16F32_TN;               // sums (16 x 8) += a (16 x 16) * b (16 x 8)
+using Mma = SM80_16x8x16_F32BF16BF16F32_TN;               // accumulators (16 x 8) += a (16 x 16) * b (16 x 8)
 
-constexpr int STAGES = 3, GROUP = 8;  // GROUP: rows of tiles that go along n together, and share a and b in L2
-using Depth = _64;                    // of a stage along k: a row is 128 bytes, once round all banks
-using Vector = _8;                    // elements of 16 bytes
+constexpr int STAGES = 3, GROUP = 8;  // GROUP: rows of tiles per group, whose blocks share a and b in L2
+using Depth = _64;                    // of a stage along k; a row is 128 bytes, which span all banks
+using Vector = _8;                    // elements in 16 bytes
 
-// Rows of 64 elements, in which vector v of row r lies at v ^ r % 8: vectors below one another lie in different banks. So do
-// those of 16 elements further on, whose offsets differ in one bit: offset(row, i ^ 16) = offset(row, i) ^ 16.
+// Rows of 64 elements. Vector v of row r is stored at v ^ r % 8, so the same vector of adjacent rows is in different banks.
+// Fragments that are 16 elements apart differ in one bit of the offset: offset(row, i ^ 16) = offset(row, i) ^ 16.
 template <class Shape>
 using Swizzled = decltype(composition(Swizzle<3, 3, 3>{}, Layout<Shape, decltype(compact_row_major(Shape{}))>{}));
 
-// lane -> (row, first element) of the vector that it names to ldmatrix. Registers 0 and 1 of b are 8 columns, 2 and 3 the next.
+// lane -> (row, first element) of its vector for ldmatrix. Registers 0 and 1 of b hold 8 columns, 2 and 3 the next 8.
 using RowsOfA = Layout<Shape<_16, _2>, Stride<_1, _0>>;
 using RowsOfB = Layout<Shape<_8, _2, _2>, Stride<_1, _0, _8>>;
 using DepthOfA = Layout<Shape<_16, _2>, Stride<_0, Vector>>;
@@ -30,7 +30,7 @@ using DepthOfB = Layout<Shape<_8, _2, _2>, Stride<_0, Vector, _0>>;
 __device__ uint128_t& vector_at(bfloat16_t& first) { return reinterpret_cast<uint128_t&>(first); }
 __device__ const uint128_t& vector_at(const bfloat16_t& first) { return reinterpret_cast<const uint128_t&>(first); }
 
-template <int ROWS, int COLUMNS, int WARP_ROWS, int WARP_COLUMNS>  // of out: what a block makes, and a warp
+template <int ROWS, int COLUMNS, int WARP_ROWS, int WARP_COLUMNS>  // the tile of out per block, and per warp
 __global__ void __launch_bounds__(ROWS / WARP_ROWS * (COLUMNS / WARP_COLUMNS) * 32)
 matmul(const bfloat16_t* a, const bfloat16_t* b, bfloat16_t* out, int m, int n, int k) {
     constexpr int ACROSS = COLUMNS / WARP_COLUMNS, THREADS = ROWS / WARP_ROWS * ACROSS * 32;
@@ -40,27 +40,27 @@ matmul(const bfloat16_t* a, const bfloat16_t* b, bfloat16_t* out, int m, int n, 
     const auto of_b = make_tensor(make_gmem_ptr(b), make_layout(make_shape(n, k), make_stride(int64_t(k), _1{})));
     const auto of_out = make_tensor(make_gmem_ptr(out), make_layout(make_shape(m, n), make_stride(int64_t(n), _1{})));
 
-    // A ring of stages, each ROWS rows of a and then COLUMNS columns of b.
+    // A ring of stages, each with ROWS rows of a and then COLUMNS columns of b.
     extern __shared__ __align__(128) unsigned char shared[];
     bfloat16_t* const ring = reinterpret_cast<bfloat16_t*>(shared);
     constexpr auto stage_layout = Swizzled<Shape<Int<ROWS + COLUMNS>, Depth>>{};
     constexpr int STAGE = cosize_v<decltype(stage_layout)>;
 
-    // Blocks are numbered down GROUP rows of tiles before they go on along n.
+    // Blocks go down GROUP rows of tiles before the next column of tiles.
     const int down = ceil_div(m, ROWS), across = ceil_div(n, COLUMNS);
     const int group = blockIdx.x / (GROUP * across), in_group = blockIdx.x % (GROUP * across);
     const int height = min(GROUP, down - group * GROUP);
     const int first_row = (group * GROUP + in_group % height) * ROWS, first_column = in_group / height * COLUMNS;
 
-    // A thread copies one vector of every LINES-th row: a column of vectors, and of b as well.
+    // A thread copies one vector from every LINES-th row of a, and likewise from b.
     constexpr int LINES = THREADS / 8;
     const int line = threadIdx.x / 8, along = threadIdx.x % 8 * Vector::value;
     const auto below = make_stride(LINES * int64_t(k));
     auto from_a = make_tensor(&of_a(first_row + line, along), make_layout(Shape<Int<ROWS / LINES>>{}, below));
     auto from_b = make_tensor(&of_b(first_column + line, along), make_layout(Shape<Int<COLUMNS / LINES>>{}, below));
     const int to = stage_layout(line, along);
-    int i = along, filled = 0;  // its place along k, and the stage that is fetched next
-    const auto fetch = [&] {    // past the end of k it is filled with zeros
+    int i = along, filled = 0;  // the thread's position along k, and the next stage to fill
+    const auto fetch = [&] {    // past the end of k, a stage is filled with zeros
         bfloat16_t* const stage = ring + filled * STAGE + to;
         CUTE_UNROLL
         for (int y = 0; y < size(from_a); ++y) {
@@ -78,13 +78,13 @@ matmul(const bfloat16_t* a, const bfloat16_t* b, bfloat16_t* out, int m, int n, 
         filled = filled == STAGES - 1 ? 0 : filled + 1;
     };
 
-    // Fragments: those in use, and the next.
+    // Two sets of fragments: the current and the next.
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int warp_row = warp / ACROSS * WARP_ROWS, warp_column = warp % ACROSS * WARP_COLUMNS;
     const int in_a = stage_layout(warp_row + RowsOfA{}(lane), DepthOfA{}(lane));
     const int in_b = stage_layout(ROWS + warp_column + RowsOfB{}(lane), DepthOfB{}(lane));
     uint32_t fragment_a[2][I][4], fragment_b[2][J / 2][4];
-    const bfloat16_t* stage = ring;  // that they are taken from
+    const bfloat16_t* stage = ring;  // from which fragments are loaded
     const auto load = [&](int which, int part) {
         CUTE_UNROLL
         for (int i = 0; i < I; ++i) {
@@ -127,7 +127,7 @@ matmul(const bfloat16_t* a, const bfloat16_t* b, bfloat16_t* out, int m, int n, 
         }
     }
 
-    // Through shared memory, in panels of 64 columns, so that whole rows of a panel go out.
+    // Store through shared memory, in panels of 64 columns, so that whole rows of a panel are written.
     using Panels = Swizzled<Shape<Int<COLUMNS / Depth::value>, Int<ROWS>, Depth>>;
     const auto panels = make_tensor(make_smem_ptr(ring), Panels{});
     cp_async_wait<0>();

@@ -1,25 +1,26 @@
 """GEMM on tensor cores in C++ with CuTe: the launch.
 
-matmul(a, b) takes a (m, k) by rows and b (k, n) by columns, as the transpose of a contiguous (n, k), both bfloat16, and
-returns a @ b as a new contiguous bfloat16 tensor of shape (m, n). The accumulators are float32, and rounded once. n and
-k are multiples of 8, m is any number from 1. Every tensor begins at a multiple of 16 bytes and has fewer than 2**31
-elements.
+matmul(a, b) takes a row-major a (m, k) and a column-major b (k, n), the transpose of a contiguous (n, k), both
+bfloat16, and returns a @ b as a new contiguous bfloat16 tensor of shape (m, n). The accumulators are float32 and
+rounded once. n and k are multiples of 8, and m is at least 1. Every tensor starts at a multiple of 16 bytes and has
+fewer than 2**31 elements.
 
-Write the kernel in w24a_cute_cpp.cu with the headers of CuTe, then launch it here. They come with `pip install
-nvidia-cutlass`. The grader checks the values (products of small integers exactly), that tensor cores compute them,
-races, the bytes moved and their sectors, bank conflicts, and on a GPU compares the time with cuBLAS.
+Write the kernel in w24a_cute_cpp.cu with CuTe's headers, which come with `pip install nvidia-cutlass`, then launch it
+here. The grader checks the values (products of small integers exactly), that tensor cores compute them, races, the
+bytes moved and their sectors, bank conflicts, and on a GPU compares the time with cuBLAS.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
 and stores need; at most 3.5 times the bytes of inputs and outputs moved; at most 1 wavefront per request added by bank
 conflicts; multiply-adds executed by tensor cores.
 
 Operations: 2 m n k, 137e9 at 4096^3. Traffic: tiles of R x C read 2 m n k (1 / R + 1 / C) bytes in all, most of them
-from L2. Tensor cores bound it. On Hopper mma.sync stays below wgmma, for which the same headers have atoms: on an H200
-this kernel reaches 471 and 484 TFLOP/s at 4096^3 in two sessions, compared with cuBLAS's 740 and 762 in the same
-rounds.
+from L2. The kernel is bound by the tensor cores. On Hopper, mma.sync stays below wgmma, for which the same headers have
+atoms. On an H200, this kernel reaches 471 and 484 TFLOP/s at 4096^3 in two sessions, and cuBLAS reaches 740 and 762 in
+the same rounds.
 
-TiledCopy and TiledMMA derive the same partitions from the same atoms. Spelled out by layouts, as here, they cost less
-to compile: such a kernel took NVRTC 30 to 40 s of CPU time, this one 2 to 3 s.
+TiledCopy and TiledMMA derive the same partitions from the same atoms. Partitions that are spelled out by layouts, as
+here, compile faster. NVRTC took 30 to 40 s of CPU time for a kernel with TiledCopy and TiledMMA, and 2 to 3 s for this
+one.
 """
 
 import torch
@@ -30,7 +31,7 @@ DEPTH = 64
 STAGES = 3
 
 TILES = ((128, 256, 64, 64), (128, 128, 64, 64), (64, 64, 32, 32))
-"""Rows and columns of out that a block makes, and that a warp makes."""
+"""Rows and columns of out per block, and per warp."""
 
 ENOUGH = 100
 """Blocks that keep a large GPU busy: an A100 has 108 SMs, an H200 has 132."""
@@ -42,7 +43,7 @@ def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     if out.numel() == 0 or k == 0:
         return out.zero_()
     shared = torch.cuda.get_device_properties(a.device).shared_memory_per_block_optin
-    fitting = [tile for tile in TILES if shared_bytes(*tile) <= shared]  # the largest asks for 144 KiB
+    fitting = [tile for tile in TILES if shared_bytes(*tile) <= shared]  # the largest takes 144 KiB
     blocks = {tile: -(-m // tile[0]) * -(-n // tile[1]) for tile in fitting}
     tile = next((tile for tile in fitting if blocks[tile] >= ENOUGH), TILES[-1])
     rows, columns, warp_rows, warp_columns = tile

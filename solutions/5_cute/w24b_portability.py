@@ -2,16 +2,16 @@
 
 softmax(x, interpret) takes an array of shape (rows, columns), float32 or bfloat16, with at least one row and 1 to 4096
 columns, and returns softmax along each row as a new array of the same shape and dtype. It is computed in float32 and
-rounded once. interpret is passed on to pallas_call.
+rounded once. interpret is passed to pallas_call.
 
-One pallas_call does the work; outside of it arrays may be reshaped, padded, sliced and cast. Graded: the values, in
-JAX's interpreter; that the kernel lowers for a TPU (Mosaic), for an NVIDIA GPU and for an AMD GPU (Triton); and that
-each block of the output is written by one step of the grid, because a GPU runs the steps at the same time.
+One pallas_call does the work. Outside of it, arrays may be reshaped, padded, sliced and cast. The grader checks the
+values in JAX's interpreter, that the kernel lowers for a TPU (Mosaic), for an NVIDIA GPU and for an AMD GPU (Triton),
+and that only one step of the grid writes each block of the output, because a GPU runs the steps at the same time.
 
 Traffic: every element is read and written once, as in fused_softmax. A TPU copies a block to VMEM by DMA while it
-computes on the one before; a GPU's program loads it into registers. The block is what both accept: 8 rows and a
-multiple of 128 columns for the TPU's tiles of 8 x 128, powers of two for Triton. What a block has beyond the array is
-undefined when it is read.
+computes on the previous block. On a GPU, the program loads the block into registers. The block suits both, with 8 rows
+and a multiple of 128 columns for the TPU's tiles of 8 x 128, and powers of two for Triton. Elements of a block beyond
+the array are undefined when they are read.
 """
 
 import functools
@@ -25,7 +25,7 @@ LANES = 128
 
 
 def softmax_kernel(x_ref, out_ref, *, columns: int):
-    """A block of rows, whole: what lies beyond the last column becomes -inf, whose exponential is 0."""
+    """Normalize a block of whole rows. Elements beyond the last column become -inf, whose exponential is 0."""
     x = x_ref[...].astype(jnp.float32)
     inside = jax.lax.broadcasted_iota(jnp.int32, x.shape, 1) < columns
     x = jnp.where(inside, x, -jnp.inf)

@@ -1,5 +1,5 @@
-// out = max(x @ weight.T + bias, 0) and amax = the largest value of each row of out, as a GEMM of CUTLASS for Hopper with an
-// epilogue visitor tree. x is m x k, weight n x k, out m x n, all by rows; they and bias are bfloat16, amax is float32.
+// out = max(x @ weight.T + bias, 0) and amax = the largest value of each row of out, as a CUTLASS GEMM for Hopper with an
+// epilogue visitor tree. x is m x k, weight n x k, and out m x n, all row-major. They and bias are bfloat16, amax is float32.
 
 #include <cuda_runtime.h>
 #include <cutlass/cutlass.h>
@@ -22,10 +22,10 @@ using RowMajor = cutlass::layout::RowMajor;
 using ColumnMajor = cutlass::layout::ColumnMajor;
 using TileShape = Shape<_64, _64, _64>;  // a block's part of out, and of k in one step
 using ClusterShape = Shape<_1, _1, _1>;
-constexpr int ALIGNMENT = 8;  // elements of 16 bytes, which TMA requires
+constexpr int ALIGNMENT = 8;  // elements in 16 bytes, which TMA requires
 constexpr auto ROUND = cutlass::FloatRoundStyle::round_to_nearest;
 
-// The functions that every node of a visitor tree has, for one that needs no shared memory and no workspace.
+// The functions that every node of a visitor tree needs, for a node without shared memory and workspace.
 template <class Arguments_>
 struct PlainNode : fusion::Sm90VisitorImpl<> {
     using Arguments = Arguments_;
@@ -49,7 +49,7 @@ struct PlainNode : fusion::Sm90VisitorImpl<> {
 
 struct RowMaxArguments { float* amax; };
 
-// A node that returns its input, and writes the maximum of each row to global memory, where amax begins with zeros.
+// A node that returns its input, and writes the maximum of each row to global memory, where amax starts at zero.
 struct RowMax : PlainNode<RowMaxArguments> {
     using PlainNode::PlainNode;
 
@@ -57,8 +57,8 @@ struct RowMax : PlainNode<RowMaxArguments> {
     struct Callbacks : fusion::EmptyConsumerStoreCallbacks {
         float* amax;           // of this thread's first row
         CoordTensor tCcD;      // (row, column) of each of this thread's elements, relative to its first one
-        Residue residue_tCcD;  // how many rows and columns there are from the thread's first element on
-        float largest[2] = {0, 0};  // of the rows of this thread: wgmma gives it two, 8 apart
+        Residue residue_tCcD;  // the number of rows and columns from the thread's first element to the end
+        float largest[2] = {0, 0};  // of this thread's two rows, which are 8 apart after wgmma
 
         CUTLASS_DEVICE Callbacks(float* amax, CoordTensor tCcD, Residue residue_tCcD)
             : amax(amax), tCcD(tCcD), residue_tCcD(residue_tCcD) {}
@@ -83,7 +83,7 @@ struct RowMax : PlainNode<RowMaxArguments> {
                 largest[i] = fmaxf(largest[i], __shfl_xor_sync(0xFFFFFFFF, largest[i], 1));
                 largest[i] = fmaxf(largest[i], __shfl_xor_sync(0xFFFFFFFF, largest[i], 2));
                 const bool is_in_out = 8 * i < get<0>(residue_tCcD);
-                // The bits of floats that are not negative are ordered as integers are.
+                // The bits of nonnegative floats have the same order as integers.
                 if (threadIdx.x % 4 == 0 && is_in_out) {
                     atomicMax(reinterpret_cast<int*>(amax + 8 * i), __float_as_int(largest[i]));
                 }
@@ -107,8 +107,8 @@ using Tree = fusion::Sm90EVT<RowMax, Relu>;
 
 using Epilogue = cutlass::epilogue::collective::CollectiveBuilder<
     cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, TileShape, ClusterShape,
-    cutlass::epilogue::collective::EpilogueTileAuto, float, float,  // accumulators, and what the tree computes in
-    void, RowMajor, ALIGNMENT,                                      // C: there is none
+    cutlass::epilogue::collective::EpilogueTileAuto, float, float,  // accumulators, and the tree's compute type
+    void, RowMajor, ALIGNMENT,                                      // no C
     Element, RowMajor, ALIGNMENT,                                   // D, which is out
     cutlass::epilogue::TmaWarpSpecialized, Tree>::CollectiveOp;
 using Mainloop = cutlass::gemm::collective::CollectiveBuilder<
@@ -123,7 +123,7 @@ using Gemm = cutlass::gemm::kernel::GemmUniversal<Shape<int, int, int, int>, Mai
 #define CHECK(call) \
     if (const cudaError_t status = (call); status != cudaSuccess) return status
 
-// Arrays in the memory of the device: copies of x, weight and bias, room for out, and zeros for amax.
+// Arrays in device memory: copies of x, weight and bias, space for out, and zeros for amax.
 struct DeviceArrays {
     Element *x = nullptr, *weight = nullptr, *bias = nullptr, *out = nullptr;
     float* amax = nullptr;

@@ -5,19 +5,19 @@ cutlass_epilogue(x, weight, bias) takes x (m, k), weight (n, k) and bias (n), co
     out    max(x @ weight.T + bias, 0), bfloat16 of shape (m, n), rounded once from float32
     amax   the largest value of each row of out before it is rounded, float32 of shape (m)
 
-n and k are multiples of 8, m is any number from 1; every tensor has fewer than 2**31 elements.
+n and k are multiples of 8, and m is at least 1. Every tensor has fewer than 2**31 elements.
 
-Write the program in w24d_cutlass_epilogue.cu: compose the kernel with CUTLASS's CollectiveBuilder and GemmUniversal,
+Write the program in w24d_cutlass_epilogue.cu. Compose the kernel with CUTLASS's CollectiveBuilder and GemmUniversal,
 and let an epilogue visitor tree do everything after the multiplication. CUTLASS has nodes for the accumulator, the bias
 and ReLU. The node for amax is yours. nvcc compiles the host code as well, which takes up to a minute, because CUTLASS
 consists of templates. The headers come with `pip install nvidia-cutlass`, nvcc with `pip install nvidia-cuda-nvcc`.
 
-Graded: the values of both outputs, races, and what your host code does with the CUDA runtime. Without a GPU its calls
-go to the PTX machine, which emulates TMA, mbarriers and wgmma. Where there is a Hopper GPU, it runs the program as
-well.
+The grader checks the values of both outputs, races, and your host code's calls of the CUDA runtime. Without a GPU these
+calls go to the PTX machine, which emulates TMA, mbarriers and wgmma. If there is a Hopper GPU, the program also runs on
+it.
 
-Operations: 2 m n k. The fusion saves a second pass: amax of a stored matrix would read 2 m n bytes again, and would be
-the maximum of rounded values. Four lanes share a row, so each row costs one atomic per tile.
+Operations: 2 m n k. The fusion saves a second pass, which would read the 2 m n bytes of the stored matrix again and
+find the maximum of rounded values. Four lanes share a row, so each row costs one atomic per tile.
 """
 
 import torch

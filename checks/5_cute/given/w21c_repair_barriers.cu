@@ -11,7 +11,7 @@ constexpr int ROW_BYTES = COLS * sizeof(float);
 
 // ---- bytes ----
 
-// A row comes in two copies.
+// Two copies load a row.
 __global__ void bytes(const float* x, float* out, int rows) {
     __shared__ alignas(128) float smem[STAGES][COLS];
     __shared__ unsigned long long full[STAGES], empty[STAGES];
@@ -49,7 +49,7 @@ __global__ void bytes(const float* x, float* out, int rows) {
 
 // ---- arrivals ----
 
-// A row comes in one copy.
+// One copy loads a row.
 __global__ void arrivals(const float* x, float* out, int rows) {
     __shared__ alignas(128) float smem[STAGES][COLS];
     __shared__ unsigned long long full[STAGES], empty[STAGES];
@@ -84,7 +84,7 @@ __global__ void arrivals(const float* x, float* out, int rows) {
 
 // ---- parity ----
 
-// As arrivals.
+// Like arrivals.
 __global__ void parity(const float* x, float* out, int rows) {
     __shared__ alignas(128) float smem[STAGES][COLS];
     __shared__ unsigned long long full[STAGES], empty[STAGES];
@@ -119,7 +119,7 @@ __global__ void parity(const float* x, float* out, int rows) {
 
 // ---- proxies ----
 
-// The sums leave in one bulk copy.
+// One bulk copy stores the sums.
 __global__ void proxies(const float* x, float* out, int rows) {
     __shared__ alignas(128) float smem[STAGES][COLS], result[COLS];
     __shared__ unsigned long long full[STAGES], empty[STAGES];

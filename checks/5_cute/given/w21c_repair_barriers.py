@@ -1,19 +1,19 @@
 """Repair barriers: four kernels with bulk copies and mbarriers that somebody else wrote, each with a fault.
 
 run(kernel, x) launches the kernel with that name in w21c_repair_barriers.cu, and returns the sum of the rows of x, a
-float32 matrix of shape (rows, 128) that is aligned to 16 bytes. The kernels are CUDA C++ with cuda::ptx. Its functions
-are single instructions of PTX. The kernels write out the steps that PipelineTmaAsync of the CuTe DSL takes for you.
+float32 matrix of shape (rows, 128) that is aligned to 16 bytes. The kernels are CUDA C++ with cuda::ptx. Each of its
+functions is a single PTX instruction. The kernels write out the steps that the CuTe DSL's PipelineTmaAsync takes for
+you.
 
 Repair each kernel with as few changes as possible, and name the kind of its fault in CAUSES. The kind is the name of an
 exception of warpcheck, such as "OutOfBounds", or "WrongValues" if the machine reports no fault and the values are
 wrong. `kp check` lists all names if one is missing. `kp check repair_barriers` runs all kernels and reports on the
-first that fails. The PTX machine grades this exercise on a computer with a GPU, too, because a GPU does not report most
+first that fails. The PTX machine grades this exercise even on a computer with a GPU, because a GPU does not report most
 of these faults.
 
-The grader checks the values, and that the machine finds no fault in any order of warps. It counts the statements that
-the repair changes, at most 1 in bytes, 1 in arrivals, 1 in parity, 1 in proxies, and no statement outside of the
-kernels but an #include, and it checks CAUSES. A statement that moves counts twice. Comments and the layout of lines do
-not count, and neither does CAUSES.
+The grader checks the values, and that the machine finds no fault in any order of warps. It counts changed statements,
+and allows at most 1 in bytes, 1 in arrivals, 1 in parity, 1 in proxies, and none outside of the kernels except an
+#include. It also checks CAUSES. A statement that moves counts twice. Comments, line breaks and CAUSES do not count.
 """
 
 import torch
@@ -23,7 +23,7 @@ from kernelpath.lanes import cuda
 COLS = 128
 PRODUCER = 32  # the threads of the warp that copies
 
-# Each "TODO" is for you to replace by the kind of the fault that the kernel has.
+# Replace each "TODO" with the kind of the kernel's fault.
 CAUSES = {
     "bytes": "TODO",
     "arrivals": "TODO",

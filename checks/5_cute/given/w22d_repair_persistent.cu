@@ -1,5 +1,5 @@
-// Four kernels with out[tile] = the sum of the steps of x[tile], and each of them is broken.
-// x is tiles x steps x 128 of float32.
+// Four kernels that compute out[tile] = the sum over the steps of x[tile]. Each of them is broken.
+// x is tiles x steps x 128 in float32.
 
 #include <cooperative_groups.h>
 #include <cuda/ptx>
@@ -7,7 +7,7 @@
 namespace cg = cooperative_groups;
 namespace ptx = cuda::ptx;
 
-constexpr int COLS = 128;  // the threads of a warp group
+constexpr int COLS = 128;  // threads in a warp group
 constexpr int STAGES = 2;
 constexpr int BYTES = COLS * sizeof(float);
 
@@ -60,7 +60,7 @@ __global__ void persistent(const float* x, float* out, int tiles, int steps) {
 
 // ---- epilogue ----
 
-// Sums leave by a bulk copy, which overlaps with the loads of the next tile.
+// A bulk copy stores the sums, and overlaps with the loads of the next tile.
 __global__ void epilogue(const float* x, float* out, int tiles, int steps) {
     __shared__ alignas(128) float result[COLS];
     for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
@@ -80,7 +80,7 @@ __global__ void epilogue(const float* x, float* out, int tiles, int steps) {
 
 // ---- pingpong ----
 
-// Two warp groups take turns: group 0 has the even tiles, group 1 the odd ones, and each lets the other one go on.
+// Two warp groups take turns. Group 0 has the even tiles and group 1 the odd tiles, and each releases the other.
 __global__ void pingpong(const float* x, float* out, int tiles, int steps) {
     const int group = threadIdx.x / COLS, col = threadIdx.x % COLS;
     if (group == 1) named_arrive(1, 2 * COLS);  // group 0 starts

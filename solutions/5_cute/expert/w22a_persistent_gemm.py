@@ -1,11 +1,11 @@
 """Persistent GEMM for Hopper: a producer, two consumers, and clusters that share their loads.
 
-matmul(a, b) takes bfloat16 matrices of shapes (m, k) and (k, n), of any size from 1, each stored by rows or by columns
-without gaps. It returns a @ b as a new contiguous bfloat16 tensor of shape (m, n). The accumulators are float32 and
-rounded once. Every tensor starts at a multiple of 16 bytes and has fewer than 2**31 elements. TMA also requires that
-every row starts at such a multiple, or every column of a matrix that is stored by columns. If one does not, a kernel in
-this file copies the matrix to wider rows first, and the result back. Layouts, mbarriers and the choice of tiles are
-given as well.
+matmul(a, b) takes bfloat16 matrices of shapes (m, k) and (k, n), of any nonzero size, each stored in row-major or
+column-major order without gaps. It returns a @ b as a new contiguous bfloat16 tensor of shape (m, n). The accumulators
+are float32 and rounded once. Every tensor starts at a multiple of 16 bytes and has fewer than 2**31 elements. TMA also
+requires that every row of a row-major matrix, and every column of a column-major matrix, starts at such a multiple.
+Otherwise, a kernel in this file copies the matrix to wider rows first, and the result back. The file also contains the
+layouts, the mbarriers and the choice of tiles.
 
 A block has three warpgroups. One warp of the first fills the stages of a circular buffer by TMA. The other two are
 consumers, which multiply 64 rows of the tile each and store their accumulators. A stage has two mbarriers. A phase of
@@ -28,11 +28,12 @@ Operations: 2 m n k, 1.1e12 at 8192^3. The tensor cores are the limit, and their
 One thing is new compared with the answer: blocks of a cluster can share a tile, each with a part of k (split-K). With
 few rows, the bytes of b bound the GEMM, and every SM has to load some of them. If there are fewer tiles than half of
 the SMs, two blocks add their accumulators through distributed shared memory: one sends them by st.async, which signals
-an mbarrier of the other. No memory besides the output is needed, and the order of the additions is always the same.
+an mbarrier of the other. The kernel needs no memory other than the output, and the order of the additions is always the
+same.
 
-These did not help: clusters of four blocks (0.46 to 0.67 of cuBLAS by 128 and 256 rows of 8192 x 8192, where clusters
-of two reach 0.98 and 0.94), two halves of k where 128 blocks run anyway (0.81 to 0.98), and tiles of 64 x 64 for 16
-rows of 8192 columns (0.82 to 0.90).
+These changes did not help: clusters of four blocks (0.46 to 0.67 of cuBLAS with 128 and 256 rows at 8192 x 8192, where
+clusters of two reach 0.98 and 0.94), splitting k in two where 128 blocks run anyway (0.81 to 0.98), and tiles of 64 x
+64 for 16 rows of 8192 columns (0.82 to 0.90).
 
 Measured against cuBLAS on an H200, each pair in one run, several runs where a range is given:
 
@@ -69,9 +70,9 @@ GROUP = 8
 
 @dataclass(frozen=True)
 class Plan:
-    """Tiles of rows x columns, in clusters of down x across blocks with a tile each; a ring of so many stages.
+    """A tile of rows x columns per block, clusters of down x across blocks, and the number of stages.
 
-    parts: blocks of a cluster that share one tile, each with a part of k. Then the cluster has no other tile.
+    parts: blocks of a cluster that share one tile, each with a part of k. Such a cluster has no other tile.
     """
 
     rows: int
@@ -105,9 +106,9 @@ FLAT = Plan(64, 128, stages=8, down=1, across=2)
 NARROW = Plan(64, 64, stages=12, down=1, across=2)
 """For at most 64 rows, where tiles of 128 columns would leave most SMs idle."""
 HALVES = Plan(64, 64, stages=11, down=1, across=1, parts=2)
-"""The same, where k is at least LONG: twice as many multiprocessors load b."""
+"""The same for k of at least LONG, where twice as many SMs load b."""
 LONG = 24 * DEPTH
-"""The least k that is worth adding the sums of two halves."""
+"""The smallest k for which adding the accumulators of two halves pays off."""
 
 
 @cute.jit
@@ -126,10 +127,9 @@ def tile_of(plan: cutlass.Constexpr, number, here, down, across):
 def produce(plan: cutlass.Constexpr, tiles, span, here, ring, copy_a, copy_b):
     """Fill the circular buffer from one warp. Each peer loads its part of a shared k-tile and multicasts it to all.
 
-    tiles: the first number, the end, from one to the next, and down and across for tile_of. span: the first step of
-    DEPTH along k, and how many there are.
-    ring: the mbarriers `full` and `empty`, plan.stages of each. copy_a: the TMA copy, where from [.., row, step] and
-    where to [.., stage]; copy_b likewise, with columns.
+    tiles: the first number, the end, the increment, and down and across for tile_of. span: the first step of DEPTH
+    along k, and the number of steps. ring: the mbarriers `full` and `empty`, plan.stages of each. copy_a: the TMA copy,
+    its source [.., row, step] and its destination [.., stage]; copy_b likewise, with columns.
     """
     (first, last, stride, down, across), (full, empty), (before, steps) = tiles, ring, span
     (load_a, from_a, to_a), (load_b, from_b, to_b) = copy_a, copy_b
@@ -164,7 +164,7 @@ def consume(plan: cutlass.Constexpr, tiles, steps, here, ring, mma, of_a, of_b, 
     (first, last, stride, down, across), (full, empty) = tiles, ring
     thread, _, _ = cute.arch.thread_idx()
     worker, peer = cute.arch.make_warp_uniform(thread // WARPGROUP) - 1, thread % 32
-    # A lane each tells the peers that may load into this stage again: those in its row or column of the cluster.
+    # One lane per peer tells the peers in this row or column of the cluster that they may load into the stage again.
     tells = peer < plan.peers and (peer % plan.down == here[0] or peer // plan.down == here[1])
     rank = cute.arch.make_warp_uniform(cute.arch.block_idx_in_cluster())
     if cutlass.const_expr(plan.parts > 1):
@@ -199,10 +199,10 @@ def consume(plan: cutlass.Constexpr, tiles, steps, here, ring, mma, of_a, of_b, 
 
 @cute.jit
 def gather(plan: cutlass.Constexpr, part, acc, shared_sums, turn):
-    """Add the sums of all parts of k to those of part 0, always in the same order.
+    """Add the accumulators of all parts of k to part 0's accumulators, always in the same order.
 
     shared_sums: in the block of part 0, memory [4, thread, vector of 4 sums, part - 1], and the mbarriers `arrived`
-    (its bytes are there) and, in the blocks of the others, `free` (they have been read). turn: of this block's tiles.
+    (its bytes have arrived) and, in the other blocks, `free` (the bytes have been read). turn: of this block's tiles.
     """
     memory, arrived, free = shared_sums
     thread = cute.arch.thread_idx()[0] - WARPGROUP

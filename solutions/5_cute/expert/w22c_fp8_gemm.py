@@ -1,8 +1,8 @@
 """GEMM of float8 matrices with block scales: the tensor cores continue while the last accumulators are promoted.
 
 fp8_gemm(a, b, scale_a, scale_b) takes contiguous float8_e4m3fn matrices a (m, k) and b (n, k) that start at multiples
-of 16 bytes. b has a row for each column of the result. n is a multiple of 8, k is a multiple of 16, m is any number
-from 1, and each tensor has fewer than 2**31 elements. Scales are contiguous float32 matrices for blocks of 128, as in
+of 16 bytes. b has a row for each column of the result. n is a multiple of 8, k is a multiple of 16, m is at least 1,
+and each tensor has fewer than 2**31 elements. Scales are contiguous float32 matrices for blocks of 128, as in
 DeepSeek-V3:
 
     scale_a (ceil(k / 128), m)               one for each 128 values of a row of a
@@ -27,9 +27,9 @@ so no unit should wait for it. A consumer has two sets of partial accumulators, 
 multiplied. Nor should a consumer wait for scales. A warp that would otherwise idle loads them, and stores their
 products next to each stage in shared memory.
 
-Three things differ from the answer. A consumer issues the wgmmas of four blocks along k in code without a branch, so
-that some are always in flight. The factors of a thread's two rows are adjacent, so that one load reads both. For at
-most 128 rows, tiles have 64 columns, and there are no clusters.
+Three things differ from the answer. A consumer issues the wgmmas of four blocks along k in branch-free code, so that
+some are always in flight. The factors of a thread's two rows are adjacent, so that one load reads both. For at most 128
+rows, tiles have 64 columns, and there are no clusters.
 
 Measured on an H200, in us, compared with the answer and torch._scaled_mm with the same scales, in one run:
 
@@ -38,10 +38,10 @@ Measured on an H200, in us, compared with the answer and torch._scaled_mm with t
     the answer                23.6        129.2          932                42.3                  71.4
     torch._scaled_mm          21.9        122.3          853                34.8                  55.8
 
-So the promotion at the end of two blocks is not what costs the large GEMMs 8% of the library's speed. Nor do these help
-there: loop iterations of eight blocks (0.99 of this speed), consumers that take turns at issuing (0.83), one set of
-partial accumulators (0.88), and tiles of 256 x 128 with one set (0.77). Loading the scales by TMA together with the
-stage gains 0.5% to 2%.
+So the promotion at the end of two blocks does not explain why the large GEMMs reach only 92% of the library's speed.
+These changes do not help there, either: loop iterations of eight blocks (0.99 of this speed), consumers that take turns
+at issuing (0.83), one set of partial accumulators (0.88), and tiles of 256 x 128 with one set (0.77). Loading the
+scales by TMA together with the stage gains 0.5% to 2%.
 """
 
 from typing import NamedTuple
@@ -65,7 +65,7 @@ ROWS, DEPTH = 64 * CONSUMERS, 128
 ROWS_OF_LANE = ROWS // 32
 """Rows of a tile for each lane of a warp."""
 CHUNK = (64, 64)
-"""What a consumer rounds and stores at once."""
+"""The part of a tile that a consumer rounds and stores at once."""
 GROUP = 8
 """Height of a group of clusters, in clusters. Clusters that run together share a and b in L2."""
 
@@ -73,9 +73,9 @@ GROUP = 8
 class Plan(NamedTuple):
     """The parameters that are known at compile time.
 
-    columns: of a tile, at most those of a block of scales of b. stages: of the ring. peers: blocks of a cluster, with
-    tiles one below the other: each loads a part of what they need of b. blocks: along k, an even number, whose products
-    a consumer issues without ever leaving the tensor cores with nothing in flight.
+    columns: Columns of a tile, at most as many as a block of scales of b has. stages: Stages of the circular buffer.
+    peers: Blocks of a cluster, whose tiles are vertical neighbors. Each block loads a part of their tile of b. blocks:
+    The number of blocks along k, an even number, whose wgmmas a consumer issues with some always in flight.
     """
 
     columns: int
@@ -100,7 +100,7 @@ def tile_of(plan: cutlass.Constexpr, number, rank, down, across):
 
 @cute.jit
 def after(plan: cutlass.Constexpr, stage, phase):
-    """The stage behind this one, and the parity of its lap."""
+    """Return the stage after this one, and the parity of its lap."""
     stage += 1
     if stage == plan.stages:
         stage = cutlass.Int32(0)
@@ -130,7 +130,7 @@ def produce(plan: cutlass.Constexpr, tiles, steps, rank, ring, copy_a, copy_b):
 
 @cute.jit
 def scales_of(plan: cutlass.Constexpr, step, row, column, own, scales):
-    """Scales for two blocks along k: of every 32nd row of the tile from the warp's `own` lane on, and then that of b.
+    """Load the scales of two blocks along k: those of every 32nd row, starting at row `own`, and then the one of b.
 
     Rows past the end use the scale of the last row, and steps past k those of the last step. Their results are not
     stored.
@@ -149,7 +149,7 @@ def scales_of(plan: cutlass.Constexpr, step, row, column, own, scales):
 def prepare(plan: cutlass.Constexpr, tiles, steps, rank, ring, scales, factors):
     """Store the factors of each stage's rows next to it, from one warp that loads scales one iteration ahead.
 
-    Rows r and r + 8 belong to the same threads. Their factors lie side by side, and are loaded at once.
+    Rows r and r + 8 belong to the same threads. Their factors are adjacent, and are loaded at once.
     """
     (first, last, stride, down, across), (full, empty) = tiles, ring
     thread, _, _ = cute.arch.thread_idx()
@@ -175,14 +175,14 @@ def prepare(plan: cutlass.Constexpr, tiles, steps, rank, ring, scales, factors):
 
 @cute.jit
 def promote(acc, part, factors):
-    """Add partial accumulators times their factors. Of each four, two are in the first row, then two in the second."""
+    """Add partial accumulators times their factors. Of every four, two are in the first row, and two in the second."""
     for i in cutlass.range_constexpr(cute.size(acc)):
         acc[i] += part[i] * factors[i // 2 % 2]
 
 
 @cute.jit
 def consume(plan: cutlass.Constexpr, tiles, steps, rank, ring, mmas, operands, factors, epilogue):
-    """A consumer's part of each tile: turns of plan.blocks along k, the rest in turns of 2, and the store."""
+    """Compute a consumer's part of each tile, plan.blocks along k at a time and the rest 2 at a time, and store it."""
     first, last, stride, down, across = tiles
     thread, _, _ = cute.arch.thread_idx()
     worker = cute.arch.make_warp_uniform(thread // WARPGROUP) - 1
@@ -203,10 +203,10 @@ def consume(plan: cutlass.Constexpr, tiles, steps, rank, ring, mmas, operands, f
 
 
 def turn(plan, blocks, ring, stage, phase, mmas, operands, sums, factors):
-    """Multiply so many blocks along k. The products of the next block are in flight while a block's are promoted.
+    """Multiply several blocks along k. The wgmmas of the next block are in flight while a block is promoted.
 
-    There are two sets of partial sums, which take turns. The code of all blocks is in one piece: over the back edge of
-    a loop, ptxas would copy a set, and have the tensor cores wait for that.
+    Two sets of partial accumulators alternate. The code of all blocks is unrolled, because at the back edge of a loop,
+    ptxas would copy a set and make the tensor cores wait for the copy.
     """
     (full, empty), (acc, parts, row) = ring, sums
     at = [(stage, phase)]
@@ -227,7 +227,7 @@ def turn(plan, blocks, ring, stage, phase, mmas, operands, sums, factors):
 
 
 def issue(at, full, mmas, operands, part):
-    """Issue the products of the block in a stage, as one group, which begins with new sums."""
+    """Issue the wgmmas of the block in a stage as one group, which starts with new accumulators."""
     (stage, phase), (a, b) = at, operands
     cute.arch.mbarrier_wait(full + stage, phase)
     warpgroup.fence()
@@ -238,7 +238,7 @@ def issue(at, full, mmas, operands, part):
 
 @cute.jit
 def release(plan: cutlass.Constexpr, barrier):
-    """A lane each tells the blocks of the cluster that this warp has read the stage."""
+    """Tell each block of the cluster, from a lane of its own, that this warp has read the stage."""
     peer = cute.arch.lane_idx()
     if peer < plan.peers:
         cute.arch.mbarrier_arrive(barrier, peer if cutlass.const_expr(plan.peers > 1) else None)
@@ -295,7 +295,7 @@ def multiply(plan: cutlass.Constexpr, mmas, chunk_mma, layouts, a, b, scale_a, s
     if warp_number == 0:
         with cute.arch.elect_one():
             for stage in cutlass.range_constexpr(plan.stages):
-                cute.arch.mbarrier_init(full + stage, 2)  # what TMA brings, and the factors
+                cute.arch.mbarrier_init(full + stage, 2)  # the TMA copies, and the factors
                 cute.arch.mbarrier_init(empty + stage, 4 * CONSUMERS * plan.peers)
         cute.arch.mbarrier_init_fence()
     cute.arch.cluster_arrive_relaxed()  # all peers must initialize their mbarriers before any block arrives
@@ -304,7 +304,7 @@ def multiply(plan: cutlass.Constexpr, mmas, chunk_mma, layouts, a, b, scale_a, s
     down, across = cute.ceil_div(out.shape[0], ROWS * plan.peers), cute.ceil_div(out.shape[1], plan.columns)
     tiles = block // plan.peers, down * across, blocks // plan.peers, down, across
     blocks_of_k = cute.ceil_div(a.shape[1], DEPTH)
-    steps = (blocks_of_k + 1) // 2 * 2  # what TMA reads beyond k is 0
+    steps = (blocks_of_k + 1) // 2 * 2  # TMA fills the part past k with 0
     scales = scale_a, scale_b, out.shape[0], blocks_of_k
     if warp_number < 4:
         cute.arch.setmaxregister_decrease(40)
@@ -322,7 +322,7 @@ def multiply(plan: cutlass.Constexpr, mmas, chunk_mma, layouts, a, b, scale_a, s
             prepare(plan, tiles, steps, rank, (full, empty), scales, factors)
     else:
         cute.arch.setmaxregister_increase(232)
-        # The first wgmma of a block writes its sums, the others add to them.
+        # The first wgmma of a block overwrites the accumulators, and the others add to them.
         mmas[0].set(warpgroup.Field.ACCUMULATE, False)
         mmas[1].set(warpgroup.Field.ACCUMULATE, True)
         mine = mmas[0].get_slice(thread - WARPGROUP)

@@ -2,13 +2,13 @@
 
 flash_attention(q, k, v, causal) takes contiguous bfloat16 tensors that start at a multiple of 16 bytes: q of shape
 (batch, heads, tokens, head), k and v of shape (batch, kv_heads, tokens, head), where head is 64 or 128 and heads is a
-multiple of kv_heads: query head h reads key head h // (heads // kv_heads). causal is a bool: query i sees the keys 0 to
-i, or all of them. It returns two new tensors: out, of the shape and dtype of q, softmax(q @ k^T / sqrt(head)) @ v of
-each head; and lse, float32 of shape (batch, heads, tokens), the natural logarithm of each row's sum of exp(scores).
-Scores may be as large as 1000 and as low as -1000. Any number of tokens, heads and batches; tensors have fewer than
-2**31 elements.
+multiple of kv_heads. Query head h reads key head h // (heads // kv_heads). causal is a bool. If it is true, query i
+sees the keys 0 to i, otherwise all keys. The function returns two new tensors. out has the shape and dtype of q, and is
+softmax(q @ k^T / sqrt(head)) @ v for each head. lse is float32 of shape (batch, heads, tokens), and is the natural
+logarithm of each row's sum of exp(scores). Scores may be as large as 1000 and as low as -1000. There may be any number
+of tokens, heads and batches, and tensors have fewer than 2**31 elements.
 
-A producer warp copies by TMA: the queries of a block once, and then alternating tiles of keys and values to a circular
+A producer warp uses TMA to load a block's queries once, and then tiles of keys and values in turn into a circular
 buffer. Consumers are warpgroups with 64 queries each. The scores of a tile are the accumulators of one wgmma. Rounded
 to bfloat16, the weights are the operand of the next wgmma, in the same registers.
 
@@ -21,9 +21,9 @@ Limits on the largest case, with room for edges on smaller ones: at most 2 times
 and stores need; at most 5 times the bytes of inputs and outputs moved; at most 0.1 times the bytes of inputs and
 outputs as a workspace; multiply-adds executed by tensor cores.
 
-Bound: 4 operations per score and column, 0.275e12 for 4 x 16 x 4096 x 128 where causal, 0.35 ms at the
-790e12 per second of large GEMMs on an H200. An SM does 4096 of these operations and 16 exponentials per cycle. For a
-tile of 64 queries and 128 keys with heads of 128, its tensor cores need 1024 cycles, and the exponentials 512. So
+Bound: 4 operations per score and column, 0.275e12 for 4 x 16 x 4096 x 128 with a causal mask, which take 0.35 ms at the
+790e12 per second that large GEMMs reach on an H200. An SM does 4096 of these operations and 16 exponentials per cycle.
+For a tile of 64 queries and 128 keys with heads of 128, its tensor cores take 1024 cycles, and the exponentials 512. So
 neither may wait for the other, as in FlashAttention-3 (Shah and others, 2024).
 
 The main loop is the same as in the answer. Three things are new:
@@ -32,10 +32,11 @@ The main loop is the same as in the answer. Three things are new:
   queries, it draws the next one from a counter in global memory, and passes its number to the consumers through shared
   memory with a pair of mbarriers. So the loads of a tile overlap with the end of the tile before it, and the SMs finish
   at about the same time. The longest tiles come first, in sections of heads whose keys and values fit in L2.
-- Tiles of keys from the last to the first. Only the tiles on the diagonal need a mask, and they come first.
+- The tiles of keys are processed from the last to the first. Only the tiles on the diagonal need a mask, and they come
+  first.
 - Accumulators are rescaled only if a weight would otherwise exceed 2**8, as in FlashAttention-4's kernels for
-  Blackwell, and not whenever the largest score of a row rises. The final division cancels a factor that all weights of
-  a row have in common.
+  Blackwell, not whenever the largest score of a row rises. The final division cancels any factor that all weights of a
+  row share.
 
 Measured on an H200 in one run, in TFLOP/s, with the answer, FlashAttention-4's kernel for Hopper, and cuDNN:
 
@@ -110,7 +111,7 @@ class Plan(NamedTuple):
 
     @property
     def guarded(self) -> bool:
-        """Whether a row may see no key at all of the first tile of keys, so that its largest score is -inf."""
+        """Return whether a row may see no key in the first tile of keys, so that its largest score is -inf."""
         return self.causal and self.keys % self.queries != 0
 
 
@@ -200,7 +201,7 @@ def attend(q, k, v, out, layouts, lse, counter, section, group, plan: cutlass.Co
 
 
 def stages_of(barriers, count: int, consumers: int, layout) -> pipeline.PipelineTmaAsync:
-    """A stage is full when a box has landed, and free when each of 4 warps of its consumers has released it."""
+    """Return a pipeline. A stage is full when a box has landed, and free when 4 warps per consumer have released it."""
     return pipeline.PipelineTmaAsync.create(
         barrier_storage=barriers,
         num_stages=count,
@@ -301,7 +302,7 @@ def consume(tiles, queries, ring, out, lse, shared_q, shared_k, shared_v, shared
 
     along, across = LayoutEnum.ROW_MAJOR.sm90_mma_major_mode(), LayoutEnum.COL_MAJOR.sm90_mma_major_mode()
     tile_qk, tile_pv = (QUERIES, plan.keys), (QUERIES, plan.head)
-    # The first wgmma of a tile of scores overwrites the accumulators, the others add to them.
+    # The first wgmma of a tile of scores overwrites the accumulators, and the others add to them.
     qk = [hopper.make_trivial_tiled_mma(BF16, BF16, along, along, F32, (1, 1, 1), tile_qk) for _ in range(2)]
     pv = hopper.make_trivial_tiled_mma(BF16, BF16, along, across, F32, (1, 1, 1), tile_pv, warpgroup.OperandSource.RMEM)
     qk[0].set(warpgroup.Field.ACCUMULATE, False)
