@@ -1,8 +1,8 @@
 """Hello, grid: the launch.
 
-hello_grid(blocks, threads, device) launches `blocks` blocks of `threads` threads each, 1 to 1024 of them. It returns an
-int32 tensor of shape (4, blocks * threads) on the device. Column i holds the four numbers of the i-th thread: its
-block, its warp within the block, its lane within the warp, and i.
+hello_grid(blocks, threads, device) launches `blocks` blocks of `threads` threads each, with 1 to 1024 threads per
+block. It returns an int32 tensor of shape (4, blocks * threads) on the device. Column i holds the four numbers of the
+i-th thread: its block, its warp within the block, its lane within the warp, and i.
 
 Write the kernel in w01a_hello_grid.cu, then launch it here. The grader checks the values, for blocks of any size, and
 the bytes that the kernel moves.

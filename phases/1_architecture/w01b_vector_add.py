@@ -1,11 +1,11 @@
 """Vector addition: the launch.
 
-vector_add(x, y) takes two float32 vectors of the same length: any length, contiguous, but not always aligned to
-16 bytes (x[1:] is a legal input). It returns x + y as a new tensor.
-Tensors may have more than 2**32 elements: offsets need 64 bits.
+vector_add(x, y) takes two float32 vectors of the same length, which may be any length. They are contiguous, but not
+always aligned to 16 bytes (x[1:] is a legal input). It returns x + y as a new tensor. Tensors may have more than 2**32
+elements: offsets need 64 bits.
 
 Write the kernel in w01b_vector_add.cu, then launch it here. The grader checks the values at sizes around a block, the
-bytes that the kernel moves, and on a GPU the time against torch.add.
+bytes that the kernel moves, and, on a GPU, its time against torch.add.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need; at most 1.3 times the bytes of inputs and outputs moved.

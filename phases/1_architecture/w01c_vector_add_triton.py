@@ -1,11 +1,11 @@
 """Vector addition in Triton.
 
-vector_add(x, y) takes two float32 vectors of the same length: any length, contiguous, but not always aligned to
-16 bytes (x[1:] is a legal input). It returns x + y as a new tensor.
-Tensors have fewer than 2**31 elements, so 32-bit offsets suffice.
+vector_add(x, y) takes two float32 vectors of the same length, which may be any length. They are contiguous, but not
+always aligned to 16 bytes (x[1:] is a legal input). It returns x + y as a new tensor. Tensors have fewer than 2**31
+elements, so 32-bit offsets suffice.
 
 One program adds BLOCK elements. The grader checks the values at sizes around a block, the bytes that the kernel moves,
-and on a GPU the time against torch.add.
+and, on a GPU, its time against torch.add.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need; at most 1.3 times the bytes of inputs and outputs moved.
@@ -20,7 +20,7 @@ BLOCK = 1024
 
 @triton.jit
 def vector_add_blocks(x, y, out, n, BLOCK: tl.constexpr):
-    """One program for BLOCK elements. x, y and out are pointers to their first elements."""
+    """Add BLOCK elements with one program. x, y and out are pointers to their first elements."""
     # TODO: compute the offsets of this program's elements, mask those past the end, load, add, store
 
 

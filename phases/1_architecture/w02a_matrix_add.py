@@ -1,12 +1,12 @@
 """Matrix addition: the launch.
 
-matrix_add(x, y) takes two float32 matrices of the same shape, of any number of columns and up to 500,000 rows (a grid
+matrix_add(x, y) takes two float32 matrices of the same shape, with any number of columns and up to 500,000 rows (a grid
 has at most 65,535 blocks in y). Rows are contiguous, but the row stride may exceed the row length: x[:, :100] of a
-wider matrix is a legal input. It returns x + y as a new contiguous tensor.
-Tensors may have more than 2**32 elements: offsets need 64 bits.
+wider matrix is a legal input. It returns x + y as a new contiguous tensor. Tensors may have more than 2**32 elements:
+offsets need 64 bits.
 
 Write the kernel in w02a_matrix_add.cu, then launch it here. The grader checks the values, the sectors that each line
-requests, and on a GPU the time against torch.add.
+requests, and, on a GPU, the time against torch.add.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need; at most 1.3 times the bytes of inputs and outputs moved.

@@ -1,12 +1,12 @@
 """Matrix addition in Triton.
 
-matrix_add(x, y) takes two float32 matrices of the same shape, of any number of columns and up to 500,000 rows (a grid
+matrix_add(x, y) takes two float32 matrices of the same shape, with any number of columns and up to 500,000 rows (a grid
 has at most 65,535 blocks in y). Rows are contiguous, but the row stride may exceed the row length: x[:, :100] of a
-wider matrix is a legal input. It returns x + y as a new contiguous tensor.
-Tensors have fewer than 2**31 elements, so 32-bit offsets suffice.
+wider matrix is a legal input. It returns x + y as a new contiguous tensor. Tensors have fewer than 2**31 elements, so
+32-bit offsets suffice.
 
 One program adds a tile of ROWS x COLUMNS elements. The grader checks the values, the sectors that each line requests,
-and on a GPU the time against torch.add.
+and, on a GPU, the time against torch.add.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need; at most 1.3 times the bytes of inputs and outputs moved.
@@ -21,7 +21,7 @@ ROWS, COLUMNS = 8, 128
 
 @triton.jit
 def matrix_add_tiles(x, y, out, rows, columns, x_stride, y_stride, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """One program for a tile of ROWS x COLUMNS elements. x, y and out are pointers to their first elements."""
+    """Add a tile of ROWS x COLUMNS elements with one program. x, y and out are pointers to their first elements."""
     # TODO: compute this program's rows and columns, mask those outside, load, add, store
 
 

@@ -1,12 +1,11 @@
 """Stencil: the launch.
 
-stencil(x) takes a contiguous float32 vector of any length and returns a new one of the same length, smoothed with a
-triangle of radius 8: out[i] = sum of (9 - |k|) * x[i + k] / 81 for k = -8 .. 8, where x is 0 outside the vector. x is
-not always aligned to 16 bytes.
-Tensors may have more than 2**32 elements: offsets need 64 bits.
+stencil(x) takes a contiguous float32 vector of any length and returns a new vector of the same length, smoothed with a
+triangular filter of radius 8: out[i] = sum of (9 - |k|) * x[i + k] / 81 for k = -8 .. 8, where x is 0 outside the
+vector. x is not always aligned to 16 bytes. Tensors may have more than 2**32 elements: offsets need 64 bits.
 
 Write the kernel in w02c_stencil.cu, then launch it here. The grader checks the values, the bytes that the kernel
-requests, its bank conflicts, and on a GPU the time against a kernel in which every thread loads its 17 values itself.
+requests, its bank conflicts, and, on a GPU, its time against a kernel in which every thread loads its 17 values itself.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need; at most 1.2 times the bytes of inputs and outputs moved; at most 0.5 wavefronts per request added

@@ -1,12 +1,12 @@
 """Naive matmul: the launch.
 
 matmul(a, b) takes contiguous float32 matrices of shapes (m, k) and (k, n) and returns a @ b as a new contiguous tensor
-of shape (m, n). k and n are any size from 1; m is 1 to 500,000, because a grid has at most 65,535 blocks in y. The
-accumulators are strict float32: no TF32. Tensors may have more than 2**32 elements: offsets need 64 bits.
+of shape (m, n). k and n may be any size from 1 up; m is 1 to 500,000, because a grid has at most 65,535 blocks in y.
+The accumulators are strict float32: no TF32. Tensors may have more than 2**32 elements: offsets need 64 bits.
 
-Write the kernel in w04a_matmul_naive.cu, one thread per element of the result, then launch it here. The grader checks
-the values, the sectors that each line requests, and on a GPU the time against the same kernel with rows and columns
-exchanged.
+Write the kernel in w04a_matmul_naive.cu, with one thread per element of the result, then launch it here. The grader
+checks the values, the sectors that each line requests, and, on a GPU, the time against the same kernel with rows and
+columns exchanged.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need.

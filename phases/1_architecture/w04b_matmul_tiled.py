@@ -1,11 +1,11 @@
 """Tiled matmul: the launch.
 
-matmul(a, b) takes contiguous float32 matrices of shapes (m, k) and (k, n), of any size from 1, and returns a @ b as a
-new contiguous tensor of shape (m, n). The accumulators are strict float32: no TF32. a and b are not always aligned to
+matmul(a, b) takes contiguous float32 matrices of shapes (m, k) and (k, n), of any size from 1 up, and returns a @ b as
+a new contiguous tensor of shape (m, n). The accumulators are strict float32: no TF32. a and b are not always aligned to
 16 bytes. Tensors may have more than 2**32 elements: offsets need 64 bits.
 
 Write the kernel in w04b_matmul_tiled.cu, then launch it here. The grader checks the values, the requested bytes (tiles
-have to be at least 32 wide), the bank conflicts, and on a GPU the time against the naive kernel.
+have to be at least 32 wide), the bank conflicts, and, on a GPU, the time against the naive kernel.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need; at most 3.5 times the bytes of inputs and outputs moved; at most 1 wavefront per request added by

@@ -1,7 +1,7 @@
 // Convolution: out[i, j] = sum of filter.w[5 * a + b] * x[i + a - 2, j + b - 2] over a and b from 0 to 4, float32.
 //
-// A block loads a tile of x with a halo of 2 elements on each side into shared memory. The filter is an argument of the
-// kernel: arguments are in constant memory, where all lanes of a warp read one address with one access.
+// A block loads a tile of x with a halo of 2 elements on each side into shared memory. The filter is a kernel argument.
+// Arguments are in constant memory, where all lanes of a warp read one address with one access.
 
 constexpr int RADIUS = 2, SIDE = 2 * RADIUS + 1;
 

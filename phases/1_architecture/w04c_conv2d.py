@@ -1,17 +1,16 @@
 """Convolution of an image with a 5 x 5 filter: the launch.
 
-conv2d(x, weights) takes a contiguous float32 matrix x (height, width) of any size from 1, and 25 Python numbers, the
-rows of the filter one after another. It returns a new tensor of the shape of x:
+conv2d(x, weights) takes a contiguous float32 matrix x (height, width) of any size from 1 up, and 25 Python numbers, the
+filter's rows one after another. It returns a new tensor with the shape of x:
 
     out[i, j] = sum over a and b from 0 to 4 of weights[5 * a + b] * x[i + a - 2, j + b - 2]
 
-x is 0 outside of the image, and the filter is not flipped, as in torch.nn.functional.conv2d. The accumulators are
-float32, without TF32. x is not always aligned to 16 bytes. Tensors may have more than 2**32 elements, so offsets need
-64 bits.
+x is 0 outside the image. As in torch.nn.functional.conv2d, the filter is not flipped. The accumulators are float32,
+without TF32. x is not always aligned to 16 bytes. Tensors may have more than 2**32 elements, so offsets need 64 bits.
 
-Write the kernel in w04c_conv2d.cu, then launch it here. A parameter that is a struct is passed as its bytes, such as
+Write the kernel in w04c_conv2d.cu, then launch it here. Pass a struct parameter as its bytes, such as
 numpy.array(weights, numpy.float32).tobytes(). The grader checks the values, the bytes that the kernel requests, its
-bank conflicts, and on a GPU the time against cuDNN.
+bank conflicts, and, on a GPU, its time against cuDNN.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.6 times the sectors that the bytes of its
 loads and stores need; at most 2 times the bytes of inputs and outputs moved; at most 0.5 wavefronts per request added

@@ -1,8 +1,8 @@
 """Hello, grid: the launch.
 
-hello_grid(blocks, threads, device) launches `blocks` blocks of `threads` threads each, 1 to 1024 of them. It returns an
-int32 tensor of shape (4, blocks * threads) on the device. Column i holds the four numbers of the i-th thread: its
-block, its warp within the block, its lane within the warp, and i.
+hello_grid(blocks, threads, device) launches `blocks` blocks of `threads` threads each, with 1 to 1024 threads per
+block. It returns an int32 tensor of shape (4, blocks * threads) on the device. Column i holds the four numbers of the
+i-th thread: its block, its warp within the block, its lane within the warp, and i.
 
 Write the kernel in w01a_hello_grid.cu, then launch it here. The grader checks the values, for blocks of any size, and
 the bytes that the kernel moves.
@@ -10,8 +10,8 @@ the bytes that the kernel moves.
 Limits on the largest case, with room for edges on smaller ones: at most 1.1 times the sectors that the bytes of its
 loads and stores need; at most 1.1 times the bytes of inputs and outputs moved.
 
-Traffic: 16 bytes per thread, in four stores. A row of out holds one kind of answer for all threads, so the 32 lanes of
-a warp store 128 contiguous bytes: 4 sectors, the minimum.
+Traffic: each thread writes 16 bytes, in four stores. A row of out contains one of the four numbers for all threads, so
+the 32 lanes of a warp store 128 contiguous bytes: 4 sectors, the minimum.
 """
 
 import torch

@@ -2,7 +2,7 @@
 //
 // Every thread determines which elements it owns. The last block extends past the end of the vectors.
 //
-// Vector is what one thread loads from each input: float4 where all addresses are multiples of 16, otherwise float.
+// One thread loads a Vector from each input: float4 where all addresses are multiples of 16, otherwise float.
 
 __device__ float4 operator+(float4 a, float4 b) {
     return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w};
@@ -19,6 +19,6 @@ __global__ void vector_add(const float* x, const float* y, float* out, long long
             reinterpret_cast<const Vector*>(x)[i] + reinterpret_cast<const Vector*>(y)[i];
     }
 
-    const long long rest = vectors * WIDTH + i;  // the n % 4 elements that fill no vector, one per thread
+    const long long rest = vectors * WIDTH + i;  // the n % 4 elements that don't fill a vector, one per thread
     if (rest < n) out[rest] = x[rest] + y[rest];
 }

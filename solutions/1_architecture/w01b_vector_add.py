@@ -1,22 +1,22 @@
 """Vector addition: the launch.
 
-vector_add(x, y) takes two float32 vectors of the same length: any length, contiguous, but not always aligned to
-16 bytes (x[1:] is a legal input). It returns x + y as a new tensor.
-Tensors may have more than 2**32 elements: offsets need 64 bits.
+vector_add(x, y) takes two float32 vectors of the same length, which may be any length. They are contiguous, but not
+always aligned to 16 bytes (x[1:] is a legal input). It returns x + y as a new tensor. Tensors may have more than 2**32
+elements: offsets need 64 bits.
 
 Write the kernel in w01b_vector_add.cu, then launch it here. The grader checks the values at sizes around a block, the
-bytes that the kernel moves, and on a GPU the time against torch.add.
+bytes that the kernel moves, and, on a GPU, its time against torch.add.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need; at most 1.3 times the bytes of inputs and outputs moved.
 
-Traffic: 12 bytes per element, two reads and a write, for one addition. An H200 does 30 trillion additions and copies
-4.28 TB per second, so the bytes take 80 times as long; the measured ceiling is 12 n bytes at the rate of a copy.
+Traffic: an addition moves 12 bytes per element, in two reads and a write. An H200 performs 30 trillion additions and
+copies 4.28 TB per second, so the bytes take 80 times longer; the measured ceiling is 12 n bytes at copy speed.
 
-What reaches it: 16-byte accesses. By Little's law, 4.28 TB/s at a loaded latency of about 0.8 us are 26 KB in flight
-on each of 132 SMs. One float per thread gives 16 KB at most, one float4 64 KB: at 2^26 elements on an H200, 245 us
-against 188, where a copy of as many bytes takes 193. Two vectors per thread are no faster, and streaming loads (__ldcs)
-are 5% slower.
+16-byte accesses reach this ceiling. By Little's law, 4.28 TB/s at a loaded latency of about 0.8 us require 26 KB in
+flight on each of 132 SMs. One float per thread gives at most 16 KB, and one float4 gives 64 KB. At 2^26 elements on an
+H200, the times are 245 and 188 us, and a copy of as many bytes takes 193. Two vectors per thread are no faster, and
+streaming loads (__ldcs) are 5% slower.
 """
 
 import torch

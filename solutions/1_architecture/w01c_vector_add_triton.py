@@ -1,19 +1,19 @@
 """Vector addition in Triton.
 
-vector_add(x, y) takes two float32 vectors of the same length: any length, contiguous, but not always aligned to
-16 bytes (x[1:] is a legal input). It returns x + y as a new tensor.
-Tensors have fewer than 2**31 elements, so 32-bit offsets suffice.
+vector_add(x, y) takes two float32 vectors of the same length, which may be any length. They are contiguous, but not
+always aligned to 16 bytes (x[1:] is a legal input). It returns x + y as a new tensor. Tensors have fewer than 2**31
+elements, so 32-bit offsets suffice.
 
 One program adds BLOCK elements. The grader checks the values at sizes around a block, the bytes that the kernel moves,
-and on a GPU the time against torch.add.
+and, on a GPU, its time against torch.add.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need; at most 1.3 times the bytes of inputs and outputs moved.
 
-Traffic: 12 bytes per element, two reads and a write, for one addition. Memory bounds it, so the ceiling is 12 n
-bytes at the rate of a copy. 1024 elements over 4 warps are 8 per thread, in two 16-byte accesses to each vector: more
-than enough bytes in flight. Where a vector is not aligned to 16 bytes, Triton compiles 4-byte accesses, four in a row
-for each thread: L1 answers three of them, and on an H200 the time stays the same.
+Traffic: an addition moves 12 bytes per element, in two reads and a write. It is memory bound, so the ceiling is 12 n
+bytes at copy speed. 1024 elements in 4 warps are 8 elements per thread, in two 16-byte accesses to each vector, which
+is more than enough bytes in flight. Where a vector is not aligned to 16 bytes, Triton compiles 4-byte accesses, four in
+a row for each thread. L1 serves three of them, and on an H200 the time stays the same.
 """
 
 import torch
@@ -25,7 +25,7 @@ BLOCK = 1024
 
 @triton.jit
 def vector_add_blocks(x, y, out, n, BLOCK: tl.constexpr):
-    """One program for BLOCK elements. x, y and out are pointers to their first elements."""
+    """Add BLOCK elements with one program. x, y and out are pointers to their first elements."""
     offsets = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = offsets < n
     total = tl.load(x + offsets, mask=inside) + tl.load(y + offsets, mask=inside)

@@ -1,6 +1,6 @@
 // A program with its host code: out = x + y for arrays of n float32 elements in host memory.
 //
-// The destructor of Resources releases everything on every way out of the function, so CHECK can simply return.
+// The destructor of Resources releases everything on every path out of the function, so CHECK can simply return.
 
 #include <cuda_runtime.h>
 

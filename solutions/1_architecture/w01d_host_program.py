@@ -1,39 +1,39 @@
 """Host program: the addition that calls it from Python.
 
-add_on_gpu in w01d_host_program.cu is the host code of a vector addition. It takes three arrays in host memory, each of
-n float32 elements, and computes out = x + y on the GPU:
+add_on_gpu in w01d_host_program.cu is the host code of a vector addition. It takes three arrays in host memory, with n
+float32 elements each, and computes out = x + y on the GPU:
 
-    cudaMalloc, three times         device memory for x, y and out
-    cudaMemcpy, twice               x and y to the device
+    cudaMalloc, three times         allocates device memory for x, y and out
+    cudaMemcpy, twice               copies x and y to the device
     cudaEventRecord                 right before the launch
-    add<<<blocks, threads>>>(...)   then cudaGetLastError, which returns the error of the launch
-    cudaEventRecord                 right after it
-    cudaMemcpy                      the result back to out, directly, since the grader follows these bytes
-    cudaEventElapsedTime            the time between the two events, into *milliseconds
-    cudaFree, cudaEventDestroy      everything that was allocated or created, whatever happened before
+    add<<<blocks, threads>>>(...)   then cudaGetLastError, which returns the launch's error
+    cudaEventRecord                 right after the launch
+    cudaMemcpy                      copies the result directly to out, because the grader tracks these bytes
+    cudaEventElapsedTime            stores the time between the two events in *milliseconds
+    cudaFree, cudaEventDestroy      release everything that was allocated or created, even after an error
 
-If a call fails, the function makes no further calls except those that release something, and returns the error of the
-first call that failed; otherwise it returns cudaSuccess. n is at least 1 and less than 2**31.
+If a call fails, the function makes no further calls except those that release something, and returns the first failed
+call's error; otherwise it returns cudaSuccess. n is at least 1 and less than 2**31.
 
-The grader checks out for sizes around a block, and milliseconds. In further runs, each call that releases nothing fails
-once: the function must return its error, and free everything. nvcc compiles the file with and without a GPU. Without
-one, the calls of the runtime, such as copies, go to the PTX machine. Besides the calls above it has cudaEventCreate,
-cudaEventSynchronize, cudaDeviceSynchronize, cudaMemset and cudaLaunchKernel, but no streams, no asynchronous copies and
-no managed memory. If there is a GPU, the program runs there as well.
+The grader checks the contents of out, for sizes around a block, and *milliseconds. In further runs, each call that
+releases nothing fails once: the function must return its error and still free everything. nvcc compiles the file with
+and without a GPU. Without a GPU, runtime calls, such as copies, go to the PTX machine. Besides the calls above, the PTX
+machine supports cudaEventCreate, cudaEventSynchronize, cudaDeviceSynchronize, cudaMemset and cudaLaunchKernel, but no
+streams, asynchronous copies or managed memory. If there is a GPU, the program runs there as well.
 
-Traffic: 12 bytes per element cross the bus, and 12 the memory of the device. PCIe moves about 55 GB/s where the memory
-of an H200 moves 4.28 TB/s, so the copies take nearly 80 times longer than the kernel: a program that only adds two
-vectors is faster without a GPU. Data has to stay on the device from one kernel to the next.
+Traffic: 12 bytes per element cross the bus, and the kernel moves 12 bytes per element in device memory. PCIe moves
+about 55 GB/s, but the memory of an H200 moves 4.28 TB/s, so the copies take nearly 80 times longer than the kernel. A
+program that only adds two vectors is faster without a GPU. Data has to stay on the device from one kernel to the next.
 
-Error handling by early return needs a destructor that releases what exists so far. A chain of `if (status ==
-cudaSuccess)` with all releases at the end does the same without one, and is three times as long.
+Error handling by early return requires a destructor that releases the resources created so far. A chain of `if (status
+== cudaSuccess)` with all releases at the end does the same without a destructor, but the code is three times longer.
 """
 
 import torch
 
 from kernelpath.lanes import host_program as programs
 
-REHEARSED = 255  # up to this size, the failure of each call is rehearsed before the addition
+REHEARSED = 255  # up to this size, the grader makes each call fail once before the addition
 
 
 def host_program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

@@ -1,9 +1,9 @@
 // Matrix addition: out[row, column] = x[row, column] + y[row, column] for rows x columns float32 elements.
 //
-// A row of x starts x_stride elements after the previous row, a row of y y_stride elements; out has no gaps.
-// Neighboring threads should access neighboring columns. Blocks extend past the last row and past the last column.
+// Consecutive rows start x_stride elements apart in x and y_stride elements apart in y; out has no gaps.
+// Neighboring threads should access neighboring columns. Blocks may extend past the last row and the last column.
 //
-// Vector is what one thread loads from each input: float4 where sizes, strides and addresses allow it, otherwise float.
+// One thread loads a Vector from each input: float4 where sizes, strides and addresses allow it, otherwise float.
 
 __device__ float4 operator+(float4 a, float4 b) {
     return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w};

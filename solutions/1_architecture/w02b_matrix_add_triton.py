@@ -1,18 +1,18 @@
 """Matrix addition in Triton.
 
-matrix_add(x, y) takes two float32 matrices of the same shape, of any number of columns and up to 500,000 rows (a grid
+matrix_add(x, y) takes two float32 matrices of the same shape, with any number of columns and up to 500,000 rows (a grid
 has at most 65,535 blocks in y). Rows are contiguous, but the row stride may exceed the row length: x[:, :100] of a
-wider matrix is a legal input. It returns x + y as a new contiguous tensor.
-Tensors have fewer than 2**31 elements, so 32-bit offsets suffice.
+wider matrix is a legal input. It returns x + y as a new contiguous tensor. Tensors have fewer than 2**31 elements, so
+32-bit offsets suffice.
 
 One program adds a tile of ROWS x COLUMNS elements. The grader checks the values, the sectors that each line requests,
-and on a GPU the time against torch.add.
+and, on a GPU, the time against torch.add.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need; at most 1.3 times the bytes of inputs and outputs moved.
 
-Traffic: 12 bytes per element for one addition, so memory bounds it; the ceiling is 12 * rows * columns bytes at
-the rate of a copy. A row of a tile is 512 bytes: one 16-byte access per lane of a warp.
+Traffic: the kernel moves 12 bytes per element for one addition, so it is memory bound, and the ceiling is 12 * rows *
+columns bytes at copy speed. A tile row is 512 bytes: one 16-byte access per lane of a warp.
 """
 
 import torch
@@ -24,7 +24,7 @@ ROWS, COLUMNS = 8, 128
 
 @triton.jit
 def matrix_add_tiles(x, y, out, rows, columns, x_stride, y_stride, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """One program for a tile of ROWS x COLUMNS elements. x, y and out are pointers to their first elements."""
+    """Add a tile of ROWS x COLUMNS elements with one program. x, y and out are pointers to their first elements."""
     row = (tl.program_id(1) * ROWS + tl.arange(0, ROWS))[:, None].to(tl.int64)
     column = (tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS))[None, :]
     inside = (row < rows) & (column < columns)

@@ -5,16 +5,16 @@ returns. synchronize() waits until the queue is empty. clock() returns the time 
 
     benchmark(lambda: torch.add(x, y), torch.cuda.synchronize, time.perf_counter)
 
-It returns three numbers in seconds: a quarter of the calls are faster than the first, half of them faster than the
-second (the median), three quarters faster than the third. statistics.quantiles(times, n=4) computes them from a list.
-They must be right within 4% on each of these devices, and no device may be called more than 500 times:
+It returns three times in seconds: a quarter of the calls are faster than the first time, half of the calls are faster
+than the second (the median), and three quarters are faster than the third. statistics.quantiles(times, n=4) computes
+them from a list. They must be right within 4% on each of these devices, and you may make at most 500 calls per device:
 
-- one where every call takes the same time;
-- one where calls differ by up to 20% either way, so that a few calls say little about the quartiles;
-- one where the first 150 calls take three times longer, because something is compiled and clock rates have to rise.
-  Report the quartiles of the later calls;
-- one where calls differ, and one in 25 takes ten times longer, because something else interrupts;
-- one with all of these troubles together.
+- a device where every call takes the same time;
+- a device where calls differ by up to 20% either way, so that a few calls say little about the quartiles;
+- a device where the first 150 calls take three times longer, because something is compiled and clock rates have to rise
+  (report the quartiles of the later calls);
+- a device where calls differ, and one call in 25 takes ten times longer, because something else interrupts it;
+- a device with all of these difficulties together.
 """
 
 import statistics
@@ -28,7 +28,7 @@ WARM_UP, TRIALS = 200, 200
 def benchmark(
     call: Callable[[], None], synchronize: Callable[[], None], clock: Callable[[], float]
 ) -> tuple[float, float, float]:
-    """Lower quartile, median and upper quartile of the time of call(), in seconds."""
+    """Return the lower quartile, the median and the upper quartile of the times of call(), in seconds."""
     for _ in range(WARM_UP):
         call()
     synchronize()
@@ -45,5 +45,5 @@ def benchmark(
 def quartiles(
     call: Callable[[], None], synchronize: Callable[[], None], clock: Callable[[], float], device: str
 ) -> torch.Tensor:
-    """What benchmark returns, as a float64 tensor on the device."""
+    """Return the result of benchmark as a float64 tensor on the device."""
     return torch.tensor(benchmark(call, synchronize, clock), dtype=torch.float64, device=device)

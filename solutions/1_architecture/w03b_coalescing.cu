@@ -1,13 +1,13 @@
 // Gather: out[r, column] = table[index[r], column] for `rows` rows of `columns` float32 elements each.
 //
-// The rows may be anywhere in the table, but each of them is contiguous.
+// The rows may be anywhere in the table, but each row is contiguous.
 //
-// Vector is what a lane copies at a time: float4 where rows and addresses are multiples of 16 bytes, else float.
+// A lane copies one Vector at a time: float4 where rows and addresses are multiples of 16 bytes, else float.
 
 template <typename Vector>
 __global__ void gather_rows(const float* table, const long long* index, float* out, int rows, int columns) {
     constexpr int WARP = 32;
-    constexpr int STEPS = 4;  // loads that a lane has in flight; until the index arrived it had none
+    constexpr int STEPS = 4;  // row loads that a lane has in flight; it has none until the index arrives
     const int row = (blockIdx.x * blockDim.x + threadIdx.x) / WARP;
     const int lane = threadIdx.x % WARP;
     if (row >= rows) return;

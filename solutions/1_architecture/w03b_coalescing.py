@@ -1,19 +1,20 @@
 """Coalescing: the launch.
 
 gather_rows(table, index) takes a contiguous float32 table of any shape and a vector of int64 indices, and returns the
-rows table[index] as a new contiguous tensor. An embedding layer does this with its tokens. An index may occur
-more than once, and the table is not always aligned to 16 bytes. Rows are copied bit for bit.
-Tensors may have more than 2**32 elements: offsets need 64 bits.
+rows table[index] as a new contiguous tensor. An embedding layer does this for its tokens. An index may occur more than
+once, and the table is not always aligned to 16 bytes. Rows are copied bit for bit. Tensors may have more than 2**32
+elements: offsets need 64 bits.
 
 Write the kernel in w03b_coalescing.cu, then launch it here. The grader checks the values, the sectors that each line
-requests, and on a GPU the time against a kernel with one thread per row.
+requests, and, on a GPU, the time against a kernel with one thread per row.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.1 times the sectors that the bytes of its
 loads and stores need; at most 1.2 times the bytes of inputs and outputs moved.
 
-Traffic: 8 bytes per element, one read and one write, and 8 bytes of index per row; nothing is computed. The speed of
-light is that of a copy. Rows of 512 floats, 2 KiB each, take the same time in random order as in order: 136 µs for
-2^17 of them on an H200. With one 4-byte load per lane before its store it would be 193 µs.
+Traffic: the kernel moves 8 bytes per element, in one read and one write, and reads 8 bytes of index per row. It
+computes nothing, so the measured ceiling is copy speed. Rows of 512 floats, or 2 KiB, take the same time in random
+order as in sequential order: 136 µs for 2^17 rows on an H200. With one 4-byte load per lane before its store, the
+kernel takes 193 µs.
 """
 
 import torch

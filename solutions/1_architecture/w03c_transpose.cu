@@ -3,9 +3,9 @@
 // Neighboring threads should read neighboring addresses and write neighboring addresses. A tile in shared memory
 // changes one order into the other.
 //
-// A tile is 64 rows by 256 bytes. A thread moves vectors of WIDTH elements: 16 bytes where the shape allows, else one
-// element. Vector v of tile row r is stored at v ^ (r / WIDTH) (a swizzle), so that both reading and writing the tile
-// are free of bank conflicts. Padding would break the 16-byte alignment.
+// A tile is 64 rows by 256 bytes. A thread moves vectors of WIDTH elements: 16 bytes where the shape allows it, else
+// one element. Vector v in tile row r is stored at v ^ (r / WIDTH) (a swizzle), so that both reading and writing the
+// tile are free of bank conflicts. Padding would break the 16-byte alignment.
 
 #include <cuda_bf16.h>
 
@@ -23,10 +23,10 @@ __global__ void transpose(const T* in, T* out, int rows, int columns) {
     constexpr int COLUMNS = ROW_BYTES / sizeof(T);
     constexpr int ACROSS = COLUMNS / WIDTH;         // vectors in a row of the tile
     constexpr int STEPS = ROWS * ACROSS / THREADS;  // vectors that a thread moves
-    constexpr int RUN = WIDTH == 1 ? 32 : 8;        // lanes that write side by side; 8 times 16 bytes are 128
+    constexpr int RUN = WIDTH == 1 ? 32 : 8;        // lanes that write a contiguous segment; 8 x 16 bytes are 128
     __shared__ V tile[ROWS][ACROSS];
 
-    // Blocks go down the rows first, so that blocks which run together write whole rows of out.
+    // Blocks go down the rows first, so that blocks that run at the same time write whole rows of out.
     const int tiles_down = (rows + ROWS - 1) / ROWS;
     const int tile_row = blockIdx.x % tiles_down * ROWS;
     const int tile_column = blockIdx.x / tiles_down * COLUMNS;

@@ -1,23 +1,23 @@
-"""Transpose in CuTe: the launch.
+"""Transpose: the launch.
 
 transpose(x) takes a contiguous matrix of any shape, float32 or bfloat16, and returns x.t() as a new contiguous tensor,
 bit for bit. x is not always aligned to 16 bytes.
 Tensors may have more than 2**32 elements: offsets need 64 bits.
 
 Write the kernel in w03c_transpose.cu, then launch it here. The grader checks the values, the sectors and bank conflicts
-of each line, and on a GPU the time against x.t().contiguous().
+of each line, and, on a GPU, the time against x.t().contiguous().
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.1 times the sectors that the bytes of its
 loads and stores need; at most 1.1 times the bytes of inputs and outputs moved; at most 0.5 wavefronts per request added
 by bank conflicts.
 
-Traffic: one read and one write, 8 bytes per element in float32 and 4 in bfloat16, and no arithmetic. The speed of
-light is a copy of the same size. Once both sides are coalesced, memory bounds it: one access of a warp reads two pieces
-of 256 bytes, or writes four pieces of 128 bytes.
+Traffic: the kernel reads and writes each element once, which is 8 bytes per element in float32 and 4 in bfloat16, and
+performs no arithmetic. The measured ceiling is a copy of the same size. Once both sides are coalesced, the kernel is
+memory bound: one access of a warp reads two segments of 256 bytes, or writes four segments of 128 bytes.
 
-As a share of the copy's rate at 8192 x 8192 float32 on an H200, this kernel reaches 0.96. One change at a time: tiles
-128 bytes wide reach 0.87, or 0.94 with 256 threads; four vectors per thread and 256 threads reach 0.96, one vector and
-1024 threads 0.83; blocks that go across x instead of down reach 0.93.
+At 8192 x 8192 in float32 on an H200, this kernel reaches 0.96 of copy speed. With one change at a time, tiles 128 bytes
+wide reach 0.87, or 0.94 with 256 threads; four vectors per thread and 256 threads reach 0.96; one vector per thread and
+1024 threads reach 0.83; and blocks that go across x instead of down reach 0.93.
 
 The idea of the tile is from Ruetsch and Micikevicius, "Optimizing Matrix Transpose in CUDA" (2009). A swizzle replaces
 their padding, which would break the alignment of 16-byte accesses.
@@ -28,7 +28,7 @@ import torch
 from kernelpath.lanes import cuda
 
 C_TYPE = {torch.float32: "float", torch.bfloat16: "__nv_bfloat16"}
-THREADS, ROWS, ROW_BYTES = 512, 64, 256  # of a block and its tile, as in the kernel
+THREADS, ROWS, ROW_BYTES = 512, 64, 256  # the sizes of a block and its tile, as in the kernel
 
 
 def transpose(x: torch.Tensor) -> torch.Tensor:

@@ -1,17 +1,18 @@
 """Naive matmul: the launch.
 
 matmul(a, b) takes contiguous float32 matrices of shapes (m, k) and (k, n) and returns a @ b as a new contiguous tensor
-of shape (m, n). k and n are any size from 1; m is 1 to 500,000, because a grid has at most 65,535 blocks in y. The
-accumulators are strict float32: no TF32. Tensors may have more than 2**32 elements: offsets need 64 bits.
+of shape (m, n). k and n may be any size from 1 up; m is 1 to 500,000, because a grid has at most 65,535 blocks in y.
+The accumulators are strict float32: no TF32. Tensors may have more than 2**32 elements: offsets need 64 bits.
 
-Write the kernel in w04a_matmul_naive.cu, one thread per element of the result, then launch it here. The grader checks
-the values, the sectors that each line requests, and on a GPU the time against the same kernel with rows and columns
-exchanged.
+Write the kernel in w04a_matmul_naive.cu, with one thread per element of the result, then launch it here. The grader
+checks the values, the sectors that each line requests, and, on a GPU, the time against the same kernel with rows and
+columns exchanged.
 
-Operations: 2 m n k, 137e9 at 4096^3, which cuBLAS does in 2.7 ms on an H200. Bytes: 201 MB are compulsory there, which
-a copy moves in 0.05 ms. So arithmetic should bound it, but it does not: this kernel takes 23 ms. Each multiply-add
-needs two loads, for which a warp asks for 1 + 4 sectors: 160 bytes for 32 multiply-adds. At 5.9 TFLOP/s that is 14.7
-TB/s, more than three times what DRAM delivers, so the caches serve most of it.
+Operations: 2 m n k, which is 137e9 at 4096^3, and cuBLAS performs them in 2.7 ms on an H200. Bytes: 201 MB are
+compulsory at this size, and a copy moves them in 0.05 ms. So the kernel should be compute bound, but it isn't: it takes
+23 ms. Each multiply-add needs two loads, for which a warp requests 1 + 4 sectors, or 160 bytes for 32 multiply-adds. At
+5.9 TFLOP/s, the kernel requests 14.7 TB/s, more than three times DRAM's bandwidth, so the caches serve most of these
+bytes.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need.

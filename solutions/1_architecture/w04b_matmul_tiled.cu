@@ -1,14 +1,14 @@
 // GEMM: out[row, column] = sum over i of a[row, i] * b[i, column]; a is m x k, b is k x n, all float32.
 //
-// A block computes a tile of out. It moves along k and keeps a tile of a and a tile of b in shared memory, where each
-// element is used by many threads. m, n and k may be any numbers, so tiles extend beyond the edges.
+// A block computes a tile of out. It moves along k and keeps a tile of a and a tile of b in shared memory, where many
+// threads use each element. m, n and k may have any value, so tiles may extend beyond the edges.
 //
 // A thread accumulates TM x TN outputs in registers, so that it uses each value from shared memory TM or TN times. The
-// names BM, BN, BK, TM, TN, threadRow, threadCol, bkIdx, dotIdx, regM and regN are those of kernel 5 in
+// names BM, BN, BK, TM, TN, threadRow, threadCol, bkIdx, dotIdx, regM and regN are taken from kernel 5 in
 // https://github.com/siboehm/SGEMM_CUDA.
 
 constexpr int BM = 64, BN = 64;  // rows and columns of out per block
-constexpr int BK = 16;           // the steps along k that are in shared memory at a time
+constexpr int BK = 16;           // steps along k whose elements are in shared memory at a time
 constexpr int TM = 4, TN = 4;    // rows and columns of out per thread
 constexpr int THREADS = (BM / TM) * (BN / TN);
 
@@ -36,8 +36,8 @@ __global__ void matmul(const float* a, const float* b, float* out, int m, int n,
         #pragma unroll
         for (int dotIdx = 0; dotIdx < BK; ++dotIdx) {
             float regM[TM], regN[TN];
-            // The outputs of a thread are BM / TM rows and BN / TN columns apart. So at each j, the 16 threads of a row
-            // access 16 neighboring words of Bs, in 16 banks, and 16 neighboring columns of out. At each i, they all
+            // A thread's outputs are BM / TM rows and BN / TN columns apart. So for each j, the 16 threads in a row
+            // access 16 neighboring words of Bs, in 16 banks, and 16 neighboring columns of out. For each i, they all
             // read the same word of As.
             for (int i = 0; i < TM; ++i) regM[i] = As[threadRow + i * (BM / TM)][dotIdx];
             for (int j = 0; j < TN; ++j) regN[j] = Bs[dotIdx][threadCol + j * (BN / TN)];

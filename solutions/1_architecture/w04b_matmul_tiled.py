@@ -1,25 +1,26 @@
 """Tiled matmul: the launch.
 
-matmul(a, b) takes contiguous float32 matrices of shapes (m, k) and (k, n), of any size from 1, and returns a @ b as a
-new contiguous tensor of shape (m, n). The accumulators are strict float32: no TF32. a and b are not always aligned to
+matmul(a, b) takes contiguous float32 matrices of shapes (m, k) and (k, n), of any size from 1 up, and returns a @ b as
+a new contiguous tensor of shape (m, n). The accumulators are strict float32: no TF32. a and b are not always aligned to
 16 bytes. Tensors may have more than 2**32 elements: offsets need 64 bits.
 
 Write the kernel in w04b_matmul_tiled.cu, then launch it here. The grader checks the values, the requested bytes (tiles
-have to be at least 32 wide), the bank conflicts, and on a GPU the time against the naive kernel.
+have to be at least 32 wide), the bank conflicts, and, on a GPU, the time against the naive kernel.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need; at most 3.5 times the bytes of inputs and outputs moved; at most 1 wavefront per request added by
 bank conflicts.
 
-Operations: 2 m n k, 137e9 at 4096^3. Traffic: tiles of T x T read 8 m n k / T bytes, 8.6 GB at 4096^3 with T = 64,
-which a copy at 4.2 TB/s moves in 2.0 ms. The arithmetic takes 2.7 ms at the 51 TFLOP/s of cuBLAS on an H200, and the
-bound is neither of them but shared memory: with 4 x 4 outputs per thread, a warp reads 8 words per 16 multiply-adds.
+Operations: 2 m n k, which is 137e9 at 4096^3. Traffic: with tiles of T x T, the kernel reads 8 m n k / T bytes. With T
+= 64, it reads 8.6 GB at 4096^3, which a copy at 4.2 TB/s moves in 2.0 ms. The arithmetic takes 2.7 ms at the 51 TFLOP/s
+of cuBLAS on an H200. Neither of them limits the kernel, but shared memory does: with 4 x 4 outputs per thread, a thread
+reads 8 words per 16 multiply-adds.
 
-Measured at 4096^3 on an H200: 5.36 ms, 4.3× faster than the naive kernel. The expert kernel takes 0.59 of that time:
-it reads 16 bytes at a time, computes 8 x 8 outputs per thread and loads the next tiles meanwhile.
+Measured at 4096^3 on an H200: 5.36 ms, 4.3× faster than the naive kernel. The expert kernel takes 0.59 of that time,
+because it reads 16 bytes at a time, computes 8 x 8 outputs per thread and loads the next tiles meanwhile.
 
-The idea and the names: Simon Boehm, "How to Optimize a CUDA Matmul Kernel for cuBLAS-like Performance",
-https://siboehm.com/articles/22/CUDA-MMM, kernel 5.
+The idea and the names are from kernel 5 in Simon Boehm, "How to Optimize a CUDA Matmul Kernel for cuBLAS-like
+Performance", https://siboehm.com/articles/22/CUDA-MMM.
 """
 
 import torch
@@ -27,7 +28,7 @@ import torch
 from kernelpath.lanes import cuda
 
 TILE = 64  # BM and BN of the kernel
-THREADS = 256  # THREADS of the kernel: one per 4 x 4 outputs
+THREADS = 256  # THREADS of the kernel: one thread per 4 x 4 outputs
 
 
 def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

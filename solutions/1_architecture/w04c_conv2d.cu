@@ -1,13 +1,13 @@
 // Convolution: out[i, j] = sum of filter.w[5 * a + b] * x[i + a - 2, j + b - 2] over a and b from 0 to 4, float32.
 //
-// A block loads a tile of x with a halo of 2 elements on each side into shared memory. The filter is an argument of the
-// kernel: arguments are in constant memory, where all lanes of a warp read one address with one access.
+// A block loads a tile of x with a halo of 2 elements on each side into shared memory. The filter is a kernel argument.
+// Arguments are in constant memory, where all lanes of a warp read one address with one access.
 //
-// A thread computes ROWS outputs below one another. For each column of the filter it reads ROWS + 4 values into
-// registers and uses each of them for up to 5 outputs.
+// A thread computes ROWS outputs in a column. For each column of the filter, it reads ROWS + 4 values into registers
+// and uses each of them for up to 5 outputs.
 
 constexpr int RADIUS = 2, SIDE = 2 * RADIUS + 1;
-constexpr int TILE_X = 32, TILE_Y = 32;  // outputs of a block
+constexpr int TILE_X = 32, TILE_Y = 32;  // outputs per block
 constexpr int THREADS_Y = 8;             // a block has 32 x 8 threads
 constexpr int ROWS = TILE_Y / THREADS_Y;
 

@@ -1,29 +1,28 @@
 """Convolution of an image with a 5 x 5 filter: the launch.
 
-conv2d(x, weights) takes a contiguous float32 matrix x (height, width) of any size from 1, and 25 Python numbers, the
-rows of the filter one after another. It returns a new tensor of the shape of x:
+conv2d(x, weights) takes a contiguous float32 matrix x (height, width) of any size from 1 up, and 25 Python numbers, the
+filter's rows one after another. It returns a new tensor with the shape of x:
 
     out[i, j] = sum over a and b from 0 to 4 of weights[5 * a + b] * x[i + a - 2, j + b - 2]
 
-x is 0 outside of the image, and the filter is not flipped, as in torch.nn.functional.conv2d. The accumulators are
-float32, without TF32. x is not always aligned to 16 bytes. Tensors may have more than 2**32 elements, so offsets need
-64 bits.
+x is 0 outside the image. As in torch.nn.functional.conv2d, the filter is not flipped. The accumulators are float32,
+without TF32. x is not always aligned to 16 bytes. Tensors may have more than 2**32 elements, so offsets need 64 bits.
 
-Write the kernel in w04c_conv2d.cu, then launch it here. A parameter that is a struct is passed as its bytes, such as
+Write the kernel in w04c_conv2d.cu, then launch it here. Pass a struct parameter as its bytes, such as
 numpy.array(weights, numpy.float32).tobytes(). The grader checks the values, the bytes that the kernel requests, its
-bank conflicts, and on a GPU the time against cuDNN.
+bank conflicts, and, on a GPU, its time against cuDNN.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.6 times the sectors that the bytes of its
 loads and stores need; at most 2 times the bytes of inputs and outputs moved; at most 0.5 wavefronts per request added
 by bank conflicts.
 
-Traffic: 8 bytes per pixel, and 36 x 36 elements read for 32 x 32 outputs: 1.27 times the reads. Operations: 50 per
-pixel. At the 4.2 TB/s that an H200 copies with, 525 billion pixels per second would take 26 TFLOP/s of the 55 that
-multiply-adds reach, so memory is the bound if the other instructions are few. One output per thread needs 25 reads of
-shared memory, one for each multiply-add; four outputs below one another need 40 for 100. The weights need no loads at
-all: an FFMA takes an operand from constant memory.
-Measured on an H200: 2.01 ms for 16384 x 16384, a quarter of the speed of a copy, so memory is not the bound yet. cuDNN
-takes 93 ms.
+Traffic: 8 bytes per pixel are compulsory, and a block reads 36 x 36 elements for 32 x 32 outputs, 1.27 times the
+compulsory reads. Operations: 50 per pixel. At 4.2 TB/s, the copy speed of an H200, 525 billion pixels per second would
+take 26 TFLOP/s of the 55 that multiply-adds reach, so the kernel is memory bound if it executes few other instructions.
+One output per thread takes 25 reads from shared memory, one per multiply-add; four outputs in a column take 40 reads
+for 100 multiply-adds. The weights don't need any loads, because an FFMA takes an operand from constant memory. Measured
+on an H200: 2.01 ms for 16384 x 16384, a quarter of copy speed, so the kernel is not memory bound yet. cuDNN takes 93
+ms.
 """
 
 import numpy as np

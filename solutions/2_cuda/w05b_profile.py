@@ -1,37 +1,38 @@
-"""Profile: what limits a training step, read from what the profilers wrote.
+"""Profile: what limits a training step, as read from the profilers' files.
 
-trace is a Chrome trace of torch.profiler: JSON whose "traceEvents" are dicts. An event with "ph" == "X" has a start
-"ts" and a duration "dur", both in microseconds on one clock, a "name", and a category "cat":
+trace is a Chrome trace from torch.profiler: a JSON file whose "traceEvents" are dicts. An event with "ph" == "X" has a
+start "ts" and a duration "dur", both in microseconds on one clock, a "name", and a category "cat":
 
 - "kernel", "gpu_memcpy" and "gpu_memset" run on the GPU. args["correlation"] is the number of the launching call.
-- "cuda_runtime" and "cuda_driver" are the calls, on the host's threads ("pid" and "tid"), with the same
+- "cuda_runtime" and "cuda_driver" are the calls on the host's threads ("pid" and "tid"), with the same
   args["correlation"].
-- "user_annotation" is a named range (record_function) on a thread of the host. Ranges nest.
+- "user_annotation" is a named range (record_function) on a host thread. Ranges nest.
 
-counters is the CSV of `ncu --csv --page raw` of the same step, in another run: lines of progress, a header, a row of
-units, and a row for each kernel, numbered in the order of launch by the column ID. It has the kernels of the trace in
-the order of launch, which is the order of correlations. Names cannot be compared: ncu writes them in another form.
+counters is the CSV that `ncu --csv --page raw` wrote for the same step, in another run: progress lines, a header, a row
+of units, and one row per kernel, numbered in launch order by the column ID. It contains the same kernels as the trace,
+in launch order, which is the order of correlations. You can't match kernels by name, because ncu writes names in a
+different form.
 
-The report is a dict, or a dataclass, of these facts. Numbers may be 0.1% off.
+The report is a dict or a dataclass with these facts. Numbers may be 0.1% off.
 
-    kernels           the three names with the greatest total duration in the trace, the greatest first
+    kernels           the three names with the longest total duration in the trace, the longest first
     microseconds      their total durations
     dram_percent      DRAM, SM and TENSOR of each name: the mean over its launches, weighted by duration in the trace
     sm_percent
     tensor_percent
-    bounds            what bounds each: "latency" where DRAM and SM are both below BUSY; "memory" where DRAM is at
+    bounds            each name's limit: "latency" where DRAM and SM are both below BUSY; "memory" where DRAM is at
                       least as large as SM; else "tensor" where TENSOR is at least BUSY, "compute" where it is not
-    idle_microseconds from the first start to the last end on the GPU, the time in which nothing runs there
-    idle_share        that, of the time from the first start to the last end; 1 is all of it
-    longest_gap       the longest span without anything on the GPU, in microseconds
-    gains             of each change below, by its name: how many times as fast the step would be, by Amdahl's law
-    change            the change with the greatest gain
+    idle_microseconds the time in which nothing runs on the GPU, between the first start and the last end
+    idle_share        the same, as a share of the time from the first start to the last end, from 0 to 1
+    longest_gap       the longest span in which nothing runs on the GPU, in microseconds
+    gains             the speedup of the step for each change below, by its name, according to Amdahl's law
+    change            the change with the largest gain
 
-The changes: "gaps" closes all gaps. Each name of a range to which a kernel belongs is a change, too: the kernels of
-every occurrence of that range become one, which takes as long as the longest of them. A kernel belongs to the innermost
-range that was open, on the thread that launched it, at the start of the call. A range is not a change if any of its
-occurrences has a launch that is bound by "tensor", because GEMMs do not become faster by sharing a launch. The step
-takes the time from the first start to the last end.
+These are the changes. "gaps" closes all gaps. The name of each range to which a kernel belongs is a change, too: all
+kernels in each occurrence of that range become one kernel, which takes as long as the longest of them. A kernel belongs
+to the innermost range that was open, on the thread that launched it, at the start of the call. A range is not a change
+if any of its occurrences contains a launch that is bound by "tensor", because GEMMs do not become faster by sharing a
+launch. The step's time extends from the first start to the last end.
 """
 
 import csv
@@ -47,7 +48,7 @@ TENSOR = "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed"
 
 
 def report(trace: Path, counters: Path) -> dict:
-    """The facts about the step in these two files, by name."""
+    """Return the facts about the step in these two files, by name."""
     events = [event for event in json.loads(trace.read_text())["traceEvents"] if event.get("ph") == "X"]
     on_gpu = [event for event in events if event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
     kernels = sorted((event for event in on_gpu if event["cat"] == "kernel"), key=correlation)
@@ -80,14 +81,14 @@ def report(trace: Path, counters: Path) -> dict:
 
 
 def launches(counters: Path) -> list[dict]:
-    """The rows of ncu's CSV in the order of launch."""
+    """Return the rows of ncu's CSV in launch order."""
     with counters.open(newline="") as file:
         _units, *rows = csv.DictReader(dropwhile(lambda line: '"Kernel Name"' not in line, file))
     return sorted(rows, key=lambda row: int(row["ID"]))
 
 
 def bound(dram: float, sm: float, tensor: float) -> str:
-    """What a kernel with these percentages of the peak waits for."""
+    """Return the bound of a kernel with these percentages of the peak."""
     if max(dram, sm) < BUSY:
         return "latency"
     if dram >= sm:
@@ -96,20 +97,20 @@ def bound(dram: float, sm: float, tensor: float) -> str:
 
 
 def mean_percent(kernels: list[dict]) -> list[float]:
-    """Each percentage, weighted by duration: a short launch says little about where time goes."""
+    """Return the mean of each percentage, weighted by duration: a short launch says little about where time goes."""
     weighted = [[kernel["dur"] * percent for percent in kernel["percent"]] for kernel in kernels]
     return [sum(column) / total(kernels) for column in zip(*weighted, strict=True)]
 
 
 def idle_spans(on_gpu: list[dict]) -> list[float]:
-    """The durations of the spans in which nothing runs. Streams overlap, so the end of all so far counts."""
+    """Return the durations of the spans in which nothing runs. Streams overlap, so the latest end so far counts."""
     ordered = sorted(on_gpu, key=lambda event: event["ts"])
     busy_until = accumulate(map(end, ordered), max)
     return [max(0.0, event["ts"] - until) for event, until in zip(ordered[1:], busy_until, strict=False)]
 
 
 def saved_by_fusion(kernels: list[dict], events: list[dict]) -> dict[str, float]:
-    """Microseconds by name of a range, of those that no tensor core bounds."""
+    """Return the microseconds saved by fusing each range, by name, except for ranges bound by tensor cores."""
     calls = {correlation(event): event for event in events if event.get("cat") in ("cuda_runtime", "cuda_driver")}
     ranges = [event for event in events if event.get("cat") == "user_annotation"]
     inside = defaultdict(list)
@@ -124,7 +125,7 @@ def saved_by_fusion(kernels: list[dict], events: list[dict]) -> dict[str, float]
 
 
 def innermost(ranges: list[dict], call: dict | None) -> dict | None:
-    """The range that was opened last of those that were open on the call's thread when the call began."""
+    """Return the range that was opened last among the ranges open on the call's thread when the call started."""
     if call is None:
         return None
     thread = call["pid"], call["tid"]

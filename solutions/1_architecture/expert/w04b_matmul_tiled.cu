@@ -1,22 +1,22 @@
 // GEMM: out[row, column] = sum over i of a[row, i] * b[i, column]; a is m x k, b is k x n, all float32.
 //
-// A block computes a tile of out. It moves along k and keeps a tile of a and a tile of b in shared memory, where each
-// element is used by many threads. m, n and k may be any numbers, so tiles extend beyond the edges.
+// A block computes a tile of out. It moves along k and keeps a tile of a and a tile of b in shared memory, where many
+// threads use each element. m, n and k may have any value, so tiles may extend beyond the edges.
 //
-// A tile of out is TILE x TILE. A thread makes 8 x 8 of its elements: for each step along k it takes 8 values of a and
-// 8 of b from shared memory and multiplies each with each, 64 multiply-adds for four 16-byte loads. Meanwhile the loads
-// of the next tiles are in flight, from global memory to registers.
+// A tile of out is TILE x TILE. A thread computes 8 x 8 elements of the tile: in each step along k, it reads 8 values
+// of a and 8 of b from shared memory and multiplies each a by each b, 64 multiply-adds for four 16-byte loads.
+// Meanwhile the loads for the next tiles are in flight, from global memory to registers.
 //
-// Vector is what a thread reads and writes at a time: float4 where n and k are multiples of 4 and addresses of 16
-// bytes, else float.
+// Vector is the type that a thread reads and writes at a time: float4 where n and k are multiples of 4 and addresses
+// are multiples of 16 bytes, else float.
 
 constexpr int THREADS = 256;
-constexpr int TILE = 128;   // rows and columns of out that a block makes
-constexpr int DEPTH = 8;    // steps along k that are in shared memory at a time
+constexpr int TILE = 128;   // rows and columns of out per block
+constexpr int DEPTH = 8;    // steps along k whose elements are in shared memory at a time
 
 template <typename Vector>
 __device__ Vector load(const float* matrix, int row, int column, int rows, int columns) {
-    if (row >= rows || column >= columns) return {};  // what lies outside adds nothing to the sum
+    if (row >= rows || column >= columns) return {};  // elements outside add nothing to an accumulator
     return *reinterpret_cast<const Vector*>(matrix + (long long)row * columns + column);
 }
 
@@ -48,7 +48,7 @@ __global__ void matmul(const float* a, const float* b, float* out, int m, int n,
         }
     };
 
-    // A warp makes 32 x 64 elements, a lane 4 x 4 of them in each of its quarters: 128 contiguous bytes a row.
+    // A warp computes 32 x 64 elements. A lane computes 4 x 4 in each quarter of them: 128 contiguous bytes per row.
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int row = warp / 2 * 32 + lane / 8 * 4, column = warp % 2 * 64 + lane % 8 * 4;
     alignas(16) float sum[8][8] = {};

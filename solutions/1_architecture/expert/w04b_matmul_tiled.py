@@ -1,21 +1,21 @@
 """Tiled matmul: the launch.
 
-matmul(a, b) takes contiguous float32 matrices of shapes (m, k) and (k, n), of any size from 1, and returns a @ b as a
-new contiguous tensor of shape (m, n). The accumulators are strict float32: no TF32. a and b are not always aligned to
+matmul(a, b) takes contiguous float32 matrices of shapes (m, k) and (k, n), of any size from 1 up, and returns a @ b as
+a new contiguous tensor of shape (m, n). The accumulators are strict float32: no TF32. a and b are not always aligned to
 16 bytes. Tensors may have more than 2**32 elements: offsets need 64 bits.
 
 Write the kernel in w04b_matmul_tiled.cu, then launch it here. The grader checks the values, the requested bytes (tiles
-have to be at least 32 wide), the bank conflicts, and on a GPU the time against the naive kernel.
+have to be at least 32 wide), the bank conflicts, and, on a GPU, the time against the naive kernel.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need; at most 3.5 times the bytes of inputs and outputs moved; at most 1 wavefront per request added by
 bank conflicts.
 
-Operations: 2 m n k, 137e9 at 4096^3. Traffic: tiles of T x T read 8 m n k / T bytes in all, 4.3 GB at 4096^3 with
-T = 128, where 0.2 GB are compulsory. The copy ceiling moves 4.3 GB in 1.0 ms, so arithmetic bounds it: the speed of
-light is the float32 rate, the 51 TFLOP/s that cuBLAS reaches on an H200, which is 2.7 ms.
+Operations: 2 m n k, which is 137e9 at 4096^3. Traffic: with tiles of T x T, the kernel reads 8 m n k / T bytes. With T
+= 128, it reads 4.3 GB at 4096^3, of which 0.2 GB are compulsory. At the copy ceiling, 4.3 GB take 1.0 ms, so the kernel
+is compute bound. The measured ceiling is the 51 TFLOP/s that cuBLAS reaches in float32 on an H200, which take 2.7 ms.
 
-The ladder at 4096^3 on an H200, strict float32:
+These are the rates of the successive kernels at 4096^3 on an H200, in strict float32:
 
     kernel                                    reads per multiply-add      TFLOP/s
     naive                                     2, from L1                      5.9
