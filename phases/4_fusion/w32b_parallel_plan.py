@@ -13,15 +13,17 @@ reduce-scatter of S bytes over k GPUs are rings of k - 1 rounds, in which each G
 reduce-scatter and an all-gather. Communication doesn't overlap with compute, except in the pipeline. The plans:
 
     data         each GPU has all layers and T / n tokens; one all-reduce for all gradients
-    sharded      each GPU keeps an n-th of each layer; for each layer an all-gather of its weights in the forward pass,
-                 another one in the backward pass, and a reduce-scatter of its gradients
-    tensor       each GPU has an n-th of each layer, and all tokens; for each layer four all-reduces of the activations
+    sharded      each GPU keeps 1 / n of each layer; for each layer an all-gather of its weights in the forward pass,
+                 another in the backward pass, and a reduce-scatter of its gradients
+    tensor       each GPU has 1 / n of each layer, and all tokens; for each layer four all-reduces of the activations
                  of all tokens, d elements each
-    pipeline     GPU i has the i-th n-th of the layers. First all m microbatches go forward, then all backward. A third
-                 of the compute is in the forward pass. A stage works on one microbatch at a time, and sends the
-                 activations of one microbatch to the next stage while it works on; the backward pass sends as much
-    tensor+data  tensor parallelism among the GPUs of each node, which has T / nodes tokens; then GPU j of all nodes
-                 all-reduce their gradients, in a ring over the nodes. The rings of all j share a node's network evenly
+    pipeline     GPU i has the i-th group of layers / n layers. First all m microbatches go forward, then all backward.
+                 A third of the compute is in the forward pass. A stage works on one microbatch at a time, and sends the
+                 activations of one microbatch to the next stage while it works on the next microbatch. The backward
+                 pass sends the same number of bytes
+    tensor+data  tensor parallelism among the GPUs of each node, which has T / nodes tokens. Then the j-th GPUs of all
+                 nodes all-reduce their gradients in a ring over the nodes. The rings for all j share a node's network
+                 evenly
 
 A GPU's memory holds 16 bytes of state per parameter (weight, gradient, and in float32 the weight and Adam's moments),
 and the activations that the backward pass needs, 34 d bytes per token and layer. Tensor parallelism over k GPUs splits
@@ -30,12 +32,12 @@ and the activations that the backward pass needs, 34 d bytes per token and layer
 All divisions of layers and tokens are exact. Return a dict of these facts, the first four as dicts by plan:
 
     memory_bytes    the memory that a GPU needs
-    nvlink_bytes    the most bytes that a step sends over a connection between two GPUs of a node in one direction; 0
-                    without such a connection
-    network_bytes   the same between two nodes, over all rings
+    nvlink_bytes    the most bytes that a step sends in one direction over any connection between two GPUs of a node,
+                    or 0 without such a connection
+    network_bytes   the same between two nodes, summed over all rings
     seconds         the time that a step takes
-    fastest         the fastest plan that fits into memory, or None. Of plans that take as many nanoseconds, rounded,
-                    the first one in the order above
+    fastest         the fastest plan that fits into memory, or None. If several plans take the same time, rounded to
+                    nanoseconds, the first of them in the order above
 """
 
 import json

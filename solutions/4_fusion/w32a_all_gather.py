@@ -20,8 +20,8 @@ second flag, although a rank may be a step ahead of its peers.
 
 The grader launches all ranks on one device: axis 1 of the grid is the rank. Blocks with the same index on different
 ranks exchange the same heads. With several GPUs, each GPU launches its own rank, and passes its rank as `first`. A
-rank's inputs are then written before its own launch, but this launch orders nothing for its peers. So if a rank reads a
-peer's inputs before the peer has raised a flag, the grader reports a race.
+rank's inputs are then written before its own launch, but this launch doesn't order anything for its peers. So if a rank
+reads a peer's inputs before the peer has raised a flag, the grader reports a race.
 
 Limits on the largest case, with room for edges on smaller ones: at most 0.75 times the bytes of inputs and outputs as a
 workspace.
