@@ -56,7 +56,7 @@ def combine(
     place = head[:, None] * HEAD + tl.arange(0, HEAD)[None, :]
     inside = head < heads
     mask = inside[:, None]
-    sums = 2 * WORLD * heads * HEAD  # where lse starts in staging
+    sums = 2 * WORLD * heads * HEAD  # where lse begins in staging
     own = address(staging, rank, tl.float32)
     own_partial, own_sums = address(partial, rank, tl.float32), address(lse, rank, tl.float32)
     own_out = address(out, rank, tl.float32)

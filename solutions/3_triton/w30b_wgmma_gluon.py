@@ -67,7 +67,7 @@ def wgmma_kernel(a_desc, b_desc, out_ptr, m, n, k, STAGES: gl.constexpr, GROUP: 
         mbarrier.wait(full.index(stage), step // STAGES & 1)
         b_tile = b_tiles.index(stage).permute((1, 0))  # a view: k along rows
         acc = warpgroup_mma(a_tiles.index(stage), b_tile, acc, is_async=True)
-        acc = warpgroup_mma_wait(1, deps=(acc,))  # the previous step's wgmma is done, and its stage is free
+        acc = warpgroup_mma_wait(1, deps=(acc,))  # the wgmma of the step before is done, and its stage is free
         ahead = step + STAGES - 1
         load_stage(a_desc, b_desc, row, column, ahead, a_tiles, b_tiles, full, STAGES, ahead < steps)
     acc = warpgroup_mma_wait(0, deps=(acc,))

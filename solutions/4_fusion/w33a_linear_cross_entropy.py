@@ -59,7 +59,7 @@ def partial_kernel(m_ptr, l_ptr, target_ptr, h_ptr, w_ptr, labels_ptr, M, V, K, 
             h = tl.load(h_ptr + row[:, None] * K + k, mask=(row < M)[:, None] & (k < K), other=0.0)
             w = tl.load(w_ptr + column[:, None] * K + k, mask=(column < V)[:, None] & (k < K), other=0.0)
             logits = tl.dot(h, w.T, logits)
-        # Exactly one tile contains the label.
+        # One tile has the label.
         is_label = label[:, None] == column
         target = tl.sum(tl.where(is_label, logits, 0.0), axis=1)
         tl.store(target_ptr + row, target, mask=tl.max(is_label.to(tl.int32), axis=1) > 0)
@@ -85,7 +85,7 @@ def merge_kernel(loss_ptr, lse_ptr, m_ptr, l_ptr, target_ptr, labels_ptr, M, spl
         l_i += tl.exp(m - m_i) * tl.load(l_ptr + split * M + row, mask=row < M, other=1.0)
     lse = m_i + tl.log(l_i)
     counts = tl.load(labels_ptr + row, mask=row < M, other=IGNORED) != IGNORED
-    target = tl.load(target_ptr + row, mask=(row < M) & counts, other=0.0)  # never stored for an ignored row
+    target = tl.load(target_ptr + row, mask=(row < M) & counts, other=0.0)  # no program stored that of an ignored row
     tl.store(lse_ptr + row, lse, mask=row < M)
     tl.store(loss_ptr + row, tl.where(counts, lse - target, 0.0), mask=row < M)
 
