@@ -1,4 +1,4 @@
-"""Checkpoint 1: the machine, and what its memory asks of a kernel."""
+"""Checkpoint 1: the machine, and how a kernel should use its memory."""
 
 from math import ceil, gcd
 
@@ -7,7 +7,7 @@ from kernelpath.course.problems import matmul_twists
 
 
 def occupancy(registers: int, block: int) -> dict[str, float]:
-    """Of 65,536 registers and room for 2,048 threads; whole blocks alone are resident."""
+    """Return the occupancy of an SM with 65,536 registers and 2,048 threads, where only whole blocks are resident."""
     blocks = min(65_536 // (registers * block), 2048 // block)
     return {"percent": 100 * blocks * block / 2048, "blocks": blocks, "threads": blocks * block}
 

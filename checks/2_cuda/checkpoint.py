@@ -1,4 +1,4 @@
-"""Checkpoint 2: what bounds a kernel, how you know, and what to do about it."""
+"""Checkpoint 2: what limits a kernel, how you find out, and what to do about it."""
 
 from math import ceil, exp
 
@@ -7,14 +7,14 @@ from kernelpath.course.problems import fused_twists
 
 
 def product(rows: int, width: int, bandwidth: int, peak: int) -> dict[str, float]:
-    """A bfloat16 product of (rows, width) and (width, width): microseconds under both roofs."""
+    """Return the microseconds under both roofs for a bfloat16 GEMM of (rows, width) and (width, width)."""
     memory = 2 * (2 * rows * width + width * width) / bandwidth / 1e3
     arithmetic = 2 * rows * width * width / peak / 1e6
     return {"memory": round(memory, 2), "arithmetic": round(arithmetic, 2), "least": round(max(memory, arithmetic), 3)}
 
 
 def resident(columns: int, threads: int, more: int) -> dict[str, int]:
-    """Blocks on an SM of 65,536 registers and 2,048 threads, where a row waits in the registers of a block."""
+    """Return the resident blocks on an SM with 65,536 registers and 2,048 threads, if each block holds a row."""
     registers = columns // threads + more
     return {"registers": registers, "blocks": min(65_536 // (registers * threads), 2048 // threads)}
 

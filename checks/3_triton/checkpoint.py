@@ -1,4 +1,4 @@
-"""Checkpoint 3: what Triton decides for you, and what it does not."""
+"""Checkpoint 3: what Triton decides for you, and what it doesn't."""
 
 from math import exp, log
 
@@ -7,19 +7,19 @@ from kernelpath.course.problems import operator_twists
 
 
 def power_of_two(number: int) -> int:
-    """The least one that is not below."""
+    """Return the smallest power of two that is at least `number`."""
     return 1 << (number - 1).bit_length()
 
 
 def merged(first: int, mean: float, second: int, other: float) -> dict[str, float]:
-    """Two parts of a row: the mean of both, and what the sum of squared deviations gains beside those of the parts."""
+    """Merge two parts of a row: return the mean, and the term that is added to the sums of squared deviations."""
     both = first + second
     gained = (mean - other) ** 2 * first * second / both
     return {"both": both, "merged": round((first * mean + second * other) / both, 4), "gained": round(gained, 3)}
 
 
 def wave(across: int, group: int) -> dict[str, float]:
-    """Tiles of A and B that 128 programs of one wave need, in row-major and in grouped order."""
+    """Return the tiles of A and B that a wave of 128 programs needs, in row-major and in grouped order."""
     plain = 128 // across + across
     grouped = group + 128 // group
     return {"plain": plain, "columns": 128 // group, "grouped": grouped, "factor": round(plain / grouped, 3)}

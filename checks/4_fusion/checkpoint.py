@@ -24,7 +24,7 @@ def padding(first: int, second: int, third: int) -> dict[str, float]:
 
 
 def ring_time(latency: float, bandwidth: int, kilobytes: int, ranks: int) -> dict[str, float]:
-    """Microseconds; kB at GB/s are microseconds."""
+    """Return the time of a ring all-reduce in microseconds; kB divided by GB/s are microseconds."""
     steps, chunk = 2 * (ranks - 1), kilobytes / ranks
     return {"steps": steps, "chunk": chunk, "microseconds": round(steps * (latency + chunk / bandwidth), 3)}
 

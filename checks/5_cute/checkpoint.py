@@ -5,18 +5,18 @@ from kernelpath.course.problems import hopper_twists
 
 
 def up(a: int, b: int) -> int:
-    """The quotient, rounded up."""
+    """Return the quotient, rounded up."""
     return -(-a // b)
 
 
 def swizzled(row: int, column: int) -> dict[str, int]:
-    """Swizzle<3, 3, 3> on rows of 64 elements."""
+    """Apply Swizzle<3, 3, 3> to an element of rows of 64 elements."""
     offset = 64 * row + column
     return {"offset": offset, "place": offset ^ (offset >> 3 & 0b111_000)}
 
 
 def held(lane: int, value: int) -> dict[str, int]:
-    """((4,8),(2,2)):((32,1),(16,8)), the sums of m16n8k16."""
+    """Evaluate ((4,8),(2,2)):((32,1),(16,8)), the accumulator layout of m16n8k16."""
     offset = lane % 4 * 32 + lane // 4 + value % 2 * 16 + value // 2 * 8
     return {"offset": offset, "row": offset % 16, "column": offset // 16}
 
@@ -27,7 +27,7 @@ def waves(rows: int, columns: int) -> dict[str, float]:
 
 
 def block_of_tile(group: int, down: int, across: int, row: int, column: int) -> dict[str, int]:
-    """The number of a tile's block, with groups of rows of tiles that are numbered column by column."""
+    """Return the index of a tile's block, if groups of rows of tiles are numbered column by column."""
     first = row // group * group
     height = min(group, down - first)
     before = first * across

@@ -1,12 +1,13 @@
 """Transpose in Gluon: three layouts, two in registers and one in shared memory.
 
-transpose(x) takes a contiguous matrix of float32 or bfloat16 of any shape and returns x.t() as a new contiguous tensor,
+transpose(x) takes a contiguous float32 or bfloat16 matrix of any shape and returns x.t() as a new contiguous tensor,
 bit for bit. x may have more than 2**32 elements.
 
-A program transposes one tile. It loads the tile in a register layout in which neighboring lanes are neighbors in a row,
-writes it to shared memory, reads it back in a register layout in which neighboring lanes are neighbors in a column, and
-stores it. Triton would choose these layouts itself. In Gluon you do. The grader checks that the result is equal bit for
-bit, counts sectors and bank conflicts, and on a GPU compares the time with x.t().contiguous().
+A program transposes one tile. It loads the tile in a register layout in which neighboring lanes hold neighboring
+elements of a row, and writes it to shared memory. It reads the tile back in a register layout in which neighboring
+lanes hold neighboring elements of a column, and stores it. Triton would choose these layouts itself. In Gluon you
+choose them. The grader checks that the result is bitwise equal, counts sectors and bank conflicts, and on a GPU
+compares the time with x.t().contiguous().
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.1 times the sectors that the bytes of its
 loads and stores need; at most 1.1 times the bytes of inputs and outputs moved; at most 0.5 wavefronts per request added
@@ -20,7 +21,7 @@ from triton.experimental.gluon import language as gl
 
 TILE, WARPS = 64, 8
 
-# TODO: two register layouts, gl.BlockedLayout(...), and for each dtype a shared layout, gl.SwizzledSharedLayout(...)
+# TODO: two register layouts, gl.BlockedLayout(...), and a shared layout per dtype, gl.SwizzledSharedLayout(...)
 
 
 @gluon.jit
@@ -28,7 +29,7 @@ def transpose_kernel(
     out_ptr, x_ptr, rows, columns, TILE: gl.constexpr,
     LOAD: gl.constexpr, SHARED: gl.constexpr, STORE: gl.constexpr,
 ):  # fmt: skip
-    """One program for each tile. An arange has the layout of the block from which one axis is sliced away."""
+    """Transpose one tile per program. The layout of an arange is a slice of the layout of the block that it indexes."""
     tiles_in_row = gl.cdiv(columns, TILE)
     first_row = (gl.program_id(0) // tiles_in_row).to(gl.int64) * TILE
     first_column = (gl.program_id(0) % tiles_in_row).to(gl.int64) * TILE

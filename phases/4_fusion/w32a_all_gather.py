@@ -1,26 +1,27 @@
 """One-sided all-gather: put, signal, wait, over a sharded KV cache.
 
-The keys of a long context are sharded over the ranks. In each decode step a rank attends to its own keys, which gives
-for each of `heads` heads a partial output of `head` elements and lse, the logarithm of the sum of its exponentials. The
-output of a head is the mean of the partial outputs of all ranks with the weights exp(lse), divided by their sum.
-Subtract the largest lse first: exponentials of float32 overflow. A shard without keys has lse = -inf and zeros.
+The keys of a long context are sharded over the ranks. In each decode step a rank attends to its own keys. For each of
+`heads` heads, this gives a partial output of `head` elements and lse, the logarithm of the sum of its exponentials. A
+head's output is the mean of all ranks' partial outputs, weighted by exp(lse). Subtract the largest lse first, because
+float32 exponentials overflow. A shard without keys has lse = -inf and a partial output of zeros.
 
-Every rank needs the partial outputs of all ranks, which is an all-gather. It is one-sided: the receiver takes part in
-no message. partial, lse, out, staging and flags are tensors of `world` addresses, rank 0's first. In each step
+Every rank needs the partial outputs of all ranks, so the exchange is an all-gather. It is one-sided: a receiver takes
+no part in the transfer. partial, lse, out, staging, and flags are tensors of `world` addresses, starting with rank 0's.
+In each step,
 
-    1. rank r puts its partial outputs and its lse into the staging of every peer, at index r;
-    2. it raises a flag on each peer: the number of the step, counted from 1;
-    3. it waits until the flags of all peers have reached this number in its own memory;
-    4. it combines what is in its staging with its own, and writes the outputs.
+    1. rank r puts its partial outputs and its lse into every peer's staging buffer, at index r;
+    2. it raises a flag on each peer by writing the step number, counted from 1;
+    3. it waits until all peers' flags in its own memory have reached this number;
+    4. it combines the partial outputs in its staging buffer with its own, and writes the outputs.
 
-Staging is scarce, because every rank registers it for all others. It has two slots, which steps use in turns: partial
-outputs (2, world, heads, head), then lse (2, world, heads), float32. Reusing a slot needs no second flag, although a
-rank may be a step ahead of its peers.
+Staging memory is scarce, because every rank registers it for all others. It has two slots, which steps use in turn:
+partial outputs (2, world, heads, head), then lse (2, world, heads), both in float32. Reusing a slot doesn't need a
+second flag, although a rank may be a step ahead of its peers.
 
-The grader launches all ranks on one device: axis 1 of the grid is the rank. Blocks with the same index on all ranks
-exchange the same heads. On several GPUs each launches its own, with `first` its rank. A rank's inputs are then written
-before its own launch, which orders nothing for its peers. Reading a peer's inputs before it has raised a flag is
-therefore graded as a race.
+The grader launches all ranks on one device: axis 1 of the grid is the rank. Blocks with the same index on different
+ranks exchange the same heads. With several GPUs, each GPU launches its own rank, and passes its rank as `first`. A
+rank's inputs are then written before its own launch, but this launch doesn't order anything for its peers. So if a rank
+reads a peer's inputs before the peer has raised a flag, the grader reports a race.
 
 Limits on the largest case, with room for edges on smaller ones: at most 0.75 times the bytes of inputs and outputs as a
 workspace.
@@ -35,14 +36,14 @@ BLOCK = 8
 
 @triton.jit
 def address(table, rank, dtype: tl.constexpr):
-    """The beginning of a rank's buffer."""
+    """Return the start of a rank's buffer."""
     return tl.multiple_of(tl.load(table + rank).to(tl.pointer_type(dtype)), 16)
 
 
 @triton.jit
 def signal_and_wait(flags, rank, number, WORLD: tl.constexpr):
-    """Tell the same block of every peer that this step's data is there, and wait until all peers have told it."""
-    # TODO: all threads meet; raise the flags of all peers; wait for theirs; all threads meet
+    """Signal the same block of every peer that this step's data is there, and wait for all peers' signals."""
+    # TODO: a barrier for all threads; raise the flags of all peers; wait for theirs; a barrier for all threads
 
 
 @triton.jit(do_not_specialize=["first", "steps"])
@@ -63,20 +64,20 @@ def combine(
 
 
 def addresses(buffers: torch.Tensor) -> torch.Tensor:
-    """The address of each row."""
+    """Return each row's address."""
     return torch.tensor([row.data_ptr() for row in buffers], dtype=torch.int64, device=buffers.device)
 
 
 def launch(tables: list[torch.Tensor], first: int, ranks: int, steps: int, heads: int, head: int) -> None:
-    """Run ranks first … first + ranks - 1 here. tables: addresses of partial, lse, out, staging and flags."""
+    """Run ranks first … first + ranks - 1 here. tables: addresses of partial, lse, out, staging, and flags."""
     grid = triton.cdiv(heads, BLOCK), ranks
     combine[grid](*tables, first, steps, heads, head, len(tables[0]), BLOCK, launch_cooperative_grid=True)
 
 
 def decode(partial: torch.Tensor, lse: torch.Tensor) -> torch.Tensor:
-    """partial (world, steps, heads, head) and lse (world, steps, heads), float32, of all ranks; head is 64.
+    """Combine the float32 tensors partial (world, steps, heads, head) and lse (world, steps, heads) of all ranks.
 
-    Returns the outputs of all ranks, each (steps, heads, head), one after another in one dimension.
+    head is 64. Return the outputs of all ranks, each (steps, heads, head), concatenated in one dimension.
     """
     world, steps, heads, head = partial.shape
     out = torch.empty_like(partial)

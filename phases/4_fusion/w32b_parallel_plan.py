@@ -1,40 +1,43 @@
 """Parallel plan: bytes, memory and time of a step on many GPUs.
 
-job is a JSON file: "model" has "layers" and "width" d; "step" has the "tokens" T of a training step over all GPUs, and
-"microbatches" m; "machine" has "nodes", "gpus" of each node, the "memory" of a GPU in bytes, its "operations" per
-second, and of "nvlink" and "network" the "latency" in seconds and the "bandwidth" in bytes per second, each way.
+job is a JSON file. "model" has "layers" and "width" d. "step" has "tokens" T, the tokens of a training step over all
+GPUs, and "microbatches" m. "machine" has "nodes", "gpus" per node, a GPU's "memory" in bytes, its "operations" per
+second, and "nvlink" and "network", each with its "latency" in seconds and its "bandwidth" in bytes per second in each
+direction.
 
-A layer has 12 d^2 parameters, all layers together P. On n GPUs a step computes for 6 P T / n / operations. Weights,
-gradients and activations travel in bfloat16. GPU i sends to GPU i + 1, and the last one to the first one: by NVLink
-within a node, by the network from one node to the next. A message of S bytes takes latency + S / bandwidth of its
-connection, which carries one message at a time each way. All-gather and reduce-scatter of S bytes over k GPUs are rings
-of k - 1 rounds, in which each GPU sends S / k bytes; an all-reduce is both. Communication is not hidden behind compute,
-except in the pipeline. The plans:
+A layer has 12 d^2 parameters, and all layers together have P. On n GPUs, the compute of a step takes 6 P T / n /
+operations seconds. Weights, gradients, and activations are sent in bfloat16. GPU i sends to GPU i + 1, and the last GPU
+sends to the first, over NVLink within a node and over the network from one node to the next. A message of S bytes takes
+latency + S / bandwidth of its connection, which carries one message at a time in each direction. All-gather and
+reduce-scatter of S bytes over k GPUs are rings of k - 1 rounds, in which each GPU sends S / k bytes. An all-reduce is a
+reduce-scatter and an all-gather. Communication doesn't overlap with compute, except in the pipeline. The plans:
 
-    data         each GPU has all layers and T / n tokens; one all-reduce of all gradients
-    sharded      each GPU keeps an n-th of each layer; for each layer an all-gather of its weights in the forward pass,
-                 another one in the backward pass, and a reduce-scatter of its gradients
-    tensor       each GPU has an n-th of each layer, and all tokens; for each layer four all-reduces of the activations
+    data         each GPU has all layers and T / n tokens; one all-reduce for all gradients
+    sharded      each GPU keeps 1 / n of each layer; for each layer an all-gather of its weights in the forward pass,
+                 another in the backward pass, and a reduce-scatter of its gradients
+    tensor       each GPU has 1 / n of each layer, and all tokens; for each layer four all-reduces of the activations
                  of all tokens, d elements each
-    pipeline     GPU i has the i-th n-th of the layers. First all m microbatches go forward, then all backward. A third
-                 of the compute is in the forward pass. A stage works on one microbatch at a time, and sends the
-                 activations of one microbatch to the next stage while it works on; the backward pass sends as much
-    tensor+data  tensor parallelism among the GPUs of each node, which has T / nodes tokens; then GPU j of all nodes
-                 all-reduce their gradients, in a ring over the nodes. The rings of all j share a node's network evenly
+    pipeline     GPU i has the i-th group of layers / n layers. First all m microbatches go forward, then all backward.
+                 A third of the compute is in the forward pass. A stage works on one microbatch at a time, and sends the
+                 activations of one microbatch to the next stage while it works on the next microbatch. The backward
+                 pass sends the same number of bytes
+    tensor+data  tensor parallelism among the GPUs of each node, which has T / nodes tokens. Then the j-th GPUs of all
+                 nodes all-reduce their gradients in a ring over the nodes. The rings for all j share a node's network
+                 evenly
 
-Memory: 16 bytes of state for each parameter of a GPU (weight, gradient, and in float32 the weight and Adam's moments),
-and the activations that the backward pass needs: 34 d bytes for each token and layer. Tensor parallelism over k GPUs
-splits 24 d of these; the other 10 d are on each of them. sharded also needs the weights and gradients of one layer.
+A GPU's memory holds 16 bytes of state per parameter (weight, gradient, and in float32 the weight and Adam's moments),
+and the activations that the backward pass needs, 34 d bytes per token and layer. Tensor parallelism over k GPUs splits
+24 d of these bytes; each GPU holds the other 10 d. sharded also holds the weights and gradients of one layer.
 
-n, layers and tokens divide evenly. Return a dict of these facts, the first four as dicts by plan:
+All divisions of layers and tokens are exact. Return a dict of these facts, the first four as dicts by plan:
 
-    memory_bytes    what a GPU needs
-    nvlink_bytes    the most bytes that a step sends over a connection between two GPUs of a node in one direction; 0
-                    without such a connection
-    network_bytes   the same between two nodes, over all rings
-    seconds         the time of a step
-    fastest         the fastest plan that fits into memory, or None. Of plans that take as many nanoseconds, rounded,
-                    the first one in the order above
+    memory_bytes    the memory that a GPU needs
+    nvlink_bytes    the most bytes that a step sends in one direction over any connection between two GPUs of a node,
+                    or 0 without such a connection
+    network_bytes   the same between two nodes, summed over all rings
+    seconds         the time that a step takes
+    fastest         the fastest plan that fits into memory, or None. If several plans take the same time, rounded to
+                    nanoseconds, the first of them in the order above
 """
 
 import json
@@ -44,7 +47,7 @@ PLANS = ("data", "sharded", "tensor", "pipeline", "tensor+data")
 
 
 def plan(job: Path) -> dict:
-    """The facts of each plan, by name, and the fastest one."""
+    """Return the facts of each plan, by name, and the fastest plan."""
     document = json.loads(job.read_text())
     machine = document["machine"]
     layers, d = document["model"]["layers"], document["model"]["width"]

@@ -1,22 +1,24 @@
 """Multiply matrices with tcgen05.mma, whose accumulator is in tensor memory.
 
-tcgen05_gemm(a, b) returns a @ b.T in bfloat16, with float32 sums that are rounded once. a is m x k, b is n x k, both
-contiguous bfloat16 with addresses that are multiples of 16 bytes; m and n are any sizes from 1, k is a multiple of 8:
-TMA wants rows that begin at multiples of 16 bytes. No matrix has 2**31 elements or more.
+tcgen05_gemm(a, b) returns a @ b.T in bfloat16, with float32 accumulators that are rounded once. a is m x k and b is n x
+k, both contiguous bfloat16 with addresses that are multiples of 16 bytes. m and n may be any size from 1. k is a
+multiple of 8, because TMA requires rows that start at multiples of 16 bytes. Every matrix has fewer than 2**31
+elements.
 
-A block computes one tile of out with six warps. Warp 5 loads, by TMA, a tile of a and one of b for each step along k
-into the stages of a ring. Warp 4 issues the tcgen05.mma, which read both operands from shared memory and add to an
-accumulator in tensor memory. Warps 0 to 3 wait until it is complete, load it into registers, round it, and write it to
-shared memory, from where TMA stores it. Where the rows of out do not begin at multiples of 16 bytes, threads store it.
+A block computes one tile of out with six warps. For each step along k, warp 5 loads a tile of a and a tile of b by TMA
+into a stage of a circular buffer. Warp 4 issues the tcgen05.mma instructions, which read both operands from shared
+memory and add to an accumulator in tensor memory. Warps 0 to 3 wait until the accumulator is complete, load it into
+registers, round it, and write it to shared memory. From there TMA stores it, or threads do if the rows of out don't
+start at multiples of 16 bytes.
 
-A stage has two mbarriers, as in week 22. `full` completes when its bytes have arrived, and `empty` when the MMAs that
-read them are done. `done` completes when the whole accumulator is.
+A stage has two mbarriers, as in week 22. `full` completes when the stage's bytes have arrived, and `empty` completes
+when the MMAs that read them are done. `done` completes when the whole accumulator is complete.
 
-TMA, the ring, the tensor maps, and the store are given: they are as in weeks 21 and 22. Write what is new: the
-allocation of tensor memory in `multiply`, `multiply_steps`, and `round_tile`.
+TMA, the circular buffer, the tensor maps, and the store are given, because they're the same as in weeks 21 and 22.
+Write the new parts: the allocation of tensor memory in `multiply`, `multiply_steps`, and `round_tile`.
 
-Graded: the values, that TMA and tensor cores do the work, and, on a GPU with sm_100 alone, the time against cuBLAS. The
-PTX machine runs sm_100a as the manual describes it. No hardware has confirmed it yet.
+The grader checks the values and that TMA and tensor cores do the work. Only on an sm_100 GPU, it also compares the time
+with cuBLAS. The PTX machine runs sm_100a as the manual describes it. It hasn't been confirmed on hardware yet.
 
 Limits on the largest case, with room for edges on smaller ones: at most 6 times the bytes of inputs and outputs moved;
 at least 50% of the bytes moved by TMA; at least 50% of the MMAs issued while a copy of the next tiles is in flight;
@@ -65,7 +67,7 @@ def multiply(mma: cute.TiledMma, a, b, out: cute.Tensor, strips, store):
             cute.arch.mbarrier_init(done, 1)
         cute.arch.mbarrier_init_fence()
 
-    # TODO: allocate TILE[1] columns of tensor memory; wait, also for the mbarriers; acc is a tensor there
+    # TODO: allocate TILE[1] columns of tensor memory; wait for them and for the mbarriers; acc is a tensor there
 
     if warp == TMA_WARP:
         copy_a = partition(load_a, shared_a, mma.get_slice(0).partition_A(cute.local_tile(a, TILE[::2], (row, None))))
@@ -118,7 +120,7 @@ def multiply_steps(mma, acc, fragments_a, fragments_b, steps, full, empty, done)
 def round_tile(acc, shared):
     """Load the accumulator, round it, and write it to shared memory [row, column, strip], where TMA can read it."""
     # TODO: divide acc into strips of STRIP columns; load one after the other, round it, and write it to shared memory
-    # TODO: the fence between threads and TMA, and the barrier of the epilogue's warps
+    # TODO: a fence between threads and TMA, and a barrier for the epilogue warps
 
 
 @cute.jit

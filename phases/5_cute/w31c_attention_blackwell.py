@@ -1,25 +1,26 @@
 """Attention on Blackwell: softmax and correction warps around an MMA warp, exponentials on FMA units.
 
-attention_blackwell(q, k, v, causal) takes contiguous bfloat16 tensors that begin at a multiple of 16 bytes: q of shape
-(batch, heads, tokens, head), k and v of shape (batch, kv_heads, tokens, head), where head is 64 or 128 and heads is a
-multiple of kv_heads: query head h reads key head h // (heads // kv_heads). causal is a bool: query i sees the keys 0 to
-i, or all of them. It returns softmax(q @ k^T / sqrt(head)) @ v of each head, of the shape and dtype of q. Scores may be
-as large as 1000 and as low as -1000. Tensors have fewer than 2**31 elements.
+attention_blackwell(q, k, v, causal) takes contiguous bfloat16 tensors that start at multiples of 16 bytes. q has the
+shape (batch, heads, tokens, head), and k and v have the shape (batch, kv_heads, tokens, head), where head is 64 or 128.
+heads is a multiple of kv_heads, and query head h reads key head h // (heads // kv_heads). If causal is true, query i
+attends to keys 0 to i, otherwise to all keys. The function returns softmax(q @ k^T / sqrt(head)) @ v for each head,
+with the shape and dtype of q. Scores may be as large as 1000 and as low as -1000. Tensors have fewer than 2**31
+elements.
 
-A block has 128 queries of a head and ten warps. The TMA warp loads the queries, and then tiles of 128 keys and of their
-values in turn into a ring. The MMA warp issues the scores q @ k^T into tensor memory. Four softmax warps load them, a
-row for each thread, and store their weights, rounded to bfloat16, in the same columns. There they are the operand A of
-the next MMAs, which add weights @ v to sums that stay in tensor memory. Where the maximum of a row has grown, the sums
-of the tiles before have to shrink: four correction warps multiply them, between two MMAs, and at the end divide them by
-the sum of the weights and store them.
+A block has 128 queries of one head and ten warps. The TMA warp loads the queries, and then alternately tiles of 128
+keys and tiles of their values into a circular buffer. The MMA warp issues the MMAs that write the scores q @ k^T to
+tensor memory. Four softmax warps load the scores, one row per thread, and store the weights, rounded to bfloat16, in
+the same columns. There the weights are operand A of the next MMAs, which add weights @ v to an accumulator that stays
+in tensor memory. If a row's maximum has grown, the accumulator has to be scaled down. Four correction warps do so,
+between two MMAs. At the end they divide the accumulator by the sum of the weights and store it.
 
-The scores have two places, so that the MMAs of the next tile need not wait for this one's softmax. BY_FMA of a row's
-128 exponentials are a polynomial instead of the exponential unit's.
+There are two score buffers, so that the next tile's MMAs don't have to wait for this tile's softmax. Of a row's 128
+exponentials, BY_FMA are computed with a polynomial instead of the exponential unit.
 
-Loads of TMA, copies between tensor memory and registers, and the launch are given. Write `multiply`, `soften`,
-`exponentials`, and `correct`. Graded: the values, the bytes that are moved, the memory that is held beside inputs and
-outputs, the machine's checks of every wait, and, on a GPU with sm_100 alone, the time against the formula written as
-operators. The PTX machine runs sm_100a as the manual describes it. No hardware has confirmed it yet.
+The TMA loads, the copies between tensor memory and registers, and the launch are given. Write `multiply`, `soften`,
+`exponentials`, and `correct`. The grader checks the values, the bytes moved, the memory held in addition to inputs and
+outputs, and every wait. Only on an sm_100 GPU, it also compares the time with the formula written as PyTorch operators.
+The PTX machine runs sm_100a as the manual describes it. It hasn't been confirmed on hardware yet.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
 and stores need; at most 5 times the bytes of inputs and outputs moved; at most 0.1 times the bytes of inputs and
@@ -39,18 +40,18 @@ from kernelpath.lanes import cute as lane
 
 BF16, F32, INT32 = cutlass.BFloat16, cutlass.Float32, cutlass.Int32
 WARP, ROWS, KEYS, STAGES = 32, 128, 128, 3
-"""ROWS of queries in a block, one for each softmax thread; KEYS in a tile."""
+"""ROWS: queries in a block, one per softmax thread. KEYS: keys in a tile."""
 SCORES, OUT, COLUMNS = (0, 128), 256, 512
 """Columns of tensor memory: two tiles of scores, whose weights replace them, and the output."""
 SOFTMAX_WARP, CORRECTION_WARP, MMA_WARP, TMA_WARP, WARPS = 0, 4, 8, 9, 10
 SCALE_IS_THERE, SCALE_IS_TAKEN, CORRECTED = 2, 3, 4
 """Named barriers of the softmax and correction warps."""
 BY_FMA = 32
-"""Exponentials of a row's 128 that FMA units compute."""
+"""The number of a row's 128 exponentials that FMA units compute."""
 POLYNOMIAL = (0.99992807, 0.69326099, 0.24261112, 0.05517167)
 """2^x for -0.5 <= x <= 0.5, with a relative error of at most 7.5e-5; weights are rounded to 2^-9."""
 LOWEST = -126.0
-"""An exponent below which the bits of 2^x would run into the sign."""
+"""The smallest exponent: below it, the bits of 2^x would overflow into the sign."""
 ROUNDER = 1.5 * 2**23
 """x + ROUNDER has the integer nearest to x in its lowest bits."""
 
@@ -83,7 +84,7 @@ def attend(
                 cute.arch.mbarrier_init(empty + stage, 1)
             for index in cutlass.range_constexpr(2):
                 cute.arch.mbarrier_init(scored + index, 1)
-                cute.arch.mbarrier_init(weighted + index, 4)  # an arrival of each softmax warp
+                cute.arch.mbarrier_init(weighted + index, 4)  # one arrival per softmax warp
             cute.arch.mbarrier_init(queries, 1)
             cute.arch.mbarrier_init(added, 1)
             cute.arch.mbarrier_init(corrected, 4)
@@ -134,7 +135,7 @@ def partition(copy: cute.CopyAtom, shared: cute.Tensor, tiles: cute.Tensor):
 
 @cute.jit
 def load_tiles(steps, copy_q, copy_k, copy_v, queries, full, empty, head: cutlass.Constexpr):
-    """Load the queries, then k0, k1, v0, k2, v1, and so on, as the MMA warp uses them."""
+    """Load the queries, then k0, k1, v0, k2, v1, and so on, in the order in which the MMA warp uses them."""
     (load_q, from_q, to_q), (load_k, from_k, to_k), (load_v, from_v, to_v) = copy_q, copy_k, copy_v
     with cute.arch.elect_one():
         cute.arch.mbarrier_arrive_and_expect_tx(queries, 2 * ROWS * head)
@@ -162,8 +163,8 @@ def multiply(steps, qk, pv, operands, scores, weights, sums, barriers):
 
 @cute.jit
 def soften(steps, scores, scales, scored, weighted, limits, scale: cutlass.Constexpr, causal: cutlass.Constexpr):
-    """Make weights of scores: thread t has row t. The correction warps get what the sums have to be multiplied by."""
-    # TODO: for each tile: load the row, mask it, tell how much the sums shrink, compute the weights, and store them
+    """Compute weights from scores; thread t has row t. Pass the correction warps the factor that rescales the sums."""
+    # TODO: for each tile: load the row, mask it, pass on the sums' factor, compute the weights, and store them
 
 
 @cute.jit
@@ -179,7 +180,7 @@ def load_row(tile, row, thread):
 
 @cute.jit
 def store_row(tile, row, thread):
-    """Round a thread's weights, and write them where the scores were: two to a cell, in half of the columns."""
+    """Round a thread's weights, and overwrite the scores with them: two per cell, in half of the columns."""
     half = cute.composition(tile[(None, None), 0, 0], cute.make_layout((ROWS, KEYS // 2)))
     strips = cute.flat_divide(half, (ROWS, 32))
     atom = cute.make_copy_atom(tcgen05.St32x32bOp(tcgen05.Repetition.x32), F32)
@@ -201,8 +202,8 @@ def exponentials(row, top, scale: cutlass.Constexpr):
 
 @cute.jit
 def correct(steps, sums, scales, added, corrected, out, tile, head: cutlass.Constexpr):
-    """Multiply the sums by what the softmax warps say, between two MMAs; then divide by the weights' sum, and store."""
-    # TODO: for each tile: wait until the values of the tile before are added, multiply the sums; at the end, store them
+    """Rescale the sums by the softmax warps' factor, between two MMAs; then divide by the sum of weights, and store."""
+    # TODO: for each tile: wait until the previous tile's values are added, rescale the sums; at the end, store them
 
 
 @cute.jit

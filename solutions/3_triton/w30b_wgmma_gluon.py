@@ -1,13 +1,14 @@
 """GEMM in Gluon on Hopper: TMA, mbarriers, and asynchronous wgmma.
 
 wgmma_gemm(a, b) returns a @ b.T for contiguous bfloat16 matrices a of shape (m, k) and b of shape (n, k), k a multiple
-of 8, as a new contiguous bfloat16 tensor of shape (m, n). Accumulators are float32, and rounded once. Tensors start at
-multiples of 16 bytes.
+of 8, as a new contiguous bfloat16 tensor of shape (m, n). Accumulators are float32 and are rounded once. Tensors start
+at multiples of 16 bytes.
 
-A program computes a tile of out. A circular buffer in shared memory holds the k-tiles of the next STAGES - 1 steps. One
-mbarrier per stage says that its copies have arrived. A stage may be overwritten once the wgmma that reads it is done,
-and with at most one wgmma in flight that is the stage of the step before. The grader checks the values, the bytes moved
-by TMA, and whether copies are in flight while wgmma are issued; on a GPU also the time against cuBLAS.
+A program computes a tile of out. A circular buffer in shared memory holds the k-tiles of the next STAGES - 1 steps.
+Each stage has an mbarrier, which signals that the stage's copies have arrived. A stage may be overwritten once the
+wgmma that reads it is done. With at most one wgmma in flight, this is the previous step's stage. The grader checks the
+values, the bytes moved by TMA, and whether copies are in flight while wgmma instructions are issued. On a GPU, it also
+compares the time with cuBLAS.
 
 Limits on the largest case, with room for edges on smaller ones: at most 6 times the bytes of inputs and outputs moved;
 at least 50% of the bytes moved by TMA; at least 50% of the MMAs issued while a copy of the next tiles is in flight;
@@ -28,7 +29,7 @@ ROWS, COLUMNS, DEPTH, STAGES, WARPS, GROUP = 128, 256, 64, 4, 8, 8
 
 @gluon.jit
 def load_stage(a_desc, b_desc, row, column, step, a_tiles, b_tiles, full, STAGES: gl.constexpr, wanted):
-    """Start the copies of the k-tile of a step, if it is wanted."""
+    """Start the copies of a step's k-tile if `wanted` is true."""
     DEPTH: gl.constexpr = a_desc.block_type.shape[1]
     stage = step % STAGES
     bar = full.index(stage)
@@ -58,7 +59,7 @@ def wgmma_kernel(a_desc, b_desc, out_ptr, m, n, k, STAGES: gl.constexpr, GROUP: 
     for early in gl.static_range(STAGES - 1):
         load_stage(a_desc, b_desc, row, column, early, a_tiles, b_tiles, full, STAGES, early < steps)
 
-    # Each warpgroup of 4 warps has 64 rows of the accumulator, and one wgmma covers all columns.
+    # Each warpgroup of 4 warps holds 64 rows of the accumulator, and one wgmma covers all columns.
     FRAGMENT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [WARPS, 1], [16, COLUMNS, 16])
     acc = gl.zeros([ROWS, COLUMNS], gl.float32, FRAGMENT)
     for step in range(steps):

@@ -1,31 +1,33 @@
 """Linear cross-entropy: the loss of a model's last layer, whose logits are never stored.
 
-linear_cross_entropy(h, w, labels) takes contiguous tensors that begin at a multiple of 16 bytes: hidden states h (rows,
-hidden) and the vocabulary matrix w (vocabulary, hidden) in bfloat16, and labels (rows,) as int64. It returns two new
+linear_cross_entropy(h, w, labels) takes contiguous tensors that start at multiples of 16 bytes: hidden states h (rows,
+hidden) and the vocabulary matrix w (vocabulary, hidden) in bfloat16, and labels (rows,) in int64. It returns two new
 float32 tensors of shape (rows,), loss and lse:
 
     logits = h @ w.T                                    in float32, never rounded to bfloat16
     lse[r] = log(sum of exp(logits[r, :]))
     loss[r] = lse[r] - logits[r, labels[r]]             0 where labels[r] is -100
 
-Every label is -100 or a class. vocabulary is 1 to 131072, hidden is a multiple of 16 up to 4096, and the number of rows
-is any. Each tensor has fewer than 2**31 elements; the logits may have more. Logits are up to 2,000 in size.
+Every label is -100 or a class. vocabulary is 1 to 131072, hidden is a multiple of 16 up to 4096, and there may be any
+number of rows. Each tensor has fewer than 2**31 elements; the logits may have more. The logits' magnitudes are up to
+2,000.
 
-The backward pass needs lse and nothing else of the forward pass. The limit on bytes has no room for logits that are
-stored and loaded, not even part by part. Start with one program for a tile of rows and the whole vocabulary. The grader
-checks the values, the bytes moved and held, tensor cores, and on a GPU the time against h @ w.T and cross_entropy of
-PyTorch.
+From the forward pass, the backward pass needs only lse. The limit on bytes leaves no room for storing and loading
+logits, not even part by part. Start with one program per tile of rows, which processes the whole vocabulary. The grader
+checks the values, the bytes moved and held, and the use of tensor cores. On a GPU, it compares the time with PyTorch's
+h @ w.T and cross_entropy.
 
 Limits on the largest case, with room for edges on smaller ones: at most 6 times the bytes of inputs and outputs moved;
 at most 0.2 times the bytes of inputs and outputs as a workspace; multiply-adds executed by tensor cores.
 
-Operations: 2 rows vocabulary hidden, 8.6e12 for 8192 rows, Llama 3's vocabulary of 128,256 and 4096 columns: 8.7 ms at
-989 TFLOP/s. Bytes: h and w, 1.1 GB, 0.25 ms at 4.5 TB/s. Tensor cores are the bound. The logits would be 4.2 GB in
-float32, written and read once, 2 ms more and four times the memory of everything else.
+Operations: 2 rows vocabulary hidden, 8.6e12 for 8192 rows, Llama 3's vocabulary of 128,256, and 4096 columns, which
+takes 8.7 ms at 989 TFLOP/s. Bytes: h and w have 1.1 GB, which takes 0.25 ms at 4.5 TB/s. The kernel is compute-bound.
+The logits would take 4.2 GB in float32. Writing and reading them once would take 2 ms more, and they would take four
+times the memory of everything else.
 
-A program reduces its tiles to a maximum and a sum for each row, as the online softmax of FlashAttention does; it has no
-values to accumulate. The vocabulary is split, since 64 tiles of rows do not fill 132 SMs, and a second kernel merges
-the parts. The column of the label is found in the tile that contains it. No GPU has timed it yet.
+A program reduces its tiles to a maximum and a sum per row, as FlashAttention's online softmax does, but it has no
+values to accumulate. The vocabulary is split, since 64 tiles of rows don't fill 132 SMs, and a second kernel merges the
+parts. The tile that contains the label's column stores the label's logit. The kernel hasn't been timed on a GPU yet.
 
 Source: Wijmans and others, "Cut Your Losses in Large-Vocabulary Language Models" (2024), arXiv 2411.09009.
 """
@@ -37,13 +39,13 @@ import triton.language as tl
 BLOCK_M, BLOCK_N, BLOCK_K = 64, 128, 64
 IGNORED = tl.constexpr(-100)
 PROGRAMS = 264
-"""The programs that a launch should have at least: two for each SM of an H200."""
+"""The minimum number of programs in a launch: two for each SM of an H200."""
 
 
 @triton.jit(do_not_specialize=["M", "V"])
 def partial_kernel(m_ptr, l_ptr, target_ptr, h_ptr, w_ptr, labels_ptr, M, V, K, tiles_per_split,
                    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):  # fmt: skip
-    """Reduce the logits of BLOCK_M rows and one part of the vocabulary to a maximum and a sum for each row."""
+    """Reduce the logits of BLOCK_M rows and one part of the vocabulary to a maximum and a sum per row."""
     split = tl.program_id(1)
     row = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
     label = tl.load(labels_ptr + row, mask=row < M, other=IGNORED)
@@ -61,7 +63,7 @@ def partial_kernel(m_ptr, l_ptr, target_ptr, h_ptr, w_ptr, labels_ptr, M, V, K, 
         is_label = label[:, None] == column
         target = tl.sum(tl.where(is_label, logits, 0.0), axis=1)
         tl.store(target_ptr + row, target, mask=tl.max(is_label.to(tl.int32), axis=1) > 0)
-        # Classes past the end have the logit 0, and would add exp(0).
+        # The logits of classes past the end are 0, and would add exp(0).
         logits = tl.where(column < V, logits, -float("inf"))
         m_new = tl.maximum(m_i, tl.max(logits, axis=1))  # finite, because each tile has a class
         l_i = l_i * tl.exp(m_i - m_new) + tl.sum(tl.exp(logits - m_new[:, None]), axis=1)

@@ -1,32 +1,32 @@
 """Embedding gradient: add the rows of each token, with the same bits in every run.
 
-embedding_gradient(dy, ids, order, vocabulary) takes contiguous tensors: dy (tokens, n) in bfloat16, ids (tokens,) as
-int32 from -1 to vocabulary - 1, and order (tokens,) as int32. It returns a new bfloat16 tensor (vocabulary, n):
+embedding_gradient(dy, ids, order, vocabulary) takes contiguous tensors: dy (tokens, n) in bfloat16, ids (tokens,) in
+int32 from -1 to vocabulary - 1, and order (tokens,) in int32. It returns a new bfloat16 tensor (vocabulary, n):
 
-    dtable[v] = sum of dy[t] over all t with ids[t] == v         0 for a token that does not occur
+    dtable[v] = sum of dy[t] over all t with ids[t] == v         0 for a token that doesn't occur
 
-A row whose token is -1 adds nothing, and may hold NaN. order has the numbers of all other rows, sorted by token: it is
-stable, so rows of one token keep their order. The rest of order is -1. The sums are float32 and rounded once, and the
-same inputs give the same bits in every run. dy may hold infinities. There are 1 or more tokens, and a token may occur
-any number of times. All tensors start at a multiple of 16 bytes. dy and dtable may have more than 2**32 elements:
-offsets need 64 bits. On a GPU before sm_80, which has no bfloat16, dy is float16.
+A row whose token is -1 adds nothing, and may contain NaN. order has the indices of all other rows, sorted by token. The
+sort is stable, so the rows of one token keep their order. The rest of order is -1. The sums are float32 and are rounded
+once, and the same inputs give bitwise identical results in every run. dy may contain infinities. There are 1 or more
+tokens, and a token may occur any number of times. All tensors start at multiples of 16 bytes. dy and dtable may have
+more than 2**32 elements, so offsets need 64 bits. On a GPU before sm_80, which has no bfloat16, dy is float16.
 
-In a batch of text, half of the rows may belong to one token, such as the end token that fills up short answers. In the
-largest case they do, and no program may read more than a 132nd of dy, the share of one SM of an H200. The grader checks
-that, the values, that the bits are the same in every order of blocks, the bytes moved, and on a GPU the time against
-PyTorch's operator.
+In a batch of text, half of the rows may belong to one token, such as the end token that pads short answers. In the
+largest case they do, and no program may read more than 1/132 of dy, the share of one SM of an H200. The grader checks
+this share, the values, that the results are bitwise identical for every block order, and the bytes moved. On a GPU, it
+compares the time with PyTorch's operator.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2.5 times the bytes of inputs and outputs
 moved.
 
 Bytes: 2 n (tokens + vocabulary), 1.6 GB for 65,536 tokens, Llama 3's vocabulary of 128,256, and n = 4096: 0.35 ms at
-4.5 TB/s. Memory is the bound. Most of it is the table, which is cleared for the tokens that do not occur.
+4.5 TB/s. The kernel is memory-bound. Most of the bytes are the table, which is cleared for the tokens that don't occur.
 
 The sorted rows are cut into pieces of equal length, without regard to tokens. A piece stores the sums of tokens that
-begin and end in it. The sum of a token that continues goes to a buffer, as does the sum of a token that began earlier:
-two rows for each piece. A second kernel adds these sums up, in the order of the pieces. PyTorch's operator works in the
-same way. Atomics need neither order nor pieces, but a float32 table, and their result depends on the order of blocks.
-No GPU has timed it yet.
+start and end in it. The sum of a token that continues goes to a buffer, as does the sum of a token that started
+earlier, so the buffer has two rows per piece. A second kernel adds up these sums in the order of the pieces. PyTorch's
+operator works the same way. Atomics need neither sorting nor pieces, but they need a float32 table, and their result
+depends on the block order. The kernels haven't been timed on a GPU yet.
 """
 
 import torch
@@ -34,12 +34,12 @@ import triton
 import triton.language as tl
 
 PIECE = 16
-"""Sorted rows of a program. Longer pieces store fewer sums in the buffer, and have fewer programs."""
+"""Sorted rows per program. Longer pieces store fewer sums in the buffer, but give fewer programs."""
 
 
 @triton.jit
 def load_token(ids_ptr, order_ptr, position, tokens):
-    """Return the token at a sorted position, and -1 before the first position and after the last row that counts."""
+    """Return the token at a sorted position, or -1 before the first position and after the last row that counts."""
     row = tl.load(order_ptr + position, mask=(position >= 0) & (position < tokens), other=-1)
     return tl.load(ids_ptr + row, mask=row >= 0, other=-1)
 
@@ -74,7 +74,7 @@ def add_kernel(table_ptr, sums_ptr, dy_ptr, ids_ptr, order_ptr, tokens, n, PIECE
 
 @triton.jit(do_not_specialize=["tokens"])
 def join_kernel(table_ptr, sums_ptr, ids_ptr, order_ptr, tokens, n, PIECE: tl.constexpr, BLOCK: tl.constexpr):
-    """Add the sums of a token that begins in this piece and continues in the next one."""
+    """Add the sums of a token that starts in this piece and continues in the next one."""
     piece = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     end = (piece + 1) * PIECE

@@ -1,30 +1,33 @@
 """Multiply matrices with tcgen05.mma, whose accumulator is in tensor memory.
 
-tcgen05_gemm(a, b) returns a @ b.T in bfloat16, with float32 sums that are rounded once. a is m x k, b is n x k, both
-contiguous bfloat16 with addresses that are multiples of 16 bytes; m and n are any sizes from 1, k is a multiple of 8:
-TMA wants rows that begin at multiples of 16 bytes. No matrix has 2**31 elements or more.
+tcgen05_gemm(a, b) returns a @ b.T in bfloat16, with float32 accumulators that are rounded once. a is m x k and b is n x
+k, both contiguous bfloat16 with addresses that are multiples of 16 bytes. m and n may be any size from 1. k is a
+multiple of 8, because TMA requires rows that start at multiples of 16 bytes. Every matrix has fewer than 2**31
+elements.
 
-A block computes one tile of out with six warps. Warp 5 loads, by TMA, a tile of a and one of b for each step along k
-into the stages of a ring. Warp 4 issues the tcgen05.mma, which read both operands from shared memory and add to an
-accumulator in tensor memory. Warps 0 to 3 wait until it is complete, load it into registers, round it, and write it to
-shared memory, from where TMA stores it. Where the rows of out do not begin at multiples of 16 bytes, threads store it.
+A block computes one tile of out with six warps. For each step along k, warp 5 loads a tile of a and a tile of b by TMA
+into a stage of a circular buffer. Warp 4 issues the tcgen05.mma instructions, which read both operands from shared
+memory and add to an accumulator in tensor memory. Warps 0 to 3 wait until the accumulator is complete, load it into
+registers, round it, and write it to shared memory. From there TMA stores it, or threads do if the rows of out don't
+start at multiples of 16 bytes.
 
-A stage has two mbarriers, as in week 22. `full` completes when its bytes have arrived, and `empty` when the MMAs that
-read them are done. `done` completes when the whole accumulator is.
+A stage has two mbarriers, as in week 22. `full` completes when the stage's bytes have arrived, and `empty` completes
+when the MMAs that read them are done. `done` completes when the whole accumulator is complete.
 
-TMA, the ring, the tensor maps, and the store are given: they are as in weeks 21 and 22. Write what is new: the
-allocation of tensor memory in `multiply`, `multiply_steps`, and `round_tile`.
+TMA, the circular buffer, the tensor maps, and the store are given, because they're the same as in weeks 21 and 22.
+Write the new parts: the allocation of tensor memory in `multiply`, `multiply_steps`, and `round_tile`.
 
-Graded: the values, that TMA and tensor cores do the work, and, on a GPU with sm_100 alone, the time against cuBLAS. The
-PTX machine runs sm_100a as the manual describes it. No hardware has confirmed it yet.
+The grader checks the values and that TMA and tensor cores do the work. Only on an sm_100 GPU, it also compares the time
+with cuBLAS. The PTX machine runs sm_100a as the manual describes it. It hasn't been confirmed on hardware yet.
 
 Limits on the largest case, with room for edges on smaller ones: at most 6 times the bytes of inputs and outputs moved;
 at least 50% of the bytes moved by TMA; at least 50% of the MMAs issued while a copy of the next tiles is in flight;
 multiply-adds executed by tensor cores.
 
-Bound: 2 m n k operations. A tile of 128 x 256 makes 85 of them for each byte that TMA brings. Its accumulator takes 256
-of the 512 columns of tensor memory, three stages take 144 KB of shared memory, and the rounded tile 64 KB. No B200 has
-timed it. The roles of the warps follow CUTLASS's tutorial for Blackwell (tutorial_gemm), as do the expert kernel's.
+Bound: 2 m n k operations. A tile of 128 x 256 does 85 of them per byte that TMA loads. Its accumulator takes 256 of the
+512 columns of tensor memory, three stages take 144 KB of shared memory, and the rounded tile takes 64 KB. The kernel
+hasn't been timed on a B200. The warps' roles follow CUTLASS's tutorial for Blackwell (tutorial_gemm), as do the expert
+kernel's.
 """
 
 import cutlass
@@ -71,7 +74,7 @@ def multiply(mma: cute.TiledMma, a, b, out: cute.Tensor, strips, store):
 
     tensor_memory = TmemAllocator(barrier_for_retrieve=pipeline.NamedBarrier(1, WARPS * WARP))
     tensor_memory.allocate(TILE[1])  # by warp 0
-    tensor_memory.wait_for_alloc()  # a barrier of all threads: the mbarriers are initialized, too
+    tensor_memory.wait_for_alloc()  # a barrier for all threads: the mbarriers are initialized, too
     address = tensor_memory.retrieve_ptr(cutlass.Float32)
     acc = cute.make_tensor(address, mma.make_fragment_C(mma.partition_shape_C(TILE[:2])).layout)
 

@@ -1,27 +1,28 @@
 """Multiply NVFP4 matrices: 4-bit numbers, and a scale for every 16 of them in tensor memory.
 
-nvfp4_gemm(a, scale_a, b, scale_b) returns the product of the scaled matrices, a @ b.T, in bfloat16, with float32 sums
-that are rounded once. a is uint8 (m, k / 2), with two numbers of e2m1 in a byte, the first in the low half; b is
-(n, k / 2). m and n are any sizes from 1, k is a multiple of 64. scale_a is float8_e4m3fn (ceil(m / 128), k / 64, 32, 4,
-4): [i, j, r, q, s] is the scale of row 128 i + 32 q + r and of the numbers 64 j + 16 s to 64 j + 16 s + 15 along k.
-scale_b is the same for b. Rows that a matrix does not have have scales, too. All tensors are contiguous, begin at a
-multiple of 16 bytes, and have fewer than 2**31 elements.
+nvfp4_gemm(a, scale_a, b, scale_b) returns a @ b.T for the scaled matrices, in bfloat16, with float32 accumulators that
+are rounded once. a is uint8 (m, k / 2), with two e2m1 numbers per byte, the first in the low half; b is (n, k / 2). m
+and n may be any size from 1, and k is a multiple of 64. scale_a is float8_e4m3fn (ceil(m / 128), k / 64, 32, 4, 4): [i,
+j, r, q, s] is the scale for the numbers 64 j + 16 s to 64 j + 16 s + 15 along k in row 128 i + 32 q + r. scale_b is the
+same for b. Scales are padded: they also exist for rows past the end of a matrix. All tensors are contiguous, start at
+multiples of 16 bytes, and have fewer than 2**31 elements.
 
-A block computes one tile of out with the six warps of tcgen05_gemm. A stage holds four tiles: of a, of b, and of the
-scales of each. The MMA warp copies the scales of a stage from shared memory to tensor memory (tcgen05.cp), behind the
-columns of the accumulator, and issues the MMAs, which read them there.
+A block computes one tile of out with the same six warps as tcgen05_gemm. A stage holds four tiles: a tile of a, a tile
+of b, and their scales. The MMA warp copies a stage's scales from shared memory to tensor memory (tcgen05.cp), after the
+accumulator's columns, and issues the MMAs, which read the scales there.
 
-The loads, the layouts in shared memory, the copies' partition, and the epilogue are given. Write the places of the
-accumulator and of the scales in tensor memory, and `multiply_steps`.
+The loads, the shared-memory layouts, the partitioning of the copies, and the epilogue are given. Write the placement of
+the accumulator and the scales in tensor memory, and `multiply_steps`.
 
-Graded: the values, that tensor cores compute them, the bytes that are moved, and, on a GPU with sm_100 alone, the time
-against cuBLAS. The PTX machine runs sm_100a as the manual describes it. No hardware has confirmed it yet.
+The grader checks the values, the bytes moved, and that tensor cores do the work. Only on an sm_100 GPU, it also
+compares the time with cuBLAS. The PTX machine runs sm_100a as the manual describes it. It hasn't been confirmed on
+hardware yet.
 
 Limits on the largest case, with room for edges on smaller ones: at most 6 times the bytes of inputs and outputs moved;
 multiply-adds executed by tensor cores.
 
-Bound: 2 m n k operations. A tile of 128 x 256 makes 303 of them for each byte that TMA brings. No B200 has timed it.
-The layouts of the scales are those of CUTLASS's blockscaled_layout.
+Bound: 2 m n k operations. A tile of 128 x 256 does 303 of them per byte that TMA loads. The kernel hasn't been timed on
+a B200. The scale layouts come from CUTLASS's blockscaled_layout.
 """
 
 import cutlass
@@ -45,7 +46,7 @@ STAGES = 3
 STRIP = 64
 """Columns of out that the epilogue loads, rounds, and stores at once."""
 COLUMNS = 512
-"""Of tensor memory: 256 for the accumulator, and behind them the scales of a stage."""
+"""Columns of tensor memory: 256 for the accumulator, and after them the scales of a stage."""
 EPILOGUE_WARPS, MMA_WARP, TMA_WARP, WARPS = 4, 4, 5, 6
 
 
@@ -75,7 +76,7 @@ def multiply(mma: cute.TiledMma, a, b, scale_a, scale_b, out: cute.Tensor, strip
 
     tensor_memory = TmemAllocator(barrier_for_retrieve=pipeline.NamedBarrier(1, WARPS * WARP))
     tensor_memory.allocate(COLUMNS)  # by warp 0
-    tensor_memory.wait_for_alloc()  # a barrier of all threads: the mbarriers are initialized, too
+    tensor_memory.wait_for_alloc()  # a barrier for all threads: the mbarriers are initialized, too
     address = tensor_memory.retrieve_ptr(cutlass.Float32)
     acc = cute.make_tensor(address, mma.make_fragment_C(mma.partition_shape_C(TILE[:2])).layout)
     one_sa, one_sb = (cute.slice_(ring, (None, None, None, 0)) for ring in (ring_sa, ring_sb))
@@ -135,7 +136,7 @@ def to_tensor_memory(shared: cute.Tensor, scales: cute.Tensor):
 
 @cute.jit
 def load_steps(steps, full, empty, copies, stage_bytes: cutlass.Constexpr):
-    """Load tiles of a and b and their scales for each step along k, into one stage after the other."""
+    """For each step along k, load tiles of a and b and their scales into the next stage."""
     for step in cutlass.range(steps, unroll=1):
         stage, lap = step % STAGES, step // STAGES
         cute.arch.mbarrier_wait(empty + stage, lap % 2 ^ 1)
@@ -148,7 +149,7 @@ def load_steps(steps, full, empty, copies, stage_bytes: cutlass.Constexpr):
 
 @cute.jit
 def multiply_steps(mma, acc, operands, scales, copies, steps, full, empty, done):
-    """Copy the scales of each step to tensor memory, and issue its MMAs behind the copies."""
+    """For each step, copy the scales to tensor memory, and then issue the MMAs."""
     (a, b), (scales_a, scales_b) = operands, scales
     for step in cutlass.range(steps, unroll=1):
         stage, lap = step % STAGES, step // STAGES
@@ -186,7 +187,7 @@ def round_tile(acc, shared):
 
 @cute.jit
 def store_tile(shared, out, row, column):
-    """Store the rounded tile, by all threads of the epilogue."""
+    """Store the rounded tile with all threads of the epilogue."""
     thread, _, _ = cute.arch.thread_idx()
     target = cute.local_tile(out, TILE[:2], (row, column))
     inside = (out.shape[0] - row * TILE[0], out.shape[1] - column * TILE[1])
@@ -198,7 +199,7 @@ def store_tile(shared, out, row, column):
 
 @cute.jit
 def matmul(a: cute.Tensor, b: cute.Tensor, scale_a: cute.Tensor, scale_b: cute.Tensor, out: cute.Tensor):
-    """Describe the bytes as matrices of 4-bit numbers and their scales, make the tensor maps, and launch."""
+    """Describe the bytes as matrices of 4-bit numbers and their scales, create the tensor maps, and launch."""
     op = tcgen05.MmaMXF4NVF4Op(E4M3, (*TILE[:2], 64), tcgen05.CtaGroup.ONE, tcgen05.OperandSource.SMEM)
     mma = cute.make_tiled_mma(op)
     a, scale_a = described(a, scale_a)

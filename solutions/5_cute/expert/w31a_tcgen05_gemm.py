@@ -1,17 +1,18 @@
 """Multiply matrices with tcgen05.mma in pairs of blocks, and store a tile while the next one is being multiplied.
 
 tcgen05_gemm(a, b) returns a @ b.T in bfloat16, with float32 sums that are rounded once. a is m x k, b is n x k, both
-contiguous bfloat16 with addresses that are multiples of 16 bytes; m and n are any sizes from 1, k is a multiple of 8.
+contiguous bfloat16 with addresses that are multiples of 16 bytes; m and n may be any size from 1, and k is a multiple
+of 8.
 
-Two blocks are a pair with a tile of 256 x 256. Each holds 128 rows of it in its own tensor memory, and loads 128 rows
-of a and 128 rows of b. One thread of the even block, the leader, issues the MMAs of both, which read b from both
-blocks. So a block brings 32 KB for a step along k, where a block of its own with 128 x 256 needs 48 KB.
+Two blocks form a pair with a tile of 256 x 256. Each holds 128 rows of the tile in its own tensor memory, and loads 128
+rows of a and 128 rows of b. One thread of the even block, the leader, issues the MMAs for both blocks, which read b
+from both. So a block loads 32 KB per step along k, while an unpaired block with a tile of 128 x 256 loads 48 KB.
 
-A pair is persistent, and its tensor memory has two accumulators. The MMAs of the next tile begin while the warps of the
-epilogue still load the last one. All commits arrive in both blocks. The leader waits for `full` and `vacant`, which are
-mbarriers of its own.
+A pair is persistent, and its tensor memory has two accumulators. The next tile's MMAs start while the epilogue warps
+are still loading the last tile. All commits arrive in both blocks. The leader waits for `full` and `vacant`, which are
+its own mbarriers.
 
-Bound: 2 m n k operations, 128 for each byte that TMA brings. No B200 has timed it, and no hardware has confirmed it.
+Bound: 2 m n k operations, 128 per byte that TMA loads. The kernel hasn't been timed on a B200 or confirmed on hardware.
 The roles follow CUTLASS's tutorial_gemm for Blackwell.
 """
 
@@ -29,7 +30,7 @@ WARP = 32
 TILE = (256, 256, 64)
 """Rows and columns of a pair's tile of out, and columns of a and b in a stage."""
 ROWS = TILE[0] // 2
-"""Rows of the tile that a block has."""
+"""Rows of the tile in one block."""
 STAGES, ACCUMULATORS, STRIP, GROUP = 5, 2, 64, 4
 BOTH = 0b11
 """The blocks at which a commit arrives."""

@@ -25,7 +25,7 @@ STAGES = 3
 STRIP = 64
 """Columns of out that the epilogue loads, rounds, and stores at once."""
 COLUMNS = 512
-"""Of tensor memory: 256 for the accumulator, and behind them the scales of a stage."""
+"""Columns of tensor memory: 256 for the accumulator, and after them the scales of a stage."""
 EPILOGUE_WARPS, MMA_WARP, TMA_WARP, WARPS = 4, 4, 5, 6
 
 
@@ -55,7 +55,7 @@ def multiply(mma: cute.TiledMma, a, b, scale_a, scale_b, out: cute.Tensor, strip
 
     tensor_memory = TmemAllocator(barrier_for_retrieve=pipeline.NamedBarrier(1, WARPS * WARP))
     tensor_memory.allocate(COLUMNS)  # by warp 0
-    tensor_memory.wait_for_alloc()  # a barrier of all threads: the mbarriers are initialized, too
+    tensor_memory.wait_for_alloc()  # a barrier for all threads: the mbarriers are initialized, too
     address = tensor_memory.retrieve_ptr(cutlass.Float32)
     acc = cute.make_tensor(address, mma.make_fragment_C(mma.partition_shape_C(TILE[:2])).layout)
     one_sa, one_sb = (cute.slice_(ring, (None, None, None, 0)) for ring in (ring_sa, ring_sb))
@@ -115,7 +115,7 @@ def to_tensor_memory(shared: cute.Tensor, scales: cute.Tensor):
 
 @cute.jit
 def load_steps(steps, full, empty, copies, stage_bytes: cutlass.Constexpr):
-    """Load tiles of a and b and their scales for each step along k, into one stage after the other."""
+    """For each step along k, load tiles of a and b and their scales into the next stage."""
     for step in cutlass.range(steps, unroll=1):
         stage, lap = step % STAGES, step // STAGES
         cute.arch.mbarrier_wait(empty + stage, lap % 2 ^ 1)
@@ -128,7 +128,7 @@ def load_steps(steps, full, empty, copies, stage_bytes: cutlass.Constexpr):
 
 @cute.jit
 def multiply_steps(mma, acc, operands, scales, copies, steps, full, empty, done):
-    """Copy the scales of each step to tensor memory, and issue its MMAs behind the copies."""
+    """For each step, copy the scales to tensor memory, and then issue the MMAs."""
     (a, b), (scales_a, scales_b) = operands, scales
     for step in cutlass.range(steps, unroll=1):
         stage, lap = step % STAGES, step // STAGES
@@ -166,7 +166,7 @@ def round_tile(acc, shared):
 
 @cute.jit
 def store_tile(shared, out, row, column):
-    """Store the rounded tile, by all threads of the epilogue."""
+    """Store the rounded tile with all threads of the epilogue."""
     thread, _, _ = cute.arch.thread_idx()
     target = cute.local_tile(out, TILE[:2], (row, column))
     inside = (out.shape[0] - row * TILE[0], out.shape[1] - column * TILE[1])
@@ -178,7 +178,7 @@ def store_tile(shared, out, row, column):
 
 @cute.jit
 def matmul(a: cute.Tensor, b: cute.Tensor, scale_a: cute.Tensor, scale_b: cute.Tensor, out: cute.Tensor):
-    """Describe the bytes as matrices of 4-bit numbers and their scales, make the tensor maps, and launch."""
+    """Describe the bytes as matrices of 4-bit numbers and their scales, create the tensor maps, and launch."""
     one, k_major = tcgen05.CtaGroup.ONE, tcgen05.OperandMajorMode.K
     op = tcgen05.MmaMXF8F6F4Op(E4M3, E4M3, (*TILE[:2], 32), one, tcgen05.OperandSource.SMEM, k_major, k_major)
     mma = cute.make_tiled_mma(op)
