@@ -1,7 +1,7 @@
 """Scan: prefix sums in one pass by decoupled look-back.
 
-Week 25. out[i] = x[0] + … + x[i] for an int32 vector. Blocks pass sums on to later blocks while the kernel runs, so
-that each element is read once.
+Week 25. out[i] = x[0] + … + x[i] for an int32 vector. Blocks pass sums to later blocks while the kernel runs, so that
+each element is read once.
 """
 
 import torch
