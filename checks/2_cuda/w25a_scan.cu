@@ -32,7 +32,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) sum_tiles(const int* x, in
     if (threadIdx.x == 0) sums[blockIdx.x] = total;
 }
 
-// Replaces each sum by the sum of all before it.
+// Replaces each sum with the sum of all earlier sums.
 extern "C" __global__ void __launch_bounds__(1024) scan_sums(int* sums, int tiles) {
     int before = 0;
     for (int first = 0; first < tiles; first += blockDim.x) {
@@ -45,7 +45,7 @@ extern "C" __global__ void __launch_bounds__(1024) scan_sums(int* sums, int tile
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) scan_tiles(const int* x, int* out, const int* sums, int n) {
-    __shared__ int values[TILE + TILE / WARP];  // one word of padding after 32, against bank conflicts
+    __shared__ int values[TILE + TILE / WARP];  // one word of padding after 32 avoids bank conflicts
     const int first = blockIdx.x * TILE, own = threadIdx.x * ITEMS;
     for (int k = 0; k < TILE; k += THREADS) {
         const int i = k + threadIdx.x;

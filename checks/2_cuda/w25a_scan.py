@@ -1,7 +1,7 @@
 """Scan: prefix sums in one pass by decoupled look-back.
 
-Week 25. out[i] = x[0] + … + x[i] for an int32 vector. Blocks pass sums on to later blocks while the kernel runs, so
-that each element is read once.
+Week 25. out[i] = x[0] + … + x[i] for an int32 vector. Blocks pass sums to later blocks while the kernel runs, so that
+each element is read once.
 """
 
 import torch
@@ -33,14 +33,14 @@ EXERCISE = Exercise(
     entry="scan",
     problem=prefix_sum.PROBLEM,
     any_size=False,
-    # 40 blocks of 256 threads fit at once: fewer than the tiles of the largest case, so that the order in which blocks
-    # start matters, and more than 32, so that a warp that looks back may find no prefix.
+    # 40 blocks of 256 threads fit at once. They are fewer than the tiles of the largest case, so the order in which
+    # blocks start matters. They are more than 32, so a warp that looks back may find no prefix.
     multiprocessors=5,
     bench={"n": 1 << 28},  # 2 GiB read and written, 40 times the L2 of an H200
     sweep=tuple(case for case in sweeps.vectors() if case["n"] <= 1 << 28),
     baseline=three_kernels,
     min_speedup=1.0,  # not measured on a GPU yet; by bytes, one pass can only gain
-    # One pass moves 1.0 times the bytes. Status words add up to 0.05 with a tile for each warp, a second read of x 0.5.
+    # One pass moves 1.0 times the bytes. Status words add up to 0.05 with a tile per warp. A second read of x adds 0.5.
     traffic=Traffic(bank_conflicts=1.0, bytes=1.25),
     deterministic=True,
 )

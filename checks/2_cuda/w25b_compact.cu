@@ -1,5 +1,5 @@
 // The baseline of the compaction: it reads x twice. count_tiles counts the positive elements of each tile, scan_counts
-// scans these counts in one block, and write_tiles writes the elements of each tile behind those of the tiles before.
+// scans these counts in one block, and write_tiles writes the elements of each tile after the earlier tiles' elements.
 
 constexpr int WARP = 32, THREADS = 256, ITEMS = 16, TILE = THREADS * ITEMS;
 
@@ -32,7 +32,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) count_tiles(const float* x
     if (threadIdx.x == 0) counts[blockIdx.x] = total;
 }
 
-// Replaces each count by the sum of all before it, and writes the sum of all.
+// Replaces each count with the sum of all earlier counts, and writes the total.
 extern "C" __global__ void __launch_bounds__(1024) scan_counts(int* counts, int* count, int tiles) {
     int before = 0;
     for (int first = 0; first < tiles; first += blockDim.x) {

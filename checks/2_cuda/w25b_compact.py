@@ -1,6 +1,6 @@
 """Compact: keep the positive elements, in order, in one pass.
 
-Week 25. The place of an element depends on all elements before it: a scan of ones and zeros that is never stored.
+Week 25. The place of an element depends on all earlier elements, by a scan of ones and zeros that is never stored.
 """
 
 import torch
@@ -16,7 +16,7 @@ COUNT_TILES, SCAN_COUNTS, WRITE_TILES = (
 
 
 def three_kernels(x: torch.Tensor, out: torch.Tensor, count: torch.Tensor) -> None:
-    """Read x twice, to count the elements of the tiles and to write them."""
+    """Read x twice: first to count the elements of the tiles, and then to write them."""
     n = x.numel()
     tiles = (n + TILE - 1) // TILE
     counts = torch.empty(tiles, dtype=torch.int32, device=x.device)
@@ -37,8 +37,9 @@ EXERCISE = Exercise(
     ),
     baseline=three_kernels,
     min_speedup=1.0,  # not measured on a GPU yet; by bytes, one pass can only gain
-    # Half of a warp's elements are 64 bytes that begin anywhere: 2.9 sectors of at least 2, and in all 1.15 times the
-    # compulsory bytes. Status words add up to 0.05 with a tile for each warp. A second read of x makes 1.8.
+    # Half of a warp's elements are 64 bytes that start anywhere, so they touch 2.9 sectors instead of 2, which makes
+    # 1.15 times the compulsory bytes in all. Status words add up to 0.05 with a tile per warp. A second read of x makes
+    # 1.8.
     traffic=Traffic(bytes=1.4),
     deterministic=True,
 )

@@ -15,7 +15,7 @@ extern "C" __global__ void count_digits(const int* keys, int* counts, int n, int
     counts[threadIdx.x * tiles + blockIdx.x] = of_tile[threadIdx.x];
 }
 
-// A block replaces each count of its digit by the place of the tile's first key with this digit.
+// A block replaces each count of its digit with the place of the tile's first key with this digit.
 extern "C" __global__ void scan_counts(int* counts, const int* first, int tiles) {
     __shared__ int of_warp[WARPS];
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;

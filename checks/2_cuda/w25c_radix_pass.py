@@ -39,8 +39,9 @@ EXERCISE = Exercise(
     ),
     baseline=three_kernels,
     min_speedup=1.0,  # not measured on a GPU yet; by bytes, one pass can only gain
-    # A tile of 4096 keys has 16 with each digit, 64 bytes that begin anywhere: 1.2 times the bytes, and 1.3 with the
-    # status words. Tiles of 2048 make 1.6, a second read of the keys 2.1, keys that go straight to their places 4.5.
+    # A tile of 4096 keys has 16 keys with each digit, 64 bytes that start anywhere. That moves 1.2 times the bytes, or
+    # 1.3 times with the status words. Tiles of 2048 move 1.6 times the bytes, a second read of the keys 2.1 times, and
+    # keys that go straight to their places 4.5 times.
     traffic=Traffic(bytes=2.5),
     deterministic=True,
 )

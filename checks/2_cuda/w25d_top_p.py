@@ -1,6 +1,6 @@
 """Top-p: sample from the nucleus of each row of logits, without a sort.
 
-Week 25. Temperature, top-k and top-p as a selection by digits, then a scan that stops at a given random number.
+Week 25. Temperature, top-k, and top-p as a selection by digits, then a scan that stops at a given random number.
 """
 
 from kernelpath.course.problems import top_p
@@ -16,8 +16,8 @@ EXERCISE = Exercise(
     sweep=(case(1, 128_256), case(16, 128_256)),
     baseline=top_p.eager,
     min_speedup=1.0,  # not measured on a GPU yet
-    # A maximum, four digits of 8 bits, and a scan read the row six times. 32 reads for a bit each make 34 and more, and
-    # a sort moves keys with their tokens four times, 64 bytes for the 4 of a logit.
+    # A maximum, four digits of 8 bits, and a scan read the row six times. With one read per bit, it is at least 34
+    # times. A sort moves keys with their tokens four times, which takes 64 bytes for the 4 bytes of a logit.
     traffic=Traffic(bytes=8.0, edges=None),
     deterministic=True,
 )

@@ -1,7 +1,7 @@
 """W4A16: a few rows times weights in 4 bits, dequantized in registers.
 
-Week 28. out = x @ w.T for 1 to 64 rows in float16 or bfloat16. Eight weights share a 32-bit word, and 128 along k a
-scale and a zero point.
+Week 28. out = x @ w.T for 1 to 64 rows in float16 or bfloat16. Eight weights share a 32-bit word, and 128 weights
+along k share a scale and a zero point.
 """
 
 from kernelpath.course.problems import w4a16
@@ -23,9 +23,9 @@ EXERCISE = Exercise(
     baseline=w4a16.dequantize_then_multiply,
     min_speedup=1.0,  # not measured on a GPU yet
     tensor_cores=True,
-    # At 320 x 2048, tiles of 16 columns request x 20 times and 1.8 times the bytes in all. A copy of the weights in 16
-    # bits takes 3.6 to write and 3.6 to read. Words that are loaded for each of their weights take 2.1, and zeros that
-    # each thread loads for its weights 3.0.
+    # At 320 x 2048, tiles of 16 columns request x 20 times and 1.8 times the bytes in all. Writing a 16-bit copy of the
+    # weights takes 3.6 times the bytes, and so does reading it. Loading a word again for each of its weights takes 2.1
+    # times, and loading zeros in each thread takes 3.0 times.
     traffic=Traffic(bytes=2.0, edges=None),
     workspace=0.5,
 )

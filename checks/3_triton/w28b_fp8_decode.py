@@ -1,6 +1,6 @@
 """fp8 decode: attention of one query per head over a KV cache in float8 with scales.
 
-Week 28. Keys have a scale for each channel, values one for each token, and the cache is read once, in 8 bits.
+Week 28. Keys have a scale for each channel, values have a scale for each token, and the 8-bit cache is read once.
 """
 
 from kernelpath.course.problems import fp8_decode
@@ -21,7 +21,7 @@ EXERCISE = Exercise(
     ),
     baseline=fp8_decode.dequantize_then_attend,
     min_speedup=1.0,  # not measured on a GPU yet
-    # A copy of the cache in bfloat16 is written and read at twice its size, 4 times its bytes in addition.
+    # A bfloat16 copy of the cache has twice its size and is written and read, which adds 4 times the cache's bytes.
     traffic=Traffic(sectors=2.0, bytes=1.5, edges=None),
     workspace=0.5,
 )

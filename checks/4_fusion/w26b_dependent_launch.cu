@@ -1,4 +1,4 @@
-// The baseline of dependent_launch: the same kernels, of which the second one begins when the first one has ended.
+// The baseline of dependent_launch: the same kernels, but the second starts only when the first has ended.
 
 #include <cuda_bf16.h>
 

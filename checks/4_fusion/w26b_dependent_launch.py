@@ -15,7 +15,7 @@ NORMALIZE, MULTIPLY = (cuda.kernel("w26b_dependent_launch.cu", name) for name in
 
 
 def one_after_the_other(x: torch.Tensor, weight: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    """Launch both kernels without the attribute: the second one begins when the first one has ended."""
+    """Launch both kernels without the attribute, so that the second starts when the first has ended."""
     n, k = w.shape
     h = torch.empty(k, dtype=torch.float32, device=x.device)
     y = torch.empty(n, dtype=x.dtype, device=x.device)
@@ -34,7 +34,7 @@ EXERCISE = Exercise(
     min_speedup=1.0,  # not measured on a GPU yet
     requires=(9, 0),
     arch="sm_90a",
-    launches=2,  # of which the second one depends on the first one
-    # No limit on bytes: each row of w reads h again, from a cache, and those are twice the bytes of the row itself.
+    launches=2,  # the second launch depends on the first
+    # There is no limit on bytes, because each row of w reads h again from a cache, which takes twice the row's bytes.
     traffic=Traffic(bank_conflicts=1.0),
 )

@@ -1,6 +1,6 @@
 """Grouped GEMM: the rows of every expert in one launch.
 
-Week 27. Rows gathered by token, ragged groups whose sizes only the device knows, and no byte of an idle expert.
+Week 27. Rows gathered by token, ragged groups whose sizes only the device knows, and no reads of idle experts.
 """
 
 from kernelpath.course.problems import grouped_gemm

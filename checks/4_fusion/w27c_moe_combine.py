@@ -13,7 +13,7 @@ EXERCISE = Exercise(
     bench=case(16_384, 4096, 8),
     baseline=moe_combine.eager,
     min_speedup=1.0,  # not measured on a GPU yet
-    # Programs of 256 columns read rows and weights again for each of them: 1.44. A row that is read twice takes 1.8.
+    # Each program of 256 columns reads rows and weights again, 1.44 times the bytes. Reading y twice takes 1.8 times.
     traffic=Traffic(bytes=1.6, edges=None),
     deterministic=True,
 )

@@ -31,8 +31,8 @@ EXERCISE = Exercise(
     min_speedup=1.0,  # not measured on a GPU yet
     deterministic=True,
     measures_reads=True,  # graders/split_kv.py limits the shares of k and v that one block reads
-    # The partial results of 133 parts are an eighth of the bytes of 8,500 tokens, and are written and read. Simple
-    # kernels move 1.3 to 1.8 times the bytes. Keys and values that are read twice alone make 2.
+    # The partial results of 133 parts take an eighth of the bytes of 8,500 tokens, and are written and read. Simple
+    # kernels move 1.3 to 1.8 times the bytes. Reading keys and values twice alone moves 2 times.
     traffic=Traffic(bytes=2.0, edges=None),
     workspace=0.5,
 )

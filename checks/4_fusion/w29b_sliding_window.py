@@ -23,8 +23,9 @@ EXERCISE = Exercise(
     problem=window_attention.PROBLEM,
     aligned=True,  # as tensor descriptors need it
     requires=(8, 0),  # bfloat16 on tensor cores
-    # Here a load by descriptor is a copy by the TMA unit. For sm_80 Triton makes loads by pointers of it: 3.9 gives
-    # the load of k 2 sectors per request, 3.6 gives it 32, because each lane takes an element of another row.
+    # Here a load by descriptor is a copy by the TMA unit. For sm_80, Triton replaces it with loads by pointers: 3.9
+    # gives the load of k 2 sectors per request, and 3.6 gives it 32, because each lane takes an element of a different
+    # row.
     arch="sm_90a",
     bench=BENCH,
     sweep=SWEEP,
@@ -32,8 +33,8 @@ EXERCISE = Exercise(
     min_speedup=1.0,  # not measured on a GPU yet
     workspace=0.1,
     tensor_cores=True,
-    # Counted at 2,000 tokens with tiles of 32 to 128 queries and keys: 2.0 to 6.1 times the bytes, and 5.9 to 7.7
-    # special functions. Every tile below the diagonal takes 17.
+    # At 2,000 tokens, tiles of 32 to 128 queries and keys take 2.0 to 6.1 times the bytes and 5.9 to 7.7 special
+    # functions. Computing every tile below the diagonal takes 17.
     traffic=Traffic(bytes=7.0, edges=None),
     instructions=Instructions(special=9.0),
 )

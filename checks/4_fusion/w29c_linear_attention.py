@@ -22,8 +22,8 @@ EXERCISE = Exercise(
     sweep=SWEEP,
     baseline=linear_attention.eager,
     min_speedup=1.0,  # not measured on a GPU yet
-    # One pass over the chunks moves 1.0 to 1.5 times the bytes and holds nothing. Three passes (states of all chunks, a
-    # scan, outputs) move 3.5 times and hold 0.5.
+    # One pass over the chunks moves 1.0 to 1.5 times the bytes and needs no workspace. Three passes (states of all
+    # chunks, a scan, outputs) move 3.5 times the bytes and need a workspace of 0.5.
     workspace=1.0,
     traffic=Traffic(bytes=4.0, edges=None),
     instructions=Instructions(special=5.0),  # chunks of 64 take about 1 per element, of 256 about 4

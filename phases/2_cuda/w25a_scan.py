@@ -4,15 +4,15 @@ scan(x) takes a contiguous int32 vector of 1 to 2**30 elements, not always align
 It returns a new int32 vector of the same length with the inclusive prefix sums: out[i] = x[0] + … + x[i]. Every prefix
 sum fits in int32.
 
-Write the kernel in w25a_scan.cu, then launch it here. The grader checks the values, the bytes that the kernel moves,
-and on a GPU the time against three kernels that read x twice. The limit on bytes allows one read of x and one write of
-the result, so blocks have to pass sums to each other while the kernel runs. Loads that a loop repeats until a value
-changes are not counted. The grader starts the blocks in ascending and in descending order, and the largest case has
-more tiles of 4096 elements than the simulated GPU holds blocks at once: use atomicAdd, not blockIdx.x, to give a block
-its tile.
+Write the kernel in w25a_scan.cu, then launch it here. The grader checks the values and the bytes that the kernel moves.
+On a GPU, it compares the time with three kernels that read x twice. The limit on bytes allows one read of x and one
+write of the result, so blocks have to pass sums to each other while the kernel runs. Loads that a loop repeats until a
+value changes are not counted. The grader starts the blocks in ascending and in descending order, and the largest case
+has more tiles of 4096 elements than the simulated GPU holds blocks at once: use atomicAdd, not blockIdx.x, to give a
+block its tile.
 
-A block publishes a value with publish() of the stub, with an atomic operation, or with a __threadfence() between the
-value and its flag. volatile alone orders nothing, not even a sum and its state in one word, and the grader reports a
+A block publishes a value with the stub's publish(), with an atomic operation, or with a __threadfence() between the
+value and its flag. volatile alone orders nothing, not even a sum and its state in one word, so the grader reports a
 race.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.25 times the bytes of inputs and outputs

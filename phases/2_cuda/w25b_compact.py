@@ -1,15 +1,15 @@
 """Compact: the launch.
 
 compact(x, out, count) takes a contiguous float32 vector of 1 to 2**30 elements, an output of the same length, and a
-count of one int32. None of them is always aligned to 16 bytes. It writes the elements of x that are greater than 0 to
-the beginning of out, in the order that they have in x, and their number to count. It returns nothing, and the rest of
-out keeps its values. NaN and zeros of both signs are not greater than 0; denormals and infinity are. The elements are
-copied bit for bit.
+count of one int32. These tensors are not always aligned to 16 bytes. The function writes the elements of x that are
+greater than 0 to the beginning of out, in their order in x, and writes their number to count. It returns nothing, and
+the rest of out keeps its values. NaN and zeros of both signs are not greater than 0; denormals and infinity are. The
+elements are copied bit for bit.
 
-Write the kernel in w25b_compact.cu, then launch it here. The grader checks out and count, the bytes that the kernel
-moves, and on a GPU the time against three kernels that read x twice. The limit on bytes allows one read of x. The
-grader starts the blocks in different orders, with fewer blocks at once than the largest case has tiles of 4096
-elements.
+Write the kernel in w25b_compact.cu, then launch it here. The grader checks out, count, and the bytes that the kernel
+moves. On a GPU, it compares the time with three kernels that read x twice. The limit on bytes allows one read of x. The
+grader starts the blocks in different orders, and the simulated GPU holds fewer blocks at once than the largest case has
+tiles of 4096 elements.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.4 times the bytes of inputs and outputs
 moved.

@@ -1,4 +1,4 @@
-// One pass of a radix sort: out has the keys in the order of one digit, and keys with equal digits in their old order.
+// One pass of a radix sort: out has the keys in the order of one digit, and keys with equal digits keep their order.
 
 __device__ unsigned load_status(const unsigned* status) {
     unsigned word;

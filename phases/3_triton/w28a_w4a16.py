@@ -1,19 +1,19 @@
-"""W4A16: a few rows of 16 bits times a matrix of weights in 4 bits, which are dequantized in registers.
+"""W4A16: a few rows of 16-bit numbers times a matrix of 4-bit weights, which are dequantized in registers.
 
 w4a16(x, packed, scale, zero) takes contiguous tensors that start at a multiple of 16 bytes. x is float16 or bfloat16,
-has 1 to 64 rows, and k columns, where k is a multiple of 8. packed, int32 of shape (n, k / 8), has eight q from 0 to 15
-in each word. scale, in the dtype of x, and zero, uint8 from 0 to 15, are of shape (ceil(k / 128), n). It returns x @
+has 1 to 64 rows, and k columns, where k is a multiple of 8. packed, int32 of shape (n, k / 8), holds eight q from 0 to
+15 in each word. scale, in the dtype of x, and zero, uint8 from 0 to 15, are of shape (ceil(k / 128), n). It returns x @
 w.T in the dtype of x, for
 
     w[i, p] = scale[p // 128, i] * (q[i, p] - zero[p // 128, i])
     q[i, 8 c + j] = packed[i, c] >> (4 (j // 2) + 16 (j % 2)) & 15
 
-The result must be as accurate as exact weights and float32 sums make it, rounded once. An exact weight has more bits
-than x, so no kernel can store it in 16 bits. packed may have more than 2**32 elements: offsets need 64 bits.
+The result must be as accurate as with exact weights and float32 sums that are rounded once. An exact weight has more
+bits than x, so no kernel can store it in 16 bits. packed may have more than 2**32 elements: offsets need 64 bits.
 
-The words are most of the bytes, so read them once, and write no weight to memory. A thread should unpack the words
-that it loads, and with few instructions: an H200 has time for three for each weight. The grader checks the values, the
-bytes that are moved and allocated, the use of tensor cores, and on a GPU compares the time with weights that operators
+The words take most of the bytes, so read them once, and write no weight to memory. A thread should unpack the words
+that it loads, and with few instructions: an H200 has time for three per weight. The grader checks the values, the bytes
+that are moved and allocated, and the use of tensor cores. On a GPU, it compares the time with weights that operators
 dequantize for the library.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the bytes of inputs and outputs moved;

@@ -10,11 +10,11 @@ token. It returns a new tensor of the shape and dtype of q:
     out = softmax(q @ key.T / sqrt(head)) @ value    for each head of each sequence
 
 Scores are at most 1000 and at least -1000. k may have more than 2**32 elements: offsets need 64 bits. Softmax and sums
-are in float32. Read each element of the cache once, and write no copy of it to memory. The scales take fewer
-multiplications than the cache has elements: which, and where?
+are in float32. Read each element of the cache once, and write no copy of it to memory. Applying the scales takes fewer
+multiplications than the cache has elements. Where should each scale be applied?
 
-The grader checks the values, the bytes that are moved and allocated, and on a GPU compares the time with a cache that
-operators dequantize and the formula written as operators.
+The grader checks the values and the bytes that are moved and allocated. On a GPU, it compares the time with operators
+that dequantize the cache and then compute the formula.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
 and stores need; at most 1.5 times the bytes of inputs and outputs moved; at most 0.5 times the bytes of inputs and

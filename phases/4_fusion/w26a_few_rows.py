@@ -1,14 +1,14 @@
 """Few rows: a GEMM with too few rows to fill a tile, split along k.
 
-few_rows(x, w) takes contiguous bfloat16 matrices that start at a multiple of 16 bytes: x of 1 to 16 rows and w of any
-number of rows, both of k columns, where k is a multiple of 8. It returns x @ w.T in bfloat16, with float32 accumulators
-that are rounded once. The same inputs always give the same bits. w may have more than 2**32 elements: offsets need 64
-bits.
+few_rows(x, w) takes contiguous bfloat16 matrices that start at a multiple of 16 bytes: x with 1 to 16 rows and w with
+any number of rows, both with k columns, where k is a multiple of 8. It returns x @ w.T in bfloat16, with float32
+accumulators that are rounded once. The same inputs always give the same bits. w may have more than 2**32 elements:
+offsets need 64 bits.
 
 Almost all of the bytes are in w, so read it once, and with enough programs for the 132 SMs of an H200. In the largest
 case, with 40 columns and a k of 16,384, no program may read more than 1/132 of w. The grader checks the values, the
-same bits in all orders, the share of w that a program reads, the bytes that are moved and allocated, the use of tensor
-cores, and on a GPU compares the time with cuBLAS.
+same bits in all orders, the share of w that a program reads, the bytes that are moved and allocated, and the use of
+tensor cores. On a GPU, it compares the time with cuBLAS.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the bytes of inputs and outputs moved;
 at most 0.5 times the bytes of inputs and outputs as a workspace; multiply-adds executed by tensor cores.

@@ -2,11 +2,11 @@
 
 #include <cuda_bf16.h>
 
-// Waits until the launches before this one have ended and their writes are visible. Without the launch attribute it
-// returns at once.
+// Waits until the previous launches have ended and their writes are visible. Without the launch attribute, it returns
+// at once.
 __device__ void wait_for_previous_grid() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
-// Lets the next launch begin when all blocks have come here or have exited.
+// Lets the next launch start when all blocks have reached this call or have exited.
 __device__ void launch_dependent_grid() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 
 // h = x * weight / sqrt(mean(x^2) + eps), in one block.

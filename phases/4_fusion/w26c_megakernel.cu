@@ -8,12 +8,12 @@ struct Task {
     int operation, index, wait_counter, wait_value, signal_counter;
 };
 
-// Waits until a counter has reached a value. What was written before the counter's additions is visible then.
+// Waits until a counter has reached a value. Writes before the counter's additions are visible then.
 __device__ void wait_for(const int* counter, int value) {
     // TODO: one thread polls with ld.acquire.gpu; what orders the other threads of the block after it?
 }
 
-// Adds 1 to a counter, after everything that the threads of this block have written.
+// Adds 1 to a counter, after all writes by the threads of this block.
 __device__ void signal(int* counter) {
     // TODO: red.release.gpu.add, by one thread, when all threads have written
 }

@@ -14,14 +14,15 @@ contiguous and start at multiples of 16 bytes.
 The arithmetic is float32, and the same inputs always give the same bits. table is int32 of shape (tasks, 5), on the
 device. Each row is a task: operation, index, the counter that it waits for (-1: none), the value that this counter has
 to reach, and the counter to add 1 to afterwards (-1: none). There are heads + 2 counters, which start at 0. Operation 0
-computes h; operation 1 computes rows 16 * index to 16 * index + 15 of wqkv @ h, operation 2 head number index,
-operation 3 rows 16 * index to 16 * index + 15 of the result. A task waits only for tasks of earlier rows.
+computes h; operation 1 computes rows 16 * index to 16 * index + 15 of wqkv @ h, operation 2 computes the attention of
+head number index, and operation 3 computes rows 16 * index to 16 * index + 15 of the result. A task waits only for
+tasks in earlier rows.
 
 One launch executes all tasks. A block may wait for another block, but never for a task that no block has taken, so let
 blocks take tasks in the order of the table with atomicAdd. The results of a task must be visible to the tasks that wait
-for its counter: release when you add, acquire when you wait. The grader checks the values, races and deadlocks in
-several orders of blocks on a simulated GPU of two SMs, and the single launch, and on a GPU compares the time with
-PyTorch's operators.
+for its counter: release when you add, acquire when you wait. The grader checks the values and the single launch, and
+looks for races and deadlocks in several orders of blocks on a simulated GPU with two SMs. On a GPU, it compares the
+time with PyTorch's operators.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1 wavefront per request added by bank
 conflicts; at most 1 launch.

@@ -13,8 +13,8 @@ Where logits are equal, the lower expert comes first; -0.0 equals 0.0. The rows 
 tokens. So for each choice j of token t, source[rows[t, j]] == t, and rows[t, j] is among the rows of its expert.
 
 Start with three kernels: choose experts and count them in each block of tokens, scan the counts, place the rows. The
-grader checks that all outputs are the same in every order of blocks, the bytes moved, and on a GPU the time against
-softmax, topk, sort, and bincount of PyTorch.
+grader checks the bytes moved and that all outputs are the same in every order of blocks. On a GPU, it compares the time
+with PyTorch's softmax, topk, sort, and bincount.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2.5 times the bytes of inputs and outputs
 moved.
@@ -35,7 +35,7 @@ def choose_kernel(weights_ptr, chosen_ptr, counts_ptr, totals_ptr, logits_ptr, t
 @triton.jit(do_not_specialize=["blocks"])
 def scan_kernel(offsets_ptr, starts_ptr, counts_ptr, totals_ptr, blocks, experts,
                 BLOCKS: tl.constexpr, SOME: tl.constexpr, EXPERTS: tl.constexpr):  # fmt: skip
-    """For SOME experts: turn the counts of all blocks into the first row of each block among the expert's rows."""
+    """For SOME experts, turn the counts of all blocks into each block's first row among the expert's rows."""
     # TODO: scan down the columns of counts
 
 

@@ -8,14 +8,14 @@ bfloat16 tensor of shape (rows, n):
     out[r] = x[source[r]] @ w[e].T for the expert e of row r
 
 The accumulators are float32, and rounded once. n and k are multiples of 16, and there are up to 512 experts. An expert
-may have all rows, or none, and then its weight may contain NaN. source and offsets are on the device, and the host must
-not wait for them. Every tensor starts at a multiple of 16 bytes. x, w, and out may have more than 2**32 elements:
-offsets into them need 64 bits. On a GPU before sm_80, which has no bfloat16, x and w are float16.
+may have all rows or none. The weight of an expert without rows may contain NaN. source and offsets are on the device,
+and the host must not wait for them. Every tensor starts at a multiple of 16 bytes. x, w, and out may have more than
+2**32 elements: offsets into them need 64 bits. On a GPU before sm_80, which has no bfloat16, x and w are float16.
 
-Start with the kernel of matmul (week 11). A program looks for its tile: tiles of one expert are neighbors, and each
-expert has ceil(rows of the expert / ROWS) of them. The grader checks the values (exactly, for small integers), the use
-of tensor cores, the bytes moved, and on a GPU the time against a loop over experts with cuBLAS, for which the host has
-to wait for the offsets. The limit on bytes leaves no room for the weights of experts without rows.
+Start with the kernel from matmul (week 11). A program looks for its tile. An expert has ceil(rows of the expert / ROWS)
+tiles, which are neighbors. The grader checks the values (exactly, for small integers), the use of tensor cores, and the
+bytes moved. On a GPU, it compares the time with a loop over experts with cuBLAS, for which the host has to wait for the
+offsets. The limit on bytes leaves no room for the weights of experts without rows.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2.5 times the bytes of inputs and outputs
 moved; multiply-adds executed by tensor cores.
@@ -35,7 +35,7 @@ def find_tile(tile, offsets_ptr, experts, ROWS: tl.constexpr, EXPERTS: tl.conste
 @triton.jit
 def grouped_kernel(out_ptr, x_ptr, w_ptr, source_ptr, offsets_ptr, experts, n, k,
                    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, EXPERTS: tl.constexpr):  # fmt: skip
-    """One tile of out. Tiles that are neighbors along axis 0 have the same columns of the same weight, mostly."""
+    """Compute one tile of out. Neighboring tiles along axis 0 mostly have the same columns of the same weight."""
     # TODO: as matmul of week 11, with gathered rows of x and the weight of one expert
 
 

@@ -7,13 +7,13 @@ int32, and weights of shape (tokens, top_k), float32. top_k is 1 to 16. It retur
     out[t] = sum over j of weights[t, j] * y[rows[t, j]]
 
 rows[t, j] is -1 if the choice was dropped, because its expert had no room. A dropped choice adds nothing, and its
-weight may be NaN. Every other row of y occurs once in rows. The sum is float32 and rounded once, and the same inputs
+weight may be NaN. Every row of y occurs exactly once in rows. The sum is float32 and rounded once, and the same inputs
 give the same bits in every run. y may hold infinities. Tensors do not always start at a multiple of 16 bytes. y and out
 may have more than 2**32 elements: offsets need 64 bits. On a GPU before sm_80, which has no bfloat16, y is float16.
 
-Start with one token and a block of columns for each program. The grader checks the values, that the bits are the same
-in every order of blocks, the bytes moved, and on a GPU the time against indexing, multiplying, and summing with
-PyTorch.
+Start with one token and a block of columns for each program. The grader checks the values, the bytes moved, and that
+the bits are the same in every order of blocks. On a GPU, it compares the time with indexing, multiplying, and summing
+in PyTorch.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.6 times the bytes of inputs and outputs
 moved.
@@ -26,7 +26,7 @@ import triton.language as tl
 
 @triton.jit
 def combine_kernel(out_ptr, y_ptr, rows_ptr, weights_ptr, n, TOP_K: tl.constexpr, BLOCK: tl.constexpr):
-    """Compute BLOCK columns of one token. The program reads its rows in a fixed order: no atomics, the same bits."""
+    """Compute BLOCK columns of one token. The fixed order of the additions keeps the bits the same."""
     # TODO: add up the rows of the token; skip those that were dropped
 
 

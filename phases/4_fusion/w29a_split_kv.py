@@ -1,20 +1,20 @@
 """One query against a long context: the attention of a decode step, divided among all SMs.
 
-split_kv(q, k, v, sink) takes contiguous tensors that begin at a multiple of 16 bytes, bfloat16 but for sink: q of shape
-(batch, heads, head), one query for each sequence; k and v of shape (batch, kv_heads, tokens, head); and sink, float32
-of shape (heads,). head is 64 or 128, and heads is a multiple of kv_heads: query head h reads key head h // (heads //
-kv_heads). sink is a further score of each query head, which has no key and whose value is 0. The function returns a new
-tensor of the shape and dtype of q:
+split_kv(q, k, v, sink) takes contiguous tensors that begin at a multiple of 16 bytes, all bfloat16 except sink: q of
+shape (batch, heads, head), one query for each sequence; k and v of shape (batch, kv_heads, tokens, head); and sink,
+float32 of shape (heads,). head is 64 or 128, and heads is a multiple of kv_heads: query head h reads key head h //
+(heads // kv_heads). sink is an additional score for each query head, without a key and with a value of 0. The function
+returns a new tensor of the shape and dtype of q:
 
     out = sum(exp(score) * v) / (exp(sink) + sum(exp(score))),  with score = q @ k / sqrt(head)
 
 Scores and sinks are at most 1000 and at least -1000. The same inputs always give the same bits. k may have more than
 2**32 elements: offsets need 64 bits.
 
-The bytes are those of k and v. Read them once, and by enough programs for the 132 SMs of an H200: in the largest case,
-with one key head and 8,500 tokens, no program may read more than a 132nd of k or of v. Graded: the values, the same
-bits in all orders, the shares of k and v that a program reads, the bytes that are moved and held, and on a GPU the time
-against the formula written as operators.
+Almost all bytes are in k and v. Read them once, with enough programs for the 132 SMs of an H200. In the largest case,
+with one key head and 8,500 tokens, no program may read more than 1/132 of k or of v. The grader checks the values, the
+same bits in all orders, the shares of k and v that a program reads, and the bytes that are moved and allocated. On a
+GPU, it compares the time with the formula written as operators.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the bytes of inputs and outputs moved;
 at most 0.5 times the bytes of inputs and outputs as a workspace.

@@ -1,18 +1,18 @@
-"""Causal attention with a window and sinks: of a long prompt, each query sees its neighborhood and the first tokens.
+"""Causal attention with a window and sinks: each query of a long prompt sees its neighborhood and the first tokens.
 
 sliding_window(q, k, v, window, sinks) takes contiguous bfloat16 tensors that begin at a multiple of 16 bytes: q of
 shape (batch, heads, tokens, head), k and v of shape (batch, kv_heads, tokens, head), where head is 64 or 128 and heads
-is a multiple of kv_heads: query head h reads key head h // (heads // kv_heads). Query i sees key j if j <= i, and if i
-- j < window or j < sinks. window is an int from 1 on, sinks an int from 0 on; both may be larger than the number of
-tokens. The function returns a new tensor of the shape and dtype of q: softmax(q @ k^T / sqrt(head)) @ v over the keys
-that each query sees. Scores are at most 1000 and at least -1000. Any number of tokens, heads and batches; tensors may
-have more than 2**32 elements: offsets need 64 bits.
+is a multiple of kv_heads: query head h reads key head h // (heads // kv_heads). Query i sees key j if j <= i and (i - j
+< window or j < sinks). window is an int of at least 1, and sinks is an int of at least 0. Both may be larger than the
+number of tokens. The function returns a new tensor of the shape and dtype of q: softmax(q @ k^T / sqrt(head)) @ v over
+the keys that each query sees. Scores are at most 1000 and at least -1000. There may be any number of tokens, heads, and
+batches. Tensors may have more than 2**32 elements: offsets need 64 bits.
 
-Compute no tile that the mask hides as a whole. In the largest case, of 2,000 tokens with a head of 64, each query sees
-at most 254 keys, which makes 4 exponentials for each element of the output. Tiles of 64 make 6 of them, and a kernel
-that computes every tile below the diagonal 17. Graded: the values, the exponentials, the bytes that are moved, the
-memory that is allocated in addition to inputs and output, tensor cores, and on a GPU the time against the formula
-written as operators.
+Compute no tile that the mask hides completely. In the largest case, with 2,000 tokens and a head of 64, each query sees
+at most 254 keys, which takes 4 exponentials for each element of the output. With tiles of 64, it takes 6 exponentials,
+and a kernel that computes every tile below the diagonal takes 17. The grader checks the values, the exponentials, the
+bytes that are moved, the memory that is allocated in addition to inputs and output, and the use of tensor cores. On a
+GPU, it compares the time with the formula written as operators.
 
 Limits on the largest case, with room for edges on smaller ones: at most 7 times the bytes of inputs and outputs moved;
 at most 9 special functions (such as exponentials) per element; at most 0.1 times the bytes of inputs and outputs as a

@@ -1,19 +1,19 @@
-"""Linear attention with a decay: no cache and no matrix of scores, a state that is carried from chunk to chunk.
+"""Linear attention with a decay: no cache and no matrix of scores, but a state that is carried from chunk to chunk.
 
-linear_attention(q, k, v, g) takes contiguous tensors that begin at a multiple of 16 bytes: q, k and v in bfloat16, of
+linear_attention(q, k, v, g) takes contiguous tensors that begin at a multiple of 16 bytes: q, k, and v in bfloat16, of
 shape (batch, heads, tokens, head), where head is 64 or 128; and g, float32 of shape (batch, heads, tokens), which is at
 most 0. Each head has a state S, a matrix of head x head that begins at 0, and for each token
 
     S = exp(g) * S + outer(k, v)        out = S^T q
 
 It returns two new tensors: out, of the shape and dtype of q, and the state after the last token, float32 of shape
-(batch, heads, head, head), with a row for each column of k. g may be 0, and as low as -100. Any number of tokens, heads
-and batches; tensors may have more than 2**32 elements: offsets need 64 bits.
+(batch, heads, head, head), with a row for each column of k. g may be 0, and it may be as low as -100. There may be any
+number of tokens, heads, and batches. Tensors may have more than 2**32 elements: offsets need 64 bits.
 
-The recurrence has no GEMM, and the formula with all pairs has tokens**2 scores. Divide the tokens into
-chunks: pairs within a chunk, and a state between chunks. Graded: the values, that tensor cores make the products, the
-exponentials (all pairs of the largest case take 8 for each element), the bytes that are moved, the memory that is
-allocated in addition to inputs and outputs, and on a GPU the time against chunks written as operators.
+The recurrence has no GEMM, and the formula with all pairs has tokens**2 scores. Divide the tokens into chunks, with
+pairs within a chunk and a state between chunks. The grader checks the values, the use of tensor cores, the exponentials
+(all pairs of the largest case take 8 for each element), the bytes that are moved, and the memory that is allocated in
+addition to inputs and outputs. On a GPU, it compares the time with chunks written as operators.
 
 Limits on the largest case, with room for edges on smaller ones: at most 4 times the bytes of inputs and outputs moved;
 at most 5 special functions (such as exponentials) per element; at most 1 times the bytes of inputs and outputs as a

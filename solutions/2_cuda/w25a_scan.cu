@@ -1,8 +1,8 @@
 // Scan: out[i] = x[0] + … + x[i] in one pass over x, by decoupled look-back.
 //
-// A tile is the share of one block. Tile t publishes a status word: first its own sum, as soon as it is known, and
-// later the sum of tiles 0 to t. To find the sum before it, a tile looks back: it adds the sums of its predecessors until it
-// finds one that has published the whole prefix.
+// A block scans one tile. Tile t publishes a status word: first its own sum, as soon as it is known, and later the sum
+// of tiles 0 to t. To find the sum before it, a tile looks back: it adds the sums of its predecessors until it finds a
+// tile that has published its prefix.
 
 constexpr int WARP = 32, THREADS = 256, ITEMS = 16, TILE = THREADS * ITEMS;
 
@@ -21,7 +21,7 @@ __device__ unsigned long long load_status(const unsigned long long* status) {
     return word;
 }
 
-// Returns the sum of the lanes up to this one.
+// Returns the sum over the lanes up to and including this lane.
 __device__ int warp_scan(int sum) {
     for (int step = 1; step < WARP; step *= 2) {
         const int below = __shfl_up_sync(~0u, sum, step);
@@ -32,14 +32,14 @@ __device__ int warp_scan(int sum) {
 
 __device__ int last_lane(int value) { return __shfl_sync(~0u, value, WARP - 1); }
 
-// Returns the sum of all tiles before `tile`, in all lanes. Lane l reads the status of the tile l + 1 places before.
+// Returns the sum of all tiles before `tile`, in all lanes. Lane l reads the status of the tile l + 1 places earlier.
 __device__ int look_back(const unsigned long long* status, int tile) {
     int before = 0;
     for (int other = tile - 1 - int(threadIdx.x % WARP);; other -= WARP) {
         unsigned long long word = (unsigned long long)PREFIX << 32;  // before tile 0, the prefix is 0
         if (other >= 0) do word = load_status(status + other); while (word >> 32 == EMPTY);
         __syncwarp();
-        // The nearest prefix has all earlier tiles in it. Nearer tiles, which are lower lanes, have sums.
+        // The nearest prefix includes all earlier tiles. Nearer tiles, which are in lower lanes, have sums.
         const unsigned prefixes = __ballot_sync(~0u, word >> 32 == PREFIX);
         const int lanes = prefixes ? __ffs(prefixes) : WARP;
         before += last_lane(warp_scan(threadIdx.x % WARP < lanes ? int(word) : 0));
@@ -47,7 +47,7 @@ __device__ int look_back(const unsigned long long* status, int tile) {
     }
 }
 
-// A word of padding after every 32, so that neither neighboring lanes nor neighbors per thread meet in a bank.
+// One word of padding after every 32 avoids bank conflicts for neighboring lanes and for the neighbors of a thread.
 __device__ int padded(int i) { return i + i / WARP; }
 
 __global__ void scan(const int* x, int* out, unsigned long long* status, int* next_tile, int n) {
@@ -60,7 +60,7 @@ __global__ void scan(const int* x, int* out, unsigned long long* status, int* ne
     __syncthreads();
     const int tile = tile_of_block, own = tile * TILE + threadIdx.x, rest = n - own;
 
-    // Coalesced loads give a thread elements that are far apart. Through shared memory it gets ITEMS neighbors.
+    // Coalesced loads give a thread elements that are far apart. Through shared memory, it gets ITEMS neighbors.
     for (int k = 0; k < TILE; k += THREADS) values[padded(k + threadIdx.x)] = k < rest ? x[own + k] : 0;
     __syncthreads();
     int sums[ITEMS], sum = 0;
@@ -72,7 +72,7 @@ __global__ void scan(const int* x, int* out, unsigned long long* status, int* ne
     if (warp == 0) {
         const int of_warp = lane < THREADS / WARP ? before_warp[lane] : 0;
         const int up_to_warp = warp_scan(of_warp), of_tile = last_lane(up_to_warp);
-        if (lane == 0) publish(status + tile, SUM, of_tile);  // before the wait, so that others can go on
+        if (lane == 0) publish(status + tile, SUM, of_tile);  // before the wait, so that later tiles can go on
         const int before = look_back(status, tile);
         if (lane == 0) publish(status + tile, PREFIX, before + of_tile);
         before_warp[lane] = before + up_to_warp - of_warp;

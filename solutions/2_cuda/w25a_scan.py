@@ -4,30 +4,30 @@ scan(x) takes a contiguous int32 vector of 1 to 2**30 elements, not always align
 It returns a new int32 vector of the same length with the inclusive prefix sums: out[i] = x[0] + … + x[i]. Every prefix
 sum fits in int32.
 
-Write the kernel in w25a_scan.cu, then launch it here. The grader checks the values, the bytes that the kernel moves,
-and on a GPU the time against three kernels that read x twice. The limit on bytes allows one read of x and one write of
-the result, so blocks have to pass sums to each other while the kernel runs. Loads that a loop repeats until a value
-changes are not counted. The grader starts the blocks in ascending and in descending order, and the largest case has
-more tiles of 4096 elements than the simulated GPU holds blocks at once: use atomicAdd, not blockIdx.x, to give a block
-its tile.
+Write the kernel in w25a_scan.cu, then launch it here. The grader checks the values and the bytes that the kernel moves.
+On a GPU, it compares the time with three kernels that read x twice. The limit on bytes allows one read of x and one
+write of the result, so blocks have to pass sums to each other while the kernel runs. Loads that a loop repeats until a
+value changes are not counted. The grader starts the blocks in ascending and in descending order, and the largest case
+has more tiles of 4096 elements than the simulated GPU holds blocks at once: use atomicAdd, not blockIdx.x, to give a
+block its tile.
 
-A block publishes a value with publish() of the stub, with an atomic operation, or with a __threadfence() between the
-value and its flag. volatile alone orders nothing, not even a sum and its state in one word, and the grader reports a
+A block publishes a value with the stub's publish(), with an atomic operation, or with a __threadfence() between the
+value and its flag. volatile alone orders nothing, not even a sum and its state in one word, so the grader reports a
 race.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.25 times the bytes of inputs and outputs
 moved; at most 1 wavefront per request added by bank conflicts.
 
-Traffic: 4 bytes read and 4 written for each element, and 8 bytes of status for each tile of 4096. The bound is a copy.
-An addition for each element is nothing: an SM receives fewer than 5 elements per cycle.
+Traffic: each element takes 4 bytes read and 4 written, and each tile of 4096 takes 8 bytes of status. The bound is the
+time of a copy. One addition per element costs next to nothing, because an SM receives fewer than 5 elements per cycle.
 
 - three kernels (sums of tiles, scan of the sums, scan of tiles) move 12 bytes for each element
-- a chain, in which each tile waits for the prefix of the tile before it, moves 8, and every tile waits for all earlier
-  ones
-- decoupled look-back moves 8 and waits only for sums, which tiles publish before they wait themselves
+- a chain, in which each tile waits for the prefix of the tile before it, moves 8 bytes, but every tile waits for all
+  earlier tiles
+- decoupled look-back moves 8 bytes and waits only for sums, which tiles publish before they wait themselves
 
-The tile numbers come from a counter, so that every order of blocks makes progress. Padding after every 32 words of
-shared memory makes both the accesses of neighboring lanes and those of 16 neighbors per thread free of bank conflicts.
+The tile numbers come from a counter, so every order of blocks makes progress. Padding after every 32 words of shared
+memory avoids bank conflicts, both when neighboring lanes access neighbors and when each thread accesses 16 neighbors.
 
 Source: Merrill and Garland, "Single-pass Parallel Prefix Scan with Decoupled Look-back", NVIDIA NVR-2016-002.
 """

@@ -1,6 +1,6 @@
 // Compact: the positive elements of x, in order, in one pass over x.
 //
-// A lane counts the elements before its own in the warp by __ballot_sync. Warps and tiles are scanned as in `scan`, by
+// A lane counts the kept elements before its own with __ballot_sync. Warps and tiles are scanned as in `scan`, by
 // decoupled look-back: tile t publishes how many elements it keeps, and later how many tiles 0 to t keep.
 
 constexpr int WARP = 32, THREADS = 256, WARPS = THREADS / WARP, ITEMS = 16, TILE = THREADS * ITEMS;
@@ -20,7 +20,7 @@ __device__ unsigned long long load_status(const unsigned long long* status) {
     return word;
 }
 
-// Returns the sum of the lanes up to this one.
+// Returns the sum over the lanes up to and including this lane.
 __device__ int warp_scan(int sum) {
     for (int step = 1; step < WARP; step *= 2) {
         const int below = __shfl_up_sync(~0u, sum, step);
@@ -29,14 +29,14 @@ __device__ int warp_scan(int sum) {
     return sum;
 }
 
-// Returns the sum of all tiles before `tile`, in all lanes. Lane l reads the status of the tile l + 1 places before.
+// Returns the sum of all tiles before `tile`, in all lanes. Lane l reads the status of the tile l + 1 places earlier.
 __device__ int look_back(const unsigned long long* status, int tile) {
     int before = 0;
     for (int other = tile - 1 - int(threadIdx.x % WARP);; other -= WARP) {
         unsigned long long word = (unsigned long long)PREFIX << 32;  // before tile 0, the prefix is 0
         if (other >= 0) do word = load_status(status + other); while (word >> 32 == EMPTY);
         __syncwarp();
-        // The nearest prefix has all earlier tiles in it. Nearer tiles, which are lower lanes, have sums.
+        // The nearest prefix includes all earlier tiles. Nearer tiles, which are in lower lanes, have sums.
         const unsigned prefixes = __ballot_sync(~0u, word >> 32 == PREFIX);
         const int lanes = prefixes ? __ffs(prefixes) : WARP;
         before += __shfl_sync(~0u, warp_scan(threadIdx.x % WARP < lanes ? int(word) : 0), WARP - 1);

@@ -1,26 +1,26 @@
 """Compact: the launch.
 
 compact(x, out, count) takes a contiguous float32 vector of 1 to 2**30 elements, an output of the same length, and a
-count of one int32. None of them is always aligned to 16 bytes. It writes the elements of x that are greater than 0 to
-the beginning of out, in the order that they have in x, and their number to count. It returns nothing, and the rest of
-out keeps its values. NaN and zeros of both signs are not greater than 0; denormals and infinity are. The elements are
-copied bit for bit.
+count of one int32. These tensors are not always aligned to 16 bytes. The function writes the elements of x that are
+greater than 0 to the beginning of out, in their order in x, and writes their number to count. It returns nothing, and
+the rest of out keeps its values. NaN and zeros of both signs are not greater than 0; denormals and infinity are. The
+elements are copied bit for bit.
 
-Write the kernel in w25b_compact.cu, then launch it here. The grader checks out and count, the bytes that the kernel
-moves, and on a GPU the time against three kernels that read x twice. The limit on bytes allows one read of x. The
-grader starts the blocks in different orders, with fewer blocks at once than the largest case has tiles of 4096
-elements.
+Write the kernel in w25b_compact.cu, then launch it here. The grader checks out, count, and the bytes that the kernel
+moves. On a GPU, it compares the time with three kernels that read x twice. The limit on bytes allows one read of x. The
+grader starts the blocks in different orders, and the simulated GPU holds fewer blocks at once than the largest case has
+tiles of 4096 elements.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.4 times the bytes of inputs and outputs
 moved.
 
-Traffic: 4 bytes read for each element and 4 written for each one that is kept, and 8 bytes of status for each tile. The
-bound is memory. A warp stores the elements that it keeps of 32 neighbors side by side. Where half are kept, these are
-64 bytes that begin anywhere, which touch 2.9 sectors instead of 2; the L2 cache puts the parts of a sector together
-before they are written.
+Traffic: each element takes 4 bytes read, each kept element takes 4 bytes written, and each tile takes 8 bytes of
+status. The kernel is memory-bound. Of 32 neighbors, a warp stores the kept elements next to each other. If half are
+kept, they take 64 bytes that start anywhere, so a store touches 2.9 sectors instead of 2. The L2 cache merges the parts
+of a sector before they are written.
 
 Tried on paper and left out: exchanging the kept elements of a tile through shared memory would make all stores of a
-tile contiguous, for one more barrier and 16 KiB.
+tile contiguous, at the cost of one more barrier and 16 KiB.
 
 Source: Billeter, Olsson, Assarsson, "Efficient Stream Compaction on Wide SIMD Many-Core Architectures" (2009), for
 ranks by ballot; Merrill and Garland (2016) for the look-back.

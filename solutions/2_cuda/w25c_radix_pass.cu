@@ -1,8 +1,8 @@
-// One pass of a radix sort: out has the keys in the order of one digit, and keys with equal digits in their old order.
+// One pass of a radix sort: out has the keys in the order of one digit, and keys with equal digits keep their order.
 //
 // The place of a key is first[digit] + keys with this digit in earlier tiles + such keys before it in its tile. Each
 // thread of a block looks back for one digit. The tile is sorted in shared memory before it is written, so that keys
-// with equal digits leave side by side.
+// with equal digits are written next to each other.
 
 constexpr int WARP = 32, DIGITS = 256, THREADS = DIGITS, WARPS = THREADS / WARP, ITEMS = 16, TILE = THREADS * ITEMS;
 
@@ -15,7 +15,7 @@ __device__ unsigned load_status(const unsigned* status) {
     return word;
 }
 
-// Returns the sum of the values of all threads before this one.
+// Returns the sum of the values of all earlier threads.
 __device__ int sum_before(int value) {
     __shared__ int of_warp[WARPS];
     const int lane = threadIdx.x % WARP;
@@ -39,8 +39,8 @@ radix_pass(const int* keys, const int* first, int* out, unsigned* status, int* n
     __syncthreads();
     const int tile = tile_of_block, own = tile * TILE + warp * ITEMS * WARP + lane;
 
-    // A key's rank is the number of keys before it in its warp that have the same digit. Rows of 32 neighbors come in
-    // their order, so ranks are stable. Behind the end of keys, -1 has the last digit and stays last.
+    // A key's rank is the number of keys before it in its warp that have the same digit. Rows of 32 neighbors are
+    // processed in order, so ranks are stable. Past the end of keys, -1 has the last digit and stays last.
     int key[ITEMS], rank[ITEMS];
     for (int k = 0; k < ITEMS; ++k) key[k] = own + k * WARP < n ? keys[own + k * WARP] : -1;
     for (int k = 0; k < ITEMS; ++k) {
@@ -54,7 +54,7 @@ radix_pass(const int* keys, const int* first, int* out, unsigned* status, int* n
     }
     __syncthreads();
 
-    int in_tile = 0;  // from here on, a thread has a digit
+    int in_tile = 0;  // from here, thread d computes digit d
     for (int w = 0; w < WARPS; ++w) in_tile += counts[w][digit];
     atomicExch(status + tile * DIGITS + digit, COUNT | in_tile);
     int place = sum_before(in_tile), before = 0;

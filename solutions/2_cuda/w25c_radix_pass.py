@@ -1,24 +1,25 @@
 """Radix pass: the launch.
 
-radix_pass(keys, first, shift) takes a contiguous int32 vector of 1 to 2**30 - 1 keys, and first with 256 int32 values,
-neither of them always aligned to 16 bytes. The digit of a key is the number in its 8 bits from bit shift on, with shift
-0, 8, 16, or 24; it is never negative: (unsigned(key) >> shift) & 255. first[d] is the number of keys whose digit is
-less than d. It returns a new vector with the same keys in the order of their digits. Keys with equal digits keep the
-order that they have in keys: the pass is stable. Four passes, with shift 0 first, sort keys as unsigned numbers.
+radix_pass(keys, first, shift) takes a contiguous int32 vector of 1 to 2**30 - 1 keys, and first, a vector of 256 int32
+values. Neither is always aligned to 16 bytes. The digit of a key is the unsigned number in 8 of its bits,
+(unsigned(key) >> shift) & 255, where shift is 0, 8, 16, or 24. first[d] is the number of keys whose digit is less than
+d. It returns a new vector with the same keys in the order of their digits. The pass is stable: keys with equal digits
+keep their order. Four passes, with shift 0 first, sort keys as unsigned numbers.
 
-Write the kernel in w25c_radix_pass.cu, then launch it here. The grader checks the order, the bytes that the kernel
-moves, and on a GPU the time against three kernels that read the keys twice. The limit on bytes requires that a block
-sorts its tile before it writes: keys that go straight to their places touch a sector each. The grader starts the blocks
-in different orders, with fewer blocks at once than the largest case has tiles of 4096 keys.
+Write the kernel in w25c_radix_pass.cu, then launch it here. The grader checks the order of the keys and the bytes that
+the kernel moves. On a GPU, it compares the time with three kernels that read the keys twice. The limit on bytes
+requires that a block sorts its tile before it writes, because keys that go straight to their places touch a sector
+each. The grader starts the blocks in different orders, and the simulated GPU holds fewer blocks at once than the
+largest case has tiles of 4096 keys.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2.5 times the bytes of inputs and outputs
 moved.
 
-Traffic: 4 bytes read and 4 written for each key, and for each tile of 4096 keys three times 256 status words of 4
-bytes. The bound is memory, if ranks are fast enough: a warp takes about 20 instructions for each row of 32 keys.
+Traffic: each key takes 4 bytes read and 4 written, and each tile of 4096 keys takes three times 256 status words of 4
+bytes. The kernel is memory-bound if ranks are fast enough. A warp takes about 20 instructions for each row of 32 keys.
 
-A tile has 16 keys with each digit if digits are evenly spread. After the sort in shared memory they leave side by side,
-64 bytes that begin anywhere and touch 2.9 sectors instead of 2.
+If digits are evenly spread, a tile has 16 keys with each digit. After the sort in shared memory, these keys are written
+next to each other, as 64 bytes that start anywhere and touch 2.9 sectors instead of 2.
 
 Source: Adinets, Merrill, "Onesweep: A Faster Least Significant Digit Radix Sort for GPUs" (2022),
 https://arxiv.org/abs/2206.01784.

@@ -1,14 +1,14 @@
 // Sample from the nucleus of a row of logits: temperature, top-k, top-p.
 //
-// The least logit of the nucleus is found by radix select: like a radix sort from the highest digit down, but only the
-// keys that may be the least are counted again. No key is moved. Probabilities are integers in units of 2^-40 of the
-// largest one, so sums are the same in every order.
+// Radix select finds the smallest logit of the nucleus. It works like a radix sort from the highest digit down, but
+// counts only the keys that may still be the smallest, and moves no key. Probabilities are integers in units of 2^-40
+// of the largest probability, so sums are the same in every order.
 
 constexpr int WARP = 32, THREADS = 512, WARPS = THREADS / WARP, BITS = 8, DIGITS = 1 << BITS;
 
 using Mass = unsigned long long;
 
-// A greater logit has a greater key. Adding 0 makes both zeros one.
+// A greater logit has a greater key. Adding 0 gives both zeros the same key.
 __device__ unsigned key_of(float logit) {
     const unsigned bits = __float_as_uint(logit + 0.0f);
     return bits >> 31 ? ~bits : bits | 1u << 31;
@@ -45,7 +45,7 @@ __global__ void top_p(const float* logits, const float* temperature, const int* 
             atomicAdd(&mass[key >> shift & (DIGITS - 1)], mass_of(row[v], largest, temperature[r]));
         }
         __syncthreads();
-        if (threadIdx.x == 0) {  // find the lowest digit whose keys have little enough above them
+        if (threadIdx.x == 0) {  // find the lowest digit whose keys can be in the nucleus
             for (int d = 0; shift == 32 - BITS && d < DIGITS; ++d) total += mass[d];
             unsigned digit = 0;
             tokens = count_above, sum = mass_above;
@@ -57,7 +57,7 @@ __global__ void top_p(const float* logits, const float* temperature, const int* 
         }
         __syncthreads();
     }
-    // Sum the nucleus in parts of the vocabulary, then go over the part in which the sum passes the drawn one.
+    // Sum the nucleus in parts of the vocabulary, then search the part in which the running sum exceeds the drawn sum.
     for (int d = threadIdx.x; d < DIGITS; d += THREADS) mass[d] = 0;
     __syncthreads();
     for (int v = threadIdx.x; v < vocabulary; v += THREADS)

@@ -1,7 +1,7 @@
 """Top-p: the launch.
 
 top_p(logits, temperature, top_k, p, uniform) takes contiguous tensors that begin at a multiple of 16 bytes: logits
-(rows, vocabulary) in float32, and for each row temperature, p, and uniform in float32 and top_k as int32. It returns
+(rows, vocabulary) in float32, and for each row, temperature, p, and uniform in float32 and top_k in int32. It returns
 three new tensors of shape (rows,): token and size as int32, and kept as float32.
 
 A row has the probabilities softmax(logits / temperature). A token is in the nucleus if
@@ -9,32 +9,33 @@ A row has the probabilities softmax(logits / temperature). A token is in the nuc
     fewer than top_k tokens of the row have a greater logit, and
     the probabilities of these tokens sum to less than p.
 
-So tokens with equal logits are in it together; -0.0 equals 0.0. size is the number of tokens in the nucleus, and kept
-is the sum of their probabilities. token is the first one, in the order of the vocabulary, at which the probabilities of
-the nucleus sum to more than uniform * kept.
+So tokens with equal logits are either all in the nucleus or all outside it; -0.0 equals 0.0. size is the number of
+tokens in the nucleus, and kept is the sum of their probabilities. token is the first token, in the order of the
+vocabulary, at which the running sum over the nucleus exceeds uniform * kept.
 
 vocabulary is 1 to 131072, temperature is 0.5 to 1.5, top_k is 1 to vocabulary, 0 < p < 1, and 0 <= uniform < 1. Logits
-are up to 20,000 in size, or -inf for a masked token; each row has a finite one. No sum is closer than 3e-5 to the
-number that it is compared with, so float32 sums suffice. But the same inputs give the same bits in every run. The
-tensors have fewer than 2**31 elements.
+are at most 20,000 in magnitude, or -inf for a masked token, and each row has a finite logit. No sum is closer than 3e-5
+to the number that it is compared with, so float32 sums suffice. But the same inputs must give the same bits in every
+run. The tensors have fewer than 2**31 elements.
 
 Write the kernel in w25d_top_p.cu, then launch it here, with a block for each row. A row may be larger than shared
-memory. The grader checks the values, that the bits are the same in all orders of warps and blocks, the bytes moved, and
-on a GPU the time against softmax, sort, and cumsum of PyTorch. The limit on bytes allows a few reads of the row. It has
-no room for a sort of all tokens, nor for a search that reads the row for each bit.
+memory. The grader checks the values, the bytes moved, and that the bits are the same in all orders of warps and blocks.
+On a GPU, it compares the time with PyTorch's softmax, sort, and cumsum. The limit on bytes allows a few reads of the
+row, but no sort of all tokens and no search that reads the row once per bit.
 
 Limits on the largest case, with room for edges on smaller ones: at most 8 times the bytes of inputs and outputs moved.
 
-Bytes: 4 for each logit, 525 MB for 1024 rows of 128,256, 0.12 ms at 4.5 TB/s. The row is read six times: once for its
-maximum, four times for a digit of the least logit in the nucleus, and once to sum the nucleus in the order of the
-vocabulary. The rows of 132 SMs, several for each, are larger than the L2 cache, so memory is the bound.
+Bytes: 4 for each logit, which makes 525 MB for 1024 rows of 128,256, or 0.12 ms at 4.5 TB/s. A row is read six times:
+once for its maximum, four times for a digit of the smallest logit in the nucleus, and once to sum the nucleus in the
+order of the vocabulary. With several rows per SM, the rows on all 132 SMs are larger than the L2 cache, so the kernel
+is memory-bound.
 
-All logits of a model have few different high digits, so atomics of the first pass meet at few addresses. An expert
-gives each warp counters of its own, as in week 6, and lets a warp search the digits instead of thread 0. No GPU has
-timed it yet.
+A model's logits have few different high digits, so the first pass's atomics contend for a few addresses. An expert
+gives each warp its own counters, as in week 6, and lets a warp search the digits instead of thread 0. No GPU has timed
+it yet.
 
-Source: radix select is the selection of Alabi and others, "Fast K-Selection Algorithms for Graphics Processing Units"
-(2012). FlashInfer finds the nucleus by rejection instead, which needs a new random number for each round.
+Source: Alabi and others, "Fast K-Selection Algorithms for Graphics Processing Units" (2012), for radix select.
+FlashInfer samples by rejection instead, which takes a new random number for each round.
 """
 
 import torch

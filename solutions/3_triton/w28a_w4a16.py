@@ -1,34 +1,35 @@
-"""W4A16: a few rows of 16 bits times a matrix of weights in 4 bits, which are dequantized in registers.
+"""W4A16: a few rows of 16-bit numbers times a matrix of 4-bit weights, which are dequantized in registers.
 
 w4a16(x, packed, scale, zero) takes contiguous tensors that start at a multiple of 16 bytes. x is float16 or bfloat16,
-has 1 to 64 rows, and k columns, where k is a multiple of 8. packed, int32 of shape (n, k / 8), has eight q from 0 to 15
-in each word. scale, in the dtype of x, and zero, uint8 from 0 to 15, are of shape (ceil(k / 128), n). It returns x @
+has 1 to 64 rows, and k columns, where k is a multiple of 8. packed, int32 of shape (n, k / 8), holds eight q from 0 to
+15 in each word. scale, in the dtype of x, and zero, uint8 from 0 to 15, are of shape (ceil(k / 128), n). It returns x @
 w.T in the dtype of x, for
 
     w[i, p] = scale[p // 128, i] * (q[i, p] - zero[p // 128, i])
     q[i, 8 c + j] = packed[i, c] >> (4 (j // 2) + 16 (j % 2)) & 15
 
-The result must be as accurate as exact weights and float32 sums make it, rounded once. An exact weight has more bits
-than x, so no kernel can store it in 16 bits. packed may have more than 2**32 elements: offsets need 64 bits.
+The result must be as accurate as with exact weights and float32 sums that are rounded once. An exact weight has more
+bits than x, so no kernel can store it in 16 bits. packed may have more than 2**32 elements: offsets need 64 bits.
 
-The words are most of the bytes, so read them once, and write no weight to memory. A thread should unpack the words
-that it loads, and with few instructions: an H200 has time for three for each weight. The grader checks the values, the
-bytes that are moved and allocated, the use of tensor cores, and on a GPU compares the time with weights that operators
+The words take most of the bytes, so read them once, and write no weight to memory. A thread should unpack the words
+that it loads, and with few instructions: an H200 has time for three per weight. The grader checks the values, the bytes
+that are moved and allocated, and the use of tensor cores. On a GPU, it compares the time with weights that operators
 dequantize for the library.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the bytes of inputs and outputs moved;
 at most 0.5 times the bytes of inputs and outputs as a workspace; multiply-adds executed by tensor cores.
 
-Bytes: half of one for each weight, and 3 for each 128 weights, 61 MB for 28672 x 4096, 13.7 us at the 4.5 TB/s that an
-H200 reads with. Operations: 2 per weight and row, so 4 m per byte. From about 55 rows on, tensor cores at 989 TFLOP/s
-would be the bound; below that it is memory, as long as the integer instructions for a weight keep up.
+Bytes: half a byte per weight, and 3 bytes per 128 weights, which makes 61 MB for 28672 x 4096, or 13.7 us at the 4.5
+TB/s that an H200 reads. Operations: 2 per weight and row, so 4 m per byte. With more than about 55 rows, the kernel
+would be limited by tensor cores at 989 TFLOP/s. With fewer rows, it is memory-bound, as long as the integer
+instructions keep up.
 
 Tensor cores multiply q - zero, an integer that both formats represent exactly, and the scale is applied to the sum of a
 group. No conversion instruction is needed: 1024.0 in float16 with q in its lowest bits is 1024 + q, and 128.0 in
-bfloat16 is 128 + q. The difference to 1024 + zero is exact (Kim et al., arXiv 2211.10017). One AND and one OR, which
-ptxas merges into one LOP3, do this for both halves of a word. tl.join keeps the parts in the thread that loaded the
-word. A shift by a block of eight amounts distributes them over threads, through shared memory: 17 instructions for each
-weight on the PTX machine instead of 6, many of which are moves that ptxas removes.
+bfloat16 is 128 + q. Subtracting 1024 + zero is exact (Kim et al., arXiv 2211.10017). One AND and one OR, which ptxas
+merges into one LOP3, do this for both halves of a word. tl.join keeps the parts in the thread that loaded the word. A
+shift by a block of eight amounts would distribute the parts over threads, through shared memory. That takes 17
+instructions per weight on the PTX machine instead of 6, although many of them are moves that ptxas removes.
 """
 
 import torch
@@ -37,7 +38,7 @@ import triton.language as tl
 
 BLOCK_N = 64
 MAGIC = {torch.float16: (0x64006400, 1024), torch.bfloat16: (0x43004300, 128)}
-"""The bits of a power of two whose last place is 1, in both halves of a word, and its value."""
+"""The bits of a power of two whose last fraction bit is worth 1, in both halves of a word, and its value."""
 
 
 @triton.jit(do_not_specialize=["M", "N"])

@@ -10,23 +10,23 @@ token. It returns a new tensor of the shape and dtype of q:
     out = softmax(q @ key.T / sqrt(head)) @ value    for each head of each sequence
 
 Scores are at most 1000 and at least -1000. k may have more than 2**32 elements: offsets need 64 bits. Softmax and sums
-are in float32. Read each element of the cache once, and write no copy of it to memory. The scales take fewer
-multiplications than the cache has elements: which, and where?
+are in float32. Read each element of the cache once, and write no copy of it to memory. Applying the scales takes fewer
+multiplications than the cache has elements. Where should each scale be applied?
 
-The grader checks the values, the bytes that are moved and allocated, and on a GPU compares the time with a cache that
-operators dequantize and the formula written as operators.
+The grader checks the values and the bytes that are moved and allocated. On a GPU, it compares the time with operators
+that dequantize the cache and then compute the formula.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the sectors that the bytes of its loads
 and stores need; at most 1.5 times the bytes of inputs and outputs moved; at most 0.5 times the bytes of inputs and
 outputs as a workspace.
 
-Bytes: keys and values of every token, 2 head each, and a scale of 4, 553 MB for 16 sequences of 8,192 tokens with 16
-heads of 128, 0.12 ms at the 4.5 TB/s that an H200 reads with. Operations: 4 per column of a token, 2 per byte, and as
-many conversions: memory is the bound.
+Bytes: 2 head for the key and value of every token, and 4 for a scale, which makes 545 MB for 16 sequences of 8,192
+tokens with 16 heads of 128, or 0.12 ms at the 4.5 TB/s that an H200 reads. Operations: 4 per column of a token, so 2
+per byte, and as many conversions. The kernel is memory-bound.
 
-A key's scale depends on the channel only, so it is applied to q, once for each head. A value's scale depends on the
-token only, so it is applied to the token's weight. Each costs one multiplication where an element-wise dequantization
-costs `tokens` or `head` of them.
+A key's scale depends only on the channel, so it is applied to q, once for each head. A value's scale depends only on
+the token, so it is applied to the token's weight. Each scale costs one multiplication, whereas dequantizing each
+element costs `tokens` or `head` multiplications.
 """
 
 import torch

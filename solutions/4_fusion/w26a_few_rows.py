@@ -1,25 +1,25 @@
 """Few rows: a GEMM with too few rows to fill a tile, split along k.
 
-few_rows(x, w) takes contiguous bfloat16 matrices that start at a multiple of 16 bytes: x of 1 to 16 rows and w of any
-number of rows, both of k columns, where k is a multiple of 8. It returns x @ w.T in bfloat16, with float32 accumulators
-that are rounded once. The same inputs always give the same bits. w may have more than 2**32 elements: offsets need 64
-bits.
+few_rows(x, w) takes contiguous bfloat16 matrices that start at a multiple of 16 bytes: x with 1 to 16 rows and w with
+any number of rows, both with k columns, where k is a multiple of 8. It returns x @ w.T in bfloat16, with float32
+accumulators that are rounded once. The same inputs always give the same bits. w may have more than 2**32 elements:
+offsets need 64 bits.
 
 Almost all of the bytes are in w, so read it once, and with enough programs for the 132 SMs of an H200. In the largest
 case, with 40 columns and a k of 16,384, no program may read more than 1/132 of w. The grader checks the values, the
-same bits in all orders, the share of w that a program reads, the bytes that are moved and allocated, the use of tensor
-cores, and on a GPU compares the time with cuBLAS.
+same bits in all orders, the share of w that a program reads, the bytes that are moved and allocated, and the use of
+tensor cores. On a GPU, it compares the time with cuBLAS.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the bytes of inputs and outputs moved;
 at most 0.5 times the bytes of inputs and outputs as a workspace; multiply-adds executed by tensor cores.
 
-Bytes: w, 117 MB for 4096 x 14336, 26 us at the 4.5 TB/s that an H200 reads with. Operations: 2 per element of w and
-row, at most 16 per byte, a tenth of what tensor cores need to be busy: memory is the bound, and at smaller sizes
-latency.
+Bytes: w takes 117 MB for 4096 x 14336, or 26 us at the 4.5 TB/s that an H200 reads. Operations: 2 per element of w and
+row, so at most 16 per byte, a tenth of what keeps tensor cores busy. The kernel is memory-bound, and at smaller sizes,
+it is latency-bound.
 
 The columns of out, not the rows, are the first operand of the tensor core, whose instruction has 16 rows; x is padded
-to 16 rows with zeros. Each program sums a part of k. A second kernel adds the parts in their order, so that the result
-does not depend on which program is done first. CUTLASS calls this parallel split-K.
+to 16 rows with zeros. Each program sums a part of k. A second kernel adds the parts in ascending order, so the result
+does not depend on which program finishes first. CUTLASS calls this parallel split-K.
 """
 
 import torch
@@ -28,7 +28,7 @@ import triton.language as tl
 
 BLOCK_N, BLOCK_K, ROWS = 32, 128, 16
 PROGRAMS = 528
-"""The programs that a launch should have at least: four for each SM of an H200, for bytes in flight."""
+"""The smallest number of programs for a launch: four for each SM of an H200, to keep enough bytes in flight."""
 
 
 @triton.jit(do_not_specialize=["M", "N"])

@@ -6,11 +6,11 @@ constexpr int WARP = 32, WARPS = 8;  // of a block of multiply
 constexpr int VECTOR = 8;            // bfloat16 values of 16 bytes
 constexpr int AHEAD = 8;             // vectors of a row that each lane loads before the wait
 
-// Waits until the launches before this one have ended and their writes are visible. Without the launch attribute it
-// returns at once.
+// Waits until the previous launches have ended and their writes are visible. Without the launch attribute, it returns
+// at once.
 __device__ void wait_for_previous_grid() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
-// Lets the next launch begin when all blocks have come here or have exited.
+// Lets the next launch start when all blocks have reached this call or have exited.
 __device__ void launch_dependent_grid() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 
 __device__ float warp_sum(float value) {
@@ -50,7 +50,7 @@ multiply(const __nv_bfloat16* w, const float* h, __nv_bfloat16* y, int n, int k)
     if (row >= n) return;
     const uint4* vectors = reinterpret_cast<const uint4*>(w + (long long)row * k);
     const int count = k / VECTOR;
-    // Nothing before has written W: these loads may be in flight while the norm runs.
+    // No earlier launch has written W, so these loads may be in flight while the norm runs.
     uint4 ahead[AHEAD];
 #pragma unroll
     for (int j = 0; j < AHEAD; ++j) {

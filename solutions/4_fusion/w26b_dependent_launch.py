@@ -5,22 +5,22 @@ elements, where k is a multiple of 8, and w of n rows and k columns. It returns 
 y = w @ h with h = x * weight / sqrt(mean of x^2 + eps). The arithmetic is float32; h may be rounded to bfloat16. w may
 have more than 2**32 elements: offsets need 64 bits.
 
-One kernel normalizes, the next one multiplies. Launch the second one with programmatic_stream_serialization=True, so
-that it may start while the first one runs. Then the first one must let it start (griddepcontrol.launch_dependents), and
-the second one must not touch h before griddepcontrol.wait. Its work before the wait overlaps with the first kernel. The
-grader checks the values, and that there is no race. In the first launch, at most a quarter of the instructions may come
-before launch_dependents, and in the second one, at least a tenth of the sectors of global memory have to be requested
-before the wait. On a GPU, the grader compares the time with the same kernels without the attribute. The exercise needs
-Hopper or later.
+One kernel normalizes, and the next kernel multiplies. Launch the second kernel with
+programmatic_stream_serialization=True, so that it may start while the first kernel runs. Then the first kernel must let
+it start (griddepcontrol.launch_dependents), and the second kernel must not touch h before griddepcontrol.wait. The
+second kernel's work before the wait overlaps with the first kernel. The grader checks the values, and that there is no
+race. In the first launch, at most a quarter of the instructions may come before launch_dependents. In the second
+launch, at least a tenth of the sectors of global memory have to be requested before the wait. On a GPU, the grader
+compares the time with the same kernels without the attribute. The exercise needs Hopper or later.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1 wavefront per request added by bank
 conflicts; at most 2 launches.
 
-Bytes: w, 33.6 MB for 4096 x 4096, 7.5 us at the 4.5 TB/s that an H200 reads with. The norm moves 24 KB, and takes a few
-microseconds all the same: a launch, two passes over x by a single block, and a barrier. Latency is its bound.
+Bytes: w takes 33.6 MB for 4096 x 4096, or 7.5 us at the 4.5 TB/s that an H200 reads. The norm moves only 24 KB, but
+takes a few microseconds for a launch, two passes over x by a single block, and a barrier. It is latency-bound.
 
-CUTLASS and FlashInfer launch their kernels in this way (NVIDIA, CUDA Programming Guide, "Programmatic Dependent Launch
-and Synchronization").
+CUTLASS and FlashInfer launch their kernels this way (NVIDIA, CUDA Programming Guide, "Programmatic Dependent Launch and
+Synchronization").
 """
 
 import torch
@@ -28,7 +28,7 @@ import torch
 from kernelpath.lanes import cuda
 
 ROWS = 8
-"""The rows of w of a block: one for each warp."""
+"""Rows of w per block: one for each warp."""
 
 
 def dependent_launch(x: torch.Tensor, weight: torch.Tensor, w: torch.Tensor, eps: float = 1e-6) -> torch.Tensor:

@@ -14,7 +14,7 @@ __device__ float warp_sum(float value) {
     return value;
 }
 
-// Waits until a counter has reached a value. What was written before the counter's additions is visible then.
+// Waits until a counter has reached a value. Writes before the counter's additions are visible then.
 __device__ void wait_for(const int* counter, int value) {
     if (threadIdx.x == 0) {
         int now;
@@ -24,7 +24,7 @@ __device__ void wait_for(const int* counter, int value) {
     __syncthreads();  // the other threads continue after thread 0
 }
 
-// Adds 1 to a counter, after everything that the threads of this block have written.
+// Adds 1 to a counter, after all writes by the threads of this block.
 __device__ void signal(int* counter) {
     __syncthreads();  // all threads have written
     if (threadIdx.x == 0) asm volatile("red.release.gpu.add.s32 [%0], 1;" ::"l"(counter) : "memory");
@@ -53,7 +53,7 @@ __device__ void multiply(const __nv_bfloat16* w, const float* h, const float* re
     }
 }
 
-// One head over the tokens of the cache and the new one. A warp takes every eighth token, a lane two columns.
+// Attention of one head to the cached tokens and the new token. A warp takes every eighth token, a lane two columns.
 __device__ void attend(const float* qkv, const __nv_bfloat16* keys, const __nv_bfloat16* values, float* out, int head,
                        int tokens, int columns) {
     __shared__ float maxima[WARPS], sums[WARPS], parts[WARPS][HEAD];
@@ -95,10 +95,10 @@ megakernel(const Task* table, int tasks, int* state, const float* x, const float
            const __nv_bfloat16* keys, const __nv_bfloat16* values, const __nv_bfloat16* wo, float* h, float* qkv,
            float* attended, float* out, int tokens, int columns, float eps) {
     __shared__ int next;
-    // Blocks take tasks in the order of the table, and a task waits for earlier rows only. So the earliest task that is
-    // not done waits for nothing.
+    // Blocks take tasks in the order of the table, and a task waits only for earlier rows. So the earliest unfinished
+    // task never waits.
     for (;;) {
-        __syncthreads();  // all threads have read the last number, and are done with the shared memory of its task
+        __syncthreads();  // all threads have read the last number, and are done with that task's shared memory
         if (threadIdx.x == 0) next = atomicAdd(state, 1);
         __syncthreads();
         if (next >= tasks) return;

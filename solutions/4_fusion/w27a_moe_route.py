@@ -13,20 +13,20 @@ Where logits are equal, the lower expert comes first; -0.0 equals 0.0. The rows 
 tokens. So for each choice j of token t, source[rows[t, j]] == t, and rows[t, j] is among the rows of its expert.
 
 Start with three kernels: choose experts and count them in each block of tokens, scan the counts, place the rows. The
-grader checks that all outputs are the same in every order of blocks, the bytes moved, and on a GPU the time against
-softmax, topk, sort, and bincount of PyTorch.
+grader checks the bytes moved and that all outputs are the same in every order of blocks. On a GPU, it compares the time
+with PyTorch's softmax, topk, sort, and bincount.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2.5 times the bytes of inputs and outputs
 moved.
 
-Bytes: 4 tokens (experts + 3 top_k), 73 MB for 65,536 tokens, 256 experts, and top_k of 8, 16 us at 4.5 TB/s. The table
-of choices and the counts add 2 * 4 * top_k for each token, and 4 * 4 * experts for each block of tokens. A row of
-source is 4 bytes in a sector of its own, because neighboring tokens have different experts.
+Bytes: 4 tokens (experts + 3 top_k), which makes 73 MB for 65,536 tokens, 256 experts, and a top_k of 8, or 16 us at 4.5
+TB/s. The table of choices and the counts add 2 * 4 * top_k for each token, and 4 * 4 * experts for each block of
+tokens. An element of source is 4 bytes in a sector of its own, because neighboring tokens have different experts.
 
-The weights need no sum over all experts: divided by their own sum, the exponentials of the chosen logits are the same.
-This is a counting sort. Its blocks take several tokens each, and a block is counted before it is placed, as in the
-reduce-then-scan of week 25. Places taken with atomics would be cheaper and in a different order in every run. No GPU
-has timed it yet.
+The weights need no sum over all experts: dividing the chosen logits' exponentials by their own sum gives the same. This
+is a counting sort. Its blocks take several tokens each, and a block is counted before it is placed, as in the
+reduce-then-scan of week 25. Assigning rows with atomics would be cheaper, but their order would differ from run to run.
+No GPU has timed it yet.
 """
 
 import torch
@@ -34,7 +34,7 @@ import triton
 import triton.language as tl
 
 TILE = 8192
-"""Logits that a program has in registers at once: 32 in each of 256 threads."""
+"""Logits that a program holds in registers at once: 32 in each of 256 threads."""
 
 
 @triton.jit(do_not_specialize=["tokens", "top_k"])
@@ -61,13 +61,13 @@ def choose_kernel(weights_ptr, chosen_ptr, counts_ptr, totals_ptr, logits_ptr, t
     is_chosen = (logits == -float("inf")) & (token < tokens)[:, None]
     counts = tl.sum(is_chosen.to(tl.int32), axis=0)
     tl.store(counts_ptr + tl.program_id(0) * experts + expert, counts, mask=expert < experts)
-    tl.atomic_add(totals_ptr + expert, counts, mask=expert < experts)  # of integers: the same in every order
+    tl.atomic_add(totals_ptr + expert, counts, mask=expert < experts)  # integer sums are the same in every order
 
 
 @triton.jit(do_not_specialize=["blocks"])
 def scan_kernel(offsets_ptr, starts_ptr, counts_ptr, totals_ptr, blocks, experts,
                 BLOCKS: tl.constexpr, SOME: tl.constexpr, EXPERTS: tl.constexpr):  # fmt: skip
-    """For SOME experts: turn the counts of all blocks into the first row of each block among the expert's rows."""
+    """For SOME experts, turn the counts of all blocks into each block's first row among the expert's rows."""
     expert = tl.program_id(0) * SOME + tl.arange(0, SOME)
     other = tl.arange(0, EXPERTS)
     totals = tl.load(totals_ptr + other, mask=other < experts, other=0)

@@ -8,25 +8,25 @@ bfloat16 tensor of shape (rows, n):
     out[r] = x[source[r]] @ w[e].T for the expert e of row r
 
 The accumulators are float32, and rounded once. n and k are multiples of 16, and there are up to 512 experts. An expert
-may have all rows, or none, and then its weight may contain NaN. source and offsets are on the device, and the host must
-not wait for them. Every tensor starts at a multiple of 16 bytes. x, w, and out may have more than 2**32 elements:
-offsets into them need 64 bits. On a GPU before sm_80, which has no bfloat16, x and w are float16.
+may have all rows or none. The weight of an expert without rows may contain NaN. source and offsets are on the device,
+and the host must not wait for them. Every tensor starts at a multiple of 16 bytes. x, w, and out may have more than
+2**32 elements: offsets into them need 64 bits. On a GPU before sm_80, which has no bfloat16, x and w are float16.
 
-Start with the kernel of matmul (week 11). A program looks for its tile: tiles of one expert are neighbors, and each
-expert has ceil(rows of the expert / ROWS) of them. The grader checks the values (exactly, for small integers), the use
-of tensor cores, the bytes moved, and on a GPU the time against a loop over experts with cuBLAS, for which the host has
-to wait for the offsets. The limit on bytes leaves no room for the weights of experts without rows.
+Start with the kernel from matmul (week 11). A program looks for its tile. An expert has ceil(rows of the expert / ROWS)
+tiles, which are neighbors. The grader checks the values (exactly, for small integers), the use of tensor cores, and the
+bytes moved. On a GPU, it compares the time with a loop over experts with cuBLAS, for which the host has to wait for the
+offsets. The limit on bytes leaves no room for the weights of experts without rows.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2.5 times the bytes of inputs and outputs
 moved; multiply-adds executed by tensor cores.
 
 Operations: 2 rows n k, 756e9 for 45,056 rows, n = 4096, and k = 2048. Bytes: w once, 2.1 GB for 128 experts, and 0.4 GB
-of x and out: 0.76 ms at 989 TFLOP/s, and 0.56 ms at 4.5 TB/s, so both matter. With a sixteenth of the rows, w alone is
-the bound.
+of x and out: 0.76 ms at 989 TFLOP/s, and 0.56 ms at 4.5 TB/s, so both matter. With a sixteenth of the rows, only
+reading w matters.
 
 Programs with neighboring numbers compute the same columns for the same expert, so L2 serves the tile of w to all but
-the first of them. The host knows neither the sizes nor the number of tiles, so it launches the most that are possible.
-The programs that find no tile return. No GPU has timed it yet.
+the first of them. The host knows neither the sizes nor the number of tiles, so it launches as many programs as there
+could be tiles. Programs that find no tile return. No GPU has timed it yet.
 """
 
 import torch
@@ -53,7 +53,7 @@ def find_tile(tile, offsets_ptr, experts, ROWS: tl.constexpr, EXPERTS: tl.conste
 @triton.jit
 def grouped_kernel(out_ptr, x_ptr, w_ptr, source_ptr, offsets_ptr, experts, n, k,
                    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, EXPERTS: tl.constexpr):  # fmt: skip
-    """One tile of out. Tiles that are neighbors along axis 0 have the same columns of the same weight, mostly."""
+    """Compute one tile of out. Neighboring tiles along axis 0 mostly have the same columns of the same weight."""
     expert, row, end = find_tile(tl.program_id(0), offsets_ptr, experts, ROWS, EXPERTS)
     if expert == EXPERTS:  # the host launches as many programs as there could be tiles
         return
@@ -75,7 +75,7 @@ def grouped_kernel(out_ptr, x_ptr, w_ptr, source_ptr, offsets_ptr, experts, n, k
 def grouped_gemm(x: torch.Tensor, w: torch.Tensor, source: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
     rows, (experts, n, k) = len(source), w.shape
     out = x.new_empty(rows, n)
-    # The average group decides. The host doesn't know the sizes: it would have to wait for the device.
+    # The average group determines the height. To know the sizes, the host would have to wait for the device.
     height = min(max(triton.next_power_of_2(triton.cdiv(rows, experts)), 16), 128)
     most_tiles = rows // height + min(rows, experts)  # each expert with rows has one partial tile at most
     grouped_kernel[most_tiles, triton.cdiv(n, COLUMNS)](

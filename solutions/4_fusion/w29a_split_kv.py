@@ -1,29 +1,29 @@
 """One query against a long context: the attention of a decode step, divided among all SMs.
 
-split_kv(q, k, v, sink) takes contiguous tensors that begin at a multiple of 16 bytes, bfloat16 but for sink: q of shape
-(batch, heads, head), one query for each sequence; k and v of shape (batch, kv_heads, tokens, head); and sink, float32
-of shape (heads,). head is 64 or 128, and heads is a multiple of kv_heads: query head h reads key head h // (heads //
-kv_heads). sink is a further score of each query head, which has no key and whose value is 0. The function returns a new
-tensor of the shape and dtype of q:
+split_kv(q, k, v, sink) takes contiguous tensors that begin at a multiple of 16 bytes, all bfloat16 except sink: q of
+shape (batch, heads, head), one query for each sequence; k and v of shape (batch, kv_heads, tokens, head); and sink,
+float32 of shape (heads,). head is 64 or 128, and heads is a multiple of kv_heads: query head h reads key head h //
+(heads // kv_heads). sink is an additional score for each query head, without a key and with a value of 0. The function
+returns a new tensor of the shape and dtype of q:
 
     out = sum(exp(score) * v) / (exp(sink) + sum(exp(score))),  with score = q @ k / sqrt(head)
 
 Scores and sinks are at most 1000 and at least -1000. The same inputs always give the same bits. k may have more than
 2**32 elements: offsets need 64 bits.
 
-The bytes are those of k and v. Read them once, and by enough programs for the 132 SMs of an H200: in the largest case,
-with one key head and 8,500 tokens, no program may read more than a 132nd of k or of v. Graded: the values, the same
-bits in all orders, the shares of k and v that a program reads, the bytes that are moved and held, and on a GPU the time
-against the formula written as operators.
+Almost all bytes are in k and v. Read them once, with enough programs for the 132 SMs of an H200. In the largest case,
+with one key head and 8,500 tokens, no program may read more than 1/132 of k or of v. The grader checks the values, the
+same bits in all orders, the shares of k and v that a program reads, and the bytes that are moved and allocated. On a
+GPU, it compares the time with the formula written as operators.
 
 Limits on the largest case, with room for edges on smaller ones: at most 2 times the bytes of inputs and outputs moved;
 at most 0.5 times the bytes of inputs and outputs as a workspace.
 
-Bytes: keys and values once, 537 MB for two sequences of 131,072 tokens with 8 key heads of 64, 119 us at the 4.5 TB/s
-that an H200 reads with. Operations: 4 per query head, token and column, 8 per byte where 8 query heads share a key
-head, a twentieth of what tensor cores need to be busy: memory is the bound.
+Bytes: reading keys and values once takes 537 MB for two sequences of 131,072 tokens with 8 key heads of 64, or 119 us
+at the 4.5 TB/s that an H200 reads. Operations: 4 per query head, token, and column, so 8 per byte if 8 query heads
+share a key head, a twentieth of what keeps tensor cores busy. The kernel is memory-bound.
 
-Flash-Decoding (https://pytorch.org/blog/flash-decoding) splits the context in this way. The combination is an online
+Flash-Decoding (https://pytorch.org/blog/flash-decoding) splits the context this way. The combination is an online
 softmax over the parts, whose state starts with the sink: a maximum of sink, and a sum of exp(sink - sink) = 1.
 """
 
@@ -41,14 +41,14 @@ PARTS = 16
 """Parts that combine_kernel reads at a time."""
 
 PROGRAMS = 264
-"""The programs that a launch should have at least, if the context is long enough: two for each SM of an H200."""
+"""The smallest number of programs for a launch with a long context: two for each SM of an H200."""
 
 
 @triton.jit(do_not_specialize=["tokens", "group", "splits", "tokens_per_part"])
 def split_kernel(parts_ptr, lse_ptr, q_ptr, k_ptr, v_ptr, tokens, group, splits, tokens_per_part, scale,
                  GROUP: tl.constexpr, HEAD: tl.constexpr, TOKENS: tl.constexpr):  # fmt: skip
     """Attend to one part of the context with the query heads of one key head."""
-    kv_head = tl.program_id(0).to(tl.int64)  # of all sequences
+    kv_head = tl.program_id(0).to(tl.int64)  # among the key heads of all sequences
     split = tl.program_id(1)
     first = split * tokens_per_part
     last = tl.minimum(first + tokens_per_part, tokens)
@@ -104,12 +104,12 @@ def split_kv(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sink: torch.Tens
     kv_heads, tokens = k.shape[1:3]
     group = heads // kv_heads
     out = torch.empty_like(q)
-    # As few whole tiles in a part as it takes to fill the GPU, but at least one. The last part has at least one token.
+    # A part has as many whole tiles as still fill the GPU, but at least one. The last part has at least one token.
     tiles_per_part = max(1, triton.cdiv(tokens, TOKENS) // triton.cdiv(PROGRAMS, batch * kv_heads))
     splits = triton.cdiv(tokens, tiles_per_part * TOKENS)
     parts = q.new_empty((batch, heads, splits, head), dtype=torch.float32)
     lse = q.new_empty((batch, heads, splits), dtype=torch.float32)
-    # The query heads of a group are the rows of a tile for tl.dot. An mma instruction has 16 of them.
+    # The query heads of a group are the rows of a tile for tl.dot. An mma instruction has 16 rows.
     split_kernel[batch * kv_heads, splits](
         parts, lse, q, k, v, tokens, group, splits, tiles_per_part * TOKENS, head**-0.5 * LOG2_E,
         max(16, triton.next_power_of_2(group)), head, TOKENS, num_warps=4, num_stages=3,

@@ -1,31 +1,31 @@
-"""Causal attention with a window and sinks: of a long prompt, each query sees its neighborhood and the first tokens.
+"""Causal attention with a window and sinks: each query of a long prompt sees its neighborhood and the first tokens.
 
 sliding_window(q, k, v, window, sinks) takes contiguous bfloat16 tensors that begin at a multiple of 16 bytes: q of
 shape (batch, heads, tokens, head), k and v of shape (batch, kv_heads, tokens, head), where head is 64 or 128 and heads
-is a multiple of kv_heads: query head h reads key head h // (heads // kv_heads). Query i sees key j if j <= i, and if i
-- j < window or j < sinks. window is an int from 1 on, sinks an int from 0 on; both may be larger than the number of
-tokens. The function returns a new tensor of the shape and dtype of q: softmax(q @ k^T / sqrt(head)) @ v over the keys
-that each query sees. Scores are at most 1000 and at least -1000. Any number of tokens, heads and batches; tensors may
-have more than 2**32 elements: offsets need 64 bits.
+is a multiple of kv_heads: query head h reads key head h // (heads // kv_heads). Query i sees key j if j <= i and (i - j
+< window or j < sinks). window is an int of at least 1, and sinks is an int of at least 0. Both may be larger than the
+number of tokens. The function returns a new tensor of the shape and dtype of q: softmax(q @ k^T / sqrt(head)) @ v over
+the keys that each query sees. Scores are at most 1000 and at least -1000. There may be any number of tokens, heads, and
+batches. Tensors may have more than 2**32 elements: offsets need 64 bits.
 
-Compute no tile that the mask hides as a whole. In the largest case, of 2,000 tokens with a head of 64, each query sees
-at most 254 keys, which makes 4 exponentials for each element of the output. Tiles of 64 make 6 of them, and a kernel
-that computes every tile below the diagonal 17. Graded: the values, the exponentials, the bytes that are moved, the
-memory that is allocated in addition to inputs and output, tensor cores, and on a GPU the time against the formula
-written as operators.
+Compute no tile that the mask hides completely. In the largest case, with 2,000 tokens and a head of 64, each query sees
+at most 254 keys, which takes 4 exponentials for each element of the output. With tiles of 64, it takes 6 exponentials,
+and a kernel that computes every tile below the diagonal takes 17. The grader checks the values, the exponentials, the
+bytes that are moved, the memory that is allocated in addition to inputs and output, and the use of tensor cores. On a
+GPU, it compares the time with the formula written as operators.
 
 Limits on the largest case, with room for edges on smaller ones: at most 7 times the bytes of inputs and outputs moved;
 at most 9 special functions (such as exponentials) per element; at most 0.1 times the bytes of inputs and outputs as a
 workspace; multiply-adds executed by tensor cores.
 
-Bytes: q, k, v and out once, 336 MB for 16,384 tokens with 32 query heads and 8 key heads of 128, 75 us at the 4.5 TB/s
-that an H200 reads with. Operations: 4 per visible score and column, 0.27e12 with a window of 1,024, 0.4 ms at the
-690e12 per second of the largest products there. So arithmetic bounds the kernel. Without the window it would do 8 times
-as much.
+Bytes: moving q, k, v, and out once takes 336 MB for 16,384 tokens with 32 query heads and 8 key heads of 128, or 75 us
+at the 4.5 TB/s that an H200 reads. Operations: 4 per visible score and column, so 0.27e12 with a window of 1,024, or
+0.4 ms at the 690e12 per second that the largest GEMMs reach there. So the kernel is compute-bound. Without the window,
+it would do 8 times as much work.
 
-A program has one block of queries. Two ranges of tiles have keys that it may see: those of the sinks, and those from
-the first key in the window of its first query to its own last query. A tile in both belongs to the second, whose mask
-has both conditions, so that no key counts twice.
+A program computes one block of queries. Two ranges of tiles have keys that these queries may see: the tiles of the
+sinks, and the tiles from the first key in the first query's window to the last query. A tile in both ranges belongs to
+the second, whose mask combines both conditions, so no key counts twice.
 """
 
 import torch
@@ -36,10 +36,10 @@ LOG2_E = 1.4426950408889634
 """exp(x) is exp2(x * LOG2_E), and the GPU has an instruction for exp2. The factor is a part of `scale`."""
 
 BLOCK_M, BLOCK_N = 64, 64
-"""Queries of a program, and keys of a tile."""
+"""Queries per program, and keys per tile."""
 
 BELOW_ALL_SCORES = tl.constexpr(-1.0e6)
-"""A row's maximum at the beginning. With -inf, a row that sees no key of the first tile would compute -inf - -inf."""
+"""The initial maximum of a row. With -inf, a row that sees no key of the first tile would compute -inf - -inf."""
 
 
 @triton.jit(do_not_specialize=["tokens", "group", "window", "sinks"])
@@ -81,7 +81,7 @@ def sliding_window_kernel(out_ptr, q_ptr, k_ptr, v_ptr, tokens, group, window, s
 def sliding_window(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: int, sinks: int) -> torch.Tensor:
     batch, heads, tokens, head = q.shape
     out = torch.empty_like(q)
-    # A window or sinks beyond the tokens change nothing, and could be too large for 32 bits.
+    # Values beyond the number of tokens change nothing, but they could be too large for 32 bits.
     sliding_window_kernel[batch * heads * triton.cdiv(tokens, BLOCK_M),](
         out, q, k, v, tokens, heads // k.shape[1], min(window, tokens), min(sinks, tokens), head**-0.5 * LOG2_E,
         BLOCK_M, BLOCK_N, head, num_warps=4, num_stages=2,

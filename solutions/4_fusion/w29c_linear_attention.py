@@ -1,30 +1,30 @@
-"""Linear attention with a decay: no cache and no matrix of scores, a state that is carried from chunk to chunk.
+"""Linear attention with a decay: no cache and no matrix of scores, but a state that is carried from chunk to chunk.
 
-linear_attention(q, k, v, g) takes contiguous tensors that begin at a multiple of 16 bytes: q, k and v in bfloat16, of
+linear_attention(q, k, v, g) takes contiguous tensors that begin at a multiple of 16 bytes: q, k, and v in bfloat16, of
 shape (batch, heads, tokens, head), where head is 64 or 128; and g, float32 of shape (batch, heads, tokens), which is at
 most 0. Each head has a state S, a matrix of head x head that begins at 0, and for each token
 
     S = exp(g) * S + outer(k, v)        out = S^T q
 
 It returns two new tensors: out, of the shape and dtype of q, and the state after the last token, float32 of shape
-(batch, heads, head, head), with a row for each column of k. g may be 0, and as low as -100. Any number of tokens, heads
-and batches; tensors may have more than 2**32 elements: offsets need 64 bits.
+(batch, heads, head, head), with a row for each column of k. g may be 0, and it may be as low as -100. There may be any
+number of tokens, heads, and batches. Tensors may have more than 2**32 elements: offsets need 64 bits.
 
-The recurrence has no GEMM, and the formula with all pairs has tokens**2 scores. Divide the tokens into
-chunks: pairs within a chunk, and a state between chunks. Graded: the values, that tensor cores make the products, the
-exponentials (all pairs of the largest case take 8 for each element), the bytes that are moved, the memory that is
-allocated in addition to inputs and outputs, and on a GPU the time against chunks written as operators.
+The recurrence has no GEMM, and the formula with all pairs has tokens**2 scores. Divide the tokens into chunks, with
+pairs within a chunk and a state between chunks. The grader checks the values, the use of tensor cores, the exponentials
+(all pairs of the largest case take 8 for each element), the bytes that are moved, and the memory that is allocated in
+addition to inputs and outputs. On a GPU, it compares the time with chunks written as operators.
 
 Limits on the largest case, with room for edges on smaller ones: at most 4 times the bytes of inputs and outputs moved;
 at most 5 special functions (such as exponentials) per element; at most 1 times the bytes of inputs and outputs as a
 workspace.
 
-Bytes: q, k, v, g and out once, 4 head elements and a float32 for each token and head, 1.1 GB for 4 x 32 heads of 128
-with 8,192 tokens, 0.24 ms at the 4.5 TB/s that an H200 reads with. Operations: 4 head for each token and column with
-the state, and 4 CHUNK in the chunk, 0.1e12, 0.15 ms at 690e12 per second: memory is the bound, as long as there are
-enough heads for all SMs.
+Bytes: q, k, v, and out have 4 head elements for each token and head, and g has a float32. Moving them once takes 1.1 GB
+for 4 x 32 heads of 128 with 8,192 tokens, or 0.24 ms at the 4.5 TB/s that an H200 reads. Operations: for each token and
+column, 4 head with the state and 4 CHUNK within the chunk, so 0.1e12 in all, or 0.15 ms at 690e12 per second. The
+kernel is memory-bound as long as there are enough heads for all SMs.
 
-A program has one head and BLOCK_V columns of v and of the state, so that q and k are read head / BLOCK_V times. Each
+A program computes one head and BLOCK_V columns of v and of the state, so q and k are read head / BLOCK_V times. Each
 factor is the exponential of a difference that is at most 0, as in Mamba-2 (https://arxiv.org/abs/2405.21060).
 """
 
@@ -33,7 +33,7 @@ import triton
 import triton.language as tl
 
 CHUNK, BLOCK_V = 64, 64
-"""Tokens of a chunk, and columns of v for a program."""
+"""Tokens per chunk, and columns of v per program."""
 
 
 @triton.jit(do_not_specialize=["tokens"])
@@ -55,7 +55,7 @@ def linear_attention_kernel(out_ptr, state_ptr, q_ptr, k_ptr, v_ptr, g_ptr, toke
         g = tl.load(g_ptr + head * tokens + token, mask=inside, other=0.0)
         decay = tl.cumsum(g, axis=0)  # from the beginning of the chunk to each token, as a logarithm
         total = tl.sum(g, axis=0)
-        # The mask comes before the exponential: above the diagonal, the difference may overflow it.
+        # The mask comes before the exponential, which could overflow above the diagonal.
         pairs = tl.where(place[:, None] >= place[None, :], decay[:, None] - decay[None, :], -float("inf"))
         scores = tl.dot(q, k.T) * tl.exp(pairs)
         out = tl.exp(decay)[:, None] * tl.dot(q, state.to(q.dtype))
