@@ -1,28 +1,28 @@
 """Strided copy: a view's elements, in a contiguous tensor.
 
-strided_copy(x) takes a tensor of three dimensions, of float32 or bfloat16, with any strides but negative ones. So x may
-be a transpose, a permutation, a slice that starts anywhere or selects every second element, or an expanded tensor, in
+strided_copy(x) takes a three-dimensional float32 or bfloat16 tensor with any strides except negative ones. So x may be
+a transpose, a permutation, a slice that starts anywhere or selects every second element, or an expanded tensor, in
 which an axis of stride 0 repeats its elements. It returns a new contiguous tensor of the same shape and dtype, with the
-same bits. x may have any number of elements, in a storage of more than 2**32: offsets need 64 bits.
+same bits. x may have any number of elements, and its storage may have more than 2**32: offsets need 64 bits.
 
 One program copies a tile. Decide along which axis of x the lanes run for the loads, along which axis of the output they
 run for the stores, and which two of the three axes the tile spans. tl.trans(block) exchanges the axes of a block. The
-grader checks the values, the sectors and bytes that each line requests, and on a GPU the time against PyTorch's
-x.clone(). Along an axis of stride 0, load the repeated elements once for a tile, not once for each element.
+grader checks the values, the sectors and bytes that each line requests, and, on a GPU, the time compared with PyTorch's
+x.clone(). Along an axis of stride 0, load the repeated elements once per tile, not once for each element.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need; at most 1.3 times the bytes of inputs and outputs moved.
 
-Bytes: the output once, and each sector of 32 bytes that holds an element of x once: of every second float, twice what
-is stored; of an expanded tensor, next to nothing. 2 GiB for the transpose of 16384 x 16384 floats, 0.5 ms at the 4.2
-TB/s that an H200 copies with.
+Bytes: the output is written once, and each 32-byte sector that holds an element of x is read once. For a view of every
+second float, the kernel reads twice the bytes that it stores; for an expanded tensor, it reads next to nothing. The
+transpose of 16384 x 16384 floats moves 2 GiB, 0.5 ms at the 4.2 TB/s that a copy reaches on an H200.
 
-Axes of x that are contiguous with each other are merged. Of those left, the tile spans the nearest axis of x, the one
-with the smallest stride, and the last one, along which the output is contiguous. The nearest axis of x is the last one
-of the block, and lanes load along it: a stride of 1 tells Triton so. Of a stride of 2 it knows nothing, and of a block
-of two axes lanes take the last one in Triton 3.9 and the first in 3.6; such a tile is loaded as a block of one axis.
-Lanes store along the nearest axis of the output, whose stride is the number 1. If these are two axes, threads exchange
-the elements through shared memory.
+Axes of x that are contiguous with each other are merged. Of the remaining axes, the tile spans the nearest axis of x,
+which has the smallest stride, and the last axis, along which the output is contiguous. The nearest axis of x is the
+block's last axis. If its stride is 1, Triton knows this, and lanes load along it. Triton knows nothing about a stride
+of 2. In a block with two axes, lanes then run along the last axis in Triton 3.9 and along the first in 3.6, so such a
+tile is loaded as a block with one axis. Lanes store along the nearest axis of the output, whose stride is the constant
+1. If the two axes differ, threads exchange the elements through shared memory.
 """
 
 from collections.abc import Sequence

@@ -1,34 +1,34 @@
 """Softmax over the rows of a matrix, in one kernel.
 
-fused_softmax(x) takes a contiguous 2-D tensor of bfloat16 or float32, of any number of rows and 1 to 131072 columns.
-It returns a new tensor of the same shape and dtype, out[r, c] = exp(x[r, c] - m) / sum of exp(x[r, :] - m), where m is
-the maximum of row r. The arithmetic is float32, and right for finite values of any size.
-Tensors may have more than 2**32 elements: offsets need 64 bits.
+fused_softmax(x) takes a contiguous 2-D bfloat16 or float32 tensor with any number of rows and 1 to 131072 columns. It
+returns a new tensor of the same shape and dtype, out[r, c] = exp(x[r, c] - m) / sum of exp(x[r, :] - m), where m is the
+maximum of row r. The arithmetic is float32, and the result must be right for finite values of any size. Tensors may
+have more than 2**32 elements: offsets need 64 bits.
 
 Start with one row per program in a single block of values: read it once, write it once. Then give a program several
-rows where they are short, and hold a row as several blocks where it is not a power of two. Rows that do not fit in the
-registers of one program need a loop, or several programs.
-The grader checks the values, the bytes that are moved, and on a GPU the time against the formula written as operators.
+rows if they are short, and hold a row as several blocks if its length is not a power of two. Rows that do not fit in
+the registers of one program need a loop, or several programs. The grader checks the values, the bytes moved, and, on a
+GPU, the time compared with the formula written as operators.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need; at most 1.2 times the bytes of inputs and outputs moved; at most 1 wavefront per request added by
 bank conflicts.
 
-Bytes: 2 tensors, 537 MB for 16384 x 8192 bfloat16, 0.13 ms at the 4.1 TB/s that an H200 copies with. Operations:
-about 5 per value, a tenth of that time. So memory is the bound, if enough programs are in flight to keep it busy while
-others reduce. That decides the shape of each kernel:
+Bytes: 2 tensors, 537 MB for 16384 x 8192 bfloat16, 0.13 ms at the 4.1 TB/s that a copy reaches on an H200. Operations:
+about 5 per value, which take a tenth of that time. So the kernel is memory-bound, if enough programs are in flight to
+keep memory busy while others reduce. This determines the design of each kernel:
 
     columns     a row is held in            what keeps memory busy                          of the copy (H200, bfloat16)
     to 16384    registers, 1 to 5 blocks    2 to 32 programs per SM, in different phases    0.96 to 1.00
     to 32768    registers                   the next two rows, in flight to shared memory   0.87
     beyond      registers of a team         three programs per SM, of different rows        0.71 at 65536
 
-Two things make rows of 5000 as fast as others (0.98 of the copy; as one block of 8192 at offsets that the compiler
-knows nothing about it was 0.54): parts, so that few lanes are masked, and columns as a product, so that it sees
-16-byte accesses are legal.
-The first kernel is the fused softmax of Triton's tutorials, the second their persistent version. The third does what
-Quack does with a cluster of blocks, with nothing but a cooperative launch and memory: Triton 3.6 does not reduce across
-a cluster. What is exchanged is the pair of the online normalizer (Milakov and Gimelshein, 2018).
+Two changes make rows of 5000 as fast as others (0.98 of copy speed; one block of 8192 at offsets that the compiler
+knows nothing about reached 0.54). Splitting the row into parts masks few lanes, and passing the columns as a product
+shows the compiler that 16-byte accesses are legal. The first kernel is the fused softmax of Triton's tutorials, the
+second their persistent version. The third does what Quack does with a cluster of blocks, with only a cooperative launch
+and global memory, because Triton 3.6 does not reduce across a cluster. The programs exchange the two numbers of the
+online normalizer (Milakov and Gimelshein, 2018).
 """
 
 import torch

@@ -1,31 +1,32 @@
 """The gradients of layer normalization, in one pass over x and dy.
 
-layernorm_backward(dy, x, weight, mean, rstd) takes two contiguous 2-D tensors of bfloat16 or float32, of any number of
-rows and 1 to 32768 columns, a weight for each column in their dtype, and the saved results of the forward pass: for
-each row in float32 its mean and its rstd. It returns (dx, dweight, dbias) in the dtype of x. With xhat = (x - mean) *
-rstd and wdy = dy * weight, dx = (wdy - mean of wdy - xhat * mean of wdy * xhat) * rstd along each row; down each column
-dweight is the sum of dy * xhat, and dbias the sum of dy. The arithmetic is float32.
-Tensors may have more than 2**32 elements: offsets need 64 bits.
+layernorm_backward(dy, x, weight, mean, rstd) takes two contiguous 2-D bfloat16 or float32 tensors with any number of
+rows and 1 to 32768 columns, a weight for each column in their dtype, and the saved results of the forward pass, which
+are the mean and the rstd of each row in float32. It returns (dx, dweight, dbias) in the dtype of x. With xhat = (x -
+mean) * rstd and wdy = dy * weight, dx = (wdy - mean of wdy - xhat * mean of wdy * xhat) * rstd along each row; down
+each column dweight is the sum of dy * xhat, and dbias the sum of dy. The arithmetic is float32. Tensors may have more
+than 2**32 elements: offsets need 64 bits.
 
-Give a program many rows: dx needs only the row, and the column sums stay in registers until the last row. Each
-program writes its sums to a small buffer, which a second kernel adds up.
-The grader checks the values, the bytes that are moved, and on a GPU the time against PyTorch's operator.
+Give a program many rows: dx needs only the row, and the column sums stay in registers until the last row. Each program
+writes its sums to a small buffer, which a second kernel adds up. The grader checks the values, the bytes moved, and, on
+a GPU, the time compared with PyTorch's operator.
 
 Limits on the largest case, with room for edges on smaller ones: at most 1.3 times the sectors that the bytes of its
 loads and stores need; at most 2.8 times the bytes of inputs and outputs moved.
 
-Bytes: 3 matrices, 805 MB for 16384 x 8192 bfloat16, 0.19 ms at the 4.15 TB/s that an H200 copies with; the partial sums
-of 132 programs add 2%. Operations: about 14 per value, a fifth of that time. Two sums in float32 for each column
-leave room for one or two programs on an SM, so memory is busy only if the next rows are in flight.
+Bytes: 3 matrices, 805 MB for 16384 x 8192 bfloat16, 0.19 ms at the 4.15 TB/s that a copy reaches on an H200; the
+partial sums of 132 programs add 2%. Operations: about 14 per value, which take a fifth of that time. Two sums in
+float32 for each column leave room for one or two programs on an SM, so memory is busy only if the next rows are in
+flight.
 
     columns    what keeps memory busy                                    of the copy (H200, bfloat16)    torch.compile
     to 4096    2 to 4 programs per SM, two tiles of rows ahead           0.90 to 0.93                    0.72 to 0.77
     8192       one program per SM, three rows ahead                      0.92                            0.57
     other      two programs per SM, the next row's slice in registers    0.76 at 5000, 0.64 at 32768     0.38
 
-The first kernel is the persistent one that Liger and PyTorch have, with its loads pipelined. The second shares a row
-among programs that keep the sums of their own columns: what they exchange is two numbers per row, where two kernels
-would read x and dy twice. Partial sums are added in the same order in every run.
+The first kernel is the persistent kernel of Liger and PyTorch, with pipelined loads. The second divides a row among
+programs that keep the sums for their own columns. They exchange two numbers per row, whereas two kernels would read x
+and dy twice. Partial sums are added in the same order in every run.
 """
 
 import torch
