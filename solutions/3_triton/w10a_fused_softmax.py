@@ -30,7 +30,7 @@ import torch
 import triton
 import triton.language as tl
 
-LOWEST = tl.constexpr(-3.4028234663852886e38)  # the least float32, since (-inf) - (-inf) would be NaN
+LOWEST = tl.constexpr(-3.4028234663852886e38)  # the smallest finite float32, since (-inf) - (-inf) would be NaN
 
 
 @triton.jit
