@@ -28,7 +28,7 @@ import triton.language as tl
 
 
 def size_class(M: int) -> int:
-    """The same for all M that share a configuration."""
+    """Return the same number for all M that share a configuration."""
     raise NotImplementedError("TODO: tune accumulate, and say which M share a configuration")
 
 
@@ -67,7 +67,7 @@ def add_product(a: torch.Tensor, w: torch.Tensor, c: torch.Tensor) -> None:
 
 
 def serve(gpu) -> torch.Tensor:
-    """Every request of a day, in turn. Returns the GPU's ledger: all zeros where nothing is wrong."""
+    """Serve all requests of a day in turn. Return the GPU's ledger, which is all zeros if nothing is wrong."""
     for a, w, c in gpu.requests:
         add_product(a, w, c)
     return gpu.ledger()

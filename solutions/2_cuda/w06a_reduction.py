@@ -43,7 +43,7 @@ import torch
 from kernelpath.lanes import cuda
 
 THREADS = 512
-FLOATS = THREADS * 4 * 4  # what a block has in flight at once
+FLOATS = THREADS * 4 * 4  # the floats that a block has in flight at once
 BLOCKS_PER_SM = 2
 
 

@@ -32,7 +32,7 @@ from kernelpath.lanes import cuda
 
 C_TYPE = {torch.uint8: "unsigned char", torch.int32: "int"}
 THREADS = 1024
-MAX_BINS_WITH_COPIES = 256  # 32 counters for each take 32 KiB
+MAX_BINS_WITH_COPIES = 256  # with 32 counters for each, they take 32 KiB
 
 
 def histogram(x: torch.Tensor, bins: int) -> torch.Tensor:

@@ -28,7 +28,7 @@ import torch
 from kernelpath.lanes import cuda
 
 THREADS = 256
-TILE = 8 * THREADS  # TILE of the kernel: ITEMS_PER_THREAD is 8
+TILE = 8 * THREADS  # the kernel's TILE, since ITEMS_PER_THREAD is 8
 
 
 def oscillate(x: torch.Tensor, steps: torch.Tensor) -> torch.Tensor:

@@ -23,7 +23,7 @@ import torch
 from kernelpath.lanes import cuda
 
 THREADS = (32, 8)
-ROWS = 4  # for each thread, so that its prologue is paid once for 16 elements
+ROWS = 4  # per thread, so that the prologue is executed once per 16 elements
 MOST_BLOCKS = 65_535  # along y
 
 

@@ -32,7 +32,7 @@ import torch
 from kernelpath.lanes import cuda
 
 THREADS = 256
-TILE = 128  # BM and BN of the kernel
+TILE = 128  # the kernel's BM and BN
 
 
 def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

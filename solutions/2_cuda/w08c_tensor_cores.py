@@ -29,11 +29,11 @@ import torch
 from kernelpath.lanes import cuda
 
 C_TYPE = {torch.bfloat16: "__nv_bfloat16", torch.float16: "__half"}
-TILE = 128  # BM and BN of the kernel
+TILE = 128  # the kernel's BM and BN
 BK = 32
 STAGES = 3
 THREADS = 256
-SHARED_BYTES = 2 * STAGES * (TILE * (BK + 8) + BK * (TILE + 8))  # STAGE of the kernel, 2 bytes per element
+SHARED_BYTES = 2 * STAGES * (TILE * (BK + 8) + BK * (TILE + 8))  # the kernel's STAGE, with 2 bytes per element
 
 
 def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

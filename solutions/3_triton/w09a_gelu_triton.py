@@ -26,7 +26,7 @@ BLOCK = 1024
 
 @triton.jit
 def reciprocal(x):
-    """Off by one unit in the last place, in one instruction. 1 / x takes several, which divisors up to 2^128 need."""
+    """Return 1 / x to one unit in the last place, in one instruction. 1 / x takes several, for divisors up to 2^128."""
     return tl.inline_asm_elementwise("rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], tl.float32, is_pure=True, pack=1)
 
 
@@ -62,8 +62,8 @@ def gelu_block(x, out, n, start, TANH: tl.constexpr, BLOCK: tl.constexpr, MASKED
 def gelu_blocks(x, out, n, TANH: tl.constexpr, BLOCK: tl.constexpr):
     """One program for BLOCK elements."""
     start = tl.program_id(0).to(tl.int64) * BLOCK
-    # A vector is loaded as a whole or not at all. Where n is not known to be a multiple of 16, a mask makes single
-    # elements of all of them, so only the last program has one.
+    # A vector is loaded as a whole or not at all. If n is not known to be a multiple of 16, a mask splits all vectors
+    # into single elements, so only the last program has a mask.
     if start + BLOCK <= n:
         gelu_block(x, out, n, start, TANH, BLOCK, False)
     else:

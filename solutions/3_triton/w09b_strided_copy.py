@@ -37,7 +37,7 @@ REPEATS = 8
 
 
 class Axis(NamedTuple):
-    """Its length, and its strides in the output and in x."""
+    """The length of an axis, and its strides in the output and in x."""
 
     size: int
     out: int
@@ -53,7 +53,7 @@ def copy_tile(
     """Load the tile at a row and a column of plane `first`; store it to PLANES planes, which are the same in x."""
     height: tl.constexpr = 1 if ONE_ROW else ROWS
     width: tl.constexpr = 1 if ONE_COLUMN else COLUMNS
-    if GAPS:  # a block of one axis, along which lanes run in every version of Triton
+    if GAPS:  # a block with one axis, along which lanes run in every version of Triton
         place = tl.arange(0, height * width)
         i, j = row + place // width, column + place % width
     else:
@@ -76,8 +76,8 @@ def copy_tiles(
     ONE_ROW: tl.constexpr, ONE_COLUMN: tl.constexpr, DOWN: tl.constexpr, GAPS: tl.constexpr,
 ):  # fmt: skip
     """One program for a tile. The arguments from out_plane to x_column are strides."""
-    # ONE_ROW, ONE_COLUMN: x repeats a row, or a column, so that one is loaded. DOWN: the next program takes the tile
-    # below, not the one to the right, because that is the next one along the rows of the output.
+    # ONE_ROW, ONE_COLUMN: x repeats a row, or a column, so only one is loaded. DOWN: the next program takes the tile
+    # below instead of the tile to the right, because it is the next tile along the rows of the output.
     # GAPS: x_column is above 1.
     across, down = tl.cdiv(columns, COLUMNS), tl.cdiv(rows, ROWS)
     number = tl.program_id(0)
@@ -86,8 +86,8 @@ def copy_tiles(
     row = (number % down if DOWN else number // across) * ROWS
     column = (number // down if DOWN else number % across) * COLUMNS
 
-    # A vector is loaded as a whole or not at all. Where the compiler cannot know that a mask ends between two vectors,
-    # it makes single elements of all of them, so only tiles at the edges have a mask.
+    # A vector is loaded as a whole or not at all. If the compiler cannot know that a mask ends between two vectors,
+    # it splits all vectors into single elements, so only tiles at the edges have a mask.
     if (row + ROWS <= rows) & (column + COLUMNS <= columns):
         copy_tile(
             out, x, first, row, column, planes, rows, columns, out_plane, out_row, out_column, x_plane, x_row, x_column,
@@ -123,7 +123,7 @@ def strided_copy(x: torch.Tensor) -> torch.Tensor:
 
 
 def merged(shape: Sequence[int], strides: Sequence[int]) -> list[Axis]:
-    """Three axes for a tensor, outermost first; those that lie in each other without gaps are one. Some have size 1."""
+    """Return three axes for a tensor, outermost first. Axes that nest without gaps are merged; some have size 1."""
     axes: list[Axis] = []
     out = 1
     for size, stride in zip(reversed(shape), reversed(strides), strict=True):
@@ -136,7 +136,7 @@ def merged(shape: Sequence[int], strides: Sequence[int]) -> list[Axis]:
 
 
 def sides(row: Axis, column: Axis, itemsize: int, turned: bool) -> tuple[int, int]:
-    """Rows and columns of a tile, `columns` along the nearest axis of x.
+    """Return the rows and columns of a tile, with `columns` along the nearest axis of x.
 
     Of a tile that is not turned 4 KB side by side, and several rows of it where they are all the same. Of one that is
     turned 256 bytes each way, which vectors of 16 bytes can serve on both sides. Where they cannot, a smaller one is

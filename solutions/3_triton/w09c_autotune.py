@@ -28,7 +28,7 @@ import triton.language as tl
 
 
 def size_class(M: int) -> int:
-    """The same for all M that share a configuration."""
+    """Return the same number for all M that share a configuration."""
     return triton.next_power_of_2(M)
 
 
@@ -38,13 +38,13 @@ def config(m: int, n: int, k: int, split: int, warps: int, stages: int) -> trito
 
 
 CONFIGS = [
-    config(16, 64, 64, 4, 8, 5),  # a few rows: the weights are read once, by as many programs as there are
+    config(16, 64, 64, 4, 8, 5),  # a few rows: many programs read the weights, each of them only once
     config(16, 64, 128, 4, 8, 3),
-    config(64, 64, 64, 4, 8, 5),  # up to 128 rows: SPLIT_K makes programs for SMs that would idle
+    config(64, 64, 64, 4, 8, 5),  # up to 128 rows: SPLIT_K creates programs for SMs that would idle
     config(64, 64, 64, 4, 4, 3),
     config(64, 64, 64, 1, 8, 5),
     config(64, 64, 128, 1, 8, 5),
-    config(128, 64, 64, 1, 8, 5),  # hundreds: enough tiles for 132 SMs, and larger ones read less
+    config(128, 64, 64, 1, 8, 5),  # hundreds: enough tiles for 132 SMs, and larger tiles read less
     config(64, 256, 64, 1, 8, 5),
     config(64, 128, 64, 1, 4, 3),
     config(128, 128, 64, 1, 4, 3),
@@ -54,7 +54,7 @@ CONFIGS = [
 
 
 def whole_steps(configs: list, arguments: dict, **_: object) -> list:
-    """Without those whose steps do not divide K: the kernel would leave out the rest of the sum, and be faster."""
+    """Drop configurations whose steps do not divide K: the kernel would skip the rest of the sum, and be faster."""
     return [one for one in configs if arguments["K"] % (one.kwargs["BLOCK_K"] * one.kwargs["SPLIT_K"]) == 0]
 
 
@@ -98,7 +98,7 @@ def add_product(a: torch.Tensor, w: torch.Tensor, c: torch.Tensor) -> None:
 
 
 def serve(gpu) -> torch.Tensor:
-    """Every request of a day, in turn. Returns the GPU's ledger: all zeros where nothing is wrong."""
+    """Serve all requests of a day in turn. Return the GPU's ledger, which is all zeros if nothing is wrong."""
     for a, w, c in gpu.requests:
         add_product(a, w, c)
     return gpu.ledger()

@@ -51,7 +51,7 @@ def softmax_kernel(output_ptr, input_ptr, n_cols, BLOCK_SIZE: tl.constexpr):
 def softmax_long_kernel(output_ptr, input_ptr, n_cols, BLOCK_SIZE: tl.constexpr):
     """Compute a row that does not fit in registers: a loop for maximum and sum, and a loop for the output."""
     row_idx = tl.program_id(0).to(tl.int64)
-    # Each element of the block has a state of its own, so that the loop reduces nothing.
+    # Each element of the block has its own state, so that the loop does no reduction.
     m_i = tl.full([BLOCK_SIZE], LOWEST, tl.float32)
     l_i = tl.zeros([BLOCK_SIZE], tl.float32)
     for start in tl.range(0, n_cols, BLOCK_SIZE):
@@ -62,7 +62,7 @@ def softmax_long_kernel(output_ptr, input_ptr, n_cols, BLOCK_SIZE: tl.constexpr)
         alpha = tl.exp(m_i - m_new)  # rescales the sum to the new maximum
         l_i = l_i * alpha + tl.exp(x - m_new)
         m_i = m_new
-    m = tl.max(m_i, axis=0)  # of the row; each sum is rescaled to it, as in the loop
+    m = tl.max(m_i, axis=0)  # the row's maximum; each sum is rescaled to it, as in the loop
     denominator = tl.sum(l_i * tl.exp(m_i - m), axis=0)
     for start in tl.range(0, n_cols, BLOCK_SIZE):
         col_offsets = start + tl.arange(0, BLOCK_SIZE)

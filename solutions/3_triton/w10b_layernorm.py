@@ -37,8 +37,8 @@ def layer_norm_kernel(Y, Mean, Rstd, X, W, B, N, eps, BLOCK_SIZE: tl.constexpr):
     mask = cols < N
     x = tl.load(X + row * N + cols, mask=mask, other=0.0).to(tl.float32)
     mean = tl.sum(x, axis=0) / N
-    # The distances from the mean, and not the difference of two sums of squares: that one cancels if the mean is large.
-    # Beyond the end of the row x is 0, whose distance is not 0, so the mask is needed again.
+    # Use distances from the mean, because a difference of two sums of squares cancels if the mean is large. Past the
+    # end of the row, x is 0, but its distance is not 0, so the mask is needed again.
     centered = tl.where(mask, x - mean, 0.0)
     rstd = tl.rsqrt(tl.sum(centered * centered, axis=0) / N + eps)
     tl.store(Mean + row, mean)
@@ -55,7 +55,7 @@ def layer_norm_long_kernel(Y, Mean, Rstd, X, W, B, N, eps, BLOCK_SIZE: tl.conste
     row = tl.program_id(0).to(tl.int64)
     X += row * N
     Y += row * N
-    sums = tl.zeros([BLOCK_SIZE], tl.float32)  # a sum per element of the block, so that the loop reduces nothing
+    sums = tl.zeros([BLOCK_SIZE], tl.float32)  # a sum per element of the block, so that the loop does no reduction
     for start in tl.range(0, N, BLOCK_SIZE):
         cols = start + tl.arange(0, BLOCK_SIZE)
         sums += tl.load(X + cols, mask=cols < N, other=0.0).to(tl.float32)

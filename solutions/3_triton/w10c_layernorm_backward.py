@@ -48,12 +48,12 @@ def layer_norm_bwd_kernel(DX, partial, DY, X, W, Mean, Rstd, M, N, BLOCK_SIZE: t
         wdy = w * dy
         c1 = tl.sum(wdy * xhat, axis=0) / N
         c2 = tl.sum(wdy, axis=0) / N
-        # xhat is not 0 past the end of the row, but nothing of it is added or stored there.
+        # xhat is not 0 past the end of the row, but it is neither added nor stored there.
         dx = (wdy - (xhat * c1 + c2)) * rstd
         tl.store(DX + offsets, dx.to(DX.dtype.element_ty), mask=mask)
         dw += dy * xhat
         db += dy
-    sums = partial + tl.program_id(0).to(tl.int64) * (2 * N) + cols  # a row of its own: nobody else adds to it
+    sums = partial + tl.program_id(0).to(tl.int64) * (2 * N) + cols  # this program's own row; no other adds to it
     tl.store(sums, dw, mask=mask)
     tl.store(sums + N, db, mask=mask)
 
@@ -110,7 +110,7 @@ def layernorm_backward(
     rows, columns = x.shape
     dx = torch.empty_like(x)
     BLOCK_SIZE = triton.next_power_of_2(columns)
-    num_warps = min(max(BLOCK_SIZE // 512, 4), 16)  # 16 columns per thread: more would not fit in its registers
+    num_warps = min(max(BLOCK_SIZE // 512, 4), 16)  # 16 columns per thread, since more would not fit in its registers
     stripes = min(rows, multiprocessors(x.device) * (16 // num_warps))
     partial = torch.zeros(stripes, 2, columns, dtype=torch.float32, device=x.device)
     kernel = layer_norm_bwd_kernel if BLOCK_SIZE <= 8192 else layer_norm_bwd_long_kernel

@@ -44,7 +44,7 @@ def histogram(x: torch.Tensor, bins: int) -> torch.Tensor:
         kernel[blocks, THREADS, 4 * 32 * bins](x, counts, n, bins)
     else:
         bins_each = min(bins, shared // 4 * 2)
-        # A block adds as many counters to the result as it has bins: let it count twice as many elements.
+        # A block adds one counter per bin to the result, so let it count at least twice that number of elements.
         blocks = min(processors, ceil_div(n, max(16 * THREADS, 2 * bins)))
         kernel = cuda.kernel("w06b_histogram.cu", "many_bins")
         kernel[(blocks, ceil_div(bins, bins_each)), THREADS, 4 * ceil_div(bins_each, 2)](x, counts, n, bins, bins_each)

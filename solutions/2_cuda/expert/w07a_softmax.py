@@ -57,12 +57,12 @@ def softmax(x: torch.Tensor) -> torch.Tensor:
 
 
 def launch_short(x: torch.Tensor, out: torch.Tensor, width: int, most: int) -> None:
-    """A row to so many lanes of a warp that each holds two vectors or three; to a warp or a block with up to `most`."""
+    """Divide a row among lanes that hold two or three vectors each, or among a warp or block with up to `most` each."""
     rows, columns = x.shape
     vectors = columns // width
     lanes = min(32, 1 << max(0, (vectors // 2).bit_length() - 1))
     if is_ragged(x, width):
-        lanes = max(lanes, 2 * width)  # a lane for each element before and behind the vectors
+        lanes = max(lanes, 2 * width)  # a lane for each element before and after the vectors
     if vectors <= 32 * most:
         threads, rows_each, held = lanes, 128 // lanes, max(1, ceil_div(vectors, lanes))
     else:
@@ -73,9 +73,9 @@ def launch_short(x: torch.Tensor, out: torch.Tensor, width: int, most: int) -> N
 
 
 def launch_long(x: torch.Tensor, out: torch.Tensor, width: int, held: int) -> None:
-    """A row to one of three blocks on an SM, or of two that hold a part in registers, or to up to eight such blocks.
+    """Give a row to one of three blocks per SM, to one of two that hold a part in registers, or to up to eight such.
 
-    At 131072 columns on an H200 three are better in bfloat16 (0.91 of a copy to 0.85), two in float32 (0.96 to 0.92).
+    At 131072 columns on an H200, three are faster in bfloat16 (0.91 of a copy, not 0.85), two in float32 (0.96, 0.92).
     """
     rows, columns = x.shape
     vector_bytes, nbytes = width * x.element_size(), columns * x.element_size()
@@ -92,12 +92,12 @@ def launch_long(x: torch.Tensor, out: torch.Tensor, width: int, held: int) -> No
 
 
 def is_ragged(x: torch.Tensor, width: int) -> bool:
-    """Whether rows begin or end within a vector."""
+    """Return whether rows start or end within a vector."""
     return x.shape[1] % width > 0 or x.data_ptr() % (width * x.element_size()) > 0
 
 
 def on_chip(device: torch.device) -> tuple[bool, int]:
-    """Whether blocks can share their memory in clusters, and the bytes of it that one block may have."""
+    """Return whether clusters can share memory, and how many bytes of shared memory one block may have."""
     properties = torch.cuda.get_device_properties(device)
     return properties.major >= 9, properties.shared_memory_per_block_optin - 2 * KIB
 

@@ -66,7 +66,7 @@ struct Part {
     static constexpr int WIDTH = sizeof(Word) / sizeof(T), ACROSS = PANEL / WIDTH, LINES = THREADS / ACROSS;
     const int row = threadIdx.x / ACROSS, column = threadIdx.x % ACROSS * WIDTH;
 
-    // Copy this thread's share of the tile at (first_row, first_column) of a matrix (rows x columns). It starts at from.
+    // Copy this thread's share of the tile at (first_row, first_column) in a rows x columns matrix; it starts at from.
     // There is no cp.async for single elements.
     template <int TILE_ROWS, int TILE_COLUMNS>
     __device__ void copy(T* tile, const T* from, int first_row, int first_column, int rows, int columns) const {

@@ -35,7 +35,7 @@ DEPTH = 64
 STAGES = 3
 
 TILES = ((128, 256, 64, 64), (128, 128, 64, 64), (64, 128, 32, 64), (64, 64, 32, 32))
-"""Rows and columns of out that a block makes, and that a warp makes."""
+"""Rows and columns of out that a block computes, and that a warp computes."""
 
 ENOUGH = 100
 """Blocks that keep a large GPU busy: an A100 has 108 SMs, an H200 has 132."""
@@ -47,7 +47,7 @@ def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     if out.numel() == 0:
         return out
     shared = torch.cuda.get_device_properties(a.device).shared_memory_per_block_optin
-    fitting = [tile for tile in TILES if shared_bytes(*tile) <= shared]  # the largest asks for 144 KiB
+    fitting = [tile for tile in TILES if shared_bytes(*tile) <= shared]  # the largest requests 144 KiB
     blocks = {tile: ceil_div(m, tile[0]) * ceil_div(n, tile[1]) for tile in fitting}
     tile = next((tile for tile in fitting if blocks[tile] >= ENOUGH), TILES[-1])
     rows, columns, warp_rows, warp_columns = tile
@@ -63,7 +63,7 @@ def shared_bytes(rows: int, columns: int, *of_warp: int) -> int:
 
 
 def widest(a: torch.Tensor, b: torch.Tensor) -> str:
-    """The widest word at whose multiples every row of a, b and out begins."""
+    """Return the widest word at whose multiples every row of a, b and out starts."""
     places = (a.data_ptr(), b.data_ptr(), 2 * a.shape[1], 2 * b.shape[1])
     for word, size in (("uint4", 16), ("unsigned", 4)):
         if all(place % size == 0 for place in places):

@@ -41,8 +41,8 @@ def layernorm_rows(
     y, mean, rstd, x, weight, bias, rows, vectors, eps,
     WIDTH: tl.constexpr, ROWS: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One program for ROWS rows, held as PARTS blocks of BLOCK columns."""
-    columns = vectors * WIDTH  # the compiler now knows what divides it, and with it every offset
+    """Process ROWS rows in one program, held as PARTS blocks of BLOCK columns."""
+    columns = vectors * WIDTH  # the compiler now knows a divisor of columns, and so of every offset
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
     lane = tl.arange(0, BLOCK)[None, :]
     begin = row.to(tl.int64) * columns
@@ -74,7 +74,7 @@ def layernorm_team(
     y, mean, rstd, x, weight, bias, words, rows, vectors, eps,
     WIDTH: tl.constexpr, TEAM: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """TEAM programs share a row: each keeps a slice of it in registers, and they exchange its statistics."""
+    """Divide a row among TEAM programs: each keeps a slice in registers, and they exchange the statistics."""
     columns = vectors * WIDTH
     member = tl.program_id(0) % TEAM
     teams = tl.num_programs(0) // TEAM
@@ -84,7 +84,7 @@ def layernorm_team(
     following = load_slice(x, tl.program_id(0) // TEAM, rows, columns, first, PARTS, BLOCK)
     for row in tl.range(tl.program_id(0) // TEAM, rows, teams):
         held = following
-        following = load_slice(x, row + teams, rows, columns, first, PARTS, BLOCK)  # on its way meanwhile
+        following = load_slice(x, row + teams, rows, columns, first, PARTS, BLOCK)  # in flight meanwhile
         total = held[0].to(tl.float32)
         for part in tl.static_range(1, PARTS):
             total += held[part].to(tl.float32)
@@ -112,7 +112,7 @@ def layernorm_team(
 
 @triton.jit
 def load_slice(x, row, rows, columns, first, PARTS: tl.constexpr, BLOCK: tl.constexpr):
-    """PARTS blocks of a row from column `first` on, as they lie in memory: bfloat16 takes half of the registers."""
+    """Load PARTS blocks of a row, starting at column `first`, in their dtype: bfloat16 takes half of the registers."""
     held = ()
     for part in tl.static_range(PARTS):
         column = first + part * BLOCK + tl.arange(0, BLOCK)
@@ -123,10 +123,10 @@ def load_slice(x, row, rows, columns, first, PARTS: tl.constexpr, BLOCK: tl.cons
 
 @triton.jit
 def exchange(words, member, a, b, TEAM: tl.constexpr):
-    """What each of the TEAM programs passes as a and b. A word that is -1 has not been left yet.
+    """Return what each of the TEAM programs passes as a and b. A word that is -1 has not been stored yet.
 
-    Two float32 are one word of 8 bytes, which is stored and loaded at once: where it is there, both are, and nothing
-    else has to be ordered by a fence. All programs of the grid must be resident: the launch is cooperative.
+    Two float32 form one word of 8 bytes, which is stored and loaded at once, so both arrive together and no fence is
+    needed to order them. All programs of the grid must be resident, so the launch is cooperative.
     """
     high = a.to(tl.uint32, bitcast=True).to(tl.uint64) << 32
     word = (high | b.to(tl.uint32, bitcast=True)).to(tl.int64, bitcast=True)
@@ -167,7 +167,7 @@ def layernorm(
 
 
 def split(columns: int) -> tuple[int, int]:
-    """How many blocks hold a row, and how wide each is: no more than 4096, and few lanes beyond the row."""
+    """Return how many blocks hold a row, and their width: at most 4096, with few lanes past the end of the row."""
     block = min(triton.next_power_of_2(columns), 4096)
     while block > 64 and triton.cdiv(columns, block) * block > 1.125 * columns:
         block //= 2

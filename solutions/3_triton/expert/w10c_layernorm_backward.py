@@ -39,8 +39,8 @@ def backward_stripes(
     dx, partial, dy, x, weight, mean, rstd, rows, vectors,
     WIDTH: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Every so many rows belong to a program: dx is stored, and what dweight and dbias get from them is summed here."""
-    columns = vectors * WIDTH  # the compiler now knows what divides it, and with it every row's offset
+    """Process every num_programs-th tile of rows: store dx, and sum their contributions to dweight and dbias here."""
+    columns = vectors * WIDTH  # the compiler now knows a divisor of columns, and so of every row's offset
     column = tl.arange(0, BLOCK)[None, :]
     known = column < columns
     gain = tl.load(weight + column, mask=known, other=0.0).to(tl.float32)
@@ -71,7 +71,7 @@ def backward_team(
     dx, partial, dy, x, weight, mean, rstd, words, rows, vectors,
     WIDTH: tl.constexpr, TEAM: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """The same for TEAM programs that share a row: each owns a slice of the columns, and they exchange the two sums."""
+    """Do the same with TEAM programs per row: each owns a slice of the columns, and they exchange the two sums."""
     columns = vectors * WIDTH
     stripe = tl.program_id(0) // TEAM
     stripes = tl.num_programs(0) // TEAM
@@ -82,7 +82,7 @@ def backward_team(
     if AHEAD:
         next_values = load_slice(x, stripe, rows, columns, first, PARTS, BLOCK)
         next_upstream = load_slice(dy, stripe, rows, columns, first, PARTS, BLOCK)
-    # Triton pipelines no loop in which programs wait for each other: there the next row is loaded by hand.
+    # Triton does not pipeline a loop in which programs wait for each other, so load the next row by hand.
     for row in tl.range(stripe, rows, stripes, num_stages=1 if AHEAD else 3):
         if AHEAD:
             values = next_values
@@ -141,7 +141,7 @@ def add_pairs(a, b, c, d):
 
 @triton.jit
 def load_slice(x, row, rows, columns, first, PARTS: tl.constexpr, BLOCK: tl.constexpr):
-    """PARTS blocks of a row from column `first` on, as they lie in memory: bfloat16 takes half of the registers."""
+    """Load PARTS blocks of a row, starting at column `first`, in their dtype: bfloat16 takes half of the registers."""
     held = ()
     for part in tl.static_range(PARTS):
         column = first + part * BLOCK + tl.arange(0, BLOCK)
@@ -152,10 +152,10 @@ def load_slice(x, row, rows, columns, first, PARTS: tl.constexpr, BLOCK: tl.cons
 
 @triton.jit
 def exchange(words, member, a, b, TEAM: tl.constexpr):
-    """What each of the TEAM programs passes as a and b. A word that is -1 has not been left yet.
+    """Return what each of the TEAM programs passes as a and b. A word that is -1 has not been stored yet.
 
-    Two float32 are one word of 8 bytes, which is stored and loaded at once: where it is there, both are, and nothing
-    else has to be ordered by a fence. All programs of the grid must be resident: the launch is cooperative.
+    Two float32 form one word of 8 bytes, which is stored and loaded at once, so both arrive together and no fence is
+    needed to order them. All programs of the grid must be resident, so the launch is cooperative.
     """
     high = a.to(tl.uint32, bitcast=True).to(tl.uint64) << 32
     word = (high | b.to(tl.uint32, bitcast=True)).to(tl.int64, bitcast=True)
@@ -169,7 +169,7 @@ def exchange(words, member, a, b, TEAM: tl.constexpr):
 
 @triton.jit
 def sum_stripes(out, partial, stripes, length, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    """out[i] = sum of partial[:, i], for dweight and dbias, which lie side by side."""
+    """Set out[i] = sum of partial[:, i], for dweight and dbias, which are stored side by side."""
     column = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[None, :]
     total = tl.zeros([ROWS, BLOCK], tl.float32)
     for first in tl.range(0, stripes, ROWS):
